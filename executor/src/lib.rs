@@ -1,0 +1,1 @@
+//! What does happen: a real transformer, run by a plan.

@@ -1,0 +1,1 @@
+//! CPU kernels with their references; the only unsafe code.

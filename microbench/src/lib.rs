@@ -1,0 +1,1 @@
+//! How we learn what a machine can do.

@@ -1,0 +1,1 @@
+//! Where things go: cost model, ILP, plan, explanation.

@@ -1,0 +1,1 @@
+//! What it means: predicted against measured, plots, HTML.

@@ -1,0 +1,1 @@
+//! What we ask: models, operators, workloads, objectives.

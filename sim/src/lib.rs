@@ -1,0 +1,1 @@
+//! What would happen: discrete-event simulation of a plan.
