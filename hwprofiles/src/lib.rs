@@ -2,6 +2,16 @@
 #![forbid(unsafe_code)]
 
 mod dtype;
+mod machine;
+mod provenance;
+mod rates;
 pub mod units;
 
 pub use dtype::{DType, GROUP};
+pub use machine::{Device, DeviceId, DeviceKind, Link, LinkId, Machine, Memory, MemoryId, MemoryKind};
+pub use provenance::{Provenance, Sourced};
+pub use rates::{AttentionRates, Basis, DecodePoint, Estimate, GemmPoint, GemmRates, PrefillPoint};
+pub use units::{
+    Bytes, BytesPerSec, Dollars, Elements, Flop, FlopPerByte, FlopPerSec, Joules, RequestsPerSec, Seconds,
+    Tokens, UnitError, Watts,
+};

@@ -1,0 +1,75 @@
+//! Where a number came from. A number without a provenance does not enter a profile.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Where one number, or one table of numbers, came from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum Provenance {
+    /// A microbenchmark measured it.
+    Measured {
+        /// The day, `YYYY-MM-DD`.
+        date: String,
+        /// The command that measured it.
+        command: String,
+        /// Spread of the samples: (third quartile − first quartile) ÷ median.
+        spread: f64,
+    },
+    /// A vendor published it.
+    Datasheet {
+        /// Which document.
+        document: String,
+    },
+    /// Somebody derived it; the weakest word.
+    Estimated {
+        /// From what, and why.
+        reason: String,
+    },
+}
+
+impl Provenance {
+    /// One word for tables.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Provenance::Measured { .. } => "measured",
+            Provenance::Datasheet { .. } => "datasheet",
+            Provenance::Estimated { .. } => "estimated",
+        }
+    }
+}
+
+impl fmt::Display for Provenance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Provenance::Measured { date, command, spread } => {
+                write!(f, "measured {date} by `{command}`, spread {:.1} %", spread * 100.0)
+            }
+            Provenance::Datasheet { document } => write!(f, "datasheet: {document}"),
+            Provenance::Estimated { reason } => write!(f, "estimated: {reason}"),
+        }
+    }
+}
+
+/// A value and where it came from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sourced<T> {
+    /// The value, with its unit.
+    pub value: T,
+    /// Where it came from.
+    pub source: Provenance,
+}
+
+impl<T> Sourced<T> {
+    /// A measured value.
+    pub fn measured(value: T, date: &str, command: &str, spread: f64) -> Self {
+        let source = Provenance::Measured { date: date.to_owned(), command: command.to_owned(), spread };
+        Self { value, source }
+    }
+
+    /// An estimated value.
+    pub fn estimated(value: T, reason: &str) -> Self {
+        Self { value, source: Provenance::Estimated { reason: reason.to_owned() } }
+    }
+}
