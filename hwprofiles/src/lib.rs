@@ -2,12 +2,14 @@
 #![forbid(unsafe_code)]
 
 mod dtype;
+mod estimate;
 mod machine;
 mod provenance;
 mod rates;
 pub mod units;
 
 pub use dtype::{DType, GROUP};
+pub use estimate::Missing;
 pub use machine::{Device, DeviceId, DeviceKind, Link, LinkId, Machine, Memory, MemoryId, MemoryKind};
 pub use provenance::{Provenance, Sourced};
 pub use rates::{AttentionRates, Basis, DecodePoint, Estimate, GemmPoint, GemmRates, PrefillPoint};

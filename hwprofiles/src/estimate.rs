@@ -1,0 +1,225 @@
+//! From measured points to the time of any shape.
+//!
+//! Times are interpolated, never rates: between two measured points the truth lies near the straight
+//! line of *time* (a fixed part plus a part per row), while a rate bends. Outside the measured region
+//! the efficiency of its boundary is carried on, and the answer says so ([`Basis::Extrapolated`]).
+//!
+//! The tables are scanned, not indexed: a few dozen points cost some tens of nanoseconds, allocate
+//! nothing, and leave no invariant about their order that a caller could break.
+
+use crate::dtype::DType;
+use crate::machine::{Device, Link};
+use crate::provenance::Provenance;
+use crate::rates::{AttentionRates, Basis, Estimate, GemmPoint, GemmRates};
+use crate::units::{Bytes, Flop, Seconds};
+
+/// A rate that nobody measured. Says which, and how to get it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "device '{device}' has no {rate} rate for {dtype} (it has: {known}); measure it with `fulcrum bench`, \
+     or choose a number format that it has"
+)]
+pub struct Missing {
+    /// The device.
+    pub device: String,
+    /// What is missing: "gemm", "decode attention", "prefill attention".
+    pub rate: &'static str,
+    /// The number format asked for.
+    pub dtype: DType,
+    /// The formats that the device has, comma-separated, or "none".
+    pub known: String,
+}
+
+impl Missing {
+    fn new(device: &Device, rate: &'static str, dtype: DType, has: impl Fn(DType) -> bool) -> Self {
+        let known: Vec<_> = DType::ALL.into_iter().filter(|&d| has(d)).map(DType::name).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        Self { device: device.name.clone(), rate, dtype, known }
+    }
+}
+
+impl Device {
+    /// Time of y[m, n] = x[m, k] · W[n, k]ᵀ with `weights` in the device's own memory, without [`Device::launch`].
+    ///
+    /// Zero where any dimension is zero.
+    pub fn gemm_time(&self, weights: DType, m: u64, n: u64, k: u64) -> Result<Estimate, Missing> {
+        if m == 0 || n == 0 || k == 0 {
+            return Ok(Estimate::ZERO);
+        }
+        let has = |d| self.gemm.get(&d).is_some_and(|rates| !rates.points.is_empty());
+        let estimate = self.gemm.get(&weights).and_then(|rates| rates.time(m, n, k));
+        estimate.ok_or_else(|| Missing::new(self, "gemm", weights, has))
+    }
+
+    /// Time of the attention of one decode step that reads `kv_bytes` of KV cache (one layer, all
+    /// sequences and heads together) from the device's own memory, without [`Device::launch`].
+    pub fn decode_attention_time(&self, kv: DType, kv_bytes: Bytes) -> Result<Estimate, Missing> {
+        if kv_bytes == Bytes::ZERO {
+            return Ok(Estimate::ZERO);
+        }
+        let has = |d| self.attention.get(&d).is_some_and(|rates| !rates.decode.is_empty());
+        let estimate = self.attention.get(&kv).and_then(|rates| rates.decode_time(kv_bytes));
+        estimate.ok_or_else(|| Missing::new(self, "decode attention", kv, has))
+    }
+
+    /// Time of the causal attention of a prefill: `flop` operations (below the diagonal only) over
+    /// sequences of `tokens` (new and past), without [`Device::launch`].
+    pub fn prefill_attention_time(&self, kv: DType, tokens: u64, flop: Flop) -> Result<Estimate, Missing> {
+        if flop == Flop::ZERO {
+            return Ok(Estimate::ZERO);
+        }
+        let has = |d| self.attention.get(&d).is_some_and(|rates| !rates.prefill.is_empty());
+        let estimate = self.attention.get(&kv).and_then(|rates| rates.prefill_time(tokens, flop));
+        estimate.ok_or_else(|| Missing::new(self, "prefill attention", kv, has))
+    }
+
+    /// Time of an elementwise operator that reads and writes `bytes` of activations, without [`Device::launch`].
+    pub fn elementwise_time(&self, bytes: Bytes) -> Estimate {
+        if bytes == Bytes::ZERO {
+            return Estimate::ZERO;
+        }
+        let basis = Basis::Interpolated.sourced(&self.elementwise.source);
+        Estimate { time: bytes / self.elementwise.value, basis }
+    }
+}
+
+impl Link {
+    /// Time of a transfer of `bytes` that has the link to itself: α + bytes / β; zero for no bytes.
+    pub fn time(&self, bytes: Bytes) -> Seconds {
+        if bytes == Bytes::ZERO {
+            return Seconds::ZERO;
+        }
+        self.latency.value + bytes / self.bandwidth.value
+    }
+}
+
+impl Estimate {
+    /// No work takes no time.
+    pub const ZERO: Self = Self { time: Seconds::ZERO, basis: Basis::Measured };
+}
+
+impl Basis {
+    /// What becomes of this basis when the points themselves came from `source`: only measured points
+    /// make a measured or interpolated estimate.
+    pub fn sourced(self, source: &Provenance) -> Self {
+        match source {
+            Provenance::Measured { .. } => self,
+            Provenance::Datasheet { .. } | Provenance::Estimated { .. } => Basis::Estimated,
+        }
+    }
+}
+
+impl GemmRates {
+    /// Time of y[m, n] = x[m, k] · W[n, k]ᵀ, all dimensions at least 1; `None` without points.
+    ///
+    /// A measured shape (n, k) answers for itself. Otherwise the time per weight element, t / (n·k), is
+    /// interpolated in log(n·k) between the nearest measured shapes below and above, and outside them
+    /// the nearest one's is used. Between shapes of equal n·k the more alike in n / k wins.
+    pub fn time(&self, m: u64, n: u64, k: u64) -> Option<Estimate> {
+        let (time, basis) = match self.points.iter().any(|p| (p.n, p.k) == (n, k)) {
+            true => self.time_of_shape(m, n, k)?,
+            false => self.time_between_shapes(m, n, k)?,
+        };
+        Some(Estimate { time: Seconds::new(time), basis: basis.sourced(&self.source) })
+    }
+
+    fn time_between_shapes(&self, m: u64, n: u64, k: u64) -> Option<(f64, Basis)> {
+        let elements = n as f64 * k as f64;
+        let per_element = |p: &GemmPoint| {
+            let (time, basis) = self.time_of_shape(m, p.n, p.k)?;
+            Some((time / size(p), basis))
+        };
+        let below = self.nearest_shape(n, k, |p| size(p) <= elements);
+        let above = self.nearest_shape(n, k, |p| size(p) >= elements);
+        let (time, basis) = match (below, above) {
+            (Some(a), Some(b)) => {
+                let ((ta, basis_a), (tb, basis_b)) = (per_element(a)?, per_element(b)?);
+                let weight = fraction(size(a).ln(), size(b).ln(), elements.ln());
+                (ta + (tb - ta) * weight, basis_a.max(basis_b).max(Basis::Interpolated))
+            }
+            (Some(one), None) | (None, Some(one)) => (per_element(one)?.0, Basis::Extrapolated),
+            (None, None) => return None,
+        };
+        Some((time * elements, basis))
+    }
+
+    /// A point of the wanted shape whose n·k is nearest to that of (n, k).
+    fn nearest_shape(&self, n: u64, k: u64, wanted: impl Fn(&GemmPoint) -> bool) -> Option<&GemmPoint> {
+        let elements = (n as f64 * k as f64).ln();
+        let aspect = (n as f64 / k as f64).ln();
+        let distance = |p: &GemmPoint| {
+            let shape = (p.n as f64 / p.k as f64).ln();
+            ((size(p).ln() - elements).abs(), (shape - aspect).abs())
+        };
+        let nearer = |a: &&GemmPoint, b: &&GemmPoint| {
+            let ((size_a, aspect_a), (size_b, aspect_b)) = (distance(a), distance(b));
+            size_a.total_cmp(&size_b).then(aspect_a.total_cmp(&aspect_b)).then((a.n, a.k).cmp(&(b.n, b.k)))
+        };
+        self.points.iter().filter(|p| wanted(p)).min_by(nearer)
+    }
+
+    /// Time for `m` rows of a measured shape: piecewise-linear in m; below the smallest measured m its
+    /// time (a matrix-vector product reads the same weights), beyond the largest its time per row.
+    fn time_of_shape(&self, m: u64, n: u64, k: u64) -> Option<(f64, Basis)> {
+        let row = || self.points.iter().filter(|p| (p.n, p.k) == (n, k));
+        let below = row().filter(|p| p.m <= m).max_by_key(|p| p.m);
+        let above = row().filter(|p| p.m >= m).min_by_key(|p| p.m);
+        Some(match (below, above) {
+            (Some(a), Some(b)) if a.m == b.m => (a.time.get(), Basis::Measured),
+            (Some(a), Some(b)) => {
+                let weight = fraction(a.m as f64, b.m as f64, m as f64);
+                (a.time.get() + (b.time.get() - a.time.get()) * weight, Basis::Interpolated)
+            }
+            (Some(a), None) => (a.time.get() * (m as f64 / a.m as f64), Basis::Extrapolated),
+            (None, Some(b)) => (b.time.get(), Basis::Extrapolated),
+            (None, None) => return None,
+        })
+    }
+}
+
+impl AttentionRates {
+    /// Time to attend over `kv_bytes` of cache: piecewise-linear in bytes between measured points, at the
+    /// boundary's rate outside; `None` without points.
+    pub fn decode_time(&self, kv_bytes: Bytes) -> Option<Estimate> {
+        let below = self.decode.iter().filter(|p| p.kv_bytes <= kv_bytes).max_by_key(|p| p.kv_bytes);
+        let above = self.decode.iter().filter(|p| p.kv_bytes >= kv_bytes).min_by_key(|p| p.kv_bytes);
+        let (time, basis) = match (below, above) {
+            (Some(a), Some(b)) if a.kv_bytes == b.kv_bytes => (a.kv_bytes / a.rate, Basis::Measured),
+            (Some(a), Some(b)) => {
+                let (ta, tb) = (a.kv_bytes / a.rate, b.kv_bytes / b.rate);
+                let weight = fraction(a.kv_bytes.as_f64(), b.kv_bytes.as_f64(), kv_bytes.as_f64());
+                (ta * (1.0 - weight) + tb * weight, Basis::Interpolated)
+            }
+            (Some(one), None) | (None, Some(one)) => (kv_bytes / one.rate, Basis::Extrapolated),
+            (None, None) => return None,
+        };
+        Some(Estimate { time, basis: basis.sourced(&self.source) })
+    }
+
+    /// Time of `flop` of causal attention over sequences of `tokens`: the time per FLOP is interpolated
+    /// in log(tokens), at the boundary's rate outside; `None` without points.
+    pub fn prefill_time(&self, tokens: u64, flop: Flop) -> Option<Estimate> {
+        let below = self.prefill.iter().filter(|p| p.tokens <= tokens).max_by_key(|p| p.tokens);
+        let above = self.prefill.iter().filter(|p| p.tokens >= tokens).min_by_key(|p| p.tokens);
+        let (time, basis) = match (below, above) {
+            (Some(a), Some(b)) if a.tokens == b.tokens => (flop / a.rate, Basis::Measured),
+            (Some(a), Some(b)) => {
+                let weight = fraction((a.tokens as f64).ln(), (b.tokens as f64).ln(), (tokens as f64).ln());
+                ((flop / a.rate) * (1.0 - weight) + (flop / b.rate) * weight, Basis::Interpolated)
+            }
+            (Some(one), None) | (None, Some(one)) => (flop / one.rate, Basis::Extrapolated),
+            (None, None) => return None,
+        };
+        Some(Estimate { time, basis: basis.sourced(&self.source) })
+    }
+}
+
+/// Weight elements of the point's shape.
+fn size(point: &GemmPoint) -> f64 {
+    point.n as f64 * point.k as f64
+}
+
+/// Where `x` lies between `a` (0) and `b` (1); 0 where they coincide.
+fn fraction(a: f64, b: f64, x: f64) -> f64 {
+    if a == b { 0.0 } else { ((x - a) / (b - a)).clamp(0.0, 1.0) }
+}
