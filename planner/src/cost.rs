@@ -1,0 +1,166 @@
+//! The roofline: what one task of a program takes when it is alone, and what it loads meanwhile.
+//!
+//! t(operator, device) = launch + max(rate-limited time of the shape, bytes / bandwidth of the memory);
+//! t(transfer, link) = α + bytes / β. Contention between tasks is the simulator's business: it needs
+//! the bytes that a task moves through each shared memory, which stand beside the time.
+
+use crate::program::{Action, Lane, Task};
+use hwprofiles::{Basis, Bytes, Device, DeviceId, Flop, LinkId, Machine, MemoryId, Missing, Seconds};
+use scenarios::{Formats, Model, Operator, Shape, Step, Sublayer, Work, kv_bytes};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// Which term of the roofline is the largest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bound {
+    /// FLOP ÷ rate.
+    Compute,
+    /// Bytes ÷ the memory's bandwidth.
+    Memory,
+    /// A transfer.
+    Link,
+    /// Starting the operator.
+    Launch,
+}
+
+/// Bytes through a memory whose bandwidth is shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Load {
+    /// The memory whose bandwidth is drawn on.
+    pub memory: MemoryId,
+    /// How much.
+    pub bytes: Bytes,
+}
+
+/// The price of one task.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Price {
+    /// Its duration when nothing else runs, `overhead` included.
+    pub alone: Seconds,
+    /// The part of it that moves no bytes: launch, or the link's α.
+    pub overhead: Seconds,
+    /// What it moves through memories: at most two.
+    pub loads: [Option<Load>; 2],
+    /// Bytes over the link it uses, if any.
+    pub carried: Option<(LinkId, Bytes)>,
+    /// Its FLOP.
+    pub flop: Flop,
+    /// The largest term.
+    pub bound: Bound,
+    /// How well `alone` is known.
+    pub basis: Basis,
+}
+
+/// What prices depend on besides the task.
+#[derive(Debug, Clone, Copy)]
+pub struct Pricing<'a> {
+    /// The machine.
+    pub machine: &'a Machine,
+    /// The model.
+    pub model: &'a Model,
+    /// Its formats.
+    pub formats: &'a Formats,
+}
+
+impl Pricing<'_> {
+    /// The price of `task` in `step`.
+    pub fn price(&self, task: &Task, step: &Step) -> Result<Price, Missing> {
+        let matrix = |sublayer: Sublayer, rows: &Range<u64>| {
+            sublayer.matrix_bytes(self.model, self.formats.weights, rows)
+        };
+        let kv = |tokens: u64| kv_bytes(self.model, self.formats, step.batch, tokens);
+        match (&task.action, task.lane) {
+            (Action::Compute { operator, rows, .. }, Lane::Device(device)) => {
+                self.compute(*operator, rows, device, step)
+            }
+            (Action::FetchWeights { sublayer, rows, .. }, Lane::Link(link)) => {
+                Ok(self.transfer(link, matrix(*sublayer, rows)))
+            }
+            (Action::FetchKv { .. }, Lane::Link(link)) => Ok(self.transfer(link, kv(step.past_tokens))),
+            (Action::StoreKv { .. }, Lane::Link(link)) => Ok(self.transfer(link, kv(step.new_tokens))),
+            (Action::Hop { buffer, columns, link, .. }, _) => {
+                let rows = if task.layer.is_none() { step.batch } else { step.rows() };
+                Ok(self.transfer(*link, buffer.bytes(self.formats, rows, columns.end - columns.start)))
+            }
+            (action, lane) => unreachable!("the lowering puts no {action:?} on {lane:?}"),
+        }
+    }
+
+    /// The work of a compute task.
+    pub fn work(&self, operator: Operator, rows: &Range<u64>, step: &Step) -> Work {
+        Work::of(operator, self.model, self.formats, step, rows)
+    }
+
+    fn compute(
+        &self,
+        operator: Operator,
+        rows: &Range<u64>,
+        device: DeviceId,
+        step: &Step,
+    ) -> Result<Price, Missing> {
+        let work = self.work(operator, rows, step);
+        let device = self.machine.device(device);
+        let memory = self.machine.bandwidth_of(device.memory);
+        let bytes = work.weights + work.kv_read + work.kv_written + work.activations;
+        let streamed = bytes / self.machine.memory(memory).bandwidth.value;
+        let rated = self.rated(device, &work)?;
+        let launch = device.launch.value * f64::from(work.launches);
+        let body = rated.time.max(streamed);
+        // The memory term binds where it explains most of the time; a measured time includes both.
+        let bound = match () {
+            () if launch > body => Bound::Launch,
+            () if streamed.get() >= 0.5 * body.get() => Bound::Memory,
+            () => Bound::Compute,
+        };
+        Ok(Price {
+            alone: launch + body,
+            overhead: launch,
+            loads: [Some(Load { memory, bytes }), None],
+            carried: None,
+            flop: work.flop,
+            bound,
+            basis: rated.basis,
+        })
+    }
+
+    /// The time at the device's measured rate for the shape.
+    fn rated(&self, device: &Device, work: &Work) -> Result<hwprofiles::Estimate, Missing> {
+        match work.shape {
+            Shape::Gemm { m, n, k } => device.gemm_time(self.formats.weights, m, n, k),
+            Shape::Attention { step } if step.new_tokens == 1 => {
+                device.decode_attention_time(self.formats.kv, work.kv_read)
+            }
+            Shape::Attention { step } => {
+                let tokens = step.past_tokens + step.new_tokens;
+                device.prefill_attention_time(self.formats.kv, tokens, work.flop)
+            }
+            Shape::Elementwise => {
+                Ok(device.elementwise_time(work.activations + work.weights + work.kv_written))
+            }
+        }
+    }
+
+    /// A transfer: α + bytes / β, loading the memories at both ends.
+    fn transfer(&self, link: LinkId, bytes: Bytes) -> Price {
+        let ends = self.machine.link(link);
+        let alone = ends.time(bytes);
+        let load = |memory| Load { memory: self.machine.bandwidth_of(memory), bytes };
+        let (from, to) = (load(ends.from), load(ends.to));
+        // Both ends in one physical memory: it is read and written.
+        let loads = if from.memory == to.memory {
+            [Some(Load { memory: from.memory, bytes: bytes + bytes }), None]
+        } else {
+            [Some(from), Some(to)]
+        };
+        Price {
+            alone,
+            overhead: if bytes == Bytes::ZERO { Seconds::ZERO } else { ends.latency.value },
+            loads,
+            carried: Some((link, bytes)),
+            flop: Flop::ZERO,
+            bound: Bound::Link,
+            basis: Basis::Measured,
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Exact bytes: what a placement takes from each memory, counted as the executor allocates.
+
+use crate::placement::Placement;
+use crate::program::{Action, Lane, Program, STAGING_SLOTS};
+use hwprofiles::{Bytes, DType, DeviceId, Elements, Machine};
+use scenarios::{Buffer, Formats, Model, Phase, Positions, Sublayer, kv_bytes};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The largest sizes that a run reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// Sequences.
+    pub batch: u64,
+    /// Tokens of a sequence at its end: prompt and output.
+    pub context: u64,
+    /// Tokens per sequence that enter in one prefill step.
+    pub chunk: u64,
+}
+
+impl Extent {
+    /// Rows of a step's activations.
+    fn rows(&self, phase: Phase) -> u64 {
+        match phase {
+            Phase::Prefill => self.batch * self.chunk,
+            Phase::Decode => self.batch,
+        }
+    }
+}
+
+/// Bytes of one memory, by purpose.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Usage {
+    /// Resident matrices, norms, biases and position tables.
+    pub weights: Bytes,
+    /// KV caches at the end of the context.
+    pub kv: Bytes,
+    /// Activation buffers.
+    pub activations: Bytes,
+    /// Staging slots for streamed weights and KV.
+    pub staging: Bytes,
+}
+
+impl Usage {
+    /// All of it.
+    pub fn total(&self) -> Bytes {
+        self.weights + self.kv + self.activations + self.staging
+    }
+}
+
+/// A placement's programs, one per phase.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Programs {
+    /// Prefill.
+    pub prefill: Program,
+    /// Decode.
+    pub decode: Program,
+}
+
+impl Programs {
+    /// Lowers both phases.
+    pub fn lower(
+        machine: &Machine,
+        model: &Model,
+        placement: &Placement,
+    ) -> Result<Self, crate::program::LowerError> {
+        Ok(Self {
+            prefill: Program::lower(machine, model, placement, Phase::Prefill)?,
+            decode: Program::lower(machine, model, placement, Phase::Decode)?,
+        })
+    }
+
+    /// The program of `phase`.
+    pub fn of(&self, phase: Phase) -> &Program {
+        match phase {
+            Phase::Prefill => &self.prefill,
+            Phase::Decode => &self.decode,
+        }
+    }
+
+    fn both(&self) -> [&Program; 2] {
+        [&self.prefill, &self.decode]
+    }
+}
+
+/// The activation buffers of each device with the rows that it needs at most.
+pub fn activation_buffers(programs: &Programs, extent: &Extent) -> BTreeMap<(DeviceId, Buffer), u64> {
+    let mut buffers = BTreeMap::new();
+    for program in programs.both() {
+        let rows = extent.rows(program.phase);
+        let mut touch = |device: DeviceId, buffer: Buffer| {
+            let rows = if buffer == Buffer::Logits { extent.batch } else { rows };
+            let most = buffers.entry((device, buffer)).or_insert(0);
+            *most = rows.max(*most);
+        };
+        for task in &program.tasks {
+            match (&task.action, task.lane) {
+                (Action::Compute { operator, .. }, Lane::Device(device)) => {
+                    touch(device, operator.writes());
+                    operator.reads().iter().for_each(|&buffer| touch(device, buffer));
+                }
+                (Action::Hop { buffer, .. }, Lane::Device(device)) => touch(device, *buffer),
+                _ => {}
+            }
+        }
+    }
+    buffers
+}
+
+/// Bytes of one staging slot of each device that streams: for weights, and for KV.
+pub fn staging_slots(
+    programs: &Programs,
+    model: &Model,
+    formats: &Formats,
+    extent: &Extent,
+) -> BTreeMap<DeviceId, [Bytes; 2]> {
+    let mut slots: BTreeMap<DeviceId, [Bytes; 2]> = BTreeMap::new();
+    for task in programs.both().into_iter().flat_map(|program| &program.tasks) {
+        match &task.action {
+            Action::FetchWeights { sublayer, rows, device, .. } => {
+                let bytes = sublayer.matrix_bytes(model, formats.weights, rows);
+                let slot = &mut slots.entry(*device).or_default()[0];
+                *slot = bytes.max(*slot);
+            }
+            Action::FetchKv { device, .. } => {
+                slots.entry(*device).or_default()[1] = kv_bytes(model, formats, extent.batch, extent.context);
+            }
+            _ => {}
+        }
+    }
+    slots
+}
+
+/// Which sublayers' norms, biases and tables each device holds: those that it computes in either phase.
+pub fn vector_holders(placement: &Placement) -> BTreeSet<(DeviceId, Option<u32>, Sublayer)> {
+    let holders = placement.sublayers().flat_map(|(layer, sublayer, slices)| {
+        slices.iter().flat_map(move |s| [s.prefill, s.decode].map(|device| (device, layer, sublayer)))
+    });
+    holders.collect()
+}
+
+/// Bytes of the rotation table of one device: cosine and sine for head_dim / 2 frequencies at each position, f32.
+pub fn rotation_table_bytes(model: &Model, context: u64) -> Bytes {
+    match model.positions {
+        Positions::Rotary { .. } => DType::F32.bytes(Elements::product(&[context, model.head_dim])),
+        Positions::Learned { .. } => Bytes::ZERO,
+    }
+}
+
+/// What `placement` takes from each memory of `machine`, by memory index.
+pub fn usage(
+    machine: &Machine,
+    model: &Model,
+    formats: &Formats,
+    placement: &Placement,
+    programs: &Programs,
+    extent: &Extent,
+) -> Vec<Usage> {
+    let mut usage = vec![Usage::default(); machine.memories.len()];
+    let own = |device: DeviceId| machine.device(device).memory.0;
+    for (_, sublayer, slices) in placement.sublayers() {
+        for slice in slices {
+            let home = &mut usage[slice.home.0];
+            match sublayer {
+                Sublayer::Attention => home.kv += kv_bytes(model, formats, extent.batch, extent.context),
+                Sublayer::Head if shares_embedding(model, placement) => {}
+                _ => home.weights += sublayer.matrix_bytes(model, formats.weights, &slice.rows),
+            }
+        }
+    }
+    for &(device, _, sublayer) in &vector_holders(placement) {
+        usage[own(device)].weights += sublayer.vector_bytes(model);
+    }
+    let attending: BTreeSet<_> = vector_holders(placement)
+        .into_iter()
+        .filter(|(_, _, sublayer)| *sublayer == Sublayer::Attention)
+        .map(|(device, ..)| device)
+        .collect();
+    for device in attending {
+        usage[own(device)].weights += rotation_table_bytes(model, extent.context);
+    }
+    for ((device, buffer), rows) in activation_buffers(programs, extent) {
+        usage[own(device)].activations += buffer.bytes(formats, rows, buffer.columns(model));
+    }
+    for (device, slots) in staging_slots(programs, model, formats, extent) {
+        usage[own(device)].staging += (slots[0] + slots[1]) * STAGING_SLOTS as u64;
+    }
+    usage
+}
+
+/// Whether the head reads the embedding table itself: tied, undivided and in the same memory.
+pub fn shares_embedding(model: &Model, placement: &Placement) -> bool {
+    let (embed, head) = (&placement.embed, &placement.head);
+    model.tied_embeddings && embed.len() == 1 && head.len() == 1 && embed[0].home == head[0].home
+}

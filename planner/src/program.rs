@@ -1,0 +1,410 @@
+//! A step as a program: tasks on lanes, with dependencies.
+//!
+//! This is the one lowering of a placement. The simulator runs the program with modelled times, the
+//! executor runs the same program on real devices, and comparing the two is a join on the task's index.
+//!
+//! A *lane* is an in-order queue: one per device, and one per link for transfers that overlap with
+//! computation. Within a lane, tasks run in the order of their index; across lanes a task waits for
+//! those in `after`. Everything that must not happen too early is such a dependency: a prefetch that
+//! would overwrite a staging slot still in use, or an activation overwritten while another device has
+//! yet to copy it. Hops of activations ride in the lane of the device that needs them: it has nothing
+//! else to do meanwhile, and a hand-over to a copying thread would cost more than a few kilobytes do.
+
+use crate::placement::{LayerPlacement, Placement, Slice};
+use hwprofiles::{DeviceId, LinkId, Machine, MemoryId};
+use scenarios::{Buffer, Model, Operator, Phase, Sublayer};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Staging buffers per device for streamed weights, and as many for streamed KV: one is computed from while the
+/// other fills.
+pub const STAGING_SLOTS: usize = 2;
+
+/// Index of a task in its program; also its order within its lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub u32);
+
+/// An in-order queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// What the device computes, and the activations that it fetches itself.
+    Device(DeviceId),
+    /// Prefetches of weights and transfers of KV.
+    Link(LinkId),
+}
+
+/// Where a matrix part, or a KV cache, is read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// The device's own memory.
+    Resident,
+    /// A staging slot of the device, filled by a fetch.
+    Staged(usize),
+}
+
+/// What a task does.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Runs an operator on the lane's device.
+    Compute {
+        /// Which.
+        operator: Operator,
+        /// Output rows of the matrix; empty where there is none.
+        rows: Range<u64>,
+        /// Where the matrix, or for `rotate` and `attention` the KV cache, is.
+        source: Source,
+    },
+    /// Copies rows of a matrix from its home into a staging slot, over the lane's link.
+    FetchWeights {
+        /// Whose matrix.
+        sublayer: Sublayer,
+        /// Which rows.
+        rows: Range<u64>,
+        /// For which device.
+        device: DeviceId,
+        /// Into which slot.
+        slot: usize,
+    },
+    /// Copies the layer's past K and V from their home into a staging slot, over the lane's link.
+    FetchKv {
+        /// For which device.
+        device: DeviceId,
+        /// Into which slot.
+        slot: usize,
+    },
+    /// Copies the layer's new K and V from a staging slot to their home, over the lane's link.
+    StoreKv {
+        /// From which device.
+        device: DeviceId,
+        /// From which slot.
+        slot: usize,
+    },
+    /// Copies columns of an activation over `link` to the memory of the lane's device. In the head, where `layer`
+    /// is `None`, only the row of each sequence's last token.
+    Hop {
+        /// Which activation.
+        buffer: Buffer,
+        /// Which columns.
+        columns: Range<u64>,
+        /// From which device.
+        from: DeviceId,
+        /// Over which link.
+        link: LinkId,
+    },
+}
+
+/// One unit of work.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Task {
+    /// Its queue.
+    pub lane: Lane,
+    /// The layer, or `None` for embed and head.
+    pub layer: Option<u32>,
+    /// What it does.
+    pub action: Action,
+    /// Tasks of other lanes that must have ended; all have smaller indices.
+    pub after: Vec<TaskId>,
+}
+
+/// A step's tasks in the order of issue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// Prefill or decode.
+    pub phase: Phase,
+    /// The tasks; a task's index is its [`TaskId`].
+    pub tasks: Vec<Task>,
+}
+
+/// A placement that cannot run on its machine.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LowerError {
+    /// Bytes must move where no link goes.
+    #[error(
+        "no link from memory '{from}' to memory '{to}', which {what} needs; add one to the machine's links"
+    )]
+    NoLink {
+        /// Source memory.
+        from: String,
+        /// Destination memory.
+        to: String,
+        /// Who needs it.
+        what: String,
+    },
+}
+
+impl Program {
+    /// Lowers `placement` to the tasks of one step of `phase`. Every decode (or prefill) step has the same tasks;
+    /// only their sizes differ, see [`crate::price`].
+    pub fn lower(
+        machine: &Machine,
+        model: &Model,
+        placement: &Placement,
+        phase: Phase,
+    ) -> Result<Self, LowerError> {
+        let mut lowering = Lowering::new(machine, model, phase);
+        lowering.whole_sublayer(None, Sublayer::Embed, &placement.embed)?;
+        for (index, layer) in placement.layers.iter().enumerate() {
+            lowering.layer(index as u32, layer)?;
+        }
+        lowering.whole_sublayer(None, Sublayer::Head, &placement.head)?;
+        // Sampling reads the logits in the memory of the head's first device.
+        let lead = placement.head[0].device(phase);
+        let columns = 0..Buffer::Logits.columns(model);
+        lowering.bring(None, Buffer::Logits, &columns, lead)?;
+        Ok(Self { phase, tasks: lowering.tasks })
+    }
+
+    /// The lanes in use, in order.
+    pub fn lanes(&self) -> Vec<Lane> {
+        let mut lanes: Vec<_> = self.tasks.iter().map(|task| task.lane).collect();
+        lanes.sort_unstable();
+        lanes.dedup();
+        lanes
+    }
+}
+
+/// Valid columns of a buffer on one device, and who wrote and reads them.
+#[derive(Debug, Clone, Default)]
+struct Copy {
+    /// Valid column ranges with the task that wrote each.
+    valid: Vec<(Range<u64>, TaskId)>,
+    /// Tasks that have read it since it was last written.
+    readers: Vec<TaskId>,
+}
+
+/// Which kind of staging ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Ring {
+    Weights,
+    Kv,
+}
+
+struct Lowering<'a> {
+    machine: &'a Machine,
+    model: &'a Model,
+    phase: Phase,
+    tasks: Vec<Task>,
+    copies: BTreeMap<(Buffer, DeviceId), Copy>,
+    /// Per device and ring: fetches so far, and the last user of each slot.
+    rings: BTreeMap<(DeviceId, Ring), (usize, [Vec<TaskId>; STAGING_SLOTS])>,
+}
+
+impl<'a> Lowering<'a> {
+    fn new(machine: &'a Machine, model: &'a Model, phase: Phase) -> Self {
+        Self { machine, model, phase, tasks: Vec::new(), copies: BTreeMap::new(), rings: BTreeMap::new() }
+    }
+
+    fn layer(&mut self, index: u32, layer: &LayerPlacement) -> Result<(), LowerError> {
+        for (&sublayer, slices) in Sublayer::LAYER.iter().zip(&layer.0) {
+            match sublayer {
+                Sublayer::Attention => self.attention(index, &slices[0])?,
+                _ => self.whole_sublayer(Some(index), sublayer, slices)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A sublayer with a matrix: its matrix-free operators run on the first slice's device.
+    fn whole_sublayer(
+        &mut self,
+        layer: Option<u32>,
+        sublayer: Sublayer,
+        slices: &[Slice],
+    ) -> Result<(), LowerError> {
+        let lead = slices[0].device(self.phase);
+        for &operator in sublayer.operators() {
+            if !operator.is_matmul() {
+                self.compute(layer, operator, lead, 0..0, Source::Resident, &[])?;
+                continue;
+            }
+            for slice in slices {
+                let device = slice.device(self.phase);
+                let (source, fetched) = self.weights(layer, sublayer, slice)?;
+                let task = self.compute(layer, operator, device, slice.rows.clone(), source, &fetched)?;
+                if let Source::Staged(slot) = source {
+                    self.occupy(device, Ring::Weights, slot, task);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Rotation, append and attention. KV that lives elsewhere is fetched into a slot, appended to there, and
+    /// the new part stored back.
+    fn attention(&mut self, layer: u32, slice: &Slice) -> Result<(), LowerError> {
+        let device = slice.device(self.phase);
+        let own = self.machine.device(device).memory;
+        let (source, fetched) = if slice.home == own {
+            (Source::Resident, vec![])
+        } else {
+            let link = self.link(slice.home, own, || format!("the KV cache of layer {layer}"))?;
+            let (slot, after) = self.next_slot(device, Ring::Kv);
+            let action = Action::FetchKv { device, slot };
+            let fetch = self.push(Lane::Link(link), Some(layer), action, after);
+            (Source::Staged(slot), vec![fetch])
+        };
+        let rotate = self.compute(Some(layer), Operator::Rotate, device, 0..0, source, &fetched)?;
+        let attend = self.compute(Some(layer), Operator::Attention, device, 0..0, source, &[])?;
+        if let Source::Staged(slot) = source {
+            let link = self.link(own, slice.home, || format!("the KV cache of layer {layer}"))?;
+            let action = Action::StoreKv { device, slot };
+            let store = self.push(Lane::Link(link), Some(layer), action, vec![rotate]);
+            self.rings.entry((device, Ring::Kv)).or_default().1[slot] = vec![attend, store];
+        }
+        Ok(())
+    }
+
+    /// Where the device finds its slice, and the fetch to wait for.
+    fn weights(
+        &mut self,
+        layer: Option<u32>,
+        sublayer: Sublayer,
+        slice: &Slice,
+    ) -> Result<(Source, Vec<TaskId>), LowerError> {
+        let device = slice.device(self.phase);
+        let own = self.machine.device(device).memory;
+        if slice.home == own {
+            return Ok((Source::Resident, vec![]));
+        }
+        let link = self.link(slice.home, own, || format!("the weights of {sublayer}"))?;
+        let (slot, after) = self.next_slot(device, Ring::Weights);
+        let action = Action::FetchWeights { sublayer, rows: slice.rows.clone(), device, slot };
+        let fetch = self.push(Lane::Link(link), layer, action, after);
+        Ok((Source::Staged(slot), vec![fetch]))
+    }
+
+    /// The next slot of a ring and the tasks that must have left it.
+    fn next_slot(&mut self, device: DeviceId, ring: Ring) -> (usize, Vec<TaskId>) {
+        let (count, users) = self.rings.entry((device, ring)).or_default();
+        let slot = *count % STAGING_SLOTS;
+        *count += 1;
+        (slot, std::mem::take(&mut users[slot]))
+    }
+
+    fn occupy(&mut self, device: DeviceId, ring: Ring, slot: usize, user: TaskId) {
+        self.rings.entry((device, ring)).or_default().1[slot] = vec![user];
+    }
+
+    /// One operator on one device: brings its inputs, then writes its output's columns.
+    fn compute(
+        &mut self,
+        layer: Option<u32>,
+        operator: Operator,
+        device: DeviceId,
+        rows: Range<u64>,
+        source: Source,
+        fetched: &[TaskId],
+    ) -> Result<TaskId, LowerError> {
+        let in_place = operator.reads().contains(&operator.writes());
+        for &buffer in operator.reads() {
+            if buffer != Buffer::Tokens {
+                self.bring(layer, buffer, &(0..buffer.columns(self.model)), device)?;
+            }
+        }
+        let output = operator.writes();
+        let columns = if rows.is_empty() { 0..output.columns(self.model) } else { rows.clone() };
+        // An output written in parts stays valid in the columns that this sublayer's other parts wrote.
+        let partial = !rows.is_empty() && columns.start > 0;
+        let mut after = fetched.to_vec();
+        for &buffer in operator.reads() {
+            after.extend(self.writers(buffer, device));
+        }
+        after.extend(self.readers(output, device));
+        let action = Action::Compute { operator, rows, source };
+        let task = self.push(Lane::Device(device), layer, action, after);
+        for &buffer in operator.reads() {
+            self.copies.entry((buffer, device)).or_default().readers.push(task);
+        }
+        if !partial || in_place {
+            self.invalidate(output);
+        }
+        let copy = self.copies.entry((output, device)).or_default();
+        copy.valid.push((columns, task));
+        copy.readers.clear();
+        Ok(task)
+    }
+
+    /// Makes `columns` of `buffer` valid on `device`, by hops from wherever they are.
+    fn bring(
+        &mut self,
+        layer: Option<u32>,
+        buffer: Buffer,
+        columns: &Range<u64>,
+        device: DeviceId,
+    ) -> Result<(), LowerError> {
+        let own = self.machine.device(device).memory;
+        let here = self.copies.get(&(buffer, device)).map_or(&[][..], |copy| &copy.valid);
+        let mut missing = vec![columns.clone()];
+        for (valid, _) in here {
+            missing = missing.iter().flat_map(|range| subtract(range, valid)).collect();
+        }
+        let mut hops = Vec::new();
+        for (&(_, from), copy) in self.copies.iter().filter(|((b, d), _)| *b == buffer && *d != device) {
+            for (valid, writer) in &copy.valid {
+                let part: Vec<_> = missing.iter().filter_map(|range| intersect(range, valid)).collect();
+                missing = missing.iter().flat_map(|range| subtract(range, valid)).collect();
+                hops.extend(part.into_iter().map(|columns| (from, columns, *writer)));
+            }
+        }
+        assert!(missing.is_empty(), "{buffer:?} is read before it is written");
+        for (from, columns, writer) in hops {
+            let there = self.machine.device(from).memory;
+            let link = self.link(there, own, || format!("the {buffer:?} activation"))?;
+            let mut after = vec![writer];
+            after.extend(self.readers(buffer, device));
+            let action = Action::Hop { buffer, columns: columns.clone(), from, link };
+            let task = self.push(Lane::Device(device), layer, action, after);
+            self.copies.entry((buffer, from)).or_default().readers.push(task);
+            self.copies.entry((buffer, device)).or_default().valid.push((columns, task));
+        }
+        Ok(())
+    }
+
+    /// Forgets every copy of `buffer` (it is about to be written anew), but not who still reads it.
+    fn invalidate(&mut self, buffer: Buffer) {
+        for (_, copy) in self.copies.iter_mut().filter(|((b, _), _)| *b == buffer) {
+            copy.valid.clear();
+        }
+    }
+
+    fn writers(&self, buffer: Buffer, device: DeviceId) -> Vec<TaskId> {
+        let copy = self.copies.get(&(buffer, device));
+        copy.map_or(vec![], |copy| copy.valid.iter().map(|(_, task)| *task).collect())
+    }
+
+    fn readers(&self, buffer: Buffer, device: DeviceId) -> Vec<TaskId> {
+        self.copies.get(&(buffer, device)).map_or(vec![], |copy| copy.readers.clone())
+    }
+
+    fn link(&self, from: MemoryId, to: MemoryId, what: impl Fn() -> String) -> Result<LinkId, LowerError> {
+        self.machine.link_between(from, to).ok_or_else(|| LowerError::NoLink {
+            from: self.machine.memory(from).name.clone(),
+            to: self.machine.memory(to).name.clone(),
+            what: what(),
+        })
+    }
+
+    /// Appends a task. What its own lane runs before it needs no dependency.
+    fn push(&mut self, lane: Lane, layer: Option<u32>, action: Action, after: Vec<TaskId>) -> TaskId {
+        let id = TaskId(self.tasks.len() as u32);
+        let mut after: Vec<_> =
+            after.into_iter().filter(|earlier| self.tasks[earlier.0 as usize].lane != lane).collect();
+        after.sort_unstable();
+        after.dedup();
+        self.tasks.push(Task { lane, layer, action, after });
+        id
+    }
+}
+
+/// What of `range` lies outside `cut`.
+fn subtract(range: &Range<u64>, cut: &Range<u64>) -> Vec<Range<u64>> {
+    let left = range.start..range.end.min(cut.start);
+    let right = range.start.max(cut.end)..range.end;
+    [left, right].into_iter().filter(|r| r.start < r.end).collect()
+}
+
+/// What of `range` lies inside `other`.
+fn intersect(range: &Range<u64>, other: &Range<u64>) -> Option<Range<u64>> {
+    let both = range.start.max(other.start)..range.end.min(other.end);
+    (both.start < both.end).then_some(both)
+}
