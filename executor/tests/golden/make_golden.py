@@ -1,0 +1,376 @@
+r"""Makes the golden models: tiny random transformers and what Hugging Face computes with them.
+
+How to run, in a fresh environment (Python 3.11; about 5 GB for torch, one minute of compute):
+
+    python3 -m venv /tmp/golden-venv
+    /tmp/golden-venv/bin/pip install torch==2.15.0 transformers==5.23.0 \
+        safetensors==0.8.0 tokenizers==0.23.3 numpy==2.4.6
+    /tmp/golden-venv/bin/python executor/tests/golden/make_golden.py          # rewrite the folders
+    /tmp/golden-venv/bin/python executor/tests/golden/make_golden.py --check  # compare with them
+
+The versions used are recorded in every golden.json. Weights come from numpy's PCG64 and are the
+same bytes on every machine; logits may differ in the last bits between processors, so `--check`
+compares those within 1e-4 and everything else exactly. README.md describes the files.
+
+For each model the seed is the first, counting from 0, whose greedy tokens are all decided by a
+margin of at least MIN_MARGIN, so that summing in another order cannot change a token. Before
+anything is written, the script shows that the files can fail a wrong executor: every bias, every
+norm weight and every listed configuration key must move the logits (`require_sensitivity`).
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # nothing here comes from the network
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import tokenizers
+import torch
+import transformers
+
+sys.dont_write_bytecode = True  # no __pycache__ beside the golden files
+from golden_tokenizers import (
+    PROMPT, TOKENIZER_TEXTS, VOCAB, byte_fallback, llama3_tokenizer, opt_tokenizer, qwen_tokenizer,
+)
+
+HERE = Path(__file__).resolve().parent
+OUTPUT_TOKENS = 24
+MIN_MARGIN = 1e-2  # between the best and the second logit, at every greedy step
+MIN_DISTINCT = 8  # different tokens among the 24: a sequence stuck on one token tests little
+LOGIT_TOLERANCE = 1e-4  # absolute, between two float32 orders of summation
+VISIBLE_COSINE = 0.999  # a mistake must fall below it in some row; the executor is held to 0.9999
+
+
+# ---------------------------------------------------------------- models
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One golden model: how to configure it, and which mistakes its logits must reveal."""
+
+    name: str
+    config: transformers.PretrainedConfig
+    tokenizer: object
+    std: float
+    mistakes: dict = field(default_factory=dict)  # configuration keys, each with a wrong value
+    invisible: str = "-"  # ending of the names of 1-D tensors that provably change nothing
+    shard: str = "5GB"
+
+
+def rope(theta):
+    return {"rope_type": "default", "rope_theta": theta}
+
+
+def goldens():
+    t = transformers
+    llama3 = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }
+    qwen_ids = dict(bos_token_id=381, eos_token_id=383)
+    size = dict(vocab_size=VOCAB, max_position_embeddings=128)
+    return [
+        # A key bias adds the same number to all scores of a query, and softmax drops it; with
+        # rotary positions (qwen2) it does not cancel.
+        Golden("opt", t.OPTConfig(
+            **size, hidden_size=64, word_embed_proj_dim=64, ffn_dim=256, num_hidden_layers=3,
+            num_attention_heads=4, tie_word_embeddings=True,
+        ), opt_tokenizer, 0.2, {"activation_function": "gelu"}, invisible="k_proj.bias"),
+        Golden("llama_gqa", t.LlamaConfig(
+            **size, hidden_size=128, intermediate_size=160, num_hidden_layers=2,
+            num_attention_heads=8, num_key_value_heads=2, rms_norm_eps=1e-5,
+            rope_parameters=rope(10000.0), tie_word_embeddings=False,
+        ), byte_fallback, 0.12, {"rope_parameters": rope(500000.0)}),
+        # Wavelengths 6, 32, 167, ... against 64/4 and 64/1: one kept, one blended, six divided.
+        Golden("llama3_rope", t.LlamaConfig(
+            vocab_size=VOCAB, max_position_embeddings=512, hidden_size=64, intermediate_size=176,
+            num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5,
+            rope_parameters=rope(500000.0) | llama3, tie_word_embeddings=True,
+            bos_token_id=382, eos_token_id=383,
+        ), llama3_tokenizer, 0.15, {"rope_parameters": rope(500000.0)}),
+        Golden("qwen2", t.Qwen2Config(
+            **size, **qwen_ids, hidden_size=96, intermediate_size=128, num_hidden_layers=2,
+            num_attention_heads=6, num_key_value_heads=2, rms_norm_eps=1e-6,
+            rope_parameters=rope(1000000.0), tie_word_embeddings=False,
+        ), qwen_tokenizer, 0.13, {"rope_parameters": rope(10000.0)}),
+        # 4 heads of 32 on a hidden size of 64: head_dim cannot be derived.
+        Golden("qwen3", t.Qwen3Config(
+            **size, **qwen_ids, hidden_size=64, intermediate_size=160, num_hidden_layers=3,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=32, rms_norm_eps=1e-6,
+            rope_parameters=rope(1000000.0), tie_word_embeddings=True,
+        ), qwen_tokenizer, 0.15, {"rope_parameters": rope(10000.0)}),
+        # The only large eps: with the usual 1e-5 nobody would notice it being ignored.
+        Golden("mistral_sharded", t.MistralConfig(
+            **size, hidden_size=64, intermediate_size=192, num_hidden_layers=3,
+            num_attention_heads=8, num_key_value_heads=4, rms_norm_eps=1e-2, sliding_window=None,
+            rope_parameters=rope(1000000.0), tie_word_embeddings=False,
+        ), byte_fallback, 0.15,
+            {"rope_parameters": rope(10000.0), "rms_norm_eps": 1e-6}, shard="300KB"),
+    ]
+
+
+def build(config, state=None):
+    model = transformers.AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager", dtype=torch.float32
+    ).eval()
+    if state:
+        model.load_state_dict(state)
+    return model
+
+
+def draw_weights(model, std, seed):
+    """Fills the parameters in name order: matrices N(0, std), biases N(0, 0.3), norms 1 + N(0, 0.3)."""
+    rng = np.random.default_rng(seed)
+    with torch.no_grad():
+        for name, tensor in sorted(model.named_parameters()):
+            unit = torch.from_numpy(rng.standard_normal(tuple(tensor.shape), dtype=np.float32))
+            if tensor.ndim > 1:
+                tensor.copy_(std * unit)
+            elif name.endswith("bias"):
+                tensor.copy_(0.3 * unit)
+            else:
+                tensor.copy_(1 + 0.3 * unit)
+
+
+# ---------------------------------------------------------------- expected values
+
+
+def sequences(tokenizer, seed):
+    """The inputs: name → (token ids [batch, tokens], positions whose logits are kept)."""
+    rng = np.random.default_rng([seed, 1])
+    prompt = tokenizer.encode(PROMPT).ids
+    return {
+        "batch": (rng.integers(0, VOCAB, (2, 13)).tolist(), [0, 6, 12]),
+        "long": (rng.integers(0, VOCAB, (1, 70)).tolist(), [0, 7, 8, 15, 16, 31, 32, 63, 64, 69]),
+        "prompt": ([prompt], [0, len(prompt) // 2, len(prompt) - 1]),
+    }
+
+
+@torch.no_grad()
+def logits_of(model, tokens):
+    return model(torch.tensor(tokens), use_cache=False).logits
+
+
+def greedy(model, tokens):
+    """Greedy tokens [batch, 24] without a cache, the last step's logits [batch, vocab], the margin."""
+    rows, chosen, margin = [list(row) for row in tokens], [[] for _ in tokens], float("inf")
+    for _ in range(OUTPUT_TOKENS):
+        last = logits_of(model, rows)[:, -1]
+        best = last.topk(2)
+        margin = min(margin, (best.values[:, 0] - best.values[:, 1]).min().item())
+        for row, output, token in zip(rows, chosen, best.indices[:, 0].tolist()):
+            row.append(token)
+            output.append(token)
+    return chosen, last, margin
+
+
+def expect(model, tokenizer, seed):
+    """Runs all sequences: golden.json's `sequences`, golden.safetensors' tensors, smallest margin."""
+    described, tensors, margin = {}, {}, float("inf")
+    for name, (tokens, positions) in sequences(tokenizer, seed).items():
+        chosen, final, least = greedy(model, tokens)
+        margin = min(margin, least)
+        described[name] = {"tokens": tokens, "positions": positions, "greedy": chosen}
+        tensors[f"{name}.logits"] = logits_of(model, tokens)[:, positions].contiguous()
+        tensors[f"{name}.final_logits"] = final.contiguous()
+    described["prompt"]["text"] = PROMPT
+    described["prompt"]["continuation"] = tokenizer.decode(described["prompt"]["greedy"][0])
+    return described, tensors, margin
+
+
+def find_seed(golden, model, tokenizer):
+    for seed in range(1000):
+        draw_weights(model, golden.std, seed)
+        described, tensors, margin = expect(model, tokenizer, seed)
+        rows = [row for entry in described.values() for row in entry["greedy"]]
+        if margin >= MIN_MARGIN and min(len(set(row)) for row in rows) >= MIN_DISTINCT:
+            return seed, described, tensors, margin
+    sys.exit(f"{golden.name}: no seed below 1000 gives margins of {MIN_MARGIN}")
+
+
+def tokenizer_cases(tokenizer):
+    cases = []
+    for text in TOKENIZER_TEXTS:
+        plain = tokenizer.encode(text, add_special_tokens=False).ids
+        whole = tokenizer.encode(text).ids
+        decoded = tokenizer.decode(whole, skip_special_tokens=True)
+        cases.append({"text": text, "ids": whole, "plain_ids": plain, "decoded": decoded})
+    return cases
+
+
+# ---------------------------------------------------------------- proofs
+
+
+def least_cosine(model, described, tensors):
+    """The worst cosine, over all kept rows of logits, between `model` and the golden tensors."""
+    worst = 1.0
+    for name, entry in described.items():
+        found = logits_of(model, entry["tokens"])[:, entry["positions"]]
+        cosine = torch.nn.functional.cosine_similarity(found, tensors[f"{name}.logits"], dim=-1)
+        worst = min(worst, cosine.min().item())
+    return worst
+
+
+def require_sensitivity(golden, model, described, tensors):
+    """Every mistake must be visible; returns the least visible one and its cosine."""
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    seen = {}
+    for key, wrong in golden.mistakes.items():
+        config = type(golden.config).from_dict(golden.config.to_dict() | {key: wrong})
+        seen[key] = least_cosine(build(config, state), described, tensors)
+    for name, tensor in state.items():
+        if tensor.ndim == 1:
+            neutral = torch.zeros_like(tensor) if name.endswith("bias") else torch.ones_like(tensor)
+            cosine = least_cosine(build(golden.config, state | {name: neutral}), described, tensors)
+            if name.endswith(golden.invisible):
+                assert cosine > 0.999999, f"{golden.name}: {name} was said to change nothing"
+            else:
+                seen[name] = cosine
+        elif name.endswith("embed_positions.weight"):
+            shifted = state | {name: tensor.roll(2, 0)}
+            seen["position offset"] = least_cosine(build(golden.config, shifted), described, tensors)
+    name = max(seen, key=seen.get)
+    assert seen[name] < VISIBLE_COSINE, f"{golden.name}: nobody would notice a wrong {name}"
+    return {"mistake": name, "cosine": round(seen[name], 6)}
+
+
+@torch.no_grad()
+def require_reload(folder, described, tensors):
+    """Loads `folder` from disk and decodes with a KV cache: same tokens, logits within tolerance."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, attn_implementation="eager", dtype=torch.float32
+    ).eval()
+    for name, entry in described.items():
+        step = model(torch.tensor(entry["tokens"]), use_cache=True)
+        torch.testing.assert_close(
+            step.logits[:, entry["positions"]], tensors[f"{name}.logits"],
+            rtol=0, atol=LOGIT_TOLERANCE,
+        )
+        chosen = [step.logits[:, -1].argmax(-1)]
+        while len(chosen) < OUTPUT_TOKENS:
+            step = model(chosen[-1][:, None], past_key_values=step.past_key_values, use_cache=True)
+            chosen.append(step.logits[:, -1].argmax(-1))
+        assert torch.stack(chosen, 1).tolist() == entry["greedy"], (folder, name)
+        torch.testing.assert_close(
+            step.logits[:, -1], tensors[f"{name}.final_logits"], rtol=0, atol=LOGIT_TOLERANCE
+        )
+
+
+# ---------------------------------------------------------------- files
+
+
+def hub_spelling(config):
+    """The same configuration as transformers 4 wrote it, which is what the model hub is full of."""
+    old = {key: value for key, value in config.items() if key != "layer_types"}
+    old["torch_dtype"] = old.pop("dtype")
+    del old["transformers_version"]
+    if "rope_parameters" in old:
+        scaling = dict(old.pop("rope_parameters"))
+        old["rope_theta"] = scaling.pop("rope_theta")
+        old["rope_scaling"] = None if scaling["rope_type"] == "default" else scaling
+    if old["model_type"] in ("llama", "mistral"):
+        del old["head_dim"]  # absent from older files: hidden_size / num_attention_heads
+    if "use_sliding_window" in old:
+        old["sliding_window"] = 32  # shorter than our sequences, and switched off
+    return dict(sorted(old.items()))
+
+
+def write_json(path, value):
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    # Lists of integers on one line each: the file should be readable.
+    text = re.sub(r"\[\s*(-?\d[-\d,\s]*?)\s*\]", lambda m: "[" + " ".join(m[1].split()) + "]", text)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def write_golden(golden, folder):
+    tokenizer, model = golden.tokenizer(), build(golden.config)
+    seed, described, tensors, margin = find_seed(golden, model, tokenizer)
+    weakest = require_sensitivity(golden, model, described, tensors)
+
+    model.save_pretrained(folder, max_shard_size=golden.shard)
+    (folder / "generation_config.json").unlink()  # not used: greedy, and never stopped by an end token
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = json.loads((folder / "config.json").read_text())
+    require_reload(folder, described, tensors)
+
+    write_json(folder / "config.v4.json", hub_spelling(config))
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = Path(temporary) / "copy"
+        shutil.copytree(folder, copy)
+        (copy / "config.v4.json").replace(copy / "config.json")
+        require_reload(copy, described, tensors)
+
+    every = torch.cat([tensor.flatten() for tensor in tensors.values()])
+    safetensors.torch.save_file(tensors, folder / "golden.safetensors")
+    write_json(folder / "golden.json", {
+        "made_with": {
+            "torch": torch.__version__.split("+")[0],
+            "transformers": transformers.__version__,
+            "safetensors": safetensors.__version__,
+            "tokenizers": tokenizers.__version__,
+            "numpy": np.__version__,
+        },
+        "seed": seed,
+        "weight_std": golden.std,
+        "least_greedy_margin": round(margin, 5),
+        "logit_std": round(every.std().item(), 3),
+        "least_visible_mistake": weakest,
+        "sequences": described,
+        "tokenizer": tokenizer_cases(tokenizer),
+    })
+    total = sum(file.stat().st_size for file in folder.iterdir())
+    print(f"{golden.name}: seed {seed}, margin {margin:.4f}, logit std {every.std():.2f}, "
+          f"least visible mistake {weakest}, {total} bytes")
+
+
+def require_same(made, kept):
+    """Files equal byte for byte; logits and the figures derived from them within tolerance."""
+    names = sorted(file.name for file in made.iterdir())
+    assert names == sorted(file.name for file in kept.iterdir()), f"{kept}: other files"
+    for name in names:
+        if name == "golden.safetensors":
+            new, old = (safetensors.torch.load_file(folder / name) for folder in (made, kept))
+            torch.testing.assert_close(new, old, rtol=0, atol=LOGIT_TOLERANCE)
+        elif name == "golden.json":
+            new, old = (json.loads((folder / name).read_text()) for folder in (made, kept))
+            for key in ("seed", "weight_std", "sequences", "tokenizer"):
+                assert new[key] == old[key], f"{kept / name}: {key} differs"
+        else:
+            assert (made / name).read_bytes() == (kept / name).read_bytes(), f"{kept / name} differs"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare with the committed files")
+    check = parser.parse_args().check
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    for golden in goldens():
+        with tempfile.TemporaryDirectory() as temporary:
+            made, kept = Path(temporary) / golden.name, HERE / golden.name
+            made.mkdir()
+            write_golden(golden, made)
+            if check:
+                require_same(made, kept)
+            else:
+                shutil.rmtree(kept, ignore_errors=True)
+                shutil.copytree(made, kept)
+
+
+if __name__ == "__main__":
+    main()
