@@ -52,6 +52,17 @@ pub struct Price {
     pub basis: Basis,
 }
 
+impl Price {
+    /// Bytes that the task moves: over its link, or between its device and its memory.
+    pub fn moved(&self) -> Bytes {
+        match (self.carried, self.loads[0]) {
+            (Some((_, bytes)), _) => bytes,
+            (None, Some(load)) => load.bytes,
+            (None, None) => Bytes::ZERO,
+        }
+    }
+}
+
 /// What prices depend on besides the task.
 #[derive(Debug, Clone, Copy)]
 pub struct Pricing<'a> {

@@ -5,6 +5,7 @@ mod cost;
 mod memory;
 mod placement;
 mod program;
+mod run_steps;
 mod trace;
 
 pub use cost::{Bound, Load, Price, Pricing};
@@ -14,4 +15,5 @@ pub use memory::{
 };
 pub use placement::{LayerPlacement, Placement, ROW_PANEL, Slice, Slices, whole};
 pub use program::{Action, Lane, LowerError, Program, STAGING_SLOTS, Source, Task, TaskId};
+pub use run_steps::steps;
 pub use trace::{Event, Recorder, StepSpan, Trace};

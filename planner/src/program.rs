@@ -106,6 +106,29 @@ pub struct Task {
     pub after: Vec<TaskId>,
 }
 
+impl Lane {
+    /// The name of its device or link.
+    pub fn name(self, machine: &Machine) -> &str {
+        match self {
+            Lane::Device(device) => &machine.device(device).name,
+            Lane::Link(link) => &machine.link(link).name,
+        }
+    }
+}
+
+impl Task {
+    /// Its name in a trace: the operator's, or `fetch qkv`, `fetch kv`, `store kv`, `hop normed`.
+    pub fn name(&self) -> String {
+        match &self.action {
+            Action::Compute { operator, .. } => operator.name().to_owned(),
+            Action::FetchWeights { sublayer, .. } => format!("fetch {sublayer}"),
+            Action::FetchKv { .. } => "fetch kv".to_owned(),
+            Action::StoreKv { .. } => "store kv".to_owned(),
+            Action::Hop { buffer, .. } => format!("hop {}", buffer.name()),
+        }
+    }
+}
+
 /// A step's tasks in the order of issue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {

@@ -1,6 +1,8 @@
 //! The trace: the record of a run, simulated or measured. One schema for both.
 
-use hwprofiles::{Bytes, Flop};
+use crate::cost::Price;
+use crate::program::{Program, TaskId};
+use hwprofiles::{Bytes, Flop, Machine};
 use scenarios::{Phase, Step};
 use serde::{Deserialize, Serialize};
 
@@ -33,10 +35,37 @@ pub struct Event {
     pub start_ns: u64,
     /// End.
     pub end_ns: u64,
-    /// Bytes moved.
+    /// Bytes moved, see [`Price::moved`].
     pub bytes: Bytes,
     /// FLOP done.
     pub flop: Flop,
+}
+
+impl Event {
+    /// The event of a task that ran from `start_ns` to `end_ns` in step number `step` of a run. The simulator and
+    /// the executor both write their events with this, so that the two differ in nothing but the times.
+    pub fn of(
+        machine: &Machine,
+        program: &Program,
+        id: TaskId,
+        price: &Price,
+        step: u32,
+        start_ns: u64,
+        end_ns: u64,
+    ) -> Self {
+        let task = &program.tasks[id.0 as usize];
+        Self {
+            step,
+            task: id.0,
+            layer: task.layer,
+            name: task.name(),
+            lane: task.lane.name(machine).to_owned(),
+            start_ns,
+            end_ns,
+            bytes: price.moved(),
+            flop: price.flop,
+        }
+    }
 }
 
 /// One step of a run.

@@ -229,6 +229,21 @@ pub enum Buffer {
 }
 
 impl Buffer {
+    /// The word used in traces.
+    pub fn name(self) -> &'static str {
+        match self {
+            Buffer::Tokens => "tokens",
+            Buffer::Residual => "residual",
+            Buffer::Normed => "normed",
+            Buffer::Qkv => "qkv",
+            Buffer::Context => "context",
+            Buffer::Projected => "projected",
+            Buffer::Up => "up",
+            Buffer::Inner => "inner",
+            Buffer::Logits => "logits",
+        }
+    }
+
     /// Columns.
     pub fn columns(self, model: &Model) -> u64 {
         match self {
