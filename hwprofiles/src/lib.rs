@@ -1,16 +1,22 @@
 //! What a machine can do: units, devices, memories, links, measured curves.
 #![forbid(unsafe_code)]
 
+mod curve;
 mod dtype;
 mod estimate;
+mod host;
 mod machine;
+mod parts;
 mod provenance;
 mod rates;
 pub mod units;
 
+pub use curve::{Curve, CurvePoint, Reading};
 pub use dtype::{DType, GROUP};
 pub use estimate::Missing;
+pub use host::{Dram, Host, Loopback, Presence, Processor, Stream, StreamCurve, Team};
 pub use machine::{Device, DeviceId, DeviceKind, Link, LinkId, Machine, Memory, MemoryId, MemoryKind};
+pub use parts::{CxlPart, GpuPart, LinkPart};
 pub use provenance::{Provenance, Sourced};
 pub use rates::{AttentionRates, Basis, DecodePoint, Estimate, GemmPoint, GemmRates, PrefillPoint};
 pub use units::{

@@ -1,0 +1,62 @@
+//! A measured curve over working-set or transfer size.
+
+use crate::provenance::Provenance;
+use crate::rates::Basis;
+use crate::units::Bytes;
+use serde::{Deserialize, Serialize};
+use std::ops::{Add, Mul};
+
+/// One measured point of a [`Curve`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CurvePoint<Y> {
+    /// The size at which it was measured.
+    pub size: Bytes,
+    /// What was measured, with its unit.
+    pub value: Y,
+}
+
+/// A measured quantity (a latency, a bandwidth) as a function of size.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Curve<Y> {
+    /// Where the points came from.
+    pub source: Provenance,
+    /// The points, in any order; at least one.
+    pub points: Vec<CurvePoint<Y>>,
+}
+
+/// A value read off a curve, and how well it is known there.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reading<Y> {
+    /// The value.
+    pub value: Y,
+    /// How it was found: outside the measured sizes it is [`Basis::Extrapolated`].
+    pub basis: Basis,
+}
+
+impl<Y: Copy + Add<Output = Y> + Mul<f64, Output = Y>> Curve<Y> {
+    /// The value at `size`: linear in log(size) between measured points, the nearest point's value (and
+    /// [`Basis::Extrapolated`]) outside them; `None` without points.
+    pub fn at(&self, size: Bytes) -> Option<Reading<Y>> {
+        let below = self.points.iter().filter(|p| p.size <= size).max_by_key(|p| p.size);
+        let above = self.points.iter().filter(|p| p.size >= size).min_by_key(|p| p.size);
+        let (value, basis) = match (below, above) {
+            (Some(a), Some(b)) if a.size == b.size => (a.value, Basis::Measured),
+            (Some(a), Some(b)) => {
+                let log = |bytes: Bytes| bytes.as_f64().max(1.0).ln();
+                let span = log(b.size) - log(a.size);
+                let weight = if span > 0.0 { (log(size) - log(a.size)) / span } else { 0.0 };
+                (a.value * (1.0 - weight) + b.value * weight, Basis::Interpolated)
+            }
+            (Some(one), None) | (None, Some(one)) => (one.value, Basis::Extrapolated),
+            (None, None) => return None,
+        };
+        Some(Reading { value, basis: basis.sourced(&self.source) })
+    }
+
+    /// The value at the largest measured size: DRAM's, past every cache.
+    pub fn at_largest(&self) -> Option<Y> {
+        self.points.iter().max_by_key(|p| p.size).map(|p| p.value)
+    }
+}

@@ -1,0 +1,196 @@
+//! A measured host: what `fulcrum bench` writes, before it is composed into a [`crate::Machine`].
+//!
+//! Cores are measured in *teams*: 1 thread, 2 threads, …, up to all. A composition that lends one core
+//! to a loopback device takes the cpu device's rates from the team of the remaining cores and the
+//! loopback's from the team of one.
+
+use crate::curve::Curve;
+use crate::dtype::DType;
+use crate::parts::{CxlPart, GpuPart};
+use crate::provenance::Sourced;
+use crate::rates::{AttentionRates, GemmRates};
+use crate::units::{Bytes, BytesPerSec, Seconds};
+use serde::de::{self, Deserializer, MapAccess};
+use serde::{Deserialize, Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+/// A host as it was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// Its name, the first key of the file: it tells a host file from the other kinds.
+    pub host: String,
+    /// Its processor.
+    pub cpu: Processor,
+    /// Its main memory.
+    pub dram: Dram,
+    /// What so many of its cores can do together, by ascending team size.
+    pub teams: Vec<Team>,
+    /// A second device played by one core, where there are two.
+    #[serde(default)]
+    pub loopback: Presence<Loopback>,
+    /// The GPU, where there is one and it was measured.
+    #[serde(default)]
+    pub gpu: Presence<GpuPart>,
+    /// Memory behind CXL.
+    #[serde(default)]
+    pub cxl: Presence<CxlPart>,
+}
+
+/// Which processor.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Processor {
+    /// As it calls itself.
+    pub model: String,
+    /// Operating-system numbers of the cores that the process may use, ascending, one per physical core.
+    pub cores: Vec<usize>,
+    /// The instruction sets that kernels may use here: `avx2`, `avx512f`, `avx512_bf16`, `amx_bf16`, …
+    #[serde(default)]
+    pub features: Vec<String>,
+}
+
+/// Main memory, as measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dram {
+    /// How much a process may use.
+    pub capacity: Sourced<Bytes>,
+    /// Streams by kind and thread count, against the size of the arrays. `read` must be there.
+    pub bandwidth: Vec<StreamCurve>,
+    /// Time of one dependent random load, against the working set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Curve<Seconds>>,
+}
+
+/// A memory stream. Bytes counted per element: read 1, write 1, copy 2, triad 3 times its size; write-allocate
+/// traffic is not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stream {
+    /// Sum of an array.
+    Read,
+    /// Fill of an array.
+    Write,
+    /// b = a.
+    Copy,
+    /// a = b + s·c.
+    Triad,
+}
+
+/// The bandwidth of one stream by one number of threads, against the bytes of all its arrays together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamCurve {
+    /// Which stream.
+    pub stream: Stream,
+    /// By how many pinned threads.
+    pub threads: usize,
+    /// The curve.
+    pub curve: Curve<BytesPerSec>,
+}
+
+/// What `threads` pinned cores can do together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Team {
+    /// How many.
+    pub threads: usize,
+    /// One fork-join of the team (one call of an empty operator).
+    pub launch: Sourced<Seconds>,
+    /// Matrix products by weight format, weights streamed from DRAM, launch not included.
+    #[serde(default)]
+    pub gemm: BTreeMap<DType, GemmRates>,
+    /// Attention by KV format, launch not included.
+    #[serde(default)]
+    pub attention: BTreeMap<DType, AttentionRates>,
+    /// Activation bytes read and written per second by norms, activations and additions.
+    pub elementwise: Sourced<BytesPerSec>,
+}
+
+/// The loopback device's link and wake-up, as measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Loopback {
+    /// From one device's completion until the other, waiting, runs.
+    pub sync: Sourced<Seconds>,
+    /// α of a copy between the two memories.
+    pub latency: Sourced<Seconds>,
+    /// The highest rate that the copy reached without a limit.
+    pub bandwidth: Sourced<BytesPerSec>,
+}
+
+/// A part of a host that may not be there. In files: the part itself, or the word `absent`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Presence<T> {
+    /// There is none; said, rather than left out.
+    #[default]
+    Absent,
+    /// There is one.
+    Present(T),
+}
+
+impl<T> Presence<T> {
+    /// The part, where it is present.
+    pub fn as_option(&self) -> Option<&T> {
+        match self {
+            Presence::Absent => None,
+            Presence::Present(part) => Some(part),
+        }
+    }
+}
+
+impl Host {
+    /// The team of exactly so many threads.
+    pub fn team(&self, threads: usize) -> Option<&Team> {
+        self.teams.iter().find(|t| t.threads == threads)
+    }
+}
+
+impl Dram {
+    /// The curve of a stream by exactly so many threads.
+    pub fn stream(&self, stream: Stream, threads: usize) -> Option<&Curve<BytesPerSec>> {
+        self.bandwidth.iter().find(|s| s.stream == stream && s.threads == threads).map(|s| &s.curve)
+    }
+
+    /// The rate at which the most threads measured read arrays of the largest size measured: what all
+    /// readers of the memory share.
+    pub fn read_bandwidth(&self) -> Option<Sourced<BytesPerSec>> {
+        let reads = self.bandwidth.iter().filter(|s| s.stream == Stream::Read);
+        let curve = &reads.max_by_key(|s| s.threads)?.curve;
+        Some(Sourced { value: curve.at_largest()?, source: curve.source.clone() })
+    }
+}
+
+impl<T: Serialize> Serialize for Presence<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Presence::Absent => serializer.serialize_str("absent"),
+            Presence::Present(part) => part.serialize(serializer),
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Presence<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> de::Visitor<'de> for Visitor<T> {
+            type Value = Presence<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the part's keys, or the word `absent`")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                match text {
+                    "absent" => Ok(Presence::Absent),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(de::value::MapAccessDeserializer::new(map)).map(Presence::Present)
+            }
+        }
+        deserializer.deserialize_any(Visitor(PhantomData))
+    }
+}
