@@ -9,6 +9,7 @@ mod machine;
 mod parts;
 mod provenance;
 mod rates;
+mod unit_text;
 pub mod units;
 
 pub use curve::{Curve, CurvePoint, Reading};

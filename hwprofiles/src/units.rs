@@ -7,6 +7,7 @@
 //! In files a value carries its unit (`"4.8 TB/s"`); a bare number is refused, and the error lists
 //! the accepted units.
 
+use crate::unit_text::{UnitTable, exact, parse_counted, parse_measured, short};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::iter::Sum;
@@ -26,8 +27,6 @@ pub struct UnitError {
     /// The accepted units, comma-separated.
     pub units: String,
 }
-
-type UnitTable = &'static [(&'static str, f64)];
 
 const BYTES: UnitTable = &[
     ("B", 1.0),
@@ -63,71 +62,6 @@ const JOULES: UnitTable =
     &[("J", 1.0), ("mJ", 1e-3), ("kJ", 1e3), ("MJ", 1e6), ("Wh", 3600.0), ("kWh", 3.6e6)];
 const DOLLARS: UnitTable = &[("USD", 1.0)];
 const RATE: UnitTable = &[("req/s", 1.0), ("req/min", 1.0 / 60.0), ("req/h", 1.0 / 3600.0)];
-
-/// Splits `"4.8 TB/s"` into its number and its unit's factor.
-fn parse(text: &str, kind: &'static str, table: UnitTable) -> Result<f64, UnitError> {
-    let error = |reason| UnitError {
-        text: text.to_owned(),
-        kind,
-        reason,
-        units: table.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "),
-    };
-    let trimmed = text.trim();
-    let split = trimmed
-        .char_indices()
-        .find(|&(i, c)| c.is_alphabetic() && !is_exponent(trimmed, i))
-        .map_or(trimmed.len(), |(i, _)| i);
-    let (number, unit) = (trimmed[..split].trim(), trimmed[split..].trim());
-    let number: f64 = number.replace('_', "").parse().map_err(|_| error("there is no number in it"))?;
-    if unit.is_empty() {
-        return Err(error("the unit is missing"));
-    }
-    let factor = table.iter().find(|(name, _)| *name == unit).ok_or_else(|| error("the unit is unknown"))?.1;
-    let value = number * factor;
-    if !value.is_finite() {
-        return Err(error("it is not finite"));
-    }
-    if value < 0.0 {
-        return Err(error("it is negative"));
-    }
-    Ok(value)
-}
-
-/// Whether the letter at `i` is the `e` of `1e9`.
-fn is_exponent(text: &str, i: usize) -> bool {
-    let (before, after) = (&text[..i], &text[i + 1..].trim_start_matches(['+', '-']));
-    matches!(text.as_bytes()[i], b'e' | b'E')
-        && before.ends_with(|c: char| c.is_ascii_digit() || c == '.')
-        && after.starts_with(|c: char| c.is_ascii_digit())
-}
-
-/// Writes `value` with the largest unit of `units` that leaves at least 1 in front, in at most four
-/// significant digits (`Display`) or in full (files, which must read back the same value).
-fn write_scaled(f: &mut dyn fmt::Write, value: f64, units: &[(&str, f64)], exact: bool) -> fmt::Result {
-    let (name, factor) = units
-        .iter()
-        .rev()
-        .find(|(_, factor)| value >= *factor)
-        .or(units.first())
-        .copied()
-        .unwrap_or(("", 1.0));
-    let scaled = value / factor;
-    if exact {
-        // Dividing and multiplying again may lose a bit; then the base unit says it in full.
-        return match scaled * factor == value {
-            true => write!(f, "{scaled} {name}"),
-            false => match units.iter().find(|(_, factor)| *factor == 1.0) {
-                Some((base, _)) => write!(f, "{value} {base}"),
-                None => write!(f, "{scaled} {name}"),
-            },
-        };
-    }
-    let digits =
-        if scaled == 0.0 { 0 } else { (3 - scaled.abs().log10().floor() as i32).clamp(0, 9) as usize };
-    let text = format!("{scaled:.digits$}");
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    write!(f, "{text} {name}")
-}
 
 macro_rules! in_files_as_text {
     ($name:ident, $kind:literal, $table:ident) => {
@@ -240,13 +174,13 @@ macro_rules! counted {
     };
     (@text $name:ident, $inner:ty, $kind:literal, $table:ident) => {
         impl $name {
-            /// The count as files hold it: exact, in the largest decimal unit that divides it.
+            /// The count as files hold it: exact, in the largest unit that divides it.
             pub fn to_file_text(self) -> String {
                 let (name, factor) = $table
                     .iter()
-                    .rev()
                     .map(|&(name, factor)| (name, factor as $inner))
-                    .find(|&(_, factor)| self.0 >= factor && self.0 % factor == 0)
+                    .filter(|&(_, factor)| self.0 >= factor && self.0 % factor == 0)
+                    .max_by_key(|&(_, factor)| factor)
                     .unwrap_or(($table[0].0, 1));
                 format!("{} {name}", self.0 / factor)
             }
@@ -254,15 +188,12 @@ macro_rules! counted {
         impl FromStr for $name {
             type Err = UnitError;
             fn from_str(text: &str) -> Result<Self, UnitError> {
-                parse(text, $kind, $table).map(|value| Self(value.round() as $inner))
+                parse_counted(text, $kind, $table).map(Self)
             }
         }
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let mut text = String::new();
-                let decimal: Vec<_> = $table.iter().copied().filter(|(name, _)| !name.contains('i')).collect();
-                write_scaled(&mut text, self.0 as f64, &decimal, false)?;
-                f.pad(&text)
+                f.pad(&short(self.0 as f64, $table))
             }
         }
         in_files_as_text!($name, $kind, $table);
@@ -301,11 +232,7 @@ macro_rules! measured {
             }
             /// The value as files hold it: it reads back as the same float.
             pub fn to_file_text(self) -> String {
-                let mut text = String::new();
-                let decimal: Vec<_> = scale(&$table);
-                // Writing to a String cannot fail.
-                let _ = write_scaled(&mut text, self.0, &decimal, true);
-                text
+                exact(self.0, $table)
             }
         }
         impl Mul<f64> for $name {
@@ -330,30 +257,16 @@ macro_rules! measured {
         impl FromStr for $name {
             type Err = UnitError;
             fn from_str(text: &str) -> Result<Self, UnitError> {
-                parse(text, $kind, $table).map(Self)
+                parse_measured(text, $kind, $table).map(Self)
             }
         }
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let mut text = String::new();
-                write_scaled(&mut text, self.0, &scale(&$table), false)?;
-                f.pad(&text)
+                f.pad(&short(self.0, $table))
             }
         }
         in_files_as_text!($name, $kind, $table);
     };
-}
-
-/// The units that a value is written in: decimal ones in ascending order (`µs` reads, `us` writes;
-/// hours and watt-hours read, seconds and joules write).
-fn scale(table: &UnitTable) -> Vec<(&'static str, f64)> {
-    let mut units: Vec<_> = table
-        .iter()
-        .copied()
-        .filter(|(name, _)| !name.contains('i') && !["µs", "min", "h", "Wh", "kWh", "req/h"].contains(name))
-        .collect();
-    units.sort_by(|a, b| a.1.total_cmp(&b.1));
-    units
 }
 
 counted!(/** Bytes. */ Bytes(u64), "a size", BYTES);
