@@ -1,1 +1,54 @@
 //! CPU kernels with their references; the only unsafe code.
+//!
+//! Three kinds of thing live here:
+//! - what kernels stand on: [`Buffer`] and [`Memory`] (bytes that are counted), [`Pool`] and [`Flag`]
+//!   (pinned threads and how they meet), [`Weights`] (matrices in the order that the kernels read);
+//! - the kernels of a transformer's forward pass: [`gemm()`], [`attention()`], and the element-wise ones;
+//! - [`stream`] and [`Link`]: the loops that measure a memory, and the rate-limited copy that plays a bus.
+//!
+//! Every fast kernel has a plain reference beside it. Which of the two runs is the pool's [`Path`],
+//! chosen from the CPU's features at run time and forced by [`Pool::with_path`].
+#![allow(unsafe_code)]
+
+mod activation;
+pub mod affinity;
+pub mod attention;
+mod buffer;
+mod disjoint;
+mod embedding;
+mod error;
+mod exponential;
+mod flag;
+mod futex;
+pub mod gemm;
+mod kv;
+mod link;
+mod memory;
+mod norm;
+mod path;
+mod pool;
+mod rope;
+mod scratch;
+mod softmax;
+pub mod stream;
+mod vector;
+mod weights;
+
+pub use activation::{gelu_erf, gelu_tanh, relu, silu_mul};
+pub use attention::attention;
+pub use buffer::{Buffer, Pages};
+pub use embedding::gather;
+pub use error::Error;
+pub use flag::Flag;
+pub use gemm::gemm;
+pub use kv::{KvCache, KvCacheMut, KvShape, Span};
+pub use link::Link;
+pub use memory::Memory;
+pub use norm::{layer_norm, rms_norm, rms_norm_heads};
+pub use path::Path;
+pub use pool::Pool;
+pub use rope::{RopeTable, rope};
+pub use scratch::Scratch;
+pub use softmax::{argmax, softmax};
+pub use vector::{add, add_bias};
+pub use weights::{PANEL, Weights, WeightsView};

@@ -1,0 +1,73 @@
+//! Causal attention of new tokens over a KV cache.
+
+mod reference;
+
+use crate::disjoint::Disjoint;
+use crate::{KvCache, KvShape, Path, Pool, Scratch, Span};
+
+/// Computes causal attention: out = softmax(scale · q·Kᵀ) · V for every new token and head.
+///
+/// `q` and `out` have one row per new token, in the order of `spans`, rows `q_stride` and `out_stride` values
+/// apart, each row `[head][head dim]`. Token i of a span sees the positions 0 ..= past + i, so its own key and
+/// value must already be in the cache ([`crate::KvCacheMut::append`]). Query head h reads key/value head
+/// h / (heads / kv heads). Sums are f32, the softmax is computed online.
+///
+/// FLOP: 4·heads·head dim per (token, visible position). Bytes read in decode: keys and values of every
+/// visible position once per key/value head.
+///
+/// # Panics
+/// Where a span, a slice or the scratch (see [`scratch_bytes`]) does not fit, or heads is not a multiple of
+/// the cache's.
+pub fn attention(
+    pool: &Pool,
+    heads: usize,
+    scale: f32,
+    out: &mut [f32],
+    out_stride: usize,
+    q: &[f32],
+    q_stride: usize,
+    cache: KvCache<'_>,
+    spans: &[Span],
+    scratch: &mut Scratch,
+) {
+    let shape = cache.shape();
+    let rows: usize = spans.iter().map(|span| span.new).sum();
+    if rows == 0 || heads == 0 || shape.head_dim == 0 {
+        return;
+    }
+    let width = heads * shape.head_dim;
+    assert!(heads.is_multiple_of(shape.kv_heads), "{heads} heads over {} KV heads", shape.kv_heads);
+    assert!(q_stride >= width && q.len() >= (rows - 1) * q_stride + width, "q is too short for {rows} rows");
+    assert!(
+        out_stride >= width && out.len() >= (rows - 1) * out_stride + width,
+        "out is too short for {rows} rows"
+    );
+    for span in spans {
+        assert!(
+            span.sequence < shape.sequences && span.past + span.new <= shape.capacity,
+            "{span:?} is outside {shape:?}"
+        );
+    }
+    let needed = scratch_bytes(pool.members(), heads, shape, spans.len());
+    assert!(scratch.bytes() >= needed, "scratch has {} bytes, {needed} needed", scratch.bytes());
+    let queries = Queries { q, q_stride, heads, scale };
+    let out = Disjoint::new(out);
+    match pool.path() {
+        Path::Reference | Path::Avx2 => reference::attention(pool, queries, &out, out_stride, cache, spans),
+    }
+}
+
+/// The query side of a call.
+#[derive(Clone, Copy)]
+struct Queries<'a> {
+    q: &'a [f32],
+    q_stride: usize,
+    heads: usize,
+    scale: f32,
+}
+
+/// Bytes of scratch that [`attention()`] needs on a pool of `members` for `spans` spans of any length.
+pub fn scratch_bytes(members: usize, heads: usize, shape: KvShape, spans: usize) -> usize {
+    4 * (members * (heads / shape.kv_heads.max(1)) * (shape.head_dim + 64) * 64
+        + spans * heads * (shape.head_dim + 2))
+}

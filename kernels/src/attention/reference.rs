@@ -1,0 +1,63 @@
+//! The definition: all scores of a row, their softmax, then the weighted sum.
+
+use super::Queries;
+use crate::disjoint::Disjoint;
+use crate::{KvCache, Pool, Span};
+use half::bf16;
+use hwprofiles::DType;
+
+pub(super) fn attention(
+    pool: &Pool,
+    queries: Queries<'_>,
+    out: &Disjoint<'_, f32>,
+    out_stride: usize,
+    cache: KvCache<'_>,
+    spans: &[Span],
+) {
+    let head_dim = cache.shape().head_dim;
+    let mut first = 0;
+    for span in spans {
+        pool.each(span.new * queries.heads, |_, item| {
+            let (token, head) = (item / queries.heads, item % queries.heads);
+            let row = first + token;
+            let q = &queries.q[row * queries.q_stride + head * head_dim..][..head_dim];
+            // SAFETY: each (row, head) is one item.
+            let out = unsafe { out.range(row * out_stride + head * head_dim, head_dim) };
+            let kv_head = head / (queries.heads / cache.shape().kv_heads);
+            one_row(q, queries.scale, cache, span.sequence, kv_head, span.past + token + 1, out);
+        });
+        first += span.new;
+    }
+}
+
+fn one_row(
+    q: &[f32],
+    scale: f32,
+    cache: KvCache<'_>,
+    sequence: usize,
+    kv_head: usize,
+    visible: usize,
+    out: &mut [f32],
+) {
+    let keys = widen(cache, cache.keys(sequence, kv_head), visible);
+    let values = widen(cache, cache.values(sequence, kv_head), visible);
+    let dot = |key: &[f32]| scale * q.iter().zip(key).map(|(q, key)| q * key).sum::<f32>();
+    let scores: Vec<f32> = keys.chunks_exact(q.len()).map(dot).collect();
+    let largest = scores.iter().fold(f32::NEG_INFINITY, |a, &b| a.max(b));
+    let weights: Vec<f32> = scores.iter().map(|score| (score - largest).exp()).collect();
+    let total: f32 = weights.iter().sum();
+    out.fill(0.0);
+    for (weight, value) in weights.iter().zip(values.chunks_exact(q.len())) {
+        out.iter_mut().zip(value).for_each(|(out, value)| *out += weight / total * value);
+    }
+}
+
+/// The first `positions` rows as f32.
+fn widen(cache: KvCache<'_>, bytes: &[u8], positions: usize) -> Vec<f32> {
+    let bytes = &bytes[..positions * cache.shape().row_bytes()];
+    if cache.shape().dtype == DType::Bf16 {
+        bytemuck::cast_slice::<u8, bf16>(bytes).iter().map(|value| value.to_f32()).collect()
+    } else {
+        bytemuck::cast_slice(bytes).to_vec()
+    }
+}

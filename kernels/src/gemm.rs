@@ -1,0 +1,45 @@
+//! y = x · Wᵀ.
+
+mod reference;
+
+use crate::disjoint::Disjoint;
+use crate::{Path, Pool, Scratch, WeightsView};
+
+/// Computes y = x·Wᵀ with f32 accumulation.
+///
+/// `x` is m × k (k = `w.columns()`), `y` is m × n (n = `w.rows()`), both row-major with rows `x_stride` and
+/// `y_stride` values apart; `y`'s values between rows are left alone. FLOP: 2·m·n·k. Bytes: the weights once
+/// while m is small enough for the machine's caches.
+///
+/// The result does not depend on how many members the pool has.
+///
+/// # Panics
+/// Where a slice or the scratch (see [`scratch_bytes`]) is too short.
+pub fn gemm(
+    pool: &Pool,
+    m: usize,
+    y: &mut [f32],
+    y_stride: usize,
+    x: &[f32],
+    x_stride: usize,
+    w: WeightsView<'_>,
+    scratch: &mut Scratch,
+) {
+    let (n, k) = (w.rows(), w.columns());
+    if m == 0 || n == 0 {
+        return;
+    }
+    assert!(x_stride >= k && x.len() >= (m - 1) * x_stride + k, "x is too short for {m} × {k}");
+    assert!(y_stride >= n && y.len() >= (m - 1) * y_stride + n, "y is too short for {m} × {n}");
+    let needed = scratch_bytes(pool.members(), m, k);
+    assert!(scratch.bytes() >= needed, "scratch has {} bytes, {needed} needed", scratch.bytes());
+    let y = Disjoint::new(y);
+    match pool.path() {
+        Path::Reference | Path::Avx2 => reference::gemm(pool, m, &y, y_stride, x, x_stride, w),
+    }
+}
+
+/// Bytes of scratch that [`gemm()`] needs for `m` rows of `k` columns on a pool of `members`.
+pub fn scratch_bytes(members: usize, m: usize, k: usize) -> usize {
+    4 * (m * (k + 64) + members * (32 << 10))
+}

@@ -1,0 +1,67 @@
+//! Rotary position embedding.
+
+use crate::Pool;
+use crate::disjoint::Disjoint;
+use crate::vector::each_chunk;
+
+/// Cosines and sines of every position, `[position][half]`, with half = rotated dimensions / 2.
+#[derive(Debug, Clone)]
+pub struct RopeTable {
+    half: usize,
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+}
+
+impl RopeTable {
+    /// The table of positions 0..`positions` for the angles position · frequency, computed in f32 as Hugging Face
+    /// transformers do. Scaled variants (llama3, linear, YaRN) scale the frequencies first.
+    pub fn new(frequencies: &[f32], positions: usize) -> Self {
+        let angles = (0..positions).flat_map(|p| frequencies.iter().map(move |f| p as f32 * f));
+        let (sin, cos) = angles.map(f32::sin_cos).unzip();
+        Self { half: frequencies.len(), cos, sin }
+    }
+
+    /// Positions it covers.
+    pub fn positions(&self) -> usize {
+        self.cos.len().checked_div(self.half).unwrap_or(0)
+    }
+
+    /// Bytes it takes.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&self.cos[..]) + size_of_val(&self.sin[..])
+    }
+}
+
+/// Rotates the first 2·half values of each head of each row, in place: value i and value i + half are one pair
+/// (the half-split order of Hugging Face's Llama).
+///
+/// Row r is `stride` values after the one before, starts with `heads` heads of `head_dim` values and is at
+/// `positions[r]`.
+///
+/// # Panics
+/// Where `x` is too short or a position beyond the table.
+pub fn rope(
+    pool: &Pool,
+    x: &mut [f32],
+    stride: usize,
+    heads: usize,
+    head_dim: usize,
+    table: &RopeTable,
+    positions: &[usize],
+) {
+    let half = table.half;
+    assert!(2 * half <= head_dim && (stride >= heads * head_dim || positions.len() <= 1));
+    let x = Disjoint::new(x);
+    each_chunk(pool, positions.len(), heads * head_dim, |row| {
+        let at = positions[row] * half;
+        let (cos, sin) = (&table.cos[at..][..half], &table.sin[at..][..half]);
+        // SAFETY: rows do not overlap, and each is one item.
+        let row = unsafe { x.range(row * stride, heads * head_dim) };
+        for head in row.chunks_exact_mut(head_dim) {
+            let (low, high) = head.split_at_mut(half);
+            for (((low, high), cos), sin) in low.iter_mut().zip(high).zip(cos).zip(sin) {
+                (*low, *high) = (*low * cos - *high * sin, *high * cos + *low * sin);
+            }
+        }
+    });
+}

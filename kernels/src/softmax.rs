@@ -1,0 +1,23 @@
+//! From scores to probabilities, and to the most probable.
+
+use crate::exponential::exponential;
+use crate::vector::sum;
+
+/// Softmax of one row, in place; an empty row stays empty.
+pub fn softmax(x: &mut [f32]) {
+    let largest = x.iter().fold(f32::NEG_INFINITY, |a, &b| a.max(b));
+    x.iter_mut().for_each(|x| *x = exponential(*x - largest));
+    let total = sum(x, |x| x);
+    x.iter_mut().for_each(|x| *x /= total);
+}
+
+/// Index of the largest value, the first of equals; `None` of an empty row. NaN is never the largest.
+pub fn argmax(x: &[f32]) -> Option<usize> {
+    let mut best: Option<(usize, f32)> = None;
+    for (index, &value) in x.iter().enumerate() {
+        if !value.is_nan() && best.is_none_or(|(_, largest)| value > largest) {
+            best = Some((index, value));
+        }
+    }
+    best.map(|(index, _)| index)
+}

@@ -1,0 +1,1 @@
+//! The loops that show what a memory can do.

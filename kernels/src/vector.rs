@@ -1,0 +1,93 @@
+//! Sums of vectors, and the loop over rows that the element-wise kernels share.
+
+use crate::Pool;
+use crate::disjoint::Disjoint;
+
+/// Below so many values a team is not worth calling together: a fork and join costs about as much as one core
+/// needs for this many.
+const WORTH_SHARING: usize = 1 << 14;
+
+/// y += x, element by element.
+///
+/// # Panics
+/// Where the lengths differ.
+pub fn add(pool: &Pool, y: &mut [f32], x: &[f32]) {
+    let columns = y.len().clamp(1, 1 << 12);
+    assert_eq!(y.len(), x.len());
+    let whole = y.len() - y.len() % columns;
+    let sum = |y: &mut [f32], x: &[f32]| y.iter_mut().zip(x).for_each(|(y, x)| *y += x);
+    each_row(pool, &mut y[..whole], &x[..whole], columns, sum);
+    sum(&mut y[whole..], &x[whole..]);
+}
+
+/// y += bias for every row of `bias.len()` values.
+///
+/// # Panics
+/// Where `y` is not whole rows.
+pub fn add_bias(pool: &Pool, y: &mut [f32], bias: &[f32]) {
+    each_row_in_place(pool, y, bias.len(), |y| y.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias));
+}
+
+/// Runs `work(row of y, row of x)` for every row of `columns` values, by several members where that pays.
+pub(crate) fn each_row(
+    pool: &Pool,
+    y: &mut [f32],
+    x: &[f32],
+    columns: usize,
+    work: impl Fn(&mut [f32], &[f32]) + Sync,
+) {
+    assert_eq!(y.len(), x.len());
+    each_row_in_place_indexed(pool, y, columns, |row, y| work(y, &x[row * columns..][..columns]));
+}
+
+/// As [`each_row`], of one array.
+pub(crate) fn each_row_in_place(
+    pool: &Pool,
+    y: &mut [f32],
+    columns: usize,
+    work: impl Fn(&mut [f32]) + Sync,
+) {
+    each_row_in_place_indexed(pool, y, columns, |_, y| work(y));
+}
+
+/// As [`each_row_in_place`], telling which row it is.
+pub(crate) fn each_row_in_place_indexed(
+    pool: &Pool,
+    y: &mut [f32],
+    columns: usize,
+    work: impl Fn(usize, &mut [f32]) + Sync,
+) {
+    if y.is_empty() {
+        return;
+    }
+    assert!(y.len().is_multiple_of(columns), "{} values are not rows of {columns}", y.len());
+    let rows = y.len() / columns;
+    let y = Disjoint::new(y);
+    each_chunk(pool, rows, columns, |row| {
+        // SAFETY: rows do not overlap, and each is one item.
+        work(row, unsafe { y.range(row * columns, columns) });
+    });
+}
+
+/// Runs `work(row)` for every row, by several members where rows of `columns` values make that worth it.
+pub(crate) fn each_chunk(pool: &Pool, rows: usize, columns: usize, work: impl Fn(usize) + Sync) {
+    if rows * columns < WORTH_SHARING || rows < pool.members() {
+        return (0..rows).for_each(work);
+    }
+    let chunk = (WORTH_SHARING / 2).div_ceil(columns.max(1)).min(rows.div_ceil(pool.members()));
+    pool.each(rows.div_ceil(chunk), |_, item| {
+        (item * chunk..rows.min((item + 1) * chunk)).for_each(&work);
+    });
+}
+
+/// Σ f(x) in sixteen interleaved partial sums: vector code, and more exact than one running sum.
+#[inline(always)]
+pub(crate) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+    let mut lanes = [0.0f32; 16];
+    let mut chunks = x.chunks_exact(16);
+    for chunk in &mut chunks {
+        lanes.iter_mut().zip(chunk).for_each(|(lane, &x)| *lane += f(x));
+    }
+    let rest: f32 = chunks.remainder().iter().map(|&x| f(x)).sum();
+    lanes.iter().sum::<f32>() + rest
+}

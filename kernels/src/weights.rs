@@ -1,0 +1,219 @@
+//! Weight matrices in the order in which the kernels read them.
+//!
+//! A matrix of `rows` (outputs, n) × `columns` (inputs, k) is stored in *panels* of [`PANEL`] rows, one
+//! after the other; inside a panel the columns follow each other, each with its 16 values, so that a
+//! vector of outputs is one load and no horizontal sum is ever needed. A range of rows that starts and
+//! ends on a panel is a contiguous range of bytes, and the whole takes exactly [`DType::matrix_bytes`].
+//!
+//! | format | a panel is |
+//! |---|---|
+//! | `f32` | per column 16 values |
+//! | `bf16` | per column 8 words of 32 bits: row j in the lower half, row j + 8 in the upper. One shift and one mask make two vectors of f32 |
+//! | `int8` | per group of 32 columns: 16 f16 scales, then per column 16 signed bytes |
+//! | `int4` | per group: 16 f16 scales, then per 8 columns 16 words of 32 bits, one per row: nibble i is q + 8 of column i |
+//!
+//! A last panel of fewer rows keeps the order with that many values instead of 16, except that `bf16`
+//! values follow each other plainly. Columns beyond the last, up to a whole group, are zeros.
+//!
+//! Quantisation is symmetric: with a the largest magnitude in a group of one row and L = 127 (`int8`) or
+//! 7 (`int4`), the scale is s = f16(a / L) and q = clamp(round(w / s), −L, L), ties away from zero; q = 0
+//! where s = 0. The dequantised value is s·q in f32.
+
+mod pack;
+mod quantise;
+
+use crate::{Buffer, Error, Memory};
+use half::{bf16, f16};
+use hwprofiles::{DType, GROUP};
+
+/// Rows of a panel.
+pub const PANEL: usize = 16;
+/// Columns of a group, as an index.
+pub(crate) const GROUP_COLUMNS: usize = GROUP as usize;
+
+/// A weight matrix that owns its bytes.
+#[derive(Debug)]
+pub struct Weights {
+    dtype: DType,
+    rows: usize,
+    columns: usize,
+    buffer: Buffer,
+}
+
+/// A weight matrix over bytes that lie anywhere: in [`Weights`], or where a copy of them was streamed to.
+#[derive(Debug, Clone, Copy)]
+pub struct WeightsView<'a> {
+    dtype: DType,
+    rows: usize,
+    columns: usize,
+    bytes: &'a [u8],
+}
+
+impl Weights {
+    /// Packs a row-major matrix of f32 values, quantising or rounding (to nearest, ties to even) them.
+    ///
+    /// # Errors
+    /// [`Error::DType`], [`Error::Size`] where `values` is not `rows · columns` long, and as
+    /// [`Memory::allocate`].
+    pub fn from_f32(
+        memory: &Memory,
+        dtype: DType,
+        rows: usize,
+        columns: usize,
+        values: &[f32],
+    ) -> Result<Self, Error> {
+        Self::build(memory, dtype, rows, columns, values)
+    }
+
+    /// As [`Weights::from_f32`], from bf16 values.
+    ///
+    /// # Errors
+    /// As [`Weights::from_f32`].
+    pub fn from_bf16(
+        memory: &Memory,
+        dtype: DType,
+        rows: usize,
+        columns: usize,
+        values: &[bf16],
+    ) -> Result<Self, Error> {
+        Self::build(memory, dtype, rows, columns, values)
+    }
+
+    fn build<T: Copy + Into<f32>>(
+        memory: &Memory,
+        dtype: DType,
+        rows: usize,
+        columns: usize,
+        values: &[T],
+    ) -> Result<Self, Error> {
+        let bytes = matrix_bytes(dtype, rows, columns)?;
+        if values.len() != rows * columns {
+            let (wanted, got) = (rows * columns * size_of::<T>(), size_of_val(values));
+            return Err(Error::Size { what: "a source matrix", rows, columns, dtype, wanted, got });
+        }
+        let mut buffer = memory.allocate(bytes)?;
+        pack::pack(
+            dtype,
+            rows,
+            columns,
+            |row, out| {
+                let line = &values[row * columns..][..columns];
+                out.iter_mut().zip(line).for_each(|(out, &value)| *out = value.into());
+            },
+            buffer.bytes_mut(),
+        );
+        Ok(Self { dtype, rows, columns, buffer })
+    }
+
+    /// The matrix to compute with.
+    pub fn view(&self) -> WeightsView<'_> {
+        WeightsView { dtype: self.dtype, rows: self.rows, columns: self.columns, bytes: self.buffer.bytes() }
+    }
+
+    /// Its bytes, to be copied to another memory.
+    pub fn bytes(&self) -> &[u8] {
+        self.buffer.bytes()
+    }
+}
+
+impl<'a> WeightsView<'a> {
+    /// A matrix over `bytes`, which [`Weights`] packed.
+    ///
+    /// # Errors
+    /// [`Error::DType`] for a format that is not one of f32, bf16, int8, int4; [`Error::Size`] where the bytes are
+    /// not exactly [`DType::matrix_bytes`].
+    pub fn new(dtype: DType, rows: usize, columns: usize, bytes: &'a [u8]) -> Result<Self, Error> {
+        let wanted = matrix_bytes(dtype, rows, columns)?;
+        if bytes.len() != wanted {
+            return Err(Error::Size { what: "a matrix", rows, columns, dtype, wanted, got: bytes.len() });
+        }
+        Ok(Self { dtype, rows, columns, bytes })
+    }
+
+    /// Number format.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Rows: outputs, n.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Columns: inputs, k.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// The packed bytes.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The rows `from..to` as a matrix of their own.
+    ///
+    /// # Panics
+    /// Where `from` is not a multiple of [`PANEL`], or `to` is neither that nor the last row.
+    pub fn row_range(&self, from: usize, to: usize) -> WeightsView<'a> {
+        assert!(from <= to && to <= self.rows, "rows {from}..{to} of {}", self.rows);
+        assert!(
+            from.is_multiple_of(PANEL) && (to.is_multiple_of(PANEL) || to == self.rows),
+            "rows {from}..{to}"
+        );
+        let row = row_bytes(self.dtype, self.columns);
+        Self { rows: to - from, bytes: &self.bytes[from * row..to * row], ..*self }
+    }
+
+    /// One value, dequantised: the definition that every kernel is held to.
+    pub fn value(&self, row: usize, column: usize) -> f32 {
+        assert!(row < self.rows && column < self.columns, "({row}, {column})");
+        let (panel, lane) = (row / PANEL, row % PANEL);
+        let height = PANEL.min(self.rows - panel * PANEL);
+        let bytes = &self.bytes[panel * PANEL * row_bytes(self.dtype, self.columns)..];
+        let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let (group, offset) = (column / GROUP_COLUMNS, column % GROUP_COLUMNS);
+        match self.dtype {
+            DType::F32 => {
+                let at = 4 * (column * height + lane);
+                f32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+            }
+            DType::Bf16 => bf16::from_bits(word(2 * (column * height + bf16_slot(lane, height)))).to_f32(),
+            DType::Int8 => {
+                let start = group * height * (2 + GROUP_COLUMNS);
+                let scale = f16::from_bits(word(start + 2 * lane)).to_f32();
+                scale * f32::from(bytes[start + 2 * height + offset * height + lane] as i8)
+            }
+            _ => {
+                let start = group * height * (2 + GROUP_COLUMNS / 2);
+                let scale = f16::from_bits(word(start + 2 * lane)).to_f32();
+                let at = start + 2 * height + (offset / 8 * height + lane) * 4 + offset % 8 / 2;
+                let nibble = bytes[at] >> (4 * (offset % 2)) & 15;
+                scale * (f32::from(nibble) - 8.0)
+            }
+        }
+    }
+
+    /// One whole row, dequantised into `out`, which is `columns` long.
+    pub fn row(&self, row: usize, out: &mut [f32]) {
+        assert_eq!(out.len(), self.columns);
+        out.iter_mut().enumerate().for_each(|(column, out)| *out = self.value(row, column));
+    }
+}
+
+/// Where lane `lane` of a bf16 panel of `height` rows lies among the values of its column.
+pub(crate) fn bf16_slot(lane: usize, height: usize) -> usize {
+    if height == PANEL { 2 * (lane % 8) + lane / 8 } else { lane }
+}
+
+fn row_bytes(dtype: DType, columns: usize) -> usize {
+    dtype.matrix_bytes(1, columns as u64).get() as usize
+}
+
+fn matrix_bytes(dtype: DType, rows: usize, columns: usize) -> Result<usize, Error> {
+    match dtype {
+        DType::F32 | DType::Bf16 | DType::Int8 | DType::Int4 => Ok(rows * row_bytes(dtype, columns)),
+        DType::F16 | DType::Fp8 => {
+            Err(Error::DType { what: "weights", dtype, accepted: "f32, bf16, int8, int4" })
+        }
+    }
+}
