@@ -4,6 +4,7 @@
 mod curve;
 mod dtype;
 mod estimate;
+mod files;
 mod host;
 mod machine;
 mod parts;
@@ -15,6 +16,7 @@ pub mod units;
 pub use curve::{Curve, CurvePoint, Reading};
 pub use dtype::{DType, GROUP};
 pub use estimate::Missing;
+pub use files::{WriteError, write_atomically};
 pub use host::{Dram, Host, Loopback, Presence, Processor, Stream, StreamCurve, Team};
 pub use machine::{Device, DeviceId, DeviceKind, Link, LinkId, Machine, Memory, MemoryId, MemoryKind};
 pub use parts::{CxlPart, GpuPart, LinkPart};
