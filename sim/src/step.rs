@@ -1,0 +1,261 @@
+//! One step: a program's tasks on their lanes, sharing bandwidth.
+//!
+//! A lane runs its tasks in order. A task starts when its lane is free and every task in its `after` has ended;
+//! where its lane had to wait for one, the device's wake-up ([`hwprofiles::Device::sync`]) comes on top. A link's
+//! lane has no wake-up of its own: what starting a transfer costs is the link's α, part of the transfer's price.
+//! Then the task spends its overhead, which moves no bytes, and then its body at the speed that
+//! [`Sharing`] leaves it. Speeds change whenever a body begins or ends, and only then.
+//!
+//! The next change is found by looking at every lane, not in an [`crate::EventQueue`]: nearly every change
+//! moves the ends of all other running tasks, of which there are as many as lanes, so a queue would hold
+//! mostly stale entries.
+
+use crate::fair::{Draw, Flow, Sharing};
+use crate::time::SimTime;
+use hwprofiles::{Bytes, Machine, Missing};
+use planner::{Lane, Price, Pricing, Program, Task};
+use scenarios::Step;
+
+/// When a task ran, since the step began. The wake-up before it is not part of it, its overhead is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Span {
+    /// Its overhead began.
+    pub start: SimTime,
+    /// It was done.
+    pub end: SimTime,
+}
+
+/// A simulated step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Outcome<'a> {
+    /// When each task ran, by [`planner::TaskId`].
+    pub spans: &'a [Span],
+    /// What each task was priced at.
+    pub prices: &'a [Price],
+    /// The last task's end.
+    pub duration: SimTime,
+}
+
+/// Simulates steps on one machine; keeps its allocations from step to step.
+#[derive(Debug, Clone)]
+pub struct Simulator<'a> {
+    pricing: Pricing<'a>,
+    sharing: Sharing,
+    lanes: Vec<LaneState>,
+    prices: Vec<Price>,
+    spans: Vec<Span>,
+    /// Per task: whether it has ended, and the next of its lane.
+    ended: Vec<bool>,
+    next: Vec<Option<u32>>,
+    /// The bodies that run: their lanes, what they want, and what they get.
+    bodies: Vec<usize>,
+    flows: Vec<Flow>,
+    speeds: Vec<f64>,
+}
+
+#[derive(Debug, Clone)]
+struct LaneState {
+    /// What waiting for another lane adds.
+    sync: SimTime,
+    /// The task to start next.
+    head: Option<u32>,
+    /// When the task before it ended.
+    free: SimTime,
+    running: Option<Running>,
+}
+
+#[derive(Debug, Clone)]
+struct Running {
+    task: u32,
+    flow: Flow,
+    /// When the overhead ends and the body begins.
+    body_at: SimTime,
+    /// The body's length at speed 1, of which `left` nanoseconds were left at `since`.
+    left: f64,
+    since: SimTime,
+    /// Zero while the body has not begun.
+    speed: f64,
+    /// When the body ends at this speed.
+    end: SimTime,
+}
+
+impl Running {
+    /// When something happens to it next.
+    fn next_change(&self) -> SimTime {
+        if self.speed == 0.0 { self.body_at } else { self.end }
+    }
+
+    /// Goes on at `speed` from `now`.
+    fn set_speed(&mut self, speed: f64, now: SimTime) {
+        // An unchanged speed keeps its end: recomputing it would add up rounding.
+        if speed != self.speed {
+            self.left = (self.left - self.speed * (now - self.since).nanos() as f64).max(0.0);
+            self.since = now;
+            self.speed = speed;
+            self.end = now + SimTime::from_nanos((self.left / speed).ceil() as u64);
+        }
+    }
+}
+
+impl<'a> Simulator<'a> {
+    /// A simulator of `pricing`'s machine, model and formats.
+    pub fn new(pricing: Pricing<'a>) -> Self {
+        let machine = pricing.machine;
+        let memories = machine.memories.iter().map(|memory| memory.bandwidth.value);
+        let links = machine.links.iter().map(|link| link.bandwidth.value);
+        let device_syncs = machine.devices.iter().map(|device| SimTime::rounding_up(device.sync.value));
+        let link_syncs = machine.links.iter().map(|_| SimTime::ZERO);
+        let lane = |sync| LaneState { sync, head: None, free: SimTime::ZERO, running: None };
+        Self {
+            pricing,
+            sharing: Sharing::new(memories.chain(links)),
+            lanes: device_syncs.chain(link_syncs).map(lane).collect(),
+            prices: Vec::new(),
+            spans: Vec::new(),
+            ended: Vec::new(),
+            next: Vec::new(),
+            bodies: Vec::new(),
+            flows: Vec::new(),
+            speeds: Vec::new(),
+        }
+    }
+
+    /// What the simulator prices tasks by.
+    pub fn pricing(&self) -> Pricing<'a> {
+        self.pricing
+    }
+
+    /// Simulates one `step` of `program`, which must be of the step's phase.
+    pub fn step(&mut self, program: &Program, step: &Step) -> Result<Outcome<'_>, Missing> {
+        assert_eq!(program.phase, step.phase, "a program runs steps of its own phase");
+        self.prices.clear();
+        for task in &program.tasks {
+            self.prices.push(self.pricing.price(task, step)?);
+        }
+        Ok(self.play(program))
+    }
+
+    /// Simulates one step of `program` in which task `i` costs `prices[i]`, wherever those come from.
+    pub fn step_priced(&mut self, program: &Program, prices: &[Price]) -> Outcome<'_> {
+        assert_eq!(program.tasks.len(), prices.len(), "every task has a price");
+        self.prices.clear();
+        self.prices.extend_from_slice(prices);
+        self.play(program)
+    }
+
+    fn play(&mut self, program: &Program) -> Outcome<'_> {
+        self.reset(program);
+        let mut now = SimTime::ZERO;
+        loop {
+            self.start_what_can(program, now);
+            let changes =
+                self.lanes.iter().filter_map(|lane| lane.running.as_ref().map(Running::next_change));
+            let Some(next) = changes.min() else { break };
+            now = next;
+            self.begin_and_end_bodies(now);
+            self.share(now);
+        }
+        debug_assert!(self.ended.iter().all(|&ended| ended), "every task ends");
+        let duration = self.spans.iter().map(|span| span.end).max().unwrap_or(SimTime::ZERO);
+        Outcome { spans: &self.spans, prices: &self.prices, duration }
+    }
+
+    fn reset(&mut self, program: &Program) {
+        let tasks = program.tasks.len();
+        self.spans.clear();
+        self.spans.resize(tasks, Span { start: SimTime::ZERO, end: SimTime::ZERO });
+        self.ended.clear();
+        self.ended.resize(tasks, false);
+        self.next.clear();
+        self.next.resize(tasks, None);
+        for lane in &mut self.lanes {
+            (lane.head, lane.free, lane.running) = (None, SimTime::ZERO, None);
+        }
+        for (index, task) in program.tasks.iter().enumerate().rev() {
+            let lane = lane_index(self.pricing.machine, task);
+            self.next[index] = self.lanes[lane].head.replace(index as u32);
+        }
+    }
+
+    /// Starts the next task of every free lane whose dependencies have ended.
+    fn start_what_can(&mut self, program: &Program, now: SimTime) {
+        for lane in self.lanes.iter_mut().filter(|lane| lane.running.is_none()) {
+            let Some(task) = lane.head else { continue };
+            let after = &program.tasks[task as usize].after;
+            if !after.iter().all(|earlier| self.ended[earlier.0 as usize]) {
+                continue;
+            }
+            let ready = after.iter().map(|earlier| self.spans[earlier.0 as usize].end).max();
+            let had_to_wait = ready.is_some_and(|ready| ready > lane.free);
+            let start = if had_to_wait { now + lane.sync } else { now };
+            let price = &self.prices[task as usize];
+            // The overhead and the whole are rounded, not the body: alone, a task takes its price rounded up.
+            let overhead = SimTime::rounding_up(price.overhead);
+            let body = SimTime::rounding_up(price.alone).saturating_sub(overhead);
+            self.spans[task as usize].start = start;
+            lane.head = self.next[task as usize];
+            lane.running = Some(Running {
+                task,
+                flow: flow(self.pricing.machine, price, body),
+                body_at: start + overhead,
+                left: body.nanos() as f64,
+                since: SimTime::ZERO,
+                speed: 0.0,
+                end: SimTime::ZERO,
+            });
+        }
+    }
+
+    /// Ends the tasks that are done at `now` and lists the bodies that run from then on.
+    fn begin_and_end_bodies(&mut self, now: SimTime) {
+        self.bodies.clear();
+        self.flows.clear();
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
+            let Some(running) = &lane.running else { continue };
+            let begun = running.body_at <= now;
+            let no_body = running.left == 0.0 && running.speed == 0.0;
+            if begun && (no_body || (running.speed > 0.0 && running.end <= now)) {
+                self.spans[running.task as usize].end = now;
+                self.ended[running.task as usize] = true;
+                lane.free = now;
+                lane.running = None;
+            } else if begun {
+                self.bodies.push(index);
+                self.flows.push(running.flow);
+            }
+        }
+    }
+
+    fn share(&mut self, now: SimTime) {
+        self.sharing.share(&self.flows, &mut self.speeds);
+        for (&index, &speed) in self.bodies.iter().zip(&self.speeds) {
+            if let Some(running) = &mut self.lanes[index].running {
+                running.set_speed(speed, now);
+            }
+        }
+    }
+}
+
+/// Lanes are numbered devices first, then links.
+fn lane_index(machine: &Machine, task: &Task) -> usize {
+    match task.lane {
+        Lane::Device(device) => device.0,
+        Lane::Link(link) => machine.devices.len() + link.0,
+    }
+}
+
+/// What a task wants while its body runs. Pools are numbered memories first, then links.
+///
+/// A transfer's rate counts the bytes over its link, so that one within a single memory, which reads and writes
+/// it, gets there the share of two.
+fn flow(machine: &Machine, price: &Price, body: SimTime) -> Flow {
+    let moved = price.moved();
+    if moved == Bytes::ZERO || body == SimTime::ZERO {
+        return Flow { rate: hwprofiles::BytesPerSec::ZERO, draws: [None; 3] };
+    }
+    let draw = |pool: usize, bytes: Bytes| Draw { pool, per_byte: bytes.as_f64() / moved.as_f64() };
+    let memory = |index: usize| price.loads[index].filter(|load| load.bytes > Bytes::ZERO);
+    let link = price.carried.map(|(link, bytes)| draw(machine.memories.len() + link.0, bytes));
+    let [first, second] = [0, 1].map(|i| memory(i).map(|load| draw(load.memory.0, load.bytes)));
+    Flow { rate: moved / body.to_seconds(), draws: [first, second, link] }
+}
