@@ -208,8 +208,16 @@ struct Lowering<'a> {
     phase: Phase,
     tasks: Vec<Task>,
     copies: BTreeMap<(Buffer, DeviceId), Copy>,
-    /// Per device and ring: fetches so far, and the last user of each slot.
-    rings: BTreeMap<(DeviceId, Ring), (usize, [Vec<TaskId>; STAGING_SLOTS])>,
+    rings: BTreeMap<(DeviceId, Ring), Slots>,
+}
+
+/// The slots of one ring, filled in turn.
+#[derive(Debug, Clone, Default)]
+struct Slots {
+    /// Fetches so far.
+    fetches: usize,
+    /// The last users of each slot.
+    users: [Vec<TaskId>; STAGING_SLOTS],
 }
 
 impl<'a> Lowering<'a> {
@@ -245,7 +253,7 @@ impl<'a> Lowering<'a> {
                 let (source, fetched) = self.weights(layer, sublayer, slice)?;
                 let task = self.compute(layer, operator, device, slice.rows.clone(), source, &fetched)?;
                 if let Source::Staged(slot) = source {
-                    self.occupy(device, Ring::Weights, slot, task);
+                    self.occupy(device, Ring::Weights, slot, vec![task]);
                 }
             }
         }
@@ -272,7 +280,7 @@ impl<'a> Lowering<'a> {
             let link = self.link(own, slice.home, || format!("the KV cache of layer {layer}"))?;
             let action = Action::StoreKv { device, slot };
             let store = self.push(Lane::Link(link), Some(layer), action, vec![rotate]);
-            self.rings.entry((device, Ring::Kv)).or_default().1[slot] = vec![attend, store];
+            self.occupy(device, Ring::Kv, slot, vec![attend, store]);
         }
         Ok(())
     }
@@ -298,14 +306,14 @@ impl<'a> Lowering<'a> {
 
     /// The next slot of a ring and the tasks that must have left it.
     fn next_slot(&mut self, device: DeviceId, ring: Ring) -> (usize, Vec<TaskId>) {
-        let (count, users) = self.rings.entry((device, ring)).or_default();
-        let slot = *count % STAGING_SLOTS;
-        *count += 1;
-        (slot, std::mem::take(&mut users[slot]))
+        let slots = self.rings.entry((device, ring)).or_default();
+        let slot = slots.fetches % STAGING_SLOTS;
+        slots.fetches += 1;
+        (slot, std::mem::take(&mut slots.users[slot]))
     }
 
-    fn occupy(&mut self, device: DeviceId, ring: Ring, slot: usize, user: TaskId) {
-        self.rings.entry((device, ring)).or_default().1[slot] = vec![user];
+    fn occupy(&mut self, device: DeviceId, ring: Ring, slot: usize, users: Vec<TaskId>) {
+        self.rings.entry((device, ring)).or_default().users[slot] = users;
     }
 
     /// One operator on one device: brings its inputs, then writes its output's columns.
