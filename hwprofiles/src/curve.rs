@@ -23,6 +23,8 @@ pub struct Curve<Y> {
     /// Where the points came from.
     pub source: Provenance,
     /// The points, in any order; at least one.
+    #[serde(deserialize_with = "crate::checked::checked")]
+    #[serde(bound(deserialize = "Y: Deserialize<'de> + PartialOrd + Default + std::fmt::Display"))]
     pub points: Vec<CurvePoint<Y>>,
 }
 

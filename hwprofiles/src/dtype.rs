@@ -1,7 +1,7 @@
 //! Number formats and how many bytes they take.
 
 use crate::units::{Bytes, Elements};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use std::fmt;
 use std::str::FromStr;
 
@@ -9,7 +9,7 @@ use std::str::FromStr;
 ///
 /// `int8` and `int4` are weight-only formats: symmetric, in groups of [`GROUP`] values along a row,
 /// each group with one f16 scale. A row is padded to a whole number of groups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
     /// IEEE binary32.
@@ -77,5 +77,12 @@ impl FromStr for DType {
         Self::ALL.into_iter().find(|d| d.name() == text).ok_or_else(|| {
             format!("'{text}' is not a number format: use one of {}", Self::ALL.map(DType::name).join(", "))
         })
+    }
+}
+
+/// As a text, not as an enum: so that a table's format is part of the key path in messages.
+impl<'de> Deserialize<'de> for DType {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }

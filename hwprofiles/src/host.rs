@@ -57,6 +57,7 @@ pub struct Processor {
 #[serde(deny_unknown_fields)]
 pub struct Dram {
     /// How much a process may use.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub capacity: Sourced<Bytes>,
     /// Streams by kind and thread count, against the size of the arrays. `read` must be there.
     pub bandwidth: Vec<StreamCurve>,
@@ -87,6 +88,7 @@ pub struct StreamCurve {
     /// Which stream.
     pub stream: Stream,
     /// By how many pinned threads.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub threads: usize,
     /// The curve.
     pub curve: Curve<BytesPerSec>,
@@ -97,6 +99,7 @@ pub struct StreamCurve {
 #[serde(deny_unknown_fields)]
 pub struct Team {
     /// How many.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub threads: usize,
     /// One fork-join of the team (one call of an empty operator).
     pub launch: Sourced<Seconds>,
@@ -107,6 +110,7 @@ pub struct Team {
     #[serde(default)]
     pub attention: BTreeMap<DType, AttentionRates>,
     /// Activation bytes read and written per second by norms, activations and additions.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub elementwise: Sourced<BytesPerSec>,
 }
 
@@ -119,6 +123,7 @@ pub struct Loopback {
     /// α of a copy between the two memories.
     pub latency: Sourced<Seconds>,
     /// The highest rate that the copy reached without a limit.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub bandwidth: Sourced<BytesPerSec>,
 }
 

@@ -164,6 +164,14 @@ impl Machine {
 
     /// The memory whose bandwidth reading `id` consumes: itself, or the one that it lies within.
     pub fn bandwidth_of(&self, id: MemoryId) -> MemoryId {
-        self.memories[id.0].within.unwrap_or(id)
+        let mut root = id;
+        // A reader refuses cycles; the bound keeps a hand-made one from hanging.
+        for _ in 0..self.memories.len() {
+            match self.memories[root.0].within {
+                Some(outer) => root = outer,
+                None => break,
+            }
+        }
+        root
     }
 }

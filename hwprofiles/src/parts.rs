@@ -14,8 +14,10 @@ pub struct GpuPart {
     /// Its name, the first key of the file.
     pub gpu: String,
     /// Memory on the package.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub capacity: Sourced<Bytes>,
     /// Peak bandwidth of that memory.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub bandwidth: Sourced<BytesPerSec>,
     /// Peak dense rate by weight format.
     pub peak: BTreeMap<DType, Sourced<FlopPerSec>>,
@@ -46,8 +48,10 @@ pub struct LinkPart {
     /// α of a transfer, either way.
     pub latency: Sourced<Seconds>,
     /// β from host to device.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub to_device: Sourced<BytesPerSec>,
     /// β from device to host.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub to_host: Sourced<BytesPerSec>,
 }
 
@@ -58,8 +62,10 @@ pub struct CxlPart {
     /// Its name, the first key of the file.
     pub cxl: String,
     /// How much it holds.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub capacity: Sourced<Bytes>,
     /// Read bandwidth.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub bandwidth: Sourced<BytesPerSec>,
     /// Load-to-use latency.
     pub latency: Sourced<Seconds>,

@@ -14,6 +14,7 @@ pub enum Provenance {
         /// The command that measured it.
         command: String,
         /// Spread of the samples: (third quartile − first quartile) ÷ median.
+        #[serde(deserialize_with = "crate::checked::checked")]
         spread: f64,
     },
     /// A vendor published it.

@@ -32,12 +32,16 @@ pub struct Estimate {
 #[serde(deny_unknown_fields)]
 pub struct GemmPoint {
     /// Rows of x: tokens in the step.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub m: u64,
     /// Rows of W: output features.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub n: u64,
     /// Columns of W: input features.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub k: u64,
     /// Median time of one call, without the fork-join or launch.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub time: Seconds,
 }
 
@@ -48,6 +52,7 @@ pub struct GemmRates {
     /// Where the points came from.
     pub source: Provenance,
     /// The points, in any order; at least one.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub points: Vec<GemmPoint>,
 }
 
@@ -56,8 +61,10 @@ pub struct GemmRates {
 #[serde(deny_unknown_fields)]
 pub struct DecodePoint {
     /// KV bytes one call reads, all sequences and heads of one layer together.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub kv_bytes: crate::units::Bytes,
     /// Rate at which it read them.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub rate: BytesPerSec,
 }
 
@@ -66,8 +73,10 @@ pub struct DecodePoint {
 #[serde(deny_unknown_fields)]
 pub struct PrefillPoint {
     /// Tokens of the sequence.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub tokens: u64,
     /// Rate, counting only the FLOP below the causal diagonal.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub rate: FlopPerSec,
 }
 
@@ -78,7 +87,9 @@ pub struct AttentionRates {
     /// Where the points came from.
     pub source: Provenance,
     /// Decode, by KV bytes.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub decode: Vec<DecodePoint>,
     /// Prefill, by tokens.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub prefill: Vec<PrefillPoint>,
 }

@@ -82,6 +82,16 @@ macro_rules! in_files_as_text {
                     fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
                         text.parse().map_err(E::custom)
                     }
+                    // A bare number gets the message of a text without its unit.
+                    fn visit_u64<E: de::Error>(self, number: u64) -> Result<$name, E> {
+                        self.visit_str(&number.to_string())
+                    }
+                    fn visit_i64<E: de::Error>(self, number: i64) -> Result<$name, E> {
+                        self.visit_str(&number.to_string())
+                    }
+                    fn visit_f64<E: de::Error>(self, number: f64) -> Result<$name, E> {
+                        self.visit_str(&number.to_string())
+                    }
                 }
                 deserializer.deserialize_any(Visitor)
             }

@@ -1,0 +1,258 @@
+//! A machine as a file: maps keyed by name, and the rules about names.
+
+use crate::dtype::DType;
+use crate::machine::{Device, DeviceKind, Link, Machine, Memory, MemoryId, MemoryKind};
+use crate::provenance::Sourced;
+use crate::rates::{AttentionRates, GemmRates};
+use crate::units::{Bytes, BytesPerSec, Dollars, Seconds, Watts};
+use crate::yaml::{self, Entries, FileError};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MachineFile {
+    machine: String,
+    devices: Entries<DeviceFile>,
+    memories: Entries<MemoryFile>,
+    #[serde(default)]
+    links: Entries<LinkFile>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeviceFile {
+    kind: DeviceKind,
+    memory: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    cores: Vec<usize>,
+    launch: Sourced<Seconds>,
+    sync: Sourced<Seconds>,
+    #[serde(deserialize_with = "crate::checked::checked")]
+    elementwise: Sourced<BytesPerSec>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    gemm: BTreeMap<DType, GemmRates>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    attention: BTreeMap<DType, AttentionRates>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    power: Option<Sourced<Watts>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    price: Option<Sourced<Dollars>>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MemoryFile {
+    kind: MemoryKind,
+    #[serde(deserialize_with = "crate::checked::checked")]
+    capacity: Sourced<Bytes>,
+    #[serde(deserialize_with = "crate::checked::checked")]
+    bandwidth: Sourced<BytesPerSec>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    latency: Option<Sourced<Seconds>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    within: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    price_per_gb: Option<Sourced<Dollars>>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkFile {
+    from: String,
+    to: String,
+    latency: Sourced<Seconds>,
+    #[serde(deserialize_with = "crate::checked::checked")]
+    bandwidth: Sourced<BytesPerSec>,
+}
+
+impl Machine {
+    /// Reads a machine file. `file` is its name in messages.
+    pub fn from_yaml(text: &str, file: &str) -> Result<Self, FileError> {
+        let document: MachineFile = yaml::read(text, file)?;
+        let Refusal { path, message } = match document.check() {
+            Ok(()) => return Ok(document.machine()),
+            Err(refusal) => refusal,
+        };
+        let path: Vec<_> = path.iter().map(String::as_str).collect();
+        Err(yaml::refuse(text, file, &path, message))
+    }
+
+    /// Writes a machine file: [`Machine::from_yaml`] reads the same machine back.
+    pub fn to_yaml(&self) -> String {
+        yaml::write(&MachineFile::of(self))
+    }
+}
+
+/// A rule about names that the document breaks.
+struct Refusal {
+    path: Vec<String>,
+    message: String,
+}
+
+fn refusal(path: &[&str], message: String) -> Result<(), Refusal> {
+    Err(Refusal { path: path.iter().map(|&step| step.to_owned()).collect(), message })
+}
+
+impl MachineFile {
+    fn check(&self) -> Result<(), Refusal> {
+        check_name(&["machine"], &self.machine)?;
+        check_names("devices", &self.devices, "what computes, as `cpu`")?;
+        check_names("memories", &self.memories, "what stores, as `dram`")?;
+        self.links.0.iter().try_for_each(|(name, _)| check_name(&["links", name], name))?;
+        self.check_devices()?;
+        self.check_memories()?;
+        self.check_links()
+    }
+
+    fn check_devices(&self) -> Result<(), Refusal> {
+        let mut owners = BTreeMap::new();
+        for (name, device) in &self.devices.0 {
+            self.check_memory(&["devices", name, "memory"], &device.memory)?;
+            for core in &device.cores {
+                if let Some(other) = owners.insert(core, name) {
+                    let message =
+                        format!("core {core} is already taken by '{other}': give each core to one device");
+                    return refusal(&["devices", name, "cores"], message);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_memories(&self) -> Result<(), Refusal> {
+        for (name, memory) in &self.memories.0 {
+            let path = ["memories", name, "within"];
+            if let Some(within) = &memory.within {
+                self.check_memory(&path, within)?;
+            }
+            let (mut outer, mut steps) = (memory.within.as_ref(), 0);
+            while let Some(within) = outer {
+                steps += 1;
+                if within == name || steps > self.memories.0.len() {
+                    return refusal(&path, format!("'{name}' would lie within itself: break the circle"));
+                }
+                outer =
+                    self.memories.0.iter().find(|(n, _)| n == within).and_then(|(_, m)| m.within.as_ref());
+            }
+        }
+        Ok(())
+    }
+
+    fn check_links(&self) -> Result<(), Refusal> {
+        let mut seen = BTreeMap::new();
+        for (name, link) in &self.links.0 {
+            self.check_memory(&["links", name, "from"], &link.from)?;
+            self.check_memory(&["links", name, "to"], &link.to)?;
+            if link.from == link.to {
+                let message = format!("from and to are both '{}': a link joins two memories", link.to);
+                return refusal(&["links", name, "to"], message);
+            }
+            if let Some(other) = seen.insert((&link.from, &link.to), name) {
+                let message =
+                    format!("'{other}' already leads from '{}' to '{}': keep one", link.from, link.to);
+                return refusal(&["links", name], message);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_memory(&self, path: &[&str], name: &str) -> Result<(), Refusal> {
+        let known: Vec<_> = self.memories.0.iter().map(|(known, _)| known.as_str()).collect();
+        if known.contains(&name) {
+            return Ok(());
+        }
+        refusal(path, format!("'{name}' is not a memory of this machine: use one of {}", known.join(", ")))
+    }
+
+    /// The machine; every name is known to resolve.
+    fn machine(self) -> Machine {
+        let names: Vec<String> = self.memories.0.iter().map(|(name, _)| name.clone()).collect();
+        let id = |name: &str| MemoryId(names.iter().position(|n| n == name).expect("checked before"));
+        let device = |(name, d): (String, DeviceFile)| Device {
+            name,
+            kind: d.kind,
+            memory: id(&d.memory),
+            cores: d.cores,
+            launch: d.launch,
+            sync: d.sync,
+            gemm: d.gemm,
+            attention: d.attention,
+            elementwise: d.elementwise,
+            power: d.power,
+            price: d.price,
+        };
+        let memory = |(name, m): (String, MemoryFile)| Memory {
+            name,
+            kind: m.kind,
+            capacity: m.capacity,
+            bandwidth: m.bandwidth,
+            latency: m.latency,
+            within: m.within.as_deref().map(id),
+            price_per_gb: m.price_per_gb,
+        };
+        let link = |(name, l): (String, LinkFile)| Link {
+            name,
+            from: id(&l.from),
+            to: id(&l.to),
+            latency: l.latency,
+            bandwidth: l.bandwidth,
+        };
+        Machine {
+            name: self.machine,
+            devices: self.devices.0.into_iter().map(device).collect(),
+            memories: self.memories.0.into_iter().map(memory).collect(),
+            links: self.links.0.into_iter().map(link).collect(),
+        }
+    }
+
+    fn of(machine: &Machine) -> Self {
+        let name = |id: MemoryId| machine.memory(id).name.clone();
+        let device = |d: &Device| DeviceFile {
+            kind: d.kind,
+            memory: name(d.memory),
+            cores: d.cores.clone(),
+            launch: d.launch.clone(),
+            sync: d.sync.clone(),
+            elementwise: d.elementwise.clone(),
+            gemm: d.gemm.clone(),
+            attention: d.attention.clone(),
+            power: d.power.clone(),
+            price: d.price.clone(),
+        };
+        let memory = |m: &Memory| MemoryFile {
+            kind: m.kind,
+            capacity: m.capacity.clone(),
+            bandwidth: m.bandwidth.clone(),
+            latency: m.latency.clone(),
+            within: m.within.map(name),
+            price_per_gb: m.price_per_gb.clone(),
+        };
+        let link = |l: &Link| LinkFile {
+            from: name(l.from),
+            to: name(l.to),
+            latency: l.latency.clone(),
+            bandwidth: l.bandwidth.clone(),
+        };
+        Self {
+            machine: machine.name.clone(),
+            devices: Entries(machine.devices.iter().map(|d| (d.name.clone(), device(d))).collect()),
+            memories: Entries(machine.memories.iter().map(|m| (m.name.clone(), memory(m))).collect()),
+            links: Entries(machine.links.iter().map(|l| (l.name.clone(), link(l))).collect()),
+        }
+    }
+}
+
+fn check_names<T>(kind: &str, entries: &Entries<T>, wanted: &str) -> Result<(), Refusal> {
+    if entries.0.is_empty() {
+        return refusal(&[kind], format!("there is none: name at least one ({wanted})"));
+    }
+    entries.0.iter().try_for_each(|(name, _)| check_name(&[kind, name], name))
+}
+
+fn check_name(path: &[&str], name: &str) -> Result<(), Refusal> {
+    if !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "-_.+>/".contains(c)) {
+        return Ok(());
+    }
+    refusal(path, format!("'{name}' is not a name: use letters, digits and any of - _ . + > /"))
+}
