@@ -10,8 +10,8 @@ mod trace;
 
 pub use cost::{Bound, Load, Price, Pricing};
 pub use memory::{
-    Extent, Programs, Usage, activation_buffers, rotation_table_bytes, shares_embedding, staging_slots,
-    usage, vector_holders,
+    Extent, Programs, Usage, activation_buffers, rotation_table_bytes, scratch_bytes, shares_embedding,
+    staging_slots, usage, vector_holders,
 };
 pub use placement::{LayerPlacement, Placement, ROW_PANEL, Slice, Slices, whole};
 pub use program::{Action, Lane, LowerError, Program, STAGING_SLOTS, Source, Task, TaskId};

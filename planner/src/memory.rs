@@ -3,7 +3,7 @@
 use crate::placement::Placement;
 use crate::program::{Action, Lane, Program, STAGING_SLOTS};
 use hwprofiles::{Bytes, DType, DeviceId, Elements, Machine};
-use scenarios::{Buffer, Formats, Model, Phase, Positions, Sublayer, kv_bytes};
+use scenarios::{Buffer, Formats, Model, Operator, Phase, Positions, Sublayer, kv_bytes};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ pub struct Usage {
     pub weights: Bytes,
     /// KV caches at the end of the context.
     pub kv: Bytes,
-    /// Activation buffers.
+    /// Activation buffers, and the kernels' working memory.
     pub activations: Bytes,
     /// Staging slots for streamed weights and KV.
     pub staging: Bytes,
@@ -106,6 +106,44 @@ pub fn activation_buffers(programs: &Programs, extent: &Extent) -> BTreeMap<(Dev
         }
     }
     buffers
+}
+
+/// Working memory of each device's kernels: what its largest matrix product or attention takes, f32.
+///
+/// A product over m rows of k inputs takes at most m · (k + 64) + members · 32 Ki values, its inputs and one tile
+/// of weights for each core of the device; attention, for each core, the scores of 64 tokens by 64 positions and
+/// the context of the query heads that share a KV head, and the partial results of each sequence. The executor
+/// allocates exactly this and checks that its kernels need no more. A GPU's kernels bring their own.
+pub fn scratch_bytes(
+    machine: &Machine,
+    programs: &Programs,
+    model: &Model,
+    extent: &Extent,
+) -> BTreeMap<DeviceId, Bytes> {
+    let mut scratch = BTreeMap::new();
+    for program in programs.both() {
+        for task in &program.tasks {
+            let (Action::Compute { operator, .. }, Lane::Device(device)) = (&task.action, task.lane) else {
+                continue;
+            };
+            let members = machine.device(device).cores.len() as u64;
+            let rows =
+                if operator.sublayer() == Sublayer::Head { extent.batch } else { extent.rows(program.phase) };
+            let values = match operator.sublayer().matrix(model) {
+                _ if members == 0 => 0,
+                Some((_, columns)) if operator.is_matmul() => rows * (columns + 64) + members * (32 << 10),
+                None if *operator == Operator::Attention => {
+                    let group = model.heads / model.kv_heads;
+                    members * group * (model.head_dim + 64) * 64
+                        + extent.batch * model.heads * (model.head_dim + 2)
+                }
+                _ => 0,
+            };
+            let most = scratch.entry(device).or_insert(Bytes::ZERO);
+            *most = DType::F32.bytes(Elements::new(values)).max(*most);
+        }
+    }
+    scratch
 }
 
 /// Bytes of one staging slot of each device that streams: for weights, and for KV.
@@ -182,6 +220,9 @@ pub fn usage(
     }
     for ((device, buffer), rows) in activation_buffers(programs, extent) {
         usage[own(device)].activations += buffer.bytes(formats, rows, buffer.columns(model));
+    }
+    for (device, bytes) in scratch_bytes(machine, programs, model, extent) {
+        usage[own(device)].activations += bytes;
     }
     for (device, slots) in staging_slots(programs, model, formats, extent) {
         usage[own(device)].staging += (slots[0] + slots[1]) * STAGING_SLOTS as u64;
