@@ -1,0 +1,54 @@
+//! The models that Fulcrum knows by name: `models/*.json`, each a Hugging Face `config.json`.
+
+use crate::error::ScenarioError;
+use crate::model::Model;
+
+/// Names in ascending order with their files; a test holds this table against the folder.
+const PRESETS: [(&str, &str); 25] = [
+    ("fulcrum-1b", include_str!("../models/fulcrum-1b.json")),
+    ("fulcrum-250m", include_str!("../models/fulcrum-250m.json")),
+    ("fulcrum-tiny", include_str!("../models/fulcrum-tiny.json")),
+    ("llama-2-13b", include_str!("../models/llama-2-13b.json")),
+    ("llama-2-70b", include_str!("../models/llama-2-70b.json")),
+    ("llama-2-7b", include_str!("../models/llama-2-7b.json")),
+    ("llama-3.1-405b", include_str!("../models/llama-3.1-405b.json")),
+    ("llama-3.1-70b", include_str!("../models/llama-3.1-70b.json")),
+    ("llama-3.1-8b", include_str!("../models/llama-3.1-8b.json")),
+    ("llama-3.2-1b", include_str!("../models/llama-3.2-1b.json")),
+    ("mistral-7b", include_str!("../models/mistral-7b.json")),
+    ("opt-1.3b", include_str!("../models/opt-1.3b.json")),
+    ("opt-125m", include_str!("../models/opt-125m.json")),
+    ("opt-13b", include_str!("../models/opt-13b.json")),
+    ("opt-175b", include_str!("../models/opt-175b.json")),
+    ("opt-30b", include_str!("../models/opt-30b.json")),
+    ("opt-6.7b", include_str!("../models/opt-6.7b.json")),
+    ("opt-66b", include_str!("../models/opt-66b.json")),
+    ("qwen2.5-0.5b", include_str!("../models/qwen2.5-0.5b.json")),
+    ("qwen2.5-72b", include_str!("../models/qwen2.5-72b.json")),
+    ("qwen2.5-7b", include_str!("../models/qwen2.5-7b.json")),
+    ("qwen3-0.6b", include_str!("../models/qwen3-0.6b.json")),
+    ("qwen3-32b", include_str!("../models/qwen3-32b.json")),
+    ("qwen3-8b", include_str!("../models/qwen3-8b.json")),
+    ("tinyllama-1.1b", include_str!("../models/tinyllama-1.1b.json")),
+];
+
+impl Model {
+    /// The preset of that name.
+    ///
+    /// # Errors
+    /// There is none; names all that are.
+    pub fn preset(name: &str) -> Result<Self, ScenarioError> {
+        match PRESETS.iter().find(|(known, _)| *known == name) {
+            Some((name, text)) => Self::from_config_json(name, &format!("models/{name}.json"), text),
+            None => Err(ScenarioError::UnknownPreset {
+                name: name.to_owned(),
+                known: Self::preset_names().collect::<Vec<_>>().join(", "),
+            }),
+        }
+    }
+
+    /// The names of all presets, ascending.
+    pub fn preset_names() -> impl Iterator<Item = &'static str> {
+        PRESETS.iter().map(|(name, _)| *name)
+    }
+}

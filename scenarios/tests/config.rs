@@ -1,0 +1,178 @@
+//! Reading Hugging Face's `config.json`: spellings, defaults, refusals.
+
+use hwprofiles::DType;
+use scenarios::{Activation, Architecture, Llama3Scaling, Model, Norm, Positions, ScenarioError};
+use std::path::Path;
+
+fn read(text: &str) -> Result<Model, ScenarioError> {
+    Model::from_config_json("m", "config.json", text)
+}
+
+#[test]
+fn absent_keys_have_the_defaults_of_their_configuration_class() {
+    let llama = read(r#"{"model_type": "llama"}"#).unwrap();
+    assert_eq!((llama.vocab, llama.hidden, llama.intermediate, llama.layers), (32000, 4096, 11008, 32));
+    assert_eq!((llama.heads, llama.kv_heads, llama.head_dim, llama.max_positions), (32, 32, 128, 2048));
+    assert_eq!((llama.norm, llama.norm_eps, llama.tied_embeddings), (Norm::Rms, 1e-6, false));
+    assert_eq!(llama.positions, Positions::Rotary { theta: 10000.0, scaling: None });
+    assert_eq!((llama.activation, llama.dtype), (Activation::SiluGated, DType::F32));
+    assert!(!(llama.qkv_bias || llama.out_bias || llama.ffn_bias || llama.qk_norm));
+
+    let mistral = read(r#"{"model_type": "mistral", "sliding_window": null}"#).unwrap();
+    assert_eq!((mistral.architecture, mistral.intermediate), (Architecture::Llama, 14336));
+    assert_eq!((mistral.kv_heads, mistral.max_positions), (8, 131072));
+
+    let qwen2 = read(r#"{"model_type": "qwen2"}"#).unwrap();
+    assert_eq!((qwen2.vocab, qwen2.intermediate, qwen2.kv_heads), (151936, 22016, 32));
+    assert!(qwen2.qkv_bias && !qwen2.out_bias && !qwen2.ffn_bias);
+
+    let qwen3 =
+        read(r#"{"model_type": "qwen3", "hidden_size": 1024, "num_attention_heads": 16}"#).unwrap_err();
+    assert!(qwen3.to_string().contains("num_key_value_heads is absent"), "{qwen3}");
+    let qwen3 = read(r#"{"model_type": "qwen3", "hidden_size": 1024}"#).unwrap();
+    assert_eq!((qwen3.head_dim, qwen3.qk_norm, qwen3.qkv_bias), (128, true, false));
+
+    let opt = read(r#"{"model_type": "opt"}"#).unwrap();
+    assert_eq!((opt.vocab, opt.hidden, opt.intermediate, opt.layers), (50272, 768, 3072, 12));
+    assert_eq!((opt.heads, opt.kv_heads, opt.head_dim, opt.max_positions), (12, 12, 64, 2048));
+    assert_eq!((opt.norm, opt.norm_eps, opt.activation), (Norm::Layer, 1e-5, Activation::Relu));
+    assert_eq!(opt.positions, Positions::Learned { offset: 2 });
+    assert!(opt.qkv_bias && opt.out_bias && opt.ffn_bias && opt.tied_embeddings);
+}
+
+#[test]
+fn old_and_new_spellings_are_the_same_model() {
+    let old = r#"{"model_type": "llama", "torch_dtype": "bfloat16", "rope_theta": 500000.0, "rope_scaling":
+        {"type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+         "original_max_position_embeddings": 8192}}"#;
+    let new = r#"{"model_type": "llama", "dtype": "bfloat16", "rope_parameters":
+        {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+         "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}}"#;
+    let model = read(old).unwrap();
+    assert_eq!(model, read(new).unwrap());
+    let scaling = Llama3Scaling {
+        factor: 8.0,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_max_positions: 8192,
+    };
+    assert_eq!(model.positions, Positions::Rotary { theta: 500000.0, scaling: Some(scaling) });
+    assert_eq!(model.dtype, DType::Bf16);
+}
+
+#[test]
+fn null_key_value_heads_mean_one_for_each_query_head() {
+    for model_type in ["llama", "qwen2"] {
+        let text = format!(
+            r#"{{"model_type": "{model_type}", "num_attention_heads": 8, "num_key_value_heads": null}}"#
+        );
+        assert_eq!(read(&text).unwrap().kv_heads, 8);
+    }
+}
+
+#[test]
+fn an_explicit_head_dim_need_not_divide_the_hidden_size() {
+    let text = r#"{"model_type": "llama", "hidden_size": 100, "num_attention_heads": 6, "head_dim": 32}"#;
+    let model = read(text).unwrap();
+    assert_eq!((model.context_width(), model.hidden), (192, 100));
+}
+
+#[test]
+fn biases_follow_their_keys() {
+    let of = |text: &str| read(text).map(|m| (m.qkv_bias, m.out_bias, m.ffn_bias)).unwrap();
+    assert_eq!(of(r#"{"model_type": "llama", "attention_bias": true}"#), (true, true, false));
+    assert_eq!(of(r#"{"model_type": "llama", "mlp_bias": true}"#), (false, false, true));
+    assert_eq!(of(r#"{"model_type": "qwen3", "attention_bias": true}"#), (true, true, false));
+    assert_eq!(of(r#"{"model_type": "opt", "enable_bias": false}"#), (false, false, false));
+}
+
+#[test]
+fn a_window_that_no_context_reaches_is_no_window() {
+    for text in [
+        r#"{"model_type": "mistral", "sliding_window": 4096, "max_position_embeddings": 4096}"#,
+        r#"{"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": false}"#,
+        r#"{"model_type": "qwen2", "sliding_window": 64, "use_sliding_window": true, "max_window_layers": 32}"#,
+        r#"{"model_type": "qwen3", "use_sliding_window": true, "sliding_window": null}"#,
+    ] {
+        assert!(read(text).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn configs_written_by_transformers_are_read() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../executor/tests/golden");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(golden).unwrap() {
+        let folder = entry.unwrap().path();
+        if folder.join("config.json").exists() {
+            let model = Model::from_folder(&folder).unwrap();
+            assert_eq!(model.name, folder.file_name().unwrap().to_string_lossy());
+            assert_eq!(model.vocab, 384);
+            seen += 1;
+        }
+    }
+    assert!(seen >= 6, "{seen}");
+}
+
+#[test]
+fn what_cannot_be_read_is_named_with_file_key_and_value() {
+    let llama = |rest: &str| format!(r#"{{"model_type": "llama", {rest}}}"#);
+    let rope = |rest: &str| llama(&format!(r#""rope_parameters": {{{rest}}}"#));
+    let opt = |rest: &str| format!(r#"{{"model_type": "opt", {rest}}}"#);
+    let cases = [
+        "{".to_owned(),
+        "[1, 2]".to_owned(),
+        "{}".to_owned(),
+        r#"{"model_type": 3}"#.to_owned(),
+        r#"{"model_type": "mixtral"}"#.to_owned(),
+        llama(r#""hidden_size": -1"#),
+        llama(r#""hidden_size": 0"#),
+        llama(r#""hidden_size": 4096.5"#),
+        llama(r#""hidden_size": "4096""#),
+        llama(r#""hidden_size": [4096]"#),
+        llama(r#""vocab_size": 99999999999999999999999"#),
+        llama(r#""num_hidden_layers": 100000000"#),
+        llama(r#""num_key_value_heads": 5"#),
+        llama(r#""num_attention_heads": 3"#),
+        llama(r#""num_attention_heads": 65536, "head_dim": 65536"#),
+        llama(r#""head_dim": 33"#),
+        llama(r#""hidden_act": "gelu""#),
+        llama(r#""rms_norm_eps": -1e-5"#),
+        llama(r#""rms_norm_eps": 0"#),
+        llama(r#""attention_bias": "no""#),
+        llama(r#""torch_dtype": "float8_e4m3fn""#),
+        llama(r#""num_local_experts": 8"#),
+        llama(r#""quantization_config": {"quant_method": "gptq"}"#),
+        llama(r#""rope_scaling": {"type": "yarn", "factor": 4.0}"#),
+        llama(r#""rope_theta": 0"#),
+        llama(r#""rope_scaling": "llama3""#),
+        rope(r#""rope_type": "llama3", "factor": 8.0"#),
+        rope(
+            r#""rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64"#,
+        ),
+        rope(r#""rope_type": "default", "partial_rotary_factor": 0.5"#),
+        r#"{"model_type": "mistral"}"#.to_owned(),
+        r#"{"model_type": "mistral", "sliding_window": 4096}"#.to_owned(),
+        r#"{"model_type": "qwen2", "use_sliding_window": true}"#.to_owned(),
+        r#"{"model_type": "qwen3", "num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"]}"#
+            .to_owned(),
+        r#"{"model_type": "qwen3", "num_hidden_layers": 2, "layer_types": ["full_attention"]}"#.to_owned(),
+        opt(r#""do_layer_norm_before": false"#),
+        opt(r#""word_embed_proj_dim": 512"#),
+        opt(r#""_remove_final_layer_norm": true"#),
+        opt(r#""layer_norm_elementwise_affine": false"#),
+        opt(r#""activation_function": "silu""#),
+        opt(r#""num_attention_heads": 7"#),
+    ];
+    let table: String =
+        cases.iter().map(|text| format!("{text}\n  {}\n", read(text).expect_err(text))).collect();
+    insta::assert_snapshot!(table);
+}
+
+#[test]
+fn an_absent_folder_and_an_unknown_preset_say_so() {
+    let error = Model::from_folder(Path::new("no/such/folder")).unwrap_err().to_string();
+    assert!(error.starts_with("no/such/folder/config.json: cannot be read"), "{error}");
+    let error = Model::preset("llama-9").unwrap_err().to_string();
+    assert!(error.contains("llama-9 is not a model") && error.contains("llama-3.1-8b"), "{error}");
+}
