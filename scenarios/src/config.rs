@@ -160,7 +160,7 @@ fn sizes(name: &str, config: &Section<'_>, family: &Defaults) -> Result<Model, S
         None if config.has("num_key_value_heads") => heads,
         None => family.kv_heads.unwrap_or(heads),
     };
-    if heads % kv_heads != 0 {
+    if !heads.is_multiple_of(kv_heads) {
         let wanted = format!("a divisor of num_attention_heads, which is {heads}, is wanted");
         return Err(config.wrong("num_key_value_heads", &wanted));
     }
@@ -220,7 +220,7 @@ fn finish_llama(config: &Section<'_>, family: &Defaults, model: &mut Model) -> R
         _ => return Err(config.unsupported("hidden_act", "another gate than SiLU", "use silu")),
     }
     model.norm_eps = config.positive("rms_norm_eps")?.unwrap_or(1e-6);
-    if model.head_dim % 2 != 0 {
+    if !model.head_dim.is_multiple_of(2) {
         let key = if config.get("head_dim").is_some() { "head_dim" } else { "num_attention_heads" };
         let wanted = format!("the head's width is {}: rotary positions need an even one", model.head_dim);
         return Err(config.wrong(key, &wanted));

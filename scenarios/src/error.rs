@@ -54,7 +54,7 @@ pub enum ScenarioError {
         known: String,
     },
     /// Understood, and not possible in this version.
-    #[error("{place}: {key} is {value}: {feature} is not supported: {instead}")]
+    #[error("{place}: {key} is {value}: {reason}")]
     Unsupported {
         /// File, and line where known.
         place: String,
@@ -62,10 +62,8 @@ pub enum ScenarioError {
         key: String,
         /// What was written, as JSON.
         value: String,
-        /// What it asks for.
-        feature: String,
-        /// What is supported.
-        instead: String,
+        /// What it asks for, and what is supported instead.
+        reason: String,
     },
     /// A model name that is no preset and no path.
     #[error(

@@ -134,8 +134,7 @@ impl<'a> Section<'a> {
             place: self.origin.place(&full),
             value: self.shown(key),
             key: full,
-            feature: feature.to_owned(),
-            instead: instead.to_owned(),
+            reason: format!("{feature} is not supported: {instead}"),
         }
     }
 
