@@ -1,34 +1,42 @@
 //! Rotary position embedding.
 
-use crate::Pool;
 use crate::disjoint::Disjoint;
 use crate::vector::each_chunk;
+use crate::{Buffer, Error, Memory, Pool};
 
 /// Cosines and sines of every position, `[position][half]`, with half = rotated dimensions / 2.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct RopeTable {
     half: usize,
-    cos: Vec<f32>,
-    sin: Vec<f32>,
+    /// All cosines, then all sines.
+    values: Buffer,
 }
 
 impl RopeTable {
     /// The table of positions 0..`positions` for the angles position · frequency, computed in f32 as Hugging Face
     /// transformers do. Scaled variants (llama3, linear, YaRN) scale the frequencies first.
-    pub fn new(frequencies: &[f32], positions: usize) -> Self {
+    ///
+    /// # Errors
+    /// As [`Memory::allocate`].
+    pub fn new(memory: &Memory, frequencies: &[f32], positions: usize) -> Result<Self, Error> {
+        let half = frequencies.len();
+        let mut values = memory.allocate(2 * positions * half * size_of::<f32>())?;
+        let (cos, sin) = values.view_mut::<f32>().split_at_mut(positions * half);
         let angles = (0..positions).flat_map(|p| frequencies.iter().map(move |f| p as f32 * f));
-        let (sin, cos) = angles.map(f32::sin_cos).unzip();
-        Self { half: frequencies.len(), cos, sin }
+        for ((cos, sin), angle) in cos.iter_mut().zip(sin).zip(angles) {
+            (*sin, *cos) = angle.sin_cos();
+        }
+        Ok(Self { half, values })
     }
 
     /// Positions it covers.
     pub fn positions(&self) -> usize {
-        self.cos.len().checked_div(self.half).unwrap_or(0)
+        (self.bytes() / 2 / size_of::<f32>()).checked_div(self.half).unwrap_or(0)
     }
 
     /// Bytes it takes.
     pub fn bytes(&self) -> usize {
-        size_of_val(&self.cos[..]) + size_of_val(&self.sin[..])
+        self.values.len()
     }
 }
 
@@ -52,9 +60,10 @@ pub fn rope(
     let half = table.half;
     assert!(2 * half <= head_dim && (stride >= heads * head_dim || positions.len() <= 1));
     let x = Disjoint::new(x);
+    let (cos, sin) = table.values.view::<f32>().split_at(table.positions() * half);
     each_chunk(pool, positions.len(), heads * head_dim, |row| {
         let at = positions[row] * half;
-        let (cos, sin) = (&table.cos[at..][..half], &table.sin[at..][..half]);
+        let (cos, sin) = (&cos[at..][..half], &sin[at..][..half]);
         // SAFETY: rows do not overlap, and each is one item.
         let row = unsafe { x.range(row * stride, heads * head_dim) };
         for head in row.chunks_exact_mut(head_dim) {

@@ -86,22 +86,31 @@ impl Weights {
         columns: usize,
         values: &[T],
     ) -> Result<Self, Error> {
-        let bytes = matrix_bytes(dtype, rows, columns)?;
+        matrix_bytes(dtype, rows, columns)?;
         if values.len() != rows * columns {
             let (wanted, got) = (rows * columns * size_of::<T>(), size_of_val(values));
             return Err(Error::Size { what: "a source matrix", rows, columns, dtype, wanted, got });
         }
-        let mut buffer = memory.allocate(bytes)?;
-        pack::pack(
-            dtype,
-            rows,
-            columns,
-            |row, out| {
-                let line = &values[row * columns..][..columns];
-                out.iter_mut().zip(line).for_each(|(out, &value)| *out = value.into());
-            },
-            buffer.bytes_mut(),
-        );
+        Self::from_rows(memory, dtype, rows, columns, |row, out| {
+            let line = &values[row * columns..][..columns];
+            out.iter_mut().zip(line).for_each(|(out, &value)| *out = value.into());
+        })
+    }
+
+    /// Packs the matrix whose row `row` is what `write(row, out)` puts into `out`, which has `columns` values. Rows
+    /// are asked for once each, in order: they may come from a file, with no more than a panel of them in memory.
+    ///
+    /// # Errors
+    /// [`Error::DType`], and as [`Memory::allocate`].
+    pub fn from_rows(
+        memory: &Memory,
+        dtype: DType,
+        rows: usize,
+        columns: usize,
+        write: impl FnMut(usize, &mut [f32]),
+    ) -> Result<Self, Error> {
+        let mut buffer = memory.allocate(matrix_bytes(dtype, rows, columns)?)?;
+        pack::pack(dtype, rows, columns, write, buffer.bytes_mut());
         Ok(Self { dtype, rows, columns, buffer })
     }
 

@@ -9,7 +9,7 @@ pub(super) fn pack(
     dtype: DType,
     rows: usize,
     columns: usize,
-    row: impl Fn(usize, &mut [f32]),
+    mut row: impl FnMut(usize, &mut [f32]),
     bytes: &mut [u8],
 ) {
     if rows == 0 || columns == 0 {
