@@ -7,6 +7,7 @@ mod placement;
 mod program;
 mod run_steps;
 mod trace;
+mod trace_file;
 
 pub use cost::{Bound, Load, Price, Pricing};
 pub use memory::{
@@ -17,3 +18,4 @@ pub use placement::{LayerPlacement, Placement, ROW_PANEL, Slice, Slices, whole};
 pub use program::{Action, Lane, LowerError, Program, STAGING_SLOTS, Source, Task, TaskId};
 pub use run_steps::steps;
 pub use trace::{Event, Recorder, StepSpan, Trace};
+pub use trace_file::TraceError;

@@ -20,6 +20,7 @@ pub enum Recorder {
 
 /// One task of one step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Event {
     /// Index of the step in the run.
     pub step: u32,
@@ -82,6 +83,7 @@ pub struct StepSpan {
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Trace {
     /// Who wrote it.
     pub recorder: Recorder,

@@ -1,0 +1,104 @@
+//! A run: the steps of one static batch, one after the other.
+
+use crate::step::{Outcome, Simulator};
+use crate::time::SimTime;
+use hwprofiles::{Missing, Seconds};
+use planner::{Event, Lane, Pricing, Program, Programs, Recorder, StepSpan, TaskId, Trace};
+use scenarios::{Buffer, Operator, Phase, Step};
+
+/// A run to simulate.
+#[derive(Debug, Clone, Copy)]
+pub struct Run<'a> {
+    /// What tasks cost.
+    pub pricing: Pricing<'a>,
+    /// What runs.
+    pub programs: &'a Programs,
+    /// The steps, in order: see [`planner::steps`].
+    pub steps: &'a [Step],
+}
+
+/// What a user of the run waits for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Times {
+    /// Until the first token: the end of the last prefill step. Zero where there is none.
+    pub ttft: Seconds,
+    /// From token to token after the first: (end − first token) / decode steps. `None` where there is none.
+    pub tpot: Option<Seconds>,
+}
+
+impl Run<'_> {
+    /// Its times, without a list of what happened.
+    pub fn times(&self) -> Result<Times, Missing> {
+        let (mut first_token, mut end, mut decodes) = (SimTime::ZERO, SimTime::ZERO, 0_u32);
+        self.each(|_, span, _, _| {
+            end = SimTime::from_nanos(span.end_ns);
+            match span.step.phase {
+                Phase::Prefill => first_token = end,
+                Phase::Decode => decodes += 1,
+            }
+        })?;
+        let tpot = (decodes > 0).then(|| (end - first_token).to_seconds() / f64::from(decodes));
+        Ok(Times { ttft: first_token.to_seconds(), tpot })
+    }
+
+    /// Everything that happened; `plan` is the plan's fingerprint.
+    pub fn trace(&self, plan: &str) -> Result<Trace, Missing> {
+        let machine = self.pricing.machine;
+        let (mut steps, mut events) = (Vec::new(), Vec::new());
+        self.each(|index, span, program, outcome| {
+            steps.push(span);
+            let at = |time: SimTime| span.start_ns + time.nanos();
+            for (task, (ran, price)) in outcome.spans.iter().zip(outcome.prices).enumerate() {
+                let id = TaskId(task as u32);
+                events.push(Event::of(machine, program, id, price, index, at(ran.start), at(ran.end)));
+            }
+        })?;
+        Ok(Trace {
+            recorder: Recorder::Simulated,
+            machine: machine.name.clone(),
+            model: self.pricing.model.name.clone(),
+            plan: plan.to_owned(),
+            steps,
+            events,
+        })
+    }
+
+    /// Simulates step after step. The next one starts when the last task has ended and its token is sampled.
+    fn each(&self, mut visit: impl FnMut(u32, StepSpan, &Program, &Outcome<'_>)) -> Result<(), Missing> {
+        let mut simulator = Simulator::new(self.pricing);
+        let last_prefill = self.steps.iter().rposition(|step| step.phase == Phase::Prefill);
+        let mut now = SimTime::ZERO;
+        for (index, &step) in self.steps.iter().enumerate() {
+            let program = self.programs.of(step.phase);
+            let outcome = simulator.step(program, &step)?;
+            let mut end = now + outcome.duration;
+            if step.phase == Phase::Decode || Some(index) == last_prefill {
+                end += SimTime::rounding_up(sampling_time(&self.pricing, program, &step));
+            }
+            visit(
+                index as u32,
+                StepSpan { step, start_ns: now.nanos(), end_ns: end.nanos() },
+                program,
+                &outcome,
+            );
+            now = end;
+        }
+        Ok(())
+    }
+}
+
+/// Time to choose each sequence's next token: the device where the head leaves its logits reads them once, at its
+/// rate for elementwise work. Zero for a program without a head.
+pub fn sampling_time(pricing: &Pricing<'_>, program: &Program, step: &Step) -> Seconds {
+    let is_head_norm = |task: &&planner::Task| match task.action {
+        planner::Action::Compute { operator, .. } => operator == Operator::HeadNorm,
+        _ => false,
+    };
+    // The norm is computed by the head's first device, to which the lowering brings all logits.
+    let Some(Lane::Device(device)) = program.tasks.iter().rev().find(is_head_norm).map(|task| task.lane)
+    else {
+        return Seconds::ZERO;
+    };
+    let logits = Buffer::Logits.bytes(pricing.formats, step.batch, Buffer::Logits.columns(pricing.model));
+    pricing.machine.device(device).elementwise_time(logits).time
+}
