@@ -32,4 +32,11 @@ impl<'a, T> Disjoint<'a, T> {
         // SAFETY: inside the slice by the assertion; exclusive by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(from), len) }
     }
+
+    /// The address of element `from`, for a kernel that walks it with a stride.
+    pub(crate) fn pointer(&self, from: usize) -> *mut T {
+        assert!(from <= self.len, "{from} > {}", self.len);
+        // SAFETY: inside the slice, or one past its end.
+        unsafe { self.start.add(from) }
+    }
 }

@@ -31,6 +31,7 @@ mod rope;
 mod scratch;
 mod softmax;
 pub mod stream;
+mod tile;
 mod vector;
 mod weights;
 

@@ -31,4 +31,8 @@ impl Scratch {
     pub fn bytes(&self) -> usize {
         self.0.len()
     }
+
+    pub(crate) fn floats(&mut self) -> &mut [f32] {
+        self.0.view_mut()
+    }
 }

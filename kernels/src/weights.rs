@@ -9,8 +9,8 @@
 //! |---|---|
 //! | `f32` | per column 16 values |
 //! | `bf16` | per column 8 words of 32 bits: row j in the lower half, row j + 8 in the upper. One shift and one mask make two vectors of f32 |
-//! | `int8` | per group of 32 columns: 16 f16 scales, then per column 16 signed bytes |
-//! | `int4` | per group: 16 f16 scales, then per 8 columns 16 words of 32 bits, one per row: nibble i is q + 8 of column i |
+//! | `int8` | per group of 32 columns: 16 f16 scales, then per pair of columns 16 × 2 signed bytes, a row's two side by side |
+//! | `int4` | per group: 16 f16 scales, then per 8 columns 16 words of 32 bits, one per row: nibbles i and i + 4 are q + 8 of columns 2i and 2i + 1 |
 //!
 //! A last panel of fewer rows keeps the order with that many values instead of 16, except that `bf16`
 //! values follow each other plainly. Columns beyond the last, up to a whole group, are zeros.
@@ -190,13 +190,14 @@ impl<'a> WeightsView<'a> {
             DType::Int8 => {
                 let start = group * height * (2 + GROUP_COLUMNS);
                 let scale = f16::from_bits(word(start + 2 * lane)).to_f32();
-                scale * f32::from(bytes[start + 2 * height + offset * height + lane] as i8)
+                scale * f32::from(bytes[start + 2 * height + int8_slot(lane, offset, height)] as i8)
             }
             _ => {
                 let start = group * height * (2 + GROUP_COLUMNS / 2);
                 let scale = f16::from_bits(word(start + 2 * lane)).to_f32();
-                let at = start + 2 * height + (offset / 8 * height + lane) * 4 + offset % 8 / 2;
-                let nibble = bytes[at] >> (4 * (offset % 2)) & 15;
+                let nibble = int4_nibble(offset % 8);
+                let at = start + 2 * height + (offset / 8 * height + lane) * 4 + nibble / 2;
+                let nibble = bytes[at] >> (4 * (nibble % 2)) & 15;
                 scale * (f32::from(nibble) - 8.0)
             }
         }
@@ -207,11 +208,39 @@ impl<'a> WeightsView<'a> {
         assert_eq!(out.len(), self.columns);
         out.iter_mut().enumerate().for_each(|(column, out)| *out = self.value(row, column));
     }
+
+    /// Unpacks columns `from..from + out.len() / 16` of panel `panel` into `[column][16]`, lanes beyond the last
+    /// row as zeros. The plain way: kernels use it for a last panel of fewer rows.
+    pub(crate) fn unpack(&self, panel: usize, from: usize, out: &mut [f32]) {
+        for (offset, out) in out.chunks_exact_mut(PANEL).enumerate() {
+            for (lane, out) in out.iter_mut().enumerate() {
+                let row = panel * PANEL + lane;
+                *out = if row < self.rows { self.value(row, from + offset) } else { 0.0 };
+            }
+        }
+    }
+
+    /// The bytes of full panel `panel`.
+    pub(crate) fn panel(&self, panel: usize) -> &'a [u8] {
+        let bytes = PANEL * row_bytes(self.dtype, self.columns);
+        &self.bytes[panel * bytes..][..bytes]
+    }
 }
 
 /// Where lane `lane` of a bf16 panel of `height` rows lies among the values of its column.
 pub(crate) fn bf16_slot(lane: usize, height: usize) -> usize {
     if height == PANEL { 2 * (lane % 8) + lane / 8 } else { lane }
+}
+
+/// Where column `offset` of a group and lane `lane` lie among an int8 group's values: pairs of columns are what a
+/// 16-bit multiply-add takes.
+pub(crate) fn int8_slot(lane: usize, offset: usize, height: usize) -> usize {
+    (offset / 2 * height + lane) * 2 + offset % 2
+}
+
+/// Which nibble of its word holds column `offset` of eight: a mask leaves nibbles 0 and 4, a pair of 16-bit values.
+pub(crate) fn int4_nibble(offset: usize) -> usize {
+    offset / 2 + 4 * (offset % 2)
 }
 
 fn row_bytes(dtype: DType, columns: usize) -> usize {

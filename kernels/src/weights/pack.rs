@@ -1,6 +1,6 @@
 //! From rows to panels.
 
-use super::{GROUP_COLUMNS, PANEL, bf16_slot, quantise::quantise, row_bytes};
+use super::{GROUP_COLUMNS, PANEL, bf16_slot, int4_nibble, int8_slot, quantise::quantise, row_bytes};
 use half::{bf16, f16};
 use hwprofiles::DType;
 
@@ -78,7 +78,9 @@ impl Lines<'_> {
             let (scales, values) = out.split_at_mut(2 * height);
             self.groups(group, 127.0, |lane, scale, q| {
                 scales[2 * lane..][..2].copy_from_slice(&scale.to_le_bytes());
-                q.iter().enumerate().for_each(|(offset, &q)| values[offset * height + lane] = q as u8);
+                q.iter()
+                    .enumerate()
+                    .for_each(|(offset, &q)| values[int8_slot(lane, offset, height)] = q as u8);
             });
         }
     }
@@ -90,7 +92,8 @@ impl Lines<'_> {
             self.groups(group, 7.0, |lane, scale, q| {
                 scales[2 * lane..][..2].copy_from_slice(&scale.to_le_bytes());
                 for (eight, q) in q.chunks_exact(8).enumerate() {
-                    let nibbles = q.iter().rev().fold(0u32, |word, &q| word << 4 | (q + 8) as u32);
+                    let nibble = |(offset, &q): (usize, &i8)| ((q + 8) as u32) << (4 * int4_nibble(offset));
+                    let nibbles = q.iter().enumerate().map(nibble).fold(0, |word, nibble| word | nibble);
                     values[4 * (eight * height + lane)..][..4].copy_from_slice(&nibbles.to_le_bytes());
                 }
             });

@@ -1,0 +1,189 @@
+//! The micro-kernel: up to six rows of x times a panel of sixteen weights, in registers.
+//!
+//! Six rows of two vectors are twelve accumulators, which with two vectors of weights and one value of x fill
+//! the 16 registers of AVX2; twelve independent chains also cover the latency (4) of two FMA units.
+
+use std::arch::x86_64::*;
+
+/// Most rows of one tile.
+pub(crate) const TILE_ROWS: usize = 6;
+
+/// Sixteen weights per column, widened to f32 on the way into registers.
+pub(crate) trait Lanes: Copy {
+    /// The weights of column `k`.
+    ///
+    /// # Safety
+    /// The CPU has AVX2, and the source has a column `k`.
+    unsafe fn load(self, k: usize) -> (__m256, __m256);
+
+    /// Asks for the cache lines that will be needed when the kernel has gone on from column `k` for a while.
+    /// `k` is a multiple of 4.
+    fn prefetch(self, k: usize);
+}
+
+/// f32 weights, `stride` values from column to column.
+#[derive(Clone, Copy)]
+pub(crate) struct Floats {
+    pub(crate) start: *const f32,
+    pub(crate) stride: usize,
+}
+
+impl Lanes for Floats {
+    #[inline(always)]
+    unsafe fn load(self, k: usize) -> (__m256, __m256) {
+        // SAFETY: the caller promises column `k`: sixteen values from here on.
+        unsafe {
+            let at = self.start.add(k * self.stride);
+            (_mm256_loadu_ps(at), _mm256_loadu_ps(at.add(8)))
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, _k: usize) {}
+}
+
+/// f32 weights of one panel.
+#[derive(Clone, Copy)]
+pub(crate) struct FloatPanel {
+    pub(crate) start: *const u8,
+    /// Whether it comes from memory and should be prefetched.
+    pub(crate) fetch: bool,
+}
+
+impl Lanes for FloatPanel {
+    #[inline(always)]
+    unsafe fn load(self, k: usize) -> (__m256, __m256) {
+        // SAFETY: the caller promises column `k`: 64 bytes from here on.
+        unsafe {
+            let at = self.start.add(64 * k).cast::<f32>();
+            (_mm256_loadu_ps(at), _mm256_loadu_ps(at.add(8)))
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, k: usize) {
+        if self.fetch {
+            (0..4).for_each(|line| prefetch(self.start, 64 * (k + line)));
+        }
+    }
+}
+
+/// bf16 weights of one panel: words of row j below row j + 8 (see `weights`).
+#[derive(Clone, Copy)]
+pub(crate) struct Bf16Panel {
+    pub(crate) start: *const u8,
+    /// Whether it comes from memory and should be prefetched.
+    pub(crate) fetch: bool,
+}
+
+impl Lanes for Bf16Panel {
+    #[inline(always)]
+    unsafe fn load(self, k: usize) -> (__m256, __m256) {
+        // SAFETY: the caller promises column `k`: 32 bytes from here on.
+        unsafe {
+            let pairs = _mm256_loadu_si256(self.start.add(32 * k).cast());
+            let low = _mm256_slli_epi32::<16>(pairs);
+            let high = _mm256_and_si256(pairs, _mm256_set1_epi32(0xffff_0000_u32 as i32));
+            (_mm256_castsi256_ps(low), _mm256_castsi256_ps(high))
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, k: usize) {
+        if self.fetch {
+            (0..2).for_each(|line| prefetch(self.start, 32 * k + 64 * line));
+        }
+    }
+}
+
+/// How far ahead of use weights are asked for: hardware prefetchers stop at each 4 KiB page, and this is past
+/// it (measured: see `benches/`).
+const AHEAD: usize = 4096;
+
+/// Prefetches the cache line [`AHEAD`] bytes after `start + offset`.
+#[inline(always)]
+pub(crate) fn prefetch(start: *const u8, offset: usize) {
+    // SAFETY: a prefetch never faults, and a wrapping address is just a number.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(offset + AHEAD).cast()) };
+}
+
+/// y (+)= x·w for `m` ≤ 6 rows: x is m × `k` with rows `x_stride` apart, y is m × 16 with rows `y_stride` apart,
+/// added to where `add`.
+///
+/// # Safety
+/// The CPU has AVX2 and FMA; 1 ≤ m ≤ 6; x, w and y hold what the shapes say, and nobody else touches y.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+pub(crate) unsafe fn tile<L: Lanes>(
+    m: usize,
+    k: usize,
+    x: *const f32,
+    x_stride: usize,
+    w: L,
+    y: *mut f32,
+    y_stride: usize,
+    add: bool,
+) {
+    // SAFETY: the caller's promises are the callee's. The second number is how many columns have accumulators
+    // of their own: enough for at least eight chains.
+    unsafe {
+        match m {
+            1 => rows::<1, 4, L>(k, x, x_stride, w, y, y_stride, add),
+            2 => rows::<2, 2, L>(k, x, x_stride, w, y, y_stride, add),
+            3 => rows::<3, 2, L>(k, x, x_stride, w, y, y_stride, add),
+            4 => rows::<4, 1, L>(k, x, x_stride, w, y, y_stride, add),
+            5 => rows::<5, 1, L>(k, x, x_stride, w, y, y_stride, add),
+            _ => rows::<6, 1, L>(k, x, x_stride, w, y, y_stride, add),
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn rows<const M: usize, const CHAINS: usize, L: Lanes>(
+    k: usize,
+    x: *const f32,
+    x_stride: usize,
+    w: L,
+    y: *mut f32,
+    y_stride: usize,
+    add: bool,
+) {
+    let mut sums = [[[_mm256_setzero_ps(); 2]; M]; CHAINS];
+    // SAFETY: (all blocks) the caller promises that x has M rows of k values and w has k columns.
+    let step = |at: usize, sums: &mut [[__m256; 2]; M]| unsafe {
+        let (low, high) = w.load(at);
+        for (row, sums) in sums.iter_mut().enumerate() {
+            let value = _mm256_broadcast_ss(&*x.add(row * x_stride + at));
+            sums[0] = _mm256_fmadd_ps(value, low, sums[0]);
+            sums[1] = _mm256_fmadd_ps(value, high, sums[1]);
+        }
+    };
+    let whole = k - k % 4;
+    let mut at = 0;
+    while at < whole {
+        w.prefetch(at);
+        step(at, &mut sums[0]);
+        step(at + 1, &mut sums[1 % CHAINS]);
+        step(at + 2, &mut sums[2 % CHAINS]);
+        step(at + 3, &mut sums[3 % CHAINS]);
+        at += 4;
+    }
+    while at < k {
+        step(at, &mut sums[0]);
+        at += 1;
+    }
+    for row in 0..M {
+        for half in 0..2 {
+            let mut sum = sums[0][row][half];
+            for chain in &sums[1..] {
+                sum = _mm256_add_ps(sum, chain[row][half]);
+            }
+            // SAFETY: y has M rows of sixteen values, which are ours.
+            unsafe {
+                let to = y.add(row * y_stride + 8 * half);
+                let sum = if add { _mm256_add_ps(_mm256_loadu_ps(to), sum) } else { sum };
+                _mm256_storeu_ps(to, sum);
+            }
+        }
+    }
+}
