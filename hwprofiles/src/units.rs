@@ -303,7 +303,8 @@ impl Elements {
 impl Seconds {
     /// From nanoseconds, as clocks count them.
     pub fn from_nanos(nanos: u64) -> Self {
-        Self(nanos as f64 * 1e-9)
+        // Divided, not multiplied by 1e-9, which is no float: 3 ns are the float nearest to 3e-9.
+        Self(nanos as f64 / 1e9)
     }
 
     /// The value in microseconds, for tables.

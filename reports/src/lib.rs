@@ -1,1 +1,22 @@
-//! What it means: predicted against measured, plots, HTML.
+//! What it means: predicted against measured, as tables, plots and a page.
+//!
+//! Two traces of one plan are joined into a [`Comparison`]; the comparisons of several configurations are a
+//! [`Validation`], which is a file (`results.json`), a table and a page.
+#![forbid(unsafe_code)]
+
+mod compare;
+mod configuration;
+mod error;
+mod machine_facts;
+mod pair;
+mod placement_map;
+pub mod statistics;
+mod validation;
+
+pub use compare::{Comparison, Interval, JoinError, LaneRow, OperatorRow, StepRow, TaskRow, Timeline};
+pub use configuration::{Configuration, Label, MemoryUse, RunTimes};
+pub use error::ReportError;
+pub use machine_facts::{Fact, machine_facts};
+pub use pair::Pair;
+pub use placement_map::{PlacedLayers, PlacedPart, PlacedSublayer, PlacementMap};
+pub use validation::{ERROR_BAND, ErrorSummary, Summary, VALIDATION_KIND, VALIDATION_VERSION, Validation};

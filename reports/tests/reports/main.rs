@@ -1,0 +1,4 @@
+//! Tests of the reports, on made-up results.
+
+mod comparing;
+mod sample;
