@@ -191,7 +191,8 @@ impl Program {
 struct Copy {
     /// Valid column ranges with the task that wrote each.
     valid: Vec<(Range<u64>, TaskId)>,
-    /// Tasks that have read it since it was last written.
+    /// Hops that have read it since it was last written. Its own device's tasks need no mention: all writers of
+    /// the copy are in the same lane.
     readers: Vec<TaskId>,
 }
 
@@ -326,7 +327,6 @@ impl<'a> Lowering<'a> {
         source: Source,
         fetched: &[TaskId],
     ) -> Result<TaskId, LowerError> {
-        let in_place = operator.reads().contains(&operator.writes());
         for &buffer in operator.reads() {
             if buffer != Buffer::Tokens {
                 self.bring(layer, buffer, &(0..buffer.columns(self.model)), device)?;
@@ -334,24 +334,16 @@ impl<'a> Lowering<'a> {
         }
         let output = operator.writes();
         let columns = if rows.is_empty() { 0..output.columns(self.model) } else { rows.clone() };
-        // An output written in parts stays valid in the columns that this sublayer's other parts wrote.
-        let partial = !rows.is_empty() && columns.start > 0;
         let mut after = fetched.to_vec();
-        for &buffer in operator.reads() {
-            after.extend(self.writers(buffer, device));
-        }
-        after.extend(self.readers(output, device));
+        after.extend(self.take_readers(output, device));
         let action = Action::Compute { operator, rows, source };
         let task = self.push(Lane::Device(device), layer, action, after);
-        for &buffer in operator.reads() {
-            self.copies.entry((buffer, device)).or_default().readers.push(task);
-        }
-        if !partial || in_place {
+        // A further part of an output leaves valid what this operator's earlier parts wrote.
+        if columns.start == 0 {
             self.invalidate(output);
         }
         let copy = self.copies.entry((output, device)).or_default();
         copy.valid.push((columns, task));
-        copy.readers.clear();
         Ok(task)
     }
 
@@ -382,7 +374,7 @@ impl<'a> Lowering<'a> {
             let there = self.machine.device(from).memory;
             let link = self.link(there, own, || format!("the {buffer:?} activation"))?;
             let mut after = vec![writer];
-            after.extend(self.readers(buffer, device));
+            after.extend(self.take_readers(buffer, device));
             let action = Action::Hop { buffer, columns: columns.clone(), from, link };
             let task = self.push(Lane::Device(device), layer, action, after);
             self.copies.entry((buffer, from)).or_default().readers.push(task);
@@ -398,13 +390,10 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    fn writers(&self, buffer: Buffer, device: DeviceId) -> Vec<TaskId> {
-        let copy = self.copies.get(&(buffer, device));
-        copy.map_or(vec![], |copy| copy.valid.iter().map(|(_, task)| *task).collect())
-    }
-
-    fn readers(&self, buffer: Buffer, device: DeviceId) -> Vec<TaskId> {
-        self.copies.get(&(buffer, device)).map_or(vec![], |copy| copy.readers.clone())
+    /// Who must be done before the device overwrites its copy. The first of its tasks to wait is in front of all
+    /// its later ones.
+    fn take_readers(&mut self, buffer: Buffer, device: DeviceId) -> Vec<TaskId> {
+        self.copies.get_mut(&(buffer, device)).map_or(vec![], |copy| std::mem::take(&mut copy.readers))
     }
 
     fn link(&self, from: MemoryId, to: MemoryId, what: impl Fn() -> String) -> Result<LinkId, LowerError> {

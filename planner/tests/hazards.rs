@@ -1,0 +1,264 @@
+//! Laws of the lowering, checked by walking programs of random placements: on any schedule that respects lanes
+//! and dependencies, every read sees the value it means, and nothing is overwritten while it is still wanted.
+
+mod machine;
+
+use machine::{machine, placements, tiny_model};
+use planner::{Action, Lane, Placement, Program, Source, Task};
+use proptest::prelude::*;
+use scenarios::{Buffer, Model, Operator, Phase, Sublayer};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// The smallest thing that is written and read as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// A column of a buffer on a device.
+    Column(usize, Buffer, u64),
+    /// A staging slot of a device for weights.
+    WeightSlot(usize, usize),
+    /// The past tokens' and the new tokens' part of a staging slot for KV.
+    KvSlot(usize, usize, KvPart),
+    /// The new tokens of a layer's cache in its home.
+    KvHome(u32),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum KvPart {
+    Past,
+    New,
+}
+
+/// What a place holds.
+#[derive(Debug, Clone, PartialEq)]
+enum Value {
+    /// What an operator of a layer computed.
+    Of(Option<u32>, Operator),
+    /// A part of a matrix.
+    Matrix(Option<u32>, Sublayer, Range<u64>),
+    /// Part of a layer's KV.
+    Kv(u32, KvPart),
+}
+
+#[derive(Debug, Default)]
+struct Cell {
+    value: Option<Value>,
+    writer: Option<usize>,
+    readers: Vec<usize>,
+}
+
+/// Walks a program in the order of issue and remembers who touched what.
+struct Checker<'a> {
+    model: &'a Model,
+    program: &'a Program,
+    /// Per task: the tasks that happen before it on every schedule.
+    before: Vec<Vec<bool>>,
+    cells: BTreeMap<Place, Cell>,
+    /// The last value computed for each column, wherever it is.
+    latest: BTreeMap<(Buffer, u64), Value>,
+}
+
+impl<'a> Checker<'a> {
+    fn new(model: &'a Model, program: &'a Program) -> Self {
+        let mut before: Vec<Vec<bool>> = Vec::new();
+        let mut last_of_lane: BTreeMap<Lane, usize> = BTreeMap::new();
+        for (index, task) in program.tasks.iter().enumerate() {
+            let mut mine = vec![false; program.tasks.len()];
+            let in_lane = last_of_lane.insert(task.lane, index);
+            for earlier in task.after.iter().map(|id| id.0 as usize).chain(in_lane) {
+                assert!(earlier < index, "task {index} waits for a later one");
+                mine[earlier] = true;
+                mine.iter_mut().zip(&before[earlier]).for_each(|(mine, theirs)| *mine |= theirs);
+            }
+            before.push(mine);
+        }
+        Self { model, program, before, cells: BTreeMap::new(), latest: BTreeMap::new() }
+    }
+
+    fn read(&mut self, task: usize, place: Place, expected: &Value) {
+        let cell = self.cells.entry(place).or_default();
+        let what = || format!("task {task} ({}) reads {place:?}", self.program.tasks[task].name());
+        assert_eq!(cell.value.as_ref(), Some(expected), "{}", what());
+        let writer = cell.writer.expect("what has a value has a writer");
+        assert!(self.before[task][writer], "{} while task {writer} may still write it", what());
+        cell.readers.push(task);
+    }
+
+    fn write(&mut self, task: usize, place: Place, value: Value) {
+        let cell = self.cells.entry(place).or_default();
+        let what = || format!("task {task} ({}) writes {place:?}", self.program.tasks[task].name());
+        for earlier in cell.readers.drain(..).chain(cell.writer).filter(|&earlier| earlier != task) {
+            assert!(self.before[task][earlier], "{} while task {earlier} may still use it", what());
+        }
+        cell.writer = Some(task);
+        cell.value = Some(value);
+    }
+
+    /// Reads all columns of `buffer` on `device` in their latest, and one, version.
+    fn read_buffer(&mut self, task: usize, device: usize, buffer: Buffer, columns: Range<u64>) {
+        let version = self.latest[&(buffer, columns.start)].clone();
+        for column in columns {
+            assert_eq!(self.latest[&(buffer, column)], version, "{buffer:?} is whole when it is read");
+            self.read(task, Place::Column(device, buffer, column), &version);
+        }
+    }
+
+    fn walk(&mut self) {
+        for (index, task) in self.program.tasks.iter().enumerate() {
+            match (&task.action, task.lane) {
+                (Action::Compute { operator, rows, source }, Lane::Device(device)) => {
+                    self.compute(index, task, device.0, *operator, rows, *source);
+                }
+                (Action::FetchWeights { sublayer, rows, device, slot }, _) => {
+                    let value = Value::Matrix(task.layer, *sublayer, rows.clone());
+                    self.write(index, Place::WeightSlot(device.0, *slot), value);
+                }
+                (Action::FetchKv { device, slot }, _) => {
+                    // The slot is filled as a whole: whoever used its new part must be done too.
+                    let layer = task.layer.unwrap();
+                    let place = |part| Place::KvSlot(device.0, *slot, part);
+                    self.write(index, place(KvPart::Past), Value::Kv(layer, KvPart::Past));
+                    let stale = Value::Kv(u32::MAX, KvPart::New);
+                    self.write(index, place(KvPart::New), stale);
+                }
+                (Action::StoreKv { device, slot }, _) => {
+                    let layer = task.layer.unwrap();
+                    let new = Value::Kv(layer, KvPart::New);
+                    self.read(index, Place::KvSlot(device.0, *slot, KvPart::New), &new);
+                    self.write(index, Place::KvHome(layer), new);
+                }
+                (Action::Hop { buffer, columns, from, .. }, Lane::Device(device)) => {
+                    for column in columns.clone() {
+                        let value = self.latest[&(*buffer, column)].clone();
+                        self.read(index, Place::Column(from.0, *buffer, column), &value);
+                        self.write(index, Place::Column(device.0, *buffer, column), value);
+                    }
+                }
+                (action, lane) => panic!("{action:?} on {lane:?}"),
+            }
+        }
+    }
+
+    fn compute(
+        &mut self,
+        index: usize,
+        task: &Task,
+        device: usize,
+        operator: Operator,
+        rows: &Range<u64>,
+        source: Source,
+    ) {
+        for &buffer in operator.reads().iter().filter(|&&buffer| buffer != Buffer::Tokens) {
+            self.read_buffer(index, device, buffer, 0..buffer.columns(self.model));
+        }
+        let new = task.layer.map(|layer| Value::Kv(layer, KvPart::New));
+        match (operator, source) {
+            (Operator::Rotate, Source::Resident) => {
+                self.write(index, Place::KvHome(task.layer.unwrap()), new.unwrap())
+            }
+            (Operator::Rotate, Source::Staged(slot)) => {
+                self.write(index, Place::KvSlot(device, slot, KvPart::New), new.unwrap());
+            }
+            (Operator::Attention, Source::Resident) => {
+                self.read(index, Place::KvHome(task.layer.unwrap()), &new.unwrap());
+            }
+            (Operator::Attention, Source::Staged(slot)) => {
+                let past = Value::Kv(task.layer.unwrap(), KvPart::Past);
+                self.read(index, Place::KvSlot(device, slot, KvPart::Past), &past);
+                self.read(index, Place::KvSlot(device, slot, KvPart::New), &new.unwrap());
+            }
+            (_, Source::Staged(slot)) => {
+                let matrix = Value::Matrix(task.layer, operator.sublayer(), rows.clone());
+                self.read(index, Place::WeightSlot(device, slot), &matrix);
+            }
+            (_, Source::Resident) => {}
+        }
+        let output = operator.writes();
+        let columns = if rows.is_empty() { 0..output.columns(self.model) } else { rows.clone() };
+        for column in columns {
+            let value = Value::Of(task.layer, operator);
+            self.latest.insert((output, column), value.clone());
+            self.write(index, Place::Column(device, output, column), value);
+        }
+    }
+}
+
+/// Every operator of the model, in order, with the rows that each device computes.
+fn check_work(model: &Model, placement: &Placement, program: &Program) {
+    let mut expected = Vec::new();
+    for (layer, sublayer, slices) in placement.sublayers() {
+        for &operator in sublayer.operators() {
+            if operator.is_matmul() {
+                let part = |slice: &planner::Slice| {
+                    (layer, operator, slice.device(program.phase), slice.rows.clone())
+                };
+                expected.extend(slices.iter().map(part));
+            } else {
+                expected.push((layer, operator, slices[0].device(program.phase), 0..0));
+            }
+        }
+    }
+    let computed: Vec<_> = program
+        .tasks
+        .iter()
+        .filter_map(|task| match (&task.action, task.lane) {
+            (Action::Compute { operator, rows, .. }, Lane::Device(device)) => {
+                Some((task.layer, *operator, device, rows.clone()))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(computed, expected);
+    assert_eq!(placement.layers.len() as u64, model.layers);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn every_read_sees_what_it_means_and_nothing_is_overwritten_too_early(
+        placement in placements(&tiny_model(3), &machine()), decode: bool,
+    ) {
+        let (machine, model) = (machine(), tiny_model(3));
+        let phase = if decode { Phase::Decode } else { Phase::Prefill };
+        let program = Program::lower(&machine, &model, &placement, phase).unwrap();
+        check_work(&model, &placement, &program);
+        let mut checker = Checker::new(&model, &program);
+        checker.walk();
+        // Where sampling reads them, the logits are whole.
+        let head = placement.head[0].device(phase);
+        let logits = Value::Of(None, Operator::HeadProj);
+        for column in 0..model.vocab {
+            let place = Place::Column(head.0, Buffer::Logits, column);
+            prop_assert_eq!(checker.cells[&place].value.as_ref(), Some(&logits));
+        }
+        // And each layer's new keys and values are at home.
+        for layer in 0..model.layers as u32 {
+            let new = Value::Kv(layer, KvPart::New);
+            prop_assert_eq!(checker.cells[&Place::KvHome(layer)].value.as_ref(), Some(&new));
+        }
+    }
+
+    #[test]
+    fn a_task_waits_for_few_and_only_for_tasks_of_other_lanes(placement in placements(&tiny_model(6), &machine())) {
+        let (machine, model) = (machine(), tiny_model(6));
+        let program = Program::lower(&machine, &model, &placement, Phase::Decode).unwrap();
+        let devices = machine.devices.len();
+        for task in &program.tasks {
+            prop_assert!(task.after.iter().all(|id| program.tasks[id.0 as usize].lane != task.lane));
+            // However many layers went before: a fetch, a writer, and each other device's hops of its parts.
+            prop_assert!(task.after.len() <= 2 * devices, "{} waits for {:?}", task.name(), task.after);
+        }
+    }
+
+    #[test]
+    fn where_everything_is_at_home_nothing_moves(device in 0usize..3) {
+        let (machine, model) = (machine(), tiny_model(2));
+        let device = hwprofiles::DeviceId(device);
+        let placement = Placement::uniform(&model, device, machine.device(device).memory);
+        let program = Program::lower(&machine, &model, &placement, Phase::Decode).unwrap();
+        let computes = |task: &Task| matches!(task.action, Action::Compute { .. });
+        prop_assert!(program.tasks.iter().all(computes));
+        prop_assert!(program.tasks.iter().all(|task| task.after.is_empty()));
+    }
+}
