@@ -18,15 +18,16 @@ pub enum ProfileError {
     #[error(transparent)]
     Wrong(#[from] FileError),
     /// Neither a shipped name nor a file.
-    #[error("'{name}' is neither a file nor a shipped {wanted}; shipped: {known}")]
+    #[error("'{name}' is neither a file nor a shipped profile; shipped: {known}")]
     Unknown {
         /// What was asked for.
         name: String,
-        /// "machine", "GPU", …
-        wanted: &'static str,
         /// The shipped names, comma-separated.
         known: String,
     },
+    /// `this` machine was not measured.
+    #[error("'this' is what `fulcrum bench` wrote last, and it has not written anything yet: run it first")]
+    Unmeasured,
     /// The file is of another kind than wanted.
     #[error("{name}: this is {found}, but {wanted} is wanted here")]
     WrongKind {

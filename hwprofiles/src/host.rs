@@ -10,6 +10,7 @@ use crate::parts::{CxlPart, GpuPart};
 use crate::provenance::Sourced;
 use crate::rates::{AttentionRates, GemmRates};
 use crate::units::{Bytes, BytesPerSec, Seconds};
+use crate::yaml::{self, FileError};
 use serde::de::{self, Deserializer, MapAccess};
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -148,6 +149,48 @@ impl<T> Presence<T> {
 }
 
 impl Host {
+    /// Reads a host file. `file` is its name in messages.
+    pub fn from_yaml(text: &str, file: &str) -> Result<Self, FileError> {
+        let host: Self = yaml::read(text, file)?;
+        let refuse = |path: &[&str], message: &str| Err(yaml::refuse(text, file, path, message.to_owned()));
+        if host.cpu.cores.is_empty() {
+            return refuse(&["cpu", "cores"], "the list is empty: name at least one core, as [0]");
+        }
+        for (i, core) in host.cpu.cores.iter().enumerate() {
+            if host.cpu.cores[..i].contains(core) {
+                return refuse(&["cpu", "cores"], &format!("core {core} is named twice: keep one"));
+            }
+        }
+        if host.teams.is_empty() {
+            return refuse(&["teams"], "the list is empty: at least a team of one thread is needed");
+        }
+        for (i, team) in host.teams.iter().enumerate() {
+            if host.teams[..i].iter().any(|other| other.threads == team.threads) {
+                let message = format!("there are two teams of {} threads: keep one", team.threads);
+                return refuse(&["teams", &i.to_string(), "threads"], &message);
+            }
+        }
+        for (i, curve) in host.dram.bandwidth.iter().enumerate() {
+            let same = |other: &StreamCurve| (other.stream, other.threads) == (curve.stream, curve.threads);
+            if host.dram.bandwidth[..i].iter().any(same) {
+                let message = format!("this stream by {} threads was given before: keep one", curve.threads);
+                return refuse(&["dram", "bandwidth", &i.to_string()], &message);
+            }
+        }
+        if host.dram.read_bandwidth().is_none() {
+            return refuse(
+                &["dram", "bandwidth"],
+                "there is no `stream: read`: measure it with `fulcrum bench`",
+            );
+        }
+        Ok(host)
+    }
+
+    /// Writes a host file: [`Host::from_yaml`] reads the same host back.
+    pub fn to_yaml(&self) -> String {
+        yaml::write(self)
+    }
+
     /// The team of exactly so many threads.
     pub fn team(&self, threads: usize) -> Option<&Team> {
         self.teams.iter().find(|t| t.threads == threads)

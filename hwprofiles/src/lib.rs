@@ -1,28 +1,65 @@
 //! What a machine can do: units, devices, memories, links, measured curves.
+//!
+//! A [`Machine`] is a graph: [`Device`]s compute, [`Memory`]s store, directed [`Link`]s join memories. Every
+//! number has a unit type ([`units`]) and a [`Provenance`]. Ask a device for times:
+//!
+//! ```
+//! use hwprofiles::{Bytes, DType, Library};
+//! let machine = Library::default().machine("example-loopback")?;
+//! let cpu = machine.device(machine.device_named("cpu").ok_or("no cpu")?);
+//! let product = cpu.gemm_time(DType::Bf16, 3, 2048, 2048)?;      // Estimate { time, basis }
+//! let attention = cpu.decode_attention_time(DType::Bf16, Bytes::new(1_000_000))?;
+//! assert!(product.time + attention.time > cpu.launch.value);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//! Between measured points time is interpolated; outside them the boundary's efficiency is carried on and the
+//! [`Basis`] says so; where nothing was measured the answer is [`Missing`], which names the command that
+//! measures it. Nothing is guessed.
+//!
+//! # From measuring to a machine
+//! `fulcrum bench` fills a [`Host`]: rates of *teams* of 1, 2, … threads, curves of memory bandwidth and
+//! latency, the loopback's link. [`Parts`] composes a host with a loopback device, a GPU and its link, or CXL
+//! memory into a [`Machine`]; a [`Composition`] is the same by name, and a [`Library`] looks names up:
+//! `this`, a shipped profile ([`shipped`]), or a file.
+//!
+//! # Files
+//! The key at the top tells the kind: `machine:`, `host:`, `parts:`, `gpu:`, `link:`, `cxl:` ([`Profile`]).
+//! A value carries its unit and its source: `launch: {value: 2 us, source: {estimated: {reason: …}}}`. The
+//! reader refuses unknown and duplicate keys, bare numbers, zero sizes, and names that lead nowhere, with
+//! file, line, key and what would be right ([`FileError`]); [`Machine::check`] lists what is merely
+//! suspicious. All YAML goes through [`yaml`], which the other crates may use for their documents.
 #![forbid(unsafe_code)]
 
+mod check;
 mod checked;
+mod compose;
 mod curve;
 mod dtype;
 mod error;
 mod estimate;
 mod files;
 mod host;
+mod library;
 mod machine;
 mod machine_file;
 mod parts;
 mod provenance;
 mod rates;
+mod roofline;
+mod show;
 mod unit_text;
 pub mod units;
 pub mod yaml;
 
+pub use check::Finding;
+pub use compose::{Composition, LoopbackLimit, PartNames, Parts};
 pub use curve::{Curve, CurvePoint, Reading};
 pub use dtype::{DType, GROUP};
 pub use error::ProfileError;
 pub use estimate::Missing;
 pub use files::{WriteError, write_atomically};
 pub use host::{Dram, Host, Loopback, Presence, Processor, Stream, StreamCurve, Team};
+pub use library::{Library, Profile, shipped};
 pub use machine::{Device, DeviceId, DeviceKind, Link, LinkId, Machine, Memory, MemoryId, MemoryKind};
 pub use parts::{CxlPart, GpuPart, LinkPart};
 pub use provenance::{Provenance, Sourced};
@@ -31,3 +68,4 @@ pub use units::{
     Bytes, BytesPerSec, Dollars, Elements, Flop, FlopPerByte, FlopPerSec, Joules, RequestsPerSec, Seconds,
     Tokens, UnitError, Watts,
 };
+pub use yaml::FileError;

@@ -1,0 +1,63 @@
+//! Rates of a device of which only the datasheet is known: peak × a documented efficiency.
+//!
+//! Long products reach 60 % of the peak rate and streams 75 % of the peak bandwidth. Fits to measured
+//! products of A100, H100, H200, B200 and L40S give 61–82 % and 72–87 %; the choice is the cautious end,
+//! and the answers say [`Basis::Estimated`](crate::Basis::Estimated).
+
+use crate::dtype::DType;
+use crate::parts::GpuPart;
+use crate::provenance::{Provenance, Sourced};
+use crate::rates::{AttentionRates, DecodePoint, GemmPoint, GemmRates, PrefillPoint};
+use crate::units::{Bytes, BytesPerSec, Flop, FlopPerSec};
+
+const OF_PEAK_RATE: f64 = 0.6;
+const OF_PEAK_BANDWIDTH: f64 = 0.75;
+
+/// The shape whose table stands for all: large enough that a row's scales and padding do not matter.
+const SIDE: u64 = 8192;
+
+impl GpuPart {
+    /// The rate that products with weights of `dtype` are expected to reach, where a peak is known.
+    /// Weight-only formats without a peak of their own are widened to 16 bits and reach that peak.
+    pub fn reached_peak(&self, dtype: DType) -> Option<Sourced<FlopPerSec>> {
+        let widened = || self.peak.get(&DType::Bf16).or(self.peak.get(&DType::F16));
+        let peak = match dtype {
+            DType::Int8 | DType::Int4 => self.peak.get(&dtype).or_else(widened),
+            _ => self.peak.get(&dtype),
+        }?;
+        let reason = format!("{OF_PEAK_RATE} of the peak of {} ({})", peak.value, peak.source);
+        Some(Sourced::estimated(peak.value * OF_PEAK_RATE, &reason))
+    }
+
+    /// The bandwidth that streams are expected to reach.
+    pub fn reached_bandwidth(&self) -> Sourced<BytesPerSec> {
+        let peak = &self.bandwidth;
+        let reason = format!("{OF_PEAK_BANDWIDTH} of the peak of {} ({})", peak.value, peak.source);
+        Sourced::estimated(peak.value * OF_PEAK_BANDWIDTH, &reason)
+    }
+}
+
+impl GemmRates {
+    /// A table that says max(FLOP / rate, weight bytes / bandwidth): one point on each side of the ridge is
+    /// enough, since times are constant below the smallest m and proportional to m beyond the largest.
+    pub fn roofline(dtype: DType, rate: FlopPerSec, bandwidth: BytesPerSec, source: Provenance) -> Self {
+        let read = dtype.matrix_bytes(SIDE, SIDE) / bandwidth;
+        let row = Flop::new(2 * u128::from(SIDE) * u128::from(SIDE)) / rate;
+        let ridge = (read / row).floor() as u64;
+        let point = |m, time| GemmPoint { m, n: SIDE, k: SIDE, time };
+        let compute = point(ridge + 1, row * (ridge + 1) as f64);
+        let points = if ridge == 0 { vec![compute] } else { vec![point(ridge, read), compute] };
+        Self { source, points }
+    }
+}
+
+impl AttentionRates {
+    /// Decode at `bandwidth`, prefill at `rate`, whatever the size.
+    pub fn roofline(rate: FlopPerSec, bandwidth: BytesPerSec, source: Provenance) -> Self {
+        Self {
+            source,
+            decode: vec![DecodePoint { kv_bytes: Bytes::new(SIDE), rate: bandwidth }],
+            prefill: vec![PrefillPoint { tokens: SIDE, rate }],
+        }
+    }
+}
