@@ -2,14 +2,26 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod document;
 mod error;
+mod grid;
 mod model;
+mod objective;
 mod operator;
 mod parameters;
 mod preset;
+mod scenario;
 mod section;
+mod setting;
+mod workload;
 mod write_config;
 
+pub use document::Document;
 pub use error::ScenarioError;
+pub use grid::{GRID_LIMIT, Grid, Point};
 pub use model::{Activation, Architecture, Llama3Scaling, Model, Norm, Positions};
+pub use objective::{Objective, Slo};
 pub use operator::{Buffer, Formats, Operator, Phase, Shape, Step, Sublayer, Work, kv_bytes};
+pub use scenario::{MachineSpec, Reference, ResolvedScenario, Scenario};
+pub use setting::Setting;
+pub use workload::Workload;

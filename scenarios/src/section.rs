@@ -1,6 +1,7 @@
 //! Typed reading of one mapping of a JSON or YAML document, with errors that name place, key and value.
 
 use crate::error::ScenarioError;
+use hwprofiles::yaml;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -9,8 +10,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Origin {
     /// File name, as messages show it.
     pub file: String,
-    /// Line of each key, by dotted path; empty for JSON.
-    pub lines: BTreeMap<String, u64>,
+    /// The document's text where it is YAML, in which the line of a key is looked up once it is wanted.
+    pub yaml: Option<String>,
     /// Dotted paths that came from the command line, with the setting's text.
     pub settings: BTreeMap<String, String>,
 }
@@ -23,17 +24,22 @@ impl Origin {
 
     /// The place of `key`, or of the closest key around it.
     pub fn place(&self, key: &str) -> String {
-        let mut path = key;
-        loop {
-            if let Some(text) = self.settings.get(path) {
-                return format!("--set {text}");
-            }
-            if let Some(line) = self.lines.get(path) {
-                return format!("{}:{line}", self.file);
-            }
-            match path.rsplit_once('.') {
-                Some((parent, _)) => path = parent,
-                None => return self.file.clone(),
+        let ends = key.char_indices().filter(|(_, c)| *c == '.').map(|(end, _)| end).chain([key.len()]);
+        let prefixes: Vec<&str> = ends.map(|end| &key[..end]).collect();
+        if let Some(text) = prefixes.iter().rev().find_map(|prefix| self.settings.get(*prefix)) {
+            return format!("--set {text}");
+        }
+        // A mapping that is only there because a setting reached into it.
+        let within = format!("{key}.");
+        if let Some((_, text)) = self.settings.iter().find(|(path, _)| path.starts_with(&within)) {
+            return format!("--set {text}");
+        }
+        match &self.yaml {
+            None => self.file.clone(),
+            Some(text) => {
+                let steps: Vec<&str> = key.split('.').collect();
+                let found = yaml::refuse(text, &self.file, &steps, String::new());
+                format!("{}:{}:{}", self.file, found.line, found.column)
             }
         }
     }
@@ -53,7 +59,7 @@ impl<'a> Section<'a> {
         match value {
             Value::Object(entries) => Ok(Self { origin, path: "", entries }),
             other => Err(ScenarioError::Value {
-                place: origin.file.clone(),
+                place: origin.place(""),
                 key: "the document".to_owned(),
                 value: shown(other),
                 wanted: "a mapping of keys to values is wanted".to_owned(),
@@ -78,6 +84,18 @@ impl<'a> Section<'a> {
     /// Whether `key` is written, be it as null.
     pub fn has(&self, key: &str) -> bool {
         self.entries.contains_key(key)
+    }
+
+    /// Refuses keys outside of `known`.
+    pub fn only(&self, known: &[&str]) -> Result<(), ScenarioError> {
+        match self.entries.keys().find(|key| !known.contains(&key.as_str())) {
+            None => Ok(()),
+            Some(key) => Err(ScenarioError::UnknownKey {
+                place: self.origin.place(&self.full(key)),
+                key: self.full(key),
+                known: known.join(", "),
+            }),
+        }
     }
 
     /// A whole number from 1 to `limit`.
@@ -143,7 +161,10 @@ impl<'a> Section<'a> {
     }
 
     fn shown(&self, key: &str) -> String {
-        self.entries.get(key).map_or_else(|| "absent".to_owned(), shown)
+        let mut steps = key.split('.');
+        let first = steps.next().and_then(|step| self.entries.get(step));
+        let value = steps.fold(first, |value, step| value.and_then(|value| value.get(step)));
+        value.map_or_else(|| "absent".to_owned(), shown)
     }
 }
 

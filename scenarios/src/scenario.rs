@@ -1,0 +1,257 @@
+//! A question: this model, this workload, this objective, on that machine.
+
+use crate::document::Document;
+use crate::error::ScenarioError;
+use crate::model::Model;
+use crate::objective::{Objective, Slo, read_objective, read_slo};
+use crate::operator::Formats;
+use crate::section::{Origin, Section};
+use crate::setting::Setting;
+use crate::workload::{Workload, read_workload};
+use hwprofiles::{Composition, DType, Library, Machine, ProfileError};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// A name or a path, as it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reference {
+    /// The text.
+    pub text: String,
+    /// Where a relative path starts: the scenario's folder, or nowhere for a setting of the command line.
+    pub folder: PathBuf,
+}
+
+impl Reference {
+    /// The text as a path.
+    pub fn path(&self) -> PathBuf {
+        self.folder.join(&self.text)
+    }
+}
+
+/// Which machine.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MachineSpec {
+    /// `this`, a shipped machine's name, or a file.
+    Named(Reference),
+    /// Parts written inline.
+    Parts {
+        /// Their names, and the loopback's limits; [`hwprofiles::Library::compose`] makes a machine of it.
+        composition: Composition,
+        /// Where the relative paths among them start.
+        folder: PathBuf,
+    },
+}
+
+impl MachineSpec {
+    /// The machine itself. `this` is the file that `this` stands for: what `fulcrum bench` wrote last.
+    ///
+    /// # Errors
+    /// There is no such machine or part, its file is wrong, or the parts do not make a machine.
+    pub fn machine(&self, this: Option<PathBuf>) -> Result<Machine, ProfileError> {
+        match self {
+            MachineSpec::Named(name) => Library { this, folder: name.folder.clone() }.machine(&name.text),
+            MachineSpec::Parts { composition, folder } => {
+                Library { this, folder: folder.clone() }.compose(composition)
+            }
+        }
+    }
+}
+
+/// A scenario, every key understood, nothing looked up yet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// The machine.
+    pub machine: MachineSpec,
+    /// A preset, a folder with a `config.json`, or the path of one.
+    pub model: Reference,
+    /// Weights, KV and activations where the scenario says them.
+    pub dtype: [Option<DType>; 3],
+    /// The workload.
+    pub workload: Workload,
+    /// The objective.
+    pub objective: Objective,
+    /// The limits.
+    pub slo: Option<Slo>,
+    origin: Origin,
+}
+
+/// A scenario with its model and the formats of its numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResolvedScenario {
+    /// The machine, still to be found.
+    pub machine: MachineSpec,
+    /// The model.
+    pub model: Model,
+    /// Weights as the model has them, KV in bf16 and activations in f32 where the scenario does not say.
+    pub formats: Formats,
+    /// The workload; it fits the model.
+    pub workload: Workload,
+    /// The objective.
+    pub objective: Objective,
+    /// The limits.
+    pub slo: Option<Slo>,
+}
+
+const KEYS: [&str; 8] =
+    ["machine", "model", "dtype", "workload", "objective", "slo", "engine", "tensor_parallel"];
+
+impl Document {
+    /// The scenario with `settings` applied in order, each of which must have one value.
+    ///
+    /// # Errors
+    /// Those of [`Document::scenario`]; a setting without a place in the document, or with several values.
+    pub fn scenario_with(&self, settings: &[Setting]) -> Result<Scenario, ScenarioError> {
+        let mut document = self.clone();
+        for setting in settings {
+            if setting.values.len() != 1 {
+                let reason =
+                    format!("one value is wanted, not {}: lists are for sweeps", setting.values.len());
+                return Err(ScenarioError::Setting { text: setting.to_string(), reason });
+            }
+            document.set(setting, 0)?;
+        }
+        document.scenario()
+    }
+
+    /// The scenario.
+    ///
+    /// # Errors
+    /// An unknown key, a missing one, a value of the wrong type or beyond its range, or something that this
+    /// version cannot do; each says file, line, key, value and what would be right.
+    pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
+        let root = Section::root(&self.origin, &self.root)?;
+        root.only(&KEYS)?;
+        refuse_other_engines(&root)?;
+        let workload = root.section("workload")?.ok_or_else(|| {
+            root.missing("workload", "{batch: …, prompt_tokens: …, output_tokens: …} is wanted")
+        })?;
+        Ok(Scenario {
+            machine: self.machine(&root)?,
+            model: self.reference(&root, "model", "a preset, a model folder or a config.json")?,
+            dtype: read_dtype(&root)?,
+            workload: read_workload(&workload)?,
+            objective: read_objective(&root)?,
+            slo: root.section("slo")?.map(|section| read_slo(&section)).transpose()?,
+            origin: self.origin.clone(),
+        })
+    }
+
+    fn machine(&self, root: &Section<'_>) -> Result<MachineSpec, ScenarioError> {
+        const WANTED: &str = "a machine's name, its file, or its parts ({cpu: …, …})";
+        match root.get("machine") {
+            Some(value) if value.is_object() => {
+                let parts = serde_path_to_error::deserialize(value).map_err(|error| {
+                    let key = match error.path().to_string() {
+                        path if path == "." => "machine".to_owned(),
+                        path => format!("machine.{path}"),
+                    };
+                    root.wrong(&key, &error.into_inner().to_string())
+                })?;
+                let composition = Composition { name: None, parts };
+                Ok(MachineSpec::Parts { composition, folder: self.start_of("machine") })
+            }
+            Some(value) if !value.is_string() => Err(root.wrong("machine", &format!("{WANTED} is wanted"))),
+            _ => self.reference(root, "machine", WANTED).map(MachineSpec::Named),
+        }
+    }
+
+    fn reference(&self, root: &Section<'_>, key: &str, wanted: &str) -> Result<Reference, ScenarioError> {
+        let wanted = format!("{wanted} is wanted");
+        match root.text(key)? {
+            None => Err(root.missing(key, &wanted)),
+            Some("") => Err(root.wrong(key, &wanted)),
+            Some(text) => Ok(Reference { text: text.to_owned(), folder: self.start_of(key) }),
+        }
+    }
+
+    /// Where relative paths under `key` start: who types a path on the command line means the current folder.
+    fn start_of(&self, key: &str) -> PathBuf {
+        if self.origin.settings.contains_key(key) { PathBuf::new() } else { self.folder.clone() }
+    }
+}
+
+impl Scenario {
+    /// Looks the model up (presets first, then paths) and checks that the workload fits it.
+    ///
+    /// # Errors
+    /// The model is neither; its `config.json` is wrong; the workload exceeds the model's positions or is too
+    /// large to count.
+    pub fn resolve(&self) -> Result<ResolvedScenario, ScenarioError> {
+        let model = load_model(&self.model).map_err(|error| match error {
+            ScenarioError::UnknownPreset { name, known } => ScenarioError::Value {
+                place: self.origin.place("model"),
+                key: "model".to_owned(),
+                value: Value::String(name).to_string(),
+                wanted: format!(
+                    "a folder with a config.json, the path of a config.json, or one of {known} is wanted"
+                ),
+            },
+            other => other,
+        })?;
+        if let Some((key, value, wanted)) = self.workload.misfit(&model) {
+            let key = format!("workload.{key}");
+            let (place, value) = (self.origin.place(&key), value.to_string());
+            return Err(ScenarioError::Value { place, key, value, wanted });
+        }
+        let [weights, kv, activations] = self.dtype;
+        let formats = Formats {
+            weights: weights.unwrap_or(model.dtype),
+            kv: kv.unwrap_or(DType::Bf16),
+            activations: activations.unwrap_or(DType::F32),
+        };
+        let Self { machine, workload, objective, slo, .. } = self.clone();
+        Ok(ResolvedScenario { machine, model, formats, workload, objective, slo })
+    }
+}
+
+/// The preset of that name, or the model at that path: a folder with a `config.json`, or the file itself.
+fn load_model(model: &Reference) -> Result<Model, ScenarioError> {
+    let path = model.path();
+    match Model::preset(&model.text) {
+        Ok(preset) => Ok(preset),
+        Err(_) if path.is_dir() => Model::from_folder(&path),
+        Err(_) if path.is_file() => Model::from_config_file(&folder_name(&path), &path),
+        Err(unknown) => Err(unknown),
+    }
+}
+
+/// A config.json is named after the folder that it lies in.
+fn folder_name(path: &Path) -> String {
+    let folder = path.parent().and_then(Path::file_name).or(path.file_stem());
+    folder.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+fn read_dtype(root: &Section<'_>) -> Result<[Option<DType>; 3], ScenarioError> {
+    const KEYS: [&str; 3] = ["weights", "kv", "activations"];
+    let Some(section) = root.section("dtype")? else { return Ok([None; 3]) };
+    section.only(&KEYS)?;
+    let format = |key: &str| match section.text(key)?.map(str::parse::<DType>) {
+        None => Ok(None),
+        Some(Err(error)) => Err(section.wrong(key, &error)),
+        Some(Ok(DType::Int8 | DType::Int4 | DType::Fp8)) if key == "activations" => {
+            Err(section.wrong(key, "one of f32, f16, bf16 is wanted"))
+        }
+        Some(Ok(dtype)) => Ok(Some(dtype)),
+    };
+    Ok([format("weights")?, format("kv")?, format("activations")?])
+}
+
+fn refuse_other_engines(root: &Section<'_>) -> Result<(), ScenarioError> {
+    match root.text("engine")?.unwrap_or("fulcrum") {
+        "fulcrum" => {}
+        "vllm" | "trtllm" | "sglang" | "llama.cpp" => {
+            return Err(root.unsupported(
+                "engine",
+                "the timing of another engine",
+                "use fulcrum, or leave it out",
+            ));
+        }
+        _ => return Err(root.wrong("engine", "fulcrum is wanted, or nothing")),
+    }
+    match root.count("tensor_parallel", 1 << 20)? {
+        None | Some(1) => Ok(()),
+        Some(_) => {
+            Err(root.unsupported("tensor_parallel", "a model over several GPUs", "use 1, or leave it out"))
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Scenario files, settings of the command line, and grids.
+
+use hwprofiles::{DType, Seconds};
+use scenarios::{Document, Formats, Grid, MachineSpec, Model, Objective, ScenarioError, Setting, Workload};
+use std::path::{Path, PathBuf};
+
+const BASE: &str = "machine: this
+model: fulcrum-tiny
+dtype: {weights: int4}
+workload:
+  batch: 2
+  prompt_tokens: 100
+  output_tokens: 20
+objective: tpot
+slo: {tpot: 50 ms}
+";
+
+fn base() -> Document {
+    Document::from_yaml("dir/s.yaml", BASE).unwrap()
+}
+
+fn set(settings: &[&str]) -> Result<scenarios::Scenario, ScenarioError> {
+    let settings: Vec<Setting> = settings.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+    base().scenario_with(&settings)
+}
+
+fn examples() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn every_example_resolves() {
+    for file in examples() {
+        let scenario = Document::from_file(&file).unwrap().scenario().unwrap();
+        assert!(scenario.resolve().is_ok(), "{}", file.display());
+    }
+    assert!(examples().len() >= 2);
+}
+
+#[test]
+fn a_scenario_resolves_to_model_formats_workload_and_objective() {
+    let resolved = base().scenario().unwrap().resolve().unwrap();
+    assert_eq!(resolved.model, Model::preset("fulcrum-tiny").unwrap());
+    assert_eq!(resolved.workload, Workload { batch: 2, prompt_tokens: 100, output_tokens: 20 });
+    assert_eq!(resolved.objective, Objective::Tpot);
+    assert_eq!(resolved.slo.unwrap().tpot, Some(Seconds::new(0.05)));
+    let formats = Formats { weights: DType::Int4, kv: DType::Bf16, activations: DType::F32 };
+    assert_eq!(resolved.formats, formats);
+    match resolved.machine {
+        MachineSpec::Named(machine) => assert_eq!(machine.text, "this"),
+        MachineSpec::Parts { .. } => panic!("a name"),
+    }
+}
+
+#[test]
+fn a_shipped_machine_is_found_and_this_is_the_file_given() {
+    let shipped = set(&["machine=example-loopback"]).unwrap().machine.machine(None).unwrap();
+    assert_eq!(shipped.name, "example-loopback");
+    assert!(base().scenario().unwrap().machine.machine(None).is_err(), "nobody has measured this machine");
+}
+
+#[test]
+fn what_is_left_out_has_its_default() {
+    let text = "machine: this\nmodel: opt-125m\nworkload: {batch: 1, prompt_tokens: 1, output_tokens: 1}\n";
+    let resolved = Document::from_yaml("s.yaml", text).unwrap().scenario().unwrap().resolve().unwrap();
+    assert_eq!(resolved.objective, Objective::Latency);
+    assert_eq!(resolved.slo, None);
+    let formats = Formats { weights: DType::F16, kv: DType::Bf16, activations: DType::F32 };
+    assert_eq!(resolved.formats, formats, "weights as the model has them");
+}
+
+#[test]
+fn a_model_is_a_preset_a_folder_or_a_config() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../executor/tests/golden/qwen2");
+    let resolve = |path: &Path| {
+        let setting = Setting { key: "model".into(), values: vec![path.display().to_string().into()] };
+        let workload = "workload.prompt_tokens=8".parse().unwrap();
+        base().scenario_with(&[setting, workload]).unwrap().resolve()
+    };
+    assert_eq!(resolve(&golden).unwrap().model.name, "qwen2");
+    assert_eq!(resolve(&golden.join("config.json")).unwrap().model, resolve(&golden).unwrap().model);
+    assert!(
+        resolve(Path::new("nowhere")).unwrap_err().to_string().contains("model is \"nowhere\": a folder")
+    );
+}
+
+#[test]
+fn relative_paths_start_at_the_file_or_where_the_command_was_typed() {
+    let text = BASE.replace("fulcrum-tiny", "./m").replace("this", "host.yaml");
+    let document = Document::from_yaml("dir/s.yaml", &text).unwrap();
+    let scenario = document.scenario().unwrap();
+    assert_eq!(scenario.model.path(), Path::new("dir/./m"));
+    let MachineSpec::Named(machine) = scenario.machine else { panic!("a name") };
+    assert_eq!(machine.path(), Path::new("dir/host.yaml"));
+    let scenario = document.scenario_with(&["model=./m".parse().unwrap()]).unwrap();
+    assert_eq!(scenario.model.path(), Path::new("./m"));
+}
+
+#[test]
+fn settings_override_add_and_are_typed_as_yaml() {
+    let scenario =
+        set(&["workload.batch=8", "slo.ttft=2 s", "dtype={kv: int8}", "dtype.activations=bf16"]).unwrap();
+    assert_eq!(scenario.workload.batch, 8);
+    assert_eq!(scenario.slo.unwrap().ttft, Some(Seconds::new(2.0)));
+    assert_eq!(scenario.dtype, [None, Some(DType::Int8), Some(DType::Bf16)]);
+    // Null takes a key away.
+    assert_eq!(set(&["slo=null"]).unwrap().slo, None);
+}
+
+#[test]
+fn commas_within_quotes_and_brackets_separate_nothing() {
+    let values = |text: &str| text.parse::<Setting>().unwrap().values;
+    assert_eq!(values("a=1,2 s,x"), [serde_json::json!(1), "2 s".into(), "x".into()]);
+    assert_eq!(values("a={b: 1, c: [2, 3]},4"), [serde_json::json!({"b": 1, "c": [2, 3]}), 4.into()]);
+    assert_eq!(values("a=\"b, c\",d"), ["b, c", "d"]);
+    assert_eq!(values("a=it's,b"), ["it's", "b"]);
+}
+
+#[test]
+fn the_last_key_of_a_grid_turns_fastest() {
+    let settings = ["workload.batch=1,2,4", "dtype.weights=bf16,int8"].map(|text| text.parse().unwrap());
+    let grid = Grid::new(base(), settings.to_vec(), 6).unwrap();
+    assert_eq!(grid.count(), 6);
+    let points: Vec<_> = grid.points().map(Result::unwrap).collect();
+    let seen: Vec<_> =
+        points.iter().map(|p| (p.scenario.workload.batch, p.scenario.dtype[0].unwrap())).collect();
+    let (bf16, int8) = (DType::Bf16, DType::Int8);
+    assert_eq!(seen, [(1, bf16), (1, int8), (2, bf16), (2, int8), (4, bf16), (4, int8)]);
+    assert_eq!(
+        points[3].settings,
+        [("workload.batch".into(), 2.into()), ("dtype.weights".into(), "int8".into())]
+    );
+    let shard: Vec<_> = grid.part(2..4).map(|point| point.unwrap().scenario.workload.batch).collect();
+    assert_eq!(shard, [2, 2]);
+}
+
+#[test]
+fn a_grid_without_axes_is_the_scenario_itself() {
+    let grid = Grid::new(base(), vec![], 1).unwrap();
+    assert_eq!(grid.count(), 1);
+    assert_eq!(grid.point(0).unwrap().scenario, base().scenario().unwrap());
+}
+
+#[test]
+fn a_grid_beyond_its_limit_is_refused_before_anything_is_made() {
+    let axis = |key: &str| Setting { key: key.into(), values: vec![1.into(); 100_000] };
+    let axes = vec![
+        axis("workload.batch"),
+        axis("workload.prompt_tokens"),
+        axis("workload.output_tokens"),
+        axis("a"),
+    ];
+    let error = Grid::new(base(), axes, 1_000_000).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "the sweep has 100000000000000000000 scenarios (workload.batch: 100000, workload.prompt_tokens: 100000, \
+         workload.output_tokens: 100000, a: 100000): at most 1000000 are allowed, leave out some values"
+    );
+    let twice = ["workload.batch=1", "workload.batch=2"].map(|text| text.parse().unwrap()).to_vec();
+    assert!(Grid::new(base(), twice, 9).unwrap_err().to_string().contains("workload.batch is set twice"));
+}
+
+#[test]
+fn a_wrong_file_is_told_with_line_key_and_value() {
+    let cases = [
+        ("this", "[this]"),
+        ("machine: this\n", ""),
+        ("this", "{cpu: this, loopback: {memory: 200, bandwidth: 4 GB/s}}"),
+        ("this", "{cpu: this, gpus: 2}"),
+        ("this", "{gpu: h100-sxm}"),
+        ("fulcrum-tiny", "llama-9"),
+        ("fulcrum-tiny", "7"),
+        ("model: fulcrum-tiny", "modle: fulcrum-tiny"),
+        ("{weights: int4}", "int4"),
+        ("int4", "int3"),
+        ("weights: int4", "activations: int4"),
+        ("weights: int4", "weigths: int4"),
+        ("batch: 2", "batch: 0"),
+        ("batch: 2", "batch: -2"),
+        ("batch: 2", "batch: 1.5"),
+        ("batch: 2", "batch: two"),
+        ("batch: 2", "batch: 123456789012345678901234567890"),
+        ("batch: 2", "batch: .nan"),
+        ("batch: 2", "batch: 2\n  batch: 3"),
+        ("  batch: 2\n", ""),
+        ("batch: 2", "concurrency: 2"),
+        ("prompt_tokens: 100", "prompt_tokens: 500"),
+        ("tpot\nslo", "speed\nslo"),
+        ("tpot\nslo", "cost\nslo"),
+        ("tpot\nslo", "energy\nslo"),
+        ("50 ms", "50"),
+        ("50 ms", "50 m"),
+        ("50 ms", "0 s"),
+        ("slo: {tpot: 50 ms}", "engine: vllm"),
+        ("slo: {tpot: 50 ms}", "engine: turbo"),
+        ("slo: {tpot: 50 ms}", "tensor_parallel: 2"),
+        ("slo: {tpot: 50 ms}", "slo: {tpot: 50 ms"),
+        (BASE, ""),
+        (BASE, "- a\n- b\n"),
+    ];
+    let table: String = cases
+        .iter()
+        .map(|(from, to)| {
+            let text = BASE.replacen(from, to, 1);
+            assert_ne!(text, BASE, "{from}");
+            let scenario = Document::from_yaml("s.yaml", &text).and_then(|document| document.scenario());
+            let error = scenario.and_then(|scenario| scenario.resolve()).expect_err(to);
+            format!("{to}\n  {error}\n")
+        })
+        .collect();
+    insta::assert_snapshot!(table);
+}
+
+#[test]
+fn a_wrong_setting_is_told_as_it_was_typed() {
+    let cases: [&[&str]; 12] = [
+        &["workload.batch"],
+        &["=3"],
+        &["workload..batch=3"],
+        &["workload.batch="],
+        &["workload.batch=1,,2"],
+        &["workload.batch=[1"],
+        &["workload.batch=1,2"],
+        &["workload.batchsize=3"],
+        &["wrokload.batch=3"],
+        &["objective.word=tpot"],
+        &["workload.batch=-1"],
+        &["workload={batch: 1}", "workload.prompt_tokens=x"],
+    ];
+    let table: String =
+        cases.iter().map(|case| format!("{case:?}\n  {}\n", set(case).expect_err(case[0]))).collect();
+    insta::assert_snapshot!(table);
+}
