@@ -13,6 +13,7 @@ mod preset;
 mod scenario;
 mod section;
 mod setting;
+mod sublayer;
 mod workload;
 mod write_config;
 
@@ -21,7 +22,8 @@ pub use error::ScenarioError;
 pub use grid::{GRID_LIMIT, Grid, Point};
 pub use model::{Activation, Architecture, Llama3Scaling, Model, Norm, Positions};
 pub use objective::{Objective, Slo};
-pub use operator::{Buffer, Formats, Operator, Phase, Shape, Step, Sublayer, Work, kv_bytes};
+pub use operator::{Buffer, Formats, Operator, Phase, Shape, Step, Work, kv_bytes};
 pub use scenario::{MachineSpec, Reference, ResolvedScenario, Scenario};
 pub use setting::Setting;
+pub use sublayer::Sublayer;
 pub use workload::Workload;

@@ -1,7 +1,8 @@
 //! How many parameters a model has, how many bytes they take, and which model it is.
 
 use crate::model::Model;
-use crate::operator::{Formats, Sublayer};
+use crate::operator::Formats;
+use crate::sublayer::Sublayer;
 use hwprofiles::{Bytes, DType, Elements};
 use sha2::{Digest, Sha256};
 

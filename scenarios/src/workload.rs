@@ -2,8 +2,9 @@
 
 use crate::error::ScenarioError;
 use crate::model::Model;
-use crate::operator::{Formats, Operator, Sublayer};
+use crate::operator::{Formats, Operator};
 use crate::section::Section;
+use crate::sublayer::Sublayer;
 use hwprofiles::DType;
 use serde::{Deserialize, Serialize};
 
