@@ -94,7 +94,7 @@ pub fn make_ring(ring: &mut [u32], stride: usize, seed: u64) {
         state ^= state << 25;
         state ^= state >> 27;
         let random = state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
-        let other = (random * i as u64 >> 32) as usize;
+        let other = ((random * i as u64) >> 32) as usize;
         ring.swap(i * stride, other * stride);
     }
 }

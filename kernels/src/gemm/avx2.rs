@@ -132,14 +132,17 @@ impl Product<'_> {
         let k = self.w.columns();
         let block = if rows.len() <= TILE_ROWS { k } else { block(self.w.dtype()) };
         let blocks = (0..k.div_ceil(block)).map(|i| i * block..k.min((i + 1) * block));
-        // SAFETY: (both) as promised by the caller.
+        let mut one = |panel, columns| {
+            // SAFETY: as promised by the caller.
+            unsafe { self.block(&rows, panel, columns, buffer) }
+        };
         if rows.len() * k <= CACHED_X {
             for panel in panels {
-                blocks.clone().for_each(|columns| unsafe { self.block(&rows, panel, columns, buffer) });
+                blocks.clone().for_each(|columns| one(panel, columns));
             }
         } else {
             for columns in blocks {
-                panels.clone().for_each(|panel| unsafe { self.block(&rows, panel, columns.clone(), buffer) });
+                panels.clone().for_each(|panel| one(panel, columns.clone()));
             }
         }
     }
@@ -164,18 +167,21 @@ impl Product<'_> {
             let y = self.y.pointer(rows.start * self.y_stride + panel * PANEL);
             // Only the first tile meets weights that are not in the first-level cache.
             let fetch = tile == 0;
-            // SAFETY: (all) a full panel has the columns that are asked for; the rest is the caller's promise.
-            match (self.w.dtype(), self.rounded) {
-                (dtype, Some(x)) => unsafe {
-                    integer::multiply(dtype, bytes, columns.clone(), x, rows, y, self.y_stride, fetch);
-                },
-                (DType::Bf16, None) => {
-                    let start = bytes[32 * columns.start..].as_ptr();
-                    unsafe { self.tile(rows, &columns, Bf16Panel { start, fetch }, y, self.y_stride) };
-                }
-                (_, None) => {
-                    let start = bytes[64 * columns.start..].as_ptr();
-                    unsafe { self.tile(rows, &columns, FloatPanel { start, fetch }, y, self.y_stride) };
+            let columns = columns.clone();
+            // SAFETY: a full panel has the columns that are asked for; the rest is the caller's promise.
+            unsafe {
+                match (self.w.dtype(), self.rounded) {
+                    (dtype, Some(x)) => {
+                        integer::multiply(dtype, bytes, columns, x, rows, y, self.y_stride, fetch);
+                    }
+                    (DType::Bf16, None) => {
+                        let start = bytes[32 * columns.start..].as_ptr();
+                        self.tile(rows, &columns, Bf16Panel { start, fetch }, y, self.y_stride);
+                    }
+                    (_, None) => {
+                        let start = bytes[64 * columns.start..].as_ptr();
+                        self.tile(rows, &columns, FloatPanel { start, fetch }, y, self.y_stride);
+                    }
                 }
             }
         }

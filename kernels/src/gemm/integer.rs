@@ -128,10 +128,12 @@ pub(super) unsafe fn multiply(
     let groups = columns.start / GROUP_COLUMNS..columns.end.div_ceil(GROUP_COLUMNS);
     let panel = &panel[groups.start * bytes..groups.end * bytes];
     let target = Target { x, row: rows.start, first: groups.start, y, y_stride, fetch };
-    // SAFETY: (both) the caller's promises.
-    match dtype {
-        DType::Int8 => unsafe { target.dispatch::<false>(rows.len(), panel) },
-        _ => unsafe { target.dispatch::<true>(rows.len(), panel) },
+    // SAFETY: the caller's promises.
+    unsafe {
+        match dtype {
+            DType::Int8 => target.dispatch::<false>(rows.len(), panel),
+            _ => target.dispatch::<true>(rows.len(), panel),
+        }
     }
 }
 
