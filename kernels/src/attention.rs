@@ -1,5 +1,9 @@
 //! Causal attention of new tokens over a KV cache.
 
+mod avx2;
+mod decode;
+mod element;
+mod prefill;
 mod reference;
 
 use crate::disjoint::Disjoint;
@@ -53,6 +57,9 @@ pub fn attention(
     let queries = Queries { q, q_stride, heads, scale };
     let out = Disjoint::new(out);
     match pool.path() {
+        Path::Avx2 if avx2::fits(shape.head_dim) => {
+            avx2::attention(pool, queries, &out, out_stride, cache, spans, scratch.floats());
+        }
         Path::Reference | Path::Avx2 => reference::attention(pool, queries, &out, out_stride, cache, spans),
     }
 }
@@ -66,8 +73,14 @@ struct Queries<'a> {
     scale: f32,
 }
 
+impl<'a> Queries<'a> {
+    /// The `group` query heads of one row that share key/value head `kv_head`.
+    fn group(&self, row: usize, kv_head: usize, group: usize, head_dim: usize) -> &'a [f32] {
+        &self.q[row * self.q_stride + kv_head * group * head_dim..][..group * head_dim]
+    }
+}
+
 /// Bytes of scratch that [`attention()`] needs on a pool of `members` for `spans` spans of any length.
 pub fn scratch_bytes(members: usize, heads: usize, shape: KvShape, spans: usize) -> usize {
-    4 * (members * (heads / shape.kv_heads.max(1)) * (shape.head_dim + 64) * 64
-        + spans * heads * (shape.head_dim + 2))
+    4 * avx2::scratch_floats(members, heads, shape, spans)
 }

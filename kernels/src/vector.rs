@@ -1,7 +1,7 @@
 //! Sums of vectors, and the loop over rows that the element-wise kernels share.
 
-use crate::Pool;
 use crate::disjoint::Disjoint;
+use crate::{Path, Pool};
 
 /// Below so many values a team is not worth calling together: a fork and join costs about as much as one core
 /// needs for this many.
@@ -70,14 +70,31 @@ pub(crate) fn each_row_in_place_indexed(
 }
 
 /// Runs `work(row)` for every row, by several members where rows of `columns` values make that worth it.
+///
+/// The element-wise kernels have one source for all paths: on the AVX2 path it is compiled for AVX2.
 pub(crate) fn each_chunk(pool: &Pool, rows: usize, columns: usize, work: impl Fn(usize) + Sync) {
-    if rows * columns < WORTH_SHARING || rows < pool.members() {
-        return (0..rows).for_each(work);
-    }
-    let chunk = (WORTH_SHARING / 2).div_ceil(columns.max(1)).min(rows.div_ceil(pool.members()));
-    pool.each(rows.div_ceil(chunk), |_, item| {
-        (item * chunk..rows.min((item + 1) * chunk)).for_each(&work);
+    let alone = rows * columns < WORTH_SHARING || rows < pool.members();
+    let chunk = match alone {
+        true => rows,
+        false => (WORTH_SHARING / 2).div_ceil(columns.max(1)).min(rows.div_ceil(pool.members())),
+    };
+    pool.each(rows.div_ceil(chunk.max(1)), |_, item| {
+        let rows = item * chunk..rows.min((item + 1) * chunk);
+        match pool.path() {
+            Path::Reference => rows.for_each(&work),
+            // SAFETY: the path is AVX2 only on a CPU that has AVX2 and FMA.
+            Path::Avx2 => unsafe { compiled_for_avx2(|| rows.for_each(&work)) },
+        }
     });
+}
+
+/// Calls `work`, which is compiled into this function and so with its instructions.
+///
+/// # Safety
+/// The CPU has AVX2 and FMA.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn compiled_for_avx2(work: impl FnOnce()) {
+    work();
 }
 
 /// Σ f(x) in sixteen interleaved partial sums: vector code, and more exact than one running sum.

@@ -6,7 +6,7 @@ use kernels::Link;
 #[test]
 fn a_copy_carries_every_byte_and_is_never_faster_than_the_link() {
     let link = Link::new(Seconds::new(20e-6), BytesPerSec::new(2e9));
-    for len in [0, 1, 4095, 1 << 20, (3 << 20) + 17] {
+    for len in [1, 4095, 1 << 20, (3 << 20) + 17] {
         let from: Vec<u8> = (0..len).map(|i| (i * 31 % 251) as u8).collect();
         let mut to = vec![0; len];
         let took = link.copy(&mut to, &from);

@@ -1,0 +1,248 @@
+//! Several new tokens of one sequence: blocks of queries against blocks of keys, as two matrix products with an
+//! online softmax between them (FlashAttention, Dao et al. 2022, arXiv:2205.14135).
+
+use super::element::{Brain, Element, Single};
+use crate::KvShape;
+use crate::disjoint::Disjoint;
+use crate::exponential::exponential;
+use crate::tile::{Floats, TILE_ROWS, tile};
+use hwprofiles::DType;
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// Keys of a block: its scores against a block of queries stay in the first-level cache.
+const KEYS: usize = 64;
+
+/// Floats of working memory for `rows` query rows (tokens × heads of the group).
+pub(super) fn floats(rows: usize, head_dim: usize) -> usize {
+    rows * (KEYS + head_dim + 2) + 2 * KEYS * head_dim
+}
+
+/// Attention of `tokens` tokens, the first at position `first`, for the `group` heads that share `keys` and `values`.
+/// `q` is (values from the first token's first head on, stride, scale), `out` is (array, index, stride) likewise.
+///
+/// # Safety
+/// The CPU has AVX2 and FMA; `keys` and `values` are one head of the cache with the tokens' own positions in it; the
+/// head size is a multiple of 16; nobody else touches these values of `out`.
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn prefill(
+    shape: KvShape,
+    keys: &[u8],
+    values: &[u8],
+    first: usize,
+    tokens: usize,
+    group: usize,
+    (q, q_stride, scale): (&[f32], usize, f32),
+    (out, out_start, out_stride): (&Disjoint<'_, f32>, usize, usize),
+    memory: &mut [f32],
+) {
+    let head_dim = shape.head_dim;
+    let rows = tokens * group;
+    let (scores, memory) = memory.split_at_mut(rows * KEYS);
+    let (sums, memory) = memory.split_at_mut(rows * head_dim);
+    let (largest, memory) = memory.split_at_mut(rows);
+    let (totals, memory) = memory.split_at_mut(rows);
+    let (key_panels, value_rows) = memory.split_at_mut(KEYS * head_dim);
+    sums.fill(0.0);
+    largest.fill(f32::NEG_INFINITY);
+    totals.fill(0.0);
+    let mut block = Block { head_dim, tokens, q, q_stride, scale, first, scores, sums, largest, totals };
+    let visible = first + tokens;
+    for start in (0..visible).step_by(KEYS) {
+        let positions = start..visible.min(start + KEYS);
+        let bytes = positions.start * shape.row_bytes()..positions.end * shape.row_bytes();
+        // SAFETY: whole rows of the cache; the buffers hold KEYS rows.
+        unsafe {
+            match shape.dtype {
+                DType::Bf16 => {
+                    load::<Brain>(head_dim, &keys[bytes.clone()], &values[bytes], key_panels, value_rows)
+                }
+                _ => load::<Single>(head_dim, &keys[bytes.clone()], &values[bytes], key_panels, value_rows),
+            }
+        }
+        for head in 0..group {
+            // SAFETY: the buffers hold these positions; CPU features as promised.
+            unsafe { block.add(head, positions.clone(), key_panels, value_rows) };
+        }
+    }
+    for head in 0..group {
+        for token in 0..tokens {
+            let row = head * tokens + token;
+            // SAFETY: the caller's promise.
+            let out = unsafe { out.range(out_start + token * out_stride + head * head_dim, head_dim) };
+            let inverse = 1.0 / block.totals[row];
+            let sums = &block.sums[row * head_dim..][..head_dim];
+            out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum * inverse);
+        }
+    }
+}
+
+/// A block of queries and what was summed for it; its rows are `[head][token]`.
+struct Block<'a> {
+    head_dim: usize,
+    tokens: usize,
+    q: &'a [f32],
+    q_stride: usize,
+    scale: f32,
+    first: usize,
+    scores: &'a mut [f32],
+    sums: &'a mut [f32],
+    largest: &'a mut [f32],
+    totals: &'a mut [f32],
+}
+
+impl Block<'_> {
+    /// Adds what the keys at `positions` contribute to one head's tokens.
+    ///
+    /// # Safety
+    /// The CPU has AVX2 and FMA; the buffers hold these positions, zeros (keys) beyond them up to sixteen.
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn add(&mut self, head: usize, positions: Range<usize>, key_panels: &[f32], value_rows: &[f32]) {
+        let head_dim = self.head_dim;
+        // Tokens before the first position see none of it.
+        let seeing = positions.start.saturating_sub(self.first)..self.tokens;
+        for start in seeing.clone().step_by(TILE_ROWS) {
+            let count = TILE_ROWS.min(seeing.end - start);
+            // The last of these tokens sees so many of the keys.
+            let keys = positions.len().min(self.first + start + count - positions.start);
+            let row = head * self.tokens + start;
+            let q = &self.q[start * self.q_stride + head * head_dim..];
+            let scores = &mut self.scores[row * KEYS..][..count * KEYS];
+            for (panel, keys) in key_panels.chunks_exact(16 * head_dim).take(keys.div_ceil(16)).enumerate() {
+                let w = Floats { start: keys.as_ptr(), stride: 16 };
+                let scores = scores[16 * panel..].as_mut_ptr();
+                // SAFETY: `count` rows of q and of scores; a panel of head_dim columns.
+                unsafe { tile(count, head_dim, q.as_ptr(), self.q_stride, w, scores, KEYS, false) };
+            }
+            for (i, scores) in scores.chunks_exact_mut(KEYS).enumerate() {
+                let visible =
+                    positions.len().min((self.first + start + i + 1).saturating_sub(positions.start));
+                let row = row + i;
+                let sums = &mut self.sums[row * head_dim..][..head_dim];
+                weigh(
+                    &mut scores[..keys],
+                    visible,
+                    self.scale,
+                    &mut self.largest[row],
+                    &mut self.totals[row],
+                    sums,
+                );
+            }
+            let sums = &mut self.sums[row * head_dim..][..count * head_dim];
+            for from in (0..head_dim).step_by(16) {
+                let w = Floats { start: value_rows[from..].as_ptr(), stride: head_dim };
+                let sums = sums[from..].as_mut_ptr();
+                // SAFETY: `count` rows of weights and of sums; `keys` rows of values, sixteen wide from here.
+                unsafe { tile(count, keys, scores.as_ptr(), KEYS, w, sums, head_dim, true) };
+            }
+        }
+    }
+}
+
+/// Turns one row's scores into weights relative to the largest so far, zero beyond `visible`, and rescales what was
+/// summed before.
+#[target_feature(enable = "avx2,fma")]
+fn weigh(
+    scores: &mut [f32],
+    visible: usize,
+    scale: f32,
+    largest: &mut f32,
+    total: &mut f32,
+    sums: &mut [f32],
+) {
+    let (seen, hidden) = scores.split_at_mut(visible);
+    hidden.fill(0.0);
+    let before = *largest;
+    let mut lanes = [before; 8];
+    let chunks = seen.chunks_exact_mut(8);
+    for chunk in chunks {
+        for (lane, score) in lanes.iter_mut().zip(chunk) {
+            *score *= scale;
+            *lane = if *score > *lane { *score } else { *lane };
+        }
+    }
+    let rest = seen.len() - seen.len() % 8;
+    for score in &mut seen[rest..] {
+        *score *= scale;
+        lanes[0] = if *score > lanes[0] { *score } else { lanes[0] };
+    }
+    *largest = lanes.iter().fold(before, |a, &b| if b > a { b } else { a });
+    if seen.is_empty() {
+        return;
+    }
+    let correction = exponential(before - *largest);
+    if correction != 1.0 {
+        sums.iter_mut().for_each(|sum| *sum *= correction);
+    }
+    seen.iter_mut().for_each(|score| *score = exponential(*score - *largest));
+    *total = *total * correction + crate::vector::sum(seen, |weight| weight);
+}
+
+/// Widens a block of keys into panels `[16 keys][head dim][16]`, zeros beyond the last key up to sixteen, and of
+/// values into rows.
+///
+/// # Safety
+/// The CPU has AVX2; the head size is a multiple of 8; the buffers hold [`KEYS`] rows.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn load<E: Element>(
+    head_dim: usize,
+    keys: &[u8],
+    values: &[u8],
+    key_panels: &mut [f32],
+    value_rows: &mut [f32],
+) {
+    let row_bytes = head_dim * E::BYTES;
+    let count = keys.len() / row_bytes;
+    for (out, values) in value_rows.chunks_exact_mut(8).zip(values.chunks_exact(8 * E::BYTES)) {
+        // SAFETY: eight values in, eight out.
+        unsafe { _mm256_storeu_ps(out.as_mut_ptr(), E::load(values.as_ptr())) };
+    }
+    for first in (0..count.next_multiple_of(16)).step_by(8) {
+        let panel = &mut key_panels[first / 16 * 16 * head_dim + first % 16..];
+        for from in (0..head_dim).step_by(8) {
+            let row = |i: usize| {
+                if first + i < count {
+                    // SAFETY: the row exists, and eight values from `from` on.
+                    unsafe { E::load(keys[(first + i) * row_bytes + from * E::BYTES..].as_ptr()) }
+                } else {
+                    _mm256_setzero_ps()
+                }
+            };
+            for (i, column) in transpose(std::array::from_fn(row)).into_iter().enumerate() {
+                let out = &mut panel[(from + i) * 16..][..8];
+                // SAFETY: eight values.
+                unsafe { _mm256_storeu_ps(out.as_mut_ptr(), column) };
+            }
+        }
+    }
+}
+
+/// Turns eight rows of eight into eight columns.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn transpose(rows: [__m256; 8]) -> [__m256; 8] {
+    let [a, b, c, d, e, f, g, h] = rows;
+    let (ab, cd) = (
+        (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)),
+        (_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d)),
+    );
+    let (ef, gh) = (
+        (_mm256_unpacklo_ps(e, f), _mm256_unpackhi_ps(e, f)),
+        (_mm256_unpacklo_ps(g, h), _mm256_unpackhi_ps(g, h)),
+    );
+    let four = |x: __m256, y: __m256| (_mm256_shuffle_ps::<0x44>(x, y), _mm256_shuffle_ps::<0xee>(x, y));
+    let ((p0, p1), (p2, p3)) = (four(ab.0, cd.0), four(ab.1, cd.1));
+    let ((q0, q1), (q2, q3)) = (four(ef.0, gh.0), four(ef.1, gh.1));
+    let low = |p: __m256, q: __m256| _mm256_permute2f128_ps::<0x20>(p, q);
+    let high = |p: __m256, q: __m256| _mm256_permute2f128_ps::<0x31>(p, q);
+    [
+        low(p0, q0),
+        low(p1, q1),
+        low(p2, q2),
+        low(p3, q3),
+        high(p0, q0),
+        high(p1, q1),
+        high(p2, q2),
+        high(p3, q3),
+    ]
+}

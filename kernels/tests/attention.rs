@@ -1,0 +1,161 @@
+//! Every path of attention against the definition in f64.
+
+use half::bf16;
+use hwprofiles::DType;
+use kernels::{Buffer, KvCacheMut, KvShape, Path, Pool, Scratch, Span, affinity, attention};
+
+fn noise(len: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+fn pools(members: usize) -> Vec<Pool> {
+    let cores = affinity::available_cores();
+    let cores: Vec<_> = (0..members).map(|member| cores[member % cores.len()]).collect();
+    let pool = |path| Pool::new(&cores).expect("our cores").with_path(path);
+    Path::supported().into_iter().map(pool).collect()
+}
+
+/// A batch: the cache is filled by appending each span's past first, then its new tokens.
+struct Batch {
+    shape: KvShape,
+    heads: usize,
+    spans: Vec<Span>,
+}
+
+/// Key (`which` 0) or value (1) of one position, as the cache keeps it.
+fn kept(shape: KvShape, which: u64, sequence: usize, position: usize) -> Vec<f32> {
+    let seed = 1 + which + 2 * (sequence * 1_000_003 + position) as u64;
+    let values = noise(shape.kv_heads * shape.head_dim, seed).into_iter();
+    match shape.dtype {
+        DType::Bf16 => values.map(|v| bf16::from_f32(v).to_f32()).collect(),
+        _ => values.collect(),
+    }
+}
+
+fn check(pool: &Pool, batch: &Batch) {
+    let Batch { shape, heads, spans } = batch;
+    let (shape, heads) = (*shape, *heads);
+    let (width, kv_width) = (heads * shape.head_dim, shape.kv_heads * shape.head_dim);
+    let mut keys = Buffer::new(shape.bytes()).expect("memory");
+    let mut values = Buffer::new(shape.bytes()).expect("memory");
+    let mut cache = KvCacheMut::new(shape, keys.bytes_mut(), values.bytes_mut()).expect("the right size");
+    for past in [true, false] {
+        let part = |span: &Span| match past {
+            true => Span { past: 0, new: span.past, ..*span },
+            false => *span,
+        };
+        let now: Vec<Span> = spans.iter().map(part).collect();
+        let rows = |which| -> Vec<f32> {
+            let row = |span: Span| {
+                (span.past..span.past + span.new).map(move |p| kept(shape, which, span.sequence, p))
+            };
+            now.iter().copied().flat_map(row).flatten().collect()
+        };
+        cache.append(pool, &now, &rows(0), &rows(1), kv_width);
+    }
+    let tokens: usize = spans.iter().map(|span| span.new).sum();
+    let (q_stride, out_stride) = (width + 3, width + 5);
+    let q = noise(tokens * q_stride, 99);
+    let mut out = vec![7.0; tokens * out_stride];
+    let bytes = attention::scratch_bytes(pool.members(), heads, shape, spans.len());
+    let mut scratch = Scratch::unaccounted(bytes).expect("memory");
+    attention(pool, heads, 0.3, &mut out, out_stride, &q, q_stride, cache.as_cache(), spans, &mut scratch);
+    let mut row = 0;
+    for span in spans {
+        for token in 0..span.new {
+            let got = &out[row * out_stride..][..out_stride];
+            assert!(got[width..].iter().all(|&x| x == 7.0), "values between rows are left alone");
+            let exact =
+                exact(shape, heads, &q[row * q_stride..][..width], span.sequence, span.past + token + 1);
+            for (i, (got, exact)) in got.iter().zip(&exact).enumerate() {
+                let error = (f64::from(*got) - exact).abs();
+                assert!(
+                    error < 2e-5,
+                    "{} {shape:?} {heads} {span:?} token {token} at {i}: {got}, exactly {exact}",
+                    pool.path()
+                );
+            }
+            row += 1;
+        }
+    }
+}
+
+fn exact(shape: KvShape, heads: usize, q: &[f32], sequence: usize, visible: usize) -> Vec<f64> {
+    let keys: Vec<_> = (0..visible).map(|p| kept(shape, 0, sequence, p)).collect();
+    let values: Vec<_> = (0..visible).map(|p| kept(shape, 1, sequence, p)).collect();
+    let mut out = Vec::new();
+    for head in 0..heads {
+        let q = &q[head * shape.head_dim..][..shape.head_dim];
+        let at = head / (heads / shape.kv_heads) * shape.head_dim;
+        let dot = |key: &Vec<f32>| {
+            q.iter().zip(&key[at..]).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum::<f64>()
+        };
+        let weights: Vec<f64> = keys.iter().map(|key| (0.3 * dot(key)).exp()).collect();
+        let total: f64 = weights.iter().sum();
+        for i in 0..shape.head_dim {
+            out.push(weights.iter().zip(&values).map(|(w, v)| w * f64::from(v[at + i])).sum::<f64>() / total);
+        }
+    }
+    out
+}
+
+fn shape(dtype: DType, sequences: usize, kv_heads: usize, capacity: usize, head_dim: usize) -> KvShape {
+    KvShape { dtype, sequences, kv_heads, capacity, head_dim }
+}
+
+#[test]
+fn every_path_agrees_with_the_definition_for_every_grouping_and_head_size() {
+    for pool in pools(2) {
+        for dtype in [DType::F32, DType::Bf16] {
+            for (kv_heads, heads) in [(1, 1), (2, 2), (2, 6), (1, 5), (3, 12)] {
+                for head_dim in [1, 8, 16, 48, 64, 80] {
+                    let spans = vec![
+                        Span { sequence: 1, past: 4, new: 1 },
+                        Span { sequence: 0, past: 0, new: 3 },
+                        Span { sequence: 2, past: 66, new: 1 },
+                    ];
+                    check(&pool, &Batch { shape: shape(dtype, 3, kv_heads, 70, head_dim), heads, spans });
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn lengths_around_every_block_are_exact() {
+    for pool in pools(2) {
+        for dtype in [DType::F32, DType::Bf16] {
+            for past in [0, 1, 3, 15, 16, 63, 64, 65, 128] {
+                for new in [0, 1, 2, 5, 6, 7, 47, 49, 65] {
+                    let spans = vec![Span { sequence: 0, past, new }];
+                    check(&pool, &Batch { shape: shape(dtype, 1, 1, past + new, 16), heads: 2, spans });
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn positions_split_over_members_join_to_the_same_result() {
+    for pool in pools(3) {
+        for past in [255, 256, 600, 1999] {
+            let spans = vec![Span { sequence: 0, past, new: 1 }];
+            check(&pool, &Batch { shape: shape(DType::Bf16, 1, 1, past + 1, 32), heads: 3, spans });
+        }
+    }
+}
+
+#[test]
+fn a_long_prompt_in_chunks_equals_the_definition() {
+    for pool in pools(2) {
+        let spans = vec![Span { sequence: 0, past: 130, new: 170 }];
+        check(&pool, &Batch { shape: shape(DType::F32, 1, 2, 300, 64), heads: 8, spans });
+    }
+}
