@@ -12,6 +12,7 @@ use crate::machine::{Device, Link};
 use crate::provenance::Provenance;
 use crate::rates::{AttentionRates, Basis, Estimate, GemmPoint, GemmRates};
 use crate::units::{Bytes, Flop, Seconds};
+use std::cmp::Ordering;
 
 /// A rate that nobody measured. Says which, and how to get it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -143,17 +144,18 @@ impl GemmRates {
         Some((time * elements, basis))
     }
 
-    /// A point of the wanted shape whose n·k is nearest to that of (n, k).
+    /// A point of the wanted shape whose n·k is nearest to that of (n, k); all wanted lie on one side of it.
     fn nearest_shape(&self, n: u64, k: u64, wanted: impl Fn(&GemmPoint) -> bool) -> Option<&GemmPoint> {
-        let elements = (n as f64 * k as f64).ln();
-        let aspect = (n as f64 / k as f64).ln();
-        let distance = |p: &GemmPoint| {
-            let shape = (p.n as f64 / p.k as f64).ln();
-            ((size(p).ln() - elements).abs(), (shape - aspect).abs())
-        };
+        let (elements, aspect) = (n as f64 * k as f64, (n as f64 / k as f64).ln());
+        let unlike = |p: &GemmPoint| ((p.n as f64 / p.k as f64).ln() - aspect).abs();
+        // Planners ask this very often, and logarithms are its cost: they are taken only between equals.
         let nearer = |a: &&GemmPoint, b: &&GemmPoint| {
-            let ((size_a, aspect_a), (size_b, aspect_b)) = (distance(a), distance(b));
-            size_a.total_cmp(&size_b).then(aspect_a.total_cmp(&aspect_b)).then((a.n, a.k).cmp(&(b.n, b.k)))
+            let by_size = (size(a) - elements).abs().total_cmp(&(size(b) - elements).abs());
+            let by_aspect = || match (a.n, a.k) == (b.n, b.k) {
+                true => Ordering::Equal,
+                false => unlike(a).total_cmp(&unlike(b)).then((a.n, a.k).cmp(&(b.n, b.k))),
+            };
+            by_size.then_with(by_aspect)
         };
         self.points.iter().filter(|p| wanted(p)).min_by(nearer)
     }

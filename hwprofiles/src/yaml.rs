@@ -53,7 +53,7 @@ pub fn read<T: DeserializeOwned>(text: &str, file: &str) -> Result<T, FileError>
             matches!(error, serde_saphyr::Error::Message { .. }).then(|| locate(text, &path)).flatten();
         let (line, column) = found.unwrap_or(place);
         let message = explain(error, &token(text, line, column));
-        FileError { file: file.to_owned(), line, column, key: key(&path), message }
+        FileError { file: file.to_owned(), line, column, key: key(&path), message: one_line(&message) }
     })
 }
 
@@ -62,7 +62,7 @@ pub fn read<T: DeserializeOwned>(text: &str, file: &str) -> Result<T, FileError>
 pub fn refuse(text: &str, file: &str, path: &[&str], message: String) -> FileError {
     let path: Vec<_> = path.iter().map(|&step| step.to_owned()).collect();
     let (line, column) = locate(text, &path).unwrap_or((0, 0));
-    FileError { file: file.to_owned(), line, column, key: key(&path), message }
+    FileError { file: file.to_owned(), line, column, key: key(&path), message: one_line(&message) }
 }
 
 /// The keys of the document's top level, which tell the kinds of files apart.
@@ -169,7 +169,12 @@ fn step(segment: &Segment) -> Option<String> {
 }
 
 fn key(path: &[String]) -> String {
-    path.join(".")
+    one_line(&path.join("."))
+}
+
+/// A value or key may span lines; a message does not.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// What the file says at a place, for a message: up to the end of the value, shortened.

@@ -95,6 +95,7 @@ fn a_bad_machine_file_gets_one_message_with_its_line_and_what_would_be_right() {
         ),
         ("unknown dtype", "bf16:", "bf17:"),
         ("unknown kind", "kind: loopback\n    memory", "kind: tpu\n    memory"),
+        ("value over two lines", "kind: loopback\n    capacity:", "kind: loopback\n     capacity"),
         ("duplicate key", "    kind: dram", "    kind: dram\n    kind: dram"),
         ("duplicate device", "  second:", "  cpu:"),
         ("missing key", "    kind: dram\n", ""),
