@@ -192,6 +192,13 @@ impl Comparison {
         self.operators.iter().filter(move |row| row.phase == phase)
     }
 
+    /// The row's measured duration ÷ the measured duration of its phase's steps. Shares of lanes that work at the same
+    /// time add up to more than 1. `None` where nothing was measured.
+    pub fn share(&self, row: &OperatorRow) -> Option<f64> {
+        let steps = self.phase_time(row.phase).measured;
+        (steps > Seconds::ZERO).then(|| row.total.measured / steps)
+    }
+
     /// The total duration of the steps of one phase.
     pub fn phase_time(&self, phase: Phase) -> Pair {
         self.steps.iter().filter(|row| row.step.phase == phase).map(|row| row.time).sum()

@@ -4,13 +4,19 @@
 //! [`Validation`], which is a file (`results.json`), a table and a page.
 #![forbid(unsafe_code)]
 
+mod axis;
 mod compare;
 mod configuration;
 mod error;
 mod machine_facts;
+mod numbers;
+mod page;
 mod pair;
 mod placement_map;
+mod plots;
 pub mod statistics;
+mod svg;
+mod tables;
 mod validation;
 
 pub use compare::{Comparison, Interval, JoinError, LaneRow, OperatorRow, StepRow, TaskRow, Timeline};

@@ -120,6 +120,17 @@ impl Validation {
         planned.or(self.configurations.first())
     }
 
+    /// The placement kinds, in order of first appearance.
+    pub(crate) fn placement_kinds(&self) -> Vec<&str> {
+        let mut kinds: Vec<&str> = Vec::new();
+        for it in &self.configurations {
+            if !kinds.contains(&it.label.placement.as_str()) {
+                kinds.push(&it.label.placement);
+            }
+        }
+        kinds
+    }
+
     /// The text of `results.json`.
     pub fn to_json(&self) -> String {
         let (kind, version) = (VALIDATION_KIND, VALIDATION_VERSION);

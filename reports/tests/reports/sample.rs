@@ -9,16 +9,22 @@ use planner::{
 use reports::{Configuration, Label, MemoryUse, PlacementMap, Validation, machine_facts};
 use scenarios::{Formats, Model, Sublayer};
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 pub const FORMATS: Formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::F32 };
 
-pub fn machine() -> Machine {
+static MACHINE: LazyLock<Machine> = LazyLock::new(|| {
     let text = include_str!("../../../hwprofiles/data/example-loopback.yaml");
     Machine::from_yaml(text, "example-loopback.yaml").unwrap()
+});
+static MODEL: LazyLock<Model> = LazyLock::new(|| Model::preset("fulcrum-250m").unwrap());
+
+pub fn machine() -> Machine {
+    MACHINE.clone()
 }
 
 pub fn model() -> Model {
-    Model::preset("fulcrum-250m").unwrap()
+    MODEL.clone()
 }
 
 /// One of the placement kinds of a validation.
@@ -69,9 +75,9 @@ pub fn trace(
     recorder: Recorder,
     mut stretch: impl FnMut(&str) -> f64,
 ) -> Trace {
-    let (machine, model) = (machine(), model());
-    let programs = Programs::lower(&machine, &model, placement).unwrap();
-    let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+    let (machine, model) = (&*MACHINE, &*MODEL);
+    let programs = Programs::lower(machine, model, placement).unwrap();
+    let pricing = Pricing { machine, model, formats: &FORMATS };
     let steps = planner::steps(label.batch, label.prompt_tokens, label.output_tokens, label.prompt_tokens);
     let mut trace = Trace {
         recorder,
@@ -94,7 +100,7 @@ pub fn trace(
             lanes.insert(task.lane, end);
             ends.push(end);
             let id = planner::TaskId(id as u32);
-            trace.events.push(Event::of(&machine, program, id, &price, index as u32, start, end));
+            trace.events.push(Event::of(machine, program, id, &price, index as u32, start, end));
         }
         let end_ns = ends.into_iter().fold(now, u64::max);
         trace.steps.push(StepSpan { step, start_ns: now, end_ns });

@@ -1,0 +1,135 @@
+//! Which sublayer where: layers from left to right, sublayers from top to bottom.
+
+use super::legend;
+use crate::numbers::percent;
+use crate::placement_map::{PlacedPart, PlacedSublayer, PlacementMap};
+use crate::svg::{Anchor, COLOURS, Svg};
+use scenarios::{Phase, Sublayer};
+
+const LEFT: f64 = 92.0;
+const CELL_HEIGHT: f64 = 24.0;
+const ROWS: usize = Sublayer::LAYER.len();
+const PANEL: f64 = CELL_HEIGHT * ROWS as f64;
+
+pub(crate) fn draw(map: &PlacementMap) -> Svg {
+    let layers: usize = map.layers.iter().map(|group| group.count).sum();
+    let cell = (720.0 / (layers as f64 + 2.0)).clamp(7.0, 34.0);
+    let edge = cell.max(40.0);
+    let width = LEFT + 2.0 * edge + cell * layers as f64 + 16.0;
+    let parts = || sublayers(map).flat_map(|it| &it.parts);
+    let mut devices: Vec<&str> = Vec::new();
+    for name in parts().flat_map(|part| [&part.prefill, &part.decode]) {
+        if !devices.contains(&name.as_str()) {
+            devices.push(name);
+        }
+    }
+    // One panel says it all where both phases are computed alike.
+    let alike = parts().all(|part| part.prefill == part.decode);
+    let panels: &[(&str, Phase)] = match alike {
+        true => &[("prefill and decode", Phase::Decode)],
+        false => &[("prefill", Phase::Prefill), ("decode", Phase::Decode)],
+    };
+    let panel_height = PANEL + 58.0;
+    let height = 34.0 + panel_height * panels.len() as f64;
+    let mut svg = Svg::new(width.max(560.0), height, "The device of every sublayer");
+    let mut names = devices.clone();
+    names.push("striped: streamed over a link");
+    legend(&mut svg, [LEFT, 14.0], width.max(560.0) - LEFT, &names, |svg, index, [x, y]| {
+        let colour = if index < devices.len() { index % COLOURS } else { COLOURS - 1 };
+        svg.rect(&format!("bar c{colour}"), [x - 6.0, y - 6.0], [12.0, 12.0], "");
+        if index == devices.len() {
+            svg.rect("hatch", [x - 6.0, y - 6.0], [12.0, 12.0], "");
+        }
+    });
+    for (index, (title, phase)) in panels.iter().enumerate() {
+        let top = 58.0 + panel_height * index as f64;
+        svg.text("strong", [LEFT, top - 10.0], Anchor::Start, title);
+        Panel { devices: &devices, phase: *phase, top, cell, edge }.draw(&mut svg, map, layers);
+    }
+    svg
+}
+
+fn sublayers(map: &PlacementMap) -> impl Iterator<Item = &PlacedSublayer> {
+    let inner = map.layers.iter().flat_map(|group| &group.sublayers);
+    std::iter::once(&map.embed).chain(inner).chain([&map.head])
+}
+
+/// One phase.
+struct Panel<'a> {
+    devices: &'a [&'a str],
+    phase: Phase,
+    top: f64,
+    cell: f64,
+    edge: f64,
+}
+
+impl Panel<'_> {
+    fn draw(&self, svg: &mut Svg, map: &PlacementMap, layers: usize) {
+        let first = LEFT + self.edge;
+        let last = first + self.cell * layers as f64;
+        let below = self.top + PANEL + 17.0;
+        for (row, sublayer) in Sublayer::LAYER.iter().enumerate() {
+            let y = self.top + CELL_HEIGHT * (row as f64 + 0.5) + 4.5;
+            svg.text("soft", [LEFT - 8.0, y], Anchor::End, sublayer.name());
+        }
+        self.sublayer(svg, &map.embed, [LEFT, self.top], [self.edge - 5.0, PANEL], "embed");
+        self.sublayer(svg, &map.head, [last + 5.0, self.top], [self.edge - 5.0, PANEL], "head");
+        svg.text("tiny", [LEFT + self.edge / 2.0 - 2.5, below], Anchor::Middle, "embed");
+        svg.text("tiny", [last + self.edge / 2.0 + 2.5, below], Anchor::Middle, "head");
+        for group in &map.layers {
+            for layer in group.first..group.first + group.count {
+                let x = first + self.cell * layer as f64;
+                for (row, sublayer) in group.sublayers.iter().enumerate() {
+                    let y = self.top + CELL_HEIGHT * row as f64;
+                    let place = format!("layer {layer}, {}", sublayer.sublayer);
+                    self.sublayer(svg, sublayer, [x, y], [self.cell, CELL_HEIGHT], &place);
+                }
+            }
+        }
+        // About one number for each 28 pixels, at round layers.
+        let step = [1, 2, 5, 10, 20, 50].into_iter().find(|it| *it as f64 * self.cell >= 28.0).unwrap_or(100);
+        for layer in (0..layers).step_by(step) {
+            let x = first + self.cell * (layer as f64 + 0.5);
+            svg.text("tiny", [x, below], Anchor::Middle, &layer.to_string());
+        }
+    }
+
+    /// The parts of one sublayer one above the other, as high as their shares.
+    fn sublayer(
+        &self,
+        svg: &mut Svg,
+        it: &PlacedSublayer,
+        [x, y]: [f64; 2],
+        [width, height]: [f64; 2],
+        place: &str,
+    ) {
+        let gap = if width > 12.0 { 1.5 } else { 0.6 };
+        let mut top = y;
+        for part in &it.parts {
+            let (device, streamed) = self.computed(part);
+            let colour = self.devices.iter().position(|name| *name == device).unwrap_or(0) % COLOURS;
+            let share = if it.parts.len() > 1 {
+                format!("{} of the rows, ", percent(part.share))
+            } else {
+                String::new()
+            };
+            let way = if streamed { "streamed from" } else { "in" };
+            let hover = format!("{place}: {share}on {device}, {way} {}", part.home);
+            let part_height = height * part.share;
+            let (at, extent) =
+                ([x + gap / 2.0, top + gap / 2.0], [width - gap, (part_height - gap).max(0.5)]);
+            svg.rect(&format!("bar c{colour}"), at, extent, &hover);
+            if streamed {
+                svg.rect("hatch", at, extent, &hover);
+            }
+            top += part_height;
+        }
+    }
+
+    fn computed<'p>(&self, part: &'p PlacedPart) -> (&'p str, bool) {
+        match self.phase {
+            Phase::Prefill => (&part.prefill, part.streamed[0]),
+            Phase::Decode => (&part.decode, part.streamed[1]),
+        }
+    }
+}

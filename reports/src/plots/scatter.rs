@@ -1,0 +1,93 @@
+//! Predicted against measured, both logarithmic: what lies on the diagonal was predicted exactly.
+
+use super::{legend, legend_height, tick_label};
+use crate::axis::Axis;
+use crate::configuration::Configuration;
+use crate::numbers::{duration, signed_percent};
+use crate::pair::Pair;
+use crate::svg::{Anchor, Svg};
+use crate::validation::{ERROR_BAND, Validation};
+
+const LEFT: f64 = 78.0;
+const SIDE: f64 = 400.0;
+
+/// What is predicted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Metric {
+    Ttft,
+    Tpot,
+}
+
+impl Metric {
+    fn name(self) -> &'static str {
+        match self {
+            Metric::Ttft => "Time to first token",
+            Metric::Tpot => "Time per output token",
+        }
+    }
+
+    fn of(self, configuration: &Configuration) -> Option<Pair> {
+        match self {
+            Metric::Ttft => Some(configuration.ttft()),
+            Metric::Tpot => configuration.tpot(),
+        }
+    }
+}
+
+pub(crate) fn draw(validation: &Validation, metric: Metric) -> Svg {
+    let name = metric.name();
+    let kinds = validation.placement_kinds();
+    let top = 36.0 + legend_height(&kinds, SIDE);
+    let title = format!("{name}: predicted against measured");
+    let mut svg = Svg::new(LEFT + SIDE + 22.0, top + SIDE + 54.0, &title);
+    let points: Vec<_> =
+        validation.configurations.iter().filter_map(|it| Some((it, metric.of(it)?))).collect();
+    let values = points.iter().flat_map(|(_, pair)| [pair.predicted.get(), pair.measured.get()]);
+    let x = Axis::logarithmic(values, [LEFT, LEFT + SIDE]);
+    let y = x.on([top + SIDE, top]);
+    svg.text("strong", [LEFT, 18.0], Anchor::Start, name);
+    legend(&mut svg, [LEFT, 42.0], SIDE, &kinds, |svg, group, at| svg.marker(group, at, 5.0, ""));
+    frame(&mut svg, &x, &y, top);
+    for (configuration, pair) in points {
+        let label = &configuration.label;
+        let group = kinds.iter().position(|kind| *kind == label.placement).unwrap_or(0);
+        let (predicted, measured) = (duration(pair.predicted), duration(pair.measured));
+        let hover = format!(
+            "{}: predicted {predicted}, measured {measured}, error {}",
+            label.name,
+            signed_percent(pair.error())
+        );
+        let (predicted, measured) = pair.seconds();
+        if predicted > 0.0 && measured > 0.0 {
+            svg.marker(group, [x.at(measured), y.at(predicted)], 5.5, &hover);
+        }
+    }
+    svg
+}
+
+/// The diagonal with its band, the grid and the axes.
+fn frame(svg: &mut Svg, x: &Axis, y: &Axis, top: f64) {
+    let [low, high] = x.ends();
+    let (above, below) = (1.0 + ERROR_BAND, 1.0 - ERROR_BAND);
+    let corner = |measured: f64, predicted: f64| [x.at(measured), y.at(predicted)];
+    let band = [
+        corner(low, low),
+        corner(low, low * above),
+        corner(high / above, high),
+        corner(high, high),
+        corner(high, high * below),
+        corner(low / below, low),
+    ];
+    svg.polygon("band", &band, &format!("within ±{:.0} %", ERROR_BAND * 100.0));
+    for tick in x.ticks(8) {
+        let label = tick_label(tick);
+        svg.line("grid", [x.at(tick), top], [x.at(tick), top + SIDE]);
+        svg.text("soft", [x.at(tick), top + SIDE + 19.0], Anchor::Middle, &label);
+        svg.line("grid", [LEFT, y.at(tick)], [LEFT + SIDE, y.at(tick)]);
+        svg.text("soft", [LEFT - 8.0, y.at(tick) + 4.5], Anchor::End, &label);
+    }
+    svg.line("ideal", corner(low, low), corner(high, high));
+    svg.rect("frame", [LEFT, top], [SIDE, SIDE], "");
+    svg.text("", [LEFT + SIDE / 2.0, top + SIDE + 43.0], Anchor::Middle, "measured");
+    svg.upright("", [16.0, top + SIDE / 2.0], "predicted");
+}

@@ -1,0 +1,153 @@
+//! One step as a Gantt chart: for every lane, what was predicted above what was measured.
+
+use super::{legend, legend_height, text_width, tick_label};
+use crate::axis::Axis;
+use crate::compare::{Interval, TaskRow, Timeline};
+use crate::numbers::{duration, signed_percent};
+use crate::svg::{Anchor, Svg};
+use hwprofiles::Seconds;
+
+const WIDTH: f64 = 840.0;
+const BAR: f64 = 17.0;
+const LANE: f64 = 2.0 * BAR + 16.0;
+
+/// Kinds of tasks, by colour.
+const KINDS: [&str; 5] =
+    ["matrix product", "attention", "weights or KV moved", "activations moved", "norms and the rest"];
+const KIND_COLOURS: [usize; 5] = [0, 1, 2, 3, 5];
+
+/// The predicted and the measured side of a timeline, in the order in which they are drawn.
+type Side = fn(&TaskRow) -> Interval;
+const SIDES: [(&str, Side); 2] = [("predicted", |task| task.predicted), ("measured", |task| task.measured)];
+
+/// The whole step.
+pub(crate) fn draw(timeline: &Timeline) -> Svg {
+    let ends = [timeline.time.predicted, timeline.time.measured];
+    let length = timeline.tasks.iter().flat_map(|task| SIDES.map(|(_, of)| of(task).end));
+    let length = length.chain(ends).fold(Seconds::ZERO, Seconds::max);
+    let title = format!(
+        "{}, predicted {}, measured {} ({})",
+        name(timeline),
+        duration(ends[0]),
+        duration(ends[1]),
+        signed_percent(timeline.time.error())
+    );
+    Chart { title, timeline, from: [Seconds::ZERO; 2], length, ends: Some(ends) }.draw()
+}
+
+/// Two layers in the middle of the step, each side counted from the moment at which it starts to compute them. What
+/// other layers do meanwhile (prefetches) is there too.
+pub(crate) fn draw_layers(timeline: &Timeline) -> Svg {
+    let last = timeline.tasks.iter().filter_map(|task| task.layer).max().unwrap_or(0);
+    let first = (last / 2).min(last.saturating_sub(1));
+    let second = (first + 1).min(last);
+    let shown = |task: &&TaskRow| {
+        task.layer.is_some_and(|layer| (first..=second).contains(&layer)) && !is_prefetch(task)
+    };
+    let tasks = || timeline.tasks.iter().filter(shown);
+    let from =
+        SIDES.map(|(_, of)| tasks().map(|task| of(task).start).reduce(Seconds::min).unwrap_or_default());
+    let to = SIDES.map(|(_, of)| tasks().map(|task| of(task).end).fold(Seconds::ZERO, Seconds::max));
+    let length = (to[0] - from[0]).max(to[1] - from[1]).max(Seconds::new(1e-9));
+    let title = format!("Layers {first} and {second} of it");
+    Chart { title, timeline, from, length, ends: None }.draw()
+}
+
+/// What is shown: a name for headings.
+pub(crate) fn name(timeline: &Timeline) -> String {
+    let step = timeline.step;
+    let sequences = if step.batch == 1 { "sequence" } else { "sequences" };
+    match step.phase {
+        scenarios::Phase::Prefill => {
+            format!("Prefill step of {} {sequences} × {} tokens", step.batch, step.new_tokens)
+        }
+        scenarios::Phase::Decode => {
+            format!("Decode step of {} {sequences} after {} tokens", step.batch, step.past_tokens)
+        }
+    }
+}
+
+/// Transfers that run ahead of the layer that they are for.
+fn is_prefetch(task: &TaskRow) -> bool {
+    task.name.starts_with("fetch ") || task.name.starts_with("store ")
+}
+
+/// Index into [`KINDS`].
+fn kind(task: &TaskRow) -> usize {
+    match task.name.as_str() {
+        _ if is_prefetch(task) => 2,
+        name if name.starts_with("hop ") => 3,
+        name if name.ends_with("_proj") => 0,
+        "attention" => 1,
+        _ => 4,
+    }
+}
+
+struct Chart<'a> {
+    title: String,
+    timeline: &'a Timeline,
+    /// Where each side's time begins.
+    from: [Seconds; 2],
+    length: Seconds,
+    /// The ends of the step, if they are to be marked.
+    ends: Option<[Seconds; 2]>,
+}
+
+impl Chart<'_> {
+    fn draw(&self) -> Svg {
+        let mut lanes: Vec<&str> = Vec::new();
+        for task in &self.timeline.tasks {
+            if !lanes.contains(&task.lane.as_str()) {
+                lanes.push(&task.lane);
+            }
+        }
+        let left = lanes.iter().map(|lane| text_width(lane)).fold(40.0, f64::max) + 88.0;
+        let top = 34.0 + legend_height(&KINDS, WIDTH);
+        let bottom = top + LANE * lanes.len() as f64;
+        let mut svg = Svg::new(left + WIDTH + 24.0, bottom + 34.0, &self.title);
+        svg.text("strong", [14.0, 18.0], Anchor::Start, &self.title);
+        legend(&mut svg, [left, 40.0], WIDTH, &KINDS, |svg, index, [x, y]| {
+            svg.rect(&format!("bar c{}", KIND_COLOURS[index]), [x - 6.0, y - 6.0], [12.0, 12.0], "");
+        });
+        let axis = Axis::linear(0.0, self.length.get(), [left, left + WIDTH]);
+        for tick in axis.ticks(9) {
+            svg.line("grid", [axis.at(tick), top], [axis.at(tick), bottom]);
+            svg.text("soft", [axis.at(tick), bottom + 19.0], Anchor::Middle, &tick_label(tick));
+        }
+        for (index, lane) in lanes.iter().enumerate() {
+            let y = top + LANE * index as f64 + 8.0;
+            svg.text("", [left - 84.0, y + BAR + 4.5], Anchor::End, lane);
+            for (side, (word, _)) in SIDES.iter().enumerate() {
+                let y = y + BAR * side as f64;
+                svg.text("tiny", [left - 8.0, y + 12.5], Anchor::End, word);
+                svg.rect("empty", [left, y + 1.0], [WIDTH, BAR - 2.0], "");
+                self.lane(&mut svg, &axis, lane, side, y + 1.0);
+            }
+        }
+        for (end, dash) in self.ends.into_iter().flatten().zip(["ideal", "axis"]) {
+            svg.line(dash, [axis.at(end.get()), top], [axis.at(end.get()), bottom]);
+        }
+        svg
+    }
+
+    /// The tasks of one side of one lane, as far as they are within the chart.
+    fn lane(&self, svg: &mut Svg, axis: &Axis, lane: &str, side: usize, y: f64) {
+        for task in self.timeline.tasks.iter().filter(|task| task.lane == lane) {
+            let interval = SIDES[side].1(task);
+            let (start, end) = (interval.start - self.from[side], interval.end - self.from[side]);
+            let (start, end) = (start.max(Seconds::ZERO), end.min(self.length));
+            if end < start {
+                continue;
+            }
+            // What is too short to be seen still shows as a thread.
+            let (x, width) = (axis.at(start.get()), (axis.at(end.get()) - axis.at(start.get())).max(0.4));
+            let layer = task.layer.map_or(String::new(), |layer| format!("layer {layer}, "));
+            let took = duration(interval.end - interval.start);
+            let hover = format!("{layer}{}: {} for {took}, {}", task.name, lane, SIDES[side].0);
+            svg.rect(&format!("bar c{}", KIND_COLOURS[kind(task)]), [x, y], [width, BAR - 2.0], &hover);
+            if self.ends.is_none() && width > text_width(&task.name) {
+                svg.text("inside", [x + width / 2.0, y + 11.5], Anchor::Middle, &task.name);
+            }
+        }
+    }
+}
