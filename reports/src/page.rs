@@ -7,12 +7,13 @@ use crate::numbers::{duration, percent, signed_percent, size};
 use crate::pair::Pair;
 use crate::plots::{errors, memory, placement, scatter, timeline};
 use crate::svg::STYLE;
-use crate::tables::{cells, summary_line, within_line};
+use crate::tables::{cells, within_line};
 use crate::validation::{ERROR_BAND, ErrorSummary, Validation};
 use hwprofiles::{Seconds, write_atomically};
 use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, context};
 use planner::Recorder;
+use scenarios::Phase;
 use std::path::Path;
 
 impl Validation {
@@ -34,6 +35,7 @@ impl Validation {
             band => format!("±{:.0} %", ERROR_BAND * 100.0),
             metrics => metrics.collect::<Vec<_>>(),
             recorded => self.recorded(),
+            repeats => self.repeats(),
             scatters => [scatter::Metric::Ttft, scatter::Metric::Tpot]
                 .map(|metric| safe(scatter::draw(self, metric).inline())),
             errors => safe(errors::draw(self).inline()),
@@ -56,6 +58,16 @@ impl Validation {
         Ok(write_atomically(path, self.to_html()?)?)
     }
 
+    /// How many runs each measured time is the median of.
+    fn repeats(&self) -> String {
+        let runs = || self.configurations.iter().map(|it| it.runs.len());
+        match (runs().min().unwrap_or(0), runs().max().unwrap_or(0)) {
+            (fewest, most) if fewest != most => format!("{fewest} to {most} runs"),
+            (1, _) => "1 run".to_owned(),
+            (all, _) => format!("{all} runs"),
+        }
+    }
+
     /// What "measured" means on this page, where it is not what the word says.
     fn recorded(&self) -> Option<&'static str> {
         let recorders = || self.configurations.iter().map(|it| it.comparison.measured_by);
@@ -75,9 +87,10 @@ fn metric(name: &str, words: &str, errors: &ErrorSummary) -> Value {
     context! {
         name, words,
         median => percent(errors.median),
-        line => summary_line(errors),
+        p90 => percent(errors.p90),
+        worst => percent(errors.worst),
         within => within_line(errors),
-        worst => errors.worst_name.as_str(),
+        worst_name => errors.worst_name.as_str(),
         ratio => errors.ratio.map(|it| format!("{it:.3}")),
         ranks => errors.rank_correlation.map(|it| format!("{it:.3}")),
     }
@@ -96,7 +109,6 @@ fn configuration(it: &Configuration) -> Value {
         batch => it.label.batch,
         prompt => it.label.prompt_tokens,
         output => it.label.output_tokens,
-        repeats => it.runs.len(),
         times => [time(Some(it.ttft()), it.ttft_spread()), time(it.tpot(), it.tpot_spread())],
         memory => it.memory.iter().map(memory_row).collect::<Vec<_>>(),
         operators => it.comparison.operators.iter().map(|row| operator_row(&it.comparison, row)).collect::<Vec<_>>(),
@@ -153,6 +165,7 @@ fn shown(it: &Configuration) -> Value {
     let safe = Value::from_safe_string;
     let timelines = it.comparison.timelines.iter().map(|timeline| {
         context! {
+            phase => if timeline.step.phase == Phase::Prefill { "Prefill" } else { "Decode" },
             heading => timeline::name(timeline),
             plots => [timeline::draw(timeline), timeline::draw_layers(timeline)].map(|it| safe(it.inline())),
         }

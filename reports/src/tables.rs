@@ -123,7 +123,7 @@ impl Comparison {
 }
 
 /// Median, 90th percentile, worst.
-pub(crate) fn summary_line(errors: &ErrorSummary) -> String {
+fn summary_line(errors: &ErrorSummary) -> String {
     let [median, p90, worst] = [errors.median, errors.p90, errors.worst].map(percent);
     format!("median {median}, p90 {p90}, worst {worst}")
 }

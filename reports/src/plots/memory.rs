@@ -27,7 +27,7 @@ pub(crate) fn draw(memories: &[MemoryUse]) -> Svg {
         let share = if it.capacity.get() == 0 { 0.0 } else { planned.as_f64() / it.capacity.as_f64() };
         let mut label = format!("{} of {} planned ({})", size(planned), size(it.capacity), percent(share));
         if let Some(allocated) = it.allocated {
-            label += &format!(", {} allocated at most", size(allocated));
+            label += &format!(", at most {} allocated", size(allocated));
         }
         svg.text("soft", [left, top + 42.0], Anchor::Start, &label);
     }
@@ -59,7 +59,7 @@ fn bar(svg: &mut Svg, [left, top]: [f64; 2], it: &MemoryUse) {
         svg.polygon(
             "axis",
             &[[at - 4.0, top - 6.0], [at + 4.0, top - 6.0], [at, top]],
-            &format!("allocated at most {}", size(allocated)),
+            &format!("at most {} allocated", size(allocated)),
         );
     }
 }

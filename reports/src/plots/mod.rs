@@ -43,7 +43,7 @@ impl Validation {
 
 /// About how wide a text of 13 pixels is, in pixels. Without a font nobody knows; this errs on the wide side.
 fn text_width(text: &str) -> f64 {
-    text.chars().count() as f64 * 7.4
+    text.chars().count() as f64 * 8.0
 }
 
 /// Height of a row of a legend.

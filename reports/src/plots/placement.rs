@@ -33,7 +33,9 @@ pub(crate) fn draw(map: &PlacementMap) -> Svg {
     let height = 34.0 + panel_height * panels.len() as f64;
     let mut svg = Svg::new(width.max(560.0), height, "The device of every sublayer");
     let mut names = devices.clone();
-    names.push("striped: streamed over a link");
+    if parts().any(|part| part.streamed.contains(&true)) {
+        names.push("striped: streamed over a link");
+    }
     legend(&mut svg, [LEFT, 14.0], width.max(560.0) - LEFT, &names, |svg, index, [x, y]| {
         let colour = if index < devices.len() { index % COLOURS } else { COLOURS - 1 };
         svg.rect(&format!("bar c{colour}"), [x - 6.0, y - 6.0], [12.0, 12.0], "");

@@ -6,6 +6,7 @@ use crate::compare::{Interval, TaskRow, Timeline};
 use crate::numbers::{duration, signed_percent};
 use crate::svg::{Anchor, Svg};
 use hwprofiles::Seconds;
+use std::collections::BTreeSet;
 
 const WIDTH: f64 = 840.0;
 const BAR: f64 = 17.0;
@@ -35,22 +36,37 @@ pub(crate) fn draw(timeline: &Timeline) -> Svg {
     Chart { title, timeline, from: [Seconds::ZERO; 2], length, ends: Some(ends) }.draw()
 }
 
-/// Two layers in the middle of the step, each side counted from the moment at which it starts to compute them. What
+/// Two consecutive layers of the step, each side counted from the moment at which it starts to compute them. What
 /// other layers do meanwhile (prefetches) is there too.
 pub(crate) fn draw_layers(timeline: &Timeline) -> Svg {
-    let last = timeline.tasks.iter().filter_map(|task| task.layer).max().unwrap_or(0);
-    let first = (last / 2).min(last.saturating_sub(1));
-    let second = (first + 1).min(last);
-    let shown = |task: &&TaskRow| {
-        task.layer.is_some_and(|layer| (first..=second).contains(&layer)) && !is_prefetch(task)
-    };
-    let tasks = || timeline.tasks.iter().filter(shown);
+    let layers = busiest_layers(timeline);
+    let of_layers =
+        |task: &&TaskRow| task.layer.is_some_and(|layer| layers.contains(&layer)) && !is_prefetch(task);
+    let tasks = || timeline.tasks.iter().filter(of_layers);
     let from =
         SIDES.map(|(_, of)| tasks().map(|task| of(task).start).reduce(Seconds::min).unwrap_or_default());
     let to = SIDES.map(|(_, of)| tasks().map(|task| of(task).end).fold(Seconds::ZERO, Seconds::max));
     let length = (to[0] - from[0]).max(to[1] - from[1]).max(Seconds::new(1e-9));
-    let title = format!("Layers {first} and {second} of it");
+    let title = match layers {
+        [first, second] if first < second => format!("Layers {first} and {second} of it"),
+        [only, _] => format!("Layer {only} of it"),
+    };
     Chart { title, timeline, from, length, ends: None }.draw()
+}
+
+/// The neighbours on the most lanes, with the most tasks; in the middle of all such.
+fn busiest_layers(timeline: &Timeline) -> [u32; 2] {
+    let last = timeline.tasks.iter().filter_map(|task| task.layer).max().unwrap_or(0);
+    let pairs: Vec<_> = (0..last.max(1)).map(|first| [first, (first + 1).min(last)]).collect();
+    let activity = |pair: &[u32; 2]| {
+        let tasks =
+            || timeline.tasks.iter().filter(|task| task.layer.is_some_and(|layer| pair.contains(&layer)));
+        let lanes: BTreeSet<_> = tasks().map(|task| &task.lane).collect();
+        (lanes.len(), tasks().count())
+    };
+    let most = pairs.iter().map(activity).max();
+    let best: Vec<_> = pairs.iter().filter(|pair| Some(activity(pair)) == most).collect();
+    *best[best.len() / 2]
 }
 
 /// What is shown: a name for headings.

@@ -37,7 +37,7 @@ pub fn placement(machine: &Machine, model: &Model, kind: &str) -> Placement {
     let count = model.layers as usize;
     match kind {
         "all-cpu" => {}
-        "mixed" => placement.layers[3 * count / 5..].fill(LayerPlacement(layer(own, loopback))),
+        "mixed" => placement.layers[2 * count / 3..].fill(LayerPlacement(layer(own, loopback))),
         "streamed" => placement.layers.fill(LayerPlacement(layer(dram, loopback))),
         "planned" => {
             let mut split = layer(dram, cpu);
@@ -46,7 +46,10 @@ pub fn placement(machine: &Machine, model: &Model, kind: &str) -> Placement {
             let part = |rows, home, on| Slice { rows, home, prefill: on, decode: on };
             split[3] = vec![part(0..cut, dram, cpu), part(cut..rows, own, loopback)];
             placement.layers[..count / 3].fill(LayerPlacement(split));
-            placement.layers[2 * count / 3..].fill(LayerPlacement(layer(own, loopback)));
+            // Prefill is streamed to the loopback device, decode stays with the weights.
+            let prefilled = Sublayer::LAYER.map(|sublayer| vec![whole(model, sublayer, dram, loopback, cpu)]);
+            placement.layers[count / 3..count / 2].fill(LayerPlacement(prefilled));
+            placement.layers[3 * count / 4..].fill(LayerPlacement(layer(own, loopback)));
         }
         other => panic!("no placement kind '{other}'"),
     }
