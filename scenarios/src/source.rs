@@ -1,0 +1,89 @@
+//! Where a plan's machine and model came from, so that whoever reads the plan finds them again.
+
+use crate::model::Model;
+use crate::scenario::{MachineSpec, Reference};
+use hwprofiles::{Composition, PartNames};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// A machine as a plan records it: `this`, a shipped name or an absolute path; or parts, each likewise.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum MachineSource {
+    /// By name or path.
+    Named(String),
+    /// Composed.
+    Parts(Box<PartNames>),
+}
+
+impl Reference {
+    /// What it means, wherever it is read: a preset's name, else the absolute path.
+    pub fn anchored(&self) -> String {
+        match Model::preset(&self.text) {
+            Ok(_) => self.text.clone(),
+            Err(_) => anchored(&self.folder, &self.text),
+        }
+    }
+}
+
+/// Names come before files, as they do where they are looked up.
+fn anchored(folder: &Path, text: &str) -> String {
+    if text == "this" || hwprofiles::shipped().any(|(name, _)| name == text) {
+        return text.to_owned();
+    }
+    folder.join(text).canonicalize().map_or_else(|_| text.to_owned(), |path| path.display().to_string())
+}
+
+impl MachineSpec {
+    /// The specification as a plan records it.
+    pub fn source(&self) -> MachineSource {
+        match self {
+            MachineSpec::Named(name) => MachineSource::Named(anchored(&name.folder, &name.text)),
+            MachineSpec::Parts { composition, folder } => {
+                let mut parts = composition.parts.clone();
+                parts.cpu = anchored(folder, &parts.cpu);
+                for part in [&mut parts.gpu, &mut parts.link, &mut parts.cxl].into_iter().flatten() {
+                    *part = anchored(folder, part);
+                }
+                MachineSource::Parts(Box::new(parts))
+            }
+        }
+    }
+}
+
+impl From<MachineSource> for MachineSpec {
+    fn from(source: MachineSource) -> Self {
+        match source {
+            MachineSource::Named(text) => MachineSpec::Named(Reference { text, folder: PathBuf::new() }),
+            MachineSource::Parts(parts) => MachineSpec::Parts {
+                composition: Composition { name: None, parts: *parts },
+                folder: PathBuf::new(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_found_from_anywhere_and_names_stay_names() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("host.yaml"), "").expect("written");
+        let parts = PartNames {
+            cpu: "host.yaml".into(),
+            loopback: None,
+            gpu: Some("t4".into()),
+            link: Some("pcie3-x16".into()),
+            cxl: None,
+        };
+        let composition = Composition { name: None, parts };
+        let spec = MachineSpec::Parts { composition, folder: folder.path().to_owned() };
+        let MachineSource::Parts(found) = spec.source() else { panic!("parts stay parts") };
+        assert!(Path::new(&found.cpu).is_absolute() && Path::new(&found.cpu).is_file());
+        assert_eq!(found.gpu.as_deref(), Some("t4"));
+        let again = MachineSpec::from(MachineSource::Parts(found.clone())).source();
+        assert_eq!(again, MachineSource::Parts(found));
+    }
+}
