@@ -4,10 +4,14 @@ use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{LayerPlacement, Placement, ROW_PANEL, Slice, Slices};
 use proptest::prelude::*;
 use scenarios::{Activation, Architecture, Model, Norm, Positions, Sublayer};
+use std::sync::LazyLock;
 
 /// The machine of `three-devices.yaml`.
 pub fn machine() -> Machine {
-    Machine::from_yaml(include_str!("three-devices.yaml"), "three-devices.yaml").unwrap()
+    static MACHINE: LazyLock<Machine> = LazyLock::new(|| {
+        Machine::from_yaml(include_str!("three-devices.yaml"), "three-devices.yaml").unwrap()
+    });
+    MACHINE.clone()
 }
 
 /// A Llama-shaped model whose every matrix has a few panels of rows.

@@ -1,0 +1,9 @@
+//! Laws of simulated steps and runs: on made-up programs, on lowered placements, and over whole runs.
+
+#[path = "../../../planner/tests/machine/mod.rs"]
+mod machine;
+
+mod lowered;
+mod made_up;
+mod pictures;
+mod runs;
