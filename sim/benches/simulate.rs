@@ -1,0 +1,66 @@
+//! How fast the event core and a step are: `cargo bench -p sim`.
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use hwprofiles::{DType, DeviceId, Machine, MemoryId};
+use planner::{Placement, Pricing, Program, Programs, steps};
+use scenarios::{Formats, Model, Phase, Step};
+use sim::{EventQueue, Run, SimTime, Simulator};
+use std::hint::black_box;
+
+const FORMATS: Formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
+const PENDING: u64 = 1000;
+const EVENTS: u64 = 100_000;
+
+/// Each event handed out schedules another, so that the queue keeps its length (the "hold" model).
+fn event_queue(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("events");
+    group.throughput(Throughput::Elements(EVENTS));
+    let filled = || {
+        let mut queue = EventQueue::new();
+        (0..PENDING).for_each(|event| queue.schedule(SimTime::from_nanos(event * 7919 % 1009), 0, event));
+        queue
+    };
+    let hold = |mut queue: EventQueue<u64>| {
+        for _ in 0..EVENTS {
+            let Some((time, event)) = queue.pop() else { break };
+            let delay = event.wrapping_mul(2_654_435_761) % 1009;
+            queue.schedule(time + SimTime::from_nanos(delay), 0, black_box(event + 1));
+        }
+        queue
+    };
+    group.bench_function("hold_1000", |b| b.iter_batched(filled, hold, BatchSize::LargeInput));
+    group.finish();
+}
+
+/// A decode step of 32 layers, the first half on the CPU, the second streamed through the loopback device.
+fn step(criterion: &mut Criterion) {
+    let yaml = include_str!("../../hwprofiles/data/example-loopback.yaml");
+    let machine = Machine::from_yaml(yaml, "example-loopback.yaml").expect("the shipped machine is valid");
+    let model = Model::preset("llama-3.1-8b").expect("a preset");
+    let (cpu, dram, loopback) = (DeviceId(0), MemoryId(0), DeviceId(1));
+    let mut placement = Placement::uniform(&model, cpu, dram);
+    for layer in &mut placement.layers[16..] {
+        for slice in layer.0.iter_mut().flatten() {
+            (slice.prefill, slice.decode) = (loopback, loopback);
+        }
+    }
+    let programs = Programs::lower(&machine, &model, &placement).expect("the machine has the links");
+    let program: &Program = programs.of(Phase::Decode);
+    let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+    let step = Step::decode(4, 512);
+    let mut simulator = Simulator::new(pricing);
+    let mut group = criterion.benchmark_group("step");
+    group.throughput(Throughput::Elements(program.tasks.len() as u64));
+    group.bench_function("priced_and_simulated", |b| {
+        b.iter(|| simulator.step(program, &step).map(|outcome| outcome.duration));
+    });
+    let prices = simulator.step(program, &step).expect("bf16 is measured").prices.to_vec();
+    group.bench_function("simulated", |b| b.iter(|| simulator.step_priced(program, &prices).duration));
+    group.finish();
+    let steps = steps(4, 512, 64, 128);
+    let run = Run { pricing, programs: &programs, steps: &steps };
+    criterion.bench_function("run_of_67_steps", |b| b.iter(|| run.times()));
+}
+
+criterion_group!(benches, event_queue, step);
+criterion_main!(benches);
