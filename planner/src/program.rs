@@ -157,7 +157,7 @@ pub enum LowerError {
 
 impl Program {
     /// Lowers `placement` to the tasks of one step of `phase`. Every decode (or prefill) step has the same tasks;
-    /// only their sizes differ, see [`crate::price`].
+    /// only their sizes differ, see [`crate::Pricing`].
     pub fn lower(
         machine: &Machine,
         model: &Model,
