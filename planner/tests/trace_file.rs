@@ -56,6 +56,16 @@ proptest! {
     }
 
     #[test]
+    fn a_changed_character_is_read_or_refused_but_never_a_panic(place in 0.0..1.0f64, character in " -~") {
+        let mut text = trace(&[5, 7]).to_json();
+        let at = (text.len() as f64 * place) as usize;
+        text.replace_range(at..at + 1, &character);
+        if let Ok(trace) = read(&text) {
+            prop_assert_eq!(read(&trace.to_json()).unwrap(), trace);
+        }
+    }
+
+    #[test]
     fn a_truncated_trace_is_refused(cut in 0.0..1.0f64) {
         let text = trace(&[5, 7]).to_json();
         let end = (text.trim_end().len() as f64 * cut) as usize;
