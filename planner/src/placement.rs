@@ -103,3 +103,8 @@ pub fn whole(
     let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
     Slice { rows: 0..rows, home, prefill, decode }
 }
+
+/// The row at which a cumulative share ends: a multiple of [`ROW_PANEL`].
+pub(crate) fn split_row(rows: u64, share: f64) -> u64 {
+    ((rows as f64 * share / ROW_PANEL as f64).round() as u64).saturating_mul(ROW_PANEL).min(rows)
+}
