@@ -42,11 +42,12 @@ pub(crate) fn processor(root: &Path, available: &[usize]) -> Result<Processor, E
 
 /// A short name of the processor for files: `amd-epyc-2-cores`.
 pub(crate) fn name(processor: &Processor) -> String {
-    let words = processor.model.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     // "Intel(R) Xeon(R) Gold 6338 CPU @ 2.00GHz": the frequency says nothing that the number does not.
+    let model = processor.model.split('@').next().unwrap_or_default();
+    let words = model.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let words =
         words.map(str::to_ascii_lowercase).filter(|word| !["r", "tm", "cpu"].contains(&word.as_str()));
-    let words: Vec<_> = words.take_while(|word| !word.ends_with("ghz")).take(6).collect();
+    let words: Vec<_> = words.take(6).collect();
     let cores = processor.cores.len();
     format!("{}-{cores}-core{}", words.join("-"), if cores == 1 { "" } else { "s" })
 }
