@@ -1,7 +1,7 @@
 //! A predicted trace beside a measured one. Both run the same program, so comparing them is a join on
 //! (step, task), and a trace that does not match is refused. The metrics are defined in `metrics.md`.
 
-use crate::pair::{Pair, in_seconds};
+use crate::pair::{Pair, in_seconds, line_by_line};
 use hwprofiles::Seconds;
 use planner::{Event, Recorder, StepSpan, Trace};
 use scenarios::{Phase, Step};
@@ -138,6 +138,7 @@ pub struct Timeline {
     /// Its duration.
     pub time: Pair,
     /// Its tasks, by index.
+    #[serde(serialize_with = "line_by_line::serialize")]
     pub tasks: Vec<TaskRow>,
 }
 
@@ -154,10 +155,13 @@ pub struct Comparison {
     /// Time per output token; absent where there is no decode step.
     pub tpot: Option<Pair>,
     /// Every step, in order.
+    #[serde(serialize_with = "line_by_line::serialize")]
     pub steps: Vec<StepRow>,
     /// Every lane in use, by phase, then in order of first use.
+    #[serde(serialize_with = "line_by_line::serialize")]
     pub lanes: Vec<LaneRow>,
     /// Every operator and kind of transfer, by phase, then in order of first use.
+    #[serde(serialize_with = "line_by_line::serialize")]
     pub operators: Vec<OperatorRow>,
     /// The last prefill step and the decode step in the middle, with their tasks.
     pub timelines: Vec<Timeline>,

@@ -2,7 +2,7 @@
 
 use crate::compare::{Comparison, JoinError};
 use crate::error::ReportError;
-use crate::pair::{Pair, in_bytes, in_seconds, maybe_in_bytes, maybe_in_seconds};
+use crate::pair::{Pair, in_bytes, in_seconds, line_by_line, maybe_in_bytes, maybe_in_seconds};
 use crate::placement_map::PlacementMap;
 use crate::statistics::{median, spread};
 use hwprofiles::{Bytes, Machine, MemoryId, Seconds};
@@ -106,10 +106,12 @@ pub struct Configuration {
     /// What the simulator said.
     pub predicted: RunTimes,
     /// What the executor took, once for each repeat, in the order of the runs.
+    #[serde(serialize_with = "line_by_line::serialize")]
     pub runs: Vec<RunTimes>,
     /// The prediction joined with the repeat whose whole run had the median duration.
     pub comparison: Comparison,
     /// What the plan takes from each memory.
+    #[serde(serialize_with = "line_by_line::serialize")]
     pub memory: Vec<MemoryUse>,
     /// Which sublayer where.
     pub placement: PlacementMap,

@@ -99,6 +99,21 @@ pub(crate) mod maybe_in_seconds {
     }
 }
 
+/// Lists of which JSON holds one element per line, so that a person can read and diff them.
+pub(crate) mod line_by_line {
+    use serde::ser::Error;
+    use serde::{Serialize, Serializer};
+    use serde_json::value::to_raw_value;
+
+    pub(crate) fn serialize<T: Serialize, S: Serializer>(
+        rows: &[T],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let lines: Result<Vec<_>, _> = rows.iter().map(to_raw_value).collect();
+        lines.map_err(S::Error::custom)?.serialize(serializer)
+    }
+}
+
 /// Sizes as numbers of bytes, for fields whose names end in `_bytes`.
 pub(crate) mod in_bytes {
     use hwprofiles::Bytes;

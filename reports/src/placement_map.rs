@@ -1,5 +1,6 @@
 //! Which sublayer where: a placement with names, for tables and plots.
 
+use crate::pair::line_by_line;
 use hwprofiles::{DeviceId, Machine};
 use planner::{LayerPlacement, Placement, Slices};
 use scenarios::Sublayer;
@@ -28,6 +29,7 @@ pub struct PlacedSublayer {
     /// Which.
     pub sublayer: Sublayer,
     /// Its parts, in the order of the rows.
+    #[serde(serialize_with = "line_by_line::serialize")]
     pub parts: Vec<PlacedPart>,
 }
 

@@ -4,7 +4,7 @@
 use crate::configuration::Configuration;
 use crate::error::ReportError;
 use crate::machine_facts::Fact;
-use crate::pair::Pair;
+use crate::pair::{Pair, line_by_line};
 use crate::statistics::{geometric_mean_ratio, magnitudes, median, percentile, rank_correlation};
 use hwprofiles::write_atomically;
 use serde::de::IgnoredAny;
@@ -26,6 +26,7 @@ pub struct Validation {
     /// The machine's name.
     pub machine: String,
     /// What is known about the machine, and from where.
+    #[serde(serialize_with = "line_by_line::serialize")]
     pub facts: Vec<Fact>,
     /// The model's name.
     pub model: String,

@@ -132,6 +132,16 @@ fn results_read_back_as_they_were_written() {
 }
 
 #[test]
+fn a_person_can_read_the_file_one_row_per_line() {
+    let text = sample::validation(vec![sample::label("all-cpu", 1, 32)]).to_json();
+    let row = |start: &str| text.lines().filter(|line| line.trim_start().starts_with(start)).count();
+    assert_eq!(row(r#"{"phase":"decode","name":"attention","lane":"cpu","count":160,"total":{"#), 1);
+    // Once in the prefill step and once in the decode step that are shown.
+    assert_eq!(row(r#"{"layer":7,"name":"attention","lane":"cpu","predicted":{"start_s":"#), 2);
+    assert!(text.lines().all(|line| line.len() < 400), "a line is too long to read");
+}
+
+#[test]
 fn a_file_that_is_no_validation_is_refused_with_its_name_and_place() {
     let text = sample::validation(vec![sample::label("all-cpu", 1, 32)]).to_json();
     let refuse = |text: &str, wanted: &str| {

@@ -28,6 +28,7 @@ fn texts() -> Vec<(String, String)> {
     if let Some(folder) = std::env::var_os("FULCRUM_KEEP_PAGES") {
         VALIDATION.write_html(std::path::Path::new(&folder).join("report.html")).unwrap();
         VALIDATION.write_plots(&folder).unwrap();
+        VALIDATION.write(std::path::Path::new(&folder).join("results.json")).unwrap();
     }
     VALIDATION.plots().into_iter().chain([("report.html".to_owned(), page)]).collect()
 }
