@@ -1,1 +1,19 @@
 //! What does happen: a real transformer, run by a plan.
+//!
+//! [`Checkpoint`] opens a Hugging Face folder, [`make_random`] writes one. [`Session`] puts its weights, a KV
+//! cache and the activations into the memories that a placement names, and runs the placement's programs: one
+//! thread per lane, tasks in order, dependencies as flags. [`modelled`] runs the same programs on a clock instead
+//! of devices. Both write a [`planner::Trace`].
+#![forbid(unsafe_code)]
+
+mod checkpoint;
+mod error;
+mod random;
+mod shard;
+mod tensors;
+mod tokenizer;
+
+pub use checkpoint::Checkpoint;
+pub use error::Error;
+pub use random::make_random;
+pub use tokenizer::Tokenizer;

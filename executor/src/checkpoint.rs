@@ -1,0 +1,167 @@
+//! A Hugging Face model folder: `config.json` and safetensors files, checked against each other before use.
+
+use crate::error::Error;
+use crate::shard::{Shard, Stored, decode, value_bytes};
+use crate::tensors::{self, Fused, Tensor};
+use scenarios::Model;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Rows of one tensor that are read at once: a panel's worth.
+const ROWS_AT_ONCE: u64 = 16;
+
+/// A model's files, open, every tensor that it needs present and of the right shape and format.
+#[derive(Debug)]
+pub struct Checkpoint {
+    model: Model,
+    folder: PathBuf,
+    shards: Vec<Shard>,
+    /// The shard that has each tensor.
+    holders: BTreeMap<String, usize>,
+}
+
+/// `model.safetensors.index.json`.
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+impl Checkpoint {
+    /// Opens `folder`: `config.json`, and `model.safetensors` or the shards that `model.safetensors.index.json`
+    /// names. Reads headers only.
+    ///
+    /// # Errors
+    /// A file is missing, cut short or malformed; the index names what its files do not have; a tensor is
+    /// missing, of another shape than the configuration makes it, or of a format that is not read.
+    pub fn open(folder: &Path) -> Result<Self, Error> {
+        let model = Model::from_folder(folder)?;
+        let index = folder.join("model.safetensors.index.json");
+        let shards = if index.exists() {
+            open_indexed(folder, &index)?
+        } else {
+            vec![Shard::open(&folder.join("model.safetensors"))?]
+        };
+        let mut holders = BTreeMap::new();
+        for (number, shard) in shards.iter().enumerate() {
+            holders.extend(shard.tensors.keys().map(|name| (name.clone(), number)));
+        }
+        let checkpoint = Self { model, folder: folder.to_owned(), shards, holders };
+        for tensor in tensors::all(&checkpoint.model) {
+            checkpoint.check(&tensor)?;
+        }
+        Ok(checkpoint)
+    }
+
+    /// The model that the configuration describes, named after the folder.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The tensor as stored. Checkpoints of the bare transformer leave `model.` out of every name.
+    fn find(&self, name: &str) -> Option<(&Shard, &Stored)> {
+        let names = [Some(name), name.strip_prefix("model.")];
+        names.into_iter().flatten().find_map(|name| {
+            let shard = &self.shards[*self.holders.get(name)?];
+            Some((shard, shard.tensors.get(name)?))
+        })
+    }
+
+    fn check(&self, tensor: &Tensor) -> Result<(), Error> {
+        let Some((shard, stored)) = self.find(&tensor.name) else {
+            let path = match &self.shards[..] {
+                [only] => only.path.clone(),
+                _ => self.folder.clone(),
+            };
+            let (model, expected) = (self.model.name.clone(), tensor.shape.clone());
+            return Err(Error::MissingTensor { path, tensor: tensor.name.clone(), model, expected });
+        };
+        let (path, name) = (shard.path.clone(), tensor.name.clone());
+        if stored.shape != tensor.shape {
+            let (expected, found) = (tensor.shape.clone(), stored.shape.clone());
+            return Err(Error::Shape { path, tensor: name, expected, found });
+        }
+        if stored.dtype.is_none() {
+            return Err(Error::DType { path, tensor: name, found: stored.dtype_name.clone() });
+        }
+        Ok(())
+    }
+
+    /// A reader of the rows of `fused`.
+    pub(crate) fn rows<'a>(&'a self, fused: &'a Fused) -> Rows<'a> {
+        let source = |tensor: &Tensor| {
+            let (shard, stored) = self.find(&tensor.name).expect("`open` has checked every tensor");
+            Source { shard, stored, first: 0, bytes: Vec::new() }
+        };
+        Rows { fused, sources: fused.tensors.iter().map(source).collect() }
+    }
+
+    /// All values of `fused`, which is a vector or a small table.
+    pub(crate) fn values(&self, fused: &Fused, out: &mut [f32]) -> Result<(), Error> {
+        let mut rows = self.rows(fused);
+        let columns = fused.columns() as usize;
+        (0..fused.rows()).zip(out.chunks_exact_mut(columns)).try_for_each(|(row, out)| rows.read(row, out))
+    }
+}
+
+/// Reads rows of fused tensors, a few at a time.
+pub(crate) struct Rows<'a> {
+    fused: &'a Fused,
+    sources: Vec<Source<'a>>,
+}
+
+struct Source<'a> {
+    shard: &'a Shard,
+    stored: &'a Stored,
+    /// The row at which `bytes` begins.
+    first: u64,
+    bytes: Vec<u8>,
+}
+
+impl Rows<'_> {
+    /// Writes row `row` of the fused matrix into `out`.
+    pub fn read(&mut self, row: u64, out: &mut [f32]) -> Result<(), Error> {
+        let (index, row) = self.fused.locate(row);
+        let source = &mut self.sources[index];
+        let dtype = source.stored.dtype.expect("`open` has checked every tensor");
+        let size = self.fused.columns() * value_bytes(dtype);
+        let held = source.bytes.len() as u64 / size.max(1);
+        if !(source.first..source.first + held).contains(&row) {
+            let rows = ROWS_AT_ONCE.min(source.stored.shape[0] - row);
+            source.bytes.resize((rows * size) as usize, 0);
+            source.first = row;
+            source.shard.read(&mut source.bytes, source.stored.start + row * size)?;
+        }
+        let at = ((row - source.first) * size) as usize;
+        decode(dtype, &source.bytes[at..at + size as usize], out);
+        Ok(())
+    }
+}
+
+/// The shards of an index, which must have the tensors that it says they have.
+fn open_indexed(folder: &Path, index: &Path) -> Result<Vec<Shard>, Error> {
+    let text =
+        std::fs::read_to_string(index).map_err(|source| Error::File { path: index.to_owned(), source })?;
+    let malformed = |reason: String| Error::Malformed { path: index.to_owned(), reason };
+    let Index { weight_map } = serde_json::from_str(&text)
+        .map_err(|error| malformed(format!("not an index of tensors: {error}")))?;
+    let names: BTreeSet<&String> = weight_map.values().collect();
+    if let Some(outside) = names.iter().find(|name| name.contains(['/', '\\'])) {
+        return Err(malformed(format!(
+            "shard '{outside}' is outside the folder; shards lie beside their index"
+        )));
+    }
+    let shards = names.iter().map(|name| Shard::open(&folder.join(name))).collect::<Result<Vec<_>, _>>()?;
+    for (tensor, name) in &weight_map {
+        let shard = shards.iter().find(|shard| shard.path.ends_with(name));
+        if shard.is_none_or(|shard| !shard.tensors.contains_key(tensor)) {
+            return Err(malformed(format!("tensor '{tensor}' should be in '{name}' and is not there")));
+        }
+    }
+    Ok(shards)
+}

@@ -1,0 +1,105 @@
+//! What can go wrong with a model's files, a placement, or a prompt.
+
+use hwprofiles::Bytes;
+use std::path::PathBuf;
+
+/// Each names the file or key, what was found there, and what would be right.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file could not be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// `config.json` is missing or does not describe a model that we run.
+    #[error(transparent)]
+    Config(#[from] scenarios::ScenarioError),
+    /// The header of a safetensors file, or an index, says what cannot be.
+    #[error("{}: {reason}", path.display())]
+    Malformed {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A safetensors file ends before its tensors do.
+    #[error("{}: the file has {found}, its header promises {expected}: it is cut short; fetch it again", path.display())]
+    Truncated {
+        /// Which file.
+        path: PathBuf,
+        /// Bytes it should have.
+        expected: Bytes,
+        /// Bytes it has.
+        found: Bytes,
+    },
+    /// A tensor that the model needs is in no file.
+    #[error("{}: tensor '{tensor}' is missing; {model} needs it with shape {expected:?}", path.display())]
+    MissingTensor {
+        /// The file, or the folder, that should have it.
+        path: PathBuf,
+        /// Its name.
+        tensor: String,
+        /// The model.
+        model: String,
+        /// Its shape.
+        expected: Vec<u64>,
+    },
+    /// A tensor has another shape than the model gives it.
+    #[error("{}: tensor '{tensor}' has shape {found:?}, config.json makes it {expected:?}", path.display())]
+    Shape {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// What the model says.
+        expected: Vec<u64>,
+        /// What the file says.
+        found: Vec<u64>,
+    },
+    /// A tensor's number format is none that we read.
+    #[error("{}: tensor '{tensor}' is {found}; F32, F16 and BF16 are read", path.display())]
+    DType {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// What the file says.
+        found: String,
+    },
+    /// A placement, a format or a size that cannot run.
+    #[error("{key} is {value}: {wanted}")]
+    Refused {
+        /// What is wrong.
+        key: String,
+        /// What it is.
+        value: String,
+        /// What would be right.
+        wanted: String,
+    },
+    /// A tokenizer could not be read, or refused a text.
+    #[error("{}: {reason}", path.display())]
+    Tokenizer {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A memory is full, a core is not ours, the system has no more memory.
+    #[error(transparent)]
+    Device(#[from] kernels::Error),
+    /// The placement needs a link that the machine does not have.
+    #[error(transparent)]
+    Lower(#[from] planner::LowerError),
+    /// A rate that a modelled run needs has not been measured.
+    #[error(transparent)]
+    Unmeasured(#[from] hwprofiles::Missing),
+}
+
+impl Error {
+    pub(crate) fn refused(key: impl Into<String>, value: impl ToString, wanted: impl Into<String>) -> Self {
+        Self::Refused { key: key.into(), value: value.to_string(), wanted: wanted.into() }
+    }
+}
