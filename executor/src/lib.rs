@@ -7,13 +7,28 @@
 #![forbid(unsafe_code)]
 
 mod checkpoint;
+mod compute;
+mod engine;
 mod error;
+mod lane;
+mod modelled;
 mod random;
+mod rotation;
+mod run;
+mod sampling;
+mod session;
+mod setup;
 mod shard;
+mod store;
 mod tensors;
 mod tokenizer;
+mod transfer;
 
 pub use checkpoint::Checkpoint;
 pub use error::Error;
+pub use modelled::modelled;
 pub use random::make_random;
+pub use sampling::Sampling;
+pub use session::{Generation, Session};
+pub use setup::Setup;
 pub use tokenizer::Tokenizer;

@@ -1,0 +1,293 @@
+//! An operator of the model as kernels on one device.
+
+use crate::setup::Setup;
+use crate::store::Store;
+use crate::tensors::INTERLEAVE;
+use hwprofiles::DeviceId;
+use kernels::{KvCache, KvCacheMut, Pool, Scratch, Span, WeightsView};
+use planner::Source;
+use scenarios::{Activation, Buffer, Model, Norm, Operator, Positions, Step, Sublayer};
+use std::ops::Range;
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// A device at work on a run: its threads, its working memory and its view of the current step.
+pub(crate) struct Worker<'a> {
+    setup: &'a Setup,
+    store: &'a Store,
+    device: DeviceId,
+    pool: &'a Pool,
+    scratch: &'a mut Scratch,
+    step: Step,
+    /// Position of each row.
+    positions: Vec<usize>,
+    spans: Vec<Span>,
+}
+
+/// What a compute task is about.
+#[derive(Clone, Copy)]
+pub(crate) struct Job<'a> {
+    pub layer: Option<u32>,
+    pub operator: Operator,
+    /// Output rows of the matrix; empty where there is none.
+    pub rows: &'a Range<u64>,
+    pub source: Source,
+}
+
+type Read<'a> = RwLockReadGuard<'a, kernels::Buffer>;
+type Write<'a> = RwLockWriteGuard<'a, kernels::Buffer>;
+
+/// A lane that panics ends the run before anybody meets its poisoned lock.
+const POISONED: &str = "no lane has panicked";
+
+pub(crate) fn read(lock: &RwLock<kernels::Buffer>) -> Read<'_> {
+    lock.read().expect(POISONED)
+}
+
+pub(crate) fn write(lock: &RwLock<kernels::Buffer>) -> Write<'_> {
+    lock.write().expect(POISONED)
+}
+
+impl<'a> Worker<'a> {
+    pub fn new(
+        setup: &'a Setup,
+        store: &'a Store,
+        device: DeviceId,
+        pool: &'a Pool,
+        scratch: &'a mut Scratch,
+    ) -> Self {
+        let step = Step::decode(0, 0);
+        Self { setup, store, device, pool, scratch, step, positions: Vec::new(), spans: Vec::new() }
+    }
+
+    /// Turns to the next step.
+    pub fn begin(&mut self, step: &Step) {
+        let (past, new) = (step.past_tokens as usize, step.new_tokens as usize);
+        self.step = *step;
+        self.positions.clear();
+        self.spans.clear();
+        for sequence in 0..step.batch as usize {
+            self.positions.extend(past..past + new);
+            self.spans.push(Span { sequence, past, new });
+        }
+    }
+
+    /// Runs one operator; `history` is the tokens of each sequence so far.
+    pub fn run(&mut self, job: Job<'_>, history: &RwLock<Vec<Vec<u32>>>) {
+        match job.operator {
+            Operator::Embed => self.embed(&history.read().expect(POISONED)),
+            Operator::AttnNorm | Operator::FfnNorm => self.norm(job),
+            Operator::HeadNorm => self.head_norm(job),
+            Operator::Rotate => self.rotate(job),
+            Operator::Attention => self.attend(job),
+            Operator::AttnAdd | Operator::FfnAdd => self.add(),
+            Operator::Activate => self.activate(),
+            Operator::QkvProj
+            | Operator::OutProj
+            | Operator::UpProj
+            | Operator::DownProj
+            | Operator::HeadProj => {
+                self.multiply(job);
+            }
+        }
+    }
+
+    fn rows(&self) -> usize {
+        self.step.rows() as usize
+    }
+
+    fn model(&self) -> &'a Model {
+        &self.setup.model
+    }
+
+    fn lock(&self, buffer: Buffer) -> &'a RwLock<kernels::Buffer> {
+        self.store.activation(self.device, buffer)
+    }
+
+    /// Locks what is read and what is written, in the order that all lanes keep.
+    fn pair(&self, from: Buffer, to: Buffer) -> (Read<'a>, Write<'a>) {
+        if from < to {
+            let from = read(self.lock(from));
+            (from, write(self.lock(to)))
+        } else {
+            let to = write(self.lock(to));
+            (read(self.lock(from)), to)
+        }
+    }
+
+    /// The vectors of a job's sublayer: norm weight, norm bias, and the rest.
+    fn norm_vectors(&self, job: Job<'_>) -> (&'a [f32], &'a [f32], &'a [f32]) {
+        let (model, sublayer) = (self.model(), job.operator.sublayer());
+        let all = self.store.vectors_of(self.device, job.layer, sublayer);
+        let normed = matches!(sublayer, Sublayer::Qkv | Sublayer::FfnUp | Sublayer::Head);
+        let hidden = model.hidden as usize;
+        let (weight, rest) = all.split_at(if normed { hidden } else { 0 });
+        let (bias, rest) = rest.split_at(if normed && model.norm == Norm::Layer { hidden } else { 0 });
+        (weight, bias, rest)
+    }
+
+    fn embed(&mut self, history: &[Vec<u32>]) {
+        let hidden = self.model().hidden as usize;
+        let (mut tokens, mut residual) =
+            (write(self.lock(Buffer::Tokens)), write(self.lock(Buffer::Residual)));
+        let ids = &mut tokens.view_mut::<u32>()[..self.rows()];
+        let places =
+            self.spans.iter().flat_map(|span| (0..span.new).map(|token| (span.sequence, span.past + token)));
+        for (id, (sequence, position)) in ids.iter_mut().zip(places) {
+            *id = history[sequence][position];
+        }
+        let out = &mut residual.view_mut::<f32>()[..self.positions.len() * hidden];
+        let table = self.store.part(None, Sublayer::Embed, 0);
+        kernels::gather(self.pool, out, table.weights.view(), ids);
+        if let Positions::Learned { offset } = self.model().positions {
+            let places = self.store.vectors_of(self.device, None, Sublayer::Embed);
+            for (out, &position) in out.chunks_exact_mut(hidden).zip(&self.positions) {
+                kernels::add(self.pool, out, &places[(position + offset as usize) * hidden..][..hidden]);
+            }
+        }
+    }
+
+    fn norm(&self, job: Job<'_>) {
+        let (from, mut to) = self.pair(Buffer::Residual, Buffer::Normed);
+        let values = self.rows() * self.model().hidden as usize;
+        self.normalise(job, &mut to.view_mut()[..values], &from.view()[..values]);
+    }
+
+    /// The norm of each sequence's last row, rows then following each other.
+    fn head_norm(&self, job: Job<'_>) {
+        let (from, mut to) = self.pair(Buffer::Residual, Buffer::Normed);
+        let (hidden, new) = (self.model().hidden as usize, self.step.new_tokens as usize);
+        let sequences = to.view_mut().chunks_exact_mut(hidden).take(self.step.batch as usize);
+        for (sequence, to) in sequences.enumerate() {
+            let last = (sequence * new + new - 1) * hidden;
+            self.normalise(job, to, &from.view()[last..][..hidden]);
+        }
+    }
+
+    fn normalise(&self, job: Job<'_>, to: &mut [f32], from: &[f32]) {
+        let (weight, bias, _) = self.norm_vectors(job);
+        let epsilon = self.model().norm_eps as f32;
+        match self.model().norm {
+            Norm::Rms => kernels::rms_norm(self.pool, to, from, weight, epsilon),
+            Norm::Layer => kernels::layer_norm(self.pool, to, from, weight, bias, epsilon),
+        }
+    }
+
+    /// A matrix product, and its bias: the columns `rows` of the output.
+    fn multiply(&mut self, job: Job<'_>) {
+        let sublayer = job.operator.sublayer();
+        let rows = if sublayer == Sublayer::Head { self.step.batch as usize } else { self.rows() };
+        let (input, output) = (job.operator.reads()[0], job.operator.writes());
+        let (from, mut to) = self.pair(input, output);
+        let slot;
+        let part = self.store.part(job.layer, sublayer, job.rows.start);
+        let weights = match job.source {
+            Source::Resident => part.weights.view(),
+            Source::Staged(index) => {
+                slot = read(self.store.weight_slot(self.device, index));
+                let here = &slot.bytes()[..part.weights.bytes().len()];
+                let home = part.weights.view();
+                WeightsView::new(home.dtype(), home.rows(), home.columns(), here).expect("a copy of a matrix")
+            }
+        };
+        let (first, width) = (job.rows.start as usize, output.columns(self.model()) as usize);
+        let columns = input.columns(self.model()) as usize;
+        let to = &mut to.view_mut::<f32>()[..rows * width];
+        kernels::gemm(self.pool, rows, &mut to[first..], width, from.view(), columns, weights, self.scratch);
+        let (.., bias) = self.norm_vectors(job);
+        if bias.is_empty() {
+            return;
+        }
+        let bias = &bias[first..job.rows.end as usize];
+        if bias.len() == width {
+            return kernels::add_bias(self.pool, to, bias);
+        }
+        to.chunks_exact_mut(width)
+            .for_each(|row| kernels::add_bias(self.pool, &mut row[first..][..bias.len()], bias));
+    }
+
+    /// Normalises and rotates q and k, and appends k and v to the cache.
+    fn rotate(&self, job: Job<'_>) {
+        let (model, rows) = (self.model(), self.rows());
+        let (heads, kv_heads, dim) = (model.heads as usize, model.kv_heads as usize, model.head_dim as usize);
+        let width = model.qkv_width() as usize;
+        let mut qkv = write(self.lock(Buffer::Qkv));
+        let qkv = &mut qkv.view_mut::<f32>()[..rows * width];
+        let keys = heads * dim;
+        if model.qk_norm {
+            let gammas = self.store.vectors_of(self.device, job.layer, Sublayer::Attention);
+            let (q, k) = gammas.split_at(dim);
+            let epsilon = model.norm_eps as f32;
+            kernels::rms_norm_heads(self.pool, qkv, rows, width, heads, q, epsilon);
+            kernels::rms_norm_heads(self.pool, &mut qkv[keys..], rows, width, kv_heads, k, epsilon);
+        }
+        if let Some(table) = self.store.rotation_of(self.device) {
+            kernels::rope(self.pool, qkv, width, heads + kv_heads, dim, table, &self.positions);
+        }
+        let mut cache = write(self.cache(job));
+        let (all_keys, all_values) = cache.bytes_mut().split_at_mut(self.store.kv_shape().bytes());
+        let mut cache =
+            KvCacheMut::new(self.store.kv_shape(), all_keys, all_values).expect("the store's shape");
+        cache.append(self.pool, &self.spans, &qkv[keys..], &qkv[keys + kv_heads * dim..], width);
+    }
+
+    fn attend(&mut self, job: Job<'_>) {
+        let model = self.model();
+        let (q_width, width) = (model.qkv_width() as usize, model.context_width() as usize);
+        let (qkv, mut context) = self.pair(Buffer::Qkv, Buffer::Context);
+        let cache = read(self.cache(job));
+        let (keys, values) = cache.bytes().split_at(self.store.kv_shape().bytes());
+        let cache = KvCache::new(self.store.kv_shape(), keys, values).expect("the store's shape");
+        let scale = (model.head_dim as f32).sqrt().recip();
+        let (out, q) = (&mut context.view_mut::<f32>()[..self.positions.len() * width], qkv.view());
+        let heads = model.heads as usize;
+        kernels::attention(self.pool, heads, scale, out, width, q, q_width, cache, &self.spans, self.scratch);
+    }
+
+    /// The layer's KV cache, where the job finds it.
+    fn cache(&self, job: Job<'_>) -> &'a RwLock<kernels::Buffer> {
+        match job.source {
+            Source::Resident => self.store.kv(job.layer.expect("attention is in a layer")),
+            Source::Staged(slot) => self.store.kv_slot(self.device, slot),
+        }
+    }
+
+    fn add(&self) {
+        let mut residual = write(self.lock(Buffer::Residual));
+        let projected = read(self.lock(Buffer::Projected));
+        let values = self.rows() * self.model().hidden as usize;
+        kernels::add(self.pool, &mut residual.view_mut()[..values], &projected.view()[..values]);
+    }
+
+    fn activate(&self) {
+        let (up, mut inner) = self.pair(Buffer::Up, Buffer::Inner);
+        let (rows, columns) = (self.rows(), self.model().intermediate as usize);
+        let inner = &mut inner.view_mut::<f32>()[..rows * columns];
+        let up = &up.view::<f32>()[..rows * self.model().up_width() as usize];
+        if !self.model().activation.is_gated() {
+            inner.copy_from_slice(up);
+        }
+        match self.model().activation {
+            Activation::SiluGated => self.gate(inner, up, columns),
+            Activation::Relu => kernels::relu(self.pool, inner),
+            Activation::Gelu => kernels::gelu_erf(self.pool, inner),
+            Activation::GeluTanh => kernels::gelu_tanh(self.pool, inner),
+        }
+    }
+
+    /// silu(gate) · up, of panels that hold gate and up side by side (see [`crate::tensors`]).
+    fn gate(&self, inner: &mut [f32], up: &[f32], columns: usize) {
+        let panel = INTERLEAVE as usize;
+        if columns.is_multiple_of(panel) {
+            return kernels::silu_mul(self.pool, inner, up, &up[panel..], 2 * panel, panel);
+        }
+        let last = columns % panel;
+        for (inner, up) in inner.chunks_exact_mut(columns).zip(up.chunks_exact(2 * columns)) {
+            let (inner, inner_last) = inner.split_at_mut(columns - last);
+            let (up, up_last) = up.split_at(2 * (columns - last));
+            if !inner.is_empty() {
+                kernels::silu_mul(self.pool, inner, up, &up[panel..], 2 * panel, panel);
+            }
+            kernels::silu_mul(self.pool, inner_last, up_last, &up_last[last..], 2 * last, last);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What lanes run on: devices' teams of threads, links, and the store, ready.
+
+use crate::checkpoint::Checkpoint;
+use crate::error::Error;
+use crate::setup::Setup;
+use crate::store::Store;
+use hwprofiles::{DeviceId, LinkId};
+use kernels::{Link, Pool, affinity};
+use planner::{Lane, Program, Programs, TaskId};
+use scenarios::{Phase, Step};
+use std::collections::BTreeMap;
+
+/// A placement on its devices.
+pub(crate) struct Engine {
+    pub setup: Setup,
+    pub programs: Programs,
+    pub store: Store,
+    /// The lanes of both programs.
+    pub lanes: Vec<Lane>,
+    prefill: Queues,
+    decode: Queues,
+    pools: BTreeMap<DeviceId, Pool>,
+    links: Vec<Link>,
+}
+
+/// A program by lanes.
+struct Queues {
+    tasks: BTreeMap<Lane, Vec<TaskId>>,
+    /// By task: whether another lane waits for it.
+    awaited: Vec<bool>,
+}
+
+impl Queues {
+    fn new(program: &Program) -> Self {
+        let (mut tasks, mut awaited) = (BTreeMap::<_, Vec<_>>::new(), vec![false; program.tasks.len()]);
+        for (index, task) in program.tasks.iter().enumerate() {
+            tasks.entry(task.lane).or_default().push(TaskId(index as u32));
+            task.after.iter().for_each(|earlier| awaited[earlier.0 as usize] = true);
+        }
+        Self { tasks, awaited }
+    }
+}
+
+impl Engine {
+    /// Checks the setup, starts the devices' threads, allocates and loads.
+    pub fn new(setup: Setup, checkpoint: &Checkpoint) -> Result<Self, Error> {
+        setup.check_model(checkpoint.model())?;
+        let programs = setup.programs()?;
+        // What the trace will need is known before anything runs.
+        for step in [Step::prefill(1, 1), Step::decode(1, 1)] {
+            for task in &programs.of(step.phase).tasks {
+                setup.pricing().price(task, &step)?;
+            }
+        }
+        let mut lanes = [programs.prefill.lanes(), programs.decode.lanes()].concat();
+        lanes.sort_unstable();
+        lanes.dedup();
+        let mut pools = BTreeMap::new();
+        for lane in &lanes {
+            if let Lane::Device(device) = *lane {
+                pools.insert(device, pool(&setup, device)?);
+            }
+        }
+        let link = |link: &hwprofiles::Link| Link::new(link.latency.value, link.bandwidth.value);
+        Ok(Self {
+            store: Store::load(&setup, &programs, checkpoint)?,
+            prefill: Queues::new(&programs.prefill),
+            decode: Queues::new(&programs.decode),
+            links: setup.machine.links.iter().map(link).collect(),
+            setup,
+            programs,
+            lanes,
+            pools,
+        })
+    }
+
+    fn queues(&self, phase: Phase) -> &Queues {
+        match phase {
+            Phase::Prefill => &self.prefill,
+            Phase::Decode => &self.decode,
+        }
+    }
+
+    /// The tasks of a lane, in order; none where it has nothing to do in `phase`.
+    pub fn tasks_of(&self, phase: Phase, lane: Lane) -> &[TaskId] {
+        self.queues(phase).tasks.get(&lane).map_or(&[], |tasks| tasks)
+    }
+
+    /// Whether a task of another lane waits for this one.
+    pub fn is_awaited(&self, phase: Phase, task: TaskId) -> bool {
+        self.queues(phase).awaited[task.0 as usize]
+    }
+
+    pub fn pool(&self, device: DeviceId) -> &Pool {
+        &self.pools[&device]
+    }
+
+    pub fn link(&self, link: LinkId) -> &Link {
+        &self.links[link.0]
+    }
+}
+
+/// The device's team, on its cores. Cores that this process may not use are replaced by those it may, shared in turn:
+/// slower than the machine file says, but the same result.
+fn pool(setup: &Setup, device: DeviceId) -> Result<Pool, Error> {
+    let device = setup.machine.device(device);
+    let available = affinity::available_cores();
+    let ours = |core: usize| if available.contains(&core) { core } else { available[core % available.len()] };
+    let cores: Vec<_> = device.cores.iter().map(|&core| ours(core)).collect();
+    if cores != device.cores {
+        tracing::warn!(
+            "device '{}' should run on cores {:?}; this process may use {available:?}, so it shares {cores:?}",
+            device.name,
+            device.cores
+        );
+    }
+    Ok(Pool::new(&cores)?)
+}

@@ -1,0 +1,32 @@
+//! Frequencies of the rotary position embedding.
+
+use scenarios::{Llama3Scaling, Model, Positions};
+use std::f32::consts::TAU;
+
+/// The frequencies, in radians per position, by which the head_dim / 2 pairs of a head turn; empty where positions
+/// are learned. In f32, in the order of operations of Hugging Face transformers.
+pub(crate) fn frequencies(model: &Model) -> Vec<f32> {
+    let Positions::Rotary { theta, scaling } = model.positions else { return Vec::new() };
+    let frequency = |pair: u64| {
+        let exponent = (2 * pair) as f32 / model.head_dim as f32;
+        let frequency = 1.0 / (theta as f32).powf(exponent);
+        scaling.map_or(frequency, |scaling| stretch(&scaling, frequency))
+    };
+    (0..model.head_dim / 2).map(frequency).collect()
+}
+
+/// Llama 3's scaling: wavelengths beyond the first training stage's context are stretched by `factor`, short ones
+/// kept, those between blended (transformers, `_compute_llama3_parameters`).
+fn stretch(scaling: &Llama3Scaling, frequency: f32) -> f32 {
+    let (factor, original) = (scaling.factor as f32, scaling.original_max_positions as f32);
+    let (low, high) = (scaling.low_freq_factor as f32, scaling.high_freq_factor as f32);
+    let wavelength = TAU / frequency;
+    if wavelength > original / low {
+        return frequency / factor;
+    }
+    if wavelength < original / high {
+        return frequency;
+    }
+    let smooth = (original / wavelength - low) / (high - low);
+    (1.0 - smooth) * frequency / factor + smooth * frequency
+}

@@ -1,0 +1,165 @@
+//! From logits to the next token.
+
+use crate::error::Error;
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+/// How tokens are chosen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Sampling {
+    /// The most probable token; the first of equals.
+    Greedy,
+    /// At random. The same seed gives the same tokens.
+    Random {
+        /// Divides the logits; above 0. Below 1 the probable becomes more so.
+        temperature: f32,
+        /// Keeps only so many of the most probable tokens; at least 1.
+        top_k: Option<usize>,
+        /// Keeps only the most probable tokens that together have this probability; above 0, at most 1.
+        top_p: Option<f32>,
+        /// Of the random numbers.
+        seed: u64,
+    },
+}
+
+/// Draws tokens.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    sampling: Sampling,
+    random: Pcg64Mcg,
+    /// The tokens still possible with their logits, then probabilities; kept between calls.
+    candidates: Vec<(f32, u32)>,
+}
+
+impl Sampler {
+    /// Checks the numbers.
+    pub fn new(sampling: Sampling) -> Result<Self, Error> {
+        let mut seed = 0;
+        if let Sampling::Random { temperature, top_k, top_p, seed: given } = sampling {
+            seed = given;
+            if !(temperature > 0.0 && temperature.is_finite()) {
+                return Err(Error::refused("sampling.temperature", temperature, "above 0, or greedy"));
+            }
+            if top_k == Some(0) {
+                return Err(Error::refused("sampling.top_k", 0, "at least 1"));
+            }
+            if let Some(p) = top_p
+                && !(p > 0.0 && p <= 1.0)
+            {
+                return Err(Error::refused("sampling.top_p", p, "above 0 and at most 1"));
+            }
+        }
+        Ok(Self { sampling, random: Pcg64Mcg::seed_from_u64(seed), candidates: Vec::new() })
+    }
+
+    /// The next token of one sequence.
+    pub fn next(&mut self, logits: &[f32]) -> u32 {
+        match self.sampling {
+            Sampling::Greedy => kernels::argmax(logits).unwrap_or(0) as u32,
+            Sampling::Random { temperature, top_k, top_p, .. } => {
+                self.draw(logits, temperature, top_k, top_p)
+            }
+        }
+    }
+
+    fn draw(&mut self, logits: &[f32], temperature: f32, top_k: Option<usize>, top_p: Option<f32>) -> u32 {
+        let candidates = &mut self.candidates;
+        candidates.clear();
+        candidates.extend(logits.iter().zip(0..).map(|(&logit, token)| (logit, token)));
+        // The most probable first; equals in the order of the vocabulary, so that runs agree.
+        let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        if let Some(k) = top_k.filter(|&k| k < candidates.len()) {
+            candidates.select_nth_unstable_by(k - 1, order);
+            candidates.truncate(k);
+        }
+        candidates.sort_unstable_by(order);
+        let largest = candidates.first().map_or(0.0, |first| first.0);
+        let mut total = 0.0;
+        for (value, _) in candidates.iter_mut() {
+            *value = ((*value - largest) / temperature).exp();
+            total += *value;
+        }
+        if let Some(p) = top_p {
+            let mut kept = 0.0;
+            let enough = candidates.iter().position(|(value, _)| {
+                kept += value;
+                kept >= p * total
+            });
+            candidates.truncate(enough.map_or(candidates.len(), |last| last + 1));
+            total = candidates.iter().map(|(value, _)| value).sum();
+        }
+        // 24 bits: as many as an f32 holds.
+        let mut left = (self.random.next_u32() >> 8) as f32 / (1 << 24) as f32 * total;
+        for &(value, token) in candidates.iter() {
+            left -= value;
+            if left < 0.0 {
+                return token;
+            }
+        }
+        candidates.last().map_or(0, |&(_, token)| token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn random(temperature: f32, top_k: Option<usize>, top_p: Option<f32>) -> Sampler {
+        Sampler::new(Sampling::Random { temperature, top_k, top_p, seed: 5 }).expect("valid")
+    }
+
+    fn shares(mut sampler: Sampler, logits: &[f32]) -> Vec<f64> {
+        let mut counts = vec![0; logits.len()];
+        (0..20_000).for_each(|_| counts[sampler.next(logits) as usize] += 1);
+        counts.into_iter().map(|count: i32| f64::from(count) / 20_000.0).collect()
+    }
+
+    #[test]
+    fn tokens_are_drawn_as_often_as_the_softmax_says() {
+        let logits = [1.0f32, 3.0, 2.0, -1.0];
+        for temperature in [0.5, 1.0, 2.0] {
+            let weights = logits.map(|logit| f64::from(logit / temperature).exp());
+            let total: f64 = weights.iter().sum();
+            for (share, weight) in shares(random(temperature, None, None), &logits).iter().zip(weights) {
+                // Four deviations of a share of 20,000 draws are at most 0.0142.
+                assert!((share - weight / total).abs() < 0.0142, "{share} for {}", weight / total);
+            }
+        }
+    }
+
+    #[test]
+    fn top_k_and_top_p_leave_only_the_most_probable() {
+        let logits = [1.0, 3.0, 2.0, -1.0];
+        let drawn = |sampler| shares(sampler, &logits).iter().map(|&share| share > 0.0).collect::<Vec<_>>();
+        assert_eq!(drawn(random(1.0, Some(2), None)), [false, true, true, false]);
+        assert_eq!(drawn(random(1.0, Some(1), None)), [false, true, false, false]);
+        // The softmax is 0.090, 0.665, 0.245 without the last's 0.012.
+        assert_eq!(drawn(random(1.0, None, Some(0.6))), [false, true, false, false]);
+        assert_eq!(drawn(random(1.0, None, Some(0.7))), [false, true, true, false]);
+        assert_eq!(drawn(random(1.0, None, Some(1.0))), [true, true, true, true]);
+    }
+
+    #[test]
+    fn the_same_seed_draws_the_same_tokens() {
+        let logits: Vec<f32> = (0..500).map(|i| (i * 37 % 101) as f32 / 20.0).collect();
+        let draw = || {
+            let mut sampler = random(1.3, Some(100), Some(0.95));
+            (0..50).map(|_| sampler.next(&logits)).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(), draw());
+    }
+
+    #[test]
+    fn numbers_that_make_no_sense_are_refused() {
+        for (temperature, top_k, top_p, key) in [
+            (0.0, None, None, "temperature"),
+            (f32::NAN, None, None, "temperature"),
+            (1.0, Some(0), None, "top_k"),
+            (1.0, None, Some(0.0), "top_p"),
+            (1.0, None, Some(1.1), "top_p"),
+        ] {
+            let refused = Sampler::new(Sampling::Random { temperature, top_k, top_p, seed: 0 });
+            assert!(refused.expect_err("nonsense").to_string().contains(key));
+        }
+    }
+}

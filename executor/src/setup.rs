@@ -1,0 +1,153 @@
+//! What a run is made of, checked before anything is allocated.
+
+use crate::error::Error;
+use hwprofiles::{DType, DeviceKind, Machine};
+use planner::{
+    Event, Extent, Placement, Pricing, Programs, ROW_PANEL, Recorder, Slice, Slices, StepSpan, Trace,
+};
+use scenarios::{Formats, Model, Phase, Sublayer};
+
+/// A model, where its parts go, and how large a run may become.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The machine.
+    pub machine: Machine,
+    /// The model.
+    pub model: Model,
+    /// Weights f32, bf16, int8 or int4; KV f32 or bf16; activations f32.
+    pub formats: Formats,
+    /// Which memory holds what and which device computes what.
+    pub placement: Placement,
+    /// The most sequences, tokens per sequence and tokens per prefill step.
+    pub extent: Extent,
+    /// The plan's fingerprint, for the trace.
+    pub plan: String,
+}
+
+impl Setup {
+    /// Checks that all of it can run, and lowers the placement.
+    ///
+    /// # Errors
+    /// A format that no kernel reads, a size of zero or beyond the model's positions, a device that is a GPU, slices
+    /// that do not partition a matrix or lie where they cannot be read, a link that does not exist.
+    pub(crate) fn programs(&self) -> Result<Programs, Error> {
+        self.check_formats()?;
+        self.check_extent()?;
+        if self.placement.layers.len() as u64 != self.model.layers {
+            let wanted = format!("the model has {}", self.model.layers);
+            return Err(Error::refused("placement.layers", self.placement.layers.len(), wanted));
+        }
+        for (layer, sublayer, slices) in self.placement.sublayers() {
+            let place =
+                layer.map_or_else(|| sublayer.to_string(), |layer| format!("layers[{layer}].{sublayer}"));
+            self.check_slices(&place, sublayer, slices)?;
+        }
+        Ok(Programs::lower(&self.machine, &self.model, &self.placement)?)
+    }
+
+    /// Refuses a checkpoint of another model. Its name, and the format that its weights come in, may differ.
+    pub(crate) fn check_model(&self, found: &Model) -> Result<(), Error> {
+        let ours = Model { name: found.name.clone(), dtype: found.dtype, ..self.model.clone() };
+        if ours == *found {
+            return Ok(());
+        }
+        let wanted = format!("the setup is for '{}', whose config.json differs", self.model.name);
+        Err(Error::refused("checkpoint", format!("'{}'", found.name), wanted))
+    }
+
+    /// What its tasks cost.
+    pub(crate) fn pricing(&self) -> Pricing<'_> {
+        Pricing { machine: &self.machine, model: &self.model, formats: &self.formats }
+    }
+
+    /// A trace of this setup.
+    pub(crate) fn trace(&self, recorder: Recorder, steps: Vec<StepSpan>, events: Vec<Event>) -> Trace {
+        let (machine, model) = (self.machine.name.clone(), self.model.name.clone());
+        Trace { recorder, machine, model, plan: self.plan.clone(), steps, events }
+    }
+
+    fn check_formats(&self) -> Result<(), Error> {
+        let check = |key: &str, dtype: DType, accepted: &[DType]| {
+            let names: Vec<_> = accepted.iter().map(|dtype| dtype.name()).collect();
+            match accepted.contains(&dtype) {
+                true => Ok(()),
+                false => {
+                    Err(Error::refused(format!("formats.{key}"), dtype, format!("use {}", names.join(", "))))
+                }
+            }
+        };
+        check("weights", self.formats.weights, &[DType::F32, DType::Bf16, DType::Int8, DType::Int4])?;
+        check("kv", self.formats.kv, &[DType::F32, DType::Bf16])?;
+        check("activations", self.formats.activations, &[DType::F32])
+    }
+
+    fn check_extent(&self) -> Result<(), Error> {
+        let Extent { batch, context, chunk } = self.extent;
+        for (key, value) in [("batch", batch), ("context", context), ("chunk", chunk)] {
+            if value == 0 {
+                return Err(Error::refused(format!("extent.{key}"), value, "at least 1"));
+            }
+        }
+        if context > self.model.max_positions {
+            let wanted = format!("model '{}' has {} positions", self.model.name, self.model.max_positions);
+            return Err(Error::refused("extent.context", context, wanted));
+        }
+        Ok(())
+    }
+
+    fn check_slices(&self, place: &str, sublayer: Sublayer, slices: &Slices) -> Result<(), Error> {
+        let divisible = !matches!(sublayer, Sublayer::Attention | Sublayer::Embed);
+        if slices.is_empty() || (slices.len() > 1 && !divisible) {
+            let wanted = if divisible { "at least one" } else { "exactly one: it cannot be divided" };
+            return Err(Error::refused(place, format!("{} slices", slices.len()), wanted));
+        }
+        let rows = sublayer.matrix(&self.model).map_or(0, |(rows, _)| rows);
+        let mut start = 0;
+        for slice in slices {
+            let whole = slice.rows.end == rows || slice.rows.end.is_multiple_of(ROW_PANEL);
+            let empty = rows > 0 && slice.rows.is_empty();
+            if slice.rows.start != start || slice.rows.end > rows || !whole || empty {
+                let wanted =
+                    format!("slices follow each other from row 0 to {rows} at multiples of {ROW_PANEL}");
+                return Err(Error::refused(place, format!("rows {:?}", slice.rows), wanted));
+            }
+            start = slice.rows.end;
+            self.check_slice(place, sublayer, slice)?;
+        }
+        if start != rows {
+            return Err(Error::refused(
+                place,
+                format!("rows up to {start}"),
+                format!("all {rows} have a place"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_slice(&self, place: &str, sublayer: Sublayer, slice: &Slice) -> Result<(), Error> {
+        let machine = &self.machine;
+        let devices = [Phase::Prefill, Phase::Decode].map(|phase| slice.device(phase));
+        let known = devices.iter().all(|device| device.0 < machine.devices.len());
+        if !known || slice.home.0 >= machine.memories.len() {
+            let value = format!("{:?} in {:?}", devices, slice.home);
+            return Err(Error::refused(place, value, format!("machine '{}' has fewer", machine.name)));
+        }
+        for device in devices.map(|device| machine.device(device)) {
+            if device.kind == DeviceKind::Gpu {
+                return Err(Error::refused(
+                    place,
+                    &device.name,
+                    "this version runs cpu and loopback devices",
+                ));
+            }
+            if device.cores.is_empty() {
+                return Err(Error::refused(place, &device.name, "the device needs a core to run on"));
+            }
+            if sublayer == Sublayer::Embed && device.memory != slice.home {
+                let wanted = "the token table lies in the memory of the device that reads it";
+                return Err(Error::refused(place, &machine.memory(slice.home).name, wanted));
+            }
+        }
+        Ok(())
+    }
+}

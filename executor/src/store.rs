@@ -1,0 +1,281 @@
+//! Everything that a run keeps in memory, each buffer in the memory that the placement names.
+//!
+//! Buffers that several lanes touch are behind locks. The program's dependencies already order all conflicting
+//! uses, with one exception that is none for the values: a lane may copy some columns of an activation while its
+//! owner computes others. There the lock makes the copy wait. Lanes take activation locks in the order of
+//! ([`scenarios::Buffer`], device) and others after them, so they cannot wait for each other in a circle.
+
+use crate::checkpoint::Checkpoint;
+use crate::error::Error;
+use crate::rotation::frequencies;
+use crate::setup::Setup;
+use crate::tensors::{self, Fused};
+use hwprofiles::{Bytes, DeviceId};
+use kernels::{Buffer, KvShape, Memory, RopeTable, Scratch, Weights};
+use planner::{Programs, STAGING_SLOTS, Slice};
+use rayon::prelude::*;
+use scenarios::{Buffer as Activation, Sublayer, kv_bytes};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::{Mutex, RwLock};
+
+/// Activations that there are.
+const ACTIVATIONS: usize = Activation::Logits as usize + 1;
+
+/// Rows of a matrix, at home.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// Which rows.
+    pub rows: Range<u64>,
+    /// Packed.
+    pub weights: Weights,
+}
+
+/// The two staging slots of a device for one kind of content.
+pub(crate) type Slots = Vec<RwLock<Buffer>>;
+
+/// All buffers of a session.
+#[derive(Debug)]
+pub(crate) struct Store {
+    memories: Vec<Memory>,
+    /// By [`place`].
+    matrices: Vec<Vec<Part>>,
+    /// By device, then [`place`].
+    vectors: Vec<Option<Buffer>>,
+    rotation: Vec<Option<RopeTable>>,
+    kv: Vec<RwLock<Buffer>>,
+    kv_shape: KvShape,
+    /// By device, then activation.
+    activations: Vec<Option<RwLock<Buffer>>>,
+    weight_slots: Vec<Slots>,
+    kv_slots: Vec<Slots>,
+    scratch: Vec<Option<Mutex<Scratch>>>,
+    tied: bool,
+}
+
+/// Index of a sublayer among all of the model's.
+fn place(layer: Option<u32>, sublayer: Sublayer) -> usize {
+    match (layer, Sublayer::LAYER.iter().position(|&s| s == sublayer)) {
+        (Some(layer), Some(index)) => 2 + layer as usize * Sublayer::LAYER.len() + index,
+        _ => usize::from(sublayer == Sublayer::Head),
+    }
+}
+
+impl Store {
+    /// Allocates everything and reads the weights. Threads of rayon's pool pack several matrices at once; no
+    /// matrix is ever in memory twice.
+    pub fn load(setup: &Setup, programs: &Programs, checkpoint: &Checkpoint) -> Result<Self, Error> {
+        let machine = &setup.machine;
+        let memories: Vec<_> =
+            machine.memories.iter().map(|memory| Memory::new(&memory.name, memory.capacity.value)).collect();
+        let own = |device: DeviceId| &memories[machine.device(device).memory.0];
+        let devices = machine.devices.len();
+        let tied = planner::shares_embedding(&setup.model, &setup.placement);
+        let (activations, weight_slots, kv_slots) = Self::workspace(setup, programs, &own)?;
+        let kv_bytes = kv_bytes(&setup.model, &setup.formats, setup.extent.batch, setup.extent.context);
+        let kv = setup.placement.layers.iter().map(|layer| touched(&memories[layer.kv_home().0], kv_bytes));
+        let mut scratch: Vec<_> = (0..devices).map(|_| None).collect();
+        for (device, bytes) in planner::scratch_bytes(machine, programs, &setup.model, &setup.extent) {
+            scratch[device.0] = Some(Mutex::new(Scratch::new(own(device), bytes.get() as usize)?));
+        }
+        Ok(Self {
+            matrices: Self::matrices(setup, checkpoint, &memories, tied)?,
+            vectors: Self::vectors(setup, checkpoint, &own)?,
+            rotation: Self::rotation(setup, &own)?,
+            kv: kv.collect::<Result<_, _>>()?,
+            kv_shape: KvShape {
+                dtype: setup.formats.kv,
+                sequences: setup.extent.batch as usize,
+                kv_heads: setup.model.kv_heads as usize,
+                capacity: setup.extent.context as usize,
+                head_dim: setup.model.head_dim as usize,
+            },
+            activations,
+            weight_slots,
+            kv_slots,
+            scratch,
+            tied,
+            memories,
+        })
+    }
+
+    /// Activations and staging slots, which all lanes share.
+    #[expect(clippy::type_complexity, reason = "three lists, taken apart at once")]
+    fn workspace<'a>(
+        setup: &Setup,
+        programs: &Programs,
+        own: &impl Fn(DeviceId) -> &'a Memory,
+    ) -> Result<(Vec<Option<RwLock<Buffer>>>, Vec<Slots>, Vec<Slots>), Error> {
+        let devices = setup.machine.devices.len();
+        let mut activations: Vec<_> = (0..devices * ACTIVATIONS).map(|_| None).collect();
+        for ((device, buffer), rows) in planner::activation_buffers(programs, &setup.extent) {
+            let bytes = buffer.bytes(&setup.formats, rows, buffer.columns(&setup.model));
+            activations[device.0 * ACTIVATIONS + buffer as usize] = Some(touched(own(device), bytes)?);
+        }
+        let empty = || (0..devices).map(|_| Slots::new()).collect::<Vec<_>>();
+        let (mut weight_slots, mut kv_slots) = (empty(), empty());
+        for (device, bytes) in planner::staging_slots(programs, &setup.model, &setup.formats, &setup.extent) {
+            for (slots, bytes) in [&mut weight_slots, &mut kv_slots].into_iter().zip(bytes) {
+                for _ in 0..STAGING_SLOTS {
+                    slots[device.0].push(touched(own(device), bytes)?);
+                }
+            }
+        }
+        Ok((activations, weight_slots, kv_slots))
+    }
+
+    fn matrices(
+        setup: &Setup,
+        checkpoint: &Checkpoint,
+        memories: &[Memory],
+        tied: bool,
+    ) -> Result<Vec<Vec<Part>>, Error> {
+        let jobs: Vec<_> = setup
+            .placement
+            .sublayers()
+            .filter(|&(_, sublayer, _)| !(tied && sublayer == Sublayer::Head))
+            .filter_map(|(layer, sublayer, slices)| {
+                let fused = tensors::parts(&setup.model, layer, sublayer).matrix?;
+                Some(slices.iter().map(move |slice| (place(layer, sublayer), fused.clone(), slice)))
+            })
+            .flatten()
+            .collect();
+        let loaded: Vec<(usize, Part)> = jobs
+            .par_iter()
+            .map(|(place, fused, slice)| {
+                let weights = pack(setup, checkpoint, &memories[slice.home.0], fused, slice)?;
+                Ok((*place, Part { rows: slice.rows.clone(), weights }))
+            })
+            .collect::<Result<_, Error>>()?;
+        let mut matrices: Vec<_> =
+            (0..2 + setup.placement.layers.len() * Sublayer::LAYER.len()).map(|_| vec![]).collect();
+        loaded.into_iter().for_each(|(place, part): (usize, Part)| matrices[place].push(part));
+        Ok(matrices)
+    }
+
+    fn vectors<'a>(
+        setup: &Setup,
+        checkpoint: &Checkpoint,
+        own: &impl Fn(DeviceId) -> &'a Memory,
+    ) -> Result<Vec<Option<Buffer>>, Error> {
+        let places = 2 + setup.placement.layers.len() * Sublayer::LAYER.len();
+        let mut vectors: Vec<_> = (0..setup.machine.devices.len() * places).map(|_| None).collect();
+        for (device, layer, sublayer) in planner::vector_holders(&setup.placement) {
+            let bytes = sublayer.vector_bytes(&setup.model);
+            if bytes == Bytes::ZERO {
+                continue;
+            }
+            let mut buffer = own(device).allocate(bytes.get() as usize)?;
+            let mut rest = buffer.view_mut::<f32>();
+            for fused in &tensors::parts(&setup.model, layer, sublayer).vectors {
+                let (values, after) = rest.split_at_mut((fused.rows() * fused.columns()) as usize);
+                checkpoint.values(fused, values)?;
+                rest = after;
+            }
+            vectors[device.0 * places + place(layer, sublayer)] = Some(buffer);
+        }
+        Ok(vectors)
+    }
+
+    fn rotation<'a>(
+        setup: &Setup,
+        own: &impl Fn(DeviceId) -> &'a Memory,
+    ) -> Result<Vec<Option<RopeTable>>, Error> {
+        let frequencies = frequencies(&setup.model);
+        let holders = planner::vector_holders(&setup.placement);
+        let attending: BTreeSet<DeviceId> = holders
+            .into_iter()
+            .filter(|(.., s)| *s == Sublayer::Attention)
+            .map(|(device, ..)| device)
+            .collect();
+        let table = |device| {
+            let wanted = !frequencies.is_empty() && attending.contains(&device);
+            wanted
+                .then(|| RopeTable::new(own(device), &frequencies, setup.extent.context as usize))
+                .transpose()
+        };
+        Ok(setup.machine.device_ids().map(table).collect::<Result<_, _>>()?)
+    }
+
+    /// Bytes in use in each memory, by index.
+    pub fn used(&self) -> Vec<Bytes> {
+        self.memories.iter().map(Memory::used).collect()
+    }
+
+    /// The part of a sublayer's matrix that begins with row `first`.
+    pub fn part(&self, layer: Option<u32>, sublayer: Sublayer, first: u64) -> &Part {
+        let sublayer = if self.tied && sublayer == Sublayer::Head { Sublayer::Embed } else { sublayer };
+        let parts = &self.matrices[place(layer, sublayer)];
+        parts.iter().find(|part| part.rows.start == first).expect("the program's parts are the placement's")
+    }
+
+    /// Norms, biases and tables of a sublayer on `device`, one after the other; empty where it has none.
+    pub fn vectors_of(&self, device: DeviceId, layer: Option<u32>, sublayer: Sublayer) -> &[f32] {
+        let vectors = &self.vectors[device.0 * self.matrices.len() + place(layer, sublayer)];
+        vectors.as_ref().map_or(&[], |buffer| buffer.view())
+    }
+
+    /// The rotation table of a device that attends.
+    pub fn rotation_of(&self, device: DeviceId) -> Option<&RopeTable> {
+        self.rotation[device.0].as_ref()
+    }
+
+    /// A layer's KV cache: all keys, then all values.
+    pub fn kv(&self, layer: u32) -> &RwLock<Buffer> {
+        &self.kv[layer as usize]
+    }
+
+    /// The shape of every layer's KV cache, at home and staged.
+    pub fn kv_shape(&self) -> KvShape {
+        self.kv_shape
+    }
+
+    /// An activation of `device`.
+    pub fn activation(&self, device: DeviceId, buffer: Activation) -> &RwLock<Buffer> {
+        let slot = &self.activations[device.0 * ACTIVATIONS + buffer as usize];
+        slot.as_ref().expect("planner::activation_buffers lists what the program uses")
+    }
+
+    /// The staging slots for weights of a device.
+    pub fn weight_slot(&self, device: DeviceId, slot: usize) -> &RwLock<Buffer> {
+        &self.weight_slots[device.0][slot]
+    }
+
+    /// The staging slots for KV caches of a device.
+    pub fn kv_slot(&self, device: DeviceId, slot: usize) -> &RwLock<Buffer> {
+        &self.kv_slots[device.0][slot]
+    }
+
+    /// The working memory of a device's kernels.
+    pub fn scratch(&self, device: DeviceId) -> &Mutex<Scratch> {
+        self.scratch[device.0].as_ref().expect("every device with tasks has scratch")
+    }
+}
+
+/// A buffer whose pages are there, so that the first step does not pay for them.
+fn touched(memory: &Memory, bytes: Bytes) -> Result<RwLock<Buffer>, Error> {
+    let mut buffer = memory.allocate(bytes.get() as usize)?;
+    buffer.touch();
+    Ok(RwLock::new(buffer))
+}
+
+/// Reads and packs the rows of one slice.
+fn pack(
+    setup: &Setup,
+    checkpoint: &Checkpoint,
+    memory: &Memory,
+    fused: &Fused,
+    slice: &Slice,
+) -> Result<Weights, Error> {
+    let (mut reader, mut failed) = (checkpoint.rows(fused), None);
+    let (rows, columns) = ((slice.rows.end - slice.rows.start) as usize, fused.columns() as usize);
+    let weights = Weights::from_rows(memory, setup.formats.weights, rows, columns, |row, out| {
+        if failed.is_none() {
+            failed = reader.read(slice.rows.start + row as u64, out).err();
+        }
+    })?;
+    match failed {
+        None => Ok(weights),
+        Some(error) => Err(error),
+    }
+}

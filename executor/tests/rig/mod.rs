@@ -1,0 +1,144 @@
+//! What the executor's tests run on: a machine of two devices, the golden models, and placements of every kind.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use executor::{Checkpoint, Session, Setup};
+use hwprofiles::{DType, DeviceId, Machine, MemoryId};
+use planner::{Extent, LayerPlacement, Placement, ROW_PANEL, Slice, Slices, whole};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use scenarios::{Formats, Model, Sublayer};
+use std::path::{Path, PathBuf};
+
+pub const GOLDEN: [&str; 6] = ["opt", "llama_gqa", "llama3_rope", "qwen2", "qwen3", "mistral_sharded"];
+pub const F32: Formats = formats(DType::F32, DType::F32);
+pub const CPU: DeviceId = DeviceId(0);
+pub const LOOPBACK: DeviceId = DeviceId(1);
+pub const DRAM: MemoryId = MemoryId(0);
+pub const LOOPBACK_MEMORY: MemoryId = MemoryId(1);
+const OWN: [MemoryId; 2] = [DRAM, LOOPBACK_MEMORY];
+
+pub const fn formats(weights: DType, kv: DType) -> Formats {
+    Formats { weights, kv, activations: DType::F32 }
+}
+
+/// Two devices of one core each, with a link between their memories in each direction.
+pub fn machine() -> Machine {
+    let text = include_str!("../../../hwprofiles/data/example-loopback.yaml");
+    Machine::from_yaml(text, "example-loopback.yaml").expect("the example is right")
+}
+
+pub fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+pub fn checkpoint(name: &str) -> Checkpoint {
+    Checkpoint::open(&folder(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+pub fn setup(model: &Model, placement: Placement, formats: Formats, extent: Extent) -> Setup {
+    Setup { machine: machine(), model: model.clone(), formats, placement, extent, plan: "test".to_owned() }
+}
+
+pub fn session(checkpoint: &Checkpoint, placement: Placement, formats: Formats, extent: Extent) -> Session {
+    Session::new(setup(checkpoint.model(), placement, formats, extent), checkpoint).expect("it fits")
+}
+
+/// Everything on the device, from its own memory.
+pub fn on(model: &Model, device: DeviceId) -> Placement {
+    Placement::uniform(model, device, OWN[device.0])
+}
+
+/// Each sublayer of a layer placed by `slices(layer, sublayer)`.
+pub fn layered(
+    model: &Model,
+    embed: DeviceId,
+    head: Slices,
+    slices: impl Fn(u64, Sublayer) -> Slices,
+) -> Placement {
+    Placement {
+        embed: vec![whole(model, Sublayer::Embed, OWN[embed.0], embed, embed)],
+        layers: (0..model.layers)
+            .map(|layer| LayerPlacement(Sublayer::LAYER.map(|sublayer| slices(layer, sublayer))))
+            .collect(),
+        head,
+    }
+}
+
+/// Attention on one device, the feed-forward network on the other, in turn by layers.
+pub fn mixed(model: &Model) -> Placement {
+    let resident = |sublayer, device: DeviceId| vec![whole(model, sublayer, OWN[device.0], device, device)];
+    layered(model, CPU, resident(Sublayer::Head, LOOPBACK), |layer, sublayer| {
+        let ffn = matches!(sublayer, Sublayer::FfnUp | Sublayer::FfnDown);
+        resident(sublayer, if ffn == (layer % 2 == 0) { LOOPBACK } else { CPU })
+    })
+}
+
+/// Every matrix divided between the devices.
+pub fn split(model: &Model) -> Placement {
+    let divided = |sublayer: Sublayer| {
+        let Some((rows, _)) = sublayer.matrix(model) else {
+            return vec![whole(model, sublayer, DRAM, CPU, CPU)];
+        };
+        let at = (rows / 2).next_multiple_of(ROW_PANEL).min(rows - 1) / ROW_PANEL * ROW_PANEL;
+        let part =
+            |rows, device: DeviceId| Slice { rows, home: OWN[device.0], prefill: device, decode: device };
+        vec![part(0..at, CPU), part(at..rows, LOOPBACK)]
+    };
+    layered(model, CPU, divided(Sublayer::Head), |_, sublayer| divided(sublayer))
+}
+
+/// Weights and KV at home in DRAM, computed on the loopback device through its staging slots.
+pub fn streamed(model: &Model) -> Placement {
+    let far = |sublayer| vec![whole(model, sublayer, DRAM, LOOPBACK, LOOPBACK)];
+    layered(model, LOOPBACK, far(Sublayer::Head), |_, sublayer| far(sublayer))
+}
+
+/// Prefill streams everything to the loopback device, decode stays on the CPU.
+pub fn by_phase(model: &Model) -> Placement {
+    let far = |sublayer| vec![whole(model, sublayer, DRAM, LOOPBACK, CPU)];
+    layered(model, CPU, far(Sublayer::Head), |_, sublayer| far(sublayer))
+}
+
+/// Every kind of placement, with its name.
+pub fn placements(model: &Model) -> Vec<(&'static str, Placement)> {
+    vec![
+        ("all on cpu", on(model, CPU)),
+        ("all on loopback", on(model, LOOPBACK)),
+        ("mixed", mixed(model)),
+        ("split", split(model)),
+        ("streamed", streamed(model)),
+        ("by phase", by_phase(model)),
+    ]
+}
+
+/// Any placement that can run: 1 to 3 slices, any home, any device in either phase.
+pub fn random(model: &Model, seed: u64) -> Placement {
+    let random = std::cell::RefCell::new(Pcg64Mcg::seed_from_u64(seed));
+    let pick = |n: usize| random.borrow_mut().random_range(0..n);
+    let device = || DeviceId(pick(2));
+    let slices = |sublayer: Sublayer| -> Slices {
+        let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
+        let panels = (rows / ROW_PANEL) as usize;
+        let mut cuts: Vec<u64> =
+            (0..pick(3)).filter(|_| panels > 1).map(|_| (1 + pick(panels - 1)) as u64 * ROW_PANEL).collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+        let starts = std::iter::once(0).chain(cuts.clone());
+        let ends = cuts.iter().copied().chain(std::iter::once(rows));
+        let slice = |(start, end)| Slice {
+            rows: start..end,
+            home: MemoryId(pick(2)),
+            prefill: device(),
+            decode: device(),
+        };
+        starts.zip(ends).map(slice).collect()
+    };
+    let embed = device();
+    layered(model, embed, slices(Sublayer::Head), |_, sublayer| slices(sublayer))
+}
+
+/// cos of the angle between two vectors.
+pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
+    dot(a, b) / (dot(a, a).sqrt() * dot(b, b).sqrt())
+}
