@@ -25,7 +25,7 @@ pub use model::{Activation, Architecture, Llama3Scaling, Model, Norm, Positions}
 pub use objective::{Objective, Slo};
 pub use operator::{Buffer, Formats, Operator, Phase, Shape, Step, Work, kv_bytes};
 pub use scenario::{MachineSpec, Reference, ResolvedScenario, Scenario};
-pub use source::MachineSource;
 pub use setting::Setting;
+pub use source::MachineSource;
 pub use sublayer::Sublayer;
 pub use workload::Workload;

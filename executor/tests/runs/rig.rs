@@ -1,6 +1,4 @@
 //! What the executor's tests run on: a machine of two devices, the golden models, and placements of every kind.
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use executor::{Checkpoint, Session, Setup};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{Extent, LayerPlacement, Placement, ROW_PANEL, Slice, Slices, whole};

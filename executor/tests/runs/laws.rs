@@ -1,7 +1,6 @@
 //! What must hold of every run, whatever the placement.
 
-mod rig;
-
+use crate::rig;
 use executor::{Error, Sampling, Session, modelled};
 use hwprofiles::{Bytes, DType, Seconds};
 use planner::{Action, Extent, Lane, Programs, Recorder, Trace};
@@ -190,11 +189,11 @@ fn a_memory_one_byte_too_small_refuses_the_plan() {
     let checkpoint = rig::checkpoint("qwen2");
     let placement = rig::mixed(checkpoint.model());
     let used = rig::session(&checkpoint, placement.clone(), rig::F32, EXTENT).memory_used();
-    for memory in 0..used.len() {
+    for (memory, &used) in used.iter().enumerate() {
         let mut setup = rig::setup(checkpoint.model(), placement.clone(), rig::F32, EXTENT);
-        setup.machine.memories[memory].capacity.value = used[memory];
+        setup.machine.memories[memory].capacity.value = used;
         Session::new(setup.clone(), &checkpoint).expect("exactly enough");
-        setup.machine.memories[memory].capacity.value = used[memory].saturating_sub(Bytes::new(1));
+        setup.machine.memories[memory].capacity.value = used.saturating_sub(Bytes::new(1));
         let name = setup.machine.memories[memory].name.clone();
         let error = Session::new(setup, &checkpoint).err().expect("one byte is missing").to_string();
         assert!(error.contains(&format!("memory '{name}' is full")), "{error}");
@@ -219,9 +218,9 @@ fn setups_and_prompts_that_cannot_run_are_refused_with_what_would_be_right() {
     expect(refused(&|s| s.extent.batch = 0), &["extent.batch", "at least 1"]);
     expect(refused(&|s| s.extent.context = 129), &["extent.context", "129", "128 positions"]);
     expect(refused(&|s| s.model.vocab += 1), &["checkpoint", "config.json differs"]);
-    expect(refused(&|s| drop(s.placement.layers.pop())), &["placement.layers", "the model has 2"]);
+    expect(refused(&|s| s.placement.layers.truncate(1)), &["placement.layers", "the model has 2"]);
     expect(refused(&|s| s.placement.head[0].rows.end -= 1), &["head", "multiples of 32"]);
-    expect(refused(&|s| drop(s.placement.head.pop())), &["head", "all 384"]);
+    expect(refused(&|s| s.placement.head.truncate(1)), &["head", "all 384"]);
     expect(
         refused(&|s| s.placement.embed[0].home = rig::LOOPBACK_MEMORY),
         &["embed", "loopback-memory", "reads it"],

@@ -1,7 +1,6 @@
-//! Agreement with Hugging Face transformers on tiny random models (see `golden/README.md`).
+//! Agreement with Hugging Face transformers on tiny random models (see `tests/golden/README.md`).
 
-mod rig;
-
+use crate::rig;
 use executor::{Checkpoint, Sampling, Session, Tokenizer};
 use hwprofiles::DType;
 use planner::{Extent, Placement};

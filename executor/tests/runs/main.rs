@@ -1,0 +1,5 @@
+//! Sessions on real devices: agreement with transformers, and the laws of every run.
+
+mod golden;
+mod laws;
+mod rig;
