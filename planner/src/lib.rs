@@ -20,7 +20,7 @@ pub use memory::{
 };
 pub use part::{Part, Parts};
 pub use placement::{LayerPlacement, Placement, ROW_PANEL, Slice, Slices, whole};
-pub use plan::{Identity, LayerGroup, PLAN_VERSION, Plan, PlanError, Prediction, Times};
+pub use plan::{Identity, LayerGroup, Origin, PLAN_VERSION, Plan, PlanError, Prediction, Times};
 pub use program::{Action, Lane, LowerError, Program, STAGING_SLOTS, Source, Task, TaskId};
 pub use run_steps::steps;
 pub use trace::{Event, Recorder, StepSpan, Trace};

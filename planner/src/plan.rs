@@ -5,7 +5,7 @@ use crate::part::Parts;
 use crate::placement::{LayerPlacement, Placement};
 use crate::{Extent, PlannerError, Pricing};
 use hwprofiles::{Bytes, FileError, Machine, Memory, Seconds, yaml};
-use scenarios::{Formats, Model, Objective, Sublayer, Workload};
+use scenarios::{Formats, MachineSource, Model, Objective, Sublayer, Workload};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -21,6 +21,16 @@ pub struct Identity {
     pub name: String,
     /// First 16 hexadecimal digits of the content's SHA-256.
     pub fingerprint: String,
+}
+
+/// Where to find the machine and the model again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Origin {
+    /// The machine: a name, a path, or parts.
+    pub machine: MachineSource,
+    /// The model: a preset's name, or a path.
+    pub model: String,
 }
 
 /// Layers placed alike.
@@ -77,6 +87,9 @@ pub struct Prediction {
 pub struct Plan {
     /// [`PLAN_VERSION`].
     pub plan: u32,
+    /// Where to find the machine and the model again; whoever looked them up fills it in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Origin>,
     /// The machine it was made for.
     pub machine: Identity,
     /// The model it was made for.
@@ -220,6 +233,7 @@ impl Plan {
         let names = machine.memories.iter().map(|memory| memory.name.clone());
         let plan = Self {
             plan: PLAN_VERSION,
+            from: None,
             machine: Identity { name: machine.name.clone(), fingerprint: machine.fingerprint() },
             model: Identity { name: model.name.clone(), fingerprint: model.fingerprint() },
             formats: *formats,
