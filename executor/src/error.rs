@@ -93,6 +93,9 @@ pub enum Error {
     /// The placement needs a link that the machine does not have.
     #[error(transparent)]
     Lower(#[from] planner::LowerError),
+    /// The plan was made for another machine or model, or does not hang together.
+    #[error("plan: {0}")]
+    Plan(#[from] planner::PlanError),
     /// A rate that a modelled run needs has not been measured.
     #[error(transparent)]
     Unmeasured(#[from] hwprofiles::Missing),

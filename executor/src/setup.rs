@@ -3,7 +3,7 @@
 use crate::error::Error;
 use hwprofiles::{DType, DeviceKind, Machine};
 use planner::{
-    Event, Extent, Placement, Pricing, Programs, ROW_PANEL, Recorder, Slice, Slices, StepSpan, Trace,
+    Event, Extent, Placement, Plan, Pricing, Programs, ROW_PANEL, Recorder, Slice, Slices, StepSpan, Trace,
 };
 use scenarios::{Formats, Model, Phase, Sublayer};
 
@@ -25,6 +25,16 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// What `plan` says, for the machine and model that it was made for.
+    ///
+    /// # Errors
+    /// It was made for others, or does not hang together.
+    pub fn of_plan(machine: Machine, model: Model, plan: &Plan) -> Result<Self, Error> {
+        let placement = plan.placement(&machine, &model)?;
+        let (formats, extent, plan) = (plan.formats, plan.extent(), plan.fingerprint());
+        Ok(Self { machine, model, formats, placement, extent, plan })
+    }
+
     /// Checks that all of it can run, and lowers the placement.
     ///
     /// # Errors

@@ -1,0 +1,198 @@
+//! How close a real run comes to what the machine can do: decode against the read bandwidth, prefill against the
+//! rate of bare matrix products, the dispatch of a task against nothing.
+//!
+//! `cargo run --release -p executor --example speed [PRESET [CORES]]` (default: fulcrum-1b on all cores). Measurements
+//! of the run and of the machine alternate, and medians are compared, because the machine drifts.
+
+use executor::{Checkpoint, Generation, Sampling, Session, Setup, make_random};
+use hwprofiles::{Bytes, DType, DeviceId, Machine, MemoryId};
+use kernels::{Buffer, Memory, Pool, Scratch, Weights, affinity, gemm, stream};
+use planner::{Extent, Placement};
+use scenarios::{Formats, Model, Phase, Step, Sublayer, Work};
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::time::Instant;
+
+const PROMPT: u64 = 512;
+const OUTPUT: u64 = 24;
+const ROUNDS: usize = 5;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let model = Model::preset(&arguments.next().unwrap_or("fulcrum-1b".to_owned()))?;
+    let mut cores = affinity::available_cores();
+    if let Some(count) = arguments.next() {
+        cores.truncate(count.parse()?);
+    }
+    let parent = std::env::temp_dir().join(format!("fulcrum-speed-{}", std::process::id()));
+    let folder = parent.join(&model.name);
+    let start = Instant::now();
+    make_random(&model, &folder, 1)?;
+    let made = start.elapsed().as_secs_f64();
+    let result = measure(&model, &folder, &cores, made);
+    std::fs::remove_dir_all(&parent)?;
+    result
+}
+
+fn measure(
+    model: &Model,
+    folder: &std::path::Path,
+    cores: &[usize],
+    made: f64,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let checkpoint = Checkpoint::open(folder)?;
+    // Only what the trace asks for is taken from this machine file; nothing here is modelled.
+    let text = include_str!("../../hwprofiles/data/example-loopback.yaml");
+    let mut machine = Machine::from_yaml(text, "example-loopback.yaml")?;
+    machine.devices[0].cores = cores.to_vec();
+    let formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::F32 };
+    let placement = Placement::uniform(model, DeviceId(0), MemoryId(0));
+    let extent = Extent { batch: 1, context: PROMPT + OUTPUT, chunk: PROMPT };
+    let setup = Setup { machine, model: model.clone(), formats, placement, extent, plan: String::new() };
+    let start = Instant::now();
+    let mut session = Session::new(setup, &checkpoint)?;
+    let loaded = start.elapsed().as_secs_f64();
+    println!("{} on cores {cores:?}: written in {made:.1} s, loaded in {loaded:.1} s", model.name);
+
+    let pool = Pool::new(cores)?;
+    pool.pin_caller()?;
+    let mut bench = Bench::new(&pool, model, &formats)?;
+    let prompt: Vec<u32> = (0..PROMPT as u32).map(|i| i * 7919 % model.vocab as u32).collect();
+    let (mut read, mut product, mut runs) = (vec![], vec![], vec![]);
+    for _ in 0..ROUNDS {
+        read.push(bench.read());
+        product.push(bench.products());
+        runs.push(affinity_free(|| {
+            session.generate(std::slice::from_ref(&prompt), OUTPUT, Sampling::Greedy, |_| {})
+        })?);
+    }
+    report(model, &formats, &session, &runs, median(read), median(product));
+    Ok(())
+}
+
+/// Runs on a thread that is not pinned, as a program's main thread is not.
+fn affinity_free<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    affinity::restoring(|| std::thread::scope(|scope| scope.spawn(work).join()))
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Bare kernels on the model's shapes.
+struct Bench<'a> {
+    pool: &'a Pool,
+    array: Buffer,
+    weights: Vec<(Weights, u64)>,
+    x: Buffer,
+    y: Buffer,
+    scratch: Scratch,
+}
+
+impl<'a> Bench<'a> {
+    fn new(pool: &'a Pool, model: &Model, formats: &Formats) -> Result<Self, kernels::Error> {
+        let memory = Memory::new("bench", Bytes::new(u64::MAX));
+        let mut array = Buffer::new(512 << 20)?;
+        array.view_mut::<f64>().fill(1.0);
+        let (mut weights, mut widest, mut deepest) = (vec![], 0, 0);
+        for sublayer in Sublayer::LAYER {
+            let Some((rows, columns)) = sublayer.matrix(model) else { continue };
+            let (n, k) = (rows as usize, columns as usize);
+            let matrix = Weights::from_rows(&memory, formats.weights, n, k, |row, out| out.fill(row as f32))?;
+            weights.push((matrix, model.layers));
+            (widest, deepest) = (n.max(widest), k.max(deepest));
+        }
+        let m = PROMPT as usize;
+        let scratch = Scratch::unaccounted(gemm::scratch_bytes(pool.members(), m, deepest))?;
+        Ok(Self {
+            pool,
+            array,
+            weights,
+            x: Buffer::new(4 * m * deepest)?,
+            y: Buffer::new(4 * m * widest)?,
+            scratch,
+        })
+    }
+
+    /// Bytes per second of reading an array far larger than any cache.
+    fn read(&self) -> f64 {
+        let start = Instant::now();
+        black_box(stream::read(self.pool, self.array.view()));
+        self.array.len() as f64 / start.elapsed().as_secs_f64()
+    }
+
+    /// FLOP per second of the products of one prefill.
+    fn products(&mut self) -> f64 {
+        let (mut flop, mut time, m) = (0.0, 0.0, PROMPT as usize);
+        for (weights, times) in &self.weights {
+            let view = weights.view();
+            let (n, k) = (view.rows(), view.columns());
+            let start = Instant::now();
+            gemm::gemm(self.pool, m, self.y.view_mut(), n, self.x.view(), k, view, &mut self.scratch);
+            time += start.elapsed().as_secs_f64() * *times as f64;
+            flop += 2.0 * (m * n * k) as f64 * *times as f64;
+        }
+        flop / time
+    }
+}
+
+fn report(model: &Model, formats: &Formats, session: &Session, runs: &[Generation], read: f64, product: f64) {
+    let decode = Step::decode(1, PROMPT + OUTPUT / 2);
+    let bytes: u64 = session
+        .setup()
+        .placement
+        .sublayers()
+        .flat_map(|(_, sublayer, slices)| {
+            sublayer.operators().iter().map(move |&op| (op, slices[0].rows.clone()))
+        })
+        .map(|(operator, rows)| Work::of(operator, model, formats, &decode, &rows))
+        .map(|work| (work.weights + work.kv_read).get())
+        .sum();
+    let tpot = median(runs.iter().filter_map(|run| run.trace.tpot_ns()).map(|ns| ns * 1e-9).collect());
+    let rate = bytes as f64 / tpot;
+    println!(
+        "decode: {:.2} ms per token, {:.1} GB/s of weights and KV = {:.0} % of the {:.1} GB/s that a plain read reaches",
+        tpot * 1e3,
+        rate * 1e-9,
+        100.0 * rate / read,
+        read * 1e-9
+    );
+    let flop: u128 =
+        runs[0].trace.events.iter().filter(|event| event.step == 0).map(|event| event.flop.get()).sum();
+    let ttft = median(runs.iter().map(|run| run.trace.ttft_ns() as f64 * 1e-9).collect());
+    let rate = flop as f64 / ttft;
+    println!(
+        "prefill of {PROMPT}: {:.0} ms, {:.1} GFLOP/s = {:.0} % of the {:.1} GFLOP/s of its bare products",
+        ttft * 1e3,
+        rate * 1e-9,
+        100.0 * rate / product,
+        product * 1e-9
+    );
+    for phase in [Phase::Prefill, Phase::Decode] {
+        breakdown(&runs[ROUNDS / 2], phase);
+    }
+}
+
+/// Mean time of each operator in a step, and what lies between tasks.
+fn breakdown(run: &Generation, phase: Phase) {
+    let spans = &run.trace.steps;
+    let steps = spans.iter().filter(|span| span.step.phase == phase).count() as f64;
+    let mut names: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    for event in run.trace.events.iter().filter(|event| spans[event.step as usize].step.phase == phase) {
+        let entry = names.entry(&event.name).or_default();
+        *entry = (entry.0 + (event.end_ns - event.start_ns) as f64 / steps, entry.1 + 1.0 / steps);
+    }
+    let total: f64 =
+        spans.iter().filter(|s| s.step.phase == phase).map(|s| (s.end_ns - s.start_ns) as f64 / steps).sum();
+    let (busy, tasks) = names.values().fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    println!(
+        "{phase}: {:.3} ms a step, between tasks {:.2} µs each",
+        total * 1e-6,
+        (total - busy) * 1e-3 / tasks
+    );
+    for (name, (time, count)) in names {
+        println!("  {name:10} {:9.1} µs each, {:5.1} %", time * 1e-3 / count, 100.0 * time / total);
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
