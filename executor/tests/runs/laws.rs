@@ -1,11 +1,11 @@
 //! What must hold of every run, whatever the placement.
 
 use crate::rig;
-use executor::{Error, Sampling, Session, modelled};
+use executor::{Error, Sampling, Session, Setup, modelled};
 use hwprofiles::{Bytes, DType, Seconds};
-use planner::{Action, Extent, Lane, Programs, Recorder, Trace};
+use planner::{Action, Extent, Lane, Plan, Prediction, Pricing, Programs, Recorder, Times, Trace};
 use proptest::prelude::*;
-use scenarios::{Model, Phase, Sublayer};
+use scenarios::{Model, Objective, Phase, Sublayer, Workload};
 
 const EXTENT: Extent = Extent { batch: 2, context: 40, chunk: 11 };
 
@@ -135,7 +135,7 @@ fn tokens_are_told_as_they_are_sampled_and_a_seed_repeats_them() {
 }
 
 /// A link slow enough that fetches take longer than computing, and a memory that cannot hold the layers.
-fn overlap_setup(model: &Model) -> executor::Setup {
+fn overlap_setup(model: &Model) -> Setup {
     let mut setup = rig::setup(model, rig::streamed(model), rig::F32, EXTENT);
     for link in &mut setup.machine.links {
         link.bandwidth.value = hwprofiles::BytesPerSec::new(2e7);
@@ -205,7 +205,7 @@ fn setups_and_prompts_that_cannot_run_are_refused_with_what_would_be_right() {
     let checkpoint = rig::checkpoint("llama_gqa");
     let model = checkpoint.model();
     let good = rig::setup(model, rig::split(model), rig::F32, EXTENT);
-    let refused = |change: &dyn Fn(&mut executor::Setup)| {
+    let refused = |change: &dyn Fn(&mut Setup)| {
         let mut setup = good.clone();
         change(&mut setup);
         Session::new(setup, &checkpoint).err().expect("it cannot run").to_string()
@@ -247,6 +247,40 @@ fn setups_and_prompts_that_cannot_run_are_refused_with_what_would_be_right() {
     session.generate(&[vec![1; 20]], 21, Sampling::Greedy, |_| {}).expect("the last token needs no room");
 }
 
+#[test]
+fn a_plan_runs_for_the_model_and_machine_it_was_made_for_and_no_other() {
+    let checkpoint = rig::checkpoint("qwen2");
+    let (machine, model) = (rig::machine(), checkpoint.model().clone());
+    let workload = Workload { batch: 2, prompt_tokens: 20, output_tokens: 5 };
+    let pricing = Pricing { machine: &machine, model: &model, formats: &rig::F32 };
+    let times = Times { ttft: Seconds::new(1.0), tpot: None };
+    let predicted = Prediction {
+        chosen: "planned".to_owned(),
+        bound: times,
+        simulated: times,
+        baselines: Default::default(),
+        without: Default::default(),
+    };
+    let placement = rig::split(&model);
+    let plan = Plan::of(pricing, workload, Objective::Latency, 16, &placement, predicted).expect("it fits");
+    let setup = Setup::of_plan(machine.clone(), model.clone(), &plan).expect("its own plan");
+    assert_eq!(setup.placement, placement);
+    let mut session = Session::new(setup, &checkpoint).expect("it fits");
+    let planned: Vec<Bytes> =
+        machine.memories.iter().map(|memory| plan.memory[&memory.name].total()).collect();
+    assert_eq!(session.memory_used(), planned);
+    let (_, trace) = generate(&mut session, 2, 20, 5);
+    assert_eq!((trace.plan, trace.recorder), (plan.fingerprint(), Recorder::Measured));
+
+    let other = Setup::of_plan(machine.clone(), rig::checkpoint("qwen3").model().clone(), &plan);
+    let error = other.expect_err("another model").to_string();
+    assert!(error.contains("model") && error.contains("qwen3"), "{error}");
+    let mut other = machine;
+    other.devices[0].cores.push(1);
+    let error = Setup::of_plan(other, model, &plan).expect_err("another machine").to_string();
+    assert!(error.contains("machine"), "{error}");
+}
+
 /// Whether tasks of the placement could ever compete for bandwidth: not where one device does everything alone.
 #[test]
 fn modelled_time_is_the_simulators_where_nothing_is_shared() {
@@ -269,8 +303,8 @@ fn modelled_time_is_the_simulators_where_nothing_is_shared() {
     compare_with_simulator(&setup, &modelled(&setup, &steps).expect("it models"), false);
 }
 
-fn compare_with_simulator(setup: &executor::Setup, trace: &Trace, equal: bool) {
-    let pricing = planner::Pricing { machine: &setup.machine, model: &setup.model, formats: &setup.formats };
+fn compare_with_simulator(setup: &Setup, trace: &Trace, equal: bool) {
+    let pricing = Pricing { machine: &setup.machine, model: &setup.model, formats: &setup.formats };
     let programs = Programs::lower(&setup.machine, &setup.model, &setup.placement).expect("it lowers");
     let mut simulator = sim::Simulator::new(pricing);
     let mut events = trace.events.iter();
