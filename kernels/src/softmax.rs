@@ -1,11 +1,11 @@
 //! From scores to probabilities, and to the most probable.
 
 use crate::exponential::exponential;
-use crate::vector::sum;
+use crate::vector::{maximum, sum};
 
 /// Softmax of one row, in place; an empty row stays empty.
 pub fn softmax(x: &mut [f32]) {
-    let largest = x.iter().fold(f32::NEG_INFINITY, |a, &b| a.max(b));
+    let largest = maximum(x, f32::NEG_INFINITY);
     x.iter_mut().for_each(|x| *x = exponential(*x - largest));
     let total = sum(x, |x| x);
     x.iter_mut().for_each(|x| *x /= total);

@@ -108,3 +108,17 @@ pub(crate) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     let rest: f32 = chunks.remainder().iter().map(|&x| f(x)).sum();
     lanes.iter().sum::<f32>() + rest
 }
+
+/// The largest of `x` and `least`, in sixteen interleaved partial maxima: vector code.
+#[inline(always)]
+pub(crate) fn maximum(x: &[f32], least: f32) -> f32 {
+    let mut lanes = [least; 16];
+    let mut chunks = x.chunks_exact(16);
+    for chunk in &mut chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane = if x > *lane { x } else { *lane };
+        }
+    }
+    let rest = chunks.remainder().iter().chain(&lanes);
+    rest.fold(least, |a, &b| if b > a { b } else { a })
+}

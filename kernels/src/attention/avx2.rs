@@ -29,7 +29,10 @@ pub(super) fn scratch_floats(members: usize, heads: usize, shape: KvShape, spans
 
 /// Floats of one member's working memory.
 fn member_floats(group: usize, head_dim: usize) -> usize {
-    super::decode::floats(group).max(super::prefill::floats(query_tokens(group) * group, head_dim))
+    let floats =
+        super::decode::floats(group).max(super::prefill::floats(query_tokens(group) * group, head_dim));
+    // Whole cache lines.
+    floats.next_multiple_of(16)
 }
 
 /// Tokens of one prefill item.

@@ -6,6 +6,7 @@ use crate::KvShape;
 use crate::disjoint::Disjoint;
 use crate::exponential::exponential;
 use crate::tile::{Floats, TILE_ROWS, tile};
+use crate::vector::{maximum, sum};
 use hwprofiles::DType;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -153,29 +154,24 @@ fn weigh(
     let (seen, hidden) = scores.split_at_mut(visible);
     hidden.fill(0.0);
     let before = *largest;
-    let mut lanes = [before; 8];
-    let chunks = seen.chunks_exact_mut(8);
-    for chunk in chunks {
-        for (lane, score) in lanes.iter_mut().zip(chunk) {
-            *score *= scale;
-            *lane = if *score > *lane { *score } else { *lane };
-        }
-    }
-    let rest = seen.len() - seen.len() % 8;
-    for score in &mut seen[rest..] {
+    for score in seen.iter_mut() {
         *score *= scale;
-        lanes[0] = if *score > lanes[0] { *score } else { lanes[0] };
     }
-    *largest = lanes.iter().fold(before, |a, &b| if b > a { b } else { a });
+    *largest = maximum(seen, before);
     if seen.is_empty() {
         return;
     }
     let correction = exponential(before - *largest);
     if correction != 1.0 {
-        sums.iter_mut().for_each(|sum| *sum *= correction);
+        for sum in sums {
+            *sum *= correction;
+        }
     }
-    seen.iter_mut().for_each(|score| *score = exponential(*score - *largest));
-    *total = *total * correction + crate::vector::sum(seen, |weight| weight);
+    let largest = *largest;
+    for score in seen.iter_mut() {
+        *score = exponential(*score - largest);
+    }
+    *total = *total * correction + sum(seen, |weight| weight);
 }
 
 /// Widens a block of keys into panels `[16 keys][head dim][16]`, zeros beyond the last key up to sixteen, and of
@@ -200,15 +196,12 @@ unsafe fn load<E: Element>(
     for first in (0..count.next_multiple_of(16)).step_by(8) {
         let panel = &mut key_panels[first / 16 * 16 * head_dim + first % 16..];
         for from in (0..head_dim).step_by(8) {
-            let row = |i: usize| {
-                if first + i < count {
-                    // SAFETY: the row exists, and eight values from `from` on.
-                    unsafe { E::load(keys[(first + i) * row_bytes + from * E::BYTES..].as_ptr()) }
-                } else {
-                    _mm256_setzero_ps()
-                }
-            };
-            for (i, column) in transpose(std::array::from_fn(row)).into_iter().enumerate() {
+            let mut rows = [_mm256_setzero_ps(); 8];
+            for (i, row) in rows.iter_mut().enumerate().take(count - first.min(count)) {
+                // SAFETY: the row exists, and eight values from `from` on.
+                *row = unsafe { E::load(keys[(first + i) * row_bytes + from * E::BYTES..].as_ptr()) };
+            }
+            for (i, column) in transpose(rows).into_iter().enumerate() {
                 let out = &mut panel[(from + i) * 16..][..8];
                 // SAFETY: eight values.
                 unsafe { _mm256_storeu_ps(out.as_mut_ptr(), column) };

@@ -183,11 +183,14 @@ impl Target<'_> {
             // SAFETY: (all blocks) x has this group: 16 pairs, a scale and an offset in each row; the weights
             // have 32 bytes of scales and then the group's values.
             unsafe {
-                let pairs: [_; M] = std::array::from_fn(|row| x[row].0.add(group * GROUP_FLOATS));
-                let offset = |row: usize| {
-                    if INT4 { _mm256_set1_epi32(*x[row].2.add(group)) } else { _mm256_setzero_si256() }
-                };
-                let mut products: [_; M] = std::array::from_fn(|row| [offset(row); 2]);
+                let mut pairs = [std::ptr::null(); M];
+                let mut products = [[_mm256_setzero_si256(); 2]; M];
+                for row in 0..M {
+                    pairs[row] = x[row].0.add(group * GROUP_FLOATS);
+                    if INT4 {
+                        products[row] = [_mm256_set1_epi32(*x[row].2.add(group)); 2];
+                    }
+                }
                 let values = weights.as_ptr().add(2 * PANEL);
                 if INT4 {
                     int4_group(values, &pairs, &mut products);
@@ -198,9 +201,10 @@ impl Target<'_> {
                 let high = _mm256_cvtph_ps(_mm_loadu_si128(weights.as_ptr().add(16).cast()));
                 for row in 0..M {
                     let scale = _mm256_broadcast_ss(&*x[row].1.add(group));
-                    let [a, b] = products[row].map(|product| _mm256_cvtepi32_ps(product));
-                    sums[row][0] = _mm256_fmadd_ps(a, _mm256_mul_ps(scale, low), sums[row][0]);
-                    sums[row][1] = _mm256_fmadd_ps(b, _mm256_mul_ps(scale, high), sums[row][1]);
+                    let [a, b] = products[row];
+                    let (low, high) = (_mm256_mul_ps(scale, low), _mm256_mul_ps(scale, high));
+                    sums[row][0] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(a), low, sums[row][0]);
+                    sums[row][1] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(b), high, sums[row][1]);
                 }
             }
         }
