@@ -7,7 +7,7 @@
 
 use super::integer::{self, Rounded, rounded_floats};
 use crate::disjoint::Disjoint;
-use crate::tile::{Bf16Panel, FloatPanel, Floats, Lanes, TILE_ROWS, tile};
+use crate::tile::{Bf16Panel, Fetch, FloatPanel, Floats, Lanes, TILE_ROWS, tile};
 use crate::{PANEL, Pool, WeightsView};
 use hwprofiles::DType;
 use std::ops::Range;
@@ -163,10 +163,16 @@ impl Product<'_> {
             return;
         }
         let bytes = self.w.panel(panel);
+        // Where several tiles use a block, the first one fetches the next block, so that memory works while the others
+        // compute.
+        let fetch = match (self.w.dtype(), rows.len()) {
+            (DType::F32, ..=TILE_ROWS) | (DType::Int8, 1) => Fetch::Near,
+            _ => Fetch::Far,
+        };
         for (tile, rows) in even_tiles(rows).enumerate() {
             let y = self.y.pointer(rows.start * self.y_stride + panel * PANEL);
             // Only the first tile meets weights that are not in the first-level cache.
-            let fetch = tile == 0;
+            let fetch = if tile == 0 { fetch } else { Fetch::Nothing };
             let columns = columns.clone();
             // SAFETY: a full panel has the columns that are asked for; the rest is the caller's promise.
             unsafe {

@@ -5,7 +5,7 @@
 //! (an error of at most 2⁻¹⁶ of the group's largest value, below that of bf16 activations), and one
 //! multiply-add takes sixteen pairs. Sums of a group are exact: 32·127·32767 < 2³¹.
 
-use crate::tile::{TILE_ROWS, prefetch};
+use crate::tile::{Fetch, TILE_ROWS};
 use crate::weights::GROUP_COLUMNS;
 use crate::{PANEL, Pool, disjoint::Disjoint};
 use hwprofiles::DType;
@@ -108,8 +108,8 @@ fn group_bytes(dtype: DType) -> usize {
 }
 
 /// y (+)= x·w for up to six `rows` of x and one full panel of `int8` or `int4`; y is the first row's part of
-/// the panel, rows `y_stride` apart. `columns` start on a group; where not at 0, y is added to. `fetch`: the panel
-/// comes from memory and should be prefetched.
+/// the panel, rows `y_stride` apart. `columns` start on a group; where not at 0, y is added to. `fetch`: what
+/// to ask memory for meanwhile.
 ///
 /// # Safety
 /// The CPU has AVX2, FMA and F16C; x has these rows; y has them too, and nobody else touches them.
@@ -122,7 +122,7 @@ pub(super) unsafe fn multiply(
     rows: Range<usize>,
     y: *mut f32,
     y_stride: usize,
-    fetch: bool,
+    fetch: Fetch,
 ) {
     let bytes = group_bytes(dtype);
     let groups = columns.start / GROUP_COLUMNS..columns.end.div_ceil(GROUP_COLUMNS);
@@ -145,7 +145,7 @@ struct Target<'a> {
     first: usize,
     y: *mut f32,
     y_stride: usize,
-    fetch: bool,
+    fetch: Fetch,
 }
 
 impl Target<'_> {
@@ -176,9 +176,7 @@ impl Target<'_> {
         let mut sums = [[_mm256_setzero_ps(); 2]; M];
         let bytes = group_bytes(if INT4 { DType::Int4 } else { DType::Int8 });
         for (group, weights) in panel.chunks_exact(bytes).enumerate() {
-            if self.fetch {
-                (0..bytes).step_by(64).for_each(|line| prefetch(weights.as_ptr(), line));
-            }
+            (0..bytes).step_by(64).for_each(|line| self.fetch.line(weights.as_ptr(), line));
             let group = self.first + group;
             // SAFETY: (all blocks) x has this group: 16 pairs, a scale and an offset in each row; the weights
             // have 32 bytes of scales and then the group's values.

@@ -1,7 +1,7 @@
 //! The same loops with 256-bit vectors, prefetching across pages and storing around the caches.
 
 use super::Store;
-use crate::tile::prefetch;
+use crate::tile::Fetch;
 use std::arch::x86_64::*;
 
 /// Values of one iteration: two cache lines.
@@ -14,7 +14,7 @@ pub(super) unsafe fn read(x: &[f64]) -> f64 {
     let mut sums = [_mm256_setzero_pd(); 8];
     let mut chunks = x.chunks_exact(2 * STEP);
     for chunk in &mut chunks {
-        (0..256).step_by(64).for_each(|line| prefetch(chunk.as_ptr().cast(), line));
+        (0..256).step_by(64).for_each(|line| Fetch::Near.line(chunk.as_ptr().cast(), line));
         for (sum, four) in sums.iter_mut().zip(chunk.chunks_exact(4)) {
             // SAFETY: four values.
             *sum = _mm256_add_pd(*sum, unsafe { _mm256_loadu_pd(four.as_ptr()) });
@@ -44,7 +44,7 @@ pub(super) unsafe fn copy(to: &mut [f64], from: &[f64], store: Store) {
     // SAFETY: `each_four` asks for four values only where `to` has four.
     let four = |at: usize| unsafe {
         if at.is_multiple_of(8) {
-            prefetch(from.as_ptr().cast(), 8 * at);
+            Fetch::Near.line(from.as_ptr().cast(), 8 * at);
         }
         _mm256_loadu_pd(from.as_ptr().add(at))
     };
@@ -60,8 +60,8 @@ pub(super) unsafe fn triad(to: &mut [f64], a: &[f64], b: &[f64], factor: f64, st
     // SAFETY: `each_four` asks for four values only where `to` has four.
     let four = |at: usize| unsafe {
         if at.is_multiple_of(8) {
-            prefetch(a.as_ptr().cast(), 8 * at);
-            prefetch(b.as_ptr().cast(), 8 * at);
+            Fetch::Near.line(a.as_ptr().cast(), 8 * at);
+            Fetch::Near.line(b.as_ptr().cast(), 8 * at);
         }
         let product = _mm256_mul_pd(factors, _mm256_loadu_pd(b.as_ptr().add(at)));
         _mm256_add_pd(_mm256_loadu_pd(a.as_ptr().add(at)), product)
