@@ -1,28 +1,183 @@
 //! A host from its measurements.
 
-use crate::{Error, Measured, Options, Progress, limits, processor};
-use hwprofiles::{Dram, Host, Presence, Sourced, WriteError};
-use kernels::affinity::available_cores;
+use crate::arena::Arena;
+use crate::attention::Attention;
+use crate::bandwidth::Bandwidth;
+use crate::clock::Clock;
+use crate::elementwise::Elementwise;
+use crate::experiment::Experiment;
+use crate::extent::Extent;
+use crate::gemm::Gemm;
+use crate::latency::Latency;
+use crate::launch::Launch;
+use crate::record::Record;
+use crate::rig::Rig;
+use crate::subject::Subject;
+use crate::sync::Sync;
+use crate::transfer::Transfer;
+use crate::{Error, Measured, Options, Progress, Warning, cache, limits, processor};
+use hwprofiles::{
+    Bytes, BytesPerSec, DType, Dram, Host, Loopback, Presence, Processor, Seconds, Sourced, Team, WriteError,
+};
+use kernels::{Pool, affinity};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
+/// Measures `subject` on this machine; see [`crate::measure`].
 pub(crate) fn measure(
+    subject: &dyn Subject,
     options: &Options,
     progress: &mut dyn FnMut(Progress<'_>),
     save: &mut dyn FnMut(&Host) -> Result<(), WriteError>,
 ) -> Result<Measured, Error> {
+    let start = Instant::now();
     let root = Path::new("/");
-    let cpu = processor::processor(root, &available_cores())?;
-    let capacity = Sourced::measured(limits::capacity(root)?, &options.date, &options.command, 0.0);
-    let host = Host {
-        host: processor::name(&cpu),
-        cpu,
-        dram: Dram { capacity, bandwidth: Vec::new(), latency: None },
-        teams: Vec::new(),
-        loopback: Presence::Absent,
-        gpu: Presence::Absent,
-        cxl: Presence::Absent,
-    };
-    progress(Progress { done: 1, of: 1, what: "the processor" });
-    save(&host)?;
-    Ok(Measured { host, warnings: Vec::new() })
+    let cpu = processor::processor(root, &affinity::available_cores())?;
+    let capacity = limits::capacity(root)?;
+    let cache = cache::last_level_cache(root, cpu.cores[0]);
+    let extent = Extent::new(options.depth, cpu.cores.len(), cache, capacity);
+    affinity::restoring(|| {
+        let teams = extent.teams.iter().map(|&size| Pool::new(&cpu.cores[..size]));
+        let rig = Rig {
+            teams: teams.collect::<Result<_, _>>()?,
+            arenas: Arena::of_each_format(&extent)?,
+            clock: Clock::calibrate(),
+            visit: extent.visit,
+            longest: extent.longest,
+            subject,
+        };
+        rig.all().pin_caller()?;
+        let mut bench = Bench::new(&rig, &extent, cache, options, cpu.clone(), capacity)?;
+        bench.run(start, &extent, progress, save)
+    })
+}
+
+/// All experiments, and what is known without any.
+struct Bench<'a> {
+    rig: &'a Rig<'a>,
+    options: &'a Options,
+    cpu: Processor,
+    capacity: Bytes,
+    /// The first [`Bench::essential`] of them make a valid host.
+    experiments: Vec<Box<dyn Experiment>>,
+    essential: usize,
+    warnings: Vec<Warning>,
+}
+
+impl<'a> Bench<'a> {
+    fn new(
+        rig: &'a Rig<'a>,
+        extent: &Extent,
+        cache: usize,
+        options: &'a Options,
+        cpu: Processor,
+        capacity: Bytes,
+    ) -> Result<Self, Error> {
+        let mut experiments: Vec<Box<dyn Experiment>> = vec![
+            Box::new(Launch::new(rig)),
+            Box::new(Bandwidth::new(rig, &extent.streams, cache)?),
+            Box::new(Elementwise::new(rig, extent.elementwise)?),
+        ];
+        if cpu.cores.len() > 1 {
+            experiments.push(Box::new(Sync::default()));
+            experiments.push(Box::new(Transfer::new(extent.transfer)?));
+        }
+        let essential = experiments.len();
+        experiments.push(Box::new(Latency::new(&extent.rings)?));
+        for (dtype, rows) in &extent.weights {
+            experiments.push(Box::new(Gemm::new(rig, *dtype, &extent.shapes, rows)?));
+        }
+        for dtype in [DType::F32, DType::Bf16] {
+            experiments.push(Box::new(Attention::new(rig, dtype, extent)?));
+        }
+        let mut warnings = Vec::new();
+        if extent.arena < 2 * cache {
+            warnings.push(Warning {
+                what: "operands".to_owned(),
+                message: format!(
+                    "{} of memory are too little for operands of twice the last-level cache ({}): what should come \
+                     from memory comes in part from the cache",
+                    capacity,
+                    Bytes::new(cache as u64)
+                ),
+            });
+        }
+        Ok(Self { rig, options, cpu, capacity, experiments, essential, warnings })
+    }
+
+    /// Passes over all points until the time is up.
+    fn run(
+        &mut self,
+        start: Instant,
+        extent: &Extent,
+        progress: &mut dyn FnMut(Progress<'_>),
+        save: &mut dyn FnMut(&Host) -> Result<(), WriteError>,
+    ) -> Result<Measured, Error> {
+        let points: usize = self.experiments.iter().map(|it| it.points()).sum();
+        let (mut pass, mut passes, mut done) = (0, extent.passes, 0);
+        while pass < passes {
+            let began = Instant::now();
+            for index in 0..self.experiments.len() {
+                let experiment = &mut self.experiments[index];
+                let what = experiment.what();
+                for point in 0..experiment.points() {
+                    progress(Progress { done, of: passes * points, what: &what });
+                    experiment.visit(point, self.rig)?;
+                    done += 1;
+                }
+                // In the first pass the file grows by a table at a time; later ones only refine it.
+                if pass == 0 && index + 1 >= self.essential && index + 1 < self.experiments.len() {
+                    save(&self.measured(index + 1).host)?;
+                }
+            }
+            pass += 1;
+            save(&self.measured(self.experiments.len()).host)?;
+            passes = passes
+                .min(pass + passes_left(extent.budget.saturating_sub(start.elapsed()), began.elapsed()));
+        }
+        progress(Progress { done, of: done, what: "done" });
+        Ok(self.measured(self.experiments.len()))
+    }
+
+    /// What the first `count` experiments tell.
+    fn measured(&self, count: usize) -> Measured {
+        let mut record = Record::new(self.options);
+        let (date, command) = (&self.options.date, &self.options.command);
+        // The essential experiments, of which every visit takes a sample, replace the zeros.
+        let seconds = Sourced::measured(Seconds::ZERO, date, command, 0.0);
+        let rate = Sourced::measured(BytesPerSec::ZERO, date, command, 0.0);
+        let capacity = Sourced::measured(self.capacity, date, command, 0.0);
+        let team = |pool: &Pool| empty_team(pool.members(), &seconds, &rate);
+        let loopback = Loopback { sync: seconds.clone(), latency: seconds.clone(), bandwidth: rate.clone() };
+        let mut host = Host {
+            host: processor::name(&self.cpu),
+            cpu: self.cpu.clone(),
+            dram: Dram { capacity, bandwidth: Vec::new(), latency: None },
+            teams: self.rig.teams.iter().map(team).collect(),
+            loopback: if self.cpu.cores.len() > 1 { Presence::Present(loopback) } else { Presence::Absent },
+            gpu: Presence::Absent,
+            cxl: Presence::Absent,
+        };
+        for experiment in &self.experiments[..count] {
+            record.begin(experiment.what());
+            experiment.fill(&mut host, &mut record);
+        }
+        let warnings = self.warnings.iter().cloned().chain(record.warnings()).collect();
+        Measured { host, warnings }
+    }
+}
+
+fn empty_team(threads: usize, launch: &Sourced<Seconds>, elementwise: &Sourced<BytesPerSec>) -> Team {
+    Team {
+        threads,
+        launch: launch.clone(),
+        gemm: Default::default(),
+        attention: Default::default(),
+        elementwise: elementwise.clone(),
+    }
+}
+
+/// Passes as long as the last one that fit into what is left of the time.
+fn passes_left(left: Duration, last: Duration) -> usize {
+    (left.as_secs_f64() / last.as_secs_f64().max(1e-3)) as usize
 }

@@ -5,10 +5,28 @@
 //! What is measured is what runs: the kernels are the executor's.
 #![forbid(unsafe_code)]
 
+mod arena;
+mod attention;
+mod bandwidth;
+mod cache;
+mod clock;
+mod elementwise;
 mod error;
+mod experiment;
+mod extent;
+mod gemm;
 mod host;
+mod latency;
+mod launch;
 mod limits;
 mod processor;
+mod record;
+mod rig;
+mod series;
+mod statistics;
+mod subject;
+mod sync;
+mod transfer;
 
 pub use error::Error;
 
@@ -87,5 +105,5 @@ pub fn measure(
     progress: &mut dyn FnMut(Progress<'_>),
     save: &mut dyn FnMut(&Host) -> Result<(), WriteError>,
 ) -> Result<Measured, Error> {
-    host::measure(options, progress, save)
+    host::measure(&subject::Kernels, options, progress, save)
 }

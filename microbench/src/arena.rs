@@ -1,0 +1,94 @@
+//! Operands that come from memory and not from a cache, as in a real step.
+
+use crate::Error;
+use crate::extent::Extent;
+use hwprofiles::{Bytes, DType, GROUP};
+use kernels::{Buffer, Memory, PANEL, Weights};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// Bytes far larger than the caches; every call gets the next ones, so that when it is their turn again other bytes
+/// have pushed them out.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    buffer: Buffer,
+    next: usize,
+}
+
+/// Rows and columns of the random matrix of which an arena is filled with copies.
+const BLOCK: (usize, usize) = (16 * PANEL, 32 * GROUP as usize);
+
+impl Arena {
+    /// One arena for each format of weights, of `extent.arena` bytes and of one matrix at least.
+    ///
+    /// Packed weights are groups of 16 rows × 32 columns, one after the other, whatever the shape of the matrix: so the
+    /// arena serves for matrices of all shapes of whole groups. In f32 and bf16 it is plain random numbers, and serves
+    /// for keys and values too.
+    pub fn of_each_format(extent: &Extent) -> Result<BTreeMap<DType, RefCell<Self>>, Error> {
+        let (rows, columns) = BLOCK;
+        let values = random(rows * columns, 1);
+        // What a measurement allocates is part of no plan: it is counted without a limit.
+        let memory = Memory::new("operands", Bytes::new(u64::MAX));
+        let arena = |dtype: DType| {
+            let block = Weights::from_f32(&memory, dtype, rows, columns, &values)?;
+            let matrix = |&(n, k): &(usize, usize)| dtype.matrix_bytes(n as u64, k as u64).get() as usize;
+            let longest = extent.shapes.iter().map(matrix).max().unwrap_or(0);
+            let arena = Self::filled(extent.arena.max(longest), block.bytes())?;
+            Ok((dtype, RefCell::new(arena)))
+        };
+        extent.weights.iter().map(|(dtype, _)| arena(*dtype)).collect()
+    }
+
+    /// At least `bytes`, filled with copies of `block`.
+    pub fn filled(bytes: usize, block: &[u8]) -> Result<Self, Error> {
+        let mut buffer = Buffer::new(bytes.next_multiple_of(block.len()))?;
+        buffer.bytes_mut().chunks_exact_mut(block.len()).for_each(|chunk| chunk.copy_from_slice(block));
+        Ok(Self { buffer, next: 0 })
+    }
+
+    /// The next `len` bytes (no more than it has), from the start again where the end is too near.
+    pub fn next(&mut self, len: usize) -> &[u8] {
+        if self.next + len > self.buffer.len() {
+            self.next = 0;
+        }
+        self.next += len;
+        &self.buffer.bytes()[self.next - len..self.next]
+    }
+
+    /// The first `len` bytes, always the same.
+    pub fn first(&self, len: usize) -> &[u8] {
+        &self.buffer.bytes()[..len]
+    }
+}
+
+/// So many values between −1 and 1. Never zeros: some hardware is faster on those.
+pub(crate) fn random(count: usize, seed: u64) -> Vec<f32> {
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    (0..count).map(|_| random.random_range(-1.0..1.0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_follow_each_other_and_wrap_around_whole() {
+        let mut arena = Arena::filled(10, &[0, 1, 2, 3]).unwrap();
+        assert_eq!(arena.next(5), [0, 1, 2, 3, 0]);
+        assert_eq!(arena.next(4), [1, 2, 3, 0]);
+        assert_eq!(arena.next(3), [1, 2, 3]);
+        assert_eq!(arena.next(2), [0, 1]);
+        assert_eq!(arena.first(2), [0, 1]);
+        assert_eq!(Arena::filled(1, &[7; 9]).unwrap().next(9), [7; 9]);
+    }
+
+    #[test]
+    fn random_values_are_reproducible_and_in_range() {
+        let values = random(1000, 7);
+        assert_eq!(values, random(1000, 7));
+        assert_ne!(values, random(1000, 8));
+        assert!(values.iter().all(|value| (-1.0..1.0).contains(value)));
+    }
+}

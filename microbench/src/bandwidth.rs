@@ -1,0 +1,192 @@
+//! Streams through memory: read, write, copy, triad.
+//!
+//! What is counted is what the program asked for ([`hwprofiles::Stream`]); what lies past the caches is stored around
+//! them, so that no line is read before it is written.
+
+use crate::Error;
+use crate::arena::random;
+use crate::experiment::{Experiment, expect};
+use crate::record::{Points, Record, threads, without_launch};
+use crate::rig::Rig;
+use crate::series::Series;
+use hwprofiles::{Bytes, Curve, CurvePoint, Host, Seconds, Stream, StreamCurve};
+use kernels::stream::Store;
+use kernels::{Buffer, Pool};
+use std::hint::black_box;
+
+/// The streams of every size by every team.
+#[derive(Debug)]
+pub(crate) struct Bandwidth {
+    /// Two buffers of the largest size: what is read and what is written.
+    from: Buffer,
+    to: Buffer,
+    /// Where arrays begin to be stored around the caches, in bytes.
+    past_caches: usize,
+    points: Vec<Point>,
+}
+
+#[derive(Debug)]
+struct Point {
+    stream: Stream,
+    /// Values of each array.
+    len: usize,
+    /// Index of the team, and its size.
+    team: (usize, usize),
+    series: Series,
+}
+
+const STREAMS: [Stream; 4] = [Stream::Read, Stream::Write, Stream::Copy, Stream::Triad];
+/// Values of a page: arrays start on one.
+const PAGE: usize = 512;
+const FACTOR: f64 = 3.0;
+/// A fork-join that is a larger part of the time than this hides the memory.
+const LARGEST_LAUNCH: f64 = 1.0 / 3.0;
+
+impl Bandwidth {
+    /// For `sizes` in bytes of all arrays together, ascending.
+    pub fn new(rig: &Rig<'_>, sizes: &[usize], cache: usize) -> Result<Self, Error> {
+        let largest = sizes.last().copied().unwrap_or(0);
+        let (mut from, mut to) = (Buffer::new(largest)?, Buffer::new(largest)?);
+        // Each member touches its own part first: on a machine of several memories it lies near.
+        for buffer in [&mut from, &mut to] {
+            rig.subject.write(rig.all(), buffer.view_mut(), 1.0, Store::Ordinary);
+        }
+        let block: Vec<f64> =
+            random(1 << 16, 1).into_iter().map(|value| 1.0 + f64::from(value) / 2.0).collect();
+        let fill = |chunk: &mut [f64]| chunk.copy_from_slice(&block[..chunk.len()]);
+        from.view_mut::<f64>().chunks_mut(block.len()).for_each(fill);
+        let mut points = Vec::new();
+        for &size in sizes {
+            for stream in STREAMS {
+                let len = size / size_of::<f64>() / arrays(stream) / PAGE * PAGE;
+                for team in rig.teams.iter().map(Pool::members).enumerate() {
+                    points.push(Point { stream, len, team, series: Series::default() });
+                }
+            }
+        }
+        Ok(Self { from, to, past_caches: cache, points })
+    }
+
+    /// How much of the arrays lies in huge pages, for the record.
+    fn pages(&self) -> Option<String> {
+        let (from, to) = (self.from.pages()?, self.to.pages()?);
+        let (huge, resident) = (from.huge + to.huge, from.resident + to.resident);
+        Some(format!("{:.0} % in 2 MiB pages", 100.0 * huge.as_f64() / resident.as_f64().max(1.0)))
+    }
+}
+
+impl Experiment for Bandwidth {
+    fn what(&self) -> String {
+        "memory bandwidth".to_owned()
+    }
+
+    fn points(&self) -> usize {
+        self.points.len()
+    }
+
+    fn visit(&mut self, point: usize, rig: &Rig<'_>) -> Result<(), Error> {
+        let point = &mut self.points[point];
+        let mut arrays = Arrays {
+            stream: point.stream,
+            from: self.from.view(),
+            to: &mut self.to.view_mut()[..point.len],
+            store: match point.bytes().get() as usize > self.past_caches {
+                true => Store::NonTemporal,
+                false => Store::Ordinary,
+            },
+        };
+        let pool = &rig.teams[point.team.0];
+        if point.series.is_empty() {
+            let sum = arrays.pass(rig, pool);
+            arrays.verify(sum, point.team.1)?;
+        }
+        point.series.visit(rig, || {
+            black_box(arrays.pass(rig, pool));
+        });
+        Ok(())
+    }
+
+    fn fill(&self, host: &mut Host, record: &mut Record<'_>) {
+        let pages = self.pages();
+        host.dram.bandwidth.clear();
+        for (stream, team) in
+            STREAMS.iter().flat_map(|&stream| host.teams.iter().map(move |team| (stream, team)))
+        {
+            let points = self.points.iter().filter(|p| (p.stream, p.team.1) == (stream, team.threads));
+            let largest = points.clone().map(|p| p.len).max();
+            let (mut curve, mut labels) = (Vec::new(), Points::default());
+            for point in points {
+                let Some(summary) = point.series.summary() else { continue };
+                let launch = team.launch.value.get();
+                if Some(point.len) != largest && launch > LARGEST_LAUNCH * summary.median {
+                    continue;
+                }
+                let size = point.bytes();
+                let time = Seconds::new(without_launch(summary.median, launch));
+                labels.add(format!("{stream:?} of {size}").to_lowercase(), summary);
+                curve.push(CurvePoint { size, value: size / time });
+            }
+            let source = record.table(&threads(team.threads), labels, pages.as_deref());
+            let curve = Curve { source, points: curve };
+            host.dram.bandwidth.push(StreamCurve { stream, threads: team.threads, curve });
+        }
+    }
+}
+
+impl Point {
+    /// Bytes of all its arrays together.
+    fn bytes(&self) -> Bytes {
+        Bytes::new((arrays(self.stream) * self.len * size_of::<f64>()) as u64)
+    }
+}
+
+/// The operands of one stream; `to` is as long as each array.
+struct Arrays<'a> {
+    stream: Stream,
+    from: &'a [f64],
+    to: &'a mut [f64],
+    store: Store,
+}
+
+impl Arrays<'_> {
+    /// Goes through them once; the sum where the stream is a read.
+    fn pass(&mut self, rig: &Rig<'_>, pool: &Pool) -> f64 {
+        let (a, rest) = self.from.split_at(self.to.len());
+        match self.stream {
+            Stream::Read => return rig.subject.read(pool, a),
+            Stream::Write => rig.subject.write(pool, self.to, FACTOR, self.store),
+            Stream::Copy => rig.subject.copy(pool, self.to, a, self.store),
+            Stream::Triad => rig.subject.triad(pool, self.to, a, &rest[..a.len()], FACTOR, self.store),
+        }
+        0.0
+    }
+
+    /// Refuses a wrong sum, or wrong values among a sample of those written.
+    fn verify(&self, sum: f64, team: usize) -> Result<(), Error> {
+        let len = self.to.len();
+        let what =
+            || format!("the {:?} stream of {len} values by {}", self.stream, threads(team)).to_lowercase();
+        if self.stream == Stream::Read {
+            let wanted: f64 = self.from[..len].iter().sum();
+            return expect(what, sum, wanted, 1e-9 * wanted);
+        }
+        for at in (0..len).step_by((len / 64) | 1).chain([len - 1]) {
+            let wanted = match self.stream {
+                Stream::Write => FACTOR,
+                Stream::Copy => self.from[at],
+                _ => self.from[at] + FACTOR * self.from[len + at],
+            };
+            expect(what, self.to[at], wanted, 1e-12)?;
+        }
+        Ok(())
+    }
+}
+
+/// How many arrays a stream goes through.
+fn arrays(stream: Stream) -> usize {
+    match stream {
+        Stream::Read | Stream::Write => 1,
+        Stream::Copy => 2,
+        Stream::Triad => 3,
+    }
+}

@@ -1,0 +1,187 @@
+//! What is measured at which depth.
+
+use crate::Depth;
+use hwprofiles::{Bytes, DType};
+use std::time::Duration;
+
+/// The points of a measurement and the time it may take.
+#[derive(Debug, Clone)]
+pub(crate) struct Extent {
+    /// When so much time is gone, no further pass over all points begins.
+    pub budget: Duration,
+    /// Passes at most.
+    pub passes: usize,
+    /// How long one visit of a point lasts, unless one call takes longer.
+    pub visit: Duration,
+    /// A point whose single call would take longer, in seconds, is left out.
+    pub longest: f64,
+    /// Team sizes, ascending, from one thread to all cores.
+    pub teams: Vec<usize>,
+    /// Bytes of all arrays of a stream together, ascending.
+    pub streams: Vec<usize>,
+    /// Bytes of the working sets of the random chase, ascending.
+    pub rings: Vec<usize>,
+    /// Bytes of operands that calls cycle through.
+    pub arena: usize,
+    /// (n, k) of matrix products, multiples of 16 and 32.
+    pub shapes: Vec<(usize, usize)>,
+    /// Weight formats, f32 and bf16 among them, each with the m of its products, ascending.
+    pub weights: Vec<(DType, Vec<usize>)>,
+    /// (sequences, tokens in the cache) of decode attention; no two read as many bytes.
+    pub decode: Vec<(usize, usize)>,
+    /// Tokens of prefill attention, ascending.
+    pub prompts: Vec<usize>,
+    /// Rows of element-wise work.
+    pub elementwise: usize,
+    /// Bytes of a transfer whose rate is measured.
+    pub transfer: usize,
+}
+
+/// Row counts of a full measurement.
+const ROWS: [usize; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+impl Extent {
+    /// For a machine of so many cores, so large a last-level cache and so much memory, of which all operands together
+    /// take less than a third.
+    pub fn new(depth: Depth, cores: usize, cache: usize, capacity: Bytes) -> Self {
+        // Twice the cache, so that what comes round again is not in it any more.
+        let past_cache = (2 * cache).next_power_of_two();
+        let at_most = |part: u64| (capacity.get() / part + 1).next_power_of_two() as usize / 2;
+        let arena = past_cache.max(128 * MIB).min(at_most(64));
+        let sizes = |small: &[usize], largest: usize| -> Vec<usize> {
+            small.iter().copied().filter(|&size| 2 * size <= largest).chain([largest]).collect()
+        };
+        let weights = |bf16: &[usize], others: &[usize]| {
+            [DType::Bf16, DType::F32, DType::Int8, DType::Int4]
+                .map(|dtype| (dtype, if dtype == DType::Bf16 { bf16 } else { others }.to_vec()))
+                .to_vec()
+        };
+        match depth {
+            Depth::Tiny => Self {
+                budget: Duration::ZERO,
+                passes: 1,
+                visit: Duration::ZERO,
+                longest: 0.2,
+                teams: team_sizes(cores, false),
+                streams: vec![64 * KIB, MIB],
+                rings: vec![32 * KIB, MIB],
+                arena: MIB,
+                shapes: vec![(64, 128), (208, 96)],
+                weights: weights(&[1, 5], &[3]),
+                decode: vec![(1, 24), (3, 40)],
+                prompts: vec![17],
+                elementwise: 32,
+                transfer: MIB,
+            },
+            Depth::Quick => Self {
+                budget: Duration::from_secs(20),
+                passes: 8,
+                visit: Duration::from_millis(2),
+                longest: 0.5,
+                teams: team_sizes(cores, false),
+                streams: sizes(&[64 * KIB, MIB, 16 * MIB], arena),
+                rings: sizes(&[32 * KIB, 512 * KIB, 8 * MIB], arena),
+                arena,
+                shapes: vec![(1024, 1024), (1024, 2816), (5632, 1024)],
+                weights: weights(&[1, 2, 4, 8, 16, 64, 256, 512], &[1, 4, 16, 64, 512]),
+                decode: vec![(1, 128), (1, 512), (1, 2048), (4, 2048), (16, 2048)],
+                prompts: vec![128, 512, 2048],
+                elementwise: 512,
+                transfer: 16 * MIB,
+            },
+            Depth::Full => Self {
+                budget: Duration::from_secs(240),
+                passes: 40,
+                visit: Duration::from_millis(10),
+                longest: 4.0,
+                teams: team_sizes(cores, true),
+                streams: sizes(
+                    &[64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB],
+                    (4 * arena).min(at_most(16)),
+                ),
+                rings: sizes(
+                    &[16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB],
+                    (2 * arena).min(at_most(32)),
+                ),
+                arena,
+                shapes: vec![
+                    (1024, 1024),
+                    (1536, 1024),
+                    (1024, 2816),
+                    (5632, 1024),
+                    (8192, 1024),
+                    (4096, 4096),
+                ],
+                weights: weights(&ROWS, &ROWS),
+                decode: vec![
+                    (1, 128),
+                    (1, 256),
+                    (1, 512),
+                    (1, 1024),
+                    (1, 2048),
+                    (4, 1024),
+                    (8, 1024),
+                    (16, 1024),
+                    (16, 2048),
+                ],
+                prompts: vec![32, 128, 512, 1024, 2048],
+                elementwise: 512,
+                transfer: 16 * MIB,
+            },
+        }
+    }
+}
+
+/// One thread, all cores, and all but one, which is what a loopback device leaves; with `between`, the powers of two
+/// besides.
+fn team_sizes(cores: usize, between: bool) -> Vec<usize> {
+    let powers = (0..usize::BITS).map(|bit| 1 << bit).take_while(|&size| between && size < cores);
+    let mut sizes: Vec<usize> = powers.chain([1, cores - 1, cores]).filter(|&size| size > 0).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_teams_that_compositions_need_are_always_there() {
+        assert_eq!(team_sizes(1, false), [1]);
+        assert_eq!(team_sizes(2, true), [1, 2]);
+        assert_eq!(team_sizes(8, false), [1, 7, 8]);
+        assert_eq!(team_sizes(12, true), [1, 2, 4, 8, 11, 12]);
+    }
+
+    #[test]
+    fn operands_lie_past_the_cache_where_memory_allows_and_take_less_than_a_third_of_it() {
+        for depth in [Depth::Quick, Depth::Full] {
+            for (cache, gib) in [(32 << 20, 16), (384 << 20, 512), (32 << 20, 2), (0, 1)] {
+                let capacity = Bytes::new(gib << 30);
+                let extent = Extent::new(depth, 2, cache, capacity);
+                let largest = |sizes: &[usize]| *sizes.last().unwrap();
+                assert!(extent.streams.is_sorted() && extent.rings.is_sorted());
+                // Source and target of streams; rings of halving sizes; one arena for each weight format.
+                let all = 2 * largest(&extent.streams) + 2 * largest(&extent.rings) + 4 * extent.arena;
+                assert!((all as u64) < capacity.get() / 3, "{depth:?} {cache} {gib}: {all}");
+                if gib > 2 {
+                    assert!(extent.arena >= 2 * cache && largest(&extent.streams) >= 2 * cache);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_decode_points_read_as_many_bytes() {
+        for depth in [Depth::Tiny, Depth::Quick, Depth::Full] {
+            let extent = Extent::new(depth, 2, 0, Bytes::new(1 << 34));
+            let mut tokens: Vec<_> = extent.decode.iter().map(|(batch, context)| batch * context).collect();
+            tokens.sort_unstable();
+            tokens.dedup();
+            assert_eq!(tokens.len(), extent.decode.len());
+        }
+    }
+}

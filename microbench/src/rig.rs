@@ -1,0 +1,39 @@
+//! What every experiment needs: teams, a clock, the kernels.
+
+use crate::arena::Arena;
+use crate::clock::Clock;
+use crate::subject::Subject;
+use hwprofiles::DType;
+use kernels::Pool;
+use std::cell::{RefCell, RefMut};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The set-up that experiments share.
+#[derive(Debug)]
+pub(crate) struct Rig<'a> {
+    /// A pool for each team size, ascending.
+    pub teams: Vec<Pool>,
+    /// Random numbers in each format, to be used as weights or as a KV cache.
+    pub arenas: BTreeMap<DType, RefCell<Arena>>,
+    /// The calibrated clock.
+    pub clock: Clock,
+    /// How long one visit of a point lasts.
+    pub visit: Duration,
+    /// A point whose single call would take longer, in seconds, is left out.
+    pub longest: f64,
+    /// The kernels.
+    pub subject: &'a dyn Subject,
+}
+
+impl Rig<'_> {
+    /// The team of all cores.
+    pub fn all(&self) -> &Pool {
+        self.teams.last().expect("there is a team of one at least")
+    }
+
+    /// The arena of one format.
+    pub fn arena(&self, dtype: DType) -> RefMut<'_, Arena> {
+        self.arenas[&dtype].borrow_mut()
+    }
+}

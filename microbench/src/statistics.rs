@@ -1,0 +1,50 @@
+//! Median and spread.
+
+/// What a set of samples says.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Summary {
+    /// How many samples.
+    pub count: usize,
+    /// The second quartile.
+    pub median: f64,
+    /// (Third quartile − first quartile) ÷ median.
+    pub spread: f64,
+}
+
+/// The summary of positive samples; `None` where there are none.
+pub(crate) fn summary(samples: &[f64]) -> Option<Summary> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let median = quantile(&sorted, 0.5)?;
+    let spread = (quantile(&sorted, 0.75)? - quantile(&sorted, 0.25)?) / median;
+    Some(Summary { count: samples.len(), median, spread })
+}
+
+/// The quantile `q` of ascending samples, linear between neighbours.
+fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
+    let at = q * sorted.len().checked_sub(1)? as f64;
+    let (low, high) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
+    Some(low + (high - low) * at.fract())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quartiles_lie_between_neighbours() {
+        assert_eq!(summary(&[]), None);
+        assert_eq!(summary(&[3.0]), Some(Summary { count: 1, median: 3.0, spread: 0.0 }));
+        assert_eq!(summary(&[4.0, 2.0]), Some(Summary { count: 2, median: 3.0, spread: 1.0 / 3.0 }));
+        let five = summary(&[5.0, 1.0, 4.0, 2.0, 3.0]);
+        assert_eq!(five, Some(Summary { count: 5, median: 3.0, spread: 2.0 / 3.0 }));
+    }
+
+    #[test]
+    fn one_outlier_among_many_moves_neither_median_nor_spread() {
+        let quiet: Vec<f64> = (0..101).map(|i| 100.0 + f64::from(i) / 100.0).collect();
+        let mut disturbed = quiet.clone();
+        disturbed[100] = 1e9;
+        assert_eq!(summary(&disturbed), summary(&quiet));
+    }
+}

@@ -1,0 +1,211 @@
+//! What is measured: the kernels, behind a seam through which a test puts a wrong one.
+
+use hwprofiles::Seconds;
+use kernels::stream::{self, Store};
+use kernels::{KvCache, Link, Pool, Scratch, Span, WeightsView};
+
+/// The kernels under measurement; each method is the kernel of its name.
+pub(crate) trait Subject: std::fmt::Debug {
+    fn read(&self, pool: &Pool, x: &[f64]) -> f64 {
+        stream::read(pool, x)
+    }
+
+    fn write(&self, pool: &Pool, to: &mut [f64], value: f64, store: Store) {
+        stream::write(pool, to, value, store);
+    }
+
+    fn copy(&self, pool: &Pool, to: &mut [f64], from: &[f64], store: Store) {
+        stream::copy(pool, to, from, store);
+    }
+
+    fn triad(&self, pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, store: Store) {
+        stream::triad(pool, to, a, b, factor, store);
+    }
+
+    fn chase(&self, ring: &[u32], steps: usize) -> u32 {
+        stream::chase(ring, steps)
+    }
+
+    fn transfer(&self, link: &Link, to: &mut [u8], from: &[u8]) -> Seconds {
+        link.copy(to, from)
+    }
+
+    fn gemm(
+        &self,
+        pool: &Pool,
+        m: usize,
+        y: &mut [f32],
+        x: &[f32],
+        w: WeightsView<'_>,
+        scratch: &mut Scratch,
+    ) {
+        kernels::gemm(pool, m, y, w.rows(), x, w.columns(), w, scratch);
+    }
+
+    fn attention(
+        &self,
+        pool: &Pool,
+        heads: usize,
+        scale: f32,
+        out: &mut [f32],
+        q: &[f32],
+        cache: KvCache<'_>,
+        spans: &[Span],
+        scratch: &mut Scratch,
+    ) {
+        let width = heads * cache.shape().head_dim;
+        kernels::attention(pool, heads, scale, out, width, q, width, cache, spans, scratch);
+    }
+
+    fn rms_norm(&self, pool: &Pool, y: &mut [f32], x: &[f32], gamma: &[f32]) {
+        kernels::rms_norm(pool, y, x, gamma, 1e-5);
+    }
+
+    fn add(&self, pool: &Pool, y: &mut [f32], x: &[f32]) {
+        kernels::add(pool, y, x);
+    }
+
+    fn silu_mul(
+        &self,
+        pool: &Pool,
+        out: &mut [f32],
+        gate: &[f32],
+        up: &[f32],
+        stride: usize,
+        columns: usize,
+    ) {
+        kernels::silu_mul(pool, out, gate, up, stride, columns);
+    }
+}
+
+/// The kernels as they are.
+#[derive(Debug)]
+pub(crate) struct Kernels;
+
+impl Subject for Kernels {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Depth, Error, Options, host};
+
+    /// Kernels of which the named one is slightly wrong.
+    #[derive(Debug)]
+    struct Spoilt(&'static str);
+
+    impl Spoilt {
+        /// Makes the last value wrong if this is the kernel.
+        fn spoil(&self, name: &str, values: &mut [f32]) {
+            if let (true, Some(last)) = (self.0 == name, values.last_mut()) {
+                *last += 0.5;
+            }
+        }
+
+        fn spoil_doubles(&self, name: &str, values: &mut [f64]) {
+            if let (true, Some(last)) = (self.0 == name, values.last_mut()) {
+                *last += 1e-6;
+            }
+        }
+    }
+
+    impl Subject for Spoilt {
+        fn read(&self, pool: &Pool, x: &[f64]) -> f64 {
+            let sum = Kernels.read(pool, x);
+            // As if one of its values had been left out.
+            if self.0 == "read" { sum - x[x.len() / 2] } else { sum }
+        }
+
+        fn write(&self, pool: &Pool, to: &mut [f64], value: f64, store: Store) {
+            Kernels.write(pool, to, value, store);
+            self.spoil_doubles("write", to);
+        }
+
+        fn copy(&self, pool: &Pool, to: &mut [f64], from: &[f64], store: Store) {
+            Kernels.copy(pool, to, from, store);
+            self.spoil_doubles("copy", to);
+        }
+
+        fn triad(&self, pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, store: Store) {
+            Kernels.triad(pool, to, a, b, factor, store);
+            self.spoil_doubles("triad", to);
+        }
+
+        fn chase(&self, ring: &[u32], steps: usize) -> u32 {
+            Kernels.chase(ring, if self.0 == "chase" { steps - 1 } else { steps })
+        }
+
+        fn transfer(&self, link: &Link, to: &mut [u8], from: &[u8]) -> Seconds {
+            let time = Kernels.transfer(link, to, from);
+            if let (true, Some(last)) = (self.0 == "transfer", to.last_mut()) {
+                *last ^= 1;
+            }
+            time
+        }
+
+        fn gemm(&self, pool: &Pool, m: usize, y: &mut [f32], x: &[f32], w: WeightsView<'_>, s: &mut Scratch) {
+            Kernels.gemm(pool, m, y, x, w, s);
+            self.spoil("product", y);
+        }
+
+        fn attention(
+            &self,
+            pool: &Pool,
+            heads: usize,
+            scale: f32,
+            out: &mut [f32],
+            q: &[f32],
+            cache: KvCache<'_>,
+            spans: &[Span],
+            scratch: &mut Scratch,
+        ) {
+            // As if the scale had been forgotten.
+            let scale = if self.0 == "attention" { 1.0 } else { scale };
+            Kernels.attention(pool, heads, scale, out, q, cache, spans, scratch);
+        }
+
+        fn rms_norm(&self, pool: &Pool, y: &mut [f32], x: &[f32], gamma: &[f32]) {
+            Kernels.rms_norm(pool, y, x, gamma);
+            if self.0 == "norm" {
+                y.iter_mut().for_each(|y| *y += 0.01);
+            }
+        }
+
+        fn add(&self, pool: &Pool, y: &mut [f32], x: &[f32]) {
+            Kernels.add(pool, y, x);
+            if self.0 == "addition" {
+                y.iter_mut().for_each(|y| *y += 0.01);
+            }
+        }
+
+        fn silu_mul(&self, pool: &Pool, out: &mut [f32], gate: &[f32], up: &[f32], stride: usize, n: usize) {
+            let gate = if self.0 == "activation" { up } else { gate };
+            Kernels.silu_mul(pool, out, gate, up, stride, n);
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_computes_something_wrong_is_refused_by_name_and_nothing_is_reported() {
+        let options = Options { depth: Depth::Tiny, date: "2026-11-21".into(), command: "test".into() };
+        let measure = |name| host::measure(&Spoilt(name), &options, &mut |_| {}, &mut |_| Ok(()));
+        assert!(measure("none of them").is_ok());
+        let kernels = [
+            "read",
+            "write",
+            "copy",
+            "triad",
+            "chase",
+            "product",
+            "attention",
+            "norm",
+            "addition",
+            "activation",
+        ];
+        let transfer = (kernels::affinity::available_cores().len() > 1).then_some("transfer");
+        for name in kernels.into_iter().chain(transfer) {
+            match measure(name) {
+                Err(Error::Wrong { what, .. }) => assert!(what.contains(name), "{name}: {what}"),
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! How long until a thread that waits for another one runs again.
+
+use crate::Error;
+use crate::experiment::Experiment;
+use crate::record::Record;
+use crate::rig::Rig;
+use crate::series::Series;
+use hwprofiles::{Host, Presence, Seconds};
+use kernels::{Flag, affinity};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Wake-ups of a thread on the last core, by a busy one on the first.
+///
+/// The waiter spins and then sleeps ([`Flag::wait`]), as the executor's lanes do. There it mostly waits for
+/// kernels of hundreds of microseconds, so what is reported is the wake-up of a sleeper; a spinning waiter runs in a
+/// fraction of a microsecond.
+#[derive(Debug, Default)]
+pub(crate) struct Sync {
+    series: Series,
+}
+
+/// Wake-ups of one visit.
+const ROUNDS: usize = 8;
+/// How long the waiter is kept waiting: far longer than it spins.
+const BUSY: Duration = Duration::from_micros(250);
+
+impl Experiment for Sync {
+    fn what(&self) -> String {
+        "wake-ups".to_owned()
+    }
+
+    fn points(&self) -> usize {
+        1
+    }
+
+    fn visit(&mut self, _: usize, rig: &Rig<'_>) -> Result<(), Error> {
+        let core = rig.all().cores()[rig.all().members() - 1];
+        let (ping, pong) = (Flag::new(), Flag::new());
+        let times = thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let pinned = affinity::pin_current_thread(core);
+                let mut woken = Vec::with_capacity(ROUNDS);
+                for _ in 0..ROUNDS {
+                    ping.wait();
+                    woken.push(Instant::now());
+                    ping.clear();
+                    pong.set();
+                }
+                pinned.map(|()| woken)
+            });
+            let mut set = Vec::with_capacity(ROUNDS);
+            for _ in 0..ROUNDS {
+                let start = Instant::now();
+                while start.elapsed() < BUSY {
+                    std::hint::spin_loop();
+                }
+                set.push(Instant::now());
+                ping.set();
+                pong.wait();
+                pong.clear();
+            }
+            // A panic in the waiter is a defect of ours, and goes on here.
+            let woken = waiter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            Ok::<_, Error>(set.into_iter().zip(woken))
+        })?;
+        // The first one wakes a thread that has just been made.
+        for (set, woken) in times.skip(1) {
+            self.series.push(woken.duration_since(set).as_secs_f64().max(1e-9));
+        }
+        Ok(())
+    }
+
+    fn fill(&self, host: &mut Host, record: &mut Record<'_>) {
+        let Some(summary) = self.series.summary() else { return };
+        let sync = record.sourced("the last core", Seconds::new(summary.median), summary);
+        if let Presence::Present(loopback) = &mut host.loopback {
+            loopback.sync = sync;
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What a measurement of this very machine promises, whatever the machine and however busy it is.
+
+use hwprofiles::{
+    Basis, Bytes, BytesPerSec, DType, Device, Flop, Host, LoopbackLimit, Machine, Parts, Presence,
+    Provenance, Stream,
+};
+use kernels::affinity::available_cores;
+use microbench::{Depth, Measured, Options, Progress, measure};
+
+fn options() -> Options {
+    Options { depth: Depth::Tiny, date: "2026-11-21".to_owned(), command: "fulcrum bench".to_owned() }
+}
+
+/// A tiny measurement with everything that was told meanwhile: (done, of, what), and the saved hosts.
+fn measured() -> (Measured, Vec<(usize, usize, String)>, Vec<Host>) {
+    let (mut told, mut saved) = (Vec::new(), Vec::new());
+    let mut progress = |p: Progress<'_>| told.push((p.done, p.of, p.what.to_owned()));
+    let mut save = |host: &Host| {
+        saved.push(host.clone());
+        Ok(())
+    };
+    let measured = measure(&options(), &mut progress, &mut save).expect("this machine can be measured");
+    (measured, told, saved)
+}
+
+fn split(host: &Host) -> Option<Machine> {
+    let limit = LoopbackLimit { memory: Bytes::new(1 << 20), bandwidth: BytesPerSec::new(4e9) };
+    host.loopback.as_option()?;
+    Some(Parts::of(host.clone()).with_loopback(limit).machine("split").expect("it composes"))
+}
+
+fn positive(what: &str, value: f64) {
+    assert!(value.is_finite() && value > 0.0, "{what}: {value}");
+}
+
+#[test]
+fn every_table_is_there_and_composes_alone_and_with_a_loopback() {
+    let (Measured { host, .. }, ..) = measured();
+    assert!(host.cpu.cores.iter().all(|core| available_cores().contains(core)));
+    assert_eq!(matches!(host.loopback, Presence::Present(_)), host.cpu.cores.len() > 1);
+    assert!(host.gpu == Presence::Absent && host.cxl == Presence::Absent);
+    for team in [1, host.cpu.cores.len().saturating_sub(1).max(1), host.cpu.cores.len()] {
+        for stream in [Stream::Read, Stream::Write, Stream::Copy, Stream::Triad] {
+            assert!(host.dram.stream(stream, team).is_some_and(|curve| curve.at_largest().is_some()));
+        }
+    }
+    assert!(host.dram.latency.as_ref().is_some_and(|curve| curve.points.len() > 1));
+    let alone = Parts::of(host.clone()).machine("alone").expect("it composes");
+    for machine in [Some(alone), split(&host)].into_iter().flatten() {
+        machine.devices.iter().for_each(answers_everything);
+    }
+}
+
+/// Every rate that a plan asks a device for is there, measured, and above zero.
+fn answers_everything(device: &Device) {
+    for weights in [DType::F32, DType::Bf16, DType::Int8, DType::Int4] {
+        for m in [1, 3, 700] {
+            let estimate = device.gemm_time(weights, m, 160, 64).expect("a rate");
+            positive("product", estimate.time.get());
+            assert_ne!(estimate.basis, Basis::Estimated);
+        }
+    }
+    for kv in [DType::F32, DType::Bf16] {
+        let decode = device.decode_attention_time(kv, Bytes::new(100_000)).expect("a rate");
+        let prefill = device.prefill_attention_time(kv, 20, Flop::new(1_000_000)).expect("a rate");
+        positive("decode", decode.time.get());
+        positive("prefill", prefill.time.get());
+    }
+    positive("element-wise", device.elementwise_time(Bytes::new(1000)).time.get());
+    positive("launch", device.launch.value.get());
+    positive("sync", device.sync.value.get());
+}
+
+#[test]
+fn every_number_was_measured_by_the_command_on_the_day() {
+    let (Measured { host, .. }, ..) = measured();
+    let mut sources = vec![&host.dram.capacity.source];
+    sources.extend(host.dram.bandwidth.iter().map(|stream| &stream.curve.source));
+    sources.extend(host.dram.latency.iter().map(|curve| &curve.source));
+    for team in &host.teams {
+        sources.extend([&team.launch.source, &team.elementwise.source]);
+        sources.extend(team.gemm.values().map(|rates| &rates.source));
+        sources.extend(team.attention.values().map(|rates| &rates.source));
+    }
+    if let Presence::Present(loopback) = &host.loopback {
+        sources.extend([&loopback.sync.source, &loopback.latency.source, &loopback.bandwidth.source]);
+        positive("β", loopback.bandwidth.value.get());
+    }
+    for source in sources {
+        let Provenance::Measured { date, command, spread } = source else { panic!("{source}") };
+        assert!(date == "2026-11-21" && command.starts_with("fulcrum bench"), "{source}");
+        assert!(spread.is_finite() && *spread >= 0.0, "{source}");
+    }
+    let streams = &host.dram.bandwidth;
+    let noted = streams.iter().all(|stream| stream.curve.source.to_string().contains("2 MiB pages"));
+    assert!(noted, "the page mode is recorded where it matters");
+}
+
+#[test]
+fn whatever_was_saved_is_a_valid_host_file_and_the_last_one_is_the_result() {
+    let (Measured { host, .. }, _, saved) = measured();
+    assert!(saved.len() > 2, "it saves as it goes");
+    for partial in &saved {
+        let text = partial.to_yaml();
+        assert_eq!(Host::from_yaml(&text, "partial.yaml").as_ref(), Ok(partial), "{text}");
+        Parts::of(partial.clone()).machine("partial").expect("it composes");
+        split(partial);
+    }
+    assert_eq!(saved.last(), Some(&host));
+}
+
+#[test]
+fn progress_goes_on_without_a_step_back_and_reaches_the_end_last() {
+    let (_, told, _) = measured();
+    assert!(told.is_sorted_by_key(|(done, ..)| *done));
+    let (last, before) = told.split_last().expect("something is told");
+    assert_eq!(last.0, last.1);
+    assert!(before.iter().all(|(done, of, what)| done < of && !what.is_empty()), "{told:?}");
+}
+
+#[test]
+fn the_caller_may_run_where_it_could_before() {
+    let before = available_cores();
+    measured();
+    assert_eq!(available_cores(), before);
+}
+
+#[test]
+fn what_cannot_be_saved_ends_the_measurement_with_its_error() {
+    let mut fail = |_: &Host| hwprofiles::write_atomically("/proc/no/such/folder/host.yaml", "");
+    let error = measure(&options(), &mut |_| {}, &mut fail).expect_err("nothing can be written there");
+    assert!(error.to_string().contains("/proc/no/such"), "{error}");
+}
