@@ -3,6 +3,7 @@
 use crate::compute::{Job, Worker};
 use crate::run::Run;
 use crate::transfer::{self, Hop};
+use kernels::Flag;
 use planner::{Action, Lane, TaskId};
 use scenarios::Step;
 use std::sync::mpsc::Sender;
@@ -43,20 +44,22 @@ pub(crate) fn work(run: &Run<'_>, lane: Lane, said: &Sender<Vec<u32>>) -> Record
 
 fn steps(run: &Run<'_>, lane: Lane, said: &Sender<Vec<u32>>, mut worker: Option<Worker<'_>>) -> Record {
     let engine = run.engine;
+    // A device's lane answers sooner for having spun. A link's has no core of its own and must not spin on another's.
+    let wait = |flag: &Flag| if matches!(lane, Lane::Device(_)) { flag.wait() } else { flag.wait_asleep() };
     let tasks = |step: &Step| engine.tasks_of(step.phase, lane);
     // All of the record's memory now: nothing is allocated between tasks.
     let total = run.steps.iter().map(|step| tasks(step).len()).sum();
     let mut record =
         Record { tasks: Vec::with_capacity(total), arrivals: Vec::with_capacity(run.steps.len() + 1) };
     record.arrivals.push(run.now());
-    run.gates[0].pass();
+    run.gates[0].pass(wait);
     for (index, step) in run.steps.iter().enumerate() {
         if let Some(worker) = &mut worker {
             worker.begin(step);
         }
         for &id in tasks(step) {
             let task = &engine.programs.of(step.phase).tasks[id.0 as usize];
-            task.after.iter().for_each(|&earlier| run.flag(index, earlier).wait());
+            task.after.iter().for_each(|&earlier| wait(run.flag(index, earlier)));
             if run.is_aborted() {
                 return record;
             }
@@ -73,7 +76,7 @@ fn steps(run: &Run<'_>, lane: Lane, said: &Sender<Vec<u32>>, mut worker: Option<
             run.sample(step).into_iter().for_each(|tokens| drop(said.send(tokens)));
         }
         record.arrivals.push(run.now());
-        run.gates[index + 1].pass();
+        run.gates[index + 1].pass(wait);
         if run.is_aborted() {
             return record;
         }

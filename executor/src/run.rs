@@ -41,12 +41,12 @@ impl Gate {
         Self { missing: AtomicUsize::new(lanes), open: Flag::new() }
     }
 
-    /// Returns when every lane has come.
-    pub fn pass(&self) {
+    /// Arrives, and waits by `wait` until every lane has come.
+    pub fn pass(&self, wait: impl Fn(&Flag)) {
         if self.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.open.set();
         }
-        self.open.wait();
+        wait(&self.open);
     }
 }
 

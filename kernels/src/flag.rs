@@ -37,6 +37,13 @@ impl Flag {
         futex::wait_while(&self.state, CLEAR, &self.sleepers);
     }
 
+    /// As [`Flag::wait`], but sleeps at once: for a thread that shares its core with one that computes.
+    pub fn wait_asleep(&self) {
+        if !self.is_set() {
+            futex::sleep_while(&self.state, CLEAR, &self.sleepers);
+        }
+    }
+
     /// Clears the flag for its next use. Nobody may be waiting for it then.
     pub fn clear(&self) {
         self.state.store(CLEAR, Ordering::Release);
@@ -56,9 +63,14 @@ mod tests {
             VALUE.store(0, Ordering::Relaxed);
             let flag = Flag::new();
             std::thread::scope(|scope| {
-                for _ in 0..3 {
-                    scope.spawn(|| {
-                        flag.wait();
+                for patient in [false, true, false] {
+                    let flag = &flag;
+                    scope.spawn(move || {
+                        if patient {
+                            flag.wait_asleep()
+                        } else {
+                            flag.wait()
+                        }
                         assert_eq!(VALUE.load(Ordering::Relaxed), 42);
                         assert!(flag.is_set());
                     });

@@ -55,6 +55,11 @@ pub(crate) fn wait_while(word: &AtomicU32, value: u32, sleepers: &AtomicU32) {
     if spin_until(|| word.load(Ordering::Acquire) != value) {
         return;
     }
+    sleep_while(word, value, sleepers);
+}
+
+/// As [`wait_while`], without spinning first.
+pub(crate) fn sleep_while(word: &AtomicU32, value: u32, sleepers: &AtomicU32) {
     // Sequentially consistent, with `change`: either the sleeper sees the new word or the waker sees the
     // sleeper. FUTEX_WAIT compares once more inside the kernel.
     sleepers.fetch_add(1, Ordering::SeqCst);

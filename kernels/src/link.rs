@@ -1,6 +1,7 @@
 //! A copy that takes as long as a bus would.
 
 use hwprofiles::units::{Bytes, BytesPerSec, Seconds};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// A rate-limited path between two memories of this machine: the loopback device's bus.
@@ -9,10 +10,15 @@ use std::time::{Duration, Instant};
 /// the core is free meanwhile. Deadlines count from the start of the copy: a chunk that came late (a busy
 /// core) is caught up by the next ones, and the average rate is exact. Where the machine is slower
 /// than β, the copy takes what it takes.
-#[derive(Debug, Clone, Copy)]
+///
+/// Copies at the same time share β equally, chunk by chunk: each chunk takes as many times longer as there are
+/// copies under way when it has been copied. α is each copy's own.
+#[derive(Debug)]
 pub struct Link {
     latency: Duration,
     rate: f64,
+    /// Copies under way.
+    active: AtomicUsize,
 }
 
 /// Chunks last about this long at the link's rate: long against a wake-up, short against a layer.
@@ -27,10 +33,14 @@ impl Link {
     /// Where the rate is not positive.
     pub fn new(latency: Seconds, rate: BytesPerSec) -> Self {
         assert!(rate.get() > 0.0, "a link needs a bandwidth above zero");
-        Self { latency: Duration::from_secs_f64(latency.get()), rate: rate.get() }
+        Self {
+            latency: Duration::from_secs_f64(latency.get()),
+            rate: rate.get(),
+            active: AtomicUsize::new(0),
+        }
     }
 
-    /// How long a copy of `bytes` takes on it.
+    /// How long a copy of `bytes` takes that has it to itself.
     pub fn time(&self, bytes: Bytes) -> Seconds {
         Seconds::new(self.latency.as_secs_f64() + bytes.as_f64() / self.rate)
     }
@@ -50,9 +60,9 @@ impl Link {
     /// Where the lengths of a piece differ.
     pub fn copy_parts<'a>(&self, parts: impl IntoIterator<Item = (&'a mut [u8], &'a [u8])>) -> Seconds {
         let start = Instant::now();
-        let deadline = |done: usize| start + self.latency + Duration::from_secs_f64(done as f64 / self.rate);
+        self.active.fetch_add(1, Ordering::Relaxed);
         let chunk = ((self.rate * CHUNK.as_secs_f64()) as usize).clamp(64 << 10, 16 << 20);
-        let (mut done, mut paced) = (0, 0);
+        let (mut done, mut paced, mut end) = (0, 0, start + self.latency);
         for (to, from) in parts {
             assert_eq!(to.len(), from.len());
             for (to, from) in to.chunks_mut(chunk).zip(from.chunks(chunk)) {
@@ -62,24 +72,34 @@ impl Link {
                 if done - paced < chunk {
                     continue;
                 }
+                end += self.share(done - paced);
                 paced = done;
                 // Between chunks an early or late wake-up evens out; only the end must be exact.
-                if let Some(left) = deadline(done).checked_duration_since(Instant::now() + SPIN) {
-                    std::thread::sleep(left);
-                }
+                sleep_towards(end);
             }
         }
-        if done == 0 {
-            return Seconds::ZERO;
+        end += self.share(done - paced);
+        if done > 0 {
+            sleep_towards(end);
+            while Instant::now() < end {
+                std::hint::spin_loop();
+            }
         }
-        let end = deadline(done);
-        if let Some(left) = end.checked_duration_since(Instant::now() + SPIN) {
-            std::thread::sleep(left);
-        }
-        while Instant::now() < end {
-            std::hint::spin_loop();
-        }
-        Seconds::new(start.elapsed().as_secs_f64())
+        self.active.fetch_sub(1, Ordering::Relaxed);
+        if done == 0 { Seconds::ZERO } else { Seconds::new(start.elapsed().as_secs_f64()) }
+    }
+
+    /// The time of `bytes` beside the other copies under way.
+    fn share(&self, bytes: usize) -> Duration {
+        let copies = self.active.load(Ordering::Relaxed);
+        Duration::from_secs_f64((bytes * copies) as f64 / self.rate)
+    }
+}
+
+/// Sleeps until shortly before `end`.
+fn sleep_towards(end: Instant) {
+    if let Some(left) = end.checked_duration_since(Instant::now() + SPIN) {
+        std::thread::sleep(left);
     }
 }
 
@@ -101,5 +121,20 @@ mod tests {
             let least = if bytes == 0 { 0.0 } else { link.time(Bytes::new(bytes as u64)).get() };
             assert!(took.get() >= least * (1.0 - 1e-9), "{bytes} bytes in {took}");
         }
+    }
+
+    #[test]
+    fn two_copies_at_once_carry_no_more_than_the_link_does() {
+        let link = Link::new(Seconds::ZERO, BytesPerSec::new(1e9));
+        let bytes = 20 << 20;
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| link.copy(&mut vec![0; bytes], &vec![1; bytes]));
+            }
+        });
+        let least = link.time(Bytes::new(2 * bytes as u64)).get();
+        // A chunk that the other's start or end finds half done counts wholly as one of the two.
+        assert!(start.elapsed().as_secs_f64() >= 0.95 * least);
     }
 }
