@@ -168,3 +168,40 @@ impl<'a> Run<'a> {
         Ok(engine.setup.trace(Recorder::Measured, steps, events))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::Checkpoint;
+    use crate::sampling::Sampling;
+    use crate::setup::Setup;
+    use hwprofiles::{DType, DeviceId, Machine, MemoryId};
+    use planner::{Extent, LayerPlacement, Placement, whole};
+    use scenarios::{Formats, Sublayer};
+    use std::path::Path;
+
+    #[test]
+    fn a_lane_that_panics_ends_the_run_with_its_panic() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/llama_gqa");
+        let checkpoint = Checkpoint::open(&folder).expect("a golden model");
+        let model = checkpoint.model().clone();
+        let text = include_str!("../../hwprofiles/data/example-loopback.yaml");
+        let machine = Machine::from_yaml(text, "example-loopback.yaml").expect("the example is right");
+        // Three lanes wait for each other: the CPU embeds, a link streams to the other device.
+        let far = |sublayer| vec![whole(&model, sublayer, MemoryId(0), DeviceId(1), DeviceId(1))];
+        let layer = LayerPlacement(Sublayer::LAYER.map(far));
+        let layers = vec![layer; model.layers as usize];
+        let placement = Placement { layers, ..Placement::uniform(&model, DeviceId(0), MemoryId(0)) };
+        let formats = Formats { weights: DType::F32, kv: DType::F32, activations: DType::F32 };
+        let extent = Extent { batch: 1, context: 16, chunk: 4 };
+        let setup = Setup { machine, model, formats, placement, extent, plan: String::new() };
+        let engine = Engine::new(setup, &checkpoint).expect("it fits");
+        // The second step asks for tokens that nobody has given: a mistake that no caller of ours can make.
+        let steps = [Step::prefill(1, 4), Step { past_tokens: 4, ..Step::prefill(1, 4) }];
+        let sampler = Sampler::new(Sampling::Greedy).expect("greedy");
+        let run = Run::new(&engine, &steps, vec![vec![1; 6]], sampler);
+        let panic = catch_unwind(AssertUnwindSafe(|| run.play(|_| {}))).expect_err("the panic arrives");
+        let message = panic.downcast_ref::<String>().expect("a formatted message");
+        assert!(message.contains("index out of bounds"), "{message}");
+    }
+}
