@@ -132,8 +132,8 @@ impl<'a> Bench<'a> {
             }
             pass += 1;
             save(&self.measured(self.experiments.len()).host)?;
-            passes = passes
-                .min(pass + passes_left(extent.budget.saturating_sub(start.elapsed()), began.elapsed()));
+            let left = extent.budget.saturating_sub(start.elapsed());
+            passes = extent.passes.min(pass + passes_left(left, began.elapsed()));
         }
         progress(Progress { done, of: done, what: "done" });
         Ok(self.measured(self.experiments.len()))

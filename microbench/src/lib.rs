@@ -61,7 +61,8 @@ pub struct Options {
 pub struct Progress<'a> {
     /// Visits to points that are done.
     pub done: usize,
-    /// Visits that there will be; it shrinks when time runs out. At the end, and only then, `done == of`.
+    /// Visits that there will be, as far as one can tell from the time that they take. At the end, and only then,
+    /// `done == of`.
     pub of: usize,
     /// What is being measured now: "matrix products in bf16".
     pub what: &'a str,
