@@ -1,0 +1,93 @@
+//! Matrix products of 4096 × 4096 weights that come from memory: 2·m·n·k FLOP and the weights' bytes a call.
+//!
+//! `cargo bench -p kernels --bench products -- bf16` runs the bf16 ones alone. Each call takes the next of enough copies
+//! that no cache holds them; each result is checked against the definition before its rate is printed.
+#![allow(missing_docs)]
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use hwprofiles::DType;
+use hwprofiles::units::Bytes;
+use kernels::{Buffer, Memory, Pool, Scratch, Weights, WeightsView, affinity, gemm};
+use std::time::{Duration, Instant};
+
+const N: usize = 4096;
+const K: usize = 4096;
+/// Bytes of all copies of the weights together.
+const BEYOND_CACHES: usize = 256 << 20;
+
+fn noise(len: usize) -> Vec<f32> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+fn products(criterion: &mut Criterion) {
+    let memory = Memory::new("weights", Bytes::new(1 << 30));
+    let cores = affinity::available_cores();
+    let values = noise(N * K);
+    for dtype in [DType::F32, DType::Bf16, DType::Int8, DType::Int4] {
+        let weights = Weights::from_f32(&memory, dtype, N, K, &values).expect("a matrix fits");
+        let one = weights.bytes().len();
+        let mut copies = Buffer::new(BEYOND_CACHES / one * one).expect("memory");
+        copies.bytes_mut().chunks_exact_mut(one).for_each(|copy| copy.copy_from_slice(weights.bytes()));
+        for threads in [1, cores.len()] {
+            let pool = Pool::new(&cores[..threads]).expect("our cores");
+            pool.pin_caller().expect("our core");
+            for m in [1, 8, 64, 512] {
+                product(criterion, &pool, &weights, &copies, m);
+            }
+        }
+    }
+}
+
+fn product(criterion: &mut Criterion, pool: &Pool, weights: &Weights, copies: &Buffer, m: usize) {
+    let (dtype, one, threads) = (weights.view().dtype(), weights.bytes().len(), pool.members());
+    let x = noise(m * K);
+    let mut y = vec![0.0; m * N];
+    let mut scratch = Scratch::unaccounted(gemm::scratch_bytes(threads, m, K)).expect("memory");
+    let mut copies = copies.bytes().chunks_exact(one).cycle();
+    let mut fastest = f64::INFINITY;
+    let mut group = criterion.benchmark_group(format!("{dtype} by {threads} threads ({})", pool.path()));
+    group.throughput(Throughput::ElementsAndBytes { elements: (2 * m * N * K) as u64, bytes: one as u64 });
+    group.bench_function(BenchmarkId::from_parameter(m), |bencher| {
+        bencher.iter_custom(|calls| {
+            let start = Instant::now();
+            for _ in 0..calls {
+                let bytes = copies.next().expect("at least one copy");
+                let w = WeightsView::new(dtype, N, K, bytes).expect("packed bytes");
+                gemm(pool, m, &mut y, N, &x, K, w, &mut scratch);
+            }
+            let took = start.elapsed();
+            fastest = fastest.min(took.as_secs_f64() / calls as f64);
+            took
+        });
+    });
+    group.finish();
+    if fastest.is_finite() {
+        check(weights, &x, &y, m);
+        let (work, bytes) = ((2 * m * N * K) as f64, one as f64);
+        println!("    best: {:.1} GFLOP/s, {:.2} GB/s", work / fastest * 1e-9, bytes / fastest * 1e-9);
+    }
+}
+
+/// Compares the last output with its sum in f64.
+fn check(weights: &Weights, x: &[f32], y: &[f32], m: usize) {
+    let mut row = vec![0.0; K];
+    weights.view().row(N - 1, &mut row);
+    let terms = x[(m - 1) * K..].iter().zip(&row).map(|(x, w)| f64::from(*x) * f64::from(*w));
+    let (wanted, got) = (terms.sum::<f64>(), f64::from(y[m * N - 1]));
+    assert!((got - wanted).abs() < 1e-2, "{got} where {wanted} is right");
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(10).warm_up_time(Duration::from_millis(200))
+        .measurement_time(Duration::from_millis(800));
+    targets = products
+}
+criterion_main!(benches);
