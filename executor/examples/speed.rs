@@ -2,7 +2,9 @@
 //! rate of bare matrix products, the dispatch of a task against nothing.
 //!
 //! `cargo run --release -p executor --example speed [PRESET [CORES]]` (default: fulcrum-1b on all cores). Measurements
-//! of the run and of the machine alternate, and medians are compared, because the machine drifts.
+//! of the run and of the machine alternate, because the machine drifts. Compared are medians, and beside them what other
+//! programs on the machine disturb less: the sum of each task's lower quartile over the steps, against the upper
+//! quartile of the machine's rates over pieces of a matrix's size.
 
 use executor::{Checkpoint, Generation, Sampling, Session, Setup, make_random};
 use hwprofiles::{Bytes, DType, DeviceId, Machine, MemoryId};
@@ -60,13 +62,13 @@ fn measure(
     let prompt: Vec<u32> = (0..PROMPT as u32).map(|i| i * 7919 % model.vocab as u32).collect();
     let (mut read, mut product, mut runs) = (vec![], vec![], vec![]);
     for _ in 0..ROUNDS {
-        read.push(bench.read());
+        (0..8).for_each(|_| read.extend(bench.read()));
         product.push(bench.products());
         runs.push(affinity_free(|| {
             session.generate(std::slice::from_ref(&prompt), OUTPUT, Sampling::Greedy, |_| {})
         })?);
     }
-    report(model, &formats, &session, &runs, median(read), median(product));
+    report(model, &formats, &session, &runs, &read, &product);
     Ok(())
 }
 
@@ -111,11 +113,15 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Bytes per second of reading an array far larger than any cache.
-    fn read(&self) -> f64 {
-        let start = Instant::now();
-        black_box(stream::read(self.pool, self.array.view()));
-        self.array.len() as f64 / start.elapsed().as_secs_f64()
+    /// Bytes per second of reading an array far larger than any cache, in pieces of 16 MiB.
+    fn read(&self) -> Vec<f64> {
+        let pieces = self.array.view::<f64>().chunks_exact(2 << 20);
+        let rate = |piece: &[f64]| {
+            let start = Instant::now();
+            black_box(stream::read(self.pool, piece));
+            size_of_val(piece) as f64 / start.elapsed().as_secs_f64()
+        };
+        pieces.map(rate).collect()
     }
 
     /// FLOP per second of the products of one prefill.
@@ -133,7 +139,14 @@ impl<'a> Bench<'a> {
     }
 }
 
-fn report(model: &Model, formats: &Formats, session: &Session, runs: &[Generation], read: f64, product: f64) {
+fn report(
+    model: &Model,
+    formats: &Formats,
+    session: &Session,
+    runs: &[Generation],
+    read: &[f64],
+    product: &[f64],
+) {
     let decode = Step::decode(1, PROMPT + OUTPUT / 2);
     let bytes: u64 = session
         .setup()
@@ -145,28 +158,36 @@ fn report(model: &Model, formats: &Formats, session: &Session, runs: &[Generatio
         .map(|(operator, rows)| Work::of(operator, model, formats, &decode, &rows))
         .map(|work| (work.weights + work.kv_read).get())
         .sum();
-    let tpot = median(runs.iter().filter_map(|run| run.trace.tpot_ns()).map(|ns| ns * 1e-9).collect());
-    let rate = bytes as f64 / tpot;
-    println!(
-        "decode: {:.2} ms per token, {:.1} GB/s of weights and KV = {:.0} % of the {:.1} GB/s that a plain read reaches",
-        tpot * 1e3,
-        rate * 1e-9,
-        100.0 * rate / read,
-        read * 1e-9
-    );
     let flop: u128 =
         runs[0].trace.events.iter().filter(|event| event.step == 0).map(|event| event.flop.get()).sum();
-    let ttft = median(runs.iter().map(|run| run.trace.ttft_ns() as f64 * 1e-9).collect());
-    let rate = flop as f64 / ttft;
-    println!(
-        "prefill of {PROMPT}: {:.0} ms, {:.1} GFLOP/s = {:.0} % of the {:.1} GFLOP/s of its bare products",
-        ttft * 1e3,
-        rate * 1e-9,
-        100.0 * rate / product,
-        product * 1e-9
-    );
+    compare("decode, weights and KV against a plain read", bytes as f64, runs, Phase::Decode, read, "GB/s");
+    compare("prefill against its bare products", flop as f64, runs, Phase::Prefill, product, "GFLOP/s");
     for phase in [Phase::Prefill, Phase::Decode] {
         breakdown(&runs[ROUNDS / 2], phase);
+    }
+}
+
+/// Rates of steps that do `amount` of work, against those of the machine.
+fn compare(what: &str, amount: f64, runs: &[Generation], phase: Phase, machine: &[f64], unit: &str) {
+    let (mut steps, mut tasks) = (vec![], BTreeMap::<u32, Vec<f64>>::new());
+    for run in runs {
+        let spans = &run.trace.steps;
+        let of_phase = |step: usize| spans[step].step.phase == phase;
+        steps.extend(
+            spans.iter().filter(|s| s.step.phase == phase).map(|s| (s.end_ns - s.start_ns) as f64 * 1e-9),
+        );
+        for event in run.trace.events.iter().filter(|event| of_phase(event.step as usize)) {
+            tasks.entry(event.task).or_default().push((event.end_ns - event.start_ns) as f64 * 1e-9);
+        }
+    }
+    let undisturbed = tasks.into_values().map(|times| quantile(times, 0.25)).sum();
+    println!("{what}:");
+    let rates = |q| quantile(machine.to_vec(), q);
+    for (word, time, limit) in
+        [("median", quantile(steps, 0.5), rates(0.5)), ("quartiles", undisturbed, rates(0.75))]
+    {
+        let (ms, rate, percent) = (time * 1e3, amount / time * 1e-9, 100.0 * amount / time / limit);
+        println!("  {word:9} {ms:9.2} ms, {rate:6.1} of {:6.1} {unit} = {percent:.0} %", limit * 1e-9);
     }
 }
 
@@ -192,7 +213,7 @@ fn breakdown(run: &Generation, phase: Phase) {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+fn quantile(mut values: Vec<f64>, q: f64) -> f64 {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    values[((values.len() - 1) as f64 * q) as usize]
 }

@@ -2,9 +2,10 @@
 
 use crate::rig;
 use executor::{Checkpoint, Sampling, Session, Tokenizer};
+use half::{bf16, f16};
 use hwprofiles::DType;
 use planner::{Extent, Placement};
-use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use scenarios::Formats;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -196,6 +197,42 @@ fn a_narrow_run_is_the_f32_run_of_the_rounded_weights() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn weights_stored_in_two_bytes_are_read_as_what_they_are() {
+    for (dtype, least) in [(Dtype::F16, 0.99999), (Dtype::BF16, 0.999)] {
+        let (name, folder) = ("qwen2", tempfile::tempdir().expect("a temporary folder"));
+        let copy = |file: &str| {
+            std::fs::copy(rig::folder(name).join(file), folder.path().join(file)).expect("copied")
+        };
+        copy("config.json");
+        let bytes = std::fs::read(rig::folder(name).join("model.safetensors")).expect("a golden file");
+        let wide = SafeTensors::deserialize(&bytes).expect("safetensors");
+        let narrow = |bytes: &[u8]| {
+            let value = f32::from_le_bytes(bytes.try_into().expect("4 bytes"));
+            if dtype == Dtype::F16 {
+                f16::from_f32(value).to_le_bytes()
+            } else {
+                bf16::from_f32(value).to_le_bytes()
+            }
+        };
+        let data: Vec<(String, Vec<usize>, Vec<u8>)> = wide
+            .iter()
+            .map(|(name, t)| {
+                (name.to_owned(), t.shape().to_vec(), t.data().chunks_exact(4).flat_map(narrow).collect())
+            })
+            .collect();
+        let views = data.iter().map(|(name, shape, bytes)| {
+            (name, TensorView::new(dtype, shape.clone(), bytes).expect("as many bytes as the shape says"))
+        });
+        safetensors::serialize_to_file(views, None, &folder.path().join("model.safetensors"))
+            .expect("written");
+        let case = Case { checkpoint: Checkpoint::open(folder.path()).expect("it opens"), ..Case::new(name) };
+        let mut session = case.session(rig::on(case.checkpoint.model(), rig::CPU), rig::F32, 96);
+        let worst = case.worst_cosine(&mut session);
+        assert!(worst >= least && worst < 0.999_999_999, "{dtype}: cosine {worst}");
     }
 }
 
