@@ -102,7 +102,12 @@ pub fn make_ring(ring: &mut [u32], stride: usize, seed: u64) {
 /// Follows `ring` for `steps` from its start and returns where that ends: every load waits for the one before, so
 /// the time per step is the memory's latency. After as many steps as the ring has elements the end is 0 again.
 pub fn chase(ring: &[u32], steps: usize) -> u32 {
-    (0..steps).fold(0, |at, _| ring[at as usize])
+    chase_from(ring, 0, steps)
+}
+
+/// As [`chase`], from where another one ended: a long ring can be followed in several parts.
+pub fn chase_from(ring: &[u32], start: u32, steps: usize) -> u32 {
+    (0..steps).fold(start, |at, _| ring[at as usize])
 }
 
 /// The part of `len` values that a member has: whole cache lines but for the last.

@@ -59,5 +59,7 @@ fn a_ring_is_one_cycle_through_all_its_elements() {
         assert_eq!(at, 0);
         assert_eq!(stream::chase(&ring, count), 0);
         assert_eq!(stream::chase(&ring, 2 * count + 1), ring[0]);
+        let middle = stream::chase(&ring, count / 2);
+        assert_eq!(stream::chase_from(&ring, middle, count - count / 2), 0);
     }
 }
