@@ -1,7 +1,9 @@
 //! What can be wrong with a plan, or with making one.
 
+use crate::plan::PlanError;
 use crate::program::LowerError;
 use hwprofiles::{Bytes, Missing};
+use scenarios::ScenarioError;
 
 /// Everything that the planner refuses.
 #[derive(Debug, thiserror::Error)]
@@ -12,6 +14,32 @@ pub enum PlannerError {
     /// Bytes must move where no link goes.
     #[error(transparent)]
     Lower(#[from] LowerError),
+    /// A plan used with what it was not made for.
+    #[error("plan: {0}")]
+    Plan(#[from] PlanError),
+    /// A workload that the model cannot do.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// No placement fits, and one larger memory would be enough.
+    #[error(
+        "nothing fits: memory '{memory}' would have to hold at least {needed} and holds {capacity}: {change}"
+    )]
+    Infeasible {
+        /// The memory for which the least is missing.
+        memory: String,
+        /// The least that it would have to hold, to the next megabyte.
+        needed: Bytes,
+        /// What it holds.
+        capacity: Bytes,
+        /// What would help.
+        change: String,
+    },
+    /// No placement fits, whatever the size of any one memory.
+    #[error("nothing fits, however large any one of the memories is: {change}")]
+    NoPlacement {
+        /// What would help.
+        change: String,
+    },
     /// A placement needs more of a memory than it holds.
     #[error("memory '{memory}' would have to hold {needed} and holds {capacity}")]
     TooLarge {

@@ -2,18 +2,43 @@
 #![forbid(unsafe_code)]
 
 mod cost;
+mod course;
 mod error;
+mod explain;
+mod home;
+mod improve;
+mod infeasible;
 mod memory;
 mod part;
+mod pattern;
 mod placement;
 mod plan;
+mod planner;
+mod price_list;
 mod program;
+mod roofline;
+mod rules;
 mod run_steps;
+mod search;
+mod shadow;
+mod solve;
+mod space;
+mod table;
 mod trace;
 mod trace_file;
+mod walk;
+
+#[cfg(test)]
+mod laws;
+
+#[cfg(test)]
+#[path = "../tests/fixture/mod.rs"]
+mod fixture;
 
 pub use cost::{Bound, Load, Price, Pricing};
+pub use course::prefill_chunk;
 pub use error::PlannerError;
+pub use explain::explain;
 pub use memory::{
     Extent, Programs, Usage, activation_buffers, rotation_table_bytes, scratch_bytes, shares_embedding,
     staging_slots, usage, vector_holders,
@@ -21,7 +46,10 @@ pub use memory::{
 pub use part::{Part, Parts};
 pub use placement::{LayerPlacement, Placement, ROW_PANEL, Slice, Slices, whole};
 pub use plan::{Identity, LayerGroup, Origin, PLAN_VERSION, Plan, PlanError, Prediction, Times};
+pub use planner::{PLANNED, Scorer, plan};
 pub use program::{Action, Lane, LowerError, Program, STAGING_SLOTS, Source, Task, TaskId};
+pub use roofline::{Binding, Roofline};
+pub use rules::{NoRule, Rule};
 pub use run_steps::steps;
 pub use trace::{Event, Recorder, StepSpan, Trace};
 pub use trace_file::TraceError;

@@ -126,24 +126,35 @@ pub fn scratch_bytes(
             let (Action::Compute { operator, .. }, Lane::Device(device)) = (&task.action, task.lane) else {
                 continue;
             };
-            let members = machine.device(device).cores.len() as u64;
-            let rows =
-                if operator.sublayer() == Sublayer::Head { extent.batch } else { extent.rows(program.phase) };
-            let values = match operator.sublayer().matrix(model) {
-                _ if members == 0 => 0,
-                Some((_, columns)) if operator.is_matmul() => rows * (columns + 64) + members * (32 << 10),
-                None if *operator == Operator::Attention => {
-                    let group = model.heads / model.kv_heads;
-                    members * group * (model.head_dim + 64) * 64
-                        + extent.batch * model.heads * (model.head_dim + 2)
-                }
-                _ => 0,
-            };
+            let bytes = scratch_of(machine, model, extent, program.phase, *operator, device);
             let most = scratch.entry(device).or_insert(Bytes::ZERO);
-            *most = DType::F32.bytes(Elements::new(values)).max(*most);
+            *most = bytes.max(*most);
         }
     }
     scratch
+}
+
+/// What one operator takes of it.
+pub(crate) fn scratch_of(
+    machine: &Machine,
+    model: &Model,
+    extent: &Extent,
+    phase: Phase,
+    operator: Operator,
+    device: DeviceId,
+) -> Bytes {
+    let members = machine.device(device).cores.len() as u64;
+    let rows = if operator.sublayer() == Sublayer::Head { extent.batch } else { extent.rows(phase) };
+    let values = match operator.sublayer().matrix(model) {
+        _ if members == 0 => 0,
+        Some((_, columns)) if operator.is_matmul() => rows * (columns + 64) + members * (32 << 10),
+        None if operator == Operator::Attention => {
+            let group = model.heads / model.kv_heads;
+            members * group * (model.head_dim + 64) * 64 + extent.batch * model.heads * (model.head_dim + 2)
+        }
+        _ => 0,
+    };
+    DType::F32.bytes(Elements::new(values))
 }
 
 /// Bytes of one staging slot of each device that streams: for weights, and for KV.

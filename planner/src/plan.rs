@@ -153,7 +153,7 @@ impl Plan {
         let plan = Self::from_yaml(text, file)?;
         let refuse = |error: PlanError| {
             let path: Vec<_> = error.path.iter().map(String::as_str).collect();
-            yaml::refuse(text, file, &path, format!("{}: {}", error.value, error.wanted))
+            yaml::refuse(text, file, &path, format!("is {}: {}", error.value, error.wanted))
         };
         let placement = plan.placement(machine, model).map_err(refuse)?;
         plan.check_fit(machine, model, &placement).map_err(refuse)?;

@@ -1,0 +1,32 @@
+//! How long planning takes, simulation apart: 32 layers, 2 devices, 2 memories.
+
+#[path = "../tests/fixture/mod.rs"]
+mod fixture;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use fixture::{Spec, formats, model};
+use hwprofiles::Seconds;
+use planner::{Placement, Programs, Times, plan};
+use scenarios::{Objective, Workload};
+
+fn planning(criterion: &mut Criterion) {
+    let workload = Workload { batch: 4, prompt_tokens: 1024, output_tokens: 128 };
+    let cases = [
+        ("loopback, room for half", Spec::loopback(500_000_000), 1024),
+        ("loopback, tight", Spec::loopback(100_000_000), 1024),
+        ("gpu, room for a fifth", Spec::gpu(3_000_000_000), 4096),
+    ];
+    for (name, spec, hidden) in cases {
+        let model = model(32, hidden);
+        let machine = spec.machine(&model);
+        // Every candidate is lowered and compared; what it scores is not the planner's time.
+        let score = |_: &Placement, _: &Programs| {
+            Ok(Times { ttft: Seconds::new(1e3), tpot: Some(Seconds::new(1e3)) })
+        };
+        let once = || plan(&machine, &model, &formats(), &workload, Objective::Latency, &score);
+        criterion.bench_function(name, |bencher| bencher.iter(once));
+    }
+}
+
+criterion_group!(benches, planning);
+criterion_main!(benches);

@@ -1,0 +1,56 @@
+//! The course of a run: its steps, sorted into kinds that cost the same but for their attention.
+
+use crate::memory::Extent;
+use crate::run_steps::steps;
+use scenarios::{Phase, Step, Workload};
+
+/// Tokens that one prefill step processes, over all sequences, unless a plan says otherwise: enough rows for a
+/// matrix product to reach its rate, few enough that activations stay small.
+const PREFILL_ROWS: u64 = 512;
+
+/// Tokens per sequence that enter in one prefill step: together about 512 rows.
+pub fn prefill_chunk(workload: &Workload) -> u64 {
+    (PREFILL_ROWS / workload.batch.max(1)).clamp(1, workload.prompt_tokens.max(1))
+}
+
+/// What is planned for: one static batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Course {
+    /// The prefill steps, equal ones together: all full chunks, then the short last one if there is one.
+    pub prefill: Vec<Vec<Step>>,
+    /// A decode step in the middle of the output: times are affine in the context, so it is the mean one.
+    pub decode: Step,
+    /// How many decode steps there are.
+    pub decodes: u64,
+    /// The largest sizes reached.
+    pub extent: Extent,
+}
+
+impl Course {
+    /// The course of `workload` with the default chunk.
+    pub fn of(workload: &Workload) -> Self {
+        let chunk = prefill_chunk(workload);
+        Self::new(workload.batch, workload.prompt_tokens, workload.output_tokens, chunk)
+    }
+
+    /// `output_tokens` for each of `batch` sequences of `prompt_tokens`, `chunk` at a time.
+    pub fn new(batch: u64, prompt_tokens: u64, output_tokens: u64, chunk: u64) -> Self {
+        let prefill: Vec<_> = steps(batch, prompt_tokens, 1, chunk);
+        let (full, short): (Vec<_>, Vec<_>) = prefill.into_iter().partition(|s| s.new_tokens == chunk);
+        let decodes = output_tokens.saturating_sub(1);
+        Self {
+            prefill: [full, short].into_iter().filter(|kind| !kind.is_empty()).collect(),
+            decode: Step::decode(batch, prompt_tokens + decodes.saturating_sub(1) / 2),
+            decodes,
+            extent: Extent { batch, context: prompt_tokens + output_tokens, chunk },
+        }
+    }
+
+    /// The kinds of steps of a phase.
+    pub fn kinds(&self, phase: Phase) -> Vec<Vec<Step>> {
+        match phase {
+            Phase::Prefill => self.prefill.clone(),
+            Phase::Decode => vec![vec![self.decode]],
+        }
+    }
+}

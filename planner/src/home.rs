@@ -1,0 +1,89 @@
+//! Where a sublayer can live and who can then compute it.
+
+use crate::placement::{Slice, Slices, split_row, whole};
+use hwprofiles::{DeviceId, Machine, MemoryId, MemoryKind};
+use scenarios::{Model, Sublayer};
+
+/// Where a sublayer's matrix (or its KV cache) lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Home {
+    /// In one memory; any device that can reach it may compute it, another one in each phase.
+    Whole(MemoryId),
+    /// Divided between two devices, each part in its device's own memory, computed there at the same time.
+    Split {
+        /// The device of the first part and of the operators without a matrix.
+        lead: DeviceId,
+        /// The device of the second part.
+        other: DeviceId,
+        /// The first part's share, in quarters.
+        quarters: u64,
+    },
+}
+
+impl Home {
+    /// Every home on the machine.
+    pub fn all(machine: &Machine) -> Vec<Home> {
+        let mut homes: Vec<_> = machine.memory_ids().map(Home::Whole).collect();
+        for lead in machine.device_ids() {
+            for other in machine.device_ids() {
+                if machine.device(lead).memory != machine.device(other).memory {
+                    homes.extend((1..4).map(|quarters| Home::Split { lead, other, quarters }));
+                }
+            }
+        }
+        homes
+    }
+
+    /// Whether the sublayer can be divided.
+    pub fn is_split(self) -> bool {
+        matches!(self, Home::Split { .. })
+    }
+
+    /// Its slices when `prefill` and `decode` compute it; `None` where the sublayer cannot be divided so.
+    pub fn slices(
+        self,
+        machine: &Machine,
+        model: &Model,
+        sublayer: Sublayer,
+        prefill: DeviceId,
+        decode: DeviceId,
+    ) -> Option<Slices> {
+        match self {
+            Home::Whole(memory) => Some(vec![whole(model, sublayer, memory, prefill, decode)]),
+            Home::Split { lead, other, quarters } => {
+                let (rows, _) = sublayer.matrix(model).filter(|_| sublayer != Sublayer::Embed)?;
+                let cut = split_row(rows, quarters as f64 / 4.0);
+                let part = |rows, device| {
+                    let home = machine.device(device).memory;
+                    Slice { rows, home, prefill: device, decode: device }
+                };
+                (cut > 0 && cut < rows).then(|| vec![part(0..cut, lead), part(cut..rows, other)])
+            }
+        }
+    }
+
+    /// Whether `device` can compute it: as the lead of its parts, or from a memory that it owns or has a link to
+    /// (for KV, and back). The token table is never streamed, and nothing is streamed out of an accelerator's
+    /// memory: what others read is better kept where there is more room.
+    pub fn admits(self, machine: &Machine, sublayer: Sublayer, device: DeviceId) -> bool {
+        let own = machine.device(device).memory;
+        match self {
+            Home::Whole(memory) if memory == own => true,
+            Home::Whole(memory) if is_accelerators(machine, memory) => false,
+            Home::Whole(memory) => match sublayer {
+                Sublayer::Embed => false,
+                Sublayer::Attention => {
+                    machine.link_between(memory, own).is_some() && machine.link_between(own, memory).is_some()
+                }
+                _ => machine.link_between(memory, own).is_some(),
+            },
+            Home::Split { lead, .. } => {
+                device == lead && !matches!(sublayer, Sublayer::Embed | Sublayer::Attention)
+            }
+        }
+    }
+}
+
+fn is_accelerators(machine: &Machine, memory: MemoryId) -> bool {
+    matches!(machine.memory(memory).kind, MemoryKind::Hbm | MemoryKind::Loopback)
+}

@@ -1,0 +1,102 @@
+//! Nothing fits: which memory is too small, by how much, and what would help.
+
+use crate::cost::Pricing;
+use crate::course::Course;
+use crate::error::PlannerError;
+use crate::solve::Effort;
+use crate::space::{Family, Space};
+use hwprofiles::{Bytes, DType};
+use scenarios::{Formats, Objective, Workload};
+
+/// To know whether something fits, any solution will do.
+const ANY: Effort = Effort { worth: 1.0, nodes: 10_000 };
+/// Sizes are told to this precision.
+const GRAIN: u64 = 1_000_000;
+
+/// The error for a space in which nothing fits.
+pub(crate) fn infeasible(
+    pricing: Pricing<'_>,
+    workload: &Workload,
+    space: &Space<'_>,
+) -> Result<PlannerError, PlannerError> {
+    let machine = pricing.machine;
+    let mut least: Option<(Bytes, usize)> = None;
+    for memory in 0..machine.memories.len() {
+        if let Some(needed) = needed(space, memory)? {
+            let more = |&(bytes, other): &(Bytes, usize)| {
+                let capacity = |index: usize| machine.memories[index].capacity.value;
+                needed.saturating_sub(capacity(memory)) < bytes.saturating_sub(capacity(other))
+            };
+            if least.as_ref().is_none_or(more) {
+                least = Some((needed, memory));
+            }
+        }
+    }
+    let changes = other_changes(pricing, workload)?;
+    let or = if changes.is_empty() { String::new() } else { format!("; or {}", changes.join(", or ")) };
+    Ok(match least {
+        Some((needed, memory)) => PlannerError::Infeasible {
+            memory: machine.memories[memory].name.clone(),
+            needed,
+            capacity: machine.memories[memory].capacity.value,
+            change: format!("give it {needed}{or}"),
+        },
+        None => PlannerError::NoPlacement {
+            change: if changes.is_empty() {
+                "a device needs a memory and links".into()
+            } else {
+                changes.join(", or ")
+            },
+        },
+    })
+}
+
+/// The least that `memory` has to hold when the others stay as they are, to the next megabyte; `None` where no size
+/// is enough.
+fn needed(space: &Space<'_>, memory: usize) -> Result<Option<Bytes>, PlannerError> {
+    let mut capacity = space.capacity();
+    let mut fits = |bytes: u64| -> Result<bool, PlannerError> {
+        capacity[memory] = Bytes::new(bytes * GRAIN);
+        Ok(space.solve(Family::ALL, &capacity, ANY)?.is_some())
+    };
+    // An exabyte: more than any model, less than what could overflow.
+    let (mut too_little, mut enough) = (0, Bytes::new(1 << 60).get() / GRAIN);
+    if !fits(enough)? {
+        return Ok(None);
+    }
+    while enough - too_little > 1 {
+        let middle = enough.midpoint(too_little);
+        if fits(middle)? { enough = middle } else { too_little = middle }
+    }
+    Ok(Some(Bytes::new(enough * GRAIN)))
+}
+
+/// What else would make it fit: smaller weights in a format that every device has been measured in, fewer sequences.
+fn other_changes(pricing: Pricing<'_>, workload: &Workload) -> Result<Vec<String>, PlannerError> {
+    let mut changes = Vec::new();
+    let fits = |formats: &Formats, workload: &Workload| -> Result<bool, PlannerError> {
+        let pricing = Pricing { formats, ..pricing };
+        let space = Space::new(pricing, &Course::of(workload), Objective::Latency)?;
+        Ok(space.solve(Family::ALL, &space.capacity(), ANY)?.is_some())
+    };
+    let measured =
+        |dtype: DType| pricing.machine.devices.iter().all(|device| device.gemm.contains_key(&dtype));
+    let bytes = |dtype: DType| dtype.matrix_bytes(1, pricing.model.hidden);
+    for weights in [DType::Bf16, DType::Int8, DType::Int4] {
+        let smaller = bytes(weights) < bytes(pricing.formats.weights) && measured(weights);
+        if smaller && fits(&Formats { weights, ..*pricing.formats }, workload)? {
+            changes.push(format!("weights in {weights}"));
+            break;
+        }
+    }
+    let (mut fitting, mut too_many) = (0, workload.batch);
+    while too_many - fitting > 1 {
+        let batch = fitting.midpoint(too_many);
+        let fewer = Workload { batch, ..*workload };
+        if fits(pricing.formats, &fewer)? { fitting = batch } else { too_many = batch }
+    }
+    if fitting > 0 {
+        changes.push(format!("a batch of {fitting}"));
+    }
+    Ok(changes)
+}

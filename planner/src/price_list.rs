@@ -1,0 +1,335 @@
+//! What each way to place a sublayer costs: priced once, then only added up.
+
+use crate::cost::Pricing;
+use crate::course::Course;
+use crate::home::Home;
+use crate::memory::{Extent, rotation_table_bytes, scratch_of};
+use crate::placement::Slice;
+use crate::program::{Action, Lane, STAGING_SLOTS, Source, Task};
+use crate::walk::{Part, Stage};
+use hwprofiles::{Bytes, DeviceId, LinkId, MemoryId, Missing};
+use scenarios::{Buffer, Operator, Phase, Step, Sublayer, kv_bytes};
+use std::ops::Range;
+
+/// All sublayers, by index.
+pub(crate) const SUBLAYERS: [Sublayer; 7] = [
+    Sublayer::Embed,
+    Sublayer::Qkv,
+    Sublayer::Attention,
+    Sublayer::Out,
+    Sublayer::FfnUp,
+    Sublayer::FfnDown,
+    Sublayer::Head,
+];
+
+/// All buffers, in the order of their numbers.
+pub(crate) const ALL_BUFFERS: [Buffer; 9] = [
+    Buffer::Tokens,
+    Buffer::Residual,
+    Buffer::Normed,
+    Buffer::Qkv,
+    Buffer::Context,
+    Buffer::Projected,
+    Buffer::Up,
+    Buffer::Inner,
+    Buffer::Logits,
+];
+const BUFFERS: u32 = ALL_BUFFERS.len() as u32;
+const ATTENDS: u32 = 2 * BUFFERS;
+const STREAMS_KV: u32 = ATTENDS + 1;
+const STREAMS: u32 = STREAMS_KV + 1;
+
+/// What a device needs once, however many layers use it (low bits, one per item), and whose norms and biases it
+/// holds (from [`VECTORS`], one bit per sublayer).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Needs(u64);
+const VECTORS: u32 = 56;
+
+impl Needs {
+    fn item(bit: u32) -> Self {
+        Self(1 << bit)
+    }
+
+    fn vectors(sublayer: usize) -> Self {
+        Self(1 << (VECTORS as usize + sublayer))
+    }
+
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub fn within(self, other: Self) -> bool {
+        self.0 & !other.0 == 0
+    }
+
+    /// The item bits alone.
+    pub fn items(self) -> u64 {
+        self.0 & ((1 << VECTORS) - 1)
+    }
+
+    /// The sublayers, by index, whose vectors are held.
+    pub fn holds(self) -> impl Iterator<Item = usize> {
+        (0..SUBLAYERS.len()).filter(move |s| self.0 >> (VECTORS as usize + s) & 1 == 1)
+    }
+}
+
+/// One way to place one sublayer in one phase.
+#[derive(Debug, Clone)]
+pub(crate) struct Priced {
+    /// Its chain in each kind of step.
+    pub stages: Vec<Stage>,
+    /// Seconds of each link's lane and of each memory's bandwidth, over all steps of the phase.
+    pub busy: Vec<f64>,
+    /// What each device needs for it.
+    pub needs: Vec<Needs>,
+}
+
+/// All of them, of one phase.
+#[derive(Debug)]
+pub(crate) struct PriceList<'a> {
+    pub pricing: Pricing<'a>,
+    pub phase: Phase,
+    /// The kinds of steps.
+    pub kinds: Vec<Vec<Step>>,
+    /// Sizes of whole matrices, ascending: what a staging slot may have to hold.
+    sizes: Vec<Bytes>,
+    /// Per device, the kernels' working memory for any operator, ascending.
+    scratch: Vec<Vec<Bytes>>,
+    extent: Extent,
+    table: Vec<Option<Priced>>,
+    homes: usize,
+}
+
+impl<'a> PriceList<'a> {
+    pub fn new(pricing: Pricing<'a>, course: &Course, phase: Phase, homes: &[Home]) -> Result<Self, Missing> {
+        let mut list = Self {
+            pricing,
+            phase,
+            kinds: course.kinds(phase),
+            sizes: matrix_sizes(&pricing),
+            scratch: pricing
+                .machine
+                .device_ids()
+                .map(|d| scratch_sizes(&pricing, &course.extent, d))
+                .collect(),
+            extent: course.extent,
+            table: Vec::new(),
+            homes: homes.len(),
+        };
+        for sublayer in 0..SUBLAYERS.len() {
+            for &home in homes {
+                for device in pricing.machine.device_ids() {
+                    let priced = list.priced(sublayer, home, device)?;
+                    list.table.push(priced);
+                }
+            }
+        }
+        Ok(list)
+    }
+
+    /// The price of sublayer `sublayer` with the home of that index, led by `device`; `None` where it cannot be.
+    pub fn get(&self, sublayer: usize, home: usize, device: DeviceId) -> Option<&Priced> {
+        let devices = self.pricing.machine.devices.len();
+        self.table[(sublayer * self.homes + home) * devices + device.0].as_ref()
+    }
+
+    /// The devices that can lead it.
+    pub fn leads(&self, sublayer: usize, home: usize) -> impl Iterator<Item = DeviceId> + '_ {
+        let devices = self.pricing.machine.device_ids();
+        devices.filter(move |&device| self.get(sublayer, home, device).is_some())
+    }
+
+    fn priced(&self, sublayer: usize, home: Home, device: DeviceId) -> Result<Option<Priced>, Missing> {
+        let Pricing { machine, model, .. } = self.pricing;
+        let word = SUBLAYERS[sublayer];
+        if !home.admits(machine, word, device) {
+            return Ok(None);
+        }
+        let Some(slices) = home.slices(machine, model, word, device, device) else { return Ok(None) };
+        let mut busy = vec![0.0; machine.links.len() + machine.memories.len()];
+        let kinds = self.kinds.iter();
+        let stages: Result<Vec<_>, _> =
+            kinds.map(|steps| self.stage(word, &slices, device, steps, &mut busy)).collect();
+        Ok(Some(Priced { stages: stages?, busy, needs: self.needs(sublayer, &slices) }))
+    }
+
+    fn stage(
+        &self,
+        sublayer: Sublayer,
+        slices: &[Slice],
+        lead: DeviceId,
+        steps: &[Step],
+        busy: &mut [f64],
+    ) -> Result<Stage, Missing> {
+        // Only attention and the transfer of KV depend on the past; for the rest one step stands for all.
+        let steps = if sublayer == Sublayer::Attention { steps } else { &steps[..1] };
+        let weight = if sublayer == Sublayer::Attention { 1.0 } else { self.kind_len(&steps[0]) as f64 };
+        let mut stage =
+            Stage { operators: sublayer.operators(), lead, free: vec![], parts: vec![], floor: 0.0 };
+        for task in fetches(self.pricing, sublayer, slices, self.phase) {
+            self.charge(&task, steps, weight, busy)?;
+        }
+        for &operator in sublayer.operators() {
+            if !operator.is_matmul() {
+                let time = self.charge(&compute(operator, 0..0, lead), steps, weight, busy)?;
+                stage.free.push(time);
+                continue;
+            }
+            stage.free.push(0.0);
+            let before = busy.to_vec();
+            for slice in slices {
+                let device = slice.device(self.phase);
+                let time =
+                    self.charge(&compute(operator, slice.rows.clone(), device), steps, weight, busy)?;
+                stage.parts.push(Part { device, columns: slice.rows.clone(), time });
+            }
+            if slices.len() > 1 {
+                let added = busy.iter().zip(&before).map(|(now, before)| (now - before) / weight);
+                stage.floor = added.fold(0.0, f64::max);
+            }
+        }
+        Ok(stage)
+    }
+
+    /// Adds what `task` loads in every step to `busy`; returns its mean time.
+    fn charge(&self, task: &Task, steps: &[Step], weight: f64, busy: &mut [f64]) -> Result<f64, Missing> {
+        let machine = self.pricing.machine;
+        let mut total = 0.0;
+        for step in steps {
+            let price = self.pricing.price(task, step)?;
+            total += price.alone.get();
+            if let Lane::Link(LinkId(link)) = task.lane {
+                busy[link] += price.alone.get() * weight;
+            }
+            for load in price.loads.into_iter().flatten() {
+                let time = load.bytes / machine.memory(load.memory).bandwidth.value;
+                busy[machine.links.len() + load.memory.0] += time.get() * weight;
+            }
+        }
+        Ok(total / steps.len() as f64)
+    }
+
+    /// How many steps are of the kind of `step`.
+    fn kind_len(&self, step: &Step) -> usize {
+        self.kinds.iter().find(|kind| kind[0] == *step).map_or(1, Vec::len)
+    }
+
+    fn needs(&self, sublayer: usize, slices: &[Slice]) -> Vec<Needs> {
+        let Pricing { machine, model, formats } = self.pricing;
+        let word = SUBLAYERS[sublayer];
+        let mut needs = vec![Needs::default(); machine.devices.len()];
+        for (index, slice) in slices.iter().enumerate() {
+            let device = slice.device(self.phase);
+            let mut need = needs[device.0].and(Needs::vectors(sublayer));
+            for operator in word.operators().iter().filter(|op| index == 0 || op.is_matmul()) {
+                let scratch = scratch_of(machine, model, &self.extent, self.phase, *operator, device);
+                need = need.and(up_to(scratch, &self.scratch[device.0], STREAMS + self.sizes.len() as u32));
+                for buffer in operator.reads().iter().chain([&operator.writes()]) {
+                    need = need.and(Needs::item(*buffer as u32));
+                    if self.phase == Phase::Prefill {
+                        need = need.and(Needs::item(BUFFERS + *buffer as u32));
+                    }
+                }
+            }
+            let streamed = slice.home != machine.device(device).memory;
+            if word == Sublayer::Attention {
+                need = need.and(Needs::item(ATTENDS));
+                if streamed {
+                    need = need.and(Needs::item(STREAMS_KV));
+                }
+            } else if streamed {
+                let bytes = word.matrix_bytes(model, formats.weights, &slice.rows);
+                need = need.and(up_to(bytes, &self.sizes, STREAMS));
+            }
+            needs[device.0] = need;
+        }
+        needs
+    }
+
+    /// What each item takes on each device that needs it, by bit.
+    pub fn item_bytes(&self) -> Vec<Vec<Bytes>> {
+        let Pricing { model, formats, .. } = self.pricing;
+        let extent = &self.extent;
+        let size = |buffer: Buffer, rows: u64| buffer.bytes(formats, rows, buffer.columns(model));
+        let decode = |buffer: Buffer| size(buffer, extent.batch);
+        let more = |buffer: Buffer| match buffer {
+            Buffer::Logits => Bytes::ZERO,
+            _ => size(buffer, extent.batch * extent.chunk).saturating_sub(decode(buffer)),
+        };
+        let mut items: Vec<_> = ALL_BUFFERS.map(decode).into_iter().chain(ALL_BUFFERS.map(more)).collect();
+        items.push(rotation_table_bytes(model, extent.context));
+        items.push(kv_bytes(model, formats, extent.batch, extent.context) * STAGING_SLOTS as u64);
+        items.extend(differences(&self.sizes).map(|more| more * STAGING_SLOTS as u64));
+        let with = |scratch: &Vec<Bytes>| items.iter().copied().chain(differences(scratch)).collect();
+        self.scratch.iter().map(with).collect()
+    }
+}
+
+/// The items, from bit `first` on, of something that takes as much as the largest of its uses: one item for each
+/// step of the ascending `sizes` up to `bytes`.
+fn up_to(bytes: Bytes, sizes: &[Bytes], first: u32) -> Needs {
+    let steps = sizes.iter().filter(|&&size| size <= bytes).count() as u32;
+    (0..steps).fold(Needs::default(), |needs, step| needs.and(Needs::item(first + step)))
+}
+
+/// What each of ascending sizes adds to the one before.
+fn differences(sizes: &[Bytes]) -> impl Iterator<Item = Bytes> {
+    let below = std::iter::once(Bytes::ZERO).chain(sizes.iter().copied());
+    sizes.iter().zip(below).map(|(&size, below)| size - below)
+}
+
+/// What the kernels of `device` may work with, ascending.
+fn scratch_sizes(pricing: &Pricing<'_>, extent: &Extent, device: DeviceId) -> Vec<Bytes> {
+    let operators = SUBLAYERS.iter().flat_map(|sublayer| sublayer.operators());
+    let mut sizes: Vec<_> = [Phase::Prefill, Phase::Decode]
+        .into_iter()
+        .flat_map(|phase| operators.clone().map(move |&operator| (phase, operator)))
+        .map(|(phase, operator)| scratch_of(pricing.machine, pricing.model, extent, phase, operator, device))
+        .filter(|&bytes| bytes > Bytes::ZERO)
+        .collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+fn compute(operator: Operator, rows: Range<u64>, device: DeviceId) -> Task {
+    let action = Action::Compute { operator, rows, source: Source::Resident };
+    Task { lane: Lane::Device(device), layer: Some(0), action, after: vec![] }
+}
+
+/// The transfers that a sublayer needs.
+fn fetches(pricing: Pricing<'_>, sublayer: Sublayer, slices: &[Slice], phase: Phase) -> Vec<Task> {
+    let machine = pricing.machine;
+    let mut tasks = Vec::new();
+    for slice in slices {
+        let device = slice.device(phase);
+        let own = machine.device(device).memory;
+        let mut push = |from: MemoryId, to: MemoryId, action: Action| {
+            if let Some(link) = machine.link_between(from, to) {
+                tasks.push(Task { lane: Lane::Link(link), layer: Some(0), action, after: vec![] });
+            }
+        };
+        if slice.home == own {
+            continue;
+        }
+        if sublayer == Sublayer::Attention {
+            push(slice.home, own, Action::FetchKv { device, slot: 0 });
+            push(own, slice.home, Action::StoreKv { device, slot: 0 });
+        } else {
+            let rows = slice.rows.clone();
+            push(slice.home, own, Action::FetchWeights { sublayer, rows, device, slot: 0 });
+        }
+    }
+    tasks
+}
+
+fn matrix_sizes(pricing: &Pricing<'_>) -> Vec<Bytes> {
+    let size = |s: &Sublayer| {
+        let rows = s.matrix(pricing.model)?.0;
+        Some(s.matrix_bytes(pricing.model, pricing.formats.weights, &(0..rows)))
+    };
+    let mut sizes: Vec<_> = SUBLAYERS.iter().filter(|&&s| s != Sublayer::Embed).filter_map(size).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}

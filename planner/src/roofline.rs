@@ -1,0 +1,84 @@
+//! The roofline of a program: what its tasks alone would take.
+//!
+//! A step cannot end before its longest chain of tasks, nor before its busiest lane has run all of its own,
+//! nor before its busiest memory has moved all bytes. Contention, which only adds, is the simulator's.
+
+use crate::cost::Pricing;
+use crate::program::{Lane, Program};
+use hwprofiles::{Bytes, MemoryId, Missing, Seconds};
+use scenarios::Step;
+use std::collections::BTreeMap;
+
+/// Lower bounds of one step, or of several one after the other.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Roofline {
+    /// The longest chain of tasks: each starts when its lane is free and those before it have ended, wake-ups
+    /// of waiting devices included.
+    pub critical_path: Seconds,
+    /// The sum of each lane's tasks.
+    pub lanes: BTreeMap<Lane, Seconds>,
+    /// Bytes ÷ bandwidth of each memory that has a bandwidth of its own.
+    pub memories: BTreeMap<MemoryId, Seconds>,
+}
+
+/// What a bound is set by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Binding {
+    /// Tasks that wait for each other.
+    Chain,
+    /// One lane's queue.
+    Lane(Lane),
+    /// One memory's bandwidth.
+    Memory(MemoryId),
+}
+
+impl Roofline {
+    /// The roofline of `step` of `program`.
+    pub fn of(pricing: &Pricing<'_>, program: &Program, step: &Step) -> Result<Self, Missing> {
+        let mut roofline = Self::default();
+        let mut moved: BTreeMap<MemoryId, Bytes> = BTreeMap::new();
+        let mut ends: Vec<Seconds> = Vec::with_capacity(program.tasks.len());
+        let mut free: BTreeMap<Lane, Seconds> = BTreeMap::new();
+        for task in &program.tasks {
+            let price = pricing.price(task, step)?;
+            let ready = task.after.iter().map(|id| ends[id.0 as usize]);
+            let ready = ready.fold(Seconds::ZERO, Seconds::max);
+            let free = free.entry(task.lane).or_default();
+            let start = match task.lane {
+                Lane::Device(device) if ready > *free => ready + pricing.machine.device(device).sync.value,
+                _ => ready.max(*free),
+            };
+            *free = start + price.alone;
+            ends.push(*free);
+            *roofline.lanes.entry(task.lane).or_default() += price.alone;
+            for load in price.loads.into_iter().flatten() {
+                *moved.entry(load.memory).or_default() += load.bytes;
+            }
+        }
+        roofline.critical_path = ends.into_iter().fold(Seconds::ZERO, Seconds::max);
+        let rate = |memory: MemoryId| pricing.machine.memory(memory).bandwidth.value;
+        roofline.memories = moved.into_iter().map(|(memory, bytes)| (memory, bytes / rate(memory))).collect();
+        Ok(roofline)
+    }
+
+    /// The largest of the bounds, and which it is.
+    pub fn bound(&self) -> (Seconds, Binding) {
+        let lanes = self.lanes.iter().map(|(&lane, &time)| (time, Binding::Lane(lane)));
+        let memories = self.memories.iter().map(|(&memory, &time)| (time, Binding::Memory(memory)));
+        let chain = (self.critical_path, Binding::Chain);
+        // The first of equals: a chain that keeps one lane busy throughout is a chain.
+        lanes.chain(memories).fold(chain, |most, next| if next.0 > most.0 { next } else { most })
+    }
+
+    /// This and then the same of `other`.
+    pub fn then(mut self, other: &Self) -> Self {
+        self.critical_path += other.critical_path;
+        for (&lane, &time) in &other.lanes {
+            *self.lanes.entry(lane).or_default() += time;
+        }
+        for (&memory, &time) in &other.memories {
+            *self.memories.entry(memory).or_default() += time;
+        }
+        self
+    }
+}

@@ -1,0 +1,235 @@
+//! Plans from the question to the file and back.
+
+mod fixture;
+
+use fixture::{Spec, formats, model};
+use hwprofiles::{Bytes, Machine, Missing, Seconds};
+use planner::{
+    Extent, PLANNED, Placement, Plan, PlannerError, Pricing, Programs, Roofline, Rule, Times, explain, plan,
+    prefill_chunk, steps, usage,
+};
+use proptest::prelude::*;
+use scenarios::{Model, Objective, Phase, Workload};
+
+const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32 };
+
+/// Scores with the roofline of each step: a simulator without contention.
+fn roofline_times(
+    machine: &Machine,
+    model: &Model,
+    workload: &Workload,
+    programs: &Programs,
+) -> Result<Times, Missing> {
+    let formats = formats();
+    let pricing = Pricing { machine, model, formats: &formats };
+    let (mut ttft, mut rest) = (Seconds::ZERO, Seconds::ZERO);
+    let chunk = prefill_chunk(workload);
+    for step in steps(workload.batch, workload.prompt_tokens, workload.output_tokens, chunk) {
+        let time = Roofline::of(&pricing, programs.of(step.phase), &step)?.bound().0;
+        match step.phase {
+            Phase::Prefill => ttft += time,
+            Phase::Decode => rest += time,
+        }
+    }
+    let decodes = workload.output_tokens - 1;
+    Ok(Times { ttft, tpot: (decodes > 0).then(|| rest / decodes as f64) })
+}
+
+fn planned(spec: Spec, model: &Model, workload: &Workload) -> Result<(Machine, Plan), PlannerError> {
+    let machine = spec.machine(model);
+    let score = |_: &Placement, programs: &Programs| roofline_times(&machine, model, workload, programs);
+    let plan = plan(&machine, model, &formats(), workload, Objective::Latency, &score)?;
+    Ok((machine, plan))
+}
+
+fn latency(times: &Times) -> f64 {
+    times.ttft.get() + times.tpot.map_or(0.0, |tpot| tpot.get() * (WORKLOAD.output_tokens - 1) as f64)
+}
+
+#[test]
+fn two_equal_devices_share_the_matrices_and_beat_one() {
+    let model = model(4, 1024);
+    let (machine, plan) = planned(Spec::loopback(200_000_000), &model, &WORKLOAD).unwrap();
+    assert_eq!(plan.predicted.chosen, PLANNED);
+    assert!(plan.layers.iter().any(|group| group.ffn_up.0.len() == 2), "{}", plan.to_yaml());
+    let baselines = &plan.predicted.baselines;
+    assert_eq!(baselines.len(), Rule::ALL.len(), "{:?}", plan.predicted.without);
+    for times in baselines.values() {
+        assert!(latency(&plan.predicted.simulated) < latency(times));
+    }
+    assert!(plan.placement(&machine, &model).is_ok());
+}
+
+#[test]
+fn the_same_question_has_the_same_answer_byte_for_byte() {
+    let model = model(5, 256);
+    for spec in [Spec::loopback(2_000_000), Spec::gpu(3_000_000)] {
+        let [one, two] = [0, 1].map(|_| planned(spec, &model, &WORKLOAD).unwrap().1.to_yaml());
+        assert_eq!(one, two);
+    }
+}
+
+#[test]
+fn a_plan_reads_back_as_it_was_written() {
+    let model = model(5, 256);
+    for capacity in [0, 2_000_000, 4_000_000, 50_000_000] {
+        let (machine, plan) = planned(Spec::gpu(capacity), &model, &WORKLOAD).unwrap();
+        let text = plan.to_yaml();
+        let (again, placement) = Plan::read(&text, "plan.yaml", &machine, &model).unwrap();
+        assert_eq!(again, plan);
+        assert_eq!(placement, plan.placement(&machine, &model).unwrap());
+        assert_eq!(again.fingerprint(), plan.fingerprint());
+    }
+}
+
+#[test]
+fn a_rule_that_nothing_beats_is_followed_by_name() {
+    let model = model(3, 256);
+    let machine = Spec::loopback(4_000_000).machine(&model);
+    let all_cpu = Placement::uniform(&model, hwprofiles::DeviceId(0), hwprofiles::MemoryId(0));
+    // In this world the host alone is best, whatever the cost model thinks.
+    let score = |placement: &Placement, programs: &Programs| {
+        let times = roofline_times(&machine, &model, &WORKLOAD, programs)?;
+        let slower = if *placement == all_cpu { 1.0 } else { 10.0 };
+        Ok(Times { ttft: times.ttft * slower, tpot: times.tpot.map(|tpot| tpot * slower) })
+    };
+    let plan = plan(&machine, &model, &formats(), &WORKLOAD, Objective::Latency, &score).unwrap();
+    assert_eq!(plan.predicted.chosen, "all-cpu");
+    assert_eq!(plan.placement(&machine, &model).unwrap(), all_cpu);
+    assert_eq!(plan.predicted.simulated, plan.predicted.baselines["all-cpu"]);
+}
+
+#[test]
+fn what_does_not_fit_is_told_with_the_memory_and_what_would_help() {
+    let model = model(4, 256);
+    let tell = |spec: Spec, workload: &Workload| planned(spec, &model, workload).unwrap_err().to_string();
+    let small = Spec { capacity: [9_000_000, 1_000_000], ..Spec::loopback(0) };
+    let many = Workload { batch: 512, ..WORKLOAD };
+    insta::assert_snapshot!(
+        [
+            tell(small, &WORKLOAD),
+            tell(Spec { capacity: [40_000_000, 0], ..small }, &many),
+            tell(Spec { capacity: [0, 5_000_000], ..small }, &WORKLOAD),
+            tell(small, &Workload { batch: 0, ..WORKLOAD }),
+        ]
+        .join("\n")
+    );
+}
+
+#[test]
+fn a_plan_for_something_else_is_refused_with_line_key_and_value() {
+    let model = model(4, 256);
+    let (machine, plan) = planned(Spec::loopback(20_000_000), &model, &WORKLOAD).unwrap();
+    let text = plan.to_yaml();
+    let edit = |from: &str, to: &str| {
+        assert!(text.contains(from), "{from} is not in\n{text}");
+        Plan::read(&text.replacen(from, to, 1), "plan.yaml", &machine, &model).unwrap_err().to_string()
+    };
+    let other_machine = Spec::loopback(20_000_001).machine(&model);
+    let other_model = Model { hidden: 320, ..model.clone() };
+    insta::assert_snapshot!(
+        [
+            edit("plan: 1", "plan: 2"),
+            edit("embed:", "embedding:"),
+            edit("home: dram", "home: hbm"),
+            edit("prefill: cpu", "prefill: gpu"),
+            edit("share: 0.5", "share: 0.6"),
+            edit("share: 0.5, ", ""),
+            edit("first: 0", "first: 1"),
+            edit("count: 4", "count: 3"),
+            edit("count: 4", "count: 5"),
+            edit("batch: 2", "batch: 2000000"),
+            edit("batch: 2", "batch: 900"),
+            edit("prefill_chunk: 96", "prefill_chunk: 0"),
+            Plan::read(&text, "plan.yaml", &other_machine, &model).unwrap_err().to_string(),
+            Plan::read(&text, "plan.yaml", &machine, &other_model).unwrap_err().to_string(),
+        ]
+        .join("\n")
+    );
+}
+
+#[test]
+fn an_explanation_keeps_to_80_columns() {
+    let model = model(4, 256);
+    for spec in [Spec::loopback(9_000_000), Spec::gpu(3_000_000)] {
+        let (machine, plan) = planned(spec, &model, &WORKLOAD).unwrap();
+        let text = explain(&plan, &machine, &model).unwrap();
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(80), "{text}");
+        insta::assert_snapshot!(if spec.loopback { "loopback" } else { "gpu" }, text);
+    }
+}
+
+fn specs() -> impl Strategy<Value = Spec> {
+    let rate = |low: f64, high: f64| (low.ln()..high.ln()).prop_map(f64::exp);
+    let sizes = (0u64..60_000_000, 0u64..40_000_000);
+    (rate(1e10, 1e13), rate(1e9, 1e12), sizes, rate(1e9, 1e11), rate(1e-7, 1e-4), any::<bool>()).prop_map(
+        |(flop, read, (dram, vram), link, delay, loopback)| Spec {
+            flop: [1e11, flop],
+            read: [2e10, read],
+            bandwidth: [3e10, read],
+            capacity: [dram, vram],
+            link,
+            latency: delay,
+            launch: [delay, delay],
+            sync: delay,
+            loopback,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(32) })]
+    #[test]
+    fn no_plan_exceeds_a_capacity_or_loses_to_a_rule(
+        spec in specs(), layers in 1u64..7, batch in 1u64..9, objective in 0usize..3, output in 1u64..40,
+    ) {
+        let model = model(layers, 256);
+        let machine = spec.machine(&model);
+        let workload = Workload { batch, output_tokens: output, ..WORKLOAD };
+        let objective = Objective::ALL[objective];
+        let score = |_: &Placement, programs: &Programs| roofline_times(&machine, &model, &workload, programs);
+        match plan(&machine, &model, &formats(), &workload, objective, &score) {
+            Ok(plan) => {
+                let placement = plan.placement(&machine, &model).unwrap();
+                let programs = Programs::lower(&machine, &model, &placement).unwrap();
+                let chunk = prefill_chunk(&workload);
+                let extent = Extent { batch, context: workload.context(), chunk };
+                let used = usage(&machine, &model, &formats(), &placement, &programs, &extent);
+                for (memory, used) in machine.memories.iter().zip(&used) {
+                    prop_assert!(used.total() <= memory.capacity.value);
+                    prop_assert_eq!(&plan.memory[&memory.name], used);
+                }
+                if objective == Objective::Latency {
+                    let value = |t: &Times| {
+                        t.ttft.get() + t.tpot.map_or(0.0, |tpot| tpot.get() * (output - 1) as f64)
+                    };
+                    for times in plan.predicted.baselines.values() {
+                        prop_assert!(value(&plan.predicted.simulated) <= value(times));
+                    }
+                }
+            }
+            Err(PlannerError::Infeasible { needed, capacity, .. }) => prop_assert!(needed > capacity),
+            Err(PlannerError::NoPlacement { .. }) => {
+                prop_assert!(spec.capacity.iter().sum::<u64>() < Bytes::new(60_000_000).get());
+            }
+            Err(error) => prop_assert!(false, "{error}"),
+        }
+    }
+
+    #[test]
+    fn a_damaged_plan_is_read_or_refused_without_panic(
+        cut in any::<prop::sample::Index>(), length in 0usize..12, put in "[ -~\n]{0,8}|nan|-1|1e309|\\{\\}|\\[\\]",
+    ) {
+        let model = model(2, 256);
+        let (machine, plan) = planned(Spec::loopback(9_000_000), &model, &WORKLOAD).unwrap();
+        let text = plan.to_yaml();
+        let start = cut.index(text.len());
+        let end = (start + length).min(text.len());
+        prop_assume!(text.is_char_boundary(start) && text.is_char_boundary(end));
+        let damaged = format!("{}{put}{}", &text[..start], &text[end..]);
+        if let Err(error) = Plan::read(&damaged, "plan.yaml", &machine, &model) {
+            prop_assert!(error.to_string().starts_with("plan.yaml:"));
+        }
+    }
+}
