@@ -63,6 +63,13 @@ impl Arena {
     }
 }
 
+/// So many random values in a buffer like those of a run, in huge pages where it is large.
+pub(crate) fn random_buffer(count: usize, seed: u64) -> Result<Buffer, Error> {
+    let mut buffer = Buffer::new(count * size_of::<f32>())?;
+    buffer.view_mut().copy_from_slice(&random(count, seed));
+    Ok(buffer)
+}
+
 /// So many values between −1 and 1. Never zeros: some hardware is faster on those.
 pub(crate) fn random(count: usize, seed: u64) -> Vec<f32> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);

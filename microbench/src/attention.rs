@@ -1,14 +1,14 @@
 //! Attention over a KV cache that comes from memory (decode) or was just written (prefill).
 
 use crate::Error;
-use crate::arena::random;
+use crate::arena::random_buffer;
 use crate::experiment::{Experiment, expect};
 use crate::extent::Extent;
 use crate::record::{Points, Record, threads, without_launch};
 use crate::rig::Rig;
 use crate::series::Series;
 use hwprofiles::{AttentionRates, Bytes, DType, DecodePoint, Flop, Host, PrefillPoint, Seconds};
-use kernels::{KvCache, KvShape, Pool, Scratch, Span};
+use kernels::{Buffer, KvCache, KvShape, Pool, Scratch, Span};
 
 /// The attention of one KV format in a model of 16 heads over 4 KV heads of 64 values.
 ///
@@ -18,8 +18,8 @@ use kernels::{KvCache, KvShape, Pool, Scratch, Span};
 #[derive(Debug)]
 pub(crate) struct Attention {
     dtype: DType,
-    q: Vec<f32>,
-    out: Vec<f32>,
+    q: Buffer,
+    out: Buffer,
     scratch: Scratch,
     points: Vec<Point>,
 }
@@ -64,8 +64,8 @@ impl Attention {
         };
         Ok(Self {
             dtype,
-            q: random(rows * WIDTH, 6),
-            out: vec![0.0; rows * WIDTH],
+            q: random_buffer(rows * WIDTH, 6)?,
+            out: random_buffer(rows * WIDTH, 7)?,
             scratch: Scratch::unaccounted(points.iter().map(scratch).max().unwrap_or(0))?,
             points,
         })
@@ -168,7 +168,7 @@ impl Experiment for Attention {
         let Point { phase, team, series } = &mut points[point];
         let (pool, shape, spans) = (&rig.teams[team.0], phase.shape(*dtype), phase.spans());
         let len = phase.rows() * WIDTH;
-        let (q, out) = (&q[..len], &mut out[..len]);
+        let (q, out) = (&q.view()[..len], &mut out.view_mut()[..len]);
         if series.is_empty() {
             let bytes = caches.next(phase.kv_bytes(*dtype));
             let cache = cache(shape, bytes)?;

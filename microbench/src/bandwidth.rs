@@ -2,6 +2,9 @@
 //!
 //! What is counted is what the program asked for ([`hwprofiles::Stream`]); what lies past the caches is stored around
 //! them, so that no line is read before it is written.
+//!
+//! A call goes through the next slice of the arrays, not through all of them: a sample of a tenth of a second would
+//! contain whatever else ran on the core meanwhile, and its median with it; of many short ones few are disturbed.
 
 use crate::Error;
 use crate::arena::random;
@@ -13,6 +16,7 @@ use hwprofiles::{Bytes, Curve, CurvePoint, Host, Seconds, Stream, StreamCurve};
 use kernels::stream::Store;
 use kernels::{Buffer, Pool};
 use std::hint::black_box;
+use std::ops::Range;
 
 /// The streams of every size by every team.
 #[derive(Debug)]
@@ -30,12 +34,17 @@ struct Point {
     stream: Stream,
     /// Values of each array.
     len: usize,
+    /// Values of each array that one call goes through, and where the next one begins.
+    slice: usize,
+    next: usize,
     /// Index of the team, and its size.
     team: (usize, usize),
     series: Series,
 }
 
 const STREAMS: [Stream; 4] = [Stream::Read, Stream::Write, Stream::Copy, Stream::Triad];
+/// Bytes of all arrays together that each member of a team goes through in one call: some hundred microseconds.
+const SLICE: usize = 4 << 20;
 /// Values of a page: arrays start on one.
 const PAGE: usize = 512;
 const FACTOR: f64 = 3.0;
@@ -58,9 +67,10 @@ impl Bandwidth {
         let mut points = Vec::new();
         for &size in sizes {
             for stream in STREAMS {
-                let len = size / size_of::<f64>() / arrays(stream) / PAGE * PAGE;
+                let each = |bytes: usize| bytes / size_of::<f64>() / arrays(stream) / PAGE * PAGE;
                 for team in rig.teams.iter().map(Pool::members).enumerate() {
-                    points.push(Point { stream, len, team, series: Series::default() });
+                    let (len, slice) = (each(size), each(size.min(SLICE * team.1)));
+                    points.push(Point { stream, len, slice, next: 0, team, series: Series::default() });
                 }
             }
         }
@@ -90,18 +100,21 @@ impl Experiment for Bandwidth {
             stream: point.stream,
             from: self.from.view(),
             to: &mut self.to.view_mut()[..point.len],
-            store: match point.bytes().get() as usize > self.past_caches {
+            store: match point.bytes(point.len).get() as usize > self.past_caches {
                 true => Store::NonTemporal,
                 false => Store::Ordinary,
             },
         };
         let pool = &rig.teams[point.team.0];
         if point.series.is_empty() {
-            let sum = arrays.pass(rig, pool);
+            let sum = arrays.pass(rig, pool, 0..point.len);
             arrays.verify(sum, point.team.1)?;
         }
+        let (len, slice, next) = (point.len, point.slice, &mut point.next);
         point.series.visit(rig, || {
-            black_box(arrays.pass(rig, pool));
+            let start = if *next + slice > len { 0 } else { *next };
+            *next = start + slice;
+            black_box(arrays.pass(rig, pool, start..*next));
         });
         Ok(())
     }
@@ -121,10 +134,10 @@ impl Experiment for Bandwidth {
                 if Some(point.len) != largest && launch > LARGEST_LAUNCH * summary.median {
                     continue;
                 }
-                let size = point.bytes();
+                let (size, slice) = (point.bytes(point.len), point.bytes(point.slice));
                 let time = Seconds::new(without_launch(summary.median, launch));
                 labels.add(format!("{stream:?} of {size}").to_lowercase(), summary);
-                curve.push(CurvePoint { size, value: size / time });
+                curve.push(CurvePoint { size, value: slice / time });
             }
             let source = record.table(&threads(team.threads), labels, pages.as_deref());
             let curve = Curve { source, points: curve };
@@ -134,9 +147,9 @@ impl Experiment for Bandwidth {
 }
 
 impl Point {
-    /// Bytes of all its arrays together.
-    fn bytes(&self) -> Bytes {
-        Bytes::new((arrays(self.stream) * self.len * size_of::<f64>()) as u64)
+    /// Bytes of so many values of each array.
+    fn bytes(&self, values: usize) -> Bytes {
+        Bytes::new((arrays(self.stream) * values * size_of::<f64>()) as u64)
     }
 }
 
@@ -149,14 +162,15 @@ struct Arrays<'a> {
 }
 
 impl Arrays<'_> {
-    /// Goes through them once; the sum where the stream is a read.
-    fn pass(&mut self, rig: &Rig<'_>, pool: &Pool) -> f64 {
+    /// Goes through `range` of them once; the sum where the stream is a read.
+    fn pass(&mut self, rig: &Rig<'_>, pool: &Pool, range: Range<usize>) -> f64 {
         let (a, rest) = self.from.split_at(self.to.len());
+        let (a, to, store) = (&a[range.clone()], &mut self.to[range.clone()], self.store);
         match self.stream {
             Stream::Read => return rig.subject.read(pool, a),
-            Stream::Write => rig.subject.write(pool, self.to, FACTOR, self.store),
-            Stream::Copy => rig.subject.copy(pool, self.to, a, self.store),
-            Stream::Triad => rig.subject.triad(pool, self.to, a, &rest[..a.len()], FACTOR, self.store),
+            Stream::Write => rig.subject.write(pool, to, FACTOR, store),
+            Stream::Copy => rig.subject.copy(pool, to, a, store),
+            Stream::Triad => rig.subject.triad(pool, to, a, &rest[range], FACTOR, store),
         }
         0.0
     }

@@ -1,13 +1,13 @@
 //! Matrix products at the shapes of transformers, their weights from memory.
 
 use crate::Error;
-use crate::arena::random;
+use crate::arena::random_buffer;
 use crate::experiment::{Experiment, expect};
 use crate::record::{Points, Record, threads, without_launch};
 use crate::rig::Rig;
 use crate::series::Series;
 use hwprofiles::{DType, GemmPoint, GemmRates, Host, Seconds};
-use kernels::{Pool, Scratch, WeightsView};
+use kernels::{Buffer, Pool, Scratch, WeightsView};
 
 /// The products of one weight format: every shape, row count and team.
 ///
@@ -16,8 +16,8 @@ use kernels::{Pool, Scratch, WeightsView};
 #[derive(Debug)]
 pub(crate) struct Gemm {
     dtype: DType,
-    x: Vec<f32>,
-    y: Vec<f32>,
+    x: Buffer,
+    y: Buffer,
     scratch: Scratch,
     points: Vec<Point>,
 }
@@ -52,8 +52,8 @@ impl Gemm {
         let scratch = most(|p| kernels::gemm::scratch_bytes(p.team.1, p.m, p.k));
         Ok(Self {
             dtype,
-            x: random(most(|p| p.m * p.k), 4),
-            y: vec![0.0; most(|p| p.m * p.n)],
+            x: random_buffer(most(|p| p.m * p.k), 4)?,
+            y: random_buffer(most(|p| p.m * p.n), 5)?,
             scratch: Scratch::unaccounted(scratch)?,
             points,
         })
@@ -109,7 +109,7 @@ impl Experiment for Gemm {
         let point = &mut points[point];
         let Point { m, n, k, team, .. } = *point;
         let (pool, bytes) = (&rig.teams[team.0], point.bytes(*dtype));
-        let (x, y) = (&x[..m * k], &mut y[..m * n]);
+        let (x, y) = (&x.view()[..m * k], &mut y.view_mut()[..m * n]);
         if point.series.is_empty() {
             let w = WeightsView::new(*dtype, n, k, weights.next(bytes))?;
             rig.subject.gemm(pool, m, y, x, w, scratch);

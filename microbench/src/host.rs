@@ -83,7 +83,7 @@ impl<'a> Bench<'a> {
             experiments.push(Box::new(Transfer::new(extent.transfer)?));
         }
         let essential = experiments.len();
-        experiments.push(Box::new(Latency::new(&extent.rings)?));
+        experiments.push(Box::new(Latency::new(&extent.rings, cache)?));
         for (dtype, rows) in &extent.weights {
             experiments.push(Box::new(Gemm::new(rig, *dtype, &extent.shapes, rows)?));
         }

@@ -1,5 +1,7 @@
 //! Median and spread.
 
+use std::iter::Sum;
+
 /// What a set of samples says.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Summary {
@@ -9,6 +11,18 @@ pub(crate) struct Summary {
     pub median: f64,
     /// (Third quartile − first quartile) ÷ median.
     pub spread: f64,
+}
+
+/// Of things that follow each other: their medians add up, and their quartiles at worst.
+impl Sum for Summary {
+    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
+        let none = Self { count: usize::MAX, median: 0.0, spread: 0.0 };
+        parts.fold(none, |a, b| {
+            let median = a.median + b.median;
+            let spread = (a.spread * a.median + b.spread * b.median) / median;
+            Self { count: a.count.min(b.count), median, spread }
+        })
+    }
 }
 
 /// The summary of positive samples; `None` where there are none.
@@ -38,6 +52,14 @@ mod tests {
         assert_eq!(summary(&[4.0, 2.0]), Some(Summary { count: 2, median: 3.0, spread: 1.0 / 3.0 }));
         let five = summary(&[5.0, 1.0, 4.0, 2.0, 3.0]);
         assert_eq!(five, Some(Summary { count: 5, median: 3.0, spread: 2.0 / 3.0 }));
+    }
+
+    #[test]
+    fn the_spread_of_a_sum_is_weighed_by_its_parts() {
+        let part = |count, median, spread| Summary { count, median, spread };
+        let sum: Summary = [part(9, 1.0, 0.4), part(5, 3.0, 0.2)].into_iter().sum();
+        assert_eq!((sum.count, sum.median), (5, 4.0));
+        assert!((sum.spread - 0.25).abs() < 1e-12);
     }
 
     #[test]

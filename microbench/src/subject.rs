@@ -22,8 +22,8 @@ pub(crate) trait Subject: std::fmt::Debug {
         stream::triad(pool, to, a, b, factor, store);
     }
 
-    fn chase(&self, ring: &[u32], steps: usize) -> u32 {
-        stream::chase(ring, steps)
+    fn chase(&self, ring: &[u32], start: u32, steps: usize) -> u32 {
+        stream::chase_from(ring, start, steps)
     }
 
     fn transfer(&self, link: &Link, to: &mut [u8], from: &[u8]) -> Seconds {
@@ -130,8 +130,8 @@ mod tests {
             self.spoil_doubles("triad", to);
         }
 
-        fn chase(&self, ring: &[u32], steps: usize) -> u32 {
-            Kernels.chase(ring, if self.0 == "chase" { steps - 1 } else { steps })
+        fn chase(&self, ring: &[u32], start: u32, steps: usize) -> u32 {
+            Kernels.chase(ring, start, if self.0 == "chase" { steps - 1 } else { steps })
         }
 
         fn transfer(&self, link: &Link, to: &mut [u8], from: &[u8]) -> Seconds {
