@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A completion between lanes: clear until somebody sets it.
 ///
-/// Waiting spins for about 40 µs and then sleeps. What the setter wrote before [`Flag::set`] is visible
+/// Waiting spins for about 200 µs and then sleeps. What the setter wrote before [`Flag::set`] is visible
 /// to whoever returns from [`Flag::wait`] or saw [`Flag::is_set`].
 #[derive(Debug, Default)]
 pub struct Flag {

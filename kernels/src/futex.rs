@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 /// How long a thread spins before it sleeps.
 ///
-/// A wake-up through the kernel costs 5–50 µs; the gaps between the kernels of one layer are mostly
-/// shorter than that. Longer spinning would starve other lanes that share the core.
-pub(crate) const SPIN: Duration = Duration::from_micros(40);
+/// A wake-up through the kernel costs 5–50 µs, and the waits inside a decode layer are mostly shorter than this, so
+/// they cost a fraction of a microsecond; a longer wait is long enough for a wake-up not to matter. Much longer
+/// spinning would starve other lanes that share the core, such as a link's copies.
+pub(crate) const SPIN: Duration = Duration::from_micros(200);
 
 /// Spins until `ready` or until [`SPIN`] has passed; tells whether it became ready.
 pub(crate) fn spin_until(ready: impl Fn() -> bool) -> bool {

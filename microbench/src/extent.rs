@@ -50,88 +50,99 @@ impl Extent {
         let past_cache = (2 * cache).next_power_of_two();
         let at_most = |part: u64| (capacity.get() / part + 1).next_power_of_two() as usize / 2;
         let arena = past_cache.max(128 * MIB).min(at_most(64));
-        let sizes = |small: &[usize], largest: usize| -> Vec<usize> {
-            small.iter().copied().filter(|&size| 2 * size <= largest).chain([largest]).collect()
-        };
-        let weights = |bf16: &[usize], others: &[usize]| {
-            [DType::Bf16, DType::F32, DType::Int8, DType::Int4]
-                .map(|dtype| (dtype, if dtype == DType::Bf16 { bf16 } else { others }.to_vec()))
-                .to_vec()
-        };
         match depth {
-            Depth::Tiny => Self {
-                budget: Duration::ZERO,
-                passes: 1,
-                visit: Duration::ZERO,
-                longest: 0.2,
-                teams: team_sizes(cores, false),
-                streams: vec![64 * KIB, MIB],
-                rings: vec![32 * KIB, MIB],
-                arena: MIB,
-                shapes: vec![(64, 128), (208, 96)],
-                weights: weights(&[1, 5], &[3]),
-                decode: vec![(1, 24), (3, 40)],
-                prompts: vec![17],
-                elementwise: 32,
-                transfer: MIB,
-            },
-            Depth::Quick => Self {
-                budget: Duration::from_secs(26),
-                passes: 10,
-                visit: Duration::from_millis(2),
-                longest: 0.5,
-                teams: team_sizes(cores, false),
-                streams: sizes(&[64 * KIB, MIB, 16 * MIB], (2 * arena).min(at_most(32))),
-                rings: sizes(&[32 * KIB, 512 * KIB, 8 * MIB], arena),
-                arena,
-                shapes: vec![(1024, 1024), (1024, 2816), (5632, 1024)],
-                weights: weights(&[1, 2, 4, 8, 16, 64, 256, 512], &[1, 4, 16, 64, 512]),
-                decode: vec![(1, 128), (1, 512), (1, 2048), (4, 2048), (16, 2048)],
-                prompts: vec![128, 512, 2048],
-                elementwise: 512,
-                transfer: 16 * MIB,
-            },
-            Depth::Full => Self {
-                budget: Duration::from_secs(240),
-                passes: 40,
-                visit: Duration::from_millis(10),
-                longest: 4.0,
-                teams: team_sizes(cores, true),
-                streams: sizes(
-                    &[64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB],
-                    (4 * arena).min(at_most(16)),
-                ),
-                rings: sizes(
-                    &[16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB],
-                    (2 * arena).min(at_most(32)),
-                ),
-                arena,
-                shapes: vec![
-                    (1024, 1024),
-                    (1536, 1024),
-                    (1024, 2816),
-                    (5632, 1024),
-                    (8192, 1024),
-                    (4096, 4096),
-                ],
-                weights: weights(&ROWS, &ROWS),
-                decode: vec![
-                    (1, 128),
-                    (1, 256),
-                    (1, 512),
-                    (1, 1024),
-                    (1, 2048),
-                    (4, 1024),
-                    (8, 1024),
-                    (16, 1024),
-                    (16, 2048),
-                ],
-                prompts: vec![32, 128, 512, 1024, 2048],
-                elementwise: 512,
-                transfer: 16 * MIB,
-            },
+            Depth::Tiny => Self::tiny(cores),
+            Depth::Quick => Self::quick(cores, arena, at_most(32)),
+            Depth::Full => Self::full(cores, arena, [at_most(16), at_most(32)]),
         }
     }
+
+    fn tiny(cores: usize) -> Self {
+        Self {
+            budget: Duration::ZERO,
+            passes: 1,
+            visit: Duration::ZERO,
+            longest: 0.2,
+            teams: team_sizes(cores, false),
+            streams: vec![64 * KIB, MIB],
+            rings: vec![32 * KIB, MIB],
+            arena: MIB,
+            shapes: vec![(64, 128), (208, 96)],
+            weights: weights(&[1, 5], &[3]),
+            decode: vec![(1, 24), (3, 40)],
+            prompts: vec![17],
+            elementwise: 32,
+            transfer: MIB,
+        }
+    }
+
+    /// `most` bounds the largest stream.
+    fn quick(cores: usize, arena: usize, most: usize) -> Self {
+        Self {
+            budget: Duration::from_secs(26),
+            passes: 10,
+            visit: Duration::from_millis(2),
+            longest: 0.5,
+            teams: team_sizes(cores, false),
+            streams: sizes(&[64 * KIB, MIB, 16 * MIB], (2 * arena).min(most)),
+            rings: sizes(&[32 * KIB, 512 * KIB, 8 * MIB], arena),
+            arena,
+            shapes: vec![(1024, 1024), (1024, 2816), (5632, 1024)],
+            weights: weights(&[1, 2, 4, 8, 16, 64, 256, 512], &[1, 4, 16, 64, 512]),
+            decode: vec![(1, 128), (1, 512), (1, 2048), (4, 2048), (16, 2048)],
+            prompts: vec![128, 512, 2048],
+            elementwise: 512,
+            transfer: 16 * MIB,
+        }
+    }
+
+    /// `most` bounds the largest stream and the largest ring.
+    fn full(cores: usize, arena: usize, most: [usize; 2]) -> Self {
+        Self {
+            budget: Duration::from_secs(240),
+            passes: 40,
+            visit: Duration::from_millis(10),
+            longest: 4.0,
+            teams: team_sizes(cores, true),
+            streams: sizes(
+                &[64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB],
+                (4 * arena).min(most[0]),
+            ),
+            rings: sizes(
+                &[16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB],
+                (2 * arena).min(most[1]),
+            ),
+            arena,
+            shapes: vec![(1024, 1024), (1536, 1024), (1024, 2816), (5632, 1024), (8192, 1024), (4096, 4096)],
+            weights: weights(&ROWS, &ROWS),
+            decode: vec![
+                (1, 128),
+                (1, 256),
+                (1, 512),
+                (1, 1024),
+                (1, 2048),
+                (4, 1024),
+                (8, 1024),
+                (16, 1024),
+                (16, 2048),
+            ],
+            prompts: vec![32, 128, 512, 1024, 2048],
+            elementwise: 512,
+            transfer: 16 * MIB,
+        }
+    }
+}
+
+/// The small sizes that are well below the largest, and the largest.
+fn sizes(small: &[usize], largest: usize) -> Vec<usize> {
+    small.iter().copied().filter(|&size| 2 * size <= largest).chain([largest]).collect()
+}
+
+/// Row counts by weight format: bf16 is what most models come in.
+fn weights(bf16: &[usize], others: &[usize]) -> Vec<(DType, Vec<usize>)> {
+    [DType::Bf16, DType::F32, DType::Int8, DType::Int4]
+        .map(|dtype| (dtype, if dtype == DType::Bf16 { bf16 } else { others }.to_vec()))
+        .to_vec()
 }
 
 /// One thread, all cores, and all but one, which is what a loopback device leaves; with `between`, the powers of two

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 /// Wake-ups of a thread on the last core, by a busy one on the first.
 ///
-/// The waiter spins and then sleeps ([`Flag::wait`]), as the executor's lanes do. There it mostly waits for
-/// kernels of hundreds of microseconds, so what is reported is the wake-up of a sleeper; a spinning waiter runs in a
-/// fraction of a microsecond.
+/// The waiter spins and then sleeps ([`Flag::wait`]), as the executor's lanes do. It is kept waiting for as long as
+/// lanes of a decode layer wait for each other, within which it still spins. Who waits longer than the spin pays a
+/// wake-up by the kernel, which is about a tenth of the wait that it ends.
 #[derive(Debug, Default)]
 pub(crate) struct Sync {
     series: Series,
@@ -22,8 +22,8 @@ pub(crate) struct Sync {
 
 /// Wake-ups of one visit.
 const ROUNDS: usize = 8;
-/// How long the waiter is kept waiting: far longer than it spins.
-const BUSY: Duration = Duration::from_micros(250);
+/// How long the waiter is kept waiting: a typical operator of a decode step.
+const BUSY: Duration = Duration::from_micros(60);
 
 impl Experiment for Sync {
     fn what(&self) -> String {
