@@ -8,6 +8,7 @@ mod explain;
 mod home;
 mod improve;
 mod infeasible;
+mod lowering;
 mod memory;
 mod part;
 mod pattern;
