@@ -1,0 +1,92 @@
+//! What a run achieved: its times, and the rates that they mean.
+
+use crate::configuration::RunTimes;
+use hwprofiles::{Bytes, BytesPerSec, DType, Flop, FlopPerSec, Machine, Seconds};
+use planner::Trace;
+use scenarios::Phase;
+use serde::Serialize;
+use std::fmt;
+
+/// Times of a run and rates that follow from them, see `metrics.md`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Rates {
+    /// TTFT and TPOT.
+    #[serde(flatten)]
+    pub times: RunTimes,
+    /// Output tokens of all sequences per second of the whole run.
+    pub output_tokens_per_s: f64,
+    /// FLOP of the prefill ÷ TTFT.
+    pub prefill: FlopPerSec,
+    /// Bytes that the decode's operators moved through memories ÷ the decode's time. `None` without decode steps.
+    pub decode: Option<BytesPerSec>,
+    /// MFU of the prefill: `prefill` ÷ the best matrix-product rates measured of the devices, together.
+    pub prefill_of_measured: Option<f64>,
+    /// MBU of the decode: `decode` ÷ the measured bandwidth of the memories read, together.
+    pub decode_of_measured: Option<f64>,
+}
+
+impl Rates {
+    /// The rates of `trace`, a run on `machine` with weights in `weights`.
+    pub fn of(trace: &Trace, machine: &Machine, weights: DType) -> Self {
+        let times = RunTimes::of(trace);
+        let batch = trace.steps.first().map_or(0, |step| step.step.batch);
+        let (mut flop, mut bytes, mut decodes) = (Flop::ZERO, Bytes::ZERO, 0_u64);
+        for event in &trace.events {
+            // Transfers move bytes that the operators then read: counting both would count them twice.
+            let computes = machine.device_named(&event.lane).is_some() && !event.name.starts_with("hop");
+            match trace.steps[event.step as usize].step.phase {
+                Phase::Prefill => flop += event.flop,
+                Phase::Decode if computes => bytes += event.bytes,
+                Phase::Decode => {}
+            }
+        }
+        decodes += trace.steps.iter().filter(|s| s.step.phase == Phase::Decode).count() as u64;
+        let end = Seconds::from_nanos(trace.steps.last().map_or(0, |step| step.end_ns));
+        let prefill = flop / times.ttft;
+        let decode = times.tpot.map(|tpot| bytes / (tpot * decodes as f64));
+        let peak = best_gemm(machine, weights);
+        let bandwidth = read_bandwidth(machine);
+        Self {
+            output_tokens_per_s: (batch * (decodes + 1)) as f64 / end.get(),
+            prefill,
+            decode,
+            prefill_of_measured: peak.map(|peak| prefill / peak),
+            decode_of_measured: decode.map(|decode| decode / bandwidth),
+            times,
+        }
+    }
+}
+
+/// The best rates of matrix products that were measured of each device, added up.
+fn best_gemm(machine: &Machine, weights: DType) -> Option<FlopPerSec> {
+    let rates = machine.devices.iter().map(|device| {
+        let points = &device.gemm.get(&weights)?.points;
+        let rate = |m: u64, n: u64, k: u64| Flop::new(2 * u128::from(m) * u128::from(n) * u128::from(k));
+        points.iter().map(|p| rate(p.m, p.n, p.k) / p.time).max_by(FlopPerSec::total_cmp)
+    });
+    rates.collect::<Option<Vec<_>>>().map(|rates| rates.into_iter().sum())
+}
+
+/// The bandwidth of every memory that does not lie within another.
+fn read_bandwidth(machine: &Machine) -> BytesPerSec {
+    machine.memories.iter().filter(|memory| memory.within.is_none()).map(|m| m.bandwidth.value).sum()
+}
+
+impl fmt::Display for Rates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |share: Option<f64>| {
+            share.map_or(String::new(), |s| format!(" ({:.0} % of measured)", s * 100.0))
+        };
+        writeln!(
+            f,
+            "TTFT   {:<10}  {}{}",
+            self.times.ttft.to_string(),
+            self.prefill,
+            percent(self.prefill_of_measured)
+        )?;
+        if let (Some(tpot), Some(decode)) = (self.times.tpot, self.decode) {
+            writeln!(f, "TPOT   {:<10}  {decode}{}", tpot.to_string(), percent(self.decode_of_measured))?;
+        }
+        writeln!(f, "output {:.1} tokens/s", self.output_tokens_per_s)
+    }
+}
