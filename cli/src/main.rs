@@ -1,2 +1,73 @@
-//! The `fulcrum` command.
-fn main() {}
+//! The `fulcrum` command: one file per subcommand, no logic.
+//!
+//! Results go to stdout or a file, diagnostics and progress to stderr; `--json` prints the
+//! machine-readable form of whatever a command prints.
+#![forbid(unsafe_code)]
+
+mod commands;
+mod exit;
+mod inputs;
+mod pipeline;
+mod terminal;
+
+use clap::{Parser, Subcommand};
+use commands::{bench, completions, explain, machine, model, plan, quickstart, report, run, sim, validate};
+use std::process::ExitCode;
+
+/// Finds which part of each transformer layer should run on the CPU and which on the GPU, where weights and
+/// KV cache should live, predicts what that does, runs it, and shows how far the prediction was off.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100, arg_required_else_help = true)]
+struct Arguments {
+    /// Print the machine-readable form of the result.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Quickstart(quickstart::Arguments),
+    Bench(bench::Arguments),
+    Machine(machine::Arguments),
+    Model(model::Arguments),
+    Plan(plan::Arguments),
+    Explain(explain::Arguments),
+    Sim(sim::Arguments),
+    Run(run::Arguments),
+    Validate(validate::Arguments),
+    Report(report::Arguments),
+    Completions(completions::Arguments),
+}
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn".into()),
+        )
+        .with_writer(std::io::stderr)
+        .init();
+    let arguments = Arguments::parse();
+    let json = arguments.json;
+    let outcome = match arguments.command {
+        Command::Quickstart(arguments) => quickstart::run(arguments, json),
+        Command::Bench(arguments) => bench::run(arguments, json),
+        Command::Machine(arguments) => machine::run(arguments, json),
+        Command::Model(arguments) => model::run(arguments, json),
+        Command::Plan(arguments) => plan::run(arguments, json),
+        Command::Explain(arguments) => explain::run(arguments, json),
+        Command::Sim(arguments) => sim::run(arguments, json),
+        Command::Run(arguments) => run::run(arguments, json),
+        Command::Validate(arguments) => validate::run(arguments, json),
+        Command::Report(arguments) => report::run(arguments, json),
+        Command::Completions(arguments) => completions::run(arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("error: {:#}", failure.error());
+            failure.status()
+        }
+    }
+}

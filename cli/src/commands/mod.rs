@@ -1,0 +1,13 @@
+//! One file per subcommand: its arguments as typed, and the calls that answer them.
+
+pub mod bench;
+pub mod completions;
+pub mod explain;
+pub mod machine;
+pub mod model;
+pub mod plan;
+pub mod quickstart;
+pub mod report;
+pub mod run;
+pub mod sim;
+pub mod validate;

@@ -1,0 +1,115 @@
+//! `fulcrum model list | show | init`
+
+use crate::exit::{Outcome, Sort};
+use crate::inputs;
+use clap::{Args, Subcommand};
+use hwprofiles::{Bytes, DType};
+use scenarios::{Formats, Model, Sublayer};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Architectures: list the presets, show one, make a model with random weights.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the presets.
+    List,
+    /// Show a preset, a model folder or a config.json: shape, parameters, bytes.
+    Show {
+        /// A preset's name, a folder, or a config.json.
+        model: String,
+    },
+    /// Make a model folder in Hugging Face form with random bf16 weights.
+    Init {
+        /// A preset's name, a folder, or a config.json.
+        model: String,
+        /// The folder to make; it must not exist.
+        #[arg(short, long)]
+        out: PathBuf,
+        /// Seed of the weights.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+    },
+}
+
+/// Runs it.
+pub fn run(arguments: Arguments, json: bool) -> Outcome {
+    match arguments.action {
+        Action::List => list(json),
+        Action::Show { model } => show(&inputs::model(&model)?, json),
+        Action::Init { model, out, seed } => {
+            let model = inputs::model(&model)?;
+            executor::make_random(&model, &out, seed).or_input()?;
+            match json {
+                true => println!("{}", json!({"folder": out, "parameters": model.parameters()})),
+                false => println!("{}: {} parameters, seed {seed}", out.display(), millions(&model)),
+            }
+            Ok(())
+        }
+    }
+}
+
+fn list(json: bool) -> Outcome {
+    let models: Vec<_> = Model::preset_names().map(Model::preset).collect::<Result<_, _>>().or_failed()?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&models).or_failed()?);
+        return Ok(());
+    }
+    println!(
+        "{:<16} {:>10} {:>7} {:>7} {:>9} {:>9}",
+        "model", "parameters", "layers", "hidden", "heads/kv", "context"
+    );
+    for model in &models {
+        let heads = format!("{}/{}", model.heads, model.kv_heads);
+        println!(
+            "{:<16} {:>10} {:>7} {:>7} {:>9} {:>9}",
+            model.name,
+            millions(model),
+            model.layers,
+            model.hidden,
+            heads,
+            model.max_positions
+        );
+    }
+    Ok(())
+}
+
+fn show(model: &Model, json: bool) -> Outcome {
+    if json {
+        println!("{}", serde_json::to_string_pretty(model).or_failed()?);
+        return Ok(());
+    }
+    println!("{}: {:?}, {} parameters", model.name, model.architecture, millions(model));
+    println!("  layers {}, hidden {}, intermediate {}", model.layers, model.hidden, model.intermediate);
+    println!("  heads {} of {}, kv heads {}", model.heads, model.head_dim, model.kv_heads);
+    println!("  vocabulary {}, context {}", model.vocab, model.max_positions);
+    println!("\n{:<10} {:>12} {:>12} {:>12}", "bytes", "bf16", "int8", "int4");
+    let row = |name: &str, bytes: &dyn Fn(&Formats) -> Bytes| {
+        let [bf16, int8, int4] = [DType::Bf16, DType::Int8, DType::Int4]
+            .map(|weights| bytes(&Formats { weights, kv: DType::Bf16, activations: DType::F32 }).to_string());
+        println!("{name:<10} {bf16:>12} {int8:>12} {int4:>12}");
+    };
+    for sublayer in Sublayer::LAYER {
+        row(sublayer.name(), &|formats| model.sublayer_bytes(sublayer, formats));
+    }
+    row("layer", &|formats| model.layer_bytes(formats));
+    row("model", &|formats| model.weight_bytes(formats));
+    row("KV/token", &|formats| scenarios::kv_bytes(model, formats, 1, 1) * model.layers);
+    Ok(())
+}
+
+/// A parameter count as people say it: `8.03 B`, `250 M`.
+fn millions(model: &Model) -> String {
+    let count = model.parameters().as_f64();
+    let (value, unit) = if count >= 1e9 { (count / 1e9, "B") } else { (count / 1e6, "M") };
+    match value {
+        v if v < 10.0 => format!("{v:.2} {unit}"),
+        v if v < 100.0 => format!("{v:.1} {unit}"),
+        v => format!("{v:.0} {unit}"),
+    }
+}

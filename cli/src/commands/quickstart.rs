@@ -1,0 +1,147 @@
+//! `fulcrum quickstart`
+
+use crate::commands::bench;
+use crate::exit::{Outcome, Sort};
+use crate::pipeline::{self, Planned, Question};
+use crate::terminal;
+use executor::{Checkpoint, make_random};
+use hwprofiles::{Bytes, BytesPerSec, DType, Host, LoopbackLimit, Machine, Parts};
+use planner::Rule;
+use reports::{Configuration, Validation, machine_facts};
+use scenarios::{Formats, Model, Objective, Workload};
+use std::path::{Path, PathBuf};
+
+/// Everything at once on this machine: measure, plan, simulate, run, compare, report.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The folder for what it makes: host.yaml, the model, plans, results.json, report.html.
+    #[arg(short, long, default_value = "fulcrum-quickstart")]
+    out: PathBuf,
+    /// All batches and contexts (1–16, 128–2048) instead of those that fit into three minutes.
+    #[arg(long)]
+    full: bool,
+    /// Measured before (`fulcrum bench`): skips measuring.
+    #[arg(long, value_name = "FILE")]
+    host: Option<PathBuf>,
+    /// Runs of each configuration; medians are compared.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
+}
+
+/// The model that is made: about 250 M parameters.
+const MODEL: &str = "fulcrum-250m";
+
+/// The loopback's link. Slow beside memory, as a link to an accelerator is.
+const LINK: BytesPerSec = BytesPerSec::new(4e9);
+
+/// Batch, prompt and output tokens.
+const SHORT: &[[u64; 3]] = &[[1, 128, 24], [1, 512, 24], [4, 128, 16], [16, 32, 12]];
+
+/// What the published figures come from.
+const FULL: &[[u64; 3]] =
+    &[[1, 128, 32], [1, 512, 32], [1, 2048, 32], [4, 128, 32], [4, 512, 32], [8, 256, 32], [16, 128, 32]];
+
+/// Runs it.
+pub fn run(arguments: Arguments, json: bool) -> Outcome {
+    let out = &arguments.out;
+    std::fs::create_dir_all(out).or_input()?;
+    let host = match &arguments.host {
+        Some(path) => {
+            Host::from_yaml(&std::fs::read_to_string(path).or_input()?, &path.display().to_string())
+                .or_input()?
+        }
+        None => bench::measure(&out.join("host.yaml"), true)?,
+    };
+    let (model, checkpoint) = model(&out.join(MODEL))?;
+    let machine = machine(host, &model)?;
+    let loads = if arguments.full { FULL } else { SHORT };
+    let cases = cases(&machine, &model, loads, out)?;
+    let bar = terminal::progress("running");
+    bar.set_length(cases.len() as u64);
+    let mut configurations: Vec<Configuration> = Vec::new();
+    for (kind, planned) in &cases {
+        let load = &planned.plan.workload;
+        let name = format!("{kind}-b{}-p{}", load.batch, load.prompt_tokens);
+        bar.set_message(name.clone());
+        let label = pipeline::label(name, kind.clone(), load);
+        configurations.push(pipeline::measure(planned, &checkpoint, arguments.repeats, label)?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let validation = Validation {
+        machine: machine.name.clone(),
+        facts: machine_facts(&machine),
+        model: model.name.clone(),
+        commands: vec!["cargo run --release -- quickstart".to_owned()],
+        configurations,
+    };
+    validation.write(out.join("results.json")).or_failed()?;
+    validation.write_html(out.join("report.html")).or_failed()?;
+    match json {
+        true => print!("{}", validation.to_json()),
+        false => {
+            print!("{}", validation.to_text());
+            println!("\nopen {}", out.join("report.html").display());
+        }
+    }
+    Ok(())
+}
+
+/// The model's folder, made once.
+fn model(folder: &Path) -> Outcome<(Model, Checkpoint)> {
+    let model = Model::preset(MODEL).or_failed()?;
+    if !folder.exists() {
+        let bar = terminal::progress("making");
+        bar.set_message(format!("{MODEL} with random weights"));
+        make_random(&model, folder, 0).or_failed()?;
+        bar.finish_and_clear();
+    }
+    let checkpoint = Checkpoint::open(folder).or_input()?;
+    Ok((checkpoint.model().clone(), checkpoint))
+}
+
+/// This host with a loopback device that holds less than half of the model.
+fn machine(host: Host, model: &Model) -> Outcome<Machine> {
+    let memory = Bytes::new(model.weight_bytes(&formats()).get() * 2 / 5);
+    let limit = LoopbackLimit { memory, bandwidth: LINK };
+    let name = format!("{}+loopback", host.host);
+    Parts::of(host).with_loopback(limit).machine(&name).or_failed()
+}
+
+fn formats() -> Formats {
+    Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::F32 }
+}
+
+/// For each load the planner's choice and the simple rules, each a plan of its own, written to `out`.
+fn cases(
+    machine: &Machine,
+    model: &Model,
+    loads: &[[u64; 3]],
+    out: &Path,
+) -> Outcome<Vec<(String, Planned)>> {
+    let bar = terminal::progress("planning");
+    bar.set_length(loads.len() as u64);
+    let mut cases = Vec::new();
+    for &[batch, prompt_tokens, output_tokens] in loads {
+        let workload = Workload { batch, prompt_tokens, output_tokens };
+        let question = Question {
+            machine: machine.clone(),
+            model: model.clone(),
+            formats: formats(),
+            workload,
+            objective: Objective::Latency,
+            origin: None,
+        };
+        bar.set_message(format!("batch {batch}, {prompt_tokens} tokens"));
+        let planned = question.plan()?;
+        let path = out.join("plans").join(format!("planned-b{batch}-p{prompt_tokens}.yaml"));
+        hwprofiles::write_atomically(path, planned.plan.to_yaml()).or_failed()?;
+        for rule in Rule::ALL {
+            cases.extend(question.follow(rule)?.map(|followed| (rule.name().to_owned(), followed)));
+        }
+        cases.push(("planned".to_owned(), planned));
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(cases)
+}

@@ -1,0 +1,73 @@
+//! `fulcrum validate PLAN... --model-dir DIR`
+
+use crate::exit::{Outcome, Sort};
+use crate::pipeline::{self, Planned};
+use crate::terminal;
+use executor::Checkpoint;
+use reports::{Validation, machine_facts};
+use std::path::PathBuf;
+
+/// Run plans for real and compare with what the simulator predicted.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The plans, all for one machine and one model.
+    #[arg(required = true)]
+    plans: Vec<PathBuf>,
+    /// The model's folder.
+    #[arg(long, value_name = "DIR")]
+    model_dir: PathBuf,
+    /// Runs of each plan; medians are compared.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
+    /// Where to write the results; `fulcrum report` makes a page of them.
+    #[arg(short, long)]
+    out: Option<PathBuf>,
+    /// Write the page at once.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Runs it.
+pub fn run(arguments: Arguments, json: bool) -> Outcome {
+    let plans: Vec<_> = arguments.plans.iter().map(|path| Planned::read(path)).collect::<Outcome<_>>()?;
+    let checkpoint = Checkpoint::open(&arguments.model_dir).or_input()?;
+    let bar = terminal::progress("validating");
+    bar.set_length(plans.len() as u64);
+    let mut configurations = Vec::new();
+    for (index, planned) in plans.iter().enumerate() {
+        bar.set_message(arguments.plans[index].display().to_string());
+        let load = &planned.plan.workload;
+        let placement = planned.plan.predicted.chosen.clone();
+        let name = format!("{}-b{}-p{}", placement, load.batch, load.prompt_tokens);
+        // Names tell plots and tables apart: plans of one shape get a number.
+        let count = configurations
+            .iter()
+            .filter(|it: &&reports::Configuration| it.label.name.starts_with(&name))
+            .count();
+        let name = if count == 0 { name } else { format!("{name}-{}", count + 1) };
+        let label = pipeline::label(name, placement, load);
+        configurations.push(pipeline::measure(planned, &checkpoint, arguments.repeats, label)?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let first = &plans[0];
+    let paths: Vec<_> = arguments.plans.iter().map(|path| path.display().to_string()).collect();
+    let validation = Validation {
+        machine: first.machine.name.clone(),
+        facts: machine_facts(&first.machine),
+        model: first.model.name.clone(),
+        commands: vec![format!("fulcrum validate {} --model-dir …", paths.join(" "))],
+        configurations,
+    };
+    if let Some(path) = &arguments.out {
+        validation.write(path).or_failed()?;
+    }
+    if let Some(path) = &arguments.html {
+        validation.write_html(path).or_failed()?;
+    }
+    match json {
+        true => print!("{}", validation.to_json()),
+        false => print!("{}", validation.to_text()),
+    }
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! The pipeline's stages wired to each other: a question becomes a plan, a plan a trace.
+
+use crate::exit::{Failure, Outcome, Sort};
+use crate::inputs;
+use anyhow::anyhow;
+use executor::{Checkpoint, Sampling, Session, Setup};
+use hwprofiles::{Machine, yaml};
+use planner::{
+    Extent, Origin, Placement, Plan, PlannerError, Prediction, Pricing, Programs, Rule, Times, Trace,
+    prefill_chunk, usage,
+};
+use rand::{Rng, SeedableRng};
+use reports::{Configuration, Label, MemoryUse, PlacementMap, Rates};
+use scenarios::{Document, Formats, MachineSpec, Model, Objective, Setting, Workload};
+use std::path::Path;
+
+/// Everything a plan depends on, looked up.
+pub struct Question {
+    /// The machine.
+    pub machine: Machine,
+    /// The model.
+    pub model: Model,
+    /// Number formats.
+    pub formats: Formats,
+    /// The load.
+    pub workload: Workload,
+    /// What to be best at.
+    pub objective: Objective,
+    /// Where machine and model came from.
+    pub origin: Option<Origin>,
+}
+
+/// A plan with what it was made for.
+pub struct Planned {
+    /// The document.
+    pub plan: Plan,
+    /// The placement, by index.
+    pub placement: Placement,
+    /// The machine.
+    pub machine: Machine,
+    /// The model.
+    pub model: Model,
+}
+
+impl Question {
+    /// The question of a scenario's file, with the settings of the command line.
+    pub fn read(scenario: &Path, settings: &[Setting]) -> Outcome<Self> {
+        let scenario = Document::from_file(scenario).or_input()?.scenario_with(settings).or_input()?;
+        let found = scenario.resolve().or_input()?;
+        let machine = found.machine.machine(inputs::library().this).or_input()?;
+        let origin = Origin { machine: found.machine.source(), model: scenario.model.anchored() };
+        Ok(Self {
+            machine,
+            model: found.model,
+            formats: found.formats,
+            workload: found.workload,
+            objective: found.objective,
+            origin: Some(origin),
+        })
+    }
+
+    /// The best plan, every candidate judged by the simulator.
+    pub fn plan(&self) -> Outcome<Planned> {
+        let pricing = self.pricing();
+        let load = &self.workload;
+        let steps = planner::steps(load.batch, load.prompt_tokens, load.output_tokens, prefill_chunk(load));
+        let score = |_: &Placement, programs: &Programs| {
+            let times = sim::Run { pricing, programs, steps: &steps }.times()?;
+            Ok(Times { ttft: times.ttft, tpot: times.tpot })
+        };
+        let plan = planner::plan(&self.machine, &self.model, &self.formats, load, self.objective, &score);
+        let mut plan = plan.map_err(|error| match error {
+            PlannerError::Infeasible { .. } | PlannerError::NoPlacement { .. } => {
+                Failure::Infeasible(error.into())
+            }
+            other => Failure::Input(other.into()),
+        })?;
+        plan.from = self.origin.clone();
+        self.planned(plan)
+    }
+
+    /// The plan that follows `rule`, with what the simulator expects of it; `None` where it cannot be followed.
+    pub fn follow(&self, rule: Rule) -> Outcome<Option<Planned>> {
+        let (pricing, load) = (self.pricing(), self.workload);
+        let chunk = prefill_chunk(&load);
+        let extent = Extent { batch: load.batch, context: load.context(), chunk };
+        let Ok(placement) = rule.placement(pricing, &extent) else { return Ok(None) };
+        let programs = Programs::lower(&self.machine, &self.model, &placement).or_failed()?;
+        let steps = planner::steps(load.batch, load.prompt_tokens, load.output_tokens, chunk);
+        let times = sim::Run { pricing, programs: &programs, steps: &steps }.times().or_input()?;
+        let times = Times { ttft: times.ttft, tpot: times.tpot };
+        let predicted = Prediction {
+            chosen: rule.name().to_owned(),
+            bound: times,
+            simulated: times,
+            baselines: [(rule.name().to_owned(), times)].into(),
+            without: Default::default(),
+        };
+        let plan = Plan::of(pricing, load, self.objective, chunk, &placement, predicted).or_failed()?;
+        self.planned(plan).map(Some)
+    }
+
+    fn pricing(&self) -> Pricing<'_> {
+        Pricing { machine: &self.machine, model: &self.model, formats: &self.formats }
+    }
+
+    fn planned(&self, plan: Plan) -> Outcome<Planned> {
+        let placement = plan.placement(&self.machine, &self.model).or_failed()?;
+        Ok(Planned { plan, placement, machine: self.machine.clone(), model: self.model.clone() })
+    }
+}
+
+impl Planned {
+    /// Whether `path` is a plan, rather than a scenario.
+    pub fn is_plan(path: &Path) -> Outcome<bool> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|e| Failure::Input(anyhow!("{file}: {e}")))?;
+        Ok(yaml::top_keys(&text, &file).or_input()?.iter().any(|key| key == "plan"))
+    }
+
+    /// One line that says what it is about.
+    pub fn heading(&self) -> String {
+        let load = &self.plan.workload;
+        format!(
+            "{} on {}: batch {}, {} prompt + {} output tokens, {}\n",
+            self.model.name,
+            self.machine.name,
+            load.batch,
+            load.prompt_tokens,
+            load.output_tokens,
+            self.plan.predicted.chosen
+        )
+    }
+
+    /// What to expect, beside what the simple rules would do.
+    pub fn summary(&self) -> String {
+        let row = |name: &str, times: &planner::Times| {
+            let tpot = times.tpot.map_or("-".to_owned(), |tpot| tpot.to_string());
+            format!("  {name:<16} {:>12} {tpot:>12}\n", times.ttft.to_string())
+        };
+        let predicted = &self.plan.predicted;
+        let mut text = self.heading();
+        text += &format!("  {:<16} {:>12} {:>12}\n", "", "TTFT", "TPOT");
+        text += &row("this plan", &predicted.simulated);
+        text += &row("its bound", &predicted.bound);
+        for (name, times) in &predicted.baselines {
+            text += &row(name, times);
+        }
+        for (name, why) in &predicted.without {
+            text += &format!("  {name:<16} {why}\n");
+        }
+        text
+    }
+
+    /// The rates that a trace of it means.
+    pub fn rates(&self, trace: &Trace) -> Rates {
+        Rates::of(trace, &self.machine, self.plan.formats.weights)
+    }
+
+    /// Reads a plan, and finds the machine and the model that it was made for.
+    pub fn read(path: &Path) -> Outcome<Self> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|e| Failure::Input(anyhow!("{file}: {e}")))?;
+        let origin = Plan::from_yaml(&text, &file).or_input()?.from.ok_or_else(|| {
+            Failure::Input(anyhow!(
+                "{file}: from is missing: it names the machine and the model, see `fulcrum plan`"
+            ))
+        })?;
+        let machine = MachineSpec::from(origin.machine).machine(inputs::library().this).or_input()?;
+        let model = inputs::model(&origin.model)?;
+        let (plan, placement) = Plan::read(&text, &file, &machine, &model).or_input()?;
+        Ok(Self { plan, placement, machine, model })
+    }
+
+    /// What tasks cost.
+    pub fn pricing(&self) -> Pricing<'_> {
+        Pricing { machine: &self.machine, model: &self.model, formats: &self.plan.formats }
+    }
+
+    /// The steps of its workload.
+    pub fn steps(&self) -> Vec<scenarios::Step> {
+        let load = &self.plan.workload;
+        planner::steps(load.batch, load.prompt_tokens, load.output_tokens, self.plan.prefill_chunk)
+    }
+
+    /// The run as the simulator expects it.
+    pub fn simulate(&self) -> Outcome<Trace> {
+        let programs = Programs::lower(&self.machine, &self.model, &self.placement).or_input()?;
+        let run = sim::Run { pricing: self.pricing(), programs: &programs, steps: &self.steps() };
+        run.trace(&self.plan.fingerprint()).or_input()
+    }
+
+    /// What the executor needs to run it.
+    pub fn setup(&self) -> Outcome<Setup> {
+        Setup::of_plan(self.machine.clone(), self.model.clone(), &self.plan).or_input()
+    }
+}
+
+/// Prompts of random tokens: random data, because zeros run faster than real ones.
+pub fn random_prompts(model: &Model, batch: u64, tokens: u64, seed: u64) -> Vec<Vec<u32>> {
+    let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
+    let mut prompt = || (0..tokens).map(|_| (random.next_u64() % model.vocab) as u32).collect();
+    (0..batch).map(|_| prompt()).collect()
+}
+
+/// What a configuration asks.
+pub fn label(name: String, placement: String, load: &Workload) -> Label {
+    let Workload { batch, prompt_tokens, output_tokens } = *load;
+    Label { name, placement, batch, prompt_tokens, output_tokens }
+}
+
+/// Runs a plan `repeats` times after a warm-up and joins what happened with what was predicted.
+pub fn measure(
+    planned: &Planned,
+    checkpoint: &Checkpoint,
+    repeats: u32,
+    label: Label,
+) -> Outcome<Configuration> {
+    let predicted = planned.simulate()?;
+    let mut session = Session::new(planned.setup()?, checkpoint).or_input()?;
+    let load = &planned.plan.workload;
+    let prompts = random_prompts(&planned.model, load.batch, load.prompt_tokens, 1);
+    // Pages are touched and threads awake before anything counts: a short prompt visits every matrix.
+    let warm: Vec<_> = prompts.iter().map(|prompt| prompt[..prompt.len().min(16)].to_vec()).collect();
+    session.generate(&warm, load.output_tokens.min(2), Sampling::Greedy, |_| {}).or_failed()?;
+    let mut traces = Vec::new();
+    for _ in 0..repeats {
+        let run = session.generate(&prompts, load.output_tokens, Sampling::Greedy, |_| {}).or_failed()?;
+        traces.push(run.trace);
+    }
+    let Planned { machine, model, placement, plan } = planned;
+    let programs = Programs::lower(machine, model, placement).or_failed()?;
+    let used = usage(machine, model, &plan.formats, placement, &programs, &plan.extent());
+    let allocated = session.memory_used();
+    let memory = MemoryUse::of(machine, &used, |id| allocated.get(id.0).copied());
+    Configuration::of(label, &predicted, &traces, memory, PlacementMap::of(machine, placement)).or_failed()
+}

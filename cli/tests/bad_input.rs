@@ -1,0 +1,193 @@
+//! What the command says of wrong input: one clear error, exit 2 (or 3 where nothing fits), nothing written.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const SCENARIO: &str = "\
+machine: example-loopback
+model: fulcrum-tiny
+workload: {batch: 1, prompt_tokens: 8, output_tokens: 4}
+";
+
+/// A folder of its own for each test, and the command that runs in it.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        fs::write(self.path(name), text).expect("written");
+    }
+
+    fn fulcrum(&self, arguments: &str) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_fulcrum"))
+            .args(arguments.split_whitespace())
+            .current_dir(self.0.path())
+            .env("FULCRUM_HOME", self.0.path())
+            .output()
+            .expect("the command starts")
+    }
+
+    fn done(&self, arguments: &str) -> String {
+        let output = self.fulcrum(arguments);
+        assert!(output.status.success(), "fulcrum {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// Runs what must be refused; the error must say each of `words` in one paragraph.
+    fn refused(&self, arguments: &str, status: i32, words: &[&str]) {
+        let before = self.files();
+        let output = self.fulcrum(arguments);
+        let message = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(status), "fulcrum {arguments}: {message}");
+        assert_eq!(message.matches("error: ").count(), 1, "one error: {message}");
+        assert!(!message.contains("panicked"), "{message}");
+        for word in words {
+            assert!(message.contains(word), "fulcrum {arguments} should mention {word:?}: {message}");
+        }
+        assert_eq!(self.files(), before, "fulcrum {arguments} must leave nothing behind");
+        assert!(output.stdout.is_empty(), "no result where there is none");
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<_> = fs::read_dir(self.0.path())
+            .expect("a folder")
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
+        files.sort();
+        files
+    }
+}
+
+/// A place with a scenario, a model folder and a plan.
+fn planned() -> Place {
+    let place = Place::new();
+    place.write("scenario.yaml", SCENARIO);
+    place.done("model init fulcrum-tiny -o model");
+    place.done("plan scenario.yaml -o plan.yaml");
+    place
+}
+
+fn replaced(path: &Path, from: &str, to: &str) -> String {
+    let text = fs::read_to_string(path).expect("a file");
+    assert!(text.contains(from), "{from:?} is not in {text}");
+    text.replacen(from, to, 1)
+}
+
+#[test]
+fn scenarios_with_unknown_keys_or_wrong_values_are_refused() {
+    let place = Place::new();
+    for (from, to, words) in [
+        ("model:", "modell:", &["modell", "model"][..]),
+        ("batch: 1", "batch: -1", &["workload.batch", "-1"]),
+        ("batch: 1", "batch: 0", &["workload.batch", "0"]),
+        ("batch: 1", "batch: many", &["workload.batch", "many"]),
+        ("fulcrum-tiny", "fulcrum-huge", &["fulcrum-huge", "fulcrum-tiny"]),
+        ("example-loopback", "no-such-machine", &["no-such-machine"]),
+        ("prompt_tokens: 8", "prompt_tokens: 800000", &["prompt_tokens", "800000"]),
+    ] {
+        place.write("scenario.yaml", SCENARIO.replacen(from, to, 1));
+        place.refused("plan scenario.yaml -o plan.yaml", 2, words);
+    }
+    place.write("scenario.yaml", SCENARIO);
+    place.refused("plan scenario.yaml --set workload.bach=2 -o plan.yaml", 2, &["bach", "batch"]);
+    place.refused("plan scenario.yaml --set workload.batch=1,2 -o plan.yaml", 2, &["workload.batch"]);
+    place.refused("plan absent.yaml -o plan.yaml", 2, &["absent.yaml"]);
+}
+
+#[test]
+fn machine_files_without_units_or_with_negative_sizes_are_refused() {
+    let (_, text) = hwprofiles::shipped().find(|(name, _)| *name == "example-loopback").expect("shipped");
+    let place = Place::new();
+    let capacity = text.lines().find(|line| line.contains("capacity")).expect("a capacity");
+    let value = capacity.split("value:").nth(1).and_then(|v| v.split(',').next()).expect("a value").trim();
+    for (wrong, words) in [
+        ("4.8", &["capacity", "4.8", "GB"][..]),
+        ("-1 GB", &["capacity", "negative"]),
+        (".nan", &["capacity"]),
+    ] {
+        let broken = capacity.replacen(value, wrong, 1);
+        place.write("machine.yaml", text.replacen(capacity, &broken, 1));
+        place.refused("machine check machine.yaml", 2, &[&["machine.yaml:"], words].concat());
+    }
+}
+
+#[test]
+fn models_of_unknown_type_are_refused() {
+    let place = planned();
+    let config = place.path("model/config.json");
+    fs::write(&config, replaced(&config, "\"llama\"", "\"lama\"")).expect("written");
+    place.refused("model show model", 2, &["config.json", "model_type", "lama", "llama"]);
+    place.refused("run plan.yaml --model-dir model", 2, &["config.json", "model_type"]);
+}
+
+#[test]
+fn truncated_or_misshapen_weights_are_refused() {
+    let place = planned();
+    let weights = place.path("model/model.safetensors");
+    let bytes = fs::read(&weights).expect("weights");
+    for length in [0, 7, 100, bytes.len() / 2, bytes.len() - 1] {
+        fs::write(&weights, &bytes[..length]).expect("written");
+        place.refused("run plan.yaml --model-dir model", 2, &["model.safetensors"]);
+    }
+    fs::write(&weights, &bytes).expect("written");
+    let config = place.path("model/config.json");
+    let text = fs::read_to_string(&config).expect("a config");
+    let line = text.lines().find(|line| line.contains("\"intermediate_size\"")).expect("the key");
+    let width: u64 = line.chars().filter(char::is_ascii_digit).collect::<String>().parse().expect("a number");
+    fs::write(
+        &config,
+        text.replacen(line, &line.replacen(&width.to_string(), &(2 * width).to_string(), 1), 1),
+    )
+    .expect("written");
+    place.refused("run plan.yaml --model-dir model", 2, &["model"]);
+}
+
+#[test]
+fn plans_for_another_machine_or_model_are_refused() {
+    let place = planned();
+    let plan = place.path("plan.yaml");
+    let text = fs::read_to_string(&plan).expect("a plan");
+    place.write("other-machine.yaml", replaced(&plan, "machine: example-loopback", "machine: t4-no-such"));
+    place.refused("sim other-machine.yaml", 2, &["t4-no-such"]);
+    place.write("other-model.yaml", replaced(&plan, "model: fulcrum-tiny", "model: fulcrum-250m"));
+    place.refused("sim other-model.yaml", 2, &["other-model.yaml", "model", "fulcrum-250m"]);
+    place.done("model init fulcrum-250m -o larger --seed 1");
+    place.refused("run plan.yaml --model-dir larger", 2, &["fulcrum-tiny"]);
+    place.write("typo.yaml", text.replacen("prefill_chunk", "prefil_chunk", 1));
+    place.refused("sim typo.yaml", 2, &["typo.yaml", "prefil_chunk"]);
+}
+
+#[test]
+fn what_does_not_fit_is_infeasible_and_the_memory_is_named() {
+    let place = Place::new();
+    place.write("scenario.yaml", SCENARIO.replacen("fulcrum-tiny", "llama-3.1-405b", 1));
+    place.refused("plan scenario.yaml -o plan.yaml", 3, &["nothing fits", "memory '", "would have to hold"]);
+}
+
+#[test]
+fn results_that_are_none_are_refused() {
+    let place = Place::new();
+    for text in ["", "{}", "{\"kind\": \"validation\", \"version\": 999}", "[1, 2"] {
+        place.write("results.json", text);
+        place.refused("report results.json -o report.html", 2, &["results.json"]);
+    }
+}
+
+#[test]
+fn the_same_question_has_the_same_answer_to_the_byte() {
+    let place = planned();
+    place.done("plan scenario.yaml -o again.yaml");
+    let read = |name: &str| fs::read(place.path(name)).expect("a file");
+    assert_eq!(read("plan.yaml"), read("again.yaml"));
+    place.done("sim plan.yaml --trace first.json --perfetto first.perfetto.json");
+    place.done("sim plan.yaml --trace second.json");
+    assert_eq!(read("first.json"), read("second.json"));
+}
