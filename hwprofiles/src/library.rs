@@ -67,7 +67,8 @@ impl Profile {
         }
     }
 
-    fn kind(&self) -> &'static str {
+    /// What kind it is, in words.
+    pub fn kind(&self) -> &'static str {
         match self {
             Profile::Machine(_) => "a machine",
             Profile::Host(_) => "a host",
