@@ -76,6 +76,7 @@ impl Question {
             other => Failure::Input(other.into()),
         })?;
         plan.from = self.origin.clone();
+        tracing::info!(model = self.model.name, chosen = plan.predicted.chosen, "planned");
         self.planned(plan)
     }
 
@@ -217,6 +218,7 @@ pub fn measure(
     label: Label,
 ) -> Outcome<Configuration> {
     let predicted = planned.simulate()?;
+    tracing::info!(name = label.name, "loading");
     let mut session = Session::new(planned.setup()?, checkpoint).or_input()?;
     let load = &planned.plan.workload;
     let prompts = random_prompts(&planned.model, load.batch, load.prompt_tokens, 1);

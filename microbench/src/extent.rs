@@ -46,8 +46,9 @@ impl Extent {
     /// For a machine of so many cores, so large a last-level cache and so much memory, of which all operands together
     /// take less than a third.
     pub fn new(depth: Depth, cores: usize, cache: usize, capacity: Bytes) -> Self {
-        // Twice the cache, so that what comes round again is not in it any more.
-        let past_cache = (2 * cache).next_power_of_two();
+        // Many times the cache: caches do not forget in order, so at four times its size a tenth of what comes round
+        // again is still there, which no model's weights are.
+        let past_cache = (8 * cache).next_power_of_two();
         let at_most = |part: u64| (capacity.get() / part + 1).next_power_of_two() as usize / 2;
         let arena = past_cache.max(128 * MIB).min(at_most(64));
         match depth {
