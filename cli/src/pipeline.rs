@@ -69,13 +69,12 @@ impl Question {
             Ok(Times { ttft: times.ttft, tpot: times.tpot })
         };
         let plan = planner::plan(&self.machine, &self.model, &self.formats, load, self.objective, &score);
-        let mut plan = plan.map_err(|error| match error {
+        let plan = plan.map_err(|error| match error {
             PlannerError::Infeasible { .. } | PlannerError::NoPlacement { .. } => {
                 Failure::Infeasible(error.into())
             }
             other => Failure::Input(other.into()),
         })?;
-        plan.from = self.origin.clone();
         tracing::info!(model = self.model.name, chosen = plan.predicted.chosen, "planned");
         self.planned(plan)
     }
@@ -85,7 +84,13 @@ impl Question {
         let (pricing, load) = (self.pricing(), self.workload);
         let chunk = prefill_chunk(&load);
         let extent = Extent { batch: load.batch, context: load.context(), chunk };
-        let Ok(placement) = rule.placement(pricing, &extent) else { return Ok(None) };
+        let placement = match rule.placement(pricing, &extent) {
+            Ok(placement) => placement,
+            Err(reason) => {
+                eprintln!("note: {} is left out: {reason}", rule.name());
+                return Ok(None);
+            }
+        };
         let programs = Programs::lower(&self.machine, &self.model, &placement).or_failed()?;
         let steps = planner::steps(load.batch, load.prompt_tokens, load.output_tokens, chunk);
         let times = sim::Run { pricing, programs: &programs, steps: &steps }.times().or_input()?;
@@ -105,7 +110,8 @@ impl Question {
         Pricing { machine: &self.machine, model: &self.model, formats: &self.formats }
     }
 
-    fn planned(&self, plan: Plan) -> Outcome<Planned> {
+    fn planned(&self, mut plan: Plan) -> Outcome<Planned> {
+        plan.from = self.origin.clone();
         let placement = plan.placement(&self.machine, &self.model).or_failed()?;
         Ok(Planned { plan, placement, machine: self.machine.clone(), model: self.model.clone() })
     }
@@ -121,7 +127,11 @@ impl Planned {
 
     /// One line that says what it is about.
     pub fn heading(&self) -> String {
-        let load = &self.plan.workload;
+        self.heading_of(&self.plan.workload)
+    }
+
+    /// The same for a run of another size.
+    pub fn heading_of(&self, load: &Workload) -> String {
         format!(
             "{} on {}: batch {}, {} prompt + {} output tokens, {}\n",
             self.model.name,

@@ -1,7 +1,29 @@
 //! What the terminal sees besides results: progress on stderr, and the day.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use std::fmt;
+use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Writes a result to stdout. Whoever closes the pipe (`| head`) has read enough: that ends the program quietly.
+pub fn result(text: fmt::Arguments<'_>) {
+    let mut stdout = std::io::stdout().lock();
+    if stdout.write_fmt(text).and_then(|()| stdout.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// `print!` by [`result`].
+macro_rules! out {
+    ($($text:tt)*) => { $crate::terminal::result(format_args!($($text)*)) };
+}
+
+/// `println!` by [`result`].
+macro_rules! outln {
+    ($($text:tt)*) => { $crate::terminal::result(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+pub(crate) use {out, outln};
 
 /// A progress bar on stderr; silent where stderr is no terminal.
 pub fn progress(what: &'static str) -> ProgressBar {

@@ -147,7 +147,14 @@ fn truncated_or_misshapen_weights_are_refused() {
         text.replacen(line, &line.replacen(&width.to_string(), &(2 * width).to_string(), 1), 1),
     )
     .expect("written");
-    place.refused("run plan.yaml --model-dir model", 2, &["model"]);
+    place.write("scenario.yaml", SCENARIO.replacen("fulcrum-tiny", "model", 1));
+    place.done("plan scenario.yaml -o wider.yaml");
+    // The plan is for the wider model that the folder claims to hold; its tensors say otherwise.
+    place.refused(
+        "run wider.yaml --model-dir model",
+        2,
+        &["model.safetensors", "mlp", &(2 * width).to_string()],
+    );
 }
 
 #[test]
@@ -155,8 +162,16 @@ fn plans_for_another_machine_or_model_are_refused() {
     let place = planned();
     let plan = place.path("plan.yaml");
     let text = fs::read_to_string(&plan).expect("a plan");
-    place.write("other-machine.yaml", replaced(&plan, "machine: example-loopback", "machine: t4-no-such"));
-    place.refused("sim other-machine.yaml", 2, &["t4-no-such"]);
+    place.write("no-machine.yaml", replaced(&plan, "machine: example-loopback", "machine: no-such-machine"));
+    place.refused("sim no-machine.yaml", 2, &["no-such-machine"]);
+    // A machine that differs in one number from the one that the plan was made for.
+    let (_, machine) = hwprofiles::shipped().find(|(name, _)| *name == "example-loopback").expect("shipped");
+    let capacity = machine.lines().find(|line| line.contains("capacity")).expect("a capacity");
+    let doubled = capacity.replacen("value: ", "value: 1", 1);
+    place.write("machine.yaml", machine.replacen(capacity, &doubled, 1));
+    place.write("other-machine.yaml", replaced(&plan, "machine: example-loopback", "machine: machine.yaml"));
+    place.refused("sim other-machine.yaml", 2, &["other-machine.yaml", "machine", "fulcrum plan"]);
+    place.refused("sim plan.yaml --set workload.batch=2", 2, &["--set", "plan.yaml"]);
     place.write("other-model.yaml", replaced(&plan, "model: fulcrum-tiny", "model: fulcrum-250m"));
     place.refused("sim other-model.yaml", 2, &["other-model.yaml", "model", "fulcrum-250m"]);
     place.done("model init fulcrum-250m -o larger --seed 1");

@@ -46,8 +46,8 @@ impl Engine {
     pub fn new(setup: Setup, checkpoint: &Checkpoint) -> Result<Self, Error> {
         setup.check_model(checkpoint.model())?;
         let programs = setup.programs()?;
-        // What the trace will need is known before anything runs.
-        for step in [Step::prefill(1, 1), Step::decode(1, 1)] {
+        // What the trace will need is known before anything runs. One new token attends as in decode, two as in prefill.
+        for step in [Step::prefill(1, 1), Step::prefill(1, 2), Step::decode(1, 1)] {
             for task in &programs.of(step.phase).tasks {
                 setup.pricing().price(task, &step)?;
             }

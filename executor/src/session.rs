@@ -103,9 +103,13 @@ impl Session {
             return Err(Error::refused("output_tokens", 0, "at least 1"));
         }
         // The last output token never enters the cache.
-        if length as u64 + output_tokens - 1 > extent.context {
+        if (length as u64).saturating_add(output_tokens - 1) > extent.context {
             let wanted = format!("together at most the {} that were allocated for", extent.context);
-            return Err(Error::refused("prompt and output tokens", length as u64 + output_tokens, wanted));
+            return Err(Error::refused(
+                "prompt and output tokens",
+                (length as u64).saturating_add(output_tokens),
+                wanted,
+            ));
         }
         if let Some(token) = prompts.iter().flatten().find(|&&token| u64::from(token) >= model.vocab) {
             return Err(Error::refused(

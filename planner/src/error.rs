@@ -22,7 +22,8 @@ pub enum PlannerError {
     Scenario(#[from] ScenarioError),
     /// No placement fits, and one larger memory would be enough.
     #[error(
-        "nothing fits: memory '{memory}' would have to hold at least {needed} and holds {capacity}: {change}"
+        "nothing fits: memory '{memory}' would have to hold at least {} and holds {capacity}: {change}",
+        needed.to_file_text()
     )]
     Infeasible {
         /// The memory for which the least is missing.

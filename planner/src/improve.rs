@@ -12,11 +12,14 @@ pub(crate) fn improve(table: &Table, prices: &Prices, best: &mut Option<Found>) 
     let (patterns, ends) =
         (cheapest(&table.patterns, prices, TRIED.0), cheapest(&table.ends, prices, TRIED.1));
     let mut local: Option<Solution<'_>> = None;
-    for &one in &patterns {
-        for &other in &patterns {
+    // Where nothing fits beside the cheapest end, the next one may leave more room.
+    for &end in &ends {
+        if local.is_some() {
+            break;
+        }
+        for (&one, &other) in patterns.iter().flat_map(|one| patterns.iter().map(move |other| (one, other))) {
             for count in 1..=table.layers {
-                let counts = moved(&[(one, table.layers)], 0, count, other);
-                consider(table, &counts, ends[0], &mut local);
+                consider(table, &moved(&[(one, table.layers)], 0, count, other), end, &mut local);
             }
         }
     }

@@ -39,7 +39,7 @@ pub(crate) fn infeasible(
             memory: machine.memories[memory].name.clone(),
             needed,
             capacity: machine.memories[memory].capacity.value,
-            change: format!("give it {needed}{or}"),
+            change: format!("give it {}{or}", needed.to_file_text()),
         },
         None => PlannerError::NoPlacement {
             change: if changes.is_empty() {

@@ -2,7 +2,7 @@
 
 use crate::model::Model;
 use crate::scenario::{MachineSpec, Reference};
-use hwprofiles::{Composition, PartNames};
+use hwprofiles::{Composition, LoopbackLimit, PartNames};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,15 @@ pub enum MachineSource {
     Named(String),
     /// Composed.
     Parts(Box<PartNames>),
+}
+
+impl MachineSource {
+    /// The host of a file, with a loopback device.
+    pub fn of_loopback(host: &Path, limit: LoopbackLimit) -> Self {
+        let cpu = anchored(Path::new(""), &host.display().to_string());
+        let parts = PartNames { cpu, loopback: Some(limit), gpu: None, link: None, cxl: None };
+        MachineSource::Parts(Box::new(parts))
+    }
 }
 
 impl Reference {

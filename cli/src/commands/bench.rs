@@ -1,6 +1,7 @@
 //! `fulcrum bench`
 
 use crate::exit::{Outcome, Sort};
+use crate::terminal::outln;
 use crate::{inputs, terminal};
 use hwprofiles::{Host, Parts, write_atomically};
 use microbench::{Depth, Options};
@@ -25,20 +26,21 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
     }
     let host = measure(&out, arguments.quick)?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&host).or_failed()?);
+        outln!("{}", serde_json::to_string_pretty(&host).or_failed()?);
     } else {
-        println!("{}", Parts::of(host.clone()).machine(&host.host).or_failed()?);
-        println!("written to {}", out.display());
+        outln!("{}", Parts::of(host.clone()).machine(&host.host).or_failed()?);
+        outln!("written to {}", out.display());
     }
     Ok(())
 }
 
-/// Measures this machine into `out`, which holds a valid host file at every moment.
+/// Measures this machine into `out`. What is known so far is in a valid host file beside it, `….partial`, until all is.
 pub fn measure(out: &Path, quick: bool) -> Outcome<Host> {
     let depth = if quick { Depth::Quick } else { Depth::Full };
     let command = if quick { "fulcrum bench --quick" } else { "fulcrum bench" };
     let options = Options { depth, date: terminal::today(), command: command.to_owned() };
     let bar = terminal::progress("measuring");
+    let partial = PathBuf::from(format!("{}.partial", out.display()));
     let measured = microbench::measure(
         &options,
         &mut |progress| {
@@ -46,10 +48,11 @@ pub fn measure(out: &Path, quick: bool) -> Outcome<Host> {
             bar.set_position(progress.done as u64);
             bar.set_message(progress.what.to_owned());
         },
-        &mut |host| write_atomically(out, host.to_yaml()),
+        &mut |host| write_atomically(&partial, host.to_yaml()),
     );
     bar.finish_and_clear();
     let measured = measured.or_failed()?;
+    std::fs::rename(&partial, out).or_failed()?;
     for warning in &measured.warnings {
         eprintln!("warning: {warning}");
     }

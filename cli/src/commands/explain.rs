@@ -2,6 +2,7 @@
 
 use crate::exit::{Outcome, Sort};
 use crate::pipeline::Planned;
+use crate::terminal::{out, outln};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -18,9 +19,9 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
     let text = planner::explain(&planned.plan, &planned.machine, &planned.model).or_failed()?;
     match json {
         true => {
-            println!("{}", json!({"plan": planned.plan, "explanation": text.lines().collect::<Vec<_>>()}))
+            outln!("{}", json!({"plan": planned.plan, "explanation": text.lines().collect::<Vec<_>>()}))
         }
-        false => print!("{text}"),
+        false => out!("{text}"),
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use crate::exit::{Failure, Outcome, Sort};
 use crate::inputs;
+use crate::terminal::outln;
 use clap::{Args, Subcommand};
 use hwprofiles::Profile;
 use serde_json::json;
@@ -48,12 +49,12 @@ fn list(json: bool) -> Outcome {
     }
     for (name, kind) in &rows {
         if !json {
-            println!("{name:<20} {kind}");
+            outln!("{name:<20} {kind}");
         }
     }
     if json {
         let rows: Vec<_> = rows.iter().map(|(name, kind)| json!({"name": name, "kind": kind})).collect();
-        println!("{}", serde_json::to_string_pretty(&rows).or_failed()?);
+        outln!("{}", serde_json::to_string_pretty(&rows).or_failed()?);
     }
     Ok(())
 }
@@ -63,9 +64,9 @@ fn show(name: &str, json: bool) -> Outcome {
     if json {
         let facts = reports::machine_facts(&machine);
         let facts = json!({"name": machine.name, "fingerprint": machine.fingerprint(), "facts": facts});
-        println!("{}", serde_json::to_string_pretty(&facts).or_failed()?);
+        outln!("{}", serde_json::to_string_pretty(&facts).or_failed()?);
     } else {
-        println!("{machine}");
+        outln!("{machine}");
     }
     Ok(())
 }
@@ -76,11 +77,11 @@ fn check(name: &str, json: bool) -> Outcome {
     if json {
         let findings: Vec<_> =
             findings.iter().map(|finding| json!({"key": finding.key, "message": finding.message})).collect();
-        println!("{}", serde_json::to_string_pretty(&findings).or_failed()?);
+        outln!("{}", serde_json::to_string_pretty(&findings).or_failed()?);
     } else if findings.is_empty() {
-        println!("{name}: nothing to complain about");
+        outln!("{name}: nothing to complain about");
     } else {
-        findings.iter().for_each(|finding| println!("{name}: {finding}"));
+        findings.iter().for_each(|finding| outln!("{name}: {finding}"));
     }
     match findings.len() {
         0 => Ok(()),

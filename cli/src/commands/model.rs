@@ -2,6 +2,7 @@
 
 use crate::exit::{Outcome, Sort};
 use crate::inputs;
+use crate::terminal::outln;
 use clap::{Args, Subcommand};
 use hwprofiles::{Bytes, DType};
 use scenarios::{Formats, Model, Sublayer};
@@ -46,8 +47,8 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
             let model = inputs::model(&model)?;
             executor::make_random(&model, &out, seed).or_input()?;
             match json {
-                true => println!("{}", json!({"folder": out, "parameters": model.parameters()})),
-                false => println!("{}: {} parameters, seed {seed}", out.display(), millions(&model)),
+                true => outln!("{}", json!({"folder": out, "parameters": model.parameters()})),
+                false => outln!("{}: {} parameters, seed {seed}", out.display(), millions(&model)),
             }
             Ok(())
         }
@@ -57,16 +58,21 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
 fn list(json: bool) -> Outcome {
     let models: Vec<_> = Model::preset_names().map(Model::preset).collect::<Result<_, _>>().or_failed()?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&models).or_failed()?);
+        outln!("{}", serde_json::to_string_pretty(&models).or_failed()?);
         return Ok(());
     }
-    println!(
+    outln!(
         "{:<16} {:>10} {:>7} {:>7} {:>9} {:>9}",
-        "model", "parameters", "layers", "hidden", "heads/kv", "context"
+        "model",
+        "parameters",
+        "layers",
+        "hidden",
+        "heads/kv",
+        "context"
     );
     for model in &models {
         let heads = format!("{}/{}", model.heads, model.kv_heads);
-        println!(
+        outln!(
             "{:<16} {:>10} {:>7} {:>7} {:>9} {:>9}",
             model.name,
             millions(model),
@@ -81,18 +87,18 @@ fn list(json: bool) -> Outcome {
 
 fn show(model: &Model, json: bool) -> Outcome {
     if json {
-        println!("{}", serde_json::to_string_pretty(model).or_failed()?);
+        outln!("{}", serde_json::to_string_pretty(model).or_failed()?);
         return Ok(());
     }
-    println!("{}: {:?}, {} parameters", model.name, model.architecture, millions(model));
-    println!("  layers {}, hidden {}, intermediate {}", model.layers, model.hidden, model.intermediate);
-    println!("  heads {} of {}, kv heads {}", model.heads, model.head_dim, model.kv_heads);
-    println!("  vocabulary {}, context {}", model.vocab, model.max_positions);
-    println!("\n{:<10} {:>12} {:>12} {:>12}", "bytes", "bf16", "int8", "int4");
+    outln!("{}: {:?}, {} parameters", model.name, model.architecture, millions(model));
+    outln!("  layers {}, hidden {}, intermediate {}", model.layers, model.hidden, model.intermediate);
+    outln!("  heads {} of {}, kv heads {}", model.heads, model.head_dim, model.kv_heads);
+    outln!("  vocabulary {}, context {}", model.vocab, model.max_positions);
+    outln!("\n{:<10} {:>12} {:>12} {:>12}", "bytes", "bf16", "int8", "int4");
     let row = |name: &str, bytes: &dyn Fn(&Formats) -> Bytes| {
         let [bf16, int8, int4] = [DType::Bf16, DType::Int8, DType::Int4]
             .map(|weights| bytes(&Formats { weights, kv: DType::Bf16, activations: DType::F32 }).to_string());
-        println!("{name:<10} {bf16:>12} {int8:>12} {int4:>12}");
+        outln!("{name:<10} {bf16:>12} {int8:>12} {int4:>12}");
     };
     for sublayer in Sublayer::LAYER {
         row(sublayer.name(), &|formats| model.sublayer_bytes(sublayer, formats));

@@ -2,6 +2,7 @@
 
 use crate::exit::{Outcome, Sort};
 use crate::pipeline::Question;
+use crate::terminal::{out, outln};
 use hwprofiles::write_atomically;
 use scenarios::Setting;
 use std::path::PathBuf;
@@ -27,11 +28,11 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         write_atomically(out, &document).or_failed()?;
     }
     match (json, &arguments.out) {
-        (true, _) => println!("{}", serde_json::to_string_pretty(&planned.plan).or_failed()?),
-        (false, None) => print!("{document}"),
+        (true, _) => outln!("{}", serde_json::to_string_pretty(&planned.plan).or_failed()?),
+        (false, None) => out!("{document}"),
         (false, Some(out)) => {
-            print!("{}", planned.summary());
-            println!("written to {}", out.display());
+            out!("{}", planned.summary());
+            outln!("written to {}", out.display());
         }
     }
     Ok(())

@@ -4,11 +4,12 @@ use crate::commands::bench;
 use crate::exit::{Outcome, Sort};
 use crate::pipeline::{self, Planned, Question};
 use crate::terminal;
+use crate::terminal::{out, outln};
 use executor::{Checkpoint, make_random};
 use hwprofiles::{Bytes, BytesPerSec, DType, Host, LoopbackLimit, Machine, Parts};
-use planner::Rule;
+use planner::{Origin, Rule};
 use reports::{Configuration, Validation, machine_facts};
-use scenarios::{Formats, Model, Objective, Workload};
+use scenarios::{Formats, MachineSource, Model, Objective, Workload};
 use std::path::{Path, PathBuf};
 
 /// Everything at once on this machine: measure, plan, simulate, run, compare, report.
@@ -45,17 +46,25 @@ const FULL: &[[u64; 3]] =
 pub fn run(arguments: Arguments, json: bool) -> Outcome {
     let out = &arguments.out;
     std::fs::create_dir_all(out).or_input()?;
+    let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
+    let command = format!("cargo run --release -- {command}");
+    let host_file = arguments.host.clone().unwrap_or_else(|| out.join("host.yaml"));
     let host = match &arguments.host {
         Some(path) => {
             Host::from_yaml(&std::fs::read_to_string(path).or_input()?, &path.display().to_string())
                 .or_input()?
         }
-        None => bench::measure(&out.join("host.yaml"), true)?,
+        None => bench::measure(&host_file, true)?,
     };
     let (model, checkpoint) = model(&out.join(MODEL))?;
-    let machine = machine(host, &model)?;
+    let limit = limit(&model);
+    let machine = machine(host, limit)?;
+    let origin = Origin {
+        machine: MachineSource::of_loopback(&host_file, limit),
+        model: out.join(MODEL).canonicalize().or_failed()?.display().to_string(),
+    };
     let loads = if arguments.full { FULL } else { SHORT };
-    let cases = cases(&machine, &model, loads, out)?;
+    let cases = cases(&machine, &model, &origin, loads, out)?;
     let bar = terminal::progress("running");
     bar.set_length(cases.len() as u64);
     let mut configurations: Vec<Configuration> = Vec::new();
@@ -72,16 +81,16 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         machine: machine.name.clone(),
         facts: machine_facts(&machine),
         model: model.name.clone(),
-        commands: vec!["cargo run --release -- quickstart".to_owned()],
+        commands: vec![command],
         configurations,
     };
     validation.write(out.join("results.json")).or_failed()?;
     validation.write_html(out.join("report.html")).or_failed()?;
     match json {
-        true => print!("{}", validation.to_json()),
+        true => out!("{}", validation.to_json()),
         false => {
-            print!("{}", validation.to_text());
-            println!("\nopen {}", out.join("report.html").display());
+            out!("{}", validation.to_text());
+            outln!("\nopen {}", out.join("report.html").display());
         }
     }
     Ok(())
@@ -100,10 +109,14 @@ fn model(folder: &Path) -> Outcome<(Model, Checkpoint)> {
     Ok((checkpoint.model().clone(), checkpoint))
 }
 
-/// This host with a loopback device that holds less than half of the model.
-fn machine(host: Host, model: &Model) -> Outcome<Machine> {
+/// Less than half of the model.
+fn limit(model: &Model) -> LoopbackLimit {
     let memory = Bytes::new(model.weight_bytes(&formats()).get() * 2 / 5);
-    let limit = LoopbackLimit { memory, bandwidth: LINK };
+    LoopbackLimit { memory, bandwidth: LINK }
+}
+
+/// This host with a loopback device.
+fn machine(host: Host, limit: LoopbackLimit) -> Outcome<Machine> {
     let name = format!("{}+loopback", host.host);
     Parts::of(host).with_loopback(limit).machine(&name).or_failed()
 }
@@ -116,6 +129,7 @@ fn formats() -> Formats {
 fn cases(
     machine: &Machine,
     model: &Model,
+    origin: &Origin,
     loads: &[[u64; 3]],
     out: &Path,
 ) -> Outcome<Vec<(String, Planned)>> {
@@ -130,18 +144,20 @@ fn cases(
             formats: formats(),
             workload,
             objective: Objective::Latency,
-            origin: None,
+            origin: Some(origin.clone()),
         };
         bar.set_message(format!("batch {batch}, {prompt_tokens} tokens"));
-        let planned = question.plan()?;
-        let path = out.join("plans").join(format!("planned-b{batch}-p{prompt_tokens}.yaml"));
-        hwprofiles::write_atomically(path, planned.plan.to_yaml()).or_failed()?;
         for rule in Rule::ALL {
             cases.extend(question.follow(rule)?.map(|followed| (rule.name().to_owned(), followed)));
         }
-        cases.push(("planned".to_owned(), planned));
+        cases.push(("planned".to_owned(), question.plan()?));
         bar.inc(1);
     }
     bar.finish_and_clear();
+    for (kind, planned) in &cases {
+        let Workload { batch, prompt_tokens, .. } = planned.plan.workload;
+        let path = out.join("plans").join(format!("{kind}-b{batch}-p{prompt_tokens}.yaml"));
+        hwprofiles::write_atomically(path, planned.plan.to_yaml()).or_failed()?;
+    }
     Ok(cases)
 }

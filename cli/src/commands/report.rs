@@ -1,6 +1,7 @@
 //! `fulcrum report RESULT -o report.html`
 
 use crate::exit::{Outcome, Sort};
+use crate::terminal::{out, outln};
 use reports::Validation;
 use std::path::PathBuf;
 
@@ -25,8 +26,8 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         validation.write_plots(folder).or_failed()?;
     }
     match json {
-        true => print!("{}", validation.to_json()),
-        false => println!("written to {}", arguments.out.display()),
+        true => out!("{}", validation.to_json()),
+        false => outln!("written to {}", arguments.out.display()),
     }
     Ok(())
 }

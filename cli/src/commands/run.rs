@@ -2,9 +2,11 @@
 
 use crate::exit::{Failure, Outcome, Sort};
 use crate::pipeline::{self, Planned};
+use crate::terminal::{out, outln};
 use anyhow::anyhow;
 use executor::{Checkpoint, Sampling, Session, Tokenizer};
 use reports::Rates;
+use scenarios::Workload;
 use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,10 +19,10 @@ pub struct Arguments {
     /// The model's folder: config.json, safetensors, tokenizer.json.
     #[arg(long, value_name = "DIR")]
     model_dir: PathBuf,
-    /// Continue this text instead of random tokens; it is cut or refused at the plan's prompt length.
+    /// Continue this text, as a batch of one, instead of random tokens; at most the plan's prompt tokens.
     #[arg(long)]
     prompt: Option<String>,
-    /// Output tokens, at most the plan's.
+    /// Output tokens; with the prompt at most the plan's context.
     #[arg(long)]
     output_tokens: Option<u64>,
     /// Sample at this temperature instead of taking the most probable token.
@@ -61,12 +63,14 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
     }
     let rates = Rates::of(&generation.trace, &planned.machine, planned.plan.formats.weights);
     match json {
-        true => println!("{}", json!({"tokens": generation.tokens, "rates": rates})),
+        true => outln!("{}", json!({"tokens": generation.tokens, "rates": rates})),
         false => {
             if text.is_some() {
-                println!();
+                outln!("");
             }
-            print!("{}{rates}", planned.heading());
+            let sizes = (prompts.len() as u64, prompts[0].len() as u64);
+            let load = Workload { batch: sizes.0, prompt_tokens: sizes.1, output_tokens };
+            out!("{}{rates}", planned.heading_of(&load));
         }
     }
     Ok(())
@@ -121,8 +125,7 @@ impl Printed<'_> {
         // An unfinished character decodes to U+FFFD: wait for the rest of it.
         let whole = decoded.trim_end_matches('\u{FFFD}');
         if let Some(new) = whole.get(self.shown..) {
-            print!("{new}");
-            let _ = std::io::stdout().flush();
+            let _ = write!(std::io::stdout(), "{new}").and_then(|()| std::io::stdout().flush());
             self.shown = whole.len().max(self.shown);
         }
     }

@@ -1,7 +1,9 @@
 //! `fulcrum sim SCENARIO | PLAN`
 
-use crate::exit::{Outcome, Sort};
+use crate::exit::{Failure, Outcome, Sort};
 use crate::pipeline::{Planned, Question};
+use crate::terminal::{out, outln};
+use anyhow::anyhow;
 use hwprofiles::write_atomically;
 use scenarios::Setting;
 use serde_json::json;
@@ -26,6 +28,10 @@ pub struct Arguments {
 /// Runs it.
 pub fn run(arguments: Arguments, json: bool) -> Outcome {
     let planned = match Planned::is_plan(&arguments.file)? {
+        true if !arguments.settings.is_empty() => {
+            let message = format!("--set changes a scenario, and {} is a plan", arguments.file.display());
+            return Err(Failure::Input(anyhow!(message)));
+        }
         true => Planned::read(&arguments.file)?,
         false => Question::read(&arguments.file, &arguments.settings)?.plan()?,
     };
@@ -38,8 +44,8 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
     }
     let rates = planned.rates(&trace);
     match json {
-        true => println!("{}", json!(rates)),
-        false => print!("{}{rates}", planned.heading()),
+        true => outln!("{}", json!(rates)),
+        false => out!("{}{rates}", planned.heading()),
     }
     Ok(())
 }

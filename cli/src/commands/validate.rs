@@ -1,8 +1,10 @@
 //! `fulcrum validate PLAN... --model-dir DIR`
 
-use crate::exit::{Outcome, Sort};
+use crate::exit::{Failure, Outcome, Sort};
 use crate::pipeline::{self, Planned};
 use crate::terminal;
+use crate::terminal::out;
+use anyhow::anyhow;
 use executor::Checkpoint;
 use reports::{Validation, machine_facts};
 use std::path::PathBuf;
@@ -31,32 +33,30 @@ pub struct Arguments {
 pub fn run(arguments: Arguments, json: bool) -> Outcome {
     let plans: Vec<_> = arguments.plans.iter().map(|path| Planned::read(path)).collect::<Outcome<_>>()?;
     let checkpoint = Checkpoint::open(&arguments.model_dir).or_input()?;
+    one_of_each(&arguments.plans, &plans)?;
     let bar = terminal::progress("validating");
     bar.set_length(plans.len() as u64);
-    let mut configurations = Vec::new();
+    let (mut names, mut configurations) = (Vec::new(), Vec::new());
     for (index, planned) in plans.iter().enumerate() {
         bar.set_message(arguments.plans[index].display().to_string());
         let load = &planned.plan.workload;
         let placement = planned.plan.predicted.chosen.clone();
         let name = format!("{}-b{}-p{}", placement, load.batch, load.prompt_tokens);
         // Names tell plots and tables apart: plans of one shape get a number.
-        let count = configurations
-            .iter()
-            .filter(|it: &&reports::Configuration| it.label.name.starts_with(&name))
-            .count();
-        let name = if count == 0 { name } else { format!("{name}-{}", count + 1) };
+        let same = names.iter().filter(|other| **other == name).count();
+        names.push(name.clone());
+        let name = if same == 0 { name } else { format!("{name}-{}", same + 1) };
         let label = pipeline::label(name, placement, load);
         configurations.push(pipeline::measure(planned, &checkpoint, arguments.repeats, label)?);
         bar.inc(1);
     }
     bar.finish_and_clear();
     let first = &plans[0];
-    let paths: Vec<_> = arguments.plans.iter().map(|path| path.display().to_string()).collect();
     let validation = Validation {
         machine: first.machine.name.clone(),
         facts: machine_facts(&first.machine),
         model: first.model.name.clone(),
-        commands: vec![format!("fulcrum validate {} --model-dir …", paths.join(" "))],
+        commands: vec![std::env::args().collect::<Vec<_>>().join(" ")],
         configurations,
     };
     if let Some(path) = &arguments.out {
@@ -66,8 +66,21 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         validation.write_html(path).or_failed()?;
     }
     match json {
-        true => print!("{}", validation.to_json()),
-        false => print!("{}", validation.to_text()),
+        true => out!("{}", validation.to_json()),
+        false => out!("{}", validation.to_text()),
     }
     Ok(())
+}
+
+/// One report is about one machine and one model.
+fn one_of_each(paths: &[PathBuf], plans: &[Planned]) -> Outcome {
+    let identity = |planned: &Planned| (planned.plan.machine.clone(), planned.plan.model.clone());
+    match plans.iter().position(|plan| identity(plan) != identity(&plans[0])) {
+        None => Ok(()),
+        Some(other) => Err(Failure::Input(anyhow!(
+            "{} is for another machine or model than {}: validate them apart",
+            paths[other].display(),
+            paths[0].display()
+        ))),
+    }
 }
