@@ -6,8 +6,8 @@ use anyhow::anyhow;
 use executor::{Checkpoint, Sampling, Session, Setup};
 use hwprofiles::{Machine, yaml};
 use planner::{
-    Extent, Origin, Placement, Plan, PlannerError, Prediction, Pricing, Programs, Rule, Times, Trace,
-    prefill_chunk, usage,
+    Extent, Origin, Placement, Plan, PlannerError, Prediction, Pricing, Programs, Rule, Trace, prefill_chunk,
+    usage,
 };
 use rand::{Rng, SeedableRng};
 use reports::{Configuration, Label, MemoryUse, PlacementMap, Rates};
@@ -64,10 +64,8 @@ impl Question {
         let pricing = self.pricing();
         let load = &self.workload;
         let steps = planner::steps(load.batch, load.prompt_tokens, load.output_tokens, prefill_chunk(load));
-        let score = |_: &Placement, programs: &Programs| {
-            let times = sim::Run { pricing, programs, steps: &steps }.times()?;
-            Ok(Times { ttft: times.ttft, tpot: times.tpot })
-        };
+        let score =
+            |_: &Placement, programs: &Programs| sim::Run { pricing, programs, steps: &steps }.times();
         let plan = planner::plan(&self.machine, &self.model, &self.formats, load, self.objective, &score);
         let plan = plan.map_err(|error| match error {
             PlannerError::Infeasible { .. } | PlannerError::NoPlacement { .. } => {
@@ -94,7 +92,6 @@ impl Question {
         let programs = Programs::lower(&self.machine, &self.model, &placement).or_failed()?;
         let steps = planner::steps(load.batch, load.prompt_tokens, load.output_tokens, chunk);
         let times = sim::Run { pricing, programs: &programs, steps: &steps }.times().or_input()?;
-        let times = Times { ttft: times.ttft, tpot: times.tpot };
         let predicted = Prediction {
             chosen: rule.name().to_owned(),
             bound: times,

@@ -1,7 +1,7 @@
 //! What would happen: discrete-event simulation of a plan.
 //!
 //! [`Simulator`] runs one step of a [`planner::Program`], [`Run`] all steps of a static batch, as its
-//! [`Times`] or as the [`planner::Trace`] that the executor writes too. Everything here is pure and
+//! [`planner::Times`] or as the [`planner::Trace`] that the executor writes too. Everything here is pure and
 //! deterministic: the same inputs give the same bytes.
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,6 @@ mod time;
 pub use events::EventQueue;
 pub use fair::{Draw, Flow, Sharing};
 pub use perfetto::perfetto;
-pub use run::{Run, Times, sampling_time};
+pub use run::{Run, sampling_time};
 pub use step::{Outcome, Simulator, Span};
 pub use time::SimTime;

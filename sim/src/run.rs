@@ -3,7 +3,7 @@
 use crate::step::{Outcome, Simulator};
 use crate::time::SimTime;
 use hwprofiles::{Missing, Seconds};
-use planner::{Event, Lane, Pricing, Program, Programs, Recorder, StepSpan, TaskId, Trace};
+use planner::{Event, Lane, Pricing, Program, Programs, Recorder, StepSpan, TaskId, Times, Trace};
 use scenarios::{Buffer, Operator, Phase, Step};
 
 /// A run to simulate.
@@ -15,15 +15,6 @@ pub struct Run<'a> {
     pub programs: &'a Programs,
     /// The steps, in order: see [`planner::steps`].
     pub steps: &'a [Step],
-}
-
-/// What a user of the run waits for.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Times {
-    /// Until the first token: the end of the last prefill step. Zero where there is none.
-    pub ttft: Seconds,
-    /// From token to token after the first: (end − first token) / decode steps. `None` where there is none.
-    pub tpot: Option<Seconds>,
 }
 
 impl Run<'_> {
