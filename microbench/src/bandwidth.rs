@@ -136,7 +136,8 @@ impl Experiment for Bandwidth {
                 }
                 let (size, slice) = (point.bytes(point.len), point.bytes(point.slice));
                 let time = Seconds::new(without_launch(summary.median, launch));
-                labels.add(format!("{stream:?} of {size}").to_lowercase(), summary);
+                let kind = format!("{stream:?}").to_lowercase();
+                labels.add(format!("{kind} of {size}"), summary);
                 curve.push(CurvePoint { size, value: slice / time });
             }
             let source = record.table(&threads(team.threads), labels, pages.as_deref());
