@@ -4,10 +4,9 @@ use crate::exit::{Failure, Outcome, Sort};
 use crate::inputs;
 use anyhow::anyhow;
 use executor::{Checkpoint, Sampling, Session, Setup};
-use hwprofiles::{Machine, yaml};
+use hwprofiles::{Machine, Missing, yaml};
 use planner::{
-    Extent, Origin, Placement, Plan, PlannerError, Prediction, Pricing, Programs, Rule, Trace, prefill_chunk,
-    usage,
+    Origin, Placement, Plan, PlannerError, Pricing, Programs, Rule, Times, Trace, prefill_chunk, usage,
 };
 use rand::{Rng, SeedableRng};
 use reports::{Configuration, Label, MemoryUse, PlacementMap, Rates};
@@ -61,12 +60,9 @@ impl Question {
 
     /// The best plan, every candidate judged by the simulator.
     pub fn plan(&self) -> Outcome<Planned> {
-        let pricing = self.pricing();
-        let load = &self.workload;
-        let steps = planner::steps(load.batch, load.prompt_tokens, load.output_tokens, prefill_chunk(load));
-        let score =
-            |_: &Placement, programs: &Programs| sim::Run { pricing, programs, steps: &steps }.times();
-        let plan = planner::plan(&self.machine, &self.model, &self.formats, load, self.objective, &score);
+        let score = |_: &Placement, programs: &Programs| self.simulated(programs);
+        let (machine, model, formats) = (&self.machine, &self.model, &self.formats);
+        let plan = planner::plan(machine, model, formats, &self.workload, self.objective, &score);
         let plan = plan.map_err(|error| match error {
             PlannerError::Infeasible { .. } | PlannerError::NoPlacement { .. } => {
                 Failure::Infeasible(error.into())
@@ -77,30 +73,22 @@ impl Question {
         self.planned(plan)
     }
 
-    /// The plan that follows `rule`, with what the simulator expects of it; `None` where it cannot be followed.
+    /// The plan that follows `rule`, judged alike; `None`, with a note, where it cannot be followed.
     pub fn follow(&self, rule: Rule) -> Outcome<Option<Planned>> {
-        let (pricing, load) = (self.pricing(), self.workload);
-        let chunk = prefill_chunk(&load);
-        let extent = Extent { batch: load.batch, context: load.context(), chunk };
-        let placement = match rule.placement(pricing, &extent) {
-            Ok(placement) => placement,
+        let score = |_: &Placement, programs: &Programs| self.simulated(programs);
+        match planner::follow(self.pricing(), &self.workload, self.objective, rule, &score) {
+            Ok(plan) => self.planned(plan).map(Some),
             Err(reason) => {
                 eprintln!("note: {} is left out: {reason}", rule.name());
-                return Ok(None);
+                Ok(None)
             }
-        };
-        let programs = Programs::lower(&self.machine, &self.model, &placement).or_failed()?;
-        let steps = planner::steps(load.batch, load.prompt_tokens, load.output_tokens, chunk);
-        let times = sim::Run { pricing, programs: &programs, steps: &steps }.times().or_input()?;
-        let predicted = Prediction {
-            chosen: rule.name().to_owned(),
-            bound: times,
-            simulated: times,
-            baselines: [(rule.name().to_owned(), times)].into(),
-            without: Default::default(),
-        };
-        let plan = Plan::of(pricing, load, self.objective, chunk, &placement, predicted).or_failed()?;
-        self.planned(plan).map(Some)
+        }
+    }
+
+    fn simulated(&self, programs: &Programs) -> Result<Times, Missing> {
+        let load = &self.workload;
+        let steps = planner::steps(load.batch, load.prompt_tokens, load.output_tokens, prefill_chunk(load));
+        sim::Run { pricing: self.pricing(), programs, steps: &steps }.times()
     }
 
     fn pricing(&self) -> Pricing<'_> {
@@ -142,7 +130,7 @@ impl Planned {
 
     /// What to expect, beside what the simple rules would do.
     pub fn summary(&self) -> String {
-        let row = |name: &str, times: &planner::Times| {
+        let row = |name: &str, times: &Times| {
             let tpot = times.tpot.map_or("-".to_owned(), |tpot| tpot.to_string());
             format!("  {name:<16} {:>12} {tpot:>12}\n", times.ttft.to_string())
         };

@@ -47,7 +47,7 @@ pub use memory::{
 pub use part::{Part, Parts};
 pub use placement::{LayerPlacement, Placement, ROW_PANEL, Slice, Slices, whole};
 pub use plan::{Identity, LayerGroup, Origin, PLAN_VERSION, Plan, PlanError, Prediction, Times};
-pub use planner::{PLANNED, Scorer, plan};
+pub use planner::{PLANNED, Scorer, follow, plan};
 pub use program::{Action, Lane, LowerError, Program, STAGING_SLOTS, Source, Task, TaskId};
 pub use roofline::{Binding, Roofline};
 pub use rules::{NoRule, Rule};

@@ -8,7 +8,7 @@ use crate::memory::Programs;
 use crate::placement::Placement;
 use crate::plan::{Plan, Prediction, Times};
 use crate::roofline::Roofline;
-use crate::rules::Rule;
+use crate::rules::{NoRule, Rule};
 use crate::solve::Effort;
 use crate::space::{Family, Space, weights};
 use hwprofiles::{Machine, Missing, Seconds};
@@ -91,6 +91,31 @@ pub fn plan(
         without,
     };
     Plan::of(pricing, *workload, objective, course.extent.chunk, &best.placement, predicted)
+}
+
+/// The plan that follows `rule`, whatever it costs, with what `scorer` says of it.
+///
+/// # Errors
+/// [`NoRule`] where the rule cannot be followed.
+pub fn follow(
+    pricing: Pricing<'_>,
+    workload: &Workload,
+    objective: Objective,
+    rule: Rule,
+    scorer: &Scorer<'_>,
+) -> Result<Plan, NoRule> {
+    let course = Course::of(workload);
+    let placement = rule.placement(pricing, &course.extent)?;
+    let programs = Programs::lower(pricing.machine, pricing.model, &placement).map_err(PlannerError::from)?;
+    let simulated = scorer(&placement, &programs).map_err(PlannerError::from)?;
+    let predicted = Prediction {
+        chosen: rule.name().to_owned(),
+        bound: bound(pricing, &course, &programs)?,
+        simulated,
+        baselines: BTreeMap::from([(rule.name().to_owned(), simulated)]),
+        without: BTreeMap::new(),
+    };
+    Ok(Plan::of(pricing, *workload, objective, course.extent.chunk, &placement, predicted)?)
 }
 
 /// The better of two; of equals the first, so that a rule stays where nothing beats it.

@@ -74,18 +74,23 @@ fn read_bandwidth(machine: &Machine) -> BytesPerSec {
 
 impl fmt::Display for Rates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = |share: Option<f64>| {
-            share.map_or(String::new(), |s| format!(" ({:.0} % of measured)", s * 100.0))
+        let percent = |share: Option<f64>, of: &str| {
+            share.map_or(String::new(), |s| format!(", {:.0} % of the measured {of}", s * 100.0))
         };
         writeln!(
             f,
             "TTFT   {:<10}  {}{}",
             self.times.ttft.to_string(),
             self.prefill,
-            percent(self.prefill_of_measured)
+            percent(self.prefill_of_measured, "GEMM rate")
         )?;
         if let (Some(tpot), Some(decode)) = (self.times.tpot, self.decode) {
-            writeln!(f, "TPOT   {:<10}  {decode}{}", tpot.to_string(), percent(self.decode_of_measured))?;
+            writeln!(
+                f,
+                "TPOT   {:<10}  {decode}{}",
+                tpot.to_string(),
+                percent(self.decode_of_measured, "read bandwidth")
+            )?;
         }
         writeln!(f, "output {:.1} tokens/s", self.output_tokens_per_s)
     }

@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 /// Events still to come.
 ///
 /// Of two events at one time the smaller priority comes first, and of two with one priority the one scheduled
-/// first. So an event scheduled for now comes after all those already due with its priority.
+/// first. So an event scheduled for the present moment comes after all those already due with its priority.
 #[derive(Debug, Clone)]
 pub struct EventQueue<E> {
     heap: BinaryHeap<Reverse<Entry<E>>>,

@@ -18,7 +18,7 @@ pub struct Arguments {
     /// The folder for what it makes: host.yaml, the model, plans, results.json, report.html.
     #[arg(short, long, default_value = "fulcrum-quickstart")]
     out: PathBuf,
-    /// All batches and contexts (1–16, 128–2048) instead of those that fit into three minutes.
+    /// Seven loads, batch 1–16 and prompts of 128–2048 tokens, instead of the four that take a minute.
     #[arg(long)]
     full: bool,
     /// Measured before (`fulcrum bench`): skips measuring.

@@ -36,7 +36,15 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
     one_of_each(&arguments.plans, &plans)?;
     let bar = terminal::progress("validating");
     bar.set_length(plans.len() as u64);
-    let (mut names, mut configurations) = (Vec::new(), Vec::new());
+    let first = &plans[0];
+    let mut validation = Validation {
+        machine: first.machine.name.clone(),
+        facts: machine_facts(&first.machine),
+        model: first.model.name.clone(),
+        commands: vec![std::env::args().collect::<Vec<_>>().join(" ")],
+        configurations: Vec::new(),
+    };
+    let mut names = Vec::new();
     for (index, planned) in plans.iter().enumerate() {
         bar.set_message(arguments.plans[index].display().to_string());
         let load = &planned.plan.workload;
@@ -47,21 +55,15 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         names.push(name.clone());
         let name = if same == 0 { name } else { format!("{name}-{}", same + 1) };
         let label = pipeline::label(name, placement, load);
-        configurations.push(pipeline::measure(planned, &checkpoint, arguments.repeats, label)?);
+        let measured = pipeline::measure(planned, &checkpoint, arguments.repeats, label)?;
+        validation.configurations.push(measured);
+        // What was measured is kept, whatever happens to the plans that follow.
+        if let Some(path) = &arguments.out {
+            validation.write(path).or_failed()?;
+        }
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let first = &plans[0];
-    let validation = Validation {
-        machine: first.machine.name.clone(),
-        facts: machine_facts(&first.machine),
-        model: first.model.name.clone(),
-        commands: vec![std::env::args().collect::<Vec<_>>().join(" ")],
-        configurations,
-    };
-    if let Some(path) = &arguments.out {
-        validation.write(path).or_failed()?;
-    }
     if let Some(path) = &arguments.html {
         validation.write_html(path).or_failed()?;
     }
