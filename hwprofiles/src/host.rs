@@ -6,7 +6,8 @@
 
 use crate::curve::Curve;
 use crate::dtype::DType;
-use crate::parts::{CxlPart, GpuPart};
+use crate::measured_gpu::MeasuredGpu;
+use crate::parts::CxlPart;
 use crate::provenance::Sourced;
 use crate::rates::{AttentionRates, GemmRates};
 use crate::units::{Bytes, BytesPerSec, Seconds};
@@ -32,9 +33,9 @@ pub struct Host {
     /// A second device played by one core, where there are two.
     #[serde(default)]
     pub loopback: Presence<Loopback>,
-    /// The GPU, where there is one and it was measured.
+    /// The GPU and the link to it, where there is one and it was measured.
     #[serde(default)]
-    pub gpu: Presence<GpuPart>,
+    pub gpu: Presence<MeasuredGpu>,
     /// Memory behind CXL.
     #[serde(default)]
     pub cxl: Presence<CxlPart>,

@@ -16,7 +16,7 @@ pub struct GpuPart {
     /// Memory on the package.
     #[serde(deserialize_with = "crate::checked::checked")]
     pub capacity: Sourced<Bytes>,
-    /// Peak bandwidth of that memory.
+    /// Bandwidth of that memory: its peak, or what reads reached where it was measured.
     #[serde(deserialize_with = "crate::checked::checked")]
     pub bandwidth: Sourced<BytesPerSec>,
     /// Peak dense rate by weight format.

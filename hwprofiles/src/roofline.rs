@@ -29,9 +29,12 @@ impl GpuPart {
         Some(Sourced::estimated(peak.value * OF_PEAK_RATE, &reason))
     }
 
-    /// The bandwidth that streams are expected to reach.
+    /// The bandwidth that streams are expected to reach: what was measured, where it was.
     pub fn reached_bandwidth(&self) -> Sourced<BytesPerSec> {
         let peak = &self.bandwidth;
+        if let Provenance::Measured { .. } = peak.source {
+            return peak.clone();
+        }
         let reason = format!("{OF_PEAK_BANDWIDTH} of the peak of {} ({})", peak.value, peak.source);
         Sourced::estimated(peak.value * OF_PEAK_BANDWIDTH, &reason)
     }
