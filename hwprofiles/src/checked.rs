@@ -1,9 +1,11 @@
 //! Rules that hold for a value by itself, checked while it is read so that the message has its line.
 
 use crate::curve::CurvePoint;
+use crate::dram::{LoadedPoint, Mix, PageMode, Stores};
+use crate::host::Presence;
 use crate::provenance::Sourced;
 use crate::rates::{DecodePoint, GemmPoint, PrefillPoint};
-use crate::units::{Bytes, BytesPerSec, FlopPerSec, Seconds};
+use crate::units::{Bytes, BytesPerSec, FlopPerSec, Hertz, Seconds};
 use serde::{Deserialize, Deserializer, de::Error};
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -38,11 +40,17 @@ macro_rules! positive {
         }
     )*};
 }
-positive!(u64 usize Bytes BytesPerSec FlopPerSec Seconds);
+positive!(u64 usize Bytes BytesPerSec FlopPerSec Hertz Seconds);
 
 impl<T: Checked> Checked for Sourced<T> {
     fn check(&self) -> Result<(), String> {
         self.value.check()
+    }
+}
+
+impl<T: Checked> Checked for Presence<T> {
+    fn check(&self) -> Result<(), String> {
+        self.as_option().map_or(Ok(()), T::check)
     }
 }
 
@@ -90,5 +98,47 @@ impl<Y: PartialOrd + Default + Display> Checked for Vec<CurvePoint<Y>> {
     fn check(&self) -> Result<(), String> {
         self.iter().try_for_each(|p| positive(&p.value))?;
         distinct(self.iter().map(|p| p.size), "size")
+    }
+}
+
+impl Checked for Vec<LoadedPoint> {
+    fn check(&self) -> Result<(), String> {
+        for point in self {
+            positive(&point.latency)?;
+            if point.percent > 100 {
+                return Err(format!("percent is {}, but at most 100 of 100 can be asked for", point.percent));
+            }
+            if point.percent > 0 {
+                positive(&point.bandwidth)?;
+            }
+        }
+        distinct(self.iter().map(|p| p.percent), "percent")
+    }
+}
+
+impl Checked for Vec<Mix> {
+    fn check(&self) -> Result<(), String> {
+        for point in self {
+            positive(&point.rate)?;
+            if (point.reads, point.writes) == (0, 0) {
+                return Err("reads and writes are both 0: one must be above".to_owned());
+            }
+            if (point.writes == 0) != (point.stores == Stores::None) {
+                return Err("`stores: none` is right where writes are 0, and only there".to_owned());
+            }
+        }
+        distinct(self.iter().map(|p| (p.reads, p.writes, p.stores)), "reads, writes and stores")
+    }
+}
+
+impl Checked for Vec<PageMode> {
+    fn check(&self) -> Result<(), String> {
+        if let Some(mode) = self.iter().find(|mode| mode.huge.value > mode.size) {
+            return Err(format!(
+                "{} of {} are in huge pages: at most all can be",
+                mode.huge.value, mode.size
+            ));
+        }
+        distinct(self.iter().map(|mode| mode.asked), "asked")
     }
 }

@@ -4,13 +4,15 @@
 //! to a loopback device takes the cpu device's rates from the team of the remaining cores and the
 //! loopback's from the team of one.
 
-use crate::curve::Curve;
+use crate::ceiling::{Ceilings, Crossover};
+use crate::dram::{Dram, StreamCurve};
 use crate::dtype::DType;
 use crate::measured_gpu::MeasuredGpu;
+use crate::numa::Numa;
 use crate::parts::CxlPart;
 use crate::provenance::Sourced;
 use crate::rates::{AttentionRates, GemmRates};
-use crate::units::{Bytes, BytesPerSec, Seconds};
+use crate::units::{BytesPerSec, Hertz, Seconds};
 use crate::yaml::{self, FileError};
 use serde::de::{self, Deserializer, MapAccess};
 use serde::{Deserialize, Serialize, Serializer};
@@ -28,6 +30,9 @@ pub struct Host {
     pub cpu: Processor,
     /// Its main memory.
     pub dram: Dram,
+    /// The memory by nodes, where the system tells them.
+    #[serde(default)]
+    pub numa: Presence<Numa>,
     /// What so many of its cores can do together, by ascending team size.
     pub teams: Vec<Team>,
     /// A second device played by one core, where there are two.
@@ -54,48 +59,6 @@ pub struct Processor {
     pub features: Vec<String>,
 }
 
-/// Main memory, as measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Dram {
-    /// How much a process may use.
-    #[serde(deserialize_with = "crate::checked::checked")]
-    pub capacity: Sourced<Bytes>,
-    /// Streams by kind and thread count, against the size of the arrays. `read` must be there.
-    pub bandwidth: Vec<StreamCurve>,
-    /// Time of one dependent random load, against the working set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub latency: Option<Curve<Seconds>>,
-}
-
-/// A memory stream. Bytes counted per element: read 1, write 1, copy 2, triad 3 times its size; write-allocate
-/// traffic is not counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Stream {
-    /// Sum of an array.
-    Read,
-    /// Fill of an array.
-    Write,
-    /// b = a.
-    Copy,
-    /// a = b + s·c.
-    Triad,
-}
-
-/// The bandwidth of one stream by one number of threads, against the bytes of all its arrays together.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StreamCurve {
-    /// Which stream.
-    pub stream: Stream,
-    /// By how many pinned threads.
-    #[serde(deserialize_with = "crate::checked::checked")]
-    pub threads: usize,
-    /// The curve.
-    pub curve: Curve<BytesPerSec>,
-}
-
 /// What `threads` pinned cores can do together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -103,11 +66,20 @@ pub struct Team {
     /// How many.
     #[serde(deserialize_with = "crate::checked::checked")]
     pub threads: usize,
+    /// Clock of the cores while all of them are busy with scalar arithmetic; vector units may lower it.
+    #[serde(default, deserialize_with = "crate::checked::checked")]
+    pub frequency: Presence<Sourced<Hertz>>,
     /// One fork-join of the team (one call of an empty operator).
     pub launch: Sourced<Seconds>,
     /// Matrix products by weight format, weights streamed from DRAM, launch not included.
     #[serde(default)]
     pub gemm: BTreeMap<DType, GemmRates>,
+    /// The ceilings of matrix products by weight format and instruction set (`avx2`, `avx512`, `amx`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ceilings: BTreeMap<DType, BTreeMap<String, Ceilings>>,
+    /// Which instruction set is faster from how many rows on, by weight format; where there are two.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub crossover: BTreeMap<DType, Crossover>,
     /// Attention by KV format, launch not included.
     #[serde(default)]
     pub attention: BTreeMap<DType, AttentionRates>,
@@ -147,6 +119,20 @@ impl<T> Presence<T> {
             Presence::Present(part) => Some(part),
         }
     }
+
+    /// What `change` makes of the part, where it is present.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Presence<U> {
+        match self {
+            Presence::Absent => Presence::Absent,
+            Presence::Present(part) => Presence::Present(change(part)),
+        }
+    }
+}
+
+impl<T> From<Option<T>> for Presence<T> {
+    fn from(part: Option<T>) -> Self {
+        part.map_or(Presence::Absent, Presence::Present)
+    }
 }
 
 impl Host {
@@ -184,6 +170,10 @@ impl Host {
                 "there is no `stream: read`: measure it with `fulcrum bench`",
             );
         }
+        if let Some((keys, message)) = host.numa.as_option().and_then(Numa::wrong) {
+            let keys: Vec<&str> = ["numa"].into_iter().chain(keys.iter().map(String::as_str)).collect();
+            return refuse(&keys, &message);
+        }
         Ok(host)
     }
 
@@ -195,21 +185,6 @@ impl Host {
     /// The team of exactly so many threads.
     pub fn team(&self, threads: usize) -> Option<&Team> {
         self.teams.iter().find(|t| t.threads == threads)
-    }
-}
-
-impl Dram {
-    /// The curve of a stream by exactly so many threads.
-    pub fn stream(&self, stream: Stream, threads: usize) -> Option<&Curve<BytesPerSec>> {
-        self.bandwidth.iter().find(|s| s.stream == stream && s.threads == threads).map(|s| &s.curve)
-    }
-
-    /// The rate at which the most threads measured read arrays of the largest size measured: what all
-    /// readers of the memory share.
-    pub fn read_bandwidth(&self) -> Option<Sourced<BytesPerSec>> {
-        let reads = self.bandwidth.iter().filter(|s| s.stream == Stream::Read);
-        let curve = &reads.max_by_key(|s| s.threads)?.curve;
-        Some(Sourced { value: curve.at_largest()?, source: curve.source.clone() })
     }
 }
 
@@ -231,10 +206,23 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Presence<T> {
                 f.write_str("the part's keys, or the word `absent`")
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                match text {
-                    "absent" => Ok(Presence::Absent),
-                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                if text == "absent" {
+                    return Ok(Presence::Absent);
                 }
+                // A quantity is a text itself, and knows best what is wrong with it.
+                match T::deserialize(de::value::StrDeserializer::<E>::new(text)) {
+                    Ok(part) => Ok(Presence::Present(part)),
+                    Err(error) if error.to_string().starts_with("invalid type") => {
+                        Err(E::invalid_value(de::Unexpected::Str(text), &self))
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
+                T::deserialize(de::value::U64Deserializer::new(number)).map(Presence::Present)
+            }
+            fn visit_seq<A: de::SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(de::value::SeqAccessDeserializer::new(list)).map(Presence::Present)
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
                 T::deserialize(de::value::MapAccessDeserializer::new(map)).map(Presence::Present)

@@ -30,10 +30,12 @@
 //! suspicious. All YAML goes through [`yaml`], which the other crates may use for their documents.
 #![forbid(unsafe_code)]
 
+mod ceiling;
 mod check;
 mod checked;
 mod compose;
 mod curve;
+mod dram;
 mod dtype;
 mod error;
 mod estimate;
@@ -43,6 +45,7 @@ mod library;
 mod machine;
 mod machine_file;
 mod measured_gpu;
+mod numa;
 mod parts;
 mod provenance;
 mod rates;
@@ -52,22 +55,27 @@ mod unit_text;
 pub mod units;
 pub mod yaml;
 
+pub use ceiling::{Ceilings, Crossover};
 pub use check::Finding;
 pub use compose::{Composition, LoopbackLimit, PartNames, Parts};
 pub use curve::{Curve, CurvePoint, Reading};
+pub use dram::{
+    Dram, LoadedLatency, LoadedPoint, Mix, Mixes, PageMode, PageSize, Stores, Stream, StreamCurve,
+};
 pub use dtype::{DType, GROUP};
 pub use error::ProfileError;
 pub use estimate::Missing;
 pub use files::{WriteError, write_atomically};
-pub use host::{Dram, Host, Loopback, Presence, Processor, Stream, StreamCurve, Team};
+pub use host::{Host, Loopback, Presence, Processor, Team};
 pub use library::{Library, Profile, shipped};
 pub use machine::{Device, DeviceId, DeviceKind, Link, LinkId, Machine, Memory, MemoryId, MemoryKind};
 pub use measured_gpu::{Direction, HostMemory, Launches, MeasuredGpu, TransferCurve};
+pub use numa::{Numa, NumaNode, NumaPath, PathRates};
 pub use parts::{CxlPart, GpuPart, LinkPart};
 pub use provenance::{Provenance, Sourced};
 pub use rates::{AttentionRates, Basis, DecodePoint, Estimate, GemmPoint, GemmRates, PrefillPoint};
 pub use units::{
-    Bytes, BytesPerSec, Dollars, Elements, Flop, FlopPerByte, FlopPerSec, Joules, RequestsPerSec, Seconds,
-    Tokens, UnitError, Watts,
+    Bytes, BytesPerSec, Dollars, Elements, Flop, FlopPerByte, FlopPerSec, Hertz, Joules, RequestsPerSec,
+    Seconds, Tokens, UnitError, Watts,
 };
 pub use yaml::FileError;

@@ -31,8 +31,11 @@ fn team(threads: usize) -> Team {
     };
     Team {
         threads,
+        frequency: Presence::Absent,
         launch: measured(Seconds::new(1e-6 * threads as f64)),
         gemm: [(DType::Bf16, gemm)].into(),
+        ceilings: Default::default(),
+        crossover: Default::default(),
         attention: [(DType::Bf16, attention)].into(),
         elementwise: measured(BytesPerSec::new(8e9)),
     }
@@ -49,7 +52,6 @@ fn host(cores: usize) -> Host {
             features: vec!["avx2".to_owned()],
         },
         dram: Dram {
-            capacity: measured(Bytes::new(8_000_000_000)),
             bandwidth: (1..=cores)
                 .map(|n| {
                     stream(n, &[(1 << 16, 9e10 * n as f64), (1 << 28, if n == 1 { 1.2e10 } else { 2e10 })])
@@ -62,7 +64,9 @@ fn host(cores: usize) -> Host {
                     CurvePoint { size: Bytes::new(1 << 28), value: Seconds::new(1e-7) },
                 ],
             }),
+            ..Dram::new(measured(Bytes::new(8_000_000_000)))
         },
+        numa: Presence::Absent,
         teams: (1..=cores).map(team).collect(),
         loopback: match cores {
             1 => Presence::Absent,

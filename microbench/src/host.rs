@@ -152,7 +152,8 @@ impl<'a> Bench<'a> {
         let mut host = Host {
             host: processor::name(&self.cpu),
             cpu: self.cpu.clone(),
-            dram: Dram { capacity, bandwidth: Vec::new(), latency: None },
+            dram: Dram::new(capacity),
+            numa: Presence::Absent,
             teams: self.rig.teams.iter().map(team).collect(),
             loopback: if self.cpu.cores.len() > 1 { Presence::Present(loopback) } else { Presence::Absent },
             gpu: Presence::Absent,
@@ -170,8 +171,11 @@ impl<'a> Bench<'a> {
 fn empty_team(threads: usize, launch: &Sourced<Seconds>, elementwise: &Sourced<BytesPerSec>) -> Team {
     Team {
         threads,
+        frequency: Presence::Absent,
         launch: launch.clone(),
         gemm: Default::default(),
+        ceilings: Default::default(),
+        crossover: Default::default(),
         attention: Default::default(),
         elementwise: elementwise.clone(),
     }
