@@ -12,6 +12,7 @@
 
 mod activation;
 pub mod affinity;
+mod amx;
 pub mod attention;
 mod buffer;
 mod disjoint;
@@ -26,6 +27,7 @@ mod link;
 mod memory;
 mod norm;
 mod path;
+pub mod peak;
 mod pool;
 mod rope;
 mod scratch;
