@@ -2,6 +2,7 @@
 
 use crate::{Error, Memory};
 use bytemuck::{AnyBitPattern, NoUninit};
+use hwprofiles::PageSize;
 use hwprofiles::units::Bytes;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -44,6 +45,14 @@ impl Buffer {
     /// # Errors
     /// [`Error::Map`] where the system has none left.
     pub fn new(len: usize) -> Result<Self, Error> {
+        Self::with_pages(len, PageSize::Huge)
+    }
+
+    /// As [`Buffer::new`], asking for huge pages or forbidding them.
+    ///
+    /// # Errors
+    /// [`Error::Map`] where the system has none left.
+    pub fn with_pages(len: usize, pages: PageSize) -> Result<Self, Error> {
         let align = if len >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
         // Whole huge pages, and one more to slide the start onto a 2 MiB boundary: untouched, it costs nothing.
         let mapped = len.max(1).next_multiple_of(align) + if align == HUGE_PAGE { align } else { 0 };
@@ -68,12 +77,43 @@ impl Buffer {
         // mmap's result is page-aligned, so the slide is 0 otherwise.
         let start = unsafe { mapping.add(slide) };
         if align == HUGE_PAGE {
-            // SAFETY: the range lies inside the mapping. A refusal leaves ordinary pages, which `pages` reports.
-            unsafe {
-                libc::madvise(start.as_ptr().cast(), len.next_multiple_of(align), libc::MADV_HUGEPAGE);
-            }
+            let advice = match pages {
+                PageSize::Huge => libc::MADV_HUGEPAGE,
+                PageSize::Base => libc::MADV_NOHUGEPAGE,
+            };
+            // SAFETY: the range lies inside the mapping. A refusal leaves the system's choice, which `pages` reports.
+            unsafe { libc::madvise(start.as_ptr().cast(), len.next_multiple_of(align), advice) };
         }
         Ok(Self { start, len, mapping, mapped, memory: None })
+    }
+
+    /// As [`Buffer::new`], its memory from one NUMA node and from no other. The node must have that much free: the
+    /// kernel kills who touches bound memory that is not there.
+    ///
+    /// # Errors
+    /// [`Error::Map`]; [`Error::Bind`] where the node does not exist or is not ours to use.
+    pub fn on_node(len: usize, node: usize) -> Result<Self, Error> {
+        let buffer = Self::new(len)?;
+        let mut mask = vec![0u64; node / 64 + 1];
+        mask[node / 64] = 1 << (node % 64);
+        // The kernel counts one bit more than it reads.
+        let bits = mask.len() * 64 + 1;
+        // SAFETY: the range is the buffer's own mapping, whole pages and untouched; the mask has the bits it is said to.
+        let status = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                buffer.start.as_ptr(),
+                buffer.len.max(1).next_multiple_of(PAGE),
+                libc::MPOL_BIND,
+                mask.as_ptr(),
+                bits,
+                0,
+            )
+        };
+        match status {
+            0 => Ok(buffer),
+            _ => Err(Error::Bind { node, source: std::io::Error::last_os_error() }),
+        }
     }
 
     /// As [`Buffer::new`], returning its bytes to `memory` when dropped; `memory` has already counted them.
@@ -196,6 +236,31 @@ mod tests {
         buffer.view_mut::<f32>()[1] = 1.0;
         assert_eq!(buffer.view::<f32>(), [0.0, 1.0]);
         assert_eq!(buffer.view::<u16>().len(), 5);
+    }
+
+    #[test]
+    fn who_forbids_huge_pages_gets_none() {
+        let mut buffer = Buffer::with_pages(8 * HUGE_PAGE, PageSize::Base).expect("memory");
+        buffer.touch();
+        let pages = buffer.pages().expect("Linux has /proc/self/smaps");
+        assert_eq!(pages.huge, Bytes::ZERO, "{pages:?}");
+        assert!(pages.resident >= Bytes::new(7 * HUGE_PAGE as u64), "{pages:?}");
+    }
+
+    #[test]
+    fn memory_of_a_node_is_ordinary_memory_and_no_memory_comes_from_nowhere() {
+        for len in [1, 3 * HUGE_PAGE + 5] {
+            // A container may forbid the call altogether; a machine without NUMA does not know it.
+            match Buffer::on_node(len, 0) {
+                Ok(mut buffer) => {
+                    buffer.bytes_mut().fill(3);
+                    assert!(buffer.bytes().iter().all(|&byte| byte == 3));
+                }
+                Err(error) => assert!(matches!(error, Error::Bind { node: 0, .. }), "{error}"),
+            }
+        }
+        let error = Buffer::on_node(1, 1000).expect_err("there is no such node").to_string();
+        assert!(error.contains("NUMA node 1000"), "{error}");
     }
 
     #[test]

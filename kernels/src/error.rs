@@ -26,6 +26,14 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// Memory could not be bound to a NUMA node.
+    #[error("memory cannot be bound to NUMA node {node}: {source}")]
+    Bind {
+        /// The node asked for.
+        node: usize,
+        /// Why.
+        source: std::io::Error,
+    },
     /// A thread could not be bound to a core.
     #[error("thread cannot be pinned to core {core}: {source}; cores it may use: {available:?}")]
     Pin {

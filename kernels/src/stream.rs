@@ -25,17 +25,21 @@ pub enum Store {
 pub fn read(pool: &Pool, x: &[f64]) -> f64 {
     let sums = Mutex::new(vec![0.0; pool.members()]);
     pool.run(|member, of| {
-        let part = &x[part(x.len(), member, of)];
-        let sum = match pool.path() {
-            Path::Reference => part.iter().sum::<f64>(),
-            // SAFETY: the path is AVX2 only on a CPU that has it.
-            Path::Avx2 => unsafe { avx2::read(part) },
-        };
+        let sum = read_alone(pool, &x[part(x.len(), member, of)]);
         if let Ok(mut sums) = sums.lock() {
             sums[member] = sum;
         }
     });
     sums.into_inner().map(|sums| sums.iter().sum()).unwrap_or(f64::NAN)
+}
+
+/// As [`read`], by the calling thread alone, which need not belong to the pool: of that it takes the path only.
+pub fn read_alone(pool: &Pool, x: &[f64]) -> f64 {
+    match pool.path() {
+        Path::Reference => x.iter().sum::<f64>(),
+        // SAFETY: the path is AVX2 only on a CPU that has it.
+        Path::Avx2 => unsafe { avx2::read(x) },
+    }
 }
 
 /// Writes `value` everywhere. Bytes: 8 per value.
@@ -74,6 +78,24 @@ pub fn triad(pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, sto
             }
             // SAFETY: the path is AVX2 only on a CPU that has it.
             Path::Avx2 => unsafe { avx2::triad(to, a, b, factor, store) },
+        }
+    });
+}
+
+/// to = Σ from: so many reads for one write. Bytes: 8 per value of every array.
+///
+/// # Panics
+/// Where the lengths differ.
+pub fn sum<const ARRAYS: usize>(pool: &Pool, to: &mut [f64], from: [&[f64]; ARRAYS], store: Store) {
+    assert!(from.iter().all(|x| x.len() == to.len()));
+    each_part(pool, to, |range, to| {
+        let from = from.map(|x| &x[range.clone()]);
+        match pool.path() {
+            Path::Reference => {
+                (0..to.len()).for_each(|i| to[i] = from.iter().map(|x| x[i]).sum());
+            }
+            // SAFETY: the path is AVX2 only on a CPU that has it.
+            Path::Avx2 => unsafe { avx2::sum(to, from, store) },
         }
     });
 }

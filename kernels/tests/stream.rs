@@ -46,6 +46,27 @@ fn write_copy_and_triad_set_every_value_and_no_other() {
 }
 
 #[test]
+fn sums_of_one_to_three_arrays_set_every_value_and_no_other() {
+    for pool in pools() {
+        for store in [Store::Ordinary, Store::NonTemporal] {
+            for len in LENGTHS {
+                let mut buffer = Buffer::new(8 * (len + 2)).expect("memory");
+                let to = &mut buffer.view_mut::<f64>()[1..];
+                let [a, b, c] = [1.0, 100.0, 10_000.0]
+                    .map(|factor| (0..len).map(|i| factor * i as f64).collect::<Vec<_>>());
+                let mut check = |factor: f64, sum: &dyn Fn(&mut [f64])| {
+                    sum(&mut to[..len]);
+                    assert!((0..len).all(|i| to[i] == factor * i as f64) && to[len] == 0.0, "{factor} {len}");
+                };
+                check(1.0, &|to| stream::sum(&pool, to, [&a], store));
+                check(101.0, &|to| stream::sum(&pool, to, [&a, &b], store));
+                check(10_101.0, &|to| stream::sum(&pool, to, [&a, &b, &c], store));
+            }
+        }
+    }
+}
+
+#[test]
 fn a_ring_is_one_cycle_through_all_its_elements() {
     for (count, stride) in [(1, 1), (2, 1), (17, 1), (1000, 16), (4096, 3)] {
         let mut ring = vec![u32::MAX; count * stride];

@@ -70,6 +70,23 @@ pub(super) unsafe fn triad(to: &mut [f64], a: &[f64], b: &[f64], factor: f64, st
     unsafe { each_four(to, store, four, |at| a[at] + factor * b[at]) };
 }
 
+/// # Safety
+/// The CPU has AVX2; all of `from` are as long as `to`.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn sum<const ARRAYS: usize>(to: &mut [f64], from: [&[f64]; ARRAYS], store: Store) {
+    // SAFETY: `each_four` asks for four values only where `to` has four.
+    let four = |at: usize| unsafe {
+        from.iter().fold(_mm256_setzero_pd(), |sum, x| {
+            if at.is_multiple_of(8) {
+                Fetch::Near.line(x.as_ptr().cast(), 8 * at);
+            }
+            _mm256_add_pd(sum, _mm256_loadu_pd(x.as_ptr().add(at)))
+        })
+    };
+    // SAFETY: CPU features as promised.
+    unsafe { each_four(to, store, four, |at| from.iter().map(|x| x[at]).sum()) };
+}
+
 /// Fills `to` with `four(at)` (values `at..at + 4`) where it is aligned for that, with `one(at)` elsewhere.
 ///
 /// # Safety
