@@ -81,4 +81,12 @@ pub enum Error {
         /// Bytes given.
         got: usize,
     },
+    /// A GPU could not do something.
+    #[error("the GPU refused {what}: {reason}")]
+    Gpu {
+        /// "a copy", "a product of 1 × 128 × 128 in fp8".
+        what: String,
+        /// Why, in CUDA's words.
+        reason: String,
+    },
 }

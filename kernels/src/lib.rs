@@ -1,10 +1,11 @@
 //! CPU kernels with their references; the only unsafe code.
 //!
-//! Three kinds of thing live here:
+//! Four kinds of thing live here:
 //! - what kernels stand on: [`Buffer`] and [`Memory`] (bytes that are counted), [`Pool`] and [`Flag`]
 //!   (pinned threads and how they meet), [`Weights`] (matrices in the order that the kernels read);
 //! - the kernels of a transformer's forward pass: [`gemm()`], [`attention()`], and the element-wise ones;
-//! - [`stream`] and [`Link`]: the loops that measure a memory, and the rate-limited copy that plays a bus.
+//! - [`stream`] and [`Link`]: the loops that measure a memory, and the rate-limited copy that plays a bus;
+//! - [`cuda`]: what is timed on a GPU, where there is one.
 //!
 //! Every fast kernel has a plain reference beside it. Which of the two runs is the pool's [`Path`],
 //! chosen from the CPU's features at run time and forced by [`Pool::with_path`].
@@ -15,6 +16,7 @@ pub mod affinity;
 mod amx;
 pub mod attention;
 mod buffer;
+pub mod cuda;
 mod disjoint;
 mod embedding;
 mod error;

@@ -1,0 +1,177 @@
+//! The driver, its context, and what orders work: streams and events.
+
+use super::{Absent, done};
+use crate::Error;
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys;
+use hwprofiles::units::Seconds;
+use std::ffi::CStr;
+
+/// The oldest driver that has every function we call: that of CUDA 12.0.
+const OLDEST: i32 = 12_000;
+
+/// Initialises the driver; the number of GPUs.
+pub(super) fn initialise() -> Result<usize, Absent> {
+    let absent = |driver, reason: String| Absent { reason, driver };
+    // SAFETY: the libraries looked for run no initialisers that we could disturb.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(absent(false, "libcuda.so.1, the NVIDIA driver's library, was not found".to_owned()));
+    }
+    let mut version = 0;
+    // SAFETY: the pointer is to a live integer; this call needs no initialisation.
+    let asked = unsafe { sys::cuDriverGetVersion(&mut version) }.result();
+    asked.map_err(|error| {
+        absent(true, format!("the NVIDIA driver does not tell its version: {}", name(error)))
+    })?;
+    if version < OLDEST {
+        let (major, minor) = (version / 1000, version % 1000 / 10);
+        return Err(absent(
+            true,
+            format!("the NVIDIA driver is for CUDA {major}.{minor}: 12.0 or newer is needed"),
+        ));
+    }
+    let count = result::init().and_then(|()| result::device::get_count());
+    let count =
+        count.map_err(|error| absent(true, format!("the NVIDIA driver finds no GPU: {}", name(error))))?;
+    if count == 0 {
+        return Err(absent(true, "the NVIDIA driver finds no GPU".to_owned()));
+    }
+    Ok(count as usize)
+}
+
+/// "CUDA_ERROR_NO_DEVICE".
+fn name(error: DriverError) -> String {
+    error
+        .error_name()
+        .map_or_else(|_| format!("{:?}", error.0), |name| CStr::to_string_lossy(name).into_owned())
+}
+
+/// The first GPU's primary context: the one that cuBLASLt shares.
+#[derive(Debug)]
+pub(super) struct Context {
+    device: sys::CUdevice,
+    raw: sys::CUcontext,
+}
+
+impl Context {
+    /// Of the first GPU, made current to this thread.
+    pub fn open() -> Result<Self, Error> {
+        let device = done("the first GPU", result::device::get(0))?;
+        // SAFETY: the device is one that the driver named.
+        let raw = done("a context", unsafe { result::primary_ctx::retain(device) })?;
+        let context = Self { device, raw };
+        context.bind()?;
+        Ok(context)
+    }
+
+    /// Makes it current to this thread.
+    pub fn bind(&self) -> Result<(), Error> {
+        // SAFETY: the context lives as long as `self`.
+        done("a context for a thread", unsafe { result::ctx::set_current(self.raw) })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> Result<String, Error> {
+        done("its name", result::device::get_name(self.device))
+    }
+
+    /// One of its numbers.
+    pub fn attribute(&self, which: sys::CUdevice_attribute) -> Result<u64, Error> {
+        // SAFETY: the device is one that the driver named.
+        let value = done("an attribute", unsafe { result::device::get_attribute(self.device, which) })?;
+        Ok(value.max(0) as u64)
+    }
+
+    /// Bytes of its memory: free ones, all.
+    pub fn memory(&self) -> Result<(u64, u64), Error> {
+        let (free, total) = done("the size of its memory", result::mem_get_info())?;
+        Ok((free as u64, total as u64))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: retained once by `open`; everything made in it is dropped before it. An error at the end helps nobody.
+        let _ = unsafe { result::primary_ctx::release(self.device) };
+    }
+}
+
+// SAFETY: the driver's functions may be called by any thread to which the context is current; the handle itself is
+// never changed.
+unsafe impl Sync for Context {}
+
+/// A queue of work.
+#[derive(Debug)]
+pub(super) struct Stream(sys::CUstream);
+
+// SAFETY: the driver's functions take a stream from any thread; the handle itself is never changed.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// One that waits for no other.
+    pub fn new() -> Result<Self, Error> {
+        done("a stream", result::stream::create(result::stream::StreamKind::NonBlocking)).map(Self)
+    }
+
+    /// Its handle, valid as long as `self`.
+    pub fn raw(&self) -> sys::CUstream {
+        self.0
+    }
+
+    /// Waits until all of it is done.
+    pub fn wait(&self) -> Result<(), Error> {
+        // SAFETY: the stream is live.
+        done("to finish its work", unsafe { result::stream::synchronize(self.0) })
+    }
+
+    /// Lets `event` happen when all before it is done.
+    pub fn record(&self, event: &Event) -> Result<(), Error> {
+        // SAFETY: both are live and of the same context.
+        done("to record an event", unsafe { result::event::record(event.0, self.0) })
+    }
+
+    /// Lets nothing after this start before `event` happens.
+    pub fn follow(&self, event: &Event) -> Result<(), Error> {
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: both are live and of the same context.
+        done("to wait for an event", unsafe { result::stream::wait_event(self.0, event.0, flags) })
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: created by `new`, and not used after.
+        let _ = unsafe { result::stream::destroy(self.0) };
+    }
+}
+
+/// A moment in a stream.
+#[derive(Debug)]
+pub(super) struct Event(sys::CUevent);
+
+impl Event {
+    /// One that has not happened.
+    pub fn new() -> Result<Self, Error> {
+        done("an event", result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT)).map(Self)
+    }
+
+    /// From `start` to this; both must have happened. The clock ticks every half microsecond.
+    pub fn since(&self, start: &Event) -> Result<Seconds, Error> {
+        type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
+        // The bindings of CUDA 13 have only `cuEventElapsedTime_v2`, which drivers before 12.8 lack; all export this one.
+        // SAFETY: the type is that of the function in cuda.h; `initialise` found the library.
+        let elapsed =
+            done("cuEventElapsedTime", unsafe { sys::culib().get::<Elapsed>(b"cuEventElapsedTime\0") })?;
+        let mut milliseconds = 0.0;
+        // SAFETY: the pointer is to a live float; both events are live.
+        done("the time between events", unsafe { elapsed(&mut milliseconds, start.0, self.0) }.result())?;
+        Ok(Seconds::new(f64::from(milliseconds) / 1e3))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: created by `new`, and not used after.
+        let _ = unsafe { result::event::destroy(self.0) };
+    }
+}

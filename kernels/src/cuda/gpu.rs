@@ -1,0 +1,382 @@
+//! One GPU, and the time that it takes for work.
+
+use super::context::{Context, Event, Stream, initialise};
+use super::graph::Graph;
+use super::kernels::{Kernels, VECTOR};
+use super::memory::{DeviceMemory, HostPages};
+use super::product::{self, Blas, Product, WORKSPACE};
+use super::random::pattern;
+use super::{Absent, Facts, Work};
+use crate::Error;
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+use hwprofiles::units::{Bytes, Seconds};
+use hwprofiles::{DType, Direction, HostMemory};
+use std::sync::Barrier;
+use std::time::Instant;
+
+/// The most of the GPU's memory that is used: eight of it for the largest read, and it is an even number of them.
+const ARENA: u64 = 10 << 30;
+/// Random bytes before they repeat.
+pub(super) const PATTERN: usize = 16 << 20;
+/// Where cuBLASLt wants its operands, and what a large transfer starts at.
+const ALIGN: usize = 256;
+
+/// The first GPU of this machine, with memory of its own for the operands of all work.
+#[derive(Debug)]
+pub struct Gpu {
+    // Dropped in this order: the context last.
+    recorded: Option<(Work, usize, Graph)>,
+    pub(super) blas: Option<Blas>,
+    pub(super) kernels: Kernels,
+    pub(super) arena: Arena,
+    /// From which the GPU gets, and to which it sends.
+    pub(super) host: Option<(HostPages, HostPages)>,
+    pub(super) stream: Stream,
+    second: Stream,
+    facts: Facts,
+    context: Context,
+}
+
+/// The GPU's memory: weights, then x, then y, then what cuBLASLt needs, then a result. Reads and copies use all of
+/// the first three.
+#[derive(Debug)]
+pub(super) struct Arena {
+    pub memory: DeviceMemory,
+    /// Of which format the values are, where they are of one.
+    filled: Option<DType>,
+    /// Where the next read or copy begins.
+    next: usize,
+}
+
+impl Arena {
+    fn new(len: usize) -> Result<Self, Error> {
+        Ok(Self { memory: DeviceMemory::new(len)?, filled: None, next: 0 })
+    }
+
+    /// Bytes for operands.
+    pub fn operands(&self) -> usize {
+        self.memory.len() - WORKSPACE - ALIGN
+    }
+
+    /// Bytes for x, and for y.
+    fn activations(&self) -> usize {
+        self.operands() / 10 / ALIGN * ALIGN
+    }
+
+    pub fn weights(&self) -> usize {
+        self.x_at()
+    }
+
+    pub fn x_at(&self) -> usize {
+        (self.operands() - 2 * self.activations()) / ALIGN * ALIGN
+    }
+
+    pub fn y_at(&self) -> usize {
+        self.x_at() + self.activations()
+    }
+
+    pub fn workspace_at(&self) -> usize {
+        self.operands()
+    }
+
+    pub fn result_at(&self) -> usize {
+        self.operands() + WORKSPACE
+    }
+
+    /// Its values are no longer of one format.
+    pub fn forget(&mut self) {
+        self.filled = None;
+    }
+
+    /// Where `len` bytes of the first `within` are that were not used for longest.
+    fn take(&mut self, len: usize, within: usize) -> usize {
+        let at = if self.next + len <= within { self.next } else { 0 };
+        self.next = at + len;
+        at
+    }
+}
+
+impl Gpu {
+    /// The first GPU. A transfer is of at most `host` bytes of host memory, of which twice as many are used.
+    pub fn open(host: Bytes) -> Result<Self, Absent> {
+        let count = initialise()?;
+        Self::of_first(count, host).map_err(|error| Absent { reason: error.to_string(), driver: true })
+    }
+
+    fn of_first(count: usize, host: Bytes) -> Result<Self, Error> {
+        let context = Context::open()?;
+        let attribute = |which| context.attribute(which);
+        let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let kernels = Kernels::load(multiprocessors as u32)?;
+        let blas = Blas::open()?;
+        let (free, capacity) = context.memory()?;
+        // What others use in the meantime, and what the driver needs, is in the last quarter.
+        let arena = ARENA.min(free / 4 * 3) / (2 << 20) * (2 << 20);
+        let arena = Arena::new(arena as usize + WORKSPACE + ALIGN)?;
+        let facts = Facts {
+            name: context.name()?,
+            capability: (
+                attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)? as u32,
+                attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)? as u32,
+            ),
+            capacity: Bytes::new(capacity),
+            l2: Bytes::new(attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
+            largest_read: Bytes::new(arena.operands() as u64),
+            largest_transfer: Bytes::new(host.get().min(arena.operands() as u64 / 2)),
+            products: blas.is_some(),
+            count,
+        };
+        let (stream, second) = (Stream::new()?, Stream::new()?);
+        Ok(Self { recorded: None, blas, kernels, arena, host: None, stream, second, facts, context })
+    }
+
+    /// What it is.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The time of one call of `work`, of `calls` one after another. The first time that some work is asked for
+    /// prepares it, and may be slower.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] where the GPU cannot do the work: a format that it does not know, operands too large for it.
+    ///
+    /// # Panics
+    /// On no calls.
+    pub fn time(&mut self, work: Work, calls: usize) -> Result<Seconds, Error> {
+        assert!(calls > 0, "no calls have no time");
+        let all = match work {
+            Work::Launch => self.by_events(|gpu| (0..calls).try_for_each(|_| gpu.kernels.empty(&gpu.stream))),
+            Work::Node | Work::Product { .. } => {
+                self.record(work, calls)?;
+                self.flush_l2()?;
+                self.by_events(Self::replay)
+            }
+            Work::Replay => {
+                self.record(work, 1)?;
+                self.by_host(calls, Self::replay)
+            }
+            Work::RoundTrip => self.by_host(calls, |gpu| gpu.kernels.empty(&gpu.stream)),
+            Work::Read(bytes) => self.by_events(|gpu| (0..calls).try_for_each(|_| gpu.read(bytes))),
+            Work::Copy(bytes) => self.by_events(|gpu| (0..calls).try_for_each(|_| gpu.copy(bytes))),
+            Work::Transfer { direction, memory, bytes } => self.transfers(direction, memory, bytes, calls),
+        }?;
+        Ok(all * (1.0 / calls as f64))
+    }
+
+    /// The GPU's time from the first of what `enqueue` enqueues to the last.
+    fn by_events(&mut self, enqueue: impl FnOnce(&mut Self) -> Result<(), Error>) -> Result<Seconds, Error> {
+        let (start, end) = (Event::new()?, Event::new()?);
+        self.stream.record(&start)?;
+        enqueue(self)?;
+        self.stream.record(&end)?;
+        self.stream.wait()?;
+        end.since(&start)
+    }
+
+    /// The host's time for `calls` of what `enqueue` enqueues, each waited for.
+    fn by_host(
+        &mut self,
+        calls: usize,
+        enqueue: impl Fn(&mut Self) -> Result<(), Error>,
+    ) -> Result<Seconds, Error> {
+        self.stream.wait()?;
+        let start = Instant::now();
+        for _ in 0..calls {
+            enqueue(self)?;
+            self.stream.wait()?;
+        }
+        Ok(Seconds::new(start.elapsed().as_secs_f64()))
+    }
+
+    /// Leaves nothing of the weights in the cache, by reading what is not theirs. It also keeps the GPU busy until the
+    /// host has enqueued what is to be timed.
+    fn flush_l2(&mut self) -> Result<(), Error> {
+        let len = (2 * self.facts.l2.get() as usize).min(self.arena.activations()) / VECTOR * VECTOR;
+        let memory = &self.arena.memory;
+        self.kernels.read(
+            memory.at(self.arena.y_at(), len),
+            len,
+            memory.at(self.arena.result_at(), 4),
+            &self.stream,
+        )
+    }
+
+    fn read(&mut self, bytes: Bytes) -> Result<(), Error> {
+        let len = bytes.get() as usize / VECTOR * VECTOR;
+        let at = self.arena.take(len, self.arena.operands());
+        let memory = &self.arena.memory;
+        self.kernels.read(memory.at(at, len), len, memory.at(self.arena.result_at(), 4), &self.stream)
+    }
+
+    fn copy(&mut self, bytes: Bytes) -> Result<(), Error> {
+        let (len, half) = (bytes.get() as usize, self.arena.operands() / 2 / ALIGN * ALIGN);
+        self.arena.forget();
+        let at = self.arena.take(len, half);
+        self.arena.memory.copy(half + at, at, len, &self.stream)
+    }
+
+    fn replay(&mut self) -> Result<(), Error> {
+        self.recorded.iter().try_for_each(|(_, _, graph)| graph.replay(&self.stream))
+    }
+
+    /// Records a graph of `calls` of `work`, unless it is the one recorded last.
+    fn record(&mut self, work: Work, calls: usize) -> Result<(), Error> {
+        if self.recorded.as_ref().is_some_and(|(of, count, _)| (*of, *count) == (work, calls)) {
+            return Ok(());
+        }
+        // Only one at a time: a graph of hundreds of nodes takes memory.
+        self.recorded = None;
+        let graph = if let Work::Product { dtype, m, n, k } = work {
+            let placed = self.place(dtype, m, n, k)?;
+            Graph::record(&self.stream, || (0..calls).try_for_each(|call| placed.enqueue(self, call)))
+        } else {
+            Graph::record(&self.stream, || (0..calls).try_for_each(|_| self.kernels.empty(&self.stream)))
+        }?;
+        self.recorded = Some((work, calls, graph));
+        Ok(())
+    }
+
+    /// Prepares a product of random values.
+    pub(super) fn place(&mut self, dtype: DType, m: u64, n: u64, k: u64) -> Result<Placed, Error> {
+        let refused =
+            |reason: String| Error::Gpu { what: Work::Product { dtype, m, n, k }.to_string(), reason };
+        let blas = self.blas.as_ref().ok_or_else(|| refused("libcublasLt was not found".to_owned()))?;
+        let (operand, result) =
+            product::sizes(dtype).ok_or_else(|| refused("use bf16, f16, fp8 or int8".into()))?;
+        let bytes = |rows: u64, columns: u64, size: usize| rows * columns * size as u64;
+        let (weights, activations) = (self.arena.weights() as u64, self.arena.activations() as u64);
+        if bytes(n, k, operand) > weights || bytes(m, k, operand).max(bytes(m, n, result)) > activations {
+            return Err(refused(format!(
+                "its operands are too large: at most {} of weights and {} of activations",
+                Bytes::new(weights),
+                Bytes::new(activations)
+            )));
+        }
+        let product = Product::new(blas, dtype, m, n, k)?;
+        if self.arena.filled != Some(dtype) {
+            self.arena.memory.fill(&pattern(dtype, PATTERN), &self.stream)?;
+            self.arena.filled = Some(dtype);
+        }
+        let stride = (bytes(n, k, operand) as usize).next_multiple_of(ALIGN);
+        Ok(Placed { product, stride, count: (self.arena.weights() / stride).max(1) })
+    }
+
+    /// The time of `calls` transfers of `bytes`, in each direction asked for.
+    fn transfers(
+        &mut self,
+        direction: Direction,
+        memory: HostMemory,
+        bytes: Bytes,
+        calls: usize,
+    ) -> Result<Seconds, Error> {
+        self.set_host(memory)?;
+        self.arena.forget();
+        let (len, half) = (bytes.get() as usize, self.arena.operands() / 2 / ALIGN * ALIGN);
+        let device = &self.arena.memory;
+        let Some((from, to)) = &mut self.host else { return Ok(Seconds::ZERO) };
+        // Every transfer has other bytes of both memories, as far as there are any.
+        let places = (from.len() / len).max(1);
+        let places = move |call: usize| call % places * len;
+        let send = |stream: &Stream| {
+            (0..calls).try_for_each(|i| from.send(places(i), device.at(places(i), len), len, stream))
+        };
+        let mut receive = |stream: &Stream| {
+            (0..calls).try_for_each(|i| to.receive(places(i), device.at(half + places(i), len), len, stream))
+        };
+        match (memory, direction) {
+            (HostMemory::Pinned, _) => {
+                let (start, other, end) = (Event::new()?, Event::new()?, Event::new()?);
+                self.stream.record(&start)?;
+                self.second.follow(&start)?;
+                if direction != Direction::ToHost {
+                    send(&self.stream)?;
+                }
+                if direction != Direction::ToDevice {
+                    receive(&self.second)?;
+                }
+                self.second.record(&other)?;
+                self.stream.follow(&other)?;
+                self.stream.record(&end)?;
+                self.stream.wait()?;
+                end.since(&start)
+            }
+            (HostMemory::Pageable, Direction::Both) => {
+                both(&self.context, &self.second, &self.stream, &send, receive)
+            }
+            // The driver's copies through its own buffer are the host's work: its clock counts.
+            (HostMemory::Pageable, _) => {
+                let start = Instant::now();
+                if direction == Direction::ToDevice { send(&self.stream) } else { receive(&self.stream) }?;
+                self.stream.wait()?;
+                Ok(Seconds::new(start.elapsed().as_secs_f64()))
+            }
+        }
+    }
+
+    /// Makes the host's side of transfers ready.
+    pub(super) fn set_host(&mut self, memory: HostMemory) -> Result<(), Error> {
+        if self.host.is_none() {
+            let (len, pattern) = (self.facts.largest_transfer.get() as usize, pattern(DType::Bf16, PATTERN));
+            self.host = Some((HostPages::new(len, &pattern)?, HostPages::new(len, &pattern)?));
+        }
+        if let Some((from, to)) = &mut self.host {
+            from.set_pinned(memory == HostMemory::Pinned)?;
+            to.set_pinned(memory == HostMemory::Pinned)?;
+        }
+        Ok(())
+    }
+}
+
+/// The host's time for `send` and `receive` at once, by a thread each: a pageable transfer keeps its thread busy.
+fn both(
+    context: &Context,
+    second: &Stream,
+    stream: &Stream,
+    send: &(impl Fn(&Stream) -> Result<(), Error> + Sync),
+    mut receive: impl FnMut(&Stream) -> Result<(), Error> + Send,
+) -> Result<Seconds, Error> {
+    let barrier = Barrier::new(2);
+    let timed = |work: &mut dyn FnMut() -> Result<(), Error>| {
+        barrier.wait();
+        let start = Instant::now();
+        work().map(|()| (start, Instant::now()))
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let bound = context.bind();
+            let times = timed(&mut || receive(second).and_then(|()| second.wait()));
+            bound.and(times)
+        });
+        let here = timed(&mut || send(stream).and_then(|()| stream.wait()));
+        let there = other.join().expect("a transfer does not panic");
+        let ((start, end), (other_start, other_end)) = (here?, there?);
+        Ok(Seconds::new((end.max(other_end) - start.min(other_start)).as_secs_f64()))
+    })
+}
+
+/// A product whose operands have their places in the arena.
+#[derive(Debug)]
+pub(super) struct Placed {
+    product: Product,
+    /// From one matrix of weights to the next.
+    stride: usize,
+    /// How many there are before they repeat: far more bytes than the cache holds.
+    count: usize,
+}
+
+impl Placed {
+    /// Enqueues the product with the weights of the `call`-th call.
+    pub fn enqueue(&self, gpu: &Gpu, call: usize) -> Result<(), Error> {
+        let Some(blas) = &gpu.blas else { return Ok(()) };
+        let arena = &gpu.arena;
+        let at = |offset| arena.memory.at(offset, 1);
+        let addresses = [
+            at(call % self.count * self.stride),
+            at(arena.x_at()),
+            at(arena.y_at()),
+            at(arena.workspace_at()),
+        ];
+        self.product.enqueue(blas, addresses, &gpu.stream)
+    }
+}

@@ -1,0 +1,28 @@
+//! A GPU through CUDA, loaded at run time: what `fulcrum bench` times on it.
+//!
+//! Nothing of CUDA is needed to build or to start: [`Gpu::open`] looks for the driver and says why there is none
+//! ([`Absent`]). `libcublasLt` is looked for besides; without it only products are missing.
+//!
+//! [`Gpu::time`] is the whole interface: so many calls of a [`Work`] one after another, and the time of each.
+//! [`Gpu::check`] compares what that work computes with its definition.
+
+mod check;
+mod context;
+mod gpu;
+mod graph;
+mod kernels;
+mod memory;
+mod product;
+mod random;
+mod work;
+
+pub use gpu::Gpu;
+pub use work::{Absent, Check, Facts, Work};
+
+use crate::Error;
+use std::fmt::Display;
+
+/// The result of a call of CUDA, as an error that says what it was for.
+fn done<T, E: Display>(what: impl Display, result: Result<T, E>) -> Result<T, Error> {
+    result.map_err(|error| Error::Gpu { what: what.to_string(), reason: error.to_string() })
+}

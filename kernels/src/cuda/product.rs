@@ -1,0 +1,203 @@
+//! Matrix products by cuBLASLt.
+
+use super::context::Stream;
+use super::done;
+use crate::Error;
+use cudarc::cublaslt::result::{self, CublasError};
+use cudarc::cublaslt::sys;
+use hwprofiles::DType;
+use std::ffi::c_void;
+
+/// What cuBLASLt may use besides the operands: what it advises for Hopper.
+pub(super) const WORKSPACE: usize = 32 << 20;
+
+/// The library, ready to work.
+#[derive(Debug)]
+pub(super) struct Blas(sys::cublasLtHandle_t);
+
+impl Blas {
+    /// For the current context; `None` where the library was not found.
+    pub fn open() -> Result<Option<Self>, Error> {
+        // SAFETY: the libraries looked for run no initialisers that we could disturb.
+        if !unsafe { sys::is_culib_present() } {
+            return Ok(None);
+        }
+        done("cuBLASLt", result::create_handle()).map(|handle| Some(Self(handle)))
+    }
+}
+
+impl Drop for Blas {
+    fn drop(&mut self) {
+        // SAFETY: created by `open`, and not used after.
+        let _ = unsafe { result::destroy_handle(self.0) };
+    }
+}
+
+/// How a number format is multiplied.
+#[derive(Debug, Clone, Copy)]
+struct Format {
+    operand: sys::cudaDataType,
+    result: sys::cudaDataType,
+    sum: sys::cublasComputeType_t,
+    scale: sys::cudaDataType,
+}
+
+/// Bytes of an operand's element and of a result's; `None` for formats that are not multiplied as they are.
+pub(super) fn sizes(dtype: DType) -> Option<(usize, usize)> {
+    match dtype {
+        DType::Bf16 | DType::F16 => Some((2, 2)),
+        DType::Fp8 => Some((1, 2)),
+        DType::Int8 => Some((1, 4)),
+        DType::F32 | DType::Int4 => None,
+    }
+}
+
+fn format(dtype: DType) -> Option<Format> {
+    use sys::cublasComputeType_t::{CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32I};
+    use sys::cudaDataType_t::{CUDA_R_8F_E4M3, CUDA_R_8I, CUDA_R_16BF, CUDA_R_16F, CUDA_R_32F, CUDA_R_32I};
+    let float = |operand, result| Format { operand, result, sum: CUBLAS_COMPUTE_32F, scale: CUDA_R_32F };
+    match dtype {
+        DType::Bf16 => Some(float(CUDA_R_16BF, CUDA_R_16BF)),
+        DType::F16 => Some(float(CUDA_R_16F, CUDA_R_16F)),
+        DType::Fp8 => Some(float(CUDA_R_8F_E4M3, CUDA_R_16BF)),
+        DType::Int8 => Some(Format {
+            operand: CUDA_R_8I,
+            result: CUDA_R_32I,
+            sum: CUBLAS_COMPUTE_32I,
+            scale: CUDA_R_32I,
+        }),
+        DType::F32 | DType::Int4 => None,
+    }
+}
+
+/// y[m, n] = x[m, k] · W[n, k]ᵀ with the algorithm that cuBLASLt thinks best, as frameworks take it.
+#[derive(Debug)]
+pub(super) struct Product {
+    description: Description,
+    w: Layout,
+    x: Layout,
+    y: Layout,
+    algorithm: sys::cublasLtMatmulAlgo_t,
+    integer: bool,
+}
+
+impl Product {
+    /// Prepares one for operands that start at multiples of 256 bytes.
+    pub fn new(blas: &Blas, dtype: DType, m: u64, n: u64, k: u64) -> Result<Self, Error> {
+        let what = || format!("a product of {m} × {n} × {k} in {dtype}");
+        let unknown = || Error::Gpu { what: what(), reason: "use bf16, f16, fp8 or int8".to_owned() };
+        let format = format(dtype).ok_or_else(unknown)?;
+        let prepare = || -> Result<Self, CublasError> {
+            // Its matrices are stored by columns: our W[n, k] is its A[k, n] transposed, x[m, k] its B[k, m], and
+            // y[m, n] its D[n, m]. That is also the only order in which it multiplies 8-bit formats.
+            let description = Description::new(format)?;
+            let (w, x) = (Layout::new(format.operand, k, n)?, Layout::new(format.operand, k, m)?);
+            let y = Layout::new(format.result, n, m)?;
+            let preference = Preference::new()?;
+            // SAFETY: all handles are live.
+            let found = unsafe {
+                result::get_matmul_algo_heuristic(blas.0, description.0, w.0, x.0, y.0, y.0, preference.0)
+            }?;
+            let integer = format.scale == sys::cudaDataType_t::CUDA_R_32I;
+            Ok(Self { description, w, x, y, algorithm: found.algo, integer })
+        };
+        done(what(), prepare())
+    }
+
+    /// Enqueues it: addresses of W, x, y and of [`WORKSPACE`] bytes, all the caller's and of the right lengths.
+    pub fn enqueue(&self, blas: &Blas, [w, x, y, workspace]: [u64; 4], stream: &Stream) -> Result<(), Error> {
+        let address = |at: u64| at as *mut c_void;
+        let (one, zero, one_integer, zero_integer) = (1f32, 0f32, 1i32, 0i32);
+        let (alpha, beta): (*const c_void, *const c_void) = match self.integer {
+            true => ((&raw const one_integer).cast(), (&raw const zero_integer).cast()),
+            false => ((&raw const one).cast(), (&raw const zero).cast()),
+        };
+        // SAFETY: all handles are live; alpha and beta are of the scale type and read before the call returns; the
+        // ranges are the caller's; y is both C, which β = 0 leaves unread, and D.
+        let enqueued = unsafe {
+            result::matmul(
+                blas.0,
+                self.description.0,
+                alpha,
+                beta,
+                address(w),
+                self.w.0,
+                address(x),
+                self.x.0,
+                address(y),
+                self.y.0,
+                address(y),
+                self.y.0,
+                &self.algorithm,
+                address(workspace),
+                WORKSPACE,
+                stream.raw().cast(),
+            )
+        };
+        done("a product", enqueued)
+    }
+}
+
+#[derive(Debug)]
+struct Description(sys::cublasLtMatmulDesc_t);
+
+impl Description {
+    /// A transposed, B not.
+    fn new(format: Format) -> Result<Self, CublasError> {
+        let description = Self(result::create_matmul_desc(format.sum, format.scale)?);
+        // CUBLAS_OP_T, a C enum of four bytes.
+        let transposed = 1i32;
+        let which = sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA;
+        // SAFETY: the description is live; the attribute is of four bytes, copied before the call returns.
+        unsafe {
+            result::set_matmul_desc_attribute(description.0, which, (&raw const transposed).cast(), 4)
+        }?;
+        Ok(description)
+    }
+}
+
+impl Drop for Description {
+    fn drop(&mut self) {
+        // SAFETY: created by `new`, and not used after.
+        let _ = unsafe { result::destroy_matmul_desc(self.0) };
+    }
+}
+
+#[derive(Debug)]
+struct Layout(sys::cublasLtMatrixLayout_t);
+
+impl Layout {
+    /// `rows` × `columns`, stored column after column.
+    fn new(of: sys::cudaDataType, rows: u64, columns: u64) -> Result<Self, CublasError> {
+        result::create_matrix_layout(of, rows, columns, rows as i64).map(Self)
+    }
+}
+
+impl Drop for Layout {
+    fn drop(&mut self) {
+        // SAFETY: created by `new`, and not used after.
+        let _ = unsafe { result::destroy_matrix_layout(self.0) };
+    }
+}
+
+#[derive(Debug)]
+struct Preference(sys::cublasLtMatmulPreference_t);
+
+impl Preference {
+    /// At most [`WORKSPACE`].
+    fn new() -> Result<Self, CublasError> {
+        let preference = Self(result::create_matmul_pref()?);
+        let which = sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+        let bytes = WORKSPACE;
+        // SAFETY: the preference is live; the attribute is of eight bytes, copied before the call returns.
+        unsafe { result::set_matmul_pref_attribute(preference.0, which, (&raw const bytes).cast(), 8) }?;
+        Ok(preference)
+    }
+}
+
+impl Drop for Preference {
+    fn drop(&mut self) {
+        // SAFETY: created by `new`, and not used after.
+        let _ = unsafe { result::destroy_matmul_pref(self.0) };
+    }
+}

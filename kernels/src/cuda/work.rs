@@ -1,0 +1,120 @@
+//! What a GPU can be asked to do, and what it is.
+
+use hwprofiles::units::Bytes;
+use hwprofiles::{DType, Direction, HostMemory};
+use std::fmt;
+
+/// Work that is timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Work {
+    /// An empty kernel that the host launches, one after another without waiting.
+    Launch,
+    /// An empty kernel as one node after another of a replayed graph.
+    Node,
+    /// The replay of a graph of one empty kernel, waited for.
+    Replay,
+    /// The launch of an empty kernel on an idle GPU, waited for.
+    RoundTrip,
+    /// A read of so many bytes of the GPU's memory, other ones in every call.
+    Read(Bytes),
+    /// A copy of so many bytes within the GPU's memory, other ones in every call.
+    Copy(Bytes),
+    /// y[m, n] = x[m, k] · W[n, k]ᵀ of random values, as a node of a replayed graph. Every call has other weights, so
+    /// that they come from the GPU's memory; x is the same, as after the operator that made it. The sum is float
+    /// (`int8`: 32-bit integer); y is of x's format, but bf16 for `fp8` and 32-bit integers for `int8`. The two 8-bit
+    /// formats are those of both operands, without scales.
+    Product {
+        /// Format of x and W: `bf16`, `f16`, `fp8` (E4M3) or `int8`.
+        dtype: DType,
+        /// Rows of x.
+        m: u64,
+        /// Rows of W.
+        n: u64,
+        /// Columns of both.
+        k: u64,
+    },
+    /// A transfer of so many bytes, each way.
+    Transfer {
+        /// Which way.
+        direction: Direction,
+        /// From or to which kind of host memory.
+        memory: HostMemory,
+        /// How many.
+        bytes: Bytes,
+    },
+}
+
+/// What a GPU says about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// As it calls itself: "NVIDIA H200".
+    pub name: String,
+    /// Compute capability: (9, 0).
+    pub capability: (u32, u32),
+    /// All of its memory.
+    pub capacity: Bytes,
+    /// Its last-level cache.
+    pub l2: Bytes,
+    /// The most bytes of a [`Work::Read`].
+    pub largest_read: Bytes,
+    /// The most bytes of a [`Work::Transfer`].
+    pub largest_transfer: Bytes,
+    /// Whether products can be had: `libcublasLt` was found.
+    pub products: bool,
+    /// How many GPUs there are; this is the first.
+    pub count: usize,
+}
+
+/// Why there is no GPU to use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Absent {
+    /// In words: "libcuda.so.1 was not found".
+    pub reason: String,
+    /// Whether a driver is there all the same, so that somebody expects a GPU.
+    pub driver: bool,
+}
+
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+/// What some work computed, at the value that is furthest from right.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Check {
+    /// What it computed.
+    pub got: f64,
+    /// What is right.
+    pub wanted: f64,
+    /// How far apart they may be.
+    pub tolerance: f64,
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Work::Launch => f.write_str("launches of an empty kernel"),
+            Work::Node => f.write_str("nodes of a graph of empty kernels"),
+            Work::Replay => f.write_str("replays of a graph of one empty kernel"),
+            Work::RoundTrip => f.write_str("round trips of an empty kernel"),
+            Work::Read(bytes) => write!(f, "a read of {bytes} of GPU memory"),
+            Work::Copy(bytes) => write!(f, "a copy of {bytes} of GPU memory"),
+            Work::Product { dtype, m, n, k } => {
+                write!(f, "a product of {m} × {n} × {k} in {dtype} on the GPU")
+            }
+            Work::Transfer { direction, memory, bytes } => {
+                let way = match direction {
+                    Direction::ToDevice => "to the GPU",
+                    Direction::ToHost => "from the GPU",
+                    Direction::Both => "to and from the GPU at once",
+                };
+                let memory = match memory {
+                    HostMemory::Pinned => "pinned",
+                    HostMemory::Pageable => "pageable",
+                };
+                write!(f, "a transfer of {bytes} of {memory} memory {way}")
+            }
+        }
+    }
+}
