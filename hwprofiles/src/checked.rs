@@ -5,9 +5,9 @@ use crate::dram::{LoadedPoint, Mix, PageMode, Stores};
 use crate::host::Presence;
 use crate::provenance::Sourced;
 use crate::rates::{DecodePoint, GemmPoint, PrefillPoint};
-use crate::units::{Bytes, BytesPerSec, FlopPerSec, Hertz, Seconds};
+use crate::units::{Bytes, BytesPerSec, Dollars, FlopPerSec, Hertz, Seconds, Watts, Years};
 use serde::{Deserialize, Deserializer, de::Error};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 /// A value that not every value of its type may be.
@@ -27,6 +27,15 @@ where
     Ok(value)
 }
 
+/// The same for a value that may be left out.
+pub(crate) fn checked_option<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: Checked + Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    checked(deserializer).map(Some)
+}
+
 fn positive<T: PartialOrd + Default + Display>(value: &T) -> Result<(), String> {
     if *value > T::default() { Ok(()) } else { Err(format!("it is {value}, but must be above zero")) }
 }
@@ -40,7 +49,7 @@ macro_rules! positive {
         }
     )*};
 }
-positive!(u64 usize Bytes BytesPerSec FlopPerSec Hertz Seconds);
+positive!(u64 usize Bytes BytesPerSec FlopPerSec Seconds Hertz Watts Dollars Years);
 
 impl<T: Checked> Checked for Sourced<T> {
     fn check(&self) -> Result<(), String> {
@@ -51,6 +60,12 @@ impl<T: Checked> Checked for Sourced<T> {
 impl<T: Checked> Checked for Presence<T> {
     fn check(&self) -> Result<(), String> {
         self.as_option().map_or(Ok(()), T::check)
+    }
+}
+
+impl<K: Display, V: Checked> Checked for BTreeMap<K, V> {
+    fn check(&self) -> Result<(), String> {
+        self.iter().try_for_each(|(key, value)| value.check().map_err(|wrong| format!("{key}: {wrong}")))
     }
 }
 

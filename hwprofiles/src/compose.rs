@@ -1,78 +1,64 @@
 //! Composition: parts in, a machine out.
-//!
-//! ```yaml
-//! parts:
-//!   cpu: this                                   # a host: what `fulcrum bench` wrote, or a file
-//!   loopback: {memory: 200 MB, bandwidth: 4 GB/s}
-//! ```
-//! The loopback device is the host's last core behind a copy that is slowed down to the bandwidth given;
-//! the cpu device keeps the other cores. `gpu:` with `link:`, and `cxl:`, name parts of their own.
 
+use crate::composition::LoopbackLimit;
+use crate::cpu_sheet::CpuSheet;
 use crate::dtype::DType;
 use crate::error::ProfileError;
-use crate::host::{Host, Team};
-use crate::machine::{Device, DeviceKind, Link, Machine, Memory, MemoryId, MemoryKind};
-use crate::parts::{CxlPart, GpuPart, LinkPart};
+use crate::host::{Host, Presence, Team};
+use crate::link_part::LinkPart;
+use crate::machine::{
+    CeilingRates, Device, DeviceDetails, DeviceKind, Interleave, Link, Machine, Memory, MemoryDetails,
+    MemoryId, MemoryKind,
+};
+use crate::parts::{CxlPart, GpuPart, NvmePart};
 use crate::provenance::Sourced;
 use crate::rates::{AttentionRates, GemmRates};
-use crate::units::{Bytes, BytesPerSec, Seconds};
-use serde::{Deserialize, Serialize};
+use crate::units::{Bytes, BytesPerSec, FlopPerSec, Seconds};
 use std::collections::BTreeMap;
-
-/// A composition as written: parts by name. [`crate::Library::parts`] looks the names up.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Composition {
-    /// The name of the machine; without one it is made of the parts' names.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The parts.
-    pub parts: PartNames,
-}
-
-/// The names of the parts of a machine: `this`, a shipped name, or a file.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PartNames {
-    /// The host.
-    pub cpu: String,
-    /// Lend the last core to a loopback device with so much memory behind so slow a link.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub loopback: Option<LoopbackLimit>,
-    /// A GPU; it needs a link.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpu: Option<String>,
-    /// The link to the GPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub link: Option<String>,
-    /// Memory behind CXL.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cxl: Option<String>,
-}
-
-/// What the loopback device is allowed.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LoopbackLimit {
-    /// Its memory, taken from the host's.
-    #[serde(deserialize_with = "crate::checked::checked")]
-    pub memory: Bytes,
-    /// The rate of its link, each way; what was measured where that is less.
-    #[serde(deserialize_with = "crate::checked::checked")]
-    pub bandwidth: BytesPerSec,
-}
 
 /// The parts themselves.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parts {
-    /// The host.
-    pub host: Host,
+    /// The host, or a datasheet CPU.
+    pub base: Base,
     /// The loopback device's limits, where there is one.
     pub loopback: Option<LoopbackLimit>,
     /// A GPU and the link to it.
     pub gpu: Option<(GpuPart, LinkPart)>,
     /// Memory behind CXL.
-    pub cxl: Option<CxlPart>,
+    pub cxl: Option<Expanders>,
+    /// A disk.
+    pub nvme: Option<NvmePart>,
+}
+
+/// What a machine is built around.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Base {
+    /// A measured host.
+    Host(Box<Host>),
+    /// A CPU of which only publications are known.
+    Sheet(Box<CpuSheet>),
+}
+
+impl Base {
+    /// The host's or the CPU's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Base::Host(host) => &host.host,
+            Base::Sheet(sheet) => &sheet.part.cpu,
+        }
+    }
+}
+
+/// CXL expanders of one kind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expanders {
+    /// One of them.
+    pub part: CxlPart,
+    /// How many, their pages interleaved.
+    pub count: u64,
+    /// How weights are interleaved with DRAM, where they are.
+    pub interleave: Option<Interleave>,
 }
 
 /// Host memory is always the first.
@@ -81,7 +67,12 @@ const DRAM: MemoryId = MemoryId(0);
 impl Parts {
     /// The host alone.
     pub fn of(host: Host) -> Self {
-        Self { host, loopback: None, gpu: None, cxl: None }
+        Self::on(Base::Host(Box::new(host)))
+    }
+
+    /// The base alone.
+    pub fn on(base: Base) -> Self {
+        Self { base, loopback: None, gpu: None, cxl: None, nvme: None }
     }
 
     /// The same with a loopback device.
@@ -90,35 +81,51 @@ impl Parts {
     }
 
     /// The machine of these parts: devices `cpu`, `loopback`, `gpu`; memories `dram`, `loopback-memory`,
-    /// `hbm`, `cxl`; links `dram->loopback`, `loopback->dram` and so on.
+    /// `hbm`, `cxl`, `nvme`; links `dram->loopback`, `loopback->dram` and so on.
     ///
-    /// Refuses a loopback on one core or where it was not measured, a loopback memory that leaves no host
-    /// memory, and a number of cores that was not measured as a team.
+    /// Refuses a loopback on one core, on a datasheet CPU or where it was not measured, a loopback memory that leaves no host
+    /// memory, a number of cores that was not measured as a team, and a datasheet CPU of which nobody says how
+    /// much memory it has.
     pub fn machine(&self, name: &str) -> Result<Machine, ProfileError> {
-        let mut machine =
-            Machine { name: name.to_owned(), devices: Vec::new(), memories: Vec::new(), links: Vec::new() };
-        self.add_cpu(&mut machine)?;
-        if let Some(limit) = &self.loopback {
-            self.add_loopback(*limit, &mut machine)?;
+        let mut machine = Machine {
+            name: name.to_owned(),
+            note: None,
+            devices: Vec::new(),
+            memories: Vec::new(),
+            links: Vec::new(),
+        };
+        match &self.base {
+            Base::Host(host) => self.add_host(host, &mut machine)?,
+            Base::Sheet(sheet) => {
+                if self.loopback.is_some() {
+                    let message = "it needs a measured host, as `cpu: this`: a datasheet's cores do not run";
+                    return Err(unfit("loopback", message.to_owned()));
+                }
+                machine.memories.push(sheet.memory()?);
+                machine.devices.push(sheet.device(DRAM)?);
+            }
         }
         if let Some((gpu, link)) = &self.gpu {
             add_gpu(gpu, link, &mut machine);
         }
-        if let Some(cxl) = &self.cxl {
-            add_cxl(cxl, &mut machine);
+        if let Some(expanders) = &self.cxl {
+            expanders.add_to(&mut machine);
+        }
+        if let Some(nvme) = &self.nvme {
+            nvme.add_to(&mut machine);
         }
         Ok(machine)
     }
 
-    fn add_cpu(&self, machine: &mut Machine) -> Result<(), ProfileError> {
-        let (dram, cores) = (&self.host.dram, &self.host.cpu.cores);
+    fn add_host(&self, host: &Host, machine: &mut Machine) -> Result<(), ProfileError> {
+        let (dram, cores) = (&host.dram, &host.cpu.cores);
         let lent = usize::from(self.loopback.is_some());
         let own = cores.len().saturating_sub(lent);
         if own == 0 {
-            let message = format!("the host '{}' has one core: a loopback needs a second", self.host.host);
+            let message = format!("the host '{}' has one core: a loopback needs a second", host.host);
             return Err(unfit("loopback", message));
         }
-        let team = self.team(own)?;
+        let team = team(host, own)?;
         let bandwidth = dram.read_bandwidth().ok_or_else(|| {
             unfit("cpu", "the host has no read bandwidth: measure it with `fulcrum bench`".into())
         })?;
@@ -134,63 +141,64 @@ impl Parts {
             latency,
             within: None,
             price_per_gb: None,
+            details: MemoryDetails::default(),
         });
         // Without a second device nothing waits for another; a fork-join is the nearest measured cost.
-        let sync = self.host.loopback.as_option().map_or(&team.launch, |loopback| &loopback.sync);
+        let sync = host.loopback.as_option().map_or(&team.launch, |loopback| &loopback.sync);
         machine.devices.push(host_device("cpu", DeviceKind::Cpu, DRAM, cores[..own].to_vec(), team, sync));
-        Ok(())
-    }
-
-    fn add_loopback(&self, limit: LoopbackLimit, machine: &mut Machine) -> Result<(), ProfileError> {
-        let measured = self.host.loopback.as_option().ok_or_else(|| {
-            unfit(
-                "loopback",
-                format!("the host '{}' says `loopback: absent`: it needs two cores", self.host.host),
-            )
-        })?;
-        let dram = &mut machine.memories[DRAM.0];
-        let left = dram.capacity.value.saturating_sub(limit.memory);
-        if left == Bytes::ZERO {
-            let message =
-                format!("{} of {} leaves the host none: lend less", limit.memory, dram.capacity.value);
-            return Err(unfit("loopback.memory", message));
+        if let Some(limit) = &self.loopback {
+            add_loopback(host, *limit, machine)?;
         }
-        let reason = format!("{} less the {} lent to the loopback", dram.capacity.value, limit.memory);
-        dram.capacity = Sourced::estimated(left, &reason);
-        let memory = Memory {
-            name: "loopback-memory".to_owned(),
-            kind: MemoryKind::Loopback,
-            capacity: Sourced::estimated(limit.memory, "the limit chosen in the composition"),
-            within: Some(DRAM),
-            price_per_gb: None,
-            ..dram.clone()
-        };
-        let core = self.host.cpu.cores[self.host.cpu.cores.len() - 1..].to_vec();
-        let id = MemoryId(machine.memories.len());
-        machine.memories.push(memory);
-        let device = host_device("loopback", DeviceKind::Loopback, id, core, self.team(1)?, &measured.sync);
-        machine.devices.push(device);
-        let bandwidth = if limit.bandwidth < measured.bandwidth.value {
-            Sourced::estimated(limit.bandwidth, "the limit chosen in the composition")
-        } else {
-            measured.bandwidth.clone()
-        };
-        add_links("loopback", id, &measured.latency, &bandwidth, &bandwidth, machine);
         Ok(())
     }
+}
 
-    fn team(&self, threads: usize) -> Result<&Team, ProfileError> {
-        self.host.team(threads).ok_or_else(|| {
-            let known: Vec<_> = self.host.teams.iter().map(|t| t.threads.to_string()).collect();
-            let message = format!(
-                "a team of {threads} threads was not measured on '{}' (measured: {}); a loopback needs two \
-                 cores and teams of one and of all cores but one: measure them with `fulcrum bench`",
-                self.host.host,
-                known.join(", ")
-            );
-            unfit("cpu", message)
-        })
+fn add_loopback(host: &Host, limit: LoopbackLimit, machine: &mut Machine) -> Result<(), ProfileError> {
+    let measured = host.loopback.as_option().ok_or_else(|| {
+        unfit("loopback", format!("the host '{}' says `loopback: absent`: it needs two cores", host.host))
+    })?;
+    let dram = &mut machine.memories[DRAM.0];
+    let left = dram.capacity.value.saturating_sub(limit.memory);
+    if left == Bytes::ZERO {
+        let message = format!("{} of {} leaves the host none: lend less", limit.memory, dram.capacity.value);
+        return Err(unfit("loopback.memory", message));
     }
+    let reason = format!("{} less the {} lent to the loopback", dram.capacity.value, limit.memory);
+    dram.capacity = Sourced::estimated(left, &reason);
+    let memory = Memory {
+        name: "loopback-memory".to_owned(),
+        kind: MemoryKind::Loopback,
+        capacity: Sourced::estimated(limit.memory, "the limit chosen in the composition"),
+        within: Some(DRAM),
+        price_per_gb: None,
+        ..dram.clone()
+    };
+    let core = host.cpu.cores[host.cpu.cores.len() - 1..].to_vec();
+    let id = MemoryId(machine.memories.len());
+    machine.memories.push(memory);
+    let device = host_device("loopback", DeviceKind::Loopback, id, core, team(host, 1)?, &measured.sync);
+    machine.devices.push(device);
+    let bandwidth = if limit.bandwidth < measured.bandwidth.value {
+        Sourced::estimated(limit.bandwidth, "the limit chosen in the composition")
+    } else {
+        measured.bandwidth.clone()
+    };
+    let link = LinkPart::new("loopback", measured.latency.clone(), bandwidth.clone(), bandwidth);
+    add_links("loopback", id, &link, machine);
+    Ok(())
+}
+
+fn team(host: &Host, threads: usize) -> Result<&Team, ProfileError> {
+    host.team(threads).ok_or_else(|| {
+        let known: Vec<_> = host.teams.iter().map(|t| t.threads.to_string()).collect();
+        let message = format!(
+            "a team of {threads} threads was not measured on '{}' (measured: {}); a loopback needs two \
+                 cores and teams of one and of all cores but one: measure them with `fulcrum bench`",
+            host.host,
+            known.join(", ")
+        );
+        unfit("cpu", message)
+    })
 }
 
 fn unfit(part: &str, message: String) -> ProfileError {
@@ -217,23 +225,40 @@ fn host_device(
         elementwise: team.elementwise.clone(),
         power: None,
         price: None,
+        details: team_details(team),
     }
 }
 
-fn add_links(
-    name: &str,
-    memory: MemoryId,
-    latency: &Sourced<Seconds>,
-    there: &Sourced<BytesPerSec>,
-    back: &Sourced<BytesPerSec>,
-    machine: &mut Machine,
-) {
-    let mut add = |name: String, from, to, bandwidth: &Sourced<BytesPerSec>| {
-        let link = Link { name, from, to, latency: latency.clone(), bandwidth: bandwidth.clone() };
-        machine.links.push(link);
+fn team_details(team: &Team) -> DeviceDetails {
+    let mut details = DeviceDetails::default();
+    for (&dtype, by_instructions) in &team.ceilings {
+        for (instructions, measured) in by_instructions {
+            let rate = |rate: &Presence<FlopPerSec>| {
+                rate.as_option().map(|&value| Sourced { value, source: measured.source.clone() })
+            };
+            let ceilings = CeilingRates {
+                resident: rate(&measured.resident),
+                cached: rate(&measured.cached),
+                streamed: rate(&measured.streamed),
+            };
+            details.ceilings.entry(dtype).or_default().insert(instructions.clone(), ceilings);
+        }
+    }
+    for (&dtype, crossover) in &team.crossover {
+        if let Presence::Present(value) = crossover.rows {
+            details.crossover.insert(dtype, Sourced { value, source: crossover.source.clone() });
+        }
+    }
+    details
+}
+
+fn add_links(name: &str, memory: MemoryId, link: &LinkPart, machine: &mut Machine) {
+    let mut add = |name: String, from, to, bandwidth: &Sourced<BytesPerSec>, details| {
+        let (latency, bandwidth) = (link.latency.clone(), bandwidth.clone());
+        machine.links.push(Link { name, from, to, latency, bandwidth, details });
     };
-    add(format!("dram->{name}"), DRAM, memory, there);
-    add(format!("{name}->dram"), memory, DRAM, back);
+    add(format!("dram->{name}"), DRAM, memory, &link.to_device, link.details_to_device());
+    add(format!("{name}->dram"), memory, DRAM, &link.to_host, link.details_to_host());
 }
 
 fn add_gpu(gpu: &GpuPart, link: &LinkPart, machine: &mut Machine) {
@@ -247,6 +272,7 @@ fn add_gpu(gpu: &GpuPart, link: &LinkPart, machine: &mut Machine) {
         latency: None,
         within: None,
         price_per_gb: None,
+        details: MemoryDetails::default(),
     });
     let (mut gemm, mut attention) = (BTreeMap::new(), BTreeMap::new());
     for dtype in DType::ALL {
@@ -270,20 +296,67 @@ fn add_gpu(gpu: &GpuPart, link: &LinkPart, machine: &mut Machine) {
         elementwise: bandwidth,
         power: gpu.power.clone(),
         price: gpu.price.clone(),
+        details: DeviceDetails::default(),
     });
-    add_links("gpu", id, &link.latency, &link.to_device, &link.to_host, machine);
+    add_links("gpu", id, link, machine);
 }
 
-fn add_cxl(cxl: &CxlPart, machine: &mut Machine) {
-    let id = MemoryId(machine.memories.len());
-    machine.memories.push(Memory {
-        name: "cxl".to_owned(),
-        kind: MemoryKind::Cxl,
-        capacity: cxl.capacity.clone(),
-        bandwidth: cxl.bandwidth.clone(),
-        latency: Some(cxl.latency.clone()),
-        within: None,
-        price_per_gb: cxl.price_per_gb.clone(),
-    });
-    add_links("cxl", id, &cxl.latency, &cxl.bandwidth, &cxl.bandwidth, machine);
+impl Expanders {
+    fn add_to(&self, machine: &mut Machine) {
+        let (part, count) = (&self.part, self.count);
+        let all = |rate: &Sourced<BytesPerSec>| match count {
+            1 => rate.clone(),
+            _ => {
+                let reason = format!("{count} × {} interleaved ({})", rate.value, rate.source);
+                Sourced::estimated(rate.value * count as f64, &reason)
+            }
+        };
+        let capacity = match count {
+            1 => part.capacity.clone(),
+            _ => {
+                let reason = format!("{count} × {} ({})", part.capacity.value, part.capacity.source);
+                Sourced::estimated(part.capacity.value * count, &reason)
+            }
+        };
+        let (read, write) = (all(&part.read), part.write.as_ref().map(all));
+        let id = MemoryId(machine.memories.len());
+        machine.memories.push(Memory {
+            name: "cxl".to_owned(),
+            kind: MemoryKind::Cxl,
+            capacity,
+            bandwidth: read.clone(),
+            latency: Some(part.latency.clone()),
+            within: None,
+            price_per_gb: part.price_per_gb.clone(),
+            details: MemoryDetails {
+                write: write.clone(),
+                loaded: part.loaded.clone(),
+                interleave: self.interleave,
+            },
+        });
+        let unknown = || {
+            let reason = format!("as its reads, {}: its writes are not known", read.value);
+            Sourced::estimated(read.value, &reason)
+        };
+        let link = LinkPart::new("cxl", part.latency.clone(), write.unwrap_or_else(unknown), read.clone());
+        add_links("cxl", id, &link, machine);
+    }
+}
+
+impl NvmePart {
+    fn add_to(&self, machine: &mut Machine) {
+        let id = MemoryId(machine.memories.len());
+        machine.memories.push(Memory {
+            name: "nvme".to_owned(),
+            kind: MemoryKind::Nvme,
+            capacity: self.capacity.clone(),
+            bandwidth: self.read.clone(),
+            latency: Some(self.latency.clone()),
+            within: None,
+            price_per_gb: self.price_per_gb.clone(),
+            details: MemoryDetails { write: Some(self.write.clone()), ..MemoryDetails::default() },
+        });
+        let link = LinkPart::new("nvme", self.latency.clone(), self.write.clone(), self.read.clone());
+        add_links("nvme", id, &link, machine);
+    }
 }

@@ -18,11 +18,11 @@ pub enum ProfileError {
     #[error(transparent)]
     Wrong(#[from] FileError),
     /// Neither a shipped name nor a file.
-    #[error("'{name}' is neither a file nor a shipped profile; shipped: {known}")]
+    #[error("'{name}' is neither a file nor a shipped profile; {known}")]
     Unknown {
         /// What was asked for.
         name: String,
-        /// The shipped names, comma-separated.
+        /// Shipped names that begin alike, or how to list them.
         known: String,
     },
     /// `this` machine was not measured.

@@ -18,12 +18,14 @@
 //!
 //! # From measuring to a machine
 //! `fulcrum bench` fills a [`Host`]: rates of *teams* of 1, 2, … threads, curves of memory bandwidth and
-//! latency, the loopback's link. [`Parts`] composes a host with a loopback device, a GPU and its link, or CXL
-//! memory into a [`Machine`]; a [`Composition`] is the same by name, and a [`Library`] looks names up:
-//! `this`, a shipped profile ([`shipped`]), or a file.
+//! latency, the loopback's link. [`Parts`] composes a host, or a datasheet CPU ([`CpuPart`]), with a loopback
+//! device, a GPU and its link, CXL memory and a disk into a [`Machine`]; a [`Composition`] is the same by name,
+//! and a [`Library`] looks names up: `this`, a shipped profile ([`shipped`]), or a file. A GPU's name also
+//! stands for a machine: the GPU in the server that its part names.
 //!
 //! # Files
-//! The key at the top tells the kind: `machine:`, `host:`, `parts:`, `gpu:`, `link:`, `cxl:` ([`Profile`]).
+//! The key at the top tells the kind: `machine:`, `host:`, `parts:`, `gpu:`, `cpu:`, `link:`, `cxl:`, `nvme:`
+//! ([`Profile`]).
 //! A value carries its unit and its source: `launch: {value: 2 us, source: {estimated: {reason: …}}}`. The
 //! reader refuses unknown and duplicate keys, bare numbers, zero sizes, and names that lead nowhere, with
 //! file, line, key and what would be right ([`FileError`]); [`Machine::check`] lists what is merely
@@ -34,6 +36,9 @@ mod ceiling;
 mod check;
 mod checked;
 mod compose;
+mod composition;
+mod cpu_part;
+mod cpu_sheet;
 mod curve;
 mod dram;
 mod dtype;
@@ -42,6 +47,7 @@ mod estimate;
 mod files;
 mod host;
 mod library;
+mod link_part;
 mod machine;
 mod machine_file;
 mod measured_gpu;
@@ -49,6 +55,8 @@ mod numa;
 mod parts;
 mod provenance;
 mod rates;
+mod ratio;
+mod refusal;
 mod roofline;
 mod show;
 mod unit_text;
@@ -57,7 +65,12 @@ pub mod yaml;
 
 pub use ceiling::{Ceilings, Crossover};
 pub use check::Finding;
-pub use compose::{Composition, LoopbackLimit, PartNames, Parts};
+pub use compose::{Base, Expanders, Parts};
+pub use composition::{Composition, CxlChoice, LoopbackLimit, PartNames};
+pub use cpu_part::{
+    CoreCurve, CorePoint, CpuPart, Instructions, RowShare, RowShares, SheetRates, SocketDram,
+};
+pub use cpu_sheet::{CpuSheet, DramChoice};
 pub use curve::{Curve, CurvePoint, Reading};
 pub use dram::{
     Dram, LoadedLatency, LoadedPoint, Mix, Mixes, PageMode, PageSize, Stores, Stream, StreamCurve,
@@ -68,14 +81,19 @@ pub use estimate::Missing;
 pub use files::{WriteError, write_atomically};
 pub use host::{Host, Loopback, Presence, Processor, Team};
 pub use library::{Library, Profile, shipped};
-pub use machine::{Device, DeviceId, DeviceKind, Link, LinkId, Machine, Memory, MemoryId, MemoryKind};
+pub use link_part::{Directions, LinkPart};
+pub use machine::{
+    CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, Interleave, Link, LinkDetails, LinkId,
+    Machine, Memory, MemoryDetails, MemoryId, MemoryKind,
+};
 pub use measured_gpu::{Direction, HostMemory, Launches, MeasuredGpu, TransferCurve};
 pub use numa::{Numa, NumaNode, NumaPath, PathRates};
-pub use parts::{CxlPart, GpuPart, LinkPart};
-pub use provenance::{Provenance, Sourced};
+pub use parts::{Achieved, CxlPart, GpuPart, LoadCurve, LoadPoint, NvmePart};
+pub use provenance::{Confidence, Provenance, Sourced};
 pub use rates::{AttentionRates, Basis, DecodePoint, Estimate, GemmPoint, GemmRates, PrefillPoint};
+pub use ratio::Ratio;
 pub use units::{
     Bytes, BytesPerSec, Dollars, Elements, Flop, FlopPerByte, FlopPerSec, Hertz, Joules, RequestsPerSec,
-    Seconds, Tokens, UnitError, Watts,
+    Seconds, Tokens, UnitError, Watts, Years,
 };
 pub use yaml::FileError;

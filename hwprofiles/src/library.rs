@@ -1,25 +1,31 @@
 //! Where profiles come from: the shipped ones, files, and `this` machine.
 
-use crate::compose::{Composition, Parts};
+use crate::compose::{Base, Expanders, Parts};
+use crate::composition::{Composition, CxlChoice, PartNames};
+use crate::cpu_part::CpuPart;
+use crate::cpu_sheet::{CpuSheet, DramChoice};
 use crate::error::ProfileError;
 use crate::host::Host;
+use crate::link_part::LinkPart;
 use crate::machine::Machine;
-use crate::parts::{CxlPart, GpuPart, LinkPart};
+use crate::parts::{CxlPart, GpuPart, NvmePart};
+use crate::refusal::Refusal;
 use crate::yaml::{self, FileError};
+use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
-/// The profiles that come with Fulcrum: name and text.
-const SHIPPED: &[(&str, &str)] = &[
-    ("example-loopback", include_str!("../data/example-loopback.yaml")),
-    ("h100-sxm", include_str!("../data/h100-sxm.yaml")),
-    ("t4", include_str!("../data/t4.yaml")),
-    ("pcie3-x16", include_str!("../data/pcie3-x16.yaml")),
-    ("pcie5-x16", include_str!("../data/pcie5-x16.yaml")),
-];
+/// The profiles that come with Fulcrum, by folder and name: every file below `data/`.
+const SHIPPED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shipped.rs"));
 
-/// Name and text of every shipped profile.
+/// Name and text of every shipped profile. A profile's name is that of its file.
 pub fn shipped() -> impl Iterator<Item = (&'static str, &'static str)> {
     SHIPPED.iter().copied()
+}
+
+/// The shipped profile called `name`, whichever way it is spelt: `A100_SXM` is `a100-sxm`.
+fn shipped_as(name: &str) -> Option<(&'static str, &'static str)> {
+    let plain = name.to_lowercase().replace('_', "-");
+    shipped().find(|(shipped, _)| *shipped == plain)
 }
 
 /// Any profile file; the kinds are told apart by a key at the top.
@@ -30,13 +36,17 @@ pub enum Profile {
     /// `host:`, what `fulcrum bench` writes.
     Host(Box<Host>),
     /// `parts:`, a machine made of named parts.
-    Composition(Composition),
+    Composition(Box<Composition>),
     /// `gpu:`.
     Gpu(Box<GpuPart>),
+    /// `cpu:`.
+    Cpu(Box<CpuPart>),
     /// `link:`.
-    Link(LinkPart),
+    Link(Box<LinkPart>),
     /// `cxl:`.
-    Cxl(CxlPart),
+    Cxl(Box<CxlPart>),
+    /// `nvme:`.
+    Nvme(Box<NvmePart>),
 }
 
 impl Profile {
@@ -49,15 +59,19 @@ impl Profile {
         } else if has("host") {
             Host::from_yaml(text, file).map(|host| Profile::Host(Box::new(host)))
         } else if has("parts") {
-            yaml::read(text, file).map(Profile::Composition)
+            read_part(text, file, |_: &Composition| Ok(())).map(Profile::Composition)
         } else if has("gpu") {
-            yaml::read(text, file).map(|gpu| Profile::Gpu(Box::new(gpu)))
+            read_part(text, file, GpuPart::check).map(Profile::Gpu)
+        } else if has("cpu") {
+            read_part(text, file, CpuPart::check).map(Profile::Cpu)
         } else if has("link") {
-            yaml::read(text, file).map(Profile::Link)
+            read_part(text, file, LinkPart::check).map(Profile::Link)
         } else if has("cxl") {
-            yaml::read(text, file).map(Profile::Cxl)
+            read_part(text, file, CxlPart::check).map(Profile::Cxl)
+        } else if has("nvme") {
+            read_part(text, file, |_: &NvmePart| Ok(())).map(Profile::Nvme)
         } else {
-            let kinds = "`machine`, `host`, `parts`, `gpu`, `link` or `cxl`";
+            let kinds = "`machine`, `host`, `parts`, `gpu`, `cpu`, `link`, `cxl` or `nvme`";
             Err(yaml::refuse(
                 text,
                 file,
@@ -74,10 +88,23 @@ impl Profile {
             Profile::Host(_) => "a host",
             Profile::Composition(_) => "a composition",
             Profile::Gpu(_) => "a GPU",
+            Profile::Cpu(_) => "a CPU",
             Profile::Link(_) => "a link",
             Profile::Cxl(_) => "CXL memory",
+            Profile::Nvme(_) => "a disk",
         }
     }
+}
+
+/// Reads a part and checks the rules between its keys.
+fn read_part<T: DeserializeOwned>(
+    text: &str,
+    file: &str,
+    check: impl Fn(&T) -> Result<(), Refusal>,
+) -> Result<Box<T>, FileError> {
+    let part: T = yaml::read(text, file)?;
+    check(&part).map_err(|refusal| refusal.located(text, file))?;
+    Ok(Box::new(part))
 }
 
 /// Looks profiles up by name: `this`, a shipped name, or a file.
@@ -92,8 +119,8 @@ pub struct Library {
 impl Library {
     /// The profile called `name`.
     pub fn profile(&self, name: &str) -> Result<Profile, ProfileError> {
-        if let Some((_, text)) = shipped().find(|(shipped, _)| *shipped == name) {
-            return Ok(Profile::from_yaml(text, name)?);
+        if let Some((shipped, text)) = shipped_as(name) {
+            return Ok(Profile::from_yaml(text, shipped)?);
         }
         let path = self.path(name)?;
         let text = std::fs::read_to_string(&path)
@@ -101,7 +128,10 @@ impl Library {
         Ok(Profile::from_yaml(&text, &path.display().to_string())?)
     }
 
-    /// The machine called `name`: a machine, a host by itself, or a composition.
+    /// The machine called `name`: a machine, a composition, a host or a CPU by itself, or a GPU in its server.
+    ///
+    /// A GPU's name stands for the GPU in the machine that its part describes under `server:`, a usual host and
+    /// link of its generation; a GPU without one must be composed.
     pub fn machine(&self, name: &str) -> Result<Machine, ProfileError> {
         match self.profile(name)? {
             Profile::Machine(machine) => Ok(machine),
@@ -109,41 +139,94 @@ impl Library {
                 let name = host.host.clone();
                 Parts::of(*host).machine(&name)
             }
-            Profile::Composition(composition) => {
-                let path = self.path(name)?;
-                let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
-                Self { folder, ..self.clone() }.compose(&composition)
+            Profile::Cpu(part) => {
+                let name = part.cpu.clone();
+                let sheet = CpuSheet { part: *part, sockets: 1, cores: None, dram: DramChoice::default() };
+                Parts::on(Base::Sheet(Box::new(sheet))).machine(&name)
             }
+            Profile::Gpu(gpu) => {
+                let server = gpu.server.clone().ok_or_else(|| serverless(&gpu.gpu))?;
+                let note = format!("the GPU {} in its part's default server", gpu.gpu);
+                let link = self.link(server.link.as_deref().unwrap_or_default())?;
+                let (name, parts) = (gpu.gpu.clone(), self.parts(&server)?);
+                let machine = Parts { gpu: Some((*gpu, link)), ..parts }.machine(&name)?;
+                Ok(Machine { note: Some(note), ..machine })
+            }
+            Profile::Composition(composition) => match shipped_as(name) {
+                Some(_) => self.compose(&composition),
+                None => {
+                    let path = self.path(name)?;
+                    let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
+                    Self { folder, ..self.clone() }.compose(&composition)
+                }
+            },
             other => Err(wrong(name, &other, "a machine")),
         }
     }
 
     /// The machine that a composition describes.
     pub fn compose(&self, composition: &Composition) -> Result<Machine, ProfileError> {
-        let parts = self.parts(composition)?;
         let names = &composition.parts;
-        let loopback = names.loopback.map(|_| "loopback".to_owned());
-        let others = [loopback, names.gpu.clone(), names.cxl.clone()];
-        let made = std::iter::once(parts.host.host.clone()).chain(others.into_iter().flatten());
-        let name = composition.name.clone().unwrap_or_else(|| made.collect::<Vec<_>>().join("+"));
-        parts.machine(&name)
-    }
-
-    /// The parts that a composition names.
-    pub fn parts(&self, composition: &Composition) -> Result<Parts, ProfileError> {
-        let names = &composition.parts;
-        let host = match self.profile(&names.cpu)? {
-            Profile::Host(host) => *host,
-            other => return Err(wrong(&names.cpu, &other, "a host")),
-        };
-        let gpu = match (&names.gpu, &names.link) {
-            (Some(gpu), Some(link)) => Some((self.gpu(gpu)?, self.link(link)?)),
-            (None, None) => None,
+        match (&names.gpu, &names.link) {
             (Some(_), None) => return Err(lonely("gpu", "link", "pcie5-x16")),
             (None, Some(_)) => return Err(lonely("link", "gpu", "h100-sxm")),
+            _ => {}
+        }
+        let parts = self.parts(names)?;
+        let loopback = names.loopback.map(|_| "loopback".to_owned());
+        let cxl = names.cxl.as_ref().map(|cxl| cxl.part.clone());
+        let others = [loopback, names.gpu.clone(), cxl, names.nvme.clone()];
+        let made = std::iter::once(parts.base.name().to_owned()).chain(others.into_iter().flatten());
+        let name = composition.name.clone().unwrap_or_else(|| made.collect::<Vec<_>>().join("+"));
+        Ok(Machine { note: composition.note.clone(), ..parts.machine(&name)? })
+    }
+
+    /// The parts of these names; a link without a GPU is left out.
+    pub fn parts(&self, names: &PartNames) -> Result<Parts, ProfileError> {
+        let gpu = match (&names.gpu, &names.link) {
+            (Some(gpu), Some(link)) => Some((self.gpu(gpu)?, self.link(link)?)),
+            _ => None,
         };
-        let cxl = names.cxl.as_ref().map(|name| self.cxl(name)).transpose()?;
-        Ok(Parts { host, loopback: names.loopback, gpu, cxl })
+        let expanders = |choice: &CxlChoice| {
+            let (part, count, interleave) = (self.cxl(&choice.part)?, choice.count, choice.interleave);
+            Ok::<_, ProfileError>(Expanders { part, count, interleave })
+        };
+        Ok(Parts {
+            base: self.base(names)?,
+            loopback: names.loopback,
+            gpu,
+            cxl: names.cxl.as_ref().map(expanders).transpose()?,
+            nvme: names.nvme.as_ref().map(|name| self.nvme(name)).transpose()?,
+        })
+    }
+
+    fn base(&self, names: &PartNames) -> Result<Base, ProfileError> {
+        match self.profile(&names.cpu)? {
+            Profile::Host(host) => {
+                let said = [
+                    ("sockets", names.sockets.is_some()),
+                    ("cores", names.cores.is_some()),
+                    ("dram", names.dram.is_some()),
+                ];
+                match said.into_iter().find(|(_, said)| *said) {
+                    Some((key, _)) => {
+                        let message = format!("'{}' was measured as it is: leave `{key}` out", names.cpu);
+                        Err(ProfileError::Unfit { part: key.to_owned(), message })
+                    }
+                    None => Ok(Base::Host(host)),
+                }
+            }
+            Profile::Cpu(part) => {
+                let sockets = names.sockets.unwrap_or(1);
+                if sockets == 0 {
+                    let message = "0 sockets hold no CPU: use 1 or more".to_owned();
+                    return Err(ProfileError::Unfit { part: "sockets".to_owned(), message });
+                }
+                let dram = names.dram.clone().unwrap_or_default();
+                Ok(Base::Sheet(Box::new(CpuSheet { part: *part, sockets, cores: names.cores, dram })))
+            }
+            other => Err(wrong(&names.cpu, &other, "a host or a CPU")),
+        }
     }
 
     fn gpu(&self, name: &str) -> Result<GpuPart, ProfileError> {
@@ -155,15 +238,22 @@ impl Library {
 
     fn link(&self, name: &str) -> Result<LinkPart, ProfileError> {
         match self.profile(name)? {
-            Profile::Link(link) => Ok(link),
+            Profile::Link(link) => Ok(*link),
             other => Err(wrong(name, &other, "a link")),
         }
     }
 
     fn cxl(&self, name: &str) -> Result<CxlPart, ProfileError> {
         match self.profile(name)? {
-            Profile::Cxl(cxl) => Ok(cxl),
+            Profile::Cxl(cxl) => Ok(*cxl),
             other => Err(wrong(name, &other, "CXL memory")),
+        }
+    }
+
+    fn nvme(&self, name: &str) -> Result<NvmePart, ProfileError> {
+        match self.profile(name)? {
+            Profile::Nvme(nvme) => Ok(*nvme),
+            other => Err(wrong(name, &other, "a disk")),
         }
     }
 
@@ -175,13 +265,35 @@ impl Library {
         if path.exists() {
             return Ok(path);
         }
-        let known = shipped().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
+        let known = similar(name).unwrap_or_else(|| "`fulcrum machine list` names those".to_owned());
         Err(ProfileError::Unknown { name: name.to_owned(), known })
     }
 }
 
+/// Letters and digits by which a name is taken for a misspelt other one.
+const ALIKE: usize = 3;
+
+/// The shipped names that begin like `name`, if there are any.
+fn similar(name: &str) -> Option<String> {
+    let plain = |name: &str| {
+        let letters = name.chars().filter(|c| c.is_ascii_alphanumeric());
+        letters.take(ALIKE).collect::<String>().to_ascii_lowercase()
+    };
+    let wanted = plain(name);
+    let names: Vec<_> =
+        shipped().map(|(shipped, _)| shipped).filter(|other| plain(other) == wanted).collect();
+    (wanted.len() == ALIKE && !names.is_empty()).then(|| format!("shipped: {}", names.join(", ")))
+}
+
 fn wrong(name: &str, found: &Profile, wanted: &'static str) -> ProfileError {
     ProfileError::WrongKind { name: name.to_owned(), found: found.kind(), wanted }
+}
+
+fn serverless(gpu: &str) -> ProfileError {
+    let message = format!(
+        "the part '{gpu}' names no server: write a composition, as `parts: {{cpu: this, gpu: {gpu}, link: pcie5-x16}}`"
+    );
+    ProfileError::Unfit { part: "gpu".to_owned(), message }
 }
 
 fn lonely(part: &str, other: &str, example: &str) -> ProfileError {

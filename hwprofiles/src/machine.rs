@@ -1,9 +1,12 @@
 //! A machine: devices that compute, memories that store, links between memories.
 
+use crate::curve::Curve;
 use crate::dtype::DType;
+use crate::parts::LoadCurve;
 use crate::provenance::Sourced;
 use crate::rates::{AttentionRates, GemmRates};
-use crate::units::{Bytes, BytesPerSec, Dollars, Seconds, Watts};
+use crate::ratio::Ratio;
+use crate::units::{Bytes, BytesPerSec, Dollars, FlopPerSec, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -72,6 +75,36 @@ pub struct Device {
     pub power: Option<Sourced<Watts>>,
     /// Price, where known.
     pub price: Option<Sourced<Dollars>>,
+    /// What no time is made of yet.
+    pub details: DeviceDetails,
+}
+
+/// What a CPU's rates were made of.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceDetails {
+    /// The ceilings of its matrix products, by weight format and instruction set (`avx512`, `amx`); a datasheet
+    /// CPU's are those of one socket with all its cores.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ceilings: BTreeMap<DType, BTreeMap<String, CeilingRates>>,
+    /// Rows from which the wider instruction set is faster, by weight format.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub crossover: BTreeMap<DType, Sourced<u64>>,
+}
+
+/// What matrix products reach at most, by where their operands come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CeilingRates {
+    /// From registers or tiles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resident: Option<Sourced<FlopPerSec>>,
+    /// From the cores' own caches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached: Option<Sourced<FlopPerSec>>,
+    /// Weights from memory, many rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streamed: Option<Sourced<FlopPerSec>>,
 }
 
 /// Something that stores.
@@ -91,6 +124,44 @@ pub struct Memory {
     pub within: Option<MemoryId>,
     /// Price per GB, where known.
     pub price_per_gb: Option<Sourced<Dollars>>,
+    /// What no time is made of yet.
+    pub details: MemoryDetails,
+}
+
+/// What is known of a memory beyond its capacity, read bandwidth and unloaded latency.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryDetails {
+    /// Write bandwidth, where it differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write: Option<Sourced<BytesPerSec>>,
+    /// Latency under load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded: Option<LoadCurve>,
+    /// Pages of DRAM to pages of this memory, where weights are interleaved over both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interleave: Option<Interleave>,
+}
+
+/// Weighted interleaving: so many pages of DRAM, then so many of the other memory, and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interleave {
+    /// Pages of DRAM.
+    #[serde(deserialize_with = "crate::checked::checked")]
+    pub dram: u64,
+    /// Pages of the other memory.
+    #[serde(deserialize_with = "crate::checked::checked")]
+    pub cxl: u64,
+}
+
+impl Interleave {
+    /// The rate of a stream over pages interleaved so: both memories work at once, and the one that is done
+    /// last decides. Rate = min over memories of bandwidth ÷ share of the pages.
+    pub fn bandwidth(self, dram: BytesPerSec, cxl: BytesPerSec) -> BytesPerSec {
+        let pages = (self.dram + self.cxl) as f64;
+        (dram * (pages / self.dram as f64)).min(cxl * (pages / self.cxl as f64))
+    }
 }
 
 /// A directed path between two memories. A transfer of B bytes takes latency + B / bandwidth when it is alone.
@@ -106,6 +177,52 @@ pub struct Link {
     pub latency: Sourced<Seconds>,
     /// β: rate of a long transfer.
     pub bandwidth: Sourced<BytesPerSec>,
+    /// What is known beyond α and β.
+    pub details: LinkDetails,
+}
+
+/// What is known of a link beyond α and β, which are those of page-locked memory on the near socket.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkDetails {
+    /// On the wire.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Sourced<BytesPerSec>>,
+    /// Measured times against bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<Curve<Seconds>>,
+    /// β of host memory that is not page-locked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pageable: Option<Sourced<BytesPerSec>>,
+    /// β of page-locked memory on the other socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far: Option<Sourced<BytesPerSec>>,
+    /// The rate under opposing traffic over the rate alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duplex: Option<Sourced<Ratio>>,
+    /// Bytes of host memory traffic per byte moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dram_traffic: Option<Sourced<Ratio>>,
+}
+
+impl Link {
+    /// The time of a transfer of `bytes` by the link's curve of measured times; `None` where it has none.
+    ///
+    /// Linear in bytes between measured points; below the smallest its time, beyond the largest its rate.
+    pub fn measured_time(&self, bytes: Bytes) -> Option<Seconds> {
+        let points = &self.details.times.as_ref()?.points;
+        let below = points.iter().filter(|p| p.size <= bytes).max_by_key(|p| p.size);
+        let above = points.iter().filter(|p| p.size >= bytes).min_by_key(|p| p.size);
+        match (below, above) {
+            (Some(a), Some(b)) if a.size < b.size => {
+                let weight = bytes.saturating_sub(a.size).as_f64() / b.size.saturating_sub(a.size).as_f64();
+                Some(a.value * (1.0 - weight) + b.value * weight)
+            }
+            (Some(_), Some(one)) | (None, Some(one)) => Some(one.value),
+            (Some(one), None) => Some(one.value * (bytes.as_f64() / one.size.as_f64().max(1.0))),
+            (None, None) => None,
+        }
+    }
 }
 
 /// All of it.
@@ -113,6 +230,8 @@ pub struct Link {
 pub struct Machine {
     /// Its name.
     pub name: String,
+    /// What a reader should know of it: of which published testbed it is made, and what of that is unknown.
+    pub note: Option<String>,
     /// What computes, in the order of the file.
     pub devices: Vec<Device>,
     /// What stores, in the order of the file.

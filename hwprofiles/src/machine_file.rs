@@ -1,9 +1,13 @@
 //! A machine as a file: maps keyed by name, and the rules about names.
 
 use crate::dtype::DType;
-use crate::machine::{Device, DeviceKind, Link, Machine, Memory, MemoryId, MemoryKind};
+use crate::machine::{
+    Device, DeviceDetails, DeviceKind, Link, LinkDetails, Machine, Memory, MemoryDetails, MemoryId,
+    MemoryKind,
+};
 use crate::provenance::Sourced;
 use crate::rates::{AttentionRates, GemmRates};
+use crate::refusal::{Refusal, refuse_if};
 use crate::units::{Bytes, BytesPerSec, Dollars, Seconds, Watts};
 use crate::yaml::{self, Entries, FileError};
 use serde::{Deserialize, Serialize};
@@ -13,6 +17,8 @@ use std::collections::BTreeMap;
 #[serde(deny_unknown_fields)]
 struct MachineFile {
     machine: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
     devices: Entries<DeviceFile>,
     memories: Entries<MemoryFile>,
     #[serde(default)]
@@ -38,6 +44,8 @@ struct DeviceFile {
     power: Option<Sourced<Watts>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     price: Option<Sourced<Dollars>>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    details: DeviceDetails,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -54,6 +62,8 @@ struct MemoryFile {
     within: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     price_per_gb: Option<Sourced<Dollars>>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    details: MemoryDetails,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -64,34 +74,29 @@ struct LinkFile {
     latency: Sourced<Seconds>,
     #[serde(deserialize_with = "crate::checked::checked")]
     bandwidth: Sourced<BytesPerSec>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    details: LinkDetails,
+}
+
+/// For `skip_serializing_if`: a machine of which nothing more is known is written without the key.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl Machine {
     /// Reads a machine file. `file` is its name in messages.
     pub fn from_yaml(text: &str, file: &str) -> Result<Self, FileError> {
         let document: MachineFile = yaml::read(text, file)?;
-        let Refusal { path, message } = match document.check() {
-            Ok(()) => return Ok(document.machine()),
-            Err(refusal) => refusal,
-        };
-        let path: Vec<_> = path.iter().map(String::as_str).collect();
-        Err(yaml::refuse(text, file, &path, message))
+        match document.check() {
+            Ok(()) => Ok(document.machine()),
+            Err(refusal) => Err(refusal.located(text, file)),
+        }
     }
 
     /// Writes a machine file: [`Machine::from_yaml`] reads the same machine back.
     pub fn to_yaml(&self) -> String {
         yaml::write(&MachineFile::of(self))
     }
-}
-
-/// A rule about names that the document breaks.
-struct Refusal {
-    path: Vec<String>,
-    message: String,
-}
-
-fn refusal(path: &[&str], message: String) -> Result<(), Refusal> {
-    Err(Refusal { path: path.iter().map(|&step| step.to_owned()).collect(), message })
 }
 
 impl MachineFile {
@@ -113,7 +118,7 @@ impl MachineFile {
                 if let Some(other) = owners.insert(core, name) {
                     let message =
                         format!("core {core} is already taken by '{other}': give each core to one device");
-                    return refusal(&["devices", name, "cores"], message);
+                    return refuse_if(true, &["devices", name, "cores"], message);
                 }
             }
         }
@@ -130,7 +135,11 @@ impl MachineFile {
             while let Some(within) = outer {
                 steps += 1;
                 if within == name || steps > self.memories.0.len() {
-                    return refusal(&path, format!("'{name}' would lie within itself: break the circle"));
+                    return refuse_if(
+                        true,
+                        &path,
+                        format!("'{name}' would lie within itself: break the circle"),
+                    );
                 }
                 outer =
                     self.memories.0.iter().find(|(n, _)| n == within).and_then(|(_, m)| m.within.as_ref());
@@ -146,12 +155,12 @@ impl MachineFile {
             self.check_memory(&["links", name, "to"], &link.to)?;
             if link.from == link.to {
                 let message = format!("from and to are both '{}': a link joins two memories", link.to);
-                return refusal(&["links", name, "to"], message);
+                return refuse_if(true, &["links", name, "to"], message);
             }
             if let Some(other) = seen.insert((&link.from, &link.to), name) {
                 let message =
                     format!("'{other}' already leads from '{}' to '{}': keep one", link.from, link.to);
-                return refusal(&["links", name], message);
+                return refuse_if(true, &["links", name], message);
             }
         }
         Ok(())
@@ -162,7 +171,11 @@ impl MachineFile {
         if known.contains(&name) {
             return Ok(());
         }
-        refusal(path, format!("'{name}' is not a memory of this machine: use one of {}", known.join(", ")))
+        refuse_if(
+            true,
+            path,
+            format!("'{name}' is not a memory of this machine: use one of {}", known.join(", ")),
+        )
     }
 
     /// The machine; every name is known to resolve.
@@ -181,6 +194,7 @@ impl MachineFile {
             elementwise: d.elementwise,
             power: d.power,
             price: d.price,
+            details: d.details,
         };
         let memory = |(name, m): (String, MemoryFile)| Memory {
             name,
@@ -190,6 +204,7 @@ impl MachineFile {
             latency: m.latency,
             within: m.within.as_deref().map(id),
             price_per_gb: m.price_per_gb,
+            details: m.details,
         };
         let link = |(name, l): (String, LinkFile)| Link {
             name,
@@ -197,9 +212,11 @@ impl MachineFile {
             to: id(&l.to),
             latency: l.latency,
             bandwidth: l.bandwidth,
+            details: l.details,
         };
         Machine {
             name: self.machine,
+            note: self.note,
             devices: self.devices.0.into_iter().map(device).collect(),
             memories: self.memories.0.into_iter().map(memory).collect(),
             links: self.links.0.into_iter().map(link).collect(),
@@ -219,6 +236,7 @@ impl MachineFile {
             attention: d.attention.clone(),
             power: d.power.clone(),
             price: d.price.clone(),
+            details: d.details.clone(),
         };
         let memory = |m: &Memory| MemoryFile {
             kind: m.kind,
@@ -227,15 +245,18 @@ impl MachineFile {
             latency: m.latency.clone(),
             within: m.within.map(name),
             price_per_gb: m.price_per_gb.clone(),
+            details: m.details.clone(),
         };
         let link = |l: &Link| LinkFile {
             from: name(l.from),
             to: name(l.to),
             latency: l.latency.clone(),
             bandwidth: l.bandwidth.clone(),
+            details: l.details.clone(),
         };
         Self {
             machine: machine.name.clone(),
+            note: machine.note.clone(),
             devices: Entries(machine.devices.iter().map(|d| (d.name.clone(), device(d))).collect()),
             memories: Entries(machine.memories.iter().map(|m| (m.name.clone(), memory(m))).collect()),
             links: Entries(machine.links.iter().map(|l| (l.name.clone(), link(l))).collect()),
@@ -245,7 +266,7 @@ impl MachineFile {
 
 fn check_names<T>(kind: &str, entries: &Entries<T>, wanted: &str) -> Result<(), Refusal> {
     if entries.0.is_empty() {
-        return refusal(&[kind], format!("there is none: name at least one ({wanted})"));
+        return refuse_if(true, &[kind], format!("there is none: name at least one ({wanted})"));
     }
     entries.0.iter().try_for_each(|(name, _)| check_name(&[kind, name], name))
 }
@@ -254,5 +275,5 @@ fn check_name(path: &[&str], name: &str) -> Result<(), Refusal> {
     if !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "-_.+>/".contains(c)) {
         return Ok(());
     }
-    refusal(path, format!("'{name}' is not a name: use letters, digits and any of - _ . + > /"))
+    refuse_if(true, path, format!("'{name}' is not a name: use letters, digits and any of - _ . + > /"))
 }

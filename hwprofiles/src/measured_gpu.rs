@@ -1,7 +1,8 @@
 //! A GPU as `fulcrum bench` measured it in a host: the part, the link to it, and the curves behind them.
 
 use crate::curve::Curve;
-use crate::parts::{GpuPart, LinkPart};
+use crate::link_part::LinkPart;
+use crate::parts::GpuPart;
 use crate::provenance::Sourced;
 use crate::units::{BytesPerSec, Seconds};
 use serde::{Deserialize, Serialize};

@@ -1,18 +1,39 @@
-//! Parts that machines are composed of, apart from the host: a GPU, the link to it, CXL memory.
+//! Parts that machines are composed of, apart from the host and the links: a GPU, CXL memory, a disk.
 
+use crate::composition::PartNames;
+use crate::curve::Curve;
 use crate::dtype::DType;
-use crate::provenance::Sourced;
+use crate::provenance::{Provenance, Sourced};
 use crate::rates::{AttentionRates, GemmRates};
-use crate::units::{Bytes, BytesPerSec, Dollars, FlopPerSec, Seconds, Watts};
+use crate::ratio::Ratio;
+use crate::refusal::{Refusal, refuse_if};
+use crate::units::{Bytes, BytesPerSec, Dollars, FlopPerSec, Seconds, Watts, Years};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A GPU: its datasheet, and what was measured of it.
+/// A GPU, or another accelerator with memory of its own: its datasheet, and what was measured of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GpuPart {
     /// Its name, the first key of the file.
     pub gpu: String,
+    /// What a reader should know: conflicting sources, what is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// The maker's word for its generation: `hopper`, `cdna3`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<String>,
+    /// CUDA's compute capability, as `9.0` in quotes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute_capability: Option<String>,
+    /// Streaming multiprocessors, or what the maker calls them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::checked::checked_option")]
+    pub multiprocessors: Option<Sourced<u64>>,
+    /// The last cache that all multiprocessors share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::checked::checked_option")]
+    pub l2: Option<Sourced<Bytes>>,
     /// Memory on the package.
     #[serde(deserialize_with = "crate::checked::checked")]
     pub capacity: Sourced<Bytes>,
@@ -20,11 +41,20 @@ pub struct GpuPart {
     #[serde(deserialize_with = "crate::checked::checked")]
     pub bandwidth: Sourced<BytesPerSec>,
     /// Peak dense rate by weight format.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub peak: BTreeMap<DType, Sourced<FlopPerSec>>,
+    /// Shares of the peaks that long products and long streams reach, where they are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub achieved: Option<Achieved>,
     /// Cost of one kernel launch.
     pub launch: Sourced<Seconds>,
     /// From the host's signal until the stream runs, and back.
     pub sync: Sourced<Seconds>,
+    /// Rate to the other GPUs of its server, each way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::checked::checked_option")]
+    pub nvlink: Option<Sourced<BytesPerSec>>,
     /// Measured matrix products; formats without any fall back to `peak` × a documented efficiency.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gemm: BTreeMap<DType, GemmRates>,
@@ -33,26 +63,31 @@ pub struct GpuPart {
     pub attention: BTreeMap<DType, AttentionRates>,
     /// Draw when busy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::checked::checked_option")]
     pub power: Option<Sourced<Watts>>,
     /// Price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::checked::checked_option")]
     pub price: Option<Sourced<Dollars>>,
+    /// Time in service over which its price is written off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::checked::checked_option")]
+    pub lifetime: Option<Sourced<Years>>,
+    /// The other parts of the machine that the GPU's own name stands for where a machine is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<PartNames>,
 }
 
-/// A link between host memory and a device's memory.
+/// What a device reaches of its peaks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LinkPart {
-    /// Its name, the first key of the file.
-    pub link: String,
-    /// α of a transfer, either way.
-    pub latency: Sourced<Seconds>,
-    /// β from host to device.
-    #[serde(deserialize_with = "crate::checked::checked")]
-    pub to_device: Sourced<BytesPerSec>,
-    /// β from device to host.
-    #[serde(deserialize_with = "crate::checked::checked")]
-    pub to_host: Sourced<BytesPerSec>,
+pub struct Achieved {
+    /// Share of the peak rate that long products reach, by format.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub gemm: BTreeMap<DType, Sourced<Ratio>>,
+    /// Share of the peak bandwidth that long streams reach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Sourced<Ratio>>,
 }
 
 /// Memory behind CXL, read by the host's cores in place.
@@ -61,15 +96,182 @@ pub struct LinkPart {
 pub struct CxlPart {
     /// Its name, the first key of the file.
     pub cxl: String,
+    /// What a reader should know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// How much it holds.
     #[serde(deserialize_with = "crate::checked::checked")]
     pub capacity: Sourced<Bytes>,
     /// Read bandwidth.
     #[serde(deserialize_with = "crate::checked::checked")]
-    pub bandwidth: Sourced<BytesPerSec>,
-    /// Load-to-use latency.
+    pub read: Sourced<BytesPerSec>,
+    /// Write bandwidth; unknown where absent, and links then use the read bandwidth and say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::checked::checked_option")]
+    pub write: Option<Sourced<BytesPerSec>>,
+    /// Load-to-use latency without other traffic.
+    #[serde(deserialize_with = "crate::checked::checked")]
+    pub latency: Sourced<Seconds>,
+    /// Latency under load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded: Option<LoadCurve>,
+    /// Price per GB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::checked::checked_option")]
+    pub price_per_gb: Option<Sourced<Dollars>>,
+}
+
+/// Latency of a memory against the bandwidth that others take from it meanwhile.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadCurve {
+    /// Where the points came from.
+    pub source: Provenance,
+    /// The points, by rising utilisation; at least one. Latency never falls with load.
+    pub points: Vec<LoadPoint>,
+}
+
+/// One point of a [`LoadCurve`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadPoint {
+    /// Share of the bandwidth that is in use.
+    pub utilisation: Ratio,
+    /// Load-to-use latency then.
+    #[serde(deserialize_with = "crate::checked::checked")]
+    pub latency: Seconds,
+}
+
+/// A disk.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NvmePart {
+    /// Its name, the first key of the file.
+    pub nvme: String,
+    /// What a reader should know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// How much it holds.
+    #[serde(deserialize_with = "crate::checked::checked")]
+    pub capacity: Sourced<Bytes>,
+    /// Rate of long sequential reads.
+    #[serde(deserialize_with = "crate::checked::checked")]
+    pub read: Sourced<BytesPerSec>,
+    /// Rate of long sequential writes.
+    #[serde(deserialize_with = "crate::checked::checked")]
+    pub write: Sourced<BytesPerSec>,
+    /// From a request until its first byte.
+    #[serde(deserialize_with = "crate::checked::checked")]
     pub latency: Sourced<Seconds>,
     /// Price per GB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::checked::checked_option")]
     pub price_per_gb: Option<Sourced<Dollars>>,
+}
+
+impl GpuPart {
+    /// A GPU of which only this much is known.
+    pub fn new(
+        gpu: &str,
+        capacity: Sourced<Bytes>,
+        bandwidth: Sourced<BytesPerSec>,
+        launch: Sourced<Seconds>,
+        sync: Sourced<Seconds>,
+    ) -> Self {
+        Self {
+            gpu: gpu.to_owned(),
+            note: None,
+            architecture: None,
+            compute_capability: None,
+            multiprocessors: None,
+            l2: None,
+            capacity,
+            bandwidth,
+            peak: BTreeMap::new(),
+            achieved: None,
+            launch,
+            sync,
+            nvlink: None,
+            gemm: BTreeMap::new(),
+            attention: BTreeMap::new(),
+            power: None,
+            price: None,
+            lifetime: None,
+            server: None,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        for (dtype, share) in self.achieved.iter().flat_map(|achieved| &achieved.gemm) {
+            let message = format!("{} of the peak is more than the peak: a share is at most 1", share.value);
+            refuse_if(share.value > Ratio::ONE, &["achieved", "gemm", dtype.name(), "value"], message)?;
+        }
+        if let Some(share) = self.achieved.as_ref().and_then(|achieved| achieved.bandwidth.as_ref()) {
+            let message = format!("{} of the peak is more than the peak: a share is at most 1", share.value);
+            refuse_if(share.value > Ratio::ONE, &["achieved", "bandwidth", "value"], message)?;
+        }
+        let Some(server) = &self.server else { return Ok(()) };
+        let message = "the server's GPU is this one: leave `gpu` out".to_owned();
+        refuse_if(server.gpu.is_some(), &["server", "gpu"], message)?;
+        let message = "the server's GPU needs a link: name one, as `link: pcie5-x16`".to_owned();
+        refuse_if(server.link.is_none(), &["server"], message)
+    }
+}
+
+impl CxlPart {
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        self.loaded
+            .as_ref()
+            .map_or(Ok(()), |loaded| loaded.check().map_err(|refusal| refusal.under("loaded")))
+    }
+}
+
+impl LoadCurve {
+    fn check(&self) -> Result<(), Refusal> {
+        refuse_if(
+            self.points.is_empty(),
+            &["points"],
+            "the list is empty: give at least one point".to_owned(),
+        )?;
+        for (index, pair) in self.points.windows(2).enumerate() {
+            let index = (index + 1).to_string();
+            let path = ["points", index.as_str()];
+            let (a, b) = (pair[0], pair[1]);
+            let message =
+                format!("utilisation {} follows {}: list rising ones", b.utilisation, a.utilisation);
+            refuse_if(b.utilisation <= a.utilisation, &path, message)?;
+            let message = format!("{} follows {}: latency never falls with load", b.latency, a.latency);
+            refuse_if(b.latency < a.latency, &path, message)?;
+        }
+        Ok(())
+    }
+
+    /// The latency at `utilisation`: linear between points, the nearest point's outside them.
+    pub fn at(&self, utilisation: Ratio) -> Seconds {
+        let above = self.points.partition_point(|p| p.utilisation < utilisation);
+        match (above.checked_sub(1).map(|below| self.points[below]), self.points.get(above)) {
+            (Some(a), Some(b)) => {
+                let span = b.utilisation.get() - a.utilisation.get();
+                let weight = (utilisation.get() - a.utilisation.get()) / span;
+                a.latency * (1.0 - weight) + b.latency * weight
+            }
+            (Some(a), None) => a.latency,
+            (None, Some(b)) => b.latency,
+            (None, None) => Seconds::ZERO,
+        }
+    }
+}
+
+/// A curve of transfer times may not fall.
+pub(crate) fn check_times(times: &Curve<Seconds>) -> Result<(), Refusal> {
+    let mut points: Vec<_> = times.points.iter().collect();
+    points.sort_by_key(|p| p.size);
+    for pair in points.windows(2) {
+        let message = format!(
+            "{} takes {}, but {} only {}: more bytes never take less time, measure again on a quiet machine",
+            pair[0].size, pair[0].value, pair[1].size, pair[1].value
+        );
+        refuse_if(pair[1].value < pair[0].value, &["points"], message)?;
+    }
+    Ok(())
 }

@@ -21,12 +21,37 @@ pub enum Provenance {
     Datasheet {
         /// Which document.
         document: String,
+        /// How far to trust it, where somebody judged that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        confidence: Option<Confidence>,
     },
     /// Somebody derived it; the weakest word.
     Estimated {
         /// From what, and why.
         reason: String,
     },
+}
+
+/// How far a published number is to be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Confidence {
+    /// One weak source.
+    Low,
+    /// Second hand.
+    Medium,
+    /// The maker's own page.
+    High,
+}
+
+impl fmt::Display for Confidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Confidence::Low => "low",
+            Confidence::Medium => "medium",
+            Confidence::High => "high",
+        })
+    }
 }
 
 impl Provenance {
@@ -46,7 +71,10 @@ impl fmt::Display for Provenance {
             Provenance::Measured { date, command, spread } => {
                 write!(f, "measured {date} by `{command}`, spread {:.1} %", spread * 100.0)
             }
-            Provenance::Datasheet { document } => write!(f, "datasheet: {document}"),
+            Provenance::Datasheet { document, confidence: None } => write!(f, "datasheet: {document}"),
+            Provenance::Datasheet { document, confidence: Some(confidence) } => {
+                write!(f, "datasheet ({confidence} confidence): {document}")
+            }
             Provenance::Estimated { reason } => write!(f, "estimated: {reason}"),
         }
     }

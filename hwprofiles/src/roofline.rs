@@ -2,13 +2,16 @@
 //!
 //! Long products reach 60 % of the peak rate and streams 75 % of the peak bandwidth. Fits to measured
 //! products of A100, H100, H200, B200 and L40S give 61–82 % and 72–87 %; the choice is the cautious end,
-//! and the answers say [`Basis::Estimated`](crate::Basis::Estimated).
+//! and the answers say [`Basis::Estimated`](crate::Basis::Estimated). A part that says what it achieved
+//! ([`GpuPart::achieved`]) is taken at its word.
 
 use crate::dtype::DType;
 use crate::parts::GpuPart;
 use crate::provenance::{Provenance, Sourced};
 use crate::rates::{AttentionRates, DecodePoint, GemmPoint, GemmRates, PrefillPoint};
-use crate::units::{Bytes, BytesPerSec, Flop, FlopPerSec};
+use crate::ratio::Ratio;
+use crate::units::{Bytes, BytesPerSec, Flop, FlopPerSec, Seconds};
+use std::fmt::Display;
 
 const OF_PEAK_RATE: f64 = 0.6;
 const OF_PEAK_BANDWIDTH: f64 = 0.75;
@@ -20,13 +23,14 @@ impl GpuPart {
     /// The rate that products with weights of `dtype` are expected to reach, where a peak is known.
     /// Weight-only formats without a peak of their own are widened to 16 bits and reach that peak.
     pub fn reached_peak(&self, dtype: DType) -> Option<Sourced<FlopPerSec>> {
-        let widened = || self.peak.get(&DType::Bf16).or(self.peak.get(&DType::F16));
-        let peak = match dtype {
-            DType::Int8 | DType::Int4 => self.peak.get(&dtype).or_else(widened),
-            _ => self.peak.get(&dtype),
-        }?;
-        let reason = format!("{OF_PEAK_RATE} of the peak of {} ({})", peak.value, peak.source);
-        Some(Sourced::estimated(peak.value * OF_PEAK_RATE, &reason))
+        let widened = [DType::Bf16, DType::F16];
+        let formats = match dtype {
+            DType::Int8 | DType::Int4 => [&[dtype][..], &widened].concat(),
+            _ => vec![dtype],
+        };
+        let (format, peak) = formats.iter().find_map(|format| Some((format, self.peak.get(format)?)))?;
+        let achieved = self.achieved.as_ref().and_then(|achieved| achieved.gemm.get(format));
+        Some(reached(peak, achieved, OF_PEAK_RATE, |peak, share| peak * share))
     }
 
     /// The bandwidth that streams are expected to reach: what was measured, where it was.
@@ -35,9 +39,22 @@ impl GpuPart {
         if let Provenance::Measured { .. } = peak.source {
             return peak.clone();
         }
-        let reason = format!("{OF_PEAK_BANDWIDTH} of the peak of {} ({})", peak.value, peak.source);
-        Sourced::estimated(peak.value * OF_PEAK_BANDWIDTH, &reason)
+        let achieved = self.achieved.as_ref().and_then(|achieved| achieved.bandwidth.as_ref());
+        reached(peak, achieved, OF_PEAK_BANDWIDTH, |peak, share| peak * share)
     }
+}
+
+/// What is reached of a peak: the share that was achieved, or the documented one.
+fn reached<T: Copy + Display>(
+    peak: &Sourced<T>,
+    achieved: Option<&Sourced<Ratio>>,
+    documented: f64,
+    times: impl Fn(T, f64) -> T,
+) -> Sourced<T> {
+    let share = achieved.map_or(documented, |share| share.value.get());
+    let why = achieved.map_or_else(String::new, |share| format!("; the share: {}", share.source));
+    let reason = format!("{share} of the peak of {} ({}){why}", peak.value, peak.source);
+    Sourced::estimated(times(peak.value, share), &reason)
 }
 
 impl GemmRates {
@@ -50,6 +67,16 @@ impl GemmRates {
         let point = |m, time| GemmPoint { m, n: SIDE, k: SIDE, time };
         let compute = point(ridge + 1, row * (ridge + 1) as f64);
         let points = if ridge == 0 { vec![compute] } else { vec![point(ridge, read), compute] };
+        Self { source, points }
+    }
+
+    /// A table of times against rows, for square weights of `side` that stand for all shapes.
+    pub(crate) fn by_rows(
+        source: Provenance,
+        side: u64,
+        times: impl Iterator<Item = (u64, Seconds)>,
+    ) -> Self {
+        let points = times.map(|(m, time)| GemmPoint { m, n: side, k: side, time }).collect();
         Self { source, points }
     }
 }

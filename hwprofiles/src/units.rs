@@ -60,6 +60,7 @@ const FLOP_PER_BYTE: UnitTable = &[("FLOP/B", 1.0)];
 const WATTS: UnitTable = &[("W", 1.0), ("mW", 1e-3), ("kW", 1e3), ("MW", 1e6)];
 const JOULES: UnitTable =
     &[("J", 1.0), ("mJ", 1e-3), ("kJ", 1e3), ("MJ", 1e6), ("Wh", 3600.0), ("kWh", 3.6e6)];
+const YEARS: UnitTable = &[("y", 1.0)];
 const DOLLARS: UnitTable = &[("USD", 1.0)];
 const HERTZ: UnitTable = &[("Hz", 1.0), ("kHz", 1e3), ("MHz", 1e6), ("GHz", 1e9)];
 const RATE: UnitTable = &[("req/s", 1.0), ("req/min", 1.0 / 60.0), ("req/h", 1.0 / 3600.0)];
@@ -290,6 +291,7 @@ measured!(/** A bandwidth. */ BytesPerSec, "a bandwidth", BYTES_PER_SEC, new);
 measured!(/** A compute rate. */ FlopPerSec, "a compute rate", FLOP_PER_SEC, new);
 measured!(/** Arithmetic intensity. */ FlopPerByte, "an arithmetic intensity", FLOP_PER_BYTE, new);
 measured!(/** A clock's frequency. */ Hertz, "a frequency", HERTZ, new);
+measured!(/** Time in service. */ Years, "a lifetime", YEARS, new);
 measured!(/** Power. */ Watts, "a power", WATTS, new);
 measured!(/** Energy. */ Joules, "an energy", JOULES, new);
 measured!(/** Money, in US dollars. */ Dollars, "a price", DOLLARS, new);

@@ -162,8 +162,7 @@ fn parts_that_do_not_fit_say_why() {
         Parts::of(host(1)).with_loopback(limit(1_000_000, 4e9)),
         Parts::of(host(2)).with_loopback(limit(8_000_000_000, 4e9)),
         Parts::of(missing).with_loopback(limit(1_000_000, 4e9)),
-        Parts { host: Host { loopback: Presence::Absent, ..host(2) }, ..Parts::of(host(2)) }
-            .with_loopback(limit(1_000_000, 4e9)),
+        Parts::of(Host { loopback: Presence::Absent, ..host(2) }).with_loopback(limit(1_000_000, 4e9)),
     ]
     .map(|parts| parts.machine("unfit").expect_err("must be refused").to_string());
     insta::assert_snapshot!(lines.join("\n"));
@@ -184,6 +183,8 @@ fn every_shipped_profile_reads_and_every_shipped_machine_is_sound() {
             Profile::Gpu(gpu) => assert_eq!(gpu.gpu, name),
             Profile::Link(link) => assert_eq!(link.link, name),
             Profile::Cxl(cxl) => assert_eq!(cxl.cxl, name),
+            Profile::Cpu(cpu) => assert_eq!(cpu.cpu, name),
+            Profile::Nvme(nvme) => assert_eq!(nvme.nvme, name),
         }
     }
 }

@@ -35,6 +35,7 @@ fn device(source: Provenance, points: Vec<GemmPoint>) -> Device {
         elementwise: Sourced { value: BytesPerSec::new(1e10), source },
         power: None,
         price: None,
+        details: Default::default(),
     }
 }
 
@@ -185,6 +186,7 @@ fn a_transfer_takes_latency_plus_bytes_over_bandwidth() {
         to: MemoryId(1),
         latency: Sourced::estimated(Seconds::new(1e-6), "test"),
         bandwidth: Sourced::estimated(BytesPerSec::new(1e9), "test"),
+        details: Default::default(),
     };
     assert!((link.time(Bytes::new(1000)).get() - 2e-6).abs() < 1e-18);
     assert_eq!(link.time(Bytes::ZERO), Seconds::ZERO);

@@ -147,7 +147,7 @@ impl Document {
                     };
                     root.wrong(&key, &error.into_inner().to_string())
                 })?;
-                let composition = Composition { name: None, parts };
+                let composition = Composition { parts, ..Composition::default() };
                 Ok(MachineSpec::Parts { composition, folder: self.start_of("machine") })
             }
             Some(value) if !value.is_string() => Err(root.wrong("machine", &format!("{WANTED} is wanted"))),

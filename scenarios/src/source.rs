@@ -20,7 +20,7 @@ impl MachineSource {
     /// The host of a file, with a loopback device.
     pub fn of_loopback(host: &Path, limit: LoopbackLimit) -> Self {
         let cpu = anchored(Path::new(""), &host.display().to_string());
-        let parts = PartNames { cpu, loopback: Some(limit), gpu: None, link: None, cxl: None };
+        let parts = PartNames { cpu, loopback: Some(limit), ..PartNames::default() };
         MachineSource::Parts(Box::new(parts))
     }
 }
@@ -50,8 +50,7 @@ impl MachineSpec {
             MachineSpec::Named(name) => MachineSource::Named(anchored(&name.folder, &name.text)),
             MachineSpec::Parts { composition, folder } => {
                 let mut parts = composition.parts.clone();
-                parts.cpu = anchored(folder, &parts.cpu);
-                for part in [&mut parts.gpu, &mut parts.link, &mut parts.cxl].into_iter().flatten() {
+                for part in parts.names_mut() {
                     *part = anchored(folder, part);
                 }
                 MachineSource::Parts(Box::new(parts))
@@ -65,7 +64,7 @@ impl From<MachineSource> for MachineSpec {
         match source {
             MachineSource::Named(text) => MachineSpec::Named(Reference { text, folder: PathBuf::new() }),
             MachineSource::Parts(parts) => MachineSpec::Parts {
-                composition: Composition { name: None, parts: *parts },
+                composition: Composition { parts: *parts, ..Composition::default() },
                 folder: PathBuf::new(),
             },
         }
@@ -82,12 +81,11 @@ mod tests {
         std::fs::write(folder.path().join("host.yaml"), "").expect("written");
         let parts = PartNames {
             cpu: "host.yaml".into(),
-            loopback: None,
             gpu: Some("t4".into()),
             link: Some("pcie3-x16".into()),
-            cxl: None,
+            ..PartNames::default()
         };
-        let composition = Composition { name: None, parts };
+        let composition = Composition { parts, ..Composition::default() };
         let spec = MachineSpec::Parts { composition, folder: folder.path().to_owned() };
         let MachineSource::Parts(found) = spec.source() else { panic!("parts stay parts") };
         assert!(Path::new(&found.cpu).is_absolute() && Path::new(&found.cpu).is_file());

@@ -1,0 +1,132 @@
+//! A composition as written: parts by name.
+//!
+//! ```yaml
+//! parts:
+//!   cpu: this                                   # a host: what `fulcrum bench` wrote, or a file
+//!   loopback: {memory: 200 MB, bandwidth: 4 GB/s}
+//! ```
+//! The loopback device is the host's last core behind a copy that is slowed down to the bandwidth given;
+//! the cpu device keeps the other cores. `gpu:` with `link:`, `cxl:` and `nvme:` name parts of their own. `cpu:`
+//! may also name a datasheet CPU, with `sockets:`, `cores:` and `dram:` beside it.
+
+use crate::cpu_sheet::DramChoice;
+use crate::machine::Interleave;
+use crate::units::{Bytes, BytesPerSec};
+use serde::{Deserialize, Deserializer, Serialize, de};
+use std::fmt;
+
+/// A composition as written: parts by name. [`crate::Library::parts`] looks the names up.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Composition {
+    /// The name of the machine; without one it is made of the parts' names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What a reader should know of it: which testbed it is, and what of that is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// The parts.
+    pub parts: PartNames,
+}
+
+/// The names of the parts of a machine: `this`, a shipped name, or a file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartNames {
+    /// The host, or a datasheet CPU.
+    pub cpu: String,
+    /// Sockets of a datasheet CPU; one where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sockets: Option<u64>,
+    /// Cores in use of a datasheet CPU, all sockets together; all where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<u64>,
+    /// The memory modules of a datasheet CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dram: Option<DramChoice>,
+    /// Lend the last core to a loopback device with so much memory behind so slow a link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loopback: Option<LoopbackLimit>,
+    /// A GPU; it needs a link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<String>,
+    /// The link to the GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    /// Memory behind CXL: a name, or `{part: NAME, count: 2, interleave: {dram: 5, cxl: 2}}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cxl: Option<CxlChoice>,
+    /// A disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvme: Option<String>,
+}
+
+impl PartNames {
+    /// Every name of a part.
+    pub fn names_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        let others = [
+            self.gpu.as_mut(),
+            self.link.as_mut(),
+            self.cxl.as_mut().map(|c| &mut c.part),
+            self.nvme.as_mut(),
+        ];
+        std::iter::once(&mut self.cpu).chain(others.into_iter().flatten())
+    }
+}
+
+/// Expanders of one kind. In files: the part's name alone for one of them, or the keys.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CxlChoice {
+    /// The part.
+    pub part: String,
+    /// How many, their pages interleaved.
+    pub count: u64,
+    /// How weights are interleaved with DRAM, where they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interleave: Option<Interleave>,
+}
+
+impl<'de> Deserialize<'de> for CxlChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Keys {
+            part: String,
+            #[serde(default = "one", deserialize_with = "crate::checked::checked")]
+            count: u64,
+            #[serde(default)]
+            interleave: Option<Interleave>,
+        }
+        fn one() -> u64 {
+            1
+        }
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = CxlChoice;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a part, or {part: NAME, count: 2}")
+            }
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<CxlChoice, E> {
+                Ok(CxlChoice { part: name.to_owned(), count: 1, interleave: None })
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<CxlChoice, A::Error> {
+                let Keys { part, count, interleave } =
+                    Keys::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(CxlChoice { part, count, interleave })
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// What the loopback device is allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoopbackLimit {
+    /// Its memory, taken from the host's.
+    #[serde(deserialize_with = "crate::checked::checked")]
+    pub memory: Bytes,
+    /// The rate of its link, each way; what was measured where that is less.
+    #[serde(deserialize_with = "crate::checked::checked")]
+    pub bandwidth: BytesPerSec,
+}
