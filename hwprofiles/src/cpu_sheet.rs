@@ -136,9 +136,9 @@ impl CpuSheet {
                     Sourced::estimated(rates.streamed_rate(*instructions), &reason)
                 });
                 let ceilings = CeilingRates {
-                    resident: Some(rates.resident.clone()),
-                    cached: rates.cached.clone(),
-                    streamed: Some(streamed),
+                    resident: Some(self.scaled(&rates.resident)),
+                    cached: rates.cached.as_ref().map(|cached| self.scaled(cached)),
+                    streamed: Some(self.scaled(&streamed)),
                 };
                 details.ceilings.entry(dtype).or_default().insert(instructions.to_string(), ceilings);
                 if let (Instructions::Amx, Some(rows)) = (instructions, &self.part.crossover) {
@@ -147,6 +147,23 @@ impl CpuSheet {
             }
         }
         details
+    }
+
+    /// Cores in use over the cores of one socket.
+    fn scale(&self) -> f64 {
+        let cores = self.cores.unwrap_or(self.part.cores.value * self.sockets);
+        cores as f64 / self.part.cores.value as f64
+    }
+
+    /// A rate of one socket, for the cores in use.
+    fn scaled(&self, rate: &Sourced<FlopPerSec>) -> Sourced<FlopPerSec> {
+        match self.scale() {
+            1.0 => rate.clone(),
+            scale => {
+                let reason = format!("{scale} sockets of {} ({})", rate.value, rate.source);
+                Sourced::estimated(rate.value * scale, &reason)
+            }
+        }
     }
 
     /// What long reads reach, by the cores in use.
@@ -181,9 +198,6 @@ impl CpuSheet {
 
     /// The ways to compute with weights of `dtype`: one per instruction set, in the nearest format it has.
     fn paths(&self, dtype: DType) -> Vec<Path<'_>> {
-        let share =
-            self.cores.map_or(1.0, |cores| cores as f64 / (self.part.cores.value * self.sockets) as f64);
-        let scale = share * self.sockets as f64;
         let widened: &[DType] = match dtype {
             DType::F32 => &[DType::F32],
             DType::F16 => &[DType::F16, DType::F32],
@@ -196,7 +210,7 @@ impl CpuSheet {
                 paths.push(Path {
                     instructions,
                     ceilings,
-                    rate: ceilings.streamed_rate(instructions) * scale,
+                    rate: ceilings.streamed_rate(instructions) * self.scale(),
                 });
             }
         }

@@ -83,8 +83,7 @@ pub struct Device {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceDetails {
-    /// The ceilings of its matrix products, by weight format and instruction set (`avx512`, `amx`); a datasheet
-    /// CPU's are those of one socket with all its cores.
+    /// The ceilings of its matrix products, by weight format and instruction set (`avx512`, `amx`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ceilings: BTreeMap<DType, BTreeMap<String, CeilingRates>>,
     /// Rows from which the wider instruction set is faster, by weight format.
