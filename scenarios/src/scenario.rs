@@ -36,7 +36,7 @@ pub enum MachineSpec {
     /// Parts written inline.
     Parts {
         /// Their names, and the loopback's limits; [`hwprofiles::Library::compose`] makes a machine of it.
-        composition: Composition,
+        composition: Box<Composition>,
         /// Where the relative paths among them start.
         folder: PathBuf,
     },
@@ -147,7 +147,7 @@ impl Document {
                     };
                     root.wrong(&key, &error.into_inner().to_string())
                 })?;
-                let composition = Composition { parts, ..Composition::default() };
+                let composition = Box::new(Composition { parts, ..Composition::default() });
                 Ok(MachineSpec::Parts { composition, folder: self.start_of("machine") })
             }
             Some(value) if !value.is_string() => Err(root.wrong("machine", &format!("{WANTED} is wanted"))),

@@ -64,7 +64,7 @@ impl From<MachineSource> for MachineSpec {
         match source {
             MachineSource::Named(text) => MachineSpec::Named(Reference { text, folder: PathBuf::new() }),
             MachineSource::Parts(parts) => MachineSpec::Parts {
-                composition: Composition { parts: *parts, ..Composition::default() },
+                composition: Box::new(Composition { parts: *parts, ..Composition::default() }),
                 folder: PathBuf::new(),
             },
         }
@@ -85,7 +85,7 @@ mod tests {
             link: Some("pcie3-x16".into()),
             ..PartNames::default()
         };
-        let composition = Composition { parts, ..Composition::default() };
+        let composition = Box::new(Composition { parts, ..Composition::default() });
         let spec = MachineSpec::Parts { composition, folder: folder.path().to_owned() };
         let MachineSource::Parts(found) = spec.source() else { panic!("parts stay parts") };
         assert!(Path::new(&found.cpu).is_absolute() && Path::new(&found.cpu).is_file());
