@@ -1,7 +1,8 @@
 //! How we learn what a machine can do.
 //!
 //! [`measure`] fills a [`hwprofiles::Host`]: memory streams and latency, matrix products, attention and
-//! element-wise work by teams of pinned threads, what a fork-join and a wake-up cost, and the loopback's link.
+//! element-wise work by teams of pinned threads, what a fork-join and a wake-up cost, and the loopback's link; and the GPU,
+//! where there is one.
 //! What is measured is what runs: the kernels are the executor's.
 #![forbid(unsafe_code)]
 
@@ -15,6 +16,7 @@ mod error;
 mod experiment;
 mod extent;
 mod gemm;
+mod gpu;
 mod host;
 mod latency;
 mod launch;
@@ -106,5 +108,7 @@ pub fn measure(
     progress: &mut dyn FnMut(Progress<'_>),
     save: &mut dyn FnMut(&Host) -> Result<(), WriteError>,
 ) -> Result<Measured, Error> {
-    host::measure(&subject::Kernels, options, progress, save)
+    gpu::before(options, progress, save, |progress, save| {
+        host::measure(&subject::Kernels, options, progress, save)
+    })
 }

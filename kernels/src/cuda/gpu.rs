@@ -113,7 +113,11 @@ impl Gpu {
         // What others use in the meantime, and what the driver needs, is in the last quarter.
         let arena = ARENA.min(free / 4 * 3) / (2 << 20) * (2 << 20);
         let arena = Arena::new(arena as usize + WORKSPACE + ALIGN)?;
+        let bus = attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?;
+        let domain = attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?;
+        let slot = attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?;
         let facts = Facts {
+            bus: format!("{domain:04x}:{bus:02x}:{slot:02x}.0"),
             name: context.name()?,
             capability: (
                 attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)? as u32,

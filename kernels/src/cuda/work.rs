@@ -55,6 +55,8 @@ pub struct Facts {
     pub capacity: Bytes,
     /// Its last-level cache.
     pub l2: Bytes,
+    /// Where it is on the PCI bus, as /sys names it: "0000:17:00.0".
+    pub bus: String,
     /// The most bytes of a [`Work::Read`].
     pub largest_read: Bytes,
     /// The most bytes of a [`Work::Transfer`].

@@ -1,0 +1,53 @@
+//! What is measured: the GPU, behind a seam through which a test puts a modelled one.
+
+use hwprofiles::Seconds;
+use kernels::Error;
+use kernels::cuda::{Check, Facts, Gpu, Work};
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+/// A GPU under measurement.
+pub(super) trait Device: Debug {
+    /// What it is.
+    fn facts(&self) -> &Facts;
+
+    /// The time of one of `calls` calls: [`Gpu::time`].
+    fn time(&mut self, work: Work, calls: usize) -> Result<Seconds, Error>;
+
+    /// What it computes, and what is right: [`Gpu::check`].
+    fn check(&mut self, work: Work) -> Result<Option<Check>, Error>;
+
+    /// Time since it was there to be measured.
+    fn elapsed(&self) -> Duration;
+}
+
+/// The first GPU of this machine.
+#[derive(Debug)]
+pub(super) struct OnBoard {
+    gpu: Gpu,
+    start: Instant,
+}
+
+impl OnBoard {
+    pub fn new(gpu: Gpu) -> Self {
+        Self { gpu, start: Instant::now() }
+    }
+}
+
+impl Device for OnBoard {
+    fn facts(&self) -> &Facts {
+        self.gpu.facts()
+    }
+
+    fn time(&mut self, work: Work, calls: usize) -> Result<Seconds, Error> {
+        self.gpu.time(work, calls)
+    }
+
+    fn check(&mut self, work: Work) -> Result<Option<Check>, Error> {
+        self.gpu.check(work)
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+}

@@ -1,0 +1,190 @@
+//! Which points are measured, and in what order.
+
+use super::table::{Kind, Table};
+use crate::Depth;
+use hwprofiles::{Bytes, DType, Direction, HostMemory};
+use kernels::cuda::{Facts, Work};
+use std::time::Duration;
+
+/// Rows of x: one token to the chunks of a prefill.
+const ROWS: [u64; 12] = [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
+/// Rows and columns of W.
+const SIDES: [u64; 7] = [128, 512, 1024, 2048, 4096, 8192, 16384];
+/// Every fourth of a list, every second, all.
+const STEPS: [usize; 3] = [4, 2, 1];
+
+/// How much is measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// No visit begins after so much time, but the first to what a GPU's file must have.
+    pub budget: Duration,
+    /// Visits to each point, as far as there is time.
+    pub passes: usize,
+    /// The finest grid of products: an index of [`STEPS`].
+    pub finest: usize,
+    /// The most bytes of a transfer.
+    pub largest_transfer: Bytes,
+}
+
+impl Extent {
+    pub fn new(depth: Depth) -> Self {
+        let of = |budget, passes, finest, largest_transfer: u64| Self {
+            budget: Duration::from_secs(budget),
+            passes,
+            finest,
+            largest_transfer: Bytes::new(largest_transfer),
+        };
+        match depth {
+            Depth::Tiny => of(2, 1, 0, 1 << 22),
+            Depth::Quick => of(20, 1, 1, 1 << 28),
+            Depth::Full => of(9 * 60, 3, 2, 1 << 30),
+        }
+    }
+
+    /// What there is to measure of such a GPU.
+    pub fn tables(&self, facts: &Facts) -> Vec<Table> {
+        let mut tables =
+            vec![Table::new(Kind::Launches, vec![Work::Launch, Work::Node, Work::Replay, Work::RoundTrip])];
+        tables.push(Table::new(Kind::Reads, above_cache(facts, 1).map(Work::Read).collect()));
+        tables.push(Table::new(Kind::Copies, above_cache(facts, 2).map(Work::Copy).collect()));
+        for memory in [HostMemory::Pageable, HostMemory::Pinned] {
+            for direction in [Direction::ToDevice, Direction::ToHost, Direction::Both] {
+                let works = transfers(facts).map(|bytes| Work::Transfer { direction, memory, bytes });
+                tables.push(Table::new(Kind::Transfers(direction, memory), works.collect()));
+            }
+        }
+        for dtype in formats(facts) {
+            let shapes = shapes().filter(|&(_, level)| level <= self.finest);
+            let works = shapes.map(|((m, n, k), _)| Work::Product { dtype, m, n, k });
+            tables.push(Table::new(Kind::Products(dtype), works.collect()));
+        }
+        tables
+    }
+}
+
+/// Formats whose products the GPU's tensor cores know.
+fn formats(facts: &Facts) -> impl Iterator<Item = DType> {
+    let since = [(DType::Bf16, (8, 0)), (DType::Fp8, (8, 9)), (DType::F16, (7, 0)), (DType::Int8, (7, 5))];
+    let (products, capability) = (facts.products, facts.capability);
+    since.into_iter().filter(move |(_, since)| products && capability >= *since).map(|(dtype, _)| dtype)
+}
+
+/// Powers of two from four times the cache to a `parts`-th of the memory that a read may use; that where there is none.
+fn above_cache(facts: &Facts, parts: u64) -> impl Iterator<Item = Bytes> {
+    let most = facts.largest_read.get() / parts;
+    let first = (4 * facts.l2.get()).next_power_of_two().min(most).max(1);
+    // Some GPUs have next to no cache: small reads would measure their launches.
+    let first = first.max((64 << 20).min(most));
+    std::iter::successors(Some(first), |size| size.checked_mul(2))
+        .take_while(move |size| *size <= most)
+        .map(Bytes::new)
+}
+
+/// 4 KiB, 16 KiB, …, and the largest.
+fn transfers(facts: &Facts) -> impl Iterator<Item = Bytes> {
+    let most = facts.largest_transfer.get();
+    let sizes = std::iter::successors(Some(4 << 10), |size| Some(size * 4));
+    sizes.take_while(move |size| *size < most).chain([most]).map(Bytes::new)
+}
+
+/// All shapes (m, n, k) with the coarsest grid that they are of.
+fn shapes() -> impl Iterator<Item = ((u64, u64, u64), usize)> {
+    let sides = || SIDES.into_iter().enumerate();
+    let all = ROWS
+        .into_iter()
+        .enumerate()
+        .flat_map(move |m| sides().flat_map(move |n| sides().map(move |k| (m, n, k))));
+    all.map(|((i, m), (j, n), (l, k))| {
+        let level = level(i, ROWS.len()).max(level(j, SIDES.len())).max(level(l, SIDES.len()));
+        ((m, n, k), level)
+    })
+}
+
+/// The first of [`STEPS`] that meets `index`; the last of a list is of the coarsest grid, which is not to be smaller.
+fn level(index: usize, len: usize) -> usize {
+    if index + 1 == len { 0 } else { STEPS.iter().position(|step| index.is_multiple_of(*step)).unwrap_or(0) }
+}
+
+/// (Table, point) in the order of visits: everything but products, then all formats' products from the coarsest grid to
+/// the finest. Whenever the time is up, what was measured covers the whole region.
+pub(super) fn order(tables: &[Table]) -> Vec<(usize, usize)> {
+    let levels: Vec<_> = shapes().collect();
+    let rank = |work: &Work| match *work {
+        Work::Product { m, n, k, .. } => {
+            1 + levels.iter().find(|(shape, _)| *shape == (m, n, k)).map_or(0, |(_, level)| *level)
+        }
+        _ => 0,
+    };
+    let mut order = Vec::new();
+    for (at, table) in tables.iter().enumerate() {
+        order.extend(table.works().enumerate().map(|(point, work)| (rank(&work), at, point)));
+    }
+    order.sort_unstable();
+    order.into_iter().map(|(_, table, point)| (table, point)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::modelled::facts;
+
+    #[test]
+    fn every_grid_spans_the_region_and_holds_the_coarser_ones() {
+        let count = |finest| shapes().filter(|&(_, level)| level <= finest).count();
+        assert_eq!([count(0), count(1), count(2)], [4 * 3 * 3, 7 * 4 * 4, 12 * 7 * 7]);
+        for finest in 0..STEPS.len() {
+            for corner in [(1, 128, 128), (1, 16384, 128), (8192, 128, 16384), (8192, 16384, 16384)] {
+                assert!(shapes().any(|(shape, level)| shape == corner && level <= finest), "{corner:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn products_come_last_and_the_coarser_grids_of_all_formats_first() {
+        let tables = Extent::new(Depth::Full).tables(&facts());
+        let order = order(&tables);
+        assert_eq!(order.len(), tables.iter().map(|table| table.works().count()).sum::<usize>());
+        let essential = order.iter().filter(|(table, _)| tables[*table].essential).count();
+        assert!(order[..essential].iter().all(|(table, _)| tables[*table].essential));
+        let formats = tables.iter().filter(|table| matches!(table.kind, Kind::Products(_))).count();
+        assert_eq!(formats, 4);
+        let coarse = &order[essential..][..36 * formats];
+        for table in (0..tables.len()).filter(|table| !tables[*table].essential) {
+            assert_eq!(coarse.iter().filter(|(it, _)| *it == table).count(), 36);
+        }
+    }
+
+    #[test]
+    fn streams_are_larger_than_the_cache_as_far_as_the_memory_allows() {
+        let sizes = |l2: u64, memory: u64| -> Vec<u64> {
+            let facts = Facts { l2: Bytes::new(l2), largest_read: Bytes::new(memory), ..facts() };
+            above_cache(&facts, 1).map(Bytes::get).collect()
+        };
+        assert_eq!(sizes(50 << 20, 1 << 30), [256 << 20, 512 << 20, 1 << 30]);
+        assert_eq!(sizes(0, 100 << 20), [64 << 20]);
+        assert_eq!(sizes(96 << 20, 300 << 20), [300 << 20]);
+        assert_eq!(sizes(4 << 20, 7 << 20), [7 << 20]);
+    }
+
+    #[test]
+    fn transfers_go_from_4_kib_to_the_largest_which_is_there_once() {
+        let sizes = |most: u64| -> Vec<u64> {
+            let facts = Facts { largest_transfer: Bytes::new(most), ..facts() };
+            transfers(&facts).map(Bytes::get).collect()
+        };
+        assert_eq!(sizes(1 << 30).len(), 10);
+        assert_eq!(sizes(1 << 14), [1 << 12, 1 << 14]);
+        assert_eq!(sizes(20_000), [1 << 12, 1 << 14, 20_000]);
+    }
+
+    #[test]
+    fn a_gpu_is_asked_for_the_formats_that_it_knows() {
+        let of = |capability| {
+            formats(&Facts { capability, ..facts() }).map(DType::name).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(of((9, 0)), "bf16 fp8 f16 int8");
+        assert_eq!(of((8, 6)), "bf16 f16 int8");
+        assert_eq!(of((7, 5)), "f16 int8");
+        assert_eq!(formats(&Facts { products: false, ..facts() }).count(), 0);
+    }
+}

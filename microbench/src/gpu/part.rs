@@ -1,0 +1,163 @@
+//! From the samples to what the file says.
+
+use super::table::{Kind, Table};
+use crate::Options;
+use crate::record::{Points, Record};
+use crate::statistics::Summary;
+use hwprofiles::{
+    Bytes, BytesPerSec, Curve, CurvePoint, DType, Direction, GemmPoint, GemmRates, GpuPart, HostMemory,
+    Launches, LinkPart, MeasuredGpu, Seconds, Sourced, TransferCurve,
+};
+use kernels::cuda::{Facts, Work};
+use std::collections::BTreeMap;
+
+/// What the tables tell; `None` where one that must be there has no samples.
+pub(super) fn measured(
+    tables: &[Table],
+    facts: &Facts,
+    options: &Options,
+    record: &mut Record<'_>,
+) -> Option<MeasuredGpu> {
+    let name = slug(&facts.name);
+    let find = |kind| tables.iter().find(|table| table.kind == kind);
+    let launches = find(Kind::Launches)?;
+    let (read, copy) = (find(Kind::Reads)?, find(Kind::Copies)?);
+    let read = curve(read, record, 1, None)?;
+    let copy = curve(copy, record, 2, Some("bytes read and bytes written both count"))?;
+    let capacity = Sourced::measured(facts.capacity, &options.date, &options.command, 0.0);
+    let bandwidth = Sourced { value: read.at_largest()?, source: read.source.clone() };
+    let transfers: Vec<_> = tables.iter().filter_map(|table| transfer(table, record)).collect();
+    let link = link(&name, tables, &transfers, record)?;
+    let (launches, launch, sync) = starts(launches, record)?;
+    let part = GpuPart {
+        gpu: name,
+        capacity,
+        bandwidth,
+        peak: BTreeMap::new(),
+        launch,
+        sync,
+        gemm: tables.iter().filter_map(|table| products(table, record)).collect(),
+        attention: BTreeMap::new(),
+        power: None,
+        price: None,
+    };
+    Some(MeasuredGpu { part, link, launches, read, copy, transfers })
+}
+
+/// "NVIDIA H200" as a name of a file: "nvidia-h200".
+fn slug(name: &str) -> String {
+    let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let words: Vec<_> = words.map(str::to_ascii_lowercase).collect();
+    if words.is_empty() { "gpu".to_owned() } else { words.join("-") }
+}
+
+fn seconds(summary: Summary) -> Seconds {
+    Seconds::new(summary.median)
+}
+
+/// What starting costs; what a launch by the host costs beyond a node's, which is in every product's time; and the
+/// round trip.
+fn starts(table: &Table, record: &mut Record<'_>) -> Option<(Launches, Sourced<Seconds>, Sourced<Seconds>)> {
+    record.begin(table.what().to_owned());
+    let mut of = |work, label: &str| {
+        let (_, summary) = table.summaries().find(|(it, _)| *it == work)?;
+        Some(record.sourced(label, seconds(summary), summary))
+    };
+    let launches = Launches {
+        host: of(Work::Launch, "those by the host")?,
+        node: of(Work::Node, "nodes of a graph")?,
+        replay: of(Work::Replay, "replays")?,
+    };
+    let sync = of(Work::RoundTrip, "round trips")?;
+    let beyond = (launches.host.value.get() - launches.node.value.get()).max(0.0);
+    let launch = Sourced { value: Seconds::new(beyond), source: launches.host.source.clone() };
+    Some((launches, launch, sync))
+}
+
+fn size(work: Work) -> Option<Bytes> {
+    match work {
+        Work::Read(bytes) | Work::Copy(bytes) | Work::Transfer { bytes, .. } => Some(bytes),
+        Work::Launch | Work::Node | Work::Replay | Work::RoundTrip | Work::Product { .. } => None,
+    }
+}
+
+/// Rates by size, each byte counted `times`.
+fn curve(
+    table: &Table,
+    record: &mut Record<'_>,
+    times: u64,
+    note: Option<&str>,
+) -> Option<Curve<BytesPerSec>> {
+    record.begin(table.what().to_owned());
+    let (mut points, mut known) = (Vec::new(), Points::default());
+    for (work, summary) in table.summaries() {
+        let size = size(work)?;
+        known.add(size.to_string(), summary);
+        points.push(CurvePoint { size, value: Bytes::new(size.get() * times) / seconds(summary) });
+    }
+    let source = record.table("the GPU", known, note);
+    (!points.is_empty()).then_some(Curve { source, points })
+}
+
+fn transfer(table: &Table, record: &mut Record<'_>) -> Option<TransferCurve> {
+    let Kind::Transfers(direction, host_memory) = table.kind else { return None };
+    let note = (direction == Direction::Both).then_some("each way");
+    Some(TransferCurve { direction, host_memory, curve: curve(table, record, 1, note)? })
+}
+
+/// β each way at the largest pinned transfer, and α, the larger of both ways', from the smallest.
+fn link(
+    name: &str,
+    tables: &[Table],
+    transfers: &[TransferCurve],
+    record: &mut Record<'_>,
+) -> Option<LinkPart> {
+    let mut alpha: Option<(f64, Summary)> = None;
+    let mut way = |direction| {
+        let curve =
+            transfers.iter().find(|it| (it.direction, it.host_memory) == (direction, HostMemory::Pinned))?;
+        let beta = curve.curve.at_largest()?;
+        let table =
+            tables.iter().find(|table| table.kind == Kind::Transfers(direction, HostMemory::Pinned))?;
+        let (work, summary) = table.summaries().min_by_key(|(work, _)| size(*work))?;
+        let own = summary.median - (size(work)? / beta).get();
+        if alpha.is_none_or(|(other, _)| own > other) {
+            alpha = Some((own, summary));
+        }
+        Some(Sourced { value: beta, source: curve.curve.source.clone() })
+    };
+    let (to_device, to_host) = (way(Direction::ToDevice)?, way(Direction::ToHost)?);
+    let (alpha, summary) = alpha?;
+    record.begin("pinned transfers".to_owned());
+    let latency = record.sourced("the smallest", Seconds::new(alpha.max(0.0)), summary);
+    Some(LinkPart { link: format!("{name}-link"), latency, to_device, to_host })
+}
+
+fn products(table: &Table, record: &mut Record<'_>) -> Option<(DType, GemmRates)> {
+    let Kind::Products(dtype) = table.kind else { return None };
+    record.begin(table.what().to_owned());
+    let (mut points, mut known) = (Vec::new(), Points::default());
+    for (work, summary) in table.summaries() {
+        let Work::Product { m, n, k, .. } = work else { continue };
+        known.add(format!("{m} × {n} × {k}"), summary);
+        points.push(GemmPoint { m, n, k, time: seconds(summary) });
+    }
+    let note = match dtype {
+        DType::Fp8 | DType::Int8 => "both operands in this format, without scales",
+        _ => "kernels of a replayed graph, other weights in each",
+    };
+    let source = record.table("the GPU", known, Some(note));
+    (!points.is_empty()).then_some((dtype, GemmRates { source, points }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::slug;
+
+    #[test]
+    fn a_gpus_name_becomes_that_of_a_part() {
+        assert_eq!(slug("NVIDIA H200"), "nvidia-h200");
+        assert_eq!(slug("NVIDIA RTX PRO 6000 Blackwell (96GB)"), "nvidia-rtx-pro-6000-blackwell-96gb");
+        assert_eq!(slug(" -- "), "gpu");
+    }
+}
