@@ -123,6 +123,7 @@ impl Gpu {
                 attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)? as u32,
                 attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)? as u32,
             ),
+            multiprocessors,
             capacity: Bytes::new(capacity),
             l2: Bytes::new(attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
             largest_read: Bytes::new(arena.operands() as u64),

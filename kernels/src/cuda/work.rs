@@ -51,6 +51,8 @@ pub struct Facts {
     pub name: String,
     /// Compute capability: (9, 0).
     pub capability: (u32, u32),
+    /// Streaming multiprocessors.
+    pub multiprocessors: u64,
     /// All of its memory.
     pub capacity: Bytes,
     /// Its last-level cache.

@@ -17,6 +17,7 @@ pub(super) fn facts() -> Facts {
     Facts {
         name: "NVIDIA H200".to_owned(),
         capability: (9, 0),
+        multiprocessors: 132,
         capacity: Bytes::new(141 << 30),
         l2: Bytes::new(50 << 20),
         bus: "0000:17:00.0".to_owned(),
@@ -188,12 +189,25 @@ fn what_is_measured_of_a_modelled_gpu_are_the_numbers_of_the_model_also_where_on
         assert_eq!(it.curve.points.len(), 10);
     }
     // β is what the largest transfer reached, α what the smallest took beyond it.
-    let largest = |direction| {
-        facts().largest_transfer.as_f64() / transfer(direction, HostMemory::Pinned, (1 << 30) as f64)
-    };
+    let bytes = facts().largest_transfer.as_f64();
+    let largest_of = |direction, memory| bytes / transfer(direction, memory, bytes);
+    let largest = |direction| largest_of(direction, HostMemory::Pinned);
     near("β to the device", link.to_device.value.get(), largest(Direction::ToDevice));
     near("β to the host", link.to_host.value.get(), largest(Direction::ToHost));
     assert!((link.latency.value.get() / ALPHA - 1.0).abs() < 1e-3, "{}", link.latency.value);
+    let duplex = link.duplex.as_ref().expect("both directions were measured").value.get();
+    near("duplex", duplex, largest(Direction::Both) / largest(Direction::ToHost));
+    let pageable = link.pageable.as_ref().expect("pageable memory was measured");
+    near("pageable", pageable.to_host.value.get(), largest_of(Direction::ToHost, HostMemory::Pageable));
+    for (direction, times) in
+        [(Direction::ToDevice, &link.to_device_times), (Direction::ToHost, &link.to_host_times)]
+    {
+        for point in &times.as_ref().expect("pinned transfers were measured").points {
+            near("time", point.value.get(), transfer(direction, HostMemory::Pinned, point.size.as_f64()));
+        }
+    }
+    assert_eq!(part.compute_capability.as_deref(), Some("9.0"));
+    assert_eq!(part.multiprocessors.as_ref().map(|it| it.value), Some(132));
     assert!(part.peak.is_empty() && part.attention.is_empty() && part.price.is_none(), "nothing is guessed");
 }
 

@@ -5,11 +5,10 @@ use crate::Options;
 use crate::record::{Points, Record};
 use crate::statistics::Summary;
 use hwprofiles::{
-    Bytes, BytesPerSec, Curve, CurvePoint, DType, Direction, GemmPoint, GemmRates, GpuPart, HostMemory,
-    Launches, LinkPart, MeasuredGpu, Seconds, Sourced, TransferCurve,
+    Bytes, BytesPerSec, Curve, CurvePoint, DType, Direction, Directions, GemmPoint, GemmRates, GpuPart,
+    HostMemory, Launches, LinkPart, MeasuredGpu, Ratio, Seconds, Sourced, TransferCurve,
 };
 use kernels::cuda::{Facts, Work};
-use std::collections::BTreeMap;
 
 /// What the tables tell; `None` where one that must be there has no samples.
 pub(super) fn measured(
@@ -29,17 +28,16 @@ pub(super) fn measured(
     let transfers: Vec<_> = tables.iter().filter_map(|table| transfer(table, record)).collect();
     let link = link(&name, tables, &transfers, record)?;
     let (launches, launch, sync) = starts(launches, record)?;
+    let known = |value: u64| Some(Sourced::measured(value, &options.date, &options.command, 0.0));
+    let (major, minor) = facts.capability;
     let part = GpuPart {
-        gpu: name,
-        capacity,
-        bandwidth,
-        peak: BTreeMap::new(),
-        launch,
-        sync,
+        compute_capability: Some(format!("{major}.{minor}")),
+        multiprocessors: known(facts.multiprocessors),
+        l2: known(facts.l2.get())
+            .filter(|l2| l2.value > 0)
+            .map(|l2| Sourced { value: facts.l2, source: l2.source }),
         gemm: tables.iter().filter_map(|table| products(table, record)).collect(),
-        attention: BTreeMap::new(),
-        power: None,
-        price: None,
+        ..GpuPart::new(&name, capacity, bandwidth, launch, sync)
     };
     Some(MeasuredGpu { part, link, launches, read, copy, transfers })
 }
@@ -105,18 +103,21 @@ fn transfer(table: &Table, record: &mut Record<'_>) -> Option<TransferCurve> {
     Some(TransferCurve { direction, host_memory, curve: curve(table, record, 1, note)? })
 }
 
-/// β each way at the largest pinned transfer, and α, the larger of both ways', from the smallest.
+/// β each way at the largest pinned transfer; α, the larger of both ways', from the smallest.
 fn link(
     name: &str,
     tables: &[Table],
     transfers: &[TransferCurve],
     record: &mut Record<'_>,
 ) -> Option<LinkPart> {
+    let at_largest = |direction, memory| {
+        let it = transfers.iter().find(|it| (it.direction, it.host_memory) == (direction, memory))?;
+        Some(Sourced { value: it.curve.at_largest()?, source: it.curve.source.clone() })
+    };
+    let to_device = at_largest(Direction::ToDevice, HostMemory::Pinned)?;
+    let to_host = at_largest(Direction::ToHost, HostMemory::Pinned)?;
     let mut alpha: Option<(f64, Summary)> = None;
-    let mut way = |direction| {
-        let curve =
-            transfers.iter().find(|it| (it.direction, it.host_memory) == (direction, HostMemory::Pinned))?;
-        let beta = curve.curve.at_largest()?;
+    let mut way = |direction, beta: BytesPerSec| {
         let table =
             tables.iter().find(|table| table.kind == Kind::Transfers(direction, HostMemory::Pinned))?;
         let (work, summary) = table.summaries().min_by_key(|(work, _)| size(*work))?;
@@ -124,13 +125,50 @@ fn link(
         if alpha.is_none_or(|(other, _)| own > other) {
             alpha = Some((own, summary));
         }
-        Some(Sourced { value: beta, source: curve.curve.source.clone() })
+        times(
+            table,
+            &transfers.iter().find(|it| Kind::Transfers(it.direction, it.host_memory) == table.kind)?.curve,
+        )
     };
-    let (to_device, to_host) = (way(Direction::ToDevice)?, way(Direction::ToHost)?);
+    let to_device_times = way(Direction::ToDevice, to_device.value);
+    let to_host_times = way(Direction::ToHost, to_host.value);
     let (alpha, summary) = alpha?;
     record.begin("pinned transfers".to_owned());
     let latency = record.sourced("the smallest", Seconds::new(alpha.max(0.0)), summary);
-    Some(LinkPart { link: format!("{name}-link"), latency, to_device, to_host })
+    // Noise may make the slower kind of memory the faster one where the two are alike.
+    let pageable = |direction, pinned: &Sourced<BytesPerSec>| {
+        let rate = at_largest(direction, HostMemory::Pageable)?;
+        Some(if rate.value < pinned.value { rate } else { pinned.clone() })
+    };
+    let pageable = Directions {
+        to_device: pageable(Direction::ToDevice, &to_device)?,
+        to_host: pageable(Direction::ToHost, &to_host)?,
+    };
+    let both = at_largest(Direction::Both, HostMemory::Pinned)?;
+    // The slower direction ends last, and it is its end that was timed.
+    let slower = to_device.value.get().min(to_host.value.get());
+    let duplex = Ratio::new((both.value.get() / slower).min(1.0))?;
+    Some(LinkPart {
+        to_device_times,
+        to_host_times,
+        pageable: Some(pageable),
+        duplex: Some(Sourced { value: duplex, source: both.source }),
+        ..LinkPart::new(&format!("{name}-link"), latency, to_device, to_host)
+    })
+}
+
+/// The times behind a curve of rates, whose source they share. More bytes never take less time, but noise may say so
+/// of two small transfers: the larger time is that of both.
+fn times(table: &Table, rates: &Curve<BytesPerSec>) -> Option<Curve<Seconds>> {
+    let mut points: Vec<_> =
+        table.summaries().filter_map(|(work, summary)| Some((size(work)?, summary.median))).collect();
+    points.sort_unstable_by_key(|(size, _)| *size);
+    let mut longest = 0.0;
+    let points = points.into_iter().map(|(size, seconds)| {
+        longest = seconds.max(longest);
+        CurvePoint { size, value: Seconds::new(longest) }
+    });
+    Some(Curve { source: rates.source.clone(), points: points.collect() })
 }
 
 fn products(table: &Table, record: &mut Record<'_>) -> Option<(DType, GemmRates)> {
