@@ -173,9 +173,10 @@ impl Library {
             _ => {}
         }
         let parts = self.parts(names)?;
-        let loopback = names.loopback.map(|_| "loopback".to_owned());
-        let cxl = names.cxl.as_ref().map(|cxl| cxl.part.clone());
-        let others = [loopback, names.gpu.clone(), cxl, names.nvme.clone()];
+        let loopback = parts.loopback.map(|_| "loopback".to_owned());
+        let gpu = parts.gpu.as_ref().map(|(gpu, _)| gpu.gpu.clone());
+        let cxl = parts.cxl.as_ref().map(|cxl| cxl.part.cxl.clone());
+        let others = [loopback, gpu, cxl, parts.nvme.as_ref().map(|nvme| nvme.nvme.clone())];
         let made = std::iter::once(parts.base.name().to_owned()).chain(others.into_iter().flatten());
         let name = composition.name.clone().unwrap_or_else(|| made.collect::<Vec<_>>().join("+"));
         Ok(Machine { note: composition.note.clone(), ..parts.machine(&name)? })

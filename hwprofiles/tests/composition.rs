@@ -223,7 +223,9 @@ fn names_are_looked_up_as_this_shipped_or_file() {
         error("lonely.yaml"),
         error("wrong.yaml"),
         error("zero.yaml"),
-        error("t4"),
+        error("pcie4-x16"),
+        error("sn40l"),
+        error("h200"),
     ];
     insta::assert_snapshot!(lines.join("\n"));
 }
@@ -235,29 +237,28 @@ fn a_datasheet_gpu_follows_its_roofline_and_says_estimated() {
     std::fs::write(&this, host(2).to_yaml()).unwrap();
     let library = Library { this: Some(this), ..Library::default() };
     let composition: Composition =
-        yaml::read("parts: {cpu: this, gpu: h100-sxm, link: pcie3-x16}", "inline").unwrap();
+        yaml::read("parts: {cpu: this, gpu: H100_PCIe, link: pcie3-x16}", "inline").unwrap();
     let machine = library.compose(&composition).unwrap();
-    assert_eq!(machine.name, "bench-host+h100-sxm");
+    assert_eq!(machine.name, "bench-host+h100-pcie");
     assert_eq!(machine.check(), []);
     let gpu = &machine.devices[1];
     for dtype in DType::ALL {
-        let peak = if dtype == DType::F32 {
-            67e12
-        } else if dtype == DType::Fp8 {
-            1979e12
-        } else {
-            989e12
+        let peak = match dtype {
+            DType::F32 => 51e12,
+            DType::Fp8 | DType::Int8 => 1513e12,
+            // Weights of four bits are widened to sixteen.
+            DType::F16 | DType::Bf16 | DType::Int4 => 756e12,
         };
         for m in [1u64, 7, 100, 300, 2000, 100_000] {
             let estimate = gpu.gemm_time(dtype, m, 8192, 8192).unwrap();
             let compute = 2.0 * m as f64 * 8192.0 * 8192.0 / (0.6 * peak);
-            let read = dtype.matrix_bytes(8192, 8192).as_f64() / (0.75 * 3.35e12);
+            let read = dtype.matrix_bytes(8192, 8192).as_f64() / (0.75 * 2e12);
             let ratio = estimate.time.get() / compute.max(read);
             assert!((ratio - 1.0).abs() < 0.02, "{dtype} m = {m}: {ratio}");
             assert_eq!(estimate.basis, Basis::Estimated);
         }
     }
-    let flop = gpu.prefill_attention_time(DType::Bf16, 77, Flop::new(989_000_000_000)).unwrap();
+    let flop = gpu.prefill_attention_time(DType::Bf16, 77, Flop::new(756_000_000_000)).unwrap();
     assert!((flop.time.get() - 1e-3 / 0.6).abs() < 1e-9);
 }
 
