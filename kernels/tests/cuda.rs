@@ -1,5 +1,7 @@
 //! What holds with and without a GPU: there is a reason, or everything that it computes is right.
 
+mod stand_in;
+
 use hwprofiles::units::Bytes;
 use hwprofiles::{DType, Direction, HostMemory};
 use kernels::cuda::{Gpu, Work};
@@ -15,6 +17,7 @@ fn there_is_a_reason_for_no_gpu_or_all_that_it_computes_is_right() {
             return;
         }
     };
+    println!("a GPU: {:?}", gpu.facts());
     let mib = Bytes::new(1 << 20);
     let transfers =
         [Direction::ToDevice, Direction::ToHost, Direction::Both].into_iter().flat_map(|direction| {
@@ -37,4 +40,15 @@ fn there_is_a_reason_for_no_gpu_or_all_that_it_computes_is_right() {
         let time = gpu.time(work, 3).expect("it can be timed").get();
         assert!(time > 0.0 && time < 0.1, "{work}: {time} s");
     }
+}
+
+#[test]
+fn every_call_is_as_a_stand_in_stricter_than_the_driver_demands() {
+    let output = stand_in::run("there_is_a_reason_for_no_gpu_or_all_that_it_computes_is_right");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && text.contains("a GPU: Facts { name: \"Stand-in 1\""),
+        "{text}{errors}"
+    );
 }

@@ -35,7 +35,7 @@ impl Extent {
             largest_transfer: Bytes::new(largest_transfer),
         };
         match depth {
-            Depth::Tiny => of(2, 1, 0, 1 << 22),
+            Depth::Tiny => of(30, 1, 0, 1 << 22),
             Depth::Quick => of(20, 1, 1, 1 << 28),
             Depth::Full => of(9 * 60, 3, 2, 1 << 30),
         }
