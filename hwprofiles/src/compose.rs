@@ -75,6 +75,15 @@ impl Parts {
         Self { base, loopback: None, gpu: None, cxl: None, nvme: None }
     }
 
+    /// The same with the GPU that was measured in the host, where one was.
+    pub fn with_own_gpu(self) -> Self {
+        let gpu = match &self.base {
+            Base::Host(host) => host.gpu.as_option().map(|gpu| (gpu.part.clone(), gpu.link.clone())),
+            Base::Sheet(_) => None,
+        };
+        Self { gpu, ..self }
+    }
+
     /// The same with a loopback device.
     pub fn with_loopback(self, limit: LoopbackLimit) -> Self {
         Self { loopback: Some(limit), ..self }

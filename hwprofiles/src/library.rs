@@ -5,9 +5,10 @@ use crate::composition::{Composition, CxlChoice, PartNames};
 use crate::cpu_part::CpuPart;
 use crate::cpu_sheet::{CpuSheet, DramChoice};
 use crate::error::ProfileError;
-use crate::host::Host;
+use crate::host::{Host, Presence};
 use crate::link_part::LinkPart;
 use crate::machine::Machine;
+use crate::measured_gpu::MeasuredGpu;
 use crate::parts::{CxlPart, GpuPart, NvmePart};
 use crate::refusal::Refusal;
 use crate::yaml::{self, FileError};
@@ -137,7 +138,7 @@ impl Library {
             Profile::Machine(machine) => Ok(machine),
             Profile::Host(host) => {
                 let name = host.host.clone();
-                Parts::of(*host).machine(&name)
+                Parts::of(*host).with_own_gpu().machine(&name)
             }
             Profile::Cpu(part) => {
                 let name = part.cpu.clone();
@@ -233,6 +234,7 @@ impl Library {
     fn gpu(&self, name: &str) -> Result<GpuPart, ProfileError> {
         match self.profile(name)? {
             Profile::Gpu(gpu) => Ok(*gpu),
+            Profile::Host(host) => Ok(measured_gpu(name, *host)?.part),
             other => Err(wrong(name, &other, "a GPU")),
         }
     }
@@ -240,6 +242,7 @@ impl Library {
     fn link(&self, name: &str) -> Result<LinkPart, ProfileError> {
         match self.profile(name)? {
             Profile::Link(link) => Ok(*link),
+            Profile::Host(host) => Ok(measured_gpu(name, *host)?.link),
             other => Err(wrong(name, &other, "a link")),
         }
     }
@@ -284,6 +287,19 @@ fn similar(name: &str) -> Option<String> {
     let names: Vec<_> =
         shipped().map(|(shipped, _)| shipped).filter(|other| plain(other) == wanted).collect();
     (wanted.len() == ALIKE && !names.is_empty()).then(|| format!("shipped: {}", names.join(", ")))
+}
+
+/// The GPU that was measured in a host.
+fn measured_gpu(name: &str, host: Host) -> Result<MeasuredGpu, ProfileError> {
+    match host.gpu {
+        Presence::Present(gpu) => Ok(gpu),
+        Presence::Absent => {
+            let message = format!(
+                "the host '{name}' says `gpu: absent`: name a GPU and its link, as h100-sxm and pcie5-x16"
+            );
+            Err(ProfileError::Unfit { part: "gpu".to_owned(), message })
+        }
+    }
 }
 
 fn wrong(name: &str, found: &Profile, wanted: &'static str) -> ProfileError {

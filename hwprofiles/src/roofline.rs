@@ -20,7 +20,8 @@ const OF_PEAK_BANDWIDTH: f64 = 0.75;
 const SIDE: u64 = 8192;
 
 impl GpuPart {
-    /// The rate that products with weights of `dtype` are expected to reach, where a peak is known.
+    /// The rate that products with weights of `dtype` are expected to reach, where a peak is known. Where it is not,
+    /// but products were measured, the fastest of them is taken for it: attention is slower than products.
     /// Weight-only formats without a peak of their own are widened to 16 bits and reach that peak.
     pub fn reached_peak(&self, dtype: DType) -> Option<Sourced<FlopPerSec>> {
         let widened = [DType::Bf16, DType::F16];
@@ -28,7 +29,11 @@ impl GpuPart {
             DType::Int8 | DType::Int4 => [&[dtype][..], &widened].concat(),
             _ => vec![dtype],
         };
-        let (format, peak) = formats.iter().find_map(|format| Some((format, self.peak.get(format)?)))?;
+        let peak = formats.iter().find_map(|format| Some((format, self.peak.get(format)?)));
+        let Some((format, peak)) = peak else {
+            let fastest = formats.iter().find_map(|format| self.gemm.get(format)?.fastest())?;
+            return Some(reached(&fastest, None, OF_PEAK_RATE, |peak, share| peak * share));
+        };
         let achieved = self.achieved.as_ref().and_then(|achieved| achieved.gemm.get(format));
         Some(reached(peak, achieved, OF_PEAK_RATE, |peak, share| peak * share))
     }
@@ -58,6 +63,14 @@ fn reached<T: Copy + Display>(
 }
 
 impl GemmRates {
+    /// The highest rate of its points.
+    pub fn fastest(&self) -> Option<Sourced<FlopPerSec>> {
+        let rate =
+            |p: &GemmPoint| Flop::new(2 * u128::from(p.m) * u128::from(p.n) * u128::from(p.k)) / p.time;
+        let value = self.points.iter().map(rate).max_by(|a, b| a.get().total_cmp(&b.get()))?;
+        Some(Sourced { value, source: self.source.clone() })
+    }
+
     /// A table that says max(FLOP / rate, weight bytes / bandwidth): one point on each side of the ridge is
     /// enough, since times are constant below the smallest m and proportional to m beyond the largest.
     pub fn roofline(dtype: DType, rate: FlopPerSec, bandwidth: BytesPerSec, source: Provenance) -> Self {

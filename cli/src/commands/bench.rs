@@ -7,7 +7,8 @@ use hwprofiles::{Host, Parts, write_atomically};
 use microbench::{Depth, Options};
 use std::path::{Path, PathBuf};
 
-/// Measure this machine: memory, matrix products, attention, threads, the loopback's link.
+/// Measure this machine: memory, matrix products, attention, threads, the loopback's link, and the GPU
+/// where there is one.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Where to write the host's file; without it, where `this` finds it.
@@ -28,7 +29,7 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
     if json {
         outln!("{}", serde_json::to_string_pretty(&host).or_failed()?);
     } else {
-        outln!("{}", Parts::of(host.clone()).machine(&host.host).or_failed()?);
+        outln!("{}", Parts::of(host.clone()).with_own_gpu().machine(&host.host).or_failed()?);
         outln!("written to {}", out.display());
     }
     Ok(())

@@ -5,8 +5,8 @@ use super::grid::Extent;
 use super::{Found, of};
 use crate::{Depth, Options, Progress};
 use hwprofiles::{
-    Bytes, BytesPerSec, Curve, DType, Direction, Host, HostMemory, MeasuredGpu, Parts, Presence, Provenance,
-    Seconds,
+    Basis, Bytes, BytesPerSec, Curve, DType, Direction, Flop, Host, HostMemory, Library, MeasuredGpu,
+    Presence, Provenance, Seconds, yaml,
 };
 use kernels::Error;
 use kernels::cuda::{Check, Facts, Work};
@@ -331,7 +331,7 @@ fn a_gpu_without_cublas_or_beside_others_says_so() {
 }
 
 #[test]
-fn a_host_with_a_measured_gpu_reads_back_as_it_was_written_and_its_parts_compose() {
+fn a_host_with_a_measured_gpu_reads_back_as_it_was_written_and_composes_with_its_gpu() {
     let (found, _) = found(Modelled::new(), &Extent::new(Depth::Tiny));
     let text = "host: h\ncpu: {model: x, cores: [0]}\n";
     let source = "source: {measured: {date: 2026-11-21, command: b, spread: 0.0}}";
@@ -343,11 +343,21 @@ fn a_host_with_a_measured_gpu_reads_back_as_it_was_written_and_its_parts_compose
     let host = Host { gpu: found.gpu.clone(), ..Host::from_yaml(&text, "host.yaml").expect("a host") };
     let back = Host::from_yaml(&host.to_yaml(), "host.yaml").expect("a host with a GPU");
     assert_eq!(back.to_yaml(), host.to_yaml());
-    let MeasuredGpu { part, link, .. } = gpu(&found).clone();
-    let machine = Parts { gpu: Some((part, link)), ..Parts::of(back) }.machine("m").expect("it composes");
-    let device = machine.devices.iter().find(|device| device.name == "gpu").expect("a GPU");
-    let time = device.gemm_time(DType::Bf16, 8192, 16384, 16384).expect("it was measured").time;
-    near("a measured product", time.get(), product(DType::Bf16, 8192, 16384, 16384));
-    let hbm = machine.memories.iter().find(|memory| memory.name == "hbm").expect("its memory");
-    near("its bandwidth", hbm.bandwidth.value.get(), READ);
+    let folder = tempfile::tempdir().expect("a folder");
+    let this = folder.path().join("host.yaml");
+    std::fs::write(&this, host.to_yaml()).expect("a file");
+    let library = Library { this: Some(this), ..Library::default() };
+    let by_name = yaml::read("parts: {cpu: this, gpu: this, link: this}", "inline").expect("a composition");
+    for machine in [library.machine("this"), library.compose(&by_name)] {
+        let machine = machine.expect("it composes");
+        let device = machine.devices.iter().find(|device| device.name == "gpu").expect("a GPU");
+        let time = device.gemm_time(DType::Bf16, 8192, 16384, 16384).expect("it was measured").time;
+        near("a measured product", time.get(), product(DType::Bf16, 8192, 16384, 16384));
+        let hbm = machine.memories.iter().find(|memory| memory.name == "hbm").expect("its memory");
+        near("its bandwidth", hbm.bandwidth.value.get(), READ);
+        // Attention was not measured: a plan can ask for it, and is told that it is an estimate.
+        let decode = device.decode_attention_time(DType::Bf16, Bytes::new(1 << 30)).expect("an estimate");
+        assert_eq!(decode.basis, Basis::Estimated);
+        assert!(device.prefill_attention_time(DType::Fp8, 2048, Flop::new(1 << 40)).is_ok());
+    }
 }
