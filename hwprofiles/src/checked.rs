@@ -36,6 +36,18 @@ where
     checked(deserializer).map(Some)
 }
 
+/// The same for a table.
+pub(crate) fn checked_table<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: serde::de::DeserializeOwned,
+    Vec<T>: Checked,
+    D: Deserializer<'de>,
+{
+    let rows: Vec<T> = crate::table::deserialize(deserializer)?;
+    rows.check().map_err(D::Error::custom)?;
+    Ok(rows)
+}
+
 fn positive<T: PartialOrd + Default + Display>(value: &T) -> Result<(), String> {
     if *value > T::default() { Ok(()) } else { Err(format!("it is {value}, but must be above zero")) }
 }

@@ -59,6 +59,7 @@ mod ratio;
 mod refusal;
 mod roofline;
 mod show;
+mod table;
 mod unit_text;
 pub mod units;
 pub mod yaml;

@@ -41,7 +41,7 @@ pub struct GemmPoint {
     #[serde(deserialize_with = "crate::checked::checked")]
     pub k: u64,
     /// Median time of one call, without the fork-join or launch.
-    #[serde(deserialize_with = "crate::checked::checked")]
+    #[serde(rename = "time_us", with = "crate::table::microseconds")]
     pub time: Seconds,
 }
 
@@ -51,8 +51,8 @@ pub struct GemmPoint {
 pub struct GemmRates {
     /// Where the points came from.
     pub source: Provenance,
-    /// The points, in any order; at least one.
-    #[serde(deserialize_with = "crate::checked::checked")]
+    /// The points, in any order; at least one. In files a table of `m,n,k,time_us`.
+    #[serde(serialize_with = "crate::table::serialize", deserialize_with = "crate::checked::checked_table")]
     pub points: Vec<GemmPoint>,
 }
 

@@ -259,9 +259,15 @@ const WIDTH: usize = 108;
 fn emit(value: &Value, indent: usize, text: &mut String) {
     let lead = " ".repeat(indent);
     let mut member = |head: String, value: &Value, deeper: usize| {
+        if let Some(table) = table(value) {
+            *text += &format!("{lead}{head} |\n");
+            table.lines().for_each(|line| *text += &format!("{}{line}\n", " ".repeat(deeper)));
+            return;
+        }
         let line = inline(value);
         let block = matches!(value, Value::Array(_) | Value::Object(_));
-        if !block || indent + head.len() + 1 + line.len() <= WIDTH {
+        let whole = !holds_table(value);
+        if !block || whole && indent + head.len() + 1 + line.len() <= WIDTH {
             *text += &format!("{lead}{head} {line}\n");
         } else if head == "-" {
             // A list's item starts on the line of its dash.
@@ -277,6 +283,23 @@ fn emit(value: &Value, indent: usize, text: &mut String) {
         Value::Object(map) => map.iter().for_each(|(k, v)| member(format!("{}:", scalar(k)), v, indent + 2)),
         Value::Array(list) => list.iter().for_each(|v| member("-".to_owned(), v, indent + 2)),
         other => *text += &format!("{lead}{}\n", inline(other)),
+    }
+}
+
+/// The text of a table ([`crate::table`]), which is written as a block: plain lines, each ended.
+fn table(value: &Value) -> Option<&str> {
+    let text = value.as_str()?;
+    let plain = |line: &str| {
+        line.starts_with(|c: char| c.is_ascii_graphic()) && line.chars().all(|c| (' '..='~').contains(&c))
+    };
+    (text.lines().count() > 1 && text.ends_with('\n') && text.lines().all(plain)).then_some(text)
+}
+
+fn holds_table(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.values().any(holds_table),
+        Value::Array(list) => list.iter().any(holds_table),
+        other => table(other).is_some(),
     }
 }
 

@@ -18,9 +18,10 @@ devices:
     gemm:
       bf16:
         source: {measured: {date: 2026-11-21, command: fulcrum bench, spread: 0.02}}
-        points:
-          - {m: 1, n: 64, k: 64, time: 3 us}
-          - {m: 2, n: 64, k: 64, time: 4 us}
+        points: |
+          m,n,k,time_us
+          1,64,64,3
+          2,64,64,4
   second:
     kind: loopback
     memory: share
@@ -84,13 +85,17 @@ fn a_bad_machine_file_gets_one_message_with_its_line_and_what_would_be_right() {
         ("infinity", "spread: 0.02", "spread: .inf"),
         ("negative spread", "spread: 0.02", "spread: -1"),
         ("not a number", "spread: 0.02", "spread: small"),
-        ("zero rows", "{m: 1, n: 64", "{m: 0, n: 64"),
-        ("negative rows", "{m: 1, n: 64", "{m: -1, n: 64"),
-        ("zero time", "time: 3 us", "time: 0 us"),
-        ("repeated point", "{m: 2, n: 64", "{m: 1, n: 64"),
+        ("zero rows", "1,64,64,3", "0,64,64,3"),
+        ("negative rows", "1,64,64,3", "-1,64,64,3"),
+        ("zero time", "1,64,64,3", "1,64,64,0"),
+        ("negative time", "1,64,64,3", "1,64,64,-3"),
+        ("no time", "1,64,64,3", "1,64,64,NaN"),
+        ("a value too few", "1,64,64,3", "1,64,3"),
+        ("no column of times", "m,n,k,time_us", "m,n,k,time"),
+        ("repeated point", "2,64,64,4", "1,64,64,4"),
         (
             "no points",
-            "points:\n          - {m: 1, n: 64, k: 64, time: 3 us}\n          - {m: 2, n: 64, k: 64, time: 4 us}",
+            "points: |\n          m,n,k,time_us\n          1,64,64,3\n          2,64,64,4",
             "points: []",
         ),
         ("unknown dtype", "bf16:", "bf17:"),
