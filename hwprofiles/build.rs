@@ -1,5 +1,6 @@
 //! Lists the files below `data/`, so that a profile is shipped by being there.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
@@ -8,7 +9,8 @@ fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=data");
     let mut files = Vec::new();
     collect(&data, &mut files)?;
-    files.sort();
+    // By folder, then by name: `a.yaml` before `a-b.yaml`.
+    files.sort_by_key(|file| (file.parent().map(Path::to_path_buf), file.file_stem().map(OsString::from)));
     let entry = |file: &PathBuf| {
         let name = file.file_stem().expect("a file has a name").to_string_lossy().into_owned();
         format!("    ({name:?}, include_str!({:?})),\n", file.display().to_string())

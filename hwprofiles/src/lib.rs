@@ -45,6 +45,7 @@ mod dtype;
 mod error;
 mod estimate;
 mod files;
+mod footnotes;
 mod host;
 mod library;
 mod link_part;
@@ -58,7 +59,9 @@ mod rates;
 mod ratio;
 mod refusal;
 mod roofline;
+mod sheet;
 mod show;
+mod summary;
 mod table;
 mod unit_text;
 pub mod units;
@@ -93,6 +96,7 @@ pub use parts::{Achieved, CxlPart, GpuPart, LoadCurve, LoadPoint, NvmePart};
 pub use provenance::{Confidence, Provenance, Sourced};
 pub use rates::{AttentionRates, Basis, DecodePoint, Estimate, GemmPoint, GemmRates, PrefillPoint};
 pub use ratio::Ratio;
+pub use sheet::{Entry, Sheet};
 pub use units::{
     Bytes, BytesPerSec, Dollars, Elements, Flop, FlopPerByte, FlopPerSec, Hertz, Joules, RequestsPerSec,
     Seconds, Tokens, UnitError, Watts, Years,
