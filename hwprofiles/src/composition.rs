@@ -29,7 +29,8 @@ pub struct Composition {
     pub parts: PartNames,
 }
 
-/// The names of the parts of a machine: `this`, a shipped name, or a file.
+/// The names of the parts of a machine: `this`, a shipped name, or a file. A host's name as a GPU, a link or CXL
+/// memory stands for the one that was measured in it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartNames {

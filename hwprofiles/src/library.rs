@@ -250,6 +250,11 @@ impl Library {
     fn cxl(&self, name: &str) -> Result<CxlPart, ProfileError> {
         match self.profile(name)? {
             Profile::Cxl(cxl) => Ok(*cxl),
+            Profile::Host(host) => host.cxl.as_option().cloned().ok_or_else(|| {
+                let message =
+                    format!("the host '{name}' says `cxl: absent`: name CXL memory, as samsung-128gb");
+                ProfileError::Unfit { part: "cxl".to_owned(), message }
+            }),
             other => Err(wrong(name, &other, "CXL memory")),
         }
     }

@@ -4,7 +4,7 @@ use hwprofiles::{
     AttentionRates, Basis, Bytes, BytesPerSec, Composition, Curve, CurvePoint, DType, DecodePoint,
     DeviceKind, Dram, Flop, FlopPerSec, GemmPoint, GemmRates, Host, Library, Loopback, LoopbackLimit,
     Machine, Parts, PrefillPoint, Presence, Processor, Profile, Provenance, Seconds, Sourced, Stream,
-    StreamCurve, Team, shipped, yaml,
+    StreamCurve, Team, yaml,
 };
 use proptest::prelude::*;
 
@@ -166,27 +166,6 @@ fn parts_that_do_not_fit_say_why() {
     ]
     .map(|parts| parts.machine("unfit").expect_err("must be refused").to_string());
     insta::assert_snapshot!(lines.join("\n"));
-}
-
-#[test]
-fn every_shipped_profile_reads_and_every_shipped_machine_is_sound() {
-    let library = Library::default();
-    for (name, text) in shipped() {
-        match Profile::from_yaml(text, name).unwrap() {
-            Profile::Machine(_) | Profile::Composition(_) => {
-                let machine = library.machine(name).unwrap();
-                assert_eq!(machine.name, name);
-                assert_eq!(machine.check(), [], "{name}");
-                assert_eq!(Machine::from_yaml(&machine.to_yaml(), name), Ok(machine));
-            }
-            Profile::Host(host) => assert_eq!(host.host, name),
-            Profile::Gpu(gpu) => assert_eq!(gpu.gpu, name),
-            Profile::Link(link) => assert_eq!(link.link, name),
-            Profile::Cxl(cxl) => assert_eq!(cxl.cxl, name),
-            Profile::Cpu(cpu) => assert_eq!(cpu.cpu, name),
-            Profile::Nvme(nvme) => assert_eq!(nvme.nvme, name),
-        }
-    }
 }
 
 #[test]
