@@ -72,11 +72,14 @@ fn flatten(path: &str, keys: &Map<String, Value>, entries: &mut Vec<Entry>) {
     }
 }
 
+/// How large a table is: a list of points, or a block of CSV with a header.
 fn table(keys: &Map<String, Value>) -> String {
-    match keys.values().find_map(Value::as_array) {
-        Some(points) => format!("{} points", points.len()),
-        None => "a table".to_owned(),
-    }
+    let rows = keys.iter().filter(|(key, _)| *key != "source").map(|(_, value)| match value {
+        Value::Array(points) => points.len(),
+        Value::String(block) => block.lines().count().saturating_sub(1),
+        _ => 0,
+    });
+    format!("{} points", rows.sum::<usize>())
 }
 
 fn word(value: &Value) -> String {
