@@ -57,10 +57,10 @@ pub fn attention(
     let queries = Queries { q, q_stride, heads, scale };
     let out = Disjoint::new(out);
     match pool.path() {
-        Path::Avx2 if avx2::fits(shape.head_dim) => {
+        path if path >= Path::Avx2 && avx2::fits(shape.head_dim) => {
             avx2::attention(pool, queries, &out, out_stride, cache, spans, scratch.floats());
         }
-        Path::Reference | Path::Avx2 => reference::attention(pool, queries, &out, out_stride, cache, spans),
+        _ => reference::attention(pool, queries, &out, out_stride, cache, spans),
     }
 }
 

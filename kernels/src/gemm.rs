@@ -1,14 +1,19 @@
 //! y = x · Wᵀ.
 
 mod avx2;
+mod avx512;
+mod avx512_tile;
 mod integer;
 mod reference;
+mod rounded;
 
 use crate::disjoint::Disjoint;
 use crate::{Path, Pool, Scratch, WeightsView};
+use hwprofiles::DType;
 
-/// Computes y = x·Wᵀ with f32 accumulation. With integer weights the fast path rounds x to 16-bit integers,
-/// each group of 32 columns with its own scale: an error of at most 2⁻¹⁶ of the group's largest value.
+/// Computes y = x·Wᵀ with f32 accumulation. With integer weights the fast paths round x to 16-bit integers,
+/// each group of 32 columns with its own scale: an error of at most 2⁻¹⁶ of the group's largest value. With bf16
+/// weights the paths that multiply bf16 round x to it ([`Path::rounding`]).
 ///
 /// `x` is m × k (k = `w.columns()`), `y` is m × n (n = `w.rows()`), both row-major with rows `x_stride` and
 /// `y_stride` values apart; `y`'s values between rows are left alone. FLOP: 2·m·n·k. Bytes: the weights once
@@ -40,9 +45,16 @@ pub fn gemm(
         return y.chunks_mut(y_stride).take(m).for_each(|row| row[..n].fill(0.0));
     }
     let y = Disjoint::new(y);
-    match pool.path() {
-        Path::Reference => reference::gemm(pool, m, &y, y_stride, x, x_stride, w),
-        Path::Avx2 => avx2::gemm(pool, m, &y, y_stride, x, x_stride, w, scratch.floats()),
+    let scratch = scratch.floats();
+    match (pool.path(), w.dtype()) {
+        (Path::Reference, _) => reference::gemm(pool, m, &y, y_stride, x, x_stride, w),
+        (Path::Avx512Bf16 | Path::Amx, DType::Bf16) => {
+            avx512::gemm_bf16(pool, m, &y, y_stride, x, x_stride, w, scratch);
+        }
+        (Path::Avx512 | Path::Avx512Bf16 | Path::Amx, DType::F32 | DType::Bf16) => {
+            avx512::gemm(pool, m, &y, y_stride, x, x_stride, w, scratch);
+        }
+        _ => avx2::gemm(pool, m, &y, y_stride, x, x_stride, w, scratch),
     }
 }
 

@@ -37,8 +37,8 @@ pub fn read(pool: &Pool, x: &[f64]) -> f64 {
 pub fn read_alone(pool: &Pool, x: &[f64]) -> f64 {
     match pool.path() {
         Path::Reference => x.iter().sum::<f64>(),
-        // SAFETY: the path is AVX2 only on a CPU that has it.
-        Path::Avx2 => unsafe { avx2::read(x) },
+        // SAFETY: every other path is one of CPUs that have AVX2.
+        _ => unsafe { avx2::read(x) },
     }
 }
 
@@ -46,8 +46,8 @@ pub fn read_alone(pool: &Pool, x: &[f64]) -> f64 {
 pub fn write(pool: &Pool, to: &mut [f64], value: f64, store: Store) {
     each_part(pool, to, |_, to| match pool.path() {
         Path::Reference => to.fill(value),
-        // SAFETY: the path is AVX2 only on a CPU that has it.
-        Path::Avx2 => unsafe { avx2::write(to, value, store) },
+        // SAFETY: every other path is one of CPUs that have AVX2.
+        _ => unsafe { avx2::write(to, value, store) },
     });
 }
 
@@ -59,8 +59,8 @@ pub fn copy(pool: &Pool, to: &mut [f64], from: &[f64], store: Store) {
     assert_eq!(to.len(), from.len());
     each_part(pool, to, |range, to| match pool.path() {
         Path::Reference => to.copy_from_slice(&from[range]),
-        // SAFETY: the path is AVX2 only on a CPU that has it.
-        Path::Avx2 => unsafe { avx2::copy(to, &from[range], store) },
+        // SAFETY: every other path is one of CPUs that have AVX2.
+        _ => unsafe { avx2::copy(to, &from[range], store) },
     });
 }
 
@@ -76,8 +76,8 @@ pub fn triad(pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, sto
             Path::Reference => {
                 to.iter_mut().zip(a.iter().zip(b)).for_each(|(to, (a, b))| *to = a + factor * b);
             }
-            // SAFETY: the path is AVX2 only on a CPU that has it.
-            Path::Avx2 => unsafe { avx2::triad(to, a, b, factor, store) },
+            // SAFETY: every other path is one of CPUs that have AVX2.
+            _ => unsafe { avx2::triad(to, a, b, factor, store) },
         }
     });
 }
@@ -94,8 +94,8 @@ pub fn sum<const ARRAYS: usize>(pool: &Pool, to: &mut [f64], from: [&[f64]; ARRA
             Path::Reference => {
                 (0..to.len()).for_each(|i| to[i] = from.iter().map(|x| x[i]).sum());
             }
-            // SAFETY: the path is AVX2 only on a CPU that has it.
-            Path::Avx2 => unsafe { avx2::sum(to, from, store) },
+            // SAFETY: every other path is one of CPUs that have AVX2.
+            _ => unsafe { avx2::sum(to, from, store) },
         }
     });
 }

@@ -71,7 +71,7 @@ pub(crate) fn each_row_in_place_indexed(
 
 /// Runs `work(row)` for every row, by several members where rows of `columns` values make that worth it.
 ///
-/// The element-wise kernels have one source for all paths: on the AVX2 path it is compiled for AVX2.
+/// The element-wise kernels have one source for all paths: on all but the reference path it is compiled for AVX2.
 pub(crate) fn each_chunk(pool: &Pool, rows: usize, columns: usize, work: impl Fn(usize) + Sync) {
     let alone = rows * columns < WORTH_SHARING || rows < pool.members();
     let chunk = match alone {
@@ -82,8 +82,8 @@ pub(crate) fn each_chunk(pool: &Pool, rows: usize, columns: usize, work: impl Fn
         let rows = item * chunk..rows.min((item + 1) * chunk);
         match pool.path() {
             Path::Reference => rows.for_each(&work),
-            // SAFETY: the path is AVX2 only on a CPU that has AVX2 and FMA.
-            Path::Avx2 => unsafe { compiled_for_avx2(|| rows.for_each(&work)) },
+            // SAFETY: every other path is one of CPUs that have AVX2 and FMA.
+            _ => unsafe { compiled_for_avx2(|| rows.for_each(&work)) },
         }
     });
 }

@@ -17,18 +17,19 @@ const CHUNK_ROWS: usize = 192;
 /// Floats of x that do: all of it, then each panel is read once.
 const CACHED_X: usize = 64 << 10;
 /// Columns of the buffer for a last panel of fewer than sixteen rows.
-const BUFFER: usize = 256;
+pub(super) const BUFFER: usize = 256;
 /// From so many values on, x is copied by the whole team.
 const SHARED_COPY: usize = 1 << 16;
 
 /// Floats of scratch for one call, whatever the format of the weights.
 pub(super) fn scratch_floats(members: usize, m: usize, k: usize) -> usize {
-    (m * padded_stride(k)).max(rounded_floats(m, k)) + members * BUFFER * PANEL
+    (m * padded_stride(k)).max(rounded_floats(m, k)).max(super::rounded::floats(m, k))
+        + members * BUFFER * PANEL
 }
 
 /// Distance of x's rows in scratch: 64 bytes more where they would otherwise fall on the same lines of a
 /// first-level cache (4 KiB per way).
-fn padded_stride(k: usize) -> usize {
+pub(super) fn padded_stride(k: usize) -> usize {
     if k.is_multiple_of(512) { k + 16 } else { k }
 }
 
@@ -71,7 +72,7 @@ pub(super) fn gemm(
         copy_x(pool, m, k, x, x_stride, rest);
         (product.x, product.x_stride) = (rest, padded_stride(k));
     }
-    let (rows, columns) = split(pool.members(), m, w);
+    let (rows, columns) = split(pool.members(), m, w, TILE_ROWS);
     let (row_chunks, panel_chunks) = (m.div_ceil(rows), w.rows().div_ceil(PANEL).div_ceil(columns));
     let buffers = Disjoint::new(buffers);
     pool.each(row_chunks * panel_chunks, |member, item| {
@@ -87,10 +88,10 @@ pub(super) fn gemm(
 
 /// Rows and panels of one item of work: at least four items for each member where the matrix has as many parts,
 /// so that a member that was interrupted does not make the others wait.
-fn split(members: usize, m: usize, w: WeightsView<'_>) -> (usize, usize) {
+pub(super) fn split(members: usize, m: usize, w: WeightsView<'_>, tile_rows: usize) -> (usize, usize) {
     let panels = w.rows().div_ceil(PANEL);
     let row_chunks = m.div_ceil(CHUNK_ROWS);
-    let mut rows = m.div_ceil(row_chunks).next_multiple_of(TILE_ROWS);
+    let mut rows = m.div_ceil(row_chunks).next_multiple_of(tile_rows);
     let mut columns = if m * w.columns() <= CACHED_X {
         // At least a quarter of a megabyte each: long enough for the memory to come up to speed.
         ((256 << 10) * w.rows()).div_ceil(w.bytes().len().max(1)).div_ceil(PANEL).max(1)
@@ -101,14 +102,14 @@ fn split(members: usize, m: usize, w: WeightsView<'_>) -> (usize, usize) {
     while m.div_ceil(rows) * panels.div_ceil(columns) < enough && columns > 2 {
         columns = columns.div_ceil(2);
     }
-    while m.div_ceil(rows) * panels.div_ceil(columns) < enough && rows > 4 * TILE_ROWS {
-        rows = rows.div_ceil(2).next_multiple_of(TILE_ROWS);
+    while m.div_ceil(rows) * panels.div_ceil(columns) < enough && rows > 4 * tile_rows {
+        rows = rows.div_ceil(2).next_multiple_of(tile_rows);
     }
     (rows, columns)
 }
 
 /// Copies x to rows [`padded_stride`] apart.
-fn copy_x(pool: &Pool, m: usize, k: usize, x: &[f32], stride: usize, copy: &mut [f32]) {
+pub(super) fn copy_x(pool: &Pool, m: usize, k: usize, x: &[f32], stride: usize, copy: &mut [f32]) {
     let copy = Disjoint::new(copy);
     let one = |_, row: usize| {
         // SAFETY: each row is one item.
@@ -169,7 +170,7 @@ impl Product<'_> {
             (DType::F32, ..=TILE_ROWS) | (DType::Int8, 1) => Fetch::Near,
             _ => Fetch::Far,
         };
-        for (tile, rows) in even_tiles(rows).enumerate() {
+        for (tile, rows) in even_tiles(rows, TILE_ROWS).enumerate() {
             let y = self.y.pointer(rows.start * self.y_stride + panel * PANEL);
             // Only the first tile meets weights that are not in the first-level cache.
             let fetch = if tile == 0 { fetch } else { Fetch::Nothing };
@@ -221,7 +222,7 @@ impl Product<'_> {
     unsafe fn last_panel(&self, rows: &Range<usize>, panel: usize, columns: Range<usize>, buffer: &[f32]) {
         let w = Floats { start: buffer.as_ptr(), stride: PANEL };
         let height = self.w.rows() - panel * PANEL;
-        for rows in even_tiles(rows) {
+        for rows in even_tiles(rows, TILE_ROWS) {
             // Sixteen wide, unlike y, which must keep what lies beyond the last row of W.
             let mut sums = [0.0; TILE_ROWS * PANEL];
             for (row, sums) in rows.clone().zip(sums.chunks_exact_mut(PANEL)) {
@@ -240,10 +241,10 @@ impl Product<'_> {
     }
 }
 
-/// Splits rows into tiles of at most six whose heights differ by one at most: 8 as 4 + 4, not 6 + 2, because low
+/// Splits rows into tiles of at most `most` whose heights differ by one at most: 8 as 4 + 4, not 6 + 2, because low
 /// tiles cannot keep both FMA units busy.
-fn even_tiles(rows: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+pub(super) fn even_tiles(rows: &Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> + use<> {
     let (start, len) = (rows.start, rows.len());
-    let count = len.div_ceil(TILE_ROWS);
+    let count = len.div_ceil(most);
     (0..count).map(move |i| start + len * i / count..start + len * (i + 1) / count)
 }

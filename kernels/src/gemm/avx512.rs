@@ -1,0 +1,218 @@
+//! Blocking and sharing of work around the micro-kernel of 512-bit vectors, as in `avx2` but by two panels at a time.
+
+use super::avx2::{BUFFER, copy_x, even_tiles, padded_stride, split};
+use super::avx512_tile::{Float, Paired, PairedPlain, Step, TILE_ROWS, Tile, Widened};
+use super::rounded::Halves;
+use crate::disjoint::Disjoint;
+use crate::{PANEL, Pool, WeightsView};
+use hwprofiles::DType;
+use std::ops::Range;
+
+/// Bytes of a block of two panels, which stay in the first-level cache while rows pass by.
+const BLOCK: usize = 24 << 10;
+/// Bytes of x that stay in the second-level cache: all of it, then each panel is read once.
+const CACHED_X: usize = 256 << 10;
+
+/// How far ahead of a streamed panel memory is asked, in bytes; two panels stream at once.
+const AHEAD: usize = 8 << 10;
+
+/// A step that blocks are made of.
+trait Source: Step {
+    /// The step in which a last panel of fewer rows is unpacked.
+    type Last: Step<X = Self::X>;
+
+    /// Unpacks steps of the given panel, from `from` on, into `out`: 64 bytes each, zeros where there is nothing.
+    fn unpack(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]);
+}
+
+impl Source for Float {
+    type Last = Float;
+
+    fn unpack(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
+        w.unpack(panel, from, out);
+    }
+}
+
+impl Source for Widened {
+    type Last = Float;
+
+    fn unpack(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
+        w.unpack(panel, from, out);
+    }
+}
+
+impl Source for Paired {
+    type Last = PairedPlain;
+
+    fn unpack(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
+        unpack_pairs(w, panel, 2 * from, out);
+    }
+}
+
+/// Columns of a bf16 panel from `from` on, two by two, each row's pair in one value.
+pub(super) fn unpack_pairs(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
+    for (step, out) in out.chunks_exact_mut(PANEL).enumerate() {
+        let column = from + 2 * step;
+        let mut two = [0.0; 2 * PANEL];
+        let there = w.columns().saturating_sub(column).min(2);
+        w.unpack(panel, column, &mut two[..there * PANEL]);
+        for (lane, out) in out.iter_mut().enumerate() {
+            // The values are bf16: their lower halves are zeros.
+            *out = f32::from_bits(two[lane].to_bits() >> 16 | two[PANEL + lane].to_bits());
+        }
+    }
+}
+
+/// y = x·Wᵀ, x and the sums in f32.
+pub(super) fn gemm(
+    pool: &Pool,
+    m: usize,
+    y: &Disjoint<'_, f32>,
+    y_stride: usize,
+    x: &[f32],
+    x_stride: usize,
+    w: WeightsView<'_>,
+    scratch: &mut [f32],
+) {
+    let (buffers, rest) = scratch.split_at_mut(pool.members() * BUFFER * PANEL);
+    let (mut x, mut x_stride) = (x, x_stride);
+    if m > 1 && !x_stride.is_multiple_of(16) || x_stride.is_multiple_of(512) {
+        copy_x(pool, m, w.columns(), x, x_stride, rest);
+        (x, x_stride) = (rest, padded_stride(w.columns()));
+    }
+    match w.dtype() {
+        DType::F32 => Product::<Float> { y, y_stride, x, x_stride, w }.run(pool, m, buffers),
+        _ => Product::<Widened> { y, y_stride, x, x_stride, w }.run(pool, m, buffers),
+    }
+}
+
+/// y = x·Wᵀ of bf16 weights, x rounded to bf16, the sums in f32: for each output two by two, as VDPBF16PS adds.
+pub(super) fn gemm_bf16(
+    pool: &Pool,
+    m: usize,
+    y: &Disjoint<'_, f32>,
+    y_stride: usize,
+    x: &[f32],
+    x_stride: usize,
+    w: WeightsView<'_>,
+    scratch: &mut [f32],
+) {
+    let (buffers, rest) = scratch.split_at_mut(pool.members() * BUFFER * PANEL);
+    let x = Halves::new(pool, m, w.columns(), x, x_stride, rest);
+    let (x_stride, x) = (x.stride / 2, bytemuck::cast_slice(x.values));
+    Product::<Paired> { y, y_stride, x, x_stride, w }.run(pool, m, buffers);
+}
+
+/// One call's operands.
+struct Product<'a, S: Step> {
+    y: &'a Disjoint<'a, f32>,
+    y_stride: usize,
+    x: &'a [S::X],
+    /// In steps.
+    x_stride: usize,
+    w: WeightsView<'a>,
+}
+
+impl<S: Source<X: Sync>> Product<'_, S> {
+    fn run(&self, pool: &Pool, m: usize, buffers: &mut [f32]) {
+        let all = self.w.rows().div_ceil(PANEL);
+        let (rows, panels) = split(pool.members(), m, self.w, TILE_ROWS);
+        let panels = panels.next_multiple_of(2);
+        let (row_chunks, panel_chunks) = (m.div_ceil(rows), all.div_ceil(panels));
+        let buffers = Disjoint::new(buffers);
+        pool.each(row_chunks * panel_chunks, |member, item| {
+            let (row, panel) = (item % row_chunks * rows, item / row_chunks * panels);
+            // SAFETY: each member has a buffer of its own.
+            let buffer = unsafe { buffers.range(member * BUFFER * PANEL, BUFFER * PANEL) };
+            self.part(row..m.min(row + rows), panel..all.min(panel + panels), buffer);
+        });
+    }
+
+    /// Computes the given rows and panels of y, which are ours.
+    fn part(&self, rows: Range<usize>, panels: Range<usize>, buffer: &mut [f32]) {
+        let k = self.w.columns();
+        let steps = k / S::COLUMNS;
+        let streamed = rows.len() <= TILE_ROWS;
+        let block = if streamed { steps.max(1) } else { BLOCK / 2 / S::BYTES };
+        let blocks = (0..steps.div_ceil(block)).map(|i| i * block..steps.min((i + 1) * block));
+        let whole = panels.start..panels.end.min(self.w.rows() / PANEL);
+        let pairs = whole.clone().step_by(2).map(|panel| panel..whole.end.min(panel + 2));
+        if rows.len() * k * size_of::<S::X>() / S::COLUMNS <= CACHED_X {
+            for pair in pairs.clone() {
+                for steps in blocks.clone() {
+                    // Streamed panels go on where they are; else the same panels' next block is next.
+                    let ahead = if streamed { AHEAD } else { steps.len() * S::BYTES };
+                    self.block(&rows, pair.clone(), steps, ahead);
+                }
+            }
+        } else {
+            for steps in blocks {
+                for pair in pairs.clone() {
+                    self.block(&rows, pair.clone(), steps.clone(), pair.len() * self.panel_bytes());
+                }
+            }
+        }
+        if steps * S::COLUMNS < k {
+            whole.clone().for_each(|panel| self.unpacked(&rows, panel, steps..steps + 1, buffer));
+        }
+        if whole.end < panels.end {
+            self.unpacked(&rows, whole.end, 0..k.div_ceil(S::COLUMNS), buffer);
+        }
+    }
+
+    fn panel_bytes(&self) -> usize {
+        self.w.dtype().matrix_bytes(PANEL as u64, self.w.columns() as u64).get() as usize
+    }
+
+    /// Adds (or, from step 0, writes) what some steps contribute to one or two whole panels, while what lies `ahead` bytes
+    /// further on is fetched.
+    fn block(&self, rows: &Range<usize>, panels: Range<usize>, steps: Range<usize>, ahead: usize) {
+        let w = self.w.panel(panels.start)[steps.start * S::BYTES..].as_ptr();
+        for (tile, rows) in even_tiles(rows, TILE_ROWS).enumerate() {
+            let tile = Tile {
+                x: self.x[rows.start * self.x_stride + steps.start..].as_ptr(),
+                x_stride: self.x_stride,
+                w,
+                panel_bytes: self.panel_bytes(),
+                steps: steps.len(),
+                add: steps.start > 0,
+                y: self.y.pointer(rows.start * self.y_stride + panels.start * PANEL),
+                y_stride: self.y_stride,
+                ahead: if tile == 0 { w.wrapping_add(ahead) } else { std::ptr::null() },
+            };
+            // SAFETY: the path's CPUs have the instructions; the panels have these steps, x these rows; y's are ours.
+            unsafe { tile.run::<S>(rows.len(), panels.len()) };
+        }
+    }
+
+    /// As `block`, of steps that must be unpacked: those of a panel of fewer rows, or a last one of fewer columns.
+    fn unpacked(&self, rows: &Range<usize>, panel: usize, steps: Range<usize>, buffer: &mut [f32]) {
+        let height = PANEL.min(self.w.rows() - panel * PANEL);
+        for from in steps.clone().step_by(BUFFER) {
+            let steps = from..steps.end.min(from + BUFFER);
+            S::unpack(self.w, panel, from, &mut buffer[..steps.len() * PANEL]);
+            for rows in even_tiles(rows, TILE_ROWS) {
+                // Sixteen wide, unlike y, which must keep what lies beyond the last row of W.
+                let mut sums = [0.0; TILE_ROWS * PANEL];
+                let tile = Tile {
+                    x: self.x[rows.start * self.x_stride + from..].as_ptr(),
+                    x_stride: self.x_stride,
+                    w: buffer.as_ptr().cast(),
+                    panel_bytes: 0,
+                    steps: steps.len(),
+                    add: false,
+                    y: sums.as_mut_ptr(),
+                    y_stride: PANEL,
+                    ahead: std::ptr::null(),
+                };
+                // SAFETY: the buffer has these steps; the rest as in `block`.
+                unsafe { tile.run::<S::Last>(rows.len(), 1) };
+                for (row, sums) in rows.zip(sums.chunks_exact(PANEL)) {
+                    // SAFETY: these values of y are ours.
+                    let y = unsafe { self.y.range(row * self.y_stride + panel * PANEL, height) };
+                    y.iter_mut().zip(sums).for_each(|(y, sum)| *y = if from > 0 { *y + sum } else { *sum });
+                }
+            }
+        }
+    }
+}
