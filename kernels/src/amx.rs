@@ -3,6 +3,9 @@
 //! Eight tiles of up to 16 rows of 64 bytes. A multiplication takes 16 cycles, whatever the tiles hold: 1024 bf16 or 2048
 //! int8 operations per cycle and core.
 
+#[cfg(test)]
+pub(crate) mod emulator;
+
 use std::arch::x86_64::{__cpuid_count, _xgetbv};
 use std::sync::OnceLock;
 

@@ -1,5 +1,7 @@
 //! y = x · Wᵀ.
 
+mod amx;
+mod amx_tile;
 mod avx2;
 mod avx512;
 mod avx512_tile;
@@ -48,7 +50,11 @@ pub fn gemm(
     let scratch = scratch.floats();
     match (pool.path(), w.dtype()) {
         (Path::Reference, _) => reference::gemm(pool, m, &y, y_stride, x, x_stride, w),
-        (Path::Avx512Bf16 | Path::Amx, DType::Bf16) => {
+        (Path::Amx, DType::Bf16) => {
+            // SAFETY: the path is AMX only on a CPU that has it, in a process that may use it.
+            unsafe { amx::gemm(pool, m, &y, y_stride, x, x_stride, w, scratch) };
+        }
+        (Path::Avx512Bf16, DType::Bf16) => {
             avx512::gemm_bf16(pool, m, &y, y_stride, x, x_stride, w, scratch);
         }
         (Path::Avx512 | Path::Avx512Bf16 | Path::Amx, DType::F32 | DType::Bf16) => {

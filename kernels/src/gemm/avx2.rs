@@ -23,8 +23,8 @@ const SHARED_COPY: usize = 1 << 16;
 
 /// Floats of scratch for one call, whatever the format of the weights.
 pub(super) fn scratch_floats(members: usize, m: usize, k: usize) -> usize {
-    (m * padded_stride(k)).max(rounded_floats(m, k)).max(super::rounded::floats(m, k))
-        + members * BUFFER * PANEL
+    let x = (m * padded_stride(k)).max(rounded_floats(m, k)).max(super::rounded::floats(m, k));
+    x + members * (BUFFER * PANEL).max(super::amx::MEMBER_FLOATS)
 }
 
 /// Distance of x's rows in scratch: 64 bytes more where they would otherwise fall on the same lines of a

@@ -106,3 +106,19 @@ fn check<T: Copy + Into<f64>, const N: usize, const GROUP: usize>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::amx::emulator;
+
+    #[test]
+    fn the_loops_compute_what_they_say() {
+        println!("AMX: {}", emulator::provide());
+        // SAFETY: AMX works, in the processor or by the emulator. The loops check their results.
+        unsafe {
+            bf16(2);
+            int8(1);
+        }
+    }
+}
