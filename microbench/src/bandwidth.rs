@@ -2,9 +2,7 @@
 //!
 //! What is counted is what the program asked for ([`hwprofiles::Stream`]); what lies past the caches is stored around
 //! them, so that no line is read before it is written.
-//!
-//! A call goes through the next slice of the arrays, not through all of them: a sample of a tenth of a second would
-//! contain whatever else ran on the core meanwhile, and its median with it; of many short ones few are disturbed.
+//! A call goes through the next of their [`Slices`].
 
 use crate::Error;
 use crate::arena::random;
@@ -12,6 +10,7 @@ use crate::experiment::{Experiment, expect};
 use crate::record::{Points, Record, threads, without_launch};
 use crate::rig::Rig;
 use crate::series::Series;
+use crate::slices::Slices;
 use hwprofiles::{Bytes, Curve, CurvePoint, Host, Seconds, Stream, StreamCurve};
 use kernels::stream::Store;
 use kernels::{Buffer, Pool};
@@ -32,21 +31,13 @@ pub(crate) struct Bandwidth {
 #[derive(Debug)]
 struct Point {
     stream: Stream,
-    /// Values of each array.
-    len: usize,
-    /// Values of each array that one call goes through, and where the next one begins.
-    slice: usize,
-    next: usize,
+    slices: Slices,
     /// Index of the team, and its size.
     team: (usize, usize),
     series: Series,
 }
 
 const STREAMS: [Stream; 4] = [Stream::Read, Stream::Write, Stream::Copy, Stream::Triad];
-/// Bytes of all arrays together that each member of a team goes through in one call: some hundred microseconds.
-const SLICE: usize = 4 << 20;
-/// Values of a page: arrays start on one.
-const PAGE: usize = 512;
 const FACTOR: f64 = 3.0;
 /// A fork-join that is a larger part of the time than this hides the memory.
 const LARGEST_LAUNCH: f64 = 1.0 / 3.0;
@@ -67,10 +58,11 @@ impl Bandwidth {
         let mut points = Vec::new();
         for &size in sizes {
             for stream in STREAMS {
-                let each = |bytes: usize| bytes / size_of::<f64>() / arrays(stream) / PAGE * PAGE;
-                for team in rig.teams.iter().map(Pool::members).enumerate() {
-                    let (len, slice) = (each(size), each(size.min(SLICE * team.1)));
-                    points.push(Point { stream, len, slice, next: 0, team, series: Series::default() });
+                let (arrays, values) = (arrays(stream), size / size_of::<f64>());
+                for (index, pool) in rig.teams.iter().enumerate() {
+                    let slices = Slices::new(values / arrays, arrays, pool);
+                    let team = (index, pool.members());
+                    points.push(Point { stream, slices, team, series: Series::default() });
                 }
             }
         }
@@ -96,25 +88,24 @@ impl Experiment for Bandwidth {
 
     fn visit(&mut self, point: usize, rig: &Rig<'_>) -> Result<(), Error> {
         let point = &mut self.points[point];
+        let len = point.slices.len();
         let mut arrays = Arrays {
             stream: point.stream,
             from: self.from.view(),
-            to: &mut self.to.view_mut()[..point.len],
-            store: match point.bytes(point.len).get() as usize > self.past_caches {
+            to: &mut self.to.view_mut()[..len],
+            store: match point.bytes(len).get() as usize > self.past_caches {
                 true => Store::NonTemporal,
                 false => Store::Ordinary,
             },
         };
         let pool = &rig.teams[point.team.0];
         if point.series.is_empty() {
-            let sum = arrays.pass(rig, pool, 0..point.len);
+            let sum = arrays.pass(rig, pool, 0..len);
             arrays.verify(sum, point.team.1)?;
         }
-        let (len, slice, next) = (point.len, point.slice, &mut point.next);
-        point.series.visit(rig, || {
-            let start = if *next + slice > len { 0 } else { *next };
-            *next = start + slice;
-            black_box(arrays.pass(rig, pool, start..*next));
+        let Point { series, slices, .. } = point;
+        series.visit(rig, || {
+            black_box(arrays.pass(rig, pool, slices.next()));
         });
         Ok(())
     }
@@ -126,15 +117,15 @@ impl Experiment for Bandwidth {
             STREAMS.iter().flat_map(|&stream| host.teams.iter().map(move |team| (stream, team)))
         {
             let points = self.points.iter().filter(|p| (p.stream, p.team.1) == (stream, team.threads));
-            let largest = points.clone().map(|p| p.len).max();
+            let largest = points.clone().map(|p| p.slices.len()).max();
             let (mut curve, mut labels) = (Vec::new(), Points::default());
             for point in points {
                 let Some(summary) = point.series.summary() else { continue };
                 let launch = team.launch.value.get();
-                if Some(point.len) != largest && launch > LARGEST_LAUNCH * summary.median {
+                if Some(point.slices.len()) != largest && launch > LARGEST_LAUNCH * summary.median {
                     continue;
                 }
-                let (size, slice) = (point.bytes(point.len), point.bytes(point.slice));
+                let (size, slice) = (point.bytes(point.slices.len()), point.bytes(point.slices.slice()));
                 let time = Seconds::new(without_launch(summary.median, launch));
                 let kind = format!("{stream:?}").to_lowercase();
                 labels.add(format!("{kind} of {size}"), summary);

@@ -23,6 +23,8 @@ pub(crate) struct Extent {
     pub rings: Vec<usize>,
     /// Bytes of operands that calls cycle through.
     pub arena: usize,
+    /// Bytes of each of the fields that are both read and followed.
+    pub field: usize,
     /// (n, k) of matrix products, multiples of 16 and 32.
     pub shapes: Vec<(usize, usize)>,
     /// Weight formats, f32 and bf16 among them, each with the m of its products, ascending.
@@ -68,6 +70,7 @@ impl Extent {
             streams: vec![64 * KIB, MIB],
             rings: vec![32 * KIB, MIB],
             arena: MIB,
+            field: MIB,
             shapes: vec![(64, 128), (208, 96)],
             weights: weights(&[1, 5], &[3]),
             decode: vec![(1, 24), (3, 40)],
@@ -88,6 +91,7 @@ impl Extent {
             streams: sizes(&[64 * KIB, MIB, 16 * MIB], (2 * arena).min(most)),
             rings: sizes(&[32 * KIB, 512 * KIB, 8 * MIB], arena),
             arena,
+            field: arena,
             shapes: vec![(1024, 1024), (1024, 2816), (5632, 1024)],
             weights: weights(&[1, 2, 4, 8, 16, 64, 256, 512], &[1, 4, 16, 64, 512]),
             decode: vec![(1, 128), (1, 512), (1, 2048), (4, 2048), (16, 2048)],
@@ -114,6 +118,7 @@ impl Extent {
                 (2 * arena).min(most[1]),
             ),
             arena,
+            field: arena,
             shapes: vec![(1024, 1024), (1536, 1024), (1024, 2816), (5632, 1024), (8192, 1024), (4096, 4096)],
             weights: weights(&ROWS, &ROWS),
             decode: vec![
@@ -176,8 +181,12 @@ mod tests {
                 let extent = Extent::new(depth, 2, cache, capacity);
                 let largest = |sizes: &[usize]| *sizes.last().unwrap();
                 assert!(extent.streams.is_sorted() && extent.rings.is_sorted());
-                // Source and target of streams; rings of halving sizes; one arena for each weight format.
-                let all = 2 * largest(&extent.streams) + 2 * largest(&extent.rings) + 4 * extent.arena;
+                // Source and target of streams; rings of halving sizes; one arena for each weight format; the field,
+                // its copies for pages and under load, and the target of mixes.
+                let all = 2 * largest(&extent.streams)
+                    + 2 * largest(&extent.rings)
+                    + 4 * extent.arena
+                    + 4 * extent.field;
                 assert!((all as u64) < capacity.get() / 3, "{depth:?} {cache} {gib}: {all}");
                 if gib > 2 {
                     assert!(extent.arena >= 2 * cache && largest(&extent.streams) >= 2 * cache);

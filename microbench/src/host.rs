@@ -7,9 +7,14 @@ use crate::clock::Clock;
 use crate::elementwise::Elementwise;
 use crate::experiment::Experiment;
 use crate::extent::Extent;
+use crate::field::Field;
+use crate::frequency::Frequency;
 use crate::gemm::Gemm;
 use crate::latency::Latency;
 use crate::launch::Launch;
+use crate::loaded::Loaded;
+use crate::mixes::StoreMixes;
+use crate::pages::Pages;
 use crate::record::Record;
 use crate::rig::Rig;
 use crate::subject::Subject;
@@ -19,7 +24,7 @@ use crate::{Error, Measured, Options, Progress, Warning, cache, limits, processo
 use hwprofiles::{
     Bytes, BytesPerSec, DType, Dram, Host, Loopback, Presence, Processor, Seconds, Sourced, Team, WriteError,
 };
-use kernels::{Pool, affinity};
+use kernels::{Buffer, Pool, affinity};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -38,8 +43,11 @@ pub(crate) fn measure(
     let extent = Extent::new(options.depth, cpu.cores.len(), cache, capacity);
     affinity::restoring(|| {
         let teams = extent.teams.iter().map(|&size| Pool::new(&cpu.cores[..size]));
+        let teams = teams.collect::<Result<Vec<_>, _>>()?;
+        let all = teams.last().expect("there is a team of one at least");
         let rig = Rig {
-            teams: teams.collect::<Result<_, _>>()?,
+            field: Field::new(subject, all, Buffer::new(extent.field)?),
+            teams,
             arenas: Arena::of_each_format(&extent)?,
             clock: Clock::calibrate(),
             visit: extent.visit,
@@ -84,6 +92,12 @@ impl<'a> Bench<'a> {
         }
         let essential = experiments.len();
         experiments.push(Box::new(Latency::new(&extent.rings, cache)?));
+        experiments.push(Box::new(Frequency::new(rig)));
+        experiments.push(Box::new(StoreMixes::new(rig)?));
+        experiments.push(Box::new(Pages::new(rig)?));
+        if cpu.cores.len() > 1 {
+            experiments.push(Box::new(Loaded::new(rig)?));
+        }
         for (dtype, rows) in &extent.weights {
             experiments.push(Box::new(Gemm::new(rig, *dtype, &extent.shapes, rows)?));
         }

@@ -2,6 +2,7 @@
 
 use crate::arena::Arena;
 use crate::clock::Clock;
+use crate::field::Field;
 use crate::subject::Subject;
 use hwprofiles::DType;
 use kernels::Pool;
@@ -16,6 +17,8 @@ pub(crate) struct Rig<'a> {
     pub teams: Vec<Pool>,
     /// Random numbers in each format, to be used as weights or as a KV cache.
     pub arenas: BTreeMap<DType, RefCell<Arena>>,
+    /// Memory past the caches, touched first by the members of the largest team.
+    pub field: Field,
     /// The calibrated clock.
     pub clock: Clock,
     /// How long one visit of a point lasts.

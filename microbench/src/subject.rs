@@ -5,7 +5,7 @@ use kernels::stream::{self, Store};
 use kernels::{KvCache, Link, Pool, Scratch, Span, WeightsView};
 
 /// The kernels under measurement; each method is the kernel of its name.
-pub(crate) trait Subject: std::fmt::Debug {
+pub(crate) trait Subject: std::fmt::Debug + Sync {
     fn read(&self, pool: &Pool, x: &[f64]) -> f64 {
         stream::read(pool, x)
     }
@@ -20,6 +20,21 @@ pub(crate) trait Subject: std::fmt::Debug {
 
     fn triad(&self, pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, store: Store) {
         stream::triad(pool, to, a, b, factor, store);
+    }
+
+    /// Of up to three arrays; of none it is a write of zeros.
+    fn sum(&self, pool: &Pool, to: &mut [f64], from: &[&[f64]], store: Store) {
+        match *from {
+            [] => stream::write(pool, to, 0.0, store),
+            [a] => stream::sum(pool, to, [a], store),
+            [a, b] => stream::sum(pool, to, [a, b], store),
+            [a, b, c] => stream::sum(pool, to, [a, b, c], store),
+            _ => unreachable!("there are loops for up to three arrays"),
+        }
+    }
+
+    fn dependent_adds(&self, count: u64) -> u64 {
+        kernels::dependent_adds(count)
     }
 
     fn chase(&self, ring: &[u32], start: u32, steps: usize) -> u32 {
@@ -130,6 +145,15 @@ mod tests {
             self.spoil_doubles("triad", to);
         }
 
+        fn sum(&self, pool: &Pool, to: &mut [f64], from: &[&[f64]], store: Store) {
+            Kernels.sum(pool, to, from, store);
+            self.spoil_doubles("mix", to);
+        }
+
+        fn dependent_adds(&self, count: u64) -> u64 {
+            Kernels.dependent_adds(count) - u64::from(self.0 == "additions")
+        }
+
         fn chase(&self, ring: &[u32], start: u32, steps: usize) -> u32 {
             Kernels.chase(ring, start, if self.0 == "chase" { steps - 1 } else { steps })
         }
@@ -194,6 +218,8 @@ mod tests {
             "copy",
             "triad",
             "chase",
+            "mix",
+            "additions",
             "product",
             "attention",
             "norm",
