@@ -36,7 +36,8 @@ pub struct NumaPath {
     /// The node of the memory.
     pub to: usize,
     /// As the firmware tells it: 10 is the node's own, 20 twice as far.
-    pub distance: u64,
+    #[serde(default, deserialize_with = "crate::checked::checked")]
+    pub distance: Presence<u64>,
     /// What was measured.
     #[serde(default)]
     pub measured: Presence<PathRates>,

@@ -46,8 +46,8 @@ prop_compose! {
     /// One node with cores and one without.
     fn numa()(gap in 1usize..9, capacity: u32, own in presence(rates()), far in presence(rates())) -> Numa {
         let node = |node, cores| NumaNode { node, capacity: Bytes::new(u64::from(capacity)), cores };
-        let path = |to, distance, measured| NumaPath { from: 0, to, distance, measured };
-        Numa { nodes: vec![node(0, vec![0, 1]), node(gap, vec![])], paths: vec![path(0, 10, own), path(gap, 17, far)] }
+        let path = |to, distance: Presence<u64>, measured| NumaPath { from: 0, to, distance, measured };
+        Numa { nodes: vec![node(0, vec![0, 1]), node(gap, vec![])], paths: vec![path(0, Presence::Present(10), own), path(gap, Presence::Absent, far)] }
     }
 }
 
@@ -197,6 +197,7 @@ fn what_cannot_be_is_refused_with_its_line_and_key() {
         ("path to nowhere", "to: 3", "to: 2"),
         ("path from memory alone", "{from: 0, to: 3", "{from: 3, to: 3"),
         ("path twice", "to: 3", "to: 0"),
+        ("no distance at all", "distance: 17", "distance: 0"),
         ("clock at rest", "3.1 GHz", "0 GHz"),
         ("clock without unit", "3.1 GHz", "3.1"),
         ("ceiling of zero", "3 TFLOP/s", "0 TFLOP/s"),

@@ -15,12 +15,13 @@ use crate::launch::Launch;
 use crate::loaded::Loaded;
 use crate::mixes::StoreMixes;
 use crate::pages::Pages;
+use crate::reach::Reach;
 use crate::record::Record;
 use crate::rig::Rig;
 use crate::subject::Subject;
 use crate::sync::Sync;
 use crate::transfer::Transfer;
-use crate::{Error, Measured, Options, Progress, Warning, cache, limits, processor};
+use crate::{Error, Measured, Options, Progress, Warning, cache, limits, nodes, processor};
 use hwprofiles::{
     Bytes, BytesPerSec, DType, Dram, Host, Loopback, Presence, Processor, Seconds, Sourced, Team, WriteError,
 };
@@ -81,6 +82,7 @@ impl<'a> Bench<'a> {
         cpu: Processor,
         capacity: Bytes,
     ) -> Result<Self, Error> {
+        let mut warnings = Vec::new();
         let mut experiments: Vec<Box<dyn Experiment>> = vec![
             Box::new(Launch::new(rig)),
             Box::new(Bandwidth::new(rig, &extent.streams, cache)?),
@@ -98,13 +100,18 @@ impl<'a> Bench<'a> {
         if cpu.cores.len() > 1 {
             experiments.push(Box::new(Loaded::new(rig)?));
         }
+        let nodes = nodes::nodes(Path::new("/"));
+        if !nodes.is_empty() {
+            let (reach, refused) = Reach::new(rig, nodes, &cpu.cores)?;
+            experiments.push(Box::new(reach));
+            warnings.extend(refused);
+        }
         for (dtype, rows) in &extent.weights {
             experiments.push(Box::new(Gemm::new(rig, *dtype, &extent.shapes, rows)?));
         }
         for dtype in [DType::F32, DType::Bf16] {
             experiments.push(Box::new(Attention::new(rig, dtype, extent)?));
         }
-        let mut warnings = Vec::new();
         if extent.arena < 2 * cache {
             warnings.push(Warning {
                 what: "operands".to_owned(),
@@ -182,7 +189,12 @@ impl<'a> Bench<'a> {
     }
 }
 
-fn empty_team(threads: usize, launch: &Sourced<Seconds>, elementwise: &Sourced<BytesPerSec>) -> Team {
+/// A team of which nothing but its size is known.
+pub(crate) fn empty_team(
+    threads: usize,
+    launch: &Sourced<Seconds>,
+    elementwise: &Sourced<BytesPerSec>,
+) -> Team {
     Team {
         threads,
         frequency: Presence::Absent,

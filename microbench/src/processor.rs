@@ -60,7 +60,7 @@ fn leads(root: &Path, core: usize, available: &[usize]) -> bool {
 }
 
 /// `0-2,8` → 0, 1, 2, 8; what is not understood is left out.
-fn core_list(text: &str) -> Vec<usize> {
+pub(crate) fn core_list(text: &str) -> Vec<usize> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(first.parse().ok()?..=last.parse().ok()?)
