@@ -196,6 +196,39 @@ fn results_that_are_none_are_refused() {
     }
 }
 
+const HOST: &str = "\
+host: some-host
+cpu: {model: Some CPU, cores: [0]}
+dram:
+  capacity: {value: 8 GB, source: {estimated: {reason: for a test}}}
+  bandwidth:
+    - stream: read
+      threads: 1
+      curve: {source: {estimated: {reason: for a test}}, points: [{size: 1 GiB, value: 20 GB/s}]}
+teams:
+  - threads: 1
+    launch: {value: 1 us, source: {estimated: {reason: for a test}}}
+    elementwise: {value: 8 GB/s, source: {estimated: {reason: for a test}}}
+";
+
+#[test]
+fn hosts_are_compared_without_measuring_and_what_is_no_host_is_refused() {
+    let place = Place::new();
+    place.write("a.yaml", HOST);
+    place.write("b.yaml", HOST.replace("20 GB/s", "30 GB/s"));
+    let table = place.done("bench --compare a.yaml b.yaml");
+    assert!(table.contains("dram bandwidth read threads=1 1 GiB") && table.contains("1.500"), "{table}");
+    let changes: serde_json::Value =
+        serde_json::from_str(&place.done("bench --compare a.yaml b.yaml --json")).expect("JSON");
+    assert_eq!(changes["numbers"][0]["ratio"], 1.5);
+    assert_eq!(place.files().len(), 2, "nothing is written");
+    place.refused("bench --compare a.yaml", 2, &["--compare"]);
+    place.refused("bench --compare a.yaml b.yaml --quick", 2, &["--quick"]);
+    place.refused("bench --compare a.yaml c.yaml", 2, &["c.yaml"]);
+    place.write("c.yaml", HOST.replace("1 us", "-1 us"));
+    place.refused("bench --compare a.yaml c.yaml", 2, &["c.yaml:11", "launch", "-1 us", "negative"]);
+}
+
 #[test]
 fn the_same_question_has_the_same_answer_to_the_byte() {
     let place = planned();

@@ -33,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 mod ceiling;
+mod changes;
 mod check;
 mod checked;
 mod compose;
@@ -68,6 +69,7 @@ pub mod units;
 pub mod yaml;
 
 pub use ceiling::{Ceilings, Crossover};
+pub use changes::{Change, Changes};
 pub use check::Finding;
 pub use compose::{Base, Expanders, Parts};
 pub use composition::{Composition, CxlChoice, LoopbackLimit, PartNames};

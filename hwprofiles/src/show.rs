@@ -197,7 +197,7 @@ fn cores(device: &Device) -> String {
 }
 
 /// A name cut to its column.
-fn shortened(name: &str, width: usize) -> String {
+pub(crate) fn shortened(name: &str, width: usize) -> String {
     if name.chars().count() <= width {
         return name.to_owned();
     }

@@ -1,8 +1,8 @@
 //! Host files with everything that can be measured: what is written is read back, and what is wrong is refused.
 
 use hwprofiles::{
-    Bytes, BytesPerSec, Ceilings, Crossover, Curve, CurvePoint, DType, Dram, FlopPerSec, Hertz, Host,
-    LoadedLatency, LoadedPoint, Mix, Mixes, Numa, NumaNode, NumaPath, PageMode, PageSize, PathRates,
+    Bytes, BytesPerSec, Ceilings, Changes, Crossover, Curve, CurvePoint, DType, Dram, FlopPerSec, Hertz,
+    Host, LoadedLatency, LoadedPoint, Mix, Mixes, Numa, NumaNode, NumaPath, PageMode, PageSize, PathRates,
     Presence, Processor, Provenance, Seconds, Sourced, Stores, Stream, StreamCurve, Team,
 };
 use proptest::prelude::*;
@@ -123,6 +123,8 @@ prop_compose! {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn a_host_reads_back_as_it_was_written(host in host()) {
         let text = host.to_yaml();
@@ -224,4 +226,59 @@ fn a_host_of_before_these_keys_is_still_read_and_what_it_lacks_is_absent() {
     assert_eq!((&host.numa, &host.teams[0].frequency), (&Presence::Absent, &Presence::Absent));
     assert_eq!((&host.dram.loaded_latency, &host.dram.mixes), (&Presence::Absent, &Presence::Absent));
     assert!(host.to_yaml().contains("numa: absent"), "{}", host.to_yaml());
+}
+
+fn changed(changes: &[(&str, &str)]) -> Host {
+    let mut text = FULL.to_owned();
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from}");
+        text = text.replace(from, to);
+    }
+    Host::from_yaml(&text, "host.yaml").expect("a host")
+}
+
+#[test]
+fn two_hosts_are_compared_number_by_number_the_largest_change_first() {
+    let measured = "{measured: {date: \"2026-11-21\", command: fulcrum bench, spread: 0.04}}";
+    let (a, b) = (
+        changed(&[]),
+        [
+            ("host: full", "host: later"),
+            ("latency: 90 ns", "latency: 180 ns"),
+            ("rate: 15 GB/s", "rate: 5 GB/s"),
+            ("percent: 50", "percent: 60"),
+            ("bandwidth: 0 B/s", "bandwidth: 7 B/s"),
+            (
+                "{value: 3.1 GHz, source: {estimated: {reason: for a test}}}",
+                &format!("{{value: 3.2 GHz, source: {measured}}}"),
+            ),
+            ("cores: [0, 1]}\ndram", "cores: [0]}\ndram"),
+            ("    - {from: 0, to: 3, distance: 17, measured: absent}\n", ""),
+        ],
+    );
+    let changes = Changes::between(&a, &changed(&b));
+    insta::assert_snapshot!(changes.to_string());
+    assert!(changes.to_string().lines().all(|line| line.chars().count() <= 80));
+    insta::assert_snapshot!("changes_as_json", serde_json::to_string_pretty(&changes).expect("JSON"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_host_beside_itself_has_not_changed_and_beside_another_changes_back(a in host(), b in host()) {
+        let same = Changes::between(&a, &a);
+        prop_assert!(same.numbers.iter().all(|change| change.ratio == Some(1.0) && change.a == change.b));
+        prop_assert!(same.only_a.is_empty() && same.only_b.is_empty());
+        let (there, back) = (Changes::between(&a, &b), Changes::between(&b, &a));
+        prop_assert_eq!(&there.only_a, &back.only_b);
+        prop_assert_eq!(there.numbers.len(), back.numbers.len());
+        let sizes: Vec<_> = there.numbers.iter().map(|c| c.ratio.map_or(f64::INFINITY, |r| r.ln().abs())).collect();
+        prop_assert!(sizes.is_sorted_by(|a, b| a >= b));
+        for change in &there.numbers {
+            let other = back.numbers.iter().find(|other| other.what == change.what).expect("both ways");
+            let (Some(x), Some(y)) = (change.ratio, other.ratio) else { continue };
+            prop_assert!((x * y - 1.0).abs() < 1e-9, "{} {x} {y}", change.what);
+        }
+    }
 }

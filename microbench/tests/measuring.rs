@@ -1,8 +1,8 @@
 //! What a measurement of this very machine promises, whatever the machine and however busy it is.
 
 use hwprofiles::{
-    Basis, Bytes, BytesPerSec, DType, Device, Flop, Host, LoopbackLimit, Machine, Parts, Presence,
-    Provenance, Stream,
+    Basis, Bytes, BytesPerSec, DType, Device, Flop, Host, LoadedLatency, LoopbackLimit, Machine, PageSize,
+    Parts, Presence, Provenance, Stream,
 };
 use kernels::affinity::available_cores;
 use microbench::{Depth, Measured, Options, Progress, measure};
@@ -72,6 +72,41 @@ fn answers_everything(device: &Device) {
 }
 
 #[test]
+fn the_memory_is_known_under_load_by_mix_by_page_and_by_node_or_said_to_be_absent() {
+    let (Measured { host, .. }, ..) = measured();
+    let cores = host.cpu.cores.len();
+    for team in &host.teams {
+        positive("clock", team.frequency.as_option().expect("every team has a clock").value.get());
+    }
+    let loaded = host.dram.loaded_latency.as_option();
+    assert_eq!(loaded.is_some(), cores > 1, "one core alone cannot be loaded by others");
+    for point in loaded.iter().flat_map(|loaded| &loaded.points) {
+        positive("latency under load", point.latency.get());
+        assert_eq!(point.bandwidth > BytesPerSec::ZERO, point.percent > 0, "{point:?}");
+    }
+    let percents = |loaded: &LoadedLatency| loaded.points.iter().map(|p| p.percent).collect::<Vec<_>>();
+    assert!(loaded.is_none_or(|loaded| percents(loaded).first() == Some(&0) && loaded.threads == cores - 1));
+    assert!(loaded.is_none_or(|loaded| percents(loaded).last() == Some(&100)));
+    let mixes = host.dram.mixes.as_option().expect("mixes need no more than one core");
+    for (reads, writes) in [(0, 1), (1, 0), (1, 1), (2, 1), (3, 1)] {
+        let all = mixes.points.iter().filter(|mix| (mix.reads, mix.writes) == (reads, writes));
+        assert_eq!(all.count(), 1 + writes as usize, "{reads}:{writes}, each way of storing");
+    }
+    mixes.points.iter().for_each(|mix| positive("mix", mix.rate.get()));
+    let modes = host.dram.pages.as_option().expect("pages need no more than one core");
+    assert_eq!(modes.iter().map(|mode| mode.asked).collect::<Vec<_>>(), [PageSize::Base, PageSize::Huge]);
+    assert_eq!(modes[0].huge.value, Bytes::ZERO, "who forbids huge pages gets none");
+    modes.iter().for_each(|mode| positive("read and load", mode.read.value.get() * mode.latency.value.get()));
+    let Some(numa) = host.numa.as_option() else { return };
+    let with_cores = numa.nodes.iter().filter(|node| !node.cores.is_empty()).count();
+    let with_memory = numa.nodes.iter().filter(|node| node.capacity > Bytes::ZERO).count();
+    assert_eq!(numa.paths.len(), with_cores * with_memory, "a full matrix");
+    for rates in numa.paths.iter().filter_map(|path| path.measured.as_option()) {
+        positive("path", rates.read.value.get() * rates.write.value.get() * rates.latency.value.get());
+    }
+}
+
+#[test]
 fn every_number_was_measured_by_the_command_on_the_day() {
     let (Measured { host, .. }, ..) = measured();
     let mut sources = vec![&host.dram.capacity.source];
@@ -79,6 +114,7 @@ fn every_number_was_measured_by_the_command_on_the_day() {
     sources.extend(host.dram.latency.iter().map(|curve| &curve.source));
     for team in &host.teams {
         sources.extend([&team.launch.source, &team.elementwise.source]);
+        sources.extend(team.frequency.as_option().map(|clock| &clock.source));
         sources.extend(team.gemm.values().map(|rates| &rates.source));
         sources.extend(team.attention.values().map(|rates| &rates.source));
     }

@@ -1,14 +1,15 @@
 //! `fulcrum bench`
 
 use crate::exit::{Outcome, Sort};
-use crate::terminal::outln;
+use crate::terminal::{out, outln};
 use crate::{inputs, terminal};
-use hwprofiles::{Host, Parts, write_atomically};
+use anyhow::Context;
+use hwprofiles::{Changes, Host, Parts, write_atomically};
 use microbench::{Depth, Options};
 use std::path::{Path, PathBuf};
 
 /// Measure this machine: memory, matrix products, attention, threads, the loopback's link, and the GPU
-/// where there is one.
+/// where there is one. Or compare two measurements.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Where to write the host's file; without it, where `this` finds it.
@@ -17,10 +18,21 @@ pub struct Arguments {
     /// Half a minute instead of about five: fewer shapes, fewer repeats.
     #[arg(long)]
     quick: bool,
+    /// Measure nothing: show what changed from one host's file to another's, the largest change first.
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["out", "quick"])]
+    compare: Option<Vec<PathBuf>>,
 }
 
 /// Runs it.
 pub fn run(arguments: Arguments, json: bool) -> Outcome {
+    if let Some([a, b]) = arguments.compare.as_deref() {
+        let changes = Changes::between(&read(a)?, &read(b)?);
+        match json {
+            true => outln!("{}", serde_json::to_string_pretty(&changes).or_failed()?),
+            false => out!("{changes}"),
+        }
+        return Ok(());
+    }
     let out = arguments.out.unwrap_or_else(inputs::this_host);
     if let Some(folder) = out.parent() {
         std::fs::create_dir_all(folder).or_input()?;
@@ -33,6 +45,12 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         outln!("written to {}", out.display());
     }
     Ok(())
+}
+
+fn read(file: &Path) -> Outcome<Host> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file).with_context(|| name.clone()).or_input()?;
+    Host::from_yaml(&text, &name).or_input()
 }
 
 /// Measures this machine into `out`. What is known so far is in a valid host file beside it, `….partial`, until all is.
