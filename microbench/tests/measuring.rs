@@ -6,13 +6,22 @@ use hwprofiles::{
 };
 use kernels::affinity::available_cores;
 use microbench::{Depth, Measured, Options, Progress, measure};
+use std::sync::OnceLock;
 
 fn options() -> Options {
     Options { depth: Depth::Tiny, date: "2026-11-21".to_owned(), command: "fulcrum bench".to_owned() }
 }
 
-/// A tiny measurement with everything that was told meanwhile: (done, of, what), and the saved hosts.
-fn measured() -> (Measured, Vec<(usize, usize, String)>, Vec<Host>) {
+/// A measurement with everything that was told meanwhile: (done, of, what), and the saved hosts.
+type Told = (Measured, Vec<(usize, usize, String)>, Vec<Host>);
+
+/// One tiny measurement for all tests that only look at it: several at once would fight for the cores.
+fn measured() -> Told {
+    static ONCE: OnceLock<Told> = OnceLock::new();
+    ONCE.get_or_init(measure_now).clone()
+}
+
+fn measure_now() -> Told {
     let (mut told, mut saved) = (Vec::new(), Vec::new());
     let mut progress = |p: Progress<'_>| told.push((p.done, p.of, p.what.to_owned()));
     let mut save = |host: &Host| {
@@ -157,7 +166,7 @@ fn progress_goes_on_without_a_step_back_and_reaches_the_end_last() {
 #[test]
 fn the_caller_may_run_where_it_could_before() {
     let before = available_cores();
-    measured();
+    measure_now();
     assert_eq!(available_cores(), before);
 }
 
