@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
             due += Duration::from_secs_f64(size_of_val(burst) as f64 / pace);
             // Who was held up does not make up for it.
             due = due.max(Instant::now() - CATCH_UP);
-            while Instant::now() < due {
+            while Instant::now() < due && !stop.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
             }
         }

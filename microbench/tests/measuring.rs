@@ -6,7 +6,7 @@ use hwprofiles::{
 };
 use kernels::affinity::available_cores;
 use microbench::{Depth, Measured, Options, Progress, measure};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 fn options() -> Options {
     Options { depth: Depth::Tiny, date: "2026-11-21".to_owned(), command: "fulcrum bench".to_owned() }
@@ -21,7 +21,11 @@ fn measured() -> Told {
     ONCE.get_or_init(measure_now).clone()
 }
 
+/// Measurements that take turns for the same reason.
+static TURN: Mutex<()> = Mutex::new(());
+
 fn measure_now() -> Told {
+    let _turn = TURN.lock();
     let (mut told, mut saved) = (Vec::new(), Vec::new());
     let mut progress = |p: Progress<'_>| told.push((p.done, p.of, p.what.to_owned()));
     let mut save = |host: &Host| {
@@ -172,6 +176,7 @@ fn the_caller_may_run_where_it_could_before() {
 
 #[test]
 fn what_cannot_be_saved_ends_the_measurement_with_its_error() {
+    let _turn = TURN.lock();
     let mut fail = |_: &Host| hwprofiles::write_atomically("/proc/no/such/folder/host.yaml", "");
     let error = measure(&options(), &mut |_| {}, &mut fail).expect_err("nothing can be written there");
     assert!(error.to_string().contains("/proc/no/such"), "{error}");
