@@ -116,10 +116,32 @@ impl Entries {
             match value {
                 Value::Object(inner) => self.object(inner, &name, spread),
                 Value::Array(items) if items.iter().any(Value::is_object) => self.list(items, &name, spread),
+                Value::String(table) if table.contains('\n') => self.table(table, &name, spread),
                 _ => match quantity(key, value) {
                     Some((value, text)) => self.add(&name, Some(Number { value, text, spread })),
                     None => self.add(&format!("{name}: {}", plain(value)), None),
                 },
+            }
+        }
+    }
+
+    /// The rows of a block of CSV, whose columns `…_us` are measured and whose others say what was.
+    fn table(&mut self, table: &str, name: &str, spread: f64) {
+        let mut lines = table.lines().map(|line| line.split(',').map(str::trim));
+        let columns: Vec<&str> = lines.next().into_iter().flatten().collect();
+        for line in lines {
+            let cells: Vec<(&str, &str)> = columns.iter().copied().zip(line).collect();
+            let (times, about): (Vec<_>, Vec<_>) =
+                cells.iter().partition(|(column, _)| column.ends_with("_us"));
+            let name = about.iter().fold(name.to_owned(), |name, (column, cell)| match cell.parse::<f64>() {
+                Ok(_) => joined(&name, &format!("{column}={cell}")),
+                Err(_) => joined(&name, cell),
+            });
+            for (column, cell) in times {
+                let what = column.trim_end_matches("_us");
+                let name = if SILENT.contains(&what) { name.clone() } else { joined(&name, what) };
+                let Ok(time) = format!("{cell} us").parse::<Seconds>() else { continue };
+                self.add(&name, Some(Number { value: time.get(), text: time.to_string(), spread }));
             }
         }
     }

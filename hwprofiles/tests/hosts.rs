@@ -171,6 +171,13 @@ teams:
     frequency: {value: 3.1 GHz, source: {estimated: {reason: for a test}}}
     launch: {value: 1 us, source: {estimated: {reason: for a test}}}
     elementwise: {value: 8 GB/s, source: {estimated: {reason: for a test}}}
+    gemm:
+      bf16:
+        source: {estimated: {reason: for a test}}
+        points: |
+          m,n,k,time_us
+          1,1024,1024,50
+          16,1024,1024,70.5
     ceilings:
       bf16:
         amx: {source: {estimated: {reason: for a test}}, resident: 3 TFLOP/s, cached: 1 TFLOP/s}
@@ -221,7 +228,7 @@ fn a_host_of_before_these_keys_is_still_read_and_what_it_lacks_is_absent() {
         let (start, end) = (old.find(from).expect("there"), old.find(to).expect("there"));
         old.replace_range(start..end, "");
     }
-    old.truncate(old.find("    ceilings").expect("there"));
+    old.truncate(old.find("    gemm").expect("there"));
     let host = Host::from_yaml(&old, "old.yaml").expect("it is read");
     assert_eq!((&host.numa, &host.teams[0].frequency), (&Presence::Absent, &Presence::Absent));
     assert_eq!((&host.dram.loaded_latency, &host.dram.mixes), (&Presence::Absent, &Presence::Absent));
@@ -244,6 +251,7 @@ fn two_hosts_are_compared_number_by_number_the_largest_change_first() {
         changed(&[]),
         [
             ("host: full", "host: later"),
+            ("16,1024,1024,70.5", "16,1024,1024,35.25"),
             ("latency: 90 ns", "latency: 180 ns"),
             ("rate: 15 GB/s", "rate: 5 GB/s"),
             ("percent: 50", "percent: 60"),
