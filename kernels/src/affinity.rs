@@ -19,15 +19,25 @@ pub fn available_cores() -> Vec<usize> {
 /// # Errors
 /// [`Error::Pin`] where the core does not exist or is not ours to use.
 pub fn pin_current_thread(core: usize) -> Result<(), Error> {
-    let fail = |source| Error::Pin { core, available: available_cores(), source };
-    if core >= libc::CPU_SETSIZE as usize {
-        return Err(fail(std::io::Error::from_raw_os_error(libc::EINVAL)));
-    }
+    confine_current_thread(&[core])
+}
+
+/// Lets the calling thread, and those that it starts from now on, run on these cores only.
+///
+/// # Errors
+/// [`Error::Pin`] where one does not exist, or none is ours to use.
+pub fn confine_current_thread(cores: &[usize]) -> Result<(), Error> {
+    let fail = |core, source| Error::Pin { core, available: available_cores(), source };
     // SAFETY: a cpu_set_t is a plain bit array, for which all zeros is the empty set.
     let mut mask: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `core` is below CPU_SETSIZE.
-    unsafe { libc::CPU_SET(core, &mut mask) };
-    set_mask(&mask).map_err(fail)
+    for &core in cores {
+        if core >= libc::CPU_SETSIZE as usize {
+            return Err(fail(core, std::io::Error::from_raw_os_error(libc::EINVAL)));
+        }
+        // SAFETY: `core` is below CPU_SETSIZE.
+        unsafe { libc::CPU_SET(core, &mut mask) };
+    }
+    set_mask(&mask).map_err(|source| fail(cores.first().copied().unwrap_or_default(), source))
 }
 
 /// Runs `work` and then gives the calling thread its former affinity back.

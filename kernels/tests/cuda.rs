@@ -31,7 +31,7 @@ fn there_is_a_reason_for_no_gpu_or_all_that_it_computes_is_right() {
         _ => gpu.facts().capability >= (7, 5),
     };
     let formats = [DType::Bf16, DType::F16, DType::Fp8, DType::Int8].into_iter().filter(new_enough);
-    let formats: Vec<_> = if gpu.facts().products { formats.collect() } else { Vec::new() };
+    let formats: Vec<_> = if gpu.facts().no_products.is_none() { formats.collect() } else { Vec::new() };
     let products = formats.into_iter().map(|dtype| Work::Product { dtype, m: 16, n: 256, k: 256 });
     for work in simple.into_iter().chain(transfers).chain(products) {
         if let Some(check) = gpu.check(work).expect("it can be done") {

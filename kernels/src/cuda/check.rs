@@ -33,12 +33,12 @@ impl Gpu {
     fn check_read(&mut self) -> Result<Check, Error> {
         let bytes = pattern(DType::Int8, PATTERN - VECTOR);
         let result = self.arena.result_at();
-        self.arena.memory.upload(0, &bytes)?;
-        self.arena.memory.upload(result, &[0; 4])?;
+        self.arena.memory.upload(0, &bytes, &self.stream)?;
+        self.arena.memory.upload(result, &[0; 4], &self.stream)?;
         let memory = &self.arena.memory;
         self.kernels.read(memory.at(0, bytes.len()), bytes.len(), memory.at(result, 4), &self.stream)?;
         self.stream.wait()?;
-        let got = memory.download(result, 4)?;
+        let got = memory.download(result, 4, &self.stream)?;
         let wanted = bytes.chunks_exact(4).fold(0, |sum, word| sum ^ word_of(word));
         self.arena.forget();
         Ok(Check { got: f64::from(word_of(&got)), wanted: f64::from(wanted), tolerance: 0.0 })
@@ -46,10 +46,10 @@ impl Gpu {
 
     fn check_copy(&mut self) -> Result<Check, Error> {
         let bytes = pattern(DType::Int8, 12_345);
-        self.arena.memory.upload(0, &bytes)?;
+        self.arena.memory.upload(0, &bytes, &self.stream)?;
         self.arena.memory.copy(PATTERN, 0, bytes.len(), &self.stream)?;
         self.stream.wait()?;
-        let got = self.arena.memory.download(PATTERN, bytes.len())?;
+        let got = self.arena.memory.download(PATTERN, bytes.len(), &self.stream)?;
         self.arena.forget();
         Ok(differing(&got, &bytes))
     }
@@ -63,11 +63,11 @@ impl Gpu {
         let (operand, result) = super::product::sizes(dtype).unwrap_or((1, 1));
         let memory = &self.arena.memory;
         let read = |at, count: usize| -> Result<Vec<f64>, Error> {
-            let bytes = memory.download(at, count * operand)?;
+            let bytes = memory.download(at, count * operand, &self.stream)?;
             Ok(bytes.chunks(operand).map(|bytes| value(dtype, bytes)).collect())
         };
         let (w, x) = (read(0, n * k)?, read(self.arena.x_at(), m * k)?);
-        let y = memory.download(self.arena.y_at(), m * n * result)?;
+        let y = memory.download(self.arena.y_at(), m * n * result, &self.stream)?;
         let y = y.chunks(result).map(|bytes| match dtype {
             DType::Int8 => f64::from(word_of(bytes) as i32),
             DType::Fp8 => value(DType::Bf16, bytes),
@@ -94,9 +94,9 @@ impl Gpu {
         let check = if direction == Direction::ToDevice {
             from.send(0, memory.at(0, len), len, &self.stream)?;
             self.stream.wait()?;
-            differing(&memory.download(0, len)?, &from.bytes()[..len])
+            differing(&memory.download(0, len, &self.stream)?, &from.bytes()[..len])
         } else {
-            memory.upload(0, &bytes)?;
+            memory.upload(0, &bytes, &self.stream)?;
             to.receive(0, memory.at(0, len), len, &self.stream)?;
             self.stream.wait()?;
             differing(&to.bytes()[..len], &bytes[..len])

@@ -1,99 +1,40 @@
 //! One GPU, and the time that it takes for work.
 
+use super::arena::{ALIGN, Arena};
 use super::context::{Context, Event, Stream, initialise};
 use super::graph::Graph;
 use super::kernels::{Kernels, VECTOR};
-use super::memory::{DeviceMemory, HostPages};
-use super::product::{self, Blas, Product, WORKSPACE};
+use super::memory::HostPages;
+use super::product::{self, Blas, Product};
 use super::random::pattern;
 use super::{Absent, Facts, Work};
 use crate::Error;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
+use hwprofiles::DType;
 use hwprofiles::units::{Bytes, Seconds};
-use hwprofiles::{DType, Direction, HostMemory};
-use std::sync::Barrier;
 use std::time::Instant;
 
 /// The most of the GPU's memory that is used: eight of it for the largest read, and it is an even number of them.
 const ARENA: u64 = 10 << 30;
+/// The least: less would hold neither the patterns of checks nor many operands.
+const LEAST: u64 = 96 << 20;
 /// Random bytes before they repeat.
 pub(super) const PATTERN: usize = 16 << 20;
-/// Where cuBLASLt wants its operands, and what a large transfer starts at.
-const ALIGN: usize = 256;
 
 /// The first GPU of this machine, with memory of its own for the operands of all work.
 #[derive(Debug)]
 pub struct Gpu {
     // Dropped in this order: the context last.
     recorded: Option<(Work, usize, Graph)>,
-    pub(super) blas: Option<Blas>,
+    pub(super) blas: Result<Blas, String>,
     pub(super) kernels: Kernels,
     pub(super) arena: Arena,
     /// From which the GPU gets, and to which it sends.
     pub(super) host: Option<(HostPages, HostPages)>,
     pub(super) stream: Stream,
-    second: Stream,
-    facts: Facts,
-    context: Context,
-}
-
-/// The GPU's memory: weights, then x, then y, then what cuBLASLt needs, then a result. Reads and copies use all of
-/// the first three.
-#[derive(Debug)]
-pub(super) struct Arena {
-    pub memory: DeviceMemory,
-    /// Of which format the values are, where they are of one.
-    filled: Option<DType>,
-    /// Where the next read or copy begins.
-    next: usize,
-}
-
-impl Arena {
-    fn new(len: usize) -> Result<Self, Error> {
-        Ok(Self { memory: DeviceMemory::new(len)?, filled: None, next: 0 })
-    }
-
-    /// Bytes for operands.
-    pub fn operands(&self) -> usize {
-        self.memory.len() - WORKSPACE - ALIGN
-    }
-
-    /// Bytes for x, and for y.
-    fn activations(&self) -> usize {
-        self.operands() / 10 / ALIGN * ALIGN
-    }
-
-    pub fn weights(&self) -> usize {
-        self.x_at()
-    }
-
-    pub fn x_at(&self) -> usize {
-        (self.operands() - 2 * self.activations()) / ALIGN * ALIGN
-    }
-
-    pub fn y_at(&self) -> usize {
-        self.x_at() + self.activations()
-    }
-
-    pub fn workspace_at(&self) -> usize {
-        self.operands()
-    }
-
-    pub fn result_at(&self) -> usize {
-        self.operands() + WORKSPACE
-    }
-
-    /// Its values are no longer of one format.
-    pub fn forget(&mut self) {
-        self.filled = None;
-    }
-
-    /// Where `len` bytes of the first `within` are that were not used for longest.
-    fn take(&mut self, len: usize, within: usize) -> usize {
-        let at = if self.next + len <= within { self.next } else { 0 };
-        self.next = at + len;
-        at
-    }
+    pub(super) second: Stream,
+    pub(super) facts: Facts,
+    pub(super) context: Context,
 }
 
 impl Gpu {
@@ -108,11 +49,16 @@ impl Gpu {
         let attribute = |which| context.attribute(which);
         let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let kernels = Kernels::load(multiprocessors as u32)?;
-        let blas = Blas::open()?;
+        let blas = Blas::open();
         let (free, capacity) = context.memory()?;
         // What others use in the meantime, and what the driver needs, is in the last quarter.
         let arena = ARENA.min(free / 4 * 3) / (2 << 20) * (2 << 20);
-        let arena = Arena::new(arena as usize + WORKSPACE + ALIGN)?;
+        if arena < LEAST {
+            let (free, wanted) = (Bytes::new(free), Bytes::new(LEAST / 3 * 4));
+            let reason = format!("only {free} are free, and {wanted} are needed: end what uses them");
+            return Err(Error::Gpu { what: "memory for a measurement".to_owned(), reason });
+        }
+        let arena = Arena::new(arena as usize)?;
         let bus = attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?;
         let domain = attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?;
         let slot = attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?;
@@ -128,7 +74,7 @@ impl Gpu {
             l2: Bytes::new(attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
             largest_read: Bytes::new(arena.operands() as u64),
             largest_transfer: Bytes::new(host.get().min(arena.operands() as u64 / 2)),
-            products: blas.is_some(),
+            no_products: blas.as_ref().err().cloned(),
             count,
         };
         let (stream, second) = (Stream::new()?, Stream::new()?);
@@ -215,7 +161,7 @@ impl Gpu {
     }
 
     fn copy(&mut self, bytes: Bytes) -> Result<(), Error> {
-        let (len, half) = (bytes.get() as usize, self.arena.operands() / 2 / ALIGN * ALIGN);
+        let (len, half) = (bytes.get() as usize, self.arena.half());
         self.arena.forget();
         let at = self.arena.take(len, half);
         self.arena.memory.copy(half + at, at, len, &self.stream)
@@ -232,10 +178,13 @@ impl Gpu {
         }
         // Only one at a time: a graph of hundreds of nodes takes memory.
         self.recorded = None;
+        // Every kernel runs once outside: the driver may load its code only then, which a recording forbids.
         let graph = if let Work::Product { dtype, m, n, k } = work {
             let placed = self.place(dtype, m, n, k)?;
+            placed.enqueue(self, 0).and(self.stream.wait())?;
             Graph::record(&self.stream, || (0..calls).try_for_each(|call| placed.enqueue(self, call)))
         } else {
+            self.kernels.empty(&self.stream).and(self.stream.wait())?;
             Graph::record(&self.stream, || (0..calls).try_for_each(|_| self.kernels.empty(&self.stream)))
         }?;
         self.recorded = Some((work, calls, graph));
@@ -246,7 +195,7 @@ impl Gpu {
     pub(super) fn place(&mut self, dtype: DType, m: u64, n: u64, k: u64) -> Result<Placed, Error> {
         let refused =
             |reason: String| Error::Gpu { what: Work::Product { dtype, m, n, k }.to_string(), reason };
-        let blas = self.blas.as_ref().ok_or_else(|| refused("libcublasLt was not found".to_owned()))?;
+        let blas = self.blas.as_ref().map_err(|reason| refused(reason.clone()))?;
         let (operand, result) =
             product::sizes(dtype).ok_or_else(|| refused("use bf16, f16, fp8 or int8".into()))?;
         let bytes = |rows: u64, columns: u64, size: usize| rows * columns * size as u64;
@@ -266,98 +215,13 @@ impl Gpu {
         let stride = (bytes(n, k, operand) as usize).next_multiple_of(ALIGN);
         Ok(Placed { product, stride, count: (self.arena.weights() / stride).max(1) })
     }
-
-    /// The time of `calls` transfers of `bytes`, in each direction asked for.
-    fn transfers(
-        &mut self,
-        direction: Direction,
-        memory: HostMemory,
-        bytes: Bytes,
-        calls: usize,
-    ) -> Result<Seconds, Error> {
-        self.set_host(memory)?;
-        self.arena.forget();
-        let (len, half) = (bytes.get() as usize, self.arena.operands() / 2 / ALIGN * ALIGN);
-        let device = &self.arena.memory;
-        let Some((from, to)) = &mut self.host else { return Ok(Seconds::ZERO) };
-        // Every transfer has other bytes of both memories, as far as there are any.
-        let places = (from.len() / len).max(1);
-        let places = move |call: usize| call % places * len;
-        let send = |stream: &Stream| {
-            (0..calls).try_for_each(|i| from.send(places(i), device.at(places(i), len), len, stream))
-        };
-        let mut receive = |stream: &Stream| {
-            (0..calls).try_for_each(|i| to.receive(places(i), device.at(half + places(i), len), len, stream))
-        };
-        match (memory, direction) {
-            (HostMemory::Pinned, _) => {
-                let (start, other, end) = (Event::new()?, Event::new()?, Event::new()?);
-                self.stream.record(&start)?;
-                self.second.follow(&start)?;
-                if direction != Direction::ToHost {
-                    send(&self.stream)?;
-                }
-                if direction != Direction::ToDevice {
-                    receive(&self.second)?;
-                }
-                self.second.record(&other)?;
-                self.stream.follow(&other)?;
-                self.stream.record(&end)?;
-                self.stream.wait()?;
-                end.since(&start)
-            }
-            (HostMemory::Pageable, Direction::Both) => {
-                both(&self.context, &self.second, &self.stream, &send, receive)
-            }
-            // The driver's copies through its own buffer are the host's work: its clock counts.
-            (HostMemory::Pageable, _) => {
-                let start = Instant::now();
-                if direction == Direction::ToDevice { send(&self.stream) } else { receive(&self.stream) }?;
-                self.stream.wait()?;
-                Ok(Seconds::new(start.elapsed().as_secs_f64()))
-            }
-        }
-    }
-
-    /// Makes the host's side of transfers ready.
-    pub(super) fn set_host(&mut self, memory: HostMemory) -> Result<(), Error> {
-        if self.host.is_none() {
-            let (len, pattern) = (self.facts.largest_transfer.get() as usize, pattern(DType::Bf16, PATTERN));
-            self.host = Some((HostPages::new(len, &pattern)?, HostPages::new(len, &pattern)?));
-        }
-        if let Some((from, to)) = &mut self.host {
-            from.set_pinned(memory == HostMemory::Pinned)?;
-            to.set_pinned(memory == HostMemory::Pinned)?;
-        }
-        Ok(())
-    }
 }
 
-/// The host's time for `send` and `receive` at once, by a thread each: a pageable transfer keeps its thread busy.
-fn both(
-    context: &Context,
-    second: &Stream,
-    stream: &Stream,
-    send: &(impl Fn(&Stream) -> Result<(), Error> + Sync),
-    mut receive: impl FnMut(&Stream) -> Result<(), Error> + Send,
-) -> Result<Seconds, Error> {
-    let barrier = Barrier::new(2);
-    let timed = |work: &mut dyn FnMut() -> Result<(), Error>| {
-        barrier.wait();
-        let start = Instant::now();
-        work().map(|()| (start, Instant::now()))
-    };
-    std::thread::scope(|scope| {
-        let other = scope.spawn(|| {
-            let bound = context.bind();
-            let times = timed(&mut || receive(second).and_then(|()| second.wait()));
-            bound.and(times)
-        });
-        let here = timed(&mut || send(stream).and_then(|()| stream.wait()));
-        let there = other.join().expect("a transfer does not panic");
-        let ((start, end), (other_start, other_end)) = (here?, there?);
-        Ok(Seconds::new((end.max(other_end) - start.min(other_start)).as_secs_f64()))
-    })
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        // What an error left enqueued must be done before its memory goes.
+        let _ = self.stream.wait().and(self.second.wait());
+    }
 }
 
 /// A product whose operands have their places in the arena.
@@ -373,7 +237,7 @@ pub(super) struct Placed {
 impl Placed {
     /// Enqueues the product with the weights of the `call`-th call.
     pub fn enqueue(&self, gpu: &Gpu, call: usize) -> Result<(), Error> {
-        let Some(blas) = &gpu.blas else { return Ok(()) };
+        let Ok(blas) = &gpu.blas else { return Ok(()) };
         let arena = &gpu.arena;
         let at = |offset| arena.memory.at(offset, 1);
         let addresses = [

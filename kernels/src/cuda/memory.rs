@@ -38,24 +38,31 @@ impl DeviceMemory {
         self.start + offset as u64
     }
 
-    /// Writes `bytes` from `offset` on.
-    pub fn upload(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
-        // SAFETY: `at` checks the range; the call returns when the bytes have been read.
-        done("an upload", unsafe { result::memcpy_htod_sync(self.at(offset, bytes.len()), bytes) })
+    /// Writes `bytes` from `offset` on, when all in `stream` is done.
+    ///
+    /// Not by the driver's call without a stream: that may return before the bytes have arrived, and our streams do
+    /// not wait for it.
+    pub fn upload(&self, offset: usize, bytes: &[u8], stream: &Stream) -> Result<(), Error> {
+        let to = self.at(offset, bytes.len());
+        // SAFETY: `at` checks the range; the bytes are borrowed until the stream has been waited for.
+        let enqueued = unsafe { result::memcpy_htod_async(to, bytes, stream.raw()) };
+        done("an upload", enqueued).and(stream.wait())
     }
 
-    /// Reads `len` bytes from `offset` on.
-    pub fn download(&self, offset: usize, len: usize) -> Result<Vec<u8>, Error> {
+    /// Reads `len` bytes from `offset` on, when all in `stream` is done.
+    pub fn download(&self, offset: usize, len: usize, stream: &Stream) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0u8; len];
-        // SAFETY: `at` checks the range; the call returns when the bytes have been written.
-        done("a download", unsafe { result::memcpy_dtoh_sync(&mut bytes, self.at(offset, len)) })?;
+        let from = self.at(offset, len);
+        // SAFETY: `at` checks the range; the bytes are borrowed until the stream has been waited for.
+        let enqueued = unsafe { result::memcpy_dtoh_async(&mut bytes, from, stream.raw()) };
+        done("a download", enqueued).and(stream.wait())?;
         Ok(bytes)
     }
 
     /// Fills it with `pattern`, again and again.
     pub fn fill(&self, pattern: &[u8], stream: &Stream) -> Result<(), Error> {
         let mut full = pattern.len().min(self.len);
-        self.upload(0, &pattern[..full])?;
+        self.upload(0, &pattern[..full], stream)?;
         while full < self.len {
             let next = full.min(self.len - full);
             self.copy(full, 0, next, stream)?;
@@ -74,7 +81,7 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // SAFETY: allocated by `new`; whoever enqueued work on it has waited for it.
+        // SAFETY: allocated by `new`; its GPU has waited for all work on it.
         let _ = unsafe { result::free_sync(self.start) };
     }
 }

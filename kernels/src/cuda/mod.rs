@@ -6,6 +6,7 @@
 //! [`Gpu::time`] is the whole interface: so many calls of a [`Work`] one after another, and the time of each.
 //! [`Gpu::check`] compares what that work computes with its definition.
 
+mod arena;
 mod check;
 mod context;
 mod gpu;
@@ -14,6 +15,7 @@ mod kernels;
 mod memory;
 mod product;
 mod random;
+mod transfer;
 mod work;
 
 pub use gpu::Gpu;

@@ -5,6 +5,7 @@ use super::done;
 use crate::Error;
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;
+use cudarc::cublaslt::sys::cublasLtMatmulDescAttributes_t as Attribute;
 use hwprofiles::DType;
 use std::ffi::c_void;
 
@@ -16,13 +17,17 @@ pub(super) const WORKSPACE: usize = 32 << 20;
 pub(super) struct Blas(sys::cublasLtHandle_t);
 
 impl Blas {
-    /// For the current context; `None` where the library was not found.
-    pub fn open() -> Result<Option<Self>, Error> {
+    /// For the current context. Where it cannot be had, the reason: then only products are missing.
+    pub fn open() -> Result<Self, String> {
         // SAFETY: the libraries looked for run no initialisers that we could disturb.
         if !unsafe { sys::is_culib_present() } {
-            return Ok(None);
+            let advice = "install it and name its folder in LD_LIBRARY_PATH";
+            return Err(format!("libcublasLt.so.13 or .12 was not found: {advice}"));
         }
-        done("cuBLASLt", result::create_handle()).map(|handle| Some(Self(handle)))
+        let advice = "is it of a newer CUDA than the driver?";
+        result::create_handle()
+            .map(Self)
+            .map_err(|error| format!("libcublasLt does not start ({error}): {advice}"))
     }
 }
 
@@ -40,6 +45,8 @@ struct Format {
     result: sys::cudaDataType,
     sum: sys::cublasComputeType_t,
     scale: sys::cudaDataType,
+    /// Whether sums may be kept in fewer bits, as engines have it for `fp8`.
+    fast_sum: bool,
 }
 
 /// Bytes of an operand's element and of a result's; `None` for formats that are not multiplied as they are.
@@ -55,16 +62,23 @@ pub(super) fn sizes(dtype: DType) -> Option<(usize, usize)> {
 fn format(dtype: DType) -> Option<Format> {
     use sys::cublasComputeType_t::{CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32I};
     use sys::cudaDataType_t::{CUDA_R_8F_E4M3, CUDA_R_8I, CUDA_R_16BF, CUDA_R_16F, CUDA_R_32F, CUDA_R_32I};
-    let float = |operand, result| Format { operand, result, sum: CUBLAS_COMPUTE_32F, scale: CUDA_R_32F };
+    let float = |operand, result| Format {
+        operand,
+        result,
+        sum: CUBLAS_COMPUTE_32F,
+        scale: CUDA_R_32F,
+        fast_sum: false,
+    };
     match dtype {
         DType::Bf16 => Some(float(CUDA_R_16BF, CUDA_R_16BF)),
         DType::F16 => Some(float(CUDA_R_16F, CUDA_R_16F)),
-        DType::Fp8 => Some(float(CUDA_R_8F_E4M3, CUDA_R_16BF)),
+        DType::Fp8 => Some(Format { fast_sum: true, ..float(CUDA_R_8F_E4M3, CUDA_R_16BF) }),
         DType::Int8 => Some(Format {
             operand: CUDA_R_8I,
             result: CUDA_R_32I,
             sum: CUBLAS_COMPUTE_32I,
             scale: CUDA_R_32I,
+            fast_sum: false,
         }),
         DType::F32 | DType::Int4 => None,
     }
@@ -145,13 +159,16 @@ impl Description {
     /// A transposed, B not.
     fn new(format: Format) -> Result<Self, CublasError> {
         let description = Self(result::create_matmul_desc(format.sum, format.scale)?);
-        // CUBLAS_OP_T, a C enum of four bytes.
-        let transposed = 1i32;
-        let which = sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA;
-        // SAFETY: the description is live; the attribute is of four bytes, copied before the call returns.
-        unsafe {
-            result::set_matmul_desc_attribute(description.0, which, (&raw const transposed).cast(), 4)
-        }?;
+        // CUBLAS_OP_T, a C enum of four bytes, and a flag of one.
+        let (transposed, fast) = (1i32, 1i8);
+        let set = |which, value: *const c_void, size| {
+            // SAFETY: the description is live; the attribute is of `size` bytes, copied before the call returns.
+            unsafe { result::set_matmul_desc_attribute(description.0, which, value, size) }
+        };
+        set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, (&raw const transposed).cast(), 4)?;
+        if format.fast_sum {
+            set(Attribute::CUBLASLT_MATMUL_DESC_FAST_ACCUM, (&raw const fast).cast(), 1)?;
+        }
         Ok(description)
     }
 }

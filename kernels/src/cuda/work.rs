@@ -22,7 +22,7 @@ pub enum Work {
     /// y[m, n] = x[m, k] · W[n, k]ᵀ of random values, as a node of a replayed graph. Every call has other weights, so
     /// that they come from the GPU's memory; x is the same, as after the operator that made it. The sum is float
     /// (`int8`: 32-bit integer); y is of x's format, but bf16 for `fp8` and 32-bit integers for `int8`. The two 8-bit
-    /// formats are those of both operands, without scales.
+    /// formats are those of both operands, without scales; sums of `fp8` may be kept in fewer bits, as engines have it.
     Product {
         /// Format of x and W: `bf16`, `f16`, `fp8` (E4M3) or `int8`.
         dtype: DType,
@@ -63,8 +63,8 @@ pub struct Facts {
     pub largest_read: Bytes,
     /// The most bytes of a [`Work::Transfer`].
     pub largest_transfer: Bytes,
-    /// Whether products can be had: `libcublasLt` was found.
-    pub products: bool,
+    /// Why there are no products; `None` where there are.
+    pub no_products: Option<String>,
     /// How many GPUs there are; this is the first.
     pub count: usize,
 }

@@ -138,8 +138,6 @@ static int enqueue_copy(Stream *stream, uint64_t to, uint64_t from, size_t len, 
     uint64_t a[8] = {to, from, len, which};
     return enqueue(stream, copy, a, 1500 + len / per_ns, 1500 + len / per_ns);
 }
-int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t len) { return enqueue_copy(0, to, (uint64_t)from, len, 1, 50); }
-int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t len) { return enqueue_copy(0, (uint64_t)to, from, len, 2, 50); }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t len, Stream *stream) { return enqueue_copy(stream, to, (uint64_t)from, len, 1, 50); }
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t len, Stream *stream) { return enqueue_copy(stream, (uint64_t)to, from, len, 2, 50); }
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t len, Stream *stream) { return enqueue_copy(stream, to, from, len, 3, 2); }
@@ -244,10 +242,10 @@ int cublasLtMatmulDescCreate(Description **it, int sum, int scale)
     **it = (Description){sum, scale, 0};
     return OK;
 }
-int cublasLtMatmulDescSetAttribute(Description *it, int which, const int *value, size_t size)
+int cublasLtMatmulDescSetAttribute(Description *it, int which, const void *value, size_t size)
 {
-    it->transpose_a = *value;
-    return which == 3 && size == 4 ? OK : 7;
+    if (which == 3) memcpy(&it->transpose_a, value, 4);
+    return (which == 3 && size == 4) || (which == 25 && size == 1) ? OK : 7;
 }
 int cublasLtMatmulDescDestroy(Description *it) { return gone(it); }
 int cublasLtMatmulPreferenceCreate(uint64_t **it) { *it = object(8); return OK; }

@@ -65,7 +65,7 @@ impl Extent {
 /// Formats whose products the GPU's tensor cores know.
 fn formats(facts: &Facts) -> impl Iterator<Item = DType> {
     let since = [(DType::Bf16, (8, 0)), (DType::Fp8, (8, 9)), (DType::F16, (7, 0)), (DType::Int8, (7, 5))];
-    let (products, capability) = (facts.products, facts.capability);
+    let (products, capability) = (facts.no_products.is_none(), facts.capability);
     since.into_iter().filter(move |(_, since)| products && capability >= *since).map(|(dtype, _)| dtype)
 }
 
@@ -185,6 +185,6 @@ mod tests {
         assert_eq!(of((9, 0)), "bf16 fp8 f16 int8");
         assert_eq!(of((8, 6)), "bf16 f16 int8");
         assert_eq!(of((7, 5)), "f16 int8");
-        assert_eq!(formats(&Facts { products: false, ..facts() }).count(), 0);
+        assert_eq!(formats(&Facts { no_products: Some("none".into()), ..facts() }).count(), 0);
     }
 }

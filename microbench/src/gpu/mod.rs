@@ -64,8 +64,9 @@ fn measure(options: &Options, progress: &mut dyn FnMut(Progress<'_>)) -> Result<
     affinity::restoring(|| match Gpu::open(host) {
         Ok(gpu) => {
             let available = affinity::available_cores();
-            if let Some(core) = near::core(root, &gpu.facts().bus, &available) {
-                affinity::pin_current_thread(core)?;
+            let near = near::cores(root, &gpu.facts().bus, &available);
+            if !near.is_empty() {
+                affinity::confine_current_thread(&near)?;
             }
             Ok(of(&mut OnBoard::new(gpu), &extent, options, progress))
         }
@@ -137,12 +138,8 @@ fn notes(facts: &kernels::cuda::Facts, late: usize, points: usize) -> Vec<Warnin
     if facts.count > 1 {
         note(format!("the first of {} was measured: choose another with CUDA_VISIBLE_DEVICES", facts.count));
     }
-    if !facts.products {
-        note(
-            "no matrix products: libcublasLt.so.13 or .12 was not found; install it and name its folder in \
-             LD_LIBRARY_PATH"
-                .to_owned(),
-        );
+    if let Some(reason) = &facts.no_products {
+        note(format!("no matrix products: {reason}"));
     }
     if late > 0 {
         note(format!(

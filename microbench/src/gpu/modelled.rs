@@ -23,7 +23,7 @@ pub(super) fn facts() -> Facts {
         bus: "0000:17:00.0".to_owned(),
         largest_read: Bytes::new(10 << 30),
         largest_transfer: Bytes::new(1 << 30),
-        products: true,
+        no_products: None,
         count: 1,
     }
 }
@@ -319,12 +319,17 @@ fn a_gpu_that_fails_at_what_it_must_do_is_absent_with_the_reason() {
 
 #[test]
 fn a_gpu_without_cublas_or_beside_others_says_so() {
-    let device = Modelled { facts: Facts { products: false, count: 2, ..facts() }, ..Modelled::new() };
+    let device = Modelled {
+        facts: Facts { no_products: Some("libcublasLt was lost".into()), count: 2, ..facts() },
+        ..Modelled::new()
+    };
     let (found, _) = found(device, &full());
     assert!(gpu(&found).part.gemm.is_empty());
     let told = |text: &str| found.warnings.iter().any(|warning| warning.message.contains(text));
     assert!(
-        told("libcublasLt") && told("first of 2") && told("CUDA_VISIBLE_DEVICES"),
+        told("no matrix products: libcublasLt was lost")
+            && told("first of 2")
+            && told("CUDA_VISIBLE_DEVICES"),
         "{:?}",
         found.warnings
     );

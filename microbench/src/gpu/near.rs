@@ -1,15 +1,16 @@
-//! The core that a GPU is nearest to: what it touches first lies in the memory of that socket.
+//! The cores that a GPU is nearest to: what they touch first lies in the memory of that socket.
 
 use std::fs;
 use std::path::Path;
 
-/// One of `available` on the NUMA node of the device at `bus` (`0000:17:00.0`); `None` where the system does not say.
-pub(super) fn core(root: &Path, bus: &str, available: &[usize]) -> Option<usize> {
-    let node = fs::read_to_string(root.join("sys/bus/pci/devices").join(bus).join("numa_node")).ok()?;
+/// Those of `available` on the NUMA node of the device at `bus` (`0000:17:00.0`); none where the system does not say.
+pub(super) fn cores(root: &Path, bus: &str, available: &[usize]) -> Vec<usize> {
+    let node = fs::read_to_string(root.join("sys/bus/pci/devices").join(bus).join("numa_node"));
     // −1 is no node.
-    let node: usize = node.trim().parse().ok()?;
-    let cores = fs::read_to_string(root.join(format!("sys/devices/system/node/node{node}/cpulist"))).ok()?;
-    available.iter().copied().find(|core| holds(&cores, *core))
+    let Some(node) = node.ok().and_then(|node| node.trim().parse::<usize>().ok()) else { return Vec::new() };
+    let list = fs::read_to_string(root.join(format!("sys/devices/system/node/node{node}/cpulist")));
+    let list = list.unwrap_or_default();
+    available.iter().copied().filter(|core| holds(&list, *core)).collect()
 }
 
 /// Whether a list such as `0-3,8` names `core`.
@@ -25,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_first_available_core_of_the_gpus_node() {
+    fn they_are_the_available_cores_of_the_gpus_node() {
         let folder = tempfile::tempdir().unwrap();
         let write = |file: &str, text: &str| {
             let file = folder.path().join(file);
@@ -33,14 +34,14 @@ mod tests {
             fs::write(file, text).unwrap();
         };
         let bus = "0000:17:00.0";
-        let find = |available: &[usize]| core(folder.path(), bus, available);
-        assert_eq!(find(&[0, 1]), None);
+        let find = |available: &[usize]| cores(folder.path(), bus, available);
+        assert!(find(&[0, 1]).is_empty());
         write("sys/bus/pci/devices/0000:17:00.0/numa_node", "1\n");
         write("sys/devices/system/node/node1/cpulist", "4-7,12\n");
-        assert_eq!(find(&[0, 3, 5, 6]), Some(5));
-        assert_eq!(find(&[0, 12]), Some(12));
-        assert_eq!(find(&[0, 3]), None);
+        assert_eq!(find(&[0, 3, 5, 6]), [5, 6]);
+        assert_eq!(find(&[0, 12]), [12]);
+        assert!(find(&[0, 3]).is_empty());
         write("sys/bus/pci/devices/0000:17:00.0/numa_node", "-1\n");
-        assert_eq!(find(&[4]), None);
+        assert!(find(&[4]).is_empty());
     }
 }
