@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct MeasuredGpu {
     /// What it reached. Its bandwidth is that of the largest read; the time of a product is that of a kernel
-    /// in a replayed graph, the floor of a small kernel included.
+    /// in a replayed graph, the floor of a small kernel included; `launch` is what a launch by the host costs
+    /// beyond that floor, and `sync` the round trip of an empty kernel.
     pub part: GpuPart,
-    /// The link to it. α and β are those of pinned transfers.
+    /// The link to it. α is that of the smallest pinned transfer, β that of the largest.
     pub link: LinkPart,
     /// What starting work costs.
     pub launches: Launches,

@@ -337,7 +337,7 @@ fn a_gpu_without_cublas_or_beside_others_says_so() {
 
 #[test]
 fn a_host_with_a_measured_gpu_reads_back_as_it_was_written_and_composes_with_its_gpu() {
-    let (found, _) = found(Modelled::new(), &Extent::new(Depth::Tiny));
+    let (found, _) = found(Modelled::new(), &full());
     let text = "host: h\ncpu: {model: x, cores: [0]}\n";
     let source = "source: {measured: {date: 2026-11-21, command: b, spread: 0.0}}";
     let text = format!(

@@ -23,19 +23,17 @@ pub(super) fn measured(
     let (read, copy) = (find(Kind::Reads)?, find(Kind::Copies)?);
     let read = curve(read, record, 1, None)?;
     let copy = curve(copy, record, 2, Some("bytes read and bytes written both count"))?;
-    let capacity = Sourced::measured(facts.capacity, &options.date, &options.command, 0.0);
+    let said = |bytes| Sourced::measured(bytes, &options.date, &options.command, 0.0);
+    let capacity = said(facts.capacity);
     let bandwidth = Sourced { value: read.at_largest()?, source: read.source.clone() };
     let transfers: Vec<_> = tables.iter().filter_map(|table| transfer(table, record)).collect();
     let link = link(&name, tables, &transfers, record)?;
     let (launches, launch, sync) = starts(launches, record)?;
-    let known = |value: u64| Some(Sourced::measured(value, &options.date, &options.command, 0.0));
     let (major, minor) = facts.capability;
     let part = GpuPart {
         compute_capability: Some(format!("{major}.{minor}")),
-        multiprocessors: known(facts.multiprocessors),
-        l2: known(facts.l2.get())
-            .filter(|l2| l2.value > 0)
-            .map(|l2| Sourced { value: facts.l2, source: l2.source }),
+        multiprocessors: Some(Sourced::measured(facts.multiprocessors, &options.date, &options.command, 0.0)),
+        l2: (facts.l2 > Bytes::ZERO).then(|| said(facts.l2)),
         gemm: tables.iter().filter_map(|table| products(table, record)).collect(),
         ..GpuPart::new(&name, capacity, bandwidth, launch, sync)
     };
