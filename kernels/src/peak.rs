@@ -86,6 +86,11 @@ impl Instructions {
         Self::ALL.into_iter().filter(|instructions| instructions.is_present()).collect()
     }
 
+    /// The work of one burst on each of so many members.
+    pub fn burst(self, members: usize) -> Flop {
+        Flop::new(self.burst_flop() * members as u128)
+    }
+
     /// Operations of one burst; a multiply-add is two.
     fn burst_flop(self) -> u128 {
         let vectors = |chains: usize, lanes: usize| vectors::ROUNDS * chains * lanes;
@@ -136,7 +141,7 @@ pub fn run(pool: &Pool, instructions: Instructions, bursts: usize) -> Option<Flo
     }
     // SAFETY: they are present.
     pool.run(|_, _| unsafe { instructions.bursts(bursts) });
-    Some(Flop::new(instructions.burst_flop() * bursts as u128 * pool.members() as u128))
+    Some(instructions.burst(pool.members()) * bursts as u64)
 }
 
 /// The operands: numerators of sixteenths in −16..=16, of no simple pattern.

@@ -29,6 +29,8 @@ pub(crate) struct Extent {
     pub shapes: Vec<(usize, usize)>,
     /// Weight formats, f32 and bf16 among them, each with the m of its products, ascending.
     pub weights: Vec<(DType, Vec<usize>)>,
+    /// The m of the products that show the ceilings of each instruction set, ascending.
+    pub ceilings: Vec<usize>,
     /// (sequences, tokens in the cache) of decode attention; no two read as many bytes.
     pub decode: Vec<(usize, usize)>,
     /// Tokens of prefill attention, ascending.
@@ -73,6 +75,7 @@ impl Extent {
             field: MIB,
             shapes: vec![(64, 128), (208, 96)],
             weights: weights(&[1, 5], &[3]),
+            ceilings: vec![1, 5],
             decode: vec![(1, 24), (3, 40)],
             prompts: vec![17],
             elementwise: 32,
@@ -94,6 +97,7 @@ impl Extent {
             field: arena,
             shapes: vec![(1024, 1024), (1024, 2816), (5632, 1024)],
             weights: weights(&[1, 2, 4, 8, 16, 64, 256, 512], &[1, 4, 16, 64, 512]),
+            ceilings: vec![1, 4, 16, 64, 256],
             decode: vec![(1, 128), (1, 512), (1, 2048), (4, 2048), (16, 2048)],
             prompts: vec![128, 512, 2048],
             elementwise: 512,
@@ -121,6 +125,7 @@ impl Extent {
             field: arena,
             shapes: vec![(1024, 1024), (1536, 1024), (1024, 2816), (5632, 1024), (8192, 1024), (4096, 4096)],
             weights: weights(&ROWS, &ROWS),
+            ceilings: vec![1, 2, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512],
             decode: vec![
                 (1, 128),
                 (1, 256),

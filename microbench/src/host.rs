@@ -3,6 +3,7 @@
 use crate::arena::Arena;
 use crate::attention::Attention;
 use crate::bandwidth::Bandwidth;
+use crate::ceilings::ThreeCeilings;
 use crate::clock::Clock;
 use crate::elementwise::Elementwise;
 use crate::experiment::Experiment;
@@ -109,6 +110,8 @@ impl<'a> Bench<'a> {
         for (dtype, rows) in &extent.weights {
             experiments.push(Box::new(Gemm::new(rig, *dtype, &extent.shapes, rows)?));
         }
+        let own = Bytes::new(cache::second_level_cache(Path::new("/"), cpu.cores[0]) as u64);
+        experiments.push(Box::new(ThreeCeilings::new(rig, extent, own)?));
         for dtype in [DType::F32, DType::Bf16] {
             experiments.push(Box::new(Attention::new(rig, dtype, extent)?));
         }

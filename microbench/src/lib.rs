@@ -10,6 +10,7 @@ mod arena;
 mod attention;
 mod bandwidth;
 mod cache;
+mod ceilings;
 mod clock;
 mod elementwise;
 mod error;

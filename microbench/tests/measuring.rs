@@ -120,6 +120,32 @@ fn the_memory_is_known_under_load_by_mix_by_page_and_by_node_or_said_to_be_absen
 }
 
 #[test]
+fn ceilings_stand_beside_each_other_for_what_this_processor_has() {
+    let (Measured { host, .. }, ..) = measured();
+    for team in [host.team(1), host.teams.last()].into_iter().flatten() {
+        let ways = |dtype| team.ceilings.get(&dtype).into_iter().flatten();
+        let avx2 = host.cpu.features.iter().any(|feature| feature == "avx2");
+        assert_eq!(ways(DType::F32).any(|(name, _)| name == "avx2"), avx2);
+        let tiles = host.cpu.features.iter().any(|feature| feature == "amx_bf16");
+        assert!(
+            tiles || !ways(DType::Bf16).any(|(name, _)| name == "amx"),
+            "no number for what is not there"
+        );
+        assert_eq!(
+            team.crossover.contains_key(&DType::Bf16),
+            ways(DType::Bf16).any(|(name, _)| name == "amx")
+        );
+        for (name, ceilings) in [DType::F32, DType::Bf16, DType::Int8, DType::Int4].into_iter().flat_map(ways)
+        {
+            let all = [&ceilings.resident, &ceilings.cached, &ceilings.streamed];
+            let present: Vec<_> = all.into_iter().filter_map(Presence::as_option).collect();
+            assert!(!present.is_empty(), "{name}");
+            present.iter().for_each(|rate| positive(name, rate.get()));
+        }
+    }
+}
+
+#[test]
 fn every_number_was_measured_by_the_command_on_the_day() {
     let (Measured { host, .. }, ..) = measured();
     let mut sources = vec![&host.dram.capacity.source];
