@@ -305,7 +305,7 @@ fn add_gpu(gpu: &GpuPart, link: &LinkPart, machine: &mut Machine) {
         elementwise: bandwidth,
         power: gpu.power.clone(),
         price: gpu.price.clone(),
-        details: DeviceDetails::default(),
+        details: DeviceDetails { lifetime: gpu.lifetime.clone(), ..DeviceDetails::default() },
     });
     add_links("gpu", id, link, machine);
 }

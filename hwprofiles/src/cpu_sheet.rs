@@ -127,7 +127,7 @@ impl CpuSheet {
     }
 
     fn details(&self) -> DeviceDetails {
-        let mut details = DeviceDetails::default();
+        let mut details = DeviceDetails { lifetime: self.part.lifetime.clone(), ..DeviceDetails::default() };
         for (instructions, by_format) in &self.part.rates {
             for (&dtype, rates) in by_format {
                 let streamed = rates.streamed.clone().unwrap_or_else(|| {

@@ -6,7 +6,7 @@ use crate::parts::LoadCurve;
 use crate::provenance::Sourced;
 use crate::rates::{AttentionRates, GemmRates};
 use crate::ratio::Ratio;
-use crate::units::{Bytes, BytesPerSec, Dollars, FlopPerSec, Seconds, Watts};
+use crate::units::{Bytes, BytesPerSec, Dollars, FlopPerSec, Seconds, Watts, Years};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -79,7 +79,7 @@ pub struct Device {
     pub details: DeviceDetails,
 }
 
-/// What a CPU's rates were made of.
+/// What is known of a device beyond its rates: what a CPU's were made of, how long it serves.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceDetails {
@@ -89,6 +89,9 @@ pub struct DeviceDetails {
     /// Rows from which the wider instruction set is faster, by weight format.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub crossover: BTreeMap<DType, Sourced<u64>>,
+    /// Time in service over which the price is written off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<Sourced<Years>>,
 }
 
 /// What matrix products reach at most, by where their operands come from.

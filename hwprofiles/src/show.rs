@@ -49,6 +49,7 @@ impl Machine {
         ];
         facts.extend(device.power.as_ref().map(|power| fact("power", power, notes)));
         facts.extend(device.price.as_ref().map(|price| fact("price", price, notes)));
+        facts.extend(device.details.lifetime.as_ref().map(|years| fact("lifetime", years, notes)));
         writeln!(f, "{}", wrapped(&facts.join(", "), "  ", 4))?;
         if !device.gemm.is_empty() {
             writeln!(f, "  {:<6} {:>22} {:>24} {:>7}  from", "gemm", "weights read", "rate", "points")?;

@@ -1,10 +1,10 @@
 //! Hosts, and machines made of parts.
 
 use hwprofiles::{
-    AttentionRates, Basis, Bytes, BytesPerSec, Composition, Curve, CurvePoint, DType, DecodePoint,
-    DeviceKind, Dram, Flop, FlopPerSec, GemmPoint, GemmRates, Host, Library, Loopback, LoopbackLimit,
-    Machine, Parts, PrefillPoint, Presence, Processor, Profile, Provenance, Seconds, Sourced, Stream,
-    StreamCurve, Team, yaml,
+    AttentionRates, Basis, Bytes, BytesPerSec, CeilingRates, Ceilings, Composition, Crossover, Curve,
+    CurvePoint, DType, DecodePoint, DeviceKind, Dram, Flop, FlopPerSec, GemmPoint, GemmRates, Host, Library,
+    Loopback, LoopbackLimit, Machine, Parts, PrefillPoint, Presence, Processor, Profile, Provenance, Seconds,
+    Sourced, Stream, StreamCurve, Team, yaml,
 };
 use proptest::prelude::*;
 
@@ -127,6 +127,26 @@ fn a_host_alone_is_a_machine_with_all_its_cores() {
     assert_eq!(machine.memories[0].capacity.value, Bytes::new(8_000_000_000));
     assert!(machine.links.is_empty());
     assert_eq!(machine.check(), []);
+}
+
+#[test]
+fn what_was_measured_of_a_hosts_arithmetic_comes_with_its_device() {
+    let mut host = host(2);
+    let rate = |tera: f64| Presence::Present(FlopPerSec::new(tera * 1e12));
+    let (resident, cached) = (rate(2.0), rate(1.0));
+    let ceilings = Ceilings { source: source(), resident, cached, streamed: Presence::Absent };
+    host.teams[1].ceilings = [(DType::Bf16, [("amx".to_owned(), ceilings)].into())].into();
+    let rows = Presence::Present(5);
+    let crossover = Crossover { source: source(), below: "avx512".to_owned(), above: "amx".to_owned(), rows };
+    host.teams[1].crossover = [(DType::Bf16, crossover)].into();
+    let machine = Parts::of(host).machine("host").unwrap();
+    let details = &machine.devices[0].details;
+    let CeilingRates { resident, cached, streamed } = &details.ceilings[&DType::Bf16]["amx"];
+    assert_eq!(resident.as_ref(), Some(&measured(FlopPerSec::new(2e12))));
+    assert_eq!(cached.as_ref(), Some(&measured(FlopPerSec::new(1e12))));
+    assert_eq!(streamed.as_ref(), None);
+    assert_eq!(details.crossover[&DType::Bf16], measured(5));
+    assert_eq!(Machine::from_yaml(&machine.to_yaml(), "again"), Ok(machine));
 }
 
 #[test]

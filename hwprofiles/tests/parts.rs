@@ -130,6 +130,27 @@ fn two_sockets_are_twice_one_and_half_the_cores_half_the_rate() {
 }
 
 #[test]
+fn what_a_device_costs_and_how_long_it_serves_comes_with_it() {
+    let years = |text: &str| {
+        text.replacen("launch:", "lifetime: {value: 5 y, source: {estimated: {reason: t}}}\nlaunch:", 1)
+    };
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("gpu.yaml"), years(&text_of("h100-sxm"))).unwrap();
+    std::fs::write(folder.path().join("cpu.yaml"), years(&text_of("xeon-8592p"))).unwrap();
+    let library = Library { folder: folder.path().to_path_buf(), ..Library::default() };
+    let dram = "dram: {capacity: {value: 64 GB, source: {estimated: {reason: t}}}}";
+    let text = format!("parts: {{cpu: cpu.yaml, sockets: 2, {dram}, gpu: gpu.yaml, link: pcie5-x16}}");
+    let machine = library.compose(&yaml::read(&text, "inline").unwrap()).unwrap();
+    let prices: Vec<_> = machine.devices.iter().map(|d| d.price.as_ref().unwrap().value.get()).collect();
+    assert_eq!(prices, [23_200.0, 30_000.0]);
+    for device in &machine.devices {
+        assert_eq!(device.details.lifetime.as_ref().unwrap().value.get(), 5.0);
+    }
+    assert!(machine.to_string().contains("lifetime 5 y"));
+    assert_eq!(Machine::from_yaml(&machine.to_yaml(), "again"), Ok(machine));
+}
+
+#[test]
 fn fewer_cores_read_what_the_curve_by_cores_says() {
     let curve = "dram:\n  by_cores: {source: {estimated: {reason: t}}, points: [{cores: 10, bandwidth: 100 GB/s}, {cores: 40, bandwidth: 250 GB/s}]}\n";
     let folder = tempfile::tempdir().unwrap();
