@@ -94,7 +94,7 @@ impl Machine {
         for (dtype, rates) in &device.attention {
             let key = format!("{key}.attention.{dtype}");
             findings.noise(&key, &rates.source);
-            findings.too_fast(&key, rates.decode.iter().map(|p| p.rate), limit);
+            findings.too_fast(&key, rates.best_read(*dtype).into_iter(), limit);
         }
     }
 

@@ -4,7 +4,7 @@ use crate::curve::CurvePoint;
 use crate::dram::{LoadedPoint, Mix, PageMode, Stores};
 use crate::host::Presence;
 use crate::provenance::Sourced;
-use crate::rates::{DecodePoint, GemmPoint, PrefillPoint};
+use crate::rates::GemmPoint;
 use crate::units::{Bytes, BytesPerSec, Dollars, FlopPerSec, Hertz, Seconds, Watts, Years};
 use serde::{Deserialize, Deserializer, de::Error};
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,18 +106,6 @@ fn distinct<K: Ord>(keys: impl Iterator<Item = K>, what: &str) -> Result<(), Str
 impl Checked for Vec<GemmPoint> {
     fn check(&self) -> Result<(), String> {
         distinct(self.iter().map(|p| (p.m, p.n, p.k)), "m, n and k")
-    }
-}
-
-impl Checked for Vec<DecodePoint> {
-    fn check(&self) -> Result<(), String> {
-        distinct(self.iter().map(|p| p.kv_bytes), "kv_bytes")
-    }
-}
-
-impl Checked for Vec<PrefillPoint> {
-    fn check(&self) -> Result<(), String> {
-        distinct(self.iter().map(|p| p.tokens), "tokens")
     }
 }
 

@@ -1,5 +1,6 @@
 //! Composition: parts in, a machine out.
 
+use crate::attention::AttentionRates;
 use crate::composition::LoopbackLimit;
 use crate::cpu_sheet::CpuSheet;
 use crate::dtype::DType;
@@ -12,7 +13,7 @@ use crate::machine::{
 };
 use crate::parts::{CxlPart, GpuPart, NvmePart};
 use crate::provenance::Sourced;
-use crate::rates::{AttentionRates, GemmRates};
+use crate::rates::GemmRates;
 use crate::units::{Bytes, BytesPerSec, FlopPerSec, Seconds};
 use std::collections::BTreeMap;
 
@@ -287,7 +288,7 @@ fn add_gpu(gpu: &GpuPart, link: &LinkPart, machine: &mut Machine) {
     for dtype in DType::ALL {
         if let Some(peak) = gpu.reached_peak(dtype) {
             gemm.insert(dtype, GemmRates::roofline(dtype, peak.value, bandwidth.value, peak.source.clone()));
-            let rates = AttentionRates::roofline(peak.value, bandwidth.value, peak.source);
+            let rates = AttentionRates::roofline(dtype, peak.value, bandwidth.value, peak.source);
             attention.insert(dtype, rates);
         }
     }

@@ -5,6 +5,7 @@
 //! LIA's Sapphire Rapids reaches 16.6 to 20 of 90 TFLOP/s by AMX and 3.7 of 5.6 by AVX-512; published
 //! streams reach 65 to 95 %. The answers say [`Basis::Estimated`](crate::Basis::Estimated).
 
+use crate::attention::AttentionRates;
 use crate::cpu_part::{CpuPart, Instructions, SheetRates};
 use crate::dtype::DType;
 use crate::error::ProfileError;
@@ -12,7 +13,7 @@ use crate::machine::{
     CeilingRates, Device, DeviceDetails, DeviceKind, Memory, MemoryDetails, MemoryId, MemoryKind,
 };
 use crate::provenance::{Provenance, Sourced};
-use crate::rates::{AttentionRates, GemmRates};
+use crate::rates::GemmRates;
 use crate::units::{Bytes, BytesPerSec, Flop, FlopPerSec, Seconds};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -98,7 +99,7 @@ impl CpuSheet {
             };
             let source = self.source(&paths, &bandwidth);
             gemm.insert(dtype, self.gemm(dtype, &paths, bandwidth.value, source.clone()));
-            attention.insert(dtype, AttentionRates::roofline(fastest, bandwidth.value, source));
+            attention.insert(dtype, AttentionRates::roofline(dtype, fastest, bandwidth.value, source));
         }
         let per_socket = |name: &str, source: &Provenance| times(self.sockets, name, source);
         let part = &self.part;

@@ -4,6 +4,7 @@
 //! to a loopback device takes the cpu device's rates from the team of the remaining cores and the
 //! loopback's from the team of one.
 
+use crate::attention::AttentionRates;
 use crate::ceiling::{Ceilings, Crossover};
 use crate::dram::{Dram, StreamCurve};
 use crate::dtype::DType;
@@ -11,7 +12,7 @@ use crate::measured_gpu::MeasuredGpu;
 use crate::numa::Numa;
 use crate::parts::CxlPart;
 use crate::provenance::Sourced;
-use crate::rates::{AttentionRates, GemmRates};
+use crate::rates::GemmRates;
 use crate::units::{BytesPerSec, Hertz, Seconds};
 use crate::yaml::{self, FileError};
 use serde::de::{self, Deserializer, MapAccess};

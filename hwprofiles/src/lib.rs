@@ -4,11 +4,13 @@
 //! number has a unit type ([`units`]) and a [`Provenance`]. Ask a device for times:
 //!
 //! ```
-//! use hwprofiles::{Bytes, DType, Library};
+//! use hwprofiles::{AttentionShape, DType, Library, Phase};
 //! let machine = Library::default().machine("example-loopback")?;
 //! let cpu = machine.device(machine.device_named("cpu").ok_or("no cpu")?);
-//! let product = cpu.gemm_time(DType::Bf16, 3, 2048, 2048)?;      // Estimate { time, basis }
-//! let attention = cpu.decode_attention_time(DType::Bf16, Bytes::new(1_000_000))?;
+//! let product = cpu.gemm_time(DType::Bf16, 3, 2048, 2048)?;      // Estimate { time, low, high, bound, basis }
+//! let (phase, heads, kv_heads, head_dim) = (Phase::Decode, 32, 4, 64);
+//! let step = AttentionShape { phase, batch: 8, new_tokens: 1, past_tokens: 999, heads, kv_heads, head_dim };
+//! let attention = cpu.attention_time(DType::Bf16, &step)?;
 //! assert!(product.time + attention.time > cpu.launch.value);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -32,6 +34,7 @@
 //! suspicious. All YAML goes through [`yaml`], which the other crates may use for their documents.
 #![forbid(unsafe_code)]
 
+pub mod attention;
 mod ceiling;
 mod changes;
 mod check;
@@ -68,6 +71,7 @@ mod unit_text;
 pub mod units;
 pub mod yaml;
 
+pub use attention::{AttentionPoint, AttentionRates, AttentionShape, Phase};
 pub use ceiling::{Ceilings, Crossover};
 pub use changes::{Change, Changes};
 pub use check::Finding;
@@ -96,7 +100,7 @@ pub use measured_gpu::{Direction, HostMemory, Launches, MeasuredGpu, TransferCur
 pub use numa::{Numa, NumaNode, NumaPath, PathRates};
 pub use parts::{Achieved, CxlPart, GpuPart, LoadCurve, LoadPoint, NvmePart};
 pub use provenance::{Confidence, Provenance, Sourced};
-pub use rates::{AttentionRates, Basis, DecodePoint, Estimate, GemmPoint, GemmRates, PrefillPoint};
+pub use rates::{Basis, Bound, Estimate, GemmPoint, GemmRates};
 pub use ratio::Ratio;
 pub use sheet::{Entry, Sheet};
 pub use units::{

@@ -1,10 +1,11 @@
 //! A machine: devices that compute, memories that store, links between memories.
 
+use crate::attention::AttentionRates;
 use crate::curve::Curve;
 use crate::dtype::DType;
 use crate::parts::LoadCurve;
 use crate::provenance::Sourced;
-use crate::rates::{AttentionRates, GemmRates};
+use crate::rates::GemmRates;
 use crate::ratio::Ratio;
 use crate::units::{Bytes, BytesPerSec, Dollars, FlopPerSec, Seconds, Watts, Years};
 use serde::{Deserialize, Serialize};

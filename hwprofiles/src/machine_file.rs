@@ -1,12 +1,13 @@
 //! A machine as a file: maps keyed by name, and the rules about names.
 
+use crate::attention::AttentionRates;
 use crate::dtype::DType;
 use crate::machine::{
     Device, DeviceDetails, DeviceKind, Link, LinkDetails, Machine, Memory, MemoryDetails, MemoryId,
     MemoryKind,
 };
 use crate::provenance::Sourced;
-use crate::rates::{AttentionRates, GemmRates};
+use crate::rates::GemmRates;
 use crate::refusal::{Refusal, refuse_if};
 use crate::units::{Bytes, BytesPerSec, Dollars, Seconds, Watts};
 use crate::yaml::{self, Entries, FileError};

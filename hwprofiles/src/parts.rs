@@ -1,10 +1,11 @@
 //! Parts that machines are composed of, apart from the host and the links: a GPU, CXL memory, a disk.
 
+use crate::attention::AttentionRates;
 use crate::composition::PartNames;
 use crate::curve::Curve;
 use crate::dtype::DType;
 use crate::provenance::{Provenance, Sourced};
-use crate::rates::{AttentionRates, GemmRates};
+use crate::rates::GemmRates;
 use crate::ratio::Ratio;
 use crate::refusal::{Refusal, refuse_if};
 use crate::units::{Bytes, BytesPerSec, Dollars, FlopPerSec, Seconds, Watts, Years};

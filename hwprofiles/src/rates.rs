@@ -1,7 +1,7 @@
 //! How fast a device computes: measured points, and the time of a shape between them.
 
 use crate::provenance::Provenance;
-use crate::units::{BytesPerSec, FlopPerSec, Seconds};
+use crate::units::Seconds;
 use serde::{Deserialize, Serialize};
 
 /// How an estimate relates to what was measured.
@@ -18,11 +18,29 @@ pub enum Basis {
     Estimated,
 }
 
+/// What a time consists of, mostly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bound {
+    /// A fixed part that does not depend on the size.
+    Launch,
+    /// FLOP ÷ rate.
+    Compute,
+    /// Bytes ÷ bandwidth.
+    Memory,
+}
+
 /// A time and how well it is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     /// The time of one call, launch overhead not included.
     pub time: Seconds,
+    /// The lower end of the 80 % band: of ten such times one is below.
+    pub low: Seconds,
+    /// The upper end of the 80 % band: of ten such times one is above.
+    pub high: Seconds,
+    /// Its largest part.
+    pub bound: Bound,
     /// How it was found.
     pub basis: Basis,
 }
@@ -54,42 +72,4 @@ pub struct GemmRates {
     /// The points, in any order; at least one. In files a table of `m,n,k,time_us`.
     #[serde(serialize_with = "crate::table::serialize", deserialize_with = "crate::checked::checked_table")]
     pub points: Vec<GemmPoint>,
-}
-
-/// One measured decode attention: one new token per sequence over a KV cache.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DecodePoint {
-    /// KV bytes one call reads, all sequences and heads of one layer together.
-    #[serde(deserialize_with = "crate::checked::checked")]
-    pub kv_bytes: crate::units::Bytes,
-    /// Rate at which it read them.
-    #[serde(deserialize_with = "crate::checked::checked")]
-    pub rate: BytesPerSec,
-}
-
-/// One measured prefill attention (causal, nothing cached before).
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PrefillPoint {
-    /// Tokens of the sequence.
-    #[serde(deserialize_with = "crate::checked::checked")]
-    pub tokens: u64,
-    /// Rate, counting only the FLOP below the causal diagonal.
-    #[serde(deserialize_with = "crate::checked::checked")]
-    pub rate: FlopPerSec,
-}
-
-/// Measured attention.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AttentionRates {
-    /// Where the points came from.
-    pub source: Provenance,
-    /// Decode, by KV bytes.
-    #[serde(deserialize_with = "crate::checked::checked")]
-    pub decode: Vec<DecodePoint>,
-    /// Prefill, by tokens.
-    #[serde(deserialize_with = "crate::checked::checked")]
-    pub prefill: Vec<PrefillPoint>,
 }

@@ -8,9 +8,9 @@
 use crate::dtype::DType;
 use crate::parts::GpuPart;
 use crate::provenance::{Provenance, Sourced};
-use crate::rates::{AttentionRates, DecodePoint, GemmPoint, GemmRates, PrefillPoint};
+use crate::rates::{GemmPoint, GemmRates};
 use crate::ratio::Ratio;
-use crate::units::{Bytes, BytesPerSec, Flop, FlopPerSec, Seconds};
+use crate::units::{BytesPerSec, Flop, FlopPerSec, Seconds};
 use std::fmt::Display;
 
 const OF_PEAK_RATE: f64 = 0.6;
@@ -91,16 +91,5 @@ impl GemmRates {
     ) -> Self {
         let points = times.map(|(m, time)| GemmPoint { m, n: side, k: side, time }).collect();
         Self { source, points }
-    }
-}
-
-impl AttentionRates {
-    /// Decode at `bandwidth`, prefill at `rate`, whatever the size.
-    pub fn roofline(rate: FlopPerSec, bandwidth: BytesPerSec, source: Provenance) -> Self {
-        Self {
-            source,
-            decode: vec![DecodePoint { kv_bytes: Bytes::new(SIDE), rate: bandwidth }],
-            prefill: vec![PrefillPoint { tokens: SIDE, rate }],
-        }
     }
 }

@@ -1,10 +1,11 @@
 //! A machine as a table of at most 80 columns.
 
+use crate::attention::AttentionRates;
 use crate::dtype::DType;
 use crate::footnotes::{Footnotes, wrapped};
 use crate::machine::{CeilingRates, Device, Link, Machine, Memory};
 use crate::provenance::Sourced;
-use crate::rates::{AttentionRates, GemmPoint, GemmRates};
+use crate::rates::{GemmPoint, GemmRates};
 use crate::units::{Flop, FlopPerSec};
 use std::fmt::{self, Display};
 
@@ -127,9 +128,9 @@ fn fmt_attention(
     notes: &mut Footnotes,
     f: &mut fmt::Formatter<'_>,
 ) -> fmt::Result {
-    let decode = rates.decode.iter().map(|p| p.rate).max_by(|a, b| a.total_cmp(b)).unwrap_or_default();
-    let prefill = rates.prefill.iter().map(|p| p.rate).max_by(|a, b| a.total_cmp(b)).unwrap_or_default();
-    let (points, source) = (rates.decode.len() + rates.prefill.len(), notes.cite(&rates.source));
+    let (decode, prefill) =
+        (rates.best_read(dtype).unwrap_or_default(), rates.best_rate().unwrap_or_default());
+    let (points, source) = (rates.points.len(), notes.cite(&rates.source));
     writeln!(f, "  {dtype:<6} {decode:>22} {prefill:>24} {points:>7}  {source}")
 }
 

@@ -1,9 +1,9 @@
 //! Hosts, and machines made of parts.
 
 use hwprofiles::{
-    AttentionRates, Basis, Bytes, BytesPerSec, CeilingRates, Ceilings, Composition, Crossover, Curve,
-    CurvePoint, DType, DecodePoint, DeviceKind, Dram, Flop, FlopPerSec, GemmPoint, GemmRates, Host, Library,
-    Loopback, LoopbackLimit, Machine, Parts, PrefillPoint, Presence, Processor, Profile, Provenance, Seconds,
+    AttentionRates, AttentionShape, Basis, Bytes, BytesPerSec, CeilingRates, Ceilings, Composition,
+    Crossover, Curve, CurvePoint, DType, DeviceKind, Dram, FlopPerSec, GemmPoint, GemmRates, Host, Library,
+    Loopback, LoopbackLimit, Machine, Parts, Phase, Presence, Processor, Profile, Provenance, Seconds,
     Sourced, Stream, StreamCurve, Team, yaml,
 };
 use proptest::prelude::*;
@@ -24,11 +24,8 @@ fn curve(points: &[(u64, f64)]) -> Curve<BytesPerSec> {
 fn team(threads: usize) -> Team {
     let time = Seconds::new(1e-4 / threads as f64);
     let gemm = GemmRates { source: source(), points: vec![GemmPoint { m: 1, n: 512, k: 512, time }] };
-    let attention = AttentionRates {
-        source: source(),
-        decode: vec![DecodePoint { kv_bytes: Bytes::new(1_000_000), rate: BytesPerSec::new(9e9) }],
-        prefill: vec![PrefillPoint { tokens: 64, rate: FlopPerSec::new(2e10) }],
-    };
+    let (rate, bandwidth) = (FlopPerSec::new(2e10), BytesPerSec::new(9e9));
+    let attention = AttentionRates::roofline(DType::Bf16, rate, bandwidth, source());
     Team {
         threads,
         frequency: Presence::Absent,
@@ -257,8 +254,12 @@ fn a_datasheet_gpu_follows_its_roofline_and_says_estimated() {
             assert_eq!(estimate.basis, Basis::Estimated);
         }
     }
-    let flop = gpu.prefill_attention_time(DType::Bf16, 77, Flop::new(756_000_000_000)).unwrap();
-    assert!((flop.time.get() - 1e-3 / 0.6).abs() < 1e-9);
+    let (phase, heads, kv_heads, head_dim) = (Phase::Prefill, 32, 8, 128);
+    let prompt =
+        AttentionShape { phase, batch: 2, new_tokens: 3000, past_tokens: 0, heads, kv_heads, head_dim };
+    let time = gpu.attention_time(DType::Bf16, &prompt).unwrap().time.get();
+    let compute = 4.0 * 2.0 * 32.0 * 128.0 * (3000.0 * 3001.0 / 2.0) / (0.6 * 756e12);
+    assert!((time / compute - 1.0).abs() < 1e-9, "{time} {compute}");
 }
 
 #[test]

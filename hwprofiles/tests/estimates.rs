@@ -1,8 +1,8 @@
 //! Laws of the time estimates.
 
 use hwprofiles::{
-    AttentionRates, Basis, Bytes, BytesPerSec, DType, DecodePoint, Device, DeviceKind, Flop, FlopPerSec,
-    GemmPoint, GemmRates, Link, MemoryId, PrefillPoint, Provenance, Seconds, Sourced,
+    AttentionRates, AttentionShape, Basis, Bytes, BytesPerSec, DType, Device, DeviceKind, FlopPerSec,
+    GemmPoint, GemmRates, Link, MemoryId, Phase, Provenance, Seconds, Sourced,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -12,17 +12,8 @@ fn measured() -> Provenance {
 }
 
 fn device(source: Provenance, points: Vec<GemmPoint>) -> Device {
-    let attention = AttentionRates {
-        source: source.clone(),
-        decode: vec![
-            DecodePoint { kv_bytes: Bytes::new(1_000_000), rate: BytesPerSec::new(4e9) },
-            DecodePoint { kv_bytes: Bytes::new(64_000_000), rate: BytesPerSec::new(16e9) },
-        ],
-        prefill: vec![
-            PrefillPoint { tokens: 128, rate: FlopPerSec::new(2e10) },
-            PrefillPoint { tokens: 2048, rate: FlopPerSec::new(8e10) },
-        ],
-    };
+    let (rate, bandwidth) = (FlopPerSec::new(8e10), BytesPerSec::new(16e9));
+    let attention = AttentionRates::roofline(DType::Bf16, rate, bandwidth, source.clone());
     Device {
         name: "cpu".to_owned(),
         kind: DeviceKind::Cpu,
@@ -37,6 +28,11 @@ fn device(source: Provenance, points: Vec<GemmPoint>) -> Device {
         price: None,
         details: Default::default(),
     }
+}
+
+fn decode() -> AttentionShape {
+    let (phase, heads, kv_heads, head_dim) = (Phase::Decode, 8, 2, 64);
+    AttentionShape { phase, batch: 3, new_tokens: 1, past_tokens: 99, heads, kv_heads, head_dim }
 }
 
 /// Points of a grid of shapes × rows whose time grows with m, n and k.
@@ -102,25 +98,6 @@ proptest! {
         prop_assert!((estimate.time.get() / (last.time.get() * times as f64) - 1.0).abs() < 1e-9);
         prop_assert_eq!(estimate.basis, Basis::Extrapolated);
     }
-
-    #[test]
-    fn decode_attention_never_gets_faster_with_more_bytes(bytes in 1u64..1_000_000_000) {
-        let device = device(measured(), Vec::new());
-        let time = |b| device.decode_attention_time(DType::Bf16, Bytes::new(b)).unwrap().time;
-        prop_assert!(time(bytes) > Seconds::ZERO && time(bytes + 1) >= time(bytes) * (1.0 - 1e-12));
-    }
-
-    #[test]
-    fn prefill_attention_is_proportional_to_flop_and_within_the_measured_rates(
-        tokens in 1u64..100_000, flop in 1u64..1_000_000_000_000,
-    ) {
-        let device = device(measured(), Vec::new());
-        let time = |f| device.prefill_attention_time(DType::Bf16, tokens, Flop::new(f)).unwrap().time.get();
-        let (once, twice) = (time(flop.into()), time(2 * u128::from(flop)));
-        prop_assert!((twice / once - 2.0).abs() < 1e-9);
-        let rate = flop as f64 / once;
-        prop_assert!(rate > 2e10 * (1.0 - 1e-9) && rate < 8e10 * (1.0 + 1e-9));
-    }
 }
 
 #[test]
@@ -155,8 +132,8 @@ fn no_work_takes_no_time_even_where_nothing_was_measured() {
     for (m, n, k) in [(0, 5, 5), (5, 0, 5), (5, 5, 0)] {
         assert_eq!(device.gemm_time(DType::Int4, m, n, k).unwrap().time, Seconds::ZERO);
     }
-    assert_eq!(device.decode_attention_time(DType::F32, Bytes::ZERO).unwrap().time, Seconds::ZERO);
-    assert_eq!(device.prefill_attention_time(DType::F32, 9, Flop::ZERO).unwrap().time, Seconds::ZERO);
+    let nothing = AttentionShape { batch: 0, ..decode() };
+    assert_eq!(device.attention_time(DType::F32, &nothing).unwrap().time, Seconds::ZERO);
     assert_eq!(device.elementwise_time(Bytes::ZERO).time, Seconds::ZERO);
 }
 
@@ -166,7 +143,7 @@ fn points_that_nobody_measured_make_estimates() {
     let point = GemmPoint { m: 1, n: 8, k: 8, time: Seconds::new(1.0) };
     let device = device(source, vec![point]);
     assert_eq!(device.gemm_time(DType::Bf16, 1, 8, 8).unwrap().basis, Basis::Estimated);
-    assert_eq!(device.decode_attention_time(DType::Bf16, Bytes::new(1)).unwrap().basis, Basis::Estimated);
+    assert_eq!(device.attention_time(DType::Bf16, &decode()).unwrap().basis, Basis::Estimated);
     assert_eq!(device.elementwise_time(Bytes::new(1)).basis, Basis::Estimated);
 }
 
@@ -175,7 +152,7 @@ fn a_missing_rate_names_the_device_the_format_and_the_command() {
     let point = GemmPoint { m: 1, n: 8, k: 8, time: Seconds::new(1.0) };
     let device = device(measured(), vec![point]);
     insta::assert_snapshot!(device.gemm_time(DType::Int4, 1, 8, 8).unwrap_err(), @"device 'cpu' has no gemm rate for int4 (it has: bf16); measure it with `fulcrum bench`, or choose a number format that it has");
-    insta::assert_snapshot!(device.prefill_attention_time(DType::Int8, 1, Flop::new(1)).unwrap_err(), @"device 'cpu' has no prefill attention rate for int8 (it has: bf16); measure it with `fulcrum bench`, or choose a number format that it has");
+    insta::assert_snapshot!(device.attention_time(DType::Int8, &decode()).unwrap_err(), @"device 'cpu' has no decode attention rate for int8 (it has: bf16); measure it with `fulcrum bench`, or choose a number format that it has");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The shipped profiles: all of them read, compose, fit a terminal and say where their numbers came from.
 
 use hwprofiles::{
-    Bytes, BytesPerSec, Composition, DType, DeviceKind, Library, Machine, MemoryKind, Profile, Provenance,
-    Seconds, shipped, yaml,
+    AttentionShape, Bytes, BytesPerSec, Composition, DType, DeviceKind, Library, Machine, MemoryKind, Phase,
+    Profile, Provenance, Seconds, shipped, yaml,
 };
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -95,7 +95,17 @@ fn every_machine_computes_and_stores_at_rates_above_zero() {
                 }
             }
             for &kv in device.attention.keys() {
-                let decode = device.decode_attention_time(kv, Bytes::new(1_000_000)).expect("a rate").time;
+                let (phase, heads, kv_heads, head_dim) = (Phase::Decode, 8, 4, 64);
+                let step = AttentionShape {
+                    phase,
+                    batch: 1,
+                    new_tokens: 1,
+                    past_tokens: 999,
+                    heads,
+                    kv_heads,
+                    head_dim,
+                };
+                let decode = device.attention_time(kv, &step).expect("a rate").time;
                 assert!(decode > Seconds::ZERO && decode < Seconds::new(1.0), "{name} {kv}: {decode}");
             }
         }

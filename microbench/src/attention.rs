@@ -7,7 +7,7 @@ use crate::extent::Extent;
 use crate::record::{Points, Record, threads, without_launch};
 use crate::rig::Rig;
 use crate::series::Series;
-use hwprofiles::{AttentionRates, Bytes, DType, DecodePoint, Flop, Host, PrefillPoint, Seconds};
+use hwprofiles::{AttentionPoint, AttentionRates, AttentionShape, DType, Host, Seconds};
 use kernels::{Buffer, KvCache, KvShape, Pool, Scratch, Span};
 
 /// The attention of one KV format in a model of 16 heads over 4 KV heads of 64 values.
@@ -84,28 +84,20 @@ impl Attention {
 
     /// The rates of one team, where both phases have points.
     fn rates(&self, team: usize, launch: f64, record: &mut Record<'_>) -> Option<AttentionRates> {
-        let (mut decode, mut prefill, mut labels) = (Vec::new(), Vec::new(), Points::default());
+        let (mut points, mut labels) = (Vec::new(), Points::default());
         for point in self.points.iter().filter(|p| p.team.1 == team) {
             let Some(summary) = point.series.summary() else { continue };
             let time = Seconds::new(without_launch(summary.median, launch));
             labels.add(point.phase.to_string(), summary);
-            match point.phase {
-                Phase::Decode { .. } => {
-                    let kv_bytes = Bytes::new(point.phase.kv_bytes(self.dtype) as u64);
-                    decode.push(DecodePoint { kv_bytes, rate: kv_bytes / time });
-                }
-                Phase::Prefill { tokens } => {
-                    let pairs = (tokens * (tokens + 1) / 2) as u128;
-                    let rate = Flop::new(4 * WIDTH as u128 * pairs) / time;
-                    prefill.push(PrefillPoint { tokens: tokens as u64, rate });
-                }
-            }
+            points.push(AttentionPoint { shape: point.phase.measured(), time });
         }
-        if decode.is_empty() || prefill.is_empty() {
+        let has = |phase| points.iter().any(|p| p.shape.phase == phase);
+        if !has(hwprofiles::Phase::Decode) || !has(hwprofiles::Phase::Prefill) {
             return None;
         }
+        points.sort_by_key(|p| p.shape);
         let source = record.table(&threads(team), labels, None);
-        Some(AttentionRates { source, decode, prefill })
+        Some(AttentionRates { source, points })
     }
 }
 
@@ -132,6 +124,23 @@ impl Phase {
                 (0..sequences).map(|sequence| Span { sequence, past: tokens - 1, new: 1 }).collect()
             }
             Phase::Prefill { tokens } => vec![Span { sequence: 0, past: 0, new: tokens }],
+        }
+    }
+
+    /// The same in a profile's words.
+    fn measured(self) -> AttentionShape {
+        let (phase, batch, new_tokens, past_tokens) = match self {
+            Phase::Decode { sequences, tokens } => (hwprofiles::Phase::Decode, sequences, 1, tokens - 1),
+            Phase::Prefill { tokens } => (hwprofiles::Phase::Prefill, 1, tokens, 0),
+        };
+        AttentionShape {
+            phase,
+            batch: batch as u64,
+            new_tokens: new_tokens as u64,
+            past_tokens: past_tokens as u64,
+            heads: HEADS as u64,
+            kv_heads: KV_HEADS as u64,
+            head_dim: HEAD_DIM as u64,
         }
     }
 

@@ -1,8 +1,8 @@
 //! What a measurement of this very machine promises, whatever the machine and however busy it is.
 
 use hwprofiles::{
-    Basis, Bytes, BytesPerSec, DType, Device, Flop, Host, LoadedLatency, LoopbackLimit, Machine, PageSize,
-    Parts, Presence, Provenance, Stream,
+    AttentionShape, Basis, Bytes, BytesPerSec, DType, Device, Host, LoadedLatency, LoopbackLimit, Machine,
+    PageSize, Parts, Phase, Presence, Provenance, Stream,
 };
 use kernels::affinity::available_cores;
 use microbench::{Depth, Measured, Options, Progress, measure};
@@ -74,10 +74,13 @@ fn answers_everything(device: &Device) {
         }
     }
     for kv in [DType::F32, DType::Bf16] {
-        let decode = device.decode_attention_time(kv, Bytes::new(100_000)).expect("a rate");
-        let prefill = device.prefill_attention_time(kv, 20, Flop::new(1_000_000)).expect("a rate");
-        positive("decode", decode.time.get());
-        positive("prefill", prefill.time.get());
+        for (phase, new_tokens, past_tokens) in [(Phase::Decode, 1, 99), (Phase::Prefill, 20, 0)] {
+            let (batch, heads, kv_heads, head_dim) = (2, 8, 2, 64);
+            let shape = AttentionShape { phase, batch, new_tokens, past_tokens, heads, kv_heads, head_dim };
+            let estimate = device.attention_time(kv, &shape).expect("a rate");
+            positive("attention", estimate.time.get());
+            assert_ne!(estimate.basis, Basis::Estimated);
+        }
     }
     positive("element-wise", device.elementwise_time(Bytes::new(1000)).time.get());
     positive("launch", device.launch.value.get());

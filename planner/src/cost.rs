@@ -139,13 +139,7 @@ impl Pricing<'_> {
     fn rated(&self, device: &Device, work: &Work) -> Result<hwprofiles::Estimate, Missing> {
         match work.shape {
             Shape::Gemm { m, n, k } => device.gemm_time(self.formats.weights, m, n, k),
-            Shape::Attention { step } if step.new_tokens == 1 => {
-                device.decode_attention_time(self.formats.kv, work.kv_read)
-            }
-            Shape::Attention { step } => {
-                let tokens = step.past_tokens + step.new_tokens;
-                device.prefill_attention_time(self.formats.kv, tokens, work.flop)
-            }
+            Shape::Attention(shape) => device.attention_time(self.formats.kv, &shape),
             Shape::Elementwise => {
                 Ok(device.elementwise_time(work.activations + work.weights + work.kv_written))
             }

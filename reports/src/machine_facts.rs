@@ -1,7 +1,7 @@
 //! What the prediction rests on: every rate of a machine and where it came from.
 
 use hwprofiles::{
-    AttentionRates, Device, Flop, GemmPoint, GemmRates, Link, Machine, Memory, Provenance, Sourced,
+    AttentionRates, DType, Device, Flop, GemmPoint, GemmRates, Link, Machine, Memory, Provenance, Sourced,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
@@ -51,7 +51,7 @@ fn device(device: &Device, memory: &str) -> Vec<Fact> {
         facts.table(&format!("matrix products, {dtype} weights"), gemm_summary(rates), &rates.source);
     }
     for (dtype, rates) in &device.attention {
-        facts.table(&format!("attention, {dtype} KV"), attention_summary(rates), &rates.source);
+        facts.table(&format!("attention, {dtype} KV"), attention_summary(*dtype, rates), &rates.source);
     }
     facts.one("norms and additions", &device.elementwise);
     device.power.iter().for_each(|power| facts.one("power when busy", power));
@@ -79,10 +79,9 @@ fn gemm_summary(rates: &GemmRates) -> String {
     best.map_or("no points".to_owned(), |best| format!("{} shapes, up to {best}", rates.points.len()))
 }
 
-fn attention_summary(rates: &AttentionRates) -> String {
-    let read = rates.decode.iter().map(|p| p.rate).max_by(|a, b| a.total_cmp(b));
-    let computed = rates.prefill.iter().map(|p| p.rate).max_by(|a, b| a.total_cmp(b));
+fn attention_summary(kv: DType, rates: &AttentionRates) -> String {
     let word = |rate: Option<String>| rate.unwrap_or("unknown".to_owned());
-    let (read, computed) = (word(read.map(|r| r.to_string())), word(computed.map(|r| r.to_string())));
+    let read = word(rates.best_read(kv).map(|rate| rate.to_string()));
+    let computed = word(rates.best_rate().map(|rate| rate.to_string()));
     format!("decode reads up to {read}, prefill up to {computed}")
 }

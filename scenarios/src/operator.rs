@@ -6,29 +6,10 @@
 
 use crate::model::Model;
 use crate::sublayer::Sublayer;
-use hwprofiles::{Bytes, DType, Elements, Flop};
+use hwprofiles::{AttentionShape, Bytes, DType, Elements, Flop, Phase};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
-
-/// Prompt processing, or one token per sequence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Phase {
-    /// Prompt processing.
-    Prefill,
-    /// One new token per sequence.
-    Decode,
-}
-
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Phase::Prefill => "prefill",
-            Phase::Decode => "decode",
-        })
-    }
-}
 
 /// One forward pass over a batch of equal sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -259,11 +240,8 @@ pub enum Shape {
         /// Columns of W.
         k: u64,
     },
-    /// Causal attention of `new_tokens` per sequence over `past_tokens` and themselves.
-    Attention {
-        /// The step it belongs to.
-        step: Step,
-    },
+    /// Causal attention.
+    Attention(AttentionShape),
     /// Bound by the activations it moves.
     Elementwise,
 }
@@ -323,9 +301,10 @@ impl Work {
                 work.kv_written = kv_bytes(model, formats, step.batch, step.new_tokens);
             }
             (Operator::Attention, _) => {
-                work.shape = Shape::Attention { step: *step };
-                work.flop = attention_flop(model, step);
-                work.kv_read = kv_bytes(model, formats, step.batch, step.past_tokens + step.new_tokens);
+                let shape = attention_shape(model, step);
+                work.shape = Shape::Attention(shape);
+                work.flop = shape.flop();
+                work.kv_read = formats.kv.bytes(shape.kv_elements());
             }
             _ => {}
         }
@@ -338,10 +317,15 @@ pub fn kv_bytes(model: &Model, formats: &Formats, batch: u64, tokens: u64) -> By
     formats.kv.bytes(Elements::product(&[2, batch, tokens, model.kv_width()]))
 }
 
-/// FLOP of causal attention: 4 · heads · head_dim for each (query, key) pair that the mask admits,
-/// which is new · past + new · (new + 1) / 2 per sequence.
-fn attention_flop(model: &Model, step: &Step) -> Flop {
-    let (new, past) = (u128::from(step.new_tokens), u128::from(step.past_tokens));
-    let pairs = new * past + new * (new + 1) / 2;
-    Flop::new(4 * u128::from(step.batch) * u128::from(model.context_width()) * pairs)
+/// The attention of one layer in `step`.
+fn attention_shape(model: &Model, step: &Step) -> AttentionShape {
+    AttentionShape {
+        phase: step.phase,
+        batch: step.batch,
+        new_tokens: step.new_tokens,
+        past_tokens: step.past_tokens,
+        heads: model.heads,
+        kv_heads: model.kv_heads,
+        head_dim: model.head_dim,
+    }
 }

@@ -5,8 +5,8 @@ use super::grid::Extent;
 use super::{Found, of};
 use crate::{Depth, Options, Progress};
 use hwprofiles::{
-    Basis, Bytes, BytesPerSec, Curve, DType, Direction, Flop, Host, HostMemory, Library, MeasuredGpu,
-    Presence, Provenance, Seconds, yaml,
+    AttentionShape, Basis, Bytes, BytesPerSec, Curve, DType, Direction, Flop, Host, HostMemory, Library,
+    MeasuredGpu, Phase, Presence, Provenance, Seconds, yaml,
 };
 use kernels::Error;
 use kernels::cuda::{Check, Facts, Work};
@@ -361,8 +361,12 @@ fn a_host_with_a_measured_gpu_reads_back_as_it_was_written_and_composes_with_its
         let hbm = machine.memories.iter().find(|memory| memory.name == "hbm").expect("its memory");
         near("its bandwidth", hbm.bandwidth.value.get(), READ);
         // Attention was not measured: a plan can ask for it, and is told that it is an estimate.
-        let decode = device.decode_attention_time(DType::Bf16, Bytes::new(1 << 30)).expect("an estimate");
-        assert_eq!(decode.basis, Basis::Estimated);
-        assert!(device.prefill_attention_time(DType::Fp8, 2048, Flop::new(1 << 40)).is_ok());
+        let (phase, heads, kv_heads, head_dim) = (Phase::Decode, 32, 8, 128);
+        let decode =
+            AttentionShape { phase, batch: 8, new_tokens: 1, past_tokens: 2047, heads, kv_heads, head_dim };
+        let prefill = AttentionShape { phase: Phase::Prefill, new_tokens: 2048, past_tokens: 0, ..decode };
+        let estimate = device.attention_time(DType::Bf16, &decode).expect("an estimate");
+        assert_eq!(estimate.basis, Basis::Estimated);
+        assert!(device.attention_time(DType::Fp8, &prefill).is_ok());
     }
 }

@@ -1,0 +1,79 @@
+//! Laws of attention's times and of the tables they come from.
+
+use hwprofiles::{
+    AttentionPoint, AttentionRates, AttentionShape, FileError, Phase, Provenance, Seconds, yaml,
+};
+use proptest::prelude::*;
+
+const HEADER: &str = "phase,batch,new_tokens,past_tokens,heads,kv_heads,head_dim,time_us";
+
+fn shapes() -> impl Strategy<Value = AttentionShape> {
+    let sizes = (1u64..300, 1u64..20_000, 0u64..100_000);
+    let heads = (prop::sample::select(vec![1u64, 2, 8]), 1u64..9, prop::sample::select(vec![64u64, 128]));
+    (any::<bool>(), sizes, heads).prop_map(
+        |(prefill, (batch, new, past_tokens), (kv_heads, group, head_dim))| {
+            let (phase, new_tokens) = if prefill { (Phase::Prefill, new) } else { (Phase::Decode, 1) };
+            AttentionShape {
+                phase,
+                batch,
+                new_tokens,
+                past_tokens,
+                heads: kv_heads * group,
+                kv_heads,
+                head_dim,
+            }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn a_table_reads_back_as_it_was_written(times in prop::collection::btree_map(shapes(), 1e-7..1.0f64, 1..20)) {
+        let point = |(shape, time)| AttentionPoint { shape, time: Seconds::new(time) };
+        let points: Vec<_> = times.into_iter().map(point).collect();
+        let rates = AttentionRates { source: Provenance::Estimated { reason: "test".to_owned() }, points };
+        prop_assert_eq!(yaml::read::<AttentionRates>(&yaml::write(&rates), "rates").unwrap(), rates);
+    }
+}
+
+fn read(header: &str, rows: &[&str]) -> Result<AttentionRates, FileError> {
+    let lines = rows.iter().map(|row| format!("  {row}\n")).collect::<String>();
+    yaml::read(
+        &format!("source: {{estimated: {{reason: test}}}}\npoints: |\n  {header}\n{lines}"),
+        "rates.yaml",
+    )
+}
+
+#[test]
+fn a_bad_table_gets_one_message_with_its_place_and_what_would_be_right() {
+    let row = |row: &str| read(HEADER, &["decode,1,1,9,8,2,64,5", row]).unwrap_err().to_string();
+    insta::assert_snapshot!(
+        [
+            read(HEADER, &[]).unwrap_err().to_string(),
+            read("phase,batch", &["decode,1"]).unwrap_err().to_string(),
+            row("decode,1,1,99,8,2,64,0"),
+            row("decode,1,1,99,8,2,64,-3"),
+            row("decode,1,1,99,8,2,64,NaN"),
+            row("decode,1,1,99,8,2,64,1e999"),
+            row("decode,1,1,99,8,2,64,5 us"),
+            row("decode,1,1,99,8,2,64"),
+            row("decode,0,1,99,8,2,64,5"),
+            row("decode,1,1,99,8,2,2.5,5"),
+            row("decode,1,1,99,8,3,64,5"),
+            row("decode,1,2,99,8,2,64,5"),
+            row("verify,1,2,99,8,2,64,5"),
+            row("decode,99999999999,1,99,8,2,64,5"),
+            row("decode,1,1,9,8,2,64,10.1"),
+        ]
+        .join("\n")
+    );
+}
+
+#[test]
+fn of_several_times_of_one_shape_the_median_stands() {
+    let rows =
+        ["decode,1,1,9,8,2,64,5", "prefill,1,9,0,8,2,64,9", "decode,1,1,9,8,2,64,7", "decode,1,1,9,8,2,64,6"];
+    let rates = read(HEADER, &rows).unwrap();
+    let times: Vec<_> = rates.points.iter().map(|p| (p.shape.phase, p.time.as_micros())).collect();
+    assert_eq!(times, [(Phase::Prefill, 9.0), (Phase::Decode, 6.0)]);
+}
