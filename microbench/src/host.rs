@@ -22,7 +22,7 @@ use crate::rig::Rig;
 use crate::subject::Subject;
 use crate::sync::Sync;
 use crate::transfer::Transfer;
-use crate::{Error, Measured, Options, Progress, Warning, cache, limits, nodes, processor};
+use crate::{Error, Measured, Options, Progress, Warning, cache, cxl, limits, nodes, processor};
 use hwprofiles::{
     Bytes, BytesPerSec, DType, Dram, Host, Loopback, Presence, Processor, Seconds, Sourced, Team, WriteError,
 };
@@ -103,7 +103,7 @@ impl<'a> Bench<'a> {
         }
         let nodes = nodes::nodes(Path::new("/"));
         if !nodes.is_empty() {
-            let (reach, refused) = Reach::new(rig, nodes, &cpu.cores)?;
+            let (reach, refused) = Reach::new(rig, nodes, &cpu.cores, cxl::is_there(Path::new("/")))?;
             experiments.push(Box::new(reach));
             warnings.extend(refused);
         }

@@ -12,6 +12,7 @@ mod bandwidth;
 mod cache;
 mod ceilings;
 mod clock;
+mod cxl;
 mod elementwise;
 mod error;
 mod experiment;

@@ -1,5 +1,6 @@
 //! What the cores of each NUMA node reach of the memory of each.
 
+use crate::cxl;
 use crate::experiment::{Experiment, expect};
 use crate::field::Field;
 use crate::latency::Chase;
@@ -21,6 +22,8 @@ pub(crate) struct Reach {
     teams: Vec<Team>,
     memories: Vec<NodeMemory>,
     routes: Vec<Route>,
+    /// Whether the kernel tells of memory behind CXL.
+    cxl: bool,
 }
 
 /// Our cores of one node.
@@ -55,8 +58,14 @@ struct Route {
 const KINDS: usize = 3;
 
 impl Reach {
-    /// Between all of `nodes`, by those of `cores` that each has; and what could not be had.
-    pub fn new(rig: &Rig<'_>, nodes: Vec<Node>, cores: &[usize]) -> Result<(Self, Vec<Warning>), Error> {
+    /// Between all of `nodes`, by those of `cores` that each has; and what could not be had. `cxl`: whether there is
+    /// memory behind CXL.
+    pub fn new(
+        rig: &Rig<'_>,
+        nodes: Vec<Node>,
+        cores: &[usize],
+        cxl: bool,
+    ) -> Result<(Self, Vec<Warning>), Error> {
         let mut teams = Vec::new();
         for node in &nodes {
             let ours: Vec<usize> = cores.iter().copied().filter(|core| node.cores.contains(core)).collect();
@@ -88,7 +97,7 @@ impl Reach {
                 });
             }
         }
-        Ok((Self { nodes, teams, memories, routes }, warnings))
+        Ok((Self { nodes, teams, memories, routes, cxl }, warnings))
     }
 }
 
@@ -182,6 +191,14 @@ impl Experiment for Reach {
                 numa.paths.push(NumaPath { from: from.number, to: to.number, distance, measured });
             }
         }
+        // What lies in nodes without cores is counted for the machine's memory by the kernel, but is no DRAM.
+        let beside_cores = cxl::beside_cores(&numa.nodes);
+        if beside_cores > Bytes::ZERO {
+            host.dram.capacity.value = host.dram.capacity.value.min(beside_cores);
+        }
+        if self.cxl {
+            host.cxl = cxl::part(&numa).into();
+        }
         host.numa = Presence::Present(numa);
     }
 }
@@ -239,7 +256,7 @@ mod tests {
             longest: 1.0,
             subject: &Kernels,
         };
-        let (mut reach, warnings) = Reach::new(&rig, nodes, &cores).unwrap();
+        let (mut reach, warnings) = Reach::new(&rig, nodes, &cores, true).unwrap();
         (0..reach.points()).for_each(|point| reach.visit(point, &rig).unwrap());
         let options = Options { depth: Depth::Tiny, date: "2026-11-21".into(), command: "bench".into() };
         let capacity = Sourced::measured(Bytes::new(1 << 30), "2026-11-21", "bench", 0.0);
@@ -257,6 +274,7 @@ mod tests {
             cxl: Presence::Absent,
         };
         reach.fill(&mut host, &mut Record::new(&options));
+        assert_eq!(host.cxl, Presence::Absent, "nothing of it was measured");
         let Presence::Present(numa) = host.numa else { panic!("filled") };
         (numa, warnings.iter().map(Warning::to_string).collect())
     }
