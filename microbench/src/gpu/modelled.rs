@@ -5,7 +5,7 @@ use super::grid::Extent;
 use super::{Found, of};
 use crate::{Depth, Options, Progress};
 use hwprofiles::{
-    AttentionShape, Basis, Bytes, BytesPerSec, Curve, DType, Direction, Flop, Host, HostMemory, Library,
+    AttentionShape, Basis, Bytes, BytesPerSec, Curve, DType, Direction, Host, HostMemory, Library,
     MeasuredGpu, Phase, Presence, Provenance, Seconds, yaml,
 };
 use kernels::Error;
