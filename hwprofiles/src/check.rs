@@ -2,9 +2,10 @@
 //!
 //! The reader refuses what cannot be; this lists what can hardly be, or what will be missed later.
 
-use crate::machine::{Device, Machine, MemoryId};
+use crate::machine::{Device, Link, Machine, MemoryId};
 use crate::provenance::Provenance;
 use crate::rates::{GemmPoint, GemmRates};
+use crate::ratio::Ratio;
 use crate::units::{BytesPerSec, Seconds};
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -48,6 +49,7 @@ impl Machine {
         }
         for link in &self.links {
             let key = format!("links.{}", link.name);
+            check_details(link, &key, &mut findings);
             findings.noise(&format!("{key}.latency"), &link.latency.source);
             findings.noise(&format!("{key}.bandwidth"), &link.bandwidth.source);
             if self.link_between(link.to, link.from).is_none() {
@@ -78,6 +80,7 @@ impl Machine {
             let message = "there is no rate: no plan can put attention on this device".to_owned();
             findings.add(&format!("{key}.attention"), message);
         }
+        check_ceilings(device, &key, findings);
         for (dtype, rates) in &device.gemm {
             let key = format!("{key}.gemm.{dtype}");
             findings.noise(&key, &rates.source);
@@ -114,6 +117,52 @@ impl Machine {
             let message = format!("{rate} is more than the {limit} of '{}', in which it lies", outer.name);
             findings.add(&format!("{key}.bandwidth"), message);
         }
+    }
+}
+
+/// What lies farther away is not reached faster.
+fn check_ceilings(device: &Device, key: &str, findings: &mut Findings) {
+    for (dtype, by_instructions) in &device.details.ceilings {
+        for (instructions, rates) in by_instructions {
+            let named =
+                [("resident", &rates.resident), ("cached", &rates.cached), ("streamed", &rates.streamed)];
+            let known: Vec<_> = named.iter().filter_map(|(n, r)| Some((n, r.as_ref()?.value))).collect();
+            for pair in known.windows(2) {
+                let ((nearer, near), (farther, far)) = (pair[0], pair[1]);
+                if far > near * TOLERANCE {
+                    let key = format!("{key}.details.ceilings.{dtype}.{instructions}.{farther}");
+                    findings.add(&key, format!("{far} is more than the {near} of {nearer} operands"));
+                }
+            }
+        }
+    }
+}
+
+/// What is said of a link beyond α and β agrees with β.
+fn check_details(link: &Link, key: &str, findings: &mut Findings) {
+    let (near, details) = (link.bandwidth.value, &link.details);
+    for (name, rate) in [("far", &details.far), ("pageable", &details.pageable)] {
+        if let Some(rate) = rate.as_ref().map(|rate| rate.value).filter(|&rate| rate > near * TOLERANCE) {
+            let message = format!("{rate} is more than the {near} of page-locked memory on the near socket");
+            findings.add(&format!("{key}.details.{name}"), message);
+        }
+    }
+    if let Some(raw) = details.raw.as_ref().map(|raw| raw.value).filter(|&raw| near > raw) {
+        findings.add(&format!("{key}.bandwidth"), format!("{near} is more than the {raw} on the wire"));
+    }
+    if let Some(share) = details.duplex.as_ref().map(|share| share.value).filter(|&s| s > Ratio::ONE) {
+        let message = format!("{share} is above 1: opposing traffic never makes a link faster");
+        findings.add(&format!("{key}.details.duplex"), message);
+    }
+    let mut points: Vec<_> = details.times.iter().flat_map(|times| &times.points).collect();
+    points.sort_by_key(|point| point.size);
+    if let Some(pair) = points.windows(2).find(|pair| pair[0].value > pair[1].value * TOLERANCE) {
+        let (a, b) = (pair[0], pair[1]);
+        let message = format!(
+            "{} takes {}, but {} only {}: measure again on a quiet machine",
+            a.size, a.value, b.size, b.value
+        );
+        findings.add(&format!("{key}.details.times"), message);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Parts: what their files may say, and the laws of what is made of them.
 
 use hwprofiles::{
-    Bytes, BytesPerSec, Composition, Curve, CurvePoint, DType, Interleave, Library, Link, LinkDetails,
-    LoadCurve, LoadPoint, Machine, MemoryId, Profile, Ratio, Seconds, Sourced, shipped, yaml,
+    Bytes, BytesPerSec, Composition, Curve, CurvePoint, DType, FlopPerSec, Interleave, Library, Link,
+    LinkDetails, LoadCurve, LoadPoint, Machine, MemoryId, Profile, Ratio, Seconds, Sourced, shipped, yaml,
 };
 use proptest::prelude::*;
 use std::sync::OnceLock;
@@ -108,6 +108,23 @@ fn a_composition_that_cannot_be_says_why() {
         format!("parts: {{cpu: xeon-8480p, gpus: 8, {dram}}}"),
     ]
     .map(|text| compose(&text).expect_err(&text));
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn a_machine_whose_details_contradict_its_rates_is_told_so() {
+    let mut machine = Library::default().machine("rtx2080ti-desktop").unwrap();
+    assert_eq!(machine.check(), []);
+    let link = &mut machine.links[0];
+    link.details.far = Some(estimated(BytesPerSec::new(20e9)));
+    link.details.pageable = Some(estimated(BytesPerSec::new(15e9)));
+    link.details.raw = Some(estimated(BytesPerSec::new(12e9)));
+    link.details.duplex = Some(estimated(Ratio::new(1.5).unwrap()));
+    link.details.times = curved_link(&[(1000, 5e-6), (2000, 4e-6)]).details.times;
+    let ceilings = machine.devices[0].details.ceilings.get_mut(&DType::F32).unwrap();
+    let ceilings = ceilings.get_mut("avx2").unwrap();
+    ceilings.cached = Some(estimated(FlopPerSec::new(2e12)));
+    let lines: Vec<_> = machine.check().iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(lines.join("\n"));
 }
 
