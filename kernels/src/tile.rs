@@ -10,11 +10,17 @@ pub(crate) const TILE_ROWS: usize = 6;
 
 /// Sixteen weights per column, widened to f32 on the way into registers.
 pub(crate) trait Lanes: Copy {
-    /// The weights of column `k`.
+    /// The weights of columns `k` and `k + 1`; `k` is even.
+    ///
+    /// # Safety
+    /// The CPU has AVX2, and the source has these columns.
+    unsafe fn pair(self, k: usize) -> [(__m256, __m256); 2];
+
+    /// The weights of the source's last column `k`, which is even: it has no partner.
     ///
     /// # Safety
     /// The CPU has AVX2, and the source has a column `k`.
-    unsafe fn load(self, k: usize) -> (__m256, __m256);
+    unsafe fn last(self, k: usize) -> (__m256, __m256);
 
     /// Asks for the cache lines that will be needed when the kernel has gone on from column `k` for a while.
     /// `k` is a multiple of 4.
@@ -30,7 +36,13 @@ pub(crate) struct Floats {
 
 impl Lanes for Floats {
     #[inline(always)]
-    unsafe fn load(self, k: usize) -> (__m256, __m256) {
+    unsafe fn pair(self, k: usize) -> [(__m256, __m256); 2] {
+        // SAFETY: the caller promises both.
+        unsafe { [self.last(k), self.last(k + 1)] }
+    }
+
+    #[inline(always)]
+    unsafe fn last(self, k: usize) -> (__m256, __m256) {
         // SAFETY: the caller promises column `k`: sixteen values from here on.
         unsafe {
             let at = self.start.add(k * self.stride);
@@ -51,7 +63,13 @@ pub(crate) struct FloatPanel {
 
 impl Lanes for FloatPanel {
     #[inline(always)]
-    unsafe fn load(self, k: usize) -> (__m256, __m256) {
+    unsafe fn pair(self, k: usize) -> [(__m256, __m256); 2] {
+        // SAFETY: the caller promises both.
+        unsafe { [self.last(k), self.last(k + 1)] }
+    }
+
+    #[inline(always)]
+    unsafe fn last(self, k: usize) -> (__m256, __m256) {
         // SAFETY: the caller promises column `k`: 64 bytes from here on.
         unsafe {
             let at = self.start.add(64 * k).cast::<f32>();
@@ -65,7 +83,7 @@ impl Lanes for FloatPanel {
     }
 }
 
-/// bf16 weights of one panel: words of row j below row j + 8 (see `weights`).
+/// bf16 weights of one panel: pairs of columns (see `weights`).
 #[derive(Clone, Copy)]
 pub(crate) struct Bf16Panel {
     pub(crate) start: *const u8,
@@ -74,13 +92,25 @@ pub(crate) struct Bf16Panel {
 
 impl Lanes for Bf16Panel {
     #[inline(always)]
-    unsafe fn load(self, k: usize) -> (__m256, __m256) {
-        // SAFETY: the caller promises column `k`: 32 bytes from here on.
+    unsafe fn pair(self, k: usize) -> [(__m256, __m256); 2] {
+        // SAFETY: the caller promises columns `k` and `k + 1`: 64 bytes from here on.
         unsafe {
-            let pairs = _mm256_loadu_si256(self.start.add(32 * k).cast());
-            let low = _mm256_slli_epi32::<16>(pairs);
-            let high = _mm256_and_si256(pairs, _mm256_set1_epi32(0xffff_0000_u32 as i32));
-            (_mm256_castsi256_ps(low), _mm256_castsi256_ps(high))
+            let mask = _mm256_set1_epi32(0xffff_0000_u32 as i32);
+            let at = self.start.add(32 * k);
+            let (low, high) = (_mm256_loadu_si256(at.cast()), _mm256_loadu_si256(at.add(32).cast()));
+            let first = (_mm256_slli_epi32::<16>(low), _mm256_slli_epi32::<16>(high));
+            let second = (_mm256_and_si256(low, mask), _mm256_and_si256(high, mask));
+            [first, second].map(|(low, high)| (_mm256_castsi256_ps(low), _mm256_castsi256_ps(high)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn last(self, k: usize) -> (__m256, __m256) {
+        // SAFETY: the caller promises column `k` without a partner: 32 bytes from here on.
+        unsafe {
+            let at = self.start.add(32 * k).cast::<__m128i>();
+            let wide = |at| _mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(at)));
+            (_mm256_castsi256_ps(wide(at)), _mm256_castsi256_ps(wide(at.add(1))))
         }
     }
 
@@ -161,27 +191,34 @@ unsafe fn rows<const M: usize, const CHAINS: usize, L: Lanes>(
 ) {
     let mut sums = [[[_mm256_setzero_ps(); 2]; M]; CHAINS];
     // SAFETY: (all blocks) the caller promises that x has M rows of k values and w has k columns.
-    let step = |at: usize, sums: &mut [[__m256; 2]; M]| unsafe {
-        let (low, high) = w.load(at);
+    let step = |at: usize, (low, high): (__m256, __m256), sums: &mut [[__m256; 2]; M]| unsafe {
         for (row, sums) in sums.iter_mut().enumerate() {
             let value = _mm256_broadcast_ss(&*x.add(row * x_stride + at));
             sums[0] = _mm256_fmadd_ps(value, low, sums[0]);
             sums[1] = _mm256_fmadd_ps(value, high, sums[1]);
         }
     };
-    let whole = k - k % 4;
     let mut at = 0;
-    while at < whole {
+    while at + 4 <= k {
         w.prefetch(at);
-        step(at, &mut sums[0]);
-        step(at + 1, &mut sums[1 % CHAINS]);
-        step(at + 2, &mut sums[2 % CHAINS]);
-        step(at + 3, &mut sums[3 % CHAINS]);
+        // SAFETY: as above.
+        let ([a, b], [c, d]) = unsafe { (w.pair(at), w.pair(at + 2)) };
+        step(at, a, &mut sums[0]);
+        step(at + 1, b, &mut sums[1 % CHAINS]);
+        step(at + 2, c, &mut sums[2 % CHAINS]);
+        step(at + 3, d, &mut sums[3 % CHAINS]);
         at += 4;
     }
-    while at < k {
-        step(at, &mut sums[0]);
-        at += 1;
+    if at + 2 <= k {
+        // SAFETY: as above.
+        let [a, b] = unsafe { w.pair(at) };
+        step(at, a, &mut sums[0]);
+        step(at + 1, b, &mut sums[1 % CHAINS]);
+        at += 2;
+    }
+    if at < k {
+        // SAFETY: as above.
+        step(at, unsafe { w.last(at) }, &mut sums[0]);
     }
     for row in 0..M {
         for half in 0..2 {

@@ -8,12 +8,12 @@
 //! | format | a panel is |
 //! |---|---|
 //! | `f32` | per column 16 values |
-//! | `bf16` | per column 8 words of 32 bits: row j in the lower half, row j + 8 in the upper. One shift and one mask make two vectors of f32 |
+//! | `bf16` | per pair of columns 16 words of 32 bits, one per row: the first column in the lower half, the second in the upper; a last column without a partner is 16 values. What AVX512_BF16 and AMX multiply; one shift and one mask make two columns of f32 |
 //! | `int8` | per group of 32 columns: 16 f16 scales, then per pair of columns 16 × 2 signed bytes, a row's two side by side |
 //! | `int4` | per group: 16 f16 scales, then per 8 columns 16 words of 32 bits, one per row: nibbles i and i + 4 are q + 8 of columns 2i and 2i + 1 |
 //!
-//! A last panel of fewer rows keeps the order with that many values instead of 16, except that `bf16`
-//! values follow each other plainly. Columns beyond the last, up to a whole group, are zeros.
+//! A last panel of fewer rows keeps the order with that many values instead of 16. Columns beyond the last, up to a
+//! whole group, are zeros.
 //!
 //! Quantisation is symmetric: with a the largest magnitude in a group of one row and L = 127 (`int8`) or
 //! 7 (`int4`), the scale is s = f16(a / L) and q = clamp(round(w / s), −L, L), ties away from zero; q = 0
@@ -186,7 +186,7 @@ impl<'a> WeightsView<'a> {
                 let at = 4 * (column * height + lane);
                 f32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
             }
-            DType::Bf16 => bf16::from_bits(word(2 * (column * height + bf16_slot(lane, height)))).to_f32(),
+            DType::Bf16 => bf16::from_bits(word(2 * bf16_slot(lane, column, height, self.columns))).to_f32(),
             DType::Int8 => {
                 let start = group * height * (2 + GROUP_COLUMNS);
                 let scale = f16::from_bits(word(start + 2 * lane)).to_f32();
@@ -227,9 +227,10 @@ impl<'a> WeightsView<'a> {
     }
 }
 
-/// Where lane `lane` of a bf16 panel of `height` rows lies among the values of its column.
-pub(crate) fn bf16_slot(lane: usize, height: usize) -> usize {
-    if height == PANEL { 2 * (lane % 8) + lane / 8 } else { lane }
+/// Where column `column` of `columns` and lane `lane` lie among the values of a bf16 panel of `height` rows.
+pub(crate) fn bf16_slot(lane: usize, column: usize, height: usize, columns: usize) -> usize {
+    let alone = columns % 2 == 1 && column == columns - 1;
+    column / 2 * 2 * height + if alone { lane } else { 2 * lane + column % 2 }
 }
 
 /// Where column `offset` of a group and lane `lane` lie among an int8 group's values: pairs of columns are what a

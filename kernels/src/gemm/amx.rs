@@ -1,32 +1,32 @@
 //! Blocking and sharing of work around the micro-kernel of tiles.
 //!
-//! x is rounded to bf16 once. A pair of panels is unpacked, a block of columns at a time, into tiles that stay in the
-//! second-level cache while the rows of a chunk of x, which stays there too, pass by.
+//! x is rounded to bf16 once. 32 columns of a packed panel are a tile as they lie in memory (see `weights`); a block of a pair
+//! of panels stays in the caches while the rows of a chunk of x, which stays in the second level, pass by.
 
 use super::amx_tile::{Block, TILE_BYTES, TILE_ROWS, config, configure, release};
 use super::avx2::split;
 use super::avx512::unpack_pairs;
-use super::avx512_tile::paired;
 use super::rounded::{DEPTH, Halves};
 use crate::disjoint::Disjoint;
 use crate::{PANEL, Pool, WeightsView};
-use std::arch::x86_64::_mm512_storeu_si512;
 use std::ops::Range;
 
-/// Columns of a block: 64 KiB of tiles for two panels.
+/// Columns of a block: 64 KiB of two panels.
 const BLOCK: usize = 1024;
-/// Floats of the tiles of one panel's block.
-const PANEL_FLOATS: usize = BLOCK * PANEL / 2;
+/// Floats of one tile.
+const TILE: usize = TILE_BYTES / 4;
 /// Rows of one block of outputs.
 const ROWS: usize = 2 * TILE_ROWS;
+/// Floats of a panel's block.
+const PANEL_FLOATS: usize = BLOCK / DEPTH * TILE;
 
-/// Floats of one member's buffer: the tiles of two panels, and sums of a panel of fewer than sixteen rows.
-pub(super) const MEMBER_FLOATS: usize = 2 * PANEL_FLOATS + ROWS * PANEL;
+/// Floats of one member's buffer: a panel of fewer than sixteen rows as tiles, and sums of it.
+pub(super) const MEMBER_FLOATS: usize = PANEL_FLOATS + ROWS * PANEL;
 
 /// y = x·Wᵀ of bf16 weights, x rounded to bf16, the sums in f32 in the order of TDPBF16PS.
 ///
 /// # Safety
-/// The CPU has AVX-512BW and AMX-BF16, and this process may use the tiles.
+/// The CPU has AMX-BF16 and AVX2, and this process may use the tiles.
 pub(super) unsafe fn gemm(
     pool: &Pool,
     m: usize,
@@ -66,10 +66,9 @@ impl Product<'_> {
     /// Computes the given rows and panels of y.
     ///
     /// # Safety
-    /// The CPU has AVX-512BW and AMX-BF16, which this process may use; nobody else touches this part of y.
+    /// The CPU has AMX-BF16, which this process may use; nobody else touches this part of y.
     unsafe fn part(&self, rows: Range<usize>, panels: Range<usize>, buffer: &mut [f32]) {
         let k = self.w.columns();
-        let (tiles, sums) = buffer.split_at_mut(2 * PANEL_FLOATS);
         // Blocks of 32 rows and a last one of what is left, each kind with tiles of its own shape.
         let whole = rows.start..rows.end - rows.len() % ROWS;
         for rows in [whole.clone(), whole.end..rows.end] {
@@ -81,13 +80,8 @@ impl Product<'_> {
             for from in (0..k).step_by(BLOCK) {
                 let columns = from..k.min(from + BLOCK);
                 for first in panels.clone().step_by(2) {
-                    let pair = first..panels.end.min(first + 2);
-                    for (panel, tiles) in pair.clone().zip(tiles.chunks_exact_mut(PANEL_FLOATS)) {
-                        // SAFETY: as above.
-                        unsafe { self.unpack(panel, &columns, tiles) };
-                    }
-                    // SAFETY: as above; the tiles are these panels' columns.
-                    unsafe { self.pair(&rows, &pair, &columns, tiles, sums) };
+                    // SAFETY: as promised by the caller, and the tiles are configured for these rows.
+                    unsafe { self.pair(&rows, first..panels.end.min(first + 2), columns.clone(), buffer) };
                 }
             }
             // SAFETY: as above.
@@ -95,77 +89,108 @@ impl Product<'_> {
         }
     }
 
-    /// Columns of a panel as tiles, zeros up to whole ones.
-    ///
-    /// # Safety
-    /// The CPU has AVX-512BW.
-    #[target_feature(enable = "avx512f,avx512bw")]
-    unsafe fn unpack(&self, panel: usize, columns: &Range<usize>, tiles: &mut [f32]) {
-        let steps = columns.len().div_ceil(2);
-        let padded = columns.len().next_multiple_of(DEPTH) / 2;
-        tiles[steps * PANEL..padded * PANEL].fill(0.0);
-        if self.w.rows() - panel * PANEL < PANEL {
-            return unpack_pairs(self.w, panel, columns.start, &mut tiles[..steps * PANEL]);
-        }
-        let bytes = &self.w.panel(panel)[32 * columns.start..32 * columns.end];
-        let pairs = bytes.chunks_exact(64).zip(tiles.chunks_exact_mut(PANEL));
-        // SAFETY: 64 bytes on either side.
-        pairs.for_each(|(two, to)| unsafe {
-            _mm512_storeu_si512(to.as_mut_ptr().cast(), paired(two.as_ptr()))
-        });
-        if columns.len() % 2 == 1 {
-            unpack_pairs(self.w, panel, columns.end - 1, &mut tiles[(steps - 1) * PANEL..steps * PANEL]);
-        }
-    }
-
     /// Adds (or, from column 0, writes) what `columns` contribute to one or two panels of y.
     ///
     /// # Safety
-    /// As [`Product::part`]; `tiles` are these columns, and the tiles are configured for these rows.
+    /// As [`Product::part`], and the tiles are configured for these rows.
     unsafe fn pair(
         &self,
         rows: &Range<usize>,
-        panels: &Range<usize>,
-        columns: &Range<usize>,
-        tiles: &[f32],
-        sums: &mut [f32],
+        panels: Range<usize>,
+        columns: Range<usize>,
+        buffer: &mut [f32],
     ) {
-        // A last panel of fewer rows is computed aside: y must keep what lies beyond the last row of W.
-        let narrow = !self.w.rows().is_multiple_of(PANEL) && panels.end * PANEL > self.w.rows();
-        let wide = panels.len() - usize::from(narrow);
-        for from in rows.clone().step_by(ROWS) {
-            let height = ROWS.min(rows.end - from);
-            let block = |panel: usize, add, y, y_stride: usize| Block {
-                x: self.x.values[from * self.x.stride + columns.start..].as_ptr(),
-                x_bytes: 2 * self.x.stride,
-                w: tiles[(panel - panels.start) * PANEL_FLOATS..].as_ptr().cast(),
-                panel_bytes: 4 * PANEL_FLOATS,
-                steps: columns.len().div_ceil(DEPTH),
-                add,
-                y,
-                y_bytes: 4 * y_stride,
-            };
-            if wide > 0 {
-                let y = self.y.pointer(from * self.y_stride + panels.start * PANEL);
-                // SAFETY: the caller's promises; these panels of y are whole.
-                unsafe { block(panels.start, columns.start > 0, y, self.y_stride).run(height, wide) };
+        let wide = panels.start..panels.end.min(self.w.rows() / PANEL);
+        if !wide.is_empty() {
+            let whole = columns.end - columns.len() % DEPTH;
+            let panel_bytes = self.w.panel(wide.start).len();
+            if whole > columns.start {
+                let tiles = self.w.panel(wide.start)[32 * columns.start..].as_ptr();
+                // SAFETY: the caller's promises; the panels have these columns.
+                unsafe { self.blocks(rows, &wide, columns.start..whole, tiles, panel_bytes) };
             }
-            if narrow {
-                let panel = panels.end - 1;
-                let (width, add) = (self.w.rows() - panel * PANEL, columns.start > 0);
-                let y_row = |row: usize| {
-                    // SAFETY: these values of y are ours, and held one row at a time.
-                    unsafe { self.y.range(row * self.y_stride + panel * PANEL, width) }
-                };
-                let each = || (from..from + height).enumerate();
-                if add {
-                    each().for_each(|(i, row)| sums[i * PANEL..][..width].copy_from_slice(y_row(row)));
+            if whole < columns.end {
+                let rest = whole..columns.end;
+                for (panel, tile) in wide.clone().zip(buffer.chunks_exact_mut(TILE)) {
+                    self.unpack(panel, &rest, tile);
                 }
-                // SAFETY: the caller's promises; `sums` has 32 rows of sixteen.
-                unsafe { block(panel, add, sums.as_mut_ptr(), PANEL).run(height, 1) };
-                each().for_each(|(i, row)| y_row(row).copy_from_slice(&sums[i * PANEL..][..width]));
+                // SAFETY: the caller's promises; the buffer has a tile of each panel.
+                unsafe { self.blocks(rows, &wide, rest, buffer.as_ptr().cast(), TILE_BYTES) };
             }
         }
+        if wide.end < panels.end {
+            // SAFETY: the caller's promises.
+            unsafe { self.narrow(rows, wide.end, &columns, buffer) };
+        }
+    }
+
+    /// As `pair`, of whole panels whose columns are tiles at `tiles`, the second panel's `panel_bytes` further on.
+    ///
+    /// # Safety
+    /// As [`Product::pair`]; the tiles are there.
+    unsafe fn blocks(
+        &self,
+        rows: &Range<usize>,
+        panels: &Range<usize>,
+        columns: Range<usize>,
+        tiles: *const u8,
+        panel_bytes: usize,
+    ) {
+        for from in rows.clone().step_by(ROWS) {
+            let block = Block {
+                x: self.x.values[from * self.x.stride + columns.start..].as_ptr(),
+                x_bytes: 2 * self.x.stride,
+                w: tiles,
+                panel_bytes,
+                steps: columns.len().div_ceil(DEPTH),
+                add: columns.start > 0,
+                y: self.y.pointer(from * self.y_stride + panels.start * PANEL),
+                y_bytes: 4 * self.y_stride,
+            };
+            // SAFETY: the caller's promises; these panels of y are whole.
+            unsafe { block.run(ROWS.min(rows.end - from), panels.len()) };
+        }
+    }
+
+    /// As `pair`, of a last panel of fewer than sixteen rows: computed aside, since y must keep what lies beyond the last row
+    /// of W.
+    ///
+    /// # Safety
+    /// As [`Product::pair`].
+    unsafe fn narrow(&self, rows: &Range<usize>, panel: usize, columns: &Range<usize>, buffer: &mut [f32]) {
+        let (tiles, sums) = buffer.split_at_mut(PANEL_FLOATS);
+        let (width, add) = (self.w.rows() - panel * PANEL, columns.start > 0);
+        self.unpack(panel, columns, tiles);
+        let y_row = |row: usize| {
+            // SAFETY: these values of y are ours, and held one row at a time.
+            unsafe { self.y.range(row * self.y_stride + panel * PANEL, width) }
+        };
+        for from in rows.clone().step_by(ROWS) {
+            let each = || (from..rows.end.min(from + ROWS)).enumerate();
+            if add {
+                each().for_each(|(i, row)| sums[i * PANEL..][..width].copy_from_slice(y_row(row)));
+            }
+            let block = Block {
+                x: self.x.values[from * self.x.stride + columns.start..].as_ptr(),
+                x_bytes: 2 * self.x.stride,
+                w: tiles.as_ptr().cast(),
+                panel_bytes: 0,
+                steps: columns.len().div_ceil(DEPTH),
+                add,
+                y: sums.as_mut_ptr(),
+                y_bytes: 4 * PANEL,
+            };
+            // SAFETY: the caller's promises; `sums` has 32 rows of sixteen.
+            unsafe { block.run(each().len(), 1) };
+            each().for_each(|(i, row)| y_row(row).copy_from_slice(&sums[i * PANEL..][..width]));
+        }
+    }
+
+    /// Columns of a panel as tiles, zeros up to whole ones and in place of rows that are not there.
+    fn unpack(&self, panel: usize, columns: &Range<usize>, tiles: &mut [f32]) {
+        let (steps, padded) = (columns.len().div_ceil(2), columns.len().next_multiple_of(DEPTH) / 2);
+        unpack_pairs(self.w, panel, columns.start, &mut tiles[..steps * PANEL]);
+        tiles[steps * PANEL..padded * PANEL].fill(0.0);
     }
 }
 
@@ -209,7 +234,7 @@ mod tests {
         let mut scratch = vec![f32::NAN; crate::gemm::scratch_bytes(members, m, k) / 4];
         let mut y = vec![7.0; m * y_stride];
         let shared = Disjoint::new(&mut y);
-        // SAFETY: the caller looked for AVX-512BW, and AMX works, in the processor or by the emulator.
+        // SAFETY: the caller looked for AVX2, and AMX works, in the processor or by the emulator.
         unsafe { gemm(&pool, m, &shared, y_stride, &x, x_stride, weights.view(), &mut scratch) };
         for (i, row) in y.chunks(y_stride).enumerate() {
             for (j, &got) in row.iter().enumerate() {
@@ -221,8 +246,8 @@ mod tests {
 
     #[test]
     fn every_output_is_the_bits_of_the_definition_in_the_order_of_the_instruction() {
-        if !Path::Avx512.is_supported() {
-            return println!("AMX: absent, and so is AVX-512, by which the tiles are filled");
+        if !Path::Avx2.is_supported() {
+            return println!("absent: this CPU has no AVX2, by which x is rounded");
         }
         println!("AMX: {}", emulator::provide());
         for m in [1, 2, 15, 16, 17, 31, 32, 33, 47, 65] {

@@ -1,7 +1,7 @@
 //! Blocking and sharing of work around the micro-kernel of 512-bit vectors, as in `avx2` but by two panels at a time.
 
 use super::avx2::{BUFFER, copy_x, even_tiles, padded_stride, split};
-use super::avx512_tile::{Float, Paired, PairedPlain, Step, TILE_ROWS, Tile, Widened};
+use super::avx512_tile::{Float, Paired, Step, TILE_ROWS, Tile, Widened};
 use super::rounded::Halves;
 use crate::disjoint::Disjoint;
 use crate::{PANEL, Pool, WeightsView};
@@ -18,34 +18,28 @@ const AHEAD: usize = 8 << 10;
 
 /// A step that blocks are made of.
 trait Source: Step {
-    /// The step in which a last panel of fewer rows is unpacked.
-    type Last: Step<X = Self::X>;
+    /// The step in which a last panel of fewer rows, or a last column without a partner, is unpacked.
+    type Last: Step;
 
-    /// Unpacks steps of the given panel, from `from` on, into `out`: 64 bytes each, zeros where there is nothing.
-    fn unpack(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]);
+    /// Unpacks columns of the given panel, from `from` on, into `out`: 64 bytes a step, zeros where there is nothing.
+    fn unpack(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
+        w.unpack(panel, from, out);
+    }
 }
 
 impl Source for Float {
     type Last = Float;
-
-    fn unpack(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
-        w.unpack(panel, from, out);
-    }
 }
 
 impl Source for Widened {
     type Last = Float;
-
-    fn unpack(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
-        w.unpack(panel, from, out);
-    }
 }
 
 impl Source for Paired {
-    type Last = PairedPlain;
+    type Last = Paired;
 
     fn unpack(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
-        unpack_pairs(w, panel, 2 * from, out);
+        unpack_pairs(w, panel, from, out);
     }
 }
 
@@ -81,8 +75,8 @@ pub(super) fn gemm(
         (x, x_stride) = (rest, padded_stride(w.columns()));
     }
     match w.dtype() {
-        DType::F32 => Product::<Float> { y, y_stride, x, x_stride, w }.run(pool, m, buffers),
-        _ => Product::<Widened> { y, y_stride, x, x_stride, w }.run(pool, m, buffers),
+        DType::F32 => Product { y, y_stride, x, x_stride, w }.run::<Float>(pool, m, buffers),
+        _ => Product { y, y_stride, x, x_stride, w }.run::<Widened>(pool, m, buffers),
     }
 }
 
@@ -100,21 +94,21 @@ pub(super) fn gemm_bf16(
     let (buffers, rest) = scratch.split_at_mut(pool.members() * BUFFER * PANEL);
     let x = Halves::new(pool, m, w.columns(), x, x_stride, rest);
     let (x_stride, x) = (x.stride / 2, bytemuck::cast_slice(x.values));
-    Product::<Paired> { y, y_stride, x, x_stride, w }.run(pool, m, buffers);
+    Product { y, y_stride, x, x_stride, w }.run::<Paired>(pool, m, buffers);
 }
 
 /// One call's operands.
-struct Product<'a, S: Step> {
+struct Product<'a> {
     y: &'a Disjoint<'a, f32>,
     y_stride: usize,
-    x: &'a [S::X],
-    /// In steps.
+    /// Rows of f32, or of pairs of bf16.
+    x: &'a [f32],
     x_stride: usize,
     w: WeightsView<'a>,
 }
 
-impl<S: Source<X: Sync>> Product<'_, S> {
-    fn run(&self, pool: &Pool, m: usize, buffers: &mut [f32]) {
+impl Product<'_> {
+    fn run<S: Source>(&self, pool: &Pool, m: usize, buffers: &mut [f32]) {
         let all = self.w.rows().div_ceil(PANEL);
         let (rows, panels) = split(pool.members(), m, self.w, TILE_ROWS);
         let panels = panels.next_multiple_of(2);
@@ -124,12 +118,12 @@ impl<S: Source<X: Sync>> Product<'_, S> {
             let (row, panel) = (item % row_chunks * rows, item / row_chunks * panels);
             // SAFETY: each member has a buffer of its own.
             let buffer = unsafe { buffers.range(member * BUFFER * PANEL, BUFFER * PANEL) };
-            self.part(row..m.min(row + rows), panel..all.min(panel + panels), buffer);
+            self.part::<S>(row..m.min(row + rows), panel..all.min(panel + panels), buffer);
         });
     }
 
     /// Computes the given rows and panels of y, which are ours.
-    fn part(&self, rows: Range<usize>, panels: Range<usize>, buffer: &mut [f32]) {
+    fn part<S: Source>(&self, rows: Range<usize>, panels: Range<usize>, buffer: &mut [f32]) {
         let k = self.w.columns();
         let steps = k / S::COLUMNS;
         let streamed = rows.len() <= TILE_ROWS;
@@ -137,26 +131,27 @@ impl<S: Source<X: Sync>> Product<'_, S> {
         let blocks = (0..steps.div_ceil(block)).map(|i| i * block..steps.min((i + 1) * block));
         let whole = panels.start..panels.end.min(self.w.rows() / PANEL);
         let pairs = whole.clone().step_by(2).map(|panel| panel..whole.end.min(panel + 2));
-        if rows.len() * k * size_of::<S::X>() / S::COLUMNS <= CACHED_X {
+        if 4 * rows.len() * k * S::VALUES / S::COLUMNS <= CACHED_X {
             for pair in pairs.clone() {
                 for steps in blocks.clone() {
                     // Streamed panels go on where they are; else the same panels' next block is next.
                     let ahead = if streamed { AHEAD } else { steps.len() * S::BYTES };
-                    self.block(&rows, pair.clone(), steps, ahead);
+                    self.block::<S>(&rows, pair.clone(), steps, ahead);
                 }
             }
         } else {
             for steps in blocks {
                 for pair in pairs.clone() {
-                    self.block(&rows, pair.clone(), steps.clone(), pair.len() * self.panel_bytes());
+                    self.block::<S>(&rows, pair.clone(), steps.clone(), pair.len() * self.panel_bytes());
                 }
             }
         }
         if steps * S::COLUMNS < k {
-            whole.clone().for_each(|panel| self.unpacked(&rows, panel, steps..steps + 1, buffer));
+            let last = steps * S::COLUMNS..k;
+            whole.clone().for_each(|panel| self.unpacked::<S>(&rows, panel, last.clone(), buffer));
         }
         if whole.end < panels.end {
-            self.unpacked(&rows, whole.end, 0..k.div_ceil(S::COLUMNS), buffer);
+            self.unpacked::<S>(&rows, whole.end, 0..k, buffer);
         }
     }
 
@@ -166,11 +161,11 @@ impl<S: Source<X: Sync>> Product<'_, S> {
 
     /// Adds (or, from step 0, writes) what some steps contribute to one or two whole panels, while what lies `ahead` bytes
     /// further on is fetched.
-    fn block(&self, rows: &Range<usize>, panels: Range<usize>, steps: Range<usize>, ahead: usize) {
+    fn block<S: Source>(&self, rows: &Range<usize>, panels: Range<usize>, steps: Range<usize>, ahead: usize) {
         let w = self.w.panel(panels.start)[steps.start * S::BYTES..].as_ptr();
         for (tile, rows) in even_tiles(rows, TILE_ROWS).enumerate() {
             let tile = Tile {
-                x: self.x[rows.start * self.x_stride + steps.start..].as_ptr(),
+                x: self.x[rows.start * self.x_stride + steps.start * S::VALUES..].as_ptr(),
                 x_stride: self.x_stride,
                 w,
                 panel_bytes: self.panel_bytes(),
@@ -185,21 +180,28 @@ impl<S: Source<X: Sync>> Product<'_, S> {
         }
     }
 
-    /// As `block`, of steps that must be unpacked: those of a panel of fewer rows, or a last one of fewer columns.
-    fn unpacked(&self, rows: &Range<usize>, panel: usize, steps: Range<usize>, buffer: &mut [f32]) {
+    /// As `block`, of columns that must be unpacked: those of a panel of fewer rows, or a last one without a partner.
+    fn unpacked<S: Source>(
+        &self,
+        rows: &Range<usize>,
+        panel: usize,
+        columns: Range<usize>,
+        buffer: &mut [f32],
+    ) {
         let height = PANEL.min(self.w.rows() - panel * PANEL);
-        for from in steps.clone().step_by(BUFFER) {
-            let steps = from..steps.end.min(from + BUFFER);
-            S::unpack(self.w, panel, from, &mut buffer[..steps.len() * PANEL]);
+        let most = BUFFER * S::Last::COLUMNS;
+        for from in columns.clone().step_by(most) {
+            let steps = (columns.end.min(from + most) - from).div_ceil(S::Last::COLUMNS);
+            S::unpack(self.w, panel, from, &mut buffer[..steps * PANEL]);
             for rows in even_tiles(rows, TILE_ROWS) {
                 // Sixteen wide, unlike y, which must keep what lies beyond the last row of W.
                 let mut sums = [0.0; TILE_ROWS * PANEL];
                 let tile = Tile {
-                    x: self.x[rows.start * self.x_stride + from..].as_ptr(),
+                    x: self.x[rows.start * self.x_stride + from * S::VALUES / S::COLUMNS..].as_ptr(),
                     x_stride: self.x_stride,
                     w: buffer.as_ptr().cast(),
                     panel_bytes: 0,
-                    steps: steps.len(),
+                    steps,
                     add: false,
                     y: sums.as_mut_ptr(),
                     y_stride: PANEL,

@@ -10,30 +10,26 @@ use std::arch::x86_64::*;
 /// Most rows of one tile.
 pub(super) const TILE_ROWS: usize = 12;
 
-/// How a step of a panel becomes a vector of sixteen outputs' weights, and how it is multiplied.
+/// How a step of a panel becomes vectors of sixteen outputs' weights, and how they are multiplied.
 pub(super) trait Step: Copy {
-    /// What of x goes into a step.
-    type X: Copy;
     /// Columns of one step.
     const COLUMNS: usize;
+    /// Values of x of one step: as many vectors of weights are made of it.
+    const VALUES: usize;
     /// Bytes of one step of a panel.
     const BYTES: usize;
 
+    /// The weights that value `value` of x is multiplied by.
+    ///
     /// # Safety
     /// The CPU has the path's instructions; a step of a panel lies at `at`.
-    unsafe fn load(at: *const u8) -> __m512;
+    unsafe fn weights(at: *const u8, value: usize) -> __m512;
 
     /// sum + x·w, lane by lane.
     ///
     /// # Safety
     /// The CPU has the path's instructions.
     unsafe fn add(sum: __m512, x: __m512, w: __m512) -> __m512;
-
-    /// The same x in all lanes.
-    ///
-    /// # Safety
-    /// As [`Step::add`]; x is there.
-    unsafe fn broadcast(x: *const Self::X) -> __m512;
 }
 
 /// f32 weights: one column.
@@ -41,12 +37,12 @@ pub(super) trait Step: Copy {
 pub(super) struct Float;
 
 impl Step for Float {
-    type X = f32;
     const COLUMNS: usize = 1;
+    const VALUES: usize = 1;
     const BYTES: usize = 64;
 
     #[inline(always)]
-    unsafe fn load(at: *const u8) -> __m512 {
+    unsafe fn weights(at: *const u8, _: usize) -> __m512 {
         // SAFETY: the caller promises sixteen values.
         unsafe { _mm512_loadu_ps(at.cast()) }
     }
@@ -56,33 +52,26 @@ impl Step for Float {
         // SAFETY: the caller promises AVX-512F.
         unsafe { _mm512_fmadd_ps(x, w, sum) }
     }
-
-    #[inline(always)]
-    unsafe fn broadcast(x: *const f32) -> __m512 {
-        // SAFETY: the caller promises a value.
-        unsafe { _mm512_set1_ps(*x) }
-    }
 }
 
-/// bf16 weights widened to f32: one column.
+/// bf16 weights widened to f32: two columns, the first in the lower halves.
 #[derive(Clone, Copy)]
 pub(super) struct Widened;
 
 impl Step for Widened {
-    type X = f32;
-    const COLUMNS: usize = 1;
-    const BYTES: usize = 32;
+    const COLUMNS: usize = 2;
+    const VALUES: usize = 2;
+    const BYTES: usize = 64;
 
     #[inline(always)]
-    unsafe fn load(at: *const u8) -> __m512 {
-        // Row j lies below row j + 8 in word j (see `weights`): halves j and j + 8 go to the upper halves of lanes j and
-        // j + 8, zeros below them.
-        // SAFETY: the caller promises 32 bytes, AVX-512BW and VL.
+    unsafe fn weights(at: *const u8, value: usize) -> __m512 {
+        // SAFETY: the caller promises 64 bytes.
         unsafe {
-            let column = _mm256_loadu_si256(at.cast());
-            let low = _mm256_slli_epi32::<16>(column);
-            let high = _mm256_and_si256(column, _mm256_set1_epi32(0xffff_0000_u32 as i32));
-            _mm512_castsi512_ps(_mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high))
+            let pairs = _mm512_loadu_si512(at.cast());
+            _mm512_castsi512_ps(match value {
+                0 => _mm512_slli_epi32::<16>(pairs),
+                _ => _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff_0000_u32 as i32)),
+            })
         }
     }
 
@@ -91,17 +80,29 @@ impl Step for Widened {
         // SAFETY: the caller promises AVX-512F.
         unsafe { _mm512_fmadd_ps(x, w, sum) }
     }
-
-    #[inline(always)]
-    unsafe fn broadcast(x: *const f32) -> __m512 {
-        // SAFETY: the caller promises a value.
-        unsafe { _mm512_set1_ps(*x) }
-    }
 }
 
-/// bf16 weights times x rounded to bf16: two columns.
+/// bf16 weights times pairs of x rounded to bf16: two columns.
 #[derive(Clone, Copy)]
 pub(super) struct Paired;
+
+impl Step for Paired {
+    const COLUMNS: usize = 2;
+    const VALUES: usize = 1;
+    const BYTES: usize = 64;
+
+    #[inline(always)]
+    unsafe fn weights(at: *const u8, _: usize) -> __m512 {
+        // SAFETY: the caller promises 64 bytes.
+        unsafe { _mm512_loadu_ps(at.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn add(sum: __m512, x: __m512, w: __m512) -> __m512 {
+        // SAFETY: the caller's promise.
+        unsafe { add_pairs(sum, x, w) }
+    }
+}
 
 /// sum + the products of both of each lane's pairs. The intrinsic would need AVX512_BF16 on every function that this is inlined
 /// into, and those serve f32 too.
@@ -119,88 +120,10 @@ unsafe fn add_pairs(mut sum: __m512, x: __m512, w: __m512) -> __m512 {
     sum
 }
 
-/// Where the 32 halves of two columns of a panel go: lane j takes row j of the first column and, above it, of the second.
-const PAIRS: [u16; 32] = {
-    let mut from = [0; 32];
-    let mut lane = 0;
-    while lane < 16 {
-        // Row j lies below row j + 8 in word j (see `weights`).
-        let at = if lane < 8 { 2 * lane } else { 2 * (lane - 8) + 1 };
-        (from[2 * lane], from[2 * lane + 1]) = (at as u16, at as u16 + 16);
-        lane += 1;
-    }
-    from
-};
-
-/// Two columns of a bf16 panel, 64 bytes, with each row's two values side by side.
-///
-/// # Safety
-/// The CPU has AVX-512BW; 64 bytes lie at `at`.
-#[inline(always)]
-pub(super) unsafe fn paired(at: *const u8) -> __m512i {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let from = _mm512_loadu_si512(PAIRS.as_ptr().cast());
-        _mm512_permutexvar_epi16(from, _mm512_loadu_si512(at.cast()))
-    }
-}
-
-impl Step for Paired {
-    type X = u32;
-    const COLUMNS: usize = 2;
-    const BYTES: usize = 64;
-
-    #[inline(always)]
-    unsafe fn load(at: *const u8) -> __m512 {
-        // SAFETY: the caller's promise.
-        unsafe { _mm512_castsi512_ps(paired(at)) }
-    }
-
-    #[inline(always)]
-    unsafe fn add(sum: __m512, x: __m512, w: __m512) -> __m512 {
-        // SAFETY: the caller's promise.
-        unsafe { add_pairs(sum, x, w) }
-    }
-
-    #[inline(always)]
-    unsafe fn broadcast(x: *const u32) -> __m512 {
-        // SAFETY: the caller promises a pair.
-        unsafe { _mm512_castsi512_ps(_mm512_set1_epi32(*x as i32)) }
-    }
-}
-
-/// The same, unpacked: pairs lie side by side already.
-#[derive(Clone, Copy)]
-pub(super) struct PairedPlain;
-
-impl Step for PairedPlain {
-    type X = u32;
-    const COLUMNS: usize = 2;
-    const BYTES: usize = 64;
-
-    #[inline(always)]
-    unsafe fn load(at: *const u8) -> __m512 {
-        // SAFETY: the caller promises 64 bytes.
-        unsafe { _mm512_loadu_ps(at.cast()) }
-    }
-
-    #[inline(always)]
-    unsafe fn add(sum: __m512, x: __m512, w: __m512) -> __m512 {
-        // SAFETY: the caller's promise.
-        unsafe { Paired::add(sum, x, w) }
-    }
-
-    #[inline(always)]
-    unsafe fn broadcast(x: *const u32) -> __m512 {
-        // SAFETY: the caller's promise.
-        unsafe { Paired::broadcast(x) }
-    }
-}
-
 /// One tile's operands: y (+)= x·w.
-pub(super) struct Tile<X> {
-    /// The first row's first step, and rows' distance.
-    pub(super) x: *const X,
+pub(super) struct Tile {
+    /// The first row's first step (of bf16 a pair for each value), and rows' distance in values.
+    pub(super) x: *const f32,
     pub(super) x_stride: usize,
     /// The first panel's first step, and the second panel's distance in bytes.
     pub(super) w: *const u8,
@@ -214,7 +137,7 @@ pub(super) struct Tile<X> {
     pub(super) ahead: *const u8,
 }
 
-impl<X> Tile<X> {
+impl Tile {
     /// Computes `m` rows of `panels` panels.
     ///
     /// # Safety
@@ -222,7 +145,7 @@ impl<X> Tile<X> {
     /// touches y.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    pub(super) unsafe fn run<S: Step<X = X>>(&self, m: usize, panels: usize) {
+    pub(super) unsafe fn run<S: Step>(&self, m: usize, panels: usize) {
         // SAFETY: the caller's promises.
         unsafe {
             match panels {
@@ -233,7 +156,7 @@ impl<X> Tile<X> {
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn panels<S: Step<X = X>, const P: usize>(&self, m: usize) {
+    unsafe fn panels<S: Step, const P: usize>(&self, m: usize) {
         // SAFETY: the caller's promises.
         unsafe {
             match m {
@@ -254,18 +177,20 @@ impl<X> Tile<X> {
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn rows<S: Step<X = X>, const P: usize, const M: usize, const CHAINS: usize>(&self) {
+    unsafe fn rows<S: Step, const P: usize, const M: usize, const CHAINS: usize>(&self) {
         let mut sums = [[[_mm512_setzero_ps(); P]; M]; CHAINS];
         // SAFETY: (all blocks) the caller promises that x has M rows of these steps, w P panels of them.
         let step = |at: usize, sums: &mut [[__m512; P]; M]| unsafe {
-            let mut w = [_mm512_setzero_ps(); P];
-            for (panel, w) in w.iter_mut().enumerate() {
-                *w = S::load(self.w.add(panel * self.panel_bytes + at * S::BYTES));
-            }
-            for (row, sums) in sums.iter_mut().enumerate() {
-                let x = S::broadcast(self.x.add(row * self.x_stride + at));
-                for (sum, &w) in sums.iter_mut().zip(&w) {
-                    *sum = S::add(*sum, x, w);
+            for value in 0..S::VALUES {
+                let mut w = [_mm512_setzero_ps(); P];
+                for (panel, w) in w.iter_mut().enumerate() {
+                    *w = S::weights(self.w.add(panel * self.panel_bytes + at * S::BYTES), value);
+                }
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    let x = _mm512_set1_ps(*self.x.add(row * self.x_stride + at * S::VALUES + value));
+                    for (sum, &w) in sums.iter_mut().zip(&w) {
+                        *sum = S::add(*sum, x, w);
+                    }
                 }
             }
         };

@@ -26,7 +26,7 @@ pub(super) fn pack(
         let lines = Lines { values: &lines, stride: padded, height };
         match dtype {
             DType::F32 => lines.into_f32(out),
-            DType::Bf16 => lines.into_bf16(out),
+            DType::Bf16 => lines.into_bf16(columns, out),
             DType::Int8 => lines.into_int8(out),
             _ => lines.into_int4(out),
         }
@@ -53,11 +53,12 @@ impl Lines<'_> {
         }
     }
 
-    fn into_bf16(self, out: &mut [u8]) {
-        for (column, out) in out.chunks_exact_mut(2 * self.height).enumerate() {
+    fn into_bf16(self, columns: usize, out: &mut [u8]) {
+        for column in 0..columns {
             for lane in 0..self.height {
                 let value = bf16::from_f32(self.get(lane, column)).to_bits();
-                out[2 * bf16_slot(lane, self.height)..][..2].copy_from_slice(&value.to_le_bytes());
+                let at = 2 * bf16_slot(lane, column, self.height, columns);
+                out[at..at + 2].copy_from_slice(&value.to_le_bytes());
             }
         }
     }
