@@ -3,9 +3,11 @@
 use crate::Pool;
 use crate::disjoint::Disjoint;
 use crate::exponential::exponential;
-use crate::vector::{each_chunk, each_row_in_place};
+use crate::vector::{Row, compute, each_chunk, each_row_in_place};
+use std::marker::PhantomData;
 
-/// out = silu(gate) · up, with silu(x) = x / (1 + e⁻ˣ). `out` is rows of `columns` values; `gate` and `up` have
+/// out = silu(gate) · up, with silu(x) = x / (1 + e⁻ˣ): relative error below 4·10⁻⁷ for gates above −87, and
+/// below at most 10⁻³⁸ of gate · up. `out` is rows of `columns` values; `gate` and `up` have
 /// rows of as many values, `stride` apart: `columns` for two arrays, 2·`columns` where one product made both.
 ///
 /// # Panics
@@ -21,31 +23,74 @@ pub fn silu_mul(pool: &Pool, out: &mut [f32], gate: &[f32], up: &[f32], stride: 
         let (gate, up) = (&gate[row * stride..][..columns], &up[row * stride..][..columns]);
         // SAFETY: rows do not overlap, and each is one item.
         let out = unsafe { out.range(row * columns, columns) };
-        for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
+        compute(pool.path(), SiluMul { out, gate, up });
+    });
+}
+
+struct SiluMul<'a> {
+    out: &'a mut [f32],
+    gate: &'a [f32],
+    up: &'a [f32],
+}
+
+impl Row for SiluMul<'_> {
+    #[inline(always)]
+    fn compute(self) {
+        for ((out, gate), up) in self.out.iter_mut().zip(self.gate).zip(self.up) {
             *out = gate / (1.0 + exponential(-gate)) * up;
         }
-    });
+    }
 }
 
 /// x = max(x, 0).
 pub fn relu(pool: &Pool, x: &mut [f32]) {
-    in_place(pool, x, |x| x.max(0.0));
+    in_place::<Relu>(pool, x);
 }
 
 /// x = GELU(x) by its tanh approximation: x/2 · (1 + tanh(√(2/π)·(x + 0.044715·x³))).
 pub fn gelu_tanh(pool: &Pool, x: &mut [f32]) {
-    in_place(pool, x, |x| {
-        let inner = 0.797_884_6 * (x + 0.044_715 * x * x * x);
-        // (1 + tanh(z)) / 2 = 1 / (1 + e^(−2z)).
-        x / (1.0 + exponential(-2.0 * inner))
-    });
+    in_place::<GeluTanh>(pool, x);
 }
 
 /// x = GELU(x) = x · Φ(x) = x/2 · (1 + erf(x/√2)).
 ///
 /// erf by Abramowitz and Stegun 7.1.26 (absolute error 1.5·10⁻⁷).
 pub fn gelu_erf(pool: &Pool, x: &mut [f32]) {
-    in_place(pool, x, |x| 0.5 * x * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2)));
+    in_place::<GeluErf>(pool, x);
+}
+
+/// A function of one value. `of` must be `#[inline(always)]`, as [`Row::compute`].
+trait Function {
+    fn of(x: f32) -> f32;
+}
+
+struct Relu;
+
+impl Function for Relu {
+    #[inline(always)]
+    fn of(x: f32) -> f32 {
+        x.max(0.0)
+    }
+}
+
+struct GeluTanh;
+
+impl Function for GeluTanh {
+    #[inline(always)]
+    fn of(x: f32) -> f32 {
+        let inner = 0.797_884_6 * (x + 0.044_715 * x * x * x);
+        // (1 + tanh(z)) / 2 = 1 / (1 + e^(−2z)).
+        x / (1.0 + exponential(-2.0 * inner))
+    }
+}
+
+struct GeluErf;
+
+impl Function for GeluErf {
+    #[inline(always)]
+    fn of(x: f32) -> f32 {
+        0.5 * x * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2))
+    }
 }
 
 #[inline(always)]
@@ -59,10 +104,47 @@ fn erf(x: f32) -> f32 {
     (1.0 - p * t * exponential(-z * z)).copysign(x)
 }
 
-fn in_place(pool: &Pool, x: &mut [f32], f: impl Fn(f32) -> f32 + Sync) {
+struct Map<'a, F> {
+    x: &'a mut [f32],
+    function: PhantomData<F>,
+}
+
+impl<F: Function> Row for Map<'_, F> {
+    #[inline(always)]
+    fn compute(self) {
+        for x in self.x {
+            *x = F::of(*x);
+        }
+    }
+}
+
+fn in_place<F: Function>(pool: &Pool, x: &mut [f32]) {
     let columns = x.len().clamp(1, 1 << 12);
     let (whole, rest) = x.split_at_mut(x.len() - x.len() % columns);
-    let apply = |x: &mut [f32]| x.iter_mut().for_each(|x| *x = f(*x));
+    let apply = |x: &mut [f32]| compute(pool.path(), Map::<F> { x, function: PhantomData });
     each_row_in_place(pool, whole, columns, apply);
     apply(rest);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Path, affinity};
+
+    #[test]
+    fn silu_keeps_its_error_bound_over_the_whole_range_on_every_path() {
+        let gate: Vec<f32> = (-86_900..100_000).step_by(7).map(|step| step as f32 * 1e-3).collect();
+        let up: Vec<f32> = (0..gate.len()).map(|i| 1.5 - (i % 7) as f32).collect();
+        for path in Path::supported() {
+            let pool = Pool::new(&affinity::available_cores()[..1]).expect("our core").with_path(path);
+            let mut out = vec![0.0; gate.len()];
+            silu_mul(&pool, &mut out, &gate, &up, gate.len(), gate.len());
+            for ((gate, up), got) in gate.iter().zip(&up).zip(&out) {
+                let (x, up) = (f64::from(*gate), f64::from(*up));
+                let exact = x / (1.0 + (-x).exp()) * up;
+                let error = (f64::from(*got) - exact).abs();
+                assert!(error <= 4e-7 * exact.abs(), "{path}: silu({gate})·{up} is {exact}, not {got}");
+            }
+        }
+    }
 }

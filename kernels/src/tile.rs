@@ -3,6 +3,7 @@
 //! Six rows of two vectors are twelve accumulators, which with two vectors of weights and one value of x fill
 //! the 16 registers of AVX2; twelve independent chains also cover the latency (4) of two FMA units.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 /// Most rows of one tile.
@@ -10,16 +11,22 @@ pub(crate) const TILE_ROWS: usize = 6;
 
 /// Sixteen weights per column, widened to f32 on the way into registers.
 pub(crate) trait Lanes: Copy {
-    /// The weights of columns `k` and `k + 1`; `k` is even.
+    /// The weights of column `k`, which is even and has a partner, column `k + 1`.
     ///
     /// # Safety
     /// The CPU has AVX2, and the source has these columns.
-    unsafe fn pair(self, k: usize) -> [(__m256, __m256); 2];
+    unsafe fn first(self, k: usize) -> (__m256, __m256);
+
+    /// The weights of the odd column `k`.
+    ///
+    /// # Safety
+    /// The CPU has AVX2, and the source has column `k`.
+    unsafe fn second(self, k: usize) -> (__m256, __m256);
 
     /// The weights of the source's last column `k`, which is even: it has no partner.
     ///
     /// # Safety
-    /// The CPU has AVX2, and the source has a column `k`.
+    /// The CPU has AVX2, and the source has column `k`.
     unsafe fn last(self, k: usize) -> (__m256, __m256);
 
     /// Asks for the cache lines that will be needed when the kernel has gone on from column `k` for a while.
@@ -36,9 +43,15 @@ pub(crate) struct Floats {
 
 impl Lanes for Floats {
     #[inline(always)]
-    unsafe fn pair(self, k: usize) -> [(__m256, __m256); 2] {
-        // SAFETY: the caller promises both.
-        unsafe { [self.last(k), self.last(k + 1)] }
+    unsafe fn first(self, k: usize) -> (__m256, __m256) {
+        // SAFETY: the caller's promise.
+        unsafe { self.last(k) }
+    }
+
+    #[inline(always)]
+    unsafe fn second(self, k: usize) -> (__m256, __m256) {
+        // SAFETY: the caller's promise.
+        unsafe { self.last(k) }
     }
 
     #[inline(always)]
@@ -63,9 +76,15 @@ pub(crate) struct FloatPanel {
 
 impl Lanes for FloatPanel {
     #[inline(always)]
-    unsafe fn pair(self, k: usize) -> [(__m256, __m256); 2] {
-        // SAFETY: the caller promises both.
-        unsafe { [self.last(k), self.last(k + 1)] }
+    unsafe fn first(self, k: usize) -> (__m256, __m256) {
+        // SAFETY: the caller's promise.
+        unsafe { self.last(k) }
+    }
+
+    #[inline(always)]
+    unsafe fn second(self, k: usize) -> (__m256, __m256) {
+        // SAFETY: the caller's promise.
+        unsafe { self.last(k) }
     }
 
     #[inline(always)]
@@ -92,15 +111,20 @@ pub(crate) struct Bf16Panel {
 
 impl Lanes for Bf16Panel {
     #[inline(always)]
-    unsafe fn pair(self, k: usize) -> [(__m256, __m256); 2] {
+    unsafe fn first(self, k: usize) -> (__m256, __m256) {
         // SAFETY: the caller promises columns `k` and `k + 1`: 64 bytes from here on.
         unsafe {
-            let mask = _mm256_set1_epi32(0xffff_0000_u32 as i32);
             let at = self.start.add(32 * k);
-            let (low, high) = (_mm256_loadu_si256(at.cast()), _mm256_loadu_si256(at.add(32).cast()));
-            let first = (_mm256_slli_epi32::<16>(low), _mm256_slli_epi32::<16>(high));
-            let second = (_mm256_and_si256(low, mask), _mm256_and_si256(high, mask));
-            [first, second].map(|(low, high)| (_mm256_castsi256_ps(low), _mm256_castsi256_ps(high)))
+            (lower_halves(at), lower_halves(at.add(32)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn second(self, k: usize) -> (__m256, __m256) {
+        // SAFETY: the caller promises column `k`, whose pair is 64 bytes from column `k - 1` on.
+        unsafe {
+            let at = self.start.add(32 * (k - 1));
+            (upper_halves(at), upper_halves(at.add(32)))
         }
     }
 
@@ -118,6 +142,42 @@ impl Lanes for Bf16Panel {
     fn prefetch(self, k: usize) {
         (0..2).for_each(|line| self.fetch.line(self.start, 32 * k + 64 * line));
     }
+}
+
+/// The first columns of eight pairs, as f32.
+///
+/// In assembly, as [`upper_halves`]: twelve accumulators, two vectors of weights and one value of x leave one register. The
+/// compiler would load the words of both columns at once, keep a mask, and spill accumulators (half the rate).
+///
+/// # Safety
+/// The CPU has AVX2; 32 bytes lie at `at`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn lower_halves(at: *const u8) -> __m256 {
+    let words;
+    // SAFETY: the caller's promise; what is read is 32 bytes.
+    unsafe {
+        asm!("vmovdqu {0}, [{1}]", "vpslld {0}, {0}, 16", out(ymm_reg) words, in(reg) at,
+            options(nostack, readonly, preserves_flags));
+    }
+    words
+}
+
+/// The second columns of eight pairs, as f32. The mask stays in memory.
+///
+/// # Safety
+/// As [`lower_halves`].
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn upper_halves(at: *const u8) -> __m256 {
+    const UPPER: [u32; 8] = [0xffff_0000; 8];
+    let words;
+    // SAFETY: as above; the mask is 32 bytes too.
+    unsafe {
+        asm!("vmovdqu {0}, [{1}]", "vpand {0}, {0}, [{2}]", out(ymm_reg) words, in(reg) at, in(reg) &UPPER,
+            options(nostack, readonly, preserves_flags));
+    }
+    words
 }
 
 /// What to ask memory for while weights are used. Hardware prefetchers stop at each 4 KiB page; the distances are
@@ -179,6 +239,27 @@ pub(crate) unsafe fn tile<L: Lanes>(
     }
 }
 
+/// sums + x·w of one column: M values of x, `x_stride` apart, times sixteen weights.
+///
+/// # Safety
+/// The CPU has AVX2 and FMA; x has M rows.
+#[inline(always)]
+unsafe fn add_column<const M: usize>(
+    sums: &mut [[__m256; 2]; M],
+    x: *const f32,
+    x_stride: usize,
+    (low, high): (__m256, __m256),
+) {
+    for (row, sums) in sums.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let value = _mm256_broadcast_ss(&*x.add(row * x_stride));
+            sums[0] = _mm256_fmadd_ps(value, low, sums[0]);
+            sums[1] = _mm256_fmadd_ps(value, high, sums[1]);
+        }
+    }
+}
+
 #[target_feature(enable = "avx2,fma")]
 unsafe fn rows<const M: usize, const CHAINS: usize, L: Lanes>(
     k: usize,
@@ -190,35 +271,29 @@ unsafe fn rows<const M: usize, const CHAINS: usize, L: Lanes>(
     add: bool,
 ) {
     let mut sums = [[[_mm256_setzero_ps(); 2]; M]; CHAINS];
-    // SAFETY: (all blocks) the caller promises that x has M rows of k values and w has k columns.
-    let step = |at: usize, (low, high): (__m256, __m256), sums: &mut [[__m256; 2]; M]| unsafe {
-        for (row, sums) in sums.iter_mut().enumerate() {
-            let value = _mm256_broadcast_ss(&*x.add(row * x_stride + at));
-            sums[0] = _mm256_fmadd_ps(value, low, sums[0]);
-            sums[1] = _mm256_fmadd_ps(value, high, sums[1]);
-        }
-    };
     let mut at = 0;
     while at + 4 <= k {
         w.prefetch(at);
-        // SAFETY: as above.
-        let ([a, b], [c, d]) = unsafe { (w.pair(at), w.pair(at + 2)) };
-        step(at, a, &mut sums[0]);
-        step(at + 1, b, &mut sums[1 % CHAINS]);
-        step(at + 2, c, &mut sums[2 % CHAINS]);
-        step(at + 3, d, &mut sums[3 % CHAINS]);
+        // SAFETY: the caller promises that x has M rows of k values and w has k columns.
+        unsafe {
+            add_column(&mut sums[0], x.add(at), x_stride, w.first(at));
+            add_column(&mut sums[1 % CHAINS], x.add(at + 1), x_stride, w.second(at + 1));
+            add_column(&mut sums[2 % CHAINS], x.add(at + 2), x_stride, w.first(at + 2));
+            add_column(&mut sums[3 % CHAINS], x.add(at + 3), x_stride, w.second(at + 3));
+        }
         at += 4;
     }
     if at + 2 <= k {
         // SAFETY: as above.
-        let [a, b] = unsafe { w.pair(at) };
-        step(at, a, &mut sums[0]);
-        step(at + 1, b, &mut sums[1 % CHAINS]);
+        unsafe {
+            add_column(&mut sums[0], x.add(at), x_stride, w.first(at));
+            add_column(&mut sums[1 % CHAINS], x.add(at + 1), x_stride, w.second(at + 1));
+        }
         at += 2;
     }
     if at < k {
         // SAFETY: as above.
-        step(at, unsafe { w.last(at) }, &mut sums[0]);
+        unsafe { add_column(&mut sums[0], x.add(at), x_stride, w.last(at)) };
     }
     for row in 0..M {
         for half in 0..2 {

@@ -97,6 +97,39 @@ unsafe fn compiled_for_avx2(work: impl FnOnce()) {
     work();
 }
 
+/// A kernel of one row, from one source for all paths. [`Row::compute`] must be `#[inline(always)]`: it is compiled into one
+/// function for each path, with that path's instructions. A closure gives no such promise, and a large one (an
+/// exponential) is left as a function of its own, in SSE2: a sixth of the rate.
+pub(crate) trait Row {
+    /// Does it.
+    fn compute(self);
+}
+
+/// Computes `row` with the instructions of `path`.
+pub(crate) fn compute(path: Path, row: impl Row) {
+    match path {
+        Path::Reference => row.compute(),
+        // SAFETY: the path is AVX2 only on a CPU that has AVX2 and FMA.
+        Path::Avx2 => unsafe { row_avx2(row) },
+        // SAFETY: the other paths are of CPUs that have AVX-512 F, BW and VL.
+        _ => unsafe { row_avx512(row) },
+    }
+}
+
+/// # Safety
+/// The CPU has AVX2 and FMA.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn row_avx2(row: impl Row) {
+    row.compute();
+}
+
+/// # Safety
+/// The CPU has AVX-512 F, BW and VL.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn row_avx512(row: impl Row) {
+    row.compute();
+}
+
 /// Σ f(x) in sixteen interleaved partial sums: vector code, and more exact than one running sum.
 #[inline(always)]
 pub(crate) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
