@@ -1,7 +1,7 @@
 //! Files that are whole or not there.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// A file that could not be written.
@@ -19,30 +19,88 @@ pub struct WriteError {
 ///
 /// What exists and is not a regular file (`/dev/stdout`, a pipe) is written to directly: it cannot be replaced.
 pub fn write_atomically(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<(), WriteError> {
-    let (path, bytes) = (path.as_ref(), bytes.as_ref());
-    let special = fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir());
-    let written = if special {
-        OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(bytes))
-    } else {
-        replace(path, bytes)
-    };
-    written.map_err(|source| WriteError { path: path.to_owned(), source })
+    let path = path.as_ref();
+    let mut draft = Draft::of(path)?;
+    let written = draft.write_all(bytes.as_ref());
+    written.map_err(|source| WriteError { path: path.to_owned(), source })?;
+    draft.publish()
 }
 
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let name = path.file_name().ok_or_else(|| io::Error::other("it names no file"))?;
-    // A link is followed, so that its target is replaced and not the link.
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let folder = target.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    let (temporary, mut file) = create_beside(folder, &name.to_string_lossy())?;
-    let written =
-        file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&temporary, &target));
-    if written.is_err() {
-        // The first error is the one to tell; a temporary file that stays behind is named `.tmp`.
-        let _ = fs::remove_file(&temporary);
+/// A file that is being written, part by part, as [`write_atomically`] does at once: nobody sees it before
+/// [`Draft::publish`], and one that is dropped without that leaves nothing behind.
+#[derive(Debug)]
+pub struct Draft {
+    path: PathBuf,
+    file: BufWriter<File>,
+    /// The file that has the name until it is published, and the one that it replaces then; none where the path
+    /// cannot be replaced.
+    renaming: Option<(PathBuf, PathBuf)>,
+}
+
+impl Draft {
+    /// A draft of `path`.
+    pub fn of(path: impl AsRef<Path>) -> Result<Self, WriteError> {
+        let path = path.as_ref();
+        let special = fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir());
+        let opened = if special {
+            OpenOptions::new().write(true).open(path).map(|file| (file, None))
+        } else {
+            Self::beside(path)
+        };
+        let (file, renaming) = opened.map_err(|source| WriteError { path: path.to_owned(), source })?;
+        Ok(Self { path: path.to_owned(), file: BufWriter::with_capacity(1 << 16, file), renaming })
     }
-    written
+
+    fn beside(path: &Path) -> io::Result<(File, Option<(PathBuf, PathBuf)>)> {
+        let name = path.file_name().ok_or_else(|| io::Error::other("it names no file"))?;
+        // A link is followed, so that its target is replaced and not the link.
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let folder = target.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        fs::create_dir_all(folder)?;
+        let (temporary, file) = create_beside(folder, &name.to_string_lossy())?;
+        Ok((file, Some((temporary, target))))
+    }
+
+    /// Gives the path what was written.
+    pub fn publish(mut self) -> Result<(), WriteError> {
+        let published = self.file.flush().and_then(|()| match &self.renaming {
+            Some((temporary, target)) => {
+                self.file.get_ref().sync_all()?;
+                fs::rename(temporary, target)
+            }
+            None => Ok(()),
+        });
+        match published {
+            Ok(()) => {
+                self.renaming = None;
+                Ok(())
+            }
+            Err(source) => Err(WriteError { path: self.path.clone(), source }),
+        }
+    }
+}
+
+impl Write for Draft {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if let Some((temporary, _)) = &self.renaming {
+            // The first error is the one to tell; a temporary file that stays behind is named `.tmp`.
+            let _ = fs::remove_file(temporary);
+        }
+    }
 }
 
 /// A new file of a name that nobody has; other writers may be at work in the same folder.
@@ -90,6 +148,28 @@ mod tests {
         assert!(error.to_string().contains("taken"), "{error}");
         assert_eq!(names(folder.path()), ["taken"]);
         assert_eq!(fs::read_to_string(path.join("kept")).unwrap(), "kept");
+    }
+
+    #[test]
+    fn a_draft_that_is_not_published_leaves_what_was_there_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows.csv");
+        fs::write(&path, "old").unwrap();
+        let mut draft = Draft::of(&path).unwrap();
+        draft.write_all(b"new").unwrap();
+        drop(draft);
+        assert_eq!(
+            (fs::read_to_string(&path).unwrap(), names(folder.path())),
+            ("old".into(), vec!["rows.csv".into()])
+        );
+        let mut draft = Draft::of(&path).unwrap();
+        draft.write_all(b"ne").unwrap();
+        draft.write_all(b"w").unwrap();
+        draft.publish().unwrap();
+        assert_eq!(
+            (fs::read_to_string(&path).unwrap(), names(folder.path())),
+            ("new".into(), vec!["rows.csv".into()])
+        );
     }
 
     #[test]

@@ -63,6 +63,7 @@ mod rates;
 mod ratio;
 mod refusal;
 mod roofline;
+mod rows;
 mod sheet;
 mod show;
 mod summary;
@@ -88,9 +89,9 @@ pub use dram::{
 pub use dtype::{DType, GROUP};
 pub use error::ProfileError;
 pub use estimate::Missing;
-pub use files::{WriteError, write_atomically};
+pub use files::{Draft, WriteError, write_atomically};
 pub use host::{Host, Loopback, Presence, Processor, Team};
-pub use library::{Library, Profile, shipped};
+pub use library::{Library, Profile, plain_name, shipped};
 pub use link_part::{Directions, LinkPart};
 pub use machine::{
     CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, Interleave, Link, LinkDetails, LinkId,
@@ -102,6 +103,7 @@ pub use parts::{Achieved, CxlPart, GpuPart, LoadCurve, LoadPoint, NvmePart};
 pub use provenance::{Confidence, Provenance, Sourced};
 pub use rates::{Basis, Bound, Estimate, GemmPoint, GemmRates};
 pub use ratio::Ratio;
+pub use rows::{Rows, TableError};
 pub use sheet::{Entry, Sheet};
 pub use units::{
     Bytes, BytesPerSec, Dollars, Elements, Flop, FlopPerByte, FlopPerSec, Hertz, Joules, RequestsPerSec,

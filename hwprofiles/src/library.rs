@@ -23,9 +23,14 @@ pub fn shipped() -> impl Iterator<Item = (&'static str, &'static str)> {
     SHIPPED.iter().copied()
 }
 
-/// The shipped profile called `name`, whichever way it is spelt: `A100_SXM` is `a100-sxm`.
+/// A profile's name as the shipped ones are spelt: `A100_SXM` is `a100-sxm`.
+pub fn plain_name(name: &str) -> String {
+    name.to_lowercase().replace('_', "-")
+}
+
+/// The shipped profile called `name`, whichever way it is spelt.
 fn shipped_as(name: &str) -> Option<(&'static str, &'static str)> {
-    let plain = name.to_lowercase().replace('_', "-");
+    let plain = plain_name(name);
     shipped().find(|(shipped, _)| *shipped == plain)
 }
 
