@@ -8,10 +8,13 @@ mod commands;
 mod exit;
 mod inputs;
 mod pipeline;
+mod row_devices;
 mod terminal;
 
 use clap::{Parser, Subcommand};
-use commands::{bench, completions, explain, machine, model, plan, quickstart, report, run, sim, validate};
+use commands::{
+    bench, completions, explain, machine, model, plan, predict, quickstart, report, run, sim, validate,
+};
 use std::process::ExitCode;
 
 /// Finds which part of each transformer layer should run on the CPU and which on the GPU, where weights and
@@ -32,6 +35,7 @@ enum Command {
     Bench(bench::Arguments),
     Machine(machine::Arguments),
     Model(model::Arguments),
+    Predict(predict::Arguments),
     Plan(plan::Arguments),
     Explain(explain::Arguments),
     Sim(sim::Arguments),
@@ -55,6 +59,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(arguments, json),
         Command::Machine(arguments) => machine::run(arguments, json),
         Command::Model(arguments) => model::run(arguments, json),
+        Command::Predict(arguments) => predict::run(arguments, json),
         Command::Plan(arguments) => plan::run(arguments, json),
         Command::Explain(arguments) => explain::run(arguments, json),
         Command::Sim(arguments) => sim::run(arguments, json),

@@ -7,8 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Writes a result to stdout. Whoever closes the pipe (`| head`) has read enough: that ends the program quietly.
 pub fn result(text: fmt::Arguments<'_>) {
+    print(text.to_string().as_bytes());
+}
+
+/// The same for text that is not known to be UTF-8.
+pub fn print(text: &[u8]) {
     let mut stdout = std::io::stdout().lock();
-    if stdout.write_fmt(text).and_then(|()| stdout.flush()).is_err() {
+    if stdout.write_all(text).and_then(|()| stdout.flush()).is_err() {
         std::process::exit(0);
     }
 }

@@ -273,42 +273,51 @@ fn add_links(name: &str, memory: MemoryId, link: &LinkPart, machine: &mut Machin
 
 fn add_gpu(gpu: &GpuPart, link: &LinkPart, machine: &mut Machine) {
     let id = MemoryId(machine.memories.len());
-    let bandwidth = gpu.reached_bandwidth();
     machine.memories.push(Memory {
         name: "hbm".to_owned(),
         kind: MemoryKind::Hbm,
         capacity: gpu.capacity.clone(),
-        bandwidth: bandwidth.clone(),
+        bandwidth: gpu.reached_bandwidth(),
         latency: None,
         within: None,
         price_per_gb: None,
         details: MemoryDetails::default(),
     });
-    let (mut gemm, mut attention) = (BTreeMap::new(), BTreeMap::new());
-    for dtype in DType::ALL {
-        if let Some(peak) = gpu.reached_peak(dtype) {
-            gemm.insert(dtype, GemmRates::roofline(dtype, peak.value, bandwidth.value, peak.source.clone()));
-            let rates = AttentionRates::roofline(dtype, peak.value, bandwidth.value, peak.source);
-            attention.insert(dtype, rates);
+    machine.devices.push(gpu.device(id));
+    add_links("gpu", id, link, machine);
+}
+
+impl GpuPart {
+    /// The device that it is in a machine in which its memory is `memory`: measured rates, and for formats that
+    /// were not measured those of its datasheet.
+    pub fn device(&self, memory: MemoryId) -> Device {
+        let bandwidth = self.reached_bandwidth();
+        let (mut gemm, mut attention) = (BTreeMap::new(), BTreeMap::new());
+        for dtype in DType::ALL {
+            if let Some(peak) = self.reached_peak(dtype) {
+                let source = || peak.source.clone();
+                gemm.insert(dtype, GemmRates::roofline(dtype, peak.value, bandwidth.value, source()));
+                let rates = AttentionRates::roofline(dtype, peak.value, bandwidth.value, source());
+                attention.insert(dtype, rates);
+            }
+        }
+        gemm.extend(self.gemm.clone());
+        attention.extend(self.attention.clone());
+        Device {
+            name: "gpu".to_owned(),
+            kind: DeviceKind::Gpu,
+            memory,
+            cores: Vec::new(),
+            launch: self.launch.clone(),
+            sync: self.sync.clone(),
+            gemm,
+            attention,
+            elementwise: bandwidth,
+            power: self.power.clone(),
+            price: self.price.clone(),
+            details: DeviceDetails { lifetime: self.lifetime.clone(), ..DeviceDetails::default() },
         }
     }
-    gemm.extend(gpu.gemm.clone());
-    attention.extend(gpu.attention.clone());
-    machine.devices.push(Device {
-        name: "gpu".to_owned(),
-        kind: DeviceKind::Gpu,
-        memory: id,
-        cores: Vec::new(),
-        launch: gpu.launch.clone(),
-        sync: gpu.sync.clone(),
-        gemm,
-        attention,
-        elementwise: bandwidth,
-        power: gpu.power.clone(),
-        price: gpu.price.clone(),
-        details: DeviceDetails { lifetime: gpu.lifetime.clone(), ..DeviceDetails::default() },
-    });
-    add_links("gpu", id, link, machine);
 }
 
 impl Expanders {

@@ -57,6 +57,7 @@ mod machine;
 mod machine_file;
 mod measured_gpu;
 mod numa;
+mod operations;
 mod parts;
 mod provenance;
 mod rates;
@@ -99,6 +100,7 @@ pub use machine::{
 };
 pub use measured_gpu::{Direction, HostMemory, Launches, MeasuredGpu, TransferCurve};
 pub use numa::{Numa, NumaNode, NumaPath, PathRates};
+pub use operations::{Operation, Operations};
 pub use parts::{Achieved, CxlPart, GpuPart, LoadCurve, LoadPoint, NvmePart};
 pub use provenance::{Confidence, Provenance, Sourced};
 pub use rates::{Basis, Bound, Estimate, GemmPoint, GemmRates};

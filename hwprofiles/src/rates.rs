@@ -18,6 +18,18 @@ pub enum Basis {
     Estimated,
 }
 
+impl Basis {
+    /// The word used in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Basis::Measured => "measured",
+            Basis::Interpolated => "interpolated",
+            Basis::Extrapolated => "extrapolated",
+            Basis::Estimated => "estimated",
+        }
+    }
+}
+
 /// What a time consists of, mostly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -28,6 +40,17 @@ pub enum Bound {
     Compute,
     /// Bytes ÷ bandwidth.
     Memory,
+}
+
+impl Bound {
+    /// The word used in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Bound::Launch => "launch",
+            Bound::Compute => "compute",
+            Bound::Memory => "memory",
+        }
+    }
 }
 
 /// A time and how well it is known.

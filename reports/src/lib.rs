@@ -10,6 +10,8 @@ mod configuration;
 mod error;
 mod machine_facts;
 mod numbers;
+mod operation_errors;
+mod operation_rows;
 mod page;
 mod pair;
 mod placement_map;
@@ -24,6 +26,8 @@ pub use compare::{Comparison, Interval, JoinError, LaneRow, OperatorRow, StepRow
 pub use configuration::{Configuration, Label, MemoryUse, RunTimes};
 pub use error::ReportError;
 pub use machine_facts::{Fact, machine_facts};
+pub use operation_errors::{ErrorGroup, OperationErrors, OperationSummary, Worst};
+pub use operation_rows::{PREDICTED_COLUMNS, append_prediction};
 pub use pair::Pair;
 pub use placement_map::{PlacedLayers, PlacedPart, PlacedSublayer, PlacementMap};
 pub use rates::Rates;

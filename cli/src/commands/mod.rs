@@ -6,6 +6,7 @@ pub mod explain;
 pub mod machine;
 pub mod model;
 pub mod plan;
+pub mod predict;
 pub mod quickstart;
 pub mod report;
 pub mod run;

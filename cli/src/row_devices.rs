@@ -1,0 +1,187 @@
+//! For which device each row of a table is predicted: one for all rows, or the one that a row names.
+
+use crate::exit::{Failure, Outcome, Sort};
+use crate::inputs;
+use anyhow::anyhow;
+use hwprofiles::{Device, DeviceKind, Library, Machine, MemoryId, Profile, Rows, plain_name};
+use std::io::BufRead;
+use std::path::PathBuf;
+
+/// What the command line says of devices.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice<'a> {
+    /// A machine or GPU, a folder of GPU files, or nothing where rows name their GPU.
+    pub machine: Option<&'a str>,
+    /// The device of the machine.
+    pub device: Option<&'a str>,
+    /// The only value of the rows' column `gpu` that is wanted.
+    pub only: Option<&'a str>,
+}
+
+/// The devices of a table's rows, looked up when a row first names them.
+#[derive(Debug)]
+pub struct RowDevices {
+    /// The table's column `gpu`.
+    column: Option<usize>,
+    /// As in [`Choice`], plainly written.
+    only: Option<String>,
+    source: Source,
+    /// What rows have named so far; one without a name where there is no column.
+    named: Vec<Named>,
+    /// The one that the last row named: mostly the next row's too.
+    last: usize,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// This one for every row, and what a row may call it.
+    One { device: Box<Device>, called: String, names: Vec<String> },
+    /// Files of a folder, or shipped parts.
+    ByName(Option<PathBuf>),
+}
+
+#[derive(Debug)]
+struct Named {
+    /// As the rows write it.
+    cell: Vec<u8>,
+    name: String,
+    /// None where such rows are left out.
+    device: Option<Device>,
+}
+
+impl RowDevices {
+    /// The devices of a table with that column `gpu`.
+    pub fn of(choice: Choice<'_>, rows: &Rows<impl BufRead>, column: Option<usize>) -> Outcome<Self> {
+        let folder = choice.machine.map(PathBuf::from).filter(|path| path.is_dir());
+        let source = match choice.machine.filter(|_| folder.is_none()) {
+            Some(name) => one(name, choice.device)?,
+            None => Source::ByName(folder),
+        };
+        let by_name = matches!(source, Source::ByName(_));
+        if column.is_none() && (by_name || choice.only.is_some()) {
+            let message = "there is no such column to name each row's GPU; without one name a machine, as \
+                           `fulcrum predict h100-sxm --ops …`";
+            return Err(Failure::Input(rows.refuse_header("gpu", message).into()));
+        }
+        if let (true, Some(device)) = (by_name, choice.device) {
+            let message = format!("--device {device} is a device of a machine, and no machine is named");
+            return Err(Failure::Input(anyhow!(message)));
+        }
+        Ok(Self { column, only: choice.only.map(plain_name), source, named: Vec::new(), last: 0 })
+    }
+
+    /// The device of the row that `rows` stands at, and its index for [`RowDevices::name`]; `None` where the row
+    /// is left out.
+    pub fn of_row(&mut self, rows: &Rows<impl BufRead>) -> Outcome<Option<(usize, &Device)>> {
+        let cell = self.column.map_or(&[][..], |column| rows.cell(column));
+        if self.named.get(self.last).is_none_or(|named| named.cell != cell) {
+            let known = self.named.iter().position(|named| named.cell == cell);
+            self.last = match known {
+                Some(index) => index,
+                None => {
+                    self.named.push(self.look_up(cell, rows)?);
+                    self.named.len() - 1
+                }
+            };
+        }
+        Ok(self.named[self.last].device.as_ref().map(|device| (self.last, device)))
+    }
+
+    /// The name of the device of that index; empty where the table names none.
+    pub fn name(&self, index: usize) -> &str {
+        &self.named[index].name
+    }
+
+    fn look_up(&self, cell: &[u8], rows: &Rows<impl BufRead>) -> Outcome<Named> {
+        let name = plain_name(&String::from_utf8_lossy(cell));
+        let device = match self.column.filter(|_| self.only.as_ref().is_none_or(|only| *only == name)) {
+            Some(column) => Some(self.device(&name, column, rows)?),
+            None if self.column.is_some() => None,
+            None => self.only_device(),
+        };
+        Ok(Named { cell: cell.to_owned(), name, device })
+    }
+
+    fn only_device(&self) -> Option<Device> {
+        match &self.source {
+            Source::One { device, .. } => Some(Device::clone(device)),
+            Source::ByName(_) => None,
+        }
+    }
+
+    fn device(&self, name: &str, column: usize, rows: &Rows<impl BufRead>) -> Outcome<Device> {
+        if name.is_empty() {
+            let message = "the cell is empty: every row must name its GPU";
+            return Err(Failure::Input(rows.refuse(column, message).into()));
+        }
+        match &self.source {
+            Source::One { device, names, .. } if self.only.is_some() || names.iter().any(|it| it == name) => {
+                Ok(Device::clone(device))
+            }
+            Source::One { called, .. } => {
+                let message = format!(
+                    "'{}' is not the GPU of '{called}': name no machine to predict each row on its own GPU, or \
+                     say `--only {name}` to predict only these rows on '{called}'",
+                    rows.shown(column)
+                );
+                Err(Failure::Input(rows.refuse(column, message).into()))
+            }
+            Source::ByName(folder) => {
+                let (folder, name) = match folder {
+                    Some(folder) => (folder.clone(), format!("{name}.yaml")),
+                    None => (PathBuf::new(), name.to_owned()),
+                };
+                let library = Library { folder, ..inputs::library() };
+                let found = library.profile(&name).map_err(|error| rows.refuse(column, error)).or_input()?;
+                match found {
+                    Profile::Gpu(part) => Ok(part.device(MemoryId(0))),
+                    other => {
+                        let message = format!("'{name}' is {}, but a GPU is wanted here", other.kind());
+                        Err(Failure::Input(rows.refuse(column, message).into()))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The device that a machine's or GPU's name stands for.
+fn one(called: &str, device: Option<&str>) -> Outcome<Source> {
+    let library = inputs::library();
+    let source = |device, names: &[&str]| Source::One {
+        device: Box::new(device),
+        called: called.to_owned(),
+        names: names.iter().copied().map(plain_name).collect(),
+    };
+    Ok(match library.profile(called).or_input()? {
+        Profile::Gpu(part) if device.is_none() => source(part.device(MemoryId(0)), &[called, &part.gpu]),
+        Profile::Composition(it) => {
+            let gpu = it.parts.gpu.clone().unwrap_or_default();
+            let machine = library.machine(called).or_input()?;
+            source(device_of(&machine, called, device)?, &[called, &gpu])
+        }
+        _ => {
+            let machine = library.machine(called).or_input()?;
+            source(device_of(&machine, called, device)?, &[called, &machine.name])
+        }
+    })
+}
+
+/// The device of that name; without one the GPU, or the only device.
+fn device_of(machine: &Machine, called: &str, wanted: Option<&str>) -> Outcome<Device> {
+    let devices = || machine.devices.iter();
+    let gpus: Vec<_> = devices().filter(|device| device.kind == DeviceKind::Gpu).collect();
+    let found = match (wanted, &machine.devices[..], &gpus[..]) {
+        (Some(name), ..) => devices().find(|device| device.name == name),
+        (None, [device], _) => Some(device),
+        (None, _, [device]) => Some(*device),
+        (None, ..) => None,
+    };
+    found.cloned().ok_or_else(|| {
+        let names = devices().map(|device| device.name.as_str()).collect::<Vec<_>>().join(", ");
+        Failure::Input(match wanted {
+            Some(name) => anyhow!("--device {name}: '{called}' has no such device, but {names}"),
+            None => anyhow!("'{called}' has several devices: choose one with --device ({names})"),
+        })
+    })
+}
