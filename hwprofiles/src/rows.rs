@@ -190,7 +190,7 @@ impl<R: BufRead> Rows<R> {
     fn split(&mut self) -> Result<bool, TableError> {
         self.cells.clear();
         let text = &self.text[..self.text.len() - self.line_end().len()];
-        let mark = if self.line == 1 && text.starts_with(UTF_8_MARK) { UTF_8_MARK.len() } else { 0 };
+        let mark = if self.names.is_empty() && text.starts_with(UTF_8_MARK) { UTF_8_MARK.len() } else { 0 };
         let mut start = mark;
         loop {
             let end = match text.get(start) {

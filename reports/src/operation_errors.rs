@@ -200,18 +200,22 @@ impl OperationSummary {
         }
         text += "\n|predicted - measured| / measured; bias keeps the sign; band: low to high\n";
         text += &format!(
-            "{:30} {:>9} {:>7} {:>7} {:>8} {:>8} {:>6}\n",
+            "{:30} {:>8} {:>7} {:>7} {:>8} {:>8} {:>6}\n",
             "", "rows", "mean", "median", "p90", "bias", "band"
         );
         for group in &self.errors {
             let name: String = group.name.chars().take(30).collect();
             text += &format!(
-                "{name:30} {:>9} {:>7} {:>7} {:>8} {:>8} {:>6}\n",
+                "{name:30} {:>8} {:>7} {:>7} {:>8} {:>8} {:>6}\n",
                 group.rows,
-                percent(group.mean),
-                percent(group.median),
-                percent(group.p90),
-                signed_percent(Some(group.bias)),
+                narrow(group.mean),
+                narrow(group.median),
+                narrow(group.p90),
+                if group.bias < 0.0 {
+                    signed_percent(Some(group.bias))
+                } else {
+                    format!("+{}", narrow(group.bias))
+                },
                 format!("{:.0} %", group.in_band * 100.0)
             );
         }
@@ -229,6 +233,11 @@ impl Worst {
             self.line, times[0], times[1], self.operation
         )
     }
+}
+
+/// A magnitude in per cent in at most seven columns, however large.
+fn narrow(share: f64) -> String {
+    if share < 9.9995 { percent(share) } else { format!("{:.0e} %", share * 100.0) }
 }
 
 /// How far off an error is, as a factor: half as long and twice as long are alike.
