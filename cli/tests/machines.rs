@@ -1,0 +1,61 @@
+//! `fulcrum machine list | show | check` over the shipped profiles.
+
+use std::process::{Command, Output};
+
+fn machine(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fulcrum"));
+    command.env("FULCRUM_HOME", env!("CARGO_TARGET_TMPDIR")).arg("machine").args(arguments);
+    command.output().expect("it runs")
+}
+
+fn text(arguments: &[&str]) -> String {
+    let output = machine(arguments);
+    let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {complaints}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[test]
+fn the_list_holds_every_shipped_profile_under_its_kind_in_eighty_columns() {
+    let list = text(&["list"]);
+    for line in list.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    let place = |line: &str| list.lines().position(|l| l.split_whitespace().next() == Some(line));
+    let order = ["spr-a100", "h100-sxm", "xeon-8480p", "pcie4-x16", "samsung-128gb", "nvme-gcp-1.5tb"];
+    let places = order.map(|name| place(name).expect(name));
+    assert!(places.is_sorted(), "{list}");
+    let json: serde_json::Value = serde_json::from_str(&text(&["list", "--json"])).expect("JSON");
+    let rows = json.as_array().expect("a list");
+    assert_eq!(rows.len(), hwprofiles::shipped().count());
+    for (row, (name, _)) in rows.iter().zip(hwprofiles::shipped()) {
+        assert_eq!(row["name"], name);
+        assert!(list.contains(row["summary"].as_str().expect("words")), "{name}");
+    }
+}
+
+#[test]
+fn a_part_is_shown_as_its_file_and_as_the_machine_that_its_name_stands_for() {
+    let link = text(&["show", "PCIe4_x16"]);
+    assert!(link.starts_with("pcie4-x16, a link") && !link.contains("As a machine"), "{link}");
+    let gpu = text(&["show", "h100-sxm"]);
+    assert!(gpu.contains("peak.bf16") && gpu.contains("As a machine") && gpu.contains("device gpu"), "{gpu}");
+    let alone = text(&["show", "sn40l"]);
+    assert!(!alone.contains("As a machine"), "{alone}");
+    let testbed = text(&["show", "spr-a100"]);
+    assert!(testbed.starts_with("spr-a100  [") && testbed.contains("in registers"), "{testbed}");
+    let json: serde_json::Value = serde_json::from_str(&text(&["show", "h100-sxm", "--json"])).expect("JSON");
+    assert_eq!((json["part"]["name"].as_str(), json["name"].as_str()), (Some("h100-sxm"), Some("h100-sxm")));
+    assert!(json["facts"].as_array().is_some_and(|facts| !facts.is_empty()), "{json}");
+}
+
+#[test]
+fn every_kind_of_profile_can_be_checked() {
+    for name in
+        ["spr-h100-cxl", "t4", "sn40l", "xeon-8480p", "grace", "pcie3-x16", "micron-cz120", "nvme-gcp-1.5tb"]
+    {
+        assert!(text(&["check", name]).contains("nothing to complain about"), "{name}");
+    }
+    let output = machine(&["check", "h300"]);
+    assert_eq!(output.status.code(), Some(2));
+}
