@@ -51,6 +51,8 @@ mod estimate;
 mod files;
 mod footnotes;
 mod host;
+mod kriging;
+mod least_squares;
 mod library;
 mod link_part;
 mod machine;
