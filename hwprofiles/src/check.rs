@@ -2,9 +2,9 @@
 //!
 //! The reader refuses what cannot be; this lists what can hardly be, or what will be missed later.
 
+use crate::gemm::{GemmPoint, GemmRates};
 use crate::machine::{Device, Link, Machine, MemoryId};
 use crate::provenance::Provenance;
-use crate::rates::{GemmPoint, GemmRates};
 use crate::ratio::Ratio;
 use crate::units::{BytesPerSec, Seconds};
 use sha2::{Digest, Sha256};
@@ -92,7 +92,7 @@ impl Machine {
                 findings.add(&key, message);
             }
             let rate = |p: &GemmPoint| dtype.matrix_bytes(p.n, p.k) / p.time;
-            findings.too_fast(&key, rates.points.iter().map(rate), limit);
+            findings.too_fast(&key, rates.points().iter().map(rate), limit);
         }
         for (dtype, rates) in &device.attention {
             let key = format!("{key}.attention.{dtype}");
@@ -198,5 +198,5 @@ fn falling(rates: &GemmRates) -> Option<(&GemmPoint, &GemmPoint)> {
     let slower = |a: &GemmPoint, b: &GemmPoint| {
         (a.n, a.k) == (b.n, b.k) && a.m < b.m && a.time > b.time * TOLERANCE && b.time > Seconds::ZERO
     };
-    rates.points.iter().find_map(|a| rates.points.iter().find(|b| slower(a, b)).map(|b| (a, b)))
+    rates.points().iter().find_map(|a| rates.points().iter().find(|b| slower(a, b)).map(|b| (a, b)))
 }

@@ -2,9 +2,9 @@
 
 use crate::curve::CurvePoint;
 use crate::dram::{LoadedPoint, Mix, PageMode, Stores};
+use crate::gemm::GemmPoint;
 use crate::host::Presence;
 use crate::provenance::Sourced;
-use crate::rates::GemmPoint;
 use crate::units::{Bytes, BytesPerSec, Dollars, FlopPerSec, Hertz, Seconds, Watts, Years};
 use serde::{Deserialize, Deserializer, de::Error};
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,6 +5,7 @@ use crate::composition::LoopbackLimit;
 use crate::cpu_sheet::CpuSheet;
 use crate::dtype::DType;
 use crate::error::ProfileError;
+use crate::gemm::GemmRates;
 use crate::host::{Host, Presence, Team};
 use crate::link_part::LinkPart;
 use crate::machine::{
@@ -13,7 +14,6 @@ use crate::machine::{
 };
 use crate::parts::{CxlPart, GpuPart, NvmePart};
 use crate::provenance::Sourced;
-use crate::rates::GemmRates;
 use crate::units::{Bytes, BytesPerSec, FlopPerSec, Seconds};
 use std::collections::BTreeMap;
 

@@ -9,11 +9,11 @@ use crate::attention::AttentionRates;
 use crate::cpu_part::{CpuPart, Instructions, SheetRates};
 use crate::dtype::DType;
 use crate::error::ProfileError;
+use crate::gemm::GemmRates;
 use crate::machine::{
     CeilingRates, Device, DeviceDetails, DeviceKind, Memory, MemoryDetails, MemoryId, MemoryKind,
 };
 use crate::provenance::{Provenance, Sourced};
-use crate::rates::GemmRates;
 use crate::units::{Bytes, BytesPerSec, Flop, FlopPerSec, Seconds};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

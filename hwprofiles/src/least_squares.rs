@@ -107,10 +107,12 @@ mod tests {
 
     #[test]
     fn a_line_is_found_through_its_points_and_past_a_disturbed_one() {
-        let points: Vec<(f64, f64)> =
-            (0..20).map(|i| (f64::from(i), 3.0 + 0.5 * f64::from(i) + if i == 7 { 40.0 } else { 0.0 })).collect();
+        let points: Vec<(f64, f64)> = (0..20)
+            .map(|i| (f64::from(i), 3.0 + 0.5 * f64::from(i) + if i == 7 { 40.0 } else { 0.0 }))
+            .collect();
         let vague = Prior { mean: 0.0, deviation: 100.0 };
-        let found = fit(&[vague, vague], |p| points.iter().map(|(x, y)| (p[0] + p[1] * x - y) / 0.1).collect());
+        let found =
+            fit(&[vague, vague], |p| points.iter().map(|(x, y)| (p[0] + p[1] * x - y) / 0.1).collect());
         assert!((found[0] - 3.0).abs() < 0.1 && (found[1] - 0.5).abs() < 0.01, "{found:?}");
     }
 

@@ -3,9 +3,9 @@
 use crate::attention::AttentionRates;
 use crate::curve::Curve;
 use crate::dtype::DType;
+use crate::gemm::GemmRates;
 use crate::parts::LoadCurve;
 use crate::provenance::Sourced;
-use crate::rates::GemmRates;
 use crate::ratio::Ratio;
 use crate::units::{Bytes, BytesPerSec, Dollars, FlopPerSec, Seconds, Watts, Years};
 use serde::{Deserialize, Serialize};

@@ -2,12 +2,12 @@
 
 use crate::attention::AttentionRates;
 use crate::dtype::DType;
+use crate::gemm::GemmRates;
 use crate::machine::{
     Device, DeviceDetails, DeviceKind, Link, LinkDetails, Machine, Memory, MemoryDetails, MemoryId,
     MemoryKind,
 };
 use crate::provenance::Sourced;
-use crate::rates::GemmRates;
 use crate::refusal::{Refusal, refuse_if};
 use crate::units::{Bytes, BytesPerSec, Dollars, Seconds, Watts};
 use crate::yaml::{self, Entries, FileError};

@@ -1,6 +1,5 @@
 //! How fast a device computes: measured points, and the time of a shape between them.
 
-use crate::provenance::Provenance;
 use crate::units::Seconds;
 use serde::{Deserialize, Serialize};
 
@@ -66,33 +65,4 @@ pub struct Estimate {
     pub bound: Bound,
     /// How it was found.
     pub basis: Basis,
-}
-
-/// One measured matrix product y[m, n] = x[m, k] · W[n, k]ᵀ whose weights came from the device's own memory.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GemmPoint {
-    /// Rows of x: tokens in the step.
-    #[serde(deserialize_with = "crate::checked::checked")]
-    pub m: u64,
-    /// Rows of W: output features.
-    #[serde(deserialize_with = "crate::checked::checked")]
-    pub n: u64,
-    /// Columns of W: input features.
-    #[serde(deserialize_with = "crate::checked::checked")]
-    pub k: u64,
-    /// Median time of one call, without the fork-join or launch.
-    #[serde(rename = "time_us", with = "crate::table::microseconds")]
-    pub time: Seconds,
-}
-
-/// Measured matrix products of one weight format.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GemmRates {
-    /// Where the points came from.
-    pub source: Provenance,
-    /// The points, in any order; at least one. In files a table of `m,n,k,time_us`.
-    #[serde(serialize_with = "crate::table::serialize", deserialize_with = "crate::checked::checked_table")]
-    pub points: Vec<GemmPoint>,
 }

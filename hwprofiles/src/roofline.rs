@@ -6,9 +6,9 @@
 //! ([`GpuPart::achieved`]) is taken at its word.
 
 use crate::dtype::DType;
+use crate::gemm::{GemmPoint, GemmRates};
 use crate::parts::GpuPart;
 use crate::provenance::{Provenance, Sourced};
-use crate::rates::{GemmPoint, GemmRates};
 use crate::ratio::Ratio;
 use crate::units::{BytesPerSec, Flop, FlopPerSec, Seconds};
 use std::fmt::Display;
@@ -67,7 +67,7 @@ impl GemmRates {
     pub fn fastest(&self) -> Option<Sourced<FlopPerSec>> {
         let rate =
             |p: &GemmPoint| Flop::new(2 * u128::from(p.m) * u128::from(p.n) * u128::from(p.k)) / p.time;
-        let value = self.points.iter().map(rate).max_by(|a, b| a.get().total_cmp(&b.get()))?;
+        let value = self.points().iter().map(rate).max_by(|a, b| a.get().total_cmp(&b.get()))?;
         Some(Sourced { value, source: self.source.clone() })
     }
 
@@ -80,7 +80,7 @@ impl GemmRates {
         let point = |m, time| GemmPoint { m, n: SIDE, k: SIDE, time };
         let compute = point(ridge + 1, row * (ridge + 1) as f64);
         let points = if ridge == 0 { vec![compute] } else { vec![point(ridge, read), compute] };
-        Self { source, points }
+        Self::new(source, points)
     }
 
     /// A table of times against rows, for square weights of `side` that stand for all shapes.
@@ -90,6 +90,6 @@ impl GemmRates {
         times: impl Iterator<Item = (u64, Seconds)>,
     ) -> Self {
         let points = times.map(|(m, time)| GemmPoint { m, n: side, k: side, time }).collect();
-        Self { source, points }
+        Self::new(source, points)
     }
 }

@@ -5,7 +5,7 @@ use crate::dtype::DType;
 use crate::footnotes::{Footnotes, wrapped};
 use crate::machine::{CeilingRates, Device, Link, Machine, Memory};
 use crate::provenance::Sourced;
-use crate::rates::{GemmPoint, GemmRates};
+use crate::gemm::{GemmPoint, GemmRates};
 use crate::units::{Flop, FlopPerSec};
 use std::fmt::{self, Display};
 
@@ -110,15 +110,15 @@ fn fmt_gemm(
     notes: &mut Footnotes,
     f: &mut fmt::Formatter<'_>,
 ) -> fmt::Result {
-    let fewest = rates.points.iter().map(|p| p.m).min().unwrap_or(0);
-    let most = rates.points.iter().map(|p| p.m).max().unwrap_or(0);
+    let fewest = rates.points().iter().map(|p| p.m).min().unwrap_or(0);
+    let most = rates.points().iter().map(|p| p.m).max().unwrap_or(0);
     let read = |p: &GemmPoint| dtype.matrix_bytes(p.n, p.k) / p.time;
     let flop = |p: &GemmPoint| Flop::new(2 * u128::from(p.m) * u128::from(p.n) * u128::from(p.k)) / p.time;
-    let at = |m| rates.points.iter().filter(move |p| p.m == m);
+    let at = |m| rates.points().iter().filter(move |p| p.m == m);
     let reads = at(fewest).map(read).max_by(|a, b| a.total_cmp(b)).unwrap_or_default();
     let computes = at(most).map(flop).max_by(|a, b| a.total_cmp(b)).unwrap_or_default();
     let (reads, computes) = (format!("{reads} (m = {fewest})"), format!("{computes} (m = {most})"));
-    let (points, source) = (rates.points.len(), notes.cite(&rates.source));
+    let (points, source) = (rates.points().len(), notes.cite(&rates.source));
     writeln!(f, "  {dtype:<6} {reads:>22} {computes:>24} {points:>7}  {source}")
 }
 

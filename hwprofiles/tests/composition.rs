@@ -23,7 +23,7 @@ fn curve(points: &[(u64, f64)]) -> Curve<BytesPerSec> {
 
 fn team(threads: usize) -> Team {
     let time = Seconds::new(1e-4 / threads as f64);
-    let gemm = GemmRates { source: source(), points: vec![GemmPoint { m: 1, n: 512, k: 512, time }] };
+    let gemm = GemmRates::new(source(), vec![GemmPoint { m: 1, n: 512, k: 512, time }]);
     let (rate, bandwidth) = (FlopPerSec::new(2e10), BytesPerSec::new(9e9));
     let attention = AttentionRates::roofline(DType::Bf16, rate, bandwidth, source());
     Team {
@@ -283,7 +283,9 @@ fn a_suspicious_machine_is_told_what_is_suspicious() {
         Sourced::measured(BytesPerSec::new(3e10), "2026-11-21", "fulcrum bench", 0.25);
     machine.devices[1].attention.clear();
     let gemm = machine.devices[0].gemm.get_mut(&DType::Bf16).unwrap();
-    gemm.points.push(GemmPoint { m: 2, time: Seconds::new(1e-6), ..gemm.points[0] });
+    let slow = gemm.points()[0];
+    let quick = GemmPoint { m: 2, time: Seconds::new(1e-6), ..slow };
+    *gemm = GemmRates::new(gemm.source.clone(), vec![slow, quick]);
     let lines: Vec<_> = machine.check().iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(lines.join("\n"));
 }

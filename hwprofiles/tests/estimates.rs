@@ -21,7 +21,7 @@ fn device(source: Provenance, points: Vec<GemmPoint>) -> Device {
         cores: vec![0],
         launch: Sourced::estimated(Seconds::new(2e-6), "test"),
         sync: Sourced::estimated(Seconds::new(2e-6), "test"),
-        gemm: BTreeMap::from([(DType::Bf16, GemmRates { source: source.clone(), points })]),
+        gemm: BTreeMap::from([(DType::Bf16, GemmRates::new(source.clone(), points))]),
         attention: BTreeMap::from([(DType::Bf16, attention)]),
         elementwise: Sourced { value: BytesPerSec::new(1e10), source },
         power: None,

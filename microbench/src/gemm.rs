@@ -134,7 +134,7 @@ impl Experiment for Gemm {
                 points.push(GemmPoint { m: m as u64, n: n as u64, k: k as u64, time });
             }
             let source = record.table(&threads(team.threads), labels, None);
-            team.gemm.insert(self.dtype, GemmRates { source, points });
+            team.gemm.insert(self.dtype, GemmRates::new(source, points));
         }
     }
 }

@@ -58,7 +58,7 @@ fn through_the_driver_of_a_stand_in_its_numbers_are_measured() {
     assert_eq!(formats, [DType::F16, DType::Bf16, DType::Fp8, DType::Int8]);
     for (dtype, rates) in &gpu.part.gemm {
         let size = if matches!(dtype, DType::F16 | DType::Bf16) { 2.0 } else { 1.0 };
-        for point in &rates.points {
+        for point in rates.points() {
             let (m, n, k) = (point.m as f64, point.n as f64, point.k as f64);
             let wanted = 1e-6 + (2.0 * m * n * k / 5e14).max(n * k * size / 4e9);
             near(&format!("{dtype} {point:?}"), point.time.get(), wanted);

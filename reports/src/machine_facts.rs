@@ -75,8 +75,8 @@ fn link(link: &Link, from: &str, to: &str) -> Vec<Fact> {
 
 fn gemm_summary(rates: &GemmRates) -> String {
     let rate = |p: &GemmPoint| Flop::new(2 * u128::from(p.m) * u128::from(p.n) * u128::from(p.k)) / p.time;
-    let best = rates.points.iter().map(rate).max_by(|a, b| a.total_cmp(b));
-    best.map_or("no points".to_owned(), |best| format!("{} shapes, up to {best}", rates.points.len()))
+    let best = rates.points().iter().map(rate).max_by(|a, b| a.total_cmp(b));
+    best.map_or("no points".to_owned(), |best| format!("{} shapes, up to {best}", rates.points().len()))
 }
 
 fn attention_summary(kv: DType, rates: &AttentionRates) -> String {

@@ -60,7 +60,7 @@ impl Rates {
 /// The best rates of matrix products that were measured of each device, added up.
 fn best_gemm(machine: &Machine, weights: DType) -> Option<FlopPerSec> {
     let rates = machine.devices.iter().map(|device| {
-        let points = &device.gemm.get(&weights)?.points;
+        let points = device.gemm.get(&weights)?.points();
         let rate = |m: u64, n: u64, k: u64| Flop::new(2 * u128::from(m) * u128::from(n) * u128::from(k));
         points.iter().map(|p| rate(p.m, p.n, p.k) / p.time).max_by(FlopPerSec::total_cmp)
     });

@@ -175,8 +175,8 @@ fn what_is_measured_of_a_modelled_gpu_are_the_numbers_of_the_model_also_where_on
         [DType::F16, DType::Bf16, DType::Fp8, DType::Int8]
     );
     for (dtype, rates) in &part.gemm {
-        assert_eq!(rates.points.len(), 588);
-        for point in &rates.points {
+        assert_eq!(rates.points().len(), 588);
+        for point in rates.points() {
             near("product", point.time.get(), product(*dtype, point.m, point.n, point.k));
         }
     }
@@ -238,16 +238,16 @@ fn every_number_says_that_it_was_measured_and_a_quiet_gpu_is_not_warned_of() {
 fn when_the_time_is_up_the_coarse_grid_is_there_and_what_is_missing_is_told() {
     let (whole, device) = found(Modelled::new(), &full());
     let mut budget = device.elapsed;
-    let mut counts = vec![gpu(&whole).part.gemm[&DType::Bf16].points.len()];
+    let mut counts = vec![gpu(&whole).part.gemm[&DType::Bf16].points().len()];
     for _ in 0..7 {
         budget /= 2.0;
         let extent = Extent { budget: Duration::from_secs_f64(budget), ..full() };
         let (found, device) = found(Modelled::new(), &extent);
         let part = &gpu(&found).part;
-        let points = part.gemm.get(&DType::Bf16).map_or(&[][..], |rates| &rates.points);
+        let points = part.gemm.get(&DType::Bf16).map_or(&[][..], |rates| rates.points());
         counts.push(points.len());
         let late = found.warnings.iter().any(|warning| warning.message.contains("the time was up"));
-        assert_eq!(late, part.gemm.values().map(|rates| rates.points.len()).sum::<usize>() < 4 * 588);
+        assert_eq!(late, part.gemm.values().map(|rates| rates.points().len()).sum::<usize>() < 4 * 588);
         if points.len() >= 36 {
             let corners = [(1, 128, 128), (8192, 16384, 16384), (1, 16384, 128)];
             assert!(corners.iter().all(|shape| points.iter().any(|p| (p.m, p.n, p.k) == *shape)));
@@ -273,7 +273,7 @@ fn a_product_that_is_refused_is_left_out_with_the_reason_and_the_rest_stays() {
     let large = |work: &Work| matches!(work, Work::Product { dtype: DType::Bf16, n: 16384, .. });
     let (found, _) = found(Modelled { refuses: large, ..Modelled::new() }, &full());
     let part = &gpu(&found).part;
-    assert_eq!((part.gemm[&DType::Bf16].points.len(), part.gemm[&DType::F16].points.len()), (588 - 84, 588));
+    assert_eq!((part.gemm[&DType::Bf16].points().len(), part.gemm[&DType::F16].points().len()), (588 - 84, 588));
     let warnings: Vec<_> = found.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
         warnings,

@@ -183,7 +183,7 @@ fn products(table: &Table, record: &mut Record<'_>) -> Option<(DType, GemmRates)
         _ => "kernels of a replayed graph, other weights in each",
     };
     let source = record.table("the GPU", known, Some(note));
-    (!points.is_empty()).then_some((dtype, GemmRates { source, points }))
+    (!points.is_empty()).then_some((dtype, GemmRates::new(source, points)))
 }
 
 #[cfg(test)]

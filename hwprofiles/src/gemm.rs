@@ -1,0 +1,112 @@
+//! Matrix products: from measured points to the time of any shape.
+//!
+//! A few points of a CPU's team are interpolated as they are ([`between`]); the hundreds that a GPU's benchmark
+//! measures are fitted first ([`GemmRates::fit`]), and the [`GemmSurface`] answers.
+
+mod between;
+mod facts;
+mod fit;
+mod lattice;
+mod mechanism;
+mod surface;
+
+pub use facts::{GemmFacts, Kernels, Unfounded};
+pub use fit::FitError;
+pub use surface::GemmSurface;
+
+use crate::dtype::DType;
+use crate::provenance::Provenance;
+use crate::rates::{Basis, Estimate};
+use crate::units::Seconds;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// One measured matrix product y[m, n] = x[m, k] · W[n, k]ᵀ whose weights came from the device's own memory.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GemmPoint {
+    /// Rows of x: tokens in the step.
+    #[serde(deserialize_with = "crate::checked::checked")]
+    pub m: u64,
+    /// Rows of W: output features.
+    #[serde(deserialize_with = "crate::checked::checked")]
+    pub n: u64,
+    /// Columns of W: input features.
+    #[serde(deserialize_with = "crate::checked::checked")]
+    pub k: u64,
+    /// Median time of one call, without the fork-join or the host's share of a launch.
+    #[serde(rename = "time_us", with = "crate::table::microseconds")]
+    pub time: Seconds,
+}
+
+/// Measured matrix products of one weight format, and the surface fitted to them where there is one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GemmRates {
+    /// Where the points came from.
+    pub source: Provenance,
+    /// By m, n and k; at least one. In files a table of `m,n,k,time_us`.
+    #[serde(serialize_with = "crate::table::serialize", deserialize_with = "read_points")]
+    points: Vec<GemmPoint>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    surface: Option<GemmSurface>,
+}
+
+fn shape(point: &GemmPoint) -> (u64, u64, u64) {
+    (point.m, point.n, point.k)
+}
+
+fn read_points<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<GemmPoint>, D::Error> {
+    let mut points: Vec<GemmPoint> = crate::checked::checked_table(deserializer)?;
+    points.sort_by_key(shape);
+    Ok(points)
+}
+
+impl GemmRates {
+    /// Points that are interpolated as they are.
+    pub fn new(source: Provenance, mut points: Vec<GemmPoint>) -> Self {
+        points.sort_by_key(shape);
+        Self { source, points, surface: None }
+    }
+
+    /// Points, and the surface that fits them best: products with weights of `dtype` on a device whose datasheet
+    /// says `facts`.
+    pub fn fit(
+        source: Provenance,
+        points: Vec<GemmPoint>,
+        dtype: DType,
+        facts: GemmFacts,
+    ) -> Result<Self, FitError> {
+        let surface = GemmSurface::fit(dtype, facts, &points)?;
+        Ok(Self { surface: Some(surface), ..Self::new(source, points) })
+    }
+
+    /// The points, by m, n and k.
+    pub fn points(&self) -> &[GemmPoint] {
+        &self.points
+    }
+
+    /// The fitted surface, where the points were fitted.
+    pub fn surface(&self) -> Option<&GemmSurface> {
+        self.surface.as_ref()
+    }
+
+    /// Time of y[m, n] = x[m, k] · W[n, k]ᵀ, all dimensions at least 1; `None` without points. A measured shape
+    /// takes the measured time.
+    pub fn time(&self, m: u64, n: u64, k: u64) -> Option<Estimate> {
+        let Some(surface) = &self.surface else { return self.between_points(m, n, k) };
+        let reading = surface.at(m, n, k);
+        let measured = self.points.binary_search_by_key(&(m, n, k), shape).ok().map(|i| self.points[i].time);
+        let (time, basis, spread) = match measured {
+            // Measured once, it is known to the noise of one measurement.
+            Some(time) => (time, Basis::Measured, reading.spread.min(MEASURED_SPREAD)),
+            None if reading.inside => (Seconds::new(reading.time), Basis::Interpolated, reading.spread),
+            None => (Seconds::new(reading.time), Basis::Extrapolated, reading.spread),
+        };
+        let width = spread.exp();
+        let basis = basis.sourced(&self.source);
+        Some(Estimate { time, low: time / width, high: time * width, bound: reading.bound, basis })
+    }
+}
+
+/// Half the width of the 80 % band of a measured time, as a logarithm.
+const MEASURED_SPREAD: f64 = 0.03;
