@@ -50,18 +50,29 @@ pub fn contest(title: &str, unit: &str, amount: f64, mut contenders: Vec<Contend
             rates.push(amount * 1e-9 / median(times));
         }
     }
-    let best = |ours: bool| {
+    let best = |ours: bool, run: usize| {
         let of = contenders.iter().zip(&rates).filter(|(contender, _)| contender.ours == ours);
-        of.map(|(_, rates)| median(&mut rates.clone())).fold(0.0, f64::max)
+        of.map(|(_, rates)| rates[run]).fold(0.0, f64::max)
     };
-    for (contender, rates) in contenders.iter().zip(&rates) {
-        let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = rates.iter().copied().fold(0.0, f64::max);
-        let median = median(&mut rates.clone());
-        let spread = 100.0 * (most - least) / median;
-        println!("  {:34} {median:8.1} {unit}  spread of {runs} runs {spread:4.1} %", contender.name);
+    let mut shares: Vec<f64> = (0..runs).map(|run| best(true, run) / best(false, run)).collect();
+    for (contender, rates) in contenders.iter().zip(&mut rates) {
+        let median = median(rates);
+        println!(
+            "  {:34} {median:8.1} {unit}  spread of {runs} runs {:4.1} %",
+            contender.name,
+            spread(rates)
+        );
     }
-    println!("  ours / better peer: {:.3}", best(true) / best(false));
+    println!(
+        "  ours / better peer: {:.3}, spread of {runs} runs {:.1} %",
+        median(&mut shares),
+        spread(&shares)
+    );
+}
+
+/// Largest less smallest, in per cent of the median; of sorted values.
+fn spread(sorted: &[f64]) -> f64 {
+    100.0 * (sorted[sorted.len() - 1] - sorted[0]) / sorted[sorted.len() / 2]
 }
 
 fn median(values: &mut [f64]) -> f64 {
