@@ -52,6 +52,7 @@ mod files;
 mod footnotes;
 mod gemm;
 mod host;
+mod host_show;
 mod kriging;
 mod least_squares;
 mod library;

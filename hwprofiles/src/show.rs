@@ -3,9 +3,9 @@
 use crate::attention::AttentionRates;
 use crate::dtype::DType;
 use crate::footnotes::{Footnotes, wrapped};
+use crate::gemm::{GemmPoint, GemmRates};
 use crate::machine::{CeilingRates, Device, Link, Machine, Memory};
 use crate::provenance::Sourced;
-use crate::gemm::{GemmPoint, GemmRates};
 use crate::units::{Flop, FlopPerSec};
 use std::fmt::{self, Display};
 

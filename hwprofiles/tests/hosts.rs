@@ -235,6 +235,18 @@ fn a_host_of_before_these_keys_is_still_read_and_what_it_lacks_is_absent() {
     assert!(host.to_yaml().contains("numa: absent"), "{}", host.to_yaml());
 }
 
+#[test]
+fn a_host_is_shown_in_eighty_columns_with_what_is_absent() {
+    let full = Host::from_yaml(FULL, "host.yaml").expect("a host");
+    let bare = Host {
+        numa: Presence::Absent,
+        dram: Dram { bandwidth: vec![], latency: None, ..Dram::new(full.dram.capacity.clone()) },
+        ..full.clone()
+    };
+    insta::assert_snapshot!(format!("{full}\n----\n\n{bare}"));
+    assert!(full.to_string().lines().all(|line| line.chars().count() <= 80), "{full}");
+}
+
 fn changed(changes: &[(&str, &str)]) -> Host {
     let mut text = FULL.to_owned();
     for (from, to) in changes {

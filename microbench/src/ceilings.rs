@@ -82,8 +82,8 @@ enum Kind {
     Streamed(usize),
 }
 
-/// Rows of a product that stays in the caches.
-const ROWS: usize = 64;
+/// Rows of products that stay in the caches: the better of them is the ceiling.
+const ROWS: [usize; 2] = [64, 192];
 
 impl ThreeCeilings {
     /// `cache` is what each core has for itself.
@@ -106,8 +106,10 @@ impl ThreeCeilings {
                     add(Kind::Resident);
                 }
                 if way.path.is_some() {
-                    let product = CachedProduct::new(way.dtype, ROWS, members, cache)?;
-                    add(Kind::Cached(Box::new(product)));
+                    for rows in ROWS {
+                        let product = CachedProduct::new(way.dtype, rows, members, cache)?;
+                        add(Kind::Cached(Box::new(product)));
+                    }
                     extent.ceilings.iter().for_each(|&m| add(Kind::Streamed(m)));
                 }
             }
@@ -216,7 +218,7 @@ impl Point {
     fn label(&self) -> String {
         let kind = match self.kind {
             Kind::Resident => "resident".to_owned(),
-            Kind::Cached(_) => "cached".to_owned(),
+            Kind::Cached(ref product) => format!("cached with {} rows", product.shape().0),
             Kind::Streamed(m) => format!("streamed with {m} rows"),
         };
         format!("{} by {}, {kind}", self.way.dtype, self.way.name)

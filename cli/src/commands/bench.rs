@@ -42,6 +42,7 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         outln!("{}", serde_json::to_string_pretty(&host).or_failed()?);
     } else {
         outln!("{}", Parts::of(host.clone()).with_own_gpu().machine(&host.host).or_failed()?);
+        outln!("{host}");
         outln!("written to {}", out.display());
     }
     Ok(())
