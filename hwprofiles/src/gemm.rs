@@ -44,27 +44,28 @@ pub struct GemmPoint {
 pub struct GemmRates {
     /// Where the points came from.
     pub source: Provenance,
-    /// By m, n and k; at least one. In files a table of `m,n,k,time_us`.
+    /// By n, k and m; at least one. In files a table of `m,n,k,time_us`.
     #[serde(serialize_with = "crate::table::serialize", deserialize_with = "read_points")]
     points: Vec<GemmPoint>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     surface: Option<GemmSurface>,
 }
 
-fn shape(point: &GemmPoint) -> (u64, u64, u64) {
-    (point.m, point.n, point.k)
+/// The order of points: those of one weight matrix together, by rows.
+fn order(point: &GemmPoint) -> (u64, u64, u64) {
+    (point.n, point.k, point.m)
 }
 
 fn read_points<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<GemmPoint>, D::Error> {
     let mut points: Vec<GemmPoint> = crate::checked::checked_table(deserializer)?;
-    points.sort_by_key(shape);
+    points.sort_by_key(order);
     Ok(points)
 }
 
 impl GemmRates {
     /// Points that are interpolated as they are.
     pub fn new(source: Provenance, mut points: Vec<GemmPoint>) -> Self {
-        points.sort_by_key(shape);
+        points.sort_by_key(order);
         Self { source, points, surface: None }
     }
 
@@ -80,7 +81,7 @@ impl GemmRates {
         Ok(Self { surface: Some(surface), ..Self::new(source, points) })
     }
 
-    /// The points, by m, n and k.
+    /// The points, by n, k and m.
     pub fn points(&self) -> &[GemmPoint] {
         &self.points
     }
@@ -90,15 +91,16 @@ impl GemmRates {
         self.surface.as_ref()
     }
 
-    /// Time of y[m, n] = x[m, k] · W[n, k]ᵀ, all dimensions at least 1; `None` without points. A measured shape
-    /// takes the measured time.
+    /// Time of y[m, n] = x[m, k] · W[n, k]ᵀ, all dimensions at least 1; `None` without points.
+    ///
+    /// A measured shape takes the measured time. Between two points of the very weights whose rows lie close
+    /// together, time is linear in the rows. Everywhere else the surface answers, where one was fitted.
     pub fn time(&self, m: u64, n: u64, k: u64) -> Option<Estimate> {
         let Some(surface) = &self.surface else { return self.between_points(m, n, k) };
         let reading = surface.at(m, n, k);
-        let measured = self.points.binary_search_by_key(&(m, n, k), shape).ok().map(|i| self.points[i].time);
-        let (time, basis, spread) = match measured {
-            // Measured once, it is known to the noise of one measurement.
-            Some(time) => (time, Basis::Measured, reading.spread.min(MEASURED_SPREAD)),
+        let (time, basis, spread) = match self.near(m, n, k) {
+            Some((time, true)) => (time, Basis::Measured, reading.spread.min(MEASURED_SPREAD)),
+            Some((time, false)) => (time, Basis::Interpolated, reading.spread.min(NEAR_SPREAD)),
             None if reading.inside => (Seconds::new(reading.time), Basis::Interpolated, reading.spread),
             None => (Seconds::new(reading.time), Basis::Extrapolated, reading.spread),
         };
@@ -106,7 +108,26 @@ impl GemmRates {
         let basis = basis.sourced(&self.source);
         Some(Estimate { time, low: time / width, high: time * width, bound: reading.bound, basis })
     }
+
+    /// The time of the point itself (and true), or between two near points of the same n and k.
+    fn near(&self, m: u64, n: u64, k: u64) -> Option<(Seconds, bool)> {
+        let at = match self.points.binary_search_by_key(&(n, k, m), order) {
+            Ok(at) => return Some((self.points[at].time, true)),
+            Err(at) => at,
+        };
+        let (below, above) = (self.points.get(at.checked_sub(1)?)?, self.points.get(at)?);
+        let same = |p: &GemmPoint| (p.n, p.k) == (n, k);
+        let close = below.m > 1 && above.m as f64 <= NEAR * below.m as f64;
+        (same(below) && same(above) && close).then(|| {
+            let share = (m - below.m) as f64 / (above.m - below.m) as f64;
+            (below.time * (1.0 - share) + above.time * share, false)
+        })
+    }
 }
 
+/// Rows are close together up to this ratio: closer than tiles are coarse.
+const NEAR: f64 = 1.5;
 /// Half the width of the 80 % band of a measured time, as a logarithm.
 const MEASURED_SPREAD: f64 = 0.03;
+/// The same between near points.
+const NEAR_SPREAD: f64 = 0.06;

@@ -30,8 +30,8 @@ const UNEXPLAINED: Covariance = Covariance { variance: 0.02, length: 1.5, noise:
 const UNKNOWN_SPREAD: f64 = 0.4;
 /// Fewer points cannot tell how sure they are.
 const FEWEST_FOR_SPREAD: usize = 12;
-/// Values per axis of the table where the points are scattered.
-const SCATTERED_NODES: usize = 8;
+/// Values per axis of the table where the points are scattered: more of rows, which are measured most.
+const SCATTERED_NODES: [usize; 3] = [16, 8, 8];
 /// The share of points inside the band.
 const INSIDE: f64 = 0.8;
 /// New shapes lie a quarter further from the surface than a point left out: a grid of powers of two does not show
@@ -82,7 +82,7 @@ fn lattice(points: &[GemmPoint]) -> Vec<[u64; 3]> {
     };
     let mut axes = [axis(|p| p.m), axis(|p| p.n), axis(|p| p.k)];
     if axes.iter().map(Vec::len).product::<usize>() > 2 * points.len() {
-        axes.iter_mut().for_each(thin);
+        axes.iter_mut().zip(SCATTERED_NODES).for_each(|(axis, count)| thin(axis, count));
     }
     let [ms, ns, ks] = &axes;
     let shapes = ms.iter().flat_map(|&m| ns.iter().flat_map(move |&n| ks.iter().map(move |&k| [m, n, k])));
@@ -90,10 +90,10 @@ fn lattice(points: &[GemmPoint]) -> Vec<[u64; 3]> {
 }
 
 /// Keeps the ends and evenly chosen values between them.
-fn thin(axis: &mut Vec<u64>) {
-    if axis.len() > SCATTERED_NODES {
+fn thin(axis: &mut Vec<u64>, count: usize) {
+    if axis.len() > count {
         let last = axis.len() - 1;
-        *axis = (0..SCATTERED_NODES).map(|i| axis[i * last / (SCATTERED_NODES - 1)]).collect();
+        *axis = (0..count).map(|i| axis[i * last / (count - 1)]).collect();
     }
 }
 
