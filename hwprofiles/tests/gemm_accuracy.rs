@@ -127,13 +127,13 @@ fn a_fifth_of_a_models_layer_times_predicts_the_rest() {
     let runs = [
         (
             "rtx-4090",
-            include_str!("../data/measured/rtx4090_llama-3.1-8b_layers.csv"),
-            include_str!("../data/measured/rtx4090_llama-3.1-8b_per_sequence.csv"),
+            include_str!("../data/measured/vllm_rtx-4090_llama-3.1-8b_layers.csv"),
+            include_str!("../data/measured/vllm_rtx-4090_llama-3.1-8b_per_sequence.csv"),
         ),
         (
             "rtx-pro-6000-se",
-            include_str!("../data/measured/rtxpro6000_llama-3.1-8b_layers.csv"),
-            include_str!("../data/measured/rtxpro6000_llama-3.1-8b_per_sequence.csv"),
+            include_str!("../data/measured/vllm_rtx-pro-6000-se_llama-3.1-8b_layers.csv"),
+            include_str!("../data/measured/vllm_rtx-pro-6000-se_llama-3.1-8b_per_sequence.csv"),
         ),
     ];
     for (name, dense, per_sequence) in runs {
