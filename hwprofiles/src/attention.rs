@@ -1,20 +1,31 @@
-//! The time of attention: measured points, and the time of a shape between them.
+//! Attention: from measured points to the time of any shape.
+//!
+//! A few points of a CPU's team are interpolated as they are ([`between`]); the hundreds that a GPU's benchmark
+//! measures are fitted first ([`AttentionRates::fit`]), and the [`AttentionSurface`] answers.
 
+mod between;
+mod facts;
+mod fit;
+mod mechanism;
 mod points;
 mod shape;
+mod surface;
 
+pub use facts::{AttentionFacts, AttentionKernels};
+pub use fit::AttentionFitError;
 pub use points::AttentionPoint;
 pub use shape::{AttentionShape, Phase};
+pub use surface::AttentionSurface;
 
 use crate::dtype::DType;
 use crate::estimate::Missing;
 use crate::machine::Device;
 use crate::provenance::Provenance;
-use crate::rates::{Basis, Bound, Estimate};
+use crate::rates::{Basis, Estimate};
 use crate::units::{BytesPerSec, FlopPerSec, Seconds};
 use serde::{Deserialize, Serialize};
 
-/// Measured attention over a KV cache of one number format.
+/// Measured attention over a KV cache of one number format, and the surface fitted to it where there is one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttentionRates {
@@ -24,7 +35,9 @@ pub struct AttentionRates {
     /// `phase,batch,new_tokens,past_tokens,heads,kv_heads,head_dim,time_us`; a shape that is given more than once
     /// has the median of its times, and is refused where they differ by more than a factor of 2.
     #[serde(with = "points")]
-    pub points: Vec<AttentionPoint>,
+    points: Vec<AttentionPoint>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    surface: Option<AttentionSurface>,
 }
 
 impl Device {
@@ -45,6 +58,38 @@ impl Device {
 }
 
 impl AttentionRates {
+    /// Points that are interpolated as they are; no two of one shape.
+    pub fn new(source: Provenance, mut points: Vec<AttentionPoint>) -> Self {
+        points.sort_by_key(|p| p.shape);
+        Self { source, points, surface: None }
+    }
+
+    /// Points, and the surface that fits them best: attention over a cache in `kv` on a device whose datasheet says
+    /// `facts`. A shape that was measured more than once has the median of its times.
+    ///
+    /// # Errors
+    /// Where there are no points, or times of one shape differ by more than a factor of 2.
+    pub fn fit(
+        source: Provenance,
+        points: &[AttentionPoint],
+        kv: DType,
+        facts: AttentionFacts,
+    ) -> Result<Self, AttentionFitError> {
+        let surface = AttentionSurface::fit(kv, facts, points)?;
+        let points = AttentionPoint::merged(points).map_err(AttentionFitError::from)?;
+        Ok(Self { source, points, surface: Some(surface) })
+    }
+
+    /// The points, in the order of their shapes.
+    pub fn points(&self) -> &[AttentionPoint] {
+        &self.points
+    }
+
+    /// The fitted surface, where the points were fitted.
+    pub fn surface(&self) -> Option<&AttentionSurface> {
+        self.surface.as_ref()
+    }
+
     /// Decode at `bandwidth` with a cache in `kv`, prefill at `rate`, whatever the size.
     pub fn roofline(kv: DType, rate: FlopPerSec, bandwidth: BytesPerSec, source: Provenance) -> Self {
         let decode = AttentionShape {
@@ -61,12 +106,15 @@ impl AttentionRates {
             AttentionPoint { shape: prefill, time: prefill.flop() / rate },
             AttentionPoint { shape: decode, time: kv.bytes(decode.kv_elements()) / bandwidth },
         ];
-        Self { source, points }
+        Self::new(source, points)
     }
 
     /// Whether there is any point of `phase`.
     pub fn knows(&self, phase: Phase) -> bool {
-        self.points.iter().any(|p| p.shape.phase == phase)
+        match &self.surface {
+            Some(surface) => surface.knows(phase),
+            None => self.points.iter().any(|p| p.shape.phase == phase),
+        }
     }
 
     /// The fastest rate at which a decode point read its cache, which is in `kv`.
@@ -85,51 +133,22 @@ impl AttentionRates {
         self.points.iter().filter(move |p| p.shape.phase == phase)
     }
 
-    /// Time of a shape that is not empty; `None` without points of its phase.
-    ///
-    /// Decode time is piecewise-linear in the elements of the cache; a prefill's time per FLOP is
-    /// interpolated in log(tokens); outside, the boundary's rate is carried on.
+    /// Time of a shape that is not empty; `None` without points of its phase. A measured shape takes the measured
+    /// time.
     pub fn time(&self, shape: &AttentionShape) -> Option<Estimate> {
-        if let Some(point) = self.points.iter().find(|p| p.shape == *shape) {
-            let basis = Basis::Measured.sourced(&self.source);
-            return Some(Estimate::about(point.time, bound(shape.phase), basis));
-        }
-        let decode = shape.phase == Phase::Decode;
-        let size = |s: &AttentionShape| match s.phase {
-            Phase::Decode => s.kv_elements().as_f64(),
-            Phase::Prefill => (s.tokens() as f64).ln(),
+        let Some(surface) = &self.surface else { return self.between_points(shape) };
+        let measured = self.points.binary_search_by_key(shape, |p| p.shape).ok().map(|i| self.points[i].time);
+        let reading = surface.at(shape)?;
+        let (time, basis, spread) = match measured {
+            // Measured once, it is known to the noise of one measurement.
+            Some(time) => (time, Basis::Measured, reading.spread.min(MEASURED_SPREAD)),
+            None if reading.inside => (Seconds::new(reading.time), Basis::Interpolated, reading.spread),
+            None => (Seconds::new(reading.time), Basis::Extrapolated, reading.spread),
         };
-        let work = |s: &AttentionShape| if decode { 1.0 } else { s.flop().as_f64() };
-        let wanted = size(shape);
-        let sized = |p: &&AttentionPoint| size(&p.shape);
-        let below = self.of(shape.phase).filter(|p| sized(p) <= wanted);
-        let below = below.max_by(|a, b| sized(a).total_cmp(&sized(b)));
-        let above = self.of(shape.phase).filter(|p| sized(p) >= wanted);
-        let above = above.min_by(|a, b| sized(a).total_cmp(&sized(b)));
-        let per_work = |p: &AttentionPoint| p.time.get() / work(&p.shape);
-        let (time, basis) = match (below, above) {
-            (Some(a), Some(b)) => {
-                let span = sized(&b) - sized(&a);
-                let weight = if span == 0.0 { 0.0 } else { (wanted - sized(&a)) / span };
-                let time = per_work(a) + (per_work(b) - per_work(a)) * weight;
-                (time * work(shape), Basis::Interpolated)
-            }
-            (Some(one), None) | (None, Some(one)) => {
-                let more = match shape.phase {
-                    Phase::Decode => wanted / sized(&one),
-                    Phase::Prefill => shape.flop().as_f64() / one.shape.flop().as_f64(),
-                };
-                (one.time.get() * more, Basis::Extrapolated)
-            }
-            (None, None) => return None,
-        };
-        Some(Estimate::about(Seconds::new(time), bound(shape.phase), basis.sourced(&self.source)))
+        let (width, basis) = (spread.exp(), basis.sourced(&self.source));
+        Some(Estimate { time, low: time / width, high: time * width, bound: reading.bound, basis })
     }
 }
 
-fn bound(phase: Phase) -> Bound {
-    match phase {
-        Phase::Decode => Bound::Memory,
-        Phase::Prefill => Bound::Compute,
-    }
-}
+/// Half the width of the 80 % band of a measured time, as a logarithm.
+const MEASURED_SPREAD: f64 = 0.03;

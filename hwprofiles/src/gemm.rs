@@ -12,6 +12,7 @@ mod surface;
 
 pub use facts::{GemmFacts, Kernels, Unfounded};
 pub use fit::FitError;
+pub(crate) use lattice::Lattice;
 pub use surface::GemmSurface;
 
 use crate::dtype::DType;

@@ -34,7 +34,7 @@
 //! suspicious. All YAML goes through [`yaml`], which the other crates may use for their documents.
 #![forbid(unsafe_code)]
 
-pub mod attention;
+mod attention;
 mod ceiling;
 mod changes;
 mod check;
@@ -77,7 +77,10 @@ mod unit_text;
 pub mod units;
 pub mod yaml;
 
-pub use attention::{AttentionPoint, AttentionRates, AttentionShape, Phase};
+pub use attention::{
+    AttentionFacts, AttentionFitError, AttentionKernels, AttentionPoint, AttentionRates, AttentionShape,
+    AttentionSurface, Phase,
+};
 pub use ceiling::{Ceilings, Crossover};
 pub use changes::{Change, Changes};
 pub use check::Finding;

@@ -130,7 +130,7 @@ fn fmt_attention(
 ) -> fmt::Result {
     let (decode, prefill) =
         (rates.best_read(dtype).unwrap_or_default(), rates.best_rate().unwrap_or_default());
-    let (points, source) = (rates.points.len(), notes.cite(&rates.source));
+    let (points, source) = (rates.points().len(), notes.cite(&rates.source));
     writeln!(f, "  {dtype:<6} {decode:>22} {prefill:>24} {points:>7}  {source}")
 }
 

@@ -31,7 +31,7 @@ proptest! {
     fn a_table_reads_back_as_it_was_written(times in prop::collection::btree_map(shapes(), 1e-7..1.0f64, 1..20)) {
         let point = |(shape, time)| AttentionPoint { shape, time: Seconds::new(time) };
         let points: Vec<_> = times.into_iter().map(point).collect();
-        let rates = AttentionRates { source: Provenance::Estimated { reason: "test".to_owned() }, points };
+        let rates = AttentionRates::new(Provenance::Estimated { reason: "test".to_owned() }, points);
         prop_assert_eq!(yaml::read::<AttentionRates>(&yaml::write(&rates), "rates").unwrap(), rates);
     }
 }
@@ -74,6 +74,6 @@ fn of_several_times_of_one_shape_the_median_stands() {
     let rows =
         ["decode,1,1,9,8,2,64,5", "prefill,1,9,0,8,2,64,9", "decode,1,1,9,8,2,64,7", "decode,1,1,9,8,2,64,6"];
     let rates = read(HEADER, &rows).unwrap();
-    let times: Vec<_> = rates.points.iter().map(|p| (p.shape.phase, p.time.as_micros())).collect();
+    let times: Vec<_> = rates.points().iter().map(|p| (p.shape.phase, p.time.as_micros())).collect();
     assert_eq!(times, [(Phase::Prefill, 9.0), (Phase::Decode, 6.0)]);
 }

@@ -97,7 +97,7 @@ impl Attention {
         }
         points.sort_by_key(|p| p.shape);
         let source = record.table(&threads(team), labels, None);
-        Some(AttentionRates { source, points })
+        Some(AttentionRates::new(source, points))
     }
 }
 

@@ -273,7 +273,10 @@ fn a_product_that_is_refused_is_left_out_with_the_reason_and_the_rest_stays() {
     let large = |work: &Work| matches!(work, Work::Product { dtype: DType::Bf16, n: 16384, .. });
     let (found, _) = found(Modelled { refuses: large, ..Modelled::new() }, &full());
     let part = &gpu(&found).part;
-    assert_eq!((part.gemm[&DType::Bf16].points().len(), part.gemm[&DType::F16].points().len()), (588 - 84, 588));
+    assert_eq!(
+        (part.gemm[&DType::Bf16].points().len(), part.gemm[&DType::F16].points().len()),
+        (588 - 84, 588)
+    );
     let warnings: Vec<_> = found.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
         warnings,

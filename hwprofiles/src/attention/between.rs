@@ -1,0 +1,57 @@
+//! Times between a few points that are taken as they are.
+
+use super::AttentionRates;
+use super::points::AttentionPoint;
+use super::shape::{AttentionShape, Phase};
+use crate::rates::{Basis, Bound, Estimate};
+use crate::units::Seconds;
+
+impl AttentionRates {
+    /// Time of a shape that is not empty; `None` without points of its phase.
+    ///
+    /// Decode time is piecewise-linear in the elements of the cache; a prefill's time per FLOP is
+    /// interpolated in log(tokens); outside, the boundary's rate is carried on.
+    pub(super) fn between_points(&self, shape: &AttentionShape) -> Option<Estimate> {
+        if let Some(point) = self.points.iter().find(|p| p.shape == *shape) {
+            let basis = Basis::Measured.sourced(&self.source);
+            return Some(Estimate::about(point.time, bound(shape.phase), basis));
+        }
+        let decode = shape.phase == Phase::Decode;
+        let size = |s: &AttentionShape| match s.phase {
+            Phase::Decode => s.kv_elements().as_f64(),
+            Phase::Prefill => (s.tokens() as f64).ln(),
+        };
+        let work = |s: &AttentionShape| if decode { 1.0 } else { s.flop().as_f64() };
+        let wanted = size(shape);
+        let sized = |p: &&AttentionPoint| size(&p.shape);
+        let below = self.of(shape.phase).filter(|p| sized(p) <= wanted);
+        let below = below.max_by(|a, b| sized(a).total_cmp(&sized(b)));
+        let above = self.of(shape.phase).filter(|p| sized(p) >= wanted);
+        let above = above.min_by(|a, b| sized(a).total_cmp(&sized(b)));
+        let per_work = |p: &AttentionPoint| p.time.get() / work(&p.shape);
+        let (time, basis) = match (below, above) {
+            (Some(a), Some(b)) => {
+                let span = sized(&b) - sized(&a);
+                let weight = if span == 0.0 { 0.0 } else { (wanted - sized(&a)) / span };
+                let time = per_work(a) + (per_work(b) - per_work(a)) * weight;
+                (time * work(shape), Basis::Interpolated)
+            }
+            (Some(one), None) | (None, Some(one)) => {
+                let more = match shape.phase {
+                    Phase::Decode => wanted / sized(&one),
+                    Phase::Prefill => shape.flop().as_f64() / one.shape.flop().as_f64(),
+                };
+                (one.time.get() * more, Basis::Extrapolated)
+            }
+            (None, None) => return None,
+        };
+        Some(Estimate::about(Seconds::new(time), bound(shape.phase), basis.sourced(&self.source)))
+    }
+}
+
+fn bound(phase: Phase) -> Bound {
+    match phase {
+        Phase::Decode => Bound::Memory,
+        Phase::Prefill => Bound::Compute,
+    }
+}
