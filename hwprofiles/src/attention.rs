@@ -7,12 +7,14 @@ mod between;
 mod facts;
 mod fit;
 mod mechanism;
+mod mixed;
 mod points;
 mod shape;
 mod surface;
 
 pub use facts::{AttentionFacts, AttentionKernels};
 pub use fit::AttentionFitError;
+pub use mixed::MixedPoint;
 pub use points::AttentionPoint;
 pub use shape::{AttentionShape, Phase};
 pub use surface::AttentionSurface;
@@ -24,6 +26,7 @@ use crate::provenance::Provenance;
 use crate::rates::{Basis, Estimate};
 use crate::units::{BytesPerSec, FlopPerSec, Seconds};
 use serde::{Deserialize, Serialize};
+use surface::Reading;
 
 /// Measured attention over a KV cache of one number format, and the surface fitted to it where there is one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,6 +41,11 @@ pub struct AttentionRates {
     points: Vec<AttentionPoint>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     surface: Option<AttentionSurface>,
+    /// Mixed steps. In files a table of
+    /// `batch,new_tokens,past_tokens,decode_batch,decode_past_tokens,heads,kv_heads,head_dim,time_us`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(serialize_with = "crate::table::serialize", deserialize_with = "crate::table::deserialize")]
+    mixed: Vec<MixedPoint>,
 }
 
 impl Device {
@@ -57,11 +65,32 @@ impl Device {
     }
 }
 
+impl Device {
+    /// Time of a chunk of a prompt and of decodes of other sequences in one step, both with the same heads; otherwise
+    /// as [`Device::attention_time`].
+    pub fn mixed_attention_time(
+        &self,
+        kv: DType,
+        prefill: &AttentionShape,
+        decode: &AttentionShape,
+    ) -> Result<Estimate, Missing> {
+        match (prefill.is_empty(), decode.is_empty()) {
+            (true, _) => self.attention_time(kv, decode),
+            (false, true) => self.attention_time(kv, prefill),
+            (false, false) => {
+                let estimate = self.attention.get(&kv).and_then(|rates| rates.mixed_time(prefill, decode));
+                let has = |d| self.attention.get(&d).is_some_and(|rates| rates.knows(Phase::Prefill));
+                estimate.ok_or_else(|| Missing::new(self, "attention", kv, has))
+            }
+        }
+    }
+}
+
 impl AttentionRates {
     /// Points that are interpolated as they are; no two of one shape.
     pub fn new(source: Provenance, mut points: Vec<AttentionPoint>) -> Self {
         points.sort_by_key(|p| p.shape);
-        Self { source, points, surface: None }
+        Self { source, points, surface: None, mixed: Vec::new() }
     }
 
     /// Points, and the surface that fits them best: attention over a cache in `kv` on a device whose datasheet says
@@ -77,7 +106,17 @@ impl AttentionRates {
     ) -> Result<Self, AttentionFitError> {
         let surface = AttentionSurface::fit(kv, facts, points)?;
         let points = AttentionPoint::merged(points).map_err(AttentionFitError::from)?;
-        Ok(Self { source, points, surface: Some(surface) })
+        Ok(Self { source, points, surface: Some(surface), mixed: Vec::new() })
+    }
+
+    /// The same with measured mixed steps, which the surface, where there is one, then fits too.
+    ///
+    /// # Errors
+    /// Where there are none.
+    pub fn with_mixed(mut self, mut points: Vec<MixedPoint>) -> Result<Self, AttentionFitError> {
+        points.sort_by_key(|p| (p.prefill, p.decode));
+        self.surface = self.surface.map(|surface| surface.fit_mixed(&points)).transpose()?;
+        Ok(Self { mixed: points, ..self })
     }
 
     /// The points, in the order of their shapes.
@@ -138,7 +177,24 @@ impl AttentionRates {
     pub fn time(&self, shape: &AttentionShape) -> Option<Estimate> {
         let Some(surface) = &self.surface else { return self.between_points(shape) };
         let measured = self.points.binary_search_by_key(shape, |p| p.shape).ok().map(|i| self.points[i].time);
-        let reading = surface.at(shape)?;
+        Some(self.estimate(measured, surface.at(shape)?))
+    }
+
+    /// Time of a prefill and a decode of other sequences in one step, neither empty and both with the same heads;
+    /// `None` where one of them is unknown.
+    ///
+    /// Fitted kernels compute both in one call; others one after the other.
+    pub fn mixed_time(&self, prefill: &AttentionShape, decode: &AttentionShape) -> Option<Estimate> {
+        let Some(surface) = &self.surface else {
+            let (first, second) = (self.time(prefill)?, self.time(decode)?);
+            return Some(first.then(&second));
+        };
+        let shapes = (*prefill, *decode);
+        let measured = self.mixed.binary_search_by_key(&shapes, |p| (p.prefill, p.decode));
+        Some(self.estimate(measured.ok().map(|i| self.mixed[i].time), surface.at_mixed(prefill, decode)?))
+    }
+
+    fn estimate(&self, measured: Option<Seconds>, reading: Reading) -> Estimate {
         let (time, basis, spread) = match measured {
             // Measured once, it is known to the noise of one measurement.
             Some(time) => (time, Basis::Measured, reading.spread.min(MEASURED_SPREAD)),
@@ -146,7 +202,7 @@ impl AttentionRates {
             None => (Seconds::new(reading.time), Basis::Extrapolated, reading.spread),
         };
         let (width, basis) = (spread.exp(), basis.sourced(&self.source));
-        Some(Estimate { time, low: time / width, high: time * width, bound: reading.bound, basis })
+        Estimate { time, low: time / width, high: time * width, bound: reading.bound, basis }
     }
 }
 

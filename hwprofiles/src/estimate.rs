@@ -83,6 +83,17 @@ impl Estimate {
         basis: Basis::Measured,
     };
 
+    /// One after the other: the bound is the longer one's, the basis the weaker.
+    pub fn then(&self, other: &Self) -> Self {
+        Self {
+            time: self.time + other.time,
+            low: self.low + other.low,
+            high: self.high + other.high,
+            bound: if other.time > self.time { other.bound } else { self.bound },
+            basis: self.basis.max(other.basis),
+        }
+    }
+
     /// A time of which nothing better is known than its basis. The 80 % band is then time ÷ (1 + w) to
     /// time · (1 + w), where w is 3 % for a measured time, 15 % between measured points, 40 % outside them,
     /// and 100 % for a datasheet's.

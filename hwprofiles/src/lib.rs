@@ -79,7 +79,7 @@ pub mod yaml;
 
 pub use attention::{
     AttentionFacts, AttentionFitError, AttentionKernels, AttentionPoint, AttentionRates, AttentionShape,
-    AttentionSurface, Phase,
+    AttentionSurface, MixedPoint, Phase,
 };
 pub use ceiling::{Ceilings, Crossover};
 pub use changes::{Change, Changes};

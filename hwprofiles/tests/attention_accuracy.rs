@@ -1,8 +1,8 @@
 //! How far fitted surfaces are from attention that they have not seen: measured times of five GPUs.
 
 use hwprofiles::{
-    AttentionFacts, AttentionPoint, AttentionRates, AttentionShape, Basis, DType, GpuPart, Phase, Profile,
-    Provenance, Seconds, shipped,
+    AttentionFacts, AttentionPoint, AttentionRates, AttentionShape, Basis, DType, GpuPart, MixedPoint, Phase,
+    Profile, Provenance, Seconds, shipped,
 };
 use std::collections::BTreeMap;
 
@@ -95,5 +95,70 @@ fn a_surface_reads_back_as_it_was_written() {
         let back =
             hwprofiles::yaml::read::<AttentionRates>(&hwprofiles::yaml::write(&rates), "rates").unwrap();
         assert_eq!(back, rates);
+    }
+}
+
+const RTX_4090: &str = include_str!("../data/measured/vllm_rtx-4090_llama-3.1-8b_attention.csv");
+const RTX_PRO_6000: &str = include_str!("../data/measured/vllm_rtx-pro-6000-se_llama-3.1-8b_attention.csv");
+
+/// One layer of Llama 3.1 8B in a step: a chunk of a prompt, sequences that decode, or both.
+struct Layer {
+    prefill: AttentionShape,
+    decode: AttentionShape,
+    time: Seconds,
+}
+
+fn layers(text: &str) -> Vec<Layer> {
+    let layer = |line: &str| {
+        let cells: Vec<_> = line.split(',').collect();
+        let number = |i: usize| cells[i].parse::<u64>().unwrap();
+        let (heads, kv_heads, head_dim) = (32, 8, 128);
+        let prefill = AttentionShape {
+            phase: Phase::Prefill,
+            batch: 1,
+            new_tokens: number(0),
+            past_tokens: number(1),
+            heads,
+            kv_heads,
+            head_dim,
+        };
+        let past_tokens = number(3).saturating_sub(1);
+        let decode =
+            AttentionShape { phase: Phase::Decode, batch: number(2), new_tokens: 1, past_tokens, ..prefill };
+        Layer { prefill, decode, time: Seconds::new(cells[4].parse::<f64>().unwrap() / 1e6) }
+    };
+    text.lines().skip(1).map(layer).collect()
+}
+
+#[test]
+fn four_fifths_of_a_serving_engines_layers_are_predicted_from_the_others() {
+    for (gpu, text, bar) in [("rtx-4090", RTX_4090, 0.06), ("rtx-pro-6000-se", RTX_PRO_6000, 0.06)] {
+        let layers = layers(text);
+        let (mut points, mut mixed) = (Vec::new(), Vec::new());
+        for &Layer { prefill, decode, time } in layers.iter().step_by(5) {
+            match (prefill.is_empty(), decode.is_empty()) {
+                (true, _) => points.push(AttentionPoint { shape: decode, time }),
+                (_, true) => points.push(AttentionPoint { shape: prefill, time }),
+                _ => mixed.push(MixedPoint { prefill, decode, time }),
+            }
+        }
+        let rates = fitted(gpu, &points).with_mixed(mixed).unwrap();
+        let (mut alone, mut together) = (Vec::new(), Vec::new());
+        for (_, layer) in layers.iter().enumerate().filter(|(i, _)| i % 5 != 0) {
+            let single = if layer.prefill.is_empty() { layer.decode } else { layer.prefill };
+            let is_mixed = !layer.prefill.is_empty() && !layer.decode.is_empty();
+            let estimate = match is_mixed {
+                true => rates.mixed_time(&layer.prefill, &layer.decode).unwrap(),
+                false => rates.time(&single).unwrap(),
+            };
+            let inside = estimate.low <= layer.time && layer.time <= estimate.high;
+            let error = estimate.time / layer.time - 1.0;
+            let scores = if is_mixed { &mut together } else { &mut alone };
+            scores.push(Score { shape: single, error, inside });
+        }
+        summary(&format!("{gpu} alone"), &alone);
+        summary(&format!("{gpu} mixed"), &together);
+        let [mean, ..] = summary(gpu, &[alone, together].concat());
+        assert!(mean < bar, "{gpu}: {mean}");
     }
 }

@@ -6,11 +6,12 @@
 
 use super::facts::AttentionFacts;
 use super::mechanism::{DECODE, Decode, PREFILL, Parameter, Prefill, priors};
+use super::mixed::MixedPoint;
 use super::points::AttentionPoint;
 use super::shape::AttentionShape;
 use super::surface::{
-    AttentionSurface, DecodeNode, Fitted, Heads, ParameterRow, PrefillNode, SurfaceFile, decode_place,
-    prefill_place,
+    AttentionSurface, DecodeNode, Fitted, Heads, MixedNode, ParameterRow, PrefillNode, SurfaceFile,
+    decode_place, mixed_place, prefill_place,
 };
 use crate::dtype::DType;
 use crate::kriging::{Covariance, Kriging};
@@ -34,6 +35,7 @@ const DEVIATION: f64 = 0.06;
 /// Logarithms over which the unexplained part is alike: a bit more than a doubling; wider in the group.
 const DECODE_LENGTHS: [f64; 2] = [1.2 * LN_2, 1.2 * LN_2];
 const PREFILL_LENGTHS: [f64; 4] = [1.5 * LN_2, 1.2 * LN_2, 2.5 * LN_2, 1.5 * LN_2];
+const MIXED_LENGTHS: [f64; 4] = [1.5 * LN_2, 2.0 * LN_2, 1.5 * LN_2, 1.5 * LN_2];
 /// Of what the mechanisms leave unexplained; lengths are divided out.
 const UNEXPLAINED: Covariance = Covariance { variance: 0.0225, length: 1.0, noise: 0.0012 };
 /// Half the width of the band, as a logarithm, where so few points were measured that they cannot tell.
@@ -45,7 +47,9 @@ const INSIDE: f64 = 0.8;
 /// New shapes lie further from the surface than a point left out of a regular grid.
 const UNSEEN: f64 = 1.25;
 /// Nodes of a table, at most.
-const NODES: usize = 3000;
+const NODES: usize = 5000;
+/// Points that the unexplained part is smoothed over, at most.
+const MOST_POINTS: usize = 700;
 
 impl AttentionSurface {
     /// The surface that fits `points` over a cache in `kv` best, on a device whose datasheet says `facts`.
@@ -61,7 +65,19 @@ impl AttentionSurface {
         let (single, several): (Vec<_>, Vec<_>) = points.into_iter().partition(|p| p.shape.new_tokens == 1);
         let decode = (!single.is_empty()).then(|| decode(kv, &facts, &single));
         let prefill = (!several.is_empty()).then(|| prefill(kv, &facts, &several));
-        Self::try_from(SurfaceFile { kv, facts, decode, prefill }).map_err(AttentionFitError)
+        Self::try_from(SurfaceFile { kv, facts, decode, prefill, mixed: None }).map_err(AttentionFitError)
+    }
+}
+
+impl AttentionSurface {
+    /// The same surface with `points` of mixed steps fitted too; at least one.
+    pub(super) fn fit_mixed(self, points: &[MixedPoint]) -> Result<Self, AttentionFitError> {
+        if points.is_empty() {
+            return Err(AttentionFitError("there are no mixed steps to fit: give at least one".to_owned()));
+        }
+        let (kv, facts) = self.ground();
+        let fitted = mixed(kv, facts, points);
+        self.with_mixed(fitted).map_err(AttentionFitError)
     }
 }
 
@@ -69,7 +85,7 @@ fn decode(kv: DType, facts: &AttentionFacts, points: &[AttentionPoint]) -> Fitte
     let new = |logarithms: &[f64]| Decode::new(facts, kv, logarithms);
     let logarithms = parameters(points, &DECODE, |logarithms| {
         let mechanism = new(logarithms);
-        move |shape| mechanism.time(shape).time
+        move |p: &AttentionPoint| mechanism.time(&p.shape).time / p.time.get()
     });
     let mechanism = new(&logarithms);
     let split: Vec<_> = points.iter().filter(|p| !mechanism.is_unsplit(&p.shape)).copied().collect();
@@ -78,21 +94,26 @@ fn decode(kv: DType, facts: &AttentionFacts, points: &[AttentionPoint]) -> Fitte
     let residual = |p: &AttentionPoint| {
         if known { (p.time.get() / mechanism.time(&p.shape).time).ln() } else { 0.0 }
     };
-    let (nodes, spread) = table(tabulated, decode_place, DECODE_LENGTHS, residual);
+    let (nodes, spread) = table(tabulated, |p| decode_place(&p.shape), DECODE_LENGTHS, residual);
     let node = |([units, tokens], residual): ([f64; 2], f64)| DecodeNode { units, tokens, residual };
     let nodes = nodes.into_iter().map(node).collect();
-    Fitted { spread, heads: heads(points), parameters: rows(&DECODE, mechanism.parameters()), nodes }
+    Fitted {
+        spread,
+        heads: heads(points.iter().map(|p| &p.shape)),
+        parameters: rows(&DECODE, mechanism.parameters()),
+        nodes,
+    }
 }
 
 fn prefill(kv: DType, facts: &AttentionFacts, points: &[AttentionPoint]) -> Fitted<PrefillNode> {
     let new = |logarithms: &[f64]| Prefill::new(facts, kv, logarithms);
     let logarithms = parameters(points, &PREFILL, |logarithms| {
         let mechanism = new(logarithms);
-        move |shape| mechanism.time(shape).time
+        move |p: &AttentionPoint| mechanism.time(&p.shape).time / p.time.get()
     });
     let mechanism = new(&logarithms);
     let residual = |p: &AttentionPoint| (p.time.get() / mechanism.time(&p.shape).time).ln();
-    let (nodes, spread) = table(points, prefill_place, PREFILL_LENGTHS, residual);
+    let (nodes, spread) = table(points, |p| prefill_place(&p.shape), PREFILL_LENGTHS, residual);
     let node = |([units, new_tokens, group, reach], residual): ([f64; 4], f64)| PrefillNode {
         units,
         new_tokens,
@@ -101,18 +122,46 @@ fn prefill(kv: DType, facts: &AttentionFacts, points: &[AttentionPoint]) -> Fitt
         residual,
     };
     let nodes = nodes.into_iter().map(node).collect();
-    Fitted { spread, heads: heads(points), parameters: rows(&PREFILL, mechanism.parameters()), nodes }
+    Fitted {
+        spread,
+        heads: heads(points.iter().map(|p| &p.shape)),
+        parameters: rows(&PREFILL, mechanism.parameters()),
+        nodes,
+    }
 }
 
-/// The logarithms of the parameters that fit best; `mechanism` makes of logarithms a function of the shape.
-fn parameters<F: Fn(&AttentionShape) -> f64>(
-    points: &[AttentionPoint],
+/// The fit of mixed steps.
+fn mixed(kv: DType, facts: &AttentionFacts, points: &[MixedPoint]) -> Fitted<MixedNode> {
+    let new = |logarithms: &[f64]| Prefill::new(facts, kv, logarithms);
+    let logarithms = parameters(points, &PREFILL, |logarithms| {
+        let mechanism = new(logarithms);
+        move |p: &MixedPoint| mechanism.together(&p.prefill, Some(&p.decode)).time / p.time.get()
+    });
+    let mechanism = new(&logarithms);
+    let residual =
+        |p: &MixedPoint| (p.time.get() / mechanism.together(&p.prefill, Some(&p.decode)).time).ln();
+    let (nodes, spread) = table(points, |p| mixed_place(&p.prefill, &p.decode), MIXED_LENGTHS, residual);
+    let node = |([new_tokens, tokens, sequences, keys], residual): ([f64; 4], f64)| MixedNode {
+        new_tokens,
+        tokens,
+        sequences,
+        keys,
+        residual,
+    };
+    let heads = heads(points.iter().map(|p| &p.prefill));
+    let nodes = nodes.into_iter().map(node).collect();
+    Fitted { spread, heads, parameters: rows(&PREFILL, mechanism.parameters()), nodes }
+}
+
+/// The logarithms of the parameters that fit best; `mechanism` makes of logarithms the ratio of its time to a point's.
+fn parameters<P, F: Fn(&P) -> f64>(
+    points: &[P],
     parameters: &[Parameter],
     mechanism: impl Fn(&[f64]) -> F,
 ) -> Vec<f64> {
     let residuals = |logarithms: &[f64]| {
-        let time = mechanism(logarithms);
-        points.iter().map(|p| (time(&p.shape) / p.time.get()).ln() / DEVIATION).collect()
+        let ratio = mechanism(logarithms);
+        points.iter().map(|p| ratio(p).ln() / DEVIATION).collect()
     };
     let found = least_squares::fit(&priors(parameters), residuals);
     // Those that the file will hold, so that a surface reads back as it was.
@@ -120,17 +169,21 @@ fn parameters<F: Fn(&AttentionShape) -> f64>(
 }
 
 /// The nodes of a table of `residual`, with their coordinates, and half the width of the band.
-fn table<const N: usize>(
-    points: &[AttentionPoint],
-    place: impl Fn(&AttentionShape) -> [f64; N],
+///
+/// Of very many points every second, third, … is taken: the cost grows with the cube of their number.
+fn table<P, const N: usize>(
+    points: &[P],
+    place: impl Fn(&P) -> [f64; N],
     lengths: [f64; N],
-    residual: impl Fn(&AttentionPoint) -> f64,
+    residual: impl Fn(&P) -> f64,
 ) -> (Vec<([f64; N], f64)>, f64) {
     let scaled = |place: [f64; N]| -> [f64; N] { std::array::from_fn(|i| place[i] / lengths[i]) };
-    let places: Vec<_> = points.iter().map(|p| place(&p.shape)).collect();
-    let values: Vec<_> = points.iter().map(residual).collect();
-    let surface = Kriging::new(UNEXPLAINED, places.iter().map(|&place| scaled(place)).collect(), &values);
+    let stride = points.len().div_ceil(MOST_POINTS);
+    let places: Vec<_> = points.iter().map(place).collect();
     let axes = axes(&places);
+    let places: Vec<_> = places.into_iter().step_by(stride).collect();
+    let values: Vec<_> = points.iter().step_by(stride).map(residual).collect();
+    let surface = Kriging::new(UNEXPLAINED, places.iter().map(|&place| scaled(place)).collect(), &values);
     let mut nodes = vec![[0.0; N]];
     for (i, axis) in axes.iter().enumerate() {
         let extended = |node: &[f64; N]| {
@@ -175,9 +228,9 @@ fn spread(left_out: &[f64]) -> f64 {
     rounded_residual(UNSEEN * doubts[((doubts.len() - 1) as f64 * INSIDE).round() as usize])
 }
 
-fn heads(points: &[AttentionPoint]) -> Heads {
+fn heads<'a>(shapes: impl Iterator<Item = &'a AttentionShape> + Clone) -> Heads {
     let of = |value: fn(&AttentionShape) -> u64| {
-        points.iter().map(|p| value(&p.shape)).collect::<BTreeSet<_>>().into_iter().collect()
+        shapes.clone().map(value).collect::<BTreeSet<_>>().into_iter().collect()
     };
     Heads {
         kv_heads: of(|s| s.kv_heads),

@@ -104,6 +104,36 @@ impl Ground {
         }
     }
 
+    /// The tiles of `shape`, and of decodes of so many `sequences` of `length` keys.
+    fn tiles(&self, shape: &AttentionShape, sequences: f64, length: f64) -> Tiles {
+        let half_block = BLOCK as f64 / 4.0;
+        let (new, past) = (shape.new_tokens as f64, shape.past_tokens as f64);
+        let rows = self.kernels.tile(shape.head_dim);
+        let group = (shape.heads / shape.kv_heads).max(1);
+        let (strips, packed) = if self.kernels.packs() { (shape.kv_heads, group) } else { (shape.heads, 1) };
+        let strips = strips as f64;
+        let count = shape.batch as f64 * strips * (shape.new_tokens * packed).div_ceil(rows) as f64;
+        let per_tile = (rows as f64 / packed as f64).max(1.0).min(new);
+        let keys = past + (new + per_tile) / 2.0 + half_block;
+        let decoded = strips * sequences;
+        Tiles {
+            count: count + decoded,
+            keys: (count * keys + decoded * (length + half_block)) / (count + decoded),
+            last: (past + new).max(length) + half_block,
+        }
+    }
+
+    /// How often the keys of a decode are read: once, or by the heads of a group in turns where the `bytes` of one KV
+    /// head do not stay in the L2.
+    fn rereads(&self, bytes: f64, share: f64, edge: f64, group: f64, sequences: f64) -> f64 {
+        if sequences == 0.0 {
+            return 0.0;
+        }
+        let missed = 1.0 / (1.0 + (share * self.l2 / bytes).powf(edge));
+        let at_once = (self.multiprocessors / sequences).clamp(1.0, group.max(1.0));
+        1.0 + missed * (group.max(1.0) / at_once - 1.0)
+    }
+
     /// Seconds to read `bytes` of which the part that the L2 holds comes `speed` times as fast.
     fn read(&self, bytes: f64, share: f64, speed: f64, edge: f64, bandwidth: f64) -> f64 {
         let missed = 1.0 / (1.0 + (share * self.l2 / bytes).powf(edge));
@@ -209,36 +239,40 @@ impl Prefill {
     }
 
     pub fn time(&self, shape: &AttentionShape) -> Parts {
+        self.together(shape, None)
+    }
+
+    /// A prefill, and a decode in the same call.
+    ///
+    /// Each decoding sequence is one more tile per head, nearly empty, with all of its keys: neither split nor packed.
+    /// Tiles of one head run next to each other; where the keys of all sequences in one KV head do not fit the L2,
+    /// each head of a group reads them again, but for those that run at the same time.
+    pub fn together(&self, shape: &AttentionShape, decode: Option<&AttentionShape>) -> Parts {
         let [fixed, kv_head, bandwidth, rate, smooth, tile, alone, speed, token, new_kv, ragged, share, edge] =
             self.parameters;
         let ground = &self.ground;
         let (batch, heads, dim) = (shape.batch as f64, shape.heads as f64, shape.head_dim as f64);
         let (new, past, kv_heads) =
             (shape.new_tokens as f64, shape.past_tokens as f64, shape.kv_heads as f64);
-        let rows = ground.kernels.tile(shape.head_dim);
-        let (tiles, per_tile) = match ground.kernels.packs() {
-            true => {
-                let group = (shape.heads / shape.kv_heads).max(1);
-                let tiles = batch * kv_heads * (shape.new_tokens * group).div_ceil(rows) as f64;
-                (tiles, (rows as f64 / group as f64).max(1.0))
-            }
-            false => (batch * heads * shape.new_tokens.div_ceil(rows) as f64, rows as f64),
-        };
-        let last = past + new + BLOCK as f64 / 4.0;
-        let keys = past + (new + per_tile.min(new)) / 2.0 + BLOCK as f64 / 4.0;
+        let (sequences, length) = decode.map_or((0.0, 0.0), |d| (d.batch as f64, d.tokens() as f64));
+        let Tiles { count, keys, last } = ground.tiles(shape, sequences, length);
         let softmax = ground.kernels.softmax_share();
         let wide = dim / HEAD_DIM * (1.0 - softmax) + softmax;
-        let key = 4.0 * HEAD_DIM * wide * rows as f64 * ground.multiprocessors / (ground.peak * rate);
-        let rounds = tiles / ground.multiprocessors;
+        let rows = ground.kernels.tile(shape.head_dim) as f64;
+        let key = 4.0 * HEAD_DIM * wide * rows * ground.multiprocessors / (ground.peak * rate);
+        let rounds = count / ground.multiprocessors;
         let longest = last * key * alone;
         let even = keys / last;
         let idle = even * even * (rounds.ceil() - rounds) * keys * key + (1.0 - even) * 0.5 * longest;
         let dealt = rounds * (keys * key + tile) + idle * ragged;
         let compute = if rounds > 1.0 { dealt.max(longest) } else { longest };
+        let kept = 2.0 * ground.element * dim * sequences * kv_heads * length;
         let moved = 2.0 * ground.element * dim * batch * kv_heads * (past + new_kv * new)
-            + 4.0 * dim * heads * batch * new;
+            + 4.0 * dim * heads * (batch * new + sequences)
+            + kept * ground.rereads(kept / kv_heads, share, edge, heads / kv_heads, sequences);
         let memory = ground.read(moved, share, speed, edge, bandwidth);
-        let aside = kv_head * batch * kv_heads / ground.multiprocessors + token * batch * new;
+        let aside = kv_head * (batch + sequences) * kv_heads / ground.multiprocessors
+            + token * (batch * new + sequences);
         let bound = match () {
             () if fixed > compute + memory + aside => Bound::Launch,
             () if memory + aside > compute => Bound::Memory,
@@ -246,6 +280,15 @@ impl Prefill {
         };
         Parts { time: fixed + norm(compute, memory, smooth) + aside, bound }
     }
+}
+
+/// Tiles of a call.
+struct Tiles {
+    count: f64,
+    /// Keys that a tile meets on the mean, rounded up by half a block.
+    keys: f64,
+    /// Keys that the longest meets.
+    last: f64,
 }
 
 /// (aᵖ + bᵖ)^(1/p), both above zero: between the sum (p = 1) and the larger (p → ∞).

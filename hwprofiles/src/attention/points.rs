@@ -69,6 +69,15 @@ impl TryFrom<Row> for AttentionPoint {
 
     fn try_from(row: Row) -> Result<Self, String> {
         let Row { phase, batch, new_tokens, past_tokens, heads, kv_heads, head_dim, time_us } = row;
+        let shape = AttentionShape { phase, batch, new_tokens, past_tokens, heads, kv_heads, head_dim };
+        Self::new(shape, time_us)
+    }
+}
+
+impl AttentionPoint {
+    /// A point, where `shape` can be measured: its counts are above zero and the heads divide evenly.
+    pub(super) fn new(shape: AttentionShape, time: Seconds) -> Result<Self, String> {
+        let AttentionShape { phase, batch, new_tokens, past_tokens, heads, kv_heads, head_dim } = shape;
         let counts = [
             ("batch", batch, 1),
             ("new_tokens", new_tokens, 1),
@@ -88,8 +97,7 @@ impl TryFrom<Row> for AttentionPoint {
         if phase == Phase::Decode && new_tokens != 1 {
             return Err(format!("new_tokens is {new_tokens}, but a decode has 1 per sequence"));
         }
-        let shape = AttentionShape { phase, batch, new_tokens, past_tokens, heads, kv_heads, head_dim };
-        Ok(Self { shape, time: time_us })
+        Ok(Self { shape, time })
     }
 }
 

@@ -18,6 +18,7 @@ pub struct AttentionSurface {
     file: SurfaceFile,
     decode: Option<(Decode, Lattice<2>)>,
     prefill: Option<(Prefill, Lattice<4>)>,
+    mixed: Option<(Prefill, Lattice<4>)>,
 }
 
 /// What a surface says of a shape, in seconds.
@@ -41,6 +42,8 @@ pub(crate) struct SurfaceFile {
     pub decode: Option<Fitted<DecodeNode>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefill: Option<Fitted<PrefillNode>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mixed: Option<Fitted<MixedNode>>,
 }
 
 /// The fit of one kernel.
@@ -96,6 +99,17 @@ pub(crate) struct PrefillNode {
     pub residual: f64,
 }
 
+/// The same of a mixed step: new tokens and all tokens of the prefill, sequences and keys of one in the decode.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MixedNode {
+    pub new_tokens: f64,
+    pub tokens: f64,
+    pub sequences: f64,
+    pub keys: f64,
+    pub residual: f64,
+}
+
 /// The logarithms that a decode's table is linear in.
 pub(crate) fn decode_place(s: &AttentionShape) -> [f64; 2] {
     [(s.batch as f64 * s.kv_heads as f64).ln(), (s.tokens() as f64).ln()]
@@ -108,6 +122,12 @@ pub(crate) fn prefill_place(s: &AttentionShape) -> [f64; 4] {
     [units, new.ln(), (heads / s.kv_heads as f64).ln(), (s.tokens() as f64 / new).ln()]
 }
 
+/// The logarithms that a mixed step's table is linear in.
+pub(crate) fn mixed_place(prefill: &AttentionShape, decode: &AttentionShape) -> [f64; 4] {
+    [prefill.batch * prefill.new_tokens, prefill.tokens(), decode.batch, decode.tokens()]
+        .map(|x| (x as f64).ln())
+}
+
 /// By so much of a logarithm the band widens for each unit of logarithmic distance from what was measured: in the
 /// coordinates of a table; in the number of KV heads; in their size; and in their size beyond what kernels are made
 /// for.
@@ -115,6 +135,8 @@ const FAR: f64 = 0.06;
 const FAR_HEADS: f64 = 0.035;
 const FAR_DIM: f64 = 0.08;
 const FAR_LARGE: f64 = 1.2;
+/// How much wider the band of a mixed step is where none was measured.
+const UNMIXED: f64 = 0.2;
 const LARGEST_DIM: u64 = 256;
 
 impl Heads {
@@ -166,6 +188,39 @@ impl AttentionSurface {
             }
             _ => None,
         }
+    }
+
+    /// The time of a prefill and a decode in one call, neither empty; `None` where no prefill was fitted.
+    pub(crate) fn at_mixed(&self, prefill: &AttentionShape, decode: &AttentionShape) -> Option<Reading> {
+        if let (Some((mechanism, lattice)), Some(fitted)) = (&self.mixed, &self.file.mixed) {
+            let parts = mechanism.together(prefill, Some(decode));
+            let (residual, outside) = lattice.at(&mixed_place(prefill, decode));
+            return Some(reading(
+                parts.time,
+                residual,
+                parts.bound,
+                outside,
+                &fitted.heads,
+                fitted.spread,
+                prefill,
+            ));
+        }
+        let ((mechanism, lattice), fitted) = (self.prefill.as_ref()?, self.file.prefill.as_ref()?);
+        let parts = mechanism.together(prefill, Some(decode));
+        let (residual, outside) = lattice.at(&prefill_place(prefill));
+        let spread = fitted.spread + UNMIXED;
+        let known = reading(parts.time, residual, parts.bound, outside, &fitted.heads, spread, prefill);
+        Some(Reading { inside: false, ..known })
+    }
+
+    /// The same with mixed steps fitted too.
+    pub(super) fn with_mixed(self, mixed: Fitted<MixedNode>) -> Result<Self, String> {
+        Self::try_from(SurfaceFile { mixed: Some(mixed), ..self.file })
+    }
+
+    /// What the fit started from: the format of the keys and values, and the device's facts.
+    pub fn ground(&self) -> (DType, &AttentionFacts) {
+        (self.file.kv, &self.file.facts)
     }
 
     /// Of each parameter of the fitted mechanisms: the kernel, its name, value, and unit (`1` for a share, factor or
@@ -234,8 +289,14 @@ impl TryFrom<SurfaceFile> for AttentionSurface {
             let nodes = fitted.nodes.iter().map(|n| ([n.units, n.new_tokens, n.group, n.reach], n.residual));
             Ok::<_, String>((Prefill::new(&file.facts, file.kv, &parameters), lattice(nodes)?))
         });
-        let (decode, prefill) = (decode.transpose()?, prefill.transpose()?);
-        Ok(Self { file, decode, prefill })
+        let mixed = file.mixed.as_ref().map(|fitted| {
+            let parameters = logarithms(&fitted.parameters, &PREFILL)?;
+            let nodes =
+                fitted.nodes.iter().map(|n| ([n.new_tokens, n.tokens, n.sequences, n.keys], n.residual));
+            Ok::<_, String>((Prefill::new(&file.facts, file.kv, &parameters), lattice(nodes)?))
+        });
+        let (decode, prefill, mixed) = (decode.transpose()?, prefill.transpose()?, mixed.transpose()?);
+        Ok(Self { file, decode, prefill, mixed })
     }
 }
 
