@@ -125,9 +125,15 @@ const ALIASES: [(&str, DType); 16] = [
 impl<R: BufRead> Operations<R> {
     /// Reads the header. `file` is the name in messages.
     ///
-    /// Refuses a file that names the columns of neither kind wholly, or one of them twice.
+    /// Refuses what [`Operations::of`] refuses.
     pub fn new(reader: R, file: &str) -> Result<Self, TableError> {
-        let rows = Rows::new(reader, file)?;
+        Self::of(Rows::new(reader, file)?)
+    }
+
+    /// The operations of rows of which only the header was read.
+    ///
+    /// Refuses a file that names the columns of neither kind wholly, or one of them twice.
+    pub fn of(rows: Rows<R>) -> Result<Self, TableError> {
         let dtype = rows.column("dtype")?;
         let gemm = columns(&rows, GemmColumns::NAMES)?;
         let counts = columns(&rows, AttentionColumns::COUNTS)?;
