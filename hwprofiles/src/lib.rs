@@ -63,6 +63,8 @@ mod measured_gpu;
 mod numa;
 mod operations;
 mod parts;
+mod point_fit;
+mod points;
 mod provenance;
 mod rates;
 mod ratio;
@@ -110,6 +112,8 @@ pub use measured_gpu::{Direction, HostMemory, Launches, MeasuredGpu, TransferCur
 pub use numa::{Numa, NumaNode, NumaPath, PathRates};
 pub use operations::{Operation, Operations};
 pub use parts::{Achieved, CxlPart, GpuPart, LoadCurve, LoadPoint, NvmePart};
+pub use point_fit::PointsError;
+pub use points::{DevicePoints, MeasuredPoints, TransferPoint};
 pub use provenance::{Confidence, Provenance, Sourced};
 pub use rates::{Basis, Bound, Estimate};
 pub use ratio::Ratio;

@@ -44,6 +44,14 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// What it is, in words: "bf16 products", "decode attention".
+    pub fn kind(&self) -> String {
+        match self {
+            Operation::Gemm { dtype, .. } => format!("{dtype} products"),
+            Operation::Attention { shape, .. } => format!("{} attention", shape.phase),
+        }
+    }
+
     /// The time of one call on `device`.
     pub fn time_on(&self, device: &Device) -> Result<Estimate, Missing> {
         match self {
@@ -292,7 +300,7 @@ fn no_operations<R: BufRead>(rows: &Rows<R>) -> TableError {
 }
 
 /// A count of at least `least`.
-pub(crate) fn count<R: BufRead>(rows: &Rows<R>, column: usize, least: u64) -> Result<u64, TableError> {
+fn count<R: BufRead>(rows: &Rows<R>, column: usize, least: u64) -> Result<u64, TableError> {
     match whole(rows.cell(column)) {
         Some(value) if (least..=MOST).contains(&value) => Ok(value),
         _ => {
@@ -306,7 +314,7 @@ pub(crate) fn count<R: BufRead>(rows: &Rows<R>, column: usize, least: u64) -> Re
 }
 
 /// The whole number that a cell holds, also as `128.0`; `None` for anything else and for what is far too large.
-fn whole(cell: &[u8]) -> Option<u64> {
+pub(crate) fn whole(cell: &[u8]) -> Option<u64> {
     let (digits, rest) = match cell.iter().position(|&byte| byte == b'.') {
         Some(point) => (&cell[..point], &cell[point + 1..]),
         None => (cell, &[][..]),
@@ -332,7 +340,7 @@ pub(crate) fn microseconds<R: BufRead>(rows: &Rows<R>, column: usize) -> Result<
 }
 
 /// A number format, by our word or another that is in use.
-pub(crate) fn dtype<R: BufRead>(rows: &Rows<R>, column: usize) -> Result<DType, TableError> {
+fn dtype<R: BufRead>(rows: &Rows<R>, column: usize) -> Result<DType, TableError> {
     let cell = rows.cell(column);
     let ours = DType::ALL.into_iter().map(|dtype| (dtype.name(), dtype));
     let mut words = ours.chain(ALIASES);
@@ -346,7 +354,7 @@ pub(crate) fn dtype<R: BufRead>(rows: &Rows<R>, column: usize) -> Result<DType, 
 }
 
 /// Prefill or decode.
-pub(crate) fn phase<R: BufRead>(rows: &Rows<R>, column: usize) -> Result<Phase, TableError> {
+fn phase<R: BufRead>(rows: &Rows<R>, column: usize) -> Result<Phase, TableError> {
     let words = [("prefill", Phase::Prefill), ("decode", Phase::Decode)];
     let cell = rows.cell(column);
     let found = words.into_iter().find(|(word, _)| cell.eq_ignore_ascii_case(word.as_bytes()));

@@ -13,7 +13,7 @@ use crate::dtype::DType;
 use crate::gemm::GemmPoint;
 use crate::library::plain_name;
 use crate::measured_gpu::{Direction, HostMemory};
-use crate::operations::{Operation, Operations, microseconds};
+use crate::operations::{Operation, Operations, microseconds, whole};
 use crate::rows::{Rows, TableError};
 use crate::units::{Bytes, BytesPerSec, Seconds};
 use std::collections::BTreeMap;
@@ -306,10 +306,7 @@ fn needed<R: BufRead>(rows: &Rows<R>, name: &str) -> Result<usize, TableError> {
     rows.column(name)?.ok_or_else(|| rows.refuse_header(name, message))
 }
 
-fn columns<R: BufRead, const N: usize>(
-    rows: &Rows<R>,
-    names: [&str; N],
-) -> Result<[usize; N], TableError> {
+fn columns<R: BufRead, const N: usize>(rows: &Rows<R>, names: [&str; N]) -> Result<[usize; N], TableError> {
     let mut found = [0; N];
     for (place, name) in found.iter_mut().zip(names) {
         *place = needed(rows, name)?;
@@ -335,8 +332,7 @@ fn number<R: BufRead>(rows: &Rows<R>, column: usize) -> Option<f64> {
 
 /// A number of bytes.
 fn size<R: BufRead>(rows: &Rows<R>, column: usize) -> Result<Bytes, TableError> {
-    let digits = std::str::from_utf8(rows.cell(column)).ok().and_then(|text| text.parse::<u64>().ok());
-    digits.filter(|&bytes| bytes > 0).map(Bytes::new).ok_or_else(|| {
+    whole(rows.cell(column)).filter(|&bytes| bytes > 0).map(Bytes::new).ok_or_else(|| {
         let message =
             format!("'{}' is not a size: write a whole number of bytes above zero", rows.shown(column));
         rows.refuse(column, message)

@@ -1,5 +1,6 @@
-//! `fulcrum machine list | show | check`
+//! `fulcrum machine list | show | check | fit`
 
+use super::machine_fit;
 use crate::exit::{Failure, Outcome, Sort};
 use crate::inputs;
 use crate::terminal::outln;
@@ -7,7 +8,7 @@ use clap::{Args, Subcommand};
 use hwprofiles::Profile;
 use serde_json::json;
 
-/// Machines and their parts: list the shipped profiles, show one, check a file.
+/// Machines and their parts: list the shipped profiles, show one, check a file, fit a GPU to points.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -28,6 +29,7 @@ enum Action {
         /// `this`, a shipped name, or a file.
         machine: String,
     },
+    Fit(machine_fit::Arguments),
 }
 
 /// Runs it.
@@ -36,6 +38,7 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         Action::List => list(json),
         Action::Show { machine } => show(&machine, json),
         Action::Check { machine } => check(&machine, json),
+        Action::Fit(arguments) => machine_fit::run(arguments, json),
     }
 }
 

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod completions;
 pub mod explain;
 pub mod machine;
+pub mod machine_fit;
 pub mod model;
 pub mod plan;
 pub mod predict;
