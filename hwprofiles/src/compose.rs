@@ -13,7 +13,7 @@ use crate::machine::{
     MemoryId, MemoryKind,
 };
 use crate::parts::{CxlPart, GpuPart, NvmePart};
-use crate::provenance::Sourced;
+use crate::provenance::{Provenance, Sourced};
 use crate::units::{Bytes, BytesPerSec, FlopPerSec, Seconds};
 use std::collections::BTreeMap;
 
@@ -303,6 +303,26 @@ impl GpuPart {
         }
         gemm.extend(self.gemm.clone());
         attention.extend(self.attention.clone());
+        // bf16 and f16 go through the same units: with equal peaks, what was measured of one stands for the other.
+        for (wanted, twin) in [(DType::F16, DType::Bf16), (DType::Bf16, DType::F16)] {
+            let peak = |dtype| self.peak.get(&dtype).map(|peak| peak.value);
+            if peak(wanted) != peak(twin) || peak(twin).is_none() {
+                continue;
+            }
+            let as_twin = |source: &Provenance| Provenance::Estimated {
+                reason: format!("as {twin}, whose peak is the same ({source})"),
+            };
+            if let (false, Some(rates)) = (self.gemm.contains_key(&wanted), self.gemm.get(&twin)) {
+                let mut rates = rates.clone();
+                rates.source = as_twin(&rates.source);
+                gemm.insert(wanted, rates);
+            }
+            if let (false, Some(rates)) = (self.attention.contains_key(&wanted), self.attention.get(&twin)) {
+                let mut rates = rates.clone();
+                rates.source = as_twin(&rates.source);
+                attention.insert(wanted, rates);
+            }
+        }
         Device {
             name: "gpu".to_owned(),
             kind: DeviceKind::Gpu,
