@@ -7,10 +7,11 @@ use crate::extent::Extent;
 use crate::record::{Points, Record, threads, without_launch};
 use crate::rig::Rig;
 use crate::series::Series;
-use hwprofiles::{AttentionPoint, AttentionRates, AttentionShape, DType, Host, Seconds};
+use hwprofiles::{AttentionPoint, AttentionRates, AttentionShape, DType, Host, Phase, Seconds};
 use kernels::{Buffer, KvCache, KvShape, Pool, Scratch, Span};
 
-/// The attention of one KV format in a model of 16 heads over 4 KV heads of 64 values.
+/// The attention of one KV format, in several groupings of heads: how much work there is for each byte of the cache
+/// depends on them.
 ///
 /// Between two steps of a decode all weights and the other layers' caches are read, so each call takes another
 /// cache of an arena larger than the machine's caches. In prefill the keys and values were written a moment ago:
@@ -26,60 +27,53 @@ pub(crate) struct Attention {
 
 #[derive(Debug)]
 struct Point {
-    phase: Phase,
+    call: Call,
     /// Index of the team, and its size.
     team: (usize, usize),
     series: Series,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// One new token for each sequence of so many tokens, the new one included.
-    Decode { sequences: usize, tokens: usize },
-    /// One prompt.
-    Prefill { tokens: usize },
-}
-
-const HEADS: usize = 16;
-const KV_HEADS: usize = 4;
-const HEAD_DIM: usize = 64;
-const WIDTH: usize = HEADS * HEAD_DIM;
-/// 1 / √head dim.
-const SCALE: f32 = 0.125;
+/// What one call computes.
+#[derive(Debug, Clone, Copy)]
+struct Call(AttentionShape);
 
 impl Attention {
-    /// For a cache in `dtype` (f32 or bf16), and the contexts, prompts and teams of `extent`.
+    /// For a cache in `dtype` (f32 or bf16), and the heads, contexts, prompts and teams of `extent`.
     pub fn new(rig: &Rig<'_>, dtype: DType, extent: &Extent) -> Result<Self, Error> {
-        let decode = extent.decode.iter().map(|&(sequences, tokens)| Phase::Decode { sequences, tokens });
-        let prefill = extent.prompts.iter().map(|&tokens| Phase::Prefill { tokens });
         let mut points = Vec::new();
-        for phase in decode.chain(prefill) {
+        for shape in extent.attention() {
             for team in rig.teams.iter().map(Pool::members).enumerate() {
-                points.push(Point { phase, team, series: Series::default() });
+                points.push(Point { call: Call(shape), team, series: Series::default() });
             }
         }
-        let rows = points.iter().map(|p| p.phase.rows()).max().unwrap_or(0);
-        let scratch = |p: &Point| {
-            kernels::attention::scratch_bytes(p.team.1, HEADS, p.phase.shape(dtype), p.phase.spans().len())
-        };
+        let most = |of: &dyn Fn(&Point) -> usize| points.iter().map(of).max().unwrap_or(0);
+        let values = most(&|p| p.call.values());
+        let scratch = most(&|p| {
+            let (kv, spans) = (p.call.cache(dtype), p.call.spans().len());
+            kernels::attention::scratch_bytes(p.team.1, p.call.heads(), kv, spans)
+        });
         Ok(Self {
             dtype,
-            q: random_buffer(rows * WIDTH, 6)?,
-            out: random_buffer(rows * WIDTH, 7)?,
-            scratch: Scratch::unaccounted(points.iter().map(scratch).max().unwrap_or(0))?,
+            q: random_buffer(values, 6)?,
+            out: random_buffer(values, 7)?,
+            scratch: Scratch::unaccounted(scratch)?,
             points,
         })
     }
 
     /// Whether one call at this point would take too long, judged by the measured prompt of fewer tokens.
     fn takes_too_long(&self, point: &Point, rig: &Rig<'_>) -> bool {
-        let Phase::Prefill { tokens } = point.phase else { return false };
-        let shorter = self.points.iter().filter(|p| p.team == point.team).filter_map(|p| match p.phase {
-            Phase::Prefill { tokens: fewer } if fewer < tokens => Some((fewer, p.series.summary()?)),
-            _ => None,
+        let wanted = point.call.0;
+        if wanted.phase == Phase::Decode {
+            return false;
+        }
+        let shorter = self.points.iter().filter_map(|p| {
+            let alike = AttentionShape { new_tokens: wanted.new_tokens, ..p.call.0 } == wanted;
+            let known = p.series.summary().filter(|_| alike && p.team == point.team)?;
+            (p.call.0.new_tokens < wanted.new_tokens).then_some((p.call.0.new_tokens, known.median))
         });
-        let Some((fewer, summary)) = shorter.max_by_key(|(fewer, _)| *fewer) else { return false };
-        summary.median * (tokens as f64 / fewer as f64).powi(2) > rig.longest
+        let Some((fewer, time)) = shorter.max_by_key(|(fewer, _)| *fewer) else { return false };
+        time * (wanted.new_tokens as f64 / fewer as f64).powi(2) > rig.longest
     }
 
     /// The rates of one team, where both phases have points.
@@ -88,11 +82,11 @@ impl Attention {
         for point in self.points.iter().filter(|p| p.team.1 == team) {
             let Some(summary) = point.series.summary() else { continue };
             let time = Seconds::new(without_launch(summary.median, launch));
-            labels.add(point.phase.to_string(), summary);
-            points.push(AttentionPoint { shape: point.phase.measured(), time });
+            labels.add(point.call.0.to_string(), summary);
+            points.push(AttentionPoint { shape: point.call.0, time });
         }
         let has = |phase| points.iter().any(|p| p.shape.phase == phase);
-        if !has(hwprofiles::Phase::Decode) || !has(hwprofiles::Phase::Prefill) {
+        if !has(Phase::Decode) || !has(Phase::Prefill) {
             return None;
         }
         points.sort_by_key(|p| p.shape);
@@ -101,61 +95,45 @@ impl Attention {
     }
 }
 
-impl Phase {
-    /// Rows of q.
-    fn rows(self) -> usize {
-        match self {
-            Phase::Decode { sequences, .. } => sequences,
-            Phase::Prefill { tokens } => tokens,
-        }
+impl Call {
+    fn heads(self) -> usize {
+        self.0.heads as usize
     }
 
-    fn shape(self, dtype: DType) -> KvShape {
-        let (sequences, capacity) = match self {
-            Phase::Decode { sequences, tokens } => (sequences, tokens),
-            Phase::Prefill { tokens } => (1, tokens),
-        };
-        KvShape { dtype, sequences, kv_heads: KV_HEADS, capacity, head_dim: HEAD_DIM }
+    /// Heads that share one head of keys and values.
+    fn group(self) -> usize {
+        (self.0.heads / self.0.kv_heads) as usize
+    }
+
+    /// Values of one row of q.
+    fn width(self) -> usize {
+        (self.0.heads * self.0.head_dim) as usize
+    }
+
+    /// Values of q.
+    fn values(self) -> usize {
+        (self.0.batch * self.0.new_tokens) as usize * self.width()
+    }
+
+    /// 1 / √head dim.
+    fn scale(self) -> f32 {
+        1.0 / (self.0.head_dim as f32).sqrt()
+    }
+
+    /// The cache of exactly its tokens.
+    fn cache(self, dtype: DType) -> KvShape {
+        KvShape {
+            dtype,
+            sequences: self.0.batch as usize,
+            kv_heads: self.0.kv_heads as usize,
+            capacity: (self.0.past_tokens + self.0.new_tokens) as usize,
+            head_dim: self.0.head_dim as usize,
+        }
     }
 
     fn spans(self) -> Vec<Span> {
-        match self {
-            Phase::Decode { sequences, tokens } => {
-                (0..sequences).map(|sequence| Span { sequence, past: tokens - 1, new: 1 }).collect()
-            }
-            Phase::Prefill { tokens } => vec![Span { sequence: 0, past: 0, new: tokens }],
-        }
-    }
-
-    /// The same in a profile's words.
-    fn measured(self) -> AttentionShape {
-        let (phase, batch, new_tokens, past_tokens) = match self {
-            Phase::Decode { sequences, tokens } => (hwprofiles::Phase::Decode, sequences, 1, tokens - 1),
-            Phase::Prefill { tokens } => (hwprofiles::Phase::Prefill, 1, tokens, 0),
-        };
-        AttentionShape {
-            phase,
-            batch: batch as u64,
-            new_tokens: new_tokens as u64,
-            past_tokens: past_tokens as u64,
-            heads: HEADS as u64,
-            kv_heads: KV_HEADS as u64,
-            head_dim: HEAD_DIM as u64,
-        }
-    }
-
-    /// Bytes of keys and values.
-    fn kv_bytes(self, dtype: DType) -> usize {
-        2 * self.shape(dtype).bytes()
-    }
-}
-
-impl std::fmt::Display for Phase {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Phase::Decode { sequences, tokens } => write!(f, "decode of {sequences} × {tokens} tokens"),
-            Phase::Prefill { tokens } => write!(f, "prefill of {tokens} tokens"),
-        }
+        let (past, new) = (self.0.past_tokens as usize, self.0.new_tokens as usize);
+        (0..self.0.batch as usize).map(|sequence| Span { sequence, past, new }).collect()
     }
 }
 
@@ -174,25 +152,24 @@ impl Experiment for Attention {
         }
         let Self { dtype, q, out, scratch, points } = self;
         let mut caches = rig.arena(*dtype);
-        let Point { phase, team, series } = &mut points[point];
-        let (pool, shape, spans) = (&rig.teams[team.0], phase.shape(*dtype), phase.spans());
-        let len = phase.rows() * WIDTH;
-        let (q, out) = (&q.view()[..len], &mut out.view_mut()[..len]);
+        let Point { call, team, series } = &mut points[point];
+        let (pool, shape, spans) = (&rig.teams[team.0], call.cache(*dtype), call.spans());
+        let (heads, scale, bytes) = (call.heads(), call.scale(), 2 * shape.bytes());
+        let (q, out) = (&q.view()[..call.values()], &mut out.view_mut()[..call.values()]);
         if series.is_empty() {
-            let bytes = caches.next(phase.kv_bytes(*dtype));
-            let cache = cache(shape, bytes)?;
-            rig.subject.attention(pool, HEADS, SCALE, out, q, cache, &spans, scratch);
-            let what = || format!("attention over {dtype}, {phase}, by {}", threads(team.1));
-            verify(what, shape, &spans, q, bytes, out)?;
+            let bytes = caches.next(bytes);
+            rig.subject.attention(pool, heads, scale, out, q, cache(shape, bytes)?, &spans, scratch);
+            let what = || format!("attention over {dtype}, {}, by {}", call.0, threads(team.1));
+            verify(what, *call, shape, q, bytes, out)?;
         }
         let mut failed = Ok(());
         series.visit(rig, || {
-            let bytes = match phase {
-                Phase::Decode { .. } => caches.next(phase.kv_bytes(*dtype)),
-                Phase::Prefill { .. } => caches.first(phase.kv_bytes(*dtype)),
+            let bytes = match call.0.phase {
+                Phase::Decode => caches.next(bytes),
+                Phase::Prefill => caches.first(bytes),
             };
             match cache(shape, bytes) {
-                Ok(cache) => rig.subject.attention(pool, HEADS, SCALE, out, q, cache, &spans, scratch),
+                Ok(cache) => rig.subject.attention(pool, heads, scale, out, q, cache, &spans, scratch),
                 Err(error) => failed = Err(error),
             }
         });
@@ -214,11 +191,11 @@ fn cache(shape: KvShape, bytes: &[u8]) -> Result<KvCache<'_>, Error> {
     Ok(KvCache::new(shape, keys, values)?)
 }
 
-/// Compares the last row of every span, for one head, with softmax(scale · q·Kᵀ) · V in double precision.
+/// Compares the last row of every sequence, for one head, with softmax(scale · q·Kᵀ) · V in double precision.
 fn verify(
     what: impl Fn() -> String,
+    call: Call,
     shape: KvShape,
-    spans: &[Span],
     q: &[f32],
     bytes: &[u8],
     out: &[f32],
@@ -229,24 +206,22 @@ fn verify(
         }
         _ => f32::from_le_bytes([0, 1, 2, 3].map(|byte| bytes[4 * index + byte])),
     };
-    let elements = shape.sequences * KV_HEADS * shape.capacity * HEAD_DIM;
-    let mut rows = 0;
-    for span in spans {
-        rows += span.new;
-        let head = span.sequence * 5 % HEADS;
-        let at = (rows - 1) * WIDTH + head * HEAD_DIM;
-        let first = (span.sequence * KV_HEADS + head / (HEADS / KV_HEADS)) * shape.capacity * HEAD_DIM;
+    let (dim, tokens) = (shape.head_dim, shape.capacity);
+    let elements = shape.sequences * shape.kv_heads * tokens * dim;
+    for sequence in 0..shape.sequences {
+        let (row, head) = ((sequence + 1) * call.0.new_tokens as usize - 1, sequence * 5 % call.heads());
+        let at = row * call.width() + head * dim;
+        let first = (sequence * shape.kv_heads + head / call.group()) * tokens * dim;
         let score = |position: usize| {
-            let key = first + position * HEAD_DIM;
-            let product =
-                (0..HEAD_DIM).map(|i| f64::from(q[at + i]) * f64::from(value(key + i))).sum::<f64>();
-            (f64::from(SCALE) * product).exp()
+            let key = first + position * dim;
+            let product = (0..dim).map(|i| f64::from(q[at + i]) * f64::from(value(key + i))).sum::<f64>();
+            (f64::from(call.scale()) * product).exp()
         };
-        let weights: Vec<f64> = (0..span.past + span.new).map(score).collect();
+        let weights: Vec<f64> = (0..tokens).map(score).collect();
         let total: f64 = weights.iter().sum();
-        for i in [0, HEAD_DIM - 1] {
+        for i in [0, dim - 1] {
             let term = |(position, weight): (usize, &f64)| {
-                weight / total * f64::from(value(elements + first + position * HEAD_DIM + i))
+                weight / total * f64::from(value(elements + first + position * dim + i))
             };
             let wanted: f64 = weights.iter().enumerate().map(term).sum();
             expect(&what, f64::from(out[at + i]), wanted, 1e-4)?;

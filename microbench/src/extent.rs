@@ -1,7 +1,7 @@
 //! What is measured at which depth.
 
 use crate::Depth;
-use hwprofiles::{Bytes, DType};
+use hwprofiles::{AttentionShape, Bytes, DType, Phase};
 use std::time::Duration;
 
 /// The points of a measurement and the time it may take.
@@ -31,14 +31,23 @@ pub(crate) struct Extent {
     pub weights: Vec<(DType, Vec<usize>)>,
     /// The m of the products that show the ceilings of each instruction set, ascending.
     pub ceilings: Vec<usize>,
-    /// (sequences, tokens in the cache) of decode attention; no two read as many bytes.
-    pub decode: Vec<(usize, usize)>,
-    /// Tokens of prefill attention, ascending.
-    pub prompts: Vec<usize>,
+    /// What attention is measured at: the first heads at all shapes, the others at some.
+    pub attention: Vec<Heads>,
     /// Rows of element-wise work.
     pub elementwise: usize,
     /// Bytes of a transfer whose rate is measured.
     pub transfer: usize,
+}
+
+/// A grouping of heads, and what it is measured at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Heads {
+    /// (query heads, heads of keys and values, values of each).
+    pub heads: (u64, u64, u64),
+    /// (sequences, tokens in the cache) of decodes; no two read as many bytes.
+    pub decode: Vec<(u64, u64)>,
+    /// Tokens of prompts, ascending.
+    pub prompts: Vec<u64>,
 }
 
 /// Row counts of a full measurement.
@@ -62,6 +71,27 @@ impl Extent {
         }
     }
 
+    /// Every shape at which attention is measured: those whose cache fits an arena.
+    pub fn attention(&self) -> Vec<AttentionShape> {
+        let mut shapes = Vec::new();
+        for Heads { heads: (heads, kv_heads, head_dim), decode, prompts } in &self.attention {
+            let (heads, kv_heads, head_dim) = (*heads, *kv_heads, *head_dim);
+            let shape = |phase, batch, new_tokens, past_tokens| AttentionShape {
+                phase,
+                batch,
+                new_tokens,
+                past_tokens,
+                heads,
+                kv_heads,
+                head_dim,
+            };
+            shapes.extend(decode.iter().map(|&(batch, tokens)| shape(Phase::Decode, batch, 1, tokens - 1)));
+            shapes.extend(prompts.iter().map(|&tokens| shape(Phase::Prefill, 1, tokens, 0)));
+        }
+        shapes.retain(|shape| DType::F32.bytes(shape.kv_elements()).get() <= self.arena as u64);
+        shapes
+    }
+
     fn tiny(cores: usize) -> Self {
         Self {
             budget: Duration::ZERO,
@@ -76,8 +106,7 @@ impl Extent {
             shapes: vec![(64, 128), (208, 96)],
             weights: weights(&[1, 5], &[3]),
             ceilings: vec![1, 5],
-            decode: vec![(1, 24), (3, 40)],
-            prompts: vec![17],
+            attention: heads(&[(1, 24), (3, 40)], &[17], &[(1, 24)], &[17]),
             elementwise: 32,
             transfer: MIB,
         }
@@ -98,8 +127,12 @@ impl Extent {
             shapes: vec![(1024, 1024), (1024, 2816), (5632, 1024)],
             weights: weights(&[1, 2, 4, 8, 16, 64, 256, 512], &[1, 4, 16, 64, 512]),
             ceilings: vec![1, 4, 16, 64, 256],
-            decode: vec![(1, 128), (1, 512), (1, 2048), (4, 2048), (16, 2048)],
-            prompts: vec![128, 512, 2048],
+            attention: heads(
+                &[(1, 128), (1, 512), (1, 2048), (4, 2048), (16, 2048)],
+                &[128, 512, 2048],
+                &[(1, 512), (4, 2048)],
+                &[512],
+            ),
             elementwise: 512,
             transfer: 16 * MIB,
         }
@@ -126,22 +159,43 @@ impl Extent {
             shapes: vec![(1024, 1024), (1536, 1024), (1024, 2816), (5632, 1024), (8192, 1024), (4096, 4096)],
             weights: weights(&ROWS, &ROWS),
             ceilings: vec![1, 2, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512],
-            decode: vec![
-                (1, 128),
-                (1, 256),
-                (1, 512),
-                (1, 1024),
-                (1, 2048),
-                (4, 1024),
-                (8, 1024),
-                (16, 1024),
-                (16, 2048),
-            ],
-            prompts: vec![32, 128, 512, 1024, 2048],
+            attention: heads(
+                &[
+                    (1, 128),
+                    (1, 256),
+                    (1, 512),
+                    (1, 1024),
+                    (1, 2048),
+                    (4, 1024),
+                    (8, 1024),
+                    (16, 1024),
+                    (16, 2048),
+                ],
+                &[32, 128, 512, 1024, 2048],
+                &[(1, 128), (1, 1024), (4, 2048), (16, 2048)],
+                &[128, 512, 1024],
+            ),
             elementwise: 512,
             transfer: 16 * MIB,
         }
     }
+}
+
+/// Groupings of one query head, four and eight, of 64 values and of 128. The first are a small model's, at all shapes.
+const HEADS: [(u64, u64, u64); 6] =
+    [(16, 4, 64), (16, 16, 64), (16, 2, 64), (8, 8, 128), (16, 4, 128), (16, 2, 128)];
+
+fn heads(
+    decode: &[(u64, u64)],
+    prompts: &[u64],
+    others_decode: &[(u64, u64)],
+    others_prompts: &[u64],
+) -> Vec<Heads> {
+    let at = |(index, &heads): (usize, &(u64, u64, u64))| match index {
+        0 => Heads { heads, decode: decode.to_vec(), prompts: prompts.to_vec() },
+        _ => Heads { heads, decode: others_decode.to_vec(), prompts: others_prompts.to_vec() },
+    };
+    HEADS.iter().enumerate().map(at).collect()
 }
 
 /// The small sizes that are well below the largest, and the largest.
@@ -201,13 +255,19 @@ mod tests {
     }
 
     #[test]
-    fn no_two_decode_points_read_as_many_bytes() {
+    fn attention_is_measured_once_at_each_shape_and_at_every_grouping() {
         for depth in [Depth::Tiny, Depth::Quick, Depth::Full] {
-            let extent = Extent::new(depth, 2, 0, Bytes::new(1 << 34));
-            let mut tokens: Vec<_> = extent.decode.iter().map(|(batch, context)| batch * context).collect();
-            tokens.sort_unstable();
-            tokens.dedup();
-            assert_eq!(tokens.len(), extent.decode.len());
+            let shapes = Extent::new(depth, 2, 0, Bytes::new(1 << 34)).attention();
+            let mut distinct = shapes.clone();
+            distinct.sort_unstable();
+            distinct.dedup();
+            assert_eq!(distinct.len(), shapes.len());
+            for phase in [Phase::Prefill, Phase::Decode] {
+                for (group, head_dim) in [(1, 64), (4, 64), (8, 64), (1, 128), (4, 128), (8, 128)] {
+                    let alike = |s: &AttentionShape| (s.phase, s.heads / s.kv_heads, s.head_dim);
+                    assert!(shapes.iter().any(|s| alike(s) == (phase, group, head_dim)), "{depth:?}");
+                }
+            }
         }
     }
 }

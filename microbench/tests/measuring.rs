@@ -123,6 +123,28 @@ fn the_memory_is_known_under_load_by_mix_by_page_and_by_node_or_said_to_be_absen
 }
 
 #[test]
+fn attention_is_known_for_one_four_and_eight_heads_over_each_of_the_caches() {
+    let (Measured { host, .. }, ..) = measured();
+    for (team, kv) in host.teams.iter().flat_map(|team| [DType::F32, DType::Bf16].map(|kv| (team, kv))) {
+        let shapes: Vec<_> = team.attention[&kv].points.iter().map(|point| point.shape).collect();
+        for (phase, group) in
+            [Phase::Prefill, Phase::Decode].into_iter().flat_map(|p| [1, 4, 8].map(|g| (p, g)))
+        {
+            for head_dim in [64, 128] {
+                let wanted = |s: &AttentionShape| {
+                    (s.phase, s.heads / s.kv_heads, s.head_dim) == (phase, group, head_dim)
+                };
+                assert!(
+                    shapes.iter().any(wanted),
+                    "{phase} of {group} heads of {head_dim} by {}",
+                    team.threads
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn ceilings_stand_beside_each_other_for_what_this_processor_has() {
     let (Measured { host, .. }, ..) = measured();
     for team in [host.team(1), host.teams.last()].into_iter().flatten() {
