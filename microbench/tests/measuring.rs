@@ -126,7 +126,7 @@ fn the_memory_is_known_under_load_by_mix_by_page_and_by_node_or_said_to_be_absen
 fn attention_is_known_for_one_four_and_eight_heads_over_each_of_the_caches() {
     let (Measured { host, .. }, ..) = measured();
     for (team, kv) in host.teams.iter().flat_map(|team| [DType::F32, DType::Bf16].map(|kv| (team, kv))) {
-        let shapes: Vec<_> = team.attention[&kv].points.iter().map(|point| point.shape).collect();
+        let shapes: Vec<_> = team.attention[&kv].points().iter().map(|point| point.shape).collect();
         for (phase, group) in
             [Phase::Prefill, Phase::Decode].into_iter().flat_map(|p| [1, 4, 8].map(|g| (p, g)))
         {
