@@ -77,3 +77,29 @@ fn of_several_times_of_one_shape_the_median_stands() {
     let times: Vec<_> = rates.points().iter().map(|p| (p.shape.phase, p.time.as_micros())).collect();
     assert_eq!(times, [(Phase::Prefill, 9.0), (Phase::Decode, 6.0)]);
 }
+
+#[test]
+fn the_grouping_of_heads_most_like_the_wanted_answers() {
+    let point = |past_tokens, kv_heads, time| {
+        let (heads, head_dim) = (16, 64);
+        let shape = AttentionShape {
+            phase: Phase::Decode,
+            batch: 1,
+            new_tokens: 1,
+            past_tokens,
+            heads,
+            kv_heads,
+            head_dim,
+        };
+        AttentionPoint { shape, time: Seconds::new(time) }
+    };
+    // As many elements of the cache, four times the work: the groupings lie side by side.
+    let points = vec![point(99, 16, 1.0), point(199, 16, 2.0), point(399, 4, 4.0), point(799, 4, 8.0)];
+    let rates = AttentionRates::new(Provenance::Estimated { reason: "test".to_owned() }, points);
+    let time =
+        |past_tokens, kv_heads| rates.time(&point(past_tokens, kv_heads, 1.0).shape).expect("known").time;
+    assert_eq!(time(149, 16), Seconds::new(1.5));
+    assert_eq!(time(599, 4), Seconds::new(6.0));
+    // Eight heads over each are more like four than like one.
+    assert_eq!(time(1199, 2), Seconds::new(6.0));
+}

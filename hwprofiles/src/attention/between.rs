@@ -9,7 +9,8 @@ use crate::units::Seconds;
 impl AttentionRates {
     /// Time of a shape that is not empty; `None` without points of its phase.
     ///
-    /// Decode time is piecewise-linear in the elements of the cache; a prefill's time per FLOP is
+    /// Of several groupings of heads the one most like the wanted answers, since the work for each byte of the cache
+    /// depends on it. Decode time is piecewise-linear in the elements of the cache; a prefill's time per FLOP is
     /// interpolated in log(tokens); outside, the boundary's rate is carried on.
     pub(super) fn between_points(&self, shape: &AttentionShape) -> Option<Estimate> {
         if let Some(point) = self.points.iter().find(|p| p.shape == *shape) {
@@ -23,10 +24,24 @@ impl AttentionRates {
         };
         let work = |s: &AttentionShape| if decode { 1.0 } else { s.flop().as_f64() };
         let wanted = size(shape);
+        let unlike = |p: &AttentionPoint| {
+            let apart = |a: u64, b: u64, c: u64, d: u64| {
+                let ratio = (a * d) as f64 / (b * c) as f64;
+                ratio.max(1.0 / ratio)
+            };
+            let (a, b) = (&p.shape, shape);
+            apart(a.heads, a.kv_heads, b.heads, b.kv_heads) * apart(a.head_dim, b.head_dim, 1, 1)
+        };
+        let alike = self.of(shape.phase).min_by(|a, b| unlike(a).total_cmp(&unlike(b)))?.shape;
+        let of_alike = || {
+            self.of(shape.phase).filter(move |AttentionPoint { shape: s, .. }| {
+                (s.heads * alike.kv_heads, s.head_dim) == (alike.heads * s.kv_heads, alike.head_dim)
+            })
+        };
         let sized = |p: &&AttentionPoint| size(&p.shape);
-        let below = self.of(shape.phase).filter(|p| sized(p) <= wanted);
+        let below = of_alike().filter(|p| sized(p) <= wanted);
         let below = below.max_by(|a, b| sized(a).total_cmp(&sized(b)));
-        let above = self.of(shape.phase).filter(|p| sized(p) >= wanted);
+        let above = of_alike().filter(|p| sized(p) >= wanted);
         let above = above.min_by(|a, b| sized(a).total_cmp(&sized(b)));
         let per_work = |p: &AttentionPoint| p.time.get() / work(&p.shape);
         let (time, basis) = match (below, above) {
