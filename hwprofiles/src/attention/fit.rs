@@ -5,17 +5,18 @@
 //! point lies from what all the others say of its place.
 
 use super::facts::AttentionFacts;
-use super::mechanism::{DECODE, Decode, PREFILL, Parameter, Prefill, priors};
+use super::mechanism::{DECODE, Decode, PREFILL, Prefill};
 use super::mixed::MixedPoint;
 use super::points::AttentionPoint;
 use super::shape::AttentionShape;
 use super::surface::{
-    AttentionSurface, DecodeNode, Fitted, Heads, MixedNode, ParameterRow, PrefillNode, SurfaceFile,
-    decode_place, mixed_place, prefill_place,
+    AttentionSurface, DecodeNode, Fitted, Heads, MixedNode, PrefillNode, SurfaceFile, decode_place,
+    mixed_place, prefill_place,
 };
 use crate::dtype::DType;
 use crate::kriging::{Covariance, Kriging};
 use crate::least_squares;
+use crate::parameter::{Parameter, priors, rows, six_digits};
 use std::collections::BTreeSet;
 use std::f64::consts::LN_2;
 
@@ -100,7 +101,7 @@ fn decode(kv: DType, facts: &AttentionFacts, points: &[AttentionPoint]) -> Fitte
     Fitted {
         spread,
         heads: heads(points.iter().map(|p| &p.shape)),
-        parameters: rows(&DECODE, mechanism.parameters()),
+        parameters: rows(&DECODE, mechanism.parameters().iter().copied()),
         nodes,
     }
 }
@@ -125,7 +126,7 @@ fn prefill(kv: DType, facts: &AttentionFacts, points: &[AttentionPoint]) -> Fitt
     Fitted {
         spread,
         heads: heads(points.iter().map(|p| &p.shape)),
-        parameters: rows(&PREFILL, mechanism.parameters()),
+        parameters: rows(&PREFILL, mechanism.parameters().iter().copied()),
         nodes,
     }
 }
@@ -150,7 +151,7 @@ fn mixed(kv: DType, facts: &AttentionFacts, points: &[MixedPoint]) -> Fitted<Mix
     };
     let heads = heads(points.iter().map(|p| &p.prefill));
     let nodes = nodes.into_iter().map(node).collect();
-    Fitted { spread, heads, parameters: rows(&PREFILL, mechanism.parameters()), nodes }
+    Fitted { spread, heads, parameters: rows(&PREFILL, mechanism.parameters().iter().copied()), nodes }
 }
 
 /// The logarithms of the parameters that fit best; `mechanism` makes of logarithms the ratio of its time to a point's.
@@ -165,7 +166,7 @@ fn parameters<P, F: Fn(&P) -> f64>(
     };
     let found = least_squares::fit(&priors(parameters), residuals);
     // Those that the file will hold, so that a surface reads back as it was.
-    found.into_iter().map(|logarithm| rounded(logarithm.exp()).ln()).collect()
+    found.into_iter().map(|logarithm| six_digits(logarithm.exp()).ln()).collect()
 }
 
 /// The nodes of a table of `residual`, with their coordinates, and half the width of the band.
@@ -212,7 +213,7 @@ fn axes<const N: usize>(places: &[[f64; N]]) -> [Vec<f64>; N] {
     }
     std::array::from_fn(|i| {
         let (low, high) = range(i);
-        let at = |step: usize| rounded((low + (high - low) * step as f64 / steps[i].max(1) as f64).exp());
+        let at = |step: usize| six_digits((low + (high - low) * step as f64 / steps[i].max(1) as f64).exp());
         (0..=steps[i]).map(at).collect()
     })
 }
@@ -237,20 +238,6 @@ fn heads<'a>(shapes: impl Iterator<Item = &'a AttentionShape> + Clone) -> Heads 
         groups: of(|s| s.heads / s.kv_heads),
         head_dims: of(|s| s.head_dim),
     }
-}
-
-fn rows(parameters: &[Parameter], values: &[f64]) -> Vec<ParameterRow> {
-    let row = |(p, &value): (&Parameter, &f64)| ParameterRow {
-        name: p.name.to_owned(),
-        value: rounded(value),
-        unit: p.unit.to_owned(),
-    };
-    parameters.iter().zip(values).map(row).collect()
-}
-
-/// To six digits: more would pretend.
-fn rounded(value: f64) -> f64 {
-    format!("{value:.5e}").parse().unwrap_or(value)
 }
 
 /// To four decimals of a logarithm: a hundredth of a per cent.

@@ -7,30 +7,9 @@
 use super::facts::{AttentionFacts, AttentionKernels};
 use super::shape::AttentionShape;
 use crate::dtype::DType;
-use crate::least_squares::Prior;
+use crate::parameter::{Parameter, parameter};
 use crate::rates::Bound;
 use crate::units::Elements;
-
-/// A parameter of a mechanism, above zero; it is fitted in its logarithm.
-#[derive(Debug)]
-pub(crate) struct Parameter {
-    pub name: &'static str,
-    /// `s`, or `1` for a share, factor or exponent.
-    pub unit: &'static str,
-    /// Its likeliest value before anything is measured.
-    mean: f64,
-    /// The standard deviation of its logarithm.
-    deviation: f64,
-}
-
-const fn parameter(name: &'static str, unit: &'static str, mean: f64, deviation: f64) -> Parameter {
-    Parameter { name, unit, mean, deviation }
-}
-
-/// Prior knowledge of the logarithms.
-pub(crate) fn priors(parameters: &[Parameter]) -> Vec<Prior> {
-    parameters.iter().map(|p| Prior { mean: p.mean.ln(), deviation: p.deviation }).collect()
-}
 
 /// Of [`Decode`], in its order.
 pub(crate) const DECODE: [Parameter; 14] = [

@@ -1,10 +1,11 @@
 //! Fitted attention: a mechanism, what it leaves unexplained, and how sure that is.
 
 use super::facts::AttentionFacts;
-use super::mechanism::{DECODE, Decode, PREFILL, Parameter, Prefill};
+use super::mechanism::{DECODE, Decode, PREFILL, Prefill};
 use super::shape::{AttentionShape, Phase};
 use crate::dtype::DType;
 use crate::gemm::Lattice;
+use crate::parameter::{ParameterRow, logarithms};
 use crate::rates::Bound;
 use serde::{Deserialize, Serialize};
 
@@ -69,14 +70,6 @@ pub(crate) struct Heads {
     /// Query heads per KV head.
     pub groups: Vec<u64>,
     pub head_dims: Vec<u64>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ParameterRow {
-    pub name: String,
-    pub value: f64,
-    pub unit: String,
 }
 
 /// ln(measured ÷ mechanism) of a decode, smoothed: batch · KV heads, and keys of one.
@@ -248,22 +241,6 @@ fn reading(
         bound,
         inside: within && outside < 1e-9,
     }
-}
-
-/// The logarithms of a file's parameters.
-fn logarithms(rows: &[ParameterRow], wanted: &[Parameter]) -> Result<Vec<f64>, String> {
-    if !rows.iter().map(|row| row.name.as_str()).eq(wanted.iter().map(|p| p.name)) {
-        let names: Vec<_> = wanted.iter().map(|p| p.name).collect();
-        return Err(format!(
-            "the parameters are not those of this version ({}): fit again",
-            names.join(", ")
-        ));
-    }
-    let wrong = rows.iter().find(|row| !(row.value.is_finite() && row.value > 0.0));
-    wrong.map_or(Ok(()), |row| {
-        Err(format!("parameter {} is {}, but must be above zero", row.name, row.value))
-    })?;
-    Ok(rows.iter().map(|row| row.value.ln()).collect())
 }
 
 fn lattice<const N: usize>(nodes: impl Iterator<Item = ([f64; N], f64)>) -> Result<Lattice<N>, String> {

@@ -11,6 +11,7 @@ use super::surface::{GemmSurface, SurfaceNode, place};
 use crate::dtype::DType;
 use crate::kriging::{Covariance, Kriging};
 use crate::least_squares;
+use crate::parameter::six_digits;
 use std::collections::BTreeSet;
 
 /// Why points make no surface.
@@ -71,7 +72,10 @@ fn mechanism(dtype: DType, facts: &GemmFacts, points: &[GemmPoint]) -> Mechanism
         let residual = |p: &GemmPoint| (mechanism.time(p.m, p.n, p.k).0 / p.time.get()).ln() / DEVIATION;
         points.iter().map(residual).collect()
     };
-    Mechanism::new(facts, dtype, least_squares::fit(&Mechanism::priors(facts.kernels), residuals))
+    let found = least_squares::fit(&Mechanism::priors(facts.kernels), residuals);
+    // Those that the file will hold, so that a surface reads back as it was.
+    let held = found.into_iter().map(|logarithm| six_digits(logarithm.exp()).ln()).collect();
+    Mechanism::new(facts, dtype, held)
 }
 
 /// The shapes of the table's nodes: every combination of the coordinates that were measured, or of some of them

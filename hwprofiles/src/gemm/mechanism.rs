@@ -16,6 +16,7 @@
 use super::facts::{GemmFacts, Kernels};
 use crate::dtype::DType;
 use crate::least_squares::Prior;
+use crate::parameter::{Parameter, parameter, priors};
 use crate::rates::Bound;
 
 /// Rows and columns of the tiles.
@@ -39,6 +40,8 @@ const SEARCHED: &[usize] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
 /// The tiles of kernels for one-byte formats, where they are searched.
 const QUANTISED: &[usize] = &[0, 2, 6, 7];
 const SPLITS: [u64; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
+/// The likeliest odds of whole waves in kernels for one-byte formats.
+const QUANTISED_WAVES: f64 = 4.5;
 /// Share of the time at the peak rate by which rows that are no multiple of 16 prolong one-byte products on Hopper.
 const UNALIGNED: f64 = 0.5;
 /// A split of k is not shorter.
@@ -47,18 +50,6 @@ const SHORTEST_SPLIT: u64 = 128;
 const L2_EDGE: i32 = 6;
 /// How sharply the quantising kernel goes from per-row to per-element cost.
 const WIDEN_KNEE: i32 = 3;
-
-/// A parameter: its name and unit in files, and what is known of it beforehand, as a natural logarithm.
-pub(crate) struct Parameter {
-    pub name: &'static str,
-    pub unit: &'static str,
-    likely: f64,
-    deviation: f64,
-}
-
-const fn parameter(name: &'static str, unit: &'static str, likely: f64, deviation: f64) -> Parameter {
-    Parameter { name, unit, likely, deviation }
-}
 
 /// In the order of the parameter vector, whose entries are logarithms (of the odds, for the share of waves).
 pub(crate) const PARAMETERS: [Parameter; 27] = [
@@ -131,11 +122,12 @@ impl Mechanism {
     /// What is known before anything is measured. Kernels of one-byte formats deal whole waves of tiles; those of
     /// wider formats mostly fill up the last one with splits of k or other tile shapes.
     pub(crate) fn priors(kernels: Kernels) -> Vec<Prior> {
-        let prior = |p: &Parameter| {
-            let likely = if p.name == "whole_waves" && kernels.quantises() { 4.5 } else { p.likely };
-            Prior { mean: likely.ln(), deviation: p.deviation }
-        };
-        PARAMETERS.iter().map(prior).collect()
+        let mut known = priors(&PARAMETERS);
+        if kernels.quantises() {
+            let waves = PARAMETERS.iter().position(|p| p.name == "whole_waves");
+            waves.into_iter().for_each(|i| known[i].mean = QUANTISED_WAVES.ln());
+        }
+        known
     }
 
     /// The formula for products with weights of `dtype` on a device of `facts`; `parameters` in the order of

@@ -4,6 +4,7 @@ use super::facts::GemmFacts;
 use super::lattice::Lattice;
 use super::mechanism::{Mechanism, PARAMETERS};
 use crate::dtype::DType;
+use crate::parameter::{self, ParameterRow};
 use crate::rates::Bound;
 use serde::{Deserialize, Serialize};
 
@@ -128,27 +129,13 @@ struct SurfaceFile {
     nodes: Vec<SurfaceNode>,
 }
 
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ParameterRow {
-    name: String,
-    value: f64,
-    unit: String,
-}
-
 impl From<GemmSurface> for SurfaceFile {
     fn from(surface: GemmSurface) -> Self {
-        let parameters = surface.parameters();
-        let row = |(name, value, unit): (&str, f64, &str)| ParameterRow {
-            name: name.to_owned(),
-            value: rounded(value),
-            unit: unit.to_owned(),
-        };
         Self {
             weights: surface.dtype,
             facts: surface.facts,
             spread: surface.spread,
-            parameters: parameters.map(row).collect(),
+            parameters: parameter::rows(&PARAMETERS, surface.parameters().map(|(_, value, _)| value)),
             nodes: surface.nodes,
         }
     }
@@ -158,25 +145,13 @@ impl TryFrom<SurfaceFile> for GemmSurface {
     type Error = String;
 
     fn try_from(file: SurfaceFile) -> Result<Self, String> {
-        let wanted = || PARAMETERS.map(|p| p.name).join(", ");
-        if !file.parameters.iter().map(|row| row.name.as_str()).eq(PARAMETERS.iter().map(|p| p.name)) {
-            return Err(format!("the parameters are not those of this version ({}): fit again", wanted()));
-        }
-        if let Some(row) = file.parameters.iter().find(|row| !(row.value.is_finite() && row.value > 0.0)) {
-            return Err(format!("parameter {} is {}, but must be above zero", row.name, row.value));
-        }
+        let parameters = parameter::logarithms(&file.parameters, &PARAMETERS)?;
         if let Some(node) = file.nodes.iter().find(|n| !n.residual.is_finite()) {
             return Err(format!("the node at {},{},{} has no finite residual", node.m, node.n, node.k));
         }
-        let parameters = file.parameters.iter().map(|row| row.value.ln()).collect();
         let mechanism = Mechanism::new(&file.facts, file.weights, parameters);
         Self::new(file.weights, file.facts, mechanism, file.spread, file.nodes).ok_or_else(|| {
             "the nodes do not fill a lattice: one node at every combination of m, n and k".to_owned()
         })
     }
-}
-
-/// To six digits: more would pretend.
-fn rounded(value: f64) -> f64 {
-    format!("{value:.5e}").parse().unwrap_or(value)
 }
