@@ -1,8 +1,10 @@
 //! What the command says of wrong input: one clear error, exit 2 (or 3 where nothing fits), nothing written.
 
+mod place;
+
+use place::Place;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
 
 const SCENARIO: &str = "\
 machine: example-loopback
@@ -10,66 +12,10 @@ model: fulcrum-tiny
 workload: {batch: 1, prompt_tokens: 8, output_tokens: 4}
 ";
 
-/// A folder of its own for each test, and the command that runs in it.
-struct Place(tempfile::TempDir);
-
-impl Place {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a temporary folder"))
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: impl AsRef<[u8]>) {
-        fs::write(self.path(name), text).expect("written");
-    }
-
-    fn fulcrum(&self, arguments: &str) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_fulcrum"))
-            .args(arguments.split_whitespace())
-            .current_dir(self.0.path())
-            .env("FULCRUM_HOME", self.0.path())
-            .output()
-            .expect("the command starts")
-    }
-
-    fn done(&self, arguments: &str) -> String {
-        let output = self.fulcrum(arguments);
-        assert!(output.status.success(), "fulcrum {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("text")
-    }
-
-    /// Runs what must be refused; the error must say each of `words` in one paragraph.
-    fn refused(&self, arguments: &str, status: i32, words: &[&str]) {
-        let before = self.files();
-        let output = self.fulcrum(arguments);
-        let message = String::from_utf8(output.stderr).expect("text");
-        assert_eq!(output.status.code(), Some(status), "fulcrum {arguments}: {message}");
-        assert_eq!(message.matches("error: ").count(), 1, "one error: {message}");
-        assert!(!message.contains("panicked"), "{message}");
-        for word in words {
-            assert!(message.contains(word), "fulcrum {arguments} should mention {word:?}: {message}");
-        }
-        assert_eq!(self.files(), before, "fulcrum {arguments} must leave nothing behind");
-        assert!(output.stdout.is_empty(), "no result where there is none");
-    }
-
-    fn files(&self) -> Vec<PathBuf> {
-        let mut files: Vec<_> = fs::read_dir(self.0.path())
-            .expect("a folder")
-            .map(|entry| entry.expect("an entry").path())
-            .collect();
-        files.sort();
-        files
-    }
-}
-
 /// A place with a scenario, a model folder and a plan.
 fn planned() -> Place {
-    let place = Place::new();
-    place.write("scenario.yaml", SCENARIO);
+    let place = Place::with(&[]);
+    fs::write(place.path("scenario.yaml"), SCENARIO).expect("written");
     place.done("model init fulcrum-tiny -o model");
     place.done("plan scenario.yaml -o plan.yaml");
     place
@@ -83,7 +29,7 @@ fn replaced(path: &Path, from: &str, to: &str) -> String {
 
 #[test]
 fn scenarios_with_unknown_keys_or_wrong_values_are_refused() {
-    let place = Place::new();
+    let place = Place::with(&[]);
     for (from, to, words) in [
         ("model:", "modell:", &["modell", "model"][..]),
         ("batch: 1", "batch: -1", &["workload.batch", "-1"]),
@@ -93,10 +39,10 @@ fn scenarios_with_unknown_keys_or_wrong_values_are_refused() {
         ("example-loopback", "no-such-machine", &["no-such-machine"]),
         ("prompt_tokens: 8", "prompt_tokens: 800000", &["prompt_tokens", "800000"]),
     ] {
-        place.write("scenario.yaml", SCENARIO.replacen(from, to, 1));
+        fs::write(place.path("scenario.yaml"), SCENARIO.replacen(from, to, 1)).expect("written");
         place.refused("plan scenario.yaml -o plan.yaml", 2, words);
     }
-    place.write("scenario.yaml", SCENARIO);
+    fs::write(place.path("scenario.yaml"), SCENARIO).expect("written");
     place.refused("plan scenario.yaml --set workload.bach=2 -o plan.yaml", 2, &["bach", "batch"]);
     place.refused("plan scenario.yaml --set workload.batch=1,2 -o plan.yaml", 2, &["workload.batch"]);
     place.refused("plan absent.yaml -o plan.yaml", 2, &["absent.yaml"]);
@@ -105,7 +51,7 @@ fn scenarios_with_unknown_keys_or_wrong_values_are_refused() {
 #[test]
 fn machine_files_without_units_or_with_negative_sizes_are_refused() {
     let (_, text) = hwprofiles::shipped().find(|(name, _)| *name == "example-loopback").expect("shipped");
-    let place = Place::new();
+    let place = Place::with(&[]);
     let capacity = text.lines().find(|line| line.contains("capacity")).expect("a capacity");
     let value = capacity.split("value:").nth(1).and_then(|v| v.split(',').next()).expect("a value").trim();
     for (wrong, words) in [
@@ -114,7 +60,7 @@ fn machine_files_without_units_or_with_negative_sizes_are_refused() {
         (".nan", &["capacity"]),
     ] {
         let broken = capacity.replacen(value, wrong, 1);
-        place.write("machine.yaml", text.replacen(capacity, &broken, 1));
+        fs::write(place.path("machine.yaml"), text.replacen(capacity, &broken, 1)).expect("written");
         place.refused("machine check machine.yaml", 2, &[&["machine.yaml:"], words].concat());
     }
 }
@@ -147,7 +93,7 @@ fn truncated_or_misshapen_weights_are_refused() {
         text.replacen(line, &line.replacen(&width.to_string(), &(2 * width).to_string(), 1), 1),
     )
     .expect("written");
-    place.write("scenario.yaml", SCENARIO.replacen("fulcrum-tiny", "model", 1));
+    fs::write(place.path("scenario.yaml"), SCENARIO.replacen("fulcrum-tiny", "model", 1)).expect("written");
     place.done("plan scenario.yaml -o wider.yaml");
     // The plan is for the wider model that the folder claims to hold; its tensors say otherwise.
     place.refused(
@@ -162,36 +108,46 @@ fn plans_for_another_machine_or_model_are_refused() {
     let place = planned();
     let plan = place.path("plan.yaml");
     let text = fs::read_to_string(&plan).expect("a plan");
-    place.write("no-machine.yaml", replaced(&plan, "machine: example-loopback", "machine: no-such-machine"));
+    fs::write(
+        place.path("no-machine.yaml"),
+        replaced(&plan, "machine: example-loopback", "machine: no-such-machine"),
+    )
+    .expect("written");
     place.refused("sim no-machine.yaml", 2, &["no-such-machine"]);
     // A machine that differs in one number from the one that the plan was made for.
     let (_, machine) = hwprofiles::shipped().find(|(name, _)| *name == "example-loopback").expect("shipped");
     let capacity = machine.lines().find(|line| line.contains("capacity")).expect("a capacity");
     let doubled = capacity.replacen("value: ", "value: 1", 1);
-    place.write("machine.yaml", machine.replacen(capacity, &doubled, 1));
-    place.write("other-machine.yaml", replaced(&plan, "machine: example-loopback", "machine: machine.yaml"));
+    fs::write(place.path("machine.yaml"), machine.replacen(capacity, &doubled, 1)).expect("written");
+    fs::write(
+        place.path("other-machine.yaml"),
+        replaced(&plan, "machine: example-loopback", "machine: machine.yaml"),
+    )
+    .expect("written");
     place.refused("sim other-machine.yaml", 2, &["other-machine.yaml", "machine", "fulcrum plan"]);
     place.refused("sim plan.yaml --set workload.batch=2", 2, &["--set", "plan.yaml"]);
-    place.write("other-model.yaml", replaced(&plan, "model: fulcrum-tiny", "model: fulcrum-250m"));
+    fs::write(place.path("other-model.yaml"), replaced(&plan, "model: fulcrum-tiny", "model: fulcrum-250m"))
+        .expect("written");
     place.refused("sim other-model.yaml", 2, &["other-model.yaml", "model", "fulcrum-250m"]);
     place.done("model init fulcrum-250m -o larger --seed 1");
     place.refused("run plan.yaml --model-dir larger", 2, &["fulcrum-tiny"]);
-    place.write("typo.yaml", text.replacen("prefill_chunk", "prefil_chunk", 1));
+    fs::write(place.path("typo.yaml"), text.replacen("prefill_chunk", "prefil_chunk", 1)).expect("written");
     place.refused("sim typo.yaml", 2, &["typo.yaml", "prefil_chunk"]);
 }
 
 #[test]
 fn what_does_not_fit_is_infeasible_and_the_memory_is_named() {
-    let place = Place::new();
-    place.write("scenario.yaml", SCENARIO.replacen("fulcrum-tiny", "llama-3.1-405b", 1));
+    let place = Place::with(&[]);
+    fs::write(place.path("scenario.yaml"), SCENARIO.replacen("fulcrum-tiny", "llama-3.1-405b", 1))
+        .expect("written");
     place.refused("plan scenario.yaml -o plan.yaml", 3, &["nothing fits", "memory '", "would have to hold"]);
 }
 
 #[test]
 fn results_that_are_none_are_refused() {
-    let place = Place::new();
+    let place = Place::with(&[]);
     for text in ["", "{}", "{\"kind\": \"validation\", \"version\": 999}", "[1, 2"] {
-        place.write("results.json", text);
+        fs::write(place.path("results.json"), text).expect("written");
         place.refused("report results.json -o report.html", 2, &["results.json"]);
     }
 }
@@ -213,19 +169,19 @@ teams:
 
 #[test]
 fn hosts_are_compared_without_measuring_and_what_is_no_host_is_refused() {
-    let place = Place::new();
-    place.write("a.yaml", HOST);
-    place.write("b.yaml", HOST.replace("20 GB/s", "30 GB/s"));
+    let place = Place::with(&[]);
+    fs::write(place.path("a.yaml"), HOST).expect("written");
+    fs::write(place.path("b.yaml"), HOST.replace("20 GB/s", "30 GB/s")).expect("written");
     let table = place.done("bench --compare a.yaml b.yaml");
     assert!(table.contains("dram bandwidth read threads=1 1 GiB") && table.contains("1.500"), "{table}");
     let changes: serde_json::Value =
         serde_json::from_str(&place.done("bench --compare a.yaml b.yaml --json")).expect("JSON");
     assert_eq!(changes["numbers"][0]["ratio"], 1.5);
-    assert_eq!(place.files().len(), 2, "nothing is written");
+    assert_eq!(fs::read_dir(place.path(".")).expect("a folder").count(), 2, "nothing is written");
     place.refused("bench --compare a.yaml", 2, &["--compare"]);
     place.refused("bench --compare a.yaml b.yaml --quick", 2, &["--quick"]);
     place.refused("bench --compare a.yaml c.yaml", 2, &["c.yaml"]);
-    place.write("c.yaml", HOST.replace("1 us", "-1 us"));
+    fs::write(place.path("c.yaml"), HOST.replace("1 us", "-1 us")).expect("written");
     place.refused("bench --compare a.yaml c.yaml", 2, &["c.yaml:11", "launch", "-1 us", "negative"]);
 }
 

@@ -1,0 +1,69 @@
+//! A folder of its own for each test, and the command that runs in it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// The folder.
+pub struct Place(tempfile::TempDir);
+
+impl Place {
+    /// A folder that holds these files: name and text.
+    pub fn with(files: &[(&str, &[u8])]) -> Self {
+        let place = Self(tempfile::tempdir().expect("a temporary folder"));
+        files.iter().for_each(|(name, text)| fs::write(place.path(name), text).expect("written"));
+        place
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Runs the command in the folder.
+    pub fn fulcrum(&self, arguments: &str) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_fulcrum"))
+            .args(arguments.split_whitespace())
+            .current_dir(self.0.path())
+            .env("FULCRUM_HOME", self.0.path())
+            .output()
+            .expect("the command starts")
+    }
+
+    /// Runs what must succeed: what it printed, and what it said beside that.
+    pub fn said(&self, arguments: &str) -> (String, String) {
+        let output = self.fulcrum(arguments);
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        let (out, err) = (text(output.stdout), text(output.stderr));
+        assert!(output.status.success(), "fulcrum {arguments}: {err}");
+        (out, err)
+    }
+
+    /// The same: what it printed.
+    pub fn done(&self, arguments: &str) -> String {
+        self.said(arguments).0
+    }
+
+    /// Runs what must be refused with one error that says each of `words`, and no result; nothing in the folder
+    /// may change.
+    pub fn refused(&self, arguments: &str, status: i32, words: &[&str]) {
+        let before = self.files();
+        let output = self.fulcrum(arguments);
+        let message = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(status), "fulcrum {arguments}: {message}");
+        assert_eq!(message.matches("error: ").count(), 1, "one error: {message}");
+        assert!(!message.contains("panicked"), "{message}");
+        for word in words {
+            assert!(message.contains(word), "fulcrum {arguments} should mention {word:?}: {message}");
+        }
+        assert_eq!(self.files(), before, "fulcrum {arguments} must leave everything as it was");
+        assert!(output.stdout.is_empty(), "no result where there is none");
+    }
+
+    fn files(&self) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+        let entries =
+            fs::read_dir(self.0.path()).expect("a folder").map(|entry| entry.expect("an entry").path());
+        let mut files: Vec<_> = entries.map(|path| (path.clone(), fs::read(path).ok())).collect();
+        files.sort();
+        files
+    }
+}
