@@ -47,7 +47,11 @@ impl Question {
         let scenario = Document::from_file(scenario).or_input()?.scenario_with(settings).or_input()?;
         let found = scenario.resolve().or_input()?;
         let machine = found.machine.machine(inputs::library().this).or_input()?;
-        let origin = Origin { machine: found.machine.source(), model: scenario.model.anchored() };
+        let origin = Origin {
+            machine: found.machine.source(),
+            model: scenario.model.anchored(),
+            expert_skew: Some(scenario.expert_skew).filter(|skew| *skew > 0.0),
+        };
         Ok(Self {
             machine,
             model: found.model,
@@ -163,7 +167,7 @@ impl Planned {
             ))
         })?;
         let machine = MachineSpec::from(origin.machine).machine(inputs::library().this).or_input()?;
-        let model = inputs::model(&origin.model)?;
+        let model = inputs::model(&origin.model)?.with_expert_skew(origin.expert_skew.unwrap_or(0.0));
         let (plan, placement) = Plan::read(&text, &file, &machine, &model).or_input()?;
         Ok(Self { plan, placement, machine, model })
     }

@@ -94,7 +94,7 @@ impl<'a> Bench<'a> {
         let mut array = Buffer::new(512 << 20)?;
         array.view_mut::<f64>().fill(1.0);
         let (mut weights, mut widest, mut deepest) = (vec![], 0, 0);
-        for sublayer in Sublayer::LAYER {
+        for sublayer in Sublayer::DENSE {
             let Some((rows, columns)) = sublayer.matrix(model) else { continue };
             let (n, k) = (rows as usize, columns as usize);
             let matrix = Weights::from_rows(&memory, formats.weights, n, k, |row, out| out.fill(row as f32))?;

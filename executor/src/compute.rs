@@ -88,6 +88,12 @@ impl<'a> Worker<'a> {
             | Operator::HeadProj => {
                 self.multiply(job);
             }
+            Operator::RouterNorm
+            | Operator::Route
+            | Operator::SharedExpert
+            | Operator::SharedAdd
+            | Operator::Experts
+            | Operator::ExpertsAdd => unreachable!("models with experts are refused before they run"),
         }
     }
 

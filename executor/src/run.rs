@@ -177,7 +177,7 @@ mod tests {
     use crate::setup::Setup;
     use hwprofiles::{DType, DeviceId, Machine, MemoryId};
     use planner::{Extent, LayerPlacement, Placement, whole};
-    use scenarios::{Formats, Sublayer};
+    use scenarios::Formats;
     use std::path::Path;
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         let machine = Machine::from_yaml(text, "example-loopback.yaml").expect("the example is right");
         // Three lanes wait for each other: the CPU embeds, a link streams to the other device.
         let far = |sublayer| vec![whole(&model, sublayer, MemoryId(0), DeviceId(1), DeviceId(1))];
-        let layer = LayerPlacement(Sublayer::LAYER.map(far));
+        let layer = LayerPlacement::of(model.kind(0), far);
         let layers = vec![layer; model.layers as usize];
         let placement = Placement { layers, ..Placement::uniform(&model, DeviceId(0), MemoryId(0)) };
         let formats = Formats { weights: DType::F32, kv: DType::F32, activations: DType::F32 };

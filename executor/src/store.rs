@@ -55,8 +55,8 @@ pub(crate) struct Store {
 
 /// Index of a sublayer among all of the model's.
 fn place(layer: Option<u32>, sublayer: Sublayer) -> usize {
-    match (layer, Sublayer::LAYER.iter().position(|&s| s == sublayer)) {
-        (Some(layer), Some(index)) => 2 + layer as usize * Sublayer::LAYER.len() + index,
+    match (layer, Sublayer::DENSE.iter().position(|&s| s == sublayer)) {
+        (Some(layer), Some(index)) => 2 + layer as usize * Sublayer::DENSE.len() + index,
         _ => usize::from(sublayer == Sublayer::Head),
     }
 }
@@ -148,7 +148,7 @@ impl Store {
             })
             .collect::<Result<_, Error>>()?;
         let mut matrices: Vec<_> =
-            (0..2 + setup.placement.layers.len() * Sublayer::LAYER.len()).map(|_| vec![]).collect();
+            (0..2 + setup.placement.layers.len() * Sublayer::DENSE.len()).map(|_| vec![]).collect();
         loaded.into_iter().for_each(|(place, part): (usize, Part)| matrices[place].push(part));
         Ok(matrices)
     }
@@ -158,7 +158,7 @@ impl Store {
         checkpoint: &Checkpoint,
         own: &impl Fn(DeviceId) -> &'a Memory,
     ) -> Result<Vec<Option<Buffer>>, Error> {
-        let places = 2 + setup.placement.layers.len() * Sublayer::LAYER.len();
+        let places = 2 + setup.placement.layers.len() * Sublayer::DENSE.len();
         let mut vectors: Vec<_> = (0..setup.machine.devices.len() * places).map(|_| None).collect();
         for (device, layer, sublayer) in planner::vector_holders(&setup.placement) {
             let bytes = sublayer.vector_bytes(&setup.model);

@@ -5,6 +5,7 @@
 //! panels of [`INTERLEAVE`] rows (16 of gate, 16 of up, 16 of gate, …; a last panel has what is left of each), so
 //! that a range of rows that starts and ends at [`planner::ROW_PANEL`] has each gate with its own up.
 
+use crate::error::Error;
 use scenarios::{Architecture, Model, Norm, Positions, Sublayer};
 
 /// Rows of gate, and of up, that lie side by side.
@@ -91,7 +92,7 @@ pub(crate) fn parts(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> Pa
                     format!("{}embed_positions.weight", names.root),
                     vec![model.max_positions + offset, hidden],
                 )],
-                Positions::Rotary { .. } => vec![],
+                Positions::Rotary { .. } | Positions::Yarn { .. } => vec![],
             },
         },
         Sublayer::Qkv => with_biases(
@@ -116,6 +117,9 @@ pub(crate) fn parts(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> Pa
         Sublayer::FfnDown => {
             with_biases(matrix(&[names.down], &[hidden], model.intermediate), model.ffn_bias, vec![])
         }
+        Sublayer::Router | Sublayer::SharedExpert | Sublayer::Experts => {
+            unreachable!("models with experts are refused before their tensors are asked for")
+        }
         Sublayer::Head => {
             let embed = parts(model, None, Sublayer::Embed).matrix;
             let own = Fused::one("lm_head.weight".to_owned(), vec![model.vocab, hidden]);
@@ -127,10 +131,25 @@ pub(crate) fn parts(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> Pa
     }
 }
 
+/// Refuses what has no kernels and no tensor names here.
+///
+/// # Errors
+/// [`Error::Refused`] for layers with experts, latent attention, or YaRN's rotation.
+pub(crate) fn check_runs(model: &Model) -> Result<(), Error> {
+    let feature = match model {
+        Model { experts: Some(_), .. } => "a mixture of experts",
+        Model { latent: Some(_), .. } => "latent attention",
+        Model { positions: Positions::Yarn { .. }, .. } => "a rotation stretched by YaRN",
+        _ => return Ok(()),
+    };
+    let wanted = "it can be planned and simulated, but not run: use a dense model";
+    Err(Error::refused("model", format!("'{}' with {feature}", model.name), wanted))
+}
+
 /// Every sublayer of the model with its layer, in the order of computation.
 pub(crate) fn sublayers(model: &Model) -> impl Iterator<Item = (Option<u32>, Sublayer)> + use<> {
     let layers = 0..model.layers as u32;
-    let inner = layers.flat_map(|layer| Sublayer::LAYER.map(|sublayer| (Some(layer), sublayer)));
+    let inner = layers.flat_map(|layer| Sublayer::DENSE.map(|sublayer| (Some(layer), sublayer)));
     std::iter::once((None, Sublayer::Embed)).chain(inner).chain(std::iter::once((None, Sublayer::Head)))
 }
 
@@ -200,7 +219,8 @@ impl Names {
                 down: "fc2",
                 head_norm: "final_layer_norm",
             },
-            Architecture::Llama | Architecture::Qwen2 | Architecture::Qwen3 => Self {
+            // Models that `check_runs` refuses are not asked for names.
+            _ => Self {
                 root,
                 layer,
                 attn_norm: "input_layernorm",

@@ -5,12 +5,12 @@ use crate::course::Course;
 use crate::error::PlannerError;
 use crate::memory::Programs;
 use crate::part::{Part, Parts};
-use crate::plan::{Plan, Times};
+use crate::plan::{LayerGroup, Plan, Times};
 use crate::roofline::{Binding, Roofline};
 use crate::solve::Effort;
 use crate::space::{Family, Space};
 use hwprofiles::{Bytes, Machine, Seconds};
-use scenarios::{Model, Phase};
+use scenarios::{Model, Phase, Sublayer};
 use std::fmt::{self, Write};
 
 /// How much more of a memory is tried out.
@@ -58,7 +58,9 @@ fn head(text: &mut String, plan: &Plan) -> fmt::Result {
 }
 
 fn places(text: &mut String, plan: &Plan) -> fmt::Result {
-    writeln!(text, "\n{:<7} {:<10} {:<17} {:<17} decode", "layers", "sublayer", "home", "prefill")?;
+    let words = plan.layers.iter().flat_map(LayerGroup::parts).map(|(sublayer, _)| sublayer.name().len());
+    let wide = words.fold(10, usize::max);
+    writeln!(text, "\n{:<7} {:<wide$} {:<17} {:<17} decode", "layers", "sublayer", "home", "prefill")?;
     let mut rows = |layers: &str, sublayer: &str, parts: &Parts| -> fmt::Result {
         let list = |word: fn(&Part) -> &String| {
             let words: Vec<_> = parts.0.iter().map(|part| word(part).as_str()).collect();
@@ -71,9 +73,13 @@ fn places(text: &mut String, plan: &Plan) -> fmt::Result {
         let shares: Vec<_> =
             parts.0.iter().filter_map(|p| p.share).map(|s| format!("{:.0} %", s * 100.0)).collect();
         let (home, prefill, decode) = (list(|p| &p.home), list(|p| &p.prefill), list(|p| &p.decode));
-        let line = format!("{layers:<7} {sublayer:<10} {home:<17} {prefill:<17} {decode}");
+        let line = format!("{layers:<7} {sublayer:<wide$} {home:<17} {prefill:<17} {decode}");
         writeln!(text, "{}", line.trim_end())?;
-        if shares.is_empty() { Ok(()) } else { writeln!(text, "{:<18} {}", "", shares.join(" + ")) }
+        if shares.is_empty() {
+            Ok(())
+        } else {
+            writeln!(text, "{:<1$} {2}", "", wide + 8, shares.join(" + "))
+        }
     };
     rows("", "embed", &plan.embed)?;
     for group in &plan.layers {
@@ -81,11 +87,9 @@ fn places(text: &mut String, plan: &Plan) -> fmt::Result {
             1 => group.first.to_string(),
             count => format!("{}-{}", group.first, group.first + count - 1),
         };
-        rows(&layers, "qkv", &group.qkv)?;
-        rows("", "attention", &group.attention)?;
-        rows("", "out", &group.out)?;
-        rows("", "ffn_up", &group.ffn_up)?;
-        rows("", "ffn_down", &group.ffn_down)?;
+        for (sublayer, parts) in group.parts() {
+            rows(if sublayer == Sublayer::Qkv { &layers } else { "" }, sublayer.name(), parts)?;
+        }
     }
     rows("", "head", &plan.head)
 }

@@ -52,7 +52,7 @@ impl Home {
             Home::Whole(memory) => Some(vec![whole(model, sublayer, memory, prefill, decode)]),
             Home::Split { lead, other, quarters } => {
                 let (rows, _) = sublayer.matrix(model).filter(|_| sublayer != Sublayer::Embed)?;
-                let cut = split_row(rows, quarters as f64 / 4.0);
+                let cut = split_row(rows, quarters as f64 / 4.0, sublayer.panel());
                 let part = |rows, device| {
                     let home = machine.device(device).memory;
                     Slice { rows, home, prefill: device, decode: device }

@@ -66,7 +66,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn layer(&mut self, index: u32, layer: &LayerPlacement) -> Result<(), LowerError> {
-        for (&sublayer, slices) in Sublayer::LAYER.iter().zip(&layer.0) {
+        for (sublayer, slices) in layer.iter() {
             match sublayer {
                 Sublayer::Attention => self.attention(index, &slices[0])?,
                 _ => self.whole_sublayer(Some(index), sublayer, slices)?,
@@ -172,13 +172,14 @@ impl<'a> Lowering<'a> {
             }
         }
         let output = operator.writes();
-        let columns = if rows.is_empty() { 0..output.columns(self.model) } else { rows.clone() };
+        let columns = operator.output_columns(self.model, &rows);
+        let first = rows.start == 0;
         let mut after = fetched.to_vec();
         after.extend(self.take_readers(output, device));
         let action = Action::Compute { operator, rows, source };
         let task = self.push(Lane::Device(device), layer, action, after);
         // A further part of an output leaves valid what this operator's earlier parts wrote.
-        if columns.start == 0 {
+        if first {
             self.invalidate(output);
         }
         let copy = self.copies.entry((output, device)).or_default();

@@ -113,7 +113,8 @@ pub fn activation_buffers(programs: &Programs, extent: &Extent) -> BTreeMap<(Dev
 /// A product over m rows of k inputs takes at most m · (k + 64) + members · 32 Ki values, its inputs and one tile
 /// of weights for each core of the device; attention, for each core, the scores of 64 tokens by 64 positions and
 /// the context of the query heads that share a KV head, and the partial results of each sequence. The executor
-/// allocates exactly this and checks that its kernels need no more. A GPU's kernels bring their own.
+/// allocates exactly this and checks that its kernels need no more. A GPU's kernels bring their own, but for what
+/// is kept between the matrices of experts: as if all of a token's experts were on the device.
 pub fn scratch_bytes(
     machine: &Machine,
     programs: &Programs,
@@ -145,16 +146,33 @@ pub(crate) fn scratch_of(
 ) -> Bytes {
     let members = machine.device(device).cores.len() as u64;
     let rows = if operator.sublayer() == Sublayer::Head { extent.batch } else { extent.rows(phase) };
-    let values = match operator.sublayer().matrix(model) {
-        _ if members == 0 => 0,
-        Some((_, columns)) if operator.is_matmul() => rows * (columns + 64) + members * (32 << 10),
-        None if operator == Operator::Attention => {
-            let group = model.heads / model.kv_heads;
-            members * group * (model.head_dim + 64) * 64 + extent.batch * model.heads * (model.head_dim + 2)
-        }
+    // What a device keeps between the matrices of experts, whatever its kind: no buffer of the plan holds it.
+    let inner = rows * model.inner_numbers() * network_width(model, operator);
+    let values = match operator.sublayer().inputs(model) {
+        _ if members == 0 => inner,
+        Some(columns) if operator.is_matmul() => inner + rows * (columns + 64) + members * (32 << 10),
+        None if operator == Operator::Attention => attention_scratch(model, members, extent.batch),
         _ => 0,
     };
     DType::F32.bytes(Elements::new(values))
+}
+
+/// Neurons of a network that one operator computes as a whole, for each token.
+fn network_width(model: &Model, operator: Operator) -> u64 {
+    match (operator, &model.experts) {
+        (Operator::SharedExpert, Some(experts)) => experts.shared,
+        (Operator::Experts, Some(experts)) => experts.per_token * experts.intermediate,
+        _ => 0,
+    }
+}
+
+/// Values for scores and contexts. With latent attention all heads share the one KV head of decode.
+fn attention_scratch(model: &Model, members: u64, batch: u64) -> u64 {
+    let (group, width) = match model.latent {
+        Some(latent) => (model.heads, latent.kv_rank),
+        None => (model.heads / model.kv_heads, model.head_dim),
+    };
+    members * group * (width + 64) * 64 + batch * model.heads * (width + 2)
 }
 
 /// Bytes of one staging slot of each device that streams: for weights, and for KV.
@@ -189,10 +207,12 @@ pub fn vector_holders(placement: &Placement) -> BTreeSet<(DeviceId, Option<u32>,
     holders.collect()
 }
 
-/// Bytes of the rotation table of one device: cosine and sine for head_dim / 2 frequencies at each position, f32.
+/// Bytes of the rotation table of one device: cosine and sine for half of a head's rotated columns at each position, f32.
 pub fn rotation_table_bytes(model: &Model, context: u64) -> Bytes {
     match model.positions {
-        Positions::Rotary { .. } => DType::F32.bytes(Elements::product(&[context, model.head_dim])),
+        Positions::Rotary { .. } | Positions::Yarn { .. } => {
+            DType::F32.bytes(Elements::product(&[context, model.rotated_width()]))
+        }
         Positions::Learned { .. } => Bytes::ZERO,
     }
 }

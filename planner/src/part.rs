@@ -80,7 +80,7 @@ impl Parts {
         let (mut start, mut sum, mut slices) = (0, 0.0, Slices::new());
         for (index, part) in self.0.iter().enumerate() {
             sum += part.share.unwrap_or(1.0);
-            let end = if index + 1 == self.0.len() { rows } else { split_row(rows, sum) };
+            let end = if index + 1 == self.0.len() { rows } else { split_row(rows, sum, sublayer.panel()) };
             let wrong = |key: &str, value: &dyn fmt::Display, wanted: String| {
                 let place = [sublayer.name().to_owned(), index.to_string(), key.to_owned()];
                 let undivided = self.0.len() == 1;
@@ -92,7 +92,8 @@ impl Parts {
                 .map(|(key, name)| device(machine, name).map_err(|wanted| wrong(key, name, wanted)));
             let slice = Slice { rows: start..end.max(start), home, prefill: prefill?, decode: decode? };
             if rows > 0 && slice.rows.is_empty() {
-                let wanted = format!("with a part of at least 32 of its {rows} rows");
+                let unit = if sublayer == Sublayer::Experts { "experts" } else { "rows" };
+                let wanted = format!("with a part of at least {} of its {rows} {unit}", sublayer.panel());
                 return Err(wrong("share", &part.share.unwrap_or(1.0), wanted));
             }
             let away = [slice.prefill, slice.decode].into_iter().any(|d| machine.device(d).memory != home);
@@ -111,7 +112,7 @@ impl Parts {
         let total: f64 = shares.clone().sum();
         let one = self.0.len() == 1;
         let wanted = match () {
-            () if !one && matches!(sublayer, Sublayer::Attention | Sublayer::Embed) => {
+            () if !one && matches!(sublayer, Sublayer::Attention | Sublayer::Embed | Sublayer::Router) => {
                 "this sublayer cannot be divided: write one part"
             }
             () if self.0.is_empty() || (total - 1.0).abs() > 1e-6 => {

@@ -11,7 +11,7 @@ use crate::placement::{LayerPlacement, Slices};
 use crate::price_list::{Needs, PriceList, SUBLAYERS};
 use crate::walk::Walk;
 use hwprofiles::{Bytes, DeviceId};
-use scenarios::{Phase, Sublayer, kv_bytes};
+use scenarios::{LayerKind, Phase, Sublayer, kv_bytes};
 
 /// The sublayers of a layer, by index.
 const LAYER: [usize; 5] = [1, 2, 3, 4, 5];
@@ -90,7 +90,8 @@ impl<'a> Patterns<'a> {
 
     /// The layer that `pattern` places.
     pub fn layer(&self, pattern: &Pattern) -> LayerPlacement {
-        LayerPlacement(std::array::from_fn(|index| self.slices(pattern, &LAYER, index)))
+        let slices = (0..LAYER.len()).map(|index| self.slices(pattern, &LAYER, index));
+        LayerPlacement { kind: LayerKind::Dense, sublayers: slices.collect() }
     }
 
     /// Embed and head as `pattern` places them.

@@ -4,18 +4,16 @@
 //! the solver, the simulator and the executor work on.
 
 use hwprofiles::{DeviceId, MemoryId};
-use scenarios::{Model, Phase, Sublayer};
+pub use scenarios::ROW_PANEL;
+use scenarios::{LayerKind, Model, Phase, Sublayer};
 use std::ops::Range;
-
-/// Rows of a matrix are split at multiples of this, so that a part is a contiguous range of the packed weights.
-pub const ROW_PANEL: u64 = 32;
 
 /// One device's part of a sublayer; usually all of it.
 ///
 /// For attention, which has no matrix, `rows` is empty and `home` is the memory of the layer's KV cache.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Slice {
-    /// Output rows of the sublayer's matrix.
+    /// Output rows of the sublayer's matrix; of the experts, which experts.
     pub rows: Range<u64>,
     /// The memory that holds them.
     pub home: MemoryId,
@@ -39,15 +37,30 @@ impl Slice {
 /// device also computes the sublayer's operators that have no matrix.
 pub type Slices = Vec<Slice>;
 
-/// One layer: the slices of [`Sublayer::LAYER`], in that order.
+/// One layer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct LayerPlacement(pub [Slices; Sublayer::LAYER.len()]);
+pub struct LayerPlacement {
+    /// What it is made of.
+    pub kind: LayerKind,
+    /// The slices of its kind's sublayers, in their order.
+    pub sublayers: Vec<Slices>,
+}
 
 impl LayerPlacement {
-    /// The slices of `sublayer`, which must be one of a layer's.
+    /// A layer of `kind` with `slices` of each of its sublayers.
+    pub fn of(kind: LayerKind, slices: impl FnMut(Sublayer) -> Slices) -> Self {
+        Self { kind, sublayers: kind.sublayers().iter().copied().map(slices).collect() }
+    }
+
+    /// The slices of `sublayer`, which must be one of this layer's.
     pub fn slices(&self, sublayer: Sublayer) -> &Slices {
-        let index = Sublayer::LAYER.iter().position(|&s| s == sublayer);
-        &self.0[index.expect("embed and head are not in a layer")]
+        let index = self.kind.sublayers().iter().position(|&s| s == sublayer);
+        &self.sublayers[index.expect("a sublayer of this kind of layer")]
+    }
+
+    /// Its sublayers with their slices, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (Sublayer, &Slices)> {
+        self.kind.sublayers().iter().copied().zip(&self.sublayers)
     }
 
     /// The memory of its KV cache.
@@ -71,10 +84,10 @@ impl Placement {
     /// Everything computed by `device` with weights and KV in `memory`.
     pub fn uniform(model: &Model, device: DeviceId, memory: MemoryId) -> Self {
         let whole = |sublayer: Sublayer| vec![whole(model, sublayer, memory, device, device)];
-        let layer = LayerPlacement(Sublayer::LAYER.map(whole));
+        let layer = |index| LayerPlacement::of(model.kind(index), whole);
         Self {
             embed: whole(Sublayer::Embed),
-            layers: vec![layer; model.layers as usize],
+            layers: (0..model.layers).map(layer).collect(),
             head: whole(Sublayer::Head),
         }
     }
@@ -82,7 +95,7 @@ impl Placement {
     /// Every sublayer with its layer (`None` for embed and head), in the order of computation.
     pub fn sublayers(&self) -> impl Iterator<Item = (Option<u32>, Sublayer, &Slices)> {
         let layers = self.layers.iter().enumerate().flat_map(|(i, layer)| {
-            Sublayer::LAYER.iter().zip(&layer.0).map(move |(&s, slices)| (Some(i as u32), s, slices))
+            layer.iter().map(move |(sublayer, slices)| (Some(i as u32), sublayer, slices))
         });
         std::iter::once((None, Sublayer::Embed, &self.embed)).chain(layers).chain(std::iter::once((
             None,
@@ -104,7 +117,7 @@ pub fn whole(
     Slice { rows: 0..rows, home, prefill, decode }
 }
 
-/// The row at which a cumulative share ends: a multiple of [`ROW_PANEL`].
-pub(crate) fn split_row(rows: u64, share: f64) -> u64 {
-    ((rows as f64 * share / ROW_PANEL as f64).round() as u64).saturating_mul(ROW_PANEL).min(rows)
+/// The row at which a cumulative share of `rows` ends: a multiple of `panel`, see [`Sublayer::panel`].
+pub(crate) fn split_row(rows: u64, share: f64, panel: u64) -> u64 {
+    ((rows as f64 * share / panel as f64).round() as u64).saturating_mul(panel).min(rows)
 }

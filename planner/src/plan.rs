@@ -31,6 +31,9 @@ pub struct Origin {
     pub machine: MachineSource,
     /// The model: a preset's name, or a path.
     pub model: String,
+    /// Exponent of Zipf's law by which tokens choose the model's experts; absent where that is 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expert_skew: Option<f64>,
 }
 
 /// Layers placed alike.
@@ -47,10 +50,21 @@ pub struct LayerGroup {
     pub attention: Parts,
     /// Parts of the output projection.
     pub out: Parts,
-    /// Parts of the (gate and) up projection.
-    pub ffn_up: Parts,
-    /// Parts of the down projection.
-    pub ffn_down: Parts,
+    /// Parts of the (gate and) up projection; in dense layers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ffn_up: Option<Parts>,
+    /// Parts of the down projection; in dense layers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ffn_down: Option<Parts>,
+    /// The router: one part; in layers with experts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router: Option<Parts>,
+    /// Parts of the expert that every token goes to; in layers that have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_expert: Option<Parts>,
+    /// Parts of the experts, the most popular ones first: a share of 0.25 is the most popular quarter of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experts: Option<Parts>,
 }
 
 /// What a user waits for.
@@ -273,15 +287,34 @@ impl Plan {
 impl LayerGroup {
     fn of(machine: &Machine, model: &Model, first: u64, layer: &LayerPlacement) -> Self {
         let of = |sublayer| Parts::of(machine, model, sublayer, layer.slices(sublayer));
+        let has = |sublayer| layer.kind.sublayers().contains(&sublayer).then(|| of(sublayer));
         Self {
             first,
             count: 1,
             qkv: of(Sublayer::Qkv),
             attention: of(Sublayer::Attention),
             out: of(Sublayer::Out),
-            ffn_up: of(Sublayer::FfnUp),
-            ffn_down: of(Sublayer::FfnDown),
+            ffn_up: has(Sublayer::FfnUp),
+            ffn_down: has(Sublayer::FfnDown),
+            router: has(Sublayer::Router),
+            shared_expert: has(Sublayer::SharedExpert),
+            experts: has(Sublayer::Experts),
         }
+    }
+
+    /// Its sublayers' parts, in the order of computation.
+    pub fn parts(&self) -> impl Iterator<Item = (Sublayer, &Parts)> {
+        let all = [
+            (Sublayer::Qkv, Some(&self.qkv)),
+            (Sublayer::Attention, Some(&self.attention)),
+            (Sublayer::Out, Some(&self.out)),
+            (Sublayer::FfnUp, self.ffn_up.as_ref()),
+            (Sublayer::FfnDown, self.ffn_down.as_ref()),
+            (Sublayer::Router, self.router.as_ref()),
+            (Sublayer::SharedExpert, self.shared_expert.as_ref()),
+            (Sublayer::Experts, self.experts.as_ref()),
+        ];
+        all.into_iter().filter_map(|(sublayer, parts)| Some((sublayer, parts?)))
     }
 
     /// The placement of each of its layers, `before` of which are placed already.
@@ -294,12 +327,20 @@ impl LayerGroup {
             let wanted = format!("from 1 to the {} layers that are left", model.layers - before);
             return Err(PlanError::new(&["count"], self.count, wanted));
         }
-        let parts = [&self.qkv, &self.attention, &self.out, &self.ffn_up, &self.ffn_down];
-        let mut layer = Vec::with_capacity(parts.len());
-        for (parts, sublayer) in parts.into_iter().zip(Sublayer::LAYER) {
-            layer.push(parts.slices(machine, model, sublayer)?);
+        let kind = model.kind(before);
+        if model.kind(before + self.count - 1) != kind {
+            let wanted = "its layers are not all made of the same sublayers: write a group for each kind";
+            return Err(PlanError::new(&["count"], self.count, wanted));
         }
-        Ok(LayerPlacement(layer.try_into().expect("as many as a layer's sublayers")))
+        let has: Vec<_> = self.parts().map(|(sublayer, _)| sublayer).collect();
+        if has != kind.sublayers() {
+            let words =
+                |sublayers: &[Sublayer]| sublayers.iter().map(|s| s.name()).collect::<Vec<_>>().join(", ");
+            let wanted = format!("layer {before} of {} has {}", model.name, words(kind.sublayers()));
+            return Err(PlanError::new(&[], format!("a layer of {}", words(&has)), wanted));
+        }
+        let sublayers = self.parts().map(|(sublayer, parts)| parts.slices(machine, model, sublayer));
+        Ok(LayerPlacement { kind, sublayers: sublayers.collect::<Result<_, _>>()? })
     }
 }
 

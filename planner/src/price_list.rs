@@ -23,7 +23,7 @@ pub(crate) const SUBLAYERS: [Sublayer; 7] = [
 ];
 
 /// All buffers, in the order of their numbers.
-pub(crate) const ALL_BUFFERS: [Buffer; 9] = [
+pub(crate) const ALL_BUFFERS: [Buffer; 11] = [
     Buffer::Tokens,
     Buffer::Residual,
     Buffer::Normed,
@@ -33,6 +33,8 @@ pub(crate) const ALL_BUFFERS: [Buffer; 9] = [
     Buffer::Up,
     Buffer::Inner,
     Buffer::Logits,
+    Buffer::Routes,
+    Buffer::Shared,
 ];
 const BUFFERS: u32 = ALL_BUFFERS.len() as u32;
 const ATTENDS: u32 = 2 * BUFFERS;
@@ -181,7 +183,8 @@ impl<'a> PriceList<'a> {
                 let device = slice.device(self.phase);
                 let time =
                     self.charge(&compute(operator, slice.rows.clone(), device), steps, weight, busy)?;
-                stage.parts.push(Part { device, columns: slice.rows.clone(), time });
+                let columns = operator.output_columns(self.pricing.model, &slice.rows);
+                stage.parts.push(Part { device, columns, time });
             }
             if slices.len() > 1 {
                 let added = busy.iter().zip(&before).map(|(now, before)| (now - before) / weight);

@@ -130,6 +130,6 @@ fn all_streamed(
         let home = if sublayer == Sublayer::Attention { kv } else { dram };
         vec![whole(pricing.model, sublayer, home, accelerator, accelerator)]
     };
-    let layer = LayerPlacement(Sublayer::LAYER.map(slices));
-    Placement { layers: vec![layer; all_cpu.layers.len()], ..all_cpu.clone() }
+    let layers = all_cpu.layers.iter().map(|layer| LayerPlacement::of(layer.kind, slices));
+    Placement { layers: layers.collect(), ..all_cpu.clone() }
 }

@@ -70,6 +70,11 @@ pub(crate) fn weights(objective: Objective, decodes: u64) -> [f64; 2] {
 
 impl<'a> Space<'a> {
     pub fn new(pricing: Pricing<'a>, course: &Course, objective: Objective) -> Result<Self, PlannerError> {
+        // A pattern is one of a dense layer.
+        if pricing.model.experts.is_some() {
+            let reason = format!("layers with experts, as those of {}, are not searched", pricing.model.name);
+            return Err(PlannerError::Solver { reason });
+        }
         let homes = Home::all(pricing.machine);
         let list = |phase| PriceList::new(pricing, course, phase, &homes);
         let prices = [list(Phase::Prefill)?, list(Phase::Decode)?];

@@ -66,8 +66,8 @@ impl PlacementMap {
             match layers.last_mut() {
                 Some(group) if previous == Some(layer) => group.count += 1,
                 _ => {
-                    let placed = |sublayer| placed(machine, sublayer, layer.slices(sublayer));
-                    let sublayers = Sublayer::LAYER.map(placed).to_vec();
+                    let placed = |(sublayer, slices)| placed(machine, sublayer, slices);
+                    let sublayers = layer.iter().map(placed).collect();
                     layers.push(PlacedLayers { first: index, count: 1, sublayers });
                 }
             }

@@ -4,8 +4,9 @@
 //! that do and are not supported are refused by name. Absent keys have the defaults of transformers'
 //! configuration classes.
 
+use crate::config_experts::{read_experts, read_latent};
 use crate::error::ScenarioError;
-use crate::model::{Activation, Architecture, Llama3Scaling, Model, Norm, Positions};
+use crate::model::{Activation, Architecture, Llama3Scaling, Model, Norm, Positions, YarnScaling};
 use crate::section::{Origin, Section};
 use hwprofiles::DType;
 use serde_json::Value;
@@ -14,7 +15,7 @@ use std::path::Path;
 // Sizes beyond these are typing errors; within them every product that `Work` forms for one token, in
 // bytes and over all layers, stays below 2⁶³ (vocab · hidden · 4 = 2⁴⁶, layers · matrices · 4 < 2⁶²,
 // positions · hidden · 4 = 2⁵⁴).
-const WIDEST: u64 = 1 << 20;
+pub(crate) const WIDEST: u64 = 1 << 20;
 const DEEPEST: u64 = 1 << 16;
 const LARGEST_VOCAB: u64 = 1 << 24;
 const LONGEST_CONTEXT: u64 = 1 << 32;
@@ -75,15 +76,56 @@ const OPT: Defaults = Defaults {
     heads: 12,
     ..LLAMA
 };
-const FAMILIES: [&Defaults; 5] = [&LLAMA, &MISTRAL, &QWEN2, &QWEN3, &OPT];
+const MIXTRAL: Defaults = Defaults { model_type: "mixtral", architecture: Architecture::Mixtral, ..MISTRAL };
+const QWEN3_MOE: Defaults = Defaults {
+    model_type: "qwen3_moe",
+    architecture: Architecture::Qwen3Moe,
+    hidden: 2048,
+    intermediate: 6144,
+    layers: 24,
+    kv_heads: Some(4),
+    ..QWEN2
+};
+const GPT_OSS: Defaults = Defaults {
+    model_type: "gpt_oss",
+    architecture: Architecture::GptOss,
+    vocab: 201088,
+    hidden: 2880,
+    intermediate: 2880,
+    layers: 36,
+    heads: 64,
+    kv_heads: Some(8),
+    head_dim: Some(64),
+    max_positions: 131072,
+};
+const DEEPSEEK_V2: Defaults = Defaults {
+    model_type: "deepseek_v2",
+    architecture: Architecture::DeepSeekV2,
+    vocab: 32000,
+    max_positions: 2048,
+    ..LLAMA
+};
+const DEEPSEEK_V3: Defaults = Defaults {
+    model_type: "deepseek_v3",
+    architecture: Architecture::DeepSeekV3,
+    vocab: 129280,
+    hidden: 7168,
+    intermediate: 18432,
+    layers: 61,
+    heads: 128,
+    max_positions: 4096,
+    ..LLAMA
+};
+const FAMILIES: [&Defaults; 10] =
+    [&LLAMA, &MISTRAL, &QWEN2, &QWEN3, &OPT, &MIXTRAL, &QWEN3_MOE, &GPT_OSS, &DEEPSEEK_V2, &DEEPSEEK_V3];
 
 impl Model {
     /// The model of a `config.json`'s text. `name` becomes the model's name, `file` is what messages call the text.
     ///
     /// # Errors
     /// Not JSON; an unknown `model_type`; a size of the wrong type or out of range; a feature that cannot be
-    /// placed (sliding windows in use, mixtures of experts, rotary scalings apart from Llama 3's, OPT with norms
-    /// behind or projected embeddings, quantised checkpoints). Each names `file`, key and value.
+    /// placed (sliding windows in use, experts in another family's layers, other rotary scalings than Llama 3's or
+    /// YaRN, OPT with norms behind or projected embeddings, quantised checkpoints). Each names `file`, key and value.
     pub fn from_config_json(name: &str, file: &str, text: &str) -> Result<Self, ScenarioError> {
         let value: Value = serde_json::from_str(text).map_err(|error| ScenarioError::Syntax {
             place: format!("{file}:{}", error.line()),
@@ -123,8 +165,10 @@ fn read(name: &str, config: &Section<'_>) -> Result<Model, ScenarioError> {
         .into_iter()
         .find(|family| family.model_type == model_type)
         .ok_or_else(|| config.wrong("model_type", &wanted))?;
-    refuse_experts_and_quantisation(config)?;
+    refuse_quantisation(config, family)?;
     let mut model = sizes(name, config, family)?;
+    read_latent(config, &mut model)?;
+    read_experts(config, &mut model)?;
     match family.architecture {
         Architecture::Opt => finish_opt(config, &mut model)?,
         _ => finish_llama(config, family, &mut model)?,
@@ -132,20 +176,24 @@ fn read(name: &str, config: &Section<'_>) -> Result<Model, ScenarioError> {
     Ok(model)
 }
 
-fn refuse_experts_and_quantisation(config: &Section<'_>) -> Result<(), ScenarioError> {
-    for key in ["num_local_experts", "num_experts", "n_routed_experts"] {
-        if config.get(key).is_some() {
-            return Err(config.unsupported(key, "a mixture of experts", "use a dense model"));
-        }
+/// The published checkpoints of gpt-oss and DeepSeek-V3 are in mxfp4 and fp8. Only their shapes are read, in bf16:
+/// the formats of a run are the scenario's.
+fn refuse_quantisation(config: &Section<'_>, family: &Defaults) -> Result<(), ScenarioError> {
+    const KEY: &str = "quantization_config";
+    let published = match family.architecture {
+        Architecture::GptOss => "mxfp4",
+        Architecture::DeepSeekV3 => "fp8",
+        _ => "",
+    };
+    let Some(quantised) = config.get(KEY) else { return Ok(()) };
+    if quantised.get("quant_method").and_then(Value::as_str) == Some(published) {
+        return Ok(());
     }
-    if config.get("quantization_config").is_some() {
-        return Err(config.unsupported(
-            "quantization_config",
-            "a quantised checkpoint",
-            "use one in float32, float16 or bfloat16; Fulcrum quantises by itself (dtype: {weights: int4})",
-        ));
-    }
-    Ok(())
+    Err(config.unsupported(
+        KEY,
+        "a quantised checkpoint",
+        "use one in float32, float16 or bfloat16; Fulcrum quantises by itself (dtype: {weights: int4})",
+    ))
 }
 
 /// Everything that all families share; the rest as Llama has it.
@@ -199,6 +247,8 @@ fn sizes(name: &str, config: &Section<'_>, family: &Defaults) -> Result<Model, S
         qk_norm: false,
         tied_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(opt),
         dtype: dtype(config)?,
+        experts: None,
+        latent: None,
     })
 }
 
@@ -225,16 +275,21 @@ fn finish_llama(config: &Section<'_>, family: &Defaults, model: &mut Model) -> R
         let wanted = format!("the head's width is {}: rotary positions need an even one", model.head_dim);
         return Err(config.wrong(key, &wanted));
     }
-    model.positions = rotary(config, model.max_positions)?;
+    model.positions = rotary(config, model)?;
     refuse_windows(config, family, model)?;
-    let attention_bias = config.flag("attention_bias")?.unwrap_or(false);
+    let biased = family.architecture == Architecture::GptOss;
+    let attention_bias = config.flag("attention_bias")?.unwrap_or(biased);
     match family.model_type {
         "llama" => {
             (model.qkv_bias, model.out_bias) = (attention_bias, attention_bias);
             model.ffn_bias = config.flag("mlp_bias")?.unwrap_or(false);
         }
         "qwen2" => model.qkv_bias = true,
-        "qwen3" => {
+        "gpt_oss" => {
+            (model.qkv_bias, model.out_bias) = (attention_bias, attention_bias);
+            model.ffn_bias = true;
+        }
+        "qwen3" | "qwen3_moe" => {
             (model.qkv_bias, model.out_bias) = (attention_bias, attention_bias);
             model.qk_norm = true;
         }
@@ -244,8 +299,9 @@ fn finish_llama(config: &Section<'_>, family: &Defaults, model: &mut Model) -> R
 }
 
 /// `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling`. A theta within the mapping wins.
-fn rotary(config: &Section<'_>, max_positions: u64) -> Result<Positions, ScenarioError> {
+fn rotary(config: &Section<'_>, model: &Model) -> Result<Positions, ScenarioError> {
     const INSTEAD: &str = "rope_type default and llama3 are";
+    let yarn = model.latent.is_some() || model.architecture == Architecture::GptOss;
     let outer_theta = config.positive("rope_theta")?;
     if config.positive("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {
         return Err(config.unsupported("partial_rotary_factor", "partial rotation", "only 1.0 is"));
@@ -274,8 +330,21 @@ fn rotary(config: &Section<'_>, max_positions: u64) -> Result<Positions, Scenari
                 high_freq_factor: need("high_freq_factor")?,
                 original_max_positions: rope
                     .count("original_max_position_embeddings", LONGEST_CONTEXT)?
-                    .unwrap_or(max_positions),
+                    .unwrap_or(model.max_positions),
             })
+        }
+        "yarn" if yarn => {
+            let need = |key: &str| {
+                rope.positive(key)?.ok_or_else(|| rope.missing(key, "yarn needs it, a number above 0"))
+            };
+            let original = rope.count("original_max_position_embeddings", LONGEST_CONTEXT)?;
+            let scaling = YarnScaling {
+                factor: need("factor")?,
+                original_max_positions: original.unwrap_or(model.max_positions),
+                beta_fast: rope.positive("beta_fast")?.unwrap_or(32.0),
+                beta_slow: rope.positive("beta_slow")?.unwrap_or(1.0),
+            };
+            return Ok(Positions::Yarn { theta, scaling });
         }
         _ => return Err(rope.unsupported(type_key, "this rotary scaling", INSTEAD)),
     };
@@ -292,6 +361,10 @@ fn rotary(config: &Section<'_>, max_positions: u64) -> Result<Positions, Scenari
 fn refuse_windows(config: &Section<'_>, family: &Defaults, model: &Model) -> Result<(), ScenarioError> {
     const FEATURE: &str = "a sliding window";
     const INSTEAD: &str = "every layer must attend to the whole context";
+    // Every second layer of gpt-oss has a window of 128 tokens: it is counted as if it had none.
+    if model.architecture == Architecture::GptOss || model.latent.is_some() {
+        return Ok(());
+    }
     if let Some(types) = config.get("layer_types") {
         let layer_types: Vec<&str> =
             types.as_array().into_iter().flatten().filter_map(|kind| kind.as_str()).collect();
@@ -308,6 +381,7 @@ fn refuse_windows(config: &Section<'_>, family: &Defaults, model: &Model) -> Res
     let default = match family.model_type {
         "llama" => return Ok(()),
         // Absent means 4096 in MistralConfig; null means none.
+        "mixtral" => None,
         "mistral" if config.has("sliding_window") => None,
         "mistral" => Some(4096),
         _ if !config.flag("use_sliding_window")?.unwrap_or(false) => return Ok(()),
@@ -316,7 +390,7 @@ fn refuse_windows(config: &Section<'_>, family: &Defaults, model: &Model) -> Res
     };
     let Some(window) = config.count("sliding_window", LONGEST_CONTEXT)?.or(default) else { return Ok(()) };
     let first = match family.model_type {
-        "mistral" => 0,
+        "mistral" | "mixtral" => 0,
         // Layers from this one on have the window.
         _ => match config.get("max_window_layers").map(Value::as_u64) {
             None => 28,

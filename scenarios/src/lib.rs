@@ -2,9 +2,13 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod config_experts;
 mod document;
 mod error;
+mod experts;
 mod grid;
+mod latent;
+mod layer;
 mod model;
 mod objective;
 mod operator;
@@ -15,18 +19,23 @@ mod section;
 mod setting;
 mod source;
 mod sublayer;
+mod work;
 mod workload;
 mod write_config;
 
 pub use document::Document;
 pub use error::ScenarioError;
+pub use experts::{Experts, Traffic};
 pub use grid::{GRID_LIMIT, Grid, Point};
 pub use hwprofiles::Phase;
-pub use model::{Activation, Architecture, Llama3Scaling, Model, Norm, Positions};
+pub use latent::Latent;
+pub use layer::LayerKind;
+pub use model::{Activation, Architecture, Llama3Scaling, Model, Norm, Positions, YarnScaling};
 pub use objective::{Objective, Slo};
-pub use operator::{Buffer, Formats, Operator, Shape, Step, Work, kv_bytes};
+pub use operator::{Buffer, Formats, Operator, Step};
 pub use scenario::{MachineSpec, Reference, ResolvedScenario, Scenario};
 pub use setting::Setting;
 pub use source::MachineSource;
-pub use sublayer::Sublayer;
+pub use sublayer::{ROW_PANEL, Sublayer};
+pub use work::{Shape, Work, kv_bytes};
 pub use workload::Workload;

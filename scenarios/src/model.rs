@@ -1,5 +1,7 @@
 //! A transformer's shape: everything that its operators' work depends on.
 
+use crate::experts::Experts;
+use crate::latent::Latent;
 use hwprofiles::DType;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +17,20 @@ pub enum Architecture {
     Qwen3,
     /// OPT: layer norms, biases, ReLU, learned positions.
     Opt,
+    /// Mistral with a mixture of experts.
+    Mixtral,
+    /// Qwen 3 with a mixture of experts.
+    #[serde(rename = "qwen3_moe")]
+    Qwen3Moe,
+    /// gpt-oss: a mixture of experts, biases everywhere, a sink for each head's attention.
+    #[serde(rename = "gpt_oss")]
+    GptOss,
+    /// DeepSeek-V2: latent attention, shared and routed experts.
+    #[serde(rename = "deepseek_v2")]
+    DeepSeekV2,
+    /// DeepSeek-V3: as V2, with another router.
+    #[serde(rename = "deepseek_v3")]
+    DeepSeekV3,
 }
 
 /// Normalisation in front of each half of a layer.
@@ -61,6 +77,19 @@ pub struct Llama3Scaling {
     pub original_max_positions: u64,
 }
 
+/// YaRN's stretching of rotary frequencies.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct YarnScaling {
+    /// How many times longer the context becomes.
+    pub factor: f64,
+    /// Context of the first training stage.
+    pub original_max_positions: u64,
+    /// Frequencies of more turns than this over the first context are kept.
+    pub beta_fast: f64,
+    /// Those of fewer turns than this are divided.
+    pub beta_slow: f64,
+}
+
 /// How a token's place enters.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -72,6 +101,13 @@ pub enum Positions {
         /// Stretching, if any.
         scaling: Option<Llama3Scaling>,
     },
+    /// Rotation of q and k, stretched by YaRN.
+    Yarn {
+        /// Base of the frequencies.
+        theta: f64,
+        /// Stretching.
+        scaling: YarnScaling,
+    },
     /// A learned table added to the embeddings.
     Learned {
         /// Rows in front of position 0.
@@ -79,8 +115,8 @@ pub enum Positions {
     },
 }
 
-/// A dense decoder-only transformer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// A decoder-only transformer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Model {
     /// Preset or folder name.
     pub name: String,
@@ -122,12 +158,19 @@ pub struct Model {
     pub tied_embeddings: bool,
     /// The format its weights come in.
     pub dtype: DType,
+    /// The mixture of experts, in the layers behind its dense ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub experts: Option<Experts>,
+    /// Latent attention, in all layers. `head_dim` is then that of queries, `kv_heads` counts what keys and values
+    /// are expanded to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latent: Option<Latent>,
 }
 
 impl Model {
-    /// Columns of the attention's context: heads · head_dim.
+    /// Columns of the attention's context: heads · width of a value.
     pub fn context_width(&self) -> u64 {
-        self.heads * self.head_dim
+        self.heads * self.latent.map_or(self.head_dim, |latent| latent.v_dim)
     }
 
     /// Columns of K (or V) of one token: kv_heads · head_dim.
@@ -135,13 +178,52 @@ impl Model {
         self.kv_heads * self.head_dim
     }
 
-    /// Columns of q, k and v together.
+    /// Numbers of one token in one layer's KV cache: K and V, or latent attention's one vector.
+    pub fn kv_numbers(&self) -> u64 {
+        self.latent.map_or(2 * self.kv_width(), |latent| latent.kv_numbers())
+    }
+
+    /// Columns of q, k and v together; of q and the latent vector where there is one.
     pub fn qkv_width(&self) -> u64 {
-        self.context_width() + 2 * self.kv_width()
+        self.heads * self.head_dim + self.kv_numbers()
+    }
+
+    /// Rows of `hidden` numbers that the projections in front of attention have. Latent attention's chain of small
+    /// matrices counts as one matrix of as many parameters: the same bytes and the same FLOP.
+    pub fn qkv_rows(&self) -> u64 {
+        let latent = |latent: Latent| latent.projection(self.hidden, self.heads).div_ceil(self.hidden);
+        self.latent.map_or(self.qkv_width(), latent)
+    }
+
+    /// Columns of a head's query that are rotated.
+    pub fn rotated_width(&self) -> u64 {
+        self.latent.map_or(self.head_dim, |latent| latent.rope_dim)
     }
 
     /// Output columns of the (fused gate and) up projection.
     pub fn up_width(&self) -> u64 {
-        if self.activation.is_gated() { 2 * self.intermediate } else { self.intermediate }
+        self.matrices_in_front() * self.intermediate
+    }
+
+    /// Numbers of a feed-forward network, or expert, for each of its neurons: hidden for each of its two or three
+    /// matrices.
+    pub fn neuron(&self) -> u64 {
+        (self.matrices_in_front() + 1) * self.hidden
+    }
+
+    /// Numbers between the matrices of an expert for one token and one of its neurons: (gate,) up and inner.
+    pub fn inner_numbers(&self) -> u64 {
+        self.matrices_in_front() + 1
+    }
+
+    fn matrices_in_front(&self) -> u64 {
+        if self.activation.is_gated() { 2 } else { 1 }
+    }
+
+    /// The same model whose tokens choose experts by Zipf's law with this exponent; a model without experts is as
+    /// it was.
+    #[must_use]
+    pub fn with_expert_skew(self, skew: f64) -> Self {
+        Self { experts: self.experts.map(|experts| experts.with_skew(skew)), ..self }
     }
 }

@@ -1,12 +1,12 @@
-//! A layer as operators: the only count of FLOP and bytes in Fulcrum.
+//! A layer as operators.
 //!
-//! One forward pass (a *step*) is `embed`, then the ten operators of each layer, then `head_norm` and
+//! One forward pass (a *step*) is `embed`, then the operators of each layer, then `head_norm` and
 //! `head`. Operators hand activations to each other through named buffers ([`Buffer`]); which device
 //! computes them, where, is the plan's choice and not known here.
 
 use crate::model::Model;
 use crate::sublayer::Sublayer;
-use hwprofiles::{AttentionShape, Bytes, DType, Elements, Flop, Phase};
+use hwprofiles::{Bytes, DType, Elements, Phase};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
@@ -85,6 +85,18 @@ pub enum Operator {
     HeadNorm,
     /// Normed → logits.
     HeadProj,
+    /// Residual → normed.
+    RouterNorm,
+    /// Normed → routes: the experts of each token and their weights.
+    Route,
+    /// Normed → shared: a whole feed-forward network.
+    SharedExpert,
+    /// Residual += shared.
+    SharedAdd,
+    /// Normed, routes → projected: the weighted sum of each token's experts.
+    Experts,
+    /// Residual += projected.
+    ExpertsAdd,
 }
 
 /// An activation that operators hand to each other: [rows, columns], row-major.
@@ -109,6 +121,10 @@ pub enum Buffer {
     Inner,
     /// One row per sequence, vocab columns.
     Logits,
+    /// The router's scores, a column for each expert.
+    Routes,
+    /// The shared expert's output, hidden columns.
+    Shared,
 }
 
 impl Buffer {
@@ -124,6 +140,8 @@ impl Buffer {
             Buffer::Up => "up",
             Buffer::Inner => "inner",
             Buffer::Logits => "logits",
+            Buffer::Routes => "routes",
+            Buffer::Shared => "shared",
         }
     }
 
@@ -131,12 +149,13 @@ impl Buffer {
     pub fn columns(self, model: &Model) -> u64 {
         match self {
             Buffer::Tokens => 1,
-            Buffer::Residual | Buffer::Normed | Buffer::Projected => model.hidden,
+            Buffer::Residual | Buffer::Normed | Buffer::Projected | Buffer::Shared => model.hidden,
             Buffer::Qkv => model.qkv_width(),
             Buffer::Context => model.context_width(),
             Buffer::Up => model.up_width(),
             Buffer::Inner => model.intermediate,
             Buffer::Logits => model.vocab,
+            Buffer::Routes => model.experts.as_ref().map_or(0, |experts| experts.count),
         }
     }
 
@@ -165,6 +184,12 @@ impl Operator {
             Operator::FfnAdd => "ffn_add",
             Operator::HeadNorm => "head_norm",
             Operator::HeadProj => "head_proj",
+            Operator::RouterNorm => "router_norm",
+            Operator::Route => "route",
+            Operator::SharedExpert => "shared_expert",
+            Operator::SharedAdd => "shared_add",
+            Operator::Experts => "experts",
+            Operator::ExpertsAdd => "experts_add",
         }
     }
 
@@ -178,6 +203,9 @@ impl Operator {
             Operator::FfnNorm | Operator::UpProj | Operator::Activate => Sublayer::FfnUp,
             Operator::DownProj | Operator::FfnAdd => Sublayer::FfnDown,
             Operator::HeadNorm | Operator::HeadProj => Sublayer::Head,
+            Operator::RouterNorm | Operator::Route => Sublayer::Router,
+            Operator::SharedExpert | Operator::SharedAdd => Sublayer::SharedExpert,
+            Operator::Experts | Operator::ExpertsAdd => Sublayer::Experts,
         }
     }
 
@@ -190,6 +218,9 @@ impl Operator {
                 | Operator::UpProj
                 | Operator::DownProj
                 | Operator::HeadProj
+                | Operator::Route
+                | Operator::SharedExpert
+                | Operator::Experts
         )
     }
 
@@ -197,24 +228,57 @@ impl Operator {
     pub fn reads(self) -> &'static [Buffer] {
         match self {
             Operator::Embed => &[Buffer::Tokens],
-            Operator::AttnNorm | Operator::FfnNorm | Operator::HeadNorm => &[Buffer::Residual],
-            Operator::QkvProj | Operator::UpProj | Operator::HeadProj => &[Buffer::Normed],
+            Operator::AttnNorm | Operator::FfnNorm | Operator::HeadNorm | Operator::RouterNorm => {
+                &[Buffer::Residual]
+            }
+            Operator::QkvProj
+            | Operator::UpProj
+            | Operator::HeadProj
+            | Operator::Route
+            | Operator::SharedExpert => &[Buffer::Normed],
             Operator::Rotate | Operator::Attention => &[Buffer::Qkv],
             Operator::OutProj => &[Buffer::Context],
-            Operator::AttnAdd | Operator::FfnAdd => &[Buffer::Residual, Buffer::Projected],
+            Operator::AttnAdd | Operator::FfnAdd | Operator::ExpertsAdd => {
+                &[Buffer::Residual, Buffer::Projected]
+            }
+            Operator::SharedAdd => &[Buffer::Residual, Buffer::Shared],
+            Operator::Experts => &[Buffer::Normed, Buffer::Routes],
             Operator::Activate => &[Buffer::Up],
             Operator::DownProj => &[Buffer::Inner],
+        }
+    }
+
+    /// The columns of its output that it writes where it computes `rows` of its matrix: those rows, in proportion
+    /// where the output has another width. The parts of experts and of a shared expert are really sums as wide as
+    /// the output; what a part hands over is counted by its share of the rows all the same.
+    pub fn output_columns(self, model: &Model, rows: &Range<u64>) -> Range<u64> {
+        let columns = self.writes().columns(model);
+        match self.sublayer().matrix(model) {
+            Some((all, _)) if self.is_matmul() && all > 0 => {
+                let column = |row: u64| u128::from(row) * u128::from(columns) / u128::from(all);
+                // At most `columns` each: they fit.
+                column(rows.start) as u64..column(rows.end) as u64
+            }
+            _ => 0..columns,
         }
     }
 
     /// The buffer it writes.
     pub fn writes(self) -> Buffer {
         match self {
-            Operator::Embed | Operator::AttnAdd | Operator::FfnAdd => Buffer::Residual,
-            Operator::AttnNorm | Operator::FfnNorm | Operator::HeadNorm => Buffer::Normed,
+            Operator::Embed
+            | Operator::AttnAdd
+            | Operator::FfnAdd
+            | Operator::SharedAdd
+            | Operator::ExpertsAdd => Buffer::Residual,
+            Operator::AttnNorm | Operator::FfnNorm | Operator::HeadNorm | Operator::RouterNorm => {
+                Buffer::Normed
+            }
             Operator::QkvProj | Operator::Rotate => Buffer::Qkv,
             Operator::Attention => Buffer::Context,
-            Operator::OutProj | Operator::DownProj => Buffer::Projected,
+            Operator::OutProj | Operator::DownProj | Operator::Experts => Buffer::Projected,
+            Operator::Route => Buffer::Routes,
+            Operator::SharedExpert => Buffer::Shared,
             Operator::UpProj => Buffer::Up,
             Operator::Activate => Buffer::Inner,
             Operator::HeadProj => Buffer::Logits,
@@ -225,107 +289,5 @@ impl Operator {
 impl fmt::Display for Operator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
-    }
-}
-
-/// What limits an operator's time, with the numbers that a device's rate depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Shape {
-    /// y[m, n] = x[m, k] · W[n, k]ᵀ.
-    Gemm {
-        /// Rows of x.
-        m: u64,
-        /// Rows of W.
-        n: u64,
-        /// Columns of W.
-        k: u64,
-    },
-    /// Causal attention.
-    Attention(AttentionShape),
-    /// Bound by the activations it moves.
-    Elementwise,
-}
-
-/// The work of one operator, or of one device's part of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Work {
-    /// Shape of the computation.
-    pub shape: Shape,
-    /// A multiply-add is 2; attention counts only what lies below the causal diagonal.
-    pub flop: Flop,
-    /// Matrix bytes read.
-    pub weights: Bytes,
-    /// KV-cache bytes read.
-    pub kv_read: Bytes,
-    /// KV-cache bytes written.
-    pub kv_written: Bytes,
-    /// Activation bytes read and written.
-    pub activations: Bytes,
-    /// Fork-joins, or kernel launches.
-    pub launches: u32,
-}
-
-impl Work {
-    /// The work of `operator` in `step`; `rows` is the range of the matrix's output rows (all of them where the
-    /// operator has no matrix or is not split).
-    pub fn of(operator: Operator, model: &Model, formats: &Formats, step: &Step, rows: &Range<u64>) -> Self {
-        let sublayer = operator.sublayer();
-        let tokens = match sublayer {
-            // Logits are wanted for each sequence's last token alone.
-            Sublayer::Head => step.batch,
-            _ => step.rows(),
-        };
-        let moved = |buffer: Buffer| buffer.bytes(formats, tokens, buffer.columns(model));
-        let read: Bytes = operator.reads().iter().map(|&buffer| moved(buffer)).sum();
-        let mut work = Self {
-            shape: Shape::Elementwise,
-            flop: Flop::ZERO,
-            weights: Bytes::ZERO,
-            kv_read: Bytes::ZERO,
-            kv_written: Bytes::ZERO,
-            activations: read + moved(operator.writes()),
-            launches: 1,
-        };
-        match (operator, sublayer.matrix(model)) {
-            (op, Some((_, k))) if op.is_matmul() => {
-                let n = rows.end - rows.start;
-                work.shape = Shape::Gemm { m: tokens, n, k };
-                work.flop = Flop::new(2 * u128::from(tokens) * u128::from(n) * u128::from(k));
-                work.weights = sublayer.matrix_bytes(model, formats.weights, rows);
-                work.activations = read + operator.writes().bytes(formats, tokens, n);
-            }
-            (Operator::Embed, _) => {
-                work.weights = formats.weights.matrix_bytes(tokens, model.hidden);
-            }
-            (Operator::Rotate, _) => {
-                work.kv_written = kv_bytes(model, formats, step.batch, step.new_tokens);
-            }
-            (Operator::Attention, _) => {
-                let shape = attention_shape(model, step);
-                work.shape = Shape::Attention(shape);
-                work.flop = shape.flop();
-                work.kv_read = formats.kv.bytes(shape.kv_elements());
-            }
-            _ => {}
-        }
-        work
-    }
-}
-
-/// KV bytes of one layer: 2 · batch · tokens · kv_heads · head_dim numbers.
-pub fn kv_bytes(model: &Model, formats: &Formats, batch: u64, tokens: u64) -> Bytes {
-    formats.kv.bytes(Elements::product(&[2, batch, tokens, model.kv_width()]))
-}
-
-/// The attention of one layer in `step`.
-fn attention_shape(model: &Model, step: &Step) -> AttentionShape {
-    AttentionShape {
-        phase: step.phase,
-        batch: step.batch,
-        new_tokens: step.new_tokens,
-        past_tokens: step.past_tokens,
-        heads: model.heads,
-        kv_heads: model.kv_heads,
-        head_dim: model.head_dim,
     }
 }

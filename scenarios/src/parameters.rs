@@ -1,5 +1,6 @@
 //! How many parameters a model has, how many bytes they take, and which model it is.
 
+use crate::layer::LayerKind;
 use crate::model::Model;
 use crate::operator::Formats;
 use crate::sublayer::Sublayer;
@@ -9,11 +10,19 @@ use sha2::{Digest, Sha256};
 impl Model {
     /// Parameters, tied embeddings counted once: what model cards print.
     pub fn parameters(&self) -> Elements {
-        let layer: u64 = Sublayer::LAYER.iter().map(|sublayer| self.parameters_of(*sublayer)).sum();
+        let layers: u64 = self.kinds().map(|(kind, layers)| layers * self.parameters_of_layer(kind)).sum();
         Elements::new(
-            self.layers * layer + self.parameters_of(Sublayer::Embed) + self.parameters_of(Sublayer::Head)
+            layers + self.parameters_of(Sublayer::Embed) + self.parameters_of(Sublayer::Head)
                 - if self.tied_embeddings { self.vocab * self.hidden } else { 0 },
         )
+    }
+
+    /// Parameters without the experts that a token does not go to.
+    pub fn active_parameters(&self) -> Elements {
+        let Some(experts) = &self.experts else { return self.parameters() };
+        let layers = self.layers - self.layers_of(LayerKind::Dense).end;
+        let one = self.parameters_of(Sublayer::Experts) / experts.count;
+        Elements::new(self.parameters().get() - layers * one * (experts.count - experts.per_token))
     }
 
     /// Bytes of all weights where tied embeddings are stored once: matrices in `formats.weights`, vectors in f32.
@@ -24,12 +33,17 @@ impl Model {
             true => formats.weights.matrix_bytes(self.vocab, self.hidden),
             false => Bytes::ZERO,
         };
-        self.layer_bytes(formats) * self.layers + ends.saturating_sub(shared)
+        self.layers_bytes(formats) + ends.saturating_sub(shared)
     }
 
-    /// Bytes of one layer's weights.
-    pub fn layer_bytes(&self, formats: &Formats) -> Bytes {
-        Sublayer::LAYER.iter().map(|sublayer| self.sublayer_bytes(*sublayer, formats)).sum()
+    /// Bytes of all layers' weights.
+    pub fn layers_bytes(&self, formats: &Formats) -> Bytes {
+        self.kinds().map(|(kind, layers)| self.layer_bytes(kind, formats) * layers).sum()
+    }
+
+    /// Bytes of the weights of one layer of `kind`.
+    pub fn layer_bytes(&self, kind: LayerKind, formats: &Formats) -> Bytes {
+        kind.sublayers().iter().map(|sublayer| self.sublayer_bytes(*sublayer, formats)).sum()
     }
 
     /// Bytes of one sublayer's matrix and vectors.
@@ -46,6 +60,10 @@ impl Model {
         let text = serde_json::to_string(&shape).unwrap_or_default();
         let digest = Sha256::digest(text.as_bytes());
         digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn parameters_of_layer(&self, kind: LayerKind) -> u64 {
+        kind.sublayers().iter().map(|sublayer| self.parameters_of(*sublayer)).sum()
     }
 
     fn parameters_of(&self, sublayer: Sublayer) -> u64 {

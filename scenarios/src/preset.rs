@@ -1,13 +1,20 @@
 //! The models that Fulcrum knows by name: `models/*.json`, each a Hugging Face `config.json`.
+//!
+//! Those of gpt-oss and DeepSeek-V3 are bf16 shapes: the formats that their checkpoints are published in (mxfp4,
+//! fp8) are left out, a scenario's `dtype` chooses. Multi-token prediction is no part of a preset either.
 
 use crate::error::ScenarioError;
 use crate::model::Model;
 
 /// Names in ascending order with their files; a test holds this table against the folder.
-const PRESETS: [(&str, &str); 25] = [
+const PRESETS: [(&str, &str); 33] = [
+    ("deepseek-v2-lite", include_str!("../models/deepseek-v2-lite.json")),
+    ("deepseek-v3", include_str!("../models/deepseek-v3.json")),
     ("fulcrum-1b", include_str!("../models/fulcrum-1b.json")),
     ("fulcrum-250m", include_str!("../models/fulcrum-250m.json")),
     ("fulcrum-tiny", include_str!("../models/fulcrum-tiny.json")),
+    ("gpt-oss-120b", include_str!("../models/gpt-oss-120b.json")),
+    ("gpt-oss-20b", include_str!("../models/gpt-oss-20b.json")),
     ("llama-2-13b", include_str!("../models/llama-2-13b.json")),
     ("llama-2-70b", include_str!("../models/llama-2-70b.json")),
     ("llama-2-7b", include_str!("../models/llama-2-7b.json")),
@@ -16,6 +23,8 @@ const PRESETS: [(&str, &str); 25] = [
     ("llama-3.1-8b", include_str!("../models/llama-3.1-8b.json")),
     ("llama-3.2-1b", include_str!("../models/llama-3.2-1b.json")),
     ("mistral-7b", include_str!("../models/mistral-7b.json")),
+    ("mixtral-8x22b", include_str!("../models/mixtral-8x22b.json")),
+    ("mixtral-8x7b", include_str!("../models/mixtral-8x7b.json")),
     ("opt-1.3b", include_str!("../models/opt-1.3b.json")),
     ("opt-125m", include_str!("../models/opt-125m.json")),
     ("opt-13b", include_str!("../models/opt-13b.json")),
@@ -27,6 +36,8 @@ const PRESETS: [(&str, &str); 25] = [
     ("qwen2.5-72b", include_str!("../models/qwen2.5-72b.json")),
     ("qwen2.5-7b", include_str!("../models/qwen2.5-7b.json")),
     ("qwen3-0.6b", include_str!("../models/qwen3-0.6b.json")),
+    ("qwen3-235b-a22b", include_str!("../models/qwen3-235b-a22b.json")),
+    ("qwen3-30b-a3b", include_str!("../models/qwen3-30b-a3b.json")),
     ("qwen3-32b", include_str!("../models/qwen3-32b.json")),
     ("qwen3-8b", include_str!("../models/qwen3-8b.json")),
     ("tinyllama-1.1b", include_str!("../models/tinyllama-1.1b.json")),

@@ -64,6 +64,8 @@ pub struct Scenario {
     pub machine: MachineSpec,
     /// A preset, a folder with a `config.json`, or the path of one.
     pub model: Reference,
+    /// Exponent of Zipf's law by which tokens choose experts; 0 is uniform.
+    pub expert_skew: f64,
     /// Weights, KV and activations where the scenario says them.
     pub dtype: [Option<DType>; 3],
     /// The workload.
@@ -92,8 +94,8 @@ pub struct ResolvedScenario {
     pub slo: Option<Slo>,
 }
 
-const KEYS: [&str; 8] =
-    ["machine", "model", "dtype", "workload", "objective", "slo", "engine", "tensor_parallel"];
+const KEYS: [&str; 9] =
+    ["machine", "model", "expert_skew", "dtype", "workload", "objective", "slo", "engine", "tensor_parallel"];
 
 impl Document {
     /// The scenario with `settings` applied in order, each of which must have one value.
@@ -128,6 +130,7 @@ impl Document {
         Ok(Scenario {
             machine: self.machine(&root)?,
             model: self.reference(&root, "model", "a preset, a model folder or a config.json")?,
+            expert_skew: read_skew(&root)?,
             dtype: read_dtype(&root)?,
             workload: read_workload(&workload)?,
             objective: read_objective(&root)?,
@@ -188,6 +191,15 @@ impl Scenario {
             },
             other => other,
         })?;
+        if self.expert_skew > 0.0 && model.experts.is_none() {
+            return Err(ScenarioError::Value {
+                place: self.origin.place("expert_skew"),
+                key: "expert_skew".to_owned(),
+                value: self.expert_skew.to_string(),
+                wanted: format!("{} has no experts: leave it out", model.name),
+            });
+        }
+        let model = model.with_expert_skew(self.expert_skew);
         if let Some((key, value, wanted)) = self.workload.misfit(&model) {
             let key = format!("workload.{key}");
             let (place, value) = (self.origin.place(&key), value.to_string());
@@ -219,6 +231,18 @@ fn load_model(model: &Reference) -> Result<Model, ScenarioError> {
 fn folder_name(path: &Path) -> String {
     let folder = path.parent().and_then(Path::file_name).or(path.file_stem());
     folder.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+/// Beyond 8, the second expert gets less than half a percent of the first one's tokens: nobody measures more.
+fn read_skew(root: &Section<'_>) -> Result<f64, ScenarioError> {
+    const STEEPEST: f64 = 8.0;
+    match root.get("expert_skew").map(|value| value.as_f64()) {
+        None => Ok(0.0),
+        Some(Some(skew)) if (0.0..=STEEPEST).contains(&skew) => Ok(skew),
+        Some(_) => {
+            Err(root.wrong("expert_skew", &format!("a number from 0 (uniform) to {STEEPEST} is wanted")))
+        }
+    }
 }
 
 fn read_dtype(root: &Section<'_>) -> Result<[Option<DType>; 3], ScenarioError> {

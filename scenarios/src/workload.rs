@@ -1,6 +1,7 @@
 //! What is asked of a model: so many tokens in, so many out.
 
 use crate::error::ScenarioError;
+use crate::layer::LayerKind;
 use crate::model::Model;
 use crate::operator::{Formats, Operator};
 use crate::section::Section;
@@ -94,14 +95,23 @@ impl Workload {
             let buffers = operators.flat_map(|op: &Operator| op.reads().iter().copied().chain([op.writes()]));
             buffers.map(|buffer| u128::from(buffer.columns(model))).sum()
         };
-        let layer: u128 = Sublayer::LAYER.into_iter().map(columns).sum();
+        // Between an expert's matrices, written and read, for each expert that a token goes to.
+        let inner = model.experts.as_ref().map_or(0, |experts| {
+            let width = u128::from(experts.per_token * experts.intermediate + experts.shared);
+            2 * width * u128::from(model.inner_numbers())
+        });
+        let layer = |kind: LayerKind| -> u128 {
+            let buffers: u128 = kind.sublayers().iter().copied().map(columns).sum();
+            if kind == LayerKind::Dense { buffers } else { buffers + inner }
+        };
+        let inside: u128 = model.kinds().map(|(kind, layers)| u128::from(layers) * layer(kind)).sum();
         let layers = u128::from(model.layers);
         let (batch, context) = (u128::from(self.batch), u128::from(self.context()));
         let activations =
-            number * (layers * layer + columns(Sublayer::Embed) + columns(Sublayer::Head)) * batch * context;
-        let kv = 2 * number * layers * u128::from(model.kv_width()) * batch * context;
+            number * (inside + columns(Sublayer::Embed) + columns(Sublayer::Head)) * batch * context;
+        let kv = number * layers * u128::from(model.kv_numbers()) * batch * context;
         let ends = model.sublayer_bytes(Sublayer::Embed, &wide) + model.sublayer_bytes(Sublayer::Head, &wide);
-        let weights = u128::from((model.layer_bytes(&wide) * model.layers + ends).get());
+        let weights = u128::from((model.layers_bytes(&wide) + ends).get());
         // Columns and bytes are below 2⁶³, batch below 2²¹, context below 2³⁴: the products fit, the sums saturate.
         let steps = (kv + weights).saturating_mul(context);
         activations.saturating_add(kv).saturating_add(steps)

@@ -22,21 +22,14 @@ impl Model {
         let (class, model_type) = match self.architecture {
             Architecture::Qwen2 => ("Qwen2ForCausalLM", "qwen2"),
             Architecture::Qwen3 => ("Qwen3ForCausalLM", "qwen3"),
+            Architecture::Mixtral => ("MixtralForCausalLM", "mixtral"),
+            Architecture::Qwen3Moe => ("Qwen3MoeForCausalLM", "qwen3_moe"),
+            Architecture::GptOss => ("GptOssForCausalLM", "gpt_oss"),
+            Architecture::DeepSeekV2 => ("DeepseekV2ForCausalLM", "deepseek_v2"),
+            Architecture::DeepSeekV3 => ("DeepseekV3ForCausalLM", "deepseek_v3"),
             Architecture::Llama | Architecture::Opt => ("LlamaForCausalLM", "llama"),
         };
-        let (theta, scaling) = match self.positions {
-            Positions::Rotary { theta, scaling } => (theta, scaling),
-            Positions::Learned { .. } => (10000.0, None),
-        };
-        let scaling = scaling.map(|scaling| {
-            json!({
-                "factor": scaling.factor,
-                "high_freq_factor": scaling.high_freq_factor,
-                "low_freq_factor": scaling.low_freq_factor,
-                "original_max_position_embeddings": scaling.original_max_positions,
-                "rope_type": "llama3",
-            })
-        });
+        let (theta, scaling) = rotation(self.positions);
         let mut config = json!({
             "architectures": [class],
             "model_type": model_type,
@@ -61,12 +54,50 @@ impl Model {
                 config["use_sliding_window"] = json!(false);
                 config["attention_bias"] = json!(self.qkv_bias);
             }
+            Architecture::GptOss => config["attention_bias"] = json!(self.qkv_bias),
+            Architecture::Qwen3Moe => {
+                config["attention_bias"] = json!(self.qkv_bias);
+                config["mlp_only_layers"] = json!([]);
+            }
+            Architecture::Mixtral | Architecture::DeepSeekV2 | Architecture::DeepSeekV3 => {}
             Architecture::Llama | Architecture::Opt => {
                 config["attention_bias"] = json!(self.qkv_bias);
                 config["mlp_bias"] = json!(self.ffn_bias);
             }
         }
+        self.write_experts(&mut config);
+        self.write_latent(&mut config);
         config
+    }
+
+    fn write_experts(&self, config: &mut Value) {
+        let Some(experts) = &self.experts else { return };
+        config["num_experts_per_tok"] = json!(experts.per_token);
+        match self.architecture {
+            Architecture::Mixtral | Architecture::GptOss => {
+                config["num_local_experts"] = json!(experts.count);
+                config["intermediate_size"] = json!(experts.intermediate);
+            }
+            Architecture::Qwen3Moe => {
+                config["num_experts"] = json!(experts.count);
+                config["moe_intermediate_size"] = json!(experts.intermediate);
+            }
+            _ => {
+                config["n_routed_experts"] = json!(experts.count);
+                config["moe_intermediate_size"] = json!(experts.intermediate);
+                config["n_shared_experts"] = json!(experts.shared / experts.intermediate);
+                config["first_k_dense_replace"] = json!(experts.dense_layers);
+            }
+        }
+    }
+
+    fn write_latent(&self, config: &mut Value) {
+        let Some(latent) = self.latent else { return };
+        config["q_lora_rank"] = json!(latent.q_rank);
+        config["kv_lora_rank"] = json!(latent.kv_rank);
+        config["qk_rope_head_dim"] = json!(latent.rope_dim);
+        config["qk_nope_head_dim"] = json!(latent.nope_dim);
+        config["v_head_dim"] = json!(latent.v_dim);
     }
 
     fn opt_config(&self) -> Value {
@@ -90,6 +121,35 @@ impl Model {
             "tie_word_embeddings": self.tied_embeddings,
             "torch_dtype": torch_name(self.dtype),
         })
+    }
+}
+
+/// The base of the frequencies, and their scaling as `rope_scaling` has it.
+fn rotation(positions: Positions) -> (f64, Option<Value>) {
+    match positions {
+        Positions::Learned { .. } => (10000.0, None),
+        Positions::Rotary { theta, scaling } => {
+            let scaling = scaling.map(|scaling| {
+                json!({
+                    "factor": scaling.factor,
+                    "high_freq_factor": scaling.high_freq_factor,
+                    "low_freq_factor": scaling.low_freq_factor,
+                    "original_max_position_embeddings": scaling.original_max_positions,
+                    "rope_type": "llama3",
+                })
+            });
+            (theta, scaling)
+        }
+        Positions::Yarn { theta, scaling } => {
+            let scaling = json!({
+                "beta_fast": scaling.beta_fast,
+                "beta_slow": scaling.beta_slow,
+                "factor": scaling.factor,
+                "original_max_position_embeddings": scaling.original_max_positions,
+                "rope_type": "yarn",
+            });
+            (theta, Some(scaling))
+        }
     }
 }
 

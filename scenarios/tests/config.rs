@@ -125,6 +125,12 @@ fn what_cannot_be_read_is_named_with_file_key_and_value() {
         "{}".to_owned(),
         r#"{"model_type": 3}"#.to_owned(),
         r#"{"model_type": "mixtral"}"#.to_owned(),
+        r#"{"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 9}"#.to_owned(),
+        r#"{"model_type": "qwen3_moe", "decoder_sparse_step": 2}"#.to_owned(),
+        r#"{"model_type": "deepseek_v3", "kv_lora_rank": 512, "qk_rope_head_dim": 63, "qk_nope_head_dim": 128,
+            "v_head_dim": 128}"#
+            .to_owned(),
+        r#"{"model_type": "gpt"}"#.to_owned(),
         llama(r#""hidden_size": -1"#),
         llama(r#""hidden_size": 0"#),
         llama(r#""hidden_size": 4096.5"#),

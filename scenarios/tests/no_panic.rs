@@ -4,11 +4,15 @@ use hwprofiles::{DType, Flop};
 use proptest::prelude::*;
 use scenarios::{Document, Formats, Grid, Model, Operator, Phase, Setting, Step, Sublayer, Work};
 
-const CONFIGS: [&str; 4] = [
+const CONFIGS: [&str; 8] = [
     include_str!("../models/llama-3.2-1b.json"),
     include_str!("../models/mistral-7b.json"),
     include_str!("../models/qwen3-8b.json"),
     include_str!("../models/opt-1.3b.json"),
+    include_str!("../models/mixtral-8x7b.json"),
+    include_str!("../models/qwen3-30b-a3b.json"),
+    include_str!("../models/gpt-oss-20b.json"),
+    include_str!("../models/deepseek-v3.json"),
 ];
 const SCENARIOS: [&str; 2] =
     [include_str!("../examples/quickstart.yaml"), include_str!("../examples/llama-70b-int4.yaml")];
@@ -75,9 +79,10 @@ fn count(model: &Model) {
     let formats = Formats { weights: DType::F32, kv: DType::F32, activations: DType::F32 };
     assert!(model.weight_bytes(&formats).get() >= 4 * model.parameters().get());
     let step = Step { phase: Phase::Decode, batch: 64, new_tokens: 1, past_tokens: model.max_positions - 1 };
-    let all = [Sublayer::Embed, Sublayer::Head].into_iter().chain(Sublayer::LAYER);
-    let operators =
-        all.flat_map(|sublayer| sublayer.operators().iter().map(move |operator| (sublayer, *operator)));
+    let operators = model
+        .sublayers()
+        .into_iter()
+        .flat_map(|sublayer| sublayer.operators().iter().map(move |operator| (sublayer, *operator)));
     let flop: Flop = operators
         .map(|(sublayer, operator): (Sublayer, Operator)| {
             let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);

@@ -3,8 +3,8 @@
 use hwprofiles::{Bytes, DType, Flop};
 use proptest::prelude::*;
 use scenarios::{
-    Activation, Architecture, Formats, Model, Norm, Operator, Positions, Step, Sublayer, Work, Workload,
-    kv_bytes,
+    Activation, Architecture, Formats, LayerKind, Model, Norm, Operator, Positions, Step, Sublayer, Work,
+    Workload, kv_bytes,
 };
 
 prop_compose! {
@@ -44,6 +44,8 @@ prop_compose! {
             qk_norm: family == 2,
             tied_embeddings: tied,
             dtype: DType::Bf16,
+            experts: None,
+            latent: None,
         }
     }
 }
@@ -63,7 +65,11 @@ fn whole(operator: Operator, model: &Model, formats: &Formats, step: &Step) -> W
 
 /// One layer's operators.
 fn layer(model: &Model, formats: &Formats, step: &Step) -> Vec<Work> {
-    let operators = Sublayer::LAYER.iter().flat_map(|sublayer| sublayer.operators());
+    kind_of_layer(LayerKind::Dense, model, formats, step)
+}
+
+fn kind_of_layer(kind: LayerKind, model: &Model, formats: &Formats, step: &Step) -> Vec<Work> {
+    let operators = kind.sublayers().iter().flat_map(|sublayer| sublayer.operators());
     operators.map(|operator| whole(*operator, model, formats, step)).collect()
 }
 
@@ -72,7 +78,7 @@ fn layer_flop(model: &Model, formats: &Formats, step: &Step) -> Flop {
 }
 
 fn matrix_parameters(model: &Model) -> u128 {
-    let matrices = Sublayer::LAYER.iter().filter_map(|sublayer| sublayer.matrix(model));
+    let matrices = Sublayer::DENSE.iter().filter_map(|sublayer| sublayer.matrix(model));
     matrices.map(|(rows, columns)| u128::from(rows * columns)).sum()
 }
 
@@ -147,8 +153,8 @@ proptest! {
         model in models(), formats in formats(), batch in 1..9_u64, tokens in 1..99_u64,
     ) {
         let work = layer(&model, &formats, &Step::prefill(batch, tokens));
-        let vectors: Bytes = Sublayer::LAYER.iter().map(|sublayer| sublayer.vector_bytes(&model)).sum();
-        prop_assert_eq!(work.iter().map(|w| w.weights).sum::<Bytes>() + vectors, model.layer_bytes(&formats));
+        let vectors: Bytes = Sublayer::DENSE.iter().map(|sublayer| sublayer.vector_bytes(&model)).sum();
+        prop_assert_eq!(work.iter().map(|w| w.weights).sum::<Bytes>() + vectors, model.layer_bytes(LayerKind::Dense, &formats));
     }
 
     #[test]
@@ -172,7 +178,7 @@ proptest! {
     ) {
         let small = Step { past_tokens: past, ..Step::prefill(batch, new) };
         let large = Step { past_tokens: past + more.2, ..Step::prefill(batch + more.0, new + more.1) };
-        for sublayer in [Sublayer::Embed, Sublayer::Head].iter().chain(&Sublayer::LAYER) {
+        for sublayer in [Sublayer::Embed, Sublayer::Head].iter().chain(&Sublayer::DENSE) {
             for operator in sublayer.operators() {
                 let (a, b) = (whole(*operator, &model, &formats, &small), whole(*operator, &model, &formats, &large));
                 prop_assert!(a.flop <= b.flop && a.weights <= b.weights && a.activations <= b.activations);
@@ -207,7 +213,10 @@ fn total_bytes(model: &Model, formats: &Formats, workload: &Workload) -> u64 {
             let bytes = works.iter().map(|w| w.weights + w.kv_read + w.kv_written + w.activations);
             bytes.fold(0, |sum: u64, bytes| sum.checked_add(bytes.get()).unwrap())
         };
-        sum(&layer(model, formats, step)).checked_mul(model.layers).unwrap().checked_add(sum(&ends)).unwrap()
+        let layers = model.kinds().map(|(kind, layers)| {
+            sum(&kind_of_layer(kind, model, formats, step)).checked_mul(layers).unwrap()
+        });
+        layers.fold(sum(&ends), |sum, bytes| sum.checked_add(bytes).unwrap())
     };
     let decode = of(&last).checked_mul(workload.output_tokens).unwrap();
     of(&Step::prefill(workload.batch, workload.prompt_tokens)).checked_add(decode).unwrap()

@@ -40,7 +40,7 @@ fn step(criterion: &mut Criterion) {
     let (cpu, dram, loopback) = (DeviceId(0), MemoryId(0), DeviceId(1));
     let mut placement = Placement::uniform(&model, cpu, dram);
     for layer in &mut placement.layers[16..] {
-        for slice in layer.0.iter_mut().flatten() {
+        for slice in layer.sublayers.iter_mut().flatten() {
             (slice.prefill, slice.decode) = (loopback, loopback);
         }
     }

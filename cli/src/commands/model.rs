@@ -4,8 +4,8 @@ use crate::exit::{Outcome, Sort};
 use crate::inputs;
 use crate::terminal::outln;
 use clap::{Args, Subcommand};
-use hwprofiles::{Bytes, DType};
-use scenarios::{Formats, Model, Sublayer};
+use hwprofiles::{Bytes, DType, Elements};
+use scenarios::{Experts, Formats, Latent, LayerKind, Model, Sublayer};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -48,7 +48,9 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
             executor::make_random(&model, &out, seed).or_input()?;
             match json {
                 true => outln!("{}", json!({"folder": out, "parameters": model.parameters()})),
-                false => outln!("{}: {} parameters, seed {seed}", out.display(), millions(&model)),
+                false => {
+                    outln!("{}: {} parameters, seed {seed}", out.display(), millions(model.parameters()))
+                }
             }
             Ok(())
         }
@@ -75,7 +77,7 @@ fn list(json: bool) -> Outcome {
         outln!(
             "{:<16} {:>10} {:>7} {:>7} {:>9} {:>9}",
             model.name,
-            millions(model),
+            millions(model.parameters()),
             model.layers,
             model.hidden,
             heads,
@@ -90,28 +92,46 @@ fn show(model: &Model, json: bool) -> Outcome {
         outln!("{}", serde_json::to_string_pretty(model).or_failed()?);
         return Ok(());
     }
-    outln!("{}: {:?}, {} parameters", model.name, model.architecture, millions(model));
+    outln!("{}: {:?}, {} parameters", model.name, model.architecture, millions(model.parameters()));
     outln!("  layers {}, hidden {}, intermediate {}", model.layers, model.hidden, model.intermediate);
     outln!("  heads {} of {}, kv heads {}", model.heads, model.head_dim, model.kv_heads);
+    if let Some(latent) = model.latent {
+        let Latent { kv_rank, rope_dim, .. } = latent;
+        outln!("  latent attention: {kv_rank} + {rope_dim} numbers per token and layer in the KV cache");
+    }
+    if let Some(experts) = &model.experts {
+        let Experts { count, per_token, intermediate, shared, dense_layers, .. } = experts;
+        let shared = if *shared > 0 { format!(", shared expert of {shared}") } else { String::new() };
+        outln!(
+            "  experts {count} of {intermediate}, {per_token} per token{shared}, dense layers {dense_layers}"
+        );
+        outln!("  {} parameters active", millions(model.active_parameters()));
+    }
     outln!("  vocabulary {}, context {}", model.vocab, model.max_positions);
-    outln!("\n{:<10} {:>12} {:>12} {:>12}", "bytes", "bf16", "int8", "int4");
+    let wide = model.sublayers().iter().map(|sublayer| sublayer.name().len()).fold(10, usize::max);
+    outln!("\n{:<wide$} {:>12} {:>12} {:>12}", "bytes", "bf16", "int8", "int4");
     let row = |name: &str, bytes: &dyn Fn(&Formats) -> Bytes| {
         let [bf16, int8, int4] = [DType::Bf16, DType::Int8, DType::Int4]
             .map(|weights| bytes(&Formats { weights, kv: DType::Bf16, activations: DType::F32 }).to_string());
-        outln!("{name:<10} {bf16:>12} {int8:>12} {int4:>12}");
+        outln!("{name:<wide$} {bf16:>12} {int8:>12} {int4:>12}");
     };
-    for sublayer in Sublayer::LAYER {
-        row(sublayer.name(), &|formats| model.sublayer_bytes(sublayer, formats));
+    for sublayer in model.sublayers() {
+        if !matches!(sublayer, Sublayer::Embed | Sublayer::Head) {
+            row(sublayer.name(), &|formats| model.sublayer_bytes(sublayer, formats));
+        }
     }
-    row("layer", &|formats| model.layer_bytes(formats));
+    for (kind, _) in model.kinds() {
+        let name = if kind == LayerKind::Dense { "layer" } else { "MoE layer" };
+        row(name, &|formats| model.layer_bytes(kind, formats));
+    }
     row("model", &|formats| model.weight_bytes(formats));
     row("KV/token", &|formats| scenarios::kv_bytes(model, formats, 1, 1) * model.layers);
     Ok(())
 }
 
 /// A parameter count as people say it: `8.03 B`, `250 M`.
-fn millions(model: &Model) -> String {
-    let count = model.parameters().as_f64();
+fn millions(count: Elements) -> String {
+    let count = count.as_f64();
     let (value, unit) = if count >= 1e9 { (count / 1e9, "B") } else { (count / 1e6, "M") };
     match value {
         v if v < 10.0 => format!("{v:.2} {unit}"),

@@ -62,6 +62,7 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
     let origin = Origin {
         machine: MachineSource::of_loopback(&host_file, limit),
         model: out.join(MODEL).canonicalize().or_failed()?.display().to_string(),
+        expert_skew: None,
     };
     let loads = if arguments.full { FULL } else { SHORT };
     let cases = cases(&machine, &model, &origin, loads, out)?;

@@ -4,7 +4,7 @@ use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{Extent, LayerPlacement, Placement, ROW_PANEL, Slice, Slices, whole};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use scenarios::{Formats, Model, Sublayer};
+use scenarios::{Formats, LayerKind, Model, Sublayer};
 use std::path::{Path, PathBuf};
 
 pub const GOLDEN: [&str; 6] = ["opt", "llama_gqa", "llama3_rope", "qwen2", "qwen3", "mistral_sharded"];
@@ -56,7 +56,7 @@ pub fn layered(
     Placement {
         embed: vec![whole(model, Sublayer::Embed, OWN[embed.0], embed, embed)],
         layers: (0..model.layers)
-            .map(|layer| LayerPlacement(Sublayer::LAYER.map(|sublayer| slices(layer, sublayer))))
+            .map(|layer| LayerPlacement::of(LayerKind::Dense, |sublayer| slices(layer, sublayer)))
             .collect(),
         head,
     }

@@ -3,7 +3,7 @@
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{LayerPlacement, Placement, ROW_PANEL, Slice, Slices};
 use proptest::prelude::*;
-use scenarios::{Activation, Architecture, Model, Norm, Positions, Sublayer};
+use scenarios::{Activation, Architecture, LayerKind, Model, Norm, Positions, Sublayer};
 use std::sync::LazyLock;
 
 /// The machine of `three-devices.yaml`.
@@ -37,6 +37,8 @@ pub fn tiny_model(layers: u64) -> Model {
         qk_norm: false,
         tied_embeddings: false,
         dtype: DType::Bf16,
+        experts: None,
+        latent: None,
     }
 }
 
@@ -48,8 +50,12 @@ pub fn placements(model: &Model, machine: &Machine) -> impl Strategy<Value = Pla
         let model = model.clone();
         move |sublayer: Sublayer| slices(&model, sublayer, devices, memories)
     };
-    let layer = Sublayer::LAYER.map(&any_slices).prop_map(LayerPlacement);
-    let layers = prop::collection::vec(layer, model.layers as usize);
+    let layer = |index| {
+        let kind: LayerKind = model.kind(index);
+        let sublayers: Vec<_> = kind.sublayers().iter().copied().map(&any_slices).collect();
+        sublayers.prop_map(move |sublayers| LayerPlacement { kind, sublayers })
+    };
+    let layers: Vec<_> = (0..model.layers).map(layer).collect();
     let vocab = model.vocab;
     // The table of embeddings is looked up where it lies.
     let embed = (0..devices).prop_map(move |device| {

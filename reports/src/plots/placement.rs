@@ -4,12 +4,10 @@ use super::legend;
 use crate::numbers::percent;
 use crate::placement_map::{PlacedPart, PlacedSublayer, PlacementMap};
 use crate::svg::{Anchor, COLOURS, Svg};
-use scenarios::{Phase, Sublayer};
+use scenarios::Phase;
 
 const LEFT: f64 = 92.0;
 const CELL_HEIGHT: f64 = 24.0;
-const ROWS: usize = Sublayer::LAYER.len();
-const PANEL: f64 = CELL_HEIGHT * ROWS as f64;
 
 pub(crate) fn draw(map: &PlacementMap) -> Svg {
     let layers: usize = map.layers.iter().map(|group| group.count).sum();
@@ -29,7 +27,7 @@ pub(crate) fn draw(map: &PlacementMap) -> Svg {
         true => &[("prefill and decode", Phase::Decode)],
         false => &[("prefill", Phase::Prefill), ("decode", Phase::Decode)],
     };
-    let panel_height = PANEL + 58.0;
+    let panel_height = CELL_HEIGHT * rows(map).len() as f64 + 58.0;
     let height = 34.0 + panel_height * panels.len() as f64;
     let mut svg = Svg::new(width.max(560.0), height, "The device of every sublayer");
     let mut names = devices.clone();
@@ -56,6 +54,12 @@ fn sublayers(map: &PlacementMap) -> impl Iterator<Item = &PlacedSublayer> {
     std::iter::once(&map.embed).chain(inner).chain([&map.head])
 }
 
+/// The rows of a panel: the sublayers of the layer that has the most.
+fn rows(map: &PlacementMap) -> &[PlacedSublayer] {
+    let most = map.layers.iter().map(|group| &group.sublayers[..]).max_by_key(|sublayers| sublayers.len());
+    most.unwrap_or(&[])
+}
+
 /// One phase.
 struct Panel<'a> {
     devices: &'a [&'a str],
@@ -69,13 +73,14 @@ impl Panel<'_> {
     fn draw(&self, svg: &mut Svg, map: &PlacementMap, layers: usize) {
         let first = LEFT + self.edge;
         let last = first + self.cell * layers as f64;
-        let below = self.top + PANEL + 17.0;
-        for (row, sublayer) in Sublayer::LAYER.iter().enumerate() {
+        let height = CELL_HEIGHT * rows(map).len() as f64;
+        let below = self.top + height + 17.0;
+        for (row, PlacedSublayer { sublayer, .. }) in rows(map).iter().enumerate() {
             let y = self.top + CELL_HEIGHT * (row as f64 + 0.5) + 4.5;
             svg.text("soft", [LEFT - 8.0, y], Anchor::End, sublayer.name());
         }
-        self.sublayer(svg, &map.embed, [LEFT, self.top], [self.edge - 5.0, PANEL], "embed");
-        self.sublayer(svg, &map.head, [last + 5.0, self.top], [self.edge - 5.0, PANEL], "head");
+        self.sublayer(svg, &map.embed, [LEFT, self.top], [self.edge - 5.0, height], "embed");
+        self.sublayer(svg, &map.head, [last + 5.0, self.top], [self.edge - 5.0, height], "head");
         svg.text("tiny", [LEFT + self.edge / 2.0 - 2.5, below], Anchor::Middle, "embed");
         svg.text("tiny", [last + self.edge / 2.0 + 2.5, below], Anchor::Middle, "head");
         for group in &map.layers {

@@ -7,7 +7,7 @@ use planner::{
     whole,
 };
 use reports::{Configuration, Label, MemoryUse, PlacementMap, Validation, machine_facts};
-use scenarios::{Formats, Model, Sublayer};
+use scenarios::{Formats, LayerKind, Model, Sublayer};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -33,23 +33,24 @@ pub fn placement(machine: &Machine, model: &Model, kind: &str) -> Placement {
     let (cpu, loopback) = (device("cpu"), device("loopback"));
     let (dram, own) = (machine.device(cpu).memory, machine.device(loopback).memory);
     let mut placement = Placement::uniform(model, cpu, dram);
-    let layer = |home, on| Sublayer::LAYER.map(|sublayer| vec![whole(model, sublayer, home, on, on)]);
+    let dense = |slices: &dyn Fn(Sublayer) -> Vec<Slice>| LayerPlacement::of(LayerKind::Dense, slices);
+    let layer = |home, on| dense(&|sublayer| vec![whole(model, sublayer, home, on, on)]);
     let count = model.layers as usize;
     match kind {
         "all-cpu" => {}
-        "mixed" => placement.layers[2 * count / 3..].fill(LayerPlacement(layer(own, loopback))),
-        "streamed" => placement.layers.fill(LayerPlacement(layer(dram, loopback))),
+        "mixed" => placement.layers[2 * count / 3..].fill(layer(own, loopback)),
+        "streamed" => placement.layers.fill(layer(dram, loopback)),
         "planned" => {
             let mut split = layer(dram, cpu);
             let (rows, _) = Sublayer::FfnUp.matrix(model).unwrap();
             let cut = rows / 64 * 32;
             let part = |rows, home, on| Slice { rows, home, prefill: on, decode: on };
-            split[3] = vec![part(0..cut, dram, cpu), part(cut..rows, own, loopback)];
-            placement.layers[..count / 3].fill(LayerPlacement(split));
+            split.sublayers[3] = vec![part(0..cut, dram, cpu), part(cut..rows, own, loopback)];
+            placement.layers[..count / 3].fill(split);
             // Prefill is streamed to the loopback device, decode stays with the weights.
-            let prefilled = Sublayer::LAYER.map(|sublayer| vec![whole(model, sublayer, dram, loopback, cpu)]);
-            placement.layers[count / 3..count / 2].fill(LayerPlacement(prefilled));
-            placement.layers[3 * count / 4..].fill(LayerPlacement(layer(own, loopback)));
+            let prefilled = dense(&|sublayer| vec![whole(model, sublayer, dram, loopback, cpu)]);
+            placement.layers[count / 3..count / 2].fill(prefilled);
+            placement.layers[3 * count / 4..].fill(layer(own, loopback));
         }
         other => panic!("no placement kind '{other}'"),
     }

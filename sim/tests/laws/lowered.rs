@@ -23,8 +23,8 @@ fn simulate(machine: &Machine, model: &Model, program: &Program, step: &Step) ->
 /// All computed by the GPU; layers' matrices streamed from DRAM, so slowly that streaming is what takes time.
 fn streamed(model: &Model) -> Placement {
     let mut placement = Placement::uniform(model, GPU, HBM);
-    for LayerPlacement(sublayers) in &mut placement.layers {
-        for (sublayer, slices) in Sublayer::LAYER.iter().zip(sublayers) {
+    for LayerPlacement { kind, sublayers } in &mut placement.layers {
+        for (sublayer, slices) in kind.sublayers().iter().zip(sublayers) {
             if *sublayer != Sublayer::Attention {
                 slices[0].home = DRAM;
             }

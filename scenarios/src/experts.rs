@@ -1,0 +1,137 @@
+//! A mixture of experts: which experts tokens go to, and how many of them a step touches.
+//!
+//! Every token goes to `per_token` of `count` experts. Experts stand in the order of their popularity, the most
+//! popular first, so that a range of them is a device's share: a division in two is a hot part and a cold one.
+//! Tokens choose independently of each other; what is counted is the mean over their choices.
+
+use serde::{Serialize, Serializer};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A mixture of experts in place of the feed-forward network.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Experts {
+    /// Experts of one layer.
+    pub count: u64,
+    /// How many of them each token goes to.
+    pub per_token: u64,
+    /// Width of one expert.
+    pub intermediate: u64,
+    /// Width of the expert that every token goes to; 0 where there is none.
+    pub shared: u64,
+    /// So many layers in front have a feed-forward network instead.
+    pub dense_layers: u64,
+    /// How unequally tokens choose.
+    #[serde(rename = "skew")]
+    popularity: Popularity,
+}
+
+/// Zipf's law: expert e of 0.. is chosen with weight (e + 1)^−skew; 0 is uniform. No expert can be chosen more than
+/// once by a token, so a chance is at most 1, and what is cut off there goes to the others by their weights.
+#[derive(Debug, Clone, PartialEq)]
+struct Popularity {
+    skew: f64,
+    /// Sums of the chances that a token chooses the experts before the index, `count` + 1 of them; none where all
+    /// are equal.
+    chosen: Arc<[f64]>,
+    /// ln(1 − chance) of each expert.
+    missed: Arc<[f64]>,
+}
+
+impl Serialize for Popularity {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.skew.serialize(serializer)
+    }
+}
+
+/// What a range of experts is asked to do in a step, in the mean.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Traffic {
+    /// Pairs of a token and one of its experts.
+    pub pairs: f64,
+    /// Experts that any token goes to: those whose weights are read.
+    pub touched: f64,
+}
+
+impl Experts {
+    /// `count` experts of width `intermediate`, `per_token` of them for each token, all equally popular, in every
+    /// layer.
+    ///
+    /// # Panics
+    /// `per_token` is not from 1 to `count`.
+    pub fn new(count: u64, per_token: u64, intermediate: u64) -> Self {
+        assert!((1..=count).contains(&per_token), "{per_token} of {count} experts");
+        let none: Arc<[f64]> = Arc::default();
+        let popularity = Popularity { skew: 0.0, chosen: none.clone(), missed: none };
+        Self { count, per_token, intermediate, shared: 0, dense_layers: 0, popularity }
+    }
+
+    /// The exponent of Zipf's law by which tokens choose.
+    pub fn skew(&self) -> f64 {
+        self.popularity.skew
+    }
+
+    /// The same experts, chosen by Zipf's law with this exponent, which is at least 0.
+    #[must_use]
+    pub fn with_skew(self, skew: f64) -> Self {
+        if skew == 0.0 {
+            let uniform = Self::new(self.count, self.per_token, self.intermediate);
+            return Self { popularity: uniform.popularity, ..self };
+        }
+        let chances = chances(self.count, self.per_token, skew);
+        let mut sum = 0.0;
+        let sums = chances.iter().map(|chance| {
+            sum += chance;
+            sum
+        });
+        let chosen = std::iter::once(0.0).chain(sums).collect();
+        let missed = chances.iter().map(|chance| (-chance).ln_1p()).collect();
+        Self { popularity: Popularity { skew, chosen, missed }, ..self }
+    }
+
+    /// What `tokens` tokens ask of the experts `range`: Σ tokens · p(e), and Σ 1 − (1 − p(e))^tokens, for the
+    /// chance p(e) that a token chooses e. In constant time where all are equally popular.
+    pub fn traffic(&self, range: &Range<u64>, tokens: u64) -> Traffic {
+        let range = range.start.min(self.count)..range.end.min(self.count);
+        if tokens == 0 || range.is_empty() {
+            return Traffic { pairs: 0.0, touched: 0.0 };
+        }
+        let tokens = tokens as f64;
+        let touched = |missed: f64| -(tokens * missed).exp_m1();
+        if self.popularity.chosen.is_empty() {
+            let (experts, chance) =
+                ((range.end - range.start) as f64, self.per_token as f64 / self.count as f64);
+            return Traffic {
+                pairs: tokens * chance * experts,
+                touched: experts * touched((-chance).ln_1p()),
+            };
+        }
+        let Popularity { chosen, missed, .. } = &self.popularity;
+        let range = range.start as usize..range.end as usize;
+        Traffic {
+            pairs: tokens * (chosen[range.end] - chosen[range.start]),
+            touched: missed[range].iter().map(|&missed| touched(missed)).sum(),
+        }
+    }
+}
+
+/// The chance of each expert that a token chooses it; they add up to `per_token`.
+fn chances(count: u64, per_token: u64, skew: f64) -> Vec<f64> {
+    let weights: Vec<f64> = (1..=count).map(|rank| (rank as f64).powf(-skew)).collect();
+    // Weights of the experts from each index on, summed from the small ones.
+    let mut rest: Vec<f64> = weights.clone();
+    for index in (1..rest.len()).rev() {
+        rest[index - 1] += rest[index];
+    }
+    // The most popular ones whose chance would exceed 1 are chosen always.
+    let places = |always: usize| per_token as f64 - always as f64;
+    let sure = |&always: &usize| {
+        always >= weights.len() || places(always) <= 0.0 || places(always) * weights[always] <= rest[always]
+    };
+    let always = (0..=weights.len()).find(sure).unwrap_or(weights.len());
+    let chance = |expert: usize| match expert < always {
+        true => 1.0,
+        false => (places(always) * weights[expert] / rest[always]).clamp(0.0, 1.0),
+    };
+    (0..weights.len()).map(chance).collect()
+}
