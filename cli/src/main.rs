@@ -13,7 +13,8 @@ mod terminal;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    bench, completions, explain, machine, model, plan, predict, quickstart, report, run, sim, validate,
+    bench, completions, explain, export, machine, model, plan, predict, quickstart, report, run, sim,
+    validate,
 };
 use std::process::ExitCode;
 
@@ -38,6 +39,7 @@ enum Command {
     Predict(predict::Arguments),
     Plan(plan::Arguments),
     Explain(explain::Arguments),
+    Export(export::Arguments),
     Sim(sim::Arguments),
     Run(run::Arguments),
     Validate(validate::Arguments),
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Command::Predict(arguments) => predict::run(arguments, json),
         Command::Plan(arguments) => plan::run(arguments, json),
         Command::Explain(arguments) => explain::run(arguments, json),
+        Command::Export(arguments) => export::run(arguments, json),
         Command::Sim(arguments) => sim::run(arguments, json),
         Command::Run(arguments) => run::run(arguments, json),
         Command::Validate(arguments) => validate::run(arguments, json),

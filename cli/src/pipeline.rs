@@ -190,6 +190,16 @@ impl Planned {
         run.trace(&self.plan.fingerprint()).or_input()
     }
 
+    /// Another placement for the same machine, model and workload, called `name`, simulated like this one.
+    pub fn evaluate(&self, name: &str, placement: &Placement) -> Outcome<Plan> {
+        let (pricing, steps, plan) = (self.pricing(), self.steps(), &self.plan);
+        let score =
+            |_: &Placement, programs: &Programs| sim::Run { pricing, programs, steps: &steps }.times();
+        let (workload, chunk) = (&plan.workload, plan.prefill_chunk);
+        let other = planner::evaluate(pricing, workload, plan.objective, chunk, name, placement, &score);
+        Ok(Plan { from: plan.from.clone(), ..other.or_input()? })
+    }
+
     /// What the executor needs to run it.
     pub fn setup(&self) -> Outcome<Setup> {
         Setup::of_plan(self.machine.clone(), self.model.clone(), &self.plan).or_input()

@@ -327,6 +327,13 @@ impl Seconds {
     }
 }
 
+impl Bytes {
+    /// In units of 2³⁰ bytes, which other programs' options count in.
+    pub fn gibibytes(self) -> f64 {
+        self.as_f64() / 1073741824.0
+    }
+}
+
 impl Div<BytesPerSec> for Bytes {
     type Output = Seconds;
     fn div(self, rate: BytesPerSec) -> Seconds {

@@ -5,6 +5,7 @@ mod cost;
 mod course;
 mod error;
 mod explain;
+mod export;
 mod home;
 mod improve;
 mod infeasible;
@@ -40,6 +41,7 @@ pub use cost::{Bound, Load, Price, Pricing};
 pub use course::prefill_chunk;
 pub use error::PlannerError;
 pub use explain::explain;
+pub use export::{Engine, Export, ExportError, UnknownEngine, export};
 pub use memory::{
     Extent, Programs, Usage, activation_buffers, rotation_table_bytes, scratch_bytes, shares_embedding,
     staging_slots, usage, vector_holders,
@@ -47,7 +49,7 @@ pub use memory::{
 pub use part::{Part, Parts};
 pub use placement::{LayerPlacement, Placement, ROW_PANEL, Slice, Slices, whole};
 pub use plan::{Identity, LayerGroup, Origin, PLAN_VERSION, Plan, PlanError, Prediction, Times};
-pub use planner::{PLANNED, Scorer, follow, plan};
+pub use planner::{PLANNED, Scorer, evaluate, follow, plan};
 pub use program::{Action, Lane, LowerError, Program, STAGING_SLOTS, Source, Task, TaskId};
 pub use roofline::{Binding, Roofline};
 pub use rules::{NoRule, Rule};

@@ -104,18 +104,37 @@ pub fn follow(
     rule: Rule,
     scorer: &Scorer<'_>,
 ) -> Result<Plan, NoRule> {
-    let course = Course::of(workload);
-    let placement = rule.placement(pricing, &course.extent)?;
-    let programs = Programs::lower(pricing.machine, pricing.model, &placement).map_err(PlannerError::from)?;
-    let simulated = scorer(&placement, &programs).map_err(PlannerError::from)?;
+    let extent = Course::of(workload).extent;
+    let placement = rule.placement(pricing, &extent)?;
+    let mut plan = evaluate(pricing, workload, objective, extent.chunk, rule.name(), &placement, scorer)?;
+    plan.predicted.baselines.insert(rule.name().to_owned(), plan.predicted.simulated);
+    Ok(plan)
+}
+
+/// The plan of a given placement, called `name`, with what `scorer` says of it. `chunk` tokens of each sequence
+/// enter in one prefill step.
+///
+/// # Errors
+/// Where the placement does not fit, moves bytes without a link, or uses a rate that is missing.
+pub fn evaluate(
+    pricing: Pricing<'_>,
+    workload: &Workload,
+    objective: Objective,
+    chunk: u64,
+    name: &str,
+    placement: &Placement,
+    scorer: &Scorer<'_>,
+) -> Result<Plan, PlannerError> {
+    let course = Course::new(workload.batch, workload.prompt_tokens, workload.output_tokens, chunk);
+    let programs = Programs::lower(pricing.machine, pricing.model, placement)?;
     let predicted = Prediction {
-        chosen: rule.name().to_owned(),
+        chosen: name.to_owned(),
         bound: bound(pricing, &course, &programs)?,
-        simulated,
-        baselines: BTreeMap::from([(rule.name().to_owned(), simulated)]),
+        simulated: scorer(placement, &programs)?,
+        baselines: BTreeMap::new(),
         without: BTreeMap::new(),
     };
-    Ok(Plan::of(pricing, *workload, objective, course.extent.chunk, &placement, predicted)?)
+    Plan::of(pricing, *workload, objective, course.extent.chunk, placement, predicted)
 }
 
 /// The better of two; of equals the first, so that a rule stays where nothing beats it.

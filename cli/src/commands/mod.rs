@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod completions;
 pub mod explain;
+pub mod export;
 pub mod machine;
 pub mod machine_fit;
 pub mod model;

@@ -1,0 +1,280 @@
+//! Transformers with Accelerate: a memory for every module (`device_map`), all of them computed by the GPU.
+//!
+//! Where any module is mapped to the GPU, what is mapped to `cpu` or `disk` is copied to it for every use and
+//! computed there; only a map without a GPU computes on the host. The KV cache lies with the GPU, or
+//! (`cache_implementation="offloaded"`) all of it with the host, from which it is streamed layer by layer.
+
+use super::difference::differences;
+use super::site::Site;
+use super::{Export, ExportError};
+use crate::memory::Usage;
+use crate::placement::Placement;
+use hwprofiles::{DType, MemoryId};
+use scenarios::{Architecture, Model, Sublayer};
+use serde_json::{Map, Value, json};
+
+/// What the map and the options say.
+#[derive(Debug, Clone)]
+struct Options {
+    /// By layer, for each of its sublayers: the memory of its matrix.
+    homes: Vec<Vec<MemoryId>>,
+    head: MemoryId,
+    kv: MemoryId,
+    /// Whether there is a GPU in the map.
+    with_gpu: bool,
+}
+
+pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
+    let uses_gpu = site.gpu.filter(|gpu| {
+        let slices = || site.placement.sublayers().flat_map(|(.., slices)| slices);
+        slices().any(|slice| slice.prefill == gpu.device || slice.decode == gpu.device)
+    });
+    let layers = site.placement.layers.len();
+    let candidates: Vec<Options> = match uses_gpu {
+        None => vec![Options::on_host(site)],
+        Some(gpu) => {
+            let kv = if site.kv_away(gpu) { vec![site.dram] } else { vec![gpu.memory, site.dram] };
+            let closest = Options::closest(site, gpu.memory);
+            let fewer = |kv| (0..=layers + 1).map(move |moved| (kv, moved));
+            let moved = kv.into_iter().flat_map(fewer);
+            moved.map(|(kv, moved)| Options { kv, ..closest.without(moved, site) }).collect()
+        }
+    };
+    let (options, nearest, used) = site.first_fit(candidates, |options| options.placement(site))?;
+    let mut cannot = differences(site, &nearest);
+    let known = [DType::F32, DType::F16, DType::Bf16];
+    cannot.extend(site.format_notes(&known, "give it a checkpoint quantised so (bitsandbytes, GPTQ, AWQ)"));
+    if !known.contains(&site.plan.formats.kv) {
+        cannot.push(format!("KV in {}: it is that of the weights' type", site.plan.formats.kv));
+    }
+    let map = serde_json::to_string_pretty(&options.device_map(site)).expect("names and words");
+    let files =
+        vec![("device_map.json".to_owned(), map + "\n"), ("run.py".to_owned(), options.script(site, &used))];
+    Ok(Export { files, command: format!("python run.py {}", site.plan.model.name), cannot, nearest })
+}
+
+impl Options {
+    fn on_host(site: &Site<'_>) -> Self {
+        let layers = 0..site.placement.layers.len();
+        let homes = layers.map(|index| vec![site.dram; site.sublayers(index).len()]).collect();
+        Self { homes, head: site.dram, kv: site.dram, with_gpu: false }
+    }
+
+    fn closest(site: &Site<'_>, own: MemoryId) -> Self {
+        let known = |home: MemoryId| match home {
+            home if home == own || Some(home) == site.disk() => home,
+            _ => site.dram,
+        };
+        // Latent attention and attention with sinks are mapped as one module.
+        let one = site.model.latent.is_some() || site.model.architecture == Architecture::GptOss;
+        let of = |sublayer| if one && sublayer == Sublayer::Out { Sublayer::Qkv } else { sublayer };
+        let homes = (0..site.placement.layers.len()).map(|index| {
+            site.sublayers(index).iter().map(|&sublayer| known(site.home(index, of(sublayer)))).collect()
+        });
+        // A tied head is the token table, which is not streamed.
+        let tied = site.model.tied_embeddings;
+        let head = if tied { own } else { known(Site::main(&site.placement.head).home) };
+        Self { homes: homes.collect(), head, kv: own, with_gpu: true }
+    }
+
+    /// The first `moved` layers, and behind all of them the head, in the host's memory instead of the GPU's.
+    fn without(&self, moved: usize, site: &Site<'_>) -> Self {
+        let own = site.gpu.map(|gpu| gpu.memory);
+        let mut fewer = self.clone();
+        let homes = fewer.homes.iter_mut().take(moved).flatten();
+        homes.filter(|home| Some(**home) == own).for_each(|home| *home = site.dram);
+        if moved > self.homes.len() && !site.model.tied_embeddings {
+            fewer.head = site.dram;
+        }
+        fewer
+    }
+
+    /// What Accelerate does with them.
+    fn placement(&self, site: &Site<'_>) -> Placement {
+        let gpu = site.gpu.filter(|_| self.with_gpu);
+        let device = gpu.map_or(site.host, |gpu| gpu.device);
+        let own = gpu.map_or(site.dram, |gpu| gpu.memory);
+        let layers = (0..self.homes.len()).map(|index| {
+            let sublayers = site.sublayers(index);
+            site.layer(index, |sublayer| {
+                let at = sublayers.iter().position(|&other| other == sublayer).expect("its layer's");
+                let home = if sublayer == Sublayer::Attention { self.kv } else { self.homes[index][at] };
+                site.on(sublayer, home, device)
+            })
+        });
+        Placement {
+            embed: site.on(Sublayer::Embed, own, device),
+            layers: layers.collect(),
+            head: site.on(Sublayer::Head, self.head, device),
+        }
+    }
+
+    /// A module's place in the map: the GPU's number, `cpu` or `disk`.
+    fn place(&self, site: &Site<'_>, home: MemoryId) -> Value {
+        match site.gpu {
+            Some(gpu) if gpu.memory == home => json!(0),
+            _ if home == site.dram => json!("cpu"),
+            _ => json!("disk"),
+        }
+    }
+
+    fn device_map(&self, site: &Site<'_>) -> Value {
+        if !self.with_gpu {
+            return json!({"": "cpu"});
+        }
+        let names = Names::of(site.model.architecture);
+        let gpu = json!(0);
+        let mut map = Map::new();
+        for name in names.outside {
+            map.insert((*name).to_owned(), gpu.clone());
+        }
+        for (index, homes) in self.homes.iter().enumerate() {
+            let layer = format!("{}.{index}", names.layers);
+            let placed = site.sublayers(index).iter().zip(homes).filter(|(s, _)| **s != Sublayer::Attention);
+            let placed: Vec<_> =
+                placed.map(|(&sublayer, &home)| (sublayer, self.place(site, home))).collect();
+            if placed.windows(2).all(|pair| pair[0].1 == pair[1].1) {
+                map.insert(layer, placed[0].1.clone());
+                continue;
+            }
+            for module in names.norms.iter().chain(names.attention_norms(site.model, &placed)) {
+                map.insert(format!("{layer}.{module}"), gpu.clone());
+            }
+            for (module, place) in names.modules(&placed) {
+                map.insert(format!("{layer}.{module}"), place.clone());
+            }
+        }
+        map.insert("lm_head".to_owned(), self.place(site, self.head));
+        Value::Object(map)
+    }
+
+    /// The program that loads and runs it.
+    fn script(&self, site: &Site<'_>, used: &[Usage]) -> String {
+        let gibibytes = |memory: MemoryId| used[memory.0].total().gibibytes().ceil().max(1.0);
+        let mut limits = vec![format!(r#""cpu": "{}GiB""#, gibibytes(site.dram))];
+        if let Some(gpu) = site.gpu.filter(|_| self.with_gpu) {
+            limits.insert(0, format!(r#"0: "{}GiB""#, gibibytes(gpu.memory)));
+        }
+        let workload = &site.plan.workload;
+        let dtype = match site.plan.formats.weights {
+            DType::F32 => "float32",
+            DType::F16 => "float16",
+            _ => "bfloat16",
+        };
+        let offloaded = self.with_gpu && self.kv == site.dram;
+        let cache = if offloaded { ", cache_implementation=\"offloaded\"" } else { "" };
+        format!(
+            r#"import json
+import sys
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+folder = sys.argv[1]
+model = AutoModelForCausalLM.from_pretrained(
+    folder,
+    torch_dtype=torch.{dtype},
+    device_map=json.load(open("device_map.json")),
+    max_memory={{{limits}}},
+    offload_folder="offload",
+)
+tokenizer = AutoTokenizer.from_pretrained(folder)
+tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+prompts = [line.rstrip("\n") for line in sys.stdin][:{batch}]
+inputs = tokenizer(prompts, return_tensors="pt", padding=True).to(model.device)
+output = model.generate(**inputs, max_new_tokens={output}{cache})
+print("\n".join(tokenizer.batch_decode(output, skip_special_tokens=True)))
+"#,
+            limits = limits.join(", "),
+            batch = workload.batch,
+            output = workload.output_tokens,
+        )
+    }
+}
+
+/// Module names of an architecture in Transformers.
+struct Names {
+    layers: &'static str,
+    /// What lies outside the layers, but for `lm_head`.
+    outside: &'static [&'static str],
+    norms: &'static [&'static str],
+    qkv: &'static [&'static str],
+    out: &'static [&'static str],
+    up: &'static [&'static str],
+    down: &'static [&'static str],
+    router: &'static [&'static str],
+    experts: &'static [&'static str],
+}
+
+/// Llama's, and those of most after it.
+const LLAMA: Names = Names {
+    layers: "model.layers",
+    outside: &["model.embed_tokens", "model.rotary_emb", "model.norm"],
+    norms: &["input_layernorm", "post_attention_layernorm"],
+    qkv: &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
+    out: &["self_attn.o_proj"],
+    up: &["mlp.gate_proj", "mlp.up_proj"],
+    down: &["mlp.down_proj"],
+    router: &["mlp.gate"],
+    experts: &["mlp.experts"],
+};
+
+impl Names {
+    fn of(architecture: Architecture) -> Self {
+        match architecture {
+            Architecture::Opt => Self {
+                layers: "model.decoder.layers",
+                outside: &[
+                    "model.decoder.embed_tokens",
+                    "model.decoder.embed_positions",
+                    "model.decoder.final_layer_norm",
+                ],
+                norms: &["self_attn_layer_norm", "final_layer_norm"],
+                out: &["self_attn.out_proj"],
+                up: &["fc1"],
+                down: &["fc2"],
+                ..LLAMA
+            },
+            Architecture::Mixtral => {
+                Self { router: &["block_sparse_moe.gate"], experts: &["block_sparse_moe.experts"], ..LLAMA }
+            }
+            Architecture::GptOss => Self { router: &["mlp.router"], ..LLAMA },
+            _ => LLAMA,
+        }
+    }
+
+    /// The modules of a layer of which not all are in one place, with their places. Attention is one module where
+    /// it can be.
+    fn modules<'p>(&self, placed: &'p [(Sublayer, Value)]) -> Vec<(&'static str, &'p Value)> {
+        let whole = whole_attention(placed);
+        let of = |sublayer: Sublayer| match sublayer {
+            Sublayer::Qkv if whole => &["self_attn"],
+            Sublayer::Out if whole => &[][..],
+            Sublayer::Qkv => self.qkv,
+            Sublayer::Out => self.out,
+            Sublayer::FfnUp => self.up,
+            Sublayer::FfnDown => self.down,
+            Sublayer::Router => self.router,
+            Sublayer::SharedExpert => &["mlp.shared_experts"],
+            Sublayer::Experts => self.experts,
+            Sublayer::Embed | Sublayer::Attention | Sublayer::Head => &[],
+        };
+        let modules =
+            placed.iter().map(|(sublayer, place)| of(*sublayer).iter().map(move |&name| (name, place)));
+        modules.flatten().collect()
+    }
+
+    /// The norms within attention, where it is not one module.
+    fn attention_norms(&self, model: &Model, placed: &[(Sublayer, Value)]) -> &'static [&'static str] {
+        match model.qk_norm && !whole_attention(placed) {
+            true => &["self_attn.q_norm", "self_attn.k_norm"],
+            false => &[],
+        }
+    }
+}
+
+/// Whether both of attention's projections are in one place.
+fn whole_attention(placed: &[(Sublayer, Value)]) -> bool {
+    let place = |wanted| placed.iter().find(|(sublayer, _)| *sublayer == wanted).map(|(_, place)| place);
+    place(Sublayer::Qkv) == place(Sublayer::Out)
+}

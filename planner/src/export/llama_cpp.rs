@@ -1,0 +1,271 @@
+//! llama.cpp: any matrix in either memory (`-ot`), computed where it lies; KV caches by layer.
+//!
+//! What the options mean, in current versions: `-ngl N` counts the output projection and then layers from the last
+//! one, whose weights and KV caches lie with the GPU; the token table never does. `-ot PATTERN=BUFFER` overrides the
+//! memory of tensors by name, `-nkvo` keeps every KV cache, and with it attention, with the host. A product of at
+//! least 32 rows with a matrix of the host is computed by the GPU, to which the matrix is copied, unless `-nopo`.
+
+use super::difference::differences;
+use super::site::Site;
+use super::{Export, ExportError};
+use crate::placement::{Placement, Slices, whole};
+use hwprofiles::{DType, DeviceKind};
+use scenarios::{Phase, Sublayer};
+use std::collections::BTreeMap;
+
+/// Rows from which a product with a matrix of the host goes to the GPU.
+const OFFLOADED_ROWS: u64 = 32;
+
+/// What the options say.
+#[derive(Debug, Clone, PartialEq)]
+struct Options {
+    /// By layer, for each of its sublayers: whether its matrix lies with the GPU.
+    weights: Vec<Vec<bool>>,
+    /// The first layer whose KV cache does.
+    kv_from: usize,
+    /// Whether the output projection does.
+    head: bool,
+    /// Whether the GPU computes large products with the host's matrices.
+    op_offload: bool,
+}
+
+pub(super) fn export(site: Site<'_>) -> Result<Export, ExportError> {
+    let (site, exchanged) = with_kv_at_the_back(site);
+    let closest = Options::closest(&site);
+    let layers = site.placement.layers.len();
+    let fewer = (0..=layers + 1).map(|moved| closest.without(moved));
+    let offloads: &[bool] = match (site.gpu, prefers_op_offload(&site, &closest)) {
+        (None, _) => &[false],
+        (Some(_), true) => &[true, false],
+        (Some(_), false) => &[false, true],
+    };
+    let candidates = fewer.flat_map(|options| {
+        offloads.iter().map(move |&op_offload| Options { op_offload, ..options.clone() })
+    });
+    let (options, nearest, _) = site.first_fit(candidates, |options| options.placement(&site))?;
+    let mut cannot = differences(&site, &nearest);
+    if exchanged {
+        cannot.push(
+            "the order of layers: KV caches with the GPU are those of the last layers, so layers are exchanged"
+                .to_owned(),
+        );
+    }
+    if site.machine.devices.iter().any(|device| device.kind == DeviceKind::Loopback) {
+        cannot.push("the loopback device, which is Fulcrum's own".to_owned());
+    }
+    cannot.extend(kv_type(site.plan.formats.kv).1);
+    cannot.extend(file_type(site.plan.formats.weights).1);
+    Ok(Export { files: Vec::new(), command: options.command(&site), cannot, nearest })
+}
+
+/// The same plan with the layers whose KV caches lie with the GPU behind the others of their kind.
+fn with_kv_at_the_back(mut site: Site<'_>) -> (Site<'_>, bool) {
+    let Some(gpu) = site.gpu else { return (site, false) };
+    let before = site.placement.layers.clone();
+    let mut kinds: BTreeMap<&[Sublayer], Vec<usize>> = BTreeMap::new();
+    for index in 0..before.len() {
+        kinds.entry(site.sublayers(index)).or_default().push(index);
+    }
+    for places in kinds.into_values() {
+        let mut order = places.clone();
+        order.sort_by_key(|&index| before[index].kv_home() == gpu.memory);
+        for (place, from) in places.into_iter().zip(order) {
+            site.placement.layers[place] = before[from].clone();
+        }
+    }
+    let exchanged = site.placement.layers != before;
+    (site, exchanged)
+}
+
+/// Whether the plan's devices are more those of op-offload than those without it.
+fn prefers_op_offload(site: &Site<'_>, options: &Options) -> bool {
+    let same = |op_offload: bool| -> u128 {
+        let placement = Options { op_offload, ..options.clone() }.placement(site);
+        let pairs = site.placement.sublayers().zip(placement.sublayers());
+        let agreed = pairs.map(|((_, sublayer, plan), (.., near))| {
+            let (plan, near) = (Site::main(plan), Site::main(near));
+            let phases = [Phase::Prefill, Phase::Decode].into_iter();
+            let phases = phases.filter(|&phase| plan.device(phase) == near.device(phase)).count();
+            u128::from(site.bytes(sublayer).get()) * phases as u128
+        });
+        agreed.sum()
+    };
+    // llama.cpp does it unless told otherwise.
+    same(true) >= same(false)
+}
+
+impl Options {
+    fn closest(site: &Site<'_>) -> Self {
+        let own = site.gpu.map(|gpu| gpu.memory);
+        let layers = &site.placement.layers;
+        let on_gpu = |slices: &Slices| Some(Site::main(slices).home) == own;
+        let weights = layers.iter().enumerate().map(|(index, layer)| {
+            site.sublayers(index).iter().map(|&sublayer| on_gpu(layer.slices(sublayer))).collect()
+        });
+        let kv = layers.iter().filter(|layer| Some(layer.kv_home()) == own).count();
+        Self {
+            weights: weights.collect(),
+            kv_from: layers.len() - kv,
+            head: on_gpu(&site.placement.head),
+            op_offload: true,
+        }
+    }
+
+    /// The first `moved` layers with the host, and behind all of them the output projection.
+    fn without(&self, moved: usize) -> Self {
+        let mut fewer = self.clone();
+        fewer.weights.iter_mut().take(moved).for_each(|layer| layer.fill(false));
+        fewer.kv_from = self.kv_from.max(moved.min(self.weights.len()));
+        fewer.head &= moved <= self.weights.len();
+        fewer
+    }
+
+    /// What llama.cpp does with them.
+    fn placement(&self, site: &Site<'_>) -> Placement {
+        let (host, dram) = (site.host, site.dram);
+        let batch = site.plan.workload.batch;
+        let away = |sublayer, prefill_rows: u64, decode_rows: u64| {
+            let device = |rows| match site.gpu {
+                Some(gpu) if self.op_offload && rows >= OFFLOADED_ROWS => gpu.device,
+                _ => host,
+            };
+            vec![whole(site.model, sublayer, dram, device(prefill_rows), device(decode_rows))]
+        };
+        let placed = |sublayer, with_gpu: bool, rows| match site.gpu {
+            Some(gpu) if with_gpu => site.on(sublayer, gpu.memory, gpu.device),
+            _ if sublayer == Sublayer::Attention => site.on(sublayer, dram, host),
+            _ => away(sublayer, rows, batch),
+        };
+        let layers = (0..self.weights.len()).map(|index| {
+            let sublayers = site.sublayers(index);
+            site.layer(index, |sublayer| {
+                let at = sublayers.iter().position(|&other| other == sublayer).expect("its layer's");
+                let with_gpu = match sublayer {
+                    Sublayer::Attention => index >= self.kv_from,
+                    _ => self.weights[index][at],
+                };
+                placed(sublayer, with_gpu, batch * site.plan.prefill_chunk)
+            })
+        });
+        Placement {
+            embed: site.on(Sublayer::Embed, dram, host),
+            layers: layers.collect(),
+            head: placed(Sublayer::Head, self.head, batch),
+        }
+    }
+
+    /// How many of the output projection and then the last layers lie with the GPU by default, and whether KV
+    /// caches do not.
+    fn default_layers(&self) -> (usize, bool) {
+        let layers = self.weights.len();
+        let any = self.weights.iter().flatten().any(|&with_gpu| with_gpu);
+        match () {
+            () if self.kv_from < layers => (layers - self.kv_from + 1, false),
+            () if any => (layers + 1, true),
+            () => (usize::from(self.head), false),
+        }
+    }
+
+    /// The `-ot` patterns for what is not where `-ngl` puts it.
+    fn overrides(&self, site: &Site<'_>) -> Vec<String> {
+        let (counted, _) = self.default_layers();
+        let layers = self.weights.len();
+        let mut by_tensor: BTreeMap<(&str, bool), Vec<usize>> = BTreeMap::new();
+        for (index, weights) in self.weights.iter().enumerate() {
+            let default = index + counted > layers;
+            for (&sublayer, &with_gpu) in site.sublayers(index).iter().zip(weights) {
+                if let Some(tensors) = tensors(site, sublayer).filter(|_| with_gpu != default) {
+                    by_tensor.entry((tensors, with_gpu)).or_default().push(index);
+                }
+            }
+        }
+        let mut by_layers: BTreeMap<(Vec<usize>, bool), Vec<&str>> = BTreeMap::new();
+        for ((tensors, with_gpu), layers) in by_tensor {
+            by_layers.entry((layers, with_gpu)).or_default().push(tensors);
+        }
+        let buffer = |with_gpu: bool| if with_gpu { "CUDA0" } else { "CPU" };
+        let pattern = |((numbers, with_gpu), tensors): ((Vec<usize>, bool), Vec<&str>)| {
+            let numbers = match numbers.len() == layers {
+                true => "[0-9]+".to_owned(),
+                false => alternatives(&numbers.iter().map(usize::to_string).collect::<Vec<_>>()),
+            };
+            format!(r"blk\.{numbers}\.{}\.={}", alternatives(&tensors), buffer(with_gpu))
+        };
+        let mut patterns: Vec<_> = by_layers.into_iter().map(pattern).collect();
+        if self.head != (counted > 0) {
+            // A tied table has no tensor of its own.
+            patterns.push(format!(r"^(output|token_embd)\.weight$={}", buffer(self.head)));
+        }
+        patterns
+    }
+
+    fn command(&self, site: &Site<'_>) -> String {
+        let (plan, workload) = (site.plan, &site.plan.workload);
+        let (counted, kv_with_host) = self.default_layers();
+        let file = file_type(plan.formats.weights).0;
+        let mut words = vec![format!("llama-server -m {}-{file}.gguf -ngl {counted}", plan.model.name)];
+        let overrides = self.overrides(site);
+        if !overrides.is_empty() {
+            words.push(format!("-ot '{}'", overrides.join(",")));
+        }
+        words.extend(kv_with_host.then(|| "-nkvo".to_owned()));
+        words.extend((site.gpu.is_some() && !self.op_offload).then(|| "-nopo".to_owned()));
+        let threads = site.machine.device(site.host).cores.len();
+        words.extend((threads > 0).then(|| format!("-t {threads}")));
+        let rows = workload.batch * plan.prefill_chunk;
+        words.push(format!("-c {} -np {}", workload.batch * workload.context(), workload.batch));
+        words.push(format!("-b {rows} -ub {rows}"));
+        let kv = kv_type(plan.formats.kv).0;
+        words.push(format!("-ctk {kv} -ctv {kv}"));
+        // Quantised values need it.
+        words.extend(kv.starts_with('q').then(|| "-fa on".to_owned()));
+        words.join(" ")
+    }
+}
+
+/// The tensors of a sublayer's matrix in GGUF, as a pattern; `None` where it has none.
+fn tensors(site: &Site<'_>, sublayer: Sublayer) -> Option<&'static str> {
+    match sublayer {
+        Sublayer::Qkv if site.model.latent.is_some() => Some("attn_(q|q_a|q_b|kv_a_mqa|kv_b|k_b|v_b)"),
+        Sublayer::Qkv => Some("attn_(q|k|v)"),
+        Sublayer::Out => Some("attn_output"),
+        Sublayer::FfnUp if site.model.activation.is_gated() => Some("ffn_(gate|up)"),
+        Sublayer::FfnUp => Some("ffn_up"),
+        Sublayer::FfnDown => Some("ffn_down"),
+        Sublayer::Router => Some("ffn_gate_inp"),
+        Sublayer::SharedExpert => Some("ffn_(gate|up|down)_shexp"),
+        Sublayer::Experts => Some("ffn_(gate|up|down)_exps"),
+        Sublayer::Embed | Sublayer::Attention | Sublayer::Head => None,
+    }
+}
+
+fn alternatives(words: &[impl AsRef<str>]) -> String {
+    match words {
+        [one] => one.as_ref().to_owned(),
+        many => format!("({})", many.iter().map(AsRef::as_ref).collect::<Vec<_>>().join("|")),
+    }
+}
+
+/// The type of the KV cache, and what is lost by it.
+fn kv_type(kv: DType) -> (&'static str, Option<String>) {
+    match kv {
+        DType::F32 => ("f32", None),
+        DType::F16 => ("f16", None),
+        DType::Bf16 => ("bf16", None),
+        DType::Int8 => ("q8_0", None),
+        DType::Int4 => ("q4_0", None),
+        DType::Fp8 => ("q8_0", Some("KV in fp8: q8_0 takes 6 % more".to_owned())),
+    }
+}
+
+/// The type of the model's file, and what is lost by it.
+fn file_type(weights: DType) -> (&'static str, Option<String>) {
+    match weights {
+        DType::F32 => ("F32", None),
+        DType::F16 => ("F16", None),
+        DType::Bf16 => ("BF16", None),
+        DType::Int8 => ("Q8_0", None),
+        DType::Int4 => ("Q4_0", None),
+        DType::Fp8 => ("Q8_0", Some("weights in fp8: Q8_0 takes 6 % more".to_owned())),
+    }
+}

@@ -1,0 +1,79 @@
+//! A plan for the engines that people run: files, the command to start, and what of the plan is lost on the way.
+//!
+//! Each engine has its file, with what its options mean written down as a rule that turns options into a
+//! [`Placement`]. The *nearest* placement is what that rule makes of the options closest to the plan, so its
+//! predicted cost ([`crate::evaluate`]) is the cost of the command. It always fits: where the closest does not,
+//! layers move out of the accelerator's memory until it does.
+
+mod accelerate;
+mod deepspeed;
+mod difference;
+mod engine;
+mod flexgen;
+mod llama_cpp;
+mod site;
+mod vllm;
+
+pub use engine::{Engine, UnknownEngine};
+
+use crate::error::PlannerError;
+use crate::placement::Placement;
+use crate::plan::{Plan, PlanError};
+use hwprofiles::Machine;
+use scenarios::Model;
+use site::Site;
+
+/// A plan as an engine's options.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Export {
+    /// Files that the command reads: name and text.
+    pub files: Vec<(String, String)>,
+    /// The command line that starts the engine.
+    pub command: String,
+    /// What of the plan the engine cannot express, one sentence each; empty where it runs the plan as it is.
+    pub cannot: Vec<String>,
+    /// What the engine does with these options, on the plan's machine.
+    pub nearest: Placement,
+}
+
+/// Why there is nothing to export.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The engine runs other models, or needs a device that is not there.
+    #[error("{engine} cannot run {what}: {wanted}")]
+    Unsupported {
+        /// Which engine.
+        engine: Engine,
+        /// What it was asked.
+        what: String,
+        /// What it can do.
+        wanted: String,
+    },
+    /// Nothing that the engine can do fits the machine.
+    #[error("no placement of {engine} fits: {reason}")]
+    Unfit {
+        /// Which engine.
+        engine: Engine,
+        /// What the one that needs least lacks.
+        reason: PlannerError,
+    },
+    /// The plan is not for this machine and model.
+    #[error("plan: {0}")]
+    Plan(#[from] PlanError),
+}
+
+/// `plan`, made for `machine` and `model`, as options of `engine`.
+///
+/// # Errors
+/// [`ExportError`]: a plan for something else, a model or machine that the engine does not know, or one on which
+/// nothing that it can do fits.
+pub fn export(plan: &Plan, machine: &Machine, model: &Model, engine: Engine) -> Result<Export, ExportError> {
+    let site = Site::new(plan, machine, model, engine)?;
+    match engine {
+        Engine::LlamaCpp => llama_cpp::export(site),
+        Engine::Accelerate => accelerate::export(&site),
+        Engine::Vllm => vllm::export(&site),
+        Engine::DeepSpeed => deepspeed::export(&site),
+        Engine::FlexGen => flexgen::export(&site),
+    }
+}

@@ -1,0 +1,158 @@
+//! What every export starts from: the plan's placement, and the few things that engines tell apart on a machine.
+
+use super::{Engine, ExportError};
+use crate::error::PlannerError;
+use crate::memory::{Programs, Usage, usage};
+use crate::placement::{LayerPlacement, Placement, Slice, Slices, whole};
+use crate::plan::{Plan, overfilled};
+use hwprofiles::{Bytes, DeviceId, DeviceKind, Machine, MemoryId, MemoryKind};
+use scenarios::{Model, Sublayer};
+
+/// A plan with its machine as an engine sees it: a host, at most one GPU, their memories and a disk.
+#[derive(Debug)]
+pub(super) struct Site<'a> {
+    pub engine: Engine,
+    pub plan: &'a Plan,
+    pub machine: &'a Machine,
+    pub model: &'a Model,
+    /// The plan's own.
+    pub placement: Placement,
+    /// The host CPU, and its memory.
+    pub host: DeviceId,
+    pub dram: MemoryId,
+    /// The first GPU.
+    pub gpu: Option<Gpu>,
+}
+
+/// A GPU with its memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gpu {
+    pub device: DeviceId,
+    pub memory: MemoryId,
+}
+
+impl<'a> Site<'a> {
+    pub fn new(
+        plan: &'a Plan,
+        machine: &'a Machine,
+        model: &'a Model,
+        engine: Engine,
+    ) -> Result<Self, ExportError> {
+        let placement = plan.placement(machine, model)?;
+        let of_kind = |kind| machine.device_ids().find(|&id| machine.device(id).kind == kind);
+        let Some(host) = of_kind(DeviceKind::Cpu) else {
+            return Err(ExportError::Unsupported {
+                engine,
+                what: format!("on '{}'", machine.name),
+                wanted: "it needs a host CPU".to_owned(),
+            });
+        };
+        let dram = machine.device(host).memory;
+        let gpu =
+            of_kind(DeviceKind::Gpu).map(|device| Gpu { device, memory: machine.device(device).memory });
+        Ok(Self { engine, plan, machine, model, placement, host, dram, gpu })
+    }
+
+    /// The GPU, for engines that do nothing without one.
+    pub fn gpu(&self) -> Result<Gpu, ExportError> {
+        self.gpu.ok_or_else(|| self.unsupported(format!("on '{}'", self.machine.name), "it needs a GPU"))
+    }
+
+    pub fn unsupported(&self, what: String, wanted: &str) -> ExportError {
+        ExportError::Unsupported { engine: self.engine, what, wanted: wanted.to_owned() }
+    }
+
+    pub fn unfit(&self, reason: PlannerError) -> ExportError {
+        ExportError::Unfit { engine: self.engine, reason }
+    }
+
+    /// The disk, where the GPU can read it.
+    pub fn disk(&self) -> Option<MemoryId> {
+        let of_disk = |&id: &MemoryId| self.machine.memory(id).kind == MemoryKind::Nvme;
+        self.machine
+            .memory_ids()
+            .find(of_disk)
+            .filter(|&disk| self.gpu.is_some_and(|gpu| self.machine.link_between(disk, gpu.memory).is_some()))
+    }
+
+    /// The sublayers of layer `index`, in order.
+    pub fn sublayers(&self, index: usize) -> &'static [Sublayer] {
+        self.model.kind(index as u64).sublayers()
+    }
+
+    /// Layer `index` with each sublayer where `place` says.
+    pub fn layer(&self, index: usize, place: impl FnMut(Sublayer) -> Slices) -> LayerPlacement {
+        LayerPlacement::of(self.model.kind(index as u64), place)
+    }
+
+    /// The largest part of a sublayer of the plan: where an engine that divides nothing would put it.
+    pub fn main(slices: &Slices) -> &Slice {
+        let rows = |slice: &&Slice| slice.rows.end - slice.rows.start;
+        // Of equals the first, which also computes the operators without a matrix.
+        slices.iter().rev().max_by_key(rows).expect("a sublayer has a part")
+    }
+
+    /// Undivided, in one memory, on one device.
+    pub fn on(&self, sublayer: Sublayer, home: MemoryId, device: DeviceId) -> Slices {
+        vec![whole(self.model, sublayer, home, device, device)]
+    }
+
+    /// The plan's home of a sublayer of layer `index`.
+    pub fn home(&self, index: usize, sublayer: Sublayer) -> MemoryId {
+        Self::main(self.placement.layers[index].slices(sublayer)).home
+    }
+
+    /// Whether the plan keeps most of the KV caches out of the GPU's memory.
+    pub fn kv_away(&self, gpu: Gpu) -> bool {
+        let away = self.placement.layers.iter().filter(|layer| layer.kv_home() != gpu.memory).count();
+        2 * away > self.placement.layers.len()
+    }
+
+    /// Bytes of a sublayer's matrix.
+    pub fn bytes(&self, sublayer: Sublayer) -> Bytes {
+        let rows = sublayer.matrix(self.model).map_or(0, |(rows, _)| rows);
+        sublayer.matrix_bytes(self.model, self.plan.formats.weights, &(0..rows))
+    }
+
+    /// What `placement` takes of each memory, where it fits.
+    pub fn fit(&self, placement: &Placement) -> Result<Vec<Usage>, PlannerError> {
+        let (machine, model) = (self.machine, self.model);
+        let programs = Programs::lower(machine, model, placement)?;
+        let used = usage(machine, model, &self.plan.formats, placement, &programs, &self.plan.extent());
+        match overfilled(machine, &used) {
+            None => Ok(used),
+            Some((memory, needed)) => Err(PlannerError::TooLarge {
+                memory: memory.name.clone(),
+                needed,
+                capacity: memory.capacity.value,
+            }),
+        }
+    }
+
+    /// The first of `candidates` that fits, with what it takes of each memory.
+    pub fn first_fit<T>(
+        &self,
+        candidates: impl IntoIterator<Item = T>,
+        placement: impl Fn(&T) -> Placement,
+    ) -> Result<(T, Placement, Vec<Usage>), ExportError> {
+        let mut last = None;
+        for candidate in candidates {
+            let placement = placement(&candidate);
+            match self.fit(&placement) {
+                Ok(used) => return Ok((candidate, placement, used)),
+                Err(error) => last = Some(error),
+            }
+        }
+        let none = PlannerError::NoPlacement { change: "there is no candidate".to_owned() };
+        Err(self.unfit(last.unwrap_or(none)))
+    }
+
+    /// Sentences about formats that the engine takes from the checkpoint, where `known` does not hold them.
+    pub fn format_notes(&self, known: &[hwprofiles::DType], how: &str) -> Vec<String> {
+        let weights = self.plan.formats.weights;
+        if known.contains(&weights) {
+            return Vec::new();
+        }
+        vec![format!("weights in {weights}: {how}")]
+    }
+}

@@ -1,0 +1,88 @@
+//! vLLM: everything with the GPU but the weights of the first layers, which it reads from the host's memory.
+//!
+//! `--cpu-offload-gb N` (in units of 2³⁰ bytes) leaves the parameters of layers in the host's memory, beginning with
+//! the first layer, until N are reached; the GPU computes them from there. The KV cache lies with the GPU.
+
+use super::difference::differences;
+use super::site::{Gpu, Site};
+use super::{Export, ExportError};
+use crate::memory::Usage;
+use crate::placement::Placement;
+use hwprofiles::{Bytes, DType};
+use scenarios::Sublayer;
+
+pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
+    let gpu = site.gpu()?;
+    let layers = site.placement.layers.len();
+    let candidates = like_the_plan(site, gpu)..=layers;
+    let (offloaded, nearest, used) = site.first_fit(candidates, |&first| placement(site, gpu, first))?;
+    let mut cannot = differences(site, &nearest);
+    let how = "give it a checkpoint quantised so, which it recognises";
+    cannot.extend(site.format_notes(&[DType::F32, DType::F16, DType::Bf16, DType::Fp8], how));
+    let kv = site.plan.formats.kv;
+    if matches!(kv, DType::Int8 | DType::Int4) {
+        cannot.push(format!("KV in {kv}: fp8 is the smallest"));
+    }
+    Ok(Export { files: Vec::new(), command: command(site, gpu, offloaded, &used), cannot, nearest })
+}
+
+/// As many layers as hold the bytes that the plan keeps out of the GPU's memory.
+fn like_the_plan(site: &Site<'_>, gpu: Gpu) -> usize {
+    let mut away = Bytes::ZERO;
+    for (index, layer) in site.placement.layers.iter().enumerate() {
+        for &sublayer in site.sublayers(index).iter().filter(|&&s| s != Sublayer::Attention) {
+            for slice in layer.slices(sublayer).iter().filter(|slice| slice.home != gpu.memory) {
+                away += sublayer.matrix_bytes(site.model, site.plan.formats.weights, &slice.rows);
+            }
+        }
+    }
+    let reached = |&first: &usize| layer_bytes(site, first) >= away;
+    (0..site.placement.layers.len()).find(reached).unwrap_or(site.placement.layers.len())
+}
+
+/// The matrices of the first layers.
+fn layer_bytes(site: &Site<'_>, first: usize) -> Bytes {
+    let layers = (0..first).flat_map(|index| site.sublayers(index));
+    layers.fold(Bytes::ZERO, |sum, &sublayer| sum + site.bytes(sublayer))
+}
+
+/// The first `offloaded` layers' weights streamed.
+fn placement(site: &Site<'_>, gpu: Gpu, offloaded: usize) -> Placement {
+    let layers = (0..site.placement.layers.len()).map(|index| {
+        site.layer(index, |sublayer| {
+            let away = index < offloaded && sublayer != Sublayer::Attention;
+            site.on(sublayer, if away { site.dram } else { gpu.memory }, gpu.device)
+        })
+    });
+    Placement {
+        embed: site.on(Sublayer::Embed, gpu.memory, gpu.device),
+        layers: layers.collect(),
+        head: site.on(Sublayer::Head, gpu.memory, gpu.device),
+    }
+}
+
+fn command(site: &Site<'_>, gpu: Gpu, offloaded: usize, used: &[Usage]) -> String {
+    let (plan, workload) = (site.plan, &site.plan.workload);
+    let mut words = vec![format!("vllm serve {}", plan.model.name)];
+    if offloaded > 0 {
+        // Rounded down: it takes in the parameter at which the limit is reached.
+        let gibibytes = layer_bytes(site, offloaded).gibibytes();
+        words.push(format!("--cpu-offload-gb {:.3}", (gibibytes * 1000.0).floor() / 1000.0));
+    }
+    words.push(format!("--max-model-len {} --max-num-seqs {}", workload.context(), workload.batch));
+    words.push(format!("--max-num-batched-tokens {}", workload.batch * plan.prefill_chunk));
+    let share = used[gpu.memory.0].total().as_f64() / site.machine.memory(gpu.memory).capacity.value.as_f64();
+    words.push(format!("--gpu-memory-utilization {:.2}", ((share * 100.0).ceil() / 100.0).min(0.99)));
+    let dtype = match plan.formats.weights {
+        DType::F32 => "float32",
+        DType::F16 => "float16",
+        DType::Bf16 => "bfloat16",
+        DType::Fp8 | DType::Int8 | DType::Int4 => "auto",
+    };
+    let kv = match plan.formats.kv {
+        DType::F32 | DType::F16 | DType::Bf16 => "auto",
+        DType::Fp8 | DType::Int8 | DType::Int4 => "fp8",
+    };
+    words.push(format!("--dtype {dtype} --kv-cache-dtype {kv} --tensor-parallel-size 1"));
+    words.join(" ")
+}
