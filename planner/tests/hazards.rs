@@ -3,7 +3,7 @@
 
 mod machine;
 
-use machine::{machine, placements, tiny_model};
+use machine::{machine, placed, tiny_model};
 use planner::{Action, Lane, Placement, Program, Source, Task};
 use proptest::prelude::*;
 use scenarios::{Buffer, Model, Operator, Phase, Sublayer};
@@ -174,7 +174,7 @@ impl<'a> Checker<'a> {
             (_, Source::Resident) => {}
         }
         let output = operator.writes();
-        let columns = if rows.is_empty() { 0..output.columns(self.model) } else { rows.clone() };
+        let columns = operator.output_columns(self.model, rows);
         for column in columns {
             let value = Value::Of(task.layer, operator);
             self.latest.insert((output, column), value.clone());
@@ -217,9 +217,9 @@ proptest! {
 
     #[test]
     fn every_read_sees_what_it_means_and_nothing_is_overwritten_too_early(
-        placement in placements(&tiny_model(3), &machine()), decode: bool,
+        (model, placement) in placed(3), decode: bool,
     ) {
-        let (machine, model) = (machine(), tiny_model(3));
+        let machine = machine();
         let phase = if decode { Phase::Decode } else { Phase::Prefill };
         let program = Program::lower(&machine, &model, &placement, phase).unwrap();
         check_work(&model, &placement, &program);
@@ -240,8 +240,8 @@ proptest! {
     }
 
     #[test]
-    fn a_task_waits_for_few_and_only_for_tasks_of_other_lanes(placement in placements(&tiny_model(6), &machine())) {
-        let (machine, model) = (machine(), tiny_model(6));
+    fn a_task_waits_for_few_and_only_for_tasks_of_other_lanes((model, placement) in placed(6)) {
+        let machine = machine();
         let program = Program::lower(&machine, &model, &placement, Phase::Decode).unwrap();
         let devices = machine.devices.len();
         for task in &program.tasks {

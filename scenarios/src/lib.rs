@@ -6,6 +6,7 @@ mod config_experts;
 mod document;
 mod error;
 mod experts;
+mod family;
 mod grid;
 mod latent;
 mod layer;

@@ -1,9 +1,9 @@
 //! A machine with three devices and four memories, a tiny model, and any placement of one on the other.
 
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
-use planner::{LayerPlacement, Placement, ROW_PANEL, Slice, Slices};
+use planner::{LayerPlacement, Placement, Slice, Slices};
 use proptest::prelude::*;
-use scenarios::{Activation, Architecture, LayerKind, Model, Norm, Positions, Sublayer};
+use scenarios::{Activation, Architecture, Experts, Latent, LayerKind, Model, Norm, Positions, Sublayer};
 use std::sync::LazyLock;
 
 /// The machine of `three-devices.yaml`.
@@ -42,6 +42,28 @@ pub fn tiny_model(layers: u64) -> Model {
     }
 }
 
+/// The same with latent attention, and behind a dense layer experts, one of them shared, that are not chosen alike.
+pub fn tiny_experts(layers: u64) -> Model {
+    let latent = Latent { q_rank: Some(32), kv_rank: 32, rope_dim: 8, nope_dim: 16, v_dim: 16 };
+    let mut experts = Experts::new(6, 2, 32).with_skew(0.5);
+    (experts.shared, experts.dense_layers) = (64, 1);
+    Model {
+        name: "tiny-experts".to_owned(),
+        architecture: Architecture::DeepSeekV3,
+        kv_heads: 4,
+        head_dim: 24,
+        experts: Some(experts),
+        latent: Some(latent),
+        ..tiny_model(layers)
+    }
+}
+
+/// A model of `layers` layers, with or without experts, and any placement of it.
+pub fn placed(layers: u64) -> impl Strategy<Value = (Model, Placement)> {
+    let any = |model: Model| placements(&model, &machine()).prop_map(move |it| (model.clone(), it));
+    prop_oneof![any(tiny_model(layers)), any(tiny_experts(layers))]
+}
+
 /// Any placement: sublayers split anywhere between any devices, weights and KV in any memory.
 pub fn placements(model: &Model, machine: &Machine) -> impl Strategy<Value = Placement> + use<> {
     let (devices, memories) = (machine.devices.len(), machine.memories.len());
@@ -76,7 +98,7 @@ fn slices(
     memories: usize,
 ) -> impl Strategy<Value = Slices> + use<> {
     let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
-    let panels: Vec<_> = (1..rows.div_ceil(ROW_PANEL)).map(|panel| panel * ROW_PANEL).collect();
+    let panels: Vec<_> = (1..rows.div_ceil(sublayer.panel())).map(|at| at * sublayer.panel()).collect();
     let most = panels.len().min(2);
     // Undivided sublayers are as common as divided ones.
     let cuts = prop_oneof![Just(vec![]), prop::sample::subsequence(panels, 0..=most)];

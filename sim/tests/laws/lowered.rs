@@ -1,6 +1,6 @@
 //! Steps of lowered placements.
 
-use crate::machine::{machine, placements, tiny_model};
+use crate::machine::{machine, placed, tiny_model};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{Action, LayerPlacement, Placement, Pricing, Program, Source};
 use proptest::prelude::*;
@@ -69,9 +69,9 @@ proptest! {
 
     #[test]
     fn no_task_starts_before_its_dependencies_have_ended_or_ends_sooner_than_alone(
-        placement in placements(&tiny_model(3), &machine()), batch in 1u64..9, past in 0u64..400,
+        (model, placement) in placed(3), batch in 1u64..9, past in 0u64..400,
     ) {
-        let (machine, model) = (machine(), tiny_model(3));
+        let machine = machine();
         let steps = [Step::decode(batch, past), Step { past_tokens: past, ..Step::prefill(batch, 32) }];
         for step in steps {
             let program = Program::lower(&machine, &model, &placement, step.phase).unwrap();
@@ -90,8 +90,8 @@ proptest! {
     }
 
     #[test]
-    fn prefetch_is_bounded_by_the_staging_slots(placement in placements(&tiny_model(4), &machine()), decode: bool) {
-        let (machine, model) = (machine(), tiny_model(4));
+    fn prefetch_is_bounded_by_the_staging_slots((model, placement) in placed(4), decode: bool) {
+        let machine = machine();
         let phase = if decode { Phase::Decode } else { Phase::Prefill };
         let program = Program::lower(&machine, &model, &placement, phase).unwrap();
         let step = if decode { Step::decode(2, 300) } else { Step::prefill(2, 64) };

@@ -1,6 +1,6 @@
 //! The Chrome trace-event form.
 
-use crate::machine::{machine, placements, tiny_model};
+use crate::machine::{machine, placed};
 use hwprofiles::DType;
 use planner::{Pricing, Programs, steps};
 use proptest::prelude::*;
@@ -14,9 +14,9 @@ proptest! {
 
     #[test]
     fn the_picture_is_json_with_each_step_and_event_once_and_a_track_per_lane(
-        placement in placements(&tiny_model(2), &machine()),
+        (model, placement) in placed(2),
     ) {
-        let (machine, model) = (machine(), tiny_model(2));
+        let machine = machine();
         let formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
         let programs = Programs::lower(&machine, &model, &placement).unwrap();
         let pricing = Pricing { machine: &machine, model: &model, formats: &formats };

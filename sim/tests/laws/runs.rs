@@ -1,6 +1,6 @@
 //! Whole runs.
 
-use crate::machine::{machine, placements, tiny_model};
+use crate::machine::{machine, placed, tiny_model};
 use hwprofiles::{DType, DeviceId, MemoryId, Seconds};
 use planner::{Placement, Pricing, Programs, steps};
 use proptest::prelude::*;
@@ -14,10 +14,10 @@ proptest! {
 
     #[test]
     fn times_are_those_of_the_trace_and_the_same_run_gives_the_same_bytes(
-        placement in placements(&tiny_model(2), &machine()),
+        (model, placement) in placed(2),
         batch in 1u64..5, prompt in 1u64..100, output in 1u64..6, chunk in 1u64..64,
     ) {
-        let (machine, model) = (machine(), tiny_model(2));
+        let machine = machine();
         let programs = Programs::lower(&machine, &model, &placement).unwrap();
         let steps = steps(batch, prompt, output, chunk);
         let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
