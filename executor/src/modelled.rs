@@ -44,7 +44,7 @@ fn schedule(setup: &Setup, program: &Program, prices: &[Price]) -> Vec<(u64, u64
             Lane::Device(device) => setup.machine.device(device).sync.value,
             Lane::Link(_) => Seconds::ZERO,
         };
-        let free = free.entry(task.lane).or_insert(0);
+        let free = free.entry(task.lane.queue(&setup.machine)).or_insert(0);
         let ready = task.after.iter().map(|earlier| times[earlier.0 as usize].1).max().unwrap_or(0);
         let start = if ready > *free { ready + sync.to_nanos_ceil() } else { *free };
         let end = start + price.alone.to_nanos_ceil();

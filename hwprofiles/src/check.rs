@@ -55,6 +55,14 @@ impl Machine {
             if self.link_between(link.to, link.from).is_none() {
                 findings.add(&key, "there is no link back: add the other direction".to_owned());
             }
+            if let Some(wire) = link.wire.map(|wire| self.link(wire))
+                && link.bandwidth.value > wire.bandwidth.value
+            {
+                let (rate, limit) = (link.bandwidth.value, wire.bandwidth.value);
+                let message =
+                    format!("{rate} is more than the {limit} of '{}', whose wire it shares", wire.name);
+                findings.add(&format!("{key}.bandwidth"), message);
+            }
             for end in [link.from, link.to] {
                 let memory = self.memory(end);
                 if link.bandwidth.value > memory.bandwidth.value * TOLERANCE {

@@ -6,8 +6,8 @@ use crate::error::ProfileError;
 use crate::host::{Host, Presence, Team};
 use crate::link_part::LinkPart;
 use crate::machine::{
-    CeilingRates, Device, DeviceDetails, DeviceKind, Interleave, Link, Machine, Memory, MemoryDetails,
-    MemoryId, MemoryKind,
+    CeilingRates, Device, DeviceDetails, DeviceKind, Interleave, Link, LinkDetails, Machine, Memory,
+    MemoryDetails, MemoryId, MemoryKind,
 };
 use crate::parts::{CxlPart, GpuPart, NvmePart};
 use crate::provenance::Sourced;
@@ -87,7 +87,8 @@ impl Parts {
     }
 
     /// The machine of these parts: devices `cpu`, `loopback`, `gpu`; memories `dram`, `loopback-memory`,
-    /// `hbm`, `cxl`, `nvme`; links `dram->loopback`, `loopback->dram` and so on.
+    /// `hbm`, `cxl`, `nvme`; links `dram->loopback`, `loopback->dram` and so on. What lies beside host memory
+    /// (`cxl`, `nvme`) reaches the GPU without it, over the wire that host memory reaches it by.
     ///
     /// Refuses a loopback on one core, on a datasheet CPU or where it was not measured, a loopback memory that leaves no host
     /// memory, a number of cores that was not measured as a team, and a datasheet CPU of which nobody says how
@@ -119,6 +120,9 @@ impl Parts {
         }
         if let Some(nvme) = &self.nvme {
             nvme.add_to(&mut machine);
+        }
+        for memory in ["cxl", "nvme"] {
+            add_direct_links(memory, &mut machine);
         }
         Ok(machine)
     }
@@ -261,7 +265,7 @@ fn team_details(team: &Team) -> DeviceDetails {
 fn add_links(name: &str, memory: MemoryId, link: &LinkPart, machine: &mut Machine) {
     let mut add = |name: String, from, to, bandwidth: &Sourced<BytesPerSec>, details| {
         let (latency, bandwidth) = (link.latency.clone(), bandwidth.clone());
-        machine.links.push(Link { name, from, to, latency, bandwidth, details });
+        machine.links.push(Link { name, from, to, latency, bandwidth, wire: None, details });
     };
     add(format!("dram->{name}"), DRAM, memory, &link.to_device, link.details_to_device());
     add(format!("{name}->dram"), memory, DRAM, &link.to_host, link.details_to_host());
@@ -281,6 +285,28 @@ fn add_gpu(gpu: &GpuPart, link: &LinkPart, machine: &mut Machine) {
     });
     machine.devices.push(gpu.device(id));
     add_links("gpu", id, link, machine);
+}
+
+/// Links between the memory `name`, which hangs on the host, and the GPU's: a DMA through the host's root complex,
+/// which passes the GPU's wire but not DRAM. It is as fast as the slower of the two ways, and both delays add up.
+fn add_direct_links(name: &str, machine: &mut Machine) {
+    let (Some(memory), Some(hbm)) = (machine.memory_named(name), machine.memory_named("hbm")) else { return };
+    let ways = [(format!("{name}->gpu"), memory, hbm), (format!("gpu->{name}"), hbm, memory)];
+    for (direct, from, to) in ways {
+        let (Some(first), Some(second)) = (machine.link_between(from, DRAM), machine.link_between(DRAM, to))
+        else {
+            continue;
+        };
+        let wire = if from == memory { second } else { first };
+        let (first, second) = (machine.link(first), machine.link(second));
+        let slower = if second.bandwidth.value < first.bandwidth.value { second } else { first };
+        let reason = format!("that of {}, the slower of {} and {}", slower.name, first.name, second.name);
+        let bandwidth = Sourced::estimated(slower.bandwidth.value, &reason);
+        let reason = format!("those of {} and {}", first.name, second.name);
+        let latency = Sourced::estimated(first.latency.value + second.latency.value, &reason);
+        let (wire, details) = (Some(wire), LinkDetails::default());
+        machine.links.push(Link { name: direct, from, to, latency, bandwidth, wire, details });
+    }
 }
 
 impl Expanders {

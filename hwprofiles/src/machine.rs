@@ -180,6 +180,9 @@ pub struct Link {
     pub latency: Sourced<Seconds>,
     /// β: rate of a long transfer.
     pub bandwidth: Sourced<BytesPerSec>,
+    /// The link over whose wire it goes, in the same direction, where it has none of its own: transfers of both
+    /// share that link's bandwidth.
+    pub wire: Option<LinkId>,
     /// What is known beyond α and β.
     pub details: LinkDetails,
 }
@@ -267,6 +270,11 @@ impl Machine {
     /// The link `id`.
     pub fn link(&self, id: LinkId) -> &Link {
         &self.links[id.0]
+    }
+
+    /// The link whose wire `id` goes over: itself, or the one that it shares the wire of.
+    pub fn wire(&self, id: LinkId) -> LinkId {
+        self.links[id.0].wire.unwrap_or(id)
     }
 
     /// Every device, in order.

@@ -4,7 +4,7 @@ use crate::attention::AttentionRates;
 use crate::dtype::DType;
 use crate::gemm::GemmRates;
 use crate::machine::{
-    Device, DeviceDetails, DeviceKind, Link, LinkDetails, Machine, Memory, MemoryDetails, MemoryId,
+    Device, DeviceDetails, DeviceKind, Link, LinkDetails, LinkId, Machine, Memory, MemoryDetails, MemoryId,
     MemoryKind,
 };
 use crate::provenance::Sourced;
@@ -75,6 +75,8 @@ struct LinkFile {
     latency: Sourced<Seconds>,
     #[serde(deserialize_with = "crate::checked::checked")]
     bandwidth: Sourced<BytesPerSec>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wire: Option<String>,
     #[serde(default, skip_serializing_if = "is_default")]
     details: LinkDetails,
 }
@@ -163,8 +165,25 @@ impl MachineFile {
                     format!("'{other}' already leads from '{}' to '{}': keep one", link.from, link.to);
                 return refuse_if(true, &["links", name], message);
             }
+            self.check_wire(name, link)?;
         }
         Ok(())
+    }
+
+    fn check_wire(&self, name: &str, link: &LinkFile) -> Result<(), Refusal> {
+        let Some(wire) = &link.wire else { return Ok(()) };
+        let path = ["links", name, "wire"];
+        let Some((_, other)) = self.links.0.iter().find(|(known, _)| known == wire) else {
+            let known: Vec<_> = self.links.0.iter().map(|(known, _)| known.as_str()).collect();
+            let message = format!("'{wire}' is not a link of this machine: use one of {}", known.join(", "));
+            return refuse_if(true, &path, message);
+        };
+        // Itself is refused here too: a link that goes over a wire has none of its own.
+        let message = format!("'{wire}' has no wire of its own: name the link that it goes over");
+        refuse_if(other.wire.is_some(), &path, message)?;
+        let apart = link.from != other.from && link.to != other.to;
+        let message = format!("'{wire}' neither begins at '{}' nor ends at '{}'", link.from, link.to);
+        refuse_if(apart, &path, message)
     }
 
     fn check_memory(&self, path: &[&str], name: &str) -> Result<(), Refusal> {
@@ -182,6 +201,8 @@ impl MachineFile {
     /// The machine; every name is known to resolve.
     fn machine(self) -> Machine {
         let names: Vec<String> = self.memories.0.iter().map(|(name, _)| name.clone()).collect();
+        let links: Vec<String> = self.links.0.iter().map(|(name, _)| name.clone()).collect();
+        let link_id = |name: &str| LinkId(links.iter().position(|n| n == name).expect("checked before"));
         let id = |name: &str| MemoryId(names.iter().position(|n| n == name).expect("checked before"));
         let device = |(name, d): (String, DeviceFile)| Device {
             name,
@@ -213,6 +234,7 @@ impl MachineFile {
             to: id(&l.to),
             latency: l.latency,
             bandwidth: l.bandwidth,
+            wire: l.wire.as_deref().map(link_id),
             details: l.details,
         };
         Machine {
@@ -253,6 +275,7 @@ impl MachineFile {
             to: name(l.to),
             latency: l.latency.clone(),
             bandwidth: l.bandwidth.clone(),
+            wire: l.wire.map(|id| machine.link(id).name.clone()),
             details: l.details.clone(),
         };
         Self {

@@ -32,7 +32,8 @@ impl fmt::Display for Machine {
             writeln!(f, "\n{:<26} {:>11} {:>11}  from", "link", "latency", "bandwidth")?;
         }
         for link in &self.links {
-            fmt_link(link, &mut notes, f)?;
+            let wire = link.wire.map(|wire| self.link(wire).name.as_str());
+            fmt_link(link, wire, &mut notes, f)?;
         }
         write!(f, "\n{notes}")
     }
@@ -157,13 +158,19 @@ fn fmt_ceilings(device: &Device, notes: &mut Footnotes, f: &mut fmt::Formatter<'
     Ok(())
 }
 
-fn fmt_link(link: &Link, notes: &mut Footnotes, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn fmt_link(
+    link: &Link,
+    wire: Option<&str>,
+    notes: &mut Footnotes,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
     let (name, source) = (shortened(&link.name, 26), notes.cite(&link.bandwidth.source));
     writeln!(f, "{name:<26} {:>11} {:>11}  {source}", link.latency.value, link.bandwidth.value)?;
     let mut facts = Vec::new();
     if link.latency.source != link.bandwidth.source {
         facts.push(fact("latency", &link.latency, notes));
     }
+    facts.extend(wire.map(|wire| format!("over the wire of {}", shortened(wire, 26))));
     let details = &link.details;
     facts.extend(details.raw.as_ref().map(|raw| fact("on the wire", raw, notes)));
     facts.extend(

@@ -163,6 +163,7 @@ fn a_transfer_takes_latency_plus_bytes_over_bandwidth() {
         to: MemoryId(1),
         latency: Sourced::estimated(Seconds::new(1e-6), "test"),
         bandwidth: Sourced::estimated(BytesPerSec::new(1e9), "test"),
+        wire: None,
         details: Default::default(),
     };
     assert!((link.time(Bytes::new(1000)).get() - 2e-6).abs() < 1e-18);

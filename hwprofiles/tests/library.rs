@@ -193,6 +193,54 @@ fn a_testbed_keeps_the_numbers_of_its_parts() {
 }
 
 #[test]
+fn every_memory_has_a_link_to_every_devices_memory_and_back() {
+    let mut direct = 0;
+    for machine in machines() {
+        let name = &machine.name;
+        let own: Vec<_> = machine.devices.iter().map(|device| device.memory).collect();
+        for (&own, memory) in own.iter().flat_map(|own| machine.memory_ids().map(move |m| (own, m))) {
+            for (from, to) in [(memory, own), (own, memory)].into_iter().filter(|(from, to)| from != to) {
+                let link =
+                    machine.link_between(from, to).unwrap_or_else(|| panic!("{name}: {from:?} {to:?}"));
+                let wire = machine.wire(link);
+                direct += usize::from(wire != link);
+                let (link, wire) = (machine.link(link), machine.link(wire));
+                assert!(link.bandwidth.value <= wire.bandwidth.value, "{name}: {}", link.name);
+                assert!(link.from == wire.from || link.to == wire.to, "{name}: {}", link.name);
+            }
+        }
+        assert_eq!(Machine::from_yaml(&machine.to_yaml(), name).as_ref(), Ok(machine));
+    }
+    assert!(direct >= 6, "CXL memory and disks reach GPUs over their wires: {direct}");
+}
+
+#[test]
+fn expanders_reach_the_gpu_over_its_wire_as_fast_as_they_read() {
+    let machine = Library::default().machine("spr-h100-cxl").unwrap();
+    let link = |from: &str, to: &str| {
+        let [from, to] = [from, to].map(|name| machine.memory_named(name).unwrap());
+        machine.link_between(from, to).unwrap()
+    };
+    for (direct, wire) in [(("cxl", "hbm"), ("dram", "hbm")), (("hbm", "cxl"), ("hbm", "dram"))] {
+        assert_eq!(machine.wire(link(direct.0, direct.1)), link(wire.0, wire.1));
+    }
+    assert_eq!(machine.link(link("cxl", "hbm")).bandwidth.value, BytesPerSec::new(34e9));
+    let text = machine.to_yaml();
+    let refused = |from: &str, to: &str| {
+        assert!(text.contains(from), "{text}");
+        Machine::from_yaml(&text.replacen(from, to, 1), "machine.yaml").unwrap_err().to_string()
+    };
+    for (wire, why) in [
+        ("nvlink", "is not a link of this machine: use one of dram->gpu"),
+        ("gpu->cxl", "has no wire of its own"),
+        ("dram->cxl", "neither begins at 'cxl' nor ends at 'hbm'"),
+    ] {
+        let message = refused("wire: dram->gpu", &format!("wire: {wire}"));
+        assert!(message.contains(why) && message.starts_with("machine.yaml:"), "{message}");
+    }
+}
+
+#[test]
 fn everything_shown_fits_eighty_columns() {
     let fits = |name: &str, text: &str| {
         for line in text.lines() {

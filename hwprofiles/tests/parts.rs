@@ -206,6 +206,7 @@ fn curved_link(points: &[(u64, f64)]) -> Link {
         to: MemoryId(1),
         latency: estimated(Seconds::new(1e-6)),
         bandwidth: estimated(BytesPerSec::new(1e9)),
+        wire: None,
         details: LinkDetails { times: Some(times), ..LinkDetails::default() },
     }
 }

@@ -201,7 +201,7 @@ impl<'a> PriceList<'a> {
         for step in steps {
             let price = self.pricing.price(task, step)?;
             total += price.alone.get();
-            if let Lane::Link(LinkId(link)) = task.lane {
+            if let Lane::Link(LinkId(link)) = task.lane.queue(machine) {
                 busy[link] += price.alone.get() * weight;
             }
             for load in price.loads.into_iter().flatten() {

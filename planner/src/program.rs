@@ -4,8 +4,8 @@
 //! executor runs the same program on real devices, and comparing the two is a join on the task's index.
 //!
 //! A *lane* is an in-order queue: one per device, and one per link for transfers that overlap with
-//! computation. Within a lane, tasks run in the order of their index; across lanes a task waits for
-//! those in `after`. Everything that must not happen too early is such a dependency: a prefetch that
+//! computation; links over one wire queue for it ([`Lane::queue`]). Within a lane, tasks run in the order of their
+//! index; across lanes a task waits for those in `after`. Everything that must not happen too early is such a dependency: a prefetch that
 //! would overwrite a staging slot still in use, or an activation overwritten while another device has
 //! yet to copy it. Hops of activations ride in the lane of the device that needs them: it has nothing
 //! else to do meanwhile, and a hand-over to a copying thread would cost more than a few kilobytes do.
@@ -107,6 +107,14 @@ pub struct Task {
 }
 
 impl Lane {
+    /// The lane in which its tasks queue: that of its link's wire, which other links' tasks may be in too.
+    pub fn queue(self, machine: &Machine) -> Self {
+        match self {
+            Lane::Device(_) => self,
+            Lane::Link(link) => Lane::Link(machine.wire(link)),
+        }
+    }
+
     /// The name of its device or link.
     pub fn name(self, machine: &Machine) -> &str {
         match self {

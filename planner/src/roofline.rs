@@ -43,14 +43,15 @@ impl Roofline {
             let price = pricing.price(task, step)?;
             let ready = task.after.iter().map(|id| ends[id.0 as usize]);
             let ready = ready.fold(Seconds::ZERO, Seconds::max);
-            let free = free.entry(task.lane).or_default();
+            let queue = task.lane.queue(pricing.machine);
+            let free = free.entry(queue).or_default();
             let start = match task.lane {
                 Lane::Device(device) if ready > *free => ready + pricing.machine.device(device).sync.value,
                 _ => ready.max(*free),
             };
             *free = start + price.alone;
             ends.push(*free);
-            *roofline.lanes.entry(task.lane).or_default() += price.alone;
+            *roofline.lanes.entry(queue).or_default() += price.alone;
             for load in price.loads.into_iter().flatten() {
                 *moved.entry(load.memory).or_default() += load.bytes;
             }

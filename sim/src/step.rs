@@ -236,15 +236,16 @@ impl<'a> Simulator<'a> {
     }
 }
 
-/// Lanes are numbered devices first, then links.
+/// Lanes are numbered devices first, then links; that of a link without a wire of its own stays empty.
 fn lane_index(machine: &Machine, task: &Task) -> usize {
-    match task.lane {
+    match task.lane.queue(machine) {
         Lane::Device(device) => device.0,
         Lane::Link(link) => machine.devices.len() + link.0,
     }
 }
 
-/// What a task wants while its body runs. Pools are numbered memories first, then links.
+/// What a task wants while its body runs. Pools are numbered memories first, then links: a transfer draws on its
+/// link's wire.
 ///
 /// A transfer's rate counts the bytes over its link, so that one within a single memory, which reads and writes
 /// it, gets there the share of two.
@@ -255,7 +256,7 @@ fn flow(machine: &Machine, price: &Price, body: SimTime) -> Flow {
     }
     let draw = |pool: usize, bytes: Bytes| Draw { pool, per_byte: bytes.as_f64() / moved.as_f64() };
     let memory = |index: usize| price.loads[index].filter(|load| load.bytes > Bytes::ZERO);
-    let link = price.carried.map(|(link, bytes)| draw(machine.memories.len() + link.0, bytes));
+    let link = price.carried.map(|(link, bytes)| draw(machine.memories.len() + machine.wire(link).0, bytes));
     let [first, second] = [0, 1].map(|i| memory(i).map(|load| draw(load.memory.0, load.bytes)));
     Flow { rate: moved / body.to_seconds(), draws: [first, second, link] }
 }
