@@ -33,5 +33,9 @@ fn a_plan_becomes_options_files_and_the_cost_of_the_nearest() {
     assert_eq!(again["cannot"], serde_json::json!([]));
 
     place.refused("export plan.yaml --to flexgen", 2, &["flexgen cannot run 'llama-3.1-8b'", "OPT"]);
-    place.refused("export plan.yaml --to ollama", 2, &["ollama", "llama.cpp, accelerate, vllm"]);
+    place.refused(
+        "export plan.yaml --to ollama",
+        2,
+        &["ollama", "llama.cpp, ktransformers, accelerate, vllm"],
+    );
 }

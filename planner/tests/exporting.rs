@@ -10,7 +10,7 @@ use planner::{
 };
 use proptest::prelude::*;
 use regex::Regex;
-use scenarios::{Activation, Architecture, Model, Norm, Objective, Positions, Sublayer, Workload};
+use scenarios::{Activation, Architecture, Experts, Model, Norm, Objective, Positions, Sublayer, Workload};
 use serde_json::Value;
 
 const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32 };
@@ -62,6 +62,49 @@ fn plans(machine: &Machine, model: &Model) -> [Plan; 3] {
     [there, hybrid, streamed].map(|placement| plan_of(machine, model, WORKLOAD, &placement).unwrap())
 }
 
+fn mixture(layers: u64) -> Model {
+    let mut experts = Experts::new(8, 2, 128);
+    (experts.shared, experts.dense_layers) = (256, 1);
+    Model {
+        name: "tiny-moe".into(),
+        architecture: Architecture::Qwen3Moe,
+        experts: Some(experts),
+        ..model(layers, 256)
+    }
+}
+
+/// Everything on the GPU; the experts of the first layers on the host; in every layer some of the experts.
+fn plans_of_mixture(machine: &Machine, model: &Model) -> [Plan; 3] {
+    let there = Placement::uniform(model, GPU, HBM);
+    let (mut front, mut parts) = (there.clone(), there.clone());
+    let part = |rows, home, device| Slice { rows, home, prefill: device, decode: device };
+    for index in 1..there.layers.len() {
+        let at = front.layers[index].sublayers.len() - 1;
+        if index < 3 {
+            front.layers[index].sublayers[at] = vec![part(0..8, DRAM, HOST)];
+        }
+        parts.layers[index].sublayers[at] = vec![part(0..3, HBM, GPU), part(3..8, DRAM, HOST)];
+    }
+    [there, front, parts].map(|placement| plan_of(machine, model, WORKLOAD, &placement).unwrap())
+}
+
+#[test]
+fn experts_have_their_words() {
+    let model = mixture(4);
+    let machine = Spec::gpu(80_000_000).machine(&model);
+    for (name, plan) in ["gpu", "front", "parts"].iter().zip(plans_of_mixture(&machine, &model)) {
+        for engine in [Engine::LlamaCpp, Engine::KTransformers, Engine::Accelerate] {
+            let export = export(&plan, &machine, &model, engine).unwrap();
+            let mut lines = words(&export);
+            lines.truncate(lines.find("--- run.py").unwrap_or(lines.len()));
+            insta::assert_snapshot!(format!("experts-{engine}-{name}"), lines);
+        }
+    }
+    let [_, _, parts] = plans_of_mixture(&machine, &model);
+    let export = export(&parts, &machine, &model, Engine::KTransformers).unwrap();
+    assert_eq!(export.nearest, parts.placement(&machine, &model).unwrap());
+}
+
 fn words(export: &Export) -> String {
     let mut text = format!("{}\n", export.command);
     for (name, file) in &export.files {
@@ -75,7 +118,7 @@ fn words(export: &Export) -> String {
 
 #[test]
 fn each_engine_has_its_words() {
-    for engine in Engine::ALL {
+    for engine in Engine::ALL.into_iter().filter(|&engine| engine != Engine::KTransformers) {
         let model = if engine == Engine::FlexGen { opt(4) } else { model(4, 256) };
         let machine = Spec::gpu(80_000_000).machine(&model);
         for (name, plan) in ["gpu", "hybrid", "streamed"].iter().zip(plans(&machine, &model)) {
@@ -111,11 +154,13 @@ fn an_engine_refuses_what_it_does_not_know() {
         export(&plan, &machine, &model, engine).unwrap_err()
     };
     let loopback = Spec::loopback(80_000_000);
-    for engine in [Engine::Vllm, Engine::DeepSpeed] {
+    for engine in [Engine::Vllm, Engine::DeepSpeed, Engine::KTransformers] {
         assert!(matches!(refused(loopback, engine), ExportError::Unsupported { .. }));
     }
     let llama = refused(Spec::gpu(80_000_000), Engine::FlexGen);
     assert_eq!(llama.to_string(), "flexgen cannot run 'tiny-llama': it knows OPT alone");
+    let dense = refused(Spec::gpu(80_000_000), Engine::KTransformers);
+    assert!(dense.to_string().contains("mixtures"), "{dense}");
     // vLLM keeps the tables and KV with the GPU whatever is offloaded.
     assert!(matches!(refused(Spec::gpu(1_000_000), Engine::Vllm), ExportError::Unfit { .. }));
     assert!("vLLM".parse::<Engine>().is_ok() && "ollama".parse::<Engine>().is_err());

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 pub struct Arguments {
     /// The plan.
     plan: PathBuf,
-    /// llama.cpp, accelerate, vllm, deepspeed or flexgen.
+    /// llama.cpp, ktransformers, accelerate, vllm, deepspeed or flexgen.
     #[arg(long, value_name = "ENGINE")]
     to: Engine,
     /// A folder for the files that the command reads, the command (command.sh) and the nearest plan (nearest.yaml);

@@ -8,6 +8,8 @@ use std::str::FromStr;
 pub enum Engine {
     /// llama.cpp's server.
     LlamaCpp,
+    /// KTransformers in SGLang.
+    KTransformers,
     /// Hugging Face Transformers with Accelerate's device map.
     Accelerate,
     /// vLLM.
@@ -20,13 +22,20 @@ pub enum Engine {
 
 impl Engine {
     /// Every engine.
-    pub const ALL: [Engine; 5] =
-        [Engine::LlamaCpp, Engine::Accelerate, Engine::Vllm, Engine::DeepSpeed, Engine::FlexGen];
+    pub const ALL: [Engine; 6] = [
+        Engine::LlamaCpp,
+        Engine::KTransformers,
+        Engine::Accelerate,
+        Engine::Vllm,
+        Engine::DeepSpeed,
+        Engine::FlexGen,
+    ];
 
     /// The word of the command line.
     pub fn name(self) -> &'static str {
         match self {
             Engine::LlamaCpp => "llama.cpp",
+            Engine::KTransformers => "ktransformers",
             Engine::Accelerate => "accelerate",
             Engine::Vllm => "vllm",
             Engine::DeepSpeed => "deepspeed",

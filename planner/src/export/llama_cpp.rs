@@ -2,7 +2,7 @@
 //!
 //! What the options mean, in current versions: `-ngl N` counts the output projection and then layers from the last
 //! one, whose weights and KV caches lie with the GPU; the token table never does. `-ot PATTERN=BUFFER` overrides the
-//! memory of tensors by name, `-nkvo` keeps every KV cache, and with it attention, with the host. A product of at
+//! memory of tensors by name, `--n-cpu-moe N` that of the experts of the first N layers, `-nkvo` keeps every KV cache, and with it attention, with the host. A product of at
 //! least 32 rows with a matrix of the host is computed by the GPU, to which the matrix is copied, unless `-nopo`.
 
 use super::difference::differences;
@@ -166,14 +166,33 @@ impl Options {
         }
     }
 
-    /// The `-ot` patterns for what is not where `-ngl` puts it.
+    /// `--n-cpu-moe`: so many layers from the first one of which exactly all experts lie with the host; 0 where
+    /// there is no such number, or `-ngl` alone says it.
+    fn host_experts(&self, site: &Site<'_>) -> usize {
+        let (counted, _) = self.default_layers();
+        let layers = self.weights.len();
+        let experts: Vec<_> = (0..layers)
+            .filter_map(|index| {
+                let at = site.sublayers(index).iter().position(|&s| s == Sublayer::Experts)?;
+                Some((index, self.weights[index][at]))
+            })
+            .collect();
+        let with_host = experts.iter().take_while(|(_, with_gpu)| !with_gpu).count();
+        let in_front = experts[with_host..].iter().all(|(_, with_gpu)| *with_gpu);
+        let last = experts[..with_host].last().map_or(0, |(index, _)| index + 1);
+        if in_front && last + counted > layers { last } else { 0 }
+    }
+
+    /// The `-ot` patterns for what is neither where `-ngl` puts it nor where `--n-cpu-moe` does.
     fn overrides(&self, site: &Site<'_>) -> Vec<String> {
+        let host_experts = self.host_experts(site);
         let (counted, _) = self.default_layers();
         let layers = self.weights.len();
         let mut by_tensor: BTreeMap<(&str, bool), Vec<usize>> = BTreeMap::new();
         for (index, weights) in self.weights.iter().enumerate() {
             let default = index + counted > layers;
             for (&sublayer, &with_gpu) in site.sublayers(index).iter().zip(weights) {
+                let default = default && !(sublayer == Sublayer::Experts && index < host_experts);
                 if let Some(tensors) = tensors(site, sublayer).filter(|_| with_gpu != default) {
                     by_tensor.entry((tensors, with_gpu)).or_default().push(index);
                 }
@@ -208,6 +227,8 @@ impl Options {
         if !overrides.is_empty() {
             words.push(format!("-ot '{}'", overrides.join(",")));
         }
+        let host_experts = self.host_experts(site);
+        words.extend((host_experts > 0).then(|| format!("--n-cpu-moe {host_experts}")));
         words.extend(kv_with_host.then(|| "-nkvo".to_owned()));
         words.extend((site.gpu.is_some() && !self.op_offload).then(|| "-nopo".to_owned()));
         let threads = site.machine.device(site.host).cores.len();

@@ -10,6 +10,7 @@ mod deepspeed;
 mod difference;
 mod engine;
 mod flexgen;
+mod ktransformers;
 mod llama_cpp;
 mod site;
 mod vllm;
@@ -71,6 +72,7 @@ pub fn export(plan: &Plan, machine: &Machine, model: &Model, engine: Engine) -> 
     let site = Site::new(plan, machine, model, engine)?;
     match engine {
         Engine::LlamaCpp => llama_cpp::export(site),
+        Engine::KTransformers => ktransformers::export(&site),
         Engine::Accelerate => accelerate::export(&site),
         Engine::Vllm => vllm::export(&site),
         Engine::DeepSpeed => deepspeed::export(&site),

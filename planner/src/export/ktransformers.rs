@@ -1,0 +1,105 @@
+//! KTransformers, as SGLang's backend for mixtures of experts: experts of each layer with the host, all else with the
+//! GPU.
+//!
+//! `--kt-num-gpu-experts N` puts so many experts of every layer with the GPU; the host computes the others from its
+//! memory in both phases. Which ones those are is the engine's choice by counts of what tokens chose.
+
+use super::difference::differences;
+use super::site::{Gpu, Site};
+use super::{Export, ExportError};
+use crate::memory::Usage;
+use crate::placement::{Placement, Slice, Slices};
+use hwprofiles::{DType, MemoryKind};
+use scenarios::Sublayer;
+
+pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
+    let gpu = site.gpu()?;
+    let Some(experts) = &site.model.experts else {
+        return Err(
+            site.unsupported(format!("'{}'", site.model.name), "it places the experts of mixtures alone")
+        );
+    };
+    let fewer = (0..=like_the_plan(site, gpu)).rev();
+    let (with_gpu, nearest, used) = site.first_fit(fewer, |&count| placement(site, gpu, count))?;
+    let mut cannot = differences(site, &nearest);
+    if (1..experts.count).contains(&with_gpu) {
+        cannot.push(
+            "the most popular experts by name: --kt-expert-placement-strategy chooses them by counts"
+                .to_owned(),
+        );
+    }
+    let known = [DType::Bf16, DType::Fp8, DType::Int8, DType::Int4];
+    cannot.extend(site.format_notes(&known, "the host's kernels know bf16, fp8, int8 and int4"));
+    Ok(Export { files: Vec::new(), command: command(site, gpu, with_gpu, &used), cannot, nearest })
+}
+
+/// As many experts of a layer as the plan keeps with the GPU in the mean, rounded up.
+fn like_the_plan(site: &Site<'_>, gpu: Gpu) -> u64 {
+    let layers = (0..site.placement.layers.len()).filter(|&index| has_experts(site, index));
+    let (mut count, mut with_gpu) = (0, 0);
+    for index in layers {
+        count += 1;
+        let slices = site.placement.layers[index].slices(Sublayer::Experts);
+        let own = slices.iter().filter(|slice| slice.home == gpu.memory);
+        with_gpu += own.map(|slice| slice.rows.end - slice.rows.start).sum::<u64>();
+    }
+    with_gpu.div_ceil(count.max(1))
+}
+
+fn has_experts(site: &Site<'_>, index: usize) -> bool {
+    site.sublayers(index).contains(&Sublayer::Experts)
+}
+
+/// The first `with_gpu` experts of every layer with the GPU.
+fn placement(site: &Site<'_>, gpu: Gpu, with_gpu: u64) -> Placement {
+    let there = |sublayer| site.on(sublayer, gpu.memory, gpu.device);
+    let all = Sublayer::Experts.matrix(site.model).map_or(0, |(experts, _)| experts);
+    let part = |rows, home, device| Slice { rows, home, prefill: device, decode: device };
+    let experts: Slices =
+        [part(0..with_gpu, gpu.memory, gpu.device), part(with_gpu..all, site.dram, site.host)]
+            .into_iter()
+            .filter(|slice| !slice.rows.is_empty())
+            .collect();
+    let layer = |index| {
+        site.layer(index, |sublayer| match sublayer {
+            Sublayer::Experts => experts.clone(),
+            _ => there(sublayer),
+        })
+    };
+    Placement {
+        embed: there(Sublayer::Embed),
+        layers: (0..site.placement.layers.len()).map(layer).collect(),
+        head: there(Sublayer::Head),
+    }
+}
+
+fn command(site: &Site<'_>, gpu: Gpu, with_gpu: u64, used: &[Usage]) -> String {
+    let (plan, workload, host) = (site.plan, &site.plan.workload, site.machine.device(site.host));
+    let weights = plan.formats.weights;
+    let amx = host.details.ceilings.values().any(|by_instructions| by_instructions.contains_key("amx"));
+    let method = match weights {
+        DType::F32 | DType::F16 | DType::Bf16 => "BF16",
+        DType::Fp8 => "FP8",
+        // Its kernels without AMX read GGUF files.
+        DType::Int8 | DType::Int4 if !amx => "LLAMAFILE",
+        DType::Int8 => "AMXINT8",
+        DType::Int4 => "AMXINT4",
+    };
+    let name = &plan.model.name;
+    let mut words = vec![format!("python -m sglang.launch_server --model {name}")];
+    // The host's kernels read the checkpoint itself, or a copy converted for them.
+    let converted =
+        if matches!(weights, DType::Int8 | DType::Int4) { format!("-{method}") } else { String::new() };
+    words.push(format!("--kt-method {method} --kt-weight-path {name}{converted}"));
+    words.extend((!host.cores.is_empty()).then(|| format!("--kt-cpuinfer {}", host.cores.len())));
+    let nodes = site.machine.memories.iter().filter(|memory| memory.kind == MemoryKind::Dram).count();
+    words.push(format!("--kt-threadpool-count {nodes} --kt-num-gpu-experts {with_gpu}"));
+    let share = used[gpu.memory.0].total().as_f64() / site.machine.memory(gpu.memory).capacity.value.as_f64();
+    words.push(format!("--mem-fraction-static {:.2}", ((share * 100.0).ceil() / 100.0).min(0.99)));
+    words.push(format!("--context-length {}", workload.context()));
+    let tokens = workload.batch * workload.context();
+    words.push(format!("--max-running-requests {} --max-total-tokens {tokens}", workload.batch));
+    words.push(format!("--chunked-prefill-size {}", workload.batch * plan.prefill_chunk));
+    words.push("--tensor-parallel-size 1".to_owned());
+    words.join(" ")
+}
