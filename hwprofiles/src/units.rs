@@ -327,10 +327,27 @@ impl Seconds {
     }
 }
 
+impl Years {
+    /// As seconds, of 365.25 days to the year.
+    pub fn to_seconds(self) -> Seconds {
+        Seconds::new(self.get() * 365.25 * 86_400.0)
+    }
+}
+
+impl Joules {
+    /// 1000 W for an hour.
+    pub const KILOWATT_HOUR: Self = Self::new(3.6e6);
+}
+
 impl Bytes {
     /// In units of 2³⁰ bytes, which other programs' options count in.
     pub fn gibibytes(self) -> f64 {
         self.as_f64() / 1073741824.0
+    }
+
+    /// In units of 10⁹ bytes, which prices are for.
+    pub fn gigabytes(self) -> f64 {
+        self.as_f64() / 1e9
     }
 }
 

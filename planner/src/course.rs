@@ -4,13 +4,24 @@ use crate::memory::Extent;
 use crate::run_steps::steps;
 use scenarios::{Phase, Step, Workload};
 
-/// Tokens that one prefill step processes, over all sequences, unless a plan says otherwise: enough rows for a
-/// matrix product to reach its rate, few enough that activations stay small.
-const PREFILL_ROWS: u64 = 512;
+/// Rows, over all sequences, that one prefill step may process: enough for a matrix product to reach its rate, or so
+/// many that weights are streamed few times; few enough that activations stay small.
+const PREFILL_ROWS: [u64; 4] = [512, 2048, 8192, 32_768];
 
-/// Tokens per sequence that enter in one prefill step: together about 512 rows.
+/// Tokens per sequence that enter in one prefill step unless a plan says otherwise: together about 512 rows.
 pub fn prefill_chunk(workload: &Workload) -> u64 {
-    (PREFILL_ROWS / workload.batch.max(1)).clamp(1, workload.prompt_tokens.max(1))
+    chunk_of(workload, PREFILL_ROWS[0])
+}
+
+/// The chunks that a planner chooses from, ascending.
+pub(crate) fn prefill_chunks(workload: &Workload) -> Vec<u64> {
+    let mut chunks: Vec<u64> = PREFILL_ROWS.map(|rows| chunk_of(workload, rows)).to_vec();
+    chunks.dedup();
+    chunks
+}
+
+fn chunk_of(workload: &Workload, rows: u64) -> u64 {
+    (rows / workload.batch.max(1)).clamp(1, workload.prompt_tokens.max(1))
 }
 
 /// What is planned for: one static batch.
@@ -27,9 +38,8 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    /// The course of `workload` with the default chunk.
-    pub fn of(workload: &Workload) -> Self {
-        let chunk = prefill_chunk(workload);
+    /// The course of `workload` with so many tokens per sequence in a prefill step.
+    pub fn of(workload: &Workload, chunk: u64) -> Self {
         Self::new(workload.batch, workload.prompt_tokens, workload.output_tokens, chunk)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::plan::PlanError;
 use crate::program::LowerError;
-use hwprofiles::{Bytes, Missing};
+use hwprofiles::{Bytes, Missing, Seconds};
 use scenarios::ScenarioError;
 
 /// Everything that the planner refuses.
@@ -40,6 +40,29 @@ pub enum PlannerError {
     NoPlacement {
         /// What would help.
         change: String,
+    },
+    /// Something fits, but nothing is as fast as a limit wants.
+    #[error("{what} is {limit}: {best} is the least {given}; allow more, or ask for less")]
+    TooSlow {
+        /// The limit's key.
+        what: &'static str,
+        /// The limit.
+        limit: Seconds,
+        /// The best that there is.
+        best: Seconds,
+        /// Under which condition: where everything else may take as long as it likes, or where the other limit is
+        /// kept.
+        given: &'static str,
+    },
+    /// An objective needs a number that nobody gave.
+    #[error("{what} has no {key}, which the objective needs: write {wanted}")]
+    Unpriced {
+        /// Which device, or the scenario.
+        what: String,
+        /// The key that is missing.
+        key: &'static str,
+        /// What to write.
+        wanted: &'static str,
     },
     /// A placement needs more of a memory than it holds.
     #[error("memory '{memory}' would have to hold {needed} and holds {capacity}")]

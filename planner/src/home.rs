@@ -4,6 +4,9 @@ use crate::placement::{Slice, Slices, split_row, whole};
 use hwprofiles::{DeviceId, Machine, MemoryId, MemoryKind};
 use scenarios::{Model, Sublayer};
 
+/// Shares, in sixteenths, in which a sublayer may be divided.
+const SHARES: [u64; 5] = [1, 2, 4, 8, 12];
+
 /// Where a sublayer's matrix (or its KV cache) lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Home {
@@ -15,19 +18,21 @@ pub(crate) enum Home {
         lead: DeviceId,
         /// The device of the second part.
         other: DeviceId,
-        /// The first part's share, in quarters.
-        quarters: u64,
+        /// The first part's share, in sixteenths.
+        sixteenths: u64,
     },
 }
 
 impl Home {
-    /// Every home on the machine.
-    pub fn all(machine: &Machine) -> Vec<Home> {
+    /// Every home of a sublayer of `model` on the machine.
+    pub fn all(machine: &Machine, model: &Model) -> Vec<Home> {
+        let of_experts = model.experts.is_some();
+        let shares = || SHARES.into_iter().filter(move |share| of_experts || share.is_multiple_of(4));
         let mut homes: Vec<_> = machine.memory_ids().map(Home::Whole).collect();
         for lead in machine.device_ids() {
             for other in machine.device_ids() {
                 if machine.device(lead).memory != machine.device(other).memory {
-                    homes.extend((1..4).map(|quarters| Home::Split { lead, other, quarters }));
+                    homes.extend(shares().map(|sixteenths| Home::Split { lead, other, sixteenths }));
                 }
             }
         }
@@ -50,9 +55,13 @@ impl Home {
     ) -> Option<Slices> {
         match self {
             Home::Whole(memory) => Some(vec![whole(model, sublayer, memory, prefill, decode)]),
-            Home::Split { lead, other, quarters } => {
+            Home::Split { lead, other, sixteenths } => {
+                // Experts are many and some are popular: small shares of them count. Others are divided in quarters.
+                if !(sublayer == Sublayer::Experts || sixteenths.is_multiple_of(4)) {
+                    return None;
+                }
                 let (rows, _) = sublayer.matrix(model).filter(|_| sublayer != Sublayer::Embed)?;
-                let cut = split_row(rows, quarters as f64 / 4.0, sublayer.panel());
+                let cut = split_row(rows, sixteenths as f64 / 16.0, sublayer.panel());
                 let part = |rows, device| {
                     let home = machine.device(device).memory;
                     Slice { rows, home, prefill: device, decode: device }

@@ -1,100 +1,184 @@
-//! Good solutions at once: the best mixture of two patterns, then layers moved to other patterns as long as that
-//! helps. Few patterns are tried, those cheapest at the shadow prices; the search then knows what to beat.
+//! Good solutions at once: in each group a mixture of two choices, then layers moved to other choices as long as that
+//! helps. Few choices are tried, those cheapest at the shadow prices and the lightest in each memory; the search then
+//! knows what to beat.
 
 use crate::shadow::Prices;
-use crate::table::{Choice, Found, Table};
+use crate::table::{Choice, Found, Group, Table};
 
-/// How many patterns are tried, and how many ends.
-const TRIED: (usize, usize) = (16, 4);
+/// How many of a group's cheapest choices are tried.
+const TRIED: usize = 14;
+/// How often layers are moved.
+const MOVES: usize = 24;
 
 /// Takes a solution that no single move improves where it is better than `best`.
 pub(crate) fn improve(table: &Table, prices: &Prices, best: &mut Option<Found>) {
-    let (patterns, ends) =
-        (cheapest(&table.patterns, prices, TRIED.0), cheapest(&table.ends, prices, TRIED.1));
-    let mut local: Option<Solution<'_>> = None;
-    // Where nothing fits beside the cheapest end, the next one may leave more room.
-    for &end in &ends {
-        if local.is_some() {
-            break;
-        }
-        for (&one, &other) in patterns.iter().flat_map(|one| patterns.iter().map(move |other| (one, other))) {
-            for count in 1..=table.layers {
-                consider(table, &moved(&[(one, table.layers)], 0, count, other), end, &mut local);
-            }
-        }
+    let tried: Vec<Vec<&Choice>> = table.groups.iter().map(|group| tried(table, group, prices)).collect();
+    if tried.iter().any(Vec::is_empty) {
+        return;
     }
-    while let Some(from) = local.clone() {
-        for &end in &ends {
-            consider(table, &from.counts, end, &mut local);
-        }
-        for at in 0..from.counts.len() {
-            for &pattern in &patterns {
-                for count in 1..=from.counts[at].1 {
-                    consider(table, &moved(&from.counts, at, count, pattern), from.end, &mut local);
-                }
-            }
-        }
-        if local.as_ref().is_some_and(|local| local.value == from.value) {
-            break;
-        }
+    let mut local = Solution::cheapest_that_fits(table, &tried);
+    for _ in 0..MOVES {
+        let Some(from) = &local else { return };
+        let Some(better) = from.best_move(table, &tried) else { break };
+        local = Some(better);
     }
-    if let Some(found) = local.filter(|local| best.as_ref().is_none_or(|best| local.value < best.value)) {
-        let counts = found.counts.iter().map(|(pattern, count)| (pattern.index, *count)).collect();
-        *best = Some(Found { counts, end: found.end.index, value: found.value });
+    let Some(found) = local else { return };
+    if best.as_ref().is_none_or(|best| found.value < best.value) {
+        *best = Some(found.named(&tried));
     }
 }
 
-fn cheapest<'t>(choices: &'t [Choice], prices: &Prices, most: usize) -> Vec<&'t Choice> {
-    let mut order: Vec<(f64, &Choice)> = choices.iter().map(|choice| (prices.cost(choice), choice)).collect();
+/// The cheapest choices, and those that leave most room.
+fn tried<'t>(table: &Table, group: &'t Group, prices: &Prices) -> Vec<&'t Choice> {
+    let mut order: Vec<(f64, &Choice)> = group.choices.iter().map(|c| (prices.cost(c), c)).collect();
     order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.index.cmp(&b.1.index)));
-    order.into_iter().map(|(_, choice)| choice).take(most).collect()
+    let lightest = |memory: usize| {
+        let choices = order.iter().map(|(_, choice)| *choice);
+        choices.min_by_key(|choice| choice.bytes[memory])
+    };
+    let light: Vec<&Choice> = (0..table.room.len()).filter_map(lightest).collect();
+    let mut tried: Vec<&Choice> = order.iter().map(|(_, choice)| *choice).take(TRIED).collect();
+    for choice in light {
+        if tried.iter().all(|other| other.index != choice.index) {
+            tried.push(choice);
+        }
+    }
+    tried
 }
 
+/// Layers by group and tried choice, with their sums.
 #[derive(Debug, Clone)]
-struct Solution<'t> {
-    counts: Vec<(&'t Choice, u64)>,
-    end: &'t Choice,
+struct Solution {
+    counts: Vec<Vec<u64>>,
+    times: Vec<f64>,
+    adds: Vec<f64>,
+    bytes: Vec<i128>,
     value: f64,
 }
 
-/// With `count` layers of the entry `at` moved to `pattern`.
-fn moved<'t>(
-    counts: &[(&'t Choice, u64)],
-    at: usize,
-    count: u64,
-    pattern: &'t Choice,
-) -> Vec<(&'t Choice, u64)> {
-    let mut counts = counts.to_vec();
-    counts[at].1 -= count;
-    match counts.iter_mut().find(|(other, _)| other.index == pattern.index) {
-        Some((_, some)) => *some += count,
-        None => counts.push((pattern, count)),
+impl Solution {
+    /// Every group in its cheapest choice; where that does not fit, layers are moved, fewest first, to the choices
+    /// that lose least for each byte that they take off what is too full.
+    fn cheapest_that_fits(table: &Table, tried: &[Vec<&Choice>]) -> Option<Self> {
+        let counts = table.groups.iter().zip(tried);
+        let counts = counts.map(|(group, tried)| {
+            let mut counts = vec![0; tried.len()];
+            counts[0] = group.layers;
+            counts
+        });
+        let (rows, measures, memories) = (table.phases.len(), table.measures.len(), table.room.len());
+        let mut solution = Self {
+            counts: counts.collect(),
+            times: vec![0.0; rows],
+            adds: vec![0.0; measures],
+            bytes: vec![0; memories],
+            value: f64::INFINITY,
+        };
+        for (group, choices) in table.groups.iter().zip(tried) {
+            solution.add(choices[0], group.layers as i64);
+        }
+        for _ in 0..MOVES {
+            let over = solution.over(table);
+            if over == 0.0 {
+                break;
+            }
+            // The move that takes most of what is too much off, and of equals the one that costs least.
+            let mut best: Option<(f64, f64, Self)> = None;
+            for (group, from, to) in solution.pairs() {
+                for count in solution.amounts(group, from) {
+                    let next = solution.moved(tried, group, from, to, count);
+                    let (excess, cost) = (next.over(table), next.longest(table));
+                    let better = |(e, c, _): &(f64, f64, Self)| excess < *e || (excess == *e && cost < *c);
+                    if excess < over && best.as_ref().is_none_or(better) {
+                        best = Some((excess, cost, next));
+                    }
+                }
+            }
+            solution = best?.2;
+        }
+        solution.value = solution.worth(table)?;
+        Some(solution)
     }
-    counts.retain(|(_, count)| *count > 0);
-    counts
-}
 
-/// Takes this solution where it fits and is better than the best so far.
-fn consider<'t>(
-    table: &Table,
-    counts: &[(&'t Choice, u64)],
-    end: &'t Choice,
-    best: &mut Option<Solution<'t>>,
-) {
-    let time = |row: usize| {
-        let layers = counts.iter().map(|(pattern, count)| pattern.times[row] * *count as f64);
-        end.times[row] + layers.sum::<f64>()
-    };
-    let times: Vec<f64> = (0..end.times.len()).map(time).collect();
-    let value = table.value(&times);
-    if best.as_ref().is_some_and(|best| value >= best.value) {
-        return;
+    /// The best solution that is one move away and better.
+    fn best_move(&self, table: &Table, tried: &[Vec<&Choice>]) -> Option<Self> {
+        let mut best: Option<(f64, (usize, usize, usize, u64))> = None;
+        let mut trial = self.clone();
+        for (group, from, to) in self.pairs() {
+            trial.clone_from(self);
+            for count in 1..=self.counts[group][from] {
+                trial.add(tried[group][from], -1);
+                trial.add(tried[group][to], 1);
+                let Some(value) = trial.worth(table) else { continue };
+                if value < best.as_ref().map_or(self.value * (1.0 - 1e-9), |(value, _)| *value) {
+                    best = Some((value, (group, from, to, count)));
+                }
+            }
+        }
+        let (value, (group, from, to, count)) = best?;
+        Some(Self { value, ..self.moved(tried, group, from, to, count) })
     }
-    let fits = table.room.iter().enumerate().all(|(memory, &room)| {
-        let layers = counts.iter().map(|(pattern, count)| pattern.bytes[memory] * count);
-        end.bytes[memory] + layers.sum::<u64>() <= room
-    });
-    if fits {
-        *best = Some(Solution { counts: counts.to_vec(), end, value });
+
+    /// Every group, choice in use and other choice.
+    fn pairs(&self) -> Vec<(usize, usize, usize)> {
+        let mut pairs = Vec::new();
+        for (group, counts) in self.counts.iter().enumerate() {
+            for from in (0..counts.len()).filter(|&from| counts[from] > 0) {
+                pairs.extend((0..counts.len()).filter(|&to| to != from).map(|to| (group, from, to)));
+            }
+        }
+        pairs
+    }
+
+    /// All, or as many as halving leads to.
+    fn amounts(&self, group: usize, from: usize) -> Vec<u64> {
+        let all = self.counts[group][from];
+        std::iter::successors(Some(all), |&count| (count > 1).then_some(count / 2)).collect()
+    }
+
+    fn moved(&self, tried: &[Vec<&Choice>], group: usize, from: usize, to: usize, count: u64) -> Self {
+        let mut next = self.clone();
+        next.counts[group][from] -= count;
+        next.counts[group][to] += count;
+        next.add(tried[group][from], -(count as i64));
+        next.add(tried[group][to], count as i64);
+        next
+    }
+
+    fn add(&mut self, choice: &Choice, count: i64) {
+        self.times.iter_mut().zip(&choice.times).for_each(|(sum, time)| *sum += time * count as f64);
+        self.adds.iter_mut().zip(&choice.adds).for_each(|(sum, add)| *sum += add * count as f64);
+        let bytes = self.bytes.iter_mut().zip(&choice.bytes);
+        bytes.for_each(|(sum, &bytes)| *sum += i128::from(bytes) * i128::from(count));
+    }
+
+    /// By which share the memories are overfilled, all together.
+    fn over(&self, table: &Table) -> f64 {
+        let memories = self.bytes.iter().zip(&table.room);
+        memories.map(|(&bytes, &room)| (bytes - i128::from(room)).max(0) as f64 / room.max(1) as f64).sum()
+    }
+
+    /// The first measure, limits aside.
+    fn longest(&self, table: &Table) -> f64 {
+        let of = |phase: usize| {
+            let rows = self.times.iter().zip(&table.phases).filter(|(_, of)| **of == phase);
+            rows.fold(0.0, |most: f64, (&time, _)| most.max(time))
+        };
+        let weight = table.measures[0].weight;
+        weight[0] * of(0) + weight[1] * of(1) + self.adds[0]
+    }
+
+    /// Its value; `None` where it does not fit or exceeds a limit.
+    fn worth(&self, table: &Table) -> Option<f64> {
+        let fits = self.bytes.iter().zip(&table.room).all(|(&bytes, &room)| bytes <= i128::from(room));
+        if fits { table.value(&self.times, &self.adds) } else { None }
+    }
+
+    fn named(&self, tried: &[Vec<&Choice>]) -> Found {
+        let group = |(counts, tried): (&Vec<u64>, &Vec<&Choice>)| {
+            let used = counts.iter().zip(tried).filter(|(count, _)| **count > 0);
+            used.map(|(&count, choice)| (choice.index, count)).collect()
+        };
+        Found { counts: self.counts.iter().zip(tried).map(group).collect(), value: self.value }
     }
 }

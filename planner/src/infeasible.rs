@@ -1,28 +1,30 @@
 //! Nothing fits: which memory is too small, by how much, and what would help.
 
 use crate::cost::Pricing;
-use crate::course::Course;
+use crate::course::{Course, prefill_chunk, prefill_chunks};
 use crate::error::PlannerError;
+use crate::goal::Goal;
+use crate::plan::Times;
+use crate::planner::Question;
 use crate::solve::Effort;
 use crate::space::{Family, Space};
-use hwprofiles::{Bytes, DType};
-use scenarios::{Formats, Objective, Workload};
+use hwprofiles::{Bytes, DType, Seconds};
+use scenarios::{Formats, Slo, Workload};
 
 /// To know whether something fits, any solution will do.
-const ANY: Effort = Effort { worth: 1.0, nodes: 10_000 };
+const ANY: Effort = Effort { worth: 1.0, nodes: 300, sets: 6 };
 /// Sizes are told to this precision.
 const GRAIN: u64 = 1_000_000;
 
-/// The error for a space in which nothing fits.
-pub(crate) fn infeasible(
-    pricing: Pricing<'_>,
-    workload: &Workload,
-    space: &Space<'_>,
-) -> Result<PlannerError, PlannerError> {
+/// The error for a question to which nothing fits, whatever its limits.
+pub(crate) fn infeasible(question: &Question<'_>) -> Result<PlannerError, PlannerError> {
+    let Question { pricing, workload, .. } = *question;
+    let goal = unlimited(question)?;
+    let space = Space::new(pricing, &Course::of(&workload, prefill_chunk(&workload)), &goal)?;
     let machine = pricing.machine;
     let mut least: Option<(Bytes, usize)> = None;
     for memory in 0..machine.memories.len() {
-        if let Some(needed) = needed(space, memory)? {
+        if let Some(needed) = needed(&space, &goal, memory)? {
             let more = |&(bytes, other): &(Bytes, usize)| {
                 let capacity = |index: usize| machine.memories[index].capacity.value;
                 needed.saturating_sub(capacity(memory)) < bytes.saturating_sub(capacity(other))
@@ -32,7 +34,7 @@ pub(crate) fn infeasible(
             }
         }
     }
-    let changes = other_changes(pricing, workload)?;
+    let changes = other_changes(pricing, &workload, &goal)?;
     let or = if changes.is_empty() { String::new() } else { format!("; or {}", changes.join(", or ")) };
     Ok(match least {
         Some((needed, memory)) => PlannerError::Infeasible {
@@ -53,11 +55,11 @@ pub(crate) fn infeasible(
 
 /// The least that `memory` has to hold when the others stay as they are, to the next megabyte; `None` where no size
 /// is enough.
-fn needed(space: &Space<'_>, memory: usize) -> Result<Option<Bytes>, PlannerError> {
+fn needed(space: &Space<'_>, goal: &Goal, memory: usize) -> Result<Option<Bytes>, PlannerError> {
     let mut capacity = space.capacity();
     let mut fits = |bytes: u64| -> Result<bool, PlannerError> {
         capacity[memory] = Bytes::new(bytes * GRAIN);
-        Ok(space.solve(Family::ALL, &capacity, ANY)?.is_some())
+        Ok(space.solve(Family::ALL, goal, &capacity, ANY)?.is_some())
     };
     // An exabyte: more than any model, less than what could overflow.
     let (mut too_little, mut enough) = (0, Bytes::new(1 << 60).get() / GRAIN);
@@ -72,12 +74,16 @@ fn needed(space: &Space<'_>, memory: usize) -> Result<Option<Bytes>, PlannerErro
 }
 
 /// What else would make it fit: smaller weights in a format that every device has been measured in, fewer sequences.
-fn other_changes(pricing: Pricing<'_>, workload: &Workload) -> Result<Vec<String>, PlannerError> {
+fn other_changes(
+    pricing: Pricing<'_>,
+    workload: &Workload,
+    goal: &Goal,
+) -> Result<Vec<String>, PlannerError> {
     let mut changes = Vec::new();
     let fits = |formats: &Formats, workload: &Workload| -> Result<bool, PlannerError> {
         let pricing = Pricing { formats, ..pricing };
-        let space = Space::new(pricing, &Course::of(workload), Objective::Latency)?;
-        Ok(space.solve(Family::ALL, &space.capacity(), ANY)?.is_some())
+        let space = Space::new(pricing, &Course::of(workload, prefill_chunk(workload)), goal)?;
+        Ok(space.solve(Family::ALL, goal, &space.capacity(), ANY)?.is_some())
     };
     let measured =
         |dtype: DType| pricing.machine.devices.iter().all(|device| device.gemm.contains_key(&dtype));
@@ -99,4 +105,55 @@ fn other_changes(pricing: Pricing<'_>, workload: &Workload) -> Result<Vec<String
         changes.push(format!("a batch of {fitting}"));
     }
     Ok(changes)
+}
+
+/// The question's goal without its limits.
+fn unlimited(question: &Question<'_>) -> Result<Goal, PlannerError> {
+    Ok(Goal { slo: Slo::default(), ..question.goal()? })
+}
+
+/// The error for a question whose limits nothing keeps; `best` is what was simulated and came closest.
+pub(crate) fn too_slow(
+    question: &Question<'_>,
+    goal: &Goal,
+    best: Option<&Times>,
+) -> Result<PlannerError, PlannerError> {
+    let Question { pricing, workload, .. } = *question;
+    let limits = [("slo.ttft", goal.slo.ttft), ("slo.tpot", goal.slo.tpot)];
+    let least = |phase: usize, slo: Slo| -> Result<Option<Seconds>, PlannerError> {
+        let goal = Goal { slo, ..goal.of_phase(phase) };
+        let mut least: Option<f64> = None;
+        for chunk in prefill_chunks(&workload) {
+            let space = Space::new(pricing, &Course::of(&workload, chunk), &goal)?;
+            if let Some(chosen) = space.solve(Family::ALL, &goal, &space.capacity(), Effort::PLAN)? {
+                least = Some(least.map_or(chosen.value, |least| least.min(chosen.value)));
+            }
+        }
+        Ok(least.map(Seconds::new))
+    };
+    for (phase, (what, limit)) in limits.into_iter().enumerate() {
+        let Some(limit) = limit else { continue };
+        let Some(best) = least(phase, Slo::default())? else { return infeasible(question) };
+        if best > limit {
+            return Ok(PlannerError::TooSlow { what, limit, best, given: "that is possible" });
+        }
+    }
+    if let (Some(ttft), Some(limit)) = (goal.slo.ttft, goal.slo.tpot)
+        && let Some(best) = least(1, Slo { ttft: Some(ttft), tpot: None })?
+        && best > limit
+    {
+        let given = "that is possible where slo.ttft is kept";
+        return Ok(PlannerError::TooSlow { what: "slo.tpot", limit, best, given });
+    }
+    // Possible without contention, but what was simulated is slower.
+    let simulated = [best.map(|best| best.ttft), best.and_then(|best| best.tpot)];
+    let given = "that a simulation with contention shows";
+    for ((what, limit), best) in limits.into_iter().zip(simulated) {
+        if let (Some(limit), Some(best)) = (limit, best)
+            && best > limit
+        {
+            return Ok(PlannerError::TooSlow { what, limit, best, given });
+        }
+    }
+    infeasible(question)
 }

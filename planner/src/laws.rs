@@ -1,23 +1,24 @@
 //! Laws of the search, on small instances where brute force can say what is best.
 
-use crate::course::Course;
-use crate::fixture::{Spec, formats, model};
+use crate::course::{Course, prefill_chunk};
+use crate::fixture::{Spec, expert_model, formats, model};
+use crate::goal::Goal;
 use crate::home::Home;
 use crate::memory::{Programs, usage};
 use crate::pattern::{Pattern, Patterns};
 use crate::placement::Placement;
 use crate::price_list::PriceList;
 use crate::program::{Action, Lane, Program};
-use crate::solve::{Chosen, Effort, Problem};
+use crate::solve::{Chosen, Effort, Kind, Problem, Yardstick};
 use crate::space::{Family, Space};
 use crate::{Pricing, Usage};
 use hwprofiles::{Bytes, Machine, Seconds};
 use proptest::prelude::*;
-use scenarios::{Model, Objective, Phase, Step, Workload};
+use scenarios::{Costs, Model, Objective, Phase, Slo, Step, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything is looked at.
-const EXACT: Effort = Effort { worth: 0.0, nodes: u64::MAX };
+const EXACT: Effort = Effort { worth: 0.0, nodes: u64::MAX, sets: 512 };
 
 fn workload(batch: u64) -> Workload {
     Workload { batch, prompt_tokens: 96, output_tokens: 32 }
@@ -74,19 +75,20 @@ fn a_patterns_chain_is_what_one_more_layer_of_it_adds_to_the_critical_path() {
         let spec = Spec { bandwidth: [1e18, 1e18], ..spec };
         let models = [2, 3].map(|layers| model(layers, 256));
         let machine = spec.machine(&models[0]);
-        let course = Course::of(&workload(2));
+        let course = Course::of(&workload(2), prefill_chunk(&workload(2)));
         let formats = formats();
         let pricing = |index: usize| Pricing { machine: &machine, model: &models[index], formats: &formats };
-        let homes = Home::all(&machine);
+        let homes = Home::all(&machine, &models[0]);
         let prices = [Phase::Prefill, Phase::Decode]
             .map(|phase| PriceList::new(pricing(0), &course, phase, &homes).unwrap());
-        let patterns = Patterns::new(homes, prices, 2, 128);
-        let all = patterns.of_layer();
+        let patterns = Patterns::new(homes, prices, 2, 128, false);
+        let stacks = patterns.stacks();
+        let all = &stacks[1].patterns;
         assert!(all.len() > 100, "{}", all.len());
         for pattern in all.iter().step_by(3) {
             let placements = models.each_ref().map(|model| {
                 let uniform = Placement::uniform(model, hwprofiles::DeviceId(0), hwprofiles::MemoryId(0));
-                let layers = vec![patterns.layer(pattern); model.layers as usize];
+                let layers = vec![patterns.layer(&stacks[1], pattern); model.layers as usize];
                 Placement { layers, ..uniform }
             });
             for (phase, step) in [course.prefill[0][0], course.decode].into_iter().enumerate() {
@@ -102,16 +104,17 @@ fn a_patterns_chain_is_what_one_more_layer_of_it_adds_to_the_critical_path() {
 fn the_chain_of_embed_and_head_is_the_critical_path_of_a_model_without_layers() {
     let (model, spec) = (model(0, 256), Spec { bandwidth: [1e18, 1e18], ..Spec::gpu(1 << 30) });
     let machine = spec.machine(&model);
-    let course = Course::of(&workload(2));
+    let course = Course::of(&workload(2), prefill_chunk(&workload(2)));
     let formats = formats();
     let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
-    let homes = Home::all(&machine);
+    let homes = Home::all(&machine, &model);
     let prices =
         [Phase::Prefill, Phase::Decode].map(|phase| PriceList::new(pricing, &course, phase, &homes).unwrap());
-    let patterns = Patterns::new(homes, prices, 2, 128);
+    let patterns = Patterns::new(homes, prices, 2, 128, false);
+    let ends = patterns.stacks().swap_remove(0);
     let mut seen = 0;
-    for pattern in patterns.of_ends() {
-        let [embed, head] = patterns.ends(&pattern);
+    for pattern in &ends.patterns {
+        let [embed, head] = patterns.ends(&ends, pattern);
         let placement = Placement { embed, layers: vec![], head };
         for (phase, step) in [course.prefill[0][0], course.decode].into_iter().enumerate() {
             if pattern.leads[phase][0] == pattern.leads[phase][1] {
@@ -124,6 +127,10 @@ fn the_chain_of_embed_and_head_is_the_critical_path_of_a_model_without_layers() 
     assert!(seen > 10, "{seen}");
 }
 
+fn goal(machine: &Machine, batch: u64) -> Goal {
+    Goal::new(machine, &workload(batch), Objective::Latency, Slo::default(), &Costs::default()).unwrap()
+}
+
 fn space<'a>(
     machine: &'a Machine,
     model: &'a Model,
@@ -131,39 +138,66 @@ fn space<'a>(
     batch: u64,
 ) -> Space<'a> {
     let pricing = Pricing { machine, model, formats };
-    Space::new(pricing, &Course::of(&workload(batch)), Objective::Latency).unwrap()
+    let workload = workload(batch);
+    Space::new(pricing, &Course::of(&workload, prefill_chunk(&workload)), &goal(machine, batch)).unwrap()
 }
 
 /// Every solution of a small problem: the best value, by the words of the integer program.
 fn brute_force(problem: &Problem<'_>) -> Option<f64> {
+    let patterns = || problem.groups.iter().flat_map(|kind| kind.patterns.iter().copied());
     let rows = [0, 1].map(|phase| {
-        let longest = problem.patterns.iter().chain(&problem.ends).map(|p: &&Pattern| {
+        let longest = patterns().map(|p: &Pattern| {
             let costs = &p.cost[phase];
             (0..costs.len()).rev().max_by(|&a, &b| costs[a].total_cmp(&costs[b])).unwrap()
         });
         longest.chain([0]).collect::<BTreeSet<_>>()
     });
     let mut best: Option<f64> = None;
-    let mut counts = vec![0; problem.patterns.len()];
-    each_count(&mut counts, 0, problem.layers, &mut |counts| {
-        let layers: Vec<_> = problem.patterns.iter().zip(counts).map(|(&p, &n)| (p, n)).collect();
-        let layers: Vec<_> = layers.into_iter().filter(|(_, n)| *n > 0).collect();
-        for &ends in &problem.ends {
-            let chosen = Chosen { layers: layers.clone(), ends, value: Seconds::ZERO, bound: Seconds::ZERO };
-            let used = problem.used(&chosen);
-            if used.iter().zip(&problem.capacity).any(|(used, capacity)| used > capacity) {
-                continue;
-            }
-            let time = |phase: usize, row: usize| {
-                let layers = layers.iter().map(|(p, n)| p.cost[phase][row] * *n as f64);
-                ends.cost[phase][row] + layers.sum::<f64>()
-            };
-            let longest = |phase: usize| rows[phase].iter().map(|&row| time(phase, row)).fold(0.0, f64::max);
-            let value = problem.weight[0] * longest(0) + problem.weight[1] * longest(1);
-            best = Some(best.map_or(value, |best| best.min(value)));
+    each_solution(&problem.groups, &mut Vec::new(), &mut |kinds| {
+        let chosen = Chosen { kinds: kinds.to_vec(), value: 0.0, bound: 0.0 };
+        let used = problem.used(&chosen);
+        if used.iter().zip(&problem.capacity).any(|(used, capacity)| used > capacity) {
+            return;
         }
+        let longest = |phase: usize| {
+            let time = |&row: &usize| {
+                kinds.iter().flatten().map(|(p, n)| p.cost[phase][row] * *n as f64).sum::<f64>()
+            };
+            rows[phase].iter().map(time).fold(0.0, f64::max)
+        };
+        let times = [longest(0), longest(1)];
+        let measured = |measure: &Yardstick| {
+            let work = |phase: usize| {
+                let of = |(p, n): &(&Pattern, u64)| {
+                    let busy = measure.busy[phase].iter().zip(&p.work[phase]);
+                    busy.map(|(weight, time)| weight * time).sum::<f64>() * *n as f64
+                };
+                kinds.iter().flatten().map(of).sum::<f64>()
+            };
+            measure.weight[0] * times[0] + measure.weight[1] * times[1] + work(0) + work(1)
+        };
+        if problem.measures.iter().any(|measure| measured(measure) > measure.limit * (1.0 + 1e-12)) {
+            return;
+        }
+        let value = measured(&problem.measures[0]);
+        best = Some(best.map_or(value, |best| best.min(value)));
     });
     best
+}
+
+fn each_solution<'a>(
+    groups: &[Kind<'a>],
+    chosen: &mut Vec<Vec<(&'a Pattern, u64)>>,
+    visit: &mut dyn FnMut(&[Vec<(&'a Pattern, u64)>]),
+) {
+    let Some((kind, rest)) = groups.split_first() else { return visit(chosen) };
+    let mut counts = vec![0; kind.patterns.len()];
+    each_count(&mut counts, 0, kind.layers, &mut |counts| {
+        let used = kind.patterns.iter().zip(counts).map(|(&p, &n)| (p, n));
+        chosen.push(used.filter(|(_, n)| *n > 0).collect());
+        each_solution(rest, chosen, visit);
+        chosen.pop();
+    });
 }
 
 fn each_count(counts: &mut [u64], at: usize, left: u64, visit: &mut dyn FnMut(&[u64])) {
@@ -178,36 +212,52 @@ fn each_count(counts: &mut [u64], at: usize, left: u64, visit: &mut dyn FnMut(&[
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(320))]
     #[test]
     fn the_search_finds_what_brute_force_finds(
-        spec in specs(), layers in 1u64..5, batch in 1u64..5,
-        some in prop::collection::vec(any::<prop::sample::Index>(), 2..10),
-        few in prop::collection::vec(any::<prop::sample::Index>(), 1..5),
-        share in 0.0..1.2f64,
+        spec in specs(), experts in any::<bool>(), layers in 4u64..6, batch in 1u64..5,
+        some in prop::collection::vec(any::<prop::sample::Index>(), 2..8),
+        few in prop::collection::vec(any::<prop::sample::Index>(), 1..4),
+        share in 0.0..1.2f64, cxl in 0.0..1.2f64,
+        watts in prop::option::of((1.0..500.0f64, 1.0..500.0f64)),
+        limits in (prop::option::of(0.3..3.0f64), prop::option::of(0.3..3.0f64)),
     ) {
-        let model = model(layers, 256);
-        let machine = spec.machine(&model);
+        let model = if experts { expert_model(layers, 256) } else { model(layers, 256) };
+        let machine = spec.with_cxl(1 << 40).machine(&model);
         let formats = formats();
         let space = space(&machine, &model, &formats, batch);
-        let mut problem = space.problem(Family::ALL, &space.capacity(), EXACT);
-        let pick = |all: &[&'_ Pattern], which: &[prop::sample::Index]| -> Vec<usize> {
-            which.iter().map(|i| i.index(all.len())).collect::<BTreeSet<_>>().into_iter().collect()
-        };
-        let (patterns, ends) = (pick(&problem.patterns, &some), pick(&problem.ends, &few));
-        problem.patterns = patterns.into_iter().map(|i| problem.patterns[i]).collect();
-        problem.ends = ends.into_iter().map(|i| problem.ends[i]).collect();
-        // A capacity between nothing and what everything would take: most of them bind.
-        let everything = problem.patterns.iter().map(|p| p.bytes[1]).max().unwrap() * (layers + 1);
-        problem.capacity[1] = (everything as f64 * share) as u64 + 1_000_000;
+        let mut problem = space.problem(Family::ALL, &goal(&machine, batch), &space.capacity(), EXACT);
+        for (index, kind) in problem.groups.iter_mut().enumerate() {
+            let which = if index == 0 { &few } else { &some };
+            let which: BTreeSet<usize> = which.iter().map(|i| i.index(kind.patterns.len())).collect();
+            kind.patterns = which.into_iter().map(|i| kind.patterns[i]).collect();
+        }
+        // Capacities between nothing and what everything would take: most of them bind.
+        for (memory, share) in [(1, share), (2, cxl)] {
+            let most = |kind: &Kind<'_>| kind.patterns.iter().map(|p| p.bytes[memory]).max().unwrap() * kind.layers;
+            let everything: u64 = problem.groups.iter().map(most).sum();
+            problem.capacity[memory] = (everything as f64 * share) as u64 + 1_000_000;
+        }
+        if let Some((one, other)) = watts {
+            problem.measures[0].busy = [vec![one, other], vec![one * 31.0, other * 31.0]];
+        }
+        // Limits around what the best solution without limits takes.
+        let free = brute_force(&problem);
+        if let Some(free) = free {
+            for (weight, limit) in [([1.0, 0.0], limits.0), ([0.0, 31.0], limits.1)] {
+                let busy = [vec![0.0; 2], vec![0.0; 2]];
+                let limit = limit.map(|limit| Yardstick { weight, busy, limit: free * limit * 0.5 });
+                problem.measures.extend(limit);
+            }
+        }
         let found = problem.solve().unwrap();
-        let best = brute_force(&problem);
-        match (&found, best) {
+        match (&found, brute_force(&problem)) {
             (None, None) => {}
             (Some(found), Some(best)) => {
                 let used = problem.used(found);
                 prop_assert!(used.iter().zip(&problem.capacity).all(|(used, capacity)| used <= capacity));
-                prop_assert!((found.value.get() - best).abs() <= 1e-9 * best, "{} and {best}", found.value);
+                prop_assert!((found.value - best).abs() <= 1e-9 * best, "{} and {best}", found.value);
+                prop_assert!(found.bound <= best * (1.0 + 1e-9));
             }
             (found, best) => prop_assert!(false, "{found:?} and {best:?}"),
         }
@@ -215,19 +265,21 @@ proptest! {
 
     #[test]
     fn the_programs_bytes_are_those_of_the_placement(
-        spec in specs(), batch in 1u64..9, family in 0usize..8, tied in any::<bool>(), cores in 0usize..5,
+        spec in specs(), batch in 1u64..9, family in 0usize..6, experts in any::<bool>(), tied in any::<bool>(), cores in 0usize..5,
     ) {
-        let model = Model { tied_embeddings: tied, qk_norm: tied, ..model(3, 256) };
+        let shape = if experts { expert_model(3, 256) } else { model(3, 256) };
+        let model = Model { tied_embeddings: tied, qk_norm: tied, ..shape };
         let mut machine = spec.machine(&model);
         machine.devices.iter_mut().for_each(|device| device.cores = (0..cores).collect());
         let formats = formats();
         let space = space(&machine, &model, &formats, batch);
-        let family = Family::each()[family];
-        let problem = space.problem(family, &space.capacity(), Effort::PLAN);
+        let family = Family::RESTRICTED.into_iter().chain([Family::ALL]).nth(family).unwrap();
+        let goal = goal(&machine, batch);
+        let problem = space.problem(family, &goal, &space.capacity(), Effort::PLAN);
         if let Some(chosen) = problem.solve().unwrap() {
-            let placement = space.placement(&chosen);
+            let placement = space.placement(&chosen, &goal);
             let programs = Programs::lower(&machine, &model, &placement).unwrap();
-            let extent = Course::of(&workload(batch)).extent;
+            let extent = Course::of(&workload(batch), prefill_chunk(&workload(batch))).extent;
             let exact = usage(&machine, &model, &formats, &placement, &programs, &extent);
             let exact: Vec<_> = exact.iter().map(|used: &Usage| used.total().get()).collect();
             prop_assert_eq!(&exact, &problem.used(&chosen));
@@ -245,7 +297,8 @@ proptest! {
             let machine = spec.machine(&model);
             let space = space(&machine, &model, &formats, 2);
             let capacity = vec![space.capacity()[0], Bytes::new(capacity)];
-            space.solve(Family::ALL, &capacity, EXACT).unwrap().map(|chosen| chosen.value.get())
+            let goal = goal(&machine, 2);
+            space.solve(Family::ALL, &goal, &capacity, EXACT).unwrap().map(|chosen| chosen.value)
         };
         let mut fast = spec;
         fast.flop[device] *= faster;

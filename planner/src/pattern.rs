@@ -1,28 +1,25 @@
 //! Patterns: the ways in which a layer can be placed, with what each costs.
 //!
-//! Layers are alike, so a plan is a count of layers per pattern. A pattern gives each sublayer a home and each
-//! phase its devices. Homes of `qkv` and `out` go together, and so do divisions of `ffn_up` and `ffn_down`; the
-//! matrices of one home are computed by one device (some layers streamed and others not balances a link as
-//! well as some matrices of each, and with fewer hops). Given the homes the phases are independent, so each is
-//! searched alone; what is nowhere better than something else is dropped.
+//! Layers of a kind are alike, so a plan is a count of layers per pattern. A pattern gives each sublayer a home and
+//! each phase its devices. Homes of `qkv`, `out`, `router` and `shared_expert` go together (the latter two undivided), and so do divisions of
+//! `ffn_up` and `ffn_down`; the matrices of one home, experts apart, are computed by one device (some layers streamed
+//! and others not balances a link as well as some matrices of each, and with fewer hops). Given the homes the phases
+//! are independent, so each is searched alone; what is nowhere better than something else is dropped.
 
 use crate::home::Home;
 use crate::placement::{LayerPlacement, Slices};
-use crate::price_list::{Needs, PriceList, SUBLAYERS};
+use crate::price_list::{Needs, PriceList, Priced};
 use crate::walk::Walk;
 use hwprofiles::{Bytes, DeviceId};
 use scenarios::{LayerKind, Phase, Sublayer, kv_bytes};
-
-/// The sublayers of a layer, by index.
-const LAYER: [usize; 5] = [1, 2, 3, 4, 5];
-/// Embed and head, by index.
-const ENDS: [usize; 2] = [0, 6];
+use std::collections::BTreeMap;
 
 /// One phase's half of a pattern.
 #[derive(Debug, Clone, PartialEq)]
 struct Half {
     leads: Vec<DeviceId>,
     cost: Vec<f64>,
+    work: Vec<f64>,
     needs: Vec<Needs>,
 }
 
@@ -36,9 +33,24 @@ pub(crate) struct Pattern {
     /// Bytes in each memory.
     pub bytes: Vec<u64>,
     /// What each device needs once, as bits of items.
-    pub items: Vec<u64>,
+    pub items: Vec<u128>,
     /// Seconds per phase: the serial chain, then what each link's lane and each memory's bandwidth is busy.
     pub cost: [Vec<f64>; 2],
+    /// Seconds per phase that each device computes.
+    pub work: [Vec<f64>; 2],
+}
+
+/// What is placed alike: the layers of a kind, or embed and head.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Stack {
+    /// `None` for embed and head.
+    pub kind: Option<LayerKind>,
+    /// How many; 1 for embed and head.
+    pub layers: u64,
+    /// Its sublayers, as indices into the price list's.
+    sublayers: Vec<usize>,
+    /// The ways to place one of them.
+    pub patterns: Vec<Pattern>,
 }
 
 /// What patterns are made from.
@@ -49,54 +61,110 @@ pub(crate) struct Patterns<'a> {
     prices: [PriceList<'a>; 2],
     /// One layer's KV cache at the end.
     kv: Bytes,
+    /// Whether a way that is slower, but works its devices less, is kept.
+    frugal: bool,
 }
 
+/// The chain of each choice of devices that was walked, and what its hops load each memory with: homes change neither.
+type Walked = BTreeMap<Vec<usize>, Option<(f64, Vec<f64>)>>;
+
 impl<'a> Patterns<'a> {
-    pub fn new(homes: Vec<Home>, prices: [PriceList<'a>; 2], batch: u64, context: u64) -> Self {
+    pub fn new(
+        homes: Vec<Home>,
+        prices: [PriceList<'a>; 2],
+        batch: u64,
+        context: u64,
+        frugal: bool,
+    ) -> Self {
         let pricing = prices[0].pricing;
         let kv = kv_bytes(pricing.model, pricing.formats, batch, context);
-        Self { homes, prices, kv }
+        Self { homes, prices, kv, frugal }
     }
 
-    /// The patterns of a layer.
-    pub fn of_layer(&self) -> Vec<Pattern> {
+    /// Embed and head, then each kind of layer in the model's order, with all patterns.
+    pub fn stacks(&self) -> Vec<Stack> {
+        let model = self.prices[0].pricing.model;
+        let index = |sublayers: &[Sublayer]| sublayers.iter().map(|&s| self.prices[0].index(s)).collect();
+        let ends = Stack {
+            kind: None,
+            layers: 1,
+            sublayers: index(&[Sublayer::Embed, Sublayer::Head]),
+            patterns: vec![],
+        };
+        let kinds = model.kinds().map(|(kind, layers)| Stack {
+            kind: Some(kind),
+            layers,
+            sublayers: index(kind.sublayers()),
+            patterns: vec![],
+        });
+        let mut stacks: Vec<Stack> = std::iter::once(ends).chain(kinds).collect();
+        for stack in &mut stacks {
+            self.fill(stack);
+        }
+        stacks
+    }
+
+    fn fill(&self, stack: &mut Stack) {
+        let mut walk = self.walk();
+        let mut walked = [Walked::new(), Walked::new()];
+        for homes in self.homes_of(stack.kind) {
+            self.add(&mut walk, &mut walked, &homes, stack);
+        }
+    }
+
+    /// Every choice of homes for the sublayers of a kind.
+    fn homes_of(&self, kind: Option<LayerKind>) -> Vec<Vec<usize>> {
         let all = 0..self.homes.len();
         let (split, whole): (Vec<_>, Vec<_>) = all.clone().partition(|&h| self.homes[h].is_split());
-        let both = whole.iter().flat_map(|&up| whole.iter().map(move |&down| (up, down)));
-        let ffn: Vec<_> = both.chain(split.iter().map(|&h| (h, h))).collect();
-        let mut walk = self.walk();
-        let mut patterns = Vec::new();
-        for linear in all {
-            for &kv in &whole {
-                for &(up, down) in &ffn {
-                    self.add(&mut walk, &LAYER, &[linear, kv, linear, up, down], &mut patterns);
-                }
+        let pairs = |first: &[usize], second: &[usize]| -> Vec<(usize, usize)> {
+            first.iter().flat_map(|&a| second.iter().map(move |&b| (a, b))).collect()
+        };
+        let every: Vec<usize> = all.collect();
+        let attention = pairs(&every, &whole);
+        match kind {
+            None => pairs(&whole, &every).into_iter().map(|(embed, head)| vec![embed, head]).collect(),
+            Some(LayerKind::Dense) => {
+                let mut ffn = pairs(&whole, &whole);
+                ffn.extend(split.iter().map(|&home| (home, home)));
+                let both = attention.iter().flat_map(|a| ffn.iter().map(move |f| (a, f)));
+                both.map(|(&(linear, kv), &(up, down))| vec![linear, kv, linear, up, down]).collect()
+            }
+            Some(kind) => {
+                let both = attention.iter().flat_map(|a| every.iter().map(move |&experts| (a, experts)));
+                both.map(|(&(linear, kv), experts)| {
+                    let undivided = self.undivided(linear);
+                    let of = |word: &Sublayer| match word {
+                        Sublayer::Attention => kv,
+                        Sublayer::Experts => experts,
+                        Sublayer::Router | Sublayer::SharedExpert => undivided,
+                        _ => linear,
+                    };
+                    kind.sublayers().iter().map(of).collect()
+                })
+                .collect()
             }
         }
-        patterns
     }
 
-    /// The placements of embed and head.
-    pub fn of_ends(&self) -> Vec<Pattern> {
-        let mut walk = self.walk();
-        let mut patterns = Vec::new();
-        for embed in (0..self.homes.len()).filter(|&h| !self.homes[h].is_split()) {
-            for head in 0..self.homes.len() {
-                self.add(&mut walk, &ENDS, &[embed, head], &mut patterns);
-            }
-        }
-        patterns
+    /// The home, or where it is divided the one of its first part alone: what is too small to be divided.
+    fn undivided(&self, home: usize) -> usize {
+        let machine = self.prices[0].pricing.machine;
+        let lead = match self.homes[home] {
+            Home::Whole(_) => return home,
+            Home::Split { lead, .. } => Home::Whole(machine.device(lead).memory),
+        };
+        self.homes.iter().position(|&home| home == lead).expect("every memory is a home")
     }
 
-    /// The layer that `pattern` places.
-    pub fn layer(&self, pattern: &Pattern) -> LayerPlacement {
-        let slices = (0..LAYER.len()).map(|index| self.slices(pattern, &LAYER, index));
-        LayerPlacement { kind: LayerKind::Dense, sublayers: slices.collect() }
+    /// The layer that `pattern` of `stack` places.
+    pub fn layer(&self, stack: &Stack, pattern: &Pattern) -> LayerPlacement {
+        let slices = (0..stack.sublayers.len()).map(|index| self.slices(stack, pattern, index));
+        LayerPlacement { kind: stack.kind.expect("embed and head are no layer"), sublayers: slices.collect() }
     }
 
-    /// Embed and head as `pattern` places them.
-    pub fn ends(&self, pattern: &Pattern) -> [Slices; 2] {
-        std::array::from_fn(|index| self.slices(pattern, &ENDS, index))
+    /// Embed and head as `pattern` of `stack` places them.
+    pub fn ends(&self, stack: &Stack, pattern: &Pattern) -> [Slices; 2] {
+        std::array::from_fn(|index| self.slices(stack, pattern, index))
     }
 
     /// Whether some sublayer is divided.
@@ -116,10 +184,17 @@ impl<'a> Patterns<'a> {
     }
 
     /// The chain of `phase` through a layer when the residual comes from `from`; infinite where it cannot.
-    pub fn chain(&self, walk: &mut Walk, pattern: &Pattern, phase: Phase, from: DeviceId) -> f64 {
+    pub fn chain(
+        &self,
+        walk: &mut Walk,
+        stack: &Stack,
+        pattern: &Pattern,
+        phase: Phase,
+        from: DeviceId,
+    ) -> f64 {
         let list = &self.prices[phase as usize];
-        let cost = self.cost(walk, list, &LAYER, &pattern.homes, &pattern.leads[phase as usize], from);
-        cost.map_or(f64::INFINITY, |cost| cost[0])
+        let walked = self.walked(walk, list, stack, &pattern.homes, &pattern.leads[phase as usize], from);
+        walked.map_or(f64::INFINITY, |(chain, _)| chain)
     }
 
     /// An empty walk.
@@ -128,30 +203,33 @@ impl<'a> Patterns<'a> {
         Walk::new(pricing.machine, pricing.model, pricing.formats)
     }
 
-    fn slices(&self, pattern: &Pattern, sublayers: &[usize], index: usize) -> Slices {
+    fn slices(&self, stack: &Stack, pattern: &Pattern, index: usize) -> Slices {
         let pricing = self.prices[0].pricing;
         let [prefill, decode] = pattern.leads.each_ref().map(|leads| leads[index]);
         let home = self.homes[pattern.homes[index]];
-        let word = SUBLAYERS[sublayers[index]];
+        let word = self.prices[0].sublayers[stack.sublayers[index]];
         let slices = home.slices(pricing.machine, pricing.model, word, prefill, decode);
         slices.expect("patterns are made of homes that were priced")
     }
 
     /// Adds the patterns with these homes: the best halves of both phases, combined.
-    fn add(&self, walk: &mut Walk, sublayers: &[usize], homes: &[usize], patterns: &mut Vec<Pattern>) {
-        let [prefill, decode] = self.prices.each_ref().map(|list| self.halves(walk, list, sublayers, homes));
-        let homed = self.home_bytes(sublayers, homes);
+    fn add(&self, walk: &mut Walk, walked: &mut [Walked; 2], homes: &[usize], stack: &mut Stack) {
+        let [first, second] = walked;
+        let prefill = self.halves(walk, first, &self.prices[0], stack, homes);
+        let decode = self.halves(walk, second, &self.prices[1], stack, homes);
+        let homed = self.home_bytes(stack, homes);
         for p in &prefill {
             for d in &decode {
                 let needs: Vec<_> = p.needs.iter().zip(&d.needs).map(|(a, b)| a.and(*b)).collect();
                 let mut bytes = homed.clone();
                 self.add_vector_bytes(&needs, &mut bytes);
-                patterns.push(Pattern {
+                stack.patterns.push(Pattern {
                     homes: homes.to_vec(),
                     leads: [p.leads.clone(), d.leads.clone()],
                     bytes,
                     items: needs.iter().map(|need| need.items()).collect(),
                     cost: [p.cost.clone(), d.cost.clone()],
+                    work: [p.work.clone(), d.work.clone()],
                 });
             }
         }
@@ -161,88 +239,99 @@ impl<'a> Patterns<'a> {
     fn halves(
         &self,
         walk: &mut Walk,
+        walked: &mut Walked,
         list: &PriceList<'_>,
-        sublayers: &[usize],
+        stack: &Stack,
         homes: &[usize],
     ) -> Vec<Half> {
+        let machine = list.pricing.machine;
+        let (links, memories) = (machine.links.len(), machine.memories.len());
         let mut halves: Vec<Half> = Vec::new();
-        for leads in leads(list, sublayers, homes) {
+        for leads in self.leads(list, stack, homes) {
             // A layer follows one of its own kind; the embedding follows nothing.
-            let from = if sublayers == ENDS { leads[0] } else { leads[leads.len() - 1] };
-            let Some(cost) = self.cost(walk, list, sublayers, homes, &leads, from) else { continue };
-            let mut needs = vec![Needs::default(); self.prices[0].pricing.machine.devices.len()];
-            for priced in priced(list, sublayers, homes, &leads) {
+            let from = if stack.kind.is_none() { leads[0] } else { leads[leads.len() - 1] };
+            let key = homes.iter().zip(&leads).map(|(&home, lead)| match self.homes[home] {
+                Home::Whole(_) => lead.0,
+                Home::Split { .. } => machine.devices.len() + home,
+            });
+            let chain = walked
+                .entry(key.collect())
+                .or_insert_with(|| self.walked(walk, list, stack, homes, &leads, from));
+            let Some((chain, hops)) = chain else { continue };
+            let mut busy = vec![0.0; links + memories + machine.devices.len()];
+            busy[links..links + memories].copy_from_slice(hops);
+            let mut needs = vec![Needs::default(); machine.devices.len()];
+            for priced in priced(list, stack, homes, &leads) {
+                busy.iter_mut().zip(&priced.busy).for_each(|(sum, busy)| *sum += busy);
                 needs.iter_mut().zip(&priced.needs).for_each(|(need, more)| *need = need.and(*more));
             }
-            let half = Half { leads, cost, needs };
-            if !halves.iter().any(|other| other.beats(&half)) {
-                halves.retain(|other| !half.beats(other));
+            let work = busy.split_off(links + memories);
+            busy.insert(0, *chain);
+            let half = Half { leads, cost: busy, work, needs };
+            if !halves.iter().any(|other| other.beats(&half, self.frugal)) {
+                halves.retain(|other| !half.beats(other, self.frugal));
                 halves.push(half);
             }
         }
         halves
     }
 
-    /// Seconds over all steps of the phase: chain, links, memories. `None` where bytes cannot move.
-    fn cost(
+    /// Seconds over all steps of the phase of the chain, and what its hops load each memory with. `None` where bytes
+    /// cannot move.
+    fn walked(
         &self,
         walk: &mut Walk,
         list: &PriceList<'_>,
-        sublayers: &[usize],
+        stack: &Stack,
         homes: &[usize],
         leads: &[DeviceId],
         from: DeviceId,
-    ) -> Option<Vec<f64>> {
-        let machine = list.pricing.machine;
-        let mut cost = vec![0.0; 1 + machine.links.len() + machine.memories.len()];
-        for priced in priced(list, sublayers, homes, leads) {
-            cost[1..].iter_mut().zip(&priced.busy).for_each(|(sum, busy)| *sum += busy);
-        }
+    ) -> Option<(f64, Vec<f64>)> {
+        let (mut chain, mut hops) = (0.0, vec![0.0; list.pricing.machine.memories.len()]);
         for (index, steps) in list.kinds.iter().enumerate() {
             let times = steps.len() as f64;
             walk.begin(from);
-            for ((&sublayer, &lead), priced) in
-                sublayers.iter().zip(leads).zip(priced(list, sublayers, homes, leads))
-            {
-                if SUBLAYERS[sublayer] == Sublayer::Head {
+            let stages = stack.sublayers.iter().zip(leads).zip(priced(list, stack, homes, leads));
+            for ((&sublayer, &lead), priced) in stages {
+                let is_head = list.sublayers[sublayer] == Sublayer::Head;
+                if is_head {
                     // Embed and head are not neighbours: the layers between them bring the residual.
-                    cost[0] += times * walk.end().get();
+                    chain += times * walk.end().get();
                     walk.begin(lead);
                 }
-                let rows =
-                    if SUBLAYERS[sublayer] == Sublayer::Head { steps[0].batch } else { steps[0].rows() };
+                let rows = if is_head { steps[0].batch } else { steps[0].rows() };
                 walk.stage(&priced.stages[index], rows).then_some(())?;
-                if SUBLAYERS[sublayer] == Sublayer::Head {
+                if is_head {
                     walk.gather_logits(lead, rows).then_some(())?;
                 }
-                self.charge_hops(walk, times, &mut cost);
+                self.charge_hops(walk, times, &mut hops);
                 walk.hopped.fill(0.0);
             }
-            cost[0] += times * walk.end().get();
+            chain += times * walk.end().get();
         }
-        Some(cost)
+        Some((chain, hops))
     }
 
     /// Adds what hops load the memories at both ends.
-    fn charge_hops(&self, walk: &Walk, times: f64, cost: &mut [f64]) {
+    fn charge_hops(&self, walk: &Walk, times: f64, hops: &mut [f64]) {
         let machine = self.prices[0].pricing.machine;
         let devices = machine.devices.len();
         for (pair, &bytes) in walk.hopped.iter().enumerate().filter(|(_, bytes)| **bytes > 0.0) {
             for device in [pair / devices, pair % devices] {
                 let memory = machine.bandwidth_of(machine.devices[device].memory);
                 let rate = machine.memory(memory).bandwidth.value.get();
-                cost[1 + machine.links.len() + memory.0] += times * bytes / rate;
+                hops[memory.0] += times * bytes / rate;
             }
         }
     }
 
     /// Bytes of matrices and KV in each memory.
-    fn home_bytes(&self, sublayers: &[usize], homes: &[usize]) -> Vec<u64> {
+    fn home_bytes(&self, stack: &Stack, homes: &[usize]) -> Vec<u64> {
         let pricing = self.prices[0].pricing;
         let mut bytes = vec![0; pricing.machine.memories.len()];
         let tied = pricing.model.tied_embeddings;
-        for (&sublayer, &home) in sublayers.iter().zip(homes) {
-            let (word, any) = (SUBLAYERS[sublayer], DeviceId(0));
+        for (&sublayer, &home) in stack.sublayers.iter().zip(homes) {
+            let (word, any) = (self.prices[0].sublayers[sublayer], DeviceId(0));
             let slices = self.homes[home].slices(pricing.machine, pricing.model, word, any, any);
             for slice in slices.into_iter().flatten() {
                 let shared = tied && word == Sublayer::Head && homes[0] == home;
@@ -258,50 +347,52 @@ impl<'a> Patterns<'a> {
 
     /// Adds the norms and biases that each device holds.
     fn add_vector_bytes(&self, needs: &[Needs], bytes: &mut [u64]) {
-        let pricing = self.prices[0].pricing;
-        for (device, need) in pricing.machine.devices.iter().zip(needs) {
-            let held = need.holds().map(|sublayer| SUBLAYERS[sublayer].vector_bytes(pricing.model).get());
-            bytes[device.memory.0] += held.sum::<u64>();
+        let list = &self.prices[0];
+        for (device, need) in list.pricing.machine.devices.iter().zip(needs) {
+            let held = need.holds(list.sublayers.len());
+            let vectors = held.map(|sublayer| list.sublayers[sublayer].vector_bytes(list.pricing.model).get());
+            bytes[device.memory.0] += vectors.sum::<u64>();
         }
+    }
+
+    /// Every choice of leads for these homes; matrices of one home, experts apart, have one lead.
+    fn leads(&self, list: &PriceList<'_>, stack: &Stack, homes: &[usize]) -> Vec<Vec<DeviceId>> {
+        let together = |at: usize| {
+            let word = list.sublayers[stack.sublayers[at]];
+            stack.kind.is_some() && !matches!(word, Sublayer::Attention | Sublayer::Experts)
+        };
+        let mut all = vec![vec![]];
+        for (index, (&sublayer, &home)) in stack.sublayers.iter().zip(homes).enumerate() {
+            let alike = (0..index).find(|&i| together(i) && together(index) && homes[i] == home);
+            all = all
+                .into_iter()
+                .flat_map(|chosen: Vec<DeviceId>| {
+                    let alike = alike.map(|i| chosen[i]);
+                    let next =
+                        list.leads(sublayer, home).filter(|&lead| alike.is_none_or(|same| lead == same));
+                    next.map(|lead| [&chosen[..], &[lead]].concat()).collect::<Vec<_>>()
+                })
+                .collect();
+        }
+        all
     }
 }
 
 impl Half {
     /// Nowhere worse. Of equals the one found first stays.
-    fn beats(&self, other: &Half) -> bool {
+    fn beats(&self, other: &Half, frugal: bool) -> bool {
         self.cost.iter().zip(&other.cost).all(|(a, b)| a <= b)
+            && (!frugal || self.work.iter().zip(&other.work).all(|(a, b)| a <= b))
             && self.needs.iter().zip(&other.needs).all(|(a, b)| a.within(*b))
     }
 }
 
-/// Every choice of leads for these homes; matrices of one home have one lead.
-fn leads(list: &PriceList<'_>, sublayers: &[usize], homes: &[usize]) -> Vec<Vec<DeviceId>> {
-    let mut all = vec![vec![]];
-    for (index, (&sublayer, &home)) in sublayers.iter().zip(homes).enumerate() {
-        let alike = (0..index)
-            .find(|&i| is_layer_matrix(sublayers[i]) && is_layer_matrix(sublayer) && homes[i] == home);
-        all = all
-            .into_iter()
-            .flat_map(|chosen: Vec<DeviceId>| {
-                let alike = alike.map(|i| chosen[i]);
-                let next = list.leads(sublayer, home).filter(|&lead| alike.is_none_or(|same| lead == same));
-                next.map(|lead| [&chosen[..], &[lead]].concat()).collect::<Vec<_>>()
-            })
-            .collect();
-    }
-    all
-}
-
-fn is_layer_matrix(sublayer: usize) -> bool {
-    LAYER.contains(&sublayer) && SUBLAYERS[sublayer] != Sublayer::Attention
-}
-
 fn priced<'l>(
     list: &'l PriceList<'_>,
-    sublayers: &'l [usize],
+    stack: &'l Stack,
     homes: &'l [usize],
     leads: &'l [DeviceId],
-) -> impl Iterator<Item = &'l crate::price_list::Priced> {
-    let placed = sublayers.iter().zip(homes).zip(leads);
+) -> impl Iterator<Item = &'l Priced> {
+    let placed = stack.sublayers.iter().zip(homes).zip(leads);
     placed.filter_map(|((&sublayer, &home), &lead)| list.get(sublayer, home, lead))
 }

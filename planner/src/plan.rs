@@ -242,7 +242,7 @@ impl Plan {
         let Pricing { machine, model, formats } = pricing;
         let (embed, layers, head) = named(machine, model, placement);
         let extent = Extent { batch: workload.batch, context: workload.context(), chunk: prefill_chunk };
-        let programs = Programs::lower(machine, model, placement)?;
+        let programs = Programs::outline(machine, model, placement)?;
         let used = usage(machine, model, formats, placement, &programs, &extent);
         let names = machine.memories.iter().map(|memory| memory.name.clone());
         let plan = Self {
@@ -272,7 +272,7 @@ impl Plan {
 
     fn check_fit(&self, machine: &Machine, model: &Model, placement: &Placement) -> Result<(), PlanError> {
         let impossible = |error: PlannerError| PlanError::new(&["layers"], "impossible", error.to_string());
-        let programs = Programs::lower(machine, model, placement).map_err(|e| impossible(e.into()))?;
+        let programs = Programs::outline(machine, model, placement).map_err(|e| impossible(e.into()))?;
         let used = usage(machine, model, &self.formats, placement, &programs, &self.extent());
         match overfilled(machine, &used) {
             None => Ok(()),

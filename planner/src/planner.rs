@@ -1,171 +1,233 @@
 //! The question and its answer: candidates from the integer program and the rules, simulated; the best is the plan.
 
 use crate::cost::Pricing;
-use crate::course::Course;
+use crate::course::{Course, prefill_chunks};
 use crate::error::PlannerError;
-use crate::infeasible::infeasible;
-use crate::memory::Programs;
+use crate::goal::{Goal, work};
+use crate::infeasible::{infeasible, too_slow};
 use crate::placement::Placement;
 use crate::plan::{Plan, Prediction, Times};
 use crate::roofline::Roofline;
 use crate::rules::{NoRule, Rule};
 use crate::solve::Effort;
-use crate::space::{Family, Space, weights};
-use hwprofiles::{Machine, Missing, Seconds};
-use scenarios::{Formats, Model, Objective, Phase, Workload};
+use crate::space::{Family, Space};
+use hwprofiles::{Ratio, Seconds};
+use scenarios::{Costs, Objective, Slo, Workload};
 use std::collections::BTreeMap;
 
-/// Says what a placement will really do: the simulator, which sees contention. Its steps are those of the workload
-/// with [`crate::prefill_chunk`].
-pub type Scorer<'s> = dyn Fn(&Placement, &Programs) -> Result<Times, Missing> + 's;
+/// Says what a placement will really do when so many tokens of each sequence enter in one prefill step: the
+/// simulator, which sees contention.
+pub type Scorer<'s> = dyn Fn(&Placement, u64) -> Result<Times, PlannerError> + 's;
 
 /// What was chosen when the solver's placement is the best.
 pub const PLANNED: &str = "planned";
+
+/// Solutions of the solver that are simulated.
+const SIMULATED: usize = 6;
+
+/// What is asked for: a workload of a model on a machine, and what the answer is to be best at.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// Machine, model and formats.
+    pub pricing: Pricing<'a>,
+    /// The load.
+    pub workload: Workload,
+    /// What is to be best.
+    pub objective: Objective,
+    /// What must be kept.
+    pub slo: Slo,
+    /// What the objective `cost` needs to know.
+    pub costs: Costs,
+}
 
 /// A placement that was simulated.
 struct Scored {
     name: String,
     placement: Placement,
-    programs: Programs,
+    chunk: u64,
     times: Times,
+    work: [Vec<Seconds>; 2],
     /// The objective.
     value: f64,
 }
 
-/// Plans `workload` of `model` in `formats` on `machine`: where each matrix and the KV cache live and who computes
-/// what, so that the objective is best and no memory holds more than it can.
+/// A solution of the solver.
+struct Candidate {
+    placement: Placement,
+    chunk: u64,
+    /// The objective without contention.
+    value: f64,
+}
+
+/// Plans `question`: where each matrix and the KV cache live, who computes what, and how many tokens enter in one
+/// prefill step, so that the objective is best, its limits are kept and no memory holds more than it can.
 ///
 /// Solutions of the integer program and the rules of [`Rule`] are scored by `scorer`; where no solution beats a
 /// rule, the plan follows the rule and says so.
 ///
 /// # Errors
 /// [`PlannerError::Infeasible`] names the memory that is too small and what would help;
-/// [`PlannerError::Missing`] a rate to be measured; [`PlannerError::Scenario`] a workload that makes no sense.
-pub fn plan(
-    machine: &Machine,
-    model: &Model,
-    formats: &Formats,
-    workload: &Workload,
-    objective: Objective,
-    scorer: &Scorer<'_>,
-) -> Result<Plan, PlannerError> {
-    workload.check(model)?;
-    let pricing = Pricing { machine, model, formats };
-    let course = Course::of(workload);
-    let space = Space::new(pricing, &course, objective)?;
-    let weight = weights(objective, course.decodes);
-    let score = |name: &str, placement: Placement| -> Result<Scored, PlannerError> {
-        let programs = Programs::lower(machine, model, &placement)?;
-        let times = scorer(&placement, &programs)?;
-        let tpot = times.tpot.unwrap_or(Seconds::ZERO);
-        let value = weight[0] * times.ttft.get() + weight[1] * tpot.get();
-        Ok(Scored { name: name.to_owned(), placement, programs, times, value })
-    };
+/// [`PlannerError::TooSlow`] the limit that nothing keeps; [`PlannerError::Missing`] a rate to be measured;
+/// [`PlannerError::Unpriced`] a power or a price; [`PlannerError::Scenario`] a workload that makes no sense.
+pub fn plan(question: &Question<'_>, scorer: &Scorer<'_>) -> Result<Plan, PlannerError> {
+    let Question { pricing, workload, .. } = *question;
+    workload.check(pricing.model)?;
+    let goal = question.goal()?;
     let (mut baselines, mut without) = (BTreeMap::new(), BTreeMap::new());
     let mut best: Option<Scored> = None;
     for rule in Rule::ALL {
-        match rule.placement(pricing, &course.extent) {
-            Ok(placement) => {
-                let scored = score(rule.name(), placement)?;
+        match question.followed(&goal, rule, scorer) {
+            Ok(scored) => {
                 baselines.insert(scored.name.clone(), scored.times);
-                best = better(best, scored);
+                best = better(&goal, best, scored);
             }
             Err(reason) => {
                 without.insert(rule.name().to_owned(), reason.to_string());
             }
         }
     }
-    for (value, placement) in candidates(&space)? {
+    let (candidates, least) = candidates(question, &goal)?;
+    for candidate in candidates {
         // The solver's value is what the placement takes without contention: it will not take less.
-        if best.as_ref().is_some_and(|best| value >= best.value || best.placement == placement) {
+        let beaten = |best: &Scored| candidate.value >= best.value || best.placement == candidate.placement;
+        if best.as_ref().is_some_and(|best| goal.keeps(&best.times) && beaten(best)) {
             continue;
         }
-        best = better(best, score(PLANNED, placement)?);
+        let Candidate { placement, chunk, .. } = candidate;
+        best = better(&goal, best, question.scored(&goal, PLANNED, placement, chunk, scorer)?);
     }
-    let Some(best) = best else { return Err(infeasible(pricing, workload, &space)?) };
-    let predicted = Prediction {
-        chosen: best.name,
-        bound: bound(pricing, &course, &best.programs)?,
-        simulated: best.times,
-        baselines,
-        without,
-    };
-    Plan::of(pricing, *workload, objective, course.extent.chunk, &best.placement, predicted)
+    match best {
+        Some(best) if goal.keeps(&best.times) => question.answer(&goal, best, least, baselines, without),
+        Some(best) => Err(too_slow(question, &goal, Some(&best.times))?),
+        None if goal.slo == Slo::default() => Err(infeasible(question)?),
+        None => Err(too_slow(question, &goal, None)?),
+    }
 }
 
 /// The plan that follows `rule`, whatever it costs, with what `scorer` says of it.
 ///
 /// # Errors
 /// [`NoRule`] where the rule cannot be followed.
-pub fn follow(
-    pricing: Pricing<'_>,
-    workload: &Workload,
-    objective: Objective,
-    rule: Rule,
-    scorer: &Scorer<'_>,
-) -> Result<Plan, NoRule> {
-    let extent = Course::of(workload).extent;
-    let placement = rule.placement(pricing, &extent)?;
-    let mut plan = evaluate(pricing, workload, objective, extent.chunk, rule.name(), &placement, scorer)?;
-    plan.predicted.baselines.insert(rule.name().to_owned(), plan.predicted.simulated);
-    Ok(plan)
+pub fn follow(question: &Question<'_>, rule: Rule, scorer: &Scorer<'_>) -> Result<Plan, NoRule> {
+    let goal = question.goal()?;
+    let scored = question.followed(&goal, rule, scorer)?;
+    let baselines = BTreeMap::from([(scored.name.clone(), scored.times)]);
+    Ok(question.answer(&goal, scored, None, baselines, BTreeMap::new())?)
 }
 
-/// The plan of a given placement, called `name`, with what `scorer` says of it. `chunk` tokens of each sequence
-/// enter in one prefill step.
+/// The plan that is `placement`, prefill in chunks of `chunk` tokens per sequence, with what `scorer` says of it.
 ///
 /// # Errors
-/// Where the placement does not fit, moves bytes without a link, or uses a rate that is missing.
+/// Where it does not fit, or bytes must move without a link.
 pub fn evaluate(
-    pricing: Pricing<'_>,
-    workload: &Workload,
-    objective: Objective,
-    chunk: u64,
+    question: &Question<'_>,
     name: &str,
-    placement: &Placement,
+    placement: Placement,
+    chunk: u64,
     scorer: &Scorer<'_>,
 ) -> Result<Plan, PlannerError> {
-    let course = Course::new(workload.batch, workload.prompt_tokens, workload.output_tokens, chunk);
-    let programs = Programs::lower(pricing.machine, pricing.model, placement)?;
-    let predicted = Prediction {
-        chosen: name.to_owned(),
-        bound: bound(pricing, &course, &programs)?,
-        simulated: scorer(placement, &programs)?,
-        baselines: BTreeMap::new(),
-        without: BTreeMap::new(),
-    };
-    Plan::of(pricing, *workload, objective, course.extent.chunk, placement, predicted)
+    let goal = question.goal()?;
+    let scored = question.scored(&goal, name, placement, chunk, scorer)?;
+    question.answer(&goal, scored, None, BTreeMap::new(), BTreeMap::new())
 }
 
-/// The better of two; of equals the first, so that a rule stays where nothing beats it.
-fn better(best: Option<Scored>, next: Scored) -> Option<Scored> {
+impl Question<'_> {
+    pub(crate) fn goal(&self) -> Result<Goal, PlannerError> {
+        Goal::new(self.pricing.machine, &self.workload, self.objective, self.slo, &self.costs)
+    }
+
+    /// The rule's placement at the first of its chunks at which it fits.
+    fn followed(&self, goal: &Goal, rule: Rule, scorer: &Scorer<'_>) -> Result<Scored, NoRule> {
+        let mut chunks = prefill_chunks(&self.workload);
+        if rule.streams() {
+            chunks.reverse();
+        }
+        let mut refused = None;
+        for chunk in chunks {
+            match rule.placement(self.pricing, &Course::of(&self.workload, chunk).extent) {
+                Ok(placement) => return Ok(self.scored(goal, rule.name(), placement, chunk, scorer)?),
+                Err(reason) => refused = Some(reason),
+            }
+        }
+        Err(refused.unwrap_or(NoRule::NoDevice("prefill step")))
+    }
+
+    fn scored(
+        &self,
+        goal: &Goal,
+        name: &str,
+        placement: Placement,
+        chunk: u64,
+        scorer: &Scorer<'_>,
+    ) -> Result<Scored, PlannerError> {
+        let times = scorer(&placement, chunk)?;
+        let work = work(&self.pricing, &placement, &Course::of(&self.workload, chunk))?;
+        let value = goal.value(&times, &work);
+        Ok(Scored { name: name.to_owned(), placement, chunk, times, work, value })
+    }
+
+    fn answer(
+        &self,
+        goal: &Goal,
+        best: Scored,
+        least: Option<f64>,
+        baselines: BTreeMap<String, Times>,
+        without: BTreeMap<String, String>,
+    ) -> Result<Plan, PlannerError> {
+        let course = Course::of(&self.workload, best.chunk);
+        let predicted = Prediction {
+            chosen: best.name,
+            bound: Roofline::of_run(&self.pricing, &best.placement, &course)?,
+            proven: least.and_then(|least| Ratio::new((least / best.value).min(1.0))),
+            simulated: best.times,
+            energy_per_token: goal.energy(&best.work),
+            cost_per_token: goal.cost(&best.times, &best.work),
+            baselines,
+            without,
+        };
+        Plan::of(self, best.chunk, &best.placement, predicted)
+    }
+}
+
+/// The better of two: what keeps the limits, then what is less. Of equals the first, so that a rule stays where
+/// nothing beats it.
+fn better(goal: &Goal, best: Option<Scored>, next: Scored) -> Option<Scored> {
+    let rank = |scored: &Scored| (!goal.keeps(&scored.times), scored.value);
     match best {
-        Some(best) if best.value <= next.value => Some(best),
+        Some(best) if rank(&best) <= rank(&next) => Some(best),
         _ => Some(next),
     }
 }
 
-/// The best placement of each family with the solver's value, the most promising first, each once; all fit.
-fn candidates(space: &Space<'_>) -> Result<Vec<(f64, Placement)>, PlannerError> {
-    let capacity = space.capacity();
-    let mut candidates: Vec<(f64, Placement)> = Vec::new();
-    for family in Family::each() {
-        let Some(chosen) = space.solve(family, &capacity, Effort::PLAN)? else { continue };
-        let placement = space.placement(&chosen);
-        if candidates.iter().all(|(_, other)| *other != placement) {
-            candidates.push((chosen.value.get(), placement));
+/// The solver's best placement for each chunk, and of each family for the best chunk, the most promising first, each
+/// once; all fit and keep the limits without contention. With them, what no placement is better than.
+fn candidates(
+    question: &Question<'_>,
+    goal: &Goal,
+) -> Result<(Vec<Candidate>, Option<f64>), PlannerError> {
+    let mut candidates: Vec<Candidate> = Vec::new();
+    let mut least: Option<f64> = None;
+    let mut best: Option<(f64, Space<'_>, u64)> = None;
+    for chunk in prefill_chunks(&question.workload) {
+        let course = Course::of(&question.workload, chunk);
+        let space = Space::new(question.pricing, &course, goal)?;
+        let Some(chosen) = space.solve(Family::ALL, goal, &space.capacity(), Effort::PLAN)? else { continue };
+        least = Some(least.map_or(chosen.bound, |least| least.min(chosen.bound)));
+        let (placement, value) = (space.placement(&chosen, goal), chosen.value);
+        candidates.push(Candidate { placement, chunk, value });
+        if best.as_ref().is_none_or(|(other, ..)| value < *other) {
+            best = Some((value, space, chunk));
         }
     }
-    candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
-    Ok(candidates)
-}
-
-/// The roofline of a run: the sum over its prefill steps, and a decode step in the middle of the output.
-fn bound(pricing: Pricing<'_>, course: &Course, programs: &Programs) -> Result<Times, PlannerError> {
-    let mut ttft = Seconds::ZERO;
-    for step in course.prefill.iter().flatten() {
-        ttft += Roofline::of(&pricing, programs.of(Phase::Prefill), step)?.bound().0;
+    let Some((_, space, chunk)) = best else { return Ok((candidates, least)) };
+    for family in Family::RESTRICTED {
+        let Some(chosen) = space.solve(family, goal, &space.capacity(), Effort::PLAN)? else { continue };
+        let placement = space.placement(&chosen, goal);
+        if candidates.iter().all(|other| other.placement != placement || other.chunk != chunk) {
+            candidates.push(Candidate { placement, chunk, value: chosen.value });
+        }
     }
-    let decode = Roofline::of(&pricing, programs.of(Phase::Decode), &course.decode)?.bound().0;
-    Ok(Times { ttft, tpot: (course.decodes > 0).then_some(decode) })
+    candidates.sort_by(|a, b| a.value.total_cmp(&b.value));
+    candidates.truncate(SIMULATED);
+    Ok((candidates, least))
 }

@@ -11,17 +11,6 @@ use hwprofiles::{Bytes, DeviceId, LinkId, MemoryId, Missing};
 use scenarios::{Buffer, Operator, Phase, Step, Sublayer, kv_bytes};
 use std::ops::Range;
 
-/// All sublayers, by index.
-pub(crate) const SUBLAYERS: [Sublayer; 7] = [
-    Sublayer::Embed,
-    Sublayer::Qkv,
-    Sublayer::Attention,
-    Sublayer::Out,
-    Sublayer::FfnUp,
-    Sublayer::FfnDown,
-    Sublayer::Head,
-];
-
 /// All buffers, in the order of their numbers.
 pub(crate) const ALL_BUFFERS: [Buffer; 11] = [
     Buffer::Tokens,
@@ -44,8 +33,8 @@ const STREAMS: u32 = STREAMS_KV + 1;
 /// What a device needs once, however many layers use it (low bits, one per item), and whose norms and biases it
 /// holds (from [`VECTORS`], one bit per sublayer).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Needs(u64);
-const VECTORS: u32 = 56;
+pub(crate) struct Needs(u128);
+const VECTORS: u32 = 112;
 
 impl Needs {
     fn item(bit: u32) -> Self {
@@ -65,13 +54,13 @@ impl Needs {
     }
 
     /// The item bits alone.
-    pub fn items(self) -> u64 {
+    pub fn items(self) -> u128 {
         self.0 & ((1 << VECTORS) - 1)
     }
 
-    /// The sublayers, by index, whose vectors are held.
-    pub fn holds(self) -> impl Iterator<Item = usize> {
-        (0..SUBLAYERS.len()).filter(move |s| self.0 >> (VECTORS as usize + s) & 1 == 1)
+    /// Which of so many sublayers' vectors are held, by index.
+    pub fn holds(self, sublayers: usize) -> impl Iterator<Item = usize> {
+        (0..sublayers).filter(move |s| self.0 >> (VECTORS as usize + s) & 1 == 1)
     }
 }
 
@@ -80,7 +69,7 @@ impl Needs {
 pub(crate) struct Priced {
     /// Its chain in each kind of step.
     pub stages: Vec<Stage>,
-    /// Seconds of each link's lane and of each memory's bandwidth, over all steps of the phase.
+    /// Seconds of each link's lane, of each memory's bandwidth and of each device's work, over all steps of the phase.
     pub busy: Vec<f64>,
     /// What each device needs for it.
     pub needs: Vec<Needs>,
@@ -91,6 +80,8 @@ pub(crate) struct Priced {
 pub(crate) struct PriceList<'a> {
     pub pricing: Pricing<'a>,
     pub phase: Phase,
+    /// The model's sublayers.
+    pub sublayers: Vec<Sublayer>,
     /// The kinds of steps.
     pub kinds: Vec<Vec<Step>>,
     /// Sizes of whole matrices, ascending: what a staging slot may have to hold.
@@ -107,6 +98,7 @@ impl<'a> PriceList<'a> {
         let mut list = Self {
             pricing,
             phase,
+            sublayers: pricing.model.sublayers(),
             kinds: course.kinds(phase),
             sizes: matrix_sizes(&pricing),
             scratch: pricing
@@ -118,7 +110,7 @@ impl<'a> PriceList<'a> {
             table: Vec::new(),
             homes: homes.len(),
         };
-        for sublayer in 0..SUBLAYERS.len() {
+        for sublayer in 0..list.sublayers.len() {
             for &home in homes {
                 for device in pricing.machine.device_ids() {
                     let priced = list.priced(sublayer, home, device)?;
@@ -135,6 +127,12 @@ impl<'a> PriceList<'a> {
         self.table[(sublayer * self.homes + home) * devices + device.0].as_ref()
     }
 
+    /// Where `sublayer` is among the model's.
+    pub fn index(&self, sublayer: Sublayer) -> usize {
+        let index = self.sublayers.iter().position(|&other| other == sublayer);
+        index.expect("a model's layers are made of the model's sublayers")
+    }
+
     /// The devices that can lead it.
     pub fn leads(&self, sublayer: usize, home: usize) -> impl Iterator<Item = DeviceId> + '_ {
         let devices = self.pricing.machine.device_ids();
@@ -143,12 +141,13 @@ impl<'a> PriceList<'a> {
 
     fn priced(&self, sublayer: usize, home: Home, device: DeviceId) -> Result<Option<Priced>, Missing> {
         let Pricing { machine, model, .. } = self.pricing;
-        let word = SUBLAYERS[sublayer];
+        let word = self.sublayers[sublayer];
         if !home.admits(machine, word, device) {
             return Ok(None);
         }
         let Some(slices) = home.slices(machine, model, word, device, device) else { return Ok(None) };
-        let mut busy = vec![0.0; machine.links.len() + machine.memories.len()];
+        let lanes = machine.links.len() + machine.memories.len() + machine.devices.len();
+        let mut busy = vec![0.0; lanes];
         let kinds = self.kinds.iter();
         let stages: Result<Vec<_>, _> =
             kinds.map(|steps| self.stage(word, &slices, device, steps, &mut busy)).collect();
@@ -187,7 +186,9 @@ impl<'a> PriceList<'a> {
                 stage.parts.push(Part { device, columns, time });
             }
             if slices.len() > 1 {
-                let added = busy.iter().zip(&before).map(|(now, before)| (now - before) / weight);
+                // Devices take their own time; what they share are memories.
+                let shared = ..busy.len() - self.pricing.machine.devices.len();
+                let added = busy[shared].iter().zip(&before).map(|(now, before)| (now - before) / weight);
                 stage.floor = added.fold(0.0, f64::max);
             }
         }
@@ -201,9 +202,11 @@ impl<'a> PriceList<'a> {
         for step in steps {
             let price = self.pricing.price(task, step)?;
             total += price.alone.get();
-            if let Lane::Link(LinkId(link)) = task.lane.queue(machine) {
-                busy[link] += price.alone.get() * weight;
-            }
+            let lane = match task.lane.queue(machine) {
+                Lane::Link(LinkId(link)) => link,
+                Lane::Device(DeviceId(device)) => machine.links.len() + machine.memories.len() + device,
+            };
+            busy[lane] += price.alone.get() * weight;
             for load in price.loads.into_iter().flatten() {
                 let time = load.bytes / machine.memory(load.memory).bandwidth.value;
                 busy[machine.links.len() + load.memory.0] += time.get() * weight;
@@ -219,7 +222,7 @@ impl<'a> PriceList<'a> {
 
     fn needs(&self, sublayer: usize, slices: &[Slice]) -> Vec<Needs> {
         let Pricing { machine, model, formats } = self.pricing;
-        let word = SUBLAYERS[sublayer];
+        let word = self.sublayers[sublayer];
         let mut needs = vec![Needs::default(); machine.devices.len()];
         for (index, slice) in slices.iter().enumerate() {
             let device = slice.device(self.phase);
@@ -283,7 +286,8 @@ fn differences(sizes: &[Bytes]) -> impl Iterator<Item = Bytes> {
 
 /// What the kernels of `device` may work with, ascending.
 fn scratch_sizes(pricing: &Pricing<'_>, extent: &Extent, device: DeviceId) -> Vec<Bytes> {
-    let operators = SUBLAYERS.iter().flat_map(|sublayer| sublayer.operators());
+    let sublayers = pricing.model.sublayers();
+    let operators = sublayers.iter().flat_map(|sublayer| sublayer.operators());
     let mut sizes: Vec<_> = [Phase::Prefill, Phase::Decode]
         .into_iter()
         .flat_map(|phase| operators.clone().map(move |&operator| (phase, operator)))
@@ -331,7 +335,7 @@ fn matrix_sizes(pricing: &Pricing<'_>) -> Vec<Bytes> {
         let rows = s.matrix(pricing.model)?.0;
         Some(s.matrix_bytes(pricing.model, pricing.formats.weights, &(0..rows)))
     };
-    let mut sizes: Vec<_> = SUBLAYERS.iter().filter(|&&s| s != Sublayer::Embed).filter_map(size).collect();
+    let mut sizes: Vec<_> = pricing.model.sublayers().iter().filter(|&&s| s != Sublayer::Embed).filter_map(size).collect();
     sizes.sort_unstable();
     sizes.dedup();
     sizes

@@ -4,9 +4,14 @@
 //! nor before its busiest memory has moved all bytes. Contention, which only adds, is the simulator's.
 
 use crate::cost::Pricing;
+use crate::course::Course;
+use crate::error::PlannerError;
+use crate::placement::Placement;
+use crate::plan::Times;
 use crate::program::{Lane, Program};
-use hwprofiles::{Bytes, MemoryId, Missing, Seconds};
-use scenarios::Step;
+use crate::sketch::Sketch;
+use hwprofiles::{Bytes, LinkId, Machine, MemoryId, Missing, Seconds};
+use scenarios::{Phase, Step};
 use std::collections::BTreeMap;
 
 /// Lower bounds of one step, or of several one after the other.
@@ -60,6 +65,41 @@ impl Roofline {
         let rate = |memory: MemoryId| pricing.machine.memory(memory).bandwidth.value;
         roofline.memories = moved.into_iter().map(|(memory, bytes)| (memory, bytes / rate(memory))).collect();
         Ok(roofline)
+    }
+
+    /// The bounds of a run of `placement` through `course`: the sum over its prefill steps, and a decode step in the
+    /// middle of the output.
+    ///
+    /// # Errors
+    /// A rate that was not measured; bytes that must move without a link.
+    pub(crate) fn of_run(
+        pricing: &Pricing<'_>,
+        placement: &Placement,
+        course: &Course,
+    ) -> Result<Times, PlannerError> {
+        let mut look =
+            |program: &Program, step: &Step| Ok::<_, Missing>(Self::of(pricing, program, step)?.numbers(pricing.machine));
+        let mut bound = |phase: Phase| -> Result<Seconds, PlannerError> {
+            let sketch = Sketch::of(pricing, placement, phase)?;
+            let mut total = Seconds::ZERO;
+            for steps in course.kinds(phase) {
+                let sums = sketch.sum(&steps, &mut look)?;
+                total += Seconds::new(sums.into_iter().fold(0.0, f64::max));
+            }
+            Ok(total)
+        };
+        let (ttft, decode) = (bound(Phase::Prefill)?, bound(Phase::Decode)?);
+        Ok(Times { ttft, tpot: (course.decodes > 0).then_some(decode) })
+    }
+
+    /// All bounds, in one order whatever is in use: the chain, devices, links, memories.
+    fn numbers(&self, machine: &Machine) -> Vec<f64> {
+        let devices = machine.device_ids().map(Lane::Device);
+        let links = (0..machine.links.len()).map(|link| Lane::Link(LinkId(link)));
+        let lanes = devices.chain(links).map(|lane| self.lanes.get(&lane));
+        let memories = machine.memory_ids().map(|memory| self.memories.get(&memory));
+        let times = std::iter::once(Some(&self.critical_path)).chain(lanes).chain(memories);
+        times.map(|time| time.map_or(0.0, |time| time.get())).collect()
     }
 
     /// The largest of the bounds, and which it is.

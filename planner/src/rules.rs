@@ -45,6 +45,11 @@ impl Rule {
         }
     }
 
+    /// Whether it streams weights: then prefill enters in steps as large as fit, so that they are streamed few times.
+    pub fn streams(self) -> bool {
+        self == Rule::AllStreamed
+    }
+
     /// The placement that follows the rule, which fits.
     pub fn placement(self, pricing: Pricing<'_>, extent: &Extent) -> Result<Placement, NoRule> {
         let machine = pricing.machine;
@@ -75,7 +80,7 @@ impl Rule {
 /// `placement` where it fits.
 fn fitting(pricing: Pricing<'_>, extent: &Extent, placement: Placement) -> Result<Placement, PlannerError> {
     let Pricing { machine, model, formats } = pricing;
-    let programs = Programs::lower(machine, model, &placement)?;
+    let programs = Programs::outline(machine, model, &placement)?;
     match overfilled(machine, &usage(machine, model, formats, &placement, &programs, extent)) {
         None => Ok(placement),
         Some((memory, needed)) => Err(PlannerError::TooLarge {

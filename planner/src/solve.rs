@@ -1,16 +1,16 @@
 //! The integer program: how many layers follow each pattern.
 //!
 //! ```text
-//! minimise   w_prefill · T_prefill + w_decode · T_decode
-//! such that  Σ n_p = layers                               n_p whole: one pattern per layer
-//!            Σ e_k = 1                                    one placement of embed and head
-//!            T_f ≥ Σ n_p chain_pf + Σ e_k chain_kf        what waits for each other
-//!            T_f ≥ Σ n_p busy_pfr + Σ e_k busy_kfr        each link, each memory's bandwidth
-//!            y_i ≥ 1 where a pattern or end in use needs item i
-//!            Σ n_p bytes_pm + Σ e_k bytes_km + Σ y_i bytes_im ≤ capacity_m
+//! minimise   w_prefill · T_prefill + w_decode · T_decode + Σ n_p add_p
+//! such that  Σ n_p = layers                            for each kind of layer; n_p whole: one pattern per layer
+//!            T_f ≥ Σ n_p chain_pf                      what waits for each other
+//!            T_f ≥ Σ n_p busy_pfr                      each link, each memory's bandwidth
+//!            the same sums with other w, add ≤ limit   time to the first token, time per token, energy, cost
+//!            y_i ≥ 1 where a pattern in use needs item i
+//!            Σ n_p bytes_pm + Σ y_i bytes_im ≤ capacity_m
 //! ```
-//! Items are what a device needs once however many layers use it: activation buffers, staging slots, working
-//! memory, the rotation table. All bytes are exact.
+//! Embed and head together are a kind of which there is one. Items are what a device needs once however many layers
+//! use it: activation buffers, staging slots, working memory, the rotation table. All bytes are exact.
 //!
 //! The program is solved once for each set of items that may be in use, its bytes taken off the capacities: that
 //! leaves no indicators, whose relaxation (`Σ n_p ≤ layers · y_i`: a fraction of the layers pays a fraction of the
@@ -23,12 +23,10 @@ use crate::improve::improve;
 use crate::pattern::Pattern;
 use crate::search::search;
 use crate::shadow::Prices;
-use crate::table::{Choice, Found, Table, undominated};
-use hwprofiles::{Bytes, Seconds};
+use crate::table::{Choice, Found, Group, Measure, Table, undominated};
+use hwprofiles::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Sets of items that are told apart.
-const SETS: usize = 256;
 /// Items that are told apart: a set is a word of bits.
 const ITEMS: usize = 64;
 
@@ -39,42 +37,57 @@ pub(crate) struct Effort {
     pub worth: f64,
     /// Nodes of the search of one set of items.
     pub nodes: u64,
+    /// Sets of items that are told apart: beyond them, the smallest items are paid for whether needed or not.
+    pub sets: usize,
 }
 
 impl Effort {
-    /// Within 0.1 % of the best, far less than prices are known to, in milliseconds.
-    pub const PLAN: Self = Self { worth: 1e-3, nodes: 10_000 };
+    /// Within 0.1 % of the best, far less than prices are known to, in a millisecond or two.
+    pub const PLAN: Self = Self { worth: 1e-3, nodes: 1_000, sets: 12 };
 }
 
 /// What is to be solved.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem<'a> {
-    pub layers: u64,
-    /// Patterns of a layer.
-    pub patterns: Vec<&'a Pattern>,
-    /// Placements of embed and head.
-    pub ends: Vec<&'a Pattern>,
+    pub groups: Vec<Kind<'a>>,
     /// Bytes of each device's items, by bit.
     pub items: &'a [Vec<Bytes>],
     /// The memory of each device.
     pub own: &'a [usize],
     /// Of each memory.
     pub capacity: Vec<u64>,
-    /// Of prefill and decode in the objective.
-    pub weight: [f64; 2],
+    /// What is to be small, and what must not be large.
+    pub measures: Vec<Yardstick>,
     pub effort: Effort,
+}
+
+/// Layers of one kind and the patterns that they may follow.
+#[derive(Debug, Clone)]
+pub(crate) struct Kind<'a> {
+    pub layers: u64,
+    pub patterns: Vec<&'a Pattern>,
+}
+
+/// A measure of solutions: seconds of each phase, and of each device's work in it, weighted.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Yardstick {
+    /// Of a second of each phase.
+    pub weight: [f64; 2],
+    /// Of a second of each device's work, by phase.
+    pub busy: [Vec<f64>; 2],
+    /// What must not be exceeded.
+    pub limit: f64,
 }
 
 /// A solution.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Chosen<'a> {
-    /// Patterns with their layers, none empty.
-    pub layers: Vec<(&'a Pattern, u64)>,
-    pub ends: &'a Pattern,
-    /// The objective.
-    pub value: Seconds,
+    /// Patterns with their layers, none empty, by kind.
+    pub kinds: Vec<Vec<(&'a Pattern, u64)>>,
+    /// The first measure.
+    pub value: f64,
     /// No solution is better than this.
-    pub bound: Seconds,
+    pub bound: f64,
 }
 
 impl<'a> Problem<'a> {
@@ -82,9 +95,10 @@ impl<'a> Problem<'a> {
     pub fn solve(&self) -> Result<Option<Chosen<'a>>, PlannerError> {
         let tight = self.tight();
         let Some(mut table) = self.table(&tight) else { return Ok(None) };
-        table.patterns = undominated(table.patterns);
-        table.ends = undominated(table.ends);
-        let sets = table.item_sets(SETS);
+        for group in &mut table.groups {
+            group.choices = undominated(std::mem::take(&mut group.choices));
+        }
+        let sets = table.item_sets(self.effort.sets);
         let mut best = None;
         let mut open: Vec<(f64, Table)> =
             sets.into_iter().filter_map(|set| table.restricted(set)).map(|table| (0.0, table)).collect();
@@ -114,25 +128,29 @@ impl<'a> Problem<'a> {
 
     fn chosen(&self, found: Found, bound: f64) -> Chosen<'a> {
         let bound = bound.min(found.value * (1.0 - self.effort.worth));
-        Chosen {
-            layers: found.counts.iter().map(|&(p, count)| (self.patterns[p], count)).collect(),
-            ends: self.ends[found.end],
-            value: Seconds::new(found.value),
-            bound: Seconds::new(bound),
-        }
+        let named = |(kind, counts): (&Kind<'a>, &Vec<(usize, u64)>)| {
+            counts.iter().map(|&(pattern, count)| (kind.patterns[pattern], count)).collect()
+        };
+        let kinds = self.groups.iter().zip(&found.counts).map(named).collect();
+        Chosen { kinds, value: found.value, bound }
+    }
+
+    fn patterns(&self) -> impl Iterator<Item = &'a Pattern> + Clone + '_ {
+        self.groups.iter().flat_map(|kind| kind.patterns.iter().copied())
     }
 
     /// The memories that some choice could overfill; the others bind nobody.
     fn tight(&self) -> Vec<bool> {
-        let most = |patterns: &[&Pattern], memory: usize| {
-            patterns.iter().map(|p| p.bytes[memory]).max().unwrap_or(0)
-        };
         (0..self.capacity.len())
             .map(|memory| {
                 let items = self.items.iter().zip(self.own).filter(|(_, own)| **own == memory);
                 let items: u64 = items.flat_map(|(items, _)| items).map(|bytes| bytes.get()).sum();
-                let layers = most(&self.patterns, memory) * self.layers;
-                layers + most(&self.ends, memory) + items > self.capacity[memory]
+                let most = |kind: &Kind<'_>| {
+                    let most = kind.patterns.iter().map(|p| p.bytes[memory]).max().unwrap_or(0);
+                    most.saturating_mul(kind.layers)
+                };
+                let layers = self.groups.iter().map(most).fold(0, u64::saturating_add);
+                layers.saturating_add(items) > self.capacity[memory]
             })
             .collect()
     }
@@ -140,7 +158,7 @@ impl<'a> Problem<'a> {
     /// The rows that can bind: the chain, and what is the longest of some pattern. (Others could bind only in a
     /// mixture, and hardly: leaving them out keeps the bound a bound.)
     fn binding_rows(&self, phase: usize) -> Vec<usize> {
-        let longest = self.patterns.iter().chain(&self.ends).map(|p| {
+        let longest = self.patterns().map(|p| {
             let rows = p.cost[phase].iter().enumerate();
             rows.fold(0, |most, (row, &time)| if time > p.cost[phase][most] { row } else { most })
         });
@@ -154,27 +172,29 @@ impl<'a> Problem<'a> {
         let memories: Vec<usize> = (0..tight.len()).filter(|&m| tight[m]).collect();
         let mut room: Vec<u64> = memories.iter().map(|&m| self.capacity[m]).collect();
         let items = self.merged_items(&memories, &mut room)?;
-        let all = || self.patterns.iter().chain(&self.ends);
-        let choice = |(index, p): (usize, &&Pattern)| Choice {
-            index,
-            times: (0..2).flat_map(|f| rows[f].iter().map(move |&row| p.cost[f][row])).collect(),
-            bytes: memories.iter().map(|&m| p.bytes[m]).collect(),
-            items: items
-                .iter()
-                .zip(0..)
-                .fold(0, |mask, (item, bit)| mask | u64::from(item.who[index]) << bit),
-        };
-        let mut patterns: Vec<_> = all().enumerate().map(choice).collect();
-        let mut ends = patterns.split_off(self.patterns.len());
-        ends.iter_mut().for_each(|end| end.index -= self.patterns.len());
+        let mut position = 0;
+        let mut groups = Vec::new();
+        for kind in &self.groups {
+            let mut choices = Vec::new();
+            for (index, p) in kind.patterns.iter().enumerate() {
+                let needed = items.iter().zip(0..).filter(|(item, _)| item.who[position]);
+                choices.push(Choice {
+                    index,
+                    times: (0..2).flat_map(|f| rows[f].iter().map(move |&row| p.cost[f][row])).collect(),
+                    adds: self.measures.iter().map(|measure| measure.added_by(p)).collect(),
+                    bytes: memories.iter().map(|&m| p.bytes[m]).collect(),
+                    items: needed.fold(0, |mask, (_, bit)| mask | 1 << bit),
+                });
+                position += 1;
+            }
+            groups.push(Group { layers: kind.layers, choices });
+        }
         Some(Table {
-            layers: self.layers,
-            patterns,
-            ends,
+            groups,
             items: items.iter().map(|item| (item.memory, item.bytes)).collect(),
             room,
             phases: (0..2).flat_map(|f| rows[f].iter().map(move |_| f)).collect(),
-            weight: self.weight,
+            measures: self.measures.iter().map(|m| Measure { weight: m.weight, limit: m.limit }).collect(),
         })
     }
 
@@ -184,13 +204,14 @@ impl<'a> Problem<'a> {
         let mut merged: BTreeMap<(usize, Vec<bool>), u64> = BTreeMap::new();
         for (device, own) in self.own.iter().enumerate() {
             let Some(memory) = memories.iter().position(|m| m == own) else { continue };
-            for (bit, bytes) in self.items[device].iter().enumerate() {
-                let needs = |p: &&Pattern| p.items[device] >> bit & 1 == 1;
-                let who: Vec<bool> = self.patterns.iter().chain(&self.ends).map(needs).collect();
-                let (patterns, ends) = who.split_at(self.patterns.len());
-                if [patterns, ends].iter().any(|who| who.iter().all(|&needs| needs)) {
+            for (bit, bytes) in self.items[device].iter().enumerate().filter(|(_, bytes)| bytes.get() > 0) {
+                let needs = |p: &Pattern| p.items[device] >> bit & 1 == 1;
+                if self.groups.iter().any(|kind| kind.patterns.iter().all(|p| needs(p))) {
                     room[memory] = room[memory].checked_sub(bytes.get())?;
-                } else if who.contains(&true) {
+                    continue;
+                }
+                let who: Vec<bool> = self.patterns().map(needs).collect();
+                if who.contains(&true) {
                     *merged.entry((memory, who)).or_default() += bytes.get();
                 }
             }
@@ -207,9 +228,9 @@ impl<'a> Problem<'a> {
     /// Exact bytes in each memory.
     #[cfg(test)]
     pub fn used(&self, chosen: &Chosen<'_>) -> Vec<u64> {
-        let mut used = chosen.ends.bytes.clone();
-        let mut needs = chosen.ends.items.clone();
-        for (pattern, count) in &chosen.layers {
+        let mut used = vec![0; self.capacity.len()];
+        let mut needs = vec![0; self.items.len()];
+        for (pattern, count) in chosen.kinds.iter().flatten() {
             used.iter_mut().zip(&pattern.bytes).for_each(|(sum, bytes)| *sum += bytes * count);
             needs.iter_mut().zip(&pattern.items).for_each(|(all, items)| *all |= items);
         }
@@ -222,10 +243,21 @@ impl<'a> Problem<'a> {
     }
 }
 
+impl Yardstick {
+    /// What a layer that follows `pattern` adds by the work of its devices.
+    fn added_by(&self, pattern: &Pattern) -> f64 {
+        let phase = |phase: usize| {
+            let busy = self.busy[phase].iter().zip(&pattern.work[phase]);
+            busy.map(|(weight, time)| weight * time).sum::<f64>()
+        };
+        phase(0) + phase(1)
+    }
+}
+
 /// Something that some choices need once.
 struct Item {
     memory: usize,
     bytes: u64,
-    /// By pattern, then by end.
+    /// By pattern, kind after kind.
     who: Vec<bool>,
 }

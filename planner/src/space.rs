@@ -3,13 +3,14 @@
 use crate::cost::Pricing;
 use crate::course::Course;
 use crate::error::PlannerError;
+use crate::goal::Goal;
 use crate::home::Home;
-use crate::pattern::{Pattern, Patterns};
+use crate::pattern::{Pattern, Patterns, Stack};
 use crate::placement::Placement;
 use crate::price_list::PriceList;
-use crate::solve::{Chosen, Effort, Problem};
+use crate::solve::{Chosen, Effort, Kind, Problem};
 use hwprofiles::{Bytes, DeviceId};
-use scenarios::{Objective, Phase};
+use scenarios::Phase;
 
 const PHASES: [Phase; 2] = [Phase::Prefill, Phase::Decode];
 
@@ -18,11 +19,9 @@ const PHASES: [Phase; 2] = [Phase::Prefill, Phase::Decode];
 pub(crate) struct Space<'a> {
     pricing: Pricing<'a>,
     patterns: Patterns<'a>,
-    layers: Vec<Pattern>,
-    ends: Vec<Pattern>,
+    stacks: Vec<Stack>,
     items: Vec<Vec<Bytes>>,
     own: Vec<usize>,
-    weight: [f64; 2],
 }
 
 /// A restriction of the search. The solver does not see contention, so what is best under a restriction may, once
@@ -42,69 +41,50 @@ impl Family {
     pub const ALL: Self = Self { divided: true, streamed: [true, true], mixed: true };
 
     /// Every restriction that is worth a candidate.
-    pub fn each() -> [Self; 8] {
-        let resident = [false, false];
-        let prefill = [true, false];
-        [
-            Self::ALL,
-            Self { streamed: prefill, ..Self::ALL },
-            Self { streamed: resident, ..Self::ALL },
-            Self { divided: false, ..Self::ALL },
-            Self { divided: false, streamed: prefill, ..Self::ALL },
-            Self { divided: false, streamed: resident, ..Self::ALL },
-            Self { divided: false, mixed: false, ..Self::ALL },
-            Self { divided: false, streamed: resident, mixed: false },
-        ]
-    }
-}
-
-/// What prefill and decode count in an objective. For TPOT, prefill only decides between equals.
-pub(crate) fn weights(objective: Objective, decodes: u64) -> [f64; 2] {
-    const TIE: f64 = 1e-4;
-    match objective {
-        Objective::Latency | Objective::Throughput => [1.0, decodes as f64],
-        Objective::Tpot if decodes == 0 => [1.0, 0.0],
-        Objective::Tpot => [TIE, 1.0],
-    }
+    pub const RESTRICTED: [Self; 5] = [
+        Self { streamed: [true, false], ..Self::ALL },
+        Self { divided: false, ..Self::ALL },
+        Self { divided: false, streamed: [true, false], ..Self::ALL },
+        Self { divided: false, streamed: [false, false], ..Self::ALL },
+        Self { divided: false, mixed: false, ..Self::ALL },
+    ];
 }
 
 impl<'a> Space<'a> {
-    pub fn new(pricing: Pricing<'a>, course: &Course, objective: Objective) -> Result<Self, PlannerError> {
-        // A pattern is one of a dense layer.
-        if pricing.model.experts.is_some() {
-            let reason = format!("layers with experts, as those of {}, are not searched", pricing.model.name);
-            return Err(PlannerError::Solver { reason });
-        }
-        let homes = Home::all(pricing.machine);
+    pub fn new(pricing: Pricing<'a>, course: &Course, goal: &Goal) -> Result<Self, PlannerError> {
+        let homes = Home::all(pricing.machine, pricing.model);
         let list = |phase| PriceList::new(pricing, course, phase, &homes);
         let prices = [list(Phase::Prefill)?, list(Phase::Decode)?];
         let items = prices[0].item_bytes();
-        let patterns = Patterns::new(homes, prices, course.extent.batch, course.extent.context);
-        let (layers, ends) = (patterns.of_layer(), patterns.of_ends());
+        let extent = &course.extent;
+        let patterns = Patterns::new(homes, prices, extent.batch, extent.context, goal.is_frugal());
+        let stacks = patterns.stacks();
         let own = pricing.machine.devices.iter().map(|device| device.memory.0).collect();
-        let weight = weights(objective, course.decodes);
-        Ok(Self { pricing, patterns, layers, ends, items, own, weight })
+        Ok(Self { pricing, patterns, stacks, items, own })
     }
 
     /// The best solution of a family where each memory holds `capacity`; `None` where nothing fits.
     pub fn solve(
         &self,
         family: Family,
+        goal: &Goal,
         capacity: &[Bytes],
         effort: Effort,
     ) -> Result<Option<Chosen<'_>>, PlannerError> {
-        self.problem(family, capacity, effort).solve()
+        self.problem(family, goal, capacity, effort).solve()
     }
 
-    pub fn problem(&self, family: Family, capacity: &[Bytes], effort: Effort) -> Problem<'_> {
+    pub fn problem(&self, family: Family, goal: &Goal, capacity: &[Bytes], effort: Effort) -> Problem<'_> {
+        let kinds = self.stacks.iter().map(|stack| {
+            let patterns = stack.patterns.iter().filter(|pattern| self.admits(family, stack, pattern));
+            Kind { layers: stack.layers, patterns: patterns.collect() }
+        });
         Problem {
-            layers: self.pricing.model.layers,
-            patterns: self.layers.iter().filter(|p| self.admits(family, p)).collect(),
-            ends: self.ends.iter().filter(|p| self.admits(family, p)).collect(),
+            groups: kinds.collect(),
             items: &self.items,
             own: &self.own,
             capacity: capacity.iter().map(|bytes| bytes.get()).collect(),
-            weight: self.weight,
+            measures: goal.yardsticks(),
             effort,
         }
     }
@@ -114,48 +94,64 @@ impl<'a> Space<'a> {
         self.pricing.machine.memories.iter().map(|memory| memory.capacity.value).collect()
     }
 
-    fn admits(&self, family: Family, pattern: &Pattern) -> bool {
+    fn admits(&self, family: Family, stack: &Stack, pattern: &Pattern) -> bool {
         // Embed and head are no layer: they may be elsewhere.
-        let is_layer = pattern.homes.len() > 2;
+        let is_layer = stack.kind.is_some();
         let one = |phase: usize| pattern.leads[phase].iter().all(|lead| *lead == pattern.leads[phase][0]);
         (family.divided || !self.patterns.divides(pattern))
             && PHASES.iter().all(|&f| family.streamed[f as usize] || !self.patterns.streams(pattern, f))
             && (family.mixed || !is_layer || (one(0) && one(1)))
     }
 
-    /// The placement of a solution: layers of one pattern together, the patterns in the order with the shortest
-    /// chain.
-    pub fn placement(&self, chosen: &Chosen<'_>) -> Placement {
-        let mut orders = permutations(chosen.layers.len());
-        let length: Vec<f64> = orders.iter().map(|order| self.chain(chosen, order)).collect();
-        let best = (0..orders.len()).min_by(|&a, &b| length[a].total_cmp(&length[b])).unwrap_or(0);
-        let order = orders.swap_remove(best);
-        let layers = order.iter().flat_map(|&group| {
-            let (pattern, count) = chosen.layers[group];
-            std::iter::repeat_n(self.patterns.layer(pattern), count as usize)
-        });
-        let [embed, head] = self.patterns.ends(chosen.ends);
-        Placement { embed, layers: layers.collect(), head }
+    /// The placement of a solution: layers of one kind and pattern together, the patterns of each kind in the order
+    /// with the shortest chain.
+    pub fn placement(&self, chosen: &Chosen<'_>, goal: &Goal) -> Placement {
+        let [ends, kinds @ ..] = &chosen.kinds[..] else { panic!("embed and head are always placed") };
+        let [ends] = &ends[..] else { panic!("embed and head are placed once") };
+        let mut from = [0, 1].map(|phase| ends.0.leads[phase][0]);
+        let mut layers = Vec::new();
+        for (stack, runs) in self.stacks[1..].iter().zip(kinds) {
+            let orders = permutations(runs.len());
+            let chains = orders.iter().map(|order| self.chain(stack, runs, order, from, goal));
+            let best = chains.enumerate().min_by(|a, b| a.1.0.total_cmp(&b.1.0));
+            let Some((best, (_, exit))) = best else { continue };
+            for &run in &orders[best] {
+                let (pattern, count) = runs[run];
+                layers.extend(std::iter::repeat_n(self.patterns.layer(stack, pattern), count as usize));
+            }
+            from = exit;
+        }
+        let [embed, head] = self.patterns.ends(&self.stacks[0], ends.0);
+        Placement { embed, layers, head }
     }
 
-    /// The weighted chain through the groups in this order.
-    fn chain(&self, chosen: &Chosen<'_>, order: &[usize]) -> f64 {
+    /// The weighted chain through the runs in this order, and where the residual is then in each phase.
+    fn chain(
+        &self,
+        stack: &Stack,
+        runs: &[(&Pattern, u64)],
+        order: &[usize],
+        from: [DeviceId; 2],
+        goal: &Goal,
+    ) -> (f64, [DeviceId; 2]) {
         let mut walk = self.patterns.walk();
-        let of_phase = |&phase: &Phase| {
-            let mut from: DeviceId = chosen.ends.leads[phase as usize][0];
-            let mut sum = 0.0;
-            for &group in order {
-                let (pattern, count) = chosen.layers[group];
+        let weight = goal.yardsticks()[0].weight;
+        let (mut total, mut exits) = (0.0, from);
+        for phase in PHASES {
+            let (mut from, mut sum) = (from[phase as usize], 0.0);
+            for &run in order {
+                let (pattern, count) = runs[run];
                 let exit = *pattern.leads[phase as usize].last().expect("a layer has sublayers");
-                sum += self.patterns.chain(&mut walk, pattern, phase, from);
+                sum += self.patterns.chain(&mut walk, stack, pattern, phase, from);
                 if from != exit || count > 1 {
-                    sum += self.patterns.chain(&mut walk, pattern, phase, exit) * (count - 1) as f64;
+                    sum += self.patterns.chain(&mut walk, stack, pattern, phase, exit) * (count - 1) as f64;
                 }
                 from = exit;
             }
-            self.weight[phase as usize] * sum
-        };
-        PHASES.iter().map(of_phase).sum()
+            exits[phase as usize] = from;
+            total += weight[phase as usize] * sum;
+        }
+        (total, exits)
     }
 }
 

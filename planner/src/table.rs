@@ -2,51 +2,81 @@
 
 use std::collections::BTreeSet;
 
-/// A pattern of a layer, or a placement of embed and head.
+/// A way to place one layer of a kind.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Choice {
     /// Its index where it came from.
     pub index: usize,
     /// Seconds by row.
     pub times: Vec<f64>,
+    /// What it adds to each measure by itself, whatever it runs beside: energy.
+    pub adds: Vec<f64>,
     /// Bytes by memory that could be overfilled.
     pub bytes: Vec<u64>,
     /// The items it needs, as bits.
     pub items: u64,
 }
 
-/// All of it.
+/// Layers of one kind: how many there are, and the ways to place one of them.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Group {
+    pub layers: u64,
+    pub choices: Vec<Choice>,
+}
+
+/// Something that a solution is measured by: Σ over the phases of weight · the longest row, and what its choices add.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Measure {
+    /// Of each phase.
+    pub weight: [f64; 2],
+    /// What a solution must not exceed; infinite where there is no limit.
+    pub limit: f64,
+}
+
+/// All of it. The first measure is to be as small as possible, every one within its limit.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Table {
-    pub layers: u64,
-    pub patterns: Vec<Choice>,
-    pub ends: Vec<Choice>,
+    pub groups: Vec<Group>,
     /// The memory of each item and its bytes there.
     pub items: Vec<(usize, u64)>,
     /// Bytes that each memory has for them.
     pub room: Vec<u64>,
     /// The phase of each row.
     pub phases: Vec<usize>,
-    /// The weight of each phase.
-    pub weight: [f64; 2],
+    pub measures: Vec<Measure>,
 }
 
-/// A solution, by the choices' own indices.
+/// A solution: for each group its choices, by their own indices, with their layers.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Found {
-    pub counts: Vec<(usize, u64)>,
-    pub end: usize,
+    pub counts: Vec<Vec<(usize, u64)>>,
     pub value: f64,
 }
 
 impl Table {
-    /// Σ over the phases of weight · the longest row.
-    pub fn value(&self, times: &[f64]) -> f64 {
-        let longest = |phase| {
-            let rows = times.iter().zip(&self.phases).filter(move |(_, of)| **of == phase);
-            rows.fold(0.0, |most: f64, (&time, _)| most.max(time))
-        };
-        self.weight[0] * longest(0) + self.weight[1] * longest(1)
+    /// The first measure of a solution with these sums; `None` where a measure is beyond its limit.
+    pub fn value(&self, times: &[f64], adds: &[f64]) -> Option<f64> {
+        let mut longest = [0.0_f64; 2];
+        for (&time, &phase) in times.iter().zip(&self.phases) {
+            longest[phase] = longest[phase].max(time);
+        }
+        let mut first = None;
+        for (measure, add) in self.measures.iter().zip(adds) {
+            let value = measure.weight[0] * longest[0] + measure.weight[1] * longest[1] + add;
+            if value > measure.limit {
+                return None;
+            }
+            first.get_or_insert(value);
+        }
+        first
+    }
+
+    fn choices(&self) -> impl Iterator<Item = &Choice> {
+        self.groups.iter().flat_map(|group| &group.choices)
+    }
+
+    fn choices_mut(&mut self) -> impl Iterator<Item = &mut Choice> {
+        self.groups.iter_mut().flat_map(|group| &mut group.choices)
     }
 
     /// Bytes that a set of items takes in `memory`.
@@ -55,8 +85,8 @@ impl Table {
         needed.filter(|(_, (of, _))| *of == memory).map(|(_, (_, bytes))| bytes).sum()
     }
 
-    /// Every set of items that some solution needs: an end's with those of any patterns. Where there are more than
-    /// `most`, the smallest items are paid for by all, needed or not, until there are few enough.
+    /// Every set of items that some solution needs. Where there are more than `most`, the smallest items are paid for
+    /// by all, needed or not, until there are few enough.
     pub fn item_sets(&mut self, most: usize) -> Vec<u64> {
         loop {
             if let Some(sets) = self.unions(most) {
@@ -66,26 +96,28 @@ impl Table {
             let Some(least) = real.min_by_key(|&item| self.items[item].1) else { return vec![u64::MAX] };
             let (memory, bytes) = std::mem::take(&mut self.items[least]);
             self.room[memory] = self.room[memory].saturating_sub(bytes);
-            for choice in self.patterns.iter_mut().chain(&mut self.ends) {
-                choice.items &= !(1 << least);
-            }
+            self.choices_mut().for_each(|choice| choice.items &= !(1 << least));
         }
     }
 
     fn unions(&self, most: usize) -> Option<Vec<u64>> {
-        let masks: BTreeSet<u64> = self.patterns.iter().map(|p| p.items).collect();
-        let ends: BTreeSet<u64> = self.ends.iter().map(|e| e.items).collect();
-        let mut sets: BTreeSet<u64> = ends.iter().flat_map(|e| masks.iter().map(move |p| e | p)).collect();
-        let mut fresh: Vec<u64> = sets.iter().copied().collect();
-        while let Some(set) = fresh.pop() {
-            for mask in &masks {
-                if sets.insert(set | mask) {
-                    fresh.push(set | mask);
+        let mut sets = BTreeSet::from([0]);
+        for group in &self.groups {
+            let masks: BTreeSet<u64> = group.choices.iter().map(|choice| choice.items).collect();
+            let mut grown: BTreeSet<u64> =
+                sets.iter().flat_map(|set| masks.iter().map(move |mask| set | mask)).collect();
+            // Layers of one group may need different items; a group of one layer has one choice.
+            let mut fresh: Vec<u64> = if group.layers > 1 { grown.iter().copied().collect() } else { vec![] };
+            while let Some(set) = fresh.pop() {
+                fresh.extend(masks.iter().map(|mask| set | mask).filter(|&more| grown.insert(more)));
+                if grown.len() > most {
+                    return None;
                 }
             }
-            if sets.len() > most {
+            if grown.len() > most {
                 return None;
             }
+            sets = grown;
         }
         Some(sets.into_iter().collect())
     }
@@ -97,45 +129,45 @@ impl Table {
         for (memory, room) in room.iter_mut().enumerate() {
             *room = room.checked_sub(self.item_bytes(set, memory))?;
         }
-        let within = |choices: &[Choice]| {
-            let fit = choices.iter().filter(|choice| choice.items & !set == 0);
-            undominated(fit.map(|choice| Choice { items: 0, ..choice.clone() }).collect())
+        let within = |group: &Group| {
+            let fit = group.choices.iter().filter(|choice| choice.items & !set == 0);
+            let choices = undominated(fit.map(|choice| Choice { items: 0, ..choice.clone() }).collect());
+            Group { layers: group.layers, choices }
         };
-        let (mut patterns, mut ends) = (within(&self.patterns), within(&self.ends));
+        let mut groups: Vec<Group> = self.groups.iter().map(within).collect();
         // What is not in one memory is in another: all together they prove soonest that something cannot fit.
-        for choice in patterns.iter_mut().chain(&mut ends) {
+        for choice in groups.iter_mut().flat_map(|group| &mut group.choices) {
             choice.bytes.push(choice.bytes.iter().sum());
         }
         room.push(room.iter().sum());
-        let least =
-            |choices: &[Choice], memory: usize| choices.iter().map(|choice| choice.bytes[memory]).min();
         for (memory, &room) in room.iter().enumerate() {
-            let lightest = least(&patterns, memory)?.saturating_mul(self.layers);
-            if lightest.saturating_add(least(&ends, memory)?) > room {
+            let mut least = 0_u64;
+            for group in &groups {
+                let lightest = group.choices.iter().map(|choice| choice.bytes[memory]).min()?;
+                least = least.saturating_add(lightest.saturating_mul(group.layers));
+            }
+            if least > room {
                 return None;
             }
         }
-        Some(Self { patterns, ends, items: vec![], room, phases: self.phases.clone(), ..*self })
+        let (phases, measures) = (self.phases.clone(), self.measures.clone());
+        Some(Self { groups, items: vec![], room, phases, measures })
     }
+
 }
 
 /// Without the choices that another one replaces at no loss: nowhere slower or larger, and with no item more.
 pub(crate) fn undominated(mut choices: Vec<Choice>) -> Vec<Choice> {
-    let sum = |c: &Choice| c.times.iter().sum::<f64>();
+    let sum = |c: &Choice| c.times.iter().chain(&c.adds).sum::<f64>();
     // What beats another has no larger sum: looking from the smallest on, nothing kept is dropped later.
-    choices.sort_by(|a, b| {
-        sum(a)
-            .total_cmp(&sum(b))
-            .then_with(|| a.bytes.cmp(&b.bytes))
-            .then(a.items.cmp(&b.items))
-            .then(a.index.cmp(&b.index))
-    });
+    choices.sort_by_cached_key(|c| (sum(c).to_bits(), c.bytes.clone(), c.items, c.index));
     let mut kept: Vec<Choice> = Vec::new();
     for next in choices {
         let beaten = kept.iter().any(|best| {
             best.items & !next.items == 0
                 && best.bytes.iter().zip(&next.bytes).all(|(a, b)| a <= b)
                 && best.times.iter().zip(&next.times).all(|(a, b)| a <= b)
+                && best.adds.iter().zip(&next.adds).all(|(a, b)| a <= b)
         });
         if !beaten {
             kept.push(next);

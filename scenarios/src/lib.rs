@@ -3,6 +3,7 @@
 
 mod config;
 mod config_experts;
+mod costs;
 mod document;
 mod error;
 mod experts;
@@ -24,6 +25,7 @@ mod work;
 mod workload;
 mod write_config;
 
+pub use costs::Costs;
 pub use document::Document;
 pub use error::ScenarioError;
 pub use experts::{Experts, Traffic};

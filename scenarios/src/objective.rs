@@ -17,11 +17,21 @@ pub enum Objective {
     Tpot,
     /// Output tokens per second.
     Throughput,
+    /// Energy per output token.
+    Energy,
+    /// Cost per output token: the machine's price over its lifetime, and electricity.
+    Cost,
 }
 
 impl Objective {
     /// Every objective.
-    pub const ALL: [Objective; 3] = [Objective::Latency, Objective::Tpot, Objective::Throughput];
+    pub const ALL: [Objective; 5] = [
+        Objective::Latency,
+        Objective::Tpot,
+        Objective::Throughput,
+        Objective::Energy,
+        Objective::Cost,
+    ];
 
     /// The word used in files.
     pub fn name(self) -> &'static str {
@@ -29,6 +39,8 @@ impl Objective {
             Objective::Latency => "latency",
             Objective::Tpot => "tpot",
             Objective::Throughput => "throughput",
+            Objective::Energy => "energy",
+            Objective::Cost => "cost",
         }
     }
 }
@@ -54,37 +66,17 @@ pub struct Slo {
 /// The objective under `objective` of a scenario; latency where there is none.
 pub(crate) fn read_objective(root: &Section<'_>) -> Result<Objective, ScenarioError> {
     const KEY: &str = "objective";
-    let computed = Objective::ALL.map(Objective::name).join(", ");
-    let needs = |what: &str, needed: &str| {
-        let instead = format!("it needs {needed}, and plans do not carry them yet: use one of {computed}");
-        Err(root.unsupported(KEY, what, &instead))
-    };
     let Some(word) = root.text(KEY)? else { return Ok(Objective::default()) };
-    match word {
-        "cost" => needs("cost per token", "the price of every device and memory and their lifetime"),
-        "energy" => needs("energy per token", "the power of every device, idle and busy"),
-        _ => Objective::ALL
-            .into_iter()
-            .find(|objective| objective.name() == word)
-            .ok_or_else(|| root.wrong(KEY, &format!("one of {computed} is wanted"))),
-    }
+    let words = Objective::ALL.map(Objective::name).join(", ");
+    Objective::ALL
+        .into_iter()
+        .find(|objective| objective.name() == word)
+        .ok_or_else(|| root.wrong(KEY, &format!("one of {words} is wanted")))
 }
 
 /// The limits under `slo`.
 pub(crate) fn read_slo(section: &Section<'_>) -> Result<Slo, ScenarioError> {
     section.only(&["ttft", "tpot"])?;
-    let limit = |key: &str| -> Result<Option<Seconds>, ScenarioError> {
-        const WANTED: &str = "a duration with its unit is wanted, like \"50 ms\"";
-        if section.get(key).is_some_and(|value| !value.is_string()) {
-            return Err(section.wrong(key, WANTED));
-        }
-        let Some(text) = section.text(key)? else { return Ok(None) };
-        let limit: Seconds = text.parse().map_err(|error| section.wrong(key, &format!("{error}")))?;
-        if limit.get() > 0.0 {
-            Ok(Some(limit))
-        } else {
-            Err(section.wrong(key, "a duration above 0 is wanted"))
-        }
-    };
+    let limit = |key: &str| section.quantity(key, ["a duration", "50 ms"], |limit: &Seconds| limit.get());
     Ok(Slo { ttft: limit("ttft")?, tpot: limit("tpot")? })
 }

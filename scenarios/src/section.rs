@@ -2,7 +2,9 @@
 
 use crate::error::ScenarioError;
 use hwprofiles::yaml;
+use hwprofiles::UnitError;
 use serde_json::{Map, Value};
+use std::str::FromStr;
 use std::collections::BTreeMap;
 
 /// Where a document's values were written.
@@ -126,6 +128,24 @@ impl<'a> Section<'a> {
     pub fn text(&self, key: &str) -> Result<Option<&'a str>, ScenarioError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         value.as_str().map(Some).ok_or_else(|| self.wrong(key, "a text is wanted"))
+    }
+
+    /// A quantity above 0, written as a text with its unit: `what` it is, and an example.
+    pub fn quantity<T: FromStr<Err = UnitError>>(
+        &self,
+        key: &str,
+        [what, example]: [&str; 2],
+        number: impl Fn(&T) -> f64,
+    ) -> Result<Option<T>, ScenarioError> {
+        if self.get(key).is_some_and(|value| !value.is_string()) {
+            return Err(self.wrong(key, &format!("{what} with its unit is wanted, like \"{example}\"")));
+        }
+        let Some(text) = self.text(key)? else { return Ok(None) };
+        let quantity: T = text.parse().map_err(|error| self.wrong(key, &format!("{error}")))?;
+        match number(&quantity) > 0.0 {
+            true => Ok(Some(quantity)),
+            false => Err(self.wrong(key, &format!("{what} above 0 is wanted"))),
+        }
     }
 
     /// The error of a value that is wrong.

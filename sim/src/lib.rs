@@ -5,6 +5,7 @@
 //! deterministic: the same inputs give the same bytes.
 #![forbid(unsafe_code)]
 
+mod estimate;
 mod events;
 mod fair;
 mod perfetto;
@@ -12,6 +13,7 @@ mod run;
 mod step;
 mod time;
 
+pub use estimate::estimate;
 pub use events::EventQueue;
 pub use fair::{Draw, Flow, Sharing};
 pub use perfetto::perfetto;

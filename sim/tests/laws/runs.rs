@@ -95,3 +95,30 @@ fn a_format_that_nobody_measured_is_an_error_that_says_so() {
     let missing = Run { pricing, programs: &programs, steps: &steps }.times().unwrap_err();
     assert!(missing.to_string().contains("device 'cpu' has no gemm rate for int4"), "{missing}");
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn an_estimate_is_the_whole_simulation_to_a_fraction_of_a_per_cent(
+        parts in prop::collection::vec((placements(&tiny_model(1), &machine()), 1usize..14), 1..4),
+        batch in 1u64..5, prompt in 1u64..200, output in 1u64..20, chunk in 1u64..64,
+    ) {
+        let layers: Vec<_> =
+            parts.iter().flat_map(|(one, count)| vec![one.layers[0].clone(); *count]).collect();
+        let (machine, model) = (machine(), tiny_model(layers.len() as u64));
+        let placement = Placement { layers, ..parts[0].0.clone() };
+        let programs = Programs::lower(&machine, &model, &placement).unwrap();
+        let steps = steps(batch, prompt, output, chunk);
+        let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+        let whole = Run { pricing, programs: &programs, steps: &steps }.times().unwrap();
+        let workload = scenarios::Workload { batch, prompt_tokens: prompt, output_tokens: output };
+        let sketch = sim::estimate(pricing, &placement, &workload, chunk).unwrap();
+        let close = |a: Seconds, b: Seconds| (a.get() / b.get() - 1.0).abs() < 0.01;
+        prop_assert!(close(sketch.ttft, whole.ttft), "TTFT {} for {}", sketch.ttft, whole.ttft);
+        prop_assert_eq!(sketch.tpot.is_some(), whole.tpot.is_some());
+        if let (Some(ours), Some(theirs)) = (sketch.tpot, whole.tpot) {
+            prop_assert!(close(ours, theirs), "TPOT {ours} for {theirs}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What a plan is to be best at, as numbers: for the solver's sums and for simulated times alike.
+
+use crate::cost::Pricing;
+use crate::course::Course;
+use crate::error::PlannerError;
+use crate::memory::Programs;
+use crate::placement::Placement;
+use crate::plan::Times;
+use crate::program::{Lane, Program};
+use crate::solve::Yardstick;
+use hwprofiles::{Dollars, Joules, Machine, Missing, Seconds, Watts};
+use scenarios::{Costs, Objective, Phase, Slo, Workload};
+
+/// For TPOT, prefill only decides between equals; for energy and cost, time does.
+const TIE: f64 = 1e-4;
+
+/// An objective and its limits, for one workload on one machine.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Goal {
+    pub objective: Objective,
+    pub slo: Slo,
+    /// Decode steps.
+    decodes: f64,
+    /// Output tokens of all sequences.
+    tokens: f64,
+    /// Draw of each device while it computes.
+    power: Option<Vec<Watts>>,
+    /// What a second of the machine costs, and what a joule does.
+    price: Option<(Dollars, Dollars)>,
+}
+
+impl Goal {
+    /// The goal of `objective` within `slo`.
+    ///
+    /// # Errors
+    /// [`PlannerError::Unpriced`] where the objective needs a power, a price or a lifetime that nobody gave.
+    pub fn new(
+        machine: &Machine,
+        workload: &Workload,
+        objective: Objective,
+        slo: Slo,
+        costs: &Costs,
+    ) -> Result<Self, PlannerError> {
+        let (power, price) = (power(machine), price(machine, costs));
+        let goal = Self {
+            objective,
+            slo,
+            decodes: workload.output_tokens.saturating_sub(1) as f64,
+            tokens: (workload.batch * workload.output_tokens) as f64,
+            power: power.as_ref().ok().cloned(),
+            price: price.as_ref().ok().copied(),
+        };
+        match objective {
+            Objective::Energy => power.map(|_| goal),
+            Objective::Cost => power.and(price).map(|_| goal),
+            Objective::Latency | Objective::Tpot | Objective::Throughput => Ok(goal),
+        }
+    }
+
+    /// Whether it counts how long devices work, not only how long everything takes.
+    pub fn is_frugal(&self) -> bool {
+        matches!(self.objective, Objective::Energy | Objective::Cost)
+    }
+
+    /// The time of one phase as the objective: the first token's, or that of each further one.
+    pub fn of_phase(&self, phase: usize) -> Self {
+        let objective = if phase == 0 { Objective::Latency } else { Objective::Tpot };
+        Self { objective, decodes: if phase == 0 { 0.0 } else { self.decodes }, ..self.clone() }
+    }
+
+    /// The objective, then the limits.
+    pub fn yardsticks(&self) -> Vec<Yardstick> {
+        let none = || self.power.as_ref().map_or(vec![], |power| vec![0.0; power.len()]);
+        let limits = [(self.slo.ttft, [1.0, 0.0]), (self.slo.tpot, [0.0, 1.0])];
+        let limit = |(limit, weight): (Option<Seconds>, [f64; 2])| {
+            limit.map(|limit| Yardstick { weight, busy: [none(), none()], limit: limit.get() })
+        };
+        std::iter::once(self.yardstick()).chain(limits.into_iter().filter_map(limit)).collect()
+    }
+
+    fn yardstick(&self) -> Yardstick {
+        let run = [1.0, self.decodes];
+        let watts = self.power.iter().flatten().map(|watts| watts.get());
+        let scaled = |by: f64| run.map(|times| watts.clone().map(|watts| watts * times * by).collect());
+        let times = |by: f64| run.map(|times| times * by);
+        let (weight, busy) = match (self.objective, self.price) {
+            (Objective::Tpot, _) if self.decodes > 0.0 => ([TIE, 1.0], scaled(0.0)),
+            (Objective::Energy, _) => (times(TIE), scaled(1.0)),
+            (Objective::Cost, Some((second, joule))) => (times(second.get()), scaled(joule.get())),
+            _ => (run, scaled(0.0)),
+        };
+        Yardstick { weight, busy, limit: f64::INFINITY }
+    }
+
+    /// The objective of `times` when the devices work so long.
+    pub fn value(&self, times: &Times, work: &[Vec<Seconds>; 2]) -> f64 {
+        let yardstick = self.yardstick();
+        let tpot = times.tpot.unwrap_or(Seconds::ZERO);
+        let busy = |phase: usize| {
+            let devices = yardstick.busy[phase].iter().zip(&work[phase]);
+            devices.map(|(weight, time)| weight * time.get()).sum::<f64>()
+        };
+        yardstick.weight[0] * times.ttft.get() + yardstick.weight[1] * tpot.get() + busy(0) + busy(1)
+    }
+
+    /// Whether `times` keep the limits.
+    pub fn keeps(&self, times: &Times) -> bool {
+        let within = |time: Option<Seconds>, limit: Option<Seconds>| match (time, limit) {
+            (Some(time), Some(limit)) => time <= limit,
+            _ => true,
+        };
+        within(Some(times.ttft), self.slo.ttft) && within(times.tpot, self.slo.tpot)
+    }
+
+    /// Energy of the devices' work per output token, where every device's power is known.
+    pub fn energy(&self, work: &[Vec<Seconds>; 2]) -> Option<Joules> {
+        let power = self.power.as_ref()?;
+        let busy = |phase: usize| power.iter().zip(&work[phase]).map(|(&watts, &time)| watts * time);
+        let decode: Joules = busy(1).fold(Joules::ZERO, |sum, joules| sum + joules);
+        let prefill: Joules = busy(0).fold(Joules::ZERO, |sum, joules| sum + joules);
+        Some((prefill + decode * self.decodes) / self.tokens)
+    }
+
+    /// Cost per output token, where prices, lifetime and power are known.
+    pub fn cost(&self, times: &Times, work: &[Vec<Seconds>; 2]) -> Option<Dollars> {
+        let (second, joule) = self.price?;
+        let run = times.ttft.get() + times.tpot.map_or(0.0, Seconds::get) * self.decodes;
+        Some(second * (run / self.tokens) + joule * self.energy(work)?.get())
+    }
+
+}
+
+/// Seconds that each device computes with `placement`: over all prefill steps, and in one decode step.
+///
+/// # Errors
+/// A rate that was not measured; bytes that must move without a link.
+pub(crate) fn work(
+    pricing: &Pricing<'_>,
+    placement: &Placement,
+    course: &Course,
+) -> Result<[Vec<Seconds>; 2], PlannerError> {
+    let outline = placement.outline();
+    let programs = Programs::lower(pricing.machine, pricing.model, &outline)?;
+    // Each layer of the outline, or none, stands for so many.
+    let counts = stands_for(placement, &outline);
+    let phase = |phase: Phase| -> Result<Vec<Seconds>, Missing> {
+        let mut work = vec![Seconds::ZERO; pricing.machine.devices.len()];
+        for steps in course.kinds(phase) {
+            for step in &steps {
+                add_work(pricing, programs.of(phase), step, &counts, &mut work)?;
+            }
+        }
+        Ok(work)
+    };
+    Ok([phase(Phase::Prefill)?, phase(Phase::Decode)?])
+}
+
+fn stands_for(placement: &Placement, outline: &Placement) -> Vec<u64> {
+    let runs = placement.runs();
+    let mut counts = Vec::with_capacity(outline.layers.len());
+    for (run, kept) in runs.iter().zip(outline.runs()) {
+        counts.extend(std::iter::repeat_n(1, kept.count as usize));
+        if let Some(last) = counts.last_mut() {
+            *last += run.count - kept.count;
+        }
+    }
+    counts
+}
+
+fn add_work(
+    pricing: &Pricing<'_>,
+    program: &Program,
+    step: &scenarios::Step,
+    counts: &[u64],
+    work: &mut [Seconds],
+) -> Result<(), Missing> {
+    for task in &program.tasks {
+        if let Lane::Device(device) = task.lane {
+            let count = task.layer.map_or(1, |layer| counts[layer as usize]);
+            work[device.0] += pricing.price(task, step)?.alone * count as f64;
+        }
+    }
+    Ok(())
+}
+
+fn power(machine: &Machine) -> Result<Vec<Watts>, PlannerError> {
+    let of = |device: &hwprofiles::Device| match &device.power {
+        Some(power) => Ok(power.value),
+        None => Err(PlannerError::Unpriced {
+            what: format!("device '{}' of {}", device.name, machine.name),
+            key: "power",
+            wanted: "what it draws when it is busy, like \"350 W\"",
+        }),
+    };
+    machine.devices.iter().map(of).collect()
+}
+
+/// What a second of the machine costs, and what a joule does.
+fn price(machine: &Machine, costs: &Costs) -> Result<(Dollars, Dollars), PlannerError> {
+    let missing = |what: String, key, wanted| PlannerError::Unpriced { what, key, wanted };
+    let scenario = || "the scenario".to_owned();
+    let lifetime = costs
+        .lifetime
+        .ok_or_else(|| missing(scenario(), "costs.lifetime", "over how long the machine is paid, like \"4 years\""))?;
+    let joule = costs
+        .per_joule()
+        .ok_or_else(|| missing(scenario(), "costs.per_kwh", "what electricity costs, like \"0.12 USD\""))?;
+    let mut sum = Dollars::ZERO;
+    for device in &machine.devices {
+        let price = device.price.as_ref().ok_or_else(|| {
+            missing(format!("device '{}' of {}", device.name, machine.name), "price", "like \"8000 USD\"")
+        })?;
+        sum += price.value;
+    }
+    for memory in &machine.memories {
+        if let Some(price) = &memory.price_per_gb {
+            sum += price.value * memory.capacity.value.gigabytes();
+        }
+    }
+    Ok((sum / lifetime.to_seconds().get(), joule))
+}
