@@ -4,13 +4,13 @@ use crate::exit::{Failure, Outcome, Sort};
 use crate::inputs;
 use anyhow::anyhow;
 use executor::{Checkpoint, Sampling, Session, Setup};
-use hwprofiles::{Machine, Missing, yaml};
+use hwprofiles::{Machine, yaml};
 use planner::{
-    Origin, Placement, Plan, PlannerError, Pricing, Programs, Rule, Times, Trace, prefill_chunk, usage,
+    Origin, Placement, Plan, PlannerError, Pricing, Programs, Rule, Times, Trace, usage,
 };
 use rand::{Rng, SeedableRng};
 use reports::{Configuration, Label, MemoryUse, PlacementMap, Rates};
-use scenarios::{Document, Formats, MachineSpec, Model, Objective, Setting, Workload};
+use scenarios::{Costs, Document, Formats, MachineSpec, Model, Objective, Setting, Slo, Workload};
 use std::path::Path;
 
 /// Everything a plan depends on, looked up.
@@ -25,6 +25,10 @@ pub struct Question {
     pub workload: Workload,
     /// What to be best at.
     pub objective: Objective,
+    /// What to keep.
+    pub slo: Slo,
+    /// What the machine and its electricity cost.
+    pub costs: Costs,
     /// Where machine and model came from.
     pub origin: Option<Origin>,
 }
@@ -58,19 +62,19 @@ impl Question {
             formats: found.formats,
             workload: found.workload,
             objective: found.objective,
+            slo: found.slo.unwrap_or_default(),
+            costs: found.costs.unwrap_or_default(),
             origin: Some(origin),
         })
     }
 
     /// The best plan, every candidate judged by the simulator.
     pub fn plan(&self) -> Outcome<Planned> {
-        let score = |_: &Placement, programs: &Programs| self.simulated(programs);
-        let (machine, model, formats) = (&self.machine, &self.model, &self.formats);
-        let plan = planner::plan(machine, model, formats, &self.workload, self.objective, &score);
+        let plan = planner::plan(&self.question(), &self.scorer());
         let plan = plan.map_err(|error| match error {
-            PlannerError::Infeasible { .. } | PlannerError::NoPlacement { .. } => {
-                Failure::Infeasible(error.into())
-            }
+            PlannerError::Infeasible { .. }
+            | PlannerError::NoPlacement { .. }
+            | PlannerError::TooSlow { .. } => Failure::Infeasible(error.into()),
             other => Failure::Input(other.into()),
         })?;
         tracing::info!(model = self.model.name, chosen = plan.predicted.chosen, "planned");
@@ -79,8 +83,7 @@ impl Question {
 
     /// The plan that follows `rule`, judged alike; `None`, with a note, where it cannot be followed.
     pub fn follow(&self, rule: Rule) -> Outcome<Option<Planned>> {
-        let score = |_: &Placement, programs: &Programs| self.simulated(programs);
-        match planner::follow(self.pricing(), &self.workload, self.objective, rule, &score) {
+        match planner::follow(&self.question(), rule, &self.scorer()) {
             Ok(plan) => self.planned(plan).map(Some),
             Err(reason) => {
                 eprintln!("note: {} is left out: {reason}", rule.name());
@@ -89,10 +92,15 @@ impl Question {
         }
     }
 
-    fn simulated(&self, programs: &Programs) -> Result<Times, Missing> {
-        let load = &self.workload;
-        let steps = planner::steps(load.batch, load.prompt_tokens, load.output_tokens, prefill_chunk(load));
-        sim::Run { pricing: self.pricing(), programs, steps: &steps }.times()
+    /// As the planner takes it.
+    fn question(&self) -> planner::Question<'_> {
+        let (workload, objective, slo, costs) = (self.workload, self.objective, self.slo, self.costs);
+        planner::Question { pricing: self.pricing(), workload, objective, slo, costs }
+    }
+
+    /// The simulator's judgement.
+    fn scorer(&self) -> impl Fn(&Placement, u64) -> Result<Times, PlannerError> + '_ {
+        |placement, chunk| sim::estimate(self.pricing(), placement, &self.workload, chunk)
     }
 
     fn pricing(&self) -> Pricing<'_> {

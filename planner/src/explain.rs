@@ -3,6 +3,7 @@
 use crate::cost::Pricing;
 use crate::course::Course;
 use crate::error::PlannerError;
+use crate::goal::Goal;
 use crate::memory::Programs;
 use crate::part::{Part, Parts};
 use crate::plan::{LayerGroup, Plan, Times};
@@ -160,10 +161,11 @@ fn comparison(text: &mut String, plan: &Plan) -> fmt::Result {
 
 /// What the solver's best would gain from more of each memory.
 fn worth(text: &mut String, plan: &Plan, pricing: Pricing<'_>, course: &Course) -> Result<(), PlannerError> {
-    let space = Space::new(pricing, course, plan.objective)?;
+    let goal = Goal::new(pricing.machine, &plan.workload, plan.objective, plan.slo, &plan.costs)?;
+    let space = Space::new(pricing, course, &goal)?;
     let capacity = space.capacity();
     let best = |capacity: &[Bytes]| {
-        let solved = space.solve(Family::ALL, capacity, Effort::PLAN)?;
+        let solved = space.solve(Family::ALL, &goal, capacity, Effort::PLAN)?;
         Ok::<_, PlannerError>(solved.map(|chosen| chosen.value))
     };
     let Some(now) = best(&capacity)? else { return Ok(()) };

@@ -62,6 +62,11 @@ impl Goal {
         matches!(self.objective, Objective::Energy | Objective::Cost)
     }
 
+    /// The same objective within other limits.
+    pub fn within(&self, slo: Slo) -> Self {
+        Self { slo, ..self.clone() }
+    }
+
     /// The time of one phase as the objective: the first token's, or that of each further one.
     pub fn of_phase(&self, phase: usize) -> Self {
         let objective = if phase == 0 { Objective::Latency } else { Objective::Tpot };

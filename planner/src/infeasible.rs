@@ -109,7 +109,7 @@ fn other_changes(
 
 /// The question's goal without its limits.
 fn unlimited(question: &Question<'_>) -> Result<Goal, PlannerError> {
-    Ok(Goal { slo: Slo::default(), ..question.goal()? })
+    Ok(question.goal()?.within(Slo::default()))
 }
 
 /// The error for a question whose limits nothing keeps; `best` is what was simulated and came closest.
@@ -121,7 +121,7 @@ pub(crate) fn too_slow(
     let Question { pricing, workload, .. } = *question;
     let limits = [("slo.ttft", goal.slo.ttft), ("slo.tpot", goal.slo.tpot)];
     let least = |phase: usize, slo: Slo| -> Result<Option<Seconds>, PlannerError> {
-        let goal = Goal { slo, ..goal.of_phase(phase) };
+        let goal = goal.of_phase(phase).within(slo);
         let mut least: Option<f64> = None;
         for chunk in prefill_chunks(&workload) {
             let space = Space::new(pricing, &Course::of(&workload, chunk), &goal)?;

@@ -3,9 +3,9 @@
 use crate::memory::{Programs, Usage, usage};
 use crate::part::Parts;
 use crate::placement::{LayerPlacement, Placement};
-use crate::{Extent, PlannerError, Pricing};
-use hwprofiles::{Bytes, FileError, Machine, Memory, Seconds, yaml};
-use scenarios::{Formats, MachineSource, Model, Objective, Sublayer, Workload};
+use crate::{Extent, PlannerError, Pricing, Question};
+use hwprofiles::{Bytes, Dollars, FileError, Joules, Machine, Memory, Ratio, Seconds, yaml};
+use scenarios::{Costs, Formats, MachineSource, Model, Objective, Slo, Sublayer, Workload};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -86,8 +86,17 @@ pub struct Prediction {
     pub chosen: String,
     /// The chosen placement's roofline: nothing waits for anything but its inputs and its lane.
     pub bound: Times,
+    /// Which share of the objective of the chosen placement, simulated, the solver proved that no placement goes below.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proven: Option<Ratio>,
     /// The chosen placement, simulated with contention.
     pub simulated: Times,
+    /// What the devices draw while they compute, per output token, where the power of each is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy_per_token: Option<Joules>,
+    /// What the machine and its electricity cost per output token, where prices are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_per_token: Option<Dollars>,
     /// The rules that do not look at speeds, simulated in the same way.
     pub baselines: BTreeMap<String, Times>,
     /// The rules that cannot be followed here, and why.
@@ -114,6 +123,12 @@ pub struct Plan {
     pub workload: Workload,
     /// What it is best at.
     pub objective: Objective,
+    /// What it keeps.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub slo: Slo,
+    /// What the objective `cost` was reckoned with.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub costs: Costs,
     /// Tokens per sequence that enter in one prefill step.
     pub prefill_chunk: u64,
     /// The token table.
@@ -231,14 +246,13 @@ impl Plan {
     ///
     /// # Errors
     /// Where bytes must move without a link, or more is needed of a memory than it holds.
-    pub fn of(
-        pricing: Pricing<'_>,
-        workload: Workload,
-        objective: Objective,
+    pub(crate) fn of(
+        question: &Question<'_>,
         prefill_chunk: u64,
         placement: &Placement,
         predicted: Prediction,
     ) -> Result<Self, PlannerError> {
+        let Question { pricing, workload, objective, slo, costs } = *question;
         let Pricing { machine, model, formats } = pricing;
         let (embed, layers, head) = named(machine, model, placement);
         let extent = Extent { batch: workload.batch, context: workload.context(), chunk: prefill_chunk };
@@ -253,6 +267,8 @@ impl Plan {
             formats: *formats,
             workload,
             objective,
+            slo,
+            costs,
             prefill_chunk,
             embed,
             layers,
@@ -363,6 +379,10 @@ fn named(machine: &Machine, model: &Model, placement: &Placement) -> (Parts, Vec
 pub(crate) fn overfilled<'m>(machine: &'m Machine, used: &[Usage]) -> Option<(&'m Memory, Bytes)> {
     let totals = machine.memories.iter().zip(used.iter().map(Usage::total));
     totals.into_iter().find(|(memory, total)| *total > memory.capacity.value)
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn check_identity(key: &str, ours: &Identity, name: &str, fingerprint: &str) -> Result<(), PlanError> {

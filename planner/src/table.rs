@@ -71,10 +71,6 @@ impl Table {
         first
     }
 
-    fn choices(&self) -> impl Iterator<Item = &Choice> {
-        self.groups.iter().flat_map(|group| &group.choices)
-    }
-
     fn choices_mut(&mut self) -> impl Iterator<Item = &mut Choice> {
         self.groups.iter_mut().flat_map(|group| &mut group.choices)
     }

@@ -1,5 +1,6 @@
 //! A question: this model, this workload, this objective, on that machine.
 
+use crate::costs::{Costs, read_costs};
 use crate::document::Document;
 use crate::error::ScenarioError;
 use crate::model::Model;
@@ -74,6 +75,8 @@ pub struct Scenario {
     pub objective: Objective,
     /// The limits.
     pub slo: Option<Slo>,
+    /// What the machine and its electricity cost.
+    pub costs: Option<Costs>,
     origin: Origin,
 }
 
@@ -92,10 +95,12 @@ pub struct ResolvedScenario {
     pub objective: Objective,
     /// The limits.
     pub slo: Option<Slo>,
+    /// What the machine and its electricity cost.
+    pub costs: Option<Costs>,
 }
 
-const KEYS: [&str; 9] =
-    ["machine", "model", "expert_skew", "dtype", "workload", "objective", "slo", "engine", "tensor_parallel"];
+const KEYS: [&str; 10] =
+    ["machine", "model", "expert_skew", "dtype", "workload", "objective", "slo", "costs", "engine", "tensor_parallel"];
 
 impl Document {
     /// The scenario with `settings` applied in order, each of which must have one value.
@@ -135,6 +140,7 @@ impl Document {
             workload: read_workload(&workload)?,
             objective: read_objective(&root)?,
             slo: root.section("slo")?.map(|section| read_slo(&section)).transpose()?,
+            costs: root.section("costs")?.map(|section| read_costs(&section)).transpose()?,
             origin: self.origin.clone(),
         })
     }
@@ -211,8 +217,8 @@ impl Scenario {
             kv: kv.unwrap_or(DType::Bf16),
             activations: activations.unwrap_or(DType::F32),
         };
-        let Self { machine, workload, objective, slo, .. } = self.clone();
-        Ok(ResolvedScenario { machine, model, formats, workload, objective, slo })
+        let Self { machine, workload, objective, slo, costs, .. } = self.clone();
+        Ok(ResolvedScenario { machine, model, formats, workload, objective, slo, costs })
     }
 }
 

@@ -9,7 +9,7 @@ use executor::{Checkpoint, make_random};
 use hwprofiles::{Bytes, BytesPerSec, DType, Host, LoopbackLimit, Machine, Parts};
 use planner::{Origin, Rule};
 use reports::{Configuration, Validation, machine_facts};
-use scenarios::{Formats, MachineSource, Model, Objective, Workload};
+use scenarios::{Costs, Formats, MachineSource, Model, Objective, Slo, Workload};
 use std::path::{Path, PathBuf};
 
 /// Everything at once on this machine: measure, plan, simulate, run, compare, report.
@@ -145,6 +145,8 @@ fn cases(
             formats: formats(),
             workload,
             objective: Objective::Latency,
+            slo: Slo::default(),
+            costs: Costs::default(),
             origin: Some(origin.clone()),
         };
         bar.set_message(format!("batch {batch}, {prompt_tokens} tokens"));
