@@ -200,11 +200,11 @@ impl Planned {
 
     /// Another placement for the same machine, model and workload, called `name`, simulated like this one.
     pub fn evaluate(&self, name: &str, placement: &Placement) -> Outcome<Plan> {
-        let (pricing, steps, plan) = (self.pricing(), self.steps(), &self.plan);
-        let score =
-            |_: &Placement, programs: &Programs| sim::Run { pricing, programs, steps: &steps }.times();
-        let (workload, chunk) = (&plan.workload, plan.prefill_chunk);
-        let other = planner::evaluate(pricing, workload, plan.objective, chunk, name, placement, &score);
+        let (pricing, plan) = (self.pricing(), &self.plan);
+        let Plan { workload, objective, slo, costs, .. } = *plan;
+        let question = planner::Question { pricing, workload, objective, slo, costs };
+        let score = |placement: &Placement, chunk: u64| sim::estimate(pricing, placement, &workload, chunk);
+        let other = planner::evaluate(&question, name, placement.clone(), plan.prefill_chunk, &score);
         Ok(Plan { from: plan.from.clone(), ..other.or_input()? })
     }
 

@@ -6,8 +6,8 @@ mod fixture;
 use criterion::{Criterion, criterion_group, criterion_main};
 use fixture::{Spec, formats, model};
 use hwprofiles::Seconds;
-use planner::{Placement, Programs, Times, plan};
-use scenarios::{Objective, Workload};
+use planner::{Placement, Pricing, Question, Times, plan};
+use scenarios::{Costs, Objective, Slo, Workload};
 
 fn planning(criterion: &mut Criterion) {
     let workload = Workload { batch: 4, prompt_tokens: 1024, output_tokens: 128 };
@@ -20,10 +20,14 @@ fn planning(criterion: &mut Criterion) {
         let model = model(32, hidden);
         let machine = spec.machine(&model);
         // Every candidate is lowered and compared; what it scores is not the planner's time.
-        let score = |_: &Placement, _: &Programs| {
+        let score = |_: &Placement, _: u64| {
             Ok(Times { ttft: Seconds::new(1e3), tpot: Some(Seconds::new(1e3)) })
         };
-        let once = || plan(&machine, &model, &formats(), &workload, Objective::Latency, &score);
+        let formats = formats();
+        let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+        let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
+        let question = Question { pricing, workload, objective, slo, costs };
+        let once = || plan(&question, &score);
         criterion.bench_function(name, |bencher| bencher.iter(once));
     }
 }

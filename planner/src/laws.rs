@@ -1,7 +1,7 @@
 //! Laws of the search, on small instances where brute force can say what is best.
 
 use crate::course::{Course, prefill_chunk};
-use crate::fixture::{Spec, expert_model, formats, model};
+use crate::fixture::{Spec, formats, model};
 use crate::goal::Goal;
 use crate::home::Home;
 use crate::memory::{Programs, usage};
@@ -14,7 +14,7 @@ use crate::space::{Family, Space};
 use crate::{Pricing, Usage};
 use hwprofiles::{Bytes, Machine, Seconds};
 use proptest::prelude::*;
-use scenarios::{Costs, Model, Objective, Phase, Slo, Step, Workload};
+use scenarios::{Costs, Experts, Model, Objective, Phase, Slo, Step, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything is looked at.
@@ -22,6 +22,13 @@ const EXACT: Effort = Effort { worth: 0.0, nodes: u64::MAX, sets: 512 };
 
 fn workload(batch: u64) -> Workload {
     Workload { batch, prompt_tokens: 96, output_tokens: 32 }
+}
+
+/// The model of the fixture with a dense layer and then layers of eight experts and a shared one.
+fn expert_model(layers: u64, hidden: u64) -> Model {
+    let mut experts = Experts::new(8, 2, 128);
+    (experts.shared, experts.dense_layers) = (128, 1);
+    Model { name: "tiny-experts".into(), experts: Some(experts), ..model(layers, hidden) }
 }
 
 /// Machines of all proportions.
@@ -39,6 +46,7 @@ fn specs() -> impl Strategy<Value = Spec> {
             launch: [delay * 0.1, delay * 0.2],
             sync: delay * 0.3,
             loopback,
+            cxl: None,
         },
     )
 }
@@ -144,14 +152,6 @@ fn space<'a>(
 
 /// Every solution of a small problem: the best value, by the words of the integer program.
 fn brute_force(problem: &Problem<'_>) -> Option<f64> {
-    let patterns = || problem.groups.iter().flat_map(|kind| kind.patterns.iter().copied());
-    let rows = [0, 1].map(|phase| {
-        let longest = patterns().map(|p: &Pattern| {
-            let costs = &p.cost[phase];
-            (0..costs.len()).rev().max_by(|&a, &b| costs[a].total_cmp(&costs[b])).unwrap()
-        });
-        longest.chain([0]).collect::<BTreeSet<_>>()
-    });
     let mut best: Option<f64> = None;
     each_solution(&problem.groups, &mut Vec::new(), &mut |kinds| {
         let chosen = Chosen { kinds: kinds.to_vec(), value: 0.0, bound: 0.0 };
@@ -160,10 +160,11 @@ fn brute_force(problem: &Problem<'_>) -> Option<f64> {
             return;
         }
         let longest = |phase: usize| {
-            let time = |&row: &usize| {
+            let rows = kinds[0][0].0.cost[phase].len();
+            let time = |row: usize| {
                 kinds.iter().flatten().map(|(p, n)| p.cost[phase][row] * *n as f64).sum::<f64>()
             };
-            rows[phase].iter().map(time).fold(0.0, f64::max)
+            (0..rows).map(time).fold(0.0, f64::max)
         };
         let times = [longest(0), longest(1)];
         let measured = |measure: &Yardstick| {
@@ -223,7 +224,7 @@ proptest! {
         limits in (prop::option::of(0.3..3.0f64), prop::option::of(0.3..3.0f64)),
     ) {
         let model = if experts { expert_model(layers, 256) } else { model(layers, 256) };
-        let machine = spec.with_cxl(1 << 40).machine(&model);
+        let machine = Spec { cxl: Some(1 << 40), ..spec }.machine(&model);
         let formats = formats();
         let space = space(&machine, &model, &formats, batch);
         let mut problem = space.problem(Family::ALL, &goal(&machine, batch), &space.capacity(), EXACT);

@@ -25,7 +25,7 @@ use crate::search::search;
 use crate::shadow::Prices;
 use crate::table::{Choice, Found, Group, Measure, Table, undominated};
 use hwprofiles::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Items that are told apart: a set is a word of bits.
 const ITEMS: usize = 64;
@@ -155,15 +155,21 @@ impl<'a> Problem<'a> {
             .collect()
     }
 
-    /// The rows that can bind: the chain, and what is the longest of some pattern. (Others could bind only in a
-    /// mixture, and hardly: leaving them out keeps the bound a bound.)
+    /// The rows that can bind: those that no other row exceeds in every pattern, and the first of equal ones.
     fn binding_rows(&self, phase: usize) -> Vec<usize> {
-        let longest = self.patterns().map(|p| {
-            let rows = p.cost[phase].iter().enumerate();
-            rows.fold(0, |most, (row, &time)| if time > p.cost[phase][most] { row } else { most })
-        });
-        let rows: BTreeSet<usize> = longest.chain([0]).collect();
-        rows.into_iter().collect()
+        let rows = self.patterns().next().map_or(0, |pattern| pattern.cost[phase].len());
+        let covers = |one: usize, other: usize| {
+            let mut costs = self.patterns().map(|p| (p.cost[phase][one], p.cost[phase][other]));
+            costs.all(|(one, other)| one >= other)
+        };
+        let mut kept: Vec<usize> = Vec::new();
+        for row in 0..rows {
+            if !kept.iter().any(|&other| covers(other, row)) {
+                kept.retain(|&other| !covers(row, other));
+                kept.push(row);
+            }
+        }
+        kept
     }
 
     /// The numbers alone, items that the same choices need taken together; `None` where nothing can fit.

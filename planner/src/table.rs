@@ -91,8 +91,16 @@ impl Table {
             let real = (0..self.items.len()).filter(|&item| self.items[item].1 > 0);
             let Some(least) = real.min_by_key(|&item| self.items[item].1) else { return vec![u64::MAX] };
             let (memory, bytes) = std::mem::take(&mut self.items[least]);
-            self.room[memory] = self.room[memory].saturating_sub(bytes);
-            self.choices_mut().for_each(|choice| choice.items &= !(1 << least));
+            match self.room[memory].checked_sub(bytes) {
+                Some(room) => {
+                    self.room[memory] = room;
+                    self.choices_mut().for_each(|choice| choice.items &= !(1 << least));
+                }
+                // There is no room for it: who needs it cannot be.
+                None => self.groups.iter_mut().for_each(|group| {
+                    group.choices.retain(|choice| choice.items >> least & 1 == 0);
+                }),
+            }
         }
     }
 

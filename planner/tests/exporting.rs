@@ -5,12 +5,14 @@ mod fixture;
 use fixture::{Spec, formats, model};
 use hwprofiles::{DeviceId, Machine, MemoryId};
 use planner::{
-    Engine, Export, ExportError, LayerPlacement, Placement, Plan, Pricing, Programs, Slice, Slices, Times,
+    Engine, Export, ExportError, LayerPlacement, Placement, Plan, Pricing, Programs, Question, Slice, Slices, Times,
     evaluate, export, prefill_chunk, usage, whole,
 };
 use proptest::prelude::*;
 use regex::Regex;
-use scenarios::{Activation, Architecture, Experts, Model, Norm, Objective, Positions, Sublayer, Workload};
+use scenarios::{
+    Activation, Architecture, Costs, Experts, Model, Norm, Objective, Positions, Slo, Sublayer, Workload,
+};
 use serde_json::Value;
 
 const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32 };
@@ -20,11 +22,13 @@ const DRAM: MemoryId = MemoryId(0);
 const HBM: MemoryId = MemoryId(1);
 
 fn plan_of(machine: &Machine, model: &Model, workload: Workload, placement: &Placement) -> Option<Plan> {
+    let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
     let pricing = Pricing { machine, model, formats: &formats() };
+    let question = Question { pricing, workload, objective, slo, costs };
     // What is exported does not depend on what is predicted.
-    let score = |_: &Placement, _: &Programs| Ok(Times { ttft: hwprofiles::Seconds::ZERO, tpot: None });
+    let score = |_: &Placement, _: u64| Ok(Times { ttft: hwprofiles::Seconds::ZERO, tpot: None });
     let chunk = prefill_chunk(&workload);
-    evaluate(pricing, &workload, Objective::Latency, chunk, "given", placement, &score).ok()
+    evaluate(&question, "given", placement.clone(), chunk, &score).ok()
 }
 
 fn opt(layers: u64) -> Model {

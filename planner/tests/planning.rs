@@ -3,13 +3,13 @@
 mod fixture;
 
 use fixture::{Spec, formats, model};
-use hwprofiles::{Bytes, Machine, Missing, Seconds};
+use hwprofiles::{Bytes, Machine, Seconds};
 use planner::{
-    Extent, PLANNED, Placement, Plan, PlannerError, Pricing, Programs, Roofline, Rule, Times, explain, plan,
-    prefill_chunk, steps, usage,
+    Extent, PLANNED, Placement, Plan, PlannerError, Pricing, Programs, Question, Roofline, Rule, Times, explain, plan,
+    steps, usage,
 };
 use proptest::prelude::*;
-use scenarios::{Model, Objective, Phase, Workload};
+use scenarios::{Costs, Model, Objective, Phase, Slo, Workload};
 
 const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32 };
 
@@ -18,12 +18,13 @@ fn roofline_times(
     machine: &Machine,
     model: &Model,
     workload: &Workload,
-    programs: &Programs,
-) -> Result<Times, Missing> {
+    placement: &Placement,
+    chunk: u64,
+) -> Result<Times, PlannerError> {
     let formats = formats();
     let pricing = Pricing { machine, model, formats: &formats };
+    let programs = Programs::lower(machine, model, placement)?;
     let (mut ttft, mut rest) = (Seconds::ZERO, Seconds::ZERO);
-    let chunk = prefill_chunk(workload);
     for step in steps(workload.batch, workload.prompt_tokens, workload.output_tokens, chunk) {
         let time = Roofline::of(&pricing, programs.of(step.phase), &step)?.bound().0;
         match step.phase {
@@ -35,10 +36,16 @@ fn roofline_times(
     Ok(Times { ttft, tpot: (decodes > 0).then(|| rest / decodes as f64) })
 }
 
+fn question<'a>(pricing: Pricing<'a>, workload: &Workload, objective: Objective) -> Question<'a> {
+    Question { pricing, workload: *workload, objective, slo: Slo::default(), costs: Costs::default() }
+}
+
 fn planned(spec: Spec, model: &Model, workload: &Workload) -> Result<(Machine, Plan), PlannerError> {
-    let machine = spec.machine(model);
-    let score = |_: &Placement, programs: &Programs| roofline_times(&machine, model, workload, programs);
-    let plan = plan(&machine, model, &formats(), workload, Objective::Latency, &score)?;
+    let (machine, formats) = (spec.machine(model), formats());
+    let pricing = Pricing { machine: &machine, model, formats: &formats };
+    let score =
+        |placement: &Placement, chunk| roofline_times(&machine, model, workload, placement, chunk);
+    let plan = plan(&question(pricing, workload, Objective::Latency), &score)?;
     Ok((machine, plan))
 }
 
@@ -92,12 +99,14 @@ fn a_rule_that_nothing_beats_is_followed_by_name() {
     let machine = Spec::loopback(4_000_000).machine(&model);
     let all_cpu = Placement::uniform(&model, hwprofiles::DeviceId(0), hwprofiles::MemoryId(0));
     // In this world the host alone is best, whatever the cost model thinks.
-    let score = |placement: &Placement, programs: &Programs| {
-        let times = roofline_times(&machine, &model, &WORKLOAD, programs)?;
+    let score = |placement: &Placement, chunk| {
+        let times = roofline_times(&machine, &model, &WORKLOAD, placement, chunk)?;
         let slower = if *placement == all_cpu { 1.0 } else { 10.0 };
         Ok(Times { ttft: times.ttft * slower, tpot: times.tpot.map(|tpot| tpot * slower) })
     };
-    let plan = plan(&machine, &model, &formats(), &WORKLOAD, Objective::Latency, &score).unwrap();
+    let formats = formats();
+    let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+    let plan = plan(&question(pricing, &WORKLOAD, Objective::Latency), &score).unwrap();
     assert_eq!(plan.predicted.chosen, "all-cpu");
     assert_eq!(plan.placement(&machine, &model).unwrap(), all_cpu);
     assert_eq!(plan.predicted.simulated, plan.predicted.baselines["all-cpu"]);
@@ -178,6 +187,7 @@ fn specs() -> impl Strategy<Value = Spec> {
             launch: [delay, delay],
             sync: delay,
             loopback,
+            cxl: None,
         },
     )
 }
@@ -192,14 +202,17 @@ proptest! {
         let machine = spec.machine(&model);
         let workload = Workload { batch, output_tokens: output, ..WORKLOAD };
         let objective = Objective::ALL[objective];
-        let score = |_: &Placement, programs: &Programs| roofline_times(&machine, &model, &workload, programs);
-        match plan(&machine, &model, &formats(), &workload, objective, &score) {
+        let formats = formats();
+        let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+        let score =
+            |placement: &Placement, chunk| roofline_times(&machine, &model, &workload, placement, chunk);
+        match plan(&question(pricing, &workload, objective), &score) {
             Ok(plan) => {
                 let placement = plan.placement(&machine, &model).unwrap();
                 let programs = Programs::lower(&machine, &model, &placement).unwrap();
-                let chunk = prefill_chunk(&workload);
+                let chunk = plan.prefill_chunk;
                 let extent = Extent { batch, context: workload.context(), chunk };
-                let used = usage(&machine, &model, &formats(), &placement, &programs, &extent);
+                let used = usage(&machine, &model, &formats, &placement, &programs, &extent);
                 for (memory, used) in machine.memories.iter().zip(&used) {
                     prop_assert!(used.total() <= memory.capacity.value);
                     prop_assert_eq!(&plan.memory[&memory.name], used);
