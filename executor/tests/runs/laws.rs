@@ -3,9 +3,11 @@
 use crate::rig;
 use executor::{Error, Sampling, Session, Setup, modelled};
 use hwprofiles::{Bytes, DType, Seconds};
-use planner::{Action, Extent, Lane, Plan, Prediction, Pricing, Programs, Recorder, Times, Trace};
+use planner::{
+    Action, Extent, Lane, Placement, Pricing, Programs, Question, Recorder, Times, Trace,
+};
 use proptest::prelude::*;
-use scenarios::{Model, Objective, Phase, Sublayer, Workload};
+use scenarios::{Costs, Model, Objective, Phase, Slo, Sublayer, Workload};
 
 const EXTENT: Extent = Extent { batch: 2, context: 40, chunk: 11 };
 
@@ -285,16 +287,12 @@ fn a_plan_runs_for_the_model_and_machine_it_was_made_for_and_no_other() {
     let (machine, model) = (rig::machine(), checkpoint.model().clone());
     let workload = Workload { batch: 2, prompt_tokens: 20, output_tokens: 5 };
     let pricing = Pricing { machine: &machine, model: &model, formats: &rig::F32 };
-    let times = Times { ttft: Seconds::new(1.0), tpot: None };
-    let predicted = Prediction {
-        chosen: "planned".to_owned(),
-        bound: times,
-        simulated: times,
-        baselines: Default::default(),
-        without: Default::default(),
-    };
+    let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
+    let question = Question { pricing, workload, objective, slo, costs };
+    // How long it takes is not asked here.
+    let score = |_: &Placement, _: u64| Ok(Times { ttft: Seconds::new(1.0), tpot: None });
     let placement = rig::split(&model);
-    let plan = Plan::of(pricing, workload, Objective::Latency, 16, &placement, predicted).expect("it fits");
+    let plan = planner::evaluate(&question, "given", placement.clone(), 16, &score).expect("it fits");
     let setup = Setup::of_plan(machine.clone(), model.clone(), &plan).expect("its own plan");
     assert_eq!(setup.placement, placement);
     let mut session = Session::new(setup, &checkpoint).expect("it fits");
