@@ -5,9 +5,7 @@ use crate::inputs;
 use anyhow::anyhow;
 use executor::{Checkpoint, Sampling, Session, Setup};
 use hwprofiles::{Machine, yaml};
-use planner::{
-    Origin, Placement, Plan, PlannerError, Pricing, Programs, Rule, Times, Trace, usage,
-};
+use planner::{Origin, Placement, Plan, PlannerError, Pricing, Programs, Rule, Times, Trace, usage};
 use rand::{Rng, SeedableRng};
 use reports::{Configuration, Label, MemoryUse, PlacementMap, Rates};
 use scenarios::{Costs, Document, Formats, MachineSpec, Model, Objective, Setting, Slo, Workload};

@@ -20,9 +20,8 @@ fn planning(criterion: &mut Criterion) {
         let model = model(32, hidden);
         let machine = spec.machine(&model);
         // Every candidate is lowered and compared; what it scores is not the planner's time.
-        let score = |_: &Placement, _: u64| {
-            Ok(Times { ttft: Seconds::new(1e3), tpot: Some(Seconds::new(1e3)) })
-        };
+        let score =
+            |_: &Placement, _: u64| Ok(Times { ttft: Seconds::new(1e3), tpot: Some(Seconds::new(1e3)) });
         let formats = formats();
         let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());

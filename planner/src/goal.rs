@@ -132,7 +132,6 @@ impl Goal {
         let run = times.ttft.get() + times.tpot.map_or(0.0, Seconds::get) * self.decodes;
         Some(second * (run / self.tokens) + joule * self.energy(work)?.get())
     }
-
 }
 
 /// Seconds that each device computes with `placement`: over all prefill steps, and in one decode step.
@@ -204,9 +203,9 @@ fn power(machine: &Machine) -> Result<Vec<Watts>, PlannerError> {
 fn price(machine: &Machine, costs: &Costs) -> Result<(Dollars, Dollars), PlannerError> {
     let missing = |what: String, key, wanted| PlannerError::Unpriced { what, key, wanted };
     let scenario = || "the scenario".to_owned();
-    let lifetime = costs
-        .lifetime
-        .ok_or_else(|| missing(scenario(), "costs.lifetime", "over how long the machine is paid, like \"4 years\""))?;
+    let lifetime = costs.lifetime.ok_or_else(|| {
+        missing(scenario(), "costs.lifetime", "over how long the machine is paid, like \"4 years\"")
+    })?;
     let joule = costs
         .per_joule()
         .ok_or_else(|| missing(scenario(), "costs.per_kwh", "what electricity costs, like \"0.12 USD\""))?;

@@ -154,16 +154,15 @@ fn space<'a>(
 fn brute_force(problem: &Problem<'_>) -> Option<f64> {
     let mut best: Option<f64> = None;
     each_solution(&problem.groups, &mut Vec::new(), &mut |kinds| {
-        let chosen = Chosen { kinds: kinds.to_vec(), value: 0.0, bound: 0.0 };
+        let chosen = Chosen { kinds: kinds.clone(), value: 0.0, bound: 0.0 };
         let used = problem.used(&chosen);
         if used.iter().zip(&problem.capacity).any(|(used, capacity)| used > capacity) {
             return;
         }
         let longest = |phase: usize| {
             let rows = kinds[0][0].0.cost[phase].len();
-            let time = |row: usize| {
-                kinds.iter().flatten().map(|(p, n)| p.cost[phase][row] * *n as f64).sum::<f64>()
-            };
+            let time =
+                |row: usize| kinds.iter().flatten().map(|(p, n)| p.cost[phase][row] * *n as f64).sum::<f64>();
             (0..rows).map(time).fold(0.0, f64::max)
         };
         let times = [longest(0), longest(1)];
@@ -186,11 +185,10 @@ fn brute_force(problem: &Problem<'_>) -> Option<f64> {
     best
 }
 
-fn each_solution<'a>(
-    groups: &[Kind<'a>],
-    chosen: &mut Vec<Vec<(&'a Pattern, u64)>>,
-    visit: &mut dyn FnMut(&[Vec<(&'a Pattern, u64)>]),
-) {
+/// Layers by pattern, for each kind.
+type Kinds<'a> = Vec<Vec<(&'a Pattern, u64)>>;
+
+fn each_solution<'a>(groups: &[Kind<'a>], chosen: &mut Kinds<'a>, visit: &mut dyn FnMut(&Kinds<'a>)) {
     let Some((kind, rest)) = groups.split_first() else { return visit(chosen) };
     let mut counts = vec![0; kind.patterns.len()];
     each_count(&mut counts, 0, kind.layers, &mut |counts| {

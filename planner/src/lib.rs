@@ -58,6 +58,6 @@ pub use roofline::{Binding, Roofline};
 pub use rules::{NoRule, Rule};
 pub use run_steps::steps;
 pub use runs::Run;
-pub use sketch::Sketch;
+pub use sketch::{Look, Sketch};
 pub use trace::{Event, Recorder, StepSpan, Trace};
 pub use trace_file::TraceError;

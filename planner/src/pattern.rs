@@ -69,13 +69,7 @@ pub(crate) struct Patterns<'a> {
 type Walked = BTreeMap<Vec<usize>, Option<(f64, Vec<f64>)>>;
 
 impl<'a> Patterns<'a> {
-    pub fn new(
-        homes: Vec<Home>,
-        prices: [PriceList<'a>; 2],
-        batch: u64,
-        context: u64,
-        frugal: bool,
-    ) -> Self {
+    pub fn new(homes: Vec<Home>, prices: [PriceList<'a>; 2], batch: u64, context: u64, frugal: bool) -> Self {
         let pricing = prices[0].pricing;
         let kv = kv_bytes(pricing.model, pricing.formats, batch, context);
         Self { homes, prices, kv, frugal }
@@ -350,7 +344,8 @@ impl<'a> Patterns<'a> {
         let list = &self.prices[0];
         for (device, need) in list.pricing.machine.devices.iter().zip(needs) {
             let held = need.holds(list.sublayers.len());
-            let vectors = held.map(|sublayer| list.sublayers[sublayer].vector_bytes(list.pricing.model).get());
+            let vectors =
+                held.map(|sublayer| list.sublayers[sublayer].vector_bytes(list.pricing.model).get());
             bytes[device.memory.0] += vectors.sum::<u64>();
         }
     }

@@ -201,10 +201,7 @@ fn better(goal: &Goal, best: Option<Scored>, next: Scored) -> Option<Scored> {
 
 /// The solver's best placement for each chunk, and of each family for the best chunk, the most promising first, each
 /// once; all fit and keep the limits without contention. With them, what no placement is better than.
-fn candidates(
-    question: &Question<'_>,
-    goal: &Goal,
-) -> Result<(Vec<Candidate>, Option<f64>), PlannerError> {
+fn candidates(question: &Question<'_>, goal: &Goal) -> Result<(Vec<Candidate>, Option<f64>), PlannerError> {
     let mut candidates: Vec<Candidate> = Vec::new();
     let mut least: Option<f64> = None;
     let mut best: Option<(f64, Space<'_>, u64)> = None;

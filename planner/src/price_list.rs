@@ -335,7 +335,8 @@ fn matrix_sizes(pricing: &Pricing<'_>) -> Vec<Bytes> {
         let rows = s.matrix(pricing.model)?.0;
         Some(s.matrix_bytes(pricing.model, pricing.formats.weights, &(0..rows)))
     };
-    let mut sizes: Vec<_> = pricing.model.sublayers().iter().filter(|&&s| s != Sublayer::Embed).filter_map(size).collect();
+    let mut sizes: Vec<_> =
+        pricing.model.sublayers().iter().filter(|&&s| s != Sublayer::Embed).filter_map(size).collect();
     sizes.sort_unstable();
     sizes.dedup();
     sizes

@@ -77,8 +77,9 @@ impl Roofline {
         placement: &Placement,
         course: &Course,
     ) -> Result<Times, PlannerError> {
-        let mut look =
-            |program: &Program, step: &Step| Ok::<_, Missing>(Self::of(pricing, program, step)?.numbers(pricing.machine));
+        let mut look = |program: &Program, step: &Step| {
+            Ok::<_, Missing>(Self::of(pricing, program, step)?.numbers(pricing.machine))
+        };
         let mut bound = |phase: Phase| -> Result<Seconds, PlannerError> {
             let sketch = Sketch::of(pricing, placement, phase)?;
             let mut total = Seconds::ZERO;

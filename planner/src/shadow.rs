@@ -100,10 +100,14 @@ impl Prices {
             let mut sum: Expression = of_phase.map(|(&row, _)| row).sum();
             for (k, measure) in measures.iter().enumerate() {
                 if let Some(measure) = measure {
-                    sum.add_mul(-table.measures[k].weight[phase] * scale.longest / scale.limit(table, k), *measure);
+                    sum.add_mul(
+                        -table.measures[k].weight[phase] * scale.longest / scale.limit(table, k),
+                        *measure,
+                    );
                 }
             }
-            model = model.with(constraint!(sum == table.measures[0].weight[phase] * scale.longest / scale.value));
+            model =
+                model.with(constraint!(sum == table.measures[0].weight[phase] * scale.longest / scale.value));
         }
         for cut in &cuts {
             let mut cost = Expression::default();
@@ -125,7 +129,13 @@ impl Prices {
         let price = |variable: &Variable| solution.value(*variable).max(0.0) * scale.value;
         let of_measure = |(k, measure): (usize, &Option<Variable>)| match measure {
             Some(measure) => price(measure) / scale.limit(table, k),
-            None => if k == 0 { 1.0 } else { 0.0 },
+            None => {
+                if k == 0 {
+                    1.0
+                } else {
+                    0.0
+                }
+            }
         };
         let per_byte = table.room.iter().map(|&room| 1.0 / room.max(1) as f64);
         Ok(Self {
@@ -167,7 +177,8 @@ struct Cut {
 
 impl Cut {
     fn of(table: &Table, solution: &[usize]) -> Self {
-        let chosen = || table.groups.iter().zip(solution).map(|(group, &c)| (group.layers, &group.choices[c]));
+        let chosen =
+            || table.groups.iter().zip(solution).map(|(group, &c)| (group.layers, &group.choices[c]));
         let time = |row: usize| chosen().map(|(layers, choice)| choice.times[row] * layers as f64).sum();
         let add = |k: usize| chosen().map(|(layers, choice)| choice.adds[k] * layers as f64).sum();
         let over = |(memory, &room): (usize, &u64)| {

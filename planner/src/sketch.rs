@@ -14,6 +14,9 @@ use scenarios::{Phase, Step};
 /// Layers until a run has settled.
 const SETTLED: u64 = 3;
 
+/// Says of a program what a step of it takes: as many numbers each time, each of which adds up over layers.
+pub type Look<'l, E> = dyn FnMut(&Program, &Step) -> Result<Vec<f64>, E> + 'l;
+
 /// One phase's program with its runs cut short, and the same with one layer more in one run each.
 #[derive(Debug, Clone)]
 pub struct Sketch {
@@ -26,9 +29,8 @@ impl Sketch {
     /// The sketch of `placement` in `phase`.
     pub fn of(pricing: &Pricing<'_>, placement: &Placement, phase: Phase) -> Result<Self, LowerError> {
         let runs = placement.runs();
-        let lower = |runs: &[Run]| {
-            Program::lower(pricing.machine, pricing.model, &placement.with_runs(runs), phase)
-        };
+        let lower =
+            |runs: &[Run]| Program::lower(pricing.machine, pricing.model, &placement.with_runs(runs), phase);
         let kept: u64 = runs.iter().map(|run| run.count.min(SETTLED)).sum();
         let lacking = runs.iter().filter(|run| run.count > SETTLED).count() as u64;
         // Where most layers are there anyway, all of them are.
@@ -52,13 +54,8 @@ impl Sketch {
         &self.short
     }
 
-    /// The sum of `look` over `steps`, equally spaced steps that differ only in the tokens before them. `look` says
-    /// of a program what a step of it takes: as many numbers each time, each of which adds up over layers.
-    pub fn sum<E>(
-        &self,
-        steps: &[Step],
-        look: &mut dyn FnMut(&Program, &Step) -> Result<Vec<f64>, E>,
-    ) -> Result<Vec<f64>, E> {
+    /// The sum of `look` over `steps`, equally spaced steps that differ only in the tokens before them.
+    pub fn sum<E>(&self, steps: &[Step], look: &mut Look<'_, E>) -> Result<Vec<f64>, E> {
         let count = steps.len();
         if count <= 3 {
             let mut total = Vec::new();
@@ -82,11 +79,7 @@ impl Sketch {
         Ok(first.iter().zip(&mid).zip(&last).map(parabola).collect())
     }
 
-    fn step<E>(
-        &self,
-        step: &Step,
-        look: &mut dyn FnMut(&Program, &Step) -> Result<Vec<f64>, E>,
-    ) -> Result<Vec<f64>, E> {
+    fn step<E>(&self, step: &Step, look: &mut Look<'_, E>) -> Result<Vec<f64>, E> {
         let short = look(&self.short, step)?;
         let mut total = short.clone();
         for (longer, lacking) in &self.longer {

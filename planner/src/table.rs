@@ -157,7 +157,6 @@ impl Table {
         let (phases, measures) = (self.phases.clone(), self.measures.clone());
         Some(Self { groups, items: vec![], room, phases, measures })
     }
-
 }
 
 /// Without the choices that another one replaces at no loss: nowhere slower or larger, and with no item more.

@@ -6,12 +6,13 @@ mod machine;
 use hwprofiles::{Bytes, DType, DeviceId, Seconds};
 use machine::{machine, placed, tiny_experts};
 use planner::{
-    Action, Extent, Lane, Placement, Plan, Prediction, Pricing, Program, Programs, Roofline, Slice, Times,
-    usage,
+    Action, Extent, Lane, Placement, Plan, Pricing, Program, Programs, Question, Roofline, Slice, Times,
+    evaluate, usage,
 };
 use proptest::prelude::*;
-use scenarios::{Formats, LayerKind, Model, Objective, Operator, Phase, Step, Sublayer, Workload, kv_bytes};
-use std::collections::BTreeMap;
+use scenarios::{
+    Costs, Formats, LayerKind, Model, Objective, Operator, Phase, Slo, Step, Sublayer, Workload, kv_bytes,
+};
 
 const FORMATS: Formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
 const CPU: DeviceId = DeviceId(0);
@@ -20,16 +21,12 @@ const GPU: DeviceId = DeviceId(1);
 fn plan(model: &Model, placement: &Placement) -> Plan {
     let machine = machine();
     let times = Times { ttft: Seconds::new(1.0), tpot: None };
-    let predicted = Prediction {
-        chosen: "planned".to_owned(),
-        bound: times,
-        simulated: times,
-        baselines: BTreeMap::new(),
-        without: BTreeMap::new(),
-    };
     let workload = Workload { batch: 2, prompt_tokens: 40, output_tokens: 9 };
     let pricing = Pricing { machine: &machine, model, formats: &FORMATS };
-    Plan::of(pricing, workload, Objective::Latency, 16, placement, predicted).unwrap()
+    let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
+    let question = Question { pricing, workload, objective, slo, costs };
+    let score = |_: &Placement, _: u64| Ok(times);
+    evaluate(&question, "given", placement.clone(), 16, &score).unwrap()
 }
 
 /// On the CPU, but for the cold `experts` of layer 1 and everything of layer 2.

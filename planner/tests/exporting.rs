@@ -5,8 +5,8 @@ mod fixture;
 use fixture::{Spec, formats, model};
 use hwprofiles::{DeviceId, Machine, MemoryId};
 use planner::{
-    Engine, Export, ExportError, LayerPlacement, Placement, Plan, Pricing, Programs, Question, Slice, Slices, Times,
-    evaluate, export, prefill_chunk, usage, whole,
+    Engine, Export, ExportError, LayerPlacement, Placement, Plan, Pricing, Programs, Question, Slice, Slices,
+    Times, evaluate, export, prefill_chunk, usage, whole,
 };
 use proptest::prelude::*;
 use regex::Regex;

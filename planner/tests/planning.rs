@@ -5,8 +5,8 @@ mod fixture;
 use fixture::{Spec, formats, model};
 use hwprofiles::{Bytes, Machine, Seconds};
 use planner::{
-    Extent, PLANNED, Placement, Plan, PlannerError, Pricing, Programs, Question, Roofline, Rule, Times, explain, plan,
-    steps, usage,
+    Extent, PLANNED, Placement, Plan, PlannerError, Pricing, Programs, Question, Roofline, Rule, Times,
+    explain, plan, steps, usage,
 };
 use proptest::prelude::*;
 use scenarios::{Costs, Model, Objective, Phase, Slo, Workload};
@@ -43,8 +43,7 @@ fn question<'a>(pricing: Pricing<'a>, workload: &Workload, objective: Objective)
 fn planned(spec: Spec, model: &Model, workload: &Workload) -> Result<(Machine, Plan), PlannerError> {
     let (machine, formats) = (spec.machine(model), formats());
     let pricing = Pricing { machine: &machine, model, formats: &formats };
-    let score =
-        |placement: &Placement, chunk| roofline_times(&machine, model, workload, placement, chunk);
+    let score = |placement: &Placement, chunk| roofline_times(&machine, model, workload, placement, chunk);
     let plan = plan(&question(pricing, workload, Objective::Latency), &score)?;
     Ok((machine, plan))
 }

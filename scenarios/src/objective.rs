@@ -25,13 +25,8 @@ pub enum Objective {
 
 impl Objective {
     /// Every objective.
-    pub const ALL: [Objective; 5] = [
-        Objective::Latency,
-        Objective::Tpot,
-        Objective::Throughput,
-        Objective::Energy,
-        Objective::Cost,
-    ];
+    pub const ALL: [Objective; 5] =
+        [Objective::Latency, Objective::Tpot, Objective::Throughput, Objective::Energy, Objective::Cost];
 
     /// The word used in files.
     pub fn name(self) -> &'static str {

@@ -99,8 +99,18 @@ pub struct ResolvedScenario {
     pub costs: Option<Costs>,
 }
 
-const KEYS: [&str; 10] =
-    ["machine", "model", "expert_skew", "dtype", "workload", "objective", "slo", "costs", "engine", "tensor_parallel"];
+const KEYS: [&str; 10] = [
+    "machine",
+    "model",
+    "expert_skew",
+    "dtype",
+    "workload",
+    "objective",
+    "slo",
+    "costs",
+    "engine",
+    "tensor_parallel",
+];
 
 impl Document {
     /// The scenario with `settings` applied in order, each of which must have one value.

@@ -1,11 +1,11 @@
 //! Typed reading of one mapping of a JSON or YAML document, with errors that name place, key and value.
 
 use crate::error::ScenarioError;
-use hwprofiles::yaml;
 use hwprofiles::UnitError;
+use hwprofiles::yaml;
 use serde_json::{Map, Value};
-use std::str::FromStr;
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 /// Where a document's values were written.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -3,9 +3,7 @@
 use crate::rig;
 use executor::{Error, Sampling, Session, Setup, modelled};
 use hwprofiles::{Bytes, DType, Seconds};
-use planner::{
-    Action, Extent, Lane, Placement, Pricing, Programs, Question, Recorder, Times, Trace,
-};
+use planner::{Action, Extent, Lane, Placement, Pricing, Programs, Question, Recorder, Times, Trace};
 use proptest::prelude::*;
 use scenarios::{Costs, Model, Objective, Phase, Slo, Sublayer, Workload};
 

@@ -1,6 +1,6 @@
 //! Whole runs.
 
-use crate::machine::{machine, placed, tiny_model};
+use crate::machine::{machine, placed, placements, tiny_model};
 use hwprofiles::{DType, DeviceId, MemoryId, Seconds};
 use planner::{Placement, Pricing, Programs, steps};
 use proptest::prelude::*;
