@@ -3,6 +3,7 @@
 use crate::course::{Course, prefill_chunk};
 use crate::fixture::{Spec, formats, model};
 use crate::goal::Goal;
+use crate::footprint::footprint;
 use crate::home::Home;
 use crate::memory::{Programs, usage};
 use crate::pattern::{Pattern, Patterns};
@@ -284,6 +285,29 @@ proptest! {
             prop_assert_eq!(&exact, &problem.used(&chosen));
             prop_assert!(exact.iter().zip(&problem.capacity).all(|(used, capacity)| used <= capacity));
         }
+    }
+
+    #[test]
+    fn runs_of_equal_layers_take_what_they_take_when_each_is_lowered(
+        spec in specs(), batch in 1u64..9,
+        runs in prop::collection::vec((any::<prop::sample::Index>(), 1usize..5), 1..4),
+    ) {
+        let model = model(runs.iter().map(|(_, count)| *count as u64).sum(), 256);
+        let machine = spec.machine(&model);
+        let formats = formats();
+        let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+        let course = Course::of(&workload(batch));
+        let homes = Home::all(&machine);
+        let prices = [Phase::Prefill, Phase::Decode]
+            .map(|phase| PriceList::new(pricing, &course, phase, &homes).unwrap());
+        let patterns = Patterns::new(homes, prices, batch, 128);
+        let all = patterns.of_layer();
+        let layers = runs.iter().flat_map(|(which, count)| vec![patterns.layer(&all[which.index(all.len())]); *count]);
+        let uniform = Placement::uniform(&model, hwprofiles::DeviceId(0), hwprofiles::MemoryId(0));
+        let placement = Placement { layers: layers.collect(), ..uniform };
+        let programs = Programs::lower(&machine, &model, &placement).unwrap();
+        let each = usage(&machine, &model, &formats, &placement, &programs, &course.extent);
+        prop_assert_eq!(footprint(pricing, &course.extent, &placement).unwrap(), each);
     }
 
     #[test]

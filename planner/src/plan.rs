@@ -1,6 +1,7 @@
 //! The plan document: the promise. A file that a person can read, diff and hand to the executor.
 
-use crate::memory::{Programs, Usage, usage};
+use crate::footprint::footprint;
+use crate::memory::Usage;
 use crate::part::Parts;
 use crate::placement::{LayerPlacement, Placement};
 use crate::{Extent, PlannerError, Pricing, Question};
@@ -256,8 +257,7 @@ impl Plan {
         let Pricing { machine, model, formats } = pricing;
         let (embed, layers, head) = named(machine, model, placement);
         let extent = Extent { batch: workload.batch, context: workload.context(), chunk: prefill_chunk };
-        let programs = Programs::outline(machine, model, placement)?;
-        let used = usage(machine, model, formats, placement, &programs, &extent);
+        let used = footprint(pricing, &extent, placement)?;
         let names = machine.memories.iter().map(|memory| memory.name.clone());
         let plan = Self {
             plan: PLAN_VERSION,
@@ -288,8 +288,8 @@ impl Plan {
 
     fn check_fit(&self, machine: &Machine, model: &Model, placement: &Placement) -> Result<(), PlanError> {
         let impossible = |error: PlannerError| PlanError::new(&["layers"], "impossible", error.to_string());
-        let programs = Programs::outline(machine, model, placement).map_err(|e| impossible(e.into()))?;
-        let used = usage(machine, model, &self.formats, placement, &programs, &self.extent());
+        let pricing = Pricing { machine, model, formats: &self.formats };
+        let used = footprint(pricing, &self.extent(), placement).map_err(|e| impossible(e.into()))?;
         match overfilled(machine, &used) {
             None => Ok(()),
             Some((memory, needed)) => {

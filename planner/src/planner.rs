@@ -144,7 +144,7 @@ impl Question<'_> {
         }
         let mut refused = None;
         for chunk in chunks {
-            match rule.placement(self.pricing, &Course::of(&self.workload, chunk).extent) {
+            match rule.placement(self.pricing, &Course::of(&self.workload, chunk)) {
                 Ok(placement) => return Ok(self.scored(goal, rule.name(), placement, chunk, scorer)?),
                 Err(reason) => refused = Some(reason),
             }

@@ -1,10 +1,6 @@
 //! Runs of equal layers: what a placement repeats need not be looked at as often as it is repeated.
 
-use crate::memory::Programs;
 use crate::placement::{LayerPlacement, Placement};
-use crate::program::LowerError;
-use hwprofiles::Machine;
-use scenarios::Model;
 
 /// Layers of a run that are enough to see everything that a layer needs: one behind another run, one behind its like.
 const PAIR: u64 = 2;
@@ -42,12 +38,5 @@ impl Placement {
     pub fn outline(&self) -> Self {
         let cut = |run: Run| Run { count: run.count.min(PAIR), ..run };
         self.with_runs(&self.runs().into_iter().map(cut).collect::<Vec<_>>())
-    }
-}
-
-impl Programs {
-    /// The programs of a placement's [`Placement::outline`]: enough to count its bytes, in a fraction of the time.
-    pub fn outline(machine: &Machine, model: &Model, placement: &Placement) -> Result<Self, LowerError> {
-        Self::lower(machine, model, &placement.outline())
     }
 }

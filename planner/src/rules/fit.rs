@@ -1,0 +1,76 @@
+//! What fits, and as much of it as fits.
+
+use super::NoRule;
+use super::sides::Sides;
+use crate::cost::Pricing;
+use crate::error::PlannerError;
+use crate::footprint::footprint;
+use crate::memory::Extent;
+use crate::placement::Placement;
+use crate::plan::overfilled;
+
+/// `placement` where it fits.
+pub(super) fn fitting(
+    pricing: Pricing<'_>,
+    extent: &Extent,
+    placement: Placement,
+) -> Result<Placement, PlannerError> {
+    match overfilled(pricing.machine, &footprint(pricing, extent, &placement)?) {
+        None => Ok(placement),
+        Some((memory, needed)) => Err(PlannerError::TooLarge {
+            memory: memory.name.clone(),
+            needed,
+            capacity: memory.capacity.value,
+        }),
+    }
+}
+
+/// The placement of the largest count up to `most` that does not overfill the accelerator's memory, where each takes
+/// more of it than the one before; it must fit elsewhere too.
+pub(super) fn largest(
+    pricing: Pricing<'_>,
+    extent: &Extent,
+    sides: &Sides,
+    most: usize,
+    of: impl Fn(usize) -> Placement,
+) -> Result<Placement, NoRule> {
+    let capacity = pricing.machine.memory(sides.own).capacity.value;
+    let fits = |count: usize| -> Result<bool, PlannerError> {
+        Ok(footprint(pricing, extent, &of(count))?[sides.own.0].total() <= capacity)
+    };
+    let mut count = most;
+    if !fits(most)? {
+        // Halve the interval between what fits and what does not.
+        let mut too_many = most;
+        count = 0;
+        while too_many - count > 1 {
+            let middle = count.midpoint(too_many);
+            if fits(middle)? {
+                count = middle;
+            } else {
+                too_many = middle;
+            }
+        }
+    }
+    Ok(fitting(pricing, extent, of(count))?)
+}
+
+/// `rest` with as many of its layers as fit, from the back, and after them the head on the accelerator.
+pub(super) fn filled(
+    pricing: Pricing<'_>,
+    extent: &Extent,
+    rest: &Placement,
+    sides: &Sides,
+) -> Result<Placement, NoRule> {
+    let all_there = Placement::uniform(pricing.model, sides.accelerator, sides.own);
+    let layers = rest.layers.len();
+    largest(pricing, extent, sides, layers + 1, |count| {
+        let mut placement = rest.clone();
+        let first = layers - count.min(layers);
+        placement.layers[first..].clone_from_slice(&all_there.layers[first..]);
+        if count > layers {
+            placement.head.clone_from(&all_there.head);
+        }
+        placement
+    })
+}

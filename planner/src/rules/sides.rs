@@ -1,0 +1,61 @@
+//! The two sides that rules know of, whatever else a machine has.
+
+use super::NoRule;
+use crate::placement::{LayerPlacement, Placement, Slices, whole};
+use hwprofiles::{DeviceId, DeviceKind, Machine, MemoryId};
+use scenarios::{Model, Sublayer};
+
+/// A host with its memory and an accelerator with its own; the first of each that a machine has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sides {
+    pub host: DeviceId,
+    pub dram: MemoryId,
+    pub accelerator: DeviceId,
+    pub own: MemoryId,
+}
+
+impl Sides {
+    pub fn of(machine: &Machine) -> Result<Self, NoRule> {
+        let (host, dram) = Self::host(machine)?;
+        let (accelerator, own) = Self::accelerator(machine)?;
+        Ok(Self { host, dram, accelerator, own })
+    }
+
+    pub fn host(machine: &Machine) -> Result<(DeviceId, MemoryId), NoRule> {
+        first(machine, true).ok_or(NoRule::NoDevice("host CPU"))
+    }
+
+    pub fn accelerator(machine: &Machine) -> Result<(DeviceId, MemoryId), NoRule> {
+        first(machine, false).ok_or(NoRule::NoDevice("accelerator"))
+    }
+
+    /// Every layer with the sublayers where `place` puts them: a home, and devices for prefill and decode. The token
+    /// table and the head stay with the host: a slot for the head would take more than a layer.
+    pub fn placement(
+        &self,
+        model: &Model,
+        place: impl Fn(Sublayer) -> (MemoryId, [DeviceId; 2]),
+    ) -> Placement {
+        let layer = self.layer(model, place);
+        let with_host = Placement::uniform(model, self.host, self.dram);
+        Placement { layers: vec![layer; with_host.layers.len()], ..with_host }
+    }
+
+    /// One such layer.
+    pub fn layer(
+        &self,
+        model: &Model,
+        place: impl Fn(Sublayer) -> (MemoryId, [DeviceId; 2]),
+    ) -> LayerPlacement {
+        let slices = |sublayer: Sublayer| -> Slices {
+            let (home, [prefill, decode]) = place(sublayer);
+            vec![whole(model, sublayer, home, prefill, decode)]
+        };
+        LayerPlacement(Sublayer::LAYER.map(slices))
+    }
+}
+
+fn first(machine: &Machine, cpu: bool) -> Option<(DeviceId, MemoryId)> {
+    let kind = |&id: &DeviceId| (machine.device(id).kind == DeviceKind::Cpu) == cpu;
+    machine.device_ids().find(kind).map(|id| (id, machine.device(id).memory))
+}
