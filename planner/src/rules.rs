@@ -4,6 +4,7 @@ mod fit;
 mod flexgen;
 mod lia;
 mod sides;
+mod speeds;
 
 use crate::cost::Pricing;
 use crate::course::Course;

@@ -1,7 +1,9 @@
 //! The published planners choose here what they chose there.
 
-use hwprofiles::{Bytes, DType};
+use hwprofiles::{Bytes, BytesPerSec, DType, FlopPerSec};
+use planner::published::flexgen::{self, Block, Question, Shares};
 use planner::published::lia::{Layer, Policy, Rates, pinned_layers};
+use planner::published::zero;
 use scenarios::{Formats, Model, Phase, Step, Workload};
 
 const BF16: Formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
@@ -129,4 +131,150 @@ fn lias_scripts_pin_no_more_layers_than_fit() {
         rows += &format!("{case:<32} {theirs:>2} layers pinned ({:>2} %), {fit:>2} fit\n", script.gpu_pct);
     }
     insta::assert_snapshot!(rows);
+}
+
+/// A block of FlexGen's published runs with the percentages that its authors gave: FlexGen, arXiv 2303.06865, tables
+/// 14 to 22, fp16, on GCP's T4.
+struct Run {
+    model: &'static str,
+    gpu_batch: u64,
+    batches: u64,
+    prompt: u64,
+    output: u64,
+    shares: Shares,
+}
+
+fn runs() -> Vec<Run> {
+    let run = |model, [gpu_batch, batches]: [u64; 2], [prompt, output]: [u64; 2], [w, c, h]: [[u8; 2]; 3]| {
+        Run { model, gpu_batch, batches, prompt, output, shares: Shares::percent(w, c, h) }
+    };
+    vec![
+        run("opt-6.7b", [2, 1], [512, 32], [[100, 0], [100, 0], [100, 0]]),
+        run("opt-30b", [48, 3], [512, 32], [[20, 80], [0, 100], [0, 100]]),
+        run("opt-30b", [160, 2], [256, 32], [[10, 90], [0, 100], [0, 100]]),
+        run("opt-30b", [8, 1], [512, 32], [[0, 100], [100, 0], [100, 0]]),
+        run("opt-175b", [32, 8], [512, 32], [[0, 50], [0, 0], [0, 100]]),
+        run("opt-175b", [64, 8], [256, 32], [[0, 50], [0, 0], [0, 100]]),
+        run("opt-175b", [64, 8], [128, 128], [[0, 50], [0, 0], [0, 100]]),
+    ]
+}
+
+/// FlexGen's question for a run, with the room that its cost model leaves itself: 80 % of 15, 204 and 1500 GiB.
+fn question<'a>(run: &Run, model: &'a Model) -> Question<'a> {
+    Question {
+        model,
+        formats: &BF16,
+        prompt: run.prompt,
+        output: run.output,
+        block: Block { gpu_batch: run.gpu_batch, sequences: run.gpu_batch * run.batches },
+        rates: flexgen::Rates::gcp_t4(run.gpu_batch),
+        room: [12, 163, 1200].map(|gib: u64| Bytes::new(gib << 30)),
+        working: None,
+    }
+}
+
+#[test]
+fn flexgens_program_is_never_worse_than_its_published_shares() {
+    let percent = |shares: [f64; 3]| shares.map(|share| format!("{:>3.0}", share * 100.0)).join(" ");
+    let line = |s: &Shares| {
+        let [w, c, h] = [s.weights, s.cache, s.activations].map(percent);
+        format!("w {w}  c {c}  h {h}")
+    };
+    let mut rows = String::new();
+    for run in runs() {
+        let model = model(run.model);
+        let question = question(&run, &model);
+        let (theirs, fits) = (question.time(&run.shares), question.fits(&run.shares));
+        let Run { gpu_batch, batches, prompt, output, .. } = run;
+        let beyond = if fits { "" } else { ", beyond its own room" };
+        rows += &format!("{} {gpu_batch}x{batches}, {prompt} + {output}\n", run.model);
+        rows += &format!("  published {}  {theirs}{beyond}\n", line(&run.shares));
+        match question.policy().unwrap() {
+            Some(best) => {
+                assert!(question.fits(&best.shares));
+                assert!(!fits || best.time <= theirs * 1.001, "{rows}{}", best.time);
+                rows += &format!("  program   {}  {}\n", line(&best.shares), best.time);
+            }
+            None => {
+                assert!(!fits);
+                rows += "  program   nothing fits\n";
+            }
+        }
+    }
+    insta::assert_snapshot!(rows);
+}
+
+#[test]
+fn flexgens_program_is_best_among_random_shares_that_fit() {
+    let run = &runs()[1];
+    let model = model(run.model);
+    let question = question(run, &model);
+    let best = question.policy().unwrap().unwrap();
+    let steps = [0, 10, 25, 50, 75, 90, 100];
+    let mut fit = 0;
+    for gpu in steps {
+        for cpu in steps.into_iter().filter(|cpu| gpu + cpu <= 100) {
+            for cache in steps {
+                for activations in steps {
+                    let shares = Shares::percent([gpu, cpu], [0, cache], [activations, 100 - activations]);
+                    if question.fits(&shares) {
+                        fit += 1;
+                        assert!(best.time <= question.time(&shares) * 1.001, "{shares:?}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(fit > 20, "{fit}");
+}
+
+#[test]
+fn flexgen_has_no_answer_where_nothing_fits() {
+    let run = &runs()[4];
+    let model = model(run.model);
+    let nowhere = Question { room: [Bytes::new(1 << 30); 3], ..question(run, &model) };
+    assert_eq!(nowhere.policy().unwrap(), None);
+}
+
+/// DeepSpeed's blog of 2022-09-10, table 2: OPT-30B in fp16 on one V100 of 32 GB of a DGX-2, 4 + 10 tokens.
+/// Weights on the GPU in units of 10⁹ parameters of 30, batch, tokens per second.
+const ZERO: [(f64, u64, f64); 2] = [(12.0, 64, 18.0), (0.0, 256, 43.0)];
+
+/// A DGX-2's link to one V100 as its rows say (9.9 to 11.0 GB/s), the V100's datasheet with half of its peak.
+fn v100() -> zero::Rates {
+    zero::Rates {
+        link: BytesPerSec::new(10.5e9),
+        matrix: FlopPerSec::new(62e12),
+        memory: BytesPerSec::new(900e9),
+    }
+}
+
+#[test]
+fn zeros_cost_form_gives_its_published_throughputs() {
+    let model = model("opt-30b");
+    for (kept, batch, published) in ZERO {
+        let policy = zero::Policy { kept: kept / 30.0, batch };
+        let ours = 1.0 / policy.time_per_token(&model, &BF16, &v100()).get();
+        assert!((ours / published - 1.0).abs() < 0.1, "{ours} and {published}");
+    }
+}
+
+/// A sequence's share of memory is not published; whatever it is, a model larger than the memory is best streamed
+/// whole: batch ∝ memory − kept · weights falls faster than streaming time ∝ (1 − kept) · weights.
+#[test]
+fn zero_offloads_all_with_the_largest_batch() {
+    let model = model("opt-30b");
+    let weights = zero::layer_weights(&model, &BF16);
+    let capacity = Bytes::new(32_000_000_000);
+    assert!(weights > capacity);
+    for sequence in [20, 60, 125, 400].map(|megabytes| Bytes::new(megabytes * 1_000_000)) {
+        let time = |tenths: u64| {
+            let kept = tenths as f64 / 10.0;
+            let policy = zero::Policy::with_largest_batch(kept, weights, capacity, sequence);
+            policy.time_per_token(&model, &BF16, &v100()).get()
+        };
+        for tenths in 1..=5 {
+            assert!(time(0) < time(tenths), "{sequence}: {} and {}", time(0), time(tenths));
+        }
+    }
 }

@@ -1,10 +1,12 @@
 //! FlexGen (Sheng et al., ICML 2023): which shares of weights, KV cache and activations stand on GPU, CPU and disk,
 //! as a linear program for a given block of batches.
 //!
-//! A block is `batches` GPU batches of `gpu_batch` sequences that share one reading of each layer's weights. For l
-//! layers and n output tokens T = T_prefill · l + T_decode · (n − 1) · l, each T the longest of GPU ← CPU, CPU ← GPU,
-//! CPU ← disk, disk ← CPU and compute, of one layer over one block. Attention on cache that is not on the GPU is
-//! computed by the CPU, in decode alone.
+//! A block is several GPU batches that share one reading of each layer's weights. For l layers and n output tokens
+//! T = T_prefill · l + T_decode · (n − 1) · l, both of one layer over one block. The paper takes the longest of
+//! GPU ← CPU, CPU ← GPU, CPU ← disk, disk ← CPU and compute. The released code, followed here, adds what depends on
+//! each other: T_prefill = max(GPU ← CPU + CPU ← disk, CPU ← GPU + disk ← CPU, compute), and T_decode = GPU ← CPU +
+//! max(CPU ← GPU, CPU ← disk, disk ← CPU, compute). In decode the CPU computes attention on the cache that is not on
+//! the GPU.
 
 use crate::error::PlannerError;
 use good_lp::{
@@ -14,26 +16,58 @@ use good_lp::{
 use hwprofiles::{Bytes, BytesPerSec, Elements, Flop, FlopPerSec, Seconds};
 use scenarios::{Formats, Model, Sublayer, kv_bytes};
 
-/// GPU, CPU, disk.
 const PLACES: usize = 3;
+const GPU: usize = 0;
+const CPU: usize = 1;
+const DISK: usize = 2;
 /// Weights, cache, activations.
 const KINDS: usize = 3;
 
-/// Rates in FlexGen's cost form.
+/// Rates in FlexGen's cost form; pairs are prefill's and decode's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
     /// CPU to GPU.
     pub to_gpu: BytesPerSec,
-    /// GPU to CPU.
-    pub to_cpu: BytesPerSec,
-    /// Disk to CPU and back; `None` without a disk.
-    pub disk: Option<[BytesPerSec; 2]>,
+    /// GPU to CPU, of cache and of activations.
+    pub to_cpu: [BytesPerSec; 2],
+    /// The disk; `None` without one.
+    pub disk: Option<DiskRates>,
     /// Matrix products of the GPU.
-    pub matrix: FlopPerSec,
+    pub matrix: [FlopPerSec; 2],
     /// The GPU's attention.
-    pub attention: FlopPerSec,
-    /// The CPU's attention.
+    pub attention: [FlopPerSec; 2],
+    /// The CPU's attention, in decode.
     pub cpu: FlopPerSec,
+}
+
+/// Rates of a disk.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DiskRates {
+    /// To the CPU.
+    pub read: BytesPerSec,
+    /// Of cache in prefill.
+    pub write_cache: BytesPerSec,
+    /// Of anything else.
+    pub write: BytesPerSec,
+}
+
+impl Rates {
+    /// FlexGen's own constants for its machine in GCP, a T4 with 208 GB and an NVMe disk: the defaults of the
+    /// released cost model (FMInference/FlexLLMGen, experimental/cost_model.py; its GB are GiB). Its CPU slows by
+    /// 3.28 % for each halving of a GPU batch below 64.
+    pub fn gcp_t4(gpu_batch: u64) -> Self {
+        const GIB: f64 = (1u64 << 30) as f64;
+        let bytes = |gib: f64| BytesPerSec::new(gib * GIB);
+        let halvings = (64.0 / gpu_batch.max(1) as f64).log2().max(0.0);
+        Self {
+            to_gpu: bytes(12.89),
+            to_cpu: [bytes(0.97), bytes(4.82)],
+            disk: Some(DiskRates { read: bytes(0.473), write_cache: bytes(0.746), write: bytes(2.015) }),
+            matrix: [FlopPerSec::new(21.24e12), FlopPerSec::new(4.3e12)],
+            attention: [FlopPerSec::new(9.97e12), FlopPerSec::new(79e9)],
+            cpu: FlopPerSec::new(12.3e9) * (1.0 - 0.0328 * halvings).max(0.1),
+        }
+    }
 }
 
 /// What shares one reading of the weights.
@@ -41,15 +75,8 @@ pub struct Rates {
 pub struct Block {
     /// Sequences computed at once.
     pub gpu_batch: u64,
-    /// GPU batches in the block.
-    pub batches: u64,
-}
-
-impl Block {
-    /// Sequences.
-    pub fn sequences(&self) -> u64 {
-        self.gpu_batch * self.batches
-    }
+    /// All of them.
+    pub sequences: u64,
 }
 
 /// Shares on GPU, CPU and disk; each sums to 1.
@@ -93,8 +120,11 @@ pub struct Question<'a> {
     pub block: Block,
     /// The machine's rates.
     pub rates: Rates,
-    /// What GPU, CPU and disk have for weights, cache and activations, working memory taken off.
+    /// What GPU, CPU and disk hold.
     pub room: [Bytes; PLACES],
+    /// What computing one GPU batch takes on the GPU; `None`: FlexGen's own count, which keeps all of a prompt's
+    /// scores.
+    pub working: Option<Bytes>,
 }
 
 /// What FlexGen would do.
@@ -116,6 +146,12 @@ struct Linear {
 impl Linear {
     fn at(&self, shares: &[f64; KINDS * PLACES]) -> f64 {
         self.constant + self.of.iter().zip(shares).map(|(of, share)| of * share).sum::<f64>()
+    }
+
+    fn plus(mut self, other: &Self) -> Self {
+        self.constant += other.constant;
+        self.of.iter_mut().zip(other.of).for_each(|(of, other)| *of += other);
+        self
     }
 
     /// `amounts` of weights, cache and activations for each share that stands in one of `places`.
@@ -154,11 +190,10 @@ impl Question<'_> {
                 program = program.with(constraint!(linear(path, longest) <= time));
             }
         }
-        let sizes = self.sizes();
-        for (place, room) in self.room.iter().enumerate() {
-            let unit = sizes.iter().sum::<f64>().max(1.0);
-            let held = Linear::from(&[place], sizes);
-            program = program.with(constraint!(linear(&held, unit) <= room.as_f64() / unit));
+        for (place, held) in self.held() {
+            let unit = held.of.iter().fold(held.constant.max(1.0), |most, &of| most.max(of));
+            let room = self.room[place].as_f64() / unit;
+            program = program.with(constraint!(linear(&held, unit) <= room));
         }
         let solution = match program.solve() {
             Ok(solution) => solution,
@@ -183,8 +218,9 @@ impl Question<'_> {
     /// Whether `shares` fit into the room.
     pub fn fits(&self, shares: &Shares) -> bool {
         let flat = shares.flat();
-        let held = |place: usize| Linear::from(&[place], self.sizes()).at(&flat);
-        self.room.iter().enumerate().all(|(place, room)| held(place) <= room.as_f64() * (1.0 + 1e-9))
+        let fits =
+            |(place, held): (usize, Linear)| held.at(&flat) <= self.room[place].as_f64() * (1.0 + 1e-6);
+        self.held().into_iter().all(fits)
     }
 
     /// Bytes of one layer's matrices.
@@ -197,64 +233,92 @@ impl Question<'_> {
     }
 
     fn cache(&self, tokens: u64) -> f64 {
-        kv_bytes(self.model, self.formats, self.block.sequences(), tokens).as_f64()
+        kv_bytes(self.model, self.formats, self.block.sequences, tokens).as_f64()
     }
 
     fn activations(&self, tokens: u64) -> f64 {
-        let numbers = Elements::product(&[self.block.sequences(), tokens, self.model.hidden]);
+        let numbers = Elements::product(&[self.block.sequences, tokens, self.model.hidden]);
         self.formats.activations.bytes(numbers).as_f64()
     }
 
-    /// Bytes of all weights, of the cache at its end, and of the activations between layers.
-    fn sizes(&self) -> [f64; KINDS] {
+    /// What each place holds at most, in prefill and in decode.
+    fn held(&self) -> Vec<(usize, Linear)> {
         let layers = self.model.layers as f64;
-        [self.layer() * layers, self.cache(self.prompt + self.output) * layers, self.activations(self.prompt)]
+        let layer = self.layer();
+        let cache = |tokens: u64| self.cache(tokens) * layers;
+        let all = self.prompt + self.output;
+        let mut held = Vec::new();
+        for (tokens, length) in [(self.prompt, self.prompt), (1, all)] {
+            let activations = self.activations(tokens);
+            let staged = activations * self.block.gpu_batch as f64 / self.block.sequences as f64;
+            // Weights and activations from elsewhere are staged, weights twice.
+            let mut gpu = Linear::from(&[GPU], [layer * layers, cache(all), activations])
+                .plus(&Linear::from(&[CPU, DISK], [2.0 * layer, 0.0, staged]));
+            gpu.constant = self.working.map_or_else(|| self.gpu_batch(tokens), Bytes::as_f64);
+            held.push((GPU, gpu));
+            let cpu = Linear::from(&[CPU], [layer * layers, cache(length), activations])
+                .plus(&Linear::from(&[CPU, DISK], [layer, 0.0, staged]));
+            held.push((CPU, cpu));
+        }
+        held.push((DISK, Linear::from(&[DISK], [layer * layers, cache(all), self.activations(self.prompt)])));
+        held
     }
 
-    /// What each path and the devices take for one layer in prefill and in decode.
+    /// Bytes of one GPU batch's buffers on the GPU, `tokens` of each sequence: q, k, v and their input, scores and
+    /// context, the FFN's.
+    fn gpu_batch(&self, tokens: u64) -> f64 {
+        let Model { hidden, heads, .. } = *self.model;
+        let scores = if tokens == 1 { 0 } else { heads * tokens };
+        let columns = self.model.qkv_width() + 6 * hidden + scores + self.model.up_width();
+        let numbers = Elements::product(&[self.block.gpu_batch, tokens, columns]);
+        self.formats.activations.bytes(numbers).as_f64()
+    }
+
+    /// What one layer takes in prefill and in decode: the longest of these.
     fn times(&self) -> [Vec<Linear>; 2] {
-        const CPU: usize = 1;
-        const DISK: usize = 2;
         let rates = &self.rates;
         let layer = self.layer();
-        // Activations are loaded and stored in front of and behind attention and FFN: twice.
-        let entering = |tokens: u64| 2.0 * self.activations(tokens);
-        let path = |places: &[usize], amounts: [f64; KINDS], rate: Option<BytesPerSec>| {
-            let time = |amount: f64| rate.map_or(0.0, |rate| amount / rate.get());
-            Linear::from(places, amounts.map(time))
+        let path = |places: &[usize], rates: [Option<BytesPerSec>; KINDS], amounts: [f64; KINDS]| {
+            let time = |kind: usize| rates[kind].map_or(0.0, |rate| amounts[kind] / rate.get());
+            Linear::from(places, std::array::from_fn(time))
         };
-        let [read, write] = rates.disk.map_or([None, None], |[read, write]| [Some(read), Some(write)]);
         let outside = [CPU, DISK];
-        let (prompt, new, past) =
-            (entering(self.prompt), entering(1), self.cache(self.prompt + self.output / 2));
-        let computing = |tokens: u64| Linear {
-            constant: (self.product_flop(tokens) / rates.matrix).get(),
+        let to_gpu = [Some(rates.to_gpu); KINDS];
+        let to_cpu = [None, Some(rates.to_cpu[0]), Some(rates.to_cpu[1])];
+        let read = [rates.disk.map(|disk| disk.read); KINDS];
+        let write = rates.disk.map(|disk| disk.write);
+        let write_cache = rates.disk.map(|disk| disk.write_cache);
+        let middle = self.prompt + self.output / 2;
+        let computing = |phase: usize, tokens: u64| Linear {
+            constant: (self.product_flop(tokens) / rates.matrix[phase]).get(),
             of: [0.0; KINDS * PLACES],
         };
-        let mut prefill = computing(self.prompt);
-        prefill.constant += (self.attention_flop(self.prompt, self.prompt) / rates.attention).get();
-        let mut decode = computing(1);
-        let attention = self.attention_flop(1, self.prompt + self.output / 2);
-        for (place, rate) in [rates.attention, rates.cpu, rates.cpu].into_iter().enumerate() {
-            decode.of[PLACES + place] = (attention / rate).get();
+        let mut prefill = computing(0, self.prompt);
+        prefill.constant += (self.attention_flop(self.prompt, self.prompt) / rates.attention[0]).get();
+        let mut decode = computing(1, 1);
+        for (place, rate) in [rates.attention[1], rates.cpu, rates.cpu].into_iter().enumerate() {
+            decode.of[PLACES + place] = (self.attention_flop(1, middle) / rate).get();
         }
+        let (prompt, one) = (self.activations(self.prompt), self.activations(1));
         let filled = self.cache(self.prompt + 1);
-        let added = self.cache(1);
+        let fetching = path(&outside, to_gpu, [layer, 0.0, one]);
+        let decoding = [
+            path(&outside, to_cpu, [0.0, 0.0, one]),
+            path(&[DISK], read, [layer, self.cache(middle), one]),
+            path(&[DISK], [None, write, write], [0.0, self.cache(1), one]),
+            decode,
+        ];
         [
             vec![
-                path(&outside, [layer, 0.0, prompt], Some(rates.to_gpu)),
-                path(&outside, [0.0, filled, prompt], Some(rates.to_cpu)),
-                path(&[DISK], [layer, 0.0, prompt], read),
-                path(&[DISK], [0.0, filled, prompt], write),
+                path(&outside, to_gpu, [layer, 0.0, prompt]).plus(&path(&[DISK], read, [layer, 0.0, prompt])),
+                path(&outside, to_cpu, [0.0, filled, prompt]).plus(&path(
+                    &[DISK],
+                    [None, write_cache, write],
+                    [0.0, filled, prompt],
+                )),
                 prefill,
             ],
-            vec![
-                path(&outside, [layer, 0.0, new], Some(rates.to_gpu)),
-                path(&outside, [0.0, 0.0, new], Some(rates.to_cpu)),
-                path(&[DISK], [layer, past, new], read),
-                path(&[DISK], [0.0, added, new], write),
-                decode,
-            ],
+            decoding.map(|path| path.plus(&fetching)).to_vec(),
         ]
     }
 
@@ -262,23 +326,12 @@ impl Question<'_> {
     fn product_flop(&self, tokens: u64) -> Flop {
         let matrices = Sublayer::LAYER.into_iter().filter_map(|sublayer| sublayer.matrix(self.model));
         let products: u128 = matrices.map(|(n, k)| u128::from(n) * u128::from(k)).sum();
-        Flop::new(2 * products * u128::from(self.block.sequences() * tokens))
+        Flop::new(2 * products * u128::from(self.block.sequences * tokens))
     }
 
     /// FLOP of one layer's scores and their product with the values.
     fn attention_flop(&self, tokens: u64, length: u64) -> Flop {
         let width = u128::from(self.model.context_width());
-        Flop::new(4 * width * u128::from(self.block.sequences() * tokens) * u128::from(length))
-    }
-
-    /// What the GPU needs beside shares: two layers in staging, and of one GPU batch the activations, scores and
-    /// probabilities of a prompt. FlexGen's own count also shrinks with the weights that stay on the GPU.
-    pub fn workspace(&self) -> Bytes {
-        let tokens = self.prompt;
-        let columns = self.model.hidden + self.model.qkv_width().max(2 * self.model.heads * tokens);
-        let columns = columns.max(self.model.hidden + self.model.up_width());
-        let numbers = Elements::product(&[self.block.gpu_batch, tokens, columns]);
-        let staged = Bytes::new((2.0 * self.layer()) as u64);
-        staged + self.formats.activations.bytes(numbers)
+        Flop::new(4 * width * u128::from(self.block.sequences * tokens) * u128::from(length))
     }
 }

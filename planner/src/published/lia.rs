@@ -83,17 +83,16 @@ impl Rates {
     /// 260 GB/s of DRAM. The A100's bandwidth is its datasheet's, 1555 GB/s. 24 GB/s over the link is what the
     /// published thresholds imply (the nominal 32 GB/s gives 620 where 858 is printed).
     pub fn testbed(phase: Phase) -> Self {
-        const GIGA: f64 = 1e9;
         let rates = |memory: f64, matrix: f64, vector: f64| DeviceRates {
-            memory: BytesPerSec::new(memory * GIGA),
-            matrix: FlopPerSec::new(matrix * GIGA),
+            memory: BytesPerSec::new(memory),
+            matrix: FlopPerSec::new(matrix),
             // A prompt's scores are a product of matrices, one token's a product with a vector.
-            attention: FlopPerSec::new(GIGA * if phase == Phase::Prefill { matrix } else { vector }),
+            attention: FlopPerSec::new(if phase == Phase::Prefill { matrix } else { vector }),
         };
         Self {
-            cpu: rates(260.0, 18_300.0, 199.0),
-            gpu: rates(1555.0, 237_000.0, 1047.0),
-            link: BytesPerSec::new(24.0 * GIGA),
+            cpu: rates(260e9, 18.3e12, 199e9),
+            gpu: rates(1555e9, 237e12, 1047e9),
+            link: BytesPerSec::new(24e9),
         }
     }
 }

@@ -2,16 +2,16 @@
 
 use super::NoRule;
 use super::fit::largest;
-use super::lia::{link, matrix_rate};
 use super::sides::Sides;
+use super::speeds::{attention_rate, link_rate, matrix_rate};
 use crate::cost::Pricing;
 use crate::course::Course;
 use crate::error::PlannerError;
 use crate::footprint::footprint;
 use crate::placement::Placement;
 use crate::published::flexgen::{Block, Question, Rates};
-use hwprofiles::{Bytes, DeviceId, FlopPerSec};
-use scenarios::{Operator, Shape, Sublayer, Work};
+use hwprofiles::{Bytes, FlopPerSec, MemoryId};
+use scenarios::Sublayer;
 
 /// Its shares in whole layers, from the back. The block is the batch, there is no disk: no accelerator of ours reads
 /// one. Where exact bytes do not let all of it fit, fewer layers are the accelerator's.
@@ -46,38 +46,33 @@ fn shares(
     streamed: &Placement,
 ) -> Result<[f64; 2], PlannerError> {
     let Pricing { machine, model, formats } = pricing;
-    let working = footprint(pricing, &course.extent, streamed)?;
-    let room = |memory: hwprofiles::MemoryId| {
-        let used = &working[memory.0];
-        machine.memory(memory).capacity.value.saturating_sub(used.activations + used.staging)
-    };
-    let attention = |device: DeviceId| -> Result<FlopPerSec, PlannerError> {
-        let work = Work::of(Operator::Attention, model, formats, &course.decode, &(0..0));
-        match work.shape {
-            Shape::Attention(shape) => {
-                let time = machine.device(device).attention_time(formats.kv, &shape)?.time;
-                Ok(work.flop / time)
-            }
-            _ => Ok(FlopPerSec::new(f64::INFINITY)),
-        }
-    };
-    let link = link(pricing, sides)?;
-    let prompt = course.prefill.iter().flatten().map(|step| step.new_tokens).sum();
+    let used = footprint(pricing, &course.extent, streamed)?[sides.own.0];
+    let capacity = |memory: MemoryId| machine.memory(memory).capacity.value;
+    let prefill = course.prefill.first().map_or(course.decode, |alike| alike[alike.len() / 2]);
+    let steps = [prefill, course.decode];
+    let [mut matrix, mut attention] = [[FlopPerSec::ZERO; 2]; 2];
+    for (phase, step) in steps.iter().enumerate() {
+        matrix[phase] = matrix_rate(pricing, sides.accelerator, step.rows())?;
+        attention[phase] = attention_rate(pricing, sides.accelerator, step)?;
+    }
+    let link = link_rate(pricing, sides)?;
+    let sequences = course.extent.batch;
     let question = Question {
         model,
         formats,
-        prompt,
+        prompt: course.prefill.iter().flatten().map(|step| step.new_tokens).sum(),
         output: course.decodes + 1,
-        block: Block { gpu_batch: course.extent.batch, batches: 1 },
+        block: Block { gpu_batch: sequences, sequences },
         rates: Rates {
             to_gpu: link,
-            to_cpu: link,
+            to_cpu: [link; 2],
             disk: None,
-            matrix: matrix_rate(pricing, machine.device(sides.accelerator))?,
-            attention: attention(sides.accelerator)?,
-            cpu: attention(sides.host)?,
+            matrix,
+            attention,
+            cpu: attention_rate(pricing, sides.host, &course.decode)?,
         },
-        room: [room(sides.own), room(sides.dram), Bytes::ZERO],
+        room: [capacity(sides.own), capacity(sides.dram), Bytes::ZERO],
+        working: Some(used.activations + used.staging),
     };
     // Where its own count says that nothing fits, nothing is put on the accelerator; the exact count decides.
     Ok(question.policy()?.map_or([0.0; 2], |policy| [policy.shares.weights[0], policy.shares.cache[0]]))

@@ -1,0 +1,46 @@
+//! A machine's rates as the published cost forms want them: one number each.
+
+use super::sides::Sides;
+use crate::cost::Pricing;
+use crate::error::PlannerError;
+use crate::program::LowerError;
+use crate::published::lia::Layer;
+use hwprofiles::{BytesPerSec, DeviceId, Flop, FlopPerSec};
+use scenarios::{Operator, Shape, Step, Sublayer, Work};
+
+/// Of the FFN's first product over `rows` rows.
+pub(super) fn matrix_rate(
+    pricing: Pricing<'_>,
+    device: DeviceId,
+    rows: u64,
+) -> Result<FlopPerSec, PlannerError> {
+    let (n, k) = Sublayer::FfnUp.matrix(pricing.model).unwrap_or((1, 1));
+    let time = pricing.machine.device(device).gemm_time(pricing.formats.weights, rows, n, k)?.time;
+    Ok(Flop::new(2 * u128::from(rows) * u128::from(n) * u128::from(k)) / time)
+}
+
+/// Of the attention of `step`, where all its positions count, those above the diagonal too.
+pub(super) fn attention_rate(
+    pricing: Pricing<'_>,
+    device: DeviceId,
+    step: &Step,
+) -> Result<FlopPerSec, PlannerError> {
+    let Pricing { machine, model, formats } = pricing;
+    let Shape::Attention(shape) = Work::of(Operator::Attention, model, formats, step, &(0..0)).shape else {
+        unreachable!("attention has attention's shape")
+    };
+    let time = machine.device(device).attention_time(formats.kv, &shape)?.time;
+    Ok(Layer::of(model, formats, step).attention_flop() / time)
+}
+
+/// From the host to the accelerator.
+pub(super) fn link_rate(pricing: Pricing<'_>, sides: &Sides) -> Result<BytesPerSec, PlannerError> {
+    let machine = pricing.machine;
+    let missing = || LowerError::NoLink {
+        from: machine.memory(sides.dram).name.clone(),
+        to: machine.memory(sides.own).name.clone(),
+        what: "a rule that streams weights".to_owned(),
+    };
+    let link = machine.link_between(sides.dram, sides.own).ok_or_else(missing)?;
+    Ok(machine.link(link).bandwidth.value)
+}
