@@ -1,6 +1,6 @@
 //! Exact bytes: what a placement takes from each memory, counted as the executor allocates.
 
-use crate::placement::Placement;
+use crate::placement::{Placement, Slices};
 use crate::program::{Action, Lane, Program, STAGING_SLOTS};
 use hwprofiles::{Bytes, DType, DeviceId, Elements, Machine};
 use scenarios::{Buffer, Formats, Model, Operator, Phase, Positions, Sublayer, kv_bytes};
@@ -228,24 +228,32 @@ pub fn usage(
 ) -> Vec<Usage> {
     let mut usage = vec![Usage::default(); machine.memories.len()];
     let own = |device: DeviceId| machine.device(device).memory.0;
-    for (_, sublayer, slices) in placement.sublayers() {
+    let mut attending = BTreeSet::new();
+    let mut keep = |sublayer: Sublayer, slices: &Slices, layers: u64| {
+        let mut holders = BTreeSet::new();
         for slice in slices {
             let home = &mut usage[slice.home.0];
             match sublayer {
-                Sublayer::Attention => home.kv += kv_bytes(model, formats, extent.batch, extent.context),
+                Sublayer::Attention => {
+                    home.kv += kv_bytes(model, formats, extent.batch, extent.context) * layers;
+                }
                 Sublayer::Head if shares_embedding(model, placement) => {}
-                _ => home.weights += sublayer.matrix_bytes(model, formats.weights, &slice.rows),
+                _ => home.weights += sublayer.matrix_bytes(model, formats.weights, &slice.rows) * layers,
+            }
+            holders.extend([slice.prefill, slice.decode]);
+        }
+        for device in holders {
+            usage[own(device)].weights += sublayer.vector_bytes(model) * layers;
+            if sublayer == Sublayer::Attention {
+                attending.insert(device);
             }
         }
+    };
+    keep(Sublayer::Embed, &placement.embed, 1);
+    for run in placement.layers.chunk_by(|one, next| one == next) {
+        run[0].iter().for_each(|(sublayer, slices)| keep(sublayer, slices, run.len() as u64));
     }
-    for &(device, _, sublayer) in &vector_holders(placement) {
-        usage[own(device)].weights += sublayer.vector_bytes(model);
-    }
-    let attending: BTreeSet<_> = vector_holders(placement)
-        .into_iter()
-        .filter(|(_, _, sublayer)| *sublayer == Sublayer::Attention)
-        .map(|(device, ..)| device)
-        .collect();
+    keep(Sublayer::Head, &placement.head, 1);
     for device in attending {
         usage[own(device)].weights += rotation_table_bytes(model, extent.context);
     }

@@ -87,7 +87,7 @@ impl Rule {
             Rule::AllCpu | Rule::AllGpu | Rule::FillMemory => filled(pricing, extent, &all_cpu, &sides),
             Rule::AllStreamed => {
                 let streamed = |kv| {
-                    sides.placement(model, |sublayer| {
+                    sides.placement(model, |_, _, sublayer| {
                         let home = if sublayer == Sublayer::Attention { kv } else { sides.dram };
                         (home, [sides.accelerator; 2])
                     })

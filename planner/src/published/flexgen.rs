@@ -8,13 +8,14 @@
 //! max(CPU ← GPU, CPU ← disk, disk ← CPU, compute). In decode the CPU computes attention on the cache that is not on
 //! the GPU.
 
+use super::{layer_weights, product_flop};
 use crate::error::PlannerError;
 use good_lp::{
     Expression, ProblemVariables, ResolutionError, Solution, SolverModel, Variable, constraint,
     default_solver, variable,
 };
 use hwprofiles::{Bytes, BytesPerSec, Elements, Flop, FlopPerSec, Seconds};
-use scenarios::{Formats, Model, Sublayer, kv_bytes};
+use scenarios::{Formats, Model, Step, kv_bytes};
 
 const PLACES: usize = 3;
 const GPU: usize = 0;
@@ -223,13 +224,9 @@ impl Question<'_> {
         self.held().into_iter().all(fits)
     }
 
-    /// Bytes of one layer's matrices.
+    /// Bytes of one layer's matrices, of layers that differ in the mean.
     fn layer(&self) -> f64 {
-        let of = |sublayer: Sublayer| {
-            let rows = sublayer.matrix(self.model).map_or(0, |(rows, _)| rows);
-            sublayer.matrix_bytes(self.model, self.formats.weights, &(0..rows))
-        };
-        Sublayer::LAYER.into_iter().map(of).sum::<Bytes>().as_f64()
+        layer_weights(self.model, self.formats).as_f64() / self.model.layers as f64
     }
 
     fn cache(&self, tokens: u64) -> f64 {
@@ -289,13 +286,15 @@ impl Question<'_> {
         let write = rates.disk.map(|disk| disk.write);
         let write_cache = rates.disk.map(|disk| disk.write_cache);
         let middle = self.prompt + self.output / 2;
-        let computing = |phase: usize, tokens: u64| Linear {
-            constant: (self.product_flop(tokens) / rates.matrix[phase]).get(),
-            of: [0.0; KINDS * PLACES],
+        let sequences = self.block.sequences;
+        let computing = |phase: usize, step: Step| {
+            let flop = product_flop(self.model, self.formats, &step);
+            let layer = flop / rates.matrix[phase] / self.model.layers as f64;
+            Linear { constant: layer.get(), of: [0.0; KINDS * PLACES] }
         };
-        let mut prefill = computing(0, self.prompt);
+        let mut prefill = computing(0, Step::prefill(sequences, self.prompt));
         prefill.constant += (self.attention_flop(self.prompt, self.prompt) / rates.attention[0]).get();
-        let mut decode = computing(1, 1);
+        let mut decode = computing(1, Step::decode(sequences, middle));
         for (place, rate) in [rates.attention[1], rates.cpu, rates.cpu].into_iter().enumerate() {
             decode.of[PLACES + place] = (self.attention_flop(1, middle) / rate).get();
         }
@@ -320,13 +319,6 @@ impl Question<'_> {
             ],
             decoding.map(|path| path.plus(&fetching)).to_vec(),
         ]
-    }
-
-    /// FLOP of one layer's matrices for `tokens` of each sequence of the block.
-    fn product_flop(&self, tokens: u64) -> Flop {
-        let matrices = Sublayer::LAYER.into_iter().filter_map(|sublayer| sublayer.matrix(self.model));
-        let products: u128 = matrices.map(|(n, k)| u128::from(n) * u128::from(k)).sum();
-        Flop::new(2 * products * u128::from(self.block.sequences * tokens))
     }
 
     /// FLOP of one layer's scores and their product with the values.

@@ -5,8 +5,9 @@
 //! device. Activations cross the link where neighbours differ. Weights and KV live with the host: they cross where
 //! the GPU computes on them, and the KV that it makes is stored back.
 
+use super::{layer_weights, product, whole_matrix};
 use hwprofiles::{Bytes, BytesPerSec, Elements, Flop, FlopPerSec, Seconds};
-use scenarios::{Formats, Model, Phase, Step, Sublayer, Workload, kv_bytes};
+use scenarios::{Formats, LayerKind, Model, Phase, Step, Sublayer, Workload, kv_bytes};
 use std::fmt;
 
 /// LIA's sublayers: QKV, Q·Kᵀ, S·V, Out, FC1, FC2.
@@ -33,13 +34,13 @@ impl Policy {
         (0..1u32 << SUBLAYERS).map(|bits| Self(std::array::from_fn(|i| bits >> i & 1 == 1)))
     }
 
-    /// Whether the CPU computes `sublayer`, one of a layer's; attention is Q·Kᵀ with S·V.
+    /// Whether the CPU computes `sublayer`, one of a layer's; attention is Q·Kᵀ with S·V, experts are FC1.
     pub fn on_cpu(self, sublayer: Sublayer) -> bool {
         let index = match sublayer {
             Sublayer::Embed | Sublayer::Qkv => QKV,
             Sublayer::Attention => SCORES,
             Sublayer::Out => 3,
-            Sublayer::FfnUp => 4,
+            Sublayer::FfnUp | Sublayer::Router | Sublayer::SharedExpert | Sublayer::Experts => 4,
             Sublayer::FfnDown | Sublayer::Head => 5,
         };
         self.0[index]
@@ -97,11 +98,12 @@ impl Rates {
     }
 }
 
-/// One sublayer's work: its input, its matrix or half of the KV cache, its FLOP.
+/// One sublayer's work: its input, its matrices or half of the KV cache, what is read of them, its FLOP.
 #[derive(Debug, Clone, Copy)]
 struct Term {
     input: Bytes,
-    operand: Bytes,
+    held: Bytes,
+    read: Bytes,
     flop: Flop,
 }
 
@@ -115,32 +117,46 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// The work of one layer of `model` in `step`.
-    pub fn of(model: &Model, formats: &Formats, step: &Step) -> Self {
+    /// The work of one layer of `kind` of `model` in `step`. LIA's paper says nothing of experts: here a mixture, its
+    /// router and its shared expert are FC1, all of them streamed and those read that tokens choose; FC2 is then empty.
+    pub fn of(model: &Model, formats: &Formats, kind: LayerKind, step: &Step) -> Self {
         let (rows, length) = (step.rows(), step.past_tokens + step.new_tokens);
         let activations = |columns: u64| formats.activations.bytes(Elements::product(&[rows, columns]));
         let cache = |tokens: u64| Bytes::new(kv_bytes(model, formats, step.batch, tokens).get() / 2);
-        let product = |sublayer: Sublayer, columns: u64| {
-            let (n, k) = sublayer.matrix(model).unwrap_or((0, 0));
-            Term {
-                input: activations(columns),
-                operand: formats.weights.matrix_bytes(n, k),
-                flop: Flop::new(2 * u128::from(rows) * u128::from(n) * u128::from(k)),
+        let products = |sublayers: &[Sublayer], columns: u64| {
+            let mut term =
+                Term { input: activations(columns), held: Bytes::ZERO, read: Bytes::ZERO, flop: Flop::ZERO };
+            for &sublayer in sublayers {
+                let Some(work) = product(model, formats, step, sublayer) else { continue };
+                term.held += whole_matrix(model, formats, sublayer);
+                term.read += work.weights;
+                term.flop += work.flop;
             }
+            term
         };
         // Every position is counted, above the diagonal too.
         let width = model.context_width();
-        let scored = 2 * u128::from(rows) * u128::from(length) * u128::from(width);
-        let attention =
-            |columns| Term { input: activations(columns), operand: cache(length), flop: Flop::new(scored) };
+        let flop = Flop::new(2 * u128::from(rows) * u128::from(length) * u128::from(width));
+        let (held, read) = (cache(length), cache(length));
+        let attention = |columns| Term { input: activations(columns), held, read, flop };
+        let (up, down) = match kind {
+            LayerKind::Dense => (
+                products(&[Sublayer::FfnUp], model.hidden),
+                products(&[Sublayer::FfnDown], model.intermediate),
+            ),
+            LayerKind::Experts | LayerKind::SharedExperts => {
+                let behind_attention = kind.sublayers().get(3..).unwrap_or_default();
+                (products(behind_attention, model.hidden), products(&[], model.hidden))
+            }
+        };
         Self {
             terms: [
-                product(Sublayer::Qkv, model.hidden),
+                products(&[Sublayer::Qkv], model.hidden),
                 attention(width),
                 attention(model.heads * length),
-                product(Sublayer::Out, width),
-                product(Sublayer::FfnUp, model.hidden),
-                product(Sublayer::FfnDown, model.intermediate),
+                products(&[Sublayer::Out], width),
+                up,
+                down,
             ],
             past: cache(step.past_tokens),
             new: cache(step.new_tokens),
@@ -161,7 +177,7 @@ impl Layer {
             let device = if on_cpu { &rates.cpu } else { &rates.gpu };
             let attention = index == SCORES || index == VALUES;
             let rate = if attention { device.attention } else { device.matrix };
-            computing += (term.input + term.operand) / device.memory + term.flop / rate;
+            computing += (term.input + term.read) / device.memory + term.flop / rate;
             // The layer before follows the same policy.
             if on_cpu != policy.0[(index + SUBLAYERS - 1) % SUBLAYERS] {
                 crossing += term.input;
@@ -171,10 +187,10 @@ impl Layer {
             }
             crossing += match index {
                 // The new keys and values are stored with the host.
-                QKV => term.operand + self.new + self.new,
+                QKV => term.held + self.new + self.new,
                 SCORES | VALUES if policy.0[QKV] => self.past + self.new,
                 SCORES | VALUES => self.past,
-                _ => term.operand,
+                _ => term.held,
             };
         }
         computing + crossing / rates.link
@@ -214,12 +230,9 @@ pub fn pinned_layers(
     minibatches: u64,
     capacity: Bytes,
 ) -> u64 {
-    let whole = |sublayer: Sublayer| {
-        let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
-        sublayer.matrix_bytes(model, formats.weights, &(0..rows))
-    };
-    let weights: Bytes = Sublayer::LAYER.into_iter().map(whole).sum();
-    let mut taken = CONTEXT + whole(Sublayer::Embed) + Sublayer::Embed.vector_bytes(model);
+    let weights = Bytes::new(layer_weights(model, formats).get() / model.layers.max(1));
+    let mut taken =
+        CONTEXT + whole_matrix(model, formats, Sublayer::Embed) + Sublayer::Embed.vector_bytes(model);
     if prefill == Policy::ALL_GPU {
         let batch = workload.batch.div_ceil(minibatches.max(1));
         let tokens = workload.prompt_tokens;

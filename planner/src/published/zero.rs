@@ -3,8 +3,9 @@
 //!
 //! A step takes Σ max(streamed bytes ÷ link, compute): layers are fetched one ahead.
 
-use hwprofiles::{Bytes, BytesPerSec, Flop, FlopPerSec, Seconds};
-use scenarios::{Formats, Model, Sublayer};
+use super::{layer_weights, product_flop};
+use hwprofiles::{Bytes, BytesPerSec, FlopPerSec, Seconds};
+use scenarios::{Formats, Model, Step};
 
 /// What its cost form depends on.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,22 +27,12 @@ pub struct Policy {
     pub batch: u64,
 }
 
-/// Bytes of all layers' matrices.
-pub fn layer_weights(model: &Model, formats: &Formats) -> Bytes {
-    let of = |sublayer: Sublayer| {
-        let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
-        sublayer.matrix_bytes(model, formats.weights, &(0..rows))
-    };
-    Sublayer::LAYER.into_iter().map(of).sum::<Bytes>() * model.layers
-}
-
 impl Policy {
     /// A decode step: each layer's weights are read and multiplied, those not kept are fetched meanwhile.
     pub fn step(&self, model: &Model, formats: &Formats, rates: &Rates) -> Seconds {
         let weights = layer_weights(model, formats);
-        let matrices = Sublayer::LAYER.into_iter().filter_map(|sublayer| sublayer.matrix(model));
-        let products: u128 = matrices.map(|(n, k)| u128::from(n) * u128::from(k)).sum();
-        let flop = Flop::new(2 * products * u128::from(model.layers) * u128::from(self.batch));
+        // Attention is left out; any context does.
+        let flop = product_flop(model, formats, &Step::decode(self.batch, 0));
         let compute = (weights / rates.memory).max(flop / rates.matrix);
         let streamed = weights / rates.link;
         compute * self.kept + compute.max(streamed) * (1.0 - self.kept)
@@ -54,8 +45,14 @@ impl Policy {
 
     /// The policy that keeps `kept` of the layers and fills what `capacity` then has left with sequences that take
     /// `sequence` each.
-    pub fn with_largest_batch(kept: f64, weights: Bytes, capacity: Bytes, sequence: Bytes) -> Self {
-        let left = capacity.as_f64() - weights.as_f64() * kept;
+    pub fn with_largest_batch(
+        kept: f64,
+        model: &Model,
+        formats: &Formats,
+        capacity: Bytes,
+        sequence: Bytes,
+    ) -> Self {
+        let left = capacity.as_f64() - layer_weights(model, formats).as_f64() * kept;
         Self { kept, batch: (left.max(0.0) / sequence.as_f64()) as u64 }
     }
 }

@@ -20,18 +20,11 @@ pub(super) fn placement(pricing: Pricing<'_>, course: &Course, sides: &Sides) ->
     let layers = model.layers as usize;
     let of = |weights: usize, cache: usize| {
         let home = |count: usize, index: usize| if index + count >= layers { sides.own } else { sides.dram };
-        let mut placement = sides.placement(model, |_| (sides.dram, [sides.accelerator; 2]));
-        for (index, layer) in placement.layers.iter_mut().enumerate() {
-            *layer = sides.layer(model, |sublayer| match sublayer {
-                Sublayer::Attention => {
-                    let kv = home(cache, index);
-                    let decode = if kv == sides.own { sides.accelerator } else { sides.host };
-                    (kv, [sides.accelerator, decode])
-                }
-                _ => (home(weights, index), [sides.accelerator; 2]),
-            });
-        }
-        placement
+        sides.placement(model, |index, _, sublayer| match (sublayer, home(cache, index)) {
+            (Sublayer::Attention, kv) if kv == sides.own => (kv, [sides.accelerator; 2]),
+            (Sublayer::Attention, kv) => (kv, [sides.accelerator, sides.host]),
+            _ => (home(weights, index), [sides.accelerator; 2]),
+        })
     };
     let [weights, cache] =
         shares(pricing, course, sides, &of(0, 0))?.map(|share| (share * layers as f64) as usize);

@@ -10,7 +10,8 @@ use crate::error::PlannerError;
 use crate::placement::Placement;
 use crate::published::lia::{DeviceRates, Layer, Policy, Rates};
 use hwprofiles::DeviceId;
-use scenarios::Step;
+use scenarios::{LayerKind, Step};
+use std::collections::BTreeMap;
 
 /// Rows at which LIA's one rate for all matrix products is read: enough for any device to be at its pace.
 const ROWS: u64 = 1024;
@@ -19,17 +20,20 @@ const ROWS: u64 = 1024;
 /// prompt to be: weights stream once for each.
 pub(super) fn placement(pricing: Pricing<'_>, course: &Course, sides: &Sides) -> Result<Placement, NoRule> {
     let prefill = course.prefill.first().map_or(course.decode, |alike| alike[alike.len() / 2]);
-    let prefill = policy(pricing, sides, &prefill)?;
-    let decode = policy(pricing, sides, &course.decode)?;
-    let rest = sides.placement(pricing.model, |sublayer| {
+    let mut policies = BTreeMap::new();
+    for (kind, _) in pricing.model.kinds() {
+        let of = |step: &Step| policy(pricing, sides, kind, step);
+        policies.insert(kind, [of(&prefill)?, of(&course.decode)?]);
+    }
+    let rest = sides.placement(pricing.model, |_, kind, sublayer| {
         let device = |policy: Policy| if policy.on_cpu(sublayer) { sides.host } else { sides.accelerator };
-        (sides.dram, [device(prefill), device(decode)])
+        (sides.dram, policies[&kind].map(device))
     });
     filled(pricing, &course.extent, &rest, sides)
 }
 
-/// LIA's policy for `step`.
-fn policy(pricing: Pricing<'_>, sides: &Sides, step: &Step) -> Result<Policy, PlannerError> {
+/// LIA's policy for layers of `kind` in `step`.
+fn policy(pricing: Pricing<'_>, sides: &Sides, kind: LayerKind, step: &Step) -> Result<Policy, PlannerError> {
     let rates = |device: DeviceId| -> Result<DeviceRates, PlannerError> {
         let machine = pricing.machine;
         let memory = machine.bandwidth_of(machine.device(device).memory);
@@ -41,5 +45,5 @@ fn policy(pricing: Pricing<'_>, sides: &Sides, step: &Step) -> Result<Policy, Pl
     };
     let rates =
         Rates { cpu: rates(sides.host)?, gpu: rates(sides.accelerator)?, link: link_rate(pricing, sides)? };
-    Ok(Layer::of(pricing.model, pricing.formats, step).undivided_policy(&rates))
+    Ok(Layer::of(pricing.model, pricing.formats, kind, step).undivided_policy(&rates))
 }

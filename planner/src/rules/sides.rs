@@ -1,9 +1,9 @@
 //! The two sides that rules know of, whatever else a machine has.
 
 use super::NoRule;
-use crate::placement::{LayerPlacement, Placement, Slices, whole};
+use crate::placement::{LayerPlacement, Placement, whole};
 use hwprofiles::{DeviceId, DeviceKind, Machine, MemoryId};
-use scenarios::{Model, Sublayer};
+use scenarios::{LayerKind, Model, Sublayer};
 
 /// A host with its memory and an accelerator with its own; the first of each that a machine has.
 #[derive(Debug, Clone, Copy)]
@@ -34,24 +34,16 @@ impl Sides {
     pub fn placement(
         &self,
         model: &Model,
-        place: impl Fn(Sublayer) -> (MemoryId, [DeviceId; 2]),
+        place: impl Fn(usize, LayerKind, Sublayer) -> (MemoryId, [DeviceId; 2]),
     ) -> Placement {
-        let layer = self.layer(model, place);
         let with_host = Placement::uniform(model, self.host, self.dram);
-        Placement { layers: vec![layer; with_host.layers.len()], ..with_host }
-    }
-
-    /// One such layer.
-    pub fn layer(
-        &self,
-        model: &Model,
-        place: impl Fn(Sublayer) -> (MemoryId, [DeviceId; 2]),
-    ) -> LayerPlacement {
-        let slices = |sublayer: Sublayer| -> Slices {
-            let (home, [prefill, decode]) = place(sublayer);
-            vec![whole(model, sublayer, home, prefill, decode)]
+        let layer = |(index, layer): (usize, &LayerPlacement)| {
+            LayerPlacement::of(layer.kind, |sublayer| {
+                let (home, [prefill, decode]) = place(index, layer.kind, sublayer);
+                vec![whole(model, sublayer, home, prefill, decode)]
+            })
         };
-        LayerPlacement(Sublayer::LAYER.map(slices))
+        Placement { layers: with_host.layers.iter().enumerate().map(layer).collect(), ..with_host }
     }
 }
 

@@ -6,15 +6,16 @@ use crate::error::PlannerError;
 use crate::program::LowerError;
 use crate::published::lia::Layer;
 use hwprofiles::{BytesPerSec, DeviceId, Flop, FlopPerSec};
-use scenarios::{Operator, Shape, Step, Sublayer, Work};
+use scenarios::{LayerKind, Operator, Shape, Step, Sublayer, Work};
 
-/// Of the FFN's first product over `rows` rows.
+/// Of the FFN's first product over `rows` rows; of q, k and v's where the FFN is a mixture of experts.
 pub(super) fn matrix_rate(
     pricing: Pricing<'_>,
     device: DeviceId,
     rows: u64,
 ) -> Result<FlopPerSec, PlannerError> {
-    let (n, k) = Sublayer::FfnUp.matrix(pricing.model).unwrap_or((1, 1));
+    let sublayer = if pricing.model.experts.is_some() { Sublayer::Qkv } else { Sublayer::FfnUp };
+    let (n, k) = sublayer.matrix(pricing.model).unwrap_or((1, 1));
     let time = pricing.machine.device(device).gemm_time(pricing.formats.weights, rows, n, k)?.time;
     Ok(Flop::new(2 * u128::from(rows) * u128::from(n) * u128::from(k)) / time)
 }
@@ -30,7 +31,7 @@ pub(super) fn attention_rate(
         unreachable!("attention has attention's shape")
     };
     let time = machine.device(device).attention_time(formats.kv, &shape)?.time;
-    Ok(Layer::of(model, formats, step).attention_flop() / time)
+    Ok(Layer::of(model, formats, LayerKind::Dense, step).attention_flop() / time)
 }
 
 /// From the host to the accelerator.
