@@ -2,8 +2,8 @@
 
 use crate::course::{Course, prefill_chunk};
 use crate::fixture::{Spec, formats, model};
-use crate::goal::Goal;
 use crate::footprint::footprint;
+use crate::goal::Goal;
 use crate::home::Home;
 use crate::memory::{Programs, usage};
 use crate::pattern::{Pattern, Patterns};
@@ -296,13 +296,14 @@ proptest! {
         let machine = spec.machine(&model);
         let formats = formats();
         let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
-        let course = Course::of(&workload(batch));
-        let homes = Home::all(&machine);
+        let course = Course::of(&workload(batch), prefill_chunk(&workload(batch)));
+        let homes = Home::all(&machine, &model);
         let prices = [Phase::Prefill, Phase::Decode]
             .map(|phase| PriceList::new(pricing, &course, phase, &homes).unwrap());
-        let patterns = Patterns::new(homes, prices, batch, 128);
-        let all = patterns.of_layer();
-        let layers = runs.iter().flat_map(|(which, count)| vec![patterns.layer(&all[which.index(all.len())]); *count]);
+        let patterns = Patterns::new(homes, prices, batch, 128, false);
+        let stacks = patterns.stacks();
+        let all = &stacks[1].patterns;
+        let layers = runs.iter().flat_map(|(which, count)| vec![patterns.layer(&stacks[1], &all[which.index(all.len())]); *count]);
         let uniform = Placement::uniform(&model, hwprofiles::DeviceId(0), hwprofiles::MemoryId(0));
         let placement = Placement { layers: layers.collect(), ..uniform };
         let programs = Programs::lower(&machine, &model, &placement).unwrap();
