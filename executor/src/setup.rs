@@ -1,7 +1,6 @@
 //! What a run is made of, checked before anything is allocated.
 
 use crate::error::Error;
-use crate::tensors;
 use hwprofiles::{DType, DeviceKind, Machine};
 use planner::{
     Event, Extent, Placement, Plan, Pricing, Programs, ROW_PANEL, Recorder, Slice, Slices, StepSpan, Trace,
@@ -39,10 +38,9 @@ impl Setup {
     /// Checks that all of it can run, and lowers the placement.
     ///
     /// # Errors
-    /// A model with experts or latent attention, a format that no kernel reads, a size of zero or beyond the model's positions, a device that is a GPU, slices
+    /// A format that no kernel reads, a size of zero or beyond the model's positions, a device that is a GPU, slices
     /// that do not partition a matrix or lie where they cannot be read, a link that does not exist.
     pub(crate) fn programs(&self) -> Result<Programs, Error> {
-        tensors::check_runs(&self.model)?;
         self.check_formats()?;
         self.check_extent()?;
         if self.placement.layers.len() as u64 != self.model.layers {

@@ -131,7 +131,7 @@ pub(crate) fn parts(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> Pa
     }
 }
 
-/// Refuses what has no kernels and no tensor names here.
+/// Refuses what has no kernels and no tensor names here: no checkpoint of it is made or opened, so none is run.
 ///
 /// # Errors
 /// [`Error::Refused`] for layers with experts, latent attention, or YaRN's rotation.
