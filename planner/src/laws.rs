@@ -19,7 +19,7 @@ use scenarios::{Costs, Experts, Model, Objective, Phase, Slo, Step, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything is looked at.
-const EXACT: Effort = Effort { worth: 0.0, nodes: u64::MAX, sets: 512 };
+const EXACT: Effort = Effort { worth: 0.0, nodes: u64::MAX, all: true, sets: 512 };
 
 fn workload(batch: u64) -> Workload {
     Workload { batch, prompt_tokens: 96, output_tokens: 32 }

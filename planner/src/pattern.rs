@@ -10,7 +10,7 @@ use crate::home::Home;
 use crate::placement::{LayerPlacement, Slices};
 use crate::price_list::{Needs, PriceList, Priced};
 use crate::walk::Walk;
-use hwprofiles::{Bytes, DeviceId};
+use hwprofiles::{Bytes, DeviceId, DeviceKind};
 use scenarios::{LayerKind, Phase, Sublayer, kv_bytes};
 use std::collections::BTreeMap;
 
@@ -118,7 +118,11 @@ impl<'a> Patterns<'a> {
         match kind {
             None => pairs(&whole, &every).into_iter().map(|(embed, head)| vec![embed, head]).collect(),
             Some(LayerKind::Dense) => {
+                // Up and down part where one is with an accelerator: which of the slower memories holds which is one.
                 let mut ffn = pairs(&whole, &whole);
+                ffn.retain(|&(up, down)| {
+                    up == down || [up, down].into_iter().any(|home| self.is_accelerators(home))
+                });
                 ffn.extend(split.iter().map(|&home| (home, home)));
                 let both = attention.iter().flat_map(|a| ffn.iter().map(move |f| (a, f)));
                 both.map(|(&(linear, kv), &(up, down))| vec![linear, kv, linear, up, down]).collect()
@@ -138,6 +142,13 @@ impl<'a> Patterns<'a> {
                 .collect()
             }
         }
+    }
+
+    /// Whether it is the own memory of a device that is no CPU.
+    fn is_accelerators(&self, home: usize) -> bool {
+        let devices = &self.prices[0].pricing.machine.devices;
+        let own = |memory| devices.iter().any(|d| d.memory == memory && d.kind != DeviceKind::Cpu);
+        matches!(self.homes[home], Home::Whole(memory) if own(memory))
     }
 
     /// The home, or where it is divided the one of its first part alone: what is too small to be divided.

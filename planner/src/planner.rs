@@ -217,8 +217,7 @@ fn candidates(question: &Question<'_>, goal: &Goal) -> Result<(Vec<Candidate>, O
         }
     }
     let Some((_, space, chunk)) = best else { return Ok((candidates, least)) };
-    for family in Family::RESTRICTED {
-        let Some(chosen) = space.solve(family, goal, &space.capacity(), Effort::PLAN)? else { continue };
+    for chosen in space.solve_each(&Family::RESTRICTED, goal, Effort::PLAN)? {
         let placement = space.placement(&chosen, goal);
         if candidates.iter().all(|other| other.placement != placement || other.chunk != chunk) {
             candidates.push(Candidate { placement, chunk, value: chosen.value });

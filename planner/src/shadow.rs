@@ -78,6 +78,33 @@ impl Prices {
         groups.sum::<f64>() - self.room(table)
     }
 
+    /// `table` with the `most` cheapest choices of each group, and the lightest in each memory.
+    pub fn nearest(&self, table: &Table, most: usize) -> Table {
+        table.kept(|group| {
+            let mut order: Vec<(f64, usize)> =
+                group.choices.iter().map(|choice| self.cost(choice)).zip(0..).collect();
+            if order.len() > most {
+                order.select_nth_unstable_by(most, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            }
+            let mut kept: Vec<usize> = order.iter().take(most).map(|(_, index)| *index).collect();
+            let light =
+                |memory: usize| (0..group.choices.len()).min_by_key(|&i| group.choices[i].bytes[memory]);
+            kept.extend((0..table.room.len()).filter_map(light));
+            kept.sort_unstable();
+            kept.dedup();
+            kept
+        })
+    }
+
+    /// `table` with the choices that cost at most `gap` more than the cheapest of their group.
+    pub fn within(&self, table: &Table, gap: f64) -> Table {
+        table.kept(|group| {
+            let least = self.cheapest(group).1;
+            let near = |index: &usize| self.cost(&group.choices[*index]) - least <= gap;
+            (0..group.choices.len()).filter(near).collect()
+        })
+    }
+
     /// The prices at which the cheapest of the solutions (one choice throughout each group) is dearest. Times are in
     /// units of the longest and bytes in units of the room, so that the solver sees numbers near 1.
     fn best(table: &Table, solutions: &[Vec<usize>]) -> Result<Self, PlannerError> {

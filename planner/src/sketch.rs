@@ -7,9 +7,10 @@
 
 use crate::cost::Pricing;
 use crate::placement::Placement;
-use crate::program::{LowerError, Program};
+use crate::program::{Lane, LowerError, Program};
 use crate::runs::Run;
 use scenarios::{Phase, Step};
+use std::collections::BTreeSet;
 
 /// Layers until a run has settled.
 const SETTLED: u64 = 3;
@@ -40,6 +41,11 @@ impl Sketch {
         let cut = |run: &Run| Run { count: run.count.min(SETTLED), ..run.clone() };
         let mut few: Vec<_> = runs.iter().map(cut).collect();
         let short = lower(&few)?;
+        // Where some layers stream and others do not, what is fetched for the ones may arrive while the others compute:
+        // how much of it depends on how many they are.
+        if streams_in_part(&short) {
+            return Ok(Self { short: lower(&runs)?, longer: Vec::new() });
+        }
         let mut longer = Vec::new();
         for (index, run) in runs.iter().enumerate().filter(|(_, run)| run.count > SETTLED) {
             few[index].count += 1;
@@ -88,6 +94,14 @@ impl Sketch {
         }
         Ok(total)
     }
+}
+
+/// Whether something is fetched for some layers, or for embed or head, and nothing for others.
+fn streams_in_part(program: &Program) -> bool {
+    let fetched = program.tasks.iter().filter(|task| matches!(task.lane, Lane::Link(_)));
+    let streamed: BTreeSet<Option<u32>> = fetched.map(|task| task.layer).collect();
+    let layers: BTreeSet<Option<u32>> = program.tasks.iter().filter_map(|t| t.layer).map(Some).collect();
+    !streamed.is_empty() && !layers.is_subset(&streamed)
 }
 
 fn add(total: &mut Vec<f64>, more: &[f64], times: f64) {

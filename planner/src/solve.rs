@@ -30,6 +30,9 @@ use std::collections::BTreeMap;
 /// Items that are told apart: a set is a word of bits.
 const ITEMS: usize = 64;
 
+/// Patterns of a kind that are searched first.
+const PROMISING: usize = 256;
+
 /// When to stop looking.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Effort {
@@ -37,13 +40,15 @@ pub(crate) struct Effort {
     pub worth: f64,
     /// Nodes of the search of one set of items.
     pub nodes: u64,
+    /// Whether patterns beyond the most promising are searched too where they could matter.
+    pub all: bool,
     /// Sets of items that are told apart: beyond them, the smallest items are paid for whether needed or not.
     pub sets: usize,
 }
 
 impl Effort {
     /// Within 0.1 % of the best, far less than prices are known to, in a millisecond or two.
-    pub const PLAN: Self = Self { worth: 1e-3, nodes: 1_000, sets: 12 };
+    pub const PLAN: Self = Self { worth: 1e-3, nodes: 1_000, all: false, sets: 12 };
 }
 
 /// What is to be solved.
@@ -79,6 +84,15 @@ pub(crate) struct Yardstick {
     pub limit: f64,
 }
 
+/// A program in numbers, and its shadow prices where items take no room.
+#[derive(Debug)]
+pub(crate) struct Outlook {
+    table: Table,
+    prices: Prices,
+    /// No solution is better than this.
+    floor: f64,
+}
+
 /// A solution.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Chosen<'a> {
@@ -92,20 +106,69 @@ pub(crate) struct Chosen<'a> {
 
 impl<'a> Problem<'a> {
     /// The best solution, or `None` where nothing fits (or what fits only just was not found in `effort`).
+    ///
+    /// Of thousands of patterns few can be in a good solution. At the shadow prices of the program without items, a
+    /// solution that uses a pattern even once costs at least the bound and what the pattern costs beyond the cheapest
+    /// of its kind. So the most promising patterns are searched first; what they reach tells which others could still
+    /// matter.
     pub fn solve(&self) -> Result<Option<Chosen<'a>>, PlannerError> {
-        let tight = self.tight();
-        let Some(mut table) = self.table(&tight) else { return Ok(None) };
+        let Some(Outlook { table, prices, floor }) = self.outlook()? else { return Ok(None) };
+        let mut best = None;
+        let few = prices.nearest(&table, PROMISING);
+        let mut least = self.search_sets(&few, &mut best)?;
+        let gap = best.as_ref().map_or(f64::INFINITY, |best: &Found| best.value - floor);
+        let all = prices.within(&table, gap);
+        if !all.is_within(&few) {
+            least = match best.is_none() || self.effort.all {
+                true => self.search_sets(&all, &mut best)?,
+                false => least.min(floor),
+            };
+        }
+        Ok(best.map(|found| self.chosen(found, least)))
+    }
+
+    /// The program's numbers and the prices at which they are seen best; `None` where nothing can fit.
+    pub fn outlook(&self) -> Result<Option<Outlook>, PlannerError> {
+        let Some(table) = self.table(&self.tight()) else { return Ok(None) };
+        let relaxed = table.without_items();
+        let prices = Prices::of(&relaxed)?;
+        let floor = prices.bound(&relaxed);
+        Ok(Some(Outlook { table, prices, floor }))
+    }
+
+    /// A good solution of those patterns alone that `admits`, a kind's index and a pattern, lets through.
+    pub fn solve_some(
+        &self,
+        outlook: &Outlook,
+        admits: impl Fn(usize, &Pattern) -> bool,
+    ) -> Result<Option<Chosen<'a>>, PlannerError> {
+        let mut index = 0;
+        let some = outlook.table.kept(|group| {
+            let kind = &self.groups[index];
+            let kept = |&i: &usize| admits(index, kind.patterns[group.choices[i].index]);
+            let kept = (0..group.choices.len()).filter(kept).collect();
+            index += 1;
+            kept
+        });
+        let mut best = None;
+        let least = self.search_sets(&outlook.prices.nearest(&some, PROMISING), &mut best)?;
+        Ok(best.map(|found| self.chosen(found, least)))
+    }
+
+    /// Improves `best` with the solutions of `table`, set of items after set; what none of those that were not seen
+    /// is better than.
+    fn search_sets(&self, table: &Table, best: &mut Option<Found>) -> Result<f64, PlannerError> {
+        let mut table = table.clone();
         for group in &mut table.groups {
             group.choices = undominated(std::mem::take(&mut group.choices));
         }
         let sets = table.item_sets(self.effort.sets);
-        let mut best = None;
         let mut open: Vec<(f64, Table)> =
             sets.into_iter().filter_map(|set| table.restricted(set)).map(|table| (0.0, table)).collect();
         let mut least = f64::INFINITY;
+        let limit = |best: &Option<Found>| best.as_ref().map_or(f64::INFINITY, |best| best.value);
         while let Some(next) = (0..open.len()).min_by(|&a, &b| open[a].0.total_cmp(&open[b].0)) {
-            let limit = |best: &Option<Found>| best.as_ref().map_or(f64::INFINITY, |best| best.value);
-            if open[next].0 >= limit(&best) * (1.0 - self.effort.worth) {
+            if open[next].0 >= limit(best) * (1.0 - self.effort.worth) {
                 break;
             }
             let (_, table) = open.swap_remove(next);
@@ -114,16 +177,16 @@ impl<'a> Problem<'a> {
             for (bound, other) in &mut open {
                 *bound = prices.bound(other).max(*bound);
             }
-            if bound >= limit(&best) * (1.0 - self.effort.worth) {
+            if bound >= limit(best) * (1.0 - self.effort.worth) {
                 continue;
             }
-            improve(&table, &prices, &mut best);
+            improve(&table, &prices, best);
             let mut nodes = self.effort.nodes;
-            if !search(&table, &prices, self.effort.worth, &mut nodes, &mut best) {
+            if !search(&table, &prices, self.effort.worth, &mut nodes, best) {
                 least = least.min(bound);
             }
         }
-        Ok(best.map(|found| self.chosen(found, least)))
+        Ok(least)
     }
 
     fn chosen(&self, found: Found, bound: f64) -> Chosen<'a> {

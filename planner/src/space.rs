@@ -74,6 +74,23 @@ impl<'a> Space<'a> {
         self.problem(family, goal, capacity, effort).solve()
     }
 
+    /// A good solution of each of `families`, in their order, where there is one.
+    pub fn solve_each(
+        &self,
+        families: &[Family],
+        goal: &Goal,
+        effort: Effort,
+    ) -> Result<Vec<Chosen<'_>>, PlannerError> {
+        let problem = self.problem(Family::ALL, goal, &self.capacity(), effort);
+        let Some(outlook) = problem.outlook()? else { return Ok(vec![]) };
+        let mut solutions = Vec::new();
+        for &family in families {
+            let admits = |kind: usize, pattern: &Pattern| self.admits(family, &self.stacks[kind], pattern);
+            solutions.extend(problem.solve_some(&outlook, admits)?);
+        }
+        Ok(solutions)
+    }
+
     pub fn problem(&self, family: Family, goal: &Goal, capacity: &[Bytes], effort: Effort) -> Problem<'_> {
         let kinds = self.stacks.iter().map(|stack| {
             let patterns = stack.patterns.iter().filter(|pattern| self.admits(family, stack, pattern));

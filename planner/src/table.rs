@@ -71,6 +71,30 @@ impl Table {
         first
     }
 
+    /// Whether every choice is one of `other`'s.
+    pub fn is_within(&self, other: &Self) -> bool {
+        let indices = |group: &Group| group.choices.iter().map(|c| c.index).collect::<BTreeSet<_>>();
+        self.groups.iter().zip(&other.groups).all(|(own, other)| indices(own).is_subset(&indices(other)))
+    }
+
+    /// The same where items take no room: no solution of the program is better than its best.
+    pub fn without_items(&self) -> Self {
+        let mut relaxed = Self { items: vec![], ..self.clone() };
+        relaxed.choices_mut().for_each(|choice| choice.items = 0);
+        relaxed
+    }
+
+    /// The same with fewer choices: in each group those for which `keep` says so.
+    pub fn kept(&self, mut keep: impl FnMut(&Group) -> Vec<usize>) -> Self {
+        let mut group = |group: &Group| Group {
+            layers: group.layers,
+            choices: keep(group).into_iter().map(|index| group.choices[index].clone()).collect(),
+        };
+        let groups = self.groups.iter().map(&mut group).collect();
+        let (items, room) = (self.items.clone(), self.room.clone());
+        Self { groups, items, room, phases: self.phases.clone(), measures: self.measures.clone() }
+    }
+
     fn choices_mut(&mut self) -> impl Iterator<Item = &mut Choice> {
         self.groups.iter_mut().flat_map(|group| &mut group.choices)
     }

@@ -101,7 +101,7 @@ proptest! {
 
     #[test]
     fn an_estimate_is_the_whole_simulation_to_a_fraction_of_a_per_cent(
-        parts in prop::collection::vec((placements(&tiny_model(1), &machine()), 1usize..14), 1..4),
+        parts in prop::collection::vec((placements(&tiny_model(1), &machine()), 1usize..40), 1..4),
         batch in 1u64..5, prompt in 1u64..200, output in 1u64..20, chunk in 1u64..64,
     ) {
         let layers: Vec<_> =
