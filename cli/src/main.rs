@@ -8,6 +8,7 @@ mod commands;
 mod exit;
 mod inputs;
 mod pipeline;
+mod plan_grid;
 mod row_devices;
 mod terminal;
 

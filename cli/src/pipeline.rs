@@ -8,7 +8,7 @@ use hwprofiles::{Machine, yaml};
 use planner::{Origin, Placement, Plan, PlannerError, Pricing, Programs, Rule, Times, Trace, usage};
 use rand::{Rng, SeedableRng};
 use reports::{Configuration, Label, MemoryUse, PlacementMap, Rates};
-use scenarios::{Costs, Document, Formats, MachineSpec, Model, Objective, Setting, Slo, Workload};
+use scenarios::{Costs, Document, Formats, MachineSpec, Model, Objective, Scenario, Setting, Slo, Workload};
 use std::path::Path;
 
 /// Everything a plan depends on, looked up.
@@ -47,6 +47,11 @@ impl Question {
     /// The question of a scenario's file, with the settings of the command line.
     pub fn read(scenario: &Path, settings: &[Setting]) -> Outcome<Self> {
         let scenario = Document::from_file(scenario).or_input()?.scenario_with(settings).or_input()?;
+        Self::of(&scenario)
+    }
+
+    /// The question of a scenario.
+    pub fn of(scenario: &Scenario) -> Outcome<Self> {
         let found = scenario.resolve().or_input()?;
         let machine = found.machine.machine(inputs::library().this).or_input()?;
         let origin = Origin {
@@ -69,12 +74,7 @@ impl Question {
     /// The best plan, every candidate judged by the simulator.
     pub fn plan(&self) -> Outcome<Planned> {
         let plan = planner::plan(&self.question(), &self.scorer());
-        let plan = plan.map_err(|error| match error {
-            PlannerError::Infeasible { .. }
-            | PlannerError::NoPlacement { .. }
-            | PlannerError::TooSlow { .. } => Failure::Infeasible(error.into()),
-            other => Failure::Input(other.into()),
-        })?;
+        let plan = plan.map_err(sorted)?;
         tracing::info!(model = self.model.name, chosen = plan.predicted.chosen, "planned");
         self.planned(plan)
     }
@@ -91,7 +91,7 @@ impl Question {
     }
 
     /// As the planner takes it.
-    fn question(&self) -> planner::Question<'_> {
+    pub fn question(&self) -> planner::Question<'_> {
         let (workload, objective, slo, costs) = (self.workload, self.objective, self.slo, self.costs);
         planner::Question { pricing: self.pricing(), workload, objective, slo, costs }
     }
@@ -101,7 +101,8 @@ impl Question {
         |placement, chunk| sim::estimate(self.pricing(), placement, &self.workload, chunk)
     }
 
-    fn pricing(&self) -> Pricing<'_> {
+    /// What tasks cost.
+    pub fn pricing(&self) -> Pricing<'_> {
         Pricing { machine: &self.machine, model: &self.model, formats: &self.formats }
     }
 
@@ -109,6 +110,16 @@ impl Question {
         plan.from = self.origin.clone();
         let placement = plan.placement(&self.machine, &self.model).or_failed()?;
         Ok(Planned { plan, placement, machine: self.machine.clone(), model: self.model.clone() })
+    }
+}
+
+/// A planner's error by its exit status.
+pub fn sorted(error: PlannerError) -> Failure {
+    match error {
+        PlannerError::Infeasible { .. } | PlannerError::NoPlacement { .. } | PlannerError::TooSlow { .. } => {
+            Failure::Infeasible(error.into())
+        }
+        other => Failure::Input(other.into()),
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct Stack {
     /// How many; 1 for embed and head.
     pub layers: u64,
     /// Its sublayers, as indices into the price list's.
-    sublayers: Vec<usize>,
+    pub sublayers: Vec<usize>,
     /// The ways to place one of them.
     pub patterns: Vec<Pattern>,
 }
@@ -56,9 +56,9 @@ pub(crate) struct Stack {
 /// What patterns are made from.
 #[derive(Debug)]
 pub(crate) struct Patterns<'a> {
-    homes: Vec<Home>,
+    pub homes: Vec<Home>,
     /// Prefill and decode.
-    prices: [PriceList<'a>; 2],
+    pub prices: [PriceList<'a>; 2],
     /// One layer's KV cache at the end.
     kv: Bytes,
     /// Whether a way that is slower, but works its devices less, is kept.
@@ -66,7 +66,7 @@ pub(crate) struct Patterns<'a> {
 }
 
 /// The chain of each choice of devices that was walked, and what its hops load each memory with: homes change neither.
-type Walked = BTreeMap<Vec<usize>, Option<(f64, Vec<f64>)>>;
+pub(crate) type Walked = BTreeMap<Vec<usize>, Option<(f64, Vec<f64>)>>;
 
 impl<'a> Patterns<'a> {
     pub fn new(homes: Vec<Home>, prices: [PriceList<'a>; 2], batch: u64, context: u64, frugal: bool) -> Self {
@@ -218,7 +218,7 @@ impl<'a> Patterns<'a> {
     }
 
     /// Adds the patterns with these homes: the best halves of both phases, combined.
-    fn add(&self, walk: &mut Walk, walked: &mut [Walked; 2], homes: &[usize], stack: &mut Stack) {
+    pub fn add(&self, walk: &mut Walk, walked: &mut [Walked; 2], homes: &[usize], stack: &mut Stack) {
         let [first, second] = walked;
         let prefill = self.halves(walk, first, &self.prices[0], stack, homes);
         let decode = self.halves(walk, second, &self.prices[1], stack, homes);
@@ -283,7 +283,7 @@ impl<'a> Patterns<'a> {
 
     /// Seconds over all steps of the phase of the chain, and what its hops load each memory with. `None` where bytes
     /// cannot move.
-    fn walked(
+    pub fn walked(
         &self,
         walk: &mut Walk,
         list: &PriceList<'_>,
@@ -362,7 +362,7 @@ impl<'a> Patterns<'a> {
     }
 
     /// Every choice of leads for these homes; matrices of one home, experts apart, have one lead.
-    fn leads(&self, list: &PriceList<'_>, stack: &Stack, homes: &[usize]) -> Vec<Vec<DeviceId>> {
+    pub fn leads(&self, list: &PriceList<'_>, stack: &Stack, homes: &[usize]) -> Vec<Vec<DeviceId>> {
         let together = |at: usize| {
             let word = list.sublayers[stack.sublayers[at]];
             stack.kind.is_some() && !matches!(word, Sublayer::Attention | Sublayer::Experts)
@@ -393,7 +393,7 @@ impl Half {
     }
 }
 
-fn priced<'l>(
+pub(crate) fn priced<'l>(
     list: &'l PriceList<'_>,
     stack: &'l Stack,
     homes: &'l [usize],

@@ -1,12 +1,13 @@
 //! The plan document: the promise. A file that a person can read, diff and hand to the executor.
 
 use crate::footprint::footprint;
+use crate::layer_group::{LayerGroup, named, placement_of};
 use crate::memory::Usage;
 use crate::part::Parts;
-use crate::placement::{LayerPlacement, Placement};
+use crate::placement::Placement;
 use crate::{Extent, PlannerError, Pricing, Question};
 use hwprofiles::{Bytes, Dollars, FileError, Joules, Machine, Memory, Ratio, Seconds, yaml};
-use scenarios::{Costs, Formats, MachineSource, Model, Objective, Slo, Sublayer, Workload};
+use scenarios::{Costs, Formats, MachineSource, Model, Objective, Slo, Workload};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -35,37 +36,6 @@ pub struct Origin {
     /// Exponent of Zipf's law by which tokens choose the model's experts; absent where that is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expert_skew: Option<f64>,
-}
-
-/// Layers placed alike.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LayerGroup {
-    /// First layer.
-    pub first: u64,
-    /// How many.
-    pub count: u64,
-    /// Parts of the fused q, k, v projection.
-    pub qkv: Parts,
-    /// Attention, and the home of its KV cache: one part.
-    pub attention: Parts,
-    /// Parts of the output projection.
-    pub out: Parts,
-    /// Parts of the (gate and) up projection; in dense layers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ffn_up: Option<Parts>,
-    /// Parts of the down projection; in dense layers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ffn_down: Option<Parts>,
-    /// The router: one part; in layers with experts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub router: Option<Parts>,
-    /// Parts of the expert that every token goes to; in layers that have one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shared_expert: Option<Parts>,
-    /// Parts of the experts, the most popular ones first: a share of 0.25 is the most popular quarter of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub experts: Option<Parts>,
 }
 
 /// What a user waits for.
@@ -157,12 +127,12 @@ pub struct PlanError {
 }
 
 impl PlanError {
-    fn new(path: &[&str], value: impl ToString, wanted: impl Into<String>) -> Self {
+    pub(crate) fn new(path: &[&str], value: impl ToString, wanted: impl Into<String>) -> Self {
         let path = path.iter().map(|&step| step.to_owned()).collect();
         Self { path, value: value.to_string(), wanted: wanted.into() }
     }
 
-    fn under(mut self, outer: [String; 2]) -> Self {
+    pub(crate) fn under(mut self, outer: [String; 2]) -> Self {
         self.path.splice(0..0, outer);
         self
     }
@@ -186,7 +156,8 @@ impl Plan {
             yaml::refuse(text, file, &path, format!("is {}: {}", error.value, error.wanted))
         };
         let placement = plan.placement(machine, model).map_err(refuse)?;
-        plan.check_fit(machine, model, &placement).map_err(refuse)?;
+        let pricing = Pricing { machine, model, formats: &plan.formats };
+        check_fit(pricing, &plan.extent(), &placement, "layers").map_err(refuse)?;
         Ok((plan, placement))
     }
 
@@ -226,21 +197,7 @@ impl Plan {
             let wanted = format!("from 1 to the {} prompt tokens", self.workload.prompt_tokens);
             return Err(PlanError::new(&["prefill_chunk"], self.prefill_chunk, wanted));
         }
-        let mut layers = Vec::new();
-        for (index, group) in self.layers.iter().enumerate() {
-            let place = |error: PlanError| error.under(["layers".to_owned(), index.to_string()]);
-            let layer = group.layer(machine, model, layers.len() as u64).map_err(place)?;
-            layers.extend(std::iter::repeat_n(layer, group.count as usize));
-        }
-        if layers.len() as u64 != model.layers {
-            let wanted = format!("the model has {}", model.layers);
-            return Err(PlanError::new(&["layers"], format!("for {} layers", layers.len()), wanted));
-        }
-        Ok(Placement {
-            embed: self.embed.slices(machine, model, Sublayer::Embed)?,
-            layers,
-            head: self.head.slices(machine, model, Sublayer::Head)?,
-        })
+        placement_of(machine, model, (&self.embed, &self.layers, &self.head))
     }
 
     /// The document for `placement`, in which equal neighbours become one group.
@@ -285,94 +242,24 @@ impl Plan {
             }),
         }
     }
-
-    fn check_fit(&self, machine: &Machine, model: &Model, placement: &Placement) -> Result<(), PlanError> {
-        let impossible = |error: PlannerError| PlanError::new(&["layers"], "impossible", error.to_string());
-        let pricing = Pricing { machine, model, formats: &self.formats };
-        let used = footprint(pricing, &self.extent(), placement).map_err(|e| impossible(e.into()))?;
-        match overfilled(machine, &used) {
-            None => Ok(()),
-            Some((memory, needed)) => {
-                let wanted = format!("it holds {}", memory.capacity.value);
-                Err(PlanError::new(&["memory", &memory.name], format!("filled with {needed}"), wanted))
-            }
-        }
-    }
 }
 
-impl LayerGroup {
-    fn of(machine: &Machine, model: &Model, first: u64, layer: &LayerPlacement) -> Self {
-        let of = |sublayer| Parts::of(machine, model, sublayer, layer.slices(sublayer));
-        let has = |sublayer| layer.kind.sublayers().contains(&sublayer).then(|| of(sublayer));
-        Self {
-            first,
-            count: 1,
-            qkv: of(Sublayer::Qkv),
-            attention: of(Sublayer::Attention),
-            out: of(Sublayer::Out),
-            ffn_up: has(Sublayer::FfnUp),
-            ffn_down: has(Sublayer::FfnDown),
-            router: has(Sublayer::Router),
-            shared_expert: has(Sublayer::SharedExpert),
-            experts: has(Sublayer::Experts),
+/// Whether `placement` fits at `extent`; an error of the key `key` where it cannot be.
+pub(crate) fn check_fit(
+    pricing: Pricing<'_>,
+    extent: &Extent,
+    placement: &Placement,
+    key: &str,
+) -> Result<(), PlanError> {
+    let impossible = |error: PlannerError| PlanError::new(&[key], "impossible", error.to_string());
+    let used = footprint(pricing, extent, placement).map_err(|e| impossible(e.into()))?;
+    match overfilled(pricing.machine, &used) {
+        None => Ok(()),
+        Some((memory, needed)) => {
+            let wanted = format!("it holds {}", memory.capacity.value);
+            Err(PlanError::new(&["memory", &memory.name], format!("filled with {needed}"), wanted))
         }
     }
-
-    /// Its sublayers' parts, in the order of computation.
-    pub fn parts(&self) -> impl Iterator<Item = (Sublayer, &Parts)> {
-        let all = [
-            (Sublayer::Qkv, Some(&self.qkv)),
-            (Sublayer::Attention, Some(&self.attention)),
-            (Sublayer::Out, Some(&self.out)),
-            (Sublayer::FfnUp, self.ffn_up.as_ref()),
-            (Sublayer::FfnDown, self.ffn_down.as_ref()),
-            (Sublayer::Router, self.router.as_ref()),
-            (Sublayer::SharedExpert, self.shared_expert.as_ref()),
-            (Sublayer::Experts, self.experts.as_ref()),
-        ];
-        all.into_iter().filter_map(|(sublayer, parts)| Some((sublayer, parts?)))
-    }
-
-    /// The placement of each of its layers, `before` of which are placed already.
-    fn layer(&self, machine: &Machine, model: &Model, before: u64) -> Result<LayerPlacement, PlanError> {
-        if self.first != before {
-            let wanted = format!("layer {before} is the next: groups follow each other without gaps");
-            return Err(PlanError::new(&["first"], self.first, wanted));
-        }
-        if self.count == 0 || self.count > model.layers - before.min(model.layers) {
-            let wanted = format!("from 1 to the {} layers that are left", model.layers - before);
-            return Err(PlanError::new(&["count"], self.count, wanted));
-        }
-        let kind = model.kind(before);
-        if model.kind(before + self.count - 1) != kind {
-            let wanted = "its layers are not all made of the same sublayers: write a group for each kind";
-            return Err(PlanError::new(&["count"], self.count, wanted));
-        }
-        let has: Vec<_> = self.parts().map(|(sublayer, _)| sublayer).collect();
-        if has != kind.sublayers() {
-            let words =
-                |sublayers: &[Sublayer]| sublayers.iter().map(|s| s.name()).collect::<Vec<_>>().join(", ");
-            let wanted = format!("layer {before} of {} has {}", model.name, words(kind.sublayers()));
-            return Err(PlanError::new(&[], format!("a layer of {}", words(&has)), wanted));
-        }
-        let sublayers = self.parts().map(|(sublayer, parts)| parts.slices(machine, model, sublayer));
-        Ok(LayerPlacement { kind, sublayers: sublayers.collect::<Result<_, _>>()? })
-    }
-}
-
-/// The parts of embed, layers and head with names.
-fn named(machine: &Machine, model: &Model, placement: &Placement) -> (Parts, Vec<LayerGroup>, Parts) {
-    let mut groups: Vec<LayerGroup> = Vec::new();
-    let mut previous: Option<&LayerPlacement> = None;
-    for (index, layer) in placement.layers.iter().enumerate() {
-        match groups.last_mut() {
-            Some(group) if previous == Some(layer) => group.count += 1,
-            _ => groups.push(LayerGroup::of(machine, model, index as u64, layer)),
-        }
-        previous = Some(layer);
-    }
-    let embed = Parts::of(machine, model, Sublayer::Embed, &placement.embed);
-    (embed, groups, Parts::of(machine, model, Sublayer::Head, &placement.head))
 }
 
 /// The first memory that is used beyond its capacity, and how much it would have to hold.
@@ -381,11 +268,16 @@ pub(crate) fn overfilled<'m>(machine: &'m Machine, used: &[Usage]) -> Option<(&'
     totals.into_iter().find(|(memory, total)| *total > memory.capacity.value)
 }
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-fn check_identity(key: &str, ours: &Identity, name: &str, fingerprint: &str) -> Result<(), PlanError> {
+pub(crate) fn check_identity(
+    key: &str,
+    ours: &Identity,
+    name: &str,
+    fingerprint: &str,
+) -> Result<(), PlanError> {
     if ours.fingerprint == fingerprint {
         return Ok(());
     }

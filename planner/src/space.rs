@@ -17,9 +17,9 @@ const PHASES: [Phase; 2] = [Phase::Prefill, Phase::Decode];
 /// Everything that can be chosen, and what it costs.
 #[derive(Debug)]
 pub(crate) struct Space<'a> {
-    pricing: Pricing<'a>,
-    patterns: Patterns<'a>,
-    stacks: Vec<Stack>,
+    pub pricing: Pricing<'a>,
+    pub patterns: Patterns<'a>,
+    pub stacks: Vec<Stack>,
     items: Vec<Vec<Bytes>>,
     own: Vec<usize>,
 }
@@ -96,8 +96,19 @@ impl<'a> Space<'a> {
             let patterns = stack.patterns.iter().filter(|pattern| self.admits(family, stack, pattern));
             Kind { layers: stack.layers, patterns: patterns.collect() }
         });
+        self.problem_of(kinds.collect(), goal, capacity, effort)
+    }
+
+    /// The problem of other groups of patterns of this space.
+    pub fn problem_of<'s>(
+        &'s self,
+        groups: Vec<Kind<'s>>,
+        goal: &Goal,
+        capacity: &[Bytes],
+        effort: Effort,
+    ) -> Problem<'s> {
         Problem {
-            groups: kinds.collect(),
+            groups,
             items: &self.items,
             own: &self.own,
             capacity: capacity.iter().map(|bytes| bytes.get()).collect(),
@@ -111,7 +122,8 @@ impl<'a> Space<'a> {
         self.pricing.machine.memories.iter().map(|memory| memory.capacity.value).collect()
     }
 
-    fn admits(&self, family: Family, stack: &Stack, pattern: &Pattern) -> bool {
+    /// Whether a pattern of `stack` is one of the family's.
+    pub fn admits(&self, family: Family, stack: &Stack, pattern: &Pattern) -> bool {
         // Embed and head are no layer: they may be elsewhere.
         let is_layer = stack.kind.is_some();
         let one = |phase: usize| pattern.leads[phase].iter().all(|lead| *lead == pattern.leads[phase][0]);
@@ -123,11 +135,16 @@ impl<'a> Space<'a> {
     /// The placement of a solution: layers of one kind and pattern together, the patterns of each kind in the order
     /// with the shortest chain.
     pub fn placement(&self, chosen: &Chosen<'_>, goal: &Goal) -> Placement {
+        self.placement_in(&self.stacks.iter().collect::<Vec<_>>(), chosen, goal)
+    }
+
+    /// The same where the groups of layers are those of `stacks`, embed and head first.
+    pub fn placement_in(&self, stacks: &[&Stack], chosen: &Chosen<'_>, goal: &Goal) -> Placement {
         let [ends, kinds @ ..] = &chosen.kinds[..] else { panic!("embed and head are always placed") };
         let [ends] = &ends[..] else { panic!("embed and head are placed once") };
         let mut from = [0, 1].map(|phase| ends.0.leads[phase][0]);
         let mut layers = Vec::new();
-        for (stack, runs) in self.stacks[1..].iter().zip(kinds) {
+        for (stack, runs) in stacks[1..].iter().copied().zip(kinds) {
             let orders = permutations(runs.len());
             let chains = orders.iter().map(|order| self.chain(stack, runs, order, from, goal));
             let best = chains.enumerate().min_by(|a, b| a.1.0.total_cmp(&b.1.0));
@@ -138,7 +155,7 @@ impl<'a> Space<'a> {
             }
             from = exit;
         }
-        let [embed, head] = self.patterns.ends(&self.stacks[0], ends.0);
+        let [embed, head] = self.patterns.ends(stacks[0], ends.0);
         Placement { embed, layers, head }
     }
 

@@ -1,40 +1,19 @@
 //! Plans from the question to the file and back.
 
 mod fixture;
+mod scorer;
 
 use fixture::{Spec, formats, model};
-use hwprofiles::{Bytes, Machine, Seconds};
+use hwprofiles::{Bytes, Machine};
 use planner::{
-    Extent, PLANNED, Placement, Plan, PlannerError, Pricing, Programs, Question, Roofline, Rule, Times,
-    explain, plan, steps, usage,
+    Extent, PLANNED, Placement, Plan, PlannerError, Pricing, Programs, Question, Rule, Times, explain, plan,
+    usage,
 };
 use proptest::prelude::*;
-use scenarios::{Costs, Model, Objective, Phase, Slo, Workload};
+use scenarios::{Costs, Model, Objective, Slo, Workload};
+use scorer::roofline_times;
 
 const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32 };
-
-/// Scores with the roofline of each step: a simulator without contention.
-fn roofline_times(
-    machine: &Machine,
-    model: &Model,
-    workload: &Workload,
-    placement: &Placement,
-    chunk: u64,
-) -> Result<Times, PlannerError> {
-    let formats = formats();
-    let pricing = Pricing { machine, model, formats: &formats };
-    let programs = Programs::lower(machine, model, placement)?;
-    let (mut ttft, mut rest) = (Seconds::ZERO, Seconds::ZERO);
-    for step in steps(workload.batch, workload.prompt_tokens, workload.output_tokens, chunk) {
-        let time = Roofline::of(&pricing, programs.of(step.phase), &step)?.bound().0;
-        match step.phase {
-            Phase::Prefill => ttft += time,
-            Phase::Decode => rest += time,
-        }
-    }
-    let decodes = workload.output_tokens - 1;
-    Ok(Times { ttft, tpot: (decodes > 0).then(|| rest / decodes as f64) })
-}
 
 fn question<'a>(pricing: Pricing<'a>, workload: &Workload, objective: Objective) -> Question<'a> {
     Question { pricing, workload: *workload, objective, slo: Slo::default(), costs: Costs::default() }

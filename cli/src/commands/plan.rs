@@ -1,7 +1,8 @@
-//! `fulcrum plan SCENARIO`
+//! `fulcrum plan SCENARIO`, and with `--grid` for many batches and prompt lengths at once.
 
 use crate::exit::{Outcome, Sort};
 use crate::pipeline::Question;
+use crate::plan_grid::{self, summary};
 use crate::terminal::{out, outln};
 use hwprofiles::write_atomically;
 use scenarios::Setting;
@@ -18,10 +19,18 @@ pub struct Arguments {
     /// Set a key of the scenario by its dotted path: `--set workload.batch=8`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<Setting>,
+    /// Plan every batch and prompt length of `--set workload.batch=1,2,4 --set workload.prompt_tokens=512,4096`:
+    /// the weights stay where they are for all, or the way is counted. Prints what each cell gets; `-o` writes the
+    /// table.
+    #[arg(long)]
+    grid: bool,
 }
 
 /// Runs it.
 pub fn run(arguments: Arguments, json: bool) -> Outcome {
+    if arguments.grid {
+        return run_grid(&arguments, json);
+    }
     let planned = Question::read(&arguments.scenario, &arguments.settings)?.plan()?;
     let document = planned.plan.to_yaml();
     if let Some(out) = &arguments.out {
@@ -34,6 +43,22 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
             out!("{}", planned.summary());
             outln!("written to {}", out.display());
         }
+    }
+    Ok(())
+}
+
+fn run_grid(arguments: &Arguments, json: bool) -> Outcome {
+    let table = plan_grid::plan(&arguments.scenario, &arguments.settings)?;
+    if let Some(out) = &arguments.out {
+        write_atomically(out, &table.to_yaml()).or_failed()?;
+    }
+    if json {
+        outln!("{}", serde_json::to_string_pretty(&table).or_failed()?);
+        return Ok(());
+    }
+    out!("{}", summary(&table));
+    if let Some(out) = &arguments.out {
+        outln!("written to {}", out.display());
     }
     Ok(())
 }

@@ -1,0 +1,53 @@
+//! How long a table of 96 plans takes, simulation apart: Llama-3.1-70B on two machines, 12 batches × 8 prompts, both
+//! phases of each.
+
+use hwprofiles::{DType, Library, Ratio, Seconds};
+use planner::{Cell, Placement, Pricing, Question, Times, plan_grid};
+use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
+use std::time::Instant;
+
+const REPEATS: usize = 5;
+
+fn main() {
+    let model = Model::preset("llama-3.1-70b").expect("a preset");
+    let formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::F32 };
+    let prompts = [128, 256, 512, 1024, 2048, 4096, 8192, 16_384];
+    let batches = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
+    let cell = |batch, prompt_tokens| Cell { batch, prompt_tokens, weight: Ratio::ONE };
+    let cells: Vec<_> = batches.into_iter().flat_map(|b| prompts.map(|p| cell(b, p))).collect();
+    // What is scored is not the planner's time.
+    let score = |_: &Workload, _: &Placement, _: u64| {
+        Ok(Times { ttft: Seconds::new(1.0), tpot: Some(Seconds::new(1.0)) })
+    };
+    for name in ["rtx4090-desktop", "spr-h100-cxl"] {
+        let machine = Library::default().machine(name).expect("shipped");
+        let question = Question {
+            pricing: Pricing { machine: &machine, model: &model, formats: &formats },
+            workload: Workload { batch: 1, prompt_tokens: 1, output_tokens: 128 },
+            objective: Objective::Latency,
+            slo: Slo::default(),
+            costs: Costs::default(),
+        };
+        let mut seconds = Vec::new();
+        let mut told = String::new();
+        for _ in 0..REPEATS {
+            let start = Instant::now();
+            let table = plan_grid(&question, &cells, &score).expect("something fits");
+            seconds.push(start.elapsed().as_secs_f64());
+            let switching = table.cells.iter().filter(|cell| cell.switch.is_some()).count();
+            told = format!(
+                "{} cells, {} without a plan, {switching} switch, {} placements, proven {:.3}",
+                table.cells.len(),
+                table.without.len(),
+                table.placements.len(),
+                table.sharing.proven.get()
+            );
+        }
+        seconds.sort_by(f64::total_cmp);
+        println!(
+            "{name:<16} median {:.3} s, most {:.3} s; {told}",
+            seconds[REPEATS / 2],
+            seconds[REPEATS - 1]
+        );
+    }
+}
