@@ -50,7 +50,7 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
 fn run_grid(arguments: &Arguments, json: bool) -> Outcome {
     let table = plan_grid::plan(&arguments.scenario, &arguments.settings)?;
     if let Some(out) = &arguments.out {
-        write_atomically(out, &table.to_yaml()).or_failed()?;
+        write_atomically(out, table.to_yaml()).or_failed()?;
     }
     if json {
         outln!("{}", serde_json::to_string_pretty(&table).or_failed()?);
