@@ -21,6 +21,7 @@ pub use surface::AttentionSurface;
 
 use crate::dtype::DType;
 use crate::estimate::Missing;
+use crate::faster::Speedup;
 use crate::machine::Device;
 use crate::provenance::Provenance;
 use crate::rates::{Basis, Estimate};
@@ -46,6 +47,8 @@ pub struct AttentionRates {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(serialize_with = "crate::table::serialize", deserialize_with = "crate::table::deserialize")]
     mixed: Vec<MixedPoint>,
+    #[serde(skip)]
+    pub(crate) speedup: Speedup,
 }
 
 impl Device {
@@ -90,7 +93,7 @@ impl AttentionRates {
     /// Points that are interpolated as they are; no two of one shape.
     pub fn new(source: Provenance, mut points: Vec<AttentionPoint>) -> Self {
         points.sort_by_key(|p| p.shape);
-        Self { source, points, surface: None, mixed: Vec::new() }
+        Self { source, points, surface: None, mixed: Vec::new(), speedup: Speedup::default() }
     }
 
     /// Points, and the surface that fits them best: attention over a cache in `kv` on a device whose datasheet says
@@ -106,7 +109,7 @@ impl AttentionRates {
     ) -> Result<Self, AttentionFitError> {
         let surface = AttentionSurface::fit(kv, facts, points)?;
         let points = AttentionPoint::merged(points).map_err(AttentionFitError::from)?;
-        Ok(Self { source, points, surface: Some(surface), mixed: Vec::new() })
+        Ok(Self { surface: Some(surface), ..Self::new(source, points) })
     }
 
     /// The same with measured mixed steps, which the surface, where there is one, then fits too.
@@ -175,7 +178,9 @@ impl AttentionRates {
     /// Time of a shape that is not empty; `None` without points of its phase. A measured shape takes the measured
     /// time.
     pub fn time(&self, shape: &AttentionShape) -> Option<Estimate> {
-        let Some(surface) = &self.surface else { return self.between_points(shape) };
+        let Some(surface) = &self.surface else {
+            return self.between_points(shape).map(|estimate| self.speedup.of(estimate));
+        };
         let measured = self.points.binary_search_by_key(shape, |p| p.shape).ok().map(|i| self.points[i].time);
         Some(self.estimate(measured, surface.at(shape)?))
     }
@@ -202,7 +207,7 @@ impl AttentionRates {
             None => (Seconds::new(reading.time), Basis::Extrapolated, reading.spread),
         };
         let (width, basis) = (spread.exp(), basis.sourced(&self.source));
-        Estimate { time, low: time / width, high: time * width, bound: reading.bound, basis }
+        self.speedup.of(Estimate { time, low: time / width, high: time * width, bound: reading.bound, basis })
     }
 }
 

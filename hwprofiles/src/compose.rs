@@ -3,11 +3,12 @@
 use crate::composition::LoopbackLimit;
 use crate::cpu_sheet::CpuSheet;
 use crate::error::ProfileError;
+use crate::expander::add_direct_links;
 use crate::host::{Host, Presence, Team};
 use crate::link_part::LinkPart;
 use crate::machine::{
-    CeilingRates, Device, DeviceDetails, DeviceKind, Interleave, Link, LinkDetails, Machine, Memory,
-    MemoryDetails, MemoryId, MemoryKind,
+    CeilingRates, Device, DeviceDetails, DeviceKind, Interleave, Link, Machine, Memory, MemoryDetails,
+    MemoryId, MemoryKind,
 };
 use crate::parts::{CxlPart, GpuPart, NvmePart};
 use crate::provenance::Sourced;
@@ -59,7 +60,7 @@ pub struct Expanders {
 }
 
 /// Host memory is always the first.
-const DRAM: MemoryId = MemoryId(0);
+pub(crate) const DRAM: MemoryId = MemoryId(0);
 
 impl Parts {
     /// The host alone.
@@ -262,7 +263,7 @@ fn team_details(team: &Team) -> DeviceDetails {
     details
 }
 
-fn add_links(name: &str, memory: MemoryId, link: &LinkPart, machine: &mut Machine) {
+pub(crate) fn add_links(name: &str, memory: MemoryId, link: &LinkPart, machine: &mut Machine) {
     let mut add = |name: String, from, to, bandwidth: &Sourced<BytesPerSec>, details| {
         let (latency, bandwidth) = (link.latency.clone(), bandwidth.clone());
         machine.links.push(Link { name, from, to, latency, bandwidth, wire: None, details });
@@ -285,70 +286,6 @@ fn add_gpu(gpu: &GpuPart, link: &LinkPart, machine: &mut Machine) {
     });
     machine.devices.push(gpu.device(id));
     add_links("gpu", id, link, machine);
-}
-
-/// Links between the memory `name`, which hangs on the host, and the GPU's: a DMA through the host's root complex,
-/// which passes the GPU's wire but not DRAM. It is as fast as the slower of the two ways, and both delays add up.
-fn add_direct_links(name: &str, machine: &mut Machine) {
-    let (Some(memory), Some(hbm)) = (machine.memory_named(name), machine.memory_named("hbm")) else { return };
-    let ways = [(format!("{name}->gpu"), memory, hbm), (format!("gpu->{name}"), hbm, memory)];
-    for (direct, from, to) in ways {
-        let (Some(first), Some(second)) = (machine.link_between(from, DRAM), machine.link_between(DRAM, to))
-        else {
-            continue;
-        };
-        let wire = if from == memory { second } else { first };
-        let (first, second) = (machine.link(first), machine.link(second));
-        let slower = if second.bandwidth.value < first.bandwidth.value { second } else { first };
-        let reason = format!("that of {}, the slower of {} and {}", slower.name, first.name, second.name);
-        let bandwidth = Sourced::estimated(slower.bandwidth.value, &reason);
-        let reason = format!("those of {} and {}", first.name, second.name);
-        let latency = Sourced::estimated(first.latency.value + second.latency.value, &reason);
-        let (wire, details) = (Some(wire), LinkDetails::default());
-        machine.links.push(Link { name: direct, from, to, latency, bandwidth, wire, details });
-    }
-}
-
-impl Expanders {
-    fn add_to(&self, machine: &mut Machine) {
-        let (part, count) = (&self.part, self.count);
-        let all = |rate: &Sourced<BytesPerSec>| match count {
-            1 => rate.clone(),
-            _ => {
-                let reason = format!("{count} × {} interleaved ({})", rate.value, rate.source);
-                Sourced::estimated(rate.value * count as f64, &reason)
-            }
-        };
-        let capacity = match count {
-            1 => part.capacity.clone(),
-            _ => {
-                let reason = format!("{count} × {} ({})", part.capacity.value, part.capacity.source);
-                Sourced::estimated(part.capacity.value * count, &reason)
-            }
-        };
-        let (read, write) = (all(&part.read), part.write.as_ref().map(all));
-        let id = MemoryId(machine.memories.len());
-        machine.memories.push(Memory {
-            name: "cxl".to_owned(),
-            kind: MemoryKind::Cxl,
-            capacity,
-            bandwidth: read.clone(),
-            latency: Some(part.latency.clone()),
-            within: None,
-            price_per_gb: part.price_per_gb.clone(),
-            details: MemoryDetails {
-                write: write.clone(),
-                loaded: part.loaded.clone(),
-                interleave: self.interleave,
-            },
-        });
-        let unknown = || {
-            let reason = format!("as its reads, {}: its writes are not known", read.value);
-            Sourced::estimated(read.value, &reason)
-        };
-        let link = LinkPart::new("cxl", part.latency.clone(), write.unwrap_or_else(unknown), read.clone());
-        add_links("cxl", id, &link, machine);
-    }
 }
 
 impl NvmePart {

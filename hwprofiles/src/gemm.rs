@@ -16,6 +16,7 @@ pub(crate) use lattice::Lattice;
 pub use surface::GemmSurface;
 
 use crate::dtype::DType;
+use crate::faster::Speedup;
 use crate::provenance::Provenance;
 use crate::rates::{Basis, Estimate};
 use crate::units::Seconds;
@@ -50,6 +51,8 @@ pub struct GemmRates {
     points: Vec<GemmPoint>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     surface: Option<GemmSurface>,
+    #[serde(skip)]
+    pub(crate) speedup: Speedup,
 }
 
 /// The order of points: those of one weight matrix together, by rows.
@@ -67,7 +70,7 @@ impl GemmRates {
     /// Points that are interpolated as they are.
     pub fn new(source: Provenance, mut points: Vec<GemmPoint>) -> Self {
         points.sort_by_key(order);
-        Self { source, points, surface: None }
+        Self { source, points, surface: None, speedup: Speedup::default() }
     }
 
     /// Points, and the surface that fits them best: products with weights of `dtype` on a device whose datasheet
@@ -97,7 +100,14 @@ impl GemmRates {
     /// A measured shape takes the measured time. Between two points of the very weights whose rows lie close
     /// together, time is linear in the rows. Everywhere else the surface answers, where one was fitted.
     pub fn time(&self, m: u64, n: u64, k: u64) -> Option<Estimate> {
-        let Some(surface) = &self.surface else { return self.between_points(m, n, k) };
+        let estimate = match &self.surface {
+            Some(surface) => self.of_surface(surface, m, n, k),
+            None => self.between_points(m, n, k)?,
+        };
+        Some(self.speedup.of(estimate))
+    }
+
+    fn of_surface(&self, surface: &GemmSurface, m: u64, n: u64, k: u64) -> Estimate {
         let reading = surface.at(m, n, k);
         let (time, basis, spread) = match self.near(m, n, k) {
             Some((time, true)) => (time, Basis::Measured, reading.spread.min(MEASURED_SPREAD)),
@@ -107,7 +117,7 @@ impl GemmRates {
         };
         let width = spread.exp();
         let basis = basis.sourced(&self.source);
-        Some(Estimate { time, low: time / width, high: time * width, bound: reading.bound, basis })
+        Estimate { time, low: time / width, high: time * width, bound: reading.bound, basis }
     }
 
     /// The time of the point itself (and true), or between two near points of the same n and k.

@@ -48,6 +48,8 @@ mod dram;
 mod dtype;
 mod error;
 mod estimate;
+mod expander;
+mod faster;
 mod files;
 mod footnotes;
 mod gemm;

@@ -50,7 +50,7 @@ mod fixture;
 pub use cost::{Bound, Load, Price, Pricing};
 pub use course::prefill_chunk;
 pub use error::PlannerError;
-pub use explain::explain;
+pub use explain::{Axis, BreakEven, Busy, Explanation, Filled, PhaseBinding, Scope, Turn, Worth, explain};
 pub use export::{Engine, Export, ExportError, UnknownEngine, export};
 pub use grid::{Cell, GridScorer, plan_grid};
 pub use layer_group::LayerGroup;

@@ -94,7 +94,7 @@ impl Roofline {
     }
 
     /// All bounds, in one order whatever is in use: the chain, devices, links, memories.
-    fn numbers(&self, machine: &Machine) -> Vec<f64> {
+    pub(crate) fn numbers(&self, machine: &Machine) -> Vec<f64> {
         let devices = machine.device_ids().map(Lane::Device);
         let links = (0..machine.links.len()).map(|link| Lane::Link(LinkId(link)));
         let lanes = devices.chain(links).map(|lane| self.lanes.get(&lane));

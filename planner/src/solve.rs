@@ -24,7 +24,7 @@ use crate::pattern::Pattern;
 use crate::search::search;
 use crate::shadow::Prices;
 use crate::table::{Choice, Found, Group, Measure, Table, undominated};
-use hwprofiles::Bytes;
+use hwprofiles::{Bytes, Seconds};
 use std::collections::BTreeMap;
 
 /// Items that are told apart: a set is a word of bits.
@@ -102,6 +102,22 @@ pub(crate) struct Chosen<'a> {
     pub value: f64,
     /// No solution is better than this.
     pub bound: f64,
+}
+
+impl Chosen<'_> {
+    /// The time of each phase without contention: its longest row.
+    pub fn times(&self) -> [Seconds; 2] {
+        [0, 1].map(|phase| {
+            let mut rows: Vec<f64> = Vec::new();
+            for (pattern, count) in self.kinds.iter().flatten() {
+                rows.resize(pattern.cost[phase].len(), 0.0);
+                rows.iter_mut()
+                    .zip(&pattern.cost[phase])
+                    .for_each(|(sum, cost)| *sum += cost * *count as f64);
+            }
+            Seconds::new(rows.into_iter().fold(0.0, f64::max))
+        })
+    }
 }
 
 impl<'a> Problem<'a> {

@@ -144,7 +144,7 @@ fn an_explanation_keeps_to_80_columns() {
     let model = model(4, 256);
     for spec in [Spec::loopback(9_000_000), Spec::gpu(3_000_000)] {
         let (machine, plan) = planned(spec, &model, &WORKLOAD).unwrap();
-        let text = explain(&plan, &machine, &model).unwrap();
+        let text = explain(&plan, &machine, &model).unwrap().to_string();
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(80), "{text}");
         insta::assert_snapshot!(if spec.loopback { "loopback" } else { "gpu" }, text);

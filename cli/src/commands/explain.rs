@@ -3,10 +3,10 @@
 use crate::exit::{Outcome, Sort};
 use crate::pipeline::Planned;
 use crate::terminal::{out, outln};
-use serde_json::json;
 use std::path::PathBuf;
 
-/// Explain a plan: what binds, what is slack, what the simple rules would do.
+/// Explain a plan: what binds, what the simple rules would do, where another device would be better, what more of
+/// each resource would bring.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// The plan.
@@ -16,12 +16,10 @@ pub struct Arguments {
 /// Runs it.
 pub fn run(arguments: Arguments, json: bool) -> Outcome {
     let planned = Planned::read(&arguments.plan)?;
-    let text = planner::explain(&planned.plan, &planned.machine, &planned.model).or_failed()?;
+    let explanation = planner::explain(&planned.plan, &planned.machine, &planned.model).or_failed()?;
     match json {
-        true => {
-            outln!("{}", json!({"plan": planned.plan, "explanation": text.lines().collect::<Vec<_>>()}))
-        }
-        false => out!("{text}"),
+        true => outln!("{}", serde_json::to_string_pretty(&explanation).or_failed()?),
+        false => out!("{explanation}"),
     }
     Ok(())
 }

@@ -1,0 +1,70 @@
+//! What sets the pace of a phase, and how busy everything else is meanwhile.
+
+use crate::cost::Pricing;
+use crate::course::Course;
+use crate::error::PlannerError;
+use crate::memory::Programs;
+use crate::placement::Placement;
+use crate::roofline::{Binding, Roofline};
+use hwprofiles::{Machine, Ratio, Seconds};
+use scenarios::Phase;
+use serde::Serialize;
+
+/// The bound of one phase.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PhaseBinding {
+    /// All prefill steps, or one decode step in the middle of the output.
+    pub phase: Phase,
+    /// It takes at least so long.
+    pub at_least: Seconds,
+    /// What of [`Self::busy`] binds: its name there.
+    pub bound_by: String,
+    /// The chain of tasks, each lane and each memory's bandwidth.
+    pub busy: Vec<Busy>,
+}
+
+/// Something that can be busy.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Busy {
+    /// `chain`, a device, a link, or a memory's bandwidth.
+    pub what: String,
+    /// How long it is busy.
+    pub time: Seconds,
+    /// Which share of the phase that is; the rest is slack. Absent where it is idle.
+    pub share: Option<Ratio>,
+}
+
+/// The chain's name.
+pub(super) const CHAIN: &str = "chain";
+
+/// Both phases of `placement` through `course`.
+pub(super) fn binding(
+    pricing: Pricing<'_>,
+    placement: &Placement,
+    course: &Course,
+) -> Result<Vec<PhaseBinding>, PlannerError> {
+    let machine = pricing.machine;
+    let programs = Programs::lower(machine, pricing.model, placement)?;
+    let mut phases = Vec::new();
+    for phase in [Phase::Prefill, Phase::Decode] {
+        let mut total = Roofline::default();
+        for step in course.kinds(phase).iter().flatten() {
+            total = total.then(&Roofline::of(&pricing, programs.of(phase), step)?);
+        }
+        let (at_least, binding) = total.bound();
+        let busy = |what: String, time: Seconds| Busy { what, time, share: Ratio::new(time / at_least) };
+        let mut all = vec![busy(CHAIN.to_owned(), total.critical_path)];
+        all.extend(total.lanes.iter().map(|(lane, &time)| busy(lane.name(machine).to_owned(), time)));
+        all.extend(total.memories.iter().map(|(&id, &time)| busy(name(Binding::Memory(id), machine), time)));
+        phases.push(PhaseBinding { phase, at_least, bound_by: name(binding, machine), busy: all });
+    }
+    Ok(phases)
+}
+
+fn name(binding: Binding, machine: &Machine) -> String {
+    match binding {
+        Binding::Chain => CHAIN.to_owned(),
+        Binding::Lane(lane) => lane.name(machine).to_owned(),
+        Binding::Memory(memory) => format!("{} bandwidth", machine.memory(memory).name),
+    }
+}

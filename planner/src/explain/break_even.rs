@@ -1,0 +1,343 @@
+//! Break-evens: from which batch, context or prompt on another device would be better, weights and KV where they are.
+//!
+//! What a sublayer costs on a device depends on what it waits for and what waits for it: hops there and back, and
+//! streams that other work hides. So a layer of the run is priced in steady state, once as it is and once with the
+//! sublayer moved: what one more such layer adds to the roofline of a short program.
+
+use crate::cost::Pricing;
+use crate::course::Course;
+use crate::error::PlannerError;
+use crate::home::Home;
+use crate::placement::{LayerPlacement, Placement};
+use crate::program::Program;
+use crate::roofline::Roofline;
+use crate::runs::Run;
+use hwprofiles::{DeviceId, Missing, Seconds};
+use scenarios::{Phase, Step, Sublayer};
+use serde::Serialize;
+
+/// Batches are looked at up to this.
+const MOST_SEQUENCES: u64 = 4096;
+/// Layers until a run has settled.
+const SETTLED: u64 = 3;
+/// To be better, it must be so by more than rounding.
+const BETTER: f64 = 1.0 - 1e-9;
+
+/// What would move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// One sublayer.
+    Sublayer(Sublayer),
+    /// All with a matrix: everything but attention.
+    Matrices,
+    /// The whole layer.
+    Layer,
+}
+
+/// What is varied, everything else as planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Axis {
+    /// Sequences.
+    Batch,
+    /// Tokens of each sequence that enter in one prefill step, as a whole prompt.
+    PromptTokens,
+    /// Tokens of each sequence in the KV cache.
+    Context,
+}
+
+/// Where the other device is better along an axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Turn {
+    /// At the plan's own size.
+    pub already: bool,
+    /// From this size on, which is above the plan's; absent where there is none.
+    pub from: Option<u64>,
+    /// Up to this size, which is below the plan's; absent where there is none.
+    pub up_to: Option<u64>,
+    /// The largest size that was looked at.
+    pub searched: u64,
+}
+
+/// One comparison of two devices.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BreakEven {
+    /// The first layer of the run.
+    pub first: u64,
+    /// Its layers.
+    pub count: u64,
+    /// What would move.
+    pub scope: Scope,
+    /// In which phase.
+    pub phase: Phase,
+    /// The devices that compute it in the plan.
+    pub here: Vec<String>,
+    /// The other device.
+    pub other: String,
+    /// Along the batch.
+    pub batch: Turn,
+    /// Along the prompt in prefill, along the context in decode; absent for matrices in decode, which no context
+    /// changes.
+    pub tokens: Option<(Axis, Turn)>,
+}
+
+/// Every comparison that the homes of weights and KV allow.
+pub(super) fn break_evens(
+    pricing: Pricing<'_>,
+    placement: &Placement,
+    course: &Course,
+) -> Result<Vec<BreakEven>, PlannerError> {
+    let mut found = Vec::new();
+    let mut first = 0;
+    for run in placement.runs() {
+        for phase in [Phase::Prefill, Phase::Decode] {
+            let Some(&step) = course.kinds(phase).first().map(|steps| &steps[(steps.len() - 1) / 2]) else {
+                continue;
+            };
+            let here = Steady::of(pricing, placement, &run.layer, phase)?;
+            for scope in scopes(&run.layer) {
+                for other in pricing.machine.device_ids() {
+                    let Some(moved) = moved(pricing, &run.layer, scope, phase, other) else { continue };
+                    let there = Steady::of(pricing, placement, &moved, phase)?;
+                    let (batch, tokens) = Duel { here: &here, there: &there, step }.turns(scope)?;
+                    let (count, here) = (run.count, devices(pricing, &run.layer, scope, phase));
+                    let other = pricing.machine.device(other).name.clone();
+                    found.push(BreakEven { first, count, scope, phase, here, other, batch, tokens });
+                }
+            }
+        }
+        first += run.count;
+    }
+    Ok(found)
+}
+
+fn scopes(layer: &LayerPlacement) -> impl Iterator<Item = Scope> {
+    let sublayers = layer.kind.sublayers().iter().map(|&sublayer| Scope::Sublayer(sublayer));
+    sublayers.chain([Scope::Matrices, Scope::Layer])
+}
+
+impl Scope {
+    fn includes(self, sublayer: Sublayer) -> bool {
+        match self {
+            Scope::Sublayer(one) => one == sublayer,
+            Scope::Matrices => sublayer != Sublayer::Attention,
+            Scope::Layer => true,
+        }
+    }
+}
+
+/// The layer with `scope` computed by `other` in `phase`; `None` where it is already, or where a device cannot reach
+/// what it would have to read.
+fn moved(
+    pricing: Pricing<'_>,
+    layer: &LayerPlacement,
+    scope: Scope,
+    phase: Phase,
+    other: DeviceId,
+) -> Option<LayerPlacement> {
+    let mut moved = layer.clone();
+    let sublayers = layer.kind.sublayers().iter().zip(&mut moved.sublayers);
+    for (&sublayer, slices) in sublayers.filter(|(sublayer, _)| scope.includes(**sublayer)) {
+        for slice in slices.iter_mut().filter(|slice| slice.device(phase) != other) {
+            if !Home::Whole(slice.home).admits(pricing.machine, sublayer, other) {
+                return None;
+            }
+            match phase {
+                Phase::Prefill => slice.prefill = other,
+                Phase::Decode => slice.decode = other,
+            }
+        }
+    }
+    (moved != *layer).then_some(moved)
+}
+
+fn devices(pricing: Pricing<'_>, layer: &LayerPlacement, scope: Scope, phase: Phase) -> Vec<String> {
+    let slices =
+        layer.iter().filter(|(sublayer, _)| scope.includes(*sublayer)).flat_map(|(_, slices)| slices);
+    let mut devices: Vec<DeviceId> = slices.map(|slice| slice.device(phase)).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    devices.into_iter().map(|id| pricing.machine.device(id).name.clone()).collect()
+}
+
+/// A layer among its like: two programs that differ by one of it.
+struct Steady<'a> {
+    pricing: Pricing<'a>,
+    programs: [Program; 2],
+}
+
+impl<'a> Steady<'a> {
+    fn of(
+        pricing: Pricing<'a>,
+        placement: &Placement,
+        layer: &LayerPlacement,
+        phase: Phase,
+    ) -> Result<Self, PlannerError> {
+        let lower = |count: u64| {
+            let run = Run { layer: layer.clone(), count };
+            Program::lower(pricing.machine, pricing.model, &placement.with_runs(&[run]), phase)
+        };
+        Ok(Self { pricing, programs: [lower(SETTLED)?, lower(SETTLED + 1)?] })
+    }
+
+    /// What one more layer adds to `step`: to the longest of the chain, the lanes and the memories.
+    fn time(&self, step: &Step) -> Result<Seconds, Missing> {
+        let numbers = |program: &Program| {
+            Ok::<_, Missing>(Roofline::of(&self.pricing, program, step)?.numbers(self.pricing.machine))
+        };
+        let (short, long) = (numbers(&self.programs[0])?, numbers(&self.programs[1])?);
+        let added = short.iter().zip(&long).map(|(short, long)| long - short);
+        Ok(Seconds::new(added.fold(0.0, f64::max)))
+    }
+}
+
+/// The layer as it is against the layer with something moved.
+struct Duel<'a> {
+    here: &'a Steady<'a>,
+    there: &'a Steady<'a>,
+    /// The plan's own step.
+    step: Step,
+}
+
+impl Duel<'_> {
+    fn turns(&self, scope: Scope) -> Result<(Turn, Option<(Axis, Turn)>), Missing> {
+        let axis = match self.step.phase {
+            Phase::Prefill => Some(Axis::PromptTokens),
+            Phase::Decode => scope.includes(Sublayer::Attention).then_some(Axis::Context),
+        };
+        let tokens = axis.map(|axis| Ok((axis, self.turn(axis)?))).transpose()?;
+        Ok((self.turn(Axis::Batch)?, tokens))
+    }
+
+    fn turn(&self, axis: Axis) -> Result<Turn, Missing> {
+        let positions = self.here.pricing.model.max_positions;
+        let (own, most) = match axis {
+            Axis::Batch => (self.step.batch, MOST_SEQUENCES),
+            Axis::PromptTokens => (self.step.new_tokens, positions),
+            Axis::Context => (self.step.past_tokens, positions.saturating_sub(1)),
+        };
+        turn(own.max(1), most.max(own).max(1), |size| self.is_better(axis, size))
+    }
+
+    /// Whether the other device is better when `axis` is so large.
+    fn is_better(&self, axis: Axis, size: u64) -> Result<bool, Missing> {
+        let step = match axis {
+            Axis::Batch => Step { batch: size, ..self.step },
+            Axis::PromptTokens => Step { new_tokens: size, past_tokens: 0, ..self.step },
+            Axis::Context => Step { past_tokens: size, ..self.step },
+        };
+        Ok(self.there.time(&step)? < self.here.time(&step)? * BETTER)
+    }
+}
+
+/// Where `better` turns true beside `own`: looked for at powers of two up to `most`, then halved to the exact size.
+fn turn<E>(own: u64, most: u64, mut better: impl FnMut(u64) -> Result<bool, E>) -> Result<Turn, E> {
+    let mut turn = Turn { already: better(own)?, from: None, up_to: None, searched: most };
+    if turn.already {
+        return Ok(turn);
+    }
+    let powers = || (0..u64::BITS).map(|bit| 1 << bit);
+    let mut worse = own;
+    for size in powers().filter(|&size| own < size && size < most).chain((own < most).then_some(most)) {
+        if better(size)? {
+            turn.from = Some(halved(worse, size, &mut better)?);
+            break;
+        }
+        worse = size;
+    }
+    let mut worse = own;
+    for size in powers().filter(|&size| size < own).collect::<Vec<_>>().into_iter().rev() {
+        if better(size)? {
+            turn.up_to = Some(halved(worse, size, &mut better)?);
+            break;
+        }
+        worse = size;
+    }
+    Ok(turn)
+}
+
+/// The size nearest to `worse`, between it and `good`, that is better while its neighbour is not.
+fn halved<E>(
+    mut worse: u64,
+    mut good: u64,
+    better: &mut impl FnMut(u64) -> Result<bool, E>,
+) -> Result<u64, E> {
+    while worse.abs_diff(good) > 1 {
+        let middle = worse.midpoint(good);
+        if better(middle)? { good = middle } else { worse = middle }
+    }
+    Ok(good)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{Spec, formats, model};
+    use hwprofiles::MemoryId;
+
+    const CPU: DeviceId = DeviceId(0);
+
+    #[test]
+    fn a_break_even_is_where_the_cheaper_device_changes() {
+        let (model, formats) = (model(4, 1024), formats());
+        let mut turns = 0;
+        for spec in [Spec::gpu(1 << 30), Spec { link: 2e11, latency: 1e-6, ..Spec::gpu(1 << 30) }] {
+            let machine = spec.machine(&model);
+            let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+            let placement = Placement::uniform(&model, CPU, MemoryId(0));
+            let course = Course::new(2, 96, 32, 96);
+            for row in break_evens(pricing, &placement, &course).unwrap() {
+                let layer = &placement.layers[0];
+                let other = machine.device_named(&row.other).unwrap();
+                let there = moved(pricing, layer, row.scope, row.phase, other).unwrap();
+                let [here, there] =
+                    [layer, &there].map(|layer| Steady::of(pricing, &placement, layer, row.phase).unwrap());
+                let step = match row.phase {
+                    Phase::Prefill => course.prefill[0][0],
+                    Phase::Decode => course.decode,
+                };
+                let gains = |batch: u64| {
+                    let step = Step { batch, ..step };
+                    there.time(&step).unwrap() < here.time(&step).unwrap()
+                };
+                assert_eq!(gains(step.batch), row.batch.already, "{row:?}");
+                if let Some(from) = row.batch.from {
+                    assert!(gains(from) && !gains(from - 1), "{row:?}");
+                    turns += 1;
+                }
+                if let Some(up_to) = row.batch.up_to {
+                    assert!(gains(up_to) && !gains(up_to + 1), "{row:?}");
+                    turns += 1;
+                }
+            }
+        }
+        assert!(turns >= 4, "{turns}");
+    }
+
+    #[test]
+    fn streaming_pays_from_the_batch_at_which_the_host_computes_as_long_as_the_link_carries() {
+        // bytes ÷ link = 2 batch elements ÷ rate: a batch of rate ÷ link where a weight has two bytes.
+        let (model, formats) = (model(4, 1024), formats());
+        let spec = Spec { latency: 1e-9, launch: [1e-9, 1e-9], sync: 1e-9, ..Spec::gpu(1 << 30) };
+        let machine = spec.machine(&model);
+        let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+        let placement = Placement::uniform(&model, CPU, MemoryId(0));
+        let found = break_evens(pricing, &placement, &Course::new(2, 96, 32, 96)).unwrap();
+        let row =
+            found.iter().find(|row| row.scope == Scope::Matrices && row.phase == Phase::Decode).unwrap();
+        let (from, expected) = (row.batch.from.unwrap() as f64, spec.flop[0] / spec.link);
+        assert!((from / expected - 1.0).abs() < 0.1, "{from} and {expected}");
+    }
+
+    #[test]
+    fn turns_are_found_exactly_on_either_side() {
+        for edge in 1..200 {
+            let up = turn(40, 199, |size| Ok::<_, ()>(size >= edge)).unwrap();
+            let down = turn(40, 199, |size| Ok::<_, ()>(size <= edge)).unwrap();
+            assert_eq!((up.already, up.from), (edge <= 40, (edge > 40).then_some(edge)));
+            assert_eq!((down.already, down.up_to), (edge >= 40, (edge < 40).then_some(edge)));
+        }
+        assert_eq!(turn(40, 199, |_| Ok::<_, ()>(false)).unwrap().from, None);
+    }
+}

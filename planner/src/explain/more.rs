@@ -1,0 +1,101 @@
+//! Machines with more of something.
+
+use hwprofiles::{Bound, Bytes, DeviceId, Library, LinkId, Machine, MemoryId, MemoryKind, Profile, Ratio};
+
+/// The CXL memory that is tried where a machine could have some more.
+const EXPANDER: &str = "samsung-128gb";
+
+/// Something that a machine could have more of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Resource {
+    /// A memory's capacity.
+    Capacity(MemoryId),
+    /// A memory's bandwidth, and with it all that its device does at the pace of that memory.
+    Bandwidth(MemoryId),
+    /// A link's bandwidth.
+    Link(LinkId),
+    /// A device's matrix products and attention where they are bound by its arithmetic.
+    Arithmetic(DeviceId),
+    /// A device's launches and wake-ups, which get shorter.
+    Launches(DeviceId),
+}
+
+impl Resource {
+    /// Everything that `machine` could have more of.
+    pub fn all(machine: &Machine) -> Vec<Self> {
+        let memories = machine.memory_ids();
+        // A memory within another has no bandwidth of its own.
+        let rates = machine.memory_ids().filter(|&id| machine.bandwidth_of(id) == id);
+        let links = (0..machine.links.len()).map(LinkId);
+        (memories.map(Self::Capacity))
+            .chain(rates.map(Self::Bandwidth))
+            .chain(links.map(Self::Link))
+            .chain(machine.device_ids().map(Self::Arithmetic))
+            .chain(machine.device_ids().map(Self::Launches))
+            .collect()
+    }
+
+    /// Its name.
+    pub fn name(self, machine: &Machine) -> String {
+        match self {
+            Self::Capacity(id) => format!("capacity of {}", machine.memory(id).name),
+            Self::Bandwidth(id) => format!("bandwidth of {}", machine.memory(id).name),
+            Self::Link(id) => format!("bandwidth of {}", machine.link(id).name),
+            Self::Arithmetic(id) => format!("arithmetic of {}", machine.device(id).name),
+            Self::Launches(id) => format!("launches and wake-ups of {}", machine.device(id).name),
+        }
+    }
+
+    /// `machine` with `factor` times as much of it; of launches, they are shorter by `factor`.
+    pub fn more_of(self, machine: &Machine, factor: Ratio) -> Machine {
+        let mut more = machine.clone();
+        match self {
+            Self::Capacity(MemoryId(id)) => {
+                let capacity = &mut more.memories[id].capacity.value;
+                *capacity = Bytes::new((capacity.as_f64() * factor.get()) as u64);
+            }
+            Self::Bandwidth(id) => {
+                let rate = &mut more.memories[id.0].bandwidth.value;
+                *rate = *rate * factor.get();
+                for device in &mut more.devices {
+                    if machine.bandwidth_of(device.memory) == id {
+                        *device = device.faster(Bound::Memory, factor);
+                    }
+                }
+            }
+            Self::Link(LinkId(id)) => {
+                let rate = &mut more.links[id].bandwidth.value;
+                *rate = *rate * factor.get();
+            }
+            Self::Arithmetic(DeviceId(id)) => {
+                more.devices[id] = more.devices[id].faster(Bound::Compute, factor)
+            }
+            Self::Launches(DeviceId(id)) => more.devices[id] = more.devices[id].faster(Bound::Launch, factor),
+        }
+        more
+    }
+}
+
+/// `machine` with a whole part more, by name: accelerators with twice the memory, one expander, twice the DRAM.
+pub(super) fn with_parts(machine: &Machine) -> Vec<(String, Machine)> {
+    let twice = |kinds: &[MemoryKind]| {
+        let mut more = machine.clone();
+        for memory in more.memories.iter_mut().filter(|memory| kinds.contains(&memory.kind)) {
+            memory.capacity.value = memory.capacity.value * 2;
+        }
+        (more != *machine).then_some(more)
+    };
+    let mut parts = Vec::new();
+    if let Some(more) = twice(&[MemoryKind::Hbm, MemoryKind::Loopback]) {
+        parts.push(("an accelerator with twice the memory".to_owned(), more));
+    }
+    if let Ok(Profile::Cxl(part)) = Library::default().profile(EXPANDER)
+        && let Some(more) = machine.with_expander(&part)
+    {
+        parts.push((format!("one CXL card more ({}, {})", part.capacity.value, part.read.value), more));
+    }
+    if let Some(more) = twice(&[MemoryKind::Dram]) {
+        parts.push(("twice the DRAM".to_owned(), more));
+    }
+    parts
+}

@@ -1,0 +1,257 @@
+//! An explanation in words, in lines of at most 80 columns.
+
+use super::{BreakEven, Explanation, PhaseBinding, Scope, Turn, Worth};
+use crate::explain::binding::CHAIN;
+use crate::part::{Part, Parts};
+use crate::plan::{LayerGroup, Plan, Times};
+use hwprofiles::{Ratio, Seconds};
+use scenarios::Sublayer;
+use std::fmt;
+
+/// Gains below this share are within what the solver leaves unproven.
+const NOTHING: f64 = 1e-3;
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        head(text, &self.plan)?;
+        places(text, &self.plan)?;
+        self.memory(text)?;
+        for phase in &self.binding {
+            binding(text, phase)?;
+        }
+        comparison(text, &self.plan)?;
+        self.break_evens(text)?;
+        more(text, &self.more)?;
+        parts(text, &self.parts)
+    }
+}
+
+fn head(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
+    let load = &plan.workload;
+    writeln!(
+        text,
+        "{} on {}, weights {}, KV {}",
+        plan.model.name, plan.machine.name, plan.formats.weights, plan.formats.kv
+    )?;
+    writeln!(
+        text,
+        "batch {}, {} prompt tokens ({} at a time), {} output tokens, for {}",
+        load.batch, load.prompt_tokens, plan.prefill_chunk, load.output_tokens, plan.objective
+    )
+}
+
+fn places(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
+    let words = plan.layers.iter().flat_map(LayerGroup::parts).map(|(sublayer, _)| sublayer.name().len());
+    let wide = words.fold(10, usize::max);
+    writeln!(text, "\n{:<7} {:<wide$} {:<17} {:<17} decode", "layers", "sublayer", "home", "prefill")?;
+    let mut rows = |layers: &str, sublayer: &str, parts: &Parts| -> fmt::Result {
+        let list = |word: fn(&Part) -> &String| {
+            let words: Vec<_> = parts.0.iter().map(|part| word(part).as_str()).collect();
+            if words.windows(2).all(|pair| pair[0] == pair[1]) {
+                words[0].to_owned()
+            } else {
+                words.join(" + ")
+            }
+        };
+        let shares: Vec<_> =
+            parts.0.iter().filter_map(|p| p.share).map(|s| format!("{:.0} %", s * 100.0)).collect();
+        let (home, prefill, decode) = (list(|p| &p.home), list(|p| &p.prefill), list(|p| &p.decode));
+        let line = format!("{layers:<7} {sublayer:<wide$} {home:<17} {prefill:<17} {decode}");
+        writeln!(text, "{}", line.trim_end())?;
+        if shares.is_empty() {
+            Ok(())
+        } else {
+            writeln!(text, "{:<1$} {2}", "", wide + 8, shares.join(" + "))
+        }
+    };
+    rows("", "embed", &plan.embed)?;
+    for group in &plan.layers {
+        let layers = match group.count {
+            1 => group.first.to_string(),
+            count => format!("{}-{}", group.first, group.first + count - 1),
+        };
+        for (sublayer, parts) in group.parts() {
+            rows(if sublayer == Sublayer::Qkv { &layers } else { "" }, sublayer.name(), parts)?;
+        }
+    }
+    rows("", "head", &plan.head)
+}
+
+impl Explanation {
+    fn memory(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = ["memory", "weights", "KV", "activations", "staging", "used of", "holds"];
+        let [a, b, c, d, e, f, g] = line;
+        writeln!(text, "\n{a:<10} {b:>9} {c:>9} {d:>11} {e:>9} {f:>9} {g:>9}")?;
+        for filled in &self.memories {
+            let (used, holds) = (&filled.used, filled.holds);
+            let share = 100.0 * used.total().as_f64() / holds.as_f64().max(1.0);
+            let (name, total) = (&filled.memory, used.total());
+            let crate::Usage { weights, kv, activations, staging, .. } = used;
+            let uses = format!("{name:<10} {weights:>9} {kv:>9} {activations:>11} {staging:>9}");
+            writeln!(text, "{uses} {total:>9} {holds:>9}  {share:>4.1} %")?;
+        }
+        Ok(())
+    }
+
+    fn break_evens(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.break_evens.is_empty() {
+            let none = "No break-evens: no other device can reach what the layers read where it is.";
+            writeln!(text)?;
+            return wrapped(text, none);
+        }
+        let batches = self.break_evens.iter().map(|row| row.batch.searched).fold(0, u64::max);
+        let sizes = self.break_evens.iter().filter_map(|row| Some(row.tokens?.1.searched));
+        let intro = format!(
+            "Break-evens: where another device would be better, weights and KV where they are. Batches up to {batches} \
+             and, of the prompt in prefill and the context in decode, tokens up to {} were looked at; \
+             'already' says that it is better as planned, if it fitted beside the rest.",
+            sizes.fold(0, u64::max)
+        );
+        writeln!(text)?;
+        wrapped(text, &intro)?;
+        let [a, b, c, d, e, f] = ["layers", "phase", "moved", "from", "to", "better at a batch"];
+        writeln!(text, "{a:<7} {b:<7} {c:<13} {d:<12} {e:<8} {f:<17} tokens")?;
+        let mut before = None;
+        for row in &self.break_evens {
+            let new = before.replace((row.first, row.phase)) != Some((row.first, row.phase));
+            break_even(text, row, new)?;
+        }
+        Ok(())
+    }
+}
+
+fn break_even(text: &mut fmt::Formatter<'_>, row: &BreakEven, is_new: bool) -> fmt::Result {
+    let layers = match (is_new, row.count) {
+        (false, _) => String::new(),
+        (true, 1) => row.first.to_string(),
+        (true, count) => format!("{}-{}", row.first, row.first + count - 1),
+    };
+    let phase = if is_new { row.phase.to_string() } else { String::new() };
+    let scope = match row.scope {
+        Scope::Sublayer(sublayer) => sublayer.name(),
+        Scope::Matrices => "all matrices",
+        Scope::Layer => "whole layer",
+    };
+    let (here, batch) = (row.here.join("+"), in_words(row.batch));
+    let tokens = row.tokens.map_or(String::new(), |(_, turn)| in_words(turn));
+    let line = format!("{layers:<7} {phase:<7} {scope:<13} {here:<12} {:<8} {batch:<17} {tokens}", row.other);
+    writeln!(text, "{}", line.trim_end())
+}
+
+fn in_words(turn: Turn) -> String {
+    match turn {
+        Turn { already: true, .. } => "already".to_owned(),
+        Turn { from: None, up_to: None, .. } => "never".to_owned(),
+        Turn { from: Some(from), up_to: None, .. } => format!("from {from}"),
+        Turn { from: None, up_to: Some(up_to), .. } => format!("to {up_to}"),
+        Turn { from: Some(from), up_to: Some(up_to), .. } => format!("to {up_to}, from {from}"),
+    }
+}
+
+fn binding(text: &mut fmt::Formatter<'_>, phase: &PhaseBinding) -> fmt::Result {
+    let what = match &*phase.bound_by {
+        CHAIN => "the chain of its tasks".to_owned(),
+        busy if busy.ends_with(" bandwidth") => format!("the {busy}"),
+        lane => format!("{lane}, which is never idle"),
+    };
+    writeln!(text, "\n{}: at least {}, bound by {what}", phase.phase, phase.at_least)?;
+    for busy in &phase.busy {
+        let share = 100.0 * busy.share.map_or(0.0, Ratio::get);
+        writeln!(text, "  {:<22} {share:>5.1} % busy, {:>5.1} % slack", busy.what, 100.0 - share)?;
+    }
+    Ok(())
+}
+
+fn comparison(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
+    let predicted = &plan.predicted;
+    let decodes = plan.workload.output_tokens.saturating_sub(1) as f64;
+    let run = |times: &Times| times.ttft + times.tpot.unwrap_or(Seconds::ZERO) * decodes;
+    let own = run(&predicted.simulated);
+    writeln!(text, "\n{:<22} {:>10} {:>10} {:>10}", "", "TTFT", "TPOT", "run")?;
+    let mut row = |name: &str, times: &Times, compared: bool| {
+        let tpot = times.tpot.map_or("-".to_owned(), |tpot| tpot.to_string());
+        let ratio = if compared { format!("  {:.2} x", run(times) / own) } else { String::new() };
+        writeln!(text, "{name:<22} {:>10} {tpot:>10} {:>10}{ratio}", times.ttft, run(times))
+    };
+    row(&format!("{}, bound", predicted.chosen), &predicted.bound, false)?;
+    row(&format!("{}, simulated", predicted.chosen), &predicted.simulated, false)?;
+    for (name, times) in &predicted.baselines {
+        row(name, times, true)?;
+    }
+    for (name, reason) in &predicted.without {
+        wrapped(text, &format!("without {name}: {reason}"))?;
+    }
+    if predicted.chosen != crate::PLANNED {
+        wrapped(text, &format!("No plan of the solver beats {}: it is followed.", predicted.chosen))?;
+    }
+    if let Some(proven) = predicted.proven {
+        let (share, goal) = (100.0 * proven.get(), plan.objective);
+        let words = format!(
+            "Proven: no placement, even without contention, has less than {share:.1} % of its {goal}."
+        );
+        wrapped(text, &words)?;
+    }
+    if let Some(energy) = predicted.energy_per_token {
+        writeln!(text, "Energy of the devices: {energy} for each output token")?;
+    }
+    if let Some(cost) = predicted.cost_per_token {
+        let million = cost * 1e6;
+        writeln!(text, "Cost: {million} for each million output tokens")?;
+    }
+    Ok(())
+}
+
+fn more(text: &mut fmt::Formatter<'_>, more: &[Worth]) -> fmt::Result {
+    if more.is_empty() {
+        return Ok(());
+    }
+    let (gains, nothing): (Vec<_>, Vec<_>) = more.iter().partition(|worth| worth.gain >= NOTHING);
+    writeln!(
+        text,
+        "\n{:<48} {:>7} {:>10} {:>10}",
+        "10 % more of (launches 10 % shorter)", "gain", "TTFT", "TPOT"
+    )?;
+    for worth in gains {
+        gain(text, worth)?;
+    }
+    if !nothing.is_empty() {
+        let names: Vec<_> = nothing.iter().map(|worth| worth.what.as_str()).collect();
+        wrapped(text, &format!("Nothing is gained by more {}.", names.join(", ")))?;
+    }
+    Ok(())
+}
+
+fn parts(text: &mut fmt::Formatter<'_>, parts: &[Worth]) -> fmt::Result {
+    if parts.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "\n{:<48} {:>7} {:>10} {:>10}", "whole parts", "gain", "TTFT", "TPOT")?;
+    parts.iter().try_for_each(|worth| gain(text, worth))?;
+    wrapped(text, "Gains and times are those of the best placement without contention.")
+}
+
+fn gain(text: &mut fmt::Formatter<'_>, worth: &Worth) -> fmt::Result {
+    let tpot = worth.times.tpot.map_or("-".to_owned(), |tpot| tpot.to_string());
+    let gain = format!("{:.1} %", 100.0 * worth.gain);
+    writeln!(text, "{:<48} {gain:>7} {:>10} {tpot:>10}", worth.what, worth.times.ttft.to_string())
+}
+
+/// One paragraph in lines of at most 80 columns.
+fn wrapped(text: &mut fmt::Formatter<'_>, paragraph: &str) -> fmt::Result {
+    const WIDTH: usize = 80;
+    let mut column = 0;
+    for word in paragraph.split_whitespace() {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > WIDTH {
+            writeln!(text)?;
+            column = 0;
+        }
+        if column > 0 {
+            write!(text, " ")?;
+            column += 1;
+        }
+        write!(text, "{word}")?;
+        column += length;
+    }
+    writeln!(text)
+}

@@ -1,0 +1,149 @@
+//! What more of each resource is worth: the solver's optimum again, on a machine that has more of it.
+
+use super::more::{Resource, with_parts};
+use crate::cost::Pricing;
+use crate::course::{Course, prefill_chunks};
+use crate::error::PlannerError;
+use crate::goal::Goal;
+use crate::plan::Times;
+use crate::solve::Effort;
+use crate::space::{Family, Space};
+use hwprofiles::{Bytes, Machine, Ratio};
+use scenarios::Workload;
+use serde::Serialize;
+
+/// How much more is tried out.
+const MORE: f64 = 1.1;
+
+/// What more of something would bring.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Worth {
+    /// More of what.
+    pub what: String,
+    /// By which share the best placement's objective gets less; 0 where nothing is gained. The part itself is free.
+    pub gain: f64,
+    /// The times of the then best placement, without contention.
+    pub times: Times,
+}
+
+/// The best placement of one question, over all chunks, without contention.
+#[derive(Debug, Clone, Copy)]
+struct Optimum {
+    value: f64,
+    times: Times,
+}
+
+/// What is asked again and again: the same load for the same goal on changed machines.
+struct Asked<'a> {
+    pricing: Pricing<'a>,
+    workload: &'a Workload,
+    goal: &'a Goal,
+    effort: Effort,
+}
+
+/// What 10 % more of each resource would bring, the most valuable first, and what whole parts would; nothing where the
+/// solver finds nothing that fits and keeps the limits as it is.
+pub(super) fn worth(
+    pricing: Pricing<'_>,
+    workload: &Workload,
+    goal: &Goal,
+) -> Result<(Vec<Worth>, Vec<Worth>), PlannerError> {
+    let asked = Asked { pricing, workload, goal, effort: Effort::PLAN };
+    let machine = pricing.machine;
+    let spaces = asked.spaces(machine)?;
+    let Some(now) = asked.optimum(&spaces, &capacity(machine))? else { return Ok((vec![], vec![])) };
+    let factor = Ratio::new(MORE).expect("the constant is above zero");
+    let mut more = Vec::new();
+    for resource in Resource::all(machine) {
+        let other = resource.more_of(machine, factor);
+        let then = match resource {
+            // Prices stay what they were.
+            Resource::Capacity(_) => asked.optimum(&spaces, &capacity(&other))?,
+            _ => asked.optimum(&asked.spaces(&other)?, &capacity(&other))?,
+        };
+        more.push(now.worth(resource.name(machine), then));
+    }
+    more.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+    let mut parts = Vec::new();
+    for (name, other) in with_parts(machine) {
+        let then = asked.optimum(&asked.spaces(&other)?, &capacity(&other))?;
+        parts.push(now.worth(name, then));
+    }
+    Ok((more, parts))
+}
+
+fn capacity(machine: &Machine) -> Vec<Bytes> {
+    machine.memories.iter().map(|memory| memory.capacity.value).collect()
+}
+
+impl Optimum {
+    /// What fitted before fits still, and nothing got slower: the search's tolerance is no loss.
+    fn worth(self, what: String, then: Option<Self>) -> Worth {
+        let then = then.filter(|then| then.value < self.value).unwrap_or(self);
+        Worth { what, gain: 1.0 - then.value / self.value, times: then.times }
+    }
+}
+
+impl<'a> Asked<'a> {
+    /// The space of each chunk on `machine`.
+    fn spaces<'m>(&self, machine: &'m Machine) -> Result<Vec<Space<'m>>, PlannerError>
+    where
+        'a: 'm,
+    {
+        let pricing = Pricing { machine, ..self.pricing };
+        let chunks = prefill_chunks(self.workload).into_iter();
+        chunks.map(|chunk| Space::new(pricing, &Course::of(self.workload, chunk), self.goal)).collect()
+    }
+
+    fn optimum(&self, spaces: &[Space<'_>], capacity: &[Bytes]) -> Result<Option<Optimum>, PlannerError> {
+        let mut best: Option<Optimum> = None;
+        for space in spaces {
+            let Some(chosen) = space.solve(Family::ALL, self.goal, capacity, self.effort)? else { continue };
+            if best.is_none_or(|best| chosen.value < best.value) {
+                let [ttft, tpot] = chosen.times();
+                let tpot = (self.workload.output_tokens > 1).then_some(tpot);
+                best = Some(Optimum { value: chosen.value, times: Times { ttft, tpot } });
+            }
+        }
+        Ok(best)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{Spec, formats, model};
+    use scenarios::{Costs, Objective, Slo};
+
+    #[test]
+    fn more_of_a_resource_or_a_whole_part_never_makes_the_optimum_worse_and_what_binds_makes_it_better() {
+        let (model, formats) = (model(4, 256), formats());
+        let workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32 };
+        let exact = Effort { worth: 0.0, nodes: u64::MAX, sets: 512 };
+        let specs =
+            [Spec::loopback(3_000_000), Spec::gpu(9_000_000), Spec { link: 2e11, ..Spec::gpu(6_000_000) }];
+        let mut gained = 0;
+        for spec in specs.into_iter().flat_map(|spec| [spec, Spec { cxl: Some(1 << 30), ..spec }]) {
+            let machine = spec.machine(&model);
+            let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+            let goal = Goal::new(&machine, &workload, Objective::Latency, Slo::default(), &Costs::default());
+            let asked = Asked { pricing, workload: &workload, goal: &goal.unwrap(), effort: exact };
+            let best = |machine: &Machine| {
+                let spaces = asked.spaces(machine).unwrap();
+                asked.optimum(&spaces, &capacity(machine)).unwrap().expect("the host holds everything").value
+            };
+            let now = best(&machine);
+            let factor = Ratio::new(MORE).unwrap();
+            let more = Resource::all(&machine).into_iter();
+            let more = more.map(|resource| (resource.name(&machine), resource.more_of(&machine, factor)));
+            for (name, other) in more.chain(with_parts(&machine)) {
+                let then = best(&other);
+                assert!(then <= now * (1.0 + 1e-9), "{name}: {then} > {now}");
+                gained += usize::from(then < now * (1.0 - NOTICED));
+            }
+        }
+        assert!(gained > 10, "{gained}");
+    }
+
+    const NOTICED: f64 = 1e-3;
+}
