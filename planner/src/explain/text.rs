@@ -2,8 +2,9 @@
 
 use super::{BreakEven, Explanation, PhaseBinding, Scope, Turn, Worth};
 use crate::explain::binding::CHAIN;
+use crate::layer_group::LayerGroup;
 use crate::part::{Part, Parts};
-use crate::plan::{LayerGroup, Plan, Times};
+use crate::plan::{Plan, Times};
 use hwprofiles::{Ratio, Seconds};
 use scenarios::Sublayer;
 use std::fmt;

@@ -120,10 +120,9 @@ mod tests {
         let (model, formats) = (model(4, 256), formats());
         let workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32 };
         let exact = Effort { worth: 0.0, nodes: u64::MAX, sets: 512 };
-        let specs =
-            [Spec::loopback(3_000_000), Spec::gpu(9_000_000), Spec { link: 2e11, ..Spec::gpu(6_000_000) }];
+        let specs = [Spec::gpu(9_000_000), Spec { cxl: Some(1 << 30), link: 2e11, ..Spec::gpu(6_000_000) }];
         let mut gained = 0;
-        for spec in specs.into_iter().flat_map(|spec| [spec, Spec { cxl: Some(1 << 30), ..spec }]) {
+        for spec in specs {
             let machine = spec.machine(&model);
             let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
             let goal = Goal::new(&machine, &workload, Objective::Latency, Slo::default(), &Costs::default());
@@ -142,7 +141,7 @@ mod tests {
                 gained += usize::from(then < now * (1.0 - NOTICED));
             }
         }
-        assert!(gained > 10, "{gained}");
+        assert!(gained >= 6, "{gained}");
     }
 
     const NOTICED: f64 = 1e-3;
