@@ -76,26 +76,43 @@ impl Resource {
     }
 }
 
-/// `machine` with a whole part more, by name: accelerators with twice the memory, one expander, twice the DRAM.
-pub(super) fn with_parts(machine: &Machine) -> Vec<(String, Machine)> {
-    let twice = |kinds: &[MemoryKind]| {
-        let mut more = machine.clone();
-        for memory in more.memories.iter_mut().filter(|memory| kinds.contains(&memory.kind)) {
-            memory.capacity.value = memory.capacity.value * 2;
+/// A whole part that a machine could have more of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Accelerators with twice the memory.
+    Accelerator,
+    /// One CXL card more.
+    Expander,
+    /// Twice the DRAM.
+    Dram,
+}
+
+impl Part {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Accelerator, Self::Expander, Self::Dram];
+
+    /// `machine` with it, and its name; `None` where it has no place for one.
+    pub fn added_to(self, machine: &Machine) -> Option<(String, Machine)> {
+        match self {
+            Self::Accelerator => {
+                let more = twice(machine, &[MemoryKind::Hbm, MemoryKind::Loopback])?;
+                Some(("an accelerator with twice the memory".to_owned(), more))
+            }
+            Self::Expander => {
+                let Ok(Profile::Cxl(part)) = Library::default().profile(EXPANDER) else { return None };
+                let name = format!("one CXL card more ({}, {})", part.capacity.value, part.read.value);
+                Some((name, machine.with_expander(&part)?))
+            }
+            Self::Dram => Some(("twice the DRAM".to_owned(), twice(machine, &[MemoryKind::Dram])?)),
         }
-        (more != *machine).then_some(more)
-    };
-    let mut parts = Vec::new();
-    if let Some(more) = twice(&[MemoryKind::Hbm, MemoryKind::Loopback]) {
-        parts.push(("an accelerator with twice the memory".to_owned(), more));
     }
-    if let Ok(Profile::Cxl(part)) = Library::default().profile(EXPANDER)
-        && let Some(more) = machine.with_expander(&part)
-    {
-        parts.push((format!("one CXL card more ({}, {})", part.capacity.value, part.read.value), more));
+}
+
+/// `machine` with twice the capacity of these kinds of memory; `None` where it has none.
+fn twice(machine: &Machine, kinds: &[MemoryKind]) -> Option<Machine> {
+    let mut more = machine.clone();
+    for memory in more.memories.iter_mut().filter(|memory| kinds.contains(&memory.kind)) {
+        memory.capacity.value = memory.capacity.value * 2;
     }
-    if let Some(more) = twice(&[MemoryKind::Dram]) {
-        parts.push(("twice the DRAM".to_owned(), more));
-    }
-    parts
+    (more != *machine).then_some(more)
 }

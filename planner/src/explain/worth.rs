@@ -1,6 +1,6 @@
 //! What more of each resource is worth: the solver's optimum again, on a machine that has more of it.
 
-use super::more::{Resource, with_parts};
+use super::more::{Part, Resource};
 use crate::cost::Pricing;
 use crate::course::{Course, prefill_chunks};
 use crate::error::PlannerError;
@@ -31,6 +31,8 @@ pub struct Worth {
 struct Optimum {
     value: f64,
     times: Times,
+    /// Which of the spaces it is in.
+    space: usize,
 }
 
 /// What is asked again and again: the same load for the same goal on changed machines.
@@ -50,23 +52,28 @@ pub(super) fn worth(
 ) -> Result<(Vec<Worth>, Vec<Worth>), PlannerError> {
     let asked = Asked { pricing, workload, goal, effort: Effort::PLAN };
     let machine = pricing.machine;
-    let spaces = asked.spaces(machine)?;
+    let chunks = prefill_chunks(workload);
+    let spaces = asked.spaces(machine, &chunks)?;
     let Some(now) = asked.optimum(&spaces, &capacity(machine))? else { return Ok((vec![], vec![])) };
     let factor = Ratio::new(MORE).expect("the constant is above zero");
     let mut more = Vec::new();
     for resource in Resource::all(machine) {
         let other = resource.more_of(machine, factor);
+        // A tenth more of something changes little: the best chunk stays.
         let then = match resource {
-            // Prices stay what they were.
-            Resource::Capacity(_) => asked.optimum(&spaces, &capacity(&other))?,
-            _ => asked.optimum(&asked.spaces(&other)?, &capacity(&other))?,
+            Resource::Capacity(_) => asked.optimum(&spaces[now.space..=now.space], &capacity(&other))?,
+            _ => asked.optimum(&asked.spaces(&other, &[chunks[now.space]])?, &capacity(&other))?,
         };
         more.push(now.worth(resource.name(machine), then));
     }
     more.sort_by(|a, b| b.gain.total_cmp(&a.gain));
     let mut parts = Vec::new();
-    for (name, other) in with_parts(machine) {
-        let then = asked.optimum(&asked.spaces(&other)?, &capacity(&other))?;
+    for part in Part::ALL {
+        let Some((name, other)) = part.added_to(machine) else { continue };
+        let then = match part {
+            Part::Expander => asked.optimum(&asked.spaces(&other, &chunks)?, &capacity(&other))?,
+            Part::Accelerator | Part::Dram => asked.optimum(&spaces, &capacity(&other))?,
+        };
         parts.push(now.worth(name, then));
     }
     Ok((more, parts))
@@ -85,24 +92,24 @@ impl Optimum {
 }
 
 impl<'a> Asked<'a> {
-    /// The space of each chunk on `machine`.
-    fn spaces<'m>(&self, machine: &'m Machine) -> Result<Vec<Space<'m>>, PlannerError>
+    /// The space of each of `chunks` on `machine`, at the prices of the machine that was asked about.
+    fn spaces<'m>(&self, machine: &'m Machine, chunks: &[u64]) -> Result<Vec<Space<'m>>, PlannerError>
     where
         'a: 'm,
     {
         let pricing = Pricing { machine, ..self.pricing };
-        let chunks = prefill_chunks(self.workload).into_iter();
-        chunks.map(|chunk| Space::new(pricing, &Course::of(self.workload, chunk), self.goal)).collect()
+        let space = |&chunk: &u64| Space::new(pricing, &Course::of(self.workload, chunk), self.goal);
+        chunks.iter().map(space).collect()
     }
 
     fn optimum(&self, spaces: &[Space<'_>], capacity: &[Bytes]) -> Result<Option<Optimum>, PlannerError> {
         let mut best: Option<Optimum> = None;
-        for space in spaces {
+        for (index, space) in spaces.iter().enumerate() {
             let Some(chosen) = space.solve(Family::ALL, self.goal, capacity, self.effort)? else { continue };
             if best.is_none_or(|best| chosen.value < best.value) {
                 let [ttft, tpot] = chosen.times();
                 let tpot = (self.workload.output_tokens > 1).then_some(tpot);
-                best = Some(Optimum { value: chosen.value, times: Times { ttft, tpot } });
+                best = Some(Optimum { value: chosen.value, times: Times { ttft, tpot }, space: index });
             }
         }
         Ok(best)
@@ -128,14 +135,14 @@ mod tests {
             let goal = Goal::new(&machine, &workload, Objective::Latency, Slo::default(), &Costs::default());
             let asked = Asked { pricing, workload: &workload, goal: &goal.unwrap(), effort: exact };
             let best = |machine: &Machine| {
-                let spaces = asked.spaces(machine).unwrap();
+                let spaces = asked.spaces(machine, &prefill_chunks(&workload)).unwrap();
                 asked.optimum(&spaces, &capacity(machine)).unwrap().expect("the host holds everything").value
             };
             let now = best(&machine);
             let factor = Ratio::new(MORE).unwrap();
             let more = Resource::all(&machine).into_iter();
             let more = more.map(|resource| (resource.name(&machine), resource.more_of(&machine, factor)));
-            for (name, other) in more.chain(with_parts(&machine)) {
+            for (name, other) in more.chain(Part::ALL.iter().filter_map(|part| part.added_to(&machine))) {
                 let then = best(&other);
                 assert!(then <= now * (1.0 + 1e-9), "{name}: {then} > {now}");
                 gained += usize::from(then < now * (1.0 - NOTICED));
