@@ -10,6 +10,7 @@ mod footprint;
 mod goal;
 mod grid;
 mod grid_cell;
+mod half;
 mod home;
 mod improve;
 mod infeasible;

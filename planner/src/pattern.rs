@@ -6,6 +6,7 @@
 //! and others not balances a link as well as some matrices of each, and with fewer hops). Given the homes the phases
 //! are independent, so each is searched alone; what is nowhere better than something else is dropped.
 
+use crate::half::Half;
 use crate::home::Home;
 use crate::placement::{LayerPlacement, Slices};
 use crate::price_list::{Needs, PriceList, Priced};
@@ -13,15 +14,6 @@ use crate::walk::Walk;
 use hwprofiles::{Bytes, DeviceId, DeviceKind};
 use scenarios::{LayerKind, Phase, Sublayer, kv_bytes};
 use std::collections::BTreeMap;
-
-/// One phase's half of a pattern.
-#[derive(Debug, Clone, PartialEq)]
-struct Half {
-    leads: Vec<DeviceId>,
-    cost: Vec<f64>,
-    work: Vec<f64>,
-    needs: Vec<Needs>,
-}
 
 /// A way to place one layer, or a way to place embed and head.
 #[derive(Debug, Clone, PartialEq)]
@@ -381,15 +373,6 @@ impl<'a> Patterns<'a> {
                 .collect();
         }
         all
-    }
-}
-
-impl Half {
-    /// Nowhere worse. Of equals the one found first stays.
-    fn beats(&self, other: &Half, frugal: bool) -> bool {
-        self.cost.iter().zip(&other.cost).all(|(a, b)| a <= b)
-            && (!frugal || self.work.iter().zip(&other.work).all(|(a, b)| a <= b))
-            && self.needs.iter().zip(&other.needs).all(|(a, b)| a.within(*b))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::placement::Placement;
 use crate::plan::{Plan, Prediction, Times};
 use crate::roofline::Roofline;
 use crate::rules::{NoRule, Rule};
-use crate::solve::Effort;
+use crate::solve::{Chosen, Effort};
 use crate::space::{Family, Space};
 use hwprofiles::{Ratio, Seconds};
 use scenarios::{Costs, Objective, Slo, Workload};
@@ -23,7 +23,7 @@ pub type Scorer<'s> = dyn Fn(&Placement, u64) -> Result<Times, PlannerError> + '
 pub const PLANNED: &str = "planned";
 
 /// Solutions of the solver that are simulated.
-const SIMULATED: usize = 6;
+const SIMULATED: usize = 10;
 
 /// What is asked for: a workload of a model on a machine, and what the answer is to be best at.
 #[derive(Debug, Clone, Copy)]
@@ -210,20 +210,26 @@ fn candidates(question: &Question<'_>, goal: &Goal) -> Result<(Vec<Candidate>, O
         let space = Space::new(question.pricing, &course, goal)?;
         let Some(chosen) = space.solve(Family::ALL, goal, &space.capacity(), Effort::PLAN)? else { continue };
         least = Some(least.map_or(chosen.bound, |least| least.min(chosen.bound)));
-        let (placement, value) = (space.placement(&chosen, goal), chosen.value);
-        candidates.push(Candidate { placement, chunk, value });
+        add(&space, &chosen, goal, chunk, &mut candidates);
+        let value = chosen.value;
         if best.as_ref().is_none_or(|(other, ..)| value < *other) {
             best = Some((value, space, chunk));
         }
     }
     let Some((_, space, chunk)) = best else { return Ok((candidates, least)) };
     for chosen in space.solve_each(&Family::RESTRICTED, goal, Effort::PLAN)? {
-        let placement = space.placement(&chosen, goal);
-        if candidates.iter().all(|other| other.placement != placement || other.chunk != chunk) {
-            candidates.push(Candidate { placement, chunk, value: chosen.value });
-        }
+        add(&space, &chosen, goal, chunk, &mut candidates);
     }
     candidates.sort_by(|a, b| a.value.total_cmp(&b.value));
     candidates.truncate(SIMULATED);
     Ok((candidates, least))
+}
+
+/// Adds a solution's placements, its runs of layers one after the other and dealt out, where they are new.
+fn add(space: &Space<'_>, chosen: &Chosen<'_>, goal: &Goal, chunk: u64, candidates: &mut Vec<Candidate>) {
+    for placement in [Some(space.placement(chosen, goal)), space.dealt(chosen, goal)].into_iter().flatten() {
+        if candidates.iter().all(|other| other.placement != placement || other.chunk != chunk) {
+            candidates.push(Candidate { placement, chunk, value: chosen.value });
+        }
+    }
 }

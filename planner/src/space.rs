@@ -159,6 +159,29 @@ impl<'a> Space<'a> {
         Placement { embed, layers, head }
     }
 
+    /// The same layers dealt out evenly, where some stream and others do not: what is fetched for the ones can arrive
+    /// while the others compute. `None` where all stream or none does.
+    pub fn dealt(&self, chosen: &Chosen<'_>, goal: &Goal) -> Option<Placement> {
+        let streams = |pattern: &Pattern, phase: Phase| self.patterns.streams(pattern, phase);
+        let layers = || chosen.kinds[1..].iter().flatten();
+        let mixed = |&phase: &Phase| {
+            layers().any(|(p, _)| streams(p, phase)) && layers().any(|(p, _)| !streams(p, phase))
+        };
+        PHASES.iter().any(mixed).then_some(())?;
+        let mut placement = self.placement(chosen, goal);
+        placement.layers.clear();
+        for (stack, runs) in self.stacks[1..].iter().zip(&chosen.kinds[1..]) {
+            let place = |run: usize, layer: u64| ((2 * layer + 1) as f64 / runs[run].1 as f64, run);
+            let mut order: Vec<(f64, usize)> = (0..runs.len())
+                .flat_map(|run| (0..runs[run].1).map(move |layer| place(run, layer)))
+                .collect();
+            order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            let layers = order.into_iter().map(|(_, run)| self.patterns.layer(stack, runs[run].0));
+            placement.layers.extend(layers);
+        }
+        Some(placement)
+    }
+
     /// The weighted chain through the runs in this order, and where the residual is then in each phase.
     fn chain(
         &self,

@@ -1,0 +1,26 @@
+//! One phase's half of a pattern.
+
+use crate::price_list::Needs;
+use hwprofiles::DeviceId;
+
+/// A way to compute one phase of a layer whose homes are given.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Half {
+    /// The lead of each sublayer.
+    pub leads: Vec<DeviceId>,
+    /// Seconds: the serial chain, then what each link's lane and each memory's bandwidth is busy.
+    pub cost: Vec<f64>,
+    /// Seconds that each device computes.
+    pub work: Vec<f64>,
+    /// What each device needs once.
+    pub needs: Vec<Needs>,
+}
+
+impl Half {
+    /// Nowhere worse. Of equals the one found first stays.
+    pub fn beats(&self, other: &Half, frugal: bool) -> bool {
+        self.cost.iter().zip(&other.cost).all(|(a, b)| a <= b)
+            && (!frugal || self.work.iter().zip(&other.work).all(|(a, b)| a <= b))
+            && self.needs.iter().zip(&other.needs).all(|(a, b)| a.within(*b))
+    }
+}
