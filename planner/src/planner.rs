@@ -86,7 +86,11 @@ pub fn plan(question: &Question<'_>, scorer: &Scorer<'_>) -> Result<Plan, Planne
             }
         }
     }
-    let (candidates, least) = candidates(question, &goal)?;
+    let (mut candidates, mut least) = solutions(question, &goal, Effort::PLAN)?;
+    if candidates.is_empty() && best.is_none() {
+        // What fits only just takes longer to find.
+        (candidates, least) = solutions(question, &goal, Effort::THOROUGH)?;
+    }
     for candidate in candidates {
         // The solver's value is what the placement takes without contention: it will not take less.
         let beaten = |best: &Scored| candidate.value >= best.value || best.placement == candidate.placement;
@@ -201,14 +205,18 @@ fn better(goal: &Goal, best: Option<Scored>, next: Scored) -> Option<Scored> {
 
 /// The solver's best placement for each chunk, and of each family for the best chunk, the most promising first, each
 /// once; all fit and keep the limits without contention. With them, what no placement is better than.
-fn candidates(question: &Question<'_>, goal: &Goal) -> Result<(Vec<Candidate>, Option<f64>), PlannerError> {
+fn solutions(
+    question: &Question<'_>,
+    goal: &Goal,
+    effort: Effort,
+) -> Result<(Vec<Candidate>, Option<f64>), PlannerError> {
     let mut candidates: Vec<Candidate> = Vec::new();
     let mut least: Option<f64> = None;
     let mut best: Option<(f64, Space<'_>, u64)> = None;
     for chunk in prefill_chunks(&question.workload) {
         let course = Course::of(&question.workload, chunk);
         let space = Space::new(question.pricing, &course, goal)?;
-        let Some(chosen) = space.solve(Family::ALL, goal, &space.capacity(), Effort::PLAN)? else { continue };
+        let Some(chosen) = space.solve(Family::ALL, goal, &space.capacity(), effort)? else { continue };
         least = Some(least.map_or(chosen.bound, |least| least.min(chosen.bound)));
         add(&space, &chosen, goal, chunk, &mut candidates);
         let value = chosen.value;
@@ -217,7 +225,7 @@ fn candidates(question: &Question<'_>, goal: &Goal) -> Result<(Vec<Candidate>, O
         }
     }
     let Some((_, space, chunk)) = best else { return Ok((candidates, least)) };
-    for chosen in space.solve_each(&Family::RESTRICTED, goal, Effort::PLAN)? {
+    for chosen in space.solve_each(&Family::RESTRICTED, goal, effort)? {
         add(&space, &chosen, goal, chunk, &mut candidates);
     }
     candidates.sort_by(|a, b| a.value.total_cmp(&b.value));
