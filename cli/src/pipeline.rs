@@ -5,7 +5,9 @@ use crate::inputs;
 use anyhow::anyhow;
 use executor::{Checkpoint, Sampling, Session, Setup};
 use hwprofiles::{Machine, yaml};
-use planner::{Origin, Placement, Plan, PlannerError, Pricing, Programs, Rule, Times, Trace, usage};
+use planner::{
+    Criterion, Front, Origin, Placement, Plan, PlannerError, Pricing, Programs, Rule, Times, Trace, usage,
+};
 use rand::{Rng, SeedableRng};
 use reports::{Configuration, Label, MemoryUse, PlacementMap, Rates};
 use scenarios::{Costs, Document, Formats, MachineSpec, Model, Objective, Scenario, Setting, Slo, Workload};
@@ -77,6 +79,11 @@ impl Question {
         let plan = plan.map_err(sorted)?;
         tracing::info!(model = self.model.name, chosen = plan.predicted.chosen, "planned");
         self.planned(plan)
+    }
+
+    /// What can be traded off between `criteria`: about so many points, each judged by the simulator.
+    pub fn front(&self, criteria: &[Criterion], points: usize) -> Outcome<Front> {
+        planner::front(&self.question(), criteria, points, &self.scorer()).map_err(sorted)
     }
 
     /// The plan that follows `rule`, judged alike; `None`, with a note, where it cannot be followed.

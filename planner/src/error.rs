@@ -64,6 +64,9 @@ pub enum PlannerError {
         /// What to write.
         wanted: &'static str,
     },
+    /// A front of something else than two or three criteria.
+    #[error("a front needs two or three different criteria of ttft, tpot, energy and cost")]
+    Criteria,
     /// A placement needs more of a memory than it holds.
     #[error("memory '{memory}' would have to hold {needed} and holds {capacity}")]
     TooLarge {

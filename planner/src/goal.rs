@@ -3,6 +3,7 @@
 use crate::cost::Pricing;
 use crate::course::Course;
 use crate::error::PlannerError;
+use crate::front::Criterion;
 use crate::memory::Programs;
 use crate::placement::Placement;
 use crate::plan::Times;
@@ -95,6 +96,17 @@ impl Goal {
             _ => (run, scaled(0.0)),
         };
         Yardstick { weight, busy, limit: f64::INFINITY }
+    }
+
+    /// The measure of one criterion of a front: seconds, or joules or dollars of the whole run.
+    pub fn of_criterion(&self, criterion: Criterion) -> Yardstick {
+        let alone = |objective| Self { objective, ..self.clone() }.yardstick();
+        match criterion {
+            Criterion::Ttft => Yardstick { weight: [1.0, 0.0], ..alone(Objective::Latency) },
+            Criterion::Tpot => Yardstick { weight: [0.0, 1.0], ..alone(Objective::Latency) },
+            Criterion::Energy => Yardstick { weight: [0.0, 0.0], ..alone(Objective::Energy) },
+            Criterion::Cost => alone(Objective::Cost),
+        }
     }
 
     /// The objective of `times` when the devices work so long.

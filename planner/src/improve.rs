@@ -152,20 +152,29 @@ impl Solution {
         bytes.for_each(|(sum, &bytes)| *sum += i128::from(bytes) * i128::from(count));
     }
 
-    /// By which share the memories are overfilled, all together.
+    /// By which share the memories are overfilled and limits exceeded, all together.
     fn over(&self, table: &Table) -> f64 {
         let memories = self.bytes.iter().zip(&table.room);
-        memories.map(|(&bytes, &room)| (bytes - i128::from(room)).max(0) as f64 / room.max(1) as f64).sum()
+        let full =
+            memories.map(|(&bytes, &room)| (bytes - i128::from(room)).max(0) as f64 / room.max(1) as f64);
+        let limited = (0..table.measures.len()).filter(|&index| table.measures[index].limit.is_finite());
+        let late =
+            limited.map(|index| (self.measured(table, index) / table.measures[index].limit - 1.0).max(0.0));
+        full.sum::<f64>() + late.sum::<f64>()
     }
 
     /// The first measure, limits aside.
     fn longest(&self, table: &Table) -> f64 {
+        self.measured(table, 0)
+    }
+
+    fn measured(&self, table: &Table, measure: usize) -> f64 {
         let of = |phase: usize| {
             let rows = self.times.iter().zip(&table.phases).filter(|(_, of)| **of == phase);
             rows.fold(0.0, |most: f64, (&time, _)| most.max(time))
         };
-        let weight = table.measures[0].weight;
-        weight[0] * of(0) + weight[1] * of(1) + self.adds[0]
+        let weight = table.measures[measure].weight;
+        weight[0] * of(0) + weight[1] * of(1) + self.adds[measure]
     }
 
     /// Its value; `None` where it does not fit or exceeds a limit.

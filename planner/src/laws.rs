@@ -19,7 +19,7 @@ use scenarios::{Costs, Experts, Model, Objective, Phase, Slo, Step, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything is looked at.
-const EXACT: Effort = Effort { worth: 0.0, nodes: u64::MAX, all: true, sets: 512 };
+pub(crate) const EXACT: Effort = Effort { worth: 0.0, nodes: u64::MAX, all: true, sets: 512 };
 
 fn workload(batch: u64) -> Workload {
     Workload { batch, prompt_tokens: 96, output_tokens: 32 }
@@ -33,7 +33,7 @@ fn expert_model(layers: u64, hidden: u64) -> Model {
 }
 
 /// Machines of all proportions.
-fn specs() -> impl Strategy<Value = Spec> {
+pub(crate) fn specs() -> impl Strategy<Value = Spec> {
     let rate = |low: f64, high: f64| (low.ln()..high.ln()).prop_map(f64::exp);
     let memory = (rate(1e10, 1e11), rate(1e10, 1e12), 0u64..40_000_000);
     (rate(1e10, 1e12), rate(1e10, 1e13), memory, rate(1e9, 1e11), rate(1e-7, 1e-4), any::<bool>()).prop_map(
@@ -136,11 +136,11 @@ fn the_chain_of_embed_and_head_is_the_critical_path_of_a_model_without_layers() 
     assert!(seen > 10, "{seen}");
 }
 
-fn goal(machine: &Machine, batch: u64) -> Goal {
+pub(crate) fn goal(machine: &Machine, batch: u64) -> Goal {
     Goal::new(machine, &workload(batch), Objective::Latency, Slo::default(), &Costs::default()).unwrap()
 }
 
-fn space<'a>(
+pub(crate) fn space<'a>(
     machine: &'a Machine,
     model: &'a Model,
     formats: &'a scenarios::Formats,
@@ -187,9 +187,13 @@ fn brute_force(problem: &Problem<'_>) -> Option<f64> {
 }
 
 /// Layers by pattern, for each kind.
-type Kinds<'a> = Vec<Vec<(&'a Pattern, u64)>>;
+pub(crate) type Kinds<'a> = Vec<Vec<(&'a Pattern, u64)>>;
 
-fn each_solution<'a>(groups: &[Kind<'a>], chosen: &mut Kinds<'a>, visit: &mut dyn FnMut(&Kinds<'a>)) {
+pub(crate) fn each_solution<'a>(
+    groups: &[Kind<'a>],
+    chosen: &mut Kinds<'a>,
+    visit: &mut dyn FnMut(&Kinds<'a>),
+) {
     let Some((kind, rest)) = groups.split_first() else { return visit(chosen) };
     let mut counts = vec![0; kind.patterns.len()];
     each_count(&mut counts, 0, kind.layers, &mut |counts| {

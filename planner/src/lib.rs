@@ -7,6 +7,7 @@ mod error;
 mod explain;
 mod export;
 mod footprint;
+mod front;
 mod goal;
 mod grid;
 mod grid_cell;
@@ -53,6 +54,7 @@ pub use course::prefill_chunk;
 pub use error::PlannerError;
 pub use explain::{Axis, BreakEven, Busy, Explanation, Filled, PhaseBinding, Scope, Turn, Worth, explain};
 pub use export::{Engine, Export, ExportError, UnknownEngine, export};
+pub use front::{Criterion, Front, FrontPoint, Taken, UnknownCriterion, front, label};
 pub use grid::{Cell, GridScorer, plan_grid};
 pub use layer_group::LayerGroup;
 pub use memory::{

@@ -120,6 +120,14 @@ impl Chosen<'_> {
             Seconds::new(rows.into_iter().fold(0.0, f64::max))
         })
     }
+
+    /// Its value by `measure`, limit aside.
+    pub fn measured(&self, measure: &Yardstick) -> f64 {
+        let times = self.times();
+        let waited = measure.weight[0] * times[0].get() + measure.weight[1] * times[1].get();
+        let worked = self.kinds.iter().flatten().map(|(p, count)| measure.added_by(p) * *count as f64);
+        waited + worked.sum::<f64>()
+    }
 }
 
 impl<'a> Problem<'a> {
@@ -331,6 +339,21 @@ impl<'a> Problem<'a> {
 }
 
 impl Yardstick {
+    /// So many times as much, without a limit.
+    pub fn scaled(&self, by: f64) -> Self {
+        let busy = self.busy.each_ref().map(|busy| busy.iter().map(|weight| weight * by).collect());
+        Self { weight: self.weight.map(|weight| weight * by), busy, limit: f64::INFINITY }
+    }
+
+    /// The sum of both, without a limit.
+    pub fn plus(mut self, other: &Self) -> Self {
+        for (phase, weight) in self.weight.iter_mut().enumerate() {
+            *weight += other.weight[phase];
+            self.busy[phase].iter_mut().zip(&other.busy[phase]).for_each(|(sum, weight)| *sum += weight);
+        }
+        self
+    }
+
     /// What a layer that follows `pattern` adds by the work of its devices.
     fn added_by(&self, pattern: &Pattern) -> f64 {
         let phase = |phase: usize| {

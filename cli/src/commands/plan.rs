@@ -1,10 +1,12 @@
-//! `fulcrum plan SCENARIO`, and with `--grid` for many batches and prompt lengths at once.
+//! `fulcrum plan SCENARIO`; with `--grid` for many batches and prompt lengths at once, with `--front` for what can be
+//! traded off.
 
 use crate::exit::{Outcome, Sort};
 use crate::pipeline::Question;
 use crate::plan_grid::{self, summary};
 use crate::terminal::{out, outln};
 use hwprofiles::write_atomically;
+use planner::Criterion;
 use scenarios::Setting;
 use std::path::PathBuf;
 
@@ -24,12 +26,22 @@ pub struct Arguments {
     /// table.
     #[arg(long)]
     grid: bool,
+    /// Print what can be traded off, in place of one plan: the placements of which none is better in all of two or
+    /// three of ttft, tpot, energy, cost than another. `-o` writes them as CSV.
+    #[arg(long, value_name = "CRITERIA", value_delimiter = ',', conflicts_with = "grid")]
+    front: Vec<Criterion>,
+    /// About how many of them.
+    #[arg(long, default_value_t = 20, requires = "front")]
+    points: usize,
 }
 
 /// Runs it.
 pub fn run(arguments: Arguments, json: bool) -> Outcome {
     if arguments.grid {
         return run_grid(&arguments, json);
+    }
+    if !arguments.front.is_empty() {
+        return run_front(&arguments, json);
     }
     let planned = Question::read(&arguments.scenario, &arguments.settings)?.plan()?;
     let document = planned.plan.to_yaml();
@@ -43,6 +55,19 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
             out!("{}", planned.summary());
             outln!("written to {}", out.display());
         }
+    }
+    Ok(())
+}
+
+fn run_front(arguments: &Arguments, json: bool) -> Outcome {
+    let question = Question::read(&arguments.scenario, &arguments.settings)?;
+    let front = question.front(&arguments.front, arguments.points)?;
+    if let Some(out) = &arguments.out {
+        write_atomically(out, front.to_csv()).or_failed()?;
+    }
+    match json {
+        true => outln!("{}", serde_json::to_string_pretty(&front).or_failed()?),
+        false => out!("{front}"),
     }
     Ok(())
 }

@@ -1,0 +1,208 @@
+//! Pareto fronts: the placements of one question of which none is better in every criterion than another.
+//!
+//! By limits (ε-constraint): one criterion, and a little of the others, is made least while these stay below limits, so
+//! that what is found is undominated. The limit then goes below what was found, until nothing keeps it. Of three
+//! criteria, the front of two is found under each limit of the third: it stays the same until the limit passes the
+//! largest third value on it, so that is where the next limit goes. This is exact where each program is solved to its
+//! end; of large ones, each point says how much of it is proven.
+
+mod label;
+#[cfg(test)]
+mod laws;
+mod table;
+mod tradeoff;
+
+pub use label::label;
+
+use crate::course::{Course, prefill_chunks};
+use crate::error::PlannerError;
+use crate::goal::{Goal, work};
+use crate::infeasible::{infeasible, too_slow};
+use crate::plan::Times;
+use crate::planner::{Question, Scorer};
+use crate::solve::Effort;
+use crate::space::{Family, Space};
+use hwprofiles::{Dollars, Joules, Ratio};
+use scenarios::{Objective, Slo};
+use serde::Serialize;
+use std::fmt;
+use std::str::FromStr;
+use tradeoff::Tradeoff;
+
+/// Share of its usual value by which a criterion may be above its least where the others gain more than theirs.
+const TIE: f64 = 1e-4;
+
+/// How well each point is looked for.
+const THOROUGH: Effort = Effort { all: true, ..Effort::PLAN };
+
+/// Something that is to be small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Criterion {
+    /// Time to the first token.
+    Ttft,
+    /// Time per output token.
+    Tpot,
+    /// What the devices draw per output token.
+    Energy,
+    /// What the machine and its electricity cost per output token.
+    Cost,
+}
+
+impl Criterion {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Ttft, Self::Tpot, Self::Energy, Self::Cost];
+
+    /// The word on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ttft => "ttft",
+            Self::Tpot => "tpot",
+            Self::Energy => "energy",
+            Self::Cost => "cost",
+        }
+    }
+}
+
+impl fmt::Display for Criterion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A word that is no criterion.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no criterion: write two or three of ttft, tpot, energy, cost, like ttft,tpot")]
+pub struct UnknownCriterion(String);
+
+impl FromStr for Criterion {
+    type Err = UnknownCriterion;
+
+    fn from_str(word: &str) -> Result<Self, UnknownCriterion> {
+        Self::ALL.into_iter().find(|c| c.name() == word).ok_or_else(|| UnknownCriterion(word.to_owned()))
+    }
+}
+
+/// What one placement takes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Taken {
+    /// Its times.
+    pub times: Times,
+    /// Energy per output token, where the power of each device is known.
+    pub energy_per_token: Option<Joules>,
+    /// Cost per output token, where prices are known.
+    pub cost_per_token: Option<Dollars>,
+}
+
+/// One placement of the front.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FrontPoint {
+    /// Where layers are in decode, in a few words.
+    pub placement: String,
+    /// Tokens per sequence that enter in one prefill step.
+    pub prefill_chunk: u64,
+    /// Without contention, as the solver compares.
+    pub bound: Taken,
+    /// Simulated.
+    pub simulated: Taken,
+    /// Which share of its value, and a little of the others', the solver proved that nothing within the limits that it
+    /// was looked for in goes below.
+    pub proven: Option<Ratio>,
+    /// Whether, simulated, another point of the front is nowhere worse and somewhere better.
+    pub beaten: bool,
+}
+
+/// The front of some criteria, ascending in the first.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Front {
+    /// What is traded off.
+    pub criteria: Vec<Criterion>,
+    /// The points.
+    pub points: Vec<FrontPoint>,
+}
+
+impl Taken {
+    /// The value of one criterion, in seconds, joules or dollars; not a number where it is not known.
+    fn value(&self, criterion: Criterion) -> f64 {
+        match criterion {
+            Criterion::Ttft => self.times.ttft.get(),
+            Criterion::Tpot => self.times.tpot.map_or(0.0, |tpot| tpot.get()),
+            Criterion::Energy => self.energy_per_token.map_or(f64::NAN, Joules::get),
+            Criterion::Cost => self.cost_per_token.map_or(f64::NAN, Dollars::get),
+        }
+    }
+}
+
+/// The front of `question` over two or three different `criteria` within its limits, its objective aside, of about
+/// `points` points (at least 2): limits go down by a share of 1 / (points − 1) of the way between the ends, so of two
+/// criteria an undominated placement that is left out has a point that is nowhere worse but in the second, and there by
+/// no more than this; of three, there are √points slices of √points. Each point is simulated by `scorer`.
+///
+/// # Errors
+/// As [`crate::plan`]; [`PlannerError::Criteria`] where there are not two or three different ones.
+pub fn front(
+    question: &Question<'_>,
+    criteria: &[Criterion],
+    points: usize,
+    scorer: &Scorer<'_>,
+) -> Result<Front, PlannerError> {
+    let different = |(at, criterion)| !criteria[..at].contains(criterion);
+    if !(2..=3).contains(&criteria.len()) || !criteria.iter().enumerate().all(different) {
+        return Err(PlannerError::Criteria);
+    }
+    question.workload.check(question.pricing.model)?;
+    let goal = goal(question, criteria)?;
+    let chunks = prefill_chunks(&question.workload);
+    let course = |chunk: u64| Course::of(&question.workload, chunk);
+    let spaces = chunks.iter().map(|&chunk| Space::new(question.pricing, &course(chunk), &goal));
+    let spaces: Vec<_> = spaces.collect::<Result<_, _>>()?;
+    let problem = |space| Space::problem(space, Family::ALL, &goal, &space.capacity(), THOROUGH);
+    let unsolved =
+        || if goal.slo == Slo::default() { infeasible(question) } else { too_slow(question, &goal, None) };
+    let problems = spaces.iter().map(problem).collect();
+    let measures = criteria.iter().map(|&criterion| goal.of_criterion(criterion)).collect();
+    let limits = goal.yardsticks().split_off(1);
+    let Some(tradeoff) = Tradeoff::new(problems, measures, limits, TIE)? else { return Err(unsolved()?) };
+    let mut found = Vec::new();
+    for compromise in tradeoff.front(points.max(2))? {
+        let (space, chunk) = (&spaces[compromise.problem], chunks[compromise.problem]);
+        let placement = space.placement(&compromise.chosen, &goal);
+        let work = work(&question.pricing, &placement, &course(chunk))?;
+        let taken = |times: Times| Taken {
+            times,
+            energy_per_token: goal.energy(&work),
+            cost_per_token: goal.cost(&times, &work),
+        };
+        let [ttft, tpot] = compromise.chosen.times();
+        let tpot = (question.workload.output_tokens > 1).then_some(tpot);
+        found.push(FrontPoint {
+            placement: label(question.pricing.machine, &placement),
+            prefill_chunk: chunk,
+            bound: taken(Times { ttft, tpot }),
+            simulated: taken(scorer(&placement, chunk)?),
+            proven: Ratio::new((compromise.chosen.bound / compromise.chosen.value).min(1.0)),
+            beaten: false,
+        });
+    }
+    mark_beaten(&mut found, criteria);
+    Ok(Front { criteria: criteria.to_vec(), points: found })
+}
+
+/// A goal whose space keeps what any of the criteria may need.
+fn goal(question: &Question<'_>, criteria: &[Criterion]) -> Result<Goal, PlannerError> {
+    let has = |criterion| criteria.contains(&criterion);
+    let objective = match () {
+        () if has(Criterion::Cost) => Objective::Cost,
+        () if has(Criterion::Energy) => Objective::Energy,
+        () => Objective::Latency,
+    };
+    Goal::new(question.pricing.machine, &question.workload, objective, question.slo, &question.costs)
+}
+
+fn mark_beaten(points: &mut [FrontPoint], criteria: &[Criterion]) {
+    let values = |point: &FrontPoint| criteria.iter().map(|&c| point.simulated.value(c)).collect::<Vec<_>>();
+    let all: Vec<_> = points.iter().map(values).collect();
+    for (own, point) in all.iter().zip(points) {
+        point.beaten = all.iter().any(|other| tradeoff::dominates(other, own, 0.0));
+    }
+}

@@ -1,0 +1,94 @@
+//! Laws of fronts, on small instances of which every solution can be looked at.
+
+use super::tradeoff::{Tradeoff, dominates};
+use crate::fixture::{Spec, formats, model};
+use crate::laws::{EXACT, each_solution, goal, space, specs};
+use crate::solve::{Chosen, Kind, Problem, Yardstick};
+use crate::space::Family;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+/// Ties are decided only where they are some.
+const TIE: f64 = 1e-9;
+/// Values that differ by less are the same.
+const SAME: f64 = 1e-6;
+
+/// What each solution that fits and keeps the limits takes, by criterion.
+fn all_values(problem: &Problem<'_>, criteria: &[Yardstick], limits: &[Yardstick]) -> Vec<Vec<f64>> {
+    let mut all = Vec::new();
+    each_solution(&problem.groups, &mut Vec::new(), &mut |kinds| {
+        let chosen = Chosen { kinds: kinds.clone(), value: 0.0, bound: 0.0 };
+        let used = problem.used(&chosen);
+        let fits = used.iter().zip(&problem.capacity).all(|(used, capacity)| used <= capacity);
+        if fits && limits.iter().all(|limit| chosen.measured(limit) <= limit.limit) {
+            all.push(criteria.iter().map(|criterion| chosen.measured(criterion)).collect());
+        }
+    });
+    all
+}
+
+/// Time to the first token, time per token, energy.
+fn measures(watts: [f64; 2]) -> [Yardstick; 3] {
+    let of = |weight, watts: [f64; 2]| {
+        let busy = [watts.to_vec(), watts.map(|watts| watts * 31.0).to_vec()];
+        Yardstick { weight, busy, limit: f64::INFINITY }
+    };
+    [of([1.0, 0.0], [0.0; 2]), of([0.0, 1.0], [0.0; 2]), of([0.0; 2], watts)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
+    #[test]
+    fn a_front_is_the_set_of_undominated_solutions_and_keeps_its_limits(
+        spec in specs(), layers in 4u64..6, batch in 1u64..5, share in 0.0..1.2f64,
+        some in prop::collection::vec(any::<prop::sample::Index>(), 2..6),
+        few in prop::collection::vec(any::<prop::sample::Index>(), 1..3),
+        watts in (1.0..500.0f64, 1.0..500.0f64), left_out in 0usize..4, limit in prop::option::of(0.8..3.0f64),
+    ) {
+        let (model, formats) = (model(layers, 256), formats());
+        let machine = Spec { cxl: Some(1 << 40), ..spec }.machine(&model);
+        let space = space(&machine, &model, &formats, batch);
+        let mut problem = space.problem(Family::ALL, &goal(&machine, batch), &space.capacity(), EXACT);
+        for (index, kind) in problem.groups.iter_mut().enumerate() {
+            let which = if index == 0 { &few } else { &some };
+            let which: BTreeSet<usize> = which.iter().map(|i| i.index(kind.patterns.len())).collect();
+            kind.patterns = which.into_iter().map(|i| kind.patterns[i]).collect();
+        }
+        let most = |kind: &Kind<'_>| kind.patterns.iter().map(|p| p.bytes[1]).max().unwrap() * kind.layers;
+        let everything: u64 = problem.groups.iter().map(most).sum();
+        problem.capacity[1] = (everything as f64 * share) as u64 + 1_000_000;
+        let measures = measures([watts.0, watts.1]);
+        // Three criteria, or two of them.
+        let kept = measures.iter().enumerate().filter(|(index, _)| *index != left_out);
+        let criteria: Vec<Yardstick> = kept.map(|(_, measure)| measure.clone()).collect();
+        let free = all_values(&problem, &measures[1..2], &[]);
+        let least = free.iter().map(|values| values[0]).fold(f64::INFINITY, f64::min);
+        let limits: Vec<_> =
+            limit.into_iter().map(|share| Yardstick { limit: least * share, ..measures[1].clone() }).collect();
+        let all = all_values(&problem, &criteria, &limits);
+        let Some(tradeoff) = Tradeoff::new(vec![problem], criteria, limits, TIE).unwrap() else {
+            prop_assert!(all.is_empty());
+            return Ok(());
+        };
+        let front = tradeoff.front(usize::MAX).unwrap();
+        for point in &front {
+            let same = |a: &f64, b: &f64| (a - b).abs() <= SAME * b;
+            let is_point = |values: &Vec<f64>| values.iter().zip(&point.values).all(|(a, b)| same(a, b));
+            prop_assert!(all.iter().any(is_point), "{point:?}");
+            prop_assert!(!all.iter().any(|values| dominates(values, &point.values, SAME)), "{point:?}");
+            let keeps = |limit: &Yardstick| point.chosen.measured(limit) <= limit.limit;
+            prop_assert!(tradeoff.limits.iter().all(keeps));
+        }
+        for values in &all {
+            let covers = |point: &[f64]| point.iter().zip(values).all(|(a, b)| *a <= b * (1.0 + SAME));
+            prop_assert!(front.iter().any(|point| covers(&point.values)), "{values:?}");
+        }
+        // Fewer points: both ends, and none but of the front.
+        let coarse = tradeoff.front(4).unwrap();
+        let is_of_front = |values: &[f64]| !front.iter().any(|other| dominates(&other.values, values, SAME));
+        prop_assert!(coarse.iter().all(|point| is_of_front(&point.values)));
+        if tradeoff.criteria.len() == 2 {
+            prop_assert!(coarse.len() <= 5 && coarse.len() >= front.len().min(2), "{}", coarse.len());
+        }
+    }
+}

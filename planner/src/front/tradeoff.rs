@@ -1,0 +1,146 @@
+//! The front of an integer program under several measures.
+
+use crate::error::PlannerError;
+use crate::solve::{Chosen, Problem, Yardstick};
+use std::cmp::Ordering;
+
+/// Values that differ by a smaller share are the same.
+pub(super) const SAME: f64 = 1e-7;
+/// What was reached may be reached again in spite of rounding.
+const SLACK: f64 = 1.0 + 1e-9;
+
+/// What is traded off: the solutions of any of some problems, measured by some criteria.
+pub(super) struct Tradeoff<'p> {
+    /// Solutions are those of any of these.
+    pub problems: Vec<Problem<'p>>,
+    /// Two or three; their limits are not looked at.
+    pub criteria: Vec<Yardstick>,
+    /// A usual value of each criterion, above zero: what makes them comparable.
+    pub units: Vec<f64>,
+    /// Share of a unit that one criterion may be above its least where the others gain more than theirs.
+    pub tie: f64,
+    /// What all solutions must keep.
+    pub limits: Vec<Yardstick>,
+}
+
+/// A solution of the front.
+#[derive(Debug, Clone)]
+pub(super) struct Compromise<'p> {
+    /// By criterion.
+    pub values: Vec<f64>,
+    pub chosen: Chosen<'p>,
+    /// Of which problem.
+    pub problem: usize,
+}
+
+/// Whether `one` is nowhere worse than `other`, by more than the share `same`, and somewhere better by more.
+pub(super) fn dominates(one: &[f64], other: &[f64], same: f64) -> bool {
+    let pairs = || one.iter().zip(other);
+    pairs().all(|(a, b)| *a <= b * (1.0 + same)) && pairs().any(|(a, b)| *a < b * (1.0 - same))
+}
+
+impl<'p> Tradeoff<'p> {
+    /// `None` where nothing fits and keeps `limits`.
+    pub fn new(
+        problems: Vec<Problem<'p>>,
+        criteria: Vec<Yardstick>,
+        limits: Vec<Yardstick>,
+        tie: f64,
+    ) -> Result<Option<Self>, PlannerError> {
+        let units = vec![1.0; criteria.len()];
+        let mut tradeoff = Self { problems, criteria, limits, units, tie: 1.0 };
+        // A compromise in seconds, joules and dollars says how much of each is usual.
+        let Some(usual) = tradeoff.least(0, &vec![f64::INFINITY; tradeoff.criteria.len()])? else {
+            return Ok(None);
+        };
+        tradeoff.units = usual.values.iter().map(|&value| if value > 0.0 { value } else { 1.0 }).collect();
+        tradeoff.tie = tie;
+        Ok(Some(tradeoff))
+    }
+
+    /// The front, ascending in the first criterion; of two criteria at most so many points, of three so many slices
+    /// and points on each as their square root.
+    pub fn front(&self, points: usize) -> Result<Vec<Compromise<'p>>, PlannerError> {
+        let free = vec![f64::INFINITY; self.criteria.len()];
+        let mut found = match self.criteria.len() {
+            2 => self.slice(free, points)?,
+            _ => self.slices(free, (points as f64).sqrt().ceil() as usize)?,
+        };
+        let all: Vec<_> = found.iter().map(|one| one.values.clone()).collect();
+        found.retain(|one| !all.iter().any(|other| dominates(other, &one.values, SAME)));
+        found.sort_by(|a, b| a.values.partial_cmp(&b.values).unwrap_or(Ordering::Equal));
+        let alike = |a: &f64, b: &f64| (a - b).abs() <= SAME * b.abs();
+        found.dedup_by(|b, a| a.values.iter().zip(&b.values).all(|(a, b)| alike(a, b)));
+        Ok(found)
+    }
+
+    /// The fronts of the first two criteria under falling limits of the third.
+    fn slices(&self, mut limits: Vec<f64>, points: usize) -> Result<Vec<Compromise<'p>>, PlannerError> {
+        let mut found: Vec<Compromise<'p>> = Vec::new();
+        let Some(least) = self.least(2, &limits)? else { return Ok(found) };
+        let mut step = None;
+        loop {
+            let slice = self.slice(limits.clone(), points)?;
+            let most = slice.iter().map(|one| one.values[2]).fold(f64::NEG_INFINITY, f64::max);
+            found.extend(slice);
+            let step = *step.get_or_insert_with(|| (most - least.values[2]) / (points as f64 - 1.0).max(1.0));
+            let Some(limit) = below(most, step, least.values[2]) else { return Ok(found) };
+            limits[2] = limit;
+        }
+    }
+
+    /// The front of the first two criteria within `limits`, descending in the second.
+    fn slice(&self, mut limits: Vec<f64>, points: usize) -> Result<Vec<Compromise<'p>>, PlannerError> {
+        let mut found: Vec<Compromise<'p>> = Vec::new();
+        let Some(least) = self.least(1, &limits)? else { return Ok(found) };
+        let mut step = None;
+        while let Some(next) = self.least(0, &limits)? {
+            let value = next.values[1];
+            found.push(next);
+            let step =
+                *step.get_or_insert_with(|| (value - least.values[1]) / (points as f64 - 1.0).max(1.0));
+            let Some(limit) = below(value, step, least.values[1]) else { break };
+            limits[1] = limit;
+        }
+        Ok(found)
+    }
+
+    /// A solution within `limits` that is least in one criterion and, of those nearly as good in it, in the others: so
+    /// nothing within the limits is nowhere worse and somewhere better.
+    fn least(&self, criterion: usize, limits: &[f64]) -> Result<Option<Compromise<'p>>, PlannerError> {
+        let limited = (0..limits.len()).filter(|&other| limits[other].is_finite());
+        let limited = limited.map(|index| Yardstick { limit: limits[index], ..self.criteria[index].clone() });
+        let measures = std::iter::once(self.mostly(criterion)).chain(limited);
+        let measures: Vec<Yardstick> = measures.chain(self.limits.iter().cloned()).collect();
+        let mut best: Option<Compromise<'p>> = None;
+        for (index, problem) in self.problems.iter().enumerate() {
+            let problem = Problem { measures: measures.clone(), ..problem.clone() };
+            let Some(chosen) = problem.solve()? else { continue };
+            if best.as_ref().is_none_or(|best| chosen.value < best.chosen.value) {
+                let values = self.criteria.iter().map(|measure| chosen.measured(measure)).collect();
+                best = Some(Compromise { values, chosen, problem: index });
+            }
+        }
+        Ok(best)
+    }
+
+    /// One criterion and a little of the others, each in its unit.
+    fn mostly(&self, criterion: usize) -> Yardstick {
+        let mut sum: Option<Yardstick> = None;
+        for (index, measure) in self.criteria.iter().enumerate() {
+            let share = if index == criterion { 1.0 } else { self.tie };
+            let scaled = measure.scaled(share / self.units[index]);
+            sum = Some(match sum {
+                Some(sum) => sum.plus(&scaled),
+                None => scaled,
+            });
+        }
+        sum.expect("there are two or three criteria")
+    }
+}
+
+/// The next limit below `value`, `step` away but not beyond the least that there is; `None` where that is reached.
+fn below(value: f64, step: f64, least: f64) -> Option<f64> {
+    let last = least * SLACK;
+    (value > least * (1.0 + SAME)).then(|| (value - step.max(value * SAME)).max(last))
+}
