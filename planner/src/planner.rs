@@ -22,9 +22,6 @@ pub type Scorer<'s> = dyn Fn(&Placement, u64) -> Result<Times, PlannerError> + '
 /// What was chosen when the solver's placement is the best.
 pub const PLANNED: &str = "planned";
 
-/// Solutions of the solver that are simulated.
-const SIMULATED: usize = 10;
-
 /// What is asked for: a workload of a model on a machine, and what the answer is to be best at.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
@@ -229,7 +226,6 @@ fn solutions(
         add(&space, &chosen, goal, chunk, &mut candidates);
     }
     candidates.sort_by(|a, b| a.value.total_cmp(&b.value));
-    candidates.truncate(SIMULATED);
     Ok((candidates, least))
 }
 
