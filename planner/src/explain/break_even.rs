@@ -67,6 +67,8 @@ pub struct BreakEven {
     pub first: u64,
     /// Its layers.
     pub count: u64,
+    /// Whether others lie between them.
+    pub dealt: bool,
     /// What would move.
     pub scope: Scope,
     /// In which phase.
@@ -90,7 +92,15 @@ pub(super) fn break_evens(
 ) -> Result<Vec<BreakEven>, PlannerError> {
     let mut found = Vec::new();
     let mut first = 0;
-    for run in placement.runs() {
+    let runs = placement.runs();
+    for (at, run) in runs.iter().enumerate() {
+        let alike = || runs.iter().filter(|other| other.layer == run.layer);
+        let (seen, dealt) = (runs[..at].iter().any(|other| other.layer == run.layer), alike().count() > 1);
+        let count = alike().map(|run| run.count).sum();
+        first += if at == 0 { 0 } else { runs[at - 1].count };
+        if seen {
+            continue;
+        }
         for phase in [Phase::Prefill, Phase::Decode] {
             let Some(&step) = course.kinds(phase).first().map(|steps| &steps[(steps.len() - 1) / 2]) else {
                 continue;
@@ -101,13 +111,12 @@ pub(super) fn break_evens(
                     let Some(moved) = moved(pricing, &run.layer, scope, phase, other) else { continue };
                     let there = Steady::of(pricing, placement, &moved, phase)?;
                     let (batch, tokens) = Duel { here: &here, there: &there, step }.turns(scope)?;
-                    let (count, here) = (run.count, devices(pricing, &run.layer, scope, phase));
+                    let here = devices(pricing, &run.layer, scope, phase);
                     let other = pricing.machine.device(other).name.clone();
-                    found.push(BreakEven { first, count, scope, phase, here, other, batch, tokens });
+                    found.push(BreakEven { first, count, dealt, scope, phase, here, other, batch, tokens });
                 }
             }
         }
-        first += run.count;
     }
     Ok(found)
 }

@@ -66,16 +66,33 @@ fn places(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
         }
     };
     rows("", "embed", &plan.embed)?;
-    for group in &plan.layers {
-        let layers = match group.count {
-            1 => group.first.to_string(),
-            count => format!("{}-{}", group.first, group.first + count - 1),
-        };
+    let mut dealt: Vec<(u64, Vec<String>)> = Vec::new();
+    for (at, group) in plan.layers.iter().enumerate() {
+        let alike = |other: &&LayerGroup| other.parts().eq(group.parts());
+        if plan.layers[..at].iter().any(|other| alike(&other)) {
+            continue;
+        }
+        let groups: Vec<&LayerGroup> = plan.layers.iter().filter(alike).collect();
+        let ranges: Vec<String> = groups.iter().map(|group| range(group.first, group.count)).collect();
+        let count: u64 = groups.iter().map(|group| group.count).sum();
+        let layers = if ranges.len() == 1 { ranges[0].clone() } else { format!("{count}*") };
         for (sublayer, parts) in group.parts() {
             rows(if sublayer == Sublayer::Qkv { &layers } else { "" }, sublayer.name(), parts)?;
         }
+        if ranges.len() > 1 {
+            dealt.push((count, ranges));
+        }
     }
-    rows("", "head", &plan.head)
+    rows("", "head", &plan.head)?;
+    for (count, ranges) in dealt {
+        wrapped(text, &format!("* {count} layers: {}", ranges.join(", ")))?;
+    }
+    Ok(())
+}
+
+/// Layers in few letters.
+fn range(first: u64, count: u64) -> String {
+    if count == 1 { first.to_string() } else { format!("{first}-{}", first + count - 1) }
 }
 
 impl Explanation {
@@ -124,8 +141,8 @@ impl Explanation {
 fn break_even(text: &mut fmt::Formatter<'_>, row: &BreakEven, is_new: bool) -> fmt::Result {
     let layers = match (is_new, row.count) {
         (false, _) => String::new(),
-        (true, 1) => row.first.to_string(),
-        (true, count) => format!("{}-{}", row.first, row.first + count - 1),
+        (true, count) if row.dealt => format!("{count}*"),
+        (true, count) => range(row.first, count),
     };
     let phase = if is_new { row.phase.to_string() } else { String::new() };
     let scope = match row.scope {
