@@ -77,6 +77,12 @@ pub enum PlannerError {
         /// What there is.
         capacity: Bytes,
     },
+    /// A matrix whose parts are none of the planner's divisions.
+    #[error("{sublayer} is divided in a way that is not planned anew: plan it with `fulcrum plan`")]
+    Divided {
+        /// Which sublayer.
+        sublayer: &'static str,
+    },
     /// The solver failed; infeasible problems are not failures.
     #[error("the solver gave up: {reason}")]
     Solver {

@@ -27,6 +27,7 @@ mod planner;
 mod price_list;
 mod program;
 pub mod published;
+mod replanner;
 mod residency;
 mod roofline;
 mod rules;
@@ -41,6 +42,7 @@ mod table;
 mod trace;
 mod trace_file;
 mod walk;
+mod ways;
 
 #[cfg(test)]
 mod laws;
@@ -67,6 +69,7 @@ pub use plan::{Identity, Origin, PLAN_VERSION, Plan, PlanError, Prediction, Time
 pub use plan_table::{CellPlan, NamedPlacement, NoPlan, PlanTable, Sharing, TABLE_VERSION};
 pub use planner::{PLANNED, Question, Scorer, evaluate, follow, plan};
 pub use program::{Action, Lane, LowerError, Program, STAGING_SLOTS, Source, Task, TaskId};
+pub use replanner::{Decision, Replanner};
 pub use roofline::{Binding, Roofline};
 pub use rules::{NoRule, Rule};
 pub use run_steps::steps;
