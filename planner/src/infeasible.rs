@@ -12,7 +12,7 @@ use hwprofiles::{Bytes, DType, Seconds};
 use scenarios::{Formats, Slo, Workload};
 
 /// To know whether something fits, any solution will do.
-const ANY: Effort = Effort { worth: 1.0, nodes: 300, all: true, sets: 128 };
+const ANY: Effort = Effort { worth: 1.0, nodes: 300, all: true, sets: 24 };
 /// Sizes are told to this precision.
 const GRAIN: u64 = 1_000_000;
 

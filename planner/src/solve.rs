@@ -50,7 +50,7 @@ impl Effort {
     /// Within 0.1 % of the best, far less than prices are known to, in a millisecond or two.
     pub const PLAN: Self = Self { worth: 1e-3, nodes: 1_000, all: false, sets: 12 };
     /// Before something is said not to fit.
-    pub const THOROUGH: Self = Self { worth: 1e-3, nodes: 10_000, all: true, sets: 256 };
+    pub const THOROUGH: Self = Self { worth: 1e-3, nodes: 300, all: true, sets: 24 };
 }
 
 /// What is to be solved.

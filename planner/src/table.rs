@@ -157,27 +157,30 @@ impl Table {
         for (memory, room) in room.iter_mut().enumerate() {
             *room = room.checked_sub(self.item_bytes(set, memory))?;
         }
-        let within = |group: &Group| {
-            let fit = group.choices.iter().filter(|choice| choice.items & !set == 0);
-            let choices = undominated(fit.map(|choice| Choice { items: 0, ..choice.clone() }).collect());
-            Group { layers: group.layers, choices }
-        };
-        let mut groups: Vec<Group> = self.groups.iter().map(within).collect();
-        // What is not in one memory is in another: all together they prove soonest that something cannot fit.
-        for choice in groups.iter_mut().flat_map(|group| &mut group.choices) {
-            choice.bytes.push(choice.bytes.iter().sum());
+        let within = |choice: &&Choice| choice.items & !set == 0;
+        // Whether the lightest choices fit is soon seen, in each memory and, as what is not in one memory is in another,
+        // in all together.
+        let mut least = vec![0_u64; room.len() + 1];
+        for group in &self.groups {
+            for (memory, least) in least.iter_mut().enumerate() {
+                let bytes = |choice: &Choice| {
+                    choice.bytes.get(memory).copied().unwrap_or_else(|| choice.bytes.iter().sum())
+                };
+                let lightest = group.choices.iter().filter(within).map(bytes).min()?;
+                *least = least.saturating_add(lightest.saturating_mul(group.layers));
+            }
         }
         room.push(room.iter().sum());
-        for (memory, &room) in room.iter().enumerate() {
-            let mut least = 0_u64;
-            for group in &groups {
-                let lightest = group.choices.iter().map(|choice| choice.bytes[memory]).min()?;
-                least = least.saturating_add(lightest.saturating_mul(group.layers));
-            }
-            if least > room {
-                return None;
-            }
+        if least.iter().zip(&room).any(|(least, room)| least > room) {
+            return None;
         }
+        let restricted = |group: &Group| {
+            let fit = group.choices.iter().filter(within);
+            let mut choices = undominated(fit.map(|choice| Choice { items: 0, ..choice.clone() }).collect());
+            choices.iter_mut().for_each(|choice| choice.bytes.push(choice.bytes.iter().sum()));
+            Group { layers: group.layers, choices }
+        };
+        let groups = self.groups.iter().map(restricted).collect();
         let (phases, measures) = (self.phases.clone(), self.measures.clone());
         Some(Self { groups, items: vec![], room, phases, measures })
     }
