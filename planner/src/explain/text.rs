@@ -213,7 +213,7 @@ fn comparison(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
         writeln!(text, "Energy of the devices: {energy} for each output token")?;
     }
     if let Some(cost) = predicted.cost_per_token {
-        let million = cost * 1e6;
+        let million = cost * 1_000_000.0;
         writeln!(text, "Cost: {million} for each million output tokens")?;
     }
     Ok(())

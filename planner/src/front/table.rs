@@ -53,7 +53,7 @@ impl fmt::Display for Front {
                     Criterion::Ttft => taken.times.ttft.to_string(),
                     Criterion::Tpot => taken.times.tpot.map_or("-".to_owned(), |tpot| tpot.to_string()),
                     Criterion::Energy => format!("{:.4}", taken.value(criterion)),
-                    Criterion::Cost => format!("{:.4}", taken.value(criterion) * 1e6),
+                    Criterion::Cost => format!("{:.4}", taken.value(criterion) * 1_000_000.0),
                 };
                 line += &format!("{value:>11} ");
             }
