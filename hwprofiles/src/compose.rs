@@ -235,6 +235,7 @@ fn host_device(
         attention: team.attention.clone(),
         elementwise: team.elementwise.clone(),
         power: None,
+        idle_power: None,
         price: None,
         details: team_details(team),
     }

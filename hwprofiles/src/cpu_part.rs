@@ -1,6 +1,7 @@
 //! A CPU as its datasheet and publications describe it, as opposed to a measured [`crate::Host`].
 
 use crate::dtype::DType;
+use crate::parts::check_idle;
 use crate::provenance::{Provenance, Sourced};
 use crate::ratio::Ratio;
 use crate::refusal::{Refusal, refuse_if};
@@ -60,6 +61,10 @@ pub struct CpuPart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::checked::checked_option")]
     pub power: Option<Sourced<Watts>>,
+    /// Draw of a socket whose cores wait for work; a documented share of `power` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::checked::checked_option")]
+    pub idle_power: Option<Sourced<Watts>>,
     /// Price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::checked::checked_option")]
@@ -200,6 +205,7 @@ impl CpuPart {
                 ceilings.check().map_err(|r| r.under(format).under(&set).under("rates"))?;
             }
         }
+        check_idle(self.power.as_ref(), self.idle_power.as_ref())?;
         let dram = &self.dram;
         if let Some(reached) = dram.reached.as_ref().map(|reached| reached.value) {
             let message = format!("{reached} is more than the peak of {}", dram.bandwidth.value);

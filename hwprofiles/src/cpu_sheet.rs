@@ -14,13 +14,16 @@ use crate::machine::{
     CeilingRates, Device, DeviceDetails, DeviceKind, Memory, MemoryDetails, MemoryId, MemoryKind,
 };
 use crate::provenance::{Provenance, Sourced};
-use crate::units::{Bytes, BytesPerSec, Flop, FlopPerSec, Seconds};
+use crate::units::{Bytes, BytesPerSec, Flop, FlopPerSec, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 const OF_PEAK_TILES: f64 = 0.20;
 const OF_PEAK_VECTORS: f64 = 0.65;
 const OF_PEAK_DRAM: f64 = 0.75;
+
+/// Share of its power that a socket draws whose cores wait for work.
+const OF_POWER_WAITING: f64 = 0.30;
 
 /// The shape whose table stands for all, as for a GPU's roofline.
 const SIDE: u64 = 8192;
@@ -103,10 +106,12 @@ impl CpuSheet {
         }
         let per_socket = |name: &str, source: &Provenance| times(self.sockets, name, source);
         let part = &self.part;
-        let power = part.power.as_ref().map(|power| Sourced {
+        let all_sockets = |power: &Sourced<Watts>| Sourced {
             value: power.value * self.sockets as f64,
             source: per_socket(&power.value.to_string(), &power.source),
-        });
+        };
+        let power = part.power.as_ref().map(all_sockets);
+        let idle_power = part.idle_power.as_ref().map(all_sockets).or_else(|| power.as_ref().map(waiting));
         let price = part.price.as_ref().map(|price| Sourced {
             value: price.value * self.sockets as f64,
             source: per_socket(&price.value.to_string(), &price.source),
@@ -122,6 +127,7 @@ impl CpuSheet {
             attention,
             elementwise: bandwidth,
             power,
+            idle_power,
             price,
             details: self.details(),
         })
@@ -285,6 +291,16 @@ impl SheetRates {
         };
         self.streamed.as_ref().map_or(self.resident.value * share, |streamed| streamed.value)
     }
+}
+
+/// What a CPU draws while it waits, where only its busy draw is known.
+fn waiting(power: &Sourced<Watts>) -> Sourced<Watts> {
+    let reason = format!(
+        "{:.0} % of {}: uncore, memory controllers and cores that spin for a while; measure it",
+        OF_POWER_WAITING * 100.0,
+        power.value
+    );
+    Sourced { value: power.value * OF_POWER_WAITING, source: Provenance::Estimated { reason } }
 }
 
 /// The source of a number that is so many times another.

@@ -74,6 +74,8 @@ pub struct Device {
     pub elementwise: Sourced<BytesPerSec>,
     /// Draw when busy, where known.
     pub power: Option<Sourced<Watts>>,
+    /// Draw while it waits, where known.
+    pub idle_power: Option<Sourced<Watts>>,
     /// Price, where known.
     pub price: Option<Sourced<Dollars>>,
     /// What no time is made of yet.

@@ -44,6 +44,8 @@ struct DeviceFile {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     power: Option<Sourced<Watts>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    idle_power: Option<Sourced<Watts>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     price: Option<Sourced<Dollars>>,
     #[serde(default, skip_serializing_if = "is_default")]
     details: DeviceDetails,
@@ -215,6 +217,7 @@ impl MachineFile {
             attention: d.attention,
             elementwise: d.elementwise,
             power: d.power,
+            idle_power: d.idle_power,
             price: d.price,
             details: d.details,
         };
@@ -258,6 +261,7 @@ impl MachineFile {
             gemm: d.gemm.clone(),
             attention: d.attention.clone(),
             power: d.power.clone(),
+            idle_power: d.idle_power.clone(),
             price: d.price.clone(),
             details: d.details.clone(),
         };

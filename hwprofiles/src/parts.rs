@@ -66,6 +66,10 @@ pub struct GpuPart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::checked::checked_option")]
     pub power: Option<Sourced<Watts>>,
+    /// Draw of a GPU that waits with a model loaded; a documented share of `power` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::checked::checked_option")]
+    pub idle_power: Option<Sourced<Watts>>,
     /// Price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::checked::checked_option")]
@@ -196,6 +200,7 @@ impl GpuPart {
             gemm: BTreeMap::new(),
             attention: BTreeMap::new(),
             power: None,
+            idle_power: None,
             price: None,
             lifetime: None,
             server: None,
@@ -211,12 +216,23 @@ impl GpuPart {
             let message = format!("{} of the peak is more than the peak: a share is at most 1", share.value);
             refuse_if(share.value > Ratio::ONE, &["achieved", "bandwidth", "value"], message)?;
         }
+        check_idle(self.power.as_ref(), self.idle_power.as_ref())?;
         let Some(server) = &self.server else { return Ok(()) };
         let message = "the server's GPU is this one: leave `gpu` out".to_owned();
         refuse_if(server.gpu.is_some(), &["server", "gpu"], message)?;
         let message = "the server's GPU needs a link: name one, as `link: pcie5-x16`".to_owned();
         refuse_if(server.link.is_none(), &["server"], message)
     }
+}
+
+/// Refuses an idle draw above the busy one.
+pub(crate) fn check_idle(
+    busy: Option<&Sourced<Watts>>,
+    idle: Option<&Sourced<Watts>>,
+) -> Result<(), Refusal> {
+    let (Some(busy), Some(idle)) = (busy, idle) else { return Ok(()) };
+    let message = format!("{} idle is more than {} busy", idle.value, busy.value);
+    refuse_if(idle.value > busy.value, &["idle_power", "value"], message)
 }
 
 impl CxlPart {

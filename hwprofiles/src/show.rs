@@ -50,6 +50,7 @@ impl Machine {
             fact("elementwise", &device.elementwise, notes),
         ];
         facts.extend(device.power.as_ref().map(|power| fact("power", power, notes)));
+        facts.extend(device.idle_power.as_ref().map(|power| fact("idle power", power, notes)));
         facts.extend(device.price.as_ref().map(|price| fact("price", price, notes)));
         facts.extend(device.details.lifetime.as_ref().map(|years| fact("lifetime", years, notes)));
         writeln!(f, "{}", wrapped(&facts.join(", "), "  ", 4))?;

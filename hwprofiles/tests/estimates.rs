@@ -25,6 +25,7 @@ fn device(source: Provenance, points: Vec<GemmPoint>) -> Device {
         attention: BTreeMap::from([(DType::Bf16, attention)]),
         elementwise: Sourced { value: BytesPerSec::new(1e10), source },
         power: None,
+        idle_power: None,
         price: None,
         details: Default::default(),
     }

@@ -2,7 +2,8 @@
 
 use hwprofiles::{
     Bytes, BytesPerSec, Composition, Curve, CurvePoint, DType, FlopPerSec, Interleave, Library, Link,
-    LinkDetails, LoadCurve, LoadPoint, Machine, MemoryId, Profile, Ratio, Seconds, Sourced, shipped, yaml,
+    LinkDetails, LoadCurve, LoadPoint, Machine, MemoryId, Profile, Provenance, Ratio, Seconds, Sourced,
+    shipped, yaml,
 };
 use proptest::prelude::*;
 use std::sync::OnceLock;
@@ -27,6 +28,12 @@ fn a_bad_part_gets_one_message_with_its_line_and_what_would_be_right() {
         ("h100-sxm", "a negative share", "{value: 0.87,", "{value: -0.87,"),
         ("h100-sxm", "a share that is no number", "{value: 0.87,", "{value: 87 %,"),
         ("h100-sxm", "no power", "{value: 700 W", "{value: 0 W"),
+        (
+            "h100-sxm",
+            "more power idle than busy",
+            "launch:",
+            "idle_power: {value: 800 W, source: {estimated: {reason: t}}}\nlaunch:",
+        ),
         ("h100-sxm", "a server with a GPU", "  link: pcie5-x16", "  link: pcie5-x16\n  gpu: t4"),
         ("h100-sxm", "a server without a link", "  link: pcie5-x16", ""),
         ("h100-sxm", "an unknown key", "launch:", "lunch:"),
@@ -144,6 +151,10 @@ fn two_sockets_are_twice_one_and_half_the_cores_half_the_rate() {
     assert!((time(&half, 1) / time(&one, 1) - 1.0).abs() < 1e-9);
     assert_eq!(two.devices[0].cores.len(), 120);
     assert_eq!(two.devices[0].power.as_ref().unwrap().value.get(), 700.0);
+    // Nobody says what it draws while it waits.
+    let idle = two.devices[0].idle_power.as_ref().unwrap();
+    assert_eq!(idle.value.get(), 700.0 * 0.3);
+    assert!(matches!(idle.source, Provenance::Estimated { .. }));
 }
 
 #[test]

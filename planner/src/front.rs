@@ -177,7 +177,7 @@ pub fn front(
             let work = work(&question.pricing, &placement, &course(chunk))?;
             let taken = |times: Times| Taken {
                 times,
-                energy_per_token: goal.energy(&work),
+                energy_per_token: goal.energy(&times, &work),
                 cost_per_token: goal.cost(&times, &work),
             };
             let point = FrontPoint {

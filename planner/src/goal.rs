@@ -1,5 +1,8 @@
 //! What a plan is to be best at, as numbers: for the solver's sums and for simulated times alike.
 
+#[cfg(test)]
+mod laws;
+
 use crate::cost::Pricing;
 use crate::course::Course;
 use crate::error::PlannerError;
@@ -24,10 +27,19 @@ pub(crate) struct Goal {
     decodes: f64,
     /// Output tokens of all sequences.
     tokens: f64,
-    /// Draw of each device while it computes.
-    power: Option<Vec<Watts>>,
+    /// What each device draws.
+    power: Option<Vec<Draw>>,
     /// What a second of the machine costs, and what a joule does.
     price: Option<(Dollars, Dollars)>,
+}
+
+/// What a device draws.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Draw {
+    /// As long as the machine is on; nothing where nobody says what it draws while it waits.
+    always: Watts,
+    /// On top of that, while it computes.
+    working: Watts,
 }
 
 impl Goal {
@@ -86,16 +98,27 @@ impl Goal {
 
     fn yardstick(&self) -> Yardstick {
         let run = [1.0, self.decodes];
-        let watts = self.power.iter().flatten().map(|watts| watts.get());
+        let watts = self.power.iter().flatten().map(|draw| draw.working.get());
         let scaled = |by: f64| run.map(|times| watts.clone().map(|watts| watts * times * by).collect());
-        let times = |by: f64| run.map(|times| times * by);
         let (weight, busy) = match (self.objective, self.price) {
             (Objective::Tpot, _) if self.decodes > 0.0 => ([TIE, 1.0], scaled(0.0)),
-            (Objective::Energy, _) => (times(TIE), scaled(1.0)),
-            (Objective::Cost, Some((second, joule))) => (times(second.get()), scaled(joule.get())),
+            (Objective::Energy, _) => (self.over_the_run(self.always() + TIE), scaled(1.0)),
+            (Objective::Cost, Some((second, joule))) => {
+                (self.over_the_run(second.get() + joule.get() * self.always()), scaled(joule.get()))
+            }
             _ => (run, scaled(0.0)),
         };
         Yardstick { weight, busy, limit: f64::INFINITY }
+    }
+
+    /// Watts of all devices together while all wait.
+    fn always(&self) -> f64 {
+        self.power.iter().flatten().map(|draw| draw.always.get()).sum()
+    }
+
+    /// What a second of each phase weighs, where one of the run weighs so much.
+    fn over_the_run(&self, weight: f64) -> [f64; 2] {
+        [weight, weight * self.decodes]
     }
 
     /// The measure of one criterion of a front: seconds, or joules or dollars of the whole run.
@@ -104,7 +127,9 @@ impl Goal {
         match criterion {
             Criterion::Ttft => Yardstick { weight: [1.0, 0.0], ..alone(Objective::Latency) },
             Criterion::Tpot => Yardstick { weight: [0.0, 1.0], ..alone(Objective::Latency) },
-            Criterion::Energy => Yardstick { weight: [0.0, 0.0], ..alone(Objective::Energy) },
+            Criterion::Energy => {
+                Yardstick { weight: self.over_the_run(self.always()), ..alone(Objective::Energy) }
+            }
             Criterion::Cost => alone(Objective::Cost),
         }
     }
@@ -129,20 +154,25 @@ impl Goal {
         within(Some(times.ttft), self.slo.ttft) && within(times.tpot, self.slo.tpot)
     }
 
-    /// Energy of the devices' work per output token, where every device's power is known.
-    pub fn energy(&self, work: &[Vec<Seconds>; 2]) -> Option<Joules> {
+    /// Energy per output token of the devices, which draw one power while they wait and another while they work so
+    /// long; where every device's power is known.
+    pub fn energy(&self, times: &Times, work: &[Vec<Seconds>; 2]) -> Option<Joules> {
         let power = self.power.as_ref()?;
-        let busy = |phase: usize| power.iter().zip(&work[phase]).map(|(&watts, &time)| watts * time);
-        let decode: Joules = busy(1).fold(Joules::ZERO, |sum, joules| sum + joules);
-        let prefill: Joules = busy(0).fold(Joules::ZERO, |sum, joules| sum + joules);
-        Some((prefill + decode * self.decodes) / self.tokens)
+        let drawn = |time: Seconds, work: &[Seconds]| {
+            let devices =
+                power.iter().zip(work).map(|(draw, &busy)| draw.always * time + draw.working * busy);
+            devices.fold(Joules::ZERO, |sum, joules| sum + joules)
+        };
+        let [prefill, decode] = work;
+        let tpot = times.tpot.unwrap_or(Seconds::ZERO);
+        Some((drawn(times.ttft, prefill) + drawn(tpot, decode) * self.decodes) / self.tokens)
     }
 
     /// Cost per output token, where prices, lifetime and power are known.
     pub fn cost(&self, times: &Times, work: &[Vec<Seconds>; 2]) -> Option<Dollars> {
         let (second, joule) = self.price?;
         let run = times.ttft.get() + times.tpot.map_or(0.0, Seconds::get) * self.decodes;
-        Some(second * (run / self.tokens) + joule * self.energy(work)?.get())
+        Some(second * (run / self.tokens) + joule * self.energy(times, work)?.get())
     }
 }
 
@@ -199,9 +229,13 @@ fn add_work(
     Ok(())
 }
 
-fn power(machine: &Machine) -> Result<Vec<Watts>, PlannerError> {
+fn power(machine: &Machine) -> Result<Vec<Draw>, PlannerError> {
     let of = |device: &hwprofiles::Device| match &device.power {
-        Some(power) => Ok(power.value),
+        Some(power) => {
+            let idle = device.idle_power.as_ref().map_or(0.0, |idle| idle.value.get());
+            let always = Watts::new(idle.min(power.value.get()));
+            Ok(Draw { always, working: power.value - always })
+        }
         None => Err(PlannerError::Unpriced {
             what: format!("device '{}' of {}", device.name, machine.name),
             key: "power",

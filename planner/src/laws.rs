@@ -152,7 +152,7 @@ pub(crate) fn space<'a>(
 }
 
 /// Every solution of a small problem: the best value, by the words of the integer program.
-fn brute_force(problem: &Problem<'_>) -> Option<f64> {
+pub(crate) fn brute_force(problem: &Problem<'_>) -> Option<f64> {
     let mut best: Option<f64> = None;
     each_solution(&problem.groups, &mut Vec::new(), &mut |kinds| {
         let chosen = Chosen { kinds: kinds.clone(), value: 0.0, bound: 0.0 };

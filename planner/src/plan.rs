@@ -62,7 +62,7 @@ pub struct Prediction {
     pub proven: Option<Ratio>,
     /// The chosen placement, simulated with contention.
     pub simulated: Times,
-    /// What the devices draw while they compute, per output token, where the power of each is known.
+    /// What the devices draw, waiting and computing, per output token, where the power of each is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy_per_token: Option<Joules>,
     /// What the machine and its electricity cost per output token, where prices are known.

@@ -181,7 +181,7 @@ impl Question<'_> {
             bound: Roofline::of_run(&self.pricing, &best.placement, &course)?,
             proven: least.and_then(|least| Ratio::new((least / best.value).min(1.0))),
             simulated: best.times,
-            energy_per_token: goal.energy(&best.work),
+            energy_per_token: goal.energy(&best.times, &best.work),
             cost_per_token: goal.cost(&best.times, &best.work),
             baselines,
             without,

@@ -25,10 +25,8 @@ fn point(placement: &str, simulated: [f64; 4]) -> FrontPoint {
 
 /// A front on which one point is beaten and one has a label longer than a line.
 fn sample(criteria: &[Criterion]) -> Front {
-    let quick = FrontPoint {
-        proven: Ratio::new(0.875),
-        ..point("80 of 80 layers on gpu", [0.25, 0.5, 12.5, 4e-6])
-    };
+    let quick =
+        FrontPoint { proven: Ratio::new(0.875), ..point("80 of 80 layers on gpu", [0.25, 0.5, 12.5, 4e-6]) };
     let beaten = FrontPoint {
         beaten: true,
         ..point("48 of 80 layers on gpu, 32 on cpu+gpu", [1.25, 0.0625, 8.0, 2.5e-6])

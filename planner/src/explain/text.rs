@@ -210,7 +210,7 @@ fn comparison(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
         wrapped(text, &words)?;
     }
     if let Some(energy) = predicted.energy_per_token {
-        writeln!(text, "Energy of the devices: {energy} for each output token")?;
+        writeln!(text, "Energy of the devices, waiting included: {energy} for each output token")?;
     }
     if let Some(cost) = predicted.cost_per_token {
         let million = cost * 1_000_000.0;

@@ -1,0 +1,133 @@
+//! Laws of energy: what a device draws while it waits counts as long as the machine is on.
+
+use super::Goal;
+use crate::fixture::{Spec, formats, model};
+use crate::laws::{EXACT, brute_force, goal, space, specs};
+use crate::plan::Times;
+use crate::solve::{Chosen, Problem};
+use crate::space::{Family, Space};
+use hwprofiles::{Machine, Seconds, Sourced, Watts};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use scenarios::{Costs, Model, Objective, Slo, Workload};
+use std::collections::BTreeSet;
+
+const DECODES: f64 = 31.0;
+
+/// The least energy of 32 tokens of two sequences where devices draw so many watts while they wait and as many more
+/// while they work.
+fn energy(machine: &Machine, always: [f64; 2], working: [f64; 2]) -> Goal {
+    let mut machine = machine.clone();
+    for (index, device) in machine.devices.iter_mut().enumerate() {
+        let draw = |watts: f64| Some(Sourced::estimated(Watts::new(watts), "made up for tests"));
+        device.power = draw(always[index] + working[index]);
+        device.idle_power = (always[index] > 0.0).then(|| draw(always[index])).flatten();
+    }
+    let workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32 };
+    Goal::new(&machine, &workload, Objective::Energy, Slo::default(), &Costs::default()).unwrap()
+}
+
+/// A problem of few patterns, in a memory that holds a share of what could be in it.
+fn problem<'s>(space: &'s Space<'_>, goal: &Goal, some: &[Index], few: &[Index], share: f64) -> Problem<'s> {
+    let mut problem = space.problem(Family::ALL, goal, &space.capacity(), EXACT);
+    for (index, kind) in problem.groups.iter_mut().enumerate() {
+        let which = if index == 0 { few } else { some };
+        let which: BTreeSet<usize> = which.iter().map(|i| i.index(kind.patterns.len())).collect();
+        kind.patterns = which.into_iter().map(|i| kind.patterns[i]).collect();
+    }
+    let most = problem
+        .groups
+        .iter()
+        .map(|kind| kind.patterns.iter().map(|pattern| pattern.bytes[1]).max().unwrap_or(0) * kind.layers);
+    problem.capacity[1] = (most.sum::<u64>() as f64 * share) as u64 + 1_000_000;
+    problem
+}
+
+/// Seconds of the whole run, and of all devices' work in it.
+fn run_and_work(chosen: &Chosen<'_>) -> [f64; 2] {
+    let times = chosen.times().map(Seconds::get);
+    let work = |phase: usize| {
+        let patterns = chosen.kinds.iter().flatten();
+        patterns.map(|(p, n)| p.work[phase].iter().sum::<f64>() * *n as f64).sum::<f64>()
+    };
+    [times[0] + DECODES * times[1], work(0) + DECODES * work(1)]
+}
+
+fn watts() -> impl Strategy<Value = [f64; 2]> {
+    (1.0..500.0f64, 1.0..500.0f64).prop_map(|(one, other)| [one, other])
+}
+
+fn indices(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Index>> {
+    prop::collection::vec(any::<Index>(), count)
+}
+
+fn tiny() -> Model {
+    model(4, 256)
+}
+
+#[test]
+fn without_idle_draw_energy_is_that_of_work_alone_and_with_it_every_second_counts() {
+    let machine = Spec::gpu(1 << 30).machine(&tiny());
+    let times = Times { ttft: Seconds::new(2.0), tpot: Some(Seconds::new(0.5)) };
+    let work = [vec![1.0, 0.5], vec![0.25, 0.125]].map(|phase| phase.into_iter().map(Seconds::new).collect());
+    let per_token = |goal: &Goal| goal.energy(&times, &work).unwrap().get() * 64.0;
+    let worked = 200.0 * (1.0 + DECODES * 0.25) + 300.0 * (0.5 + DECODES * 0.125);
+    let waited = (10.0 + 20.0) * (2.0 + DECODES * 0.5);
+    let without = energy(&machine, [0.0; 2], [200.0, 300.0]);
+    assert!((per_token(&without) - worked).abs() < 1e-9 * worked);
+    let with = energy(&machine, [10.0, 20.0], [200.0, 300.0]);
+    assert!((per_token(&with) - worked - waited).abs() < 1e-9 * worked);
+    // The solver's measure is the same but for ties.
+    let ties = super::TIE * (2.0 + DECODES * 0.5);
+    assert!((with.value(&times, &work) - worked - waited - ties).abs() < 1e-9 * worked);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
+    #[test]
+    fn the_least_energy_is_what_brute_force_finds(
+        spec in specs(), some in indices(2..8), few in indices(1..4), share in 0.0..1.2f64,
+        always in watts(), working in watts(),
+    ) {
+        let (model, formats) = (tiny(), formats());
+        let machine = spec.machine(&model);
+        let space = space(&machine, &model, &formats, 2);
+        let problem = problem(&space, &energy(&machine, always, working), &some, &few, share);
+        match (problem.solve().unwrap(), brute_force(&problem)) {
+            (None, None) => {}
+            (Some(found), Some(best)) => {
+                prop_assert!((found.value - best).abs() <= 1e-9 * best, "{} and {best}", found.value);
+            }
+            (found, best) => prop_assert!(false, "{found:?} and {best:?}"),
+        }
+    }
+
+    /// Of what is drawn anyway, more never makes a slower plan the best; of what is drawn only while waiting (busy
+    /// devices draw what they did), more never makes one the best that waits longer.
+    #[test]
+    fn more_idle_draw_never_prefers_a_slower_plan(
+        spec in specs(), some in indices(2..8), few in indices(1..4), share in 0.0..1.2f64,
+        always in watts(), working in watts(), more in 50.0..500.0f64,
+    ) {
+        let (model, formats) = (tiny(), formats());
+        let machine = spec.machine(&model);
+        let space = space(&machine, &model, &formats, 2);
+        let mut problem = problem(&space, &goal(&machine, 2), &some, &few, share);
+        let mut best = |always: [f64; 2], working: [f64; 2]| {
+            problem.measures = energy(&machine, always, working).yardsticks();
+            problem.solve().unwrap()
+        };
+        let raised = always.map(|watts| watts + more);
+        let (Some(before), Some(after)) = (best(always, working), best(raised, working)) else { return Ok(()) };
+        let ([run, _], [run_after, _]) = (run_and_work(&before), run_and_work(&after));
+        prop_assert!(run_after <= run * (1.0 + 1e-6), "{run_after} > {run}");
+        let busy = working.map(|watts| watts + more);
+        let (Some(before), Some(after)) = (best(always, busy), best(raised, working)) else { return Ok(()) };
+        let waiting = |chosen: &Chosen<'_>| {
+            let [run, work] = run_and_work(chosen);
+            2.0 * run - work
+        };
+        let [run, _] = run_and_work(&before);
+        prop_assert!(waiting(&after) <= waiting(&before) + run * 1e-6);
+    }
+}
