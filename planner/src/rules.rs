@@ -3,6 +3,7 @@
 mod fit;
 mod flexgen;
 mod lia;
+mod moe_lightning;
 mod sides;
 mod speeds;
 
@@ -34,6 +35,9 @@ pub enum Rule {
     /// The shares of FlexGen's linear program ([`crate::published::flexgen`]) in whole layers; attention follows
     /// the KV in decode and is the accelerator's in prefill.
     FlexGen,
+    /// Decode's attention and the KV with the host, everything else with the accelerator, its weights streamed but for
+    /// as many as fit (MoE-Lightning: A_g = 0, F_g = 1).
+    MoeLightning,
 }
 
 /// Why a rule cannot be followed.
@@ -49,8 +53,15 @@ pub enum NoRule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 6] =
-        [Rule::AllCpu, Rule::AllGpu, Rule::FillMemory, Rule::AllStreamed, Rule::Lia, Rule::FlexGen];
+    pub const ALL: [Rule; 7] = [
+        Rule::AllCpu,
+        Rule::AllGpu,
+        Rule::FillMemory,
+        Rule::AllStreamed,
+        Rule::Lia,
+        Rule::FlexGen,
+        Rule::MoeLightning,
+    ];
 
     /// The word used in plans.
     pub fn name(self) -> &'static str {
@@ -61,12 +72,13 @@ impl Rule {
             Rule::AllStreamed => "all-streamed",
             Rule::Lia => "lia",
             Rule::FlexGen => "flexgen",
+            Rule::MoeLightning => "moe-lightning",
         }
     }
 
     /// Whether it streams weights: then prefill enters in steps as large as fit, so that they are streamed few times.
     pub fn streams(self) -> bool {
-        matches!(self, Rule::AllStreamed | Rule::Lia | Rule::FlexGen)
+        matches!(self, Rule::AllStreamed | Rule::Lia | Rule::FlexGen | Rule::MoeLightning)
     }
 
     /// The placement that follows the rule, which fits.
@@ -97,6 +109,7 @@ impl Rule {
             }
             Rule::Lia => lia::placement(pricing, course, &sides),
             Rule::FlexGen => flexgen::placement(pricing, course, &sides),
+            Rule::MoeLightning => moe_lightning::placement(pricing, extent, &sides),
         }
     }
 }
