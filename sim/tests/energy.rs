@@ -1,0 +1,58 @@
+//! Plans for the least energy, on a shipped machine.
+
+use hwprofiles::{DType, Library, Machine};
+use planner::{Plan, Pricing, Question, Rule, follow, plan};
+use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
+
+const FORMATS: Formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
+
+/// OPT-30B for 512 + 64 tokens: what `answer` makes of the question.
+fn answered<T>(
+    machine: &Machine,
+    batch: u64,
+    objective: Objective,
+    answer: impl Fn(&Question<'_>, &planner::Scorer<'_>) -> T,
+) -> T {
+    let model = Model::preset("opt-30b").unwrap();
+    let workload = Workload { batch, prompt_tokens: 512, output_tokens: 64 };
+    let pricing = Pricing { machine, model: &model, formats: &FORMATS };
+    let (slo, costs) = (Slo::default(), Costs::default());
+    let question = Question { pricing, workload, objective, slo, costs };
+    answer(&question, &|placement, chunk| sim::estimate(pricing, placement, &workload, chunk))
+}
+
+fn planned(machine: &Machine, batch: u64, objective: Objective) -> Plan {
+    answered(machine, batch, objective, |question, scorer| plan(question, scorer).unwrap())
+}
+
+fn seconds(plan: &Plan) -> f64 {
+    plan.predicted.simulated.ttft.get() + 63.0 * plan.predicted.simulated.tpot.unwrap().get()
+}
+
+fn joules(plan: &Plan) -> f64 {
+    plan.predicted.energy_per_token.unwrap().get()
+}
+
+/// With waiting for nothing, the least energy would be that of a GPU that waits for the link most of the time.
+#[test]
+fn the_least_energy_does_not_wait_for_a_link_where_waiting_draws_power() {
+    let machine = Library::default().machine("spr-a100").unwrap();
+    let mut free = machine.clone();
+    free.devices.iter_mut().for_each(|device| device.idle_power = None);
+    println!("batch  quickest              least energy          if waiting were free");
+    for batch in [1, 8, 64] {
+        let quick = planned(&machine, batch, Objective::Latency);
+        let frugal = planned(&machine, batch, Objective::Energy);
+        let absurd = planned(&free, batch, Objective::Energy);
+        let streamed = answered(&machine, batch, Objective::Energy, |question, scorer| {
+            follow(question, Rule::AllStreamed, scorer).unwrap()
+        });
+        let texts =
+            [&quick, &frugal, &absurd].map(|p| format!("{:.1} s {:.2} J/token", seconds(p), joules(p)));
+        println!("{batch:>5}  {:<21} {:<21} {}", texts[0], texts[1], texts[2]);
+        assert!(joules(&frugal) <= joules(&quick) * 1.001, "{batch}");
+        assert!(joules(&frugal) < joules(&streamed), "{batch}");
+        assert!(seconds(&frugal) * 2.0 < seconds(&absurd), "{batch}");
+        assert!(seconds(&frugal) <= seconds(&quick) * 1.3, "{batch}");
+    }
+}
