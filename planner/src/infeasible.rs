@@ -135,14 +135,14 @@ pub(crate) fn too_slow(
         let Some(limit) = limit else { continue };
         let Some(best) = least(phase, Slo::default())? else { return infeasible(question) };
         if best > limit {
-            return Ok(PlannerError::TooSlow { what, limit, best, given: "that is possible" });
+            return Ok(PlannerError::TooSlow { what, limit, best, given: "that was found" });
         }
     }
     if let (Some(ttft), Some(limit)) = (goal.slo.ttft, goal.slo.tpot)
         && let Some(best) = least(1, Slo { ttft: Some(ttft), tpot: None })?
         && best > limit
     {
-        let given = "that is possible where slo.ttft is kept";
+        let given = "that was found where slo.ttft is kept";
         return Ok(PlannerError::TooSlow { what: "slo.tpot", limit, best, given });
     }
     // Possible without contention, but what was simulated is slower.

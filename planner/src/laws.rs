@@ -151,6 +151,15 @@ pub(crate) fn space<'a>(
     Space::new(pricing, &Course::of(&workload, prefill_chunk(&workload)), &goal(machine, batch)).unwrap()
 }
 
+/// Leaves `few` patterns of embed and head, and `some` of each kind of layer.
+pub(crate) fn pick(problem: &mut Problem<'_>, few: &[prop::sample::Index], some: &[prop::sample::Index]) {
+    for (index, kind) in problem.groups.iter_mut().enumerate() {
+        let which = if index == 0 { few } else { some };
+        let which: BTreeSet<usize> = which.iter().map(|i| i.index(kind.patterns.len())).collect();
+        kind.patterns = which.into_iter().map(|i| kind.patterns[i]).collect();
+    }
+}
+
 /// Every solution of a small problem: the best value, by the words of the integer program.
 pub(crate) fn brute_force(problem: &Problem<'_>) -> Option<f64> {
     let mut best: Option<f64> = None;
@@ -231,11 +240,7 @@ proptest! {
         let formats = formats();
         let space = space(&machine, &model, &formats, batch);
         let mut problem = space.problem(Family::ALL, &goal(&machine, batch), &space.capacity(), EXACT);
-        for (index, kind) in problem.groups.iter_mut().enumerate() {
-            let which = if index == 0 { &few } else { &some };
-            let which: BTreeSet<usize> = which.iter().map(|i| i.index(kind.patterns.len())).collect();
-            kind.patterns = which.into_iter().map(|i| kind.patterns[i]).collect();
-        }
+        pick(&mut problem, &few, &some);
         // Capacities between nothing and what everything would take: most of them bind.
         for (memory, share) in [(1, share), (2, cxl)] {
             let most = |kind: &Kind<'_>| kind.patterns.iter().map(|p| p.bytes[memory]).max().unwrap() * kind.layers;

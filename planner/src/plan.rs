@@ -57,7 +57,8 @@ pub struct Prediction {
     pub chosen: String,
     /// The chosen placement's roofline: nothing waits for anything but its inputs and its lane.
     pub bound: Times,
-    /// Which share of the objective of the chosen placement, simulated, the solver proved that no placement goes below.
+    /// Which share of the objective of the chosen placement, simulated, the solver proved that no mixture of the patterns
+    /// and chunks that it looks at goes below. Absent where something else does: a rule that is no such mixture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proven: Option<Ratio>,
     /// The chosen placement, simulated with contention.

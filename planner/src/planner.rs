@@ -9,7 +9,7 @@ use crate::placement::Placement;
 use crate::plan::{Plan, Prediction, Times};
 use crate::roofline::Roofline;
 use crate::rules::{NoRule, Rule};
-use crate::solve::{Chosen, Effort};
+use crate::solve::{Chosen, Effort, Outlook};
 use crate::space::{Family, Space};
 use hwprofiles::{Ratio, Seconds};
 use scenarios::{Costs, Objective, Slo, Workload};
@@ -179,7 +179,7 @@ impl Question<'_> {
         let predicted = Prediction {
             chosen: best.name,
             bound: Roofline::of_run(&self.pricing, &best.placement, &course)?,
-            proven: least.and_then(|least| Ratio::new((least / best.value).min(1.0))),
+            proven: least.and_then(|least| proven(least, best.value)),
             simulated: best.times,
             energy_per_token: goal.energy(&best.times, &best.work),
             cost_per_token: goal.cost(&best.times, &best.work),
@@ -188,6 +188,13 @@ impl Question<'_> {
         };
         Plan::of(self, best.chunk, &best.placement, predicted)
     }
+}
+
+/// The share of `value` that nothing goes below, `least` of it; `None` where `value` itself does, by more than the
+/// middle step of the output differs from the mean one.
+fn proven(least: f64, value: f64) -> Option<Ratio> {
+    const ALIKE: f64 = 1.01;
+    Ratio::new((least / value).min(1.0)).filter(|_| least <= ALIKE * value)
 }
 
 /// The better of two: what keeps the limits, then what is less. Of equals the first, so that a rule stays where
@@ -209,20 +216,21 @@ fn solutions(
 ) -> Result<(Vec<Candidate>, Option<f64>), PlannerError> {
     let mut candidates: Vec<Candidate> = Vec::new();
     let mut least: Option<f64> = None;
-    let mut best: Option<(f64, Space<'_>, u64)> = None;
+    let mut best: Option<(f64, Space<'_>, Outlook, u64)> = None;
     for chunk in prefill_chunks(&question.workload) {
         let course = Course::of(&question.workload, chunk);
         let space = Space::new(question.pricing, &course, goal)?;
-        let Some(chosen) = space.solve(Family::ALL, goal, &space.capacity(), effort)? else { continue };
+        let Some(outlook) = space.outlook(goal, effort)? else { continue };
+        let Some(chosen) = space.all(goal, effort).solve_in(&outlook)? else { continue };
         least = Some(least.map_or(chosen.bound, |least| least.min(chosen.bound)));
         add(&space, &chosen, goal, chunk, &mut candidates);
         let value = chosen.value;
         if best.as_ref().is_none_or(|(other, ..)| value < *other) {
-            best = Some((value, space, chunk));
+            best = Some((value, space, outlook, chunk));
         }
     }
-    let Some((_, space, chunk)) = best else { return Ok((candidates, least)) };
-    for chosen in space.solve_each(&Family::RESTRICTED, goal, effort)? {
+    let Some((_, space, outlook, chunk)) = best else { return Ok((candidates, least)) };
+    for chosen in space.solve_each(&Family::RESTRICTED, &outlook, goal, effort)? {
         add(&space, &chosen, goal, chunk, &mut candidates);
     }
     candidates.sort_by(|a, b| a.value.total_cmp(&b.value));

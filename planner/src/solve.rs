@@ -138,16 +138,21 @@ impl<'a> Problem<'a> {
     /// of its kind. So the most promising patterns are searched first; what they reach tells which others could still
     /// matter.
     pub fn solve(&self) -> Result<Option<Chosen<'a>>, PlannerError> {
-        let Some(Outlook { table, prices, floor }) = self.outlook()? else { return Ok(None) };
+        self.outlook()?.map_or(Ok(None), |outlook| self.solve_in(&outlook))
+    }
+
+    /// The same where the outlook is known.
+    pub fn solve_in(&self, outlook: &Outlook) -> Result<Option<Chosen<'a>>, PlannerError> {
+        let Outlook { table, prices, floor } = outlook;
         let mut best = None;
-        let few = prices.nearest(&table, PROMISING);
+        let few = prices.nearest(table, PROMISING);
         let mut least = self.search_sets(&few, &mut best)?;
         let gap = best.as_ref().map_or(f64::INFINITY, |best: &Found| best.value - floor);
-        let all = prices.within(&table, gap);
+        let all = prices.within(table, gap);
         if !all.is_within(&few) {
             least = match best.is_none() || self.effort.all {
                 true => self.search_sets(&all, &mut best)?,
-                false => least.min(floor),
+                false => least.min(*floor),
             };
         }
         Ok(best.map(|found| self.chosen(found, least)))

@@ -8,7 +8,7 @@ use crate::home::Home;
 use crate::pattern::{Pattern, Patterns, Stack};
 use crate::placement::Placement;
 use crate::price_list::PriceList;
-use crate::solve::{Chosen, Effort, Kind, Problem};
+use crate::solve::{Chosen, Effort, Kind, Outlook, Problem};
 use hwprofiles::{Bytes, DeviceId};
 use scenarios::Phase;
 
@@ -74,19 +74,29 @@ impl<'a> Space<'a> {
         self.problem(family, goal, capacity, effort).solve()
     }
 
+    /// The problem with every pattern, where the memories hold what they do.
+    pub fn all(&self, goal: &Goal, effort: Effort) -> Problem<'_> {
+        self.problem(Family::ALL, goal, &self.capacity(), effort)
+    }
+
+    /// The outlook of [`Space::all`].
+    pub fn outlook(&self, goal: &Goal, effort: Effort) -> Result<Option<Outlook>, PlannerError> {
+        self.all(goal, effort).outlook()
+    }
+
     /// A good solution of each of `families`, in their order, where there is one.
     pub fn solve_each(
         &self,
         families: &[Family],
+        outlook: &Outlook,
         goal: &Goal,
         effort: Effort,
     ) -> Result<Vec<Chosen<'_>>, PlannerError> {
-        let problem = self.problem(Family::ALL, goal, &self.capacity(), effort);
-        let Some(outlook) = problem.outlook()? else { return Ok(vec![]) };
+        let problem = self.all(goal, effort);
         let mut solutions = Vec::new();
         for &family in families {
             let admits = |kind: usize, pattern: &Pattern| self.admits(family, &self.stacks[kind], pattern);
-            solutions.extend(problem.solve_some(&outlook, admits)?);
+            solutions.extend(problem.solve_some(outlook, admits)?);
         }
         Ok(solutions)
     }

@@ -108,6 +108,29 @@ fn what_does_not_fit_is_told_with_the_memory_and_what_would_help() {
 }
 
 #[test]
+fn a_limit_that_nothing_keeps_is_told_with_the_least_that_was_found() {
+    let (model, formats) = (model(4, 256), formats());
+    let machine = Spec::gpu(3_000_000).machine(&model);
+    let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+    let score = |placement: &Placement, chunk| roofline_times(&machine, &model, &WORKLOAD, placement, chunk);
+    let within = |ttft: Option<f64>, tpot: Option<f64>| {
+        let slo = Slo { ttft: ttft.map(Seconds::new), tpot: tpot.map(Seconds::new) };
+        plan(&Question { slo, ..question(pricing, &WORKLOAD, Objective::Latency) }, &score)
+    };
+    let free = within(None, None).unwrap().predicted.simulated;
+    let (ttft, tpot) = (free.ttft.get(), free.tpot.unwrap().get());
+    let kept = within(Some(ttft), Some(tpot)).unwrap().predicted.simulated;
+    assert!(kept.ttft <= free.ttft && kept.tpot <= free.tpot);
+    let tell = |ttft: Option<f64>, tpot: Option<f64>| match within(ttft, tpot) {
+        Err(PlannerError::TooSlow { what, limit, best, .. }) if best > limit => what,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(tell(Some(ttft * 1e-3), None), "slo.ttft");
+    assert_eq!(tell(None, Some(tpot * 1e-3)), "slo.tpot");
+    assert_eq!(tell(Some(ttft * 1e-3), Some(tpot * 1e-3)), "slo.ttft");
+}
+
+#[test]
 fn a_plan_for_something_else_is_refused_with_line_key_and_value() {
     let model = model(4, 256);
     let (machine, plan) = planned(Spec::loopback(20_000_000), &model, &WORKLOAD).unwrap();

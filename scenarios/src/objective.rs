@@ -17,7 +17,8 @@ pub enum Objective {
     Tpot,
     /// Output tokens per second.
     Throughput,
-    /// Energy per output token.
+    /// Energy per output token, of the devices while they compute: what idle devices, memories and links draw is not
+    /// known, so a plan for energy alone may wait long.
     Energy,
     /// Cost per output token: the machine's price over its lifetime, and electricity.
     Cost,

@@ -2,11 +2,10 @@
 
 use super::tradeoff::{Tradeoff, dominates};
 use crate::fixture::{Spec, formats, model};
-use crate::laws::{EXACT, each_solution, goal, space, specs};
+use crate::laws::{EXACT, each_solution, goal, pick, space, specs};
 use crate::solve::{Chosen, Kind, Problem, Yardstick};
 use crate::space::Family;
 use proptest::prelude::*;
-use std::collections::BTreeSet;
 
 /// Ties are decided only where they are some.
 const TIE: f64 = 1e-9;
@@ -49,11 +48,7 @@ proptest! {
         let machine = Spec { cxl: Some(1 << 40), ..spec }.machine(&model);
         let space = space(&machine, &model, &formats, batch);
         let mut problem = space.problem(Family::ALL, &goal(&machine, batch), &space.capacity(), EXACT);
-        for (index, kind) in problem.groups.iter_mut().enumerate() {
-            let which = if index == 0 { &few } else { &some };
-            let which: BTreeSet<usize> = which.iter().map(|i| i.index(kind.patterns.len())).collect();
-            kind.patterns = which.into_iter().map(|i| kind.patterns[i]).collect();
-        }
+        pick(&mut problem, &few, &some);
         let most = |kind: &Kind<'_>| kind.patterns.iter().map(|p| p.bytes[1]).max().unwrap() * kind.layers;
         let everything: u64 = problem.groups.iter().map(most).sum();
         problem.capacity[1] = (everything as f64 * share) as u64 + 1_000_000;
