@@ -264,10 +264,10 @@ fn emit(value: &Value, indent: usize, text: &mut String) {
             table.lines().for_each(|line| *text += &format!("{}{line}\n", " ".repeat(deeper)));
             return;
         }
-        let line = inline(value);
         let block = matches!(value, Value::Array(_) | Value::Object(_));
-        let whole = !holds_table(value);
-        if !block || whole && indent + head.len() + 1 + line.len() <= WIDTH {
+        let room = if block { WIDTH.saturating_sub(indent + head.len() + 1) } else { usize::MAX };
+        let line = if block && holds_table(value) { None } else { inline(value, room) };
+        if let Some(line) = line {
             *text += &format!("{lead}{head} {line}\n");
         } else if head == "-" {
             // A list's item starts on the line of its dash.
@@ -282,7 +282,7 @@ fn emit(value: &Value, indent: usize, text: &mut String) {
     match value {
         Value::Object(map) => map.iter().for_each(|(k, v)| member(format!("{}:", scalar(k)), v, indent + 2)),
         Value::Array(list) => list.iter().for_each(|v| member("-".to_owned(), v, indent + 2)),
-        other => *text += &format!("{lead}{}\n", inline(other)),
+        other => *text += &format!("{lead}{}\n", inline(other, usize::MAX).unwrap_or_default()),
     }
 }
 
@@ -303,16 +303,24 @@ fn holds_table(value: &Value) -> bool {
     }
 }
 
-fn inline(value: &Value) -> String {
-    match value {
-        Value::Object(map) => {
-            let members: Vec<_> = map.iter().map(|(k, v)| format!("{}: {}", scalar(k), inline(v))).collect();
-            format!("{{{}}}", members.join(", "))
+/// The value on one line of at most `room` bytes; what is longer is given up as soon as that is seen.
+fn inline(value: &Value, room: usize) -> Option<String> {
+    let (open, close, members): (_, _, Box<dyn Iterator<Item = (Option<&String>, &Value)>>) = match value {
+        Value::Object(map) => ('{', '}', Box::new(map.iter().map(|(key, value)| (Some(key), value)))),
+        Value::Array(list) => ('[', ']', Box::new(list.iter().map(|value| (None, value)))),
+        Value::String(text) => return Some(scalar(text)).filter(|text| text.len() <= room),
+        other => return Some(other.to_string()).filter(|text| text.len() <= room),
+    };
+    let mut line = String::from(open);
+    for (index, (key, value)) in members.enumerate() {
+        line += if index > 0 { ", " } else { "" };
+        if let Some(key) = key {
+            line += &format!("{}: ", scalar(key));
         }
-        Value::Array(list) => format!("[{}]", list.iter().map(inline).collect::<Vec<_>>().join(", ")),
-        Value::String(text) => scalar(text),
-        other => other.to_string(),
+        line += &inline(value, room.checked_sub(line.len() + 1)?)?;
     }
+    line.push(close);
+    Some(line).filter(|line| line.len() <= room)
 }
 
 /// A text as a scalar: bare where no YAML reader could take it for anything else, quoted elsewhere.

@@ -20,14 +20,14 @@ use crate::goal::{Goal, work};
 use crate::infeasible::{infeasible, too_slow};
 use crate::plan::Times;
 use crate::planner::{Question, Scorer};
-use crate::solve::Effort;
+use crate::solve::{Effort, Solved, Yardstick};
 use crate::space::{Family, Space};
 use hwprofiles::{Dollars, Joules, Ratio};
 use scenarios::{Objective, Slo};
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
-use tradeoff::Tradeoff;
+use tradeoff::{Solver, Tradeoff};
 
 /// Share of its usual value by which a criterion may be above its least where the others gain more than theirs.
 const TIE: f64 = 1e-4;
@@ -156,16 +156,16 @@ pub fn front(
     let course = |chunk: u64| Course::of(&question.workload, chunk);
     let spaces = chunks.iter().map(|&chunk| Space::new(question.pricing, &course(chunk), &goal));
     let spaces: Vec<_> = spaces.collect::<Result<_, _>>()?;
-    let problem = |space| Space::problem(space, Family::ALL, &goal, &space.capacity(), THOROUGH);
+    let solver = |space| -> Box<Solver<'_>> { Box::new(move |measures| solve(space, measures)) };
     let unsolved =
         || if goal.slo == Slo::default() { infeasible(question) } else { too_slow(question, &goal, None) };
-    let problems = spaces.iter().map(problem).collect();
+    let solvers = spaces.iter().map(solver).collect();
     let measures = criteria.iter().map(|&criterion| goal.of_criterion(criterion)).collect();
     let limits = goal.yardsticks().split_off(1);
-    let Some(tradeoff) = Tradeoff::new(problems, measures, limits, TIE)? else { return Err(unsolved()?) };
+    let Some(tradeoff) = Tradeoff::new(solvers, measures, limits, TIE)? else { return Err(unsolved()?) };
     let mut found = Vec::new();
     for compromise in tradeoff.front(points.max(2))? {
-        let (space, chunk) = (&spaces[compromise.problem], chunks[compromise.problem]);
+        let (space, chunk) = (&spaces[compromise.solver], chunks[compromise.solver]);
         let chosen = &compromise.chosen;
         let [ttft, tpot] = chosen.times();
         let bound = Times { ttft, tpot: (question.workload.output_tokens > 1).then_some(tpot) };
@@ -185,7 +185,7 @@ pub fn front(
                 prefill_chunk: chunk,
                 bound: taken(bound),
                 simulated: taken(scorer(&placement, chunk)?),
-                proven: Ratio::new((chosen.bound / chosen.value).min(1.0)),
+                proven: Ratio::new((compromise.bound / chosen.value).min(1.0)),
                 beaten: false,
             };
             let above =
@@ -199,6 +199,14 @@ pub fn front(
     }
     mark_beaten(&mut found, criteria);
     Ok(Front { criteria: criteria.to_vec(), points: found })
+}
+
+fn solve(space: &Space<'_>, measures: Vec<Yardstick>) -> Result<Solved, PlannerError> {
+    let groups: Vec<_> = space.stacks.iter().map(|stack| (stack.layers, stack)).collect();
+    match space.outlook_on(&groups, measures, &space.capacity())? {
+        Some(outlook) => outlook.solve(Family::ALL, THOROUGH, f64::INFINITY),
+        None => Ok(Solved::NOTHING),
+    }
 }
 
 /// A goal whose space keeps what any of the criteria may need.

@@ -8,8 +8,8 @@ use crate::placement::Placement;
 use crate::plan::Times;
 use crate::planner::Question;
 use crate::residency::{Lodged, Lodging, Residency};
-use crate::solve::{Chosen, Effort};
-use crate::space::{Family, Space};
+use crate::solve::{Effort, Solved};
+use crate::space::{Family, Outlook, Space};
 use hwprofiles::Seconds;
 use scenarios::{Slo, Workload};
 use std::collections::BTreeSet;
@@ -81,12 +81,14 @@ impl<'a> Alone<'a> {
         let goal = question.goal()?;
         for chunk in chunks(&workload) {
             let mut space = Space::new(question.pricing, &Course::of(&workload, chunk), &goal)?;
-            let Some(chosen) = space.solve(Family::ALL, &goal, &space.capacity(), Effort::PLAN)? else {
+            let Solved { chosen: Some(chosen), bound } =
+                space.solve(&goal, &space.capacity(), Effort::PLAN)?
+            else {
                 continue;
             };
             let residency = Residency::of(&space, &chosen);
-            let (ttft, value, bound) = (first_token(&chosen), chosen.value, chosen.bound);
-            space.stacks.iter_mut().for_each(|stack| stack.patterns = vec![]);
+            let (ttft, value) = (chosen.times()[0], chosen.value);
+            space.stacks.iter_mut().for_each(|stack| stack.homed = vec![]);
             let cell = *cell;
             return Ok(Ok(Self { cell, workload, chunk, goal, space, residency, ttft, value, bound }));
         }
@@ -102,7 +104,10 @@ impl<'a> Alone<'a> {
         let lodgings: BTreeSet<&Lodging> = candidates.iter().flat_map(|r| r.0.keys()).collect();
         let lodged = Lodged::new(&self.space, lodgings.into_iter());
         let cost = |residency: &Residency| -> Result<Option<Stay>, PlannerError> {
-            let within = self.solve_within(&lodged, residency, Family::ALL)?;
+            let within = match self.within(&lodged, residency)? {
+                Some(outlook) => outlook.solve(Family::ALL, Effort::PLAN, f64::INFINITY)?.chosen,
+                None => None,
+            };
             let stay = within.map(|chosen| Stay { value: chosen.value, switch: None });
             Ok(match (stay, self.switch(residency)) {
                 (Some(stay), Some(switch)) if switch.value < stay.value => Some(switch),
@@ -127,20 +132,14 @@ impl<'a> Alone<'a> {
         self.goal.yardsticks()[0].weight[0] * switch.map_or(0.0, Seconds::get)
     }
 
-    fn solve_within<'s>(
+    /// What can be chosen within some homes.
+    fn within<'s>(
         &'s self,
         lodged: &'s Lodged,
         residency: &Residency,
-        family: Family,
-    ) -> Result<Option<Chosen<'s>>, PlannerError> {
-        let mut groups = lodged.groups(residency);
-        for (group, stack) in groups.iter_mut().zip(lodged.stacks(residency)) {
-            group.patterns.retain(|pattern| self.space.admits(family, stack, pattern));
-            if group.patterns.is_empty() {
-                return Ok(None);
-            }
-        }
-        self.space.problem_of(groups, &self.goal, &self.space.capacity(), Effort::PLAN).solve()
+    ) -> Result<Option<Outlook<'s>>, PlannerError> {
+        let capacity = self.space.capacity();
+        self.space.outlook_on(&lodged.groups(residency), self.goal.yardsticks(), &capacity)
     }
 
     /// The best within these homes, simulated: the solver does not see contention, so what it finds under some
@@ -151,11 +150,13 @@ impl<'a> Alone<'a> {
         scorer: &GridScorer<'_>,
     ) -> Result<Option<Within>, PlannerError> {
         let lodged = Lodged::new(&self.space, residency.0.keys());
-        let stacks = lodged.stacks(residency);
+        let stacks: Vec<_> = lodged.groups(residency).into_iter().map(|(_, stack)| stack).collect();
+        let Some(outlook) = self.within(&lodged, residency)? else { return Ok(None) };
         let mut seen: Vec<Placement> = Vec::new();
         let mut best: Option<Within> = None;
         for family in FAMILIES {
-            let Some(chosen) = self.solve_within(&lodged, residency, family)? else { continue };
+            let below = best.as_ref().filter(|best| best.kept).map_or(f64::INFINITY, |best| best.value);
+            let Some(chosen) = outlook.solve(family, Effort::PLAN, below)?.chosen else { continue };
             let placement = self.space.placement_in(&stacks, &chosen, &self.goal);
             if seen.contains(&placement) {
                 continue;
@@ -221,14 +222,4 @@ fn chunks(workload: &Workload) -> Vec<u64> {
     chunks.retain(|chunk| few(chunk) || *chunk == first);
     chunks.reverse();
     chunks
-}
-
-/// Time to the first token of a solution, without contention.
-fn first_token(chosen: &Chosen<'_>) -> Seconds {
-    let mut rows: Vec<f64> = Vec::new();
-    for (pattern, count) in chosen.kinds.iter().flatten() {
-        rows.resize(pattern.cost[0].len(), 0.0);
-        rows.iter_mut().zip(&pattern.cost[0]).for_each(|(sum, cost)| *sum += cost * *count as f64);
-    }
-    Seconds::new(rows.into_iter().fold(0.0, f64::max))
 }

@@ -3,7 +3,7 @@
 //! knows what to beat.
 
 use crate::shadow::Prices;
-use crate::table::{Choice, Found, Group, Table};
+use crate::table::{Best, Choice, Found, Group, Table};
 
 /// How many of a group's cheapest choices are tried.
 const TRIED: usize = 14;
@@ -11,7 +11,7 @@ const TRIED: usize = 14;
 const MOVES: usize = 24;
 
 /// Takes a solution that no single move improves where it is better than `best`.
-pub(crate) fn improve(table: &Table, prices: &Prices, best: &mut Option<Found>) {
+pub(crate) fn improve(table: &Table, prices: &Prices, best: &mut Best) {
     let tried: Vec<Vec<&Choice>> = table.groups.iter().map(|group| tried(table, group, prices)).collect();
     if tried.iter().any(Vec::is_empty) {
         return;
@@ -22,9 +22,8 @@ pub(crate) fn improve(table: &Table, prices: &Prices, best: &mut Option<Found>) 
         let Some(better) = from.best_move(table, &tried) else { break };
         local = Some(better);
     }
-    let Some(found) = local else { return };
-    if best.as_ref().is_none_or(|best| found.value < best.value) {
-        *best = Some(found.named(&tried));
+    if let Some(found) = local {
+        best.take(found.named(&tried));
     }
 }
 

@@ -6,13 +6,11 @@ use crate::error::PlannerError;
 use crate::goal::Goal;
 use crate::plan::Times;
 use crate::planner::Question;
-use crate::solve::Effort;
-use crate::space::{Family, Space};
+use crate::solve::{Effort, Problem};
+use crate::space::Space;
 use hwprofiles::{Bytes, DType, Seconds};
 use scenarios::{Formats, Slo, Workload};
 
-/// To know whether something fits, any solution will do.
-const ANY: Effort = Effort { worth: 1.0, nodes: 300, all: true, sets: 24 };
 /// Sizes are told to this precision.
 const GRAIN: u64 = 1_000_000;
 
@@ -22,9 +20,10 @@ pub(crate) fn infeasible(question: &Question<'_>) -> Result<PlannerError, Planne
     let goal = unlimited(question)?;
     let space = Space::new(pricing, &Course::of(&workload, prefill_chunk(&workload)), &goal)?;
     let machine = pricing.machine;
+    let fitting = space.fitting();
     let mut least: Option<(Bytes, usize)> = None;
     for memory in 0..machine.memories.len() {
-        if let Some(needed) = needed(&space, &goal, memory)? {
+        if let Some(needed) = needed(&fitting, memory)? {
             let more = |&(bytes, other): &(Bytes, usize)| {
                 let capacity = |index: usize| machine.memories[index].capacity.value;
                 needed.saturating_sub(capacity(memory)) < bytes.saturating_sub(capacity(other))
@@ -55,11 +54,11 @@ pub(crate) fn infeasible(question: &Question<'_>) -> Result<PlannerError, Planne
 
 /// The least that `memory` has to hold when the others stay as they are, to the next megabyte; `None` where no size
 /// is enough.
-fn needed(space: &Space<'_>, goal: &Goal, memory: usize) -> Result<Option<Bytes>, PlannerError> {
-    let mut capacity = space.capacity();
+fn needed(fitting: &Problem<'_>, memory: usize) -> Result<Option<Bytes>, PlannerError> {
+    let mut problem = fitting.clone();
     let mut fits = |bytes: u64| -> Result<bool, PlannerError> {
-        capacity[memory] = Bytes::new(bytes * GRAIN);
-        Ok(space.solve(Family::ALL, goal, &capacity, ANY)?.is_some())
+        problem.capacity[memory] = bytes * GRAIN;
+        problem.is_solvable()
     };
     // An exabyte: more than any model, less than what could overflow.
     let (mut too_little, mut enough) = (0, Bytes::new(1 << 60).get() / GRAIN);
@@ -83,7 +82,7 @@ fn other_changes(
     let fits = |formats: &Formats, workload: &Workload| -> Result<bool, PlannerError> {
         let pricing = Pricing { formats, ..pricing };
         let space = Space::new(pricing, &Course::of(workload, prefill_chunk(workload)), goal)?;
-        Ok(space.solve(Family::ALL, goal, &space.capacity(), ANY)?.is_some())
+        space.fitting().is_solvable()
     };
     let measured =
         |dtype: DType| pricing.machine.devices.iter().all(|device| device.gemm.contains_key(&dtype));
@@ -125,7 +124,7 @@ pub(crate) fn too_slow(
         let mut least: Option<f64> = None;
         for chunk in prefill_chunks(&workload) {
             let space = Space::new(pricing, &Course::of(&workload, chunk), &goal)?;
-            if let Some(chosen) = space.solve(Family::ALL, &goal, &space.capacity(), Effort::PLAN)? {
+            if let Some(chosen) = space.solve(&goal, &space.capacity(), Effort::PLAN)?.chosen {
                 least = Some(least.map_or(chosen.value, |least| least.min(chosen.value)));
             }
         }

@@ -1,6 +1,7 @@
 //! From a placement to a program: a walk through the operators that brings each its inputs.
 
 use crate::placement::{LayerPlacement, Placement, Slice};
+use crate::price_list::ALL_BUFFERS;
 use crate::program::{Action, Lane, LowerError, STAGING_SLOTS, Source, Task, TaskId};
 use hwprofiles::{DeviceId, LinkId, Machine, MemoryId};
 use scenarios::{Buffer, Model, Operator, Phase, Sublayer};
@@ -30,7 +31,8 @@ pub(crate) struct Lowering<'a> {
     model: &'a Model,
     phase: Phase,
     tasks: Vec<Task>,
-    copies: BTreeMap<(Buffer, DeviceId), Copy>,
+    /// Of each buffer on each device: see [`Lowering::copy`].
+    copies: Vec<Copy>,
     rings: BTreeMap<(DeviceId, Ring), Slots>,
 }
 
@@ -51,7 +53,8 @@ impl<'a> Lowering<'a> {
         placement: &Placement,
         phase: Phase,
     ) -> Result<Vec<Task>, LowerError> {
-        let (tasks, copies, rings) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let copies = vec![Copy::default(); ALL_BUFFERS.len() * machine.devices.len()];
+        let (tasks, rings) = (Vec::new(), BTreeMap::new());
         let mut lowering = Self { machine, model, phase, tasks, copies, rings };
         lowering.whole_sublayer(None, Sublayer::Embed, &placement.embed)?;
         for (index, layer) in placement.layers.iter().enumerate() {
@@ -182,8 +185,7 @@ impl<'a> Lowering<'a> {
         if first {
             self.invalidate(output);
         }
-        let copy = self.copies.entry((output, device)).or_default();
-        copy.valid.push((columns, task));
+        self.copy(output, device).valid.push((columns, task));
         Ok(task)
     }
 
@@ -195,15 +197,18 @@ impl<'a> Lowering<'a> {
         columns: &Range<u64>,
         device: DeviceId,
     ) -> Result<(), LowerError> {
-        let own = self.machine.device(device).memory;
-        let here = self.copies.get(&(buffer, device)).map_or(&[][..], |copy| &copy.valid);
+        let here = &self.copy(buffer, device).valid;
+        if here.iter().any(|(valid, _)| valid.start <= columns.start && columns.end <= valid.end) {
+            return Ok(());
+        }
         let mut missing = vec![columns.clone()];
         for (valid, _) in here {
             missing = missing.iter().flat_map(|range| subtract(range, valid)).collect();
         }
+        let own = self.machine.device(device).memory;
         let mut hops = Vec::new();
-        for (&(_, from), copy) in self.copies.iter().filter(|((b, d), _)| *b == buffer && *d != device) {
-            for (valid, writer) in &copy.valid {
+        for from in self.machine.device_ids().filter(|&from| from != device) {
+            for (valid, writer) in &self.copies[self.at(buffer, from)].valid {
                 let part: Vec<_> = missing.iter().filter_map(|range| intersect(range, valid)).collect();
                 missing = missing.iter().flat_map(|range| subtract(range, valid)).collect();
                 hops.extend(part.into_iter().map(|columns| (from, columns, *writer)));
@@ -217,23 +222,32 @@ impl<'a> Lowering<'a> {
             after.extend(self.take_readers(buffer, device));
             let action = Action::Hop { buffer, columns: columns.clone(), from, link };
             let task = self.push(Lane::Device(device), layer, action, after);
-            self.copies.entry((buffer, from)).or_default().readers.push(task);
-            self.copies.entry((buffer, device)).or_default().valid.push((columns, task));
+            self.copy(buffer, from).readers.push(task);
+            self.copy(buffer, device).valid.push((columns, task));
         }
         Ok(())
     }
 
     /// Forgets every copy of `buffer` (it is about to be written anew), but not who still reads it.
     fn invalidate(&mut self, buffer: Buffer) {
-        for (_, copy) in self.copies.iter_mut().filter(|((b, _), _)| *b == buffer) {
-            copy.valid.clear();
+        for device in self.machine.device_ids() {
+            self.copy(buffer, device).valid.clear();
         }
     }
 
     /// Who must be done before the device overwrites its copy. The first of its tasks to wait is in front of all
     /// its later ones.
     fn take_readers(&mut self, buffer: Buffer, device: DeviceId) -> Vec<TaskId> {
-        self.copies.get_mut(&(buffer, device)).map_or(vec![], |copy| std::mem::take(&mut copy.readers))
+        std::mem::take(&mut self.copy(buffer, device).readers)
+    }
+
+    fn copy(&mut self, buffer: Buffer, device: DeviceId) -> &mut Copy {
+        let at = self.at(buffer, device);
+        &mut self.copies[at]
+    }
+
+    fn at(&self, buffer: Buffer, device: DeviceId) -> usize {
+        buffer as usize * self.machine.devices.len() + device.0
     }
 
     fn link(&self, from: MemoryId, to: MemoryId, what: impl Fn() -> String) -> Result<LinkId, LowerError> {

@@ -4,16 +4,20 @@
 //! each phase its devices. Homes of `qkv`, `out`, `router` and `shared_expert` go together (the latter two undivided), and so do divisions of
 //! `ffn_up` and `ffn_down`; the matrices of one home, experts apart, are computed by one device (some layers streamed
 //! and others not balances a link as well as some matrices of each, and with fewer hops). Given the homes the phases
-//! are independent, so each is searched alone; what is nowhere better than something else is dropped.
+//! are independent, so each is searched alone; what is nowhere better than something else is dropped. A pattern is
+//! written out only where the solver may use it (`menu`).
 
 use crate::half::Half;
 use crate::home::Home;
+use crate::homed::{Homed, Pick};
 use crate::placement::{LayerPlacement, Slices};
 use crate::price_list::{Needs, PriceList, Priced};
 use crate::walk::Walk;
 use hwprofiles::{Bytes, DeviceId, DeviceKind};
 use scenarios::{LayerKind, Phase, Sublayer, kv_bytes};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A way to place one layer, or a way to place embed and head.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,8 +45,8 @@ pub(crate) struct Stack {
     pub layers: u64,
     /// Its sublayers, as indices into the price list's.
     pub sublayers: Vec<usize>,
-    /// The ways to place one of them.
-    pub patterns: Vec<Pattern>,
+    /// The ways to place one of them, by homes.
+    pub homed: Vec<Homed>,
 }
 
 /// What patterns are made from.
@@ -75,13 +79,13 @@ impl<'a> Patterns<'a> {
             kind: None,
             layers: 1,
             sublayers: index(&[Sublayer::Embed, Sublayer::Head]),
-            patterns: vec![],
+            homed: vec![],
         };
         let kinds = model.kinds().map(|(kind, layers)| Stack {
             kind: Some(kind),
             layers,
             sublayers: index(kind.sublayers()),
-            patterns: vec![],
+            homed: vec![],
         });
         let mut stacks: Vec<Stack> = std::iter::once(ends).chain(kinds).collect();
         for stack in &mut stacks {
@@ -94,7 +98,7 @@ impl<'a> Patterns<'a> {
         let mut walk = self.walk();
         let mut walked = [Walked::new(), Walked::new()];
         for homes in self.homes_of(stack.kind) {
-            self.add(&mut walk, &mut walked, &homes, stack);
+            stack.homed.extend(self.homed(&mut walk, &mut walked, homes, stack));
         }
     }
 
@@ -165,18 +169,16 @@ impl<'a> Patterns<'a> {
     }
 
     /// Whether some sublayer is divided.
-    pub fn divides(&self, pattern: &Pattern) -> bool {
-        pattern.homes.iter().any(|&home| self.homes[home].is_split())
+    pub fn divides(&self, homes: &[usize]) -> bool {
+        homes.iter().any(|&home| self.homes[home].is_split())
     }
 
-    /// Whether some sublayer is computed in `phase` by a device that does not own its home.
-    pub fn streams(&self, pattern: &Pattern, phase: Phase) -> bool {
+    /// Whether one of `leads` computes from a home that it does not own.
+    pub fn streams(&self, homes: &[usize], leads: &[DeviceId]) -> bool {
         let machine = self.prices[0].pricing.machine;
-        pattern.homes.iter().zip(&pattern.leads[phase as usize]).any(|(&home, &lead)| {
-            match self.homes[home] {
-                Home::Whole(memory) => machine.device(lead).memory != memory,
-                Home::Split { .. } => false,
-            }
+        homes.iter().zip(leads).any(|(&home, &lead)| match self.homes[home] {
+            Home::Whole(memory) => machine.device(lead).memory != memory,
+            Home::Split { .. } => false,
         })
     }
 
@@ -209,27 +211,36 @@ impl<'a> Patterns<'a> {
         slices.expect("patterns are made of homes that were priced")
     }
 
-    /// Adds the patterns with these homes: the best halves of both phases, combined.
-    pub fn add(&self, walk: &mut Walk, walked: &mut [Walked; 2], homes: &[usize], stack: &mut Stack) {
+    /// These homes with the best ways to compute both phases; `None` where one cannot be.
+    pub fn homed(
+        &self,
+        walk: &mut Walk,
+        walked: &mut [Walked; 2],
+        homes: Vec<usize>,
+        stack: &Stack,
+    ) -> Option<Homed> {
         let [first, second] = walked;
-        let prefill = self.halves(walk, first, &self.prices[0], stack, homes);
-        let decode = self.halves(walk, second, &self.prices[1], stack, homes);
-        let homed = self.home_bytes(stack, homes);
-        for p in &prefill {
-            for d in &decode {
-                let needs: Vec<_> = p.needs.iter().zip(&d.needs).map(|(a, b)| a.and(*b)).collect();
-                let mut bytes = homed.clone();
-                self.add_vector_bytes(&needs, &mut bytes);
-                stack.patterns.push(Pattern {
-                    homes: homes.to_vec(),
-                    leads: [p.leads.clone(), d.leads.clone()],
-                    bytes,
-                    items: needs.iter().map(|need| need.items()).collect(),
-                    cost: [p.cost.clone(), d.cost.clone()],
-                    work: [p.work.clone(), d.work.clone()],
-                });
-            }
-        }
+        let prefill = self.halves(walk, first, &self.prices[0], stack, &homes);
+        let decode = self.halves(walk, second, &self.prices[1], stack, &homes);
+        let bytes = self.home_bytes(stack, &homes);
+        (!prefill.is_empty() && !decode.is_empty()).then(|| Homed { homes, bytes, halves: [prefill, decode] })
+    }
+
+    /// The pattern of `stack` that `pick` names.
+    pub fn pattern(&self, stack: &Stack, pick: Pick) -> Arc<Pattern> {
+        let homed = &stack.homed[pick.homed];
+        let [prefill, decode] = [0, 1].map(|phase| &homed.halves[phase][pick.halves[phase]]);
+        let needs: Vec<_> = prefill.needs.iter().zip(&decode.needs).map(|(a, b)| a.and(*b)).collect();
+        let mut bytes = homed.bytes.clone();
+        self.add_vector_bytes(&needs, &mut bytes);
+        Arc::new(Pattern {
+            homes: homed.homes.clone(),
+            leads: [prefill.leads.clone(), decode.leads.clone()],
+            bytes,
+            items: needs.iter().map(|need| need.items()).collect(),
+            cost: [prefill.cost.clone(), decode.cost.clone()],
+            work: [prefill.work.clone(), decode.work.clone()],
+        })
     }
 
     /// The ways to compute these homes in one phase, none worse in everything than another.
@@ -353,24 +364,39 @@ impl<'a> Patterns<'a> {
         }
     }
 
+    /// The norms and biases of one layer.
+    pub fn all_vector_bytes(&self, stack: &Stack) -> u64 {
+        let list = &self.prices[0];
+        let of = |&index: &usize| list.sublayers[index].vector_bytes(list.pricing.model).get();
+        stack.sublayers.iter().map(of).sum::<u64>()
+    }
+
     /// Every choice of leads for these homes; matrices of one home, experts apart, have one lead.
     pub fn leads(&self, list: &PriceList<'_>, stack: &Stack, homes: &[usize]) -> Vec<Vec<DeviceId>> {
         let together = |at: usize| {
             let word = list.sublayers[stack.sublayers[at]];
             stack.kind.is_some() && !matches!(word, Sublayer::Attention | Sublayer::Experts)
         };
-        let mut all = vec![vec![]];
+        let mut all: Vec<Vec<DeviceId>> = vec![Vec::with_capacity(homes.len())];
         for (index, (&sublayer, &home)) in stack.sublayers.iter().zip(homes).enumerate() {
             let alike = (0..index).find(|&i| together(i) && together(index) && homes[i] == home);
-            all = all
-                .into_iter()
-                .flat_map(|chosen: Vec<DeviceId>| {
-                    let alike = alike.map(|i| chosen[i]);
-                    let next =
-                        list.leads(sublayer, home).filter(|&lead| alike.is_none_or(|same| lead == same));
-                    next.map(|lead| [&chosen[..], &[lead]].concat()).collect::<Vec<_>>()
-                })
-                .collect();
+            let fits = |chosen: &[DeviceId], lead: DeviceId| alike.is_none_or(|i| chosen[i] == lead);
+            for at in 0..all.len() {
+                let leads = list.leads(sublayer, home).filter(|&lead| fits(&all[at], lead));
+                let mut leads: SmallVec<[DeviceId; 4]> = leads.collect();
+                let Some(last) = leads.pop() else {
+                    all[at].clear();
+                    continue;
+                };
+                for lead in leads {
+                    let mut other = Vec::with_capacity(homes.len());
+                    other.extend_from_slice(&all[at]);
+                    other.push(lead);
+                    all.push(other);
+                }
+                all[at].push(last);
+            }
+            all.retain(|chosen| chosen.len() == index + 1);
         }
         all
     }

@@ -9,15 +9,19 @@ use crate::placement::Placement;
 use crate::plan::{Plan, Prediction, Times};
 use crate::roofline::Roofline;
 use crate::rules::{NoRule, Rule};
-use crate::solve::{Chosen, Effort, Outlook};
+use crate::solve::{Chosen, Effort};
 use crate::space::{Family, Space};
 use hwprofiles::{Ratio, Seconds};
+use rayon::prelude::*;
 use scenarios::{Costs, Objective, Slo, Workload};
 use std::collections::BTreeMap;
 
 /// Says what a placement will really do when so many tokens of each sequence enter in one prefill step: the
 /// simulator, which sees contention.
-pub type Scorer<'s> = dyn Fn(&Placement, u64) -> Result<Times, PlannerError> + 's;
+pub type Scorer<'s> = dyn Fn(&Placement, u64) -> Result<Times, PlannerError> + Sync + 's;
+
+/// What is proven to be so near to the best is good enough: prices are not known better.
+const ENOUGH: f64 = 0.99;
 
 /// What was chosen when the solver's placement is the best.
 pub const PLANNED: &str = "planned";
@@ -48,14 +52,6 @@ struct Scored {
     value: f64,
 }
 
-/// A solution of the solver.
-struct Candidate {
-    placement: Placement,
-    chunk: u64,
-    /// The objective without contention.
-    value: f64,
-}
-
 /// Plans `question`: where each matrix and the KV cache live, who computes what, and how many tokens enter in one
 /// prefill step, so that the objective is best, its limits are kept and no memory holds more than it can.
 ///
@@ -70,10 +66,17 @@ pub fn plan(question: &Question<'_>, scorer: &Scorer<'_>) -> Result<Plan, Planne
     let Question { pricing, workload, .. } = *question;
     workload.check(pricing.model)?;
     let goal = question.goal()?;
+    let chunks = prefill_chunks(&workload);
+    let space = |&chunk: &u64| Space::new(pricing, &Course::of(&workload, chunk), &goal);
+    let (followed, spaces) = rayon::join(
+        || Rule::ALL.par_iter().map(|&rule| question.followed(&goal, rule, scorer)).collect::<Vec<_>>(),
+        || chunks.par_iter().map(space).collect::<Result<Vec<_>, _>>(),
+    );
+    let spaces = spaces?;
     let (mut baselines, mut without) = (BTreeMap::new(), BTreeMap::new());
     let mut best: Option<Scored> = None;
-    for rule in Rule::ALL {
-        match question.followed(&goal, rule, scorer) {
+    for (rule, followed) in Rule::ALL.into_iter().zip(followed) {
+        match followed {
             Ok(scored) => {
                 baselines.insert(scored.name.clone(), scored.times);
                 best = better(&goal, best, scored);
@@ -83,22 +86,17 @@ pub fn plan(question: &Question<'_>, scorer: &Scorer<'_>) -> Result<Plan, Planne
             }
         }
     }
-    let (mut candidates, mut least) = solutions(question, &goal, Effort::PLAN)?;
-    if candidates.is_empty() && best.is_none() {
+    let mut search = Search { question, goal: &goal, scorer, best, least: f64::INFINITY };
+    search.run(&chunks, &spaces, Effort::PLAN)?;
+    if search.best.is_none() {
         // What fits only just takes longer to find.
-        (candidates, least) = solutions(question, &goal, Effort::THOROUGH)?;
+        search.run(&chunks, &spaces, Effort::THOROUGH)?;
     }
-    for candidate in candidates {
-        // The solver's value is what the placement takes without contention: it will not take less.
-        let beaten = |best: &Scored| candidate.value >= best.value || best.placement == candidate.placement;
-        if best.as_ref().is_some_and(|best| goal.keeps(&best.times) && beaten(best)) {
-            continue;
-        }
-        let Candidate { placement, chunk, .. } = candidate;
-        best = better(&goal, best, question.scored(&goal, PLANNED, placement, chunk, scorer)?);
-    }
+    let Search { best, least, .. } = search;
     match best {
-        Some(best) if goal.keeps(&best.times) => question.answer(&goal, best, least, baselines, without),
+        Some(best) if goal.keeps(&best.times) => {
+            question.answer(&goal, best, Some(least), baselines, without)
+        }
         Some(best) => Err(too_slow(question, &goal, Some(&best.times))?),
         None if goal.slo == Slo::default() => Err(infeasible(question)?),
         None => Err(too_slow(question, &goal, None)?),
@@ -207,41 +205,81 @@ fn better(goal: &Goal, best: Option<Scored>, next: Scored) -> Option<Scored> {
     }
 }
 
-/// The solver's best placement for each chunk, and of each family for the best chunk, the most promising first, each
-/// once; all fit and keep the limits without contention. With them, what no placement is better than.
-fn solutions(
-    question: &Question<'_>,
-    goal: &Goal,
-    effort: Effort,
-) -> Result<(Vec<Candidate>, Option<f64>), PlannerError> {
-    let mut candidates: Vec<Candidate> = Vec::new();
-    let mut least: Option<f64> = None;
-    let mut best: Option<(f64, Space<'_>, Outlook, u64)> = None;
-    for chunk in prefill_chunks(&question.workload) {
-        let course = Course::of(&question.workload, chunk);
-        let space = Space::new(question.pricing, &course, goal)?;
-        let Some(outlook) = space.outlook(goal, effort)? else { continue };
-        let Some(chosen) = space.all(goal, effort).solve_in(&outlook)? else { continue };
-        least = Some(least.map_or(chosen.bound, |least| least.min(chosen.bound)));
-        add(&space, &chosen, goal, chunk, &mut candidates);
-        let value = chosen.value;
-        if best.as_ref().is_none_or(|(other, ..)| value < *other) {
-            best = Some((value, space, outlook, chunk));
-        }
-    }
-    let Some((_, space, outlook, chunk)) = best else { return Ok((candidates, least)) };
-    for chosen in space.solve_each(&Family::RESTRICTED, &outlook, goal, effort)? {
-        add(&space, &chosen, goal, chunk, &mut candidates);
-    }
-    candidates.sort_by(|a, b| a.value.total_cmp(&b.value));
-    Ok((candidates, least))
+/// The search for a placement that is better, once simulated, than the best so far.
+struct Search<'a, 's> {
+    question: &'a Question<'a>,
+    goal: &'a Goal,
+    scorer: &'a Scorer<'s>,
+    best: Option<Scored>,
+    /// No solution is better than this.
+    least: f64,
 }
 
-/// Adds a solution's placements, its runs of layers one after the other and dealt out, where they are new.
-fn add(space: &Space<'_>, chosen: &Chosen<'_>, goal: &Goal, chunk: u64, candidates: &mut Vec<Candidate>) {
-    for placement in [Some(space.placement(chosen, goal)), space.dealt(chosen, goal)].into_iter().flatten() {
-        if candidates.iter().all(|other| other.placement != placement || other.chunk != chunk) {
-            candidates.push(Candidate { placement, chunk, value: chosen.value });
+impl Search<'_, '_> {
+    /// The solver's best placement of each chunk, the most promising chunk first, then that of each family for the chunk
+    /// whose is best, until the best so far is good enough. The solver's value is what a placement takes without contention: it will not take less, so only
+    /// what is below the best so far is looked for.
+    fn run(&mut self, chunks: &[u64], spaces: &[Space<'_>], effort: Effort) -> Result<(), PlannerError> {
+        self.least = f64::INFINITY;
+        let outlooks = spaces.par_iter().map(|space| space.outlook(self.goal, &space.capacity()));
+        let outlooks = outlooks.collect::<Result<Vec<_>, _>>()?;
+        let mut order: Vec<(f64, usize)> = outlooks
+            .iter()
+            .enumerate()
+            .filter_map(|(index, outlook)| outlook.as_ref().map(|outlook| (outlook.floor, index)))
+            .collect();
+        order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let mut first: Option<(f64, usize)> = None;
+        for (floor, index) in order {
+            let Some(outlook) = &outlooks[index] else { continue };
+            // Another chunk changes contention little: where it is no better without, it is not with.
+            if first.is_some_and(|(value, _)| floor >= value) {
+                self.least = self.least.min(floor);
+                continue;
+            }
+            let solved = outlook.solve(Family::ALL, effort, self.below())?;
+            self.least = self.least.min(solved.bound);
+            let Some(chosen) = solved.chosen else { continue };
+            if first.is_none_or(|(value, _)| chosen.value < value) {
+                first = Some((chosen.value, index));
+            }
+            let scored = self.simulated(&spaces[index], &chosen, chunks[index])?;
+            scored.into_iter().for_each(|scored| self.take(scored));
         }
+        let Some((_, index)) = first else { return Ok(()) };
+        let Some(outlook) = &outlooks[index] else { return Ok(()) };
+        if self.below() * ENOUGH <= self.least {
+            return Ok(());
+        }
+        let of_family = |&family: &Family| -> Result<Vec<Scored>, PlannerError> {
+            match outlook.solve(family, effort, self.below())?.chosen {
+                Some(chosen) => self.simulated(&spaces[index], &chosen, chunks[index]),
+                None => Ok(vec![]),
+            }
+        };
+        let scored = Family::RESTRICTED.par_iter().map(of_family).collect::<Result<Vec<_>, _>>()?;
+        scored.into_iter().flatten().for_each(|scored| self.take(scored));
+        Ok(())
+    }
+
+    fn take(&mut self, scored: Scored) {
+        self.best = better(self.goal, self.best.take(), scored);
+    }
+
+    /// What a solution has to be below: the best that keeps the limits.
+    fn below(&self) -> f64 {
+        let kept = self.best.as_ref().filter(|best| self.goal.keeps(&best.times));
+        kept.map_or(f64::INFINITY, |best| best.value)
+    }
+
+    /// A solution's placements, its runs of layers one after the other and dealt out, where they are not the best so far.
+    fn simulated(&self, space: &Space<'_>, chosen: &Chosen, chunk: u64) -> Result<Vec<Scored>, PlannerError> {
+        let placements = [Some(space.placement(chosen, self.goal)), space.dealt(chosen, self.goal)];
+        let known = |placement: &Placement| {
+            self.best.as_ref().is_some_and(|best| best.placement == *placement && best.chunk == chunk)
+        };
+        let new: Vec<_> = placements.into_iter().flatten().filter(|placement| !known(placement)).collect();
+        let scored = |placement| self.question.scored(self.goal, PLANNED, placement, chunk, self.scorer);
+        new.into_par_iter().map(scored).collect()
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::home::Home;
 use crate::pattern::{Pattern, Patterns, Stack, Walked};
-use crate::solve::{Chosen, Kind};
+use crate::solve::Chosen;
 use crate::space::Space;
 use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Seconds};
 use scenarios::Sublayer;
@@ -24,7 +24,7 @@ pub(crate) struct Residency(pub BTreeMap<Lodging, u64>);
 
 impl Residency {
     /// That of a solution of `space`.
-    pub fn of(space: &Space<'_>, chosen: &Chosen<'_>) -> Self {
+    pub fn of(space: &Space<'_>, chosen: &Chosen) -> Self {
         let mut lodged = BTreeMap::new();
         for (stack, runs) in chosen.kinds.iter().enumerate() {
             for (pattern, count) in runs {
@@ -108,27 +108,19 @@ impl Lodged {
         for lodging in lodgings {
             let like = &space.stacks[lodging.stack];
             let (kind, sublayers) = (like.kind, like.sublayers.clone());
-            let mut stack = Stack { kind, layers: 1, sublayers, patterns: vec![] };
+            let mut stack = Stack { kind, layers: 1, sublayers, homed: vec![] };
             for homes in homes_with_kv(patterns, &stack, &lodging.weights) {
-                patterns.add(&mut walk, &mut walked[lodging.stack], &homes, &mut stack);
+                let homed = patterns.homed(&mut walk, &mut walked[lodging.stack], homes, &stack);
+                stack.homed.extend(homed);
             }
             stacks.insert(lodging.clone(), stack);
         }
         Self { stacks }
     }
 
-    /// The groups of a problem in which so many layers keep to each lodging.
-    pub fn groups(&self, residency: &Residency) -> Vec<Kind<'_>> {
-        let group = |(lodging, &layers): (&Lodging, &u64)| Kind {
-            layers,
-            patterns: self.stacks[lodging].patterns.iter().collect(),
-        };
-        residency.0.iter().map(group).collect()
-    }
-
-    /// The stacks of those groups.
-    pub fn stacks(&self, residency: &Residency) -> Vec<&Stack> {
-        residency.0.keys().map(|lodging| &self.stacks[lodging]).collect()
+    /// How many layers keep to each lodging of `residency`, and their stacks.
+    pub fn groups(&self, residency: &Residency) -> Vec<(u64, &Stack)> {
+        residency.0.iter().map(|(lodging, &layers)| (layers, &self.stacks[lodging])).collect()
     }
 }
 

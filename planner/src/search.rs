@@ -6,17 +6,12 @@
 //! tried.
 
 use crate::shadow::Prices;
-use crate::table::{Choice, Found, Table};
+use crate::table::{Best, Choice, Found, Sizes, Table, Times};
+use smallvec::{SmallVec, smallvec};
 
 /// Improves `best` with the solutions of `table`, which must have no items, that are better by more than the share
 /// `worth`. Visits at most `nodes` nodes and takes what it visited off; whether it saw everything.
-pub(crate) fn search(
-    table: &Table,
-    prices: &Prices,
-    worth: f64,
-    nodes: &mut u64,
-    best: &mut Option<Found>,
-) -> bool {
+pub(crate) fn search(table: &Table, prices: &Prices, worth: f64, nodes: &mut u64, best: &mut Best) -> bool {
     let orders: Vec<Order<'_>> = table.groups.iter().map(|group| Order::of(table, prices, group)).collect();
     // What the groups after each one cost and take at least.
     let mut rest = vec![Rest { cost: -prices.room(table), bytes: vec![0; table.room.len()] }];
@@ -30,10 +25,11 @@ pub(crate) fn search(
         });
     }
     rest.reverse();
-    let sums = (vec![0.0; table.phases.len()], vec![0.0; table.measures.len()], vec![0; table.room.len()]);
+    let times = smallvec![0.0; table.phases.len()];
+    let (adds, bytes) = (smallvec![0.0; table.measures.len()], smallvec![0; table.room.len()]);
     let mut search = Search { table, orders, rest, worth, counts: Vec::new(), best, nodes };
     let left = table.groups.first().map_or(0, |group| group.layers);
-    search.visit(&Node { group: 0, next: 0, left, cost: 0.0, times: sums.0, adds: sums.1, bytes: sums.2 });
+    search.visit(&Node { group: 0, next: 0, left, cost: 0.0, times, adds, bytes });
     *search.nodes > 0
 }
 
@@ -70,7 +66,7 @@ struct Search<'a> {
     worth: f64,
     /// The way to the present node: group, choice, layers.
     counts: Vec<(usize, usize, u64)>,
-    best: &'a mut Option<Found>,
+    best: &'a mut Best,
     nodes: &'a mut u64,
 }
 
@@ -83,9 +79,9 @@ struct Node {
     left: u64,
     /// At the shadow prices.
     cost: f64,
-    times: Vec<f64>,
-    adds: Vec<f64>,
-    bytes: Vec<u64>,
+    times: Times,
+    adds: SmallVec<[f64; 4]>,
+    bytes: Sizes,
 }
 
 impl Search<'_> {
@@ -122,7 +118,7 @@ impl Search<'_> {
 
     /// What a solution must stay below.
     fn limit(&self) -> f64 {
-        self.best.as_ref().map_or(f64::INFINITY, |best| best.value * (1.0 - self.worth))
+        self.best.limit() * (1.0 - self.worth)
     }
 
     /// How many layers of `choice` fit beside what is there when the others are the lightest that may follow.
@@ -154,7 +150,7 @@ impl Search<'_> {
         if value < self.limit() {
             let mut counts = vec![Vec::new(); self.table.groups.len()];
             self.counts.iter().for_each(|&(group, choice, count)| counts[group].push((choice, count)));
-            *self.best = Some(Found { counts, value });
+            self.best.take(Found { counts, value });
         }
     }
 }

@@ -9,10 +9,11 @@
 //! program without "whole".
 
 use crate::error::PlannerError;
-use crate::table::{Choice, Group, Table};
+use crate::table::{Choice, Group, Measure, Sizes, Table, Times};
 use good_lp::{
     Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, default_solver, variable,
 };
+use smallvec::SmallVec;
 
 /// Cuts before the prices are taken as they are: any prices bound, the best only bound best.
 const ROUNDS: usize = 32;
@@ -28,115 +29,118 @@ pub(crate) struct Prices {
     pub measures: Vec<f64>,
 }
 
+/// Something that prices are found for: groups of layers whose choices take seconds of rows and bytes of memories, and
+/// add to measures.
+pub(crate) trait Offer {
+    /// The phase of each row.
+    fn phases(&self) -> &[usize];
+    /// What each memory holds.
+    fn room(&self) -> &[u64];
+    /// The first is to be as small as possible, every one within its limit.
+    fn measures(&self) -> &[Measure];
+    /// The cheapest choice of each group, the first of equals.
+    fn liked(&self, prices: &Prices) -> Vec<Liked>;
+}
+
+/// A choice for all layers of its group.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Liked {
+    /// What tells it from the other choices of its group.
+    pub which: [usize; 3],
+    /// Layers of the group.
+    pub layers: u64,
+    /// Seconds of a layer by row.
+    pub times: Times,
+    /// What a layer adds to each measure.
+    pub adds: SmallVec<[f64; 4]>,
+    /// Bytes of a layer by memory.
+    pub bytes: Sizes,
+}
+
 impl Prices {
-    /// The prices that bound `table` best.
-    pub fn of(table: &Table) -> Result<Self, PlannerError> {
-        let of_phase = |phase: usize| table.phases.iter().filter(|&&of| of == phase).count() as f64;
-        let even = |&phase: &usize| table.measures[0].weight[phase] / of_phase(phase);
+    /// The prices that bound `offer` best.
+    pub fn of(offer: &impl Offer) -> Result<Self, PlannerError> {
+        let measures = offer.measures();
+        let of_phase = |phase: usize| offer.phases().iter().filter(|&&of| of == phase).count() as f64;
+        let even = |&phase: &usize| measures[0].weight[phase] / of_phase(phase);
         let mut prices = Self {
-            rows: table.phases.iter().map(even).collect(),
-            memories: vec![0.0; table.room.len()],
-            measures: (0..table.measures.len()).map(|k| if k == 0 { 1.0 } else { 0.0 }).collect(),
+            rows: offer.phases().iter().map(even).collect(),
+            memories: vec![0.0; offer.room().len()],
+            measures: (0..measures.len()).map(|k| if k == 0 { 1.0 } else { 0.0 }).collect(),
         };
-        let mut seen: Vec<Vec<usize>> = Vec::new();
+        let (mut seen, mut cuts): (Vec<Vec<[usize; 3]>>, Vec<Cut>) = Default::default();
         for _ in 0..ROUNDS {
-            let liked = table.groups.iter().map(|group| prices.cheapest(group).0).collect();
-            if seen.contains(&liked) {
+            let liked = offer.liked(&prices);
+            let which = liked.iter().map(|liked| liked.which).collect();
+            if seen.contains(&which) {
                 break;
             }
-            seen.push(liked);
-            prices = Self::best(table, &seen)?;
+            seen.push(which);
+            cuts.push(Cut::of(offer, &liked));
+            prices = Self::best(offer, &cuts)?;
         }
         Ok(prices)
     }
 
     /// What a choice costs.
     pub fn cost(&self, choice: &Choice) -> f64 {
-        let times = self.rows.iter().zip(&choice.times).map(|(price, time)| price * time);
-        let adds = self.measures.iter().zip(&choice.adds).map(|(price, add)| price * add);
-        let bytes = self.memories.iter().zip(&choice.bytes).map(|(price, &bytes)| price * bytes as f64);
+        self.sum(&choice.times, &choice.adds, &choice.bytes)
+    }
+
+    fn sum(&self, times: &[f64], adds: &[f64], bytes: &[u64]) -> f64 {
+        let times = self.rows.iter().zip(times).map(|(price, time)| price * time);
+        let adds = self.measures.iter().zip(adds).map(|(price, add)| price * add);
+        let bytes = self.memories.iter().zip(bytes).map(|(price, &bytes)| price * bytes as f64);
         times.sum::<f64>() + adds.sum::<f64>() + bytes.sum::<f64>()
     }
 
-    /// The cheapest choice of a group, the first of equals, and its cost.
-    pub fn cheapest(&self, group: &Group) -> (usize, f64) {
+    /// The cheapest choice of a group, the first of equals.
+    fn cheapest(&self, group: &Group) -> usize {
         let costs = group.choices.iter().map(|choice| self.cost(choice)).enumerate();
-        costs.fold((0, f64::INFINITY), |least, next| if next.1 < least.1 { next } else { least })
+        costs.fold((0, f64::INFINITY), |least, next| if next.1 < least.1 { next } else { least }).0
     }
 
-    /// What all the room of a table and all its limits are worth.
-    pub fn room(&self, table: &Table) -> f64 {
-        let rooms = self.memories.iter().zip(&table.room).map(|(price, &room)| price * room as f64);
-        let limits = self.measures.iter().zip(&table.measures).skip(1);
+    /// What all the room of an offer and all its limits are worth.
+    pub fn room(&self, offer: &impl Offer) -> f64 {
+        let rooms = self.memories.iter().zip(offer.room()).map(|(price, &room)| price * room as f64);
+        let limits = self.measures.iter().zip(offer.measures()).skip(1);
         let limits = limits.filter(|(price, _)| **price > 0.0).map(|(price, measure)| price * measure.limit);
         rooms.sum::<f64>() + limits.sum::<f64>()
     }
 
-    /// No solution of `table` is better than this.
-    pub fn bound(&self, table: &Table) -> f64 {
-        let groups = table.groups.iter().map(|group| self.cheapest(group).1 * group.layers as f64);
-        groups.sum::<f64>() - self.room(table)
-    }
-
-    /// `table` with the `most` cheapest choices of each group, and the lightest in each memory.
-    pub fn nearest(&self, table: &Table, most: usize) -> Table {
-        table.kept(|group| {
-            let mut order: Vec<(f64, usize)> =
-                group.choices.iter().map(|choice| self.cost(choice)).zip(0..).collect();
-            if order.len() > most {
-                order.select_nth_unstable_by(most, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            }
-            let mut kept: Vec<usize> = order.iter().take(most).map(|(_, index)| *index).collect();
-            let light =
-                |memory: usize| (0..group.choices.len()).min_by_key(|&i| group.choices[i].bytes[memory]);
-            kept.extend((0..table.room.len()).filter_map(light));
-            kept.sort_unstable();
-            kept.dedup();
-            kept
-        })
-    }
-
-    /// `table` with the choices that cost at most `gap` more than the cheapest of their group.
-    pub fn within(&self, table: &Table, gap: f64) -> Table {
-        table.kept(|group| {
-            let least = self.cheapest(group).1;
-            let near = |index: &usize| self.cost(&group.choices[*index]) - least <= gap;
-            (0..group.choices.len()).filter(near).collect()
-        })
+    /// No solution of `offer` is better than this.
+    pub fn bound(&self, offer: &impl Offer) -> f64 {
+        let cost = |liked: &Liked| self.sum(&liked.times, &liked.adds, &liked.bytes) * liked.layers as f64;
+        offer.liked(self).iter().map(cost).sum::<f64>() - self.room(offer)
     }
 
     /// The prices at which the cheapest of the solutions (one choice throughout each group) is dearest. Times are in
     /// units of the longest and bytes in units of the room, so that the solver sees numbers near 1.
-    fn best(table: &Table, solutions: &[Vec<usize>]) -> Result<Self, PlannerError> {
-        let cuts: Vec<Cut> = solutions.iter().map(|solution| Cut::of(table, solution)).collect();
-        let scale = Scale::of(table, &cuts);
+    fn best(offer: &impl Offer, cuts: &[Cut]) -> Result<Self, PlannerError> {
+        let (phases, room, limits) = (offer.phases(), offer.room(), offer.measures());
+        let scale = Scale::of(limits, cuts);
         let mut variables = ProblemVariables::new();
-        let rows: Vec<Variable> = variables.add_vector(variable().min(0.0), table.phases.len());
+        let rows: Vec<Variable> = variables.add_vector(variable().min(0.0), phases.len());
         // So dear that one layer outweighs the slowest solution: dearer changes nothing.
-        let dearest = 4.0 * table.groups.iter().map(|group| group.layers).sum::<u64>().max(1) as f64;
-        let memories: Vec<Variable> =
-            variables.add_vector(variable().min(0.0).max(dearest), table.room.len());
-        let limited = |k: usize| k > 0 && table.measures[k].limit.is_finite();
-        let measures: Vec<Option<Variable>> = (0..table.measures.len())
+        let dearest = 4.0 * cuts[0].layers.max(1) as f64;
+        let memories: Vec<Variable> = variables.add_vector(variable().min(0.0).max(dearest), room.len());
+        let limited = |k: usize| k > 0 && limits[k].limit.is_finite();
+        let measures: Vec<Option<Variable>> = (0..limits.len())
             .map(|k| limited(k).then(|| variables.add(variable().min(0.0).max(dearest))))
             .collect();
         let worst = variables.add(variable());
         let mut model = variables.maximise(worst).using(default_solver);
         for phase in 0..2 {
-            let of_phase = rows.iter().zip(&table.phases).filter(|(_, of)| **of == phase);
+            let of_phase = rows.iter().zip(phases).filter(|(_, of)| **of == phase);
             let mut sum: Expression = of_phase.map(|(&row, _)| row).sum();
             for (k, measure) in measures.iter().enumerate() {
                 if let Some(measure) = measure {
-                    sum.add_mul(
-                        -table.measures[k].weight[phase] * scale.longest / scale.limit(table, k),
-                        *measure,
-                    );
+                    sum.add_mul(-limits[k].weight[phase] * scale.longest / scale.limit(limits, k), *measure);
                 }
             }
-            model =
-                model.with(constraint!(sum == table.measures[0].weight[phase] * scale.longest / scale.value));
+            model = model.with(constraint!(sum == limits[0].weight[phase] * scale.longest / scale.value));
         }
-        for cut in &cuts {
+        for cut in cuts {
             let mut cost = Expression::default();
             for (&row, time) in rows.iter().zip(&cut.times) {
                 cost.add_mul(finite(time / scale.longest)?, row);
@@ -146,7 +150,7 @@ impl Prices {
             }
             for (k, measure) in measures.iter().enumerate() {
                 if let Some(measure) = measure {
-                    cost.add_mul(finite(cut.adds[k] / scale.limit(table, k) - 1.0)?, *measure);
+                    cost.add_mul(finite(cut.adds[k] / scale.limit(limits, k) - 1.0)?, *measure);
                 }
             }
             cost += finite(cut.adds[0] / scale.value)?;
@@ -155,7 +159,7 @@ impl Prices {
         let solution = model.solve().map_err(|error| PlannerError::Solver { reason: error.to_string() })?;
         let price = |variable: &Variable| solution.value(*variable).max(0.0) * scale.value;
         let of_measure = |(k, measure): (usize, &Option<Variable>)| match measure {
-            Some(measure) => price(measure) / scale.limit(table, k),
+            Some(measure) => price(measure) / scale.limit(limits, k),
             None => {
                 if k == 0 {
                     1.0
@@ -164,7 +168,7 @@ impl Prices {
                 }
             }
         };
-        let per_byte = table.room.iter().map(|&room| 1.0 / room.max(1) as f64);
+        let per_byte = room.iter().map(|&room| 1.0 / room.max(1) as f64);
         Ok(Self {
             rows: rows.iter().map(|row| price(row) / scale.longest).collect(),
             memories: memories.iter().zip(per_byte).map(|(memory, unit)| price(memory) * unit).collect(),
@@ -182,41 +186,64 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(table: &Table, cuts: &[Cut]) -> Self {
+    fn of(measures: &[Measure], cuts: &[Cut]) -> Self {
         let longest = cuts.iter().flat_map(|cut| &cut.times).fold(f64::MIN_POSITIVE, |a, &b| a.max(b));
-        let [prefill, decode] = table.measures[0].weight;
+        let [prefill, decode] = measures[0].weight;
         let added = cuts.iter().map(|cut| cut.adds[0]).fold(0.0, f64::max);
         Self { longest, value: (longest * prefill.max(decode) + added).max(f64::MIN_POSITIVE) }
     }
 
-    fn limit(&self, table: &Table, measure: usize) -> f64 {
-        table.measures[measure].limit.max(f64::MIN_POSITIVE)
+    fn limit(&self, measures: &[Measure], measure: usize) -> f64 {
+        measures[measure].limit.max(f64::MIN_POSITIVE)
     }
 }
 
 /// The times of a solution in which every layer of a group is alike, what it adds to the measures, and by which share
 /// of its room it overfills each memory.
 struct Cut {
+    layers: u64,
     times: Vec<f64>,
     adds: Vec<f64>,
     over: Vec<f64>,
 }
 
 impl Cut {
-    fn of(table: &Table, solution: &[usize]) -> Self {
-        let chosen =
-            || table.groups.iter().zip(solution).map(|(group, &c)| (group.layers, &group.choices[c]));
-        let time = |row: usize| chosen().map(|(layers, choice)| choice.times[row] * layers as f64).sum();
-        let add = |k: usize| chosen().map(|(layers, choice)| choice.adds[k] * layers as f64).sum();
+    fn of(offer: &impl Offer, solution: &[Liked]) -> Self {
+        let time = |row: usize| solution.iter().map(|one| one.times[row] * one.layers as f64).sum();
+        let add = |k: usize| solution.iter().map(|one| one.adds[k] * one.layers as f64).sum();
         let over = |(memory, &room): (usize, &u64)| {
-            let bytes: u64 = chosen().map(|(layers, choice)| choice.bytes[memory] * layers).sum();
+            let bytes: u64 = solution.iter().map(|one| one.bytes[memory] * one.layers).sum();
             (bytes as f64 - room as f64) / room.max(1) as f64
         };
         Self {
-            times: (0..table.phases.len()).map(time).collect(),
-            adds: (0..table.measures.len()).map(add).collect(),
-            over: table.room.iter().enumerate().map(over).collect(),
+            layers: solution.iter().map(|one| one.layers).sum(),
+            times: (0..offer.phases().len()).map(time).collect(),
+            adds: (0..offer.measures().len()).map(add).collect(),
+            over: offer.room().iter().enumerate().map(over).collect(),
         }
+    }
+}
+
+impl Offer for Table {
+    fn phases(&self) -> &[usize] {
+        &self.phases
+    }
+
+    fn room(&self) -> &[u64] {
+        &self.room
+    }
+
+    fn measures(&self) -> &[Measure] {
+        &self.measures
+    }
+
+    fn liked(&self, prices: &Prices) -> Vec<Liked> {
+        let cheapest = |group: &Group| {
+            let which = prices.cheapest(group);
+            let Choice { times, adds, bytes, .. } = group.choices.get(which)?.clone();
+            Some(Liked { which: [which, 0, 0], layers: group.layers, times, adds, bytes })
+        };
+        self.groups.iter().filter_map(cheapest).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sums over a run without looking at what repeats: few steps stand for all, few layers for a run of equals.
 //!
 //! A step's times bend little in the tokens that came before, so of many equal steps the first, the middle and the
-//! last one are looked at, and the parabola through them is summed. Inside a step, a run of equal layers settles
+//! last one are looked at, and the parabola through them is summed; of steps that are nearly the same, only the middle. Inside a step, a run of equal layers settles
 //! after two or three (prefetch is bounded by its staging slots): what one more layer adds is the difference of two
 //! short programs.
 
@@ -14,6 +14,9 @@ use std::collections::BTreeSet;
 
 /// Layers until a run has settled.
 const SETTLED: u64 = 3;
+
+/// Of steps whose tokens before them differ by no larger share, the one in the middle stands for all.
+const ALIKE: f64 = 0.3;
 
 /// Says of a program what a step of it takes: as many numbers each time, each of which adds up over layers.
 pub type Look<'l, E> = dyn FnMut(&Program, &Step) -> Result<Vec<f64>, E> + 'l;
@@ -63,6 +66,13 @@ impl Sketch {
     /// The sum of `look` over `steps`, equally spaced steps that differ only in the tokens before them.
     pub fn sum<E>(&self, steps: &[Step], look: &mut Look<'_, E>) -> Result<Vec<f64>, E> {
         let count = steps.len();
+        if let [first, .., last] = steps
+            && (last.past_tokens - first.past_tokens) as f64 <= ALIKE * first.past_tokens as f64
+        {
+            let mean = first.past_tokens.midpoint(last.past_tokens);
+            let step = Step { past_tokens: mean, ..*first };
+            return Ok(self.step(&step, look)?.into_iter().map(|value| value * count as f64).collect());
+        }
         if count <= 3 {
             let mut total = Vec::new();
             for step in steps {

@@ -20,18 +20,17 @@
 
 use crate::error::PlannerError;
 use crate::improve::improve;
+use crate::menu::Items;
 use crate::pattern::Pattern;
 use crate::search::search;
 use crate::shadow::Prices;
-use crate::table::{Choice, Found, Group, Measure, Table, undominated};
-use hwprofiles::{Bytes, Seconds};
+use crate::table::{Best, Choice, Found, Group, Measure, Table, undominated};
+use hwprofiles::Seconds;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Items that are told apart: a set is a word of bits.
 const ITEMS: usize = 64;
-
-/// Patterns of a kind that are searched first.
-const PROMISING: usize = 256;
 
 /// When to stop looking.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,6 +48,11 @@ pub(crate) struct Effort {
 impl Effort {
     /// Within 0.1 % of the best, far less than prices are known to, in a millisecond or two.
     pub const PLAN: Self = Self { worth: 1e-3, nodes: 1_000, all: false, sets: 12 };
+    /// To know whether something fits: any solution is as good as another.
+    pub const FITTING: Self = Self { worth: 0.0, nodes: 300, all: true, sets: 64 };
+    /// Everything.
+    #[cfg(test)]
+    pub const EXACT: Self = Self { worth: 0.0, nodes: u64::MAX, all: true, sets: 512 };
     /// Before something is said not to fit.
     pub const THOROUGH: Self = Self { worth: 1e-3, nodes: 300, all: true, sets: 24 };
 }
@@ -56,11 +60,9 @@ impl Effort {
 /// What is to be solved.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem<'a> {
-    pub groups: Vec<Kind<'a>>,
-    /// Bytes of each device's items, by bit.
-    pub items: &'a [Vec<Bytes>],
-    /// The memory of each device.
-    pub own: &'a [usize],
+    pub groups: Vec<Kind>,
+    /// What devices need once.
+    pub items: Items<'a>,
     /// Of each memory.
     pub capacity: Vec<u64>,
     /// What is to be small, and what must not be large.
@@ -70,9 +72,9 @@ pub(crate) struct Problem<'a> {
 
 /// Layers of one kind and the patterns that they may follow.
 #[derive(Debug, Clone)]
-pub(crate) struct Kind<'a> {
+pub(crate) struct Kind {
     pub layers: u64,
-    pub patterns: Vec<&'a Pattern>,
+    pub patterns: Vec<Arc<Pattern>>,
 }
 
 /// A measure of solutions: seconds of each phase, and of each device's work in it, weighted.
@@ -86,27 +88,31 @@ pub(crate) struct Yardstick {
     pub limit: f64,
 }
 
-/// A program in numbers, and its shadow prices where items take no room.
-#[derive(Debug)]
-pub(crate) struct Outlook {
-    table: Table,
-    prices: Prices,
-    /// No solution is better than this.
-    floor: f64,
-}
-
 /// A solution.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Chosen<'a> {
+pub(crate) struct Chosen {
     /// Patterns with their layers, none empty, by kind.
-    pub kinds: Vec<Vec<(&'a Pattern, u64)>>,
+    pub kinds: Vec<Vec<(Arc<Pattern>, u64)>>,
     /// The first measure.
     pub value: f64,
+}
+
+/// What a search came to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Solved {
+    /// The best solution; `None` where nothing fits (or what fits only just was not found), keeps the limits and is
+    /// below what was asked for.
+    pub chosen: Option<Chosen>,
     /// No solution is better than this.
     pub bound: f64,
 }
 
-impl Chosen<'_> {
+impl Solved {
+    /// There is no solution.
+    pub const NOTHING: Self = Self { chosen: None, bound: f64::INFINITY };
+}
+
+impl Chosen {
     /// The time of each phase without contention: its longest row.
     pub fn times(&self) -> [Seconds; 2] {
         [0, 1].map(|phase| {
@@ -130,66 +136,33 @@ impl Chosen<'_> {
     }
 }
 
-impl<'a> Problem<'a> {
-    /// The best solution, or `None` where nothing fits (or what fits only just was not found in `effort`).
-    ///
-    /// Of thousands of patterns few can be in a good solution. At the shadow prices of the program without items, a
-    /// solution that uses a pattern even once costs at least the bound and what the pattern costs beyond the cheapest
-    /// of its kind. So the most promising patterns are searched first; what they reach tells which others could still
-    /// matter.
-    pub fn solve(&self) -> Result<Option<Chosen<'a>>, PlannerError> {
-        self.outlook()?.map_or(Ok(None), |outlook| self.solve_in(&outlook))
+impl Problem<'_> {
+    /// The best solution.
+    #[cfg(test)]
+    pub fn solve(&self) -> Result<Solved, PlannerError> {
+        self.solve_below(f64::INFINITY)
     }
 
-    /// The same where the outlook is known.
-    pub fn solve_in(&self, outlook: &Outlook) -> Result<Option<Chosen<'a>>, PlannerError> {
-        let Outlook { table, prices, floor } = outlook;
-        let mut best = None;
-        let few = prices.nearest(table, PROMISING);
-        let mut least = self.search_sets(&few, &mut best)?;
-        let gap = best.as_ref().map_or(f64::INFINITY, |best: &Found| best.value - floor);
-        let all = prices.within(table, gap);
-        if !all.is_within(&few) {
-            least = match best.is_none() || self.effort.all {
-                true => self.search_sets(&all, &mut best)?,
-                false => least.min(*floor),
-            };
-        }
-        Ok(best.map(|found| self.chosen(found, least)))
+    /// Whether a problem in which every layer costs 1 has a solution.
+    pub fn is_solvable(&self) -> Result<bool, PlannerError> {
+        let layers: u64 = self.groups.iter().map(|kind| kind.layers).sum();
+        Ok(self.solve_below(layers as f64 * 1.001)?.chosen.is_some())
     }
 
-    /// The program's numbers and the prices at which they are seen best; `None` where nothing can fit.
-    pub fn outlook(&self) -> Result<Option<Outlook>, PlannerError> {
-        let Some(table) = self.table(&self.tight()) else { return Ok(None) };
-        let relaxed = table.without_items();
-        let prices = Prices::of(&relaxed)?;
-        let floor = prices.bound(&relaxed);
-        Ok(Some(Outlook { table, prices, floor }))
-    }
-
-    /// A good solution of those patterns alone that `admits`, a kind's index and a pattern, lets through.
-    pub fn solve_some(
-        &self,
-        outlook: &Outlook,
-        admits: impl Fn(usize, &Pattern) -> bool,
-    ) -> Result<Option<Chosen<'a>>, PlannerError> {
-        let mut index = 0;
-        let some = outlook.table.kept(|group| {
-            let kind = &self.groups[index];
-            let kept = |&i: &usize| admits(index, kind.patterns[group.choices[i].index]);
-            let kept = (0..group.choices.len()).filter(kept).collect();
-            index += 1;
-            kept
-        });
-        let mut best = None;
-        let least = self.search_sets(&outlook.prices.nearest(&some, PROMISING), &mut best)?;
-        Ok(best.map(|found| self.chosen(found, least)))
+    /// The best solution whose value is below `below`.
+    pub fn solve_below(&self, below: f64) -> Result<Solved, PlannerError> {
+        let Some(table) = self.table(&self.tight()) else {
+            return Ok(Solved::NOTHING);
+        };
+        let mut best = Best::below(below);
+        let least = self.search_sets(table, &mut best)?;
+        let bound = least.min(best.limit() * (1.0 - self.effort.worth));
+        Ok(Solved { chosen: best.found.map(|found| self.chosen(found)), bound })
     }
 
     /// Improves `best` with the solutions of `table`, set of items after set; what none of those that were not seen
     /// is better than.
-    fn search_sets(&self, table: &Table, best: &mut Option<Found>) -> Result<f64, PlannerError> {
-        let mut table = table.clone();
+    fn search_sets(&self, mut table: Table, best: &mut Best) -> Result<f64, PlannerError> {
         for group in &mut table.groups {
             group.choices = undominated(std::mem::take(&mut group.choices));
         }
@@ -197,9 +170,8 @@ impl<'a> Problem<'a> {
         let mut open: Vec<(f64, Table)> =
             sets.into_iter().filter_map(|set| table.restricted(set)).map(|table| (0.0, table)).collect();
         let mut least = f64::INFINITY;
-        let limit = |best: &Option<Found>| best.as_ref().map_or(f64::INFINITY, |best| best.value);
         while let Some(next) = (0..open.len()).min_by(|&a, &b| open[a].0.total_cmp(&open[b].0)) {
-            if open[next].0 >= limit(best) * (1.0 - self.effort.worth) {
+            if open[next].0 >= best.limit() * (1.0 - self.effort.worth) {
                 break;
             }
             let (_, table) = open.swap_remove(next);
@@ -208,7 +180,7 @@ impl<'a> Problem<'a> {
             for (bound, other) in &mut open {
                 *bound = prices.bound(other).max(*bound);
             }
-            if bound >= limit(best) * (1.0 - self.effort.worth) {
+            if bound >= best.limit() * (1.0 - self.effort.worth) {
                 continue;
             }
             improve(&table, &prices, best);
@@ -220,26 +192,25 @@ impl<'a> Problem<'a> {
         Ok(least)
     }
 
-    fn chosen(&self, found: Found, bound: f64) -> Chosen<'a> {
-        let bound = bound.min(found.value * (1.0 - self.effort.worth));
-        let named = |(kind, counts): (&Kind<'a>, &Vec<(usize, u64)>)| {
-            counts.iter().map(|&(pattern, count)| (kind.patterns[pattern], count)).collect()
+    fn chosen(&self, found: Found) -> Chosen {
+        let named = |(kind, counts): (&Kind, &Vec<(usize, u64)>)| {
+            counts.iter().map(|&(pattern, count)| (Arc::clone(&kind.patterns[pattern]), count)).collect()
         };
         let kinds = self.groups.iter().zip(&found.counts).map(named).collect();
-        Chosen { kinds, value: found.value, bound }
+        Chosen { kinds, value: found.value }
     }
 
-    fn patterns(&self) -> impl Iterator<Item = &'a Pattern> + Clone + '_ {
-        self.groups.iter().flat_map(|kind| kind.patterns.iter().copied())
+    fn patterns(&self) -> impl Iterator<Item = &Arc<Pattern>> + Clone + '_ {
+        self.groups.iter().flat_map(|kind| &kind.patterns)
     }
 
     /// The memories that some choice could overfill; the others bind nobody.
     fn tight(&self) -> Vec<bool> {
         (0..self.capacity.len())
             .map(|memory| {
-                let items = self.items.iter().zip(self.own).filter(|(_, own)| **own == memory);
+                let items = self.items.bytes.iter().zip(self.items.own).filter(|(_, own)| **own == memory);
                 let items: u64 = items.flat_map(|(items, _)| items).map(|bytes| bytes.get()).sum();
-                let most = |kind: &Kind<'_>| {
+                let most = |kind: &Kind| {
                     let most = kind.patterns.iter().map(|p| p.bytes[memory]).max().unwrap_or(0);
                     most.saturating_mul(kind.layers)
                 };
@@ -302,11 +273,13 @@ impl<'a> Problem<'a> {
     /// so are the smallest beyond [`ITEMS`].
     fn merged_items(&self, memories: &[usize], room: &mut [u64]) -> Option<Vec<Item>> {
         let mut merged: BTreeMap<(usize, Vec<bool>), u64> = BTreeMap::new();
-        for (device, own) in self.own.iter().enumerate() {
+        for (device, own) in self.items.own.iter().enumerate() {
             let Some(memory) = memories.iter().position(|m| m == own) else { continue };
-            for (bit, bytes) in self.items[device].iter().enumerate().filter(|(_, bytes)| bytes.get() > 0) {
-                let needs = |p: &Pattern| p.items[device] >> bit & 1 == 1;
-                if self.groups.iter().any(|kind| kind.patterns.iter().all(|p| needs(p))) {
+            for (bit, bytes) in
+                self.items.bytes[device].iter().enumerate().filter(|(_, bytes)| bytes.get() > 0)
+            {
+                let needs = |p: &Arc<Pattern>| p.items[device] >> bit & 1 == 1;
+                if self.groups.iter().any(|kind| kind.patterns.iter().all(needs)) {
                     room[memory] = room[memory].checked_sub(bytes.get())?;
                     continue;
                 }
@@ -327,17 +300,17 @@ impl<'a> Problem<'a> {
 
     /// Exact bytes in each memory.
     #[cfg(test)]
-    pub fn used(&self, chosen: &Chosen<'_>) -> Vec<u64> {
+    pub fn used(&self, chosen: &Chosen) -> Vec<u64> {
         let mut used = vec![0; self.capacity.len()];
-        let mut needs = vec![0; self.items.len()];
+        let mut needs = vec![0; self.items.bytes.len()];
         for (pattern, count) in chosen.kinds.iter().flatten() {
             used.iter_mut().zip(&pattern.bytes).for_each(|(sum, bytes)| *sum += bytes * count);
             needs.iter_mut().zip(&pattern.items).for_each(|(all, items)| *all |= items);
         }
         for (device, &needs) in needs.iter().enumerate() {
-            let items = self.items[device].iter().enumerate();
+            let items = self.items.bytes[device].iter().enumerate();
             let needed = items.filter(|(bit, _)| needs >> bit & 1 == 1).map(|(_, bytes)| bytes.get());
-            used[self.own[device]] += needed.sum::<u64>();
+            used[self.items.own[device]] += needed.sum::<u64>();
         }
         used
     }

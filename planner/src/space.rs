@@ -5,12 +5,19 @@ use crate::course::Course;
 use crate::error::PlannerError;
 use crate::goal::Goal;
 use crate::home::Home;
+use crate::homed::Pick;
+use crate::menu::{Items, Menu};
 use crate::pattern::{Pattern, Patterns, Stack};
 use crate::placement::Placement;
 use crate::price_list::PriceList;
-use crate::solve::{Chosen, Effort, Kind, Outlook, Problem};
+use crate::shadow::Prices;
+use crate::solve::{Chosen, Effort, Kind, Problem, Solved, Yardstick};
 use hwprofiles::{Bytes, DeviceId};
 use scenarios::Phase;
+use std::sync::Arc;
+
+/// Patterns of a group that are searched first.
+const PROMISING: usize = 256;
 
 const PHASES: [Phase; 2] = [Phase::Prefill, Phase::Decode];
 
@@ -22,6 +29,18 @@ pub(crate) struct Space<'a> {
     pub stacks: Vec<Stack>,
     items: Vec<Vec<Bytes>>,
     own: Vec<usize>,
+}
+
+/// What can be chosen in a space, at the prices at which it is seen best.
+#[derive(Debug)]
+pub(crate) struct Outlook<'s> {
+    items: Items<'s>,
+    capacity: Vec<u64>,
+    measures: Vec<Yardstick>,
+    menu: Menu<'s>,
+    prices: Prices,
+    /// No solution is better than this.
+    pub floor: f64,
 }
 
 /// A restriction of the search. The solver does not see contention, so what is best under a restriction may, once
@@ -63,68 +82,67 @@ impl<'a> Space<'a> {
         Ok(Self { pricing, patterns, stacks, items, own })
     }
 
-    /// The best solution of a family where each memory holds `capacity`; `None` where nothing fits.
-    pub fn solve(
-        &self,
-        family: Family,
-        goal: &Goal,
-        capacity: &[Bytes],
-        effort: Effort,
-    ) -> Result<Option<Chosen<'_>>, PlannerError> {
-        self.problem(family, goal, capacity, effort).solve()
+    /// What can be chosen by `goal` where each memory holds `capacity`; `None` where nothing can fit.
+    pub fn outlook(&self, goal: &Goal, capacity: &[Bytes]) -> Result<Option<Outlook<'_>>, PlannerError> {
+        let groups: Vec<_> = self.stacks.iter().map(|stack| (stack.layers, stack)).collect();
+        self.outlook_on(&groups, goal.yardsticks(), capacity)
     }
 
-    /// The problem with every pattern, where the memories hold what they do.
-    pub fn all(&self, goal: &Goal, effort: Effort) -> Problem<'_> {
-        self.problem(Family::ALL, goal, &self.capacity(), effort)
-    }
-
-    /// The outlook of [`Space::all`].
-    pub fn outlook(&self, goal: &Goal, effort: Effort) -> Result<Option<Outlook>, PlannerError> {
-        self.all(goal, effort).outlook()
-    }
-
-    /// A good solution of each of `families`, in their order, where there is one.
-    pub fn solve_each(
-        &self,
-        families: &[Family],
-        outlook: &Outlook,
-        goal: &Goal,
-        effort: Effort,
-    ) -> Result<Vec<Chosen<'_>>, PlannerError> {
-        let problem = self.all(goal, effort);
-        let mut solutions = Vec::new();
-        for &family in families {
-            let admits = |kind: usize, pattern: &Pattern| self.admits(family, &self.stacks[kind], pattern);
-            solutions.extend(problem.solve_some(outlook, admits)?);
-        }
-        Ok(solutions)
-    }
-
-    pub fn problem(&self, family: Family, goal: &Goal, capacity: &[Bytes], effort: Effort) -> Problem<'_> {
-        let kinds = self.stacks.iter().map(|stack| {
-            let patterns = stack.patterns.iter().filter(|pattern| self.admits(family, stack, pattern));
-            Kind { layers: stack.layers, patterns: patterns.collect() }
-        });
-        self.problem_of(kinds.collect(), goal, capacity, effort)
-    }
-
-    /// The problem of other groups of patterns of this space.
-    pub fn problem_of<'s>(
+    /// The same of other groups, so many layers of each stack, and other measures.
+    pub fn outlook_on<'s>(
         &'s self,
-        groups: Vec<Kind<'s>>,
-        goal: &Goal,
+        groups: &[(u64, &'s Stack)],
+        measures: Vec<Yardstick>,
         capacity: &[Bytes],
-        effort: Effort,
-    ) -> Problem<'s> {
-        Problem {
-            groups,
-            items: &self.items,
-            own: &self.own,
-            capacity: capacity.iter().map(|bytes| bytes.get()).collect(),
-            measures: goal.yardsticks(),
-            effort,
+    ) -> Result<Option<Outlook<'s>>, PlannerError> {
+        let capacity: Vec<u64> = capacity.iter().map(|bytes| bytes.get()).collect();
+        let menu = Menu::new(&self.patterns, groups, self.items(), &capacity, measures.clone());
+        let Some(menu) = menu.filter(|menu| !menu.is_empty()) else { return Ok(None) };
+        let prices = Prices::of(&menu)?;
+        let floor = prices.bound(&menu);
+        Ok(Some(Outlook { items: self.items(), capacity, measures, menu, prices, floor }))
+    }
+
+    /// The best solution where each memory holds `capacity`.
+    pub fn solve(&self, goal: &Goal, capacity: &[Bytes], effort: Effort) -> Result<Solved, PlannerError> {
+        match self.outlook(goal, capacity)? {
+            Some(outlook) => outlook.solve(Family::ALL, effort, f64::INFINITY),
+            None => Ok(Solved::NOTHING),
         }
+    }
+
+    /// The problem of what fits at all, in which a layer costs 1 wherever it is: of patterns that take the same room
+    /// one is left, and its value, where there is a solution, is the number of its layers.
+    pub fn fitting(&self) -> Problem<'_> {
+        let layers = self.stacks.iter().map(|stack| {
+            let picks = stack.homed.iter().enumerate().flat_map(|(index, homed)| homed.picks(index));
+            let room = |pick: Pick| {
+                let pattern = Arc::unwrap_or_clone(self.patterns.pattern(stack, pick));
+                (pattern.bytes.clone(), pattern.items.clone(), pattern)
+            };
+            let mut all: Vec<_> = picks.map(room).collect();
+            all.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+            all.dedup_by(|a, b| a.0 == b.0 && a.1 == b.1);
+            let alike =
+                |(_, _, pattern): (_, _, Pattern)| Arc::new(Pattern { cost: [vec![1.0], vec![]], ..pattern });
+            Kind { layers: stack.layers, patterns: all.into_iter().map(alike).collect() }
+        });
+        let capacity = self.capacity().iter().map(|bytes| bytes.get()).collect();
+        let count = Yardstick { weight: [1.0, 0.0], busy: [vec![], vec![]], limit: f64::INFINITY };
+        let (groups, measures) = (layers.collect(), vec![count]);
+        Problem { groups, items: self.items(), capacity, measures, effort: Effort::FITTING }
+    }
+
+    fn items(&self) -> Items<'_> {
+        Items { bytes: &self.items, own: &self.own }
+    }
+
+    /// The problem with every pattern of a family written out.
+    #[cfg(test)]
+    pub fn problem(&self, family: Family, goal: &Goal, capacity: &[Bytes], effort: Effort) -> Problem<'_> {
+        let outlook = self.outlook(goal, capacity).unwrap().unwrap();
+        let menu = outlook.menu.restricted(family);
+        outlook.problem(menu.kinds(&menu.within(&outlook.prices, f64::INFINITY)), effort)
     }
 
     /// What the machine's memories hold.
@@ -132,24 +150,14 @@ impl<'a> Space<'a> {
         self.pricing.machine.memories.iter().map(|memory| memory.capacity.value).collect()
     }
 
-    /// Whether a pattern of `stack` is one of the family's.
-    pub fn admits(&self, family: Family, stack: &Stack, pattern: &Pattern) -> bool {
-        // Embed and head are no layer: they may be elsewhere.
-        let is_layer = stack.kind.is_some();
-        let one = |phase: usize| pattern.leads[phase].iter().all(|lead| *lead == pattern.leads[phase][0]);
-        (family.divided || !self.patterns.divides(pattern))
-            && PHASES.iter().all(|&f| family.streamed[f as usize] || !self.patterns.streams(pattern, f))
-            && (family.mixed || !is_layer || (one(0) && one(1)))
-    }
-
     /// The placement of a solution: layers of one kind and pattern together, the patterns of each kind in the order
     /// with the shortest chain.
-    pub fn placement(&self, chosen: &Chosen<'_>, goal: &Goal) -> Placement {
+    pub fn placement(&self, chosen: &Chosen, goal: &Goal) -> Placement {
         self.placement_in(&self.stacks.iter().collect::<Vec<_>>(), chosen, goal)
     }
 
     /// The same where the groups of layers are those of `stacks`, embed and head first.
-    pub fn placement_in(&self, stacks: &[&Stack], chosen: &Chosen<'_>, goal: &Goal) -> Placement {
+    pub fn placement_in(&self, stacks: &[&Stack], chosen: &Chosen, goal: &Goal) -> Placement {
         let [ends, kinds @ ..] = &chosen.kinds[..] else { panic!("embed and head are always placed") };
         let [ends] = &ends[..] else { panic!("embed and head are placed once") };
         let mut from = [0, 1].map(|phase| ends.0.leads[phase][0]);
@@ -160,19 +168,21 @@ impl<'a> Space<'a> {
             let best = chains.enumerate().min_by(|a, b| a.1.0.total_cmp(&b.1.0));
             let Some((best, (_, exit))) = best else { continue };
             for &run in &orders[best] {
-                let (pattern, count) = runs[run];
-                layers.extend(std::iter::repeat_n(self.patterns.layer(stack, pattern), count as usize));
+                let (pattern, count) = &runs[run];
+                layers.extend(std::iter::repeat_n(self.patterns.layer(stack, pattern), *count as usize));
             }
             from = exit;
         }
-        let [embed, head] = self.patterns.ends(stacks[0], ends.0);
+        let [embed, head] = self.patterns.ends(stacks[0], &ends.0);
         Placement { embed, layers, head }
     }
 
     /// The same layers dealt out evenly, where some stream and others do not: what is fetched for the ones can arrive
     /// while the others compute. `None` where all stream or none does.
-    pub fn dealt(&self, chosen: &Chosen<'_>, goal: &Goal) -> Option<Placement> {
-        let streams = |pattern: &Pattern, phase: Phase| self.patterns.streams(pattern, phase);
+    pub fn dealt(&self, chosen: &Chosen, goal: &Goal) -> Option<Placement> {
+        let streams = |pattern: &Pattern, phase: Phase| {
+            self.patterns.streams(&pattern.homes, &pattern.leads[phase as usize])
+        };
         let layers = || chosen.kinds[1..].iter().flatten();
         let mixed = |&phase: &Phase| {
             layers().any(|(p, _)| streams(p, phase)) && layers().any(|(p, _)| !streams(p, phase))
@@ -186,7 +196,7 @@ impl<'a> Space<'a> {
                 .flat_map(|run| (0..runs[run].1).map(move |layer| place(run, layer)))
                 .collect();
             order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            let layers = order.into_iter().map(|(_, run)| self.patterns.layer(stack, runs[run].0));
+            let layers = order.into_iter().map(|(_, run)| self.patterns.layer(stack, &runs[run].0));
             placement.layers.extend(layers);
         }
         Some(placement)
@@ -196,7 +206,7 @@ impl<'a> Space<'a> {
     fn chain(
         &self,
         stack: &Stack,
-        runs: &[(&Pattern, u64)],
+        runs: &[(Arc<Pattern>, u64)],
         order: &[usize],
         from: [DeviceId; 2],
         goal: &Goal,
@@ -207,11 +217,11 @@ impl<'a> Space<'a> {
         for phase in PHASES {
             let (mut from, mut sum) = (from[phase as usize], 0.0);
             for &run in order {
-                let (pattern, count) = runs[run];
+                let (pattern, count) = &runs[run];
                 let exit = *pattern.leads[phase as usize].last().expect("a layer has sublayers");
                 sum += self.patterns.chain(&mut walk, stack, pattern, phase, from);
-                if from != exit || count > 1 {
-                    sum += self.patterns.chain(&mut walk, stack, pattern, phase, exit) * (count - 1) as f64;
+                if from != exit || *count > 1 {
+                    sum += self.patterns.chain(&mut walk, stack, pattern, phase, exit) * (*count - 1) as f64;
                 }
                 from = exit;
             }
@@ -219,6 +229,55 @@ impl<'a> Space<'a> {
             total += weight[phase as usize] * sum;
         }
         (total, exits)
+    }
+}
+
+impl<'s> Outlook<'s> {
+    /// The best solution of a family that is below `below`.
+    ///
+    /// Of tens of thousands of patterns few can be in a good solution. A solution that uses a pattern even once costs
+    /// at least the floor and what the pattern costs, at the prices, beyond the cheapest of its group. So the most
+    /// promising patterns are searched first; what they reach tells which others could still matter.
+    pub fn solve(&self, family: Family, effort: Effort, below: f64) -> Result<Solved, PlannerError> {
+        let restricted;
+        let (menu, floor) = match family == Family::ALL {
+            true => (&self.menu, self.floor),
+            false => {
+                restricted = self.menu.restricted(family);
+                if restricted.is_empty() {
+                    return Ok(Solved::NOTHING);
+                }
+                (&restricted, self.prices.bound(&restricted))
+            }
+        };
+        if floor >= below * (1.0 - effort.worth) {
+            return Ok(Solved { chosen: None, bound: floor });
+        }
+        let few = menu.nearest(&self.prices, PROMISING);
+        let first = self.problem(menu.kinds(&few), effort).solve_below(below)?;
+        let reached = first.chosen.as_ref().map_or(below, |chosen| chosen.value);
+        let could = menu.within(&self.prices, reached - floor);
+        if could.iter().zip(&few).all(|(could, few)| could.is_subset(few)) {
+            return Ok(first);
+        }
+        if !(effort.all || reached.is_infinite()) {
+            return Ok(Solved { bound: first.bound.min(floor), ..first });
+        }
+        let all = self.problem(menu.kinds(&could), effort).solve_below(reached)?;
+        Ok(match all.chosen {
+            Some(_) => all,
+            None => Solved { chosen: first.chosen, ..all },
+        })
+    }
+
+    fn problem(&self, groups: Vec<Kind>, effort: Effort) -> Problem<'s> {
+        Problem {
+            groups,
+            items: self.items,
+            capacity: self.capacity.clone(),
+            measures: self.measures.clone(),
+            effort,
+        }
     }
 }
 

@@ -1,6 +1,12 @@
 //! The integer program as bare numbers.
 
+use smallvec::SmallVec;
 use std::collections::BTreeSet;
+
+/// Seconds by row, or what is added to each measure: few, and made and dropped by the hundred thousand.
+pub(crate) type Times = SmallVec<[f64; 12]>;
+/// Bytes by memory.
+pub(crate) type Sizes = SmallVec<[u64; 6]>;
 
 /// A way to place one layer of a kind.
 #[derive(Debug, Clone, PartialEq)]
@@ -8,11 +14,11 @@ pub(crate) struct Choice {
     /// Its index where it came from.
     pub index: usize,
     /// Seconds by row.
-    pub times: Vec<f64>,
+    pub times: Times,
     /// What it adds to each measure by itself, whatever it runs beside: energy.
-    pub adds: Vec<f64>,
+    pub adds: SmallVec<[f64; 4]>,
     /// Bytes by memory that could be overfilled.
-    pub bytes: Vec<u64>,
+    pub bytes: Sizes,
     /// The items it needs, as bits.
     pub items: u64,
 }
@@ -53,6 +59,32 @@ pub(crate) struct Found {
     pub value: f64,
 }
 
+/// The best solution so far, and what a solution must stay below to be one.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Best {
+    pub found: Option<Found>,
+    below: f64,
+}
+
+impl Best {
+    /// Nothing yet; only what is below `below` counts.
+    pub fn below(below: f64) -> Self {
+        Self { found: None, below }
+    }
+
+    /// What the next solution must stay below.
+    pub fn limit(&self) -> f64 {
+        self.found.as_ref().map_or(self.below, |found| found.value)
+    }
+
+    /// Takes `found` where it is better.
+    pub fn take(&mut self, found: Found) {
+        if found.value < self.limit() {
+            self.found = Some(found);
+        }
+    }
+}
+
 impl Table {
     /// The first measure of a solution with these sums; `None` where a measure is beyond its limit.
     pub fn value(&self, times: &[f64], adds: &[f64]) -> Option<f64> {
@@ -69,30 +101,6 @@ impl Table {
             first.get_or_insert(value);
         }
         first
-    }
-
-    /// Whether every choice is one of `other`'s.
-    pub fn is_within(&self, other: &Self) -> bool {
-        let indices = |group: &Group| group.choices.iter().map(|c| c.index).collect::<BTreeSet<_>>();
-        self.groups.iter().zip(&other.groups).all(|(own, other)| indices(own).is_subset(&indices(other)))
-    }
-
-    /// The same where items take no room: no solution of the program is better than its best.
-    pub fn without_items(&self) -> Self {
-        let mut relaxed = Self { items: vec![], ..self.clone() };
-        relaxed.choices_mut().for_each(|choice| choice.items = 0);
-        relaxed
-    }
-
-    /// The same with fewer choices: in each group those for which `keep` says so.
-    pub fn kept(&self, mut keep: impl FnMut(&Group) -> Vec<usize>) -> Self {
-        let mut group = |group: &Group| Group {
-            layers: group.layers,
-            choices: keep(group).into_iter().map(|index| group.choices[index].clone()).collect(),
-        };
-        let groups = self.groups.iter().map(&mut group).collect();
-        let (items, room) = (self.items.clone(), self.room.clone());
-        Self { groups, items, room, phases: self.phases.clone(), measures: self.measures.clone() }
     }
 
     fn choices_mut(&mut self) -> impl Iterator<Item = &mut Choice> {

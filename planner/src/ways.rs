@@ -117,7 +117,7 @@ pub(crate) fn ways(
 fn ways_of(patterns: &Patterns<'_>, lot: &Lot) -> Vec<Way> {
     let list = &patterns.prices[1];
     let sublayers = lot.sublayers.iter().map(|&sublayer| list.index(sublayer)).collect();
-    let stack = Stack { kind: lot.kind, layers: lot.layers, sublayers, patterns: vec![] };
+    let stack = Stack { kind: lot.kind, layers: lot.layers, sublayers, homed: vec![] };
     let known = |home: &Home| patterns.homes.iter().position(|other| other == home);
     let homes: Vec<usize> = lot.homes.iter().filter_map(known).collect();
     let mut leads = patterns.leads(list, &stack, &homes);

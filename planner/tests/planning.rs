@@ -4,7 +4,7 @@ mod fixture;
 mod scorer;
 
 use fixture::{Spec, formats, model};
-use hwprofiles::{Bytes, Machine};
+use hwprofiles::{Bytes, Machine, Seconds};
 use planner::{
     Extent, PLANNED, Placement, Plan, PlannerError, Pricing, Programs, Question, Rule, Times, explain, plan,
     usage,

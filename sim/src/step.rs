@@ -13,8 +13,9 @@
 use crate::fair::{Draw, Flow, Sharing};
 use crate::time::SimTime;
 use hwprofiles::{Bytes, Machine, Missing};
-use planner::{Lane, Price, Pricing, Program, Task};
+use planner::{Action, Lane, Price, Pricing, Program, Task};
 use scenarios::Step;
+use std::collections::HashMap;
 
 /// When a task ran, since the step began. The wake-up before it is not part of it, its overhead is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -129,8 +130,15 @@ impl<'a> Simulator<'a> {
     pub fn step(&mut self, program: &Program, step: &Step) -> Result<Outcome<'_>, Missing> {
         assert_eq!(program.phase, step.phase, "a program runs steps of its own phase");
         self.prices.clear();
+        // Layers are alike: what does the same on the same lane costs the same, but in the head, which sees fewer rows.
+        let mut known: HashMap<(Lane, bool, &Action), Price> = HashMap::new();
         for task in &program.tasks {
-            self.prices.push(self.pricing.price(task, step)?);
+            let key = (task.lane, task.layer.is_none(), &task.action);
+            let price = match known.get(&key) {
+                Some(&price) => price,
+                None => *known.entry(key).insert_entry(self.pricing.price(task, step)?).get(),
+            };
+            self.prices.push(price);
         }
         Ok(self.play(program))
     }

@@ -7,7 +7,7 @@ use crate::error::PlannerError;
 use crate::goal::Goal;
 use crate::plan::Times;
 use crate::solve::Effort;
-use crate::space::{Family, Space};
+use crate::space::Space;
 use hwprofiles::{Bytes, Machine, Ratio};
 use scenarios::Workload;
 use serde::Serialize;
@@ -105,7 +105,7 @@ impl<'a> Asked<'a> {
     fn optimum(&self, spaces: &[Space<'_>], capacity: &[Bytes]) -> Result<Option<Optimum>, PlannerError> {
         let mut best: Option<Optimum> = None;
         for (index, space) in spaces.iter().enumerate() {
-            let Some(chosen) = space.solve(Family::ALL, self.goal, capacity, self.effort)? else { continue };
+            let Some(chosen) = space.solve(self.goal, capacity, self.effort)?.chosen else { continue };
             if best.is_none_or(|best| chosen.value < best.value) {
                 let [ttft, tpot] = chosen.times();
                 let tpot = (self.workload.output_tokens > 1).then_some(tpot);
@@ -126,14 +126,13 @@ mod tests {
     fn more_of_a_resource_or_a_whole_part_never_makes_the_optimum_worse_and_what_binds_makes_it_better() {
         let (model, formats) = (model(4, 256), formats());
         let workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32 };
-        let exact = Effort { worth: 0.0, nodes: u64::MAX, all: true, sets: 512 };
         let specs = [Spec::gpu(9_000_000), Spec { cxl: Some(1 << 30), link: 2e11, ..Spec::gpu(6_000_000) }];
         let mut gained = 0;
         for spec in specs {
             let machine = spec.machine(&model);
             let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
             let goal = Goal::new(&machine, &workload, Objective::Latency, Slo::default(), &Costs::default());
-            let asked = Asked { pricing, workload: &workload, goal: &goal.unwrap(), effort: exact };
+            let asked = Asked { pricing, workload: &workload, goal: &goal.unwrap(), effort: Effort::EXACT };
             let best = |machine: &Machine| {
                 let spaces = asked.spaces(machine, &prefill_chunks(&workload)).unwrap();
                 asked.optimum(&spaces, &capacity(machine)).unwrap().expect("the host holds everything").value

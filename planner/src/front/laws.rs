@@ -1,9 +1,9 @@
 //! Laws of fronts, on small instances of which every solution can be looked at.
 
-use super::tradeoff::{Tradeoff, dominates};
+use super::tradeoff::{Solver, Tradeoff, dominates};
 use crate::fixture::{Spec, formats, model};
-use crate::laws::{EXACT, each_solution, goal, pick, space, specs};
-use crate::solve::{Chosen, Kind, Problem, Yardstick};
+use crate::laws::{each_solution, goal, pick, space, specs};
+use crate::solve::{Chosen, Effort, Kind, Problem, Yardstick};
 use crate::space::Family;
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ const SAME: f64 = 1e-6;
 fn all_values(problem: &Problem<'_>, criteria: &[Yardstick], limits: &[Yardstick]) -> Vec<Vec<f64>> {
     let mut all = Vec::new();
     each_solution(&problem.groups, &mut Vec::new(), &mut |kinds| {
-        let chosen = Chosen { kinds: kinds.clone(), value: 0.0, bound: 0.0 };
+        let chosen = Chosen { kinds: kinds.clone(), value: 0.0 };
         let used = problem.used(&chosen);
         let fits = used.iter().zip(&problem.capacity).all(|(used, capacity)| used <= capacity);
         if fits && limits.iter().all(|limit| chosen.measured(limit) <= limit.limit) {
@@ -47,9 +47,9 @@ proptest! {
         let (model, formats) = (model(layers, 256), formats());
         let machine = Spec { cxl: Some(1 << 40), ..spec }.machine(&model);
         let space = space(&machine, &model, &formats, batch);
-        let mut problem = space.problem(Family::ALL, &goal(&machine, batch), &space.capacity(), EXACT);
+        let mut problem = space.problem(Family::ALL, &goal(&machine, batch), &space.capacity(), Effort::EXACT);
         pick(&mut problem, &few, &some);
-        let most = |kind: &Kind<'_>| kind.patterns.iter().map(|p| p.bytes[1]).max().unwrap() * kind.layers;
+        let most = |kind: &Kind| kind.patterns.iter().map(|p| p.bytes[1]).max().unwrap() * kind.layers;
         let everything: u64 = problem.groups.iter().map(most).sum();
         problem.capacity[1] = (everything as f64 * share) as u64 + 1_000_000;
         let measures = measures([watts.0, watts.1]);
@@ -61,7 +61,9 @@ proptest! {
         let limits: Vec<_> =
             limit.into_iter().map(|share| Yardstick { limit: least * share, ..measures[1].clone() }).collect();
         let all = all_values(&problem, &criteria, &limits);
-        let Some(tradeoff) = Tradeoff::new(vec![problem], criteria, limits, TIE).unwrap() else {
+        let solver: Box<Solver<'_>> =
+            Box::new(|measures| Problem { measures, ..problem.clone() }.solve());
+        let Some(tradeoff) = Tradeoff::new(vec![solver], criteria, limits, TIE).unwrap() else {
             prop_assert!(all.is_empty());
             return Ok(());
         };

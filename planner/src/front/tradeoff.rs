@@ -1,7 +1,7 @@
 //! The front of an integer program under several measures.
 
 use crate::error::PlannerError;
-use crate::solve::{Chosen, Problem, Yardstick};
+use crate::solve::{Chosen, Solved, Yardstick};
 use std::cmp::Ordering;
 
 /// Values that differ by a smaller share are the same.
@@ -9,10 +9,13 @@ pub(super) const SAME: f64 = 1e-7;
 /// What was reached may be reached again in spite of rounding.
 const SLACK: f64 = 1.0 + 1e-9;
 
+/// Finds the best solution of a problem under some measures.
+pub(super) type Solver<'p> = dyn Fn(Vec<Yardstick>) -> Result<Solved, PlannerError> + 'p;
+
 /// What is traded off: the solutions of any of some problems, measured by some criteria.
 pub(super) struct Tradeoff<'p> {
     /// Solutions are those of any of these.
-    pub problems: Vec<Problem<'p>>,
+    pub solvers: Vec<Box<Solver<'p>>>,
     /// Two or three; their limits are not looked at.
     pub criteria: Vec<Yardstick>,
     /// A usual value of each criterion, above zero: what makes them comparable.
@@ -25,12 +28,14 @@ pub(super) struct Tradeoff<'p> {
 
 /// A solution of the front.
 #[derive(Debug, Clone)]
-pub(super) struct Compromise<'p> {
+pub(super) struct Compromise {
     /// By criterion.
     pub values: Vec<f64>,
-    pub chosen: Chosen<'p>,
-    /// Of which problem.
-    pub problem: usize,
+    pub chosen: Chosen,
+    /// No solution is better than this in the measure that it is the best in.
+    pub bound: f64,
+    /// Of which solver.
+    pub solver: usize,
 }
 
 /// Whether `one` is nowhere worse than `other`, by more than the share `same`, and somewhere better by more.
@@ -42,13 +47,13 @@ pub(super) fn dominates(one: &[f64], other: &[f64], same: f64) -> bool {
 impl<'p> Tradeoff<'p> {
     /// `None` where nothing fits and keeps `limits`.
     pub fn new(
-        problems: Vec<Problem<'p>>,
+        solvers: Vec<Box<Solver<'p>>>,
         criteria: Vec<Yardstick>,
         limits: Vec<Yardstick>,
         tie: f64,
     ) -> Result<Option<Self>, PlannerError> {
         let units = vec![1.0; criteria.len()];
-        let mut tradeoff = Self { problems, criteria, limits, units, tie: 1.0 };
+        let mut tradeoff = Self { solvers, criteria, limits, units, tie: 1.0 };
         // A compromise in seconds, joules and dollars says how much of each is usual.
         let Some(usual) = tradeoff.least(0, &vec![f64::INFINITY; tradeoff.criteria.len()])? else {
             return Ok(None);
@@ -60,7 +65,7 @@ impl<'p> Tradeoff<'p> {
 
     /// The front, ascending in the first criterion; of two criteria at most so many points, of three so many slices
     /// and points on each as their square root.
-    pub fn front(&self, points: usize) -> Result<Vec<Compromise<'p>>, PlannerError> {
+    pub fn front(&self, points: usize) -> Result<Vec<Compromise>, PlannerError> {
         let free = vec![f64::INFINITY; self.criteria.len()];
         let mut found = match self.criteria.len() {
             2 => self.slice(free, points)?,
@@ -75,8 +80,8 @@ impl<'p> Tradeoff<'p> {
     }
 
     /// The fronts of the first two criteria under falling limits of the third.
-    fn slices(&self, mut limits: Vec<f64>, points: usize) -> Result<Vec<Compromise<'p>>, PlannerError> {
-        let mut found: Vec<Compromise<'p>> = Vec::new();
+    fn slices(&self, mut limits: Vec<f64>, points: usize) -> Result<Vec<Compromise>, PlannerError> {
+        let mut found: Vec<Compromise> = Vec::new();
         let Some(least) = self.least(2, &limits)? else { return Ok(found) };
         let mut step = None;
         loop {
@@ -90,8 +95,8 @@ impl<'p> Tradeoff<'p> {
     }
 
     /// The front of the first two criteria within `limits`, descending in the second.
-    fn slice(&self, mut limits: Vec<f64>, points: usize) -> Result<Vec<Compromise<'p>>, PlannerError> {
-        let mut found: Vec<Compromise<'p>> = Vec::new();
+    fn slice(&self, mut limits: Vec<f64>, points: usize) -> Result<Vec<Compromise>, PlannerError> {
+        let mut found: Vec<Compromise> = Vec::new();
         let Some(least) = self.least(1, &limits)? else { return Ok(found) };
         let mut step = None;
         while let Some(next) = self.least(0, &limits)? {
@@ -107,18 +112,17 @@ impl<'p> Tradeoff<'p> {
 
     /// A solution within `limits` that is least in one criterion and, of those nearly as good in it, in the others: so
     /// nothing within the limits is nowhere worse and somewhere better.
-    fn least(&self, criterion: usize, limits: &[f64]) -> Result<Option<Compromise<'p>>, PlannerError> {
+    fn least(&self, criterion: usize, limits: &[f64]) -> Result<Option<Compromise>, PlannerError> {
         let limited = (0..limits.len()).filter(|&other| limits[other].is_finite());
         let limited = limited.map(|index| Yardstick { limit: limits[index], ..self.criteria[index].clone() });
         let measures = std::iter::once(self.mostly(criterion)).chain(limited);
         let measures: Vec<Yardstick> = measures.chain(self.limits.iter().cloned()).collect();
-        let mut best: Option<Compromise<'p>> = None;
-        for (index, problem) in self.problems.iter().enumerate() {
-            let problem = Problem { measures: measures.clone(), ..problem.clone() };
-            let Some(chosen) = problem.solve()? else { continue };
+        let mut best: Option<Compromise> = None;
+        for (index, solver) in self.solvers.iter().enumerate() {
+            let Solved { chosen: Some(chosen), bound } = solver(measures.clone())? else { continue };
             if best.as_ref().is_none_or(|best| chosen.value < best.chosen.value) {
                 let values = self.criteria.iter().map(|measure| chosen.measured(measure)).collect();
-                best = Some(Compromise { values, chosen, problem: index });
+                best = Some(Compromise { values, chosen, bound, solver: index });
             }
         }
         Ok(best)
