@@ -305,19 +305,24 @@ fn holds_table(value: &Value) -> bool {
 
 /// The value on one line of at most `room` bytes; what is longer is given up as soon as that is seen.
 fn inline(value: &Value, room: usize) -> Option<String> {
-    let (open, close, members): (_, _, Box<dyn Iterator<Item = (Option<&String>, &Value)>>) = match value {
-        Value::Object(map) => ('{', '}', Box::new(map.iter().map(|(key, value)| (Some(key), value)))),
-        Value::Array(list) => ('[', ']', Box::new(list.iter().map(|value| (None, value)))),
+    let (mut line, close) = match value {
+        Value::Object(_) => (String::from("{"), '}'),
+        Value::Array(_) => (String::from("["), ']'),
         Value::String(text) => return Some(scalar(text)).filter(|text| text.len() <= room),
         other => return Some(other.to_string()).filter(|text| text.len() <= room),
     };
-    let mut line = String::from(open);
-    for (index, (key, value)) in members.enumerate() {
-        line += if index > 0 { ", " } else { "" };
+    let mut member = |key: Option<&String>, value: &Value| {
+        line += if line.len() > 1 { ", " } else { "" };
         if let Some(key) = key {
             line += &format!("{}: ", scalar(key));
         }
         line += &inline(value, room.checked_sub(line.len() + 1)?)?;
+        Some(())
+    };
+    match value {
+        Value::Object(map) => map.iter().try_for_each(|(key, value)| member(Some(key), value))?,
+        Value::Array(list) => list.iter().try_for_each(|value| member(None, value))?,
+        _ => {}
     }
     line.push(close);
     Some(line).filter(|line| line.len() <= room)

@@ -40,6 +40,7 @@ mod shadow;
 mod sketch;
 mod solve;
 mod space;
+mod stack;
 mod table;
 mod trace;
 mod trace_file;

@@ -4,10 +4,11 @@
 
 use crate::half::Half;
 use crate::homed::{Homed, Pick};
-use crate::pattern::{Patterns, Stack};
+use crate::pattern::Patterns;
 use crate::shadow::{Liked, Offer, Prices};
 use crate::solve::{Kind, Yardstick};
 use crate::space::Family;
+use crate::stack::Stack;
 use crate::table::Measure;
 use hwprofiles::Bytes;
 use std::collections::BTreeSet;

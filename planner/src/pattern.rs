@@ -12,10 +12,10 @@ use crate::home::Home;
 use crate::homed::{Homed, Pick};
 use crate::placement::{LayerPlacement, Slices};
 use crate::price_list::{Needs, PriceList, Priced};
+use crate::stack::Stack;
 use crate::walk::Walk;
 use hwprofiles::{Bytes, DeviceId, DeviceKind};
 use scenarios::{LayerKind, Phase, Sublayer, kv_bytes};
-use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -34,19 +34,6 @@ pub(crate) struct Pattern {
     pub cost: [Vec<f64>; 2],
     /// Seconds per phase that each device computes.
     pub work: [Vec<f64>; 2],
-}
-
-/// What is placed alike: the layers of a kind, or embed and head.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Stack {
-    /// `None` for embed and head.
-    pub kind: Option<LayerKind>,
-    /// How many; 1 for embed and head.
-    pub layers: u64,
-    /// Its sublayers, as indices into the price list's.
-    pub sublayers: Vec<usize>,
-    /// The ways to place one of them, by homes.
-    pub homed: Vec<Homed>,
 }
 
 /// What patterns are made from.
@@ -223,7 +210,11 @@ impl<'a> Patterns<'a> {
         let prefill = self.halves(walk, first, &self.prices[0], stack, &homes);
         let decode = self.halves(walk, second, &self.prices[1], stack, &homes);
         let bytes = self.home_bytes(stack, &homes);
-        (!prefill.is_empty() && !decode.is_empty()).then(|| Homed { homes, bytes, halves: [prefill, decode] })
+        (!prefill.is_empty() && !decode.is_empty()).then_some(Homed {
+            homes,
+            bytes,
+            halves: [prefill, decode],
+        })
     }
 
     /// The pattern of `stack` that `pick` names.
@@ -255,7 +246,7 @@ impl<'a> Patterns<'a> {
         let machine = list.pricing.machine;
         let (links, memories) = (machine.links.len(), machine.memories.len());
         let mut halves: Vec<Half> = Vec::new();
-        for leads in self.leads(list, stack, homes) {
+        for leads in stack.leads(list, homes) {
             // A layer follows one of its own kind; the embedding follows nothing.
             let from = if stack.kind.is_none() { leads[0] } else { leads[leads.len() - 1] };
             let key = homes.iter().zip(&leads).map(|(&home, lead)| match self.homes[home] {
@@ -369,36 +360,6 @@ impl<'a> Patterns<'a> {
         let list = &self.prices[0];
         let of = |&index: &usize| list.sublayers[index].vector_bytes(list.pricing.model).get();
         stack.sublayers.iter().map(of).sum::<u64>()
-    }
-
-    /// Every choice of leads for these homes; matrices of one home, experts apart, have one lead.
-    pub fn leads(&self, list: &PriceList<'_>, stack: &Stack, homes: &[usize]) -> Vec<Vec<DeviceId>> {
-        let together = |at: usize| {
-            let word = list.sublayers[stack.sublayers[at]];
-            stack.kind.is_some() && !matches!(word, Sublayer::Attention | Sublayer::Experts)
-        };
-        let mut all: Vec<Vec<DeviceId>> = vec![Vec::with_capacity(homes.len())];
-        for (index, (&sublayer, &home)) in stack.sublayers.iter().zip(homes).enumerate() {
-            let alike = (0..index).find(|&i| together(i) && together(index) && homes[i] == home);
-            let fits = |chosen: &[DeviceId], lead: DeviceId| alike.is_none_or(|i| chosen[i] == lead);
-            for at in 0..all.len() {
-                let leads = list.leads(sublayer, home).filter(|&lead| fits(&all[at], lead));
-                let mut leads: SmallVec<[DeviceId; 4]> = leads.collect();
-                let Some(last) = leads.pop() else {
-                    all[at].clear();
-                    continue;
-                };
-                for lead in leads {
-                    let mut other = Vec::with_capacity(homes.len());
-                    other.extend_from_slice(&all[at]);
-                    other.push(lead);
-                    all.push(other);
-                }
-                all[at].push(last);
-            }
-            all.retain(|chosen| chosen.len() == index + 1);
-        }
-        all
     }
 }
 

@@ -1,9 +1,10 @@
 //! Where weights live, apart from KV and devices: what a table of plans has once for all of its cells.
 
 use crate::home::Home;
-use crate::pattern::{Pattern, Patterns, Stack, Walked};
+use crate::pattern::{Pattern, Patterns, Walked};
 use crate::solve::Chosen;
 use crate::space::Space;
+use crate::stack::Stack;
 use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Seconds};
 use scenarios::Sublayer;
 use std::collections::BTreeMap;

@@ -5,9 +5,10 @@ use crate::cost::Pricing;
 use crate::course::Course;
 use crate::error::PlannerError;
 use crate::home::Home;
-use crate::pattern::{Patterns, Stack, priced};
+use crate::pattern::{Patterns, priced};
 use crate::placement::{Placement, Slices};
 use crate::price_list::PriceList;
+use crate::stack::Stack;
 use hwprofiles::{DeviceId, Machine};
 use scenarios::{Model, Phase, Sublayer};
 
@@ -120,7 +121,7 @@ fn ways_of(patterns: &Patterns<'_>, lot: &Lot) -> Vec<Way> {
     let stack = Stack { kind: lot.kind, layers: lot.layers, sublayers, homed: vec![] };
     let known = |home: &Home| patterns.homes.iter().position(|other| other == home);
     let homes: Vec<usize> = lot.homes.iter().filter_map(known).collect();
-    let mut leads = patterns.leads(list, &stack, &homes);
+    let mut leads = stack.leads(list, &homes);
     if !leads.contains(&lot.now) && priced(list, &stack, &homes, &lot.now).count() == homes.len() {
         leads.push(lot.now.clone());
     }

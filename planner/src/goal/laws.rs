@@ -2,15 +2,14 @@
 
 use super::Goal;
 use crate::fixture::{Spec, formats, model};
-use crate::laws::{EXACT, brute_force, goal, space, specs};
+use crate::laws::{brute_force, goal, pick, space, specs};
 use crate::plan::Times;
-use crate::solve::{Chosen, Problem};
+use crate::solve::{Chosen, Effort, Problem};
 use crate::space::{Family, Space};
 use hwprofiles::{Machine, Seconds, Sourced, Watts};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use scenarios::{Costs, Model, Objective, Slo, Workload};
-use std::collections::BTreeSet;
 
 const DECODES: f64 = 31.0;
 
@@ -29,12 +28,8 @@ fn energy(machine: &Machine, always: [f64; 2], working: [f64; 2]) -> Goal {
 
 /// A problem of few patterns, in a memory that holds a share of what could be in it.
 fn problem<'s>(space: &'s Space<'_>, goal: &Goal, some: &[Index], few: &[Index], share: f64) -> Problem<'s> {
-    let mut problem = space.problem(Family::ALL, goal, &space.capacity(), EXACT);
-    for (index, kind) in problem.groups.iter_mut().enumerate() {
-        let which = if index == 0 { few } else { some };
-        let which: BTreeSet<usize> = which.iter().map(|i| i.index(kind.patterns.len())).collect();
-        kind.patterns = which.into_iter().map(|i| kind.patterns[i]).collect();
-    }
+    let mut problem = space.problem(Family::ALL, goal, &space.capacity(), Effort::EXACT);
+    pick(&mut problem, few, some);
     let most = problem
         .groups
         .iter()
@@ -44,7 +39,7 @@ fn problem<'s>(space: &'s Space<'_>, goal: &Goal, some: &[Index], few: &[Index],
 }
 
 /// Seconds of the whole run, and of all devices' work in it.
-fn run_and_work(chosen: &Chosen<'_>) -> [f64; 2] {
+fn run_and_work(chosen: &Chosen) -> [f64; 2] {
     let times = chosen.times().map(Seconds::get);
     let work = |phase: usize| {
         let patterns = chosen.kinds.iter().flatten();
@@ -93,7 +88,7 @@ proptest! {
         let machine = spec.machine(&model);
         let space = space(&machine, &model, &formats, 2);
         let problem = problem(&space, &energy(&machine, always, working), &some, &few, share);
-        match (problem.solve().unwrap(), brute_force(&problem)) {
+        match (problem.solve().unwrap().chosen, brute_force(&problem)) {
             (None, None) => {}
             (Some(found), Some(best)) => {
                 prop_assert!((found.value - best).abs() <= 1e-9 * best, "{} and {best}", found.value);
@@ -115,7 +110,7 @@ proptest! {
         let mut problem = problem(&space, &goal(&machine, 2), &some, &few, share);
         let mut best = |always: [f64; 2], working: [f64; 2]| {
             problem.measures = energy(&machine, always, working).yardsticks();
-            problem.solve().unwrap()
+            problem.solve().unwrap().chosen
         };
         let raised = always.map(|watts| watts + more);
         let (Some(before), Some(after)) = (best(always, working), best(raised, working)) else { return Ok(()) };
@@ -123,7 +118,7 @@ proptest! {
         prop_assert!(run_after <= run * (1.0 + 1e-6), "{run_after} > {run}");
         let busy = working.map(|watts| watts + more);
         let (Some(before), Some(after)) = (best(always, busy), best(raised, working)) else { return Ok(()) };
-        let waiting = |chosen: &Chosen<'_>| {
+        let waiting = |chosen: &Chosen| {
             let [run, work] = run_and_work(chosen);
             2.0 * run - work
         };
