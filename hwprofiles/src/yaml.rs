@@ -292,7 +292,9 @@ fn table(value: &Value) -> Option<&str> {
     let plain = |line: &str| {
         line.starts_with(|c: char| c.is_ascii_graphic()) && line.chars().all(|c| (' '..='~').contains(&c))
     };
-    (text.lines().count() > 1 && text.ends_with('\n') && text.lines().all(plain)).then_some(text)
+    // Not `lines`, which would take a carriage return for a part of the line's end.
+    let mut lines = text.strip_suffix('\n')?.split('\n');
+    (text.matches('\n').count() > 1 && lines.all(plain)).then_some(text)
 }
 
 fn holds_table(value: &Value) -> bool {
