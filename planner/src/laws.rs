@@ -1,5 +1,8 @@
 //! Laws of the search, on small instances where brute force can say what is best.
 
+#[cfg(all(feature = "highs", feature = "microlp"))]
+mod per_layer;
+
 use crate::course::{Course, prefill_chunk};
 use crate::fixture::{Spec, formats, model};
 use crate::footprint::footprint;

@@ -11,7 +11,8 @@
 use crate::error::PlannerError;
 use crate::table::{Choice, Group, Measure, Sizes, Table, Times};
 use good_lp::{
-    Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, default_solver, variable,
+    Expression, ProblemVariables, Solution, Solver, SolverModel, Variable, constraint, default_solver,
+    variable,
 };
 use smallvec::SmallVec;
 
@@ -60,6 +61,11 @@ pub(crate) struct Liked {
 impl Prices {
     /// The prices that bound `offer` best.
     pub fn of(offer: &impl Offer) -> Result<Self, PlannerError> {
+        Self::by(offer, default_solver)
+    }
+
+    /// The same by another solver of linear programs.
+    pub fn by(offer: &impl Offer, solver: impl Solver + Copy) -> Result<Self, PlannerError> {
         let measures = offer.measures();
         let of_phase = |phase: usize| offer.phases().iter().filter(|&&of| of == phase).count() as f64;
         let even = |&phase: &usize| measures[0].weight[phase] / of_phase(phase);
@@ -77,7 +83,7 @@ impl Prices {
             }
             seen.push(which);
             cuts.push(Cut::of(offer, &liked));
-            prices = Self::best(offer, &cuts)?;
+            prices = Self::best(offer, &cuts, solver)?;
         }
         Ok(prices)
     }
@@ -116,7 +122,7 @@ impl Prices {
 
     /// The prices at which the cheapest of the solutions (one choice throughout each group) is dearest. Times are in
     /// units of the longest and bytes in units of the room, so that the solver sees numbers near 1.
-    fn best(offer: &impl Offer, cuts: &[Cut]) -> Result<Self, PlannerError> {
+    fn best(offer: &impl Offer, cuts: &[Cut], solver: impl Solver) -> Result<Self, PlannerError> {
         let (phases, room, limits) = (offer.phases(), offer.room(), offer.measures());
         let scale = Scale::of(limits, cuts);
         let mut variables = ProblemVariables::new();
@@ -129,7 +135,7 @@ impl Prices {
             .map(|k| limited(k).then(|| variables.add(variable().min(0.0).max(dearest))))
             .collect();
         let worst = variables.add(variable());
-        let mut model = variables.maximise(worst).using(default_solver);
+        let mut model = variables.maximise(worst).using(solver);
         for phase in 0..2 {
             let of_phase = rows.iter().zip(phases).filter(|(_, of)| **of == phase);
             let mut sum: Expression = of_phase.map(|(&row, _)| row).sum();

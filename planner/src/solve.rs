@@ -143,6 +143,12 @@ impl Problem<'_> {
         self.solve_below(f64::INFINITY)
     }
 
+    /// The numbers alone.
+    #[cfg(all(test, feature = "highs"))]
+    pub fn numbers(&self) -> Option<Table> {
+        self.table(&self.tight())
+    }
+
     /// Whether a problem in which every layer costs 1 has a solution.
     pub fn is_solvable(&self) -> Result<bool, PlannerError> {
         let layers: u64 = self.groups.iter().map(|kind| kind.layers).sum();
