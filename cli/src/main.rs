@@ -11,6 +11,7 @@ mod pipeline;
 mod plan_grid;
 mod row_devices;
 mod terminal;
+mod tried;
 
 use clap::{Parser, Subcommand};
 use commands::{

@@ -2,6 +2,7 @@
 
 use crate::exit::{Failure, Outcome, Sort};
 use crate::inputs;
+use crate::tried::{self, Tried};
 use anyhow::anyhow;
 use executor::{Checkpoint, Sampling, Session, Setup};
 use hwprofiles::{Machine, yaml};
@@ -10,7 +11,9 @@ use planner::{
 };
 use rand::{Rng, SeedableRng};
 use reports::{Configuration, Label, MemoryUse, PlacementMap, Rates};
-use scenarios::{Costs, Document, Formats, MachineSpec, Model, Objective, Scenario, Setting, Slo, Workload};
+use scenarios::{
+    Costs, Document, FormatChoice, MachineSpec, Model, Objective, Scenario, Setting, Slo, Workload,
+};
 use std::path::Path;
 
 /// Everything a plan depends on, looked up.
@@ -19,8 +22,8 @@ pub struct Question {
     pub machine: Machine,
     /// The model.
     pub model: Model,
-    /// Number formats.
-    pub formats: Formats,
+    /// Number formats: those that may be chosen, and those that lose too much.
+    pub formats: FormatChoice,
     /// The load.
     pub workload: Workload,
     /// What to be best at.
@@ -43,6 +46,8 @@ pub struct Planned {
     pub machine: Machine,
     /// The model.
     pub model: Model,
+    /// What came of each combination of number formats, where there was a choice.
+    pub tried: Vec<Tried>,
 }
 
 impl Question {
@@ -73,12 +78,30 @@ impl Question {
         })
     }
 
-    /// The best plan, every candidate judged by the simulator.
+    /// The best plan in the best formats, every candidate judged by the simulator.
     pub fn plan(&self) -> Outcome<Planned> {
-        let plan = planner::plan(&self.question(), &self.scorer());
-        let plan = plan.map_err(sorted)?;
-        tracing::info!(model = self.model.name, chosen = plan.predicted.chosen, "planned");
-        self.planned(plan)
+        let score = |pricing: Pricing<'_>, placement: &Placement, chunk: u64| {
+            sim::estimate(pricing, placement, &self.workload, chunk)
+        };
+        let chosen = planner::plan_among(&self.question(), &self.formats.allowed, &score).map_err(sorted)?;
+        let plan = chosen.plan;
+        tracing::info!(model = self.model.name, chosen = plan.predicted.chosen, formats = %plan.formats, "planned");
+        Ok(Planned { tried: Tried::all(chosen.tried, &self.formats), ..self.planned(plan)? })
+    }
+
+    /// Itself, where there is one combination of number formats.
+    pub fn in_one_format(self, what: &str) -> Outcome<Self> {
+        match &self.formats.allowed[..] {
+            [_] => Ok(self),
+            several => Err(Failure::Input(anyhow!(
+                "dtype allows {} combinations of number formats, and {what} needs one: name it, like --set \
+                 \"dtype={{weights: {}, kv: {}, activations: {}}}\"",
+                several.len(),
+                several[0].weights,
+                several[0].kv,
+                several[0].activations,
+            ))),
+        }
     }
 
     /// What can be traded off between `criteria`: about so many points, each judged by the simulator.
@@ -108,25 +131,24 @@ impl Question {
         |placement, chunk| sim::estimate(self.pricing(), placement, &self.workload, chunk)
     }
 
-    /// What tasks cost.
+    /// What tasks cost, in the formats of most bits.
     pub fn pricing(&self) -> Pricing<'_> {
-        Pricing { machine: &self.machine, model: &self.model, formats: &self.formats }
+        Pricing { machine: &self.machine, model: &self.model, formats: &self.formats.allowed[0] }
     }
 
     fn planned(&self, mut plan: Plan) -> Outcome<Planned> {
         plan.from = self.origin.clone();
         let placement = plan.placement(&self.machine, &self.model).or_failed()?;
-        Ok(Planned { plan, placement, machine: self.machine.clone(), model: self.model.clone() })
+        let (machine, model) = (self.machine.clone(), self.model.clone());
+        Ok(Planned { plan, placement, machine, model, tried: vec![] })
     }
 }
 
 /// A planner's error by its exit status.
 pub fn sorted(error: PlannerError) -> Failure {
-    match error {
-        PlannerError::Infeasible { .. } | PlannerError::NoPlacement { .. } | PlannerError::TooSlow { .. } => {
-            Failure::Infeasible(error.into())
-        }
-        other => Failure::Input(other.into()),
+    match error.is_infeasible() {
+        true => Failure::Infeasible(error.into()),
+        false => Failure::Input(error.into()),
     }
 }
 
@@ -173,7 +195,12 @@ impl Planned {
         for (name, why) in &predicted.without {
             text += &format!("  {name:<16} {why}\n");
         }
-        text
+        text + &self.formats_table()
+    }
+
+    /// What each combination of number formats would give; empty where there was no choice.
+    pub fn formats_table(&self) -> String {
+        tried::table(&self.tried, &self.plan.formats)
     }
 
     /// The rates that a trace of it means.
@@ -193,7 +220,7 @@ impl Planned {
         let machine = MachineSpec::from(origin.machine).machine(inputs::library().this).or_input()?;
         let model = inputs::model(&origin.model)?.with_expert_skew(origin.expert_skew.unwrap_or(0.0));
         let (plan, placement) = Plan::read(&text, &file, &machine, &model).or_input()?;
-        Ok(Self { plan, placement, machine, model })
+        Ok(Self { plan, placement, machine, model, tried: vec![] })
     }
 
     /// What tasks cost.

@@ -24,7 +24,7 @@ pub fn plan(scenario: &Path, settings: &[Setting]) -> Outcome<PlanTable> {
     }
     let grid = Grid::new(Document::from_file(scenario).or_input()?, settings.to_vec(), CELLS).or_input()?;
     let points: Vec<_> = grid.points().collect::<Result<_, _>>().or_input()?;
-    let question = Question::of(&points[0].scenario)?;
+    let question = Question::of(&points[0].scenario)?.in_one_format("--grid")?;
     let cells = points.iter().map(|point| {
         let Workload { batch, prompt_tokens, .. } = point.scenario.workload;
         Cell { batch, prompt_tokens, weight: Ratio::ONE }

@@ -3,7 +3,7 @@
 use crate::plan::PlanError;
 use crate::program::LowerError;
 use hwprofiles::{Bytes, Missing, Seconds};
-use scenarios::ScenarioError;
+use scenarios::{Formats, ScenarioError};
 
 /// Everything that the planner refuses.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +54,12 @@ pub enum PlannerError {
         /// kept.
         given: &'static str,
     },
+    /// None of several combinations of number formats can be planned.
+    #[error("none of the number formats can be planned: {}", listed(reasons))]
+    NoFormat {
+        /// Each, and why.
+        reasons: Vec<(Formats, PlannerError)>,
+    },
     /// An objective needs a number that nobody gave.
     #[error("{what} has no {key}, which the objective needs: write {wanted}")]
     Unpriced {
@@ -89,4 +95,20 @@ pub enum PlannerError {
         /// Its words.
         reason: String,
     },
+}
+
+impl PlannerError {
+    /// Whether the question is understood, and has no answer on this machine.
+    pub fn is_infeasible(&self) -> bool {
+        match self {
+            Self::Infeasible { .. } | Self::NoPlacement { .. } | Self::TooSlow { .. } => true,
+            Self::NoFormat { reasons } => reasons.iter().any(|(_, reason)| reason.is_infeasible()),
+            _ => false,
+        }
+    }
+}
+
+fn listed(reasons: &[(Formats, PlannerError)]) -> String {
+    let reason = |(formats, reason): &(Formats, PlannerError)| format!("{formats}: {reason}");
+    reasons.iter().map(reason).collect::<Vec<_>>().join("; ")
 }

@@ -53,6 +53,12 @@ pub struct Formats {
     pub activations: DType,
 }
 
+impl fmt::Display for Formats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "weights {}, kv {}, activations {}", self.weights, self.kv, self.activations)
+    }
+}
+
 /// One thing that is computed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -3,9 +3,11 @@
 use crate::costs::{Costs, read_costs};
 use crate::document::Document;
 use crate::error::ScenarioError;
+use crate::format_choice::{FormatChoice, FormatLists, read_formats};
 use crate::model::Model;
 use crate::objective::{Objective, Slo, read_objective, read_slo};
 use crate::operator::Formats;
+use crate::quality::{Loss, read_quality};
 use crate::section::{Origin, Section};
 use crate::setting::Setting;
 use crate::workload::{Workload, read_workload};
@@ -67,8 +69,10 @@ pub struct Scenario {
     pub model: Reference,
     /// Exponent of Zipf's law by which tokens choose experts; 0 is uniform.
     pub expert_skew: f64,
-    /// Weights, KV and activations where the scenario says them.
-    pub dtype: [Option<DType>; 3],
+    /// The formats that may be chosen.
+    pub dtype: FormatLists,
+    /// What may be lost with them at most.
+    pub quality: Option<Loss>,
     /// The workload.
     pub workload: Workload,
     /// The objective.
@@ -88,7 +92,7 @@ pub struct ResolvedScenario {
     /// The model.
     pub model: Model,
     /// Weights as the model has them, KV in bf16 and activations in f32 where the scenario does not say.
-    pub formats: Formats,
+    pub formats: FormatChoice,
     /// The workload; it fits the model.
     pub workload: Workload,
     /// The objective.
@@ -99,11 +103,12 @@ pub struct ResolvedScenario {
     pub costs: Option<Costs>,
 }
 
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "machine",
     "model",
     "expert_skew",
     "dtype",
+    "quality",
     "workload",
     "objective",
     "slo",
@@ -146,7 +151,8 @@ impl Document {
             machine: self.machine(&root)?,
             model: self.reference(&root, "model", "a preset, a model folder or a config.json")?,
             expert_skew: read_skew(&root)?,
-            dtype: read_dtype(&root)?,
+            dtype: read_formats(&root)?,
+            quality: root.section("quality")?.map(|section| read_quality(&section)).transpose()?,
             workload: read_workload(&workload)?,
             objective: read_objective(&root)?,
             slo: root.section("slo")?.map(|section| read_slo(&section)).transpose()?,
@@ -221,14 +227,28 @@ impl Scenario {
             let (place, value) = (self.origin.place(&key), value.to_string());
             return Err(ScenarioError::Value { place, key, value, wanted });
         }
-        let [weights, kv, activations] = self.dtype;
-        let formats = Formats {
-            weights: weights.unwrap_or(model.dtype),
-            kv: kv.unwrap_or(DType::Bf16),
-            activations: activations.unwrap_or(DType::F32),
-        };
+        let formats = self.formats(&model)?;
         let Self { machine, workload, objective, slo, costs, .. } = self.clone();
         Ok(ResolvedScenario { machine, model, formats, workload, objective, slo, costs })
+    }
+
+    /// What may be chosen for `model`: something must be left.
+    fn formats(&self, model: &Model) -> Result<FormatChoice, ScenarioError> {
+        let default = Formats { weights: model.dtype, kv: DType::Bf16, activations: DType::F32 };
+        let choice = FormatChoice::within(self.quality, self.dtype.combinations(&default));
+        match (choice.allowed.is_empty(), self.quality) {
+            (true, Some(limit)) => {
+                let why: Vec<_> =
+                    choice.lossy.iter().map(|(formats, why)| format!("{formats} ({why})")).collect();
+                Err(ScenarioError::Value {
+                    place: self.origin.place("quality.max_loss"),
+                    key: "quality.max_loss".to_owned(),
+                    value: limit.to_string(),
+                    wanted: format!("none of dtype keeps it, allow more or name others: {}", why.join("; ")),
+                })
+            }
+            _ => Ok(choice),
+        }
     }
 }
 
@@ -259,21 +279,6 @@ fn read_skew(root: &Section<'_>) -> Result<f64, ScenarioError> {
             Err(root.wrong("expert_skew", &format!("a number from 0 (uniform) to {STEEPEST} is wanted")))
         }
     }
-}
-
-fn read_dtype(root: &Section<'_>) -> Result<[Option<DType>; 3], ScenarioError> {
-    const KEYS: [&str; 3] = ["weights", "kv", "activations"];
-    let Some(section) = root.section("dtype")? else { return Ok([None; 3]) };
-    section.only(&KEYS)?;
-    let format = |key: &str| match section.text(key)?.map(str::parse::<DType>) {
-        None => Ok(None),
-        Some(Err(error)) => Err(section.wrong(key, &error)),
-        Some(Ok(DType::Int8 | DType::Int4 | DType::Fp8)) if key == "activations" => {
-            Err(section.wrong(key, "one of f32, f16, bf16 is wanted"))
-        }
-        Some(Ok(dtype)) => Ok(Some(dtype)),
-    };
-    Ok([format("weights")?, format("kv")?, format("activations")?])
 }
 
 fn refuse_other_engines(root: &Section<'_>) -> Result<(), ScenarioError> {

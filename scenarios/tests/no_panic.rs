@@ -14,9 +14,10 @@ const CONFIGS: [&str; 8] = [
     include_str!("../models/gpt-oss-20b.json"),
     include_str!("../models/deepseek-v3.json"),
 ];
-const SCENARIOS: [&str; 4] = [
+const SCENARIOS: [&str; 5] = [
     include_str!("../examples/quickstart.yaml"),
     include_str!("../examples/llama-70b-int4.yaml"),
+    include_str!("../examples/llama-70b-formats.yaml"),
     include_str!("../examples/llama-405b-four-memories.yaml"),
     include_str!("../examples/deepseek-v3-int8.yaml"),
 ];

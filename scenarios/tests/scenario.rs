@@ -1,7 +1,9 @@
 //! Scenario files, settings of the command line, and grids.
 
 use hwprofiles::{DType, Seconds};
-use scenarios::{Document, Formats, Grid, MachineSpec, Model, Objective, ScenarioError, Setting, Workload};
+use scenarios::{
+    Document, FormatLists, Formats, Grid, MachineSpec, Model, Objective, ScenarioError, Setting, Workload,
+};
 use std::path::{Path, PathBuf};
 
 const BASE: &str = "machine: this
@@ -48,7 +50,7 @@ fn a_scenario_resolves_to_model_formats_workload_and_objective() {
     assert_eq!(resolved.objective, Objective::Tpot);
     assert_eq!(resolved.slo.unwrap().tpot, Some(Seconds::new(0.05)));
     let formats = Formats { weights: DType::Int4, kv: DType::Bf16, activations: DType::F32 };
-    assert_eq!(resolved.formats, formats);
+    assert_eq!(resolved.formats.allowed, [formats]);
     match resolved.machine {
         MachineSpec::Named(machine) => assert_eq!(machine.text, "this"),
         MachineSpec::Parts { .. } => panic!("a name"),
@@ -69,7 +71,7 @@ fn what_is_left_out_has_its_default() {
     assert_eq!(resolved.objective, Objective::Latency);
     assert_eq!(resolved.slo, None);
     let formats = Formats { weights: DType::F16, kv: DType::Bf16, activations: DType::F32 };
-    assert_eq!(resolved.formats, formats, "weights as the model has them");
+    assert_eq!(resolved.formats.allowed, [formats], "weights as the model has them");
 }
 
 #[test]
@@ -105,7 +107,8 @@ fn settings_override_add_and_are_typed_as_yaml() {
         set(&["workload.batch=8", "slo.ttft=2 s", "dtype={kv: int8}", "dtype.activations=bf16"]).unwrap();
     assert_eq!(scenario.workload.batch, 8);
     assert_eq!(scenario.slo.unwrap().ttft, Some(Seconds::new(2.0)));
-    assert_eq!(scenario.dtype, [None, Some(DType::Int8), Some(DType::Bf16)]);
+    let dtype = FormatLists { weights: vec![], kv: vec![DType::Int8], activations: vec![DType::Bf16] };
+    assert_eq!(scenario.dtype, dtype);
     // Null takes a key away.
     assert_eq!(set(&["slo=null"]).unwrap().slo, None);
 }
@@ -126,7 +129,7 @@ fn the_last_key_of_a_grid_turns_fastest() {
     assert_eq!(grid.count(), 6);
     let points: Vec<_> = grid.points().map(Result::unwrap).collect();
     let seen: Vec<_> =
-        points.iter().map(|p| (p.scenario.workload.batch, p.scenario.dtype[0].unwrap())).collect();
+        points.iter().map(|p| (p.scenario.workload.batch, p.scenario.dtype.weights[0])).collect();
     let (bf16, int8) = (DType::Bf16, DType::Int8);
     assert_eq!(seen, [(1, bf16), (1, int8), (2, bf16), (2, int8), (4, bf16), (4, int8)]);
     assert_eq!(

@@ -48,6 +48,9 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
     if let Some(out) = &arguments.out {
         write_atomically(out, &document).or_failed()?;
     }
+    if json || arguments.out.is_none() {
+        eprint!("{}", planned.formats_table());
+    }
     match (json, &arguments.out) {
         (true, _) => outln!("{}", serde_json::to_string_pretty(&planned.plan).or_failed()?),
         (false, None) => out!("{document}"),
@@ -60,7 +63,7 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
 }
 
 fn run_front(arguments: &Arguments, json: bool) -> Outcome {
-    let question = Question::read(&arguments.scenario, &arguments.settings)?;
+    let question = Question::read(&arguments.scenario, &arguments.settings)?.in_one_format("--front")?;
     let front = question.front(&arguments.front, arguments.points)?;
     if let Some(out) = &arguments.out {
         write_atomically(out, front.to_csv()).or_failed()?;

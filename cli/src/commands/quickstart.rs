@@ -9,7 +9,7 @@ use executor::{Checkpoint, make_random};
 use hwprofiles::{Bytes, BytesPerSec, DType, Host, LoopbackLimit, Machine, Parts};
 use planner::{Origin, Rule};
 use reports::{Configuration, Validation, machine_facts};
-use scenarios::{Costs, Formats, MachineSource, Model, Objective, Slo, Workload};
+use scenarios::{Costs, FormatChoice, Formats, MachineSource, Model, Objective, Slo, Workload};
 use std::path::{Path, PathBuf};
 
 /// Everything at once on this machine: measure, plan, simulate, run, compare, report.
@@ -146,7 +146,7 @@ fn cases(
         let question = Question {
             machine: machine.clone(),
             model: model.clone(),
-            formats: formats(),
+            formats: FormatChoice { allowed: vec![formats()], lossy: vec![] },
             workload,
             objective: Objective::Latency,
             slo: Slo::default(),

@@ -1,0 +1,162 @@
+//! A choice among number formats.
+
+mod fixture;
+
+use fixture::{Spec, model};
+use hwprofiles::{DType, Machine, Seconds};
+use planner::{
+    ChosenFormats, Placement, PlannerError, Pricing, Programs, Question, Roofline, Times, plan, plan_among,
+    steps,
+};
+use proptest::prelude::*;
+use scenarios::{Costs, Formats, Model, Objective, Phase, Slo, Workload};
+
+const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32 };
+
+const fn formats(weights: DType, kv: DType) -> Formats {
+    Formats { weights, kv, activations: DType::F32 }
+}
+
+/// Most bits first; nobody measured the last.
+const ALL: [Formats; 5] = [
+    formats(DType::Bf16, DType::Bf16),
+    formats(DType::Int8, DType::Bf16),
+    formats(DType::Bf16, DType::Int8),
+    formats(DType::Int4, DType::Int8),
+    formats(DType::Fp8, DType::Bf16),
+];
+
+/// A machine that computes int8 and int4 as fast as bf16, or slower: what is gained is room.
+fn machine(spec: Spec, model: &Model, slower: f64) -> Machine {
+    let mut machine = spec.machine(model);
+    let by = |rates: [f64; 2]| rates.map(|rate| rate / slower);
+    let slow = Spec { flop: by(spec.flop), read: by(spec.read), ..spec }.machine(model);
+    for (device, slow) in machine.devices.iter_mut().zip(slow.devices) {
+        let slow = slow.gemm[&DType::Bf16].clone();
+        let attention = device.attention[&DType::Bf16].clone();
+        device.gemm.extend([(DType::Int8, slow.clone()), (DType::Int4, slow)]);
+        device.attention.insert(DType::Int8, attention);
+    }
+    machine
+}
+
+/// Scores with the roofline of each step.
+fn score(pricing: Pricing<'_>, placement: &Placement, chunk: u64) -> Result<Times, PlannerError> {
+    let programs = Programs::lower(pricing.machine, pricing.model, placement)?;
+    let (mut ttft, mut rest) = (Seconds::ZERO, Seconds::ZERO);
+    for step in steps(WORKLOAD.batch, WORKLOAD.prompt_tokens, WORKLOAD.output_tokens, chunk) {
+        let time = Roofline::of(&pricing, programs.of(step.phase), &step)?.bound().0;
+        match step.phase {
+            Phase::Prefill => ttft += time,
+            Phase::Decode => rest += time,
+        }
+    }
+    Ok(Times { ttft, tpot: Some(rest / (WORKLOAD.output_tokens - 1) as f64) })
+}
+
+fn question<'a>(machine: &'a Machine, model: &'a Model, objective: Objective, slo: Slo) -> Question<'a> {
+    let pricing = Pricing { machine, model, formats: &ALL[0] };
+    Question { pricing, workload: WORKLOAD, objective, slo, costs: Costs::default() }
+}
+
+fn value(objective: Objective, times: &Times) -> f64 {
+    let tpot = times.tpot.unwrap().get();
+    match objective {
+        Objective::Tpot => tpot + 1e-4 * times.ttft.get(),
+        _ => times.ttft.get() + tpot * (WORKLOAD.output_tokens - 1) as f64,
+    }
+}
+
+fn chosen(
+    machine: &Machine,
+    model: &Model,
+    formats: &[Formats],
+    slo: Slo,
+) -> Result<ChosenFormats, PlannerError> {
+    plan_among(&question(machine, model, Objective::Latency, slo), formats, &score)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(24) })]
+    #[test]
+    fn the_choice_is_never_worse_than_any_single_format(
+        capacity in 0u64..6_000_000, slower in 0.5..4.0f64, tpot in any::<bool>(), some in prop::sample::subsequence(ALL.to_vec(), 1..5),
+    ) {
+        let model = model(3, 256);
+        let machine = machine(Spec::gpu(capacity), &model, slower);
+        let objective = if tpot { Objective::Tpot } else { Objective::Latency };
+        let question = question(&machine, &model, objective, Slo::default());
+        let alone: Vec<_> = some.iter().map(|one| {
+            let pricing = Pricing { formats: one, ..question.pricing };
+            plan(&Question { pricing, ..question }, &|placement, chunk| score(pricing, placement, chunk))
+        }).collect();
+        match plan_among(&question, &some, &score) {
+            Ok(found) => {
+                let best = value(objective, &found.plan.predicted.simulated);
+                for (one, alone) in some.iter().zip(&alone) {
+                    if let Ok(alone) = alone {
+                        prop_assert!(best <= value(objective, &alone.predicted.simulated), "{one}");
+                    }
+                }
+                let at = some.iter().position(|one| *one == found.plan.formats).unwrap();
+                prop_assert_eq!(Ok(&found.plan), alone[at].as_ref().map_err(|_| ()));
+            }
+            Err(_) => prop_assert!(alone.iter().all(Result::is_err)),
+        }
+    }
+}
+
+#[test]
+fn of_equals_the_one_of_most_bits_is_taken() {
+    let model = model(3, 256);
+    let machine = machine(Spec::loopback(1 << 30), &model, 1.0);
+    let same = |_: Pricing<'_>, _: &Placement, _: u64| {
+        Ok(Times { ttft: Seconds::new(1.0), tpot: Some(Seconds::new(0.1)) })
+    };
+    let question = question(&machine, &model, Objective::Latency, Slo::default());
+    assert_eq!(plan_among(&question, &ALL, &same).unwrap().plan.formats, fixture::formats());
+}
+
+#[test]
+fn fewer_bits_win_where_they_leave_more_in_the_fast_memory() {
+    let model = model(8, 256);
+    let machine = machine(Spec::gpu(7_000_000), &model, 1.0);
+    let found = chosen(&machine, &model, &ALL, Slo::default()).unwrap();
+    assert_eq!(found.plan.formats.weights, DType::Int4, "{:?}", found.tried);
+}
+
+#[test]
+fn what_has_no_rate_or_no_plan_is_left_out_with_its_reason() {
+    let model = model(3, 256);
+    let machine = machine(Spec::gpu(1 << 30), &model, 1.0);
+    let found = chosen(&machine, &model, &ALL, Slo::default()).unwrap();
+    assert_eq!(found.tried.len(), ALL.len());
+    let (_, missing) = &found.tried[4];
+    assert!(missing.as_ref().unwrap_err().to_string().contains("fp8"), "{missing:?}");
+
+    // A limit that the fastest keeps, and the slow ones do not.
+    let machine = self::machine(Spec::gpu(1 << 30), &model, 50.0);
+    let all: Vec<_> = chosen(&machine, &model, &ALL[..4], Slo::default()).unwrap().tried;
+    let ttft = |at: usize| all[at].1.as_ref().unwrap().ttft;
+    assert!(ttft(0) * 2.0 < ttft(1));
+    let slo = Slo { ttft: Some(ttft(0) * 2.0), tpot: None };
+    let found = chosen(&machine, &model, &ALL[..4], slo).unwrap();
+    assert_eq!(found.plan.formats.weights, DType::Bf16);
+    assert!(matches!(found.tried[1].1, Err(PlannerError::TooSlow { .. })));
+}
+
+#[test]
+fn where_none_is_left_each_is_named_and_one_alone_keeps_its_own_error() {
+    let model = model(3, 256);
+    let machine = Spec::gpu(1 << 30).machine(&model);
+    let none = [formats(DType::Fp8, DType::Bf16), formats(DType::Int4, DType::Bf16)];
+    let error = chosen(&machine, &model, &none, Slo::default()).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("weights fp8, kv bf16") && text.contains("weights int4, kv bf16"), "{text}");
+    assert!(!error.is_infeasible(), "a rate can be measured");
+    let alone = chosen(&machine, &model, &none[..1], Slo::default()).unwrap_err();
+    assert!(matches!(alone, PlannerError::Missing(_)), "{alone}");
+    let slo = Slo { ttft: Some(Seconds::new(1e-9)), tpot: None };
+    let late = chosen(&machine, &model, &[ALL[0], none[0]], slo).unwrap_err();
+    assert!(late.is_infeasible() && matches!(late, PlannerError::NoFormat { .. }), "{late}");
+}

@@ -1,0 +1,68 @@
+//! What is known to be lost with fewer bits: by how much a language model's perplexity rises.
+//!
+//! An approximation: the figures are of Llama-like models on WikiText-2 and are used for every model; what weights and
+//! KV lose is added up. f32, f16 and bf16 count as lossless. A format without a published figure has none here.
+//!
+//! - `int8` weights, 0.007 %: +0.0004 to 5.9066, LLaMA-7B in Q8_0, the same groups of 32 (llama.cpp, `llama-quantize --help`).
+//! - `int4` weights, 3.67 %: +0.2166 likewise in Q4_0; Llama-2-70B loses 3.61 % (llama.cpp, `examples/perplexity/README.md`).
+//! - `int8` KV, 0.035 %: 6.2344 after 6.2322 with f16, both halves in Q8_0 (llama.cpp, pull request 7412).
+//! - `fp8` KV, 0.25 %: 7.1529 after 7.1354 with f16, E4M3, Phi-4-reasoning-plus (kekzl/imp, pull request 749); others
+//!   see less (vLLM, issue 54426: at most 0.12 %).
+
+use crate::error::ScenarioError;
+use crate::operator::Formats;
+use crate::section::Section;
+use hwprofiles::DType;
+use std::fmt;
+
+/// A relative rise of perplexity.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+pub struct Loss(f64);
+
+impl Loss {
+    /// None at all.
+    pub const NONE: Self = Self(0.0);
+
+    /// What is lost with `formats`.
+    ///
+    /// # Errors
+    /// Which format has no published figure.
+    pub fn of(formats: &Formats) -> Result<Self, String> {
+        let unknown = |dtype: DType, what: &str| format!("what {dtype} {what} loses is not published");
+        let weights = match formats.weights {
+            DType::F32 | DType::F16 | DType::Bf16 => 0.0,
+            DType::Int8 => 0.0004 / 5.9066,
+            DType::Int4 => 0.2166 / 5.9066,
+            DType::Fp8 => return Err(unknown(DType::Fp8, "in weights")),
+        };
+        let kv = match formats.kv {
+            DType::F32 | DType::F16 | DType::Bf16 => 0.0,
+            DType::Fp8 => 7.1529 / 7.1354 - 1.0,
+            DType::Int8 => 6.234369 / 6.232196 - 1.0,
+            DType::Int4 => return Err(unknown(DType::Int4, "in the KV cache")),
+        };
+        Ok(Self(weights + kv))
+    }
+}
+
+impl fmt::Display for Loss {
+    /// In percent.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2} %", self.0 * 100.0)
+    }
+}
+
+/// The limit under `quality`.
+pub(crate) fn read_quality(section: &Section<'_>) -> Result<Loss, ScenarioError> {
+    const KEY: &str = "max_loss";
+    const WANTED: &str = "how much perplexity may rise is wanted, from \"0 %\" to \"100 %\"";
+    section.only(&[KEY])?;
+    if section.get(KEY).is_none() {
+        return Err(section.missing(KEY, WANTED));
+    }
+    let percent = section.get(KEY).and_then(|value| value.as_str()).and_then(|text| text.strip_suffix('%'));
+    match percent.and_then(|number| number.trim().parse::<f64>().ok()) {
+        Some(percent) if (0.0..=100.0).contains(&percent) => Ok(Loss(percent / 100.0)),
+        _ => Err(section.wrong(KEY, WANTED)),
+    }
+}

@@ -1,0 +1,106 @@
+//! Number formats as a choice, and the loss that is allowed.
+
+use hwprofiles::DType;
+use proptest::prelude::*;
+use scenarios::{Document, FormatChoice, Formats, Loss, Scenario, ScenarioError};
+
+const F32: DType = DType::F32;
+
+fn scenario(dtype: &str, quality: &str) -> Result<Scenario, ScenarioError> {
+    let load = "workload: {batch: 1, prompt_tokens: 8, output_tokens: 8}";
+    let text = format!("machine: this\nmodel: fulcrum-tiny\n{load}\ndtype: {dtype}\n{quality}\n");
+    Document::from_yaml("s.yaml", &text)?.scenario()
+}
+
+fn choice(dtype: &str, quality: &str) -> FormatChoice {
+    scenario(dtype, quality).unwrap().resolve().unwrap().formats
+}
+
+fn words(choice: &[Formats]) -> Vec<(&'static str, &'static str)> {
+    choice.iter().map(|formats| (formats.weights.name(), formats.kv.name())).collect()
+}
+
+#[test]
+fn lists_mean_every_combination_most_bits_first() {
+    let choice = choice("{weights: [int4, bf16, int8], kv: [int8, bf16]}", "");
+    let expected = [
+        ("bf16", "bf16"),
+        ("bf16", "int8"),
+        ("int8", "bf16"),
+        ("int4", "bf16"),
+        ("int8", "int8"),
+        ("int4", "int8"),
+    ];
+    assert_eq!(words(&choice.allowed), expected);
+    assert!(
+        choice.allowed.iter().all(|formats| formats.activations == F32),
+        "what is not named has its default"
+    );
+    assert!(choice.lossy.is_empty(), "without a limit the list is the limit");
+}
+
+#[test]
+fn one_name_is_no_choice() {
+    assert_eq!(choice("{weights: int4}", ""), choice("{weights: [int4]}", ""));
+    assert_eq!(choice("{weights: int4}", "").allowed.len(), 1);
+}
+
+#[test]
+fn a_limit_leaves_out_what_loses_more_and_what_nobody_measured() {
+    let choice =
+        choice("{weights: [bf16, int8, int4, fp8], kv: [bf16, int8, int4]}", "quality: {max_loss: 1 %}");
+    let expected = [("bf16", "bf16"), ("bf16", "int8"), ("int8", "bf16"), ("int8", "int8")];
+    assert_eq!(words(&choice.allowed), expected);
+    let why = |weights: DType, kv: DType| {
+        let of = |(formats, _): &&(Formats, String)| formats.weights == weights && formats.kv == kv;
+        choice.lossy.iter().find(of).unwrap().1.as_str()
+    };
+    assert_eq!(why(DType::Int4, DType::Bf16), "loses 3.67 %: quality.max_loss is 1.00 %");
+    assert_eq!(why(DType::Fp8, DType::Bf16), "what fp8 in weights loses is not published");
+    assert_eq!(why(DType::Bf16, DType::Int4), "what int4 in the KV cache loses is not published");
+}
+
+#[test]
+fn no_loss_allowed_leaves_only_what_is_lossless() {
+    let choice = choice("{weights: [f32, f16, bf16, int8], kv: [bf16, int8]}", "quality: {max_loss: 0 %}");
+    assert_eq!(words(&choice.allowed), [("f32", "bf16"), ("f16", "bf16"), ("bf16", "bf16")]);
+}
+
+#[test]
+fn what_is_wrong_is_told_with_line_key_and_value() {
+    let cases = [
+        ("{weights: []}", ""),
+        ("{weights: [bf16, int3]}", ""),
+        ("{weights: [bf16, int8, bf16]}", ""),
+        ("{kv: [bf16, 8]}", ""),
+        ("{kv: 8}", ""),
+        ("{activations: [f32, int8]}", ""),
+        ("{weights: {attention: int8}}", ""),
+        ("{weights: bf16}", "quality: {max_loss: -1 %}"),
+        ("{weights: bf16}", "quality: {max_loss: 101 %}"),
+        ("{weights: bf16}", "quality: {max_loss: 1}"),
+        ("{weights: bf16}", "quality: {max_loss: .nan %}"),
+        ("{weights: bf16}", "quality: {max_los: 1 %}"),
+        ("{weights: bf16}", "quality: {}"),
+        ("{weights: bf16}", "quality: 1 %"),
+        ("{weights: [int4, fp8]}", "quality: {max_loss: 0.1 %}"),
+    ];
+    let told = |(dtype, quality): &(&str, &str)| {
+        let error = scenario(dtype, quality).and_then(|scenario| scenario.resolve()).expect_err(dtype);
+        let asked = format!("{dtype} {quality}");
+        format!("{}\n  {error}\n", asked.trim_end())
+    };
+    insta::assert_snapshot!(cases.iter().map(told).collect::<String>());
+}
+
+proptest! {
+    #[test]
+    fn losses_of_weights_and_kv_add_up(weights in prop::sample::select(DType::ALL.to_vec()), kv in prop::sample::select(DType::ALL.to_vec())) {
+        let of = |weights, kv| Loss::of(&Formats { weights, kv, activations: F32 });
+        let (both, one, other) = (of(weights, kv), of(weights, F32), of(F32, kv));
+        prop_assert_eq!(both.is_ok(), one.is_ok() && other.is_ok());
+        if let (Ok(both), Ok(one), Ok(other)) = (both, one, other) {
+            prop_assert!(both >= one && both >= other && one >= Loss::NONE && other >= Loss::NONE);
+        }
+    }
+}
