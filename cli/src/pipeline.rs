@@ -290,7 +290,7 @@ pub fn measure(
         let run = session.generate(&prompts, load.output_tokens, Sampling::Greedy, |_| {}).or_failed()?;
         traces.push(run.trace);
     }
-    let Planned { machine, model, placement, plan } = planned;
+    let Planned { machine, model, placement, plan, .. } = planned;
     let programs = Programs::lower(machine, model, placement).or_failed()?;
     let used = usage(machine, model, &plan.formats, placement, &programs, &plan.extent());
     let allocated = session.memory_used();

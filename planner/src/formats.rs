@@ -10,7 +10,7 @@ use crate::{Pricing, Scorer};
 use scenarios::Formats;
 
 /// Says what a placement will really do in the formats of a pricing, like [`Scorer`].
-pub type FormatScorer<'s> = dyn Fn(Pricing<'_>, &Placement, u64) -> Result<Times, PlannerError> + 's;
+pub type FormatScorer<'s> = dyn Fn(Pricing<'_>, &Placement, u64) -> Result<Times, PlannerError> + Sync + 's;
 
 /// A plan, and what came of every combination of formats.
 #[derive(Debug)]

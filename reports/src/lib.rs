@@ -16,6 +16,7 @@ mod page;
 mod pair;
 mod placement_map;
 mod plots;
+mod race;
 mod rates;
 pub mod statistics;
 mod svg;
@@ -30,5 +31,6 @@ pub use operation_errors::{ErrorGroup, OperationErrors, OperationSummary, Worst}
 pub use operation_rows::{PREDICTED_COLUMNS, append_prediction};
 pub use pair::Pair;
 pub use placement_map::{PlacedLayers, PlacedPart, PlacedSublayer, PlacementMap};
+pub use race::Race;
 pub use rates::Rates;
 pub use validation::{ERROR_BAND, ErrorSummary, Summary, VALIDATION_KIND, VALIDATION_VERSION, Validation};

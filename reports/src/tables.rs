@@ -3,6 +3,7 @@
 use crate::compare::Comparison;
 use crate::numbers::{duration, percent, signed_percent};
 use crate::pair::Pair;
+use crate::race::outcome;
 use crate::validation::{ERROR_BAND, ErrorSummary, Validation};
 use hwprofiles::Seconds;
 
@@ -26,7 +27,7 @@ impl Validation {
             text += &format!("\n{metric} |error|: {}\n", summary_line(&errors));
             text += &format!("  {}; worst: {worst}\n", within_line(&errors));
         }
-        text
+        text + &outcome(&self.races())
     }
 
     /// For a document: the same as a Markdown table, with the shapes and the spread of the repeats.

@@ -18,9 +18,15 @@ pub struct Arguments {
     /// The folder for what it makes: host.yaml, the model, plans, results.json, report.html.
     #[arg(short, long, default_value = "fulcrum-quickstart")]
     out: PathBuf,
-    /// Seven loads, batch 1–16 and prompts of 128–2048 tokens, instead of the four that take a minute.
+    /// Ten loads, batch 1–16 and prompts of 16–512 tokens, and every rule, instead of four and three.
     #[arg(long)]
     full: bool,
+    /// The rate of the loopback's link. Slow beside memory, as a link to an accelerator is.
+    #[arg(long, default_value = "4 GB/s")]
+    link: BytesPerSec,
+    /// What the loopback's memory holds of the model.
+    #[arg(long, value_name = "PERCENT", default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..=200))]
+    memory: u64,
     /// Measured before (`fulcrum bench`): skips measuring.
     #[arg(long, value_name = "FILE")]
     host: Option<PathBuf>,
@@ -32,18 +38,24 @@ pub struct Arguments {
 /// The model that is made: about 250 M parameters.
 const MODEL: &str = "fulcrum-250m";
 
-/// The loopback's link. Slow beside memory, as a link to an accelerator is.
-const LINK: BytesPerSec = BytesPerSec::new(4e9);
-
 /// Batch, prompt and output tokens.
 const SHORT: &[[u64; 3]] = &[[1, 128, 24], [1, 512, 24], [4, 128, 16], [16, 32, 12]];
 
 /// What the published figures come from.
-const FULL: &[[u64; 3]] =
-    &[[1, 128, 32], [1, 512, 32], [1, 2048, 32], [4, 128, 32], [4, 512, 32], [8, 256, 32], [16, 128, 32]];
+const FULL: &[[u64; 3]] = &[
+    [1, 32, 16],
+    [1, 128, 16],
+    [1, 256, 8],
+    [1, 512, 16],
+    [2, 64, 16],
+    [4, 32, 16],
+    [4, 128, 8],
+    [8, 16, 16],
+    [8, 64, 8],
+    [16, 32, 12],
+];
 
-/// The rules that are run beside the plan. Every other one is scored by the planner too, and running all of them
-/// would take minutes more.
+/// The rules that are run beside the plan where there is a minute. Every other one is scored by the planner too.
 const MEASURED: [Rule; 3] = [Rule::AllCpu, Rule::FillMemory, Rule::AllStreamed];
 
 /// Runs it.
@@ -61,15 +73,15 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         None => bench::measure(&host_file, true)?,
     };
     let (model, checkpoint) = model(&out.join(MODEL))?;
-    let limit = limit(&model);
+    let limit = limit(&model, &arguments);
     let machine = machine(host, limit)?;
     let origin = Origin {
         machine: MachineSource::of_loopback(&host_file, limit),
         model: out.join(MODEL).canonicalize().or_failed()?.display().to_string(),
         expert_skew: None,
     };
-    let loads = if arguments.full { FULL } else { SHORT };
-    let cases = cases(&machine, &model, &origin, loads, out)?;
+    let (loads, rules) = if arguments.full { (FULL, &Rule::ALL[..]) } else { (SHORT, &MEASURED[..]) };
+    let cases = cases(&machine, &model, &origin, loads, rules, out)?;
     let bar = terminal::progress("running");
     bar.set_length(cases.len() as u64);
     let mut configurations: Vec<Configuration> = Vec::new();
@@ -114,10 +126,10 @@ fn model(folder: &Path) -> Outcome<(Model, Checkpoint)> {
     Ok((checkpoint.model().clone(), checkpoint))
 }
 
-/// Less than half of the model.
-fn limit(model: &Model) -> LoopbackLimit {
-    let memory = Bytes::new(model.weight_bytes(&formats()).get() * 2 / 5);
-    LoopbackLimit { memory, bandwidth: LINK }
+/// Less than half of the model, unless asked for otherwise.
+fn limit(model: &Model, arguments: &Arguments) -> LoopbackLimit {
+    let memory = Bytes::new(model.weight_bytes(&formats()).get() * arguments.memory / 100);
+    LoopbackLimit { memory, bandwidth: arguments.link }
 }
 
 /// This host with a loopback device.
@@ -136,6 +148,7 @@ fn cases(
     model: &Model,
     origin: &Origin,
     loads: &[[u64; 3]],
+    rules: &[Rule],
     out: &Path,
 ) -> Outcome<Vec<(String, Planned)>> {
     let bar = terminal::progress("planning");
@@ -154,7 +167,7 @@ fn cases(
             origin: Some(origin.clone()),
         };
         bar.set_message(format!("batch {batch}, {prompt_tokens} tokens"));
-        for rule in MEASURED {
+        for &rule in rules {
             cases.extend(question.follow(rule)?.map(|followed| (rule.name().to_owned(), followed)));
         }
         cases.push(("planned".to_owned(), question.plan()?));
