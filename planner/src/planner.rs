@@ -47,7 +47,6 @@ struct Scored {
     placement: Placement,
     chunk: u64,
     times: Times,
-    work: [Vec<Seconds>; 2],
     /// The objective.
     value: f64,
 }
@@ -160,9 +159,16 @@ impl Question<'_> {
         scorer: &Scorer<'_>,
     ) -> Result<Scored, PlannerError> {
         let times = scorer(&placement, chunk)?;
-        let work = work(&self.pricing, &placement, &Course::of(&self.workload, chunk))?;
+        let work = match goal.is_frugal() {
+            true => self.work(&placement, chunk)?,
+            false => [vec![], vec![]],
+        };
         let value = goal.value(&times, &work);
-        Ok(Scored { name: name.to_owned(), placement, chunk, times, work, value })
+        Ok(Scored { name: name.to_owned(), placement, chunk, times, value })
+    }
+
+    fn work(&self, placement: &Placement, chunk: u64) -> Result<[Vec<Seconds>; 2], PlannerError> {
+        work(&self.pricing, placement, &Course::of(&self.workload, chunk))
     }
 
     fn answer(
@@ -174,13 +180,14 @@ impl Question<'_> {
         without: BTreeMap<String, String>,
     ) -> Result<Plan, PlannerError> {
         let course = Course::of(&self.workload, best.chunk);
+        let work = self.work(&best.placement, best.chunk)?;
         let predicted = Prediction {
             chosen: best.name,
             bound: Roofline::of_run(&self.pricing, &best.placement, &course)?,
             proven: least.and_then(|least| proven(least, best.value)),
             simulated: best.times,
-            energy_per_token: goal.energy(&best.times, &best.work),
-            cost_per_token: goal.cost(&best.times, &best.work),
+            energy_per_token: goal.energy(&best.times, &work),
+            cost_per_token: goal.cost(&best.times, &work),
             baselines,
             without,
         };
