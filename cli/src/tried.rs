@@ -1,5 +1,6 @@
 //! What came of a choice among number formats, for people.
 
+use hwprofiles::DType;
 use planner::{PlannerError, Times};
 use scenarios::{FormatChoice, Formats};
 
@@ -23,14 +24,16 @@ impl Tried {
     }
 }
 
+/// One class of numbers' format.
+type Class = fn(&Formats) -> DType;
+
 /// A line for each combination, the one in `chosen` formats marked; empty where there was no choice.
 pub fn table(tried: &[Tried], chosen: &Formats) -> String {
     let Some(first) = tried.first() else { return String::new() };
     let mut text = format!("  {:<34} {:>12} {:>12}\n", "number formats", "TTFT", "TPOT");
     // A class in which all agree says nothing.
-    let vary =
-        |of: fn(&Formats) -> hwprofiles::DType| tried.iter().any(|t| of(&t.formats) != of(&first.formats));
-    let classes: [(&str, fn(&Formats) -> hwprofiles::DType); 3] =
+    let vary = |of: Class| tried.iter().any(|t| of(&t.formats) != of(&first.formats));
+    let classes: [(&str, Class); 3] =
         [("weights", |f| f.weights), ("kv", |f| f.kv), ("activations", |f| f.activations)];
     let named: Vec<_> = classes.into_iter().filter(|(_, of)| vary(*of)).collect();
     for one in tried {

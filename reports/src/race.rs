@@ -38,20 +38,17 @@ impl Race {
 impl Validation {
     /// The loads of which a planned placement and a rule's were run.
     pub fn races(&self) -> Vec<Race> {
-        let mut races: BTreeMap<[u64; 3], (Option<Pair>, BTreeMap<String, Pair>)> = BTreeMap::new();
+        let mut times: BTreeMap<[u64; 3], BTreeMap<String, Pair>> = BTreeMap::new();
         for it in &self.configurations {
             let label = &it.label;
             let load = [label.batch, label.prompt_tokens, label.output_tokens];
-            let (planned, rules) = races.entry(load).or_default();
-            match label.placement.as_str() {
-                PLANNED => *planned = Some(request(it)),
-                rule => drop(rules.insert(rule.to_owned(), request(it))),
-            }
+            times.entry(load).or_default().insert(label.placement.clone(), request(it));
         }
-        let race = |(load, (planned, rules)): ([u64; 3], (Option<Pair>, BTreeMap<_, _>))| {
-            (!rules.is_empty()).then_some(Race { load, planned: planned?, rules })
+        let race = |(load, mut rules): ([u64; 3], BTreeMap<String, Pair>)| {
+            let planned = rules.remove(PLANNED)?;
+            (!rules.is_empty()).then_some(Race { load, planned, rules })
         };
-        races.into_iter().filter_map(race).collect()
+        times.into_iter().filter_map(race).collect()
     }
 }
 

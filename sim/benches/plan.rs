@@ -20,7 +20,11 @@ fn planning(criterion: &mut Criterion) {
         let found = scenario.expect("shipped").resolve().expect("shipped");
         let machine = found.machine.machine(None).expect("shipped");
         let question = Question {
-            pricing: planner::Pricing { machine: &machine, model: &found.model, formats: &found.formats.allowed[0] },
+            pricing: planner::Pricing {
+                machine: &machine,
+                model: &found.model,
+                formats: &found.formats.allowed[0],
+            },
             workload: found.workload,
             objective: found.objective,
             slo: found.slo.unwrap_or_default(),

@@ -88,8 +88,7 @@ fn restrict(problem: &mut Problem<'_>, instance: &Instance) {
         kind.patterns = picks.into_iter().map(|index| Arc::clone(&kind.patterns[index])).collect();
     }
     for (memory, share) in instance.shares.iter().enumerate().take(problem.capacity.len()) {
-        let most =
-            |kind: &Kind| kind.patterns.iter().map(|p| p.bytes[memory]).max().unwrap() * kind.layers;
+        let most = |kind: &Kind| kind.patterns.iter().map(|p| p.bytes[memory]).max().unwrap() * kind.layers;
         let everything: u64 = problem.groups.iter().map(most).sum();
         problem.capacity[memory] = (everything as f64 * share) as u64 + 1_000_000;
     }
@@ -235,7 +234,8 @@ impl Words {
         let kind = |(kind, layers): (&Kind, &Vec<Vec<Variable>>)| {
             let count =
                 |at: usize| layers.iter().filter(|layer| solution.value(layer[at]) > 0.5).count() as u64;
-            let counts = kind.patterns.iter().enumerate().map(|(at, pattern)| (Arc::clone(pattern), count(at)));
+            let counts =
+                kind.patterns.iter().enumerate().map(|(at, pattern)| (Arc::clone(pattern), count(at)));
             counts.filter(|(_, count)| *count > 0).collect()
         };
         let kinds = problem.groups.iter().zip(&self.layers).map(kind).collect();
@@ -323,12 +323,7 @@ fn counting_layers_by_pattern_finds_what_a_binary_for_each_layer_and_choice_find
                     found.value,
                     best.value
                 );
-                assert!(
-                    bound <= best.value * (1.0 + SAME),
-                    "{number}: {} > {}",
-                    bound,
-                    best.value
-                );
+                assert!(bound <= best.value * (1.0 + SAME), "{number}: {} > {}", bound, best.value);
                 if bound < found.value * (1.0 - SAME) {
                     open += 1;
                     return;
