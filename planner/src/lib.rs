@@ -21,6 +21,7 @@ mod layer_group;
 mod lowering;
 mod memory;
 mod menu;
+mod outlook;
 mod part;
 mod pattern;
 mod placement;

@@ -6,7 +6,7 @@ use crate::half::Half;
 use crate::homed::{Homed, Pick};
 use crate::pattern::Patterns;
 use crate::shadow::{Liked, Offer, Prices};
-use crate::solve::{Kind, Yardstick};
+use crate::solve::{Kind, Yardstick, binding_rows};
 use crate::space::Family;
 use crate::stack::Stack;
 use crate::table::Measure;
@@ -73,7 +73,8 @@ impl<'s> Menu<'s> {
         let measures = yardsticks.iter().map(|m| Measure { weight: m.weight, limit: m.limit }).collect();
         let (rows, phases, memories, room) = (Default::default(), vec![], vec![], vec![]);
         let mut menu = Self { patterns, groups, rows, phases, memories, room, yardsticks, measures };
-        menu.rows = [0, 1].map(|phase| menu.binding_rows(phase));
+        let costs = |phase: usize| menu.halves(phase).map(|half| &half.cost[..]).collect::<Vec<_>>();
+        menu.rows = [0, 1].map(|phase| binding_rows(&costs(phase)));
         menu.phases = (0..2).flat_map(|phase| menu.rows[phase].iter().map(move |_| phase)).collect();
         let free = menu.free(items, capacity)?;
         menu.memories =
@@ -155,21 +156,6 @@ impl<'s> Menu<'s> {
             };
             group.homed.iter().flat_map(of)
         })
-    }
-
-    /// The rows that can bind: those that no other row exceeds in every half, and the first of equal ones.
-    fn binding_rows(&self, phase: usize) -> Vec<usize> {
-        let costs: Vec<&[f64]> = self.halves(phase).map(|half| &half.cost[..]).collect();
-        let rows = costs.first().map_or(0, |costs| costs.len());
-        let covers = |one: usize, other: usize| costs.iter().all(|costs| costs[one] >= costs[other]);
-        let mut kept: Vec<usize> = Vec::new();
-        for row in 0..rows {
-            if !kept.iter().any(|&other| covers(other, row)) {
-                kept.retain(|&other| !covers(row, other));
-                kept.push(row);
-            }
-        }
-        kept
     }
 
     /// What each memory has beside the items that every solution needs.

@@ -224,8 +224,8 @@ struct Search<'a, 's> {
 
 impl Search<'_, '_> {
     /// The solver's best placement of each chunk, the most promising chunk first, then that of each family for the chunk
-    /// whose is best, until the best so far is good enough. The solver's value is what a placement takes without contention: it will not take less, so only
-    /// what is below the best so far is looked for.
+    /// whose is best, until the best so far is good enough. The solver's value is what a placement takes without
+    /// contention: it will not take less, so only what is below the best so far is looked for.
     fn run(&mut self, chunks: &[u64], spaces: &[Space<'_>], effort: Effort) -> Result<(), PlannerError> {
         self.least = f64::INFINITY;
         let outlooks = spaces.par_iter().map(|space| space.outlook(self.goal, &space.capacity()));
@@ -286,7 +286,13 @@ impl Search<'_, '_> {
             self.best.as_ref().is_some_and(|best| best.placement == *placement && best.chunk == chunk)
         };
         let new: Vec<_> = placements.into_iter().flatten().filter(|placement| !known(placement)).collect();
-        let scored = |placement| self.question.scored(self.goal, PLANNED, placement, chunk, self.scorer);
-        new.into_par_iter().map(scored).collect()
+        let scored = |placement| {
+            match self.question.scored(self.goal, PLANNED, placement, chunk, self.scorer) {
+                // Patterns are priced alone: between two of them there may be no link.
+                Err(PlannerError::Lower(_)) => None,
+                scored => Some(scored),
+            }
+        };
+        new.into_par_iter().filter_map(scored).collect()
     }
 }

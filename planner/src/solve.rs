@@ -226,26 +226,10 @@ impl Problem<'_> {
             .collect()
     }
 
-    /// The rows that can bind: those that no other row exceeds in every pattern, and the first of equal ones.
-    fn binding_rows(&self, phase: usize) -> Vec<usize> {
-        let rows = self.patterns().next().map_or(0, |pattern| pattern.cost[phase].len());
-        let covers = |one: usize, other: usize| {
-            let mut costs = self.patterns().map(|p| (p.cost[phase][one], p.cost[phase][other]));
-            costs.all(|(one, other)| one >= other)
-        };
-        let mut kept: Vec<usize> = Vec::new();
-        for row in 0..rows {
-            if !kept.iter().any(|&other| covers(other, row)) {
-                kept.retain(|&other| !covers(row, other));
-                kept.push(row);
-            }
-        }
-        kept
-    }
-
     /// The numbers alone, items that the same choices need taken together; `None` where nothing can fit.
     fn table(&self, tight: &[bool]) -> Option<Table> {
-        let rows = [0, 1].map(|phase| self.binding_rows(phase));
+        let costs = |phase: usize| self.patterns().map(|p| &p.cost[phase][..]).collect::<Vec<_>>();
+        let rows = [0, 1].map(|phase| binding_rows(&costs(phase)));
         let memories: Vec<usize> = (0..tight.len()).filter(|&m| tight[m]).collect();
         let mut room: Vec<u64> = memories.iter().map(|&m| self.capacity[m]).collect();
         let items = self.merged_items(&memories, &mut room)?;
@@ -346,6 +330,20 @@ impl Yardstick {
         };
         phase(0) + phase(1)
     }
+}
+
+/// The rows that can bind: those that no other row exceeds in any of `costs`, and the first of equal ones.
+pub(crate) fn binding_rows(costs: &[&[f64]]) -> Vec<usize> {
+    let rows = costs.first().map_or(0, |costs| costs.len());
+    let covers = |one: usize, other: usize| costs.iter().all(|costs| costs[one] >= costs[other]);
+    let mut kept: Vec<usize> = Vec::new();
+    for row in 0..rows {
+        if !kept.iter().any(|&other| covers(other, row)) {
+            kept.retain(|&other| !covers(row, other));
+            kept.push(row);
+        }
+    }
+    kept
 }
 
 /// Something that some choices need once.

@@ -6,19 +6,16 @@ use crate::error::PlannerError;
 use crate::goal::Goal;
 use crate::home::Home;
 use crate::homed::Pick;
-use crate::menu::{Items, Menu};
+use crate::menu::Items;
+use crate::outlook::Outlook;
 use crate::pattern::{Pattern, Patterns};
 use crate::placement::Placement;
 use crate::price_list::PriceList;
-use crate::shadow::Prices;
 use crate::solve::{Chosen, Effort, Kind, Problem, Solved, Yardstick};
 use crate::stack::Stack;
 use hwprofiles::{Bytes, DeviceId};
 use scenarios::Phase;
 use std::sync::Arc;
-
-/// Patterns of a group that are searched first.
-const PROMISING: usize = 256;
 
 const PHASES: [Phase; 2] = [Phase::Prefill, Phase::Decode];
 
@@ -30,18 +27,6 @@ pub(crate) struct Space<'a> {
     pub stacks: Vec<Stack>,
     items: Vec<Vec<Bytes>>,
     own: Vec<usize>,
-}
-
-/// What can be chosen in a space, at the prices at which it is seen best.
-#[derive(Debug)]
-pub(crate) struct Outlook<'s> {
-    items: Items<'s>,
-    capacity: Vec<u64>,
-    measures: Vec<Yardstick>,
-    menu: Menu<'s>,
-    prices: Prices,
-    /// No solution is better than this.
-    pub floor: f64,
 }
 
 /// A restriction of the search. The solver does not see contention, so what is best under a restriction may, once
@@ -96,12 +81,7 @@ impl<'a> Space<'a> {
         measures: Vec<Yardstick>,
         capacity: &[Bytes],
     ) -> Result<Option<Outlook<'s>>, PlannerError> {
-        let capacity: Vec<u64> = capacity.iter().map(|bytes| bytes.get()).collect();
-        let menu = Menu::new(&self.patterns, groups, self.items(), &capacity, measures.clone());
-        let Some(menu) = menu.filter(|menu| !menu.is_empty()) else { return Ok(None) };
-        let prices = Prices::of(&menu)?;
-        let floor = prices.bound(&menu);
-        Ok(Some(Outlook { items: self.items(), capacity, measures, menu, prices, floor }))
+        Outlook::new(&self.patterns, groups, self.items(), measures, capacity)
     }
 
     /// The best solution where each memory holds `capacity`.
@@ -142,8 +122,7 @@ impl<'a> Space<'a> {
     #[cfg(test)]
     pub fn problem(&self, family: Family, goal: &Goal, capacity: &[Bytes], effort: Effort) -> Problem<'_> {
         let outlook = self.outlook(goal, capacity).unwrap().unwrap();
-        let menu = outlook.menu.restricted(family);
-        outlook.problem(menu.kinds(&menu.within(&outlook.prices, f64::INFINITY)), effort)
+        outlook.everything(family, effort)
     }
 
     /// What the machine's memories hold.
@@ -230,55 +209,6 @@ impl<'a> Space<'a> {
             total += weight[phase as usize] * sum;
         }
         (total, exits)
-    }
-}
-
-impl<'s> Outlook<'s> {
-    /// The best solution of a family that is below `below`.
-    ///
-    /// Of tens of thousands of patterns few can be in a good solution. A solution that uses a pattern even once costs
-    /// at least the floor and what the pattern costs, at the prices, beyond the cheapest of its group. So the most
-    /// promising patterns are searched first; what they reach tells which others could still matter.
-    pub fn solve(&self, family: Family, effort: Effort, below: f64) -> Result<Solved, PlannerError> {
-        let restricted;
-        let (menu, floor) = match family == Family::ALL {
-            true => (&self.menu, self.floor),
-            false => {
-                restricted = self.menu.restricted(family);
-                if restricted.is_empty() {
-                    return Ok(Solved::NOTHING);
-                }
-                (&restricted, self.prices.bound(&restricted))
-            }
-        };
-        if floor >= below * (1.0 - effort.worth) {
-            return Ok(Solved { chosen: None, bound: floor });
-        }
-        let few = menu.nearest(&self.prices, PROMISING);
-        let first = self.problem(menu.kinds(&few), effort).solve_below(below)?;
-        let reached = first.chosen.as_ref().map_or(below, |chosen| chosen.value);
-        let could = menu.within(&self.prices, reached - floor);
-        if could.iter().zip(&few).all(|(could, few)| could.is_subset(few)) {
-            return Ok(first);
-        }
-        if !(effort.all || reached.is_infinite()) {
-            return Ok(Solved { bound: first.bound.min(floor), ..first });
-        }
-        let all = self.problem(menu.kinds(&could), effort).solve_below(reached)?;
-        Ok(match all.chosen {
-            Some(_) => all,
-            None => Solved { chosen: first.chosen, ..all },
-        })
-    }
-
-    fn problem(&self, groups: Vec<Kind>, effort: Effort) -> Problem<'s> {
-        Problem {
-            groups,
-            items: self.items,
-            capacity: self.capacity.clone(),
-            measures: self.measures.clone(),
-            effort,
-        }
     }
 }
 

@@ -50,6 +50,23 @@ fn two_equal_devices_share_the_matrices_and_beat_one() {
 }
 
 #[test]
+fn a_device_that_bytes_cannot_leave_or_cannot_reach_is_planned_around() {
+    let (model, formats) = (model(4, 256), formats());
+    for kept in ["up", "down"] {
+        let mut machine = Spec::gpu(3_000_000).machine(&model);
+        machine.links.retain(|link| link.name == kept);
+        assert_eq!(machine.links.len(), 1);
+        let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+        let score =
+            |placement: &Placement, chunk| roofline_times(&machine, &model, &WORKLOAD, placement, chunk);
+        let plan = plan(&question(pricing, &WORKLOAD, Objective::Latency), &score).unwrap();
+        assert!(Programs::lower(&machine, &model, &plan.placement(&machine, &model).unwrap()).is_ok());
+        let without = &plan.predicted.without["all-streamed"];
+        assert!(without.contains("vram") && without.contains("dram"), "{without}");
+    }
+}
+
+#[test]
 fn the_same_question_has_the_same_answer_byte_for_byte() {
     let model = model(5, 256);
     for spec in [Spec::loopback(2_000_000), Spec::gpu(3_000_000)] {
