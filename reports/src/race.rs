@@ -74,7 +74,7 @@ pub(crate) fn outcome(races: &[Race]) -> String {
         format!("  rank correlation of predicted and measured requests: {ranks:.3}\n")
     });
     format!(
-        "\nplanned ÷ fastest rule, measured: geometric mean {mean:.2}\n  within {} of it or faster: {good} of {} loads\n{ranks}",
+        "\nplanned ÷ fastest rule that was run: geometric mean {mean:.2}\n  within {} of it or faster: {good} of {} loads\n{ranks}",
         percent(ALIKE),
         ratios.len()
     )

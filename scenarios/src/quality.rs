@@ -6,8 +6,8 @@
 //! - `int8` weights, 0.007 %: +0.0004 to 5.9066, LLaMA-7B in Q8_0, the same groups of 32 (llama.cpp, `llama-quantize --help`).
 //! - `int4` weights, 3.67 %: +0.2166 likewise in Q4_0; Llama-2-70B loses 3.61 % (llama.cpp, `examples/perplexity/README.md`).
 //! - `int8` KV, 0.035 %: 6.2344 after 6.2322 with f16, both halves in Q8_0 (llama.cpp, pull request 7412).
-//! - `fp8` KV, 0.25 %: 7.1529 after 7.1354 with f16, E4M3, Phi-4-reasoning-plus (kekzl/imp, pull request 749); others
-//!   see less (vLLM, issue 54426: at most 0.12 %).
+//! - `fp8` KV, 0.25 %: 7.1529 after 7.1354 with f16, E4M3, Phi-4-reasoning-plus (kekzl/imp, pull request 749). It
+//!   depends on the model: at most 0.12 % (vLLM, issue 54426), 1.07 % for Qwen3-14B (kekzl/imp, pull request 704).
 
 use crate::error::ScenarioError;
 use crate::operator::Formats;
