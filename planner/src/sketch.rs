@@ -1,7 +1,8 @@
 //! Sums over a run without looking at what repeats: few steps stand for all, few layers for a run of equals.
 //!
 //! A step's times bend little in the tokens that came before, so of many equal steps the first, the middle and the
-//! last one are looked at, and the parabola through them is summed; of steps that are nearly the same, only the middle. Inside a step, a run of equal layers settles
+//! last one are looked at, and the parabola through them is summed; where they bend, both halves in the same way; of steps
+//! that are nearly the same, only the middle. Inside a step, a run of equal layers settles
 //! after two or three (prefetch is bounded by its staging slots): what one more layer adds is the difference of two
 //! short programs.
 
@@ -15,8 +16,14 @@ use std::collections::BTreeSet;
 /// Layers until a run has settled.
 const SETTLED: u64 = 3;
 
+/// Layers after which what a run adds repeats: one for each staging slot.
+const PERIOD: u64 = 2;
+
 /// Of steps whose tokens before them differ by no larger share, the one in the middle stands for all.
-const ALIKE: f64 = 0.3;
+const ALIKE: f64 = 0.1;
+
+/// By what share of a step its time may lie off the straight line between two others for a parabola to do.
+const BENT: f64 = 0.005;
 
 /// Says of a program what a step of it takes: as many numbers each time, each of which adds up over layers.
 pub type Look<'l, E> = dyn FnMut(&Program, &Step) -> Result<Vec<f64>, E> + 'l;
@@ -26,7 +33,7 @@ pub type Look<'l, E> = dyn FnMut(&Program, &Step) -> Result<Vec<f64>, E> + 'l;
 pub struct Sketch {
     short: Program,
     /// The longer programs, and how many layers each run lacks in the short one.
-    longer: Vec<(Program, u64)>,
+    longer: Vec<(Program, f64)>,
 }
 
 impl Sketch {
@@ -51,9 +58,9 @@ impl Sketch {
         }
         let mut longer = Vec::new();
         for (index, run) in runs.iter().enumerate().filter(|(_, run)| run.count > SETTLED) {
-            few[index].count += 1;
-            longer.push((lower(&few)?, run.count - SETTLED));
-            few[index].count -= 1;
+            few[index].count += PERIOD;
+            longer.push((lower(&few)?, (run.count - SETTLED) as f64 / PERIOD as f64));
+            few[index].count -= PERIOD;
         }
         Ok(Self { short, longer })
     }
@@ -73,34 +80,57 @@ impl Sketch {
             let step = Step { past_tokens: mean, ..*first };
             return Ok(self.step(&step, look)?.into_iter().map(|value| value * count as f64).collect());
         }
-        if count <= 3 {
-            let mut total = Vec::new();
-            for step in steps {
-                add(&mut total, &self.step(step, look)?, 1.0);
-            }
-            return Ok(total);
-        }
-        let middle = (count - 1) / 2;
-        let first = self.step(&steps[0], look)?;
-        let mid = self.step(&steps[middle], look)?;
-        let last = self.step(&steps[count - 1], look)?;
-        // Newton's form of the parabola through the three, summed over 0..count.
-        let (m, n) = (middle as f64, (count - 1) as f64);
-        let (sum, squares) = (n * (n + 1.0) / 2.0, n * (n + 1.0) * (2.0 * n + 1.0) / 6.0);
-        let parabola = |((first, mid), last): ((&f64, &f64), &f64)| {
-            let slope = (mid - first) / m;
-            let bend = ((last - first) / n - slope) / (n - m);
-            first * count as f64 + slope * sum + bend * (squares - m * sum)
+        let [first, inner @ .., last] = steps else {
+            return steps.first().map_or(Ok(Vec::new()), |only| self.step(only, look));
         };
-        Ok(first.iter().zip(&mid).zip(&last).map(parabola).collect())
+        let (begin, end) = (self.step(first, look)?, self.step(last, look)?);
+        let mut total = self.between(inner, &begin, &end, look)?;
+        add(&mut total, &begin, 1.0);
+        add(&mut total, &end, 1.0);
+        Ok(total)
+    }
+
+    /// The sum over `steps`, before which a step took `before` and after which one takes `after`: the parabola through
+    /// these and the middle, or where that bends, the sum of both halves.
+    fn between<E>(
+        &self,
+        steps: &[Step],
+        before: &[f64],
+        after: &[f64],
+        look: &mut Look<'_, E>,
+    ) -> Result<Vec<f64>, E> {
+        let count = steps.len();
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let middle = count / 2;
+        let mid = self.step(&steps[middle], look)?;
+        let (m, n) = (middle as f64 + 1.0, count as f64 + 1.0);
+        let straight = |((before, mid), after): ((&f64, &f64), &f64)| {
+            (before + (after - before) * m / n - mid).abs() <= BENT * mid.abs()
+        };
+        if before.iter().zip(&mid).zip(after).all(straight) {
+            // Newton's form of the parabola through the three, summed over what lies between the outer two.
+            let (sum, squares) = (n * (n - 1.0) / 2.0, n * (n - 1.0) * (2.0 * n - 1.0) / 6.0);
+            let parabola = |((before, mid), after): ((&f64, &f64), &f64)| {
+                let slope = (mid - before) / m;
+                let bend = ((after - before) / n - slope) / (n - m);
+                before * count as f64 + slope * sum + bend * (squares - m * sum)
+            };
+            return Ok(before.iter().zip(&mid).zip(after).map(parabola).collect());
+        }
+        let mut total = self.between(&steps[..middle], before, &mid, look)?;
+        add(&mut total, &mid, 1.0);
+        add(&mut total, &self.between(&steps[middle + 1..], &mid, after, look)?, 1.0);
+        Ok(total)
     }
 
     fn step<E>(&self, step: &Step, look: &mut Look<'_, E>) -> Result<Vec<f64>, E> {
         let short = look(&self.short, step)?;
         let mut total = short.clone();
         for (longer, lacking) in &self.longer {
-            add(&mut total, &look(longer, step)?, *lacking as f64);
-            add(&mut total, &short, -(*lacking as f64));
+            add(&mut total, &look(longer, step)?, *lacking);
+            add(&mut total, &short, -*lacking);
         }
         Ok(total)
     }
