@@ -12,7 +12,7 @@ use crate::setup::Setup;
 use crate::tensors::{self, Fused};
 use hwprofiles::{Bytes, DeviceId};
 use kernels::{Buffer, KvShape, Memory, RopeTable, Scratch, Weights};
-use planner::{Programs, STAGING_SLOTS, Slice};
+use planner::{Programs, Slice};
 use rayon::prelude::*;
 use scenarios::{Buffer as Activation, Sublayer, kv_bytes};
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ pub(crate) struct Part {
     pub weights: Weights,
 }
 
-/// The two staging slots of a device for one kind of content.
+/// The staging slots of a device for one kind of content.
 pub(crate) type Slots = Vec<RwLock<Buffer>>;
 
 /// All buffers of a session.
@@ -116,7 +116,7 @@ impl Store {
         let (mut weight_slots, mut kv_slots) = (empty(), empty());
         for (device, bytes) in planner::staging_slots(programs, &setup.model, &setup.formats, &setup.extent) {
             for (slots, bytes) in [&mut weight_slots, &mut kv_slots].into_iter().zip(bytes) {
-                for _ in 0..STAGING_SLOTS {
+                for _ in 0..setup.placement.pipelining.slots {
                     slots[device.0].push(touched(own(device), bytes)?);
                 }
             }

@@ -126,7 +126,7 @@ fn the_chain_of_embed_and_head_is_the_critical_path_of_a_model_without_layers() 
     let mut seen = 0;
     for pattern in &every_pattern(&patterns, &ends) {
         let [embed, head] = patterns.ends(&ends, pattern);
-        let placement = Placement { embed, layers: vec![], head };
+        let placement = Placement { embed, layers: vec![], head, pipelining: Default::default() };
         for (phase, step) in [course.prefill[0][0], course.decode].into_iter().enumerate() {
             if pattern.leads[phase][0] == pattern.leads[phase][1] {
                 let (path, ours) = (chain(pricing, &placement, &step).get(), pattern.cost[phase][0]);

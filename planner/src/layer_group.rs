@@ -1,6 +1,7 @@
 //! Layers placed alike, as documents write them.
 
 use crate::part::Parts;
+use crate::pipelining::Pipelining;
 use crate::placement::{LayerPlacement, Placement};
 use crate::plan::PlanError;
 use hwprofiles::Machine;
@@ -122,6 +123,7 @@ pub(crate) fn placement_of(
     machine: &Machine,
     model: &Model,
     (embed, groups, head): (&Parts, &[LayerGroup], &Parts),
+    pipelining: Pipelining,
 ) -> Result<Placement, PlanError> {
     let mut layers = Vec::new();
     for (index, group) in groups.iter().enumerate() {
@@ -137,5 +139,6 @@ pub(crate) fn placement_of(
         embed: embed.slices(machine, model, Sublayer::Embed)?,
         layers,
         head: head.slices(machine, model, Sublayer::Head)?,
+        pipelining,
     })
 }

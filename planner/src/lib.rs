@@ -22,8 +22,10 @@ mod lowering;
 mod memory;
 mod menu;
 mod outlook;
+mod overlap;
 mod part;
 mod pattern;
+mod pipelining;
 mod placement;
 mod plan;
 mod plan_table;
@@ -70,11 +72,12 @@ pub use memory::{
     staging_slots, usage, vector_holders,
 };
 pub use part::{Part, Parts};
+pub use pipelining::Pipelining;
 pub use placement::{LayerPlacement, Placement, ROW_PANEL, Slice, Slices, whole};
 pub use plan::{Identity, Origin, PLAN_VERSION, Plan, PlanError, Prediction, Times};
 pub use plan_table::{CellPlan, NamedPlacement, NoPlan, PlanTable, Sharing, TABLE_VERSION};
 pub use planner::{PLANNED, Question, Scorer, evaluate, follow, plan};
-pub use program::{Action, Lane, LowerError, Program, STAGING_SLOTS, Source, Task, TaskId};
+pub use program::{Action, Lane, LowerError, Program, Source, Task, TaskId};
 pub use replanner::{Decision, Replanner};
 pub use roofline::{Binding, Roofline};
 pub use rules::{NoRule, Rule};

@@ -2,7 +2,7 @@
 
 use crate::placement::{LayerPlacement, Placement, Slice};
 use crate::price_list::ALL_BUFFERS;
-use crate::program::{Action, Lane, LowerError, STAGING_SLOTS, Source, Task, TaskId};
+use crate::program::{Action, Lane, LowerError, Source, Task, TaskId};
 use hwprofiles::{DeviceId, LinkId, Machine, MemoryId};
 use scenarios::{Buffer, Model, Operator, Phase, Sublayer};
 use std::collections::BTreeMap;
@@ -30,6 +30,8 @@ pub(crate) struct Lowering<'a> {
     machine: &'a Machine,
     model: &'a Model,
     phase: Phase,
+    /// Of each ring.
+    slots: usize,
     tasks: Vec<Task>,
     /// Of each buffer on each device: see [`Lowering::copy`].
     copies: Vec<Copy>,
@@ -37,12 +39,12 @@ pub(crate) struct Lowering<'a> {
 }
 
 /// The slots of one ring, filled in turn.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 struct Slots {
     /// Fetches so far.
     fetches: usize,
     /// The last users of each slot.
-    users: [Vec<TaskId>; STAGING_SLOTS],
+    users: Vec<Vec<TaskId>>,
 }
 
 impl<'a> Lowering<'a> {
@@ -55,7 +57,8 @@ impl<'a> Lowering<'a> {
     ) -> Result<Vec<Task>, LowerError> {
         let copies = vec![Copy::default(); ALL_BUFFERS.len() * machine.devices.len()];
         let (tasks, rings) = (Vec::new(), BTreeMap::new());
-        let mut lowering = Self { machine, model, phase, tasks, copies, rings };
+        let slots = placement.pipelining.slots;
+        let mut lowering = Self { machine, model, phase, slots, tasks, copies, rings };
         lowering.whole_sublayer(None, Sublayer::Embed, &placement.embed)?;
         for (index, layer) in placement.layers.iter().enumerate() {
             lowering.layer(index as u32, layer)?;
@@ -149,14 +152,19 @@ impl<'a> Lowering<'a> {
 
     /// The next slot of a ring and the tasks that must have left it.
     fn next_slot(&mut self, device: DeviceId, ring: Ring) -> (usize, Vec<TaskId>) {
-        let slots = self.rings.entry((device, ring)).or_default();
-        let slot = slots.fetches % STAGING_SLOTS;
-        slots.fetches += 1;
-        (slot, std::mem::take(&mut slots.users[slot]))
+        let ring = self.ring(device, ring);
+        let slot = ring.fetches % ring.users.len();
+        ring.fetches += 1;
+        (slot, std::mem::take(&mut ring.users[slot]))
     }
 
     fn occupy(&mut self, device: DeviceId, ring: Ring, slot: usize, users: Vec<TaskId>) {
-        self.rings.entry((device, ring)).or_default().users[slot] = users;
+        self.ring(device, ring).users[slot] = users;
+    }
+
+    fn ring(&mut self, device: DeviceId, ring: Ring) -> &mut Slots {
+        let empty = || Slots { fetches: 0, users: vec![vec![]; self.slots] };
+        self.rings.entry((device, ring)).or_insert_with(empty)
     }
 
     /// One operator on one device: brings its inputs, then writes its output's columns.

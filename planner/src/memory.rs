@@ -1,7 +1,7 @@
 //! Exact bytes: what a placement takes from each memory, counted as the executor allocates.
 
 use crate::placement::{Placement, Slices};
-use crate::program::{Action, Lane, Program, STAGING_SLOTS};
+use crate::program::{Action, Lane, Program};
 use hwprofiles::{Bytes, DType, DeviceId, Elements, Machine};
 use scenarios::{Buffer, Formats, Model, Operator, Phase, Positions, Sublayer, kv_bytes};
 use serde::{Deserialize, Serialize};
@@ -264,7 +264,7 @@ pub fn usage(
         usage[own(device)].activations += bytes;
     }
     for (device, slots) in staging_slots(programs, model, formats, extent) {
-        usage[own(device)].staging += (slots[0] + slots[1]) * STAGING_SLOTS as u64;
+        usage[own(device)].staging += (slots[0] + slots[1]) * placement.pipelining.slots as u64;
     }
     usage
 }

@@ -3,6 +3,7 @@
 //! The plan document ([`crate::Plan`]) says the same with names; this form is what the cost model,
 //! the solver, the simulator and the executor work on.
 
+use crate::pipelining::Pipelining;
 use hwprofiles::{DeviceId, MemoryId};
 pub use scenarios::ROW_PANEL;
 use scenarios::{LayerKind, Model, Phase, Sublayer};
@@ -78,6 +79,8 @@ pub struct Placement {
     pub layers: Vec<LayerPlacement>,
     /// The final norm and the head.
     pub head: Slices,
+    /// What overlaps within a step.
+    pub pipelining: Pipelining,
 }
 
 impl Placement {
@@ -89,6 +92,7 @@ impl Placement {
             embed: whole(Sublayer::Embed),
             layers: (0..model.layers).map(layer).collect(),
             head: whole(Sublayer::Head),
+            pipelining: Pipelining::default(),
         }
     }
 

@@ -4,6 +4,7 @@ use crate::footprint::footprint;
 use crate::layer_group::{LayerGroup, named, placement_of};
 use crate::memory::Usage;
 use crate::part::Parts;
+use crate::pipelining::Pipelining;
 use crate::placement::Placement;
 use crate::{Extent, PlannerError, Pricing, Question};
 use hwprofiles::{Bytes, Dollars, FileError, Joules, Machine, Memory, Ratio, Seconds, yaml};
@@ -103,6 +104,9 @@ pub struct Plan {
     pub costs: Costs,
     /// Tokens per sequence that enter in one prefill step.
     pub prefill_chunk: u64,
+    /// Staging slots of each device that streams, so many for weights and as many for KV; absent where they are two.
+    #[serde(default = "default_slots", skip_serializing_if = "are_default")]
+    pub staging_slots: usize,
     /// The token table.
     pub embed: Parts,
     /// The layers, first to last.
@@ -198,7 +202,8 @@ impl Plan {
             let wanted = format!("from 1 to the {} prompt tokens", self.workload.prompt_tokens);
             return Err(PlanError::new(&["prefill_chunk"], self.prefill_chunk, wanted));
         }
-        placement_of(machine, model, (&self.embed, &self.layers, &self.head))
+        let pipelining = Pipelining::read(self.staging_slots)?;
+        placement_of(machine, model, (&self.embed, &self.layers, &self.head), pipelining)
     }
 
     /// The document for `placement`, in which equal neighbours become one group.
@@ -228,6 +233,7 @@ impl Plan {
             slo,
             costs,
             prefill_chunk,
+            staging_slots: placement.pipelining.slots,
             embed,
             layers,
             head,
@@ -267,6 +273,14 @@ pub(crate) fn check_fit(
 pub(crate) fn overfilled<'m>(machine: &'m Machine, used: &[Usage]) -> Option<(&'m Memory, Bytes)> {
     let totals = machine.memories.iter().zip(used.iter().map(Usage::total));
     totals.into_iter().find(|(memory, total)| *total > memory.capacity.value)
+}
+
+fn default_slots() -> usize {
+    Pipelining::default().slots
+}
+
+fn are_default(slots: &usize) -> bool {
+    *slots == default_slots()
 }
 
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {

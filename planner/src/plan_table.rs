@@ -3,6 +3,7 @@
 use crate::layer_group::{LayerGroup, named, placement_of};
 use crate::memory::Extent;
 use crate::part::Parts;
+use crate::pipelining::Pipelining;
 use crate::placement::Placement;
 use crate::plan::{Identity, Origin, PlanError, Times, check_fit, check_identity, is_default};
 use crate::{Pricing, Question};
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// Version of the document's form.
 pub const TABLE_VERSION: u32 = 1;
 
-/// A placement with names.
+/// A placement with names. In a table all have as many staging slots as by default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedPlacement {
@@ -122,7 +123,7 @@ impl NamedPlacement {
     /// # Errors
     /// Unknown names, shares that do not add up, gaps in the layers.
     pub fn placement(&self, machine: &Machine, model: &Model) -> Result<Placement, PlanError> {
-        placement_of(machine, model, (&self.embed, &self.layers, &self.head))
+        placement_of(machine, model, (&self.embed, &self.layers, &self.head), Pipelining::default())
     }
 }
 

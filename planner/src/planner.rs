@@ -5,6 +5,7 @@ use crate::course::{Course, prefill_chunks};
 use crate::error::PlannerError;
 use crate::goal::{Goal, work};
 use crate::infeasible::{infeasible, too_slow};
+use crate::overlap::Overlap;
 use crate::placement::Placement;
 use crate::plan::{Plan, Prediction, Times};
 use crate::roofline::Roofline;
@@ -21,7 +22,7 @@ use std::collections::BTreeMap;
 pub type Scorer<'s> = dyn Fn(&Placement, u64) -> Result<Times, PlannerError> + Sync + 's;
 
 /// What is proven to be so near to the best is good enough: prices are not known better.
-const ENOUGH: f64 = 0.99;
+pub(crate) const ENOUGH: f64 = 0.99;
 
 /// What was chosen when the solver's placement is the best.
 pub const PLANNED: &str = "planned";
@@ -42,13 +43,15 @@ pub struct Question<'a> {
 }
 
 /// A placement that was simulated.
-struct Scored {
-    name: String,
-    placement: Placement,
-    chunk: u64,
-    times: Times,
+pub(crate) struct Scored {
+    pub name: String,
+    pub placement: Placement,
+    pub chunk: u64,
+    pub times: Times,
     /// The objective.
-    value: f64,
+    pub value: f64,
+    /// The restriction under which the solver found it.
+    pub family: Family,
 }
 
 /// Plans `question`: where each matrix and the KV cache live, who computes what, and how many tokens enter in one
@@ -92,6 +95,14 @@ pub fn plan(question: &Question<'_>, scorer: &Scorer<'_>) -> Result<Plan, Planne
         search.run(&chunks, &spaces, Effort::THOROUGH)?;
     }
     let Search { best, least, .. } = search;
+    let best = match best {
+        Some(best) if least < best.value * ENOUGH => {
+            let spaces = chunks.iter().copied().zip(&spaces).collect();
+            let overlap = Overlap { question, goal: &goal, scorer, spaces };
+            Some(overlap.best(best)?)
+        }
+        best => best,
+    };
     match best {
         Some(best) if goal.keeps(&best.times) => {
             question.answer(&goal, best, Some(least), baselines, without)
@@ -150,7 +161,8 @@ impl Question<'_> {
         Err(refused.unwrap_or(NoRule::NoDevice("prefill step")))
     }
 
-    fn scored(
+    /// `placement` as `scorer` sees it.
+    pub(crate) fn scored(
         &self,
         goal: &Goal,
         name: &str,
@@ -164,7 +176,7 @@ impl Question<'_> {
             false => [vec![], vec![]],
         };
         let value = goal.value(&times, &work);
-        Ok(Scored { name: name.to_owned(), placement, chunk, times, value })
+        Ok(Scored { name: name.to_owned(), placement, chunk, times, value, family: Family::ALL })
     }
 
     fn work(&self, placement: &Placement, chunk: u64) -> Result<[Vec<Seconds>; 2], PlannerError> {
@@ -250,7 +262,7 @@ impl Search<'_, '_> {
             if first.is_none_or(|(value, _)| chosen.value < value) {
                 first = Some((chosen.value, index));
             }
-            let scored = self.simulated(&spaces[index], &chosen, chunks[index])?;
+            let scored = self.simulated(&spaces[index], &chosen, chunks[index], Family::ALL)?;
             scored.into_iter().for_each(|scored| self.take(scored));
         }
         let Some((_, index)) = first else { return Ok(()) };
@@ -260,7 +272,7 @@ impl Search<'_, '_> {
         }
         let of_family = |&family: &Family| -> Result<Vec<Scored>, PlannerError> {
             match outlook.solve(family, effort, self.below())?.chosen {
-                Some(chosen) => self.simulated(&spaces[index], &chosen, chunks[index]),
+                Some(chosen) => self.simulated(&spaces[index], &chosen, chunks[index], family),
                 None => Ok(vec![]),
             }
         };
@@ -280,7 +292,13 @@ impl Search<'_, '_> {
     }
 
     /// A solution's placements, its runs of layers one after the other and dealt out, where they are not the best so far.
-    fn simulated(&self, space: &Space<'_>, chosen: &Chosen, chunk: u64) -> Result<Vec<Scored>, PlannerError> {
+    fn simulated(
+        &self,
+        space: &Space<'_>,
+        chosen: &Chosen,
+        chunk: u64,
+        family: Family,
+    ) -> Result<Vec<Scored>, PlannerError> {
         let placements = [Some(space.placement(chosen, self.goal)), space.dealt(chosen, self.goal)];
         let known = |placement: &Placement| {
             self.best.as_ref().is_some_and(|best| best.placement == *placement && best.chunk == chunk)
@@ -290,7 +308,7 @@ impl Search<'_, '_> {
             match self.question.scored(self.goal, PLANNED, placement, chunk, self.scorer) {
                 // Patterns are priced alone: between two of them there may be no link.
                 Err(PlannerError::Lower(_)) => None,
-                scored => Some(scored),
+                scored => Some(scored.map(|scored| Scored { family, ..scored })),
             }
         };
         new.into_par_iter().filter_map(scored).collect()

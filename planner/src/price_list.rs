@@ -4,8 +4,9 @@ use crate::cost::Pricing;
 use crate::course::Course;
 use crate::home::Home;
 use crate::memory::{Extent, rotation_table_bytes, scratch_of};
+use crate::pipelining::Pipelining;
 use crate::placement::Slice;
-use crate::program::{Action, Lane, STAGING_SLOTS, Source, Task};
+use crate::program::{Action, Lane, Source, Task};
 use crate::walk::{Part, Stage};
 use hwprofiles::{Bytes, DeviceId, LinkId, MemoryId, Missing};
 use scenarios::{Buffer, Operator, Phase, Step, Sublayer, kv_bytes};
@@ -264,8 +265,10 @@ impl<'a> PriceList<'a> {
         };
         let mut items: Vec<_> = ALL_BUFFERS.map(decode).into_iter().chain(ALL_BUFFERS.map(more)).collect();
         items.push(rotation_table_bytes(model, extent.context));
-        items.push(kv_bytes(model, formats, extent.batch, extent.context) * STAGING_SLOTS as u64);
-        items.extend(differences(&self.sizes).map(|more| more * STAGING_SLOTS as u64));
+        // How many slots there are is decided when it is known what streams.
+        let slots = Pipelining::default().slots as u64;
+        items.push(kv_bytes(model, formats, extent.batch, extent.context) * slots);
+        items.extend(differences(&self.sizes).map(|more| more * slots));
         let with = |scratch: &Vec<Bytes>| items.iter().copied().chain(differences(scratch)).collect();
         self.scratch.iter().map(with).collect()
     }

@@ -16,10 +16,6 @@ use hwprofiles::{DeviceId, LinkId, Machine};
 use scenarios::{Buffer, Model, Operator, Phase, Sublayer};
 use std::ops::Range;
 
-/// Staging buffers per device for streamed weights, and as many for streamed KV: one is computed from while the
-/// other fills.
-pub const STAGING_SLOTS: usize = 2;
-
 /// Index of a task in its program; also its order within its lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u32);

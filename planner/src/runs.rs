@@ -27,10 +27,10 @@ impl Placement {
         runs
     }
 
-    /// The same embed and head around other runs.
+    /// The same embed and head, pipelined alike, around other runs.
     pub fn with_runs(&self, runs: &[Run]) -> Self {
         let layers = runs.iter().flat_map(|run| vec![run.layer.clone(); run.count as usize]).collect();
-        Self { embed: self.embed.clone(), layers, head: self.head.clone() }
+        Self { embed: self.embed.clone(), layers, head: self.head.clone(), pipelining: self.pipelining }
     }
 
     /// Its runs cut to at most two layers each: everything that a device needs once (buffers, staging slots, working

@@ -13,11 +13,9 @@ use crate::runs::Run;
 use scenarios::{Phase, Step};
 use std::collections::BTreeSet;
 
-/// Layers until a run has settled.
+/// Layers until a run has settled, at least: in a layer of which one matrix streams, a slot is used again as many
+/// layers later as there are slots.
 const SETTLED: u64 = 3;
-
-/// Layers after which what a run adds repeats: one for each staging slot.
-const PERIOD: u64 = 2;
 
 /// Of steps whose tokens before them differ by no larger share, the one in the middle stands for all.
 const ALIKE: f64 = 0.1;
@@ -40,15 +38,18 @@ impl Sketch {
     /// The sketch of `placement` in `phase`.
     pub fn of(pricing: &Pricing<'_>, placement: &Placement, phase: Phase) -> Result<Self, LowerError> {
         let runs = placement.runs();
+        // Layers after which what a run adds repeats: one for each staging slot.
+        let period = (placement.pipelining.slots as u64).max(2);
+        let settled = SETTLED.max(period + 1);
         let lower =
             |runs: &[Run]| Program::lower(pricing.machine, pricing.model, &placement.with_runs(runs), phase);
-        let kept: u64 = runs.iter().map(|run| run.count.min(SETTLED)).sum();
-        let lacking = runs.iter().filter(|run| run.count > SETTLED).count() as u64;
+        let kept: u64 = runs.iter().map(|run| run.count.min(settled)).sum();
+        let lacking = runs.iter().filter(|run| run.count > settled).count() as u64;
         // Where most layers are there anyway, all of them are.
         if kept * (lacking + 1) >= placement.layers.len() as u64 {
             return Ok(Self { short: lower(&runs)?, longer: Vec::new() });
         }
-        let cut = |run: &Run| Run { count: run.count.min(SETTLED), ..run.clone() };
+        let cut = |run: &Run| Run { count: run.count.min(settled), ..run.clone() };
         let mut few: Vec<_> = runs.iter().map(cut).collect();
         let short = lower(&few)?;
         // Where some layers stream and others do not, what is fetched for the ones may arrive while the others compute:
@@ -57,10 +58,10 @@ impl Sketch {
             return Ok(Self { short: lower(&runs)?, longer: Vec::new() });
         }
         let mut longer = Vec::new();
-        for (index, run) in runs.iter().enumerate().filter(|(_, run)| run.count > SETTLED) {
-            few[index].count += PERIOD;
-            longer.push((lower(&few)?, (run.count - SETTLED) as f64 / PERIOD as f64));
-            few[index].count -= PERIOD;
+        for (index, run) in runs.iter().enumerate().filter(|(_, run)| run.count > settled) {
+            few[index].count += period;
+            longer.push((lower(&few)?, (run.count - settled) as f64 / period as f64));
+            few[index].count -= period;
         }
         Ok(Self { short, longer })
     }

@@ -9,6 +9,7 @@ use crate::homed::Pick;
 use crate::menu::Items;
 use crate::outlook::Outlook;
 use crate::pattern::{Pattern, Patterns};
+use crate::pipelining::Pipelining;
 use crate::placement::Placement;
 use crate::price_list::PriceList;
 use crate::solve::{Chosen, Effort, Kind, Problem, Solved, Yardstick};
@@ -154,7 +155,7 @@ impl<'a> Space<'a> {
             from = exit;
         }
         let [embed, head] = self.patterns.ends(stacks[0], &ends.0);
-        Placement { embed, layers, head }
+        Placement { embed, layers, head, pipelining: Pipelining::default() }
     }
 
     /// The same layers dealt out evenly, where some stream and others do not: what is fetched for the ones can arrive

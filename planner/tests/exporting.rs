@@ -275,6 +275,7 @@ fn placements(model: &Model) -> impl Strategy<Value = Placement> + use<> {
             embed: vec![whole(&model, Sublayer::Embed, home, embed, embed)],
             layers: layers.into_iter().map(layer).collect(),
             head: slices(&model, Sublayer::Head, head.0, head.1),
+            pipelining: Default::default(),
         }
     })
 }

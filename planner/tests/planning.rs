@@ -89,6 +89,31 @@ fn a_plan_reads_back_as_it_was_written() {
 }
 
 #[test]
+fn only_staging_slots_that_are_not_two_stand_in_the_file_and_they_take_memory() {
+    let (model, formats) = (model(3, 256), formats());
+    let machine = Spec::gpu(400_000_000).machine(&model);
+    let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+    let score = |placement: &Placement, chunk| roofline_times(&machine, &model, &WORKLOAD, placement, chunk);
+    let written = |slots: usize| {
+        let (gpu, dram) = (hwprofiles::DeviceId(1), hwprofiles::MemoryId(0));
+        let mut placement = Placement::uniform(&model, gpu, dram);
+        placement.embed[0].home = hwprofiles::MemoryId(1);
+        placement.pipelining.slots = slots;
+        let question = question(pricing, &WORKLOAD, Objective::Latency);
+        let plan = planner::evaluate(&question, "given", placement.clone(), 96, &score).unwrap();
+        let text = plan.to_yaml();
+        let (_, again) = Plan::read(&text, "plan.yaml", &machine, &model).unwrap();
+        assert_eq!(again, placement);
+        let said = explain(&plan, &machine, &model).unwrap().to_string().contains("staging slots");
+        assert_eq!([text.contains("staging_slots"), said], [slots != 2; 2]);
+        plan.memory["vram"].staging.get()
+    };
+    let one = written(1);
+    assert!(one > 0);
+    assert_eq!([2, 5, 16].map(written), [2, 5, 16].map(|slots| slots * one));
+}
+
+#[test]
 fn a_rule_that_nothing_beats_is_followed_by_name() {
     let model = model(3, 256);
     let machine = Spec::loopback(4_000_000).machine(&model);
@@ -172,6 +197,8 @@ fn a_plan_for_something_else_is_refused_with_line_key_and_value() {
             edit("batch: 2", "batch: 2000000"),
             edit("batch: 2", "batch: 900"),
             edit("prefill_chunk: 96", "prefill_chunk: 0"),
+            edit("prefill_chunk: 96", "prefill_chunk: 96\nstaging_slots: 0"),
+            edit("prefill_chunk: 96", "prefill_chunk: 96\nstaging_slots: 17"),
             Plan::read(&text, "plan.yaml", &other_machine, &model).unwrap_err().to_string(),
             Plan::read(&text, "plan.yaml", &machine, &other_model).unwrap_err().to_string(),
         ]

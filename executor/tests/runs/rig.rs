@@ -1,7 +1,7 @@
 //! What the executor's tests run on: a machine of two devices, the golden models, and placements of every kind.
 use executor::{Checkpoint, Session, Setup};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
-use planner::{Extent, LayerPlacement, Placement, ROW_PANEL, Slice, Slices, whole};
+use planner::{Extent, LayerPlacement, Pipelining, Placement, ROW_PANEL, Slice, Slices, whole};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use scenarios::{Formats, LayerKind, Model, Sublayer};
@@ -59,6 +59,7 @@ pub fn layered(
             .map(|layer| LayerPlacement::of(LayerKind::Dense, |sublayer| slices(layer, sublayer)))
             .collect(),
         head,
+        pipelining: Pipelining::default(),
     }
 }
 
@@ -132,7 +133,9 @@ pub fn random(model: &Model, seed: u64) -> Placement {
         starts.zip(ends).map(slice).collect()
     };
     let embed = device();
-    layered(model, embed, slices(Sublayer::Head), |_, sublayer| slices(sublayer))
+    let pipelining = Pipelining { slots: 1 + pick(5) };
+    let placement = layered(model, embed, slices(Sublayer::Head), |_, sublayer| slices(sublayer));
+    Placement { pipelining, ..placement }
 }
 
 /// cos of the angle between two vectors.

@@ -4,6 +4,7 @@ use super::{BreakEven, Explanation, PhaseBinding, Scope, Turn, Worth};
 use crate::explain::binding::CHAIN;
 use crate::layer_group::LayerGroup;
 use crate::part::{Part, Parts};
+use crate::pipelining::Pipelining;
 use crate::plan::{Plan, Times};
 use hwprofiles::{Ratio, Seconds};
 use scenarios::Sublayer;
@@ -38,7 +39,11 @@ fn head(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
         text,
         "batch {}, {} prompt tokens ({} at a time), {} output tokens, for {}",
         load.batch, load.prompt_tokens, plan.prefill_chunk, load.output_tokens, plan.objective
-    )
+    )?;
+    if plan.staging_slots != Pipelining::default().slots {
+        writeln!(text, "streamed through {} staging slots", plan.staging_slots)?;
+    }
+    Ok(())
 }
 
 fn places(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {

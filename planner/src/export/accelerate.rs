@@ -8,6 +8,7 @@ use super::difference::differences;
 use super::site::Site;
 use super::{Export, ExportError};
 use crate::memory::Usage;
+use crate::pipelining::Pipelining;
 use crate::placement::Placement;
 use hwprofiles::{DType, MemoryId};
 use scenarios::{Architecture, Model, Sublayer};
@@ -106,6 +107,7 @@ impl Options {
             embed: site.on(Sublayer::Embed, own, device),
             layers: layers.collect(),
             head: site.on(Sublayer::Head, self.head, device),
+            pipelining: Pipelining::default(),
         }
     }
 

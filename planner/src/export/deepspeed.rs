@@ -5,6 +5,7 @@
 use super::difference::differences;
 use super::site::{Gpu, Site};
 use super::{Export, ExportError};
+use crate::pipelining::Pipelining;
 use crate::placement::Placement;
 use hwprofiles::{DType, MemoryId};
 use scenarios::Sublayer;
@@ -55,6 +56,7 @@ fn placement(site: &Site<'_>, gpu: Gpu, home: MemoryId) -> Placement {
         embed: site.on(Sublayer::Embed, gpu.memory, gpu.device),
         layers: layers.collect(),
         head: site.on(Sublayer::Head, if tied { gpu.memory } else { home }, gpu.device),
+        pipelining: Pipelining::default(),
     }
 }
 

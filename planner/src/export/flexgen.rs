@@ -8,6 +8,7 @@
 use super::difference::differences;
 use super::site::{Gpu, Site};
 use super::{Export, ExportError};
+use crate::pipelining::Pipelining;
 use crate::placement::{Placement, Slice, Slices, whole};
 use hwprofiles::{DType, DeviceId, MemoryId};
 use scenarios::{Architecture, Sublayer};
@@ -102,6 +103,7 @@ impl Options {
             embed: site.on(Sublayer::Embed, gpu.memory, gpu.device),
             layers: layers.collect(),
             head: site.on(Sublayer::Head, head, gpu.device),
+            pipelining: Pipelining::default(),
         }
     }
 

@@ -8,6 +8,7 @@ use super::difference::differences;
 use super::site::{Gpu, Site};
 use super::{Export, ExportError};
 use crate::memory::Usage;
+use crate::pipelining::Pipelining;
 use crate::placement::{Placement, Slice, Slices};
 use hwprofiles::{DType, MemoryKind};
 use scenarios::Sublayer;
@@ -70,6 +71,7 @@ fn placement(site: &Site<'_>, gpu: Gpu, with_gpu: u64) -> Placement {
         embed: there(Sublayer::Embed),
         layers: (0..site.placement.layers.len()).map(layer).collect(),
         head: there(Sublayer::Head),
+        pipelining: Pipelining::default(),
     }
 }
 

@@ -8,6 +8,7 @@
 use super::difference::differences;
 use super::site::Site;
 use super::{Export, ExportError};
+use crate::pipelining::Pipelining;
 use crate::placement::{Placement, Slices, whole};
 use hwprofiles::{DType, DeviceKind};
 use scenarios::{Phase, Sublayer};
@@ -151,6 +152,7 @@ impl Options {
             embed: site.on(Sublayer::Embed, dram, host),
             layers: layers.collect(),
             head: placed(Sublayer::Head, self.head, batch),
+            pipelining: Pipelining::default(),
         }
     }
 

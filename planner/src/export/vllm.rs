@@ -7,6 +7,7 @@ use super::difference::differences;
 use super::site::{Gpu, Site};
 use super::{Export, ExportError};
 use crate::memory::Usage;
+use crate::pipelining::Pipelining;
 use crate::placement::Placement;
 use hwprofiles::{Bytes, DType};
 use scenarios::Sublayer;
@@ -58,6 +59,7 @@ fn placement(site: &Site<'_>, gpu: Gpu, offloaded: usize) -> Placement {
         embed: site.on(Sublayer::Embed, gpu.memory, gpu.device),
         layers: layers.collect(),
         head: site.on(Sublayer::Head, gpu.memory, gpu.device),
+        pipelining: Pipelining::default(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! A machine with three devices and four memories, a tiny model, and any placement of one on the other.
 
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
-use planner::{LayerPlacement, Placement, Slice, Slices};
+use planner::{LayerPlacement, Pipelining, Placement, Slice, Slices};
 use proptest::prelude::*;
 use scenarios::{Activation, Architecture, Experts, Latent, LayerKind, Model, Norm, Positions, Sublayer};
 use std::sync::LazyLock;
@@ -84,10 +84,13 @@ pub fn placements(model: &Model, machine: &Machine) -> impl Strategy<Value = Pla
         let (home, device) = (own[device], DeviceId(device));
         vec![Slice { rows: 0..vocab, home, prefill: device, decode: device }]
     });
-    (embed, layers, any_slices(Sublayer::Head)).prop_map(|(embed, layers, head)| Placement {
+    let slots = prop_oneof![Just(2usize), 1..6usize];
+    let parts = (embed, layers, any_slices(Sublayer::Head), slots);
+    parts.prop_map(|(embed, layers, head, slots)| Placement {
         embed,
         layers,
         head,
+        pipelining: Pipelining { slots },
     })
 }
 

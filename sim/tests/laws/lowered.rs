@@ -100,7 +100,7 @@ proptest! {
         for device in machine.device_ids() {
             for kv in [false, true] {
                 let ring: Vec<_> = fetches.iter().filter(|fetch| (fetch.0, fetch.1) == (device, kv)).collect();
-                for (early, late) in ring.iter().zip(ring.iter().skip(planner::STAGING_SLOTS)) {
+                for (early, late) in ring.iter().zip(ring.iter().skip(placement.pipelining.slots)) {
                     prop_assert!(early.3.iter().all(|&user| spans[user].end <= spans[late.2].start));
                     prop_assert!(early.3.iter().all(|&user| spans[user].start >= spans[early.2].end));
                 }
