@@ -5,7 +5,7 @@ use crate::store::Store;
 use crate::tensors::INTERLEAVE;
 use hwprofiles::DeviceId;
 use kernels::{KvCache, KvCacheMut, Pool, Scratch, Span, WeightsView};
-use planner::Source;
+use planner::{MicroBatch, Source};
 use scenarios::{Activation, Buffer, Model, Norm, Operator, Positions, Step, Sublayer};
 use std::ops::Range;
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -17,9 +17,20 @@ pub(crate) struct Worker<'a> {
     device: DeviceId,
     pool: &'a Pool,
     scratch: &'a mut Scratch,
+    /// Of each micro-batch.
+    views: Vec<View>,
+    /// The micro-batch at work.
+    part: MicroBatch,
+}
+
+/// What a micro-batch is of a step.
+struct View {
     step: Step,
+    /// Its first sequence.
+    first: usize,
     /// Position of each row.
     positions: Vec<usize>,
+    /// Its sequences, counted from its first.
     spans: Vec<Span>,
 }
 
@@ -27,6 +38,7 @@ pub(crate) struct Worker<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Job<'a> {
     pub layer: Option<u32>,
+    pub part: MicroBatch,
     pub operator: Operator,
     /// Output rows of the matrix; empty where there is none.
     pub rows: &'a Range<u64>,
@@ -55,24 +67,34 @@ impl<'a> Worker<'a> {
         pool: &'a Pool,
         scratch: &'a mut Scratch,
     ) -> Self {
-        let step = Step::decode(0, 0);
-        Self { setup, store, device, pool, scratch, step, positions: Vec::new(), spans: Vec::new() }
+        let empty = || View { step: Step::decode(0, 0), first: 0, positions: vec![], spans: vec![] };
+        let views = (0..setup.placement.pipelining.micro_batches).map(|_| empty()).collect();
+        Self { setup, store, device, pool, scratch, views, part: MicroBatch::WHOLE }
     }
 
     /// Turns to the next step.
     pub fn begin(&mut self, step: &Step) {
         let (past, new) = (step.past_tokens as usize, step.new_tokens as usize);
-        self.step = *step;
-        self.positions.clear();
-        self.spans.clear();
-        for sequence in 0..step.batch as usize {
-            self.positions.extend(past..past + new);
-            self.spans.push(Span { sequence, past, new });
+        let parts = MicroBatch::all(self.views.len() as u64);
+        for (view, part) in self.views.iter_mut().zip(parts) {
+            view.step = part.step(step);
+            view.first = part.sequences(step.batch).start as usize;
+            view.positions.clear();
+            view.spans.clear();
+            for sequence in 0..view.step.batch as usize {
+                view.positions.extend(past..past + new);
+                view.spans.push(Span { sequence, past, new });
+            }
         }
+    }
+
+    fn view(&self) -> &View {
+        &self.views[self.part.index as usize]
     }
 
     /// Runs one operator; `history` is the tokens of each sequence so far.
     pub fn run(&mut self, job: Job<'_>, history: &RwLock<Vec<Vec<u32>>>) {
+        self.part = job.part;
         match job.operator {
             Operator::Embed => self.embed(&history.read().expect(POISONED)),
             Operator::AttnNorm | Operator::FfnNorm => self.norm(job),
@@ -98,7 +120,7 @@ impl<'a> Worker<'a> {
     }
 
     fn rows(&self) -> usize {
-        self.step.rows() as usize
+        self.view().step.rows() as usize
     }
 
     fn model(&self) -> &'a Model {
@@ -106,7 +128,7 @@ impl<'a> Worker<'a> {
     }
 
     fn lock(&self, buffer: Buffer) -> &'a RwLock<kernels::Buffer> {
-        self.store.activation(self.device, buffer)
+        self.store.activation(self.device, buffer, self.part)
     }
 
     /// Locks what is read and what is written, in the order that all lanes keep.
@@ -136,17 +158,20 @@ impl<'a> Worker<'a> {
         let (mut tokens, mut residual) =
             (write(self.lock(Buffer::Tokens)), write(self.lock(Buffer::Residual)));
         let ids = &mut tokens.view_mut::<u32>()[..self.rows()];
-        let places =
-            self.spans.iter().flat_map(|span| (0..span.new).map(|token| (span.sequence, span.past + token)));
+        let view = self.view();
+        let places = view
+            .spans
+            .iter()
+            .flat_map(|span| (0..span.new).map(|token| (view.first + span.sequence, span.past + token)));
         for (id, (sequence, position)) in ids.iter_mut().zip(places) {
             *id = history[sequence][position];
         }
-        let out = &mut residual.view_mut::<f32>()[..self.positions.len() * hidden];
+        let out = &mut residual.view_mut::<f32>()[..view.positions.len() * hidden];
         let table = self.store.part(None, Sublayer::Embed, 0);
         kernels::gather(self.pool, out, table.weights.view(), ids);
         if let Positions::Learned { offset } = self.model().positions {
             let places = self.store.vectors_of(self.device, None, Sublayer::Embed);
-            for (out, &position) in out.chunks_exact_mut(hidden).zip(&self.positions) {
+            for (out, &position) in out.chunks_exact_mut(hidden).zip(&view.positions) {
                 kernels::add(self.pool, out, &places[(position + offset as usize) * hidden..][..hidden]);
             }
         }
@@ -161,8 +186,9 @@ impl<'a> Worker<'a> {
     /// The norm of each sequence's last row, rows then following each other.
     fn head_norm(&self, job: Job<'_>) {
         let (from, mut to) = self.pair(Buffer::Residual, Buffer::Normed);
-        let (hidden, new) = (self.model().hidden as usize, self.step.new_tokens as usize);
-        let sequences = to.view_mut().chunks_exact_mut(hidden).take(self.step.batch as usize);
+        let Step { batch, new_tokens, .. } = self.view().step;
+        let (hidden, new) = (self.model().hidden as usize, new_tokens as usize);
+        let sequences = to.view_mut().chunks_exact_mut(hidden).take(batch as usize);
         for (sequence, to) in sequences.enumerate() {
             let last = (sequence * new + new - 1) * hidden;
             self.normalise(job, to, &from.view()[last..][..hidden]);
@@ -181,7 +207,7 @@ impl<'a> Worker<'a> {
     /// A matrix product, and its bias: the columns `rows` of the output.
     fn multiply(&mut self, job: Job<'_>) {
         let sublayer = job.operator.sublayer();
-        let rows = if sublayer == Sublayer::Head { self.step.batch as usize } else { self.rows() };
+        let rows = if sublayer == Sublayer::Head { self.view().step.batch as usize } else { self.rows() };
         let (input, output) = (job.operator.reads()[0], job.operator.writes());
         let (from, mut to) = self.pair(input, output);
         let slot;
@@ -227,13 +253,13 @@ impl<'a> Worker<'a> {
             kernels::rms_norm_heads(self.pool, &mut qkv[keys..], rows, width, kv_heads, k, epsilon);
         }
         if let Some(table) = self.store.rotation_of(self.device) {
-            kernels::rope(self.pool, qkv, width, heads + kv_heads, dim, table, &self.positions);
+            kernels::rope(self.pool, qkv, width, heads + kv_heads, dim, table, &self.view().positions);
         }
         let mut cache = write(self.cache(job));
-        let (all_keys, all_values) = cache.bytes_mut().split_at_mut(self.store.kv_shape().bytes());
-        let mut cache =
-            KvCacheMut::new(self.store.kv_shape(), all_keys, all_values).expect("the store's shape");
-        cache.append(self.pool, &self.spans, &qkv[keys..], &qkv[keys + kv_heads * dim..], width);
+        let shape = self.store.kv_shape(self.part);
+        let (all_keys, all_values) = cache.bytes_mut().split_at_mut(shape.bytes());
+        let mut cache = KvCacheMut::new(shape, all_keys, all_values).expect("the store's shape");
+        cache.append(self.pool, &self.view().spans, &qkv[keys..], &qkv[keys + kv_heads * dim..], width);
     }
 
     fn attend(&mut self, job: Job<'_>) {
@@ -241,19 +267,21 @@ impl<'a> Worker<'a> {
         let (q_width, width) = (model.qkv_width() as usize, model.context_width() as usize);
         let (qkv, mut context) = self.pair(Buffer::Qkv, Buffer::Context);
         let cache = read(self.cache(job));
-        let (keys, values) = cache.bytes().split_at(self.store.kv_shape().bytes());
-        let cache = KvCache::new(self.store.kv_shape(), keys, values).expect("the store's shape");
+        let shape = self.store.kv_shape(self.part);
+        let (keys, values) = cache.bytes().split_at(shape.bytes());
+        let cache = KvCache::new(shape, keys, values).expect("the store's shape");
         let scale = (model.head_dim as f32).sqrt().recip();
-        let (out, q) = (&mut context.view_mut::<f32>()[..self.positions.len() * width], qkv.view());
+        let spans = &self.views[self.part.index as usize].spans;
+        let (out, q) = (&mut context.view_mut::<f32>()[..self.rows() * width], qkv.view());
         let heads = model.heads as usize;
-        kernels::attention(self.pool, heads, scale, out, width, q, q_width, cache, &self.spans, self.scratch);
+        kernels::attention(self.pool, heads, scale, out, width, q, q_width, cache, spans, self.scratch);
     }
 
     /// The layer's KV cache, where the job finds it.
     fn cache(&self, job: Job<'_>) -> &'a RwLock<kernels::Buffer> {
         match job.source {
-            Source::Resident => self.store.kv(job.layer.expect("attention is in a layer")),
-            Source::Staged(slot) => self.store.kv_slot(self.device, slot),
+            Source::Resident => self.store.kv(job.layer.expect("attention is in a layer"), self.part),
+            Source::Staged(slot) => self.store.kv_slot(self.device, slot, self.part),
         }
     }
 

@@ -88,13 +88,17 @@ fn perform(run: &Run<'_>, lane: Lane, id: TaskId, step: &Step, worker: Option<&m
     let engine = run.engine;
     let task = &engine.programs.of(step.phase).tasks[id.0 as usize];
     let store = &engine.store;
+    let (part, step) = (task.micro_batch, &task.micro_batch.step(step));
+    if step.batch == 0 {
+        return;
+    }
     match (&task.action, lane, worker) {
         (Action::Compute { operator, rows, source }, _, Some(worker)) => {
-            let job = Job { layer: task.layer, operator: *operator, rows, source: *source };
+            let job = Job { layer: task.layer, part, operator: *operator, rows, source: *source };
             worker.run(job, &run.history);
         }
         (Action::Hop { buffer, columns, from, link }, Lane::Device(to), _) => {
-            let hop = Hop { buffer: *buffer, columns, from: *from, to, head: task.layer.is_none() };
+            let hop = Hop { buffer: *buffer, part, columns, from: *from, to, head: task.layer.is_none() };
             transfer::hop(store, engine.link(*link), &engine.setup.model, step, &hop);
         }
         (Action::FetchWeights { sublayer, rows, device, slot }, Lane::Link(link), _) => {
@@ -103,11 +107,11 @@ fn perform(run: &Run<'_>, lane: Lane, id: TaskId, step: &Step, worker: Option<&m
         }
         (Action::FetchKv { device, slot }, Lane::Link(link), _) => {
             let layer = task.layer.expect("attention is in a layer");
-            transfer::fetch_kv(store, engine.link(link), layer, *device, *slot, step);
+            transfer::fetch_kv(store, engine.link(link), layer, part, *device, *slot, step);
         }
         (Action::StoreKv { device, slot }, Lane::Link(link), _) => {
             let layer = task.layer.expect("attention is in a layer");
-            transfer::store_kv(store, engine.link(link), layer, *device, *slot, step);
+            transfer::store_kv(store, engine.link(link), layer, part, *device, *slot, step);
         }
         (action, lane, _) => unreachable!("the lowering puts no {action:?} on {lane:?}"),
     }

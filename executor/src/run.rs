@@ -6,7 +6,7 @@ use crate::lane::{self, Record};
 use crate::sampling::Sampler;
 use kernels::Flag;
 use planner::{Event, Recorder, StepSpan, TaskId, Trace};
-use scenarios::{Buffer, Step};
+use scenarios::Step;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -125,11 +125,9 @@ impl<'a> Run<'a> {
             return None;
         }
         let device = self.engine.setup.placement.head[0].device(step.phase);
-        let logits =
-            self.engine.store.activation(device, Buffer::Logits).read().expect("no lane has panicked");
         let mut sampler = self.sampler.lock().expect("no lane has panicked");
-        let rows = logits.view::<f32>().chunks_exact(self.engine.setup.model.vocab as usize);
-        let tokens: Vec<u32> = rows.take(history.len()).map(|row| sampler.next(row)).collect();
+        let (batch, vocab) = (history.len() as u64, self.engine.setup.model.vocab);
+        let tokens: Vec<u32> = self.engine.store.logits(device, batch, vocab, |row| sampler.next(row));
         for (sequence, &token) in history.iter_mut().zip(&tokens) {
             sequence.push(token);
         }

@@ -8,7 +8,7 @@ use crate::sampling::{Sampler, Sampling};
 use crate::setup::Setup;
 use hwprofiles::Bytes;
 use planner::Trace;
-use scenarios::{Buffer, Phase};
+use scenarios::Phase;
 
 /// A placement on real devices, weights loaded.
 pub struct Session {
@@ -78,10 +78,7 @@ impl Session {
     pub fn logits(&self) -> Vec<Vec<f32>> {
         let Some((phase, sequences)) = self.last else { return Vec::new() };
         let device = self.engine.setup.placement.head[0].device(phase);
-        let logits =
-            self.engine.store.activation(device, Buffer::Logits).read().expect("no lane has panicked");
-        let rows = logits.view::<f32>().chunks_exact(self.engine.setup.model.vocab as usize);
-        rows.take(sequences).map(<[f32]>::to_vec).collect()
+        self.engine.store.logits(device, sequences as u64, self.engine.setup.model.vocab, <[f32]>::to_vec)
     }
 
     /// The prompts' common length, where they fit.

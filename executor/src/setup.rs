@@ -3,7 +3,8 @@
 use crate::error::Error;
 use hwprofiles::{DType, DeviceKind, Machine};
 use planner::{
-    Event, Extent, Placement, Plan, Pricing, Programs, ROW_PANEL, Recorder, Slice, Slices, StepSpan, Trace,
+    Event, Extent, Pipelining, Placement, Plan, Pricing, Programs, ROW_PANEL, Recorder, Slice, Slices,
+    StepSpan, Trace,
 };
 use scenarios::{Formats, Model, Phase, Sublayer};
 
@@ -46,6 +47,15 @@ impl Setup {
         if self.placement.layers.len() as u64 != self.model.layers {
             let wanted = format!("the model has {}", self.model.layers);
             return Err(Error::refused("placement.layers", self.placement.layers.len(), wanted));
+        }
+        let Pipelining { slots, micro_batches } = self.placement.pipelining;
+        if !Pipelining::SLOTS.contains(&slots) {
+            let wanted = format!("from {} to {}", Pipelining::SLOTS.start(), Pipelining::SLOTS.end());
+            return Err(Error::refused("placement.pipelining.slots", slots, wanted));
+        }
+        if !(1..=self.extent.batch).contains(&micro_batches) {
+            let wanted = format!("from 1 to the {} sequences of the batch", self.extent.batch);
+            return Err(Error::refused("placement.pipelining.micro_batches", micro_batches, wanted));
         }
         for (layer, sublayer, slices) in self.placement.sublayers() {
             let place =

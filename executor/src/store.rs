@@ -2,17 +2,19 @@
 //!
 //! Buffers that several lanes touch are behind locks. The program's dependencies already order all conflicting
 //! uses, with one exception that is none for the values: a lane may copy some columns of an activation while its
-//! owner computes others. There the lock makes the copy wait. Lanes take activation locks in the order of
+//! owner computes others. There the lock makes the copy wait. Micro-batches have buffers of their own, so that none
+//! waits for another. Lanes take activation locks in the order of
 //! ([`scenarios::Buffer`], device) and others after them, so they cannot wait for each other in a circle.
 
 use crate::checkpoint::Checkpoint;
+use crate::compute::read;
 use crate::error::Error;
 use crate::rotation::frequencies;
 use crate::setup::Setup;
 use crate::tensors::{self, Fused};
 use hwprofiles::{Bytes, DeviceId};
 use kernels::{Buffer, KvShape, Memory, RopeTable, Scratch, Weights};
-use planner::{Programs, Slice};
+use planner::{MicroBatch, Programs, Slice};
 use rayon::prelude::*;
 use scenarios::{Buffer as Activation, Sublayer, kv_bytes};
 use std::collections::BTreeSet;
@@ -43,11 +45,14 @@ pub(crate) struct Store {
     /// By device, then [`place`].
     vectors: Vec<Option<Buffer>>,
     rotation: Vec<Option<RopeTable>>,
+    /// By layer, then micro-batch.
     kv: Vec<RwLock<Buffer>>,
-    kv_shape: KvShape,
-    /// By device, then activation.
+    /// By micro-batch: so many sequences has it at most.
+    kv_shapes: Vec<KvShape>,
+    /// By device, then activation, then micro-batch.
     activations: Vec<Option<RwLock<Buffer>>>,
     weight_slots: Vec<Slots>,
+    /// By slot, then micro-batch.
     kv_slots: Vec<Slots>,
     scratch: Vec<Option<Mutex<Scratch>>>,
     tied: bool,
@@ -72,8 +77,19 @@ impl Store {
         let devices = machine.devices.len();
         let tied = planner::shares_embedding(&setup.model, &setup.placement);
         let (activations, weight_slots, kv_slots) = Self::workspace(setup, programs, &own)?;
-        let kv_bytes = kv_bytes(&setup.model, &setup.formats, setup.extent.batch, setup.extent.context);
-        let kv = setup.placement.layers.iter().map(|layer| touched(&memories[layer.kv_home().0], kv_bytes));
+        let kv = setup.placement.layers.iter().flat_map(|layer| {
+            let home = &memories[layer.kv_home().0];
+            parts(setup).map(move |sequences| {
+                touched(home, kv_bytes(&setup.model, &setup.formats, sequences, setup.extent.context))
+            })
+        });
+        let kv_shapes = parts(setup).map(|sequences| KvShape {
+            dtype: setup.formats.kv,
+            sequences: sequences as usize,
+            kv_heads: setup.model.kv_heads as usize,
+            capacity: setup.extent.context as usize,
+            head_dim: setup.model.head_dim as usize,
+        });
         let mut scratch: Vec<_> = (0..devices).map(|_| None).collect();
         for (device, bytes) in planner::scratch_bytes(machine, programs, &setup.model, &setup.extent) {
             scratch[device.0] = Some(Mutex::new(Scratch::new(own(device), bytes.get() as usize)?));
@@ -83,13 +99,7 @@ impl Store {
             vectors: Self::vectors(setup, checkpoint, &own)?,
             rotation: Self::rotation(setup, &own)?,
             kv: kv.collect::<Result<_, _>>()?,
-            kv_shape: KvShape {
-                dtype: setup.formats.kv,
-                sequences: setup.extent.batch as usize,
-                kv_heads: setup.model.kv_heads as usize,
-                capacity: setup.extent.context as usize,
-                head_dim: setup.model.head_dim as usize,
-            },
+            kv_shapes: kv_shapes.collect(),
             activations,
             weight_slots,
             kv_slots,
@@ -106,18 +116,27 @@ impl Store {
         programs: &Programs,
         own: &impl Fn(DeviceId) -> &'a Memory,
     ) -> Result<(Vec<Option<RwLock<Buffer>>>, Vec<Slots>, Vec<Slots>), Error> {
+        let Setup { model, formats, extent, .. } = setup;
         let devices = setup.machine.devices.len();
-        let mut activations: Vec<_> = (0..devices * ACTIVATIONS).map(|_| None).collect();
-        for ((device, buffer), rows) in planner::activation_buffers(programs, &setup.extent) {
-            let bytes = buffer.bytes(&setup.formats, rows, buffer.columns(&setup.model));
-            activations[device.0 * ACTIVATIONS + buffer as usize] = Some(touched(own(device), bytes)?);
+        let of = setup.placement.pipelining.micro_batches as usize;
+        let mut activations: Vec<_> = (0..devices * ACTIVATIONS * of).map(|_| None).collect();
+        for ((device, buffer), rows) in planner::activation_buffers(programs, extent) {
+            let first = (device.0 * ACTIVATIONS + buffer as usize) * of;
+            // As many rows for each sequence.
+            for (place, sequences) in activations[first..][..of].iter_mut().zip(parts(setup)) {
+                let bytes = buffer.bytes(formats, rows / extent.batch * sequences, buffer.columns(model));
+                *place = Some(touched(own(device), bytes)?);
+            }
         }
         let empty = || (0..devices).map(|_| Slots::new()).collect::<Vec<_>>();
         let (mut weight_slots, mut kv_slots) = (empty(), empty());
-        for (device, bytes) in planner::staging_slots(programs, &setup.model, &setup.formats, &setup.extent) {
-            for (slots, bytes) in [&mut weight_slots, &mut kv_slots].into_iter().zip(bytes) {
-                for _ in 0..setup.placement.pipelining.slots {
-                    slots[device.0].push(touched(own(device), bytes)?);
+        for (device, [weights, kv]) in planner::staging_slots(programs, model, formats, extent) {
+            for _ in 0..setup.placement.pipelining.slots {
+                weight_slots[device.0].push(touched(own(device), weights)?);
+                for sequences in parts(setup) {
+                    let streams = kv > Bytes::ZERO;
+                    let bytes = kv_bytes(model, formats, if streams { sequences } else { 0 }, extent.context);
+                    kv_slots[device.0].push(touched(own(device), bytes)?);
                 }
             }
         }
@@ -220,20 +239,38 @@ impl Store {
         self.rotation[device.0].as_ref()
     }
 
-    /// A layer's KV cache: all keys, then all values.
-    pub fn kv(&self, layer: u32) -> &RwLock<Buffer> {
-        &self.kv[layer as usize]
+    /// A micro-batch's part of a layer's KV cache: all keys, then all values.
+    pub fn kv(&self, layer: u32, part: MicroBatch) -> &RwLock<Buffer> {
+        &self.kv[layer as usize * self.kv_shapes.len() + part.index as usize]
     }
 
-    /// The shape of every layer's KV cache, at home and staged.
-    pub fn kv_shape(&self) -> KvShape {
-        self.kv_shape
+    /// The shape of a micro-batch's part of every layer's KV cache, at home and staged.
+    pub fn kv_shape(&self, part: MicroBatch) -> KvShape {
+        self.kv_shapes[part.index as usize]
     }
 
-    /// An activation of `device`.
-    pub fn activation(&self, device: DeviceId, buffer: Activation) -> &RwLock<Buffer> {
-        let slot = &self.activations[device.0 * ACTIVATIONS + buffer as usize];
+    /// A micro-batch's part of an activation of `device`.
+    pub fn activation(&self, device: DeviceId, buffer: Activation, part: MicroBatch) -> &RwLock<Buffer> {
+        let first = (device.0 * ACTIVATIONS + buffer as usize) * self.kv_shapes.len();
+        let slot = &self.activations[first + part.index as usize];
         slot.as_ref().expect("planner::activation_buffers lists what the program uses")
+    }
+
+    /// What `look` sees in the logits of each of `batch` sequences, in `device`'s memory, of `vocab` tokens.
+    pub fn logits<T>(
+        &self,
+        device: DeviceId,
+        batch: u64,
+        vocab: u64,
+        mut look: impl FnMut(&[f32]) -> T,
+    ) -> Vec<T> {
+        let mut seen = Vec::with_capacity(batch as usize);
+        for part in MicroBatch::all(self.kv_shapes.len() as u64) {
+            let logits = read(self.activation(device, Activation::Logits, part));
+            let rows = logits.view::<f32>().chunks_exact(vocab as usize);
+            seen.extend(rows.take(part.sequences(batch).count()).map(&mut look));
+        }
+        seen
     }
 
     /// The staging slots for weights of a device.
@@ -241,15 +278,24 @@ impl Store {
         &self.weight_slots[device.0][slot]
     }
 
-    /// The staging slots for KV caches of a device.
-    pub fn kv_slot(&self, device: DeviceId, slot: usize) -> &RwLock<Buffer> {
-        &self.kv_slots[device.0][slot]
+    /// A micro-batch's part of a staging slot for KV caches of a device.
+    pub fn kv_slot(&self, device: DeviceId, slot: usize, part: MicroBatch) -> &RwLock<Buffer> {
+        &self.kv_slots[device.0][slot * self.kv_shapes.len() + part.index as usize]
     }
 
     /// The working memory of a device's kernels.
     pub fn scratch(&self, device: DeviceId) -> &Mutex<Scratch> {
         self.scratch[device.0].as_ref().expect("every device with tasks has scratch")
     }
+}
+
+/// The sequences of each micro-batch, at most.
+fn parts(setup: &Setup) -> impl Iterator<Item = u64> {
+    let batch = setup.extent.batch;
+    MicroBatch::all(setup.placement.pipelining.micro_batches).map(move |part| {
+        let sequences = part.sequences(batch);
+        sequences.end - sequences.start
+    })
 }
 
 /// A buffer whose pages are there, so that the first step does not pay for them.

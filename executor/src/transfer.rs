@@ -3,7 +3,8 @@
 use crate::compute::{read, write};
 use crate::store::Store;
 use hwprofiles::DeviceId;
-use kernels::Link;
+use kernels::{KvShape, Link};
+use planner::MicroBatch;
 use scenarios::{Buffer, Model, Step, Sublayer};
 use std::ops::Range;
 
@@ -22,24 +23,40 @@ pub(crate) fn fetch_weights(
     link.copy(&mut to.bytes_mut()[..from.len()], from);
 }
 
-/// Copies the keys and values of past positions from a layer's cache into a staging slot.
-pub(crate) fn fetch_kv(store: &Store, link: &Link, layer: u32, device: DeviceId, slot: usize, step: &Step) {
-    let from = read(store.kv(layer));
-    let mut to = write(store.kv_slot(device, slot));
-    copy_kv(store, link, to.bytes_mut(), from.bytes(), step, 0..step.past_tokens);
+/// Copies the keys and values of past positions from a layer's cache into a staging slot, for one micro-batch, whose
+/// step it is.
+pub(crate) fn fetch_kv(
+    store: &Store,
+    link: &Link,
+    layer: u32,
+    part: MicroBatch,
+    device: DeviceId,
+    slot: usize,
+    step: &Step,
+) {
+    let from = read(store.kv(layer, part));
+    let mut to = write(store.kv_slot(device, slot, part));
+    copy_kv(store.kv_shape(part), link, to.bytes_mut(), from.bytes(), step, 0..step.past_tokens);
 }
 
 /// Copies the keys and values of the step's positions from a staging slot to the layer's cache.
-pub(crate) fn store_kv(store: &Store, link: &Link, layer: u32, device: DeviceId, slot: usize, step: &Step) {
-    let from = read(store.kv_slot(device, slot));
-    let mut to = write(store.kv(layer));
+pub(crate) fn store_kv(
+    store: &Store,
+    link: &Link,
+    layer: u32,
+    part: MicroBatch,
+    device: DeviceId,
+    slot: usize,
+    step: &Step,
+) {
+    let from = read(store.kv_slot(device, slot, part));
+    let mut to = write(store.kv(layer, part));
     let new = step.past_tokens..step.past_tokens + step.new_tokens;
-    copy_kv(store, link, to.bytes_mut(), from.bytes(), step, new);
+    copy_kv(store.kv_shape(part), link, to.bytes_mut(), from.bytes(), step, new);
 }
 
 /// Copies some positions of the step's sequences: one piece for each head of each sequence.
-fn copy_kv(store: &Store, link: &Link, to: &mut [u8], from: &[u8], step: &Step, positions: Range<u64>) {
-    let shape = store.kv_shape();
+fn copy_kv(shape: KvShape, link: &Link, to: &mut [u8], from: &[u8], step: &Step, positions: Range<u64>) {
     let head = shape.bytes() / (shape.sequences * shape.kv_heads);
     let row = head / shape.capacity;
     let range = positions.start as usize * row..positions.end as usize * row;
@@ -55,6 +72,7 @@ fn copy_kv(store: &Store, link: &Link, to: &mut [u8], from: &[u8], step: &Step, 
 /// An activation's columns on their way from one device to another.
 pub(crate) struct Hop<'a> {
     pub buffer: Buffer,
+    pub part: MicroBatch,
     pub columns: &'a Range<u64>,
     pub from: DeviceId,
     pub to: DeviceId,
@@ -62,9 +80,10 @@ pub(crate) struct Hop<'a> {
     pub head: bool,
 }
 
-/// Carries out a hop.
+/// Carries out a hop of one micro-batch, whose step it is.
 pub(crate) fn hop(store: &Store, link: &Link, model: &Model, step: &Step, hop: &Hop<'_>) {
-    let (from_lock, to_lock) = (store.activation(hop.from, hop.buffer), store.activation(hop.to, hop.buffer));
+    let [from_lock, to_lock] =
+        [hop.from, hop.to].map(|device| store.activation(device, hop.buffer, hop.part));
     // All lanes lock copies of one activation in the order of the devices.
     let (from, mut to) = if hop.from < hop.to {
         let from = read(from_lock);

@@ -53,6 +53,17 @@ pub struct Price {
 }
 
 impl Price {
+    /// Of a task for no sequences: a batch may be smaller than the number of its parts.
+    const NOTHING: Self = Self {
+        alone: Seconds::ZERO,
+        overhead: Seconds::ZERO,
+        loads: [None; 2],
+        carried: None,
+        flop: Flop::ZERO,
+        bound: Bound::Launch,
+        basis: Basis::Measured,
+    };
+
     /// Bytes that the task moves: over its link, or between its device and its memory.
     pub fn moved(&self) -> Bytes {
         match (self.carried, self.loads[0]) {
@@ -75,8 +86,12 @@ pub struct Pricing<'a> {
 }
 
 impl Pricing<'_> {
-    /// The price of `task` in `step`.
+    /// The price of `task` in `step`, for the task's part of the batch.
     pub fn price(&self, task: &Task, step: &Step) -> Result<Price, Missing> {
+        let step = &task.micro_batch.step(step);
+        if step.batch == 0 {
+            return Ok(Price::NOTHING);
+        }
         let matrix = |sublayer: Sublayer, rows: &Range<u64>| {
             sublayer.matrix_bytes(self.model, self.formats.weights, rows)
         };

@@ -35,6 +35,8 @@ pub(crate) struct Course {
     pub decodes: u64,
     /// The largest sizes reached.
     pub extent: Extent,
+    /// Parts into which the batch of each step is divided.
+    pub micro_batches: u64,
 }
 
 impl Course {
@@ -53,7 +55,13 @@ impl Course {
             decode: Step::decode(batch, prompt_tokens + decodes.saturating_sub(1) / 2),
             decodes,
             extent: Extent { batch, context: prompt_tokens + output_tokens, chunk },
+            micro_batches: 1,
         }
+    }
+
+    /// The same in so many micro-batches.
+    pub fn in_parts(self, micro_batches: u64) -> Self {
+        Self { micro_batches, ..self }
     }
 
     /// The kinds of steps of a phase.

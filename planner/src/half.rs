@@ -8,7 +8,8 @@ use hwprofiles::DeviceId;
 pub(crate) struct Half {
     /// The lead of each sublayer.
     pub leads: Vec<DeviceId>,
-    /// Seconds: the serial chain, then what each link's lane and each memory's bandwidth is busy.
+    /// Seconds: the serial chain of a micro-batch, then what each link's lane, each memory's bandwidth and, where there are
+    /// several micro-batches, each device is busy.
     pub cost: Vec<f64>,
     /// Seconds that each device computes.
     pub work: Vec<f64>,

@@ -21,6 +21,7 @@ mod layer_group;
 mod lowering;
 mod memory;
 mod menu;
+mod micro_batch;
 mod outlook;
 mod overlap;
 mod part;
@@ -71,6 +72,7 @@ pub use memory::{
     Extent, Programs, Usage, activation_buffers, rotation_table_bytes, scratch_bytes, shares_embedding,
     staging_slots, usage, vector_holders,
 };
+pub use micro_batch::MicroBatch;
 pub use part::{Part, Parts};
 pub use pipelining::Pipelining;
 pub use placement::{LayerPlacement, Placement, ROW_PANEL, Slice, Slices, whole};

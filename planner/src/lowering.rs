@@ -1,10 +1,13 @@
 //! From a placement to a program: a walk through the operators that brings each its inputs.
 
-use crate::placement::{LayerPlacement, Placement, Slice};
+use crate::micro_batch::MicroBatch;
+use crate::pipelining::Pipelining;
+use crate::placement::{Placement, Slice};
 use crate::price_list::ALL_BUFFERS;
 use crate::program::{Action, Lane, LowerError, Source, Task, TaskId};
 use hwprofiles::{DeviceId, LinkId, Machine, MemoryId};
 use scenarios::{Buffer, Model, Operator, Phase, Sublayer};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -22,7 +25,20 @@ struct Copy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Ring {
     Weights,
-    Kv,
+    /// Of a micro-batch.
+    Kv(u64),
+}
+
+/// An operator to be computed.
+struct Work<'p> {
+    layer: Option<u32>,
+    operator: Operator,
+    /// Who computes it: the slices of its sublayer, or where it has no matrix the first of them.
+    slices: &'p [Slice],
+    /// The same, each once.
+    devices: SmallVec<[DeviceId; 4]>,
+    /// Whether a part of its matrix is fetched.
+    streams: bool,
 }
 
 /// What is known while a program grows.
@@ -33,7 +49,7 @@ pub(crate) struct Lowering<'a> {
     /// Of each ring.
     slots: usize,
     tasks: Vec<Task>,
-    /// Of each buffer on each device: see [`Lowering::copy`].
+    /// Of each buffer on each device, by micro-batch: see [`Lowering::copy`].
     copies: Vec<Copy>,
     rings: BTreeMap<(DeviceId, Ring), Slots>,
 }
@@ -49,105 +65,150 @@ struct Slots {
 
 impl<'a> Lowering<'a> {
     /// The tasks of one step of `phase`, in the order of issue.
+    ///
+    /// Operators follow each other in *segments*: as many in a row as the same devices compute, across the borders of
+    /// layers. Of each segment, micro-batches follow each other, so that the next segment's devices have the first
+    /// while these have the second. But streamed weights must serve all micro-batches before their slot is filled
+    /// anew, so each operator that streams is a segment.
     pub fn tasks(
         machine: &'a Machine,
         model: &'a Model,
         placement: &Placement,
         phase: Phase,
     ) -> Result<Vec<Task>, LowerError> {
-        let copies = vec![Copy::default(); ALL_BUFFERS.len() * machine.devices.len()];
-        let (tasks, rings) = (Vec::new(), BTreeMap::new());
-        let slots = placement.pipelining.slots;
-        let mut lowering = Self { machine, model, phase, slots, tasks, copies, rings };
-        lowering.whole_sublayer(None, Sublayer::Embed, &placement.embed)?;
-        for (index, layer) in placement.layers.iter().enumerate() {
-            lowering.layer(index as u32, layer)?;
+        let Pipelining { slots, micro_batches } = placement.pipelining;
+        let copies = ALL_BUFFERS.len() * machine.devices.len() * micro_batches as usize;
+        let mut lowering = Self {
+            machine,
+            model,
+            phase,
+            slots,
+            tasks: Vec::new(),
+            copies: vec![Copy::default(); copies],
+            rings: BTreeMap::new(),
+        };
+        let works = lowering.works(placement);
+        let together =
+            |one: &Work<'_>, next: &Work<'_>| !one.streams && !next.streams && one.devices == next.devices;
+        for segment in works.chunk_by(together) {
+            if let [streamed @ Work { streams: true, .. }] = segment {
+                lowering.streamed(streamed, micro_batches)?;
+                continue;
+            }
+            for part in MicroBatch::all(micro_batches) {
+                segment.iter().try_for_each(|work| lowering.work(work, part))?;
+            }
         }
-        lowering.whole_sublayer(None, Sublayer::Head, &placement.head)?;
         // Sampling reads the logits in the memory of the head's first device.
         let lead = placement.head[0].device(phase);
         let columns = 0..Buffer::Logits.columns(model);
-        lowering.bring(None, Buffer::Logits, &columns, lead)?;
+        for part in MicroBatch::all(micro_batches) {
+            lowering.bring(None, Buffer::Logits, &columns, lead, part)?;
+        }
         Ok(lowering.tasks)
     }
 
-    fn layer(&mut self, index: u32, layer: &LayerPlacement) -> Result<(), LowerError> {
-        for (sublayer, slices) in layer.iter() {
-            match sublayer {
-                Sublayer::Attention => self.attention(index, &slices[0])?,
-                _ => self.whole_sublayer(Some(index), sublayer, slices)?,
+    /// What is to be computed, in order.
+    fn works<'p>(&self, placement: &'p Placement) -> Vec<Work<'p>> {
+        let mut works = Vec::new();
+        for (layer, sublayer, slices) in placement.sublayers() {
+            for &operator in sublayer.operators() {
+                let slices = if operator.is_matmul() { &slices[..] } else { &slices[..1] };
+                let mut devices: SmallVec<[DeviceId; 4]> =
+                    slices.iter().map(|slice| slice.device(self.phase)).collect();
+                devices.sort_unstable();
+                devices.dedup();
+                let far = |slice: &Slice| slice.home != self.own(slice.device(self.phase));
+                let streams = operator.is_matmul() && slices.iter().any(far);
+                works.push(Work { layer, operator, slices, devices, streams });
             }
+        }
+        works
+    }
+
+    fn own(&self, device: DeviceId) -> MemoryId {
+        self.machine.device(device).memory
+    }
+
+    /// One operator from the devices' own memories, for one micro-batch. Those without a matrix run on the first slice's device.
+    fn work(&mut self, work: &Work<'_>, part: MicroBatch) -> Result<(), LowerError> {
+        let &Work { layer, operator, slices, .. } = work;
+        match (operator, layer) {
+            // With the attention that follows it.
+            (Operator::Rotate, Some(layer)) => return self.attention(layer, &slices[0], part),
+            (Operator::Attention, _) => return Ok(()),
+            _ => {}
+        }
+        for slice in slices {
+            let rows = if operator.is_matmul() { slice.rows.clone() } else { 0..0 };
+            self.compute(layer, operator, slice.device(self.phase), rows, Source::Resident, &[], part)?;
         }
         Ok(())
     }
 
-    /// A sublayer with a matrix: its matrix-free operators run on the first slice's device.
-    fn whole_sublayer(
-        &mut self,
-        layer: Option<u32>,
-        sublayer: Sublayer,
-        slices: &[Slice],
-    ) -> Result<(), LowerError> {
-        let lead = slices[0].device(self.phase);
-        for &operator in sublayer.operators() {
-            if !operator.is_matmul() {
-                self.compute(layer, operator, lead, 0..0, Source::Resident, &[])?;
-                continue;
+    /// One operator, of whose matrix something is fetched, for all micro-batches: slice after slice, since there may be
+    /// fewer slots than slices.
+    fn streamed(&mut self, work: &Work<'_>, micro_batches: u64) -> Result<(), LowerError> {
+        let &Work { layer, operator, slices, .. } = work;
+        for slice in slices {
+            let device = slice.device(self.phase);
+            let (source, fetched) = self.weights(layer, operator.sublayer(), slice)?;
+            let mut last = None;
+            for part in MicroBatch::all(micro_batches) {
+                let rows = slice.rows.clone();
+                last = Some(self.compute(layer, operator, device, rows, source, fetched.as_slice(), part)?);
             }
-            for slice in slices {
-                let device = slice.device(self.phase);
-                let (source, fetched) = self.weights(layer, sublayer, slice)?;
-                let task = self.compute(layer, operator, device, slice.rows.clone(), source, &fetched)?;
-                if let Source::Staged(slot) = source {
-                    self.occupy(device, Ring::Weights, slot, vec![task]);
-                }
+            // Its lane has then done with the micro-batches before.
+            if let (Source::Staged(slot), Some(last)) = (source, last) {
+                self.occupy(device, Ring::Weights, slot, vec![last]);
             }
         }
         Ok(())
     }
 
     /// Rotation, append and attention. KV that lives elsewhere is fetched into a slot, appended to there, and
-    /// the new part stored back.
-    fn attention(&mut self, layer: u32, slice: &Slice) -> Result<(), LowerError> {
+    /// the new part stored back. Each micro-batch has its own part of every slot.
+    fn attention(&mut self, layer: u32, slice: &Slice, part: MicroBatch) -> Result<(), LowerError> {
         let device = slice.device(self.phase);
-        let own = self.machine.device(device).memory;
+        let own = self.own(device);
+        let ring = Ring::Kv(part.index);
         let (source, fetched) = if slice.home == own {
             (Source::Resident, vec![])
         } else {
             let link = self.link(slice.home, own, || format!("the KV cache of layer {layer}"))?;
-            let (slot, after) = self.next_slot(device, Ring::Kv);
+            let (slot, after) = self.next_slot(device, ring);
             let action = Action::FetchKv { device, slot };
-            let fetch = self.push(Lane::Link(link), Some(layer), action, after);
+            let fetch = self.push(Lane::Link(link), Some(layer), action, after, part);
             (Source::Staged(slot), vec![fetch])
         };
-        let rotate = self.compute(Some(layer), Operator::Rotate, device, 0..0, source, &fetched)?;
-        let attend = self.compute(Some(layer), Operator::Attention, device, 0..0, source, &[])?;
+        let rotate = self.compute(Some(layer), Operator::Rotate, device, 0..0, source, &fetched, part)?;
+        let attend = self.compute(Some(layer), Operator::Attention, device, 0..0, source, &[], part)?;
         if let Source::Staged(slot) = source {
             let link = self.link(own, slice.home, || format!("the KV cache of layer {layer}"))?;
             let action = Action::StoreKv { device, slot };
-            let store = self.push(Lane::Link(link), Some(layer), action, vec![rotate]);
-            self.occupy(device, Ring::Kv, slot, vec![attend, store]);
+            let store = self.push(Lane::Link(link), Some(layer), action, vec![rotate], part);
+            self.occupy(device, ring, slot, vec![attend, store]);
         }
         Ok(())
     }
 
-    /// Where the device finds its slice, and the fetch to wait for.
+    /// Where the device finds its slice, for all micro-batches, and the fetch to wait for.
     fn weights(
         &mut self,
         layer: Option<u32>,
         sublayer: Sublayer,
         slice: &Slice,
-    ) -> Result<(Source, Vec<TaskId>), LowerError> {
+    ) -> Result<(Source, Option<TaskId>), LowerError> {
         let device = slice.device(self.phase);
-        let own = self.machine.device(device).memory;
+        let own = self.own(device);
         if slice.home == own {
-            return Ok((Source::Resident, vec![]));
+            return Ok((Source::Resident, None));
         }
         let link = self.link(slice.home, own, || format!("the weights of {sublayer}"))?;
         let (slot, after) = self.next_slot(device, Ring::Weights);
         let action = Action::FetchWeights { sublayer, rows: slice.rows.clone(), device, slot };
-        let fetch = self.push(Lane::Link(link), layer, action, after);
-        Ok((Source::Staged(slot), vec![fetch]))
+        let fetch = self.push(Lane::Link(link), layer, action, after, MicroBatch::WHOLE);
+        Ok((Source::Staged(slot), Some(fetch)))
     }
 
     /// The next slot of a ring and the tasks that must have left it.
@@ -176,24 +237,25 @@ impl<'a> Lowering<'a> {
         rows: Range<u64>,
         source: Source,
         fetched: &[TaskId],
+        part: MicroBatch,
     ) -> Result<TaskId, LowerError> {
         for &buffer in operator.reads() {
             if buffer != Buffer::Tokens {
-                self.bring(layer, buffer, &(0..buffer.columns(self.model)), device)?;
+                self.bring(layer, buffer, &(0..buffer.columns(self.model)), device, part)?;
             }
         }
         let output = operator.writes();
         let columns = operator.output_columns(self.model, &rows);
         let first = rows.start == 0;
         let mut after = fetched.to_vec();
-        after.extend(self.take_readers(output, device));
+        after.extend(self.take_readers(output, device, part));
         let action = Action::Compute { operator, rows, source };
-        let task = self.push(Lane::Device(device), layer, action, after);
+        let task = self.push(Lane::Device(device), layer, action, after, part);
         // A further part of an output leaves valid what this operator's earlier parts wrote.
         if first {
-            self.invalidate(output);
+            self.invalidate(output, part);
         }
-        self.copy(output, device).valid.push((columns, task));
+        self.copy(output, device, part).valid.push((columns, task));
         Ok(task)
     }
 
@@ -204,8 +266,9 @@ impl<'a> Lowering<'a> {
         buffer: Buffer,
         columns: &Range<u64>,
         device: DeviceId,
+        part: MicroBatch,
     ) -> Result<(), LowerError> {
-        let here = &self.copy(buffer, device).valid;
+        let here = &self.copy(buffer, device, part).valid;
         if here.iter().any(|(valid, _)| valid.start <= columns.start && columns.end <= valid.end) {
             return Ok(());
         }
@@ -213,49 +276,50 @@ impl<'a> Lowering<'a> {
         for (valid, _) in here {
             missing = missing.iter().flat_map(|range| subtract(range, valid)).collect();
         }
-        let own = self.machine.device(device).memory;
+        let own = self.own(device);
         let mut hops = Vec::new();
         for from in self.machine.device_ids().filter(|&from| from != device) {
-            for (valid, writer) in &self.copies[self.at(buffer, from)].valid {
-                let part: Vec<_> = missing.iter().filter_map(|range| intersect(range, valid)).collect();
+            for (valid, writer) in &self.copies[self.at(buffer, from, part)].valid {
+                let found: Vec<_> = missing.iter().filter_map(|range| intersect(range, valid)).collect();
                 missing = missing.iter().flat_map(|range| subtract(range, valid)).collect();
-                hops.extend(part.into_iter().map(|columns| (from, columns, *writer)));
+                hops.extend(found.into_iter().map(|columns| (from, columns, *writer)));
             }
         }
         assert!(missing.is_empty(), "{buffer:?} is read before it is written");
         for (from, columns, writer) in hops {
-            let there = self.machine.device(from).memory;
+            let there = self.own(from);
             let link = self.link(there, own, || format!("the {buffer:?} activation"))?;
             let mut after = vec![writer];
-            after.extend(self.take_readers(buffer, device));
+            after.extend(self.take_readers(buffer, device, part));
             let action = Action::Hop { buffer, columns: columns.clone(), from, link };
-            let task = self.push(Lane::Device(device), layer, action, after);
-            self.copy(buffer, from).readers.push(task);
-            self.copy(buffer, device).valid.push((columns, task));
+            let task = self.push(Lane::Device(device), layer, action, after, part);
+            self.copy(buffer, from, part).readers.push(task);
+            self.copy(buffer, device, part).valid.push((columns, task));
         }
         Ok(())
     }
 
     /// Forgets every copy of `buffer` (it is about to be written anew), but not who still reads it.
-    fn invalidate(&mut self, buffer: Buffer) {
+    fn invalidate(&mut self, buffer: Buffer, part: MicroBatch) {
         for device in self.machine.device_ids() {
-            self.copy(buffer, device).valid.clear();
+            self.copy(buffer, device, part).valid.clear();
         }
     }
 
     /// Who must be done before the device overwrites its copy. The first of its tasks to wait is in front of all
     /// its later ones.
-    fn take_readers(&mut self, buffer: Buffer, device: DeviceId) -> Vec<TaskId> {
-        std::mem::take(&mut self.copy(buffer, device).readers)
+    fn take_readers(&mut self, buffer: Buffer, device: DeviceId, part: MicroBatch) -> Vec<TaskId> {
+        std::mem::take(&mut self.copy(buffer, device, part).readers)
     }
 
-    fn copy(&mut self, buffer: Buffer, device: DeviceId) -> &mut Copy {
-        let at = self.at(buffer, device);
+    fn copy(&mut self, buffer: Buffer, device: DeviceId, part: MicroBatch) -> &mut Copy {
+        let at = self.at(buffer, device, part);
         &mut self.copies[at]
     }
 
-    fn at(&self, buffer: Buffer, device: DeviceId) -> usize {
-        buffer as usize * self.machine.devices.len() + device.0
+    fn at(&self, buffer: Buffer, device: DeviceId, part: MicroBatch) -> usize {
+        let kinds = part.index as usize * ALL_BUFFERS.len() + buffer as usize;
+        kinds * self.machine.devices.len() + device.0
     }
 
     fn link(&self, from: MemoryId, to: MemoryId, what: impl Fn() -> String) -> Result<LinkId, LowerError> {
@@ -267,13 +331,20 @@ impl<'a> Lowering<'a> {
     }
 
     /// Appends a task. What its own lane runs before it needs no dependency.
-    fn push(&mut self, lane: Lane, layer: Option<u32>, action: Action, after: Vec<TaskId>) -> TaskId {
+    fn push(
+        &mut self,
+        lane: Lane,
+        layer: Option<u32>,
+        action: Action,
+        after: Vec<TaskId>,
+        micro_batch: MicroBatch,
+    ) -> TaskId {
         let id = TaskId(self.tasks.len() as u32);
         let mut after: Vec<_> =
             after.into_iter().filter(|earlier| self.tasks[earlier.0 as usize].lane != lane).collect();
         after.sort_unstable();
         after.dedup();
-        self.tasks.push(Task { lane, layer, action, after });
+        self.tasks.push(Task { lane, layer, micro_batch, action, after });
         id
     }
 }

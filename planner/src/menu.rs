@@ -199,7 +199,7 @@ impl<'s> Menu<'s> {
 
     fn rates(&self, prices: &Prices) -> Rates {
         let machine = self.patterns.prices[0].pricing.machine;
-        let rows = 1 + machine.links.len() + machine.memories.len();
+        let rows = self.halves(0).next().map_or(0, |half| half.cost.len());
         let mut rates = Rates {
             rows: [vec![0.0; rows], vec![0.0; rows]],
             work: [vec![0.0; machine.devices.len()], vec![0.0; machine.devices.len()]],

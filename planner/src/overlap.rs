@@ -2,17 +2,27 @@
 //! placement, by simulation.
 
 use crate::Slice;
+use crate::course::Course;
 use crate::error::PlannerError;
 use crate::footprint::footprint;
 use crate::goal::Goal;
-use crate::memory::Extent;
+use crate::memory::{Extent, Usage};
 use crate::pipelining::Pipelining;
 use crate::placement::Placement;
 use crate::plan::overfilled;
 use crate::planner::{ENOUGH, PLANNED, Question, Scored, Scorer};
 use crate::solve::Effort;
-use crate::space::Space;
+use crate::space::{Family, Space};
+use rayon::prelude::*;
 use scenarios::Phase;
+
+/// The numbers of micro-batches that are tried, and from how many sequences on: a part must be worth its launches.
+const PARTS: [(u64, u64); 3] = [(2, 2), (4, 8), (8, 64)];
+
+/// Placements meant for micro-batches are looked for with so many: two devices that take turns can then both be busy.
+const TURNS: u64 = 2;
+
+const PHASES: [Phase; 2] = [Phase::Prefill, Phase::Decode];
 
 /// A question whose best placement so far is known.
 pub(crate) struct Overlap<'a, 's> {
@@ -21,26 +31,90 @@ pub(crate) struct Overlap<'a, 's> {
     pub scorer: &'a Scorer<'s>,
     /// By prefill chunk.
     pub spaces: Vec<(u64, &'a Space<'a>)>,
+    /// No mixture of patterns is better than this in one piece, whatever is fetched ahead.
+    pub least: f64,
 }
 
 impl Overlap<'_, '_> {
-    /// `best` with more staging slots, where that is worth it.
+    /// `best` in micro-batches or with more staging slots, where that is worth it.
+    pub fn best(&self, best: Scored) -> Result<Scored, PlannerError> {
+        let best = self.in_parts(best)?;
+        let whole = best.placement.pipelining.micro_batches == 1;
+        match self.streams(&best.placement) && !(whole && self.least >= best.value * ENOUGH) {
+            true => self.deeper(best),
+            false => Ok(best),
+        }
+    }
+
+    /// The best placement, and those that the solver finds where each device's work counts and not their turns, in
+    /// micro-batches.
+    fn in_parts(&self, best: Scored) -> Result<Scored, PlannerError> {
+        let batch = self.question.workload.batch;
+        if self.question.pricing.machine.devices.len() < 2 || batch < TURNS {
+            return Ok(best);
+        }
+        let mut candidates = vec![];
+        if self.takes_turns(&best.placement) {
+            candidates.push(divided(&best.placement, TURNS));
+        }
+        candidates.extend(self.for_turns(&best)?);
+        let found = candidates.into_par_iter().map(|placement| self.candidate(&best, placement));
+        let found = found.collect::<Result<Vec<_>, _>>()?;
+        let Some(mut found) =
+            found.into_iter().flatten().min_by(|a, b| self.rank(a).total_cmp(&self.rank(b)))
+        else {
+            return Ok(best);
+        };
+        for (parts, _) in PARTS.into_iter().filter(|&(parts, least)| parts > TURNS && batch >= least) {
+            let finer = self.scored(&found, divided(&found.placement, parts))?;
+            if self.rank(&finer) >= self.rank(&found) {
+                break;
+            }
+            found = finer;
+        }
+        Ok(if self.is_worth(&best, &found) { found } else { best })
+    }
+
+    /// Placements for devices that work at the same time, where these could be better than `best`.
+    fn for_turns(&self, best: &Scored) -> Result<Vec<Placement>, PlannerError> {
+        let space = self.space(best.chunk, TURNS)?;
+        let Some(outlook) = space.outlook(self.goal, &space.capacity())? else { return Ok(vec![]) };
+        // Both devices are in every part of a divided matrix: there is no turn to take.
+        let families = [Family::ALL, Family { divided: false, ..Family::ALL }];
+        let mut placements: Vec<Placement> = vec![];
+        for family in families {
+            let solved = outlook.solve(family, Effort::PLAN, self.rank(best) * ENOUGH)?;
+            let Some(chosen) = solved.chosen else { continue };
+            for placement in [space.placement(&chosen, self.goal), space.interleaved(&chosen, self.goal)] {
+                let placement = divided(&placement, TURNS);
+                if self.takes_turns(&placement) && !placements.contains(&placement) {
+                    placements.push(placement);
+                }
+            }
+        }
+        Ok(placements)
+    }
+
+    /// The space of steps in so many micro-batches.
+    fn space(&self, chunk: u64, micro_batches: u64) -> Result<Space<'_>, PlannerError> {
+        let course = Course::of(&self.question.workload, chunk).in_parts(micro_batches);
+        Space::new(self.question.pricing, &course, self.goal)
+    }
+
+    /// `best` with more staging slots.
     ///
     /// A link that fetches for some layers while others compute from memory, or while another device computes, stops
     /// when its slots are full. Their number is doubled as long as that gains; where the memory is full, less is held
     /// in it instead. Fewer than two are not tried: nothing that fits with two runs sooner with one.
-    pub fn best(&self, mut best: Scored) -> Result<Scored, PlannerError> {
-        if !self.streams(&best.placement) {
-            return Ok(best);
-        }
+    fn deeper(&self, mut best: Scored) -> Result<Scored, PlannerError> {
         loop {
             let slots = best.placement.pipelining.slots * 2;
             if !Pipelining::SLOTS.contains(&slots) {
                 return Ok(best);
             }
-            let placement = Placement { pipelining: Pipelining { slots }, ..best.placement.clone() };
+            let pipelining = Pipelining { slots, ..best.placement.pipelining };
             // Whether it fits is asked when it is known to gain.
-            let deeper = self.scored(&best, placement)?;
+            let deeper = self.scored(&best, Placement { pipelining, ..best.placement.clone() })?;
             if !self.is_worth(&best, &deeper) {
                 return Ok(best);
             }
@@ -54,34 +128,47 @@ impl Overlap<'_, '_> {
 
     /// What the solver does with the room that more slots leave; `None` where it finds nothing that could be better.
     fn refitted(&self, best: &Scored, deeper: &Scored) -> Result<Option<Scored>, PlannerError> {
-        let space = self.spaces.iter().find(|(chunk, _)| *chunk == best.chunk);
-        let Some((_, space)) = space else { return Ok(None) };
+        let pipelining = deeper.placement.pipelining;
+        let known = self.spaces.iter().find(|(chunk, _)| *chunk == best.chunk);
+        let own;
+        let space = match (known, pipelining.micro_batches) {
+            (Some((_, space)), 1) => *space,
+            (_, parts) => {
+                own = self.space(best.chunk, parts)?;
+                &own
+            }
+        };
         let (before, after) = (self.used(best)?, self.used(deeper)?);
         let mut capacity = space.capacity();
         for ((capacity, before), after) in capacity.iter_mut().zip(before).zip(after) {
             *capacity = capacity.saturating_sub(after.staging.saturating_sub(before.staging));
         }
         let Some(outlook) = space.outlook(self.goal, &capacity)? else { return Ok(None) };
-        let Some(chosen) = outlook.solve(best.family, Effort::PLAN, best.value)?.chosen else {
+        let Some(chosen) = outlook.solve(best.family, Effort::PLAN, self.rank(best))?.chosen else {
             return Ok(None);
         };
         let placements = [Some(space.placement(&chosen, self.goal)), space.dealt(&chosen, self.goal)];
         let mut found: Option<Scored> = None;
         for placement in placements.into_iter().flatten() {
-            let pipelining = deeper.placement.pipelining;
-            let scored = match self.scored(best, Placement { pipelining, ..placement }) {
-                // Patterns are priced alone: between two of them there may be no link.
-                Err(PlannerError::Lower(_)) => continue,
-                scored => scored?,
-            };
-            if self.fits(&scored)? && found.as_ref().is_none_or(|found| scored.value < found.value) {
-                found = Some(scored);
-            }
+            let scored = self.candidate(best, Placement { pipelining, ..placement })?;
+            let scored = scored
+                .filter(|scored| found.as_ref().is_none_or(|found| self.rank(scored) < self.rank(found)));
+            found = scored.or(found);
         }
         Ok(found)
     }
 
-    /// `placement` in place of that of `best`.
+    /// `placement` in place of that of `best`; `None` where it does not fit, or bytes cannot move: patterns are priced
+    /// alone, and between two of them there may be no link.
+    fn candidate(&self, best: &Scored, placement: Placement) -> Result<Option<Scored>, PlannerError> {
+        let scored = match self.scored(best, placement) {
+            Err(PlannerError::Lower(_)) => return Ok(None),
+            scored => scored?,
+        };
+        Ok(if self.fits(&scored)? { Some(scored) } else { None })
+    }
+
+    /// `placement` in place of that of `best`, whether it fits or not.
     fn scored(&self, best: &Scored, placement: Placement) -> Result<Scored, PlannerError> {
         let scored = self.question.scored(self.goal, PLANNED, placement, best.chunk, self.scorer)?;
         Ok(Scored { family: best.family, ..scored })
@@ -92,12 +179,19 @@ impl Overlap<'_, '_> {
         let machine = self.question.pricing.machine;
         let far = |slice: &Slice| {
             let own = |phase| machine.device(slice.device(phase)).memory;
-            [Phase::Prefill, Phase::Decode].into_iter().any(|phase| own(phase) != slice.home)
+            PHASES.into_iter().any(|phase| own(phase) != slice.home)
         };
         placement.sublayers().any(|(.., slices)| slices.iter().any(far))
     }
 
-    fn used(&self, scored: &Scored) -> Result<Vec<crate::Usage>, PlannerError> {
+    /// Whether layers are computed by more than one device in one phase.
+    fn takes_turns(&self, placement: &Placement) -> bool {
+        let layers = || placement.layers.iter().flat_map(|layer| layer.iter().flat_map(|(_, slices)| slices));
+        let first = |phase| layers().next().map(|slice| slice.device(phase));
+        PHASES.into_iter().any(|phase| layers().any(|slice| Some(slice.device(phase)) != first(phase)))
+    }
+
+    fn used(&self, scored: &Scored) -> Result<Vec<Usage>, PlannerError> {
         let workload = &self.question.workload;
         let extent = Extent { batch: workload.batch, context: workload.context(), chunk: scored.chunk };
         Ok(footprint(self.question.pricing, &extent, &scored.placement)?)
@@ -105,6 +199,11 @@ impl Overlap<'_, '_> {
 
     fn fits(&self, scored: &Scored) -> Result<bool, PlannerError> {
         Ok(overfilled(self.question.pricing.machine, &self.used(scored)?).is_none())
+    }
+
+    /// The objective; infinite where limits are not kept.
+    fn rank(&self, scored: &Scored) -> f64 {
+        if self.goal.keeps(&scored.times) { scored.value } else { f64::INFINITY }
     }
 
     /// Whether `next` keeps limits that `best` does not, or is better by more than prices are known to.
@@ -115,4 +214,9 @@ impl Overlap<'_, '_> {
             _ => next.value < best.value * ENOUGH,
         }
     }
+}
+
+/// The same in so many micro-batches.
+fn divided(placement: &Placement, micro_batches: u64) -> Placement {
+    Placement { pipelining: Pipelining { micro_batches, ..placement.pipelining }, ..placement.clone() }
 }

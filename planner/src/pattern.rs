@@ -30,7 +30,8 @@ pub(crate) struct Pattern {
     pub bytes: Vec<u64>,
     /// What each device needs once, as bits of items.
     pub items: Vec<u128>,
-    /// Seconds per phase: the serial chain, then what each link's lane and each memory's bandwidth is busy.
+    /// Seconds per phase: the serial chain of a micro-batch, then what each link's lane, each memory's bandwidth and, where
+    /// there are several micro-batches, each device is busy.
     pub cost: [Vec<f64>; 2],
     /// Seconds per phase that each device computes.
     pub work: [Vec<f64>; 2],
@@ -266,6 +267,10 @@ impl<'a> Patterns<'a> {
             }
             let work = busy.split_off(links + memories);
             busy.insert(0, *chain);
+            if list.micro_batches > 1 {
+                // The chain of one micro-batch does not show how long a device works for all.
+                busy.extend(&work);
+            }
             let half = Half { leads, cost: busy, work, needs };
             if !halves.iter().any(|other| other.beats(&half, self.frugal)) {
                 halves.retain(|other| !half.beats(other, self.frugal));
@@ -303,7 +308,7 @@ impl<'a> Patterns<'a> {
                 if is_head {
                     walk.gather_logits(lead, rows).then_some(())?;
                 }
-                self.charge_hops(walk, times, &mut hops);
+                self.charge_hops(walk, times * list.micro_batches as f64, &mut hops);
                 walk.hopped.fill(0.0);
             }
             chain += times * walk.end().get();

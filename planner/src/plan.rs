@@ -59,7 +59,8 @@ pub struct Prediction {
     /// The chosen placement's roofline: nothing waits for anything but its inputs and its lane.
     pub bound: Times,
     /// Which share of the objective of the chosen placement, simulated, the solver proved that no mixture of the patterns
-    /// and chunks that it looks at goes below. Absent where something else does: a rule that is no such mixture.
+    /// and chunks that it looks at goes below. Absent where something else does: a rule that is no such mixture, or
+    /// micro-batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proven: Option<Ratio>,
     /// The chosen placement, simulated with contention.
@@ -107,6 +108,9 @@ pub struct Plan {
     /// Staging slots of each device that streams, so many for weights and as many for KV; absent where they are two.
     #[serde(default = "default_slots", skip_serializing_if = "are_default")]
     pub staging_slots: usize,
+    /// Parts into which the batch of each step is divided; absent where it is not.
+    #[serde(default = "one_part", skip_serializing_if = "is_one_part")]
+    pub micro_batches: u64,
     /// The token table.
     pub embed: Parts,
     /// The layers, first to last.
@@ -202,7 +206,7 @@ impl Plan {
             let wanted = format!("from 1 to the {} prompt tokens", self.workload.prompt_tokens);
             return Err(PlanError::new(&["prefill_chunk"], self.prefill_chunk, wanted));
         }
-        let pipelining = Pipelining::read(self.staging_slots)?;
+        let pipelining = Pipelining::read(self.staging_slots, self.micro_batches, self.workload.batch)?;
         placement_of(machine, model, (&self.embed, &self.layers, &self.head), pipelining)
     }
 
@@ -234,6 +238,7 @@ impl Plan {
             costs,
             prefill_chunk,
             staging_slots: placement.pipelining.slots,
+            micro_batches: placement.pipelining.micro_batches,
             embed,
             layers,
             head,
@@ -273,6 +278,14 @@ pub(crate) fn check_fit(
 pub(crate) fn overfilled<'m>(machine: &'m Machine, used: &[Usage]) -> Option<(&'m Memory, Bytes)> {
     let totals = machine.memories.iter().zip(used.iter().map(Usage::total));
     totals.into_iter().find(|(memory, total)| *total > memory.capacity.value)
+}
+
+fn one_part() -> u64 {
+    1
+}
+
+fn is_one_part(parts: &u64) -> bool {
+    *parts == one_part()
 }
 
 fn default_slots() -> usize {

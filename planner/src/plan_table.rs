@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// Version of the document's form.
 pub const TABLE_VERSION: u32 = 1;
 
-/// A placement with names. In a table all have as many staging slots as by default.
+/// A placement with names. In a table all have as many staging slots as by default, and batches in one piece.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedPlacement {

@@ -95,14 +95,9 @@ pub fn plan(question: &Question<'_>, scorer: &Scorer<'_>) -> Result<Plan, Planne
         search.run(&chunks, &spaces, Effort::THOROUGH)?;
     }
     let Search { best, least, .. } = search;
-    let best = match best {
-        Some(best) if least < best.value * ENOUGH => {
-            let spaces = chunks.iter().copied().zip(&spaces).collect();
-            let overlap = Overlap { question, goal: &goal, scorer, spaces };
-            Some(overlap.best(best)?)
-        }
-        best => best,
-    };
+    let spaces = chunks.iter().copied().zip(&spaces).collect();
+    let overlap = Overlap { question, goal: &goal, scorer, spaces, least };
+    let best = best.map(|best| overlap.best(best)).transpose()?;
     match best {
         Some(best) if goal.keeps(&best.times) => {
             question.answer(&goal, best, Some(least), baselines, without)
@@ -193,10 +188,12 @@ impl Question<'_> {
     ) -> Result<Plan, PlannerError> {
         let course = Course::of(&self.workload, best.chunk);
         let work = self.work(&best.placement, best.chunk)?;
+        // What was proven is of steps in one piece.
+        let whole = best.placement.pipelining.micro_batches == 1;
         let predicted = Prediction {
             chosen: best.name,
             bound: Roofline::of_run(&self.pricing, &best.placement, &course)?,
-            proven: least.and_then(|least| proven(least, best.value)),
+            proven: least.filter(|_| whole).and_then(|least| proven(least, best.value)),
             simulated: best.times,
             energy_per_token: goal.energy(&best.times, &work),
             cost_per_token: goal.cost(&best.times, &work),

@@ -4,6 +4,7 @@ use crate::cost::Pricing;
 use crate::course::Course;
 use crate::home::Home;
 use crate::memory::{Extent, rotation_table_bytes, scratch_of};
+use crate::micro_batch::MicroBatch;
 use crate::pipelining::Pipelining;
 use crate::placement::Slice;
 use crate::program::{Action, Lane, Source, Task};
@@ -83,8 +84,10 @@ pub(crate) struct PriceList<'a> {
     pub phase: Phase,
     /// The model's sublayers.
     pub sublayers: Vec<Sublayer>,
-    /// The kinds of steps.
+    /// The kinds of steps, of the first and largest micro-batch.
     pub kinds: Vec<Vec<Step>>,
+    /// How many of those a step has.
+    pub micro_batches: u64,
     /// Sizes of whole matrices, ascending: what a staging slot may have to hold.
     sizes: Vec<Bytes>,
     /// Per device, the kernels' working memory for any operator, ascending.
@@ -96,11 +99,14 @@ pub(crate) struct PriceList<'a> {
 
 impl<'a> PriceList<'a> {
     pub fn new(pricing: Pricing<'a>, course: &Course, phase: Phase, homes: &[Home]) -> Result<Self, Missing> {
+        let part = MicroBatch { index: 0, of: course.micro_batches };
+        let largest = |steps: Vec<Step>| steps.iter().map(|step| part.step(step)).collect();
         let mut list = Self {
             pricing,
             phase,
             sublayers: pricing.model.sublayers(),
-            kinds: course.kinds(phase),
+            kinds: course.kinds(phase).into_iter().map(largest).collect(),
+            micro_batches: course.micro_batches,
             sizes: matrix_sizes(&pricing),
             scratch: pricing
                 .machine
@@ -189,16 +195,22 @@ impl<'a> PriceList<'a> {
             if slices.len() > 1 {
                 // Devices take their own time; what they share are memories.
                 let shared = ..busy.len() - self.pricing.machine.devices.len();
-                let added = busy[shared].iter().zip(&before).map(|(now, before)| (now - before) / weight);
+                let times = weight * self.micro_batches as f64;
+                let added = busy[shared].iter().zip(&before).map(|(now, before)| (now - before) / times);
                 stage.floor = added.fold(0.0, f64::max);
             }
         }
         Ok(stage)
     }
 
-    /// Adds what `task` loads in every step to `busy`; returns its mean time.
+    /// Adds what `task` loads in every step to `busy`; returns its mean time in a micro-batch. Weights are fetched once
+    /// for all micro-batches, and everything else is done for each.
     fn charge(&self, task: &Task, steps: &[Step], weight: f64, busy: &mut [f64]) -> Result<f64, Missing> {
         let machine = self.pricing.machine;
+        let weight = match task.action {
+            Action::FetchWeights { .. } => weight,
+            _ => weight * self.micro_batches as f64,
+        };
         let mut total = 0.0;
         for step in steps {
             let price = self.pricing.price(task, step)?;
@@ -304,7 +316,7 @@ fn scratch_sizes(pricing: &Pricing<'_>, extent: &Extent, device: DeviceId) -> Ve
 
 fn compute(operator: Operator, rows: Range<u64>, device: DeviceId) -> Task {
     let action = Action::Compute { operator, rows, source: Source::Resident };
-    Task { lane: Lane::Device(device), layer: Some(0), action, after: vec![] }
+    Task { lane: Lane::Device(device), layer: Some(0), micro_batch: MicroBatch::WHOLE, action, after: vec![] }
 }
 
 /// The transfers that a sublayer needs.
@@ -316,7 +328,14 @@ fn fetches(pricing: Pricing<'_>, sublayer: Sublayer, slices: &[Slice], phase: Ph
         let own = machine.device(device).memory;
         let mut push = |from: MemoryId, to: MemoryId, action: Action| {
             if let Some(link) = machine.link_between(from, to) {
-                tasks.push(Task { lane: Lane::Link(link), layer: Some(0), action, after: vec![] });
+                let micro_batch = MicroBatch::WHOLE;
+                tasks.push(Task {
+                    lane: Lane::Link(link),
+                    layer: Some(0),
+                    micro_batch,
+                    action,
+                    after: vec![],
+                });
             }
         };
         if slice.home == own {

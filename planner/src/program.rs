@@ -11,6 +11,7 @@
 //! else to do meanwhile, and a hand-over to a copying thread would cost more than a few kilobytes do.
 
 use crate::lowering::Lowering;
+use crate::micro_batch::MicroBatch;
 use crate::placement::Placement;
 use hwprofiles::{DeviceId, LinkId, Machine};
 use scenarios::{Buffer, Model, Operator, Phase, Sublayer};
@@ -96,6 +97,8 @@ pub struct Task {
     pub lane: Lane,
     /// The layer, or `None` for embed and head.
     pub layer: Option<u32>,
+    /// Which part of the batch it is for; what all parts wait for is for the whole.
+    pub micro_batch: MicroBatch,
     /// What it does.
     pub action: Action,
     /// Tasks of other lanes that must have ended; all have smaller indices.

@@ -3,8 +3,9 @@
 //! ```text
 //! minimise   w_prefill · T_prefill + w_decode · T_decode + Σ n_p add_p
 //! such that  Σ n_p = layers                            for each kind of layer; n_p whole: one pattern per layer
-//!            T_f ≥ Σ n_p chain_pf                      what waits for each other
-//!            T_f ≥ Σ n_p busy_pfr                      each link, each memory's bandwidth
+//!            T_f ≥ Σ n_p chain_pf                      what waits for each other, of one micro-batch
+//!            T_f ≥ Σ n_p busy_pfr                      each link, each memory's bandwidth; each device if its work is
+//!                                                      in several micro-batches
 //!            the same sums with other w, add ≤ limit   time to the first token, time per token, energy, cost
 //!            y_i ≥ 1 where a pattern in use needs item i
 //!            Σ n_p bytes_pm + Σ y_i bytes_im ≤ capacity_m

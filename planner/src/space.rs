@@ -168,7 +168,11 @@ impl<'a> Space<'a> {
         let mixed = |&phase: &Phase| {
             layers().any(|(p, _)| streams(p, phase)) && layers().any(|(p, _)| !streams(p, phase))
         };
-        PHASES.iter().any(mixed).then_some(())?;
+        PHASES.iter().any(mixed).then(|| self.interleaved(chosen, goal))
+    }
+
+    /// The same layers dealt out evenly.
+    pub fn interleaved(&self, chosen: &Chosen, goal: &Goal) -> Placement {
         let mut placement = self.placement(chosen, goal);
         placement.layers.clear();
         for (stack, runs) in self.stacks[1..].iter().zip(&chosen.kinds[1..]) {
@@ -180,7 +184,7 @@ impl<'a> Space<'a> {
             let layers = order.into_iter().map(|(_, run)| self.patterns.layer(stack, &runs[run].0));
             placement.layers.extend(layers);
         }
-        Some(placement)
+        placement
     }
 
     /// The weighted chain through the runs in this order, and where the residual is then in each phase.

@@ -21,7 +21,7 @@ const GPU: DeviceId = DeviceId(1);
 fn plan(model: &Model, placement: &Placement) -> Plan {
     let machine = machine();
     let times = Times { ttft: Seconds::new(1.0), tpot: None };
-    let workload = Workload { batch: 2, prompt_tokens: 40, output_tokens: 9 };
+    let workload = Workload { batch: 4, prompt_tokens: 40, output_tokens: 9 };
     let pricing = Pricing { machine: &machine, model, formats: &FORMATS };
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
     let question = Question { pricing, workload, objective, slo, costs };

@@ -4,7 +4,7 @@
 mod machine;
 
 use machine::{machine, placed, tiny_model};
-use planner::{Action, Lane, Placement, Program, Source, Task};
+use planner::{Action, Lane, MicroBatch, Placement, Program, Source, Task};
 use proptest::prelude::*;
 use scenarios::{Buffer, Model, Operator, Phase, Sublayer};
 use std::collections::BTreeMap;
@@ -13,14 +13,14 @@ use std::ops::Range;
 /// The smallest thing that is written and read as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
-    /// A column of a buffer on a device.
-    Column(usize, Buffer, u64),
+    /// A column of a micro-batch's part of a buffer on a device.
+    Column(usize, Buffer, u64, u64),
     /// A staging slot of a device for weights.
     WeightSlot(usize, usize),
-    /// The past tokens' and the new tokens' part of a staging slot for KV.
-    KvSlot(usize, usize, KvPart),
-    /// The new tokens of a layer's cache in its home.
-    KvHome(u32),
+    /// The past tokens' and the new tokens' part of a micro-batch's part of a staging slot for KV.
+    KvSlot(usize, usize, u64, KvPart),
+    /// The new tokens of a micro-batch in a layer's cache in its home.
+    KvHome(u32, u64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,8 +54,8 @@ struct Checker<'a> {
     /// Per task: the tasks that happen before it on every schedule.
     before: Vec<Vec<bool>>,
     cells: BTreeMap<Place, Cell>,
-    /// The last value computed for each column, wherever it is.
-    latest: BTreeMap<(Buffer, u64), Value>,
+    /// The last value computed for each column of a micro-batch, wherever it is.
+    latest: BTreeMap<(Buffer, u64, u64), Value>,
 }
 
 impl<'a> Checker<'a> {
@@ -96,15 +96,17 @@ impl<'a> Checker<'a> {
 
     /// Reads all columns of `buffer` on `device` in their latest, and one, version.
     fn read_buffer(&mut self, task: usize, device: usize, buffer: Buffer, columns: Range<u64>) {
-        let version = self.latest[&(buffer, columns.start)].clone();
+        let part = self.program.tasks[task].micro_batch.index;
+        let version = self.latest[&(buffer, part, columns.start)].clone();
         for column in columns {
-            assert_eq!(self.latest[&(buffer, column)], version, "{buffer:?} is whole when it is read");
-            self.read(task, Place::Column(device, buffer, column), &version);
+            assert_eq!(self.latest[&(buffer, part, column)], version, "{buffer:?} is whole when it is read");
+            self.read(task, Place::Column(device, buffer, part, column), &version);
         }
     }
 
     fn walk(&mut self) {
         for (index, task) in self.program.tasks.iter().enumerate() {
+            let micro = task.micro_batch.index;
             match (&task.action, task.lane) {
                 (Action::Compute { operator, rows, source }, Lane::Device(device)) => {
                     self.compute(index, task, device.0, *operator, rows, *source);
@@ -116,7 +118,7 @@ impl<'a> Checker<'a> {
                 (Action::FetchKv { device, slot }, _) => {
                     // The slot is filled as a whole: whoever used its new part must be done too.
                     let layer = task.layer.unwrap();
-                    let place = |part| Place::KvSlot(device.0, *slot, part);
+                    let place = |part| Place::KvSlot(device.0, *slot, micro, part);
                     self.write(index, place(KvPart::Past), Value::Kv(layer, KvPart::Past));
                     let stale = Value::Kv(u32::MAX, KvPart::New);
                     self.write(index, place(KvPart::New), stale);
@@ -124,14 +126,14 @@ impl<'a> Checker<'a> {
                 (Action::StoreKv { device, slot }, _) => {
                     let layer = task.layer.unwrap();
                     let new = Value::Kv(layer, KvPart::New);
-                    self.read(index, Place::KvSlot(device.0, *slot, KvPart::New), &new);
-                    self.write(index, Place::KvHome(layer), new);
+                    self.read(index, Place::KvSlot(device.0, *slot, micro, KvPart::New), &new);
+                    self.write(index, Place::KvHome(layer, micro), new);
                 }
                 (Action::Hop { buffer, columns, from, .. }, Lane::Device(device)) => {
                     for column in columns.clone() {
-                        let value = self.latest[&(*buffer, column)].clone();
-                        self.read(index, Place::Column(from.0, *buffer, column), &value);
-                        self.write(index, Place::Column(device.0, *buffer, column), value);
+                        let value = self.latest[&(*buffer, micro, column)].clone();
+                        self.read(index, Place::Column(from.0, *buffer, micro, column), &value);
+                        self.write(index, Place::Column(device.0, *buffer, micro, column), value);
                     }
                 }
                 (action, lane) => panic!("{action:?} on {lane:?}"),
@@ -151,21 +153,22 @@ impl<'a> Checker<'a> {
         for &buffer in operator.reads().iter().filter(|&&buffer| buffer != Buffer::Tokens) {
             self.read_buffer(index, device, buffer, 0..buffer.columns(self.model));
         }
+        let micro = task.micro_batch.index;
         let new = task.layer.map(|layer| Value::Kv(layer, KvPart::New));
         match (operator, source) {
             (Operator::Rotate, Source::Resident) => {
-                self.write(index, Place::KvHome(task.layer.unwrap()), new.unwrap())
+                self.write(index, Place::KvHome(task.layer.unwrap(), micro), new.unwrap())
             }
             (Operator::Rotate, Source::Staged(slot)) => {
-                self.write(index, Place::KvSlot(device, slot, KvPart::New), new.unwrap());
+                self.write(index, Place::KvSlot(device, slot, micro, KvPart::New), new.unwrap());
             }
             (Operator::Attention, Source::Resident) => {
-                self.read(index, Place::KvHome(task.layer.unwrap()), &new.unwrap());
+                self.read(index, Place::KvHome(task.layer.unwrap(), micro), &new.unwrap());
             }
             (Operator::Attention, Source::Staged(slot)) => {
                 let past = Value::Kv(task.layer.unwrap(), KvPart::Past);
-                self.read(index, Place::KvSlot(device, slot, KvPart::Past), &past);
-                self.read(index, Place::KvSlot(device, slot, KvPart::New), &new.unwrap());
+                self.read(index, Place::KvSlot(device, slot, micro, KvPart::Past), &past);
+                self.read(index, Place::KvSlot(device, slot, micro, KvPart::New), &new.unwrap());
             }
             (_, Source::Staged(slot)) => {
                 let matrix = Value::Matrix(task.layer, operator.sublayer(), rows.clone());
@@ -177,13 +180,14 @@ impl<'a> Checker<'a> {
         let columns = operator.output_columns(self.model, rows);
         for column in columns {
             let value = Value::Of(task.layer, operator);
-            self.latest.insert((output, column), value.clone());
-            self.write(index, Place::Column(device, output, column), value);
+            self.latest.insert((output, micro, column), value.clone());
+            self.write(index, Place::Column(device, output, micro, column), value);
         }
     }
 }
 
-/// Every operator of the model, in order, with the rows that each device computes.
+/// Every operator of the model, in order, with the rows that each device computes, for each micro-batch; what is
+/// fetched is fetched once for all.
 fn check_work(model: &Model, placement: &Placement, program: &Program) {
     let mut expected = Vec::new();
     for (layer, sublayer, slices) in placement.sublayers() {
@@ -198,17 +202,24 @@ fn check_work(model: &Model, placement: &Placement, program: &Program) {
             }
         }
     }
-    let computed: Vec<_> = program
-        .tasks
-        .iter()
-        .filter_map(|task| match (&task.action, task.lane) {
-            (Action::Compute { operator, rows, .. }, Lane::Device(device)) => {
-                Some((task.layer, *operator, device, rows.clone()))
-            }
-            _ => None,
-        })
-        .collect();
-    assert_eq!(computed, expected);
+    for part in MicroBatch::all(placement.pipelining.micro_batches) {
+        let tasks = program.tasks.iter().filter(|task| task.micro_batch == part);
+        let computed: Vec<_> = tasks
+            .filter_map(|task| match (&task.action, task.lane) {
+                (Action::Compute { operator, rows, .. }, Lane::Device(device)) => {
+                    Some((task.layer, *operator, device, rows.clone()))
+                }
+                _ => None,
+            })
+            .collect();
+        assert_eq!(computed, expected);
+    }
+    let far = |slice: &&planner::Slice| {
+        machine().device(slice.device(program.phase)).memory != slice.home && !slice.rows.is_empty()
+    };
+    let streamed = placement.sublayers().flat_map(|(.., slices)| slices).filter(far).count();
+    let is_fetch = |task: &&Task| matches!(task.action, Action::FetchWeights { .. });
+    assert_eq!(program.tasks.iter().filter(is_fetch).count(), streamed);
     assert_eq!(placement.layers.len() as u64, model.layers);
 }
 
@@ -229,13 +240,17 @@ proptest! {
         let head = placement.head[0].device(phase);
         let logits = Value::Of(None, Operator::HeadProj);
         for column in 0..model.vocab {
-            let place = Place::Column(head.0, Buffer::Logits, column);
-            prop_assert_eq!(checker.cells[&place].value.as_ref(), Some(&logits));
+            for part in 0..placement.pipelining.micro_batches {
+                let place = Place::Column(head.0, Buffer::Logits, part, column);
+                prop_assert_eq!(checker.cells[&place].value.as_ref(), Some(&logits));
+            }
         }
         // And each layer's new keys and values are at home.
         for layer in 0..model.layers as u32 {
             let new = Value::Kv(layer, KvPart::New);
-            prop_assert_eq!(checker.cells[&Place::KvHome(layer)].value.as_ref(), Some(&new));
+            for part in 0..placement.pipelining.micro_batches {
+                prop_assert_eq!(checker.cells[&Place::KvHome(layer, part)].value.as_ref(), Some(&new));
+            }
         }
     }
 

@@ -89,28 +89,31 @@ fn a_plan_reads_back_as_it_was_written() {
 }
 
 #[test]
-fn only_staging_slots_that_are_not_two_stand_in_the_file_and_they_take_memory() {
+fn only_slots_that_are_not_two_and_parts_that_are_not_one_stand_in_the_file_and_slots_take_memory() {
     let (model, formats) = (model(3, 256), formats());
     let machine = Spec::gpu(400_000_000).machine(&model);
     let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
     let score = |placement: &Placement, chunk| roofline_times(&machine, &model, &WORKLOAD, placement, chunk);
-    let written = |slots: usize| {
+    let written = |slots: usize, micro_batches: u64| {
         let (gpu, dram) = (hwprofiles::DeviceId(1), hwprofiles::MemoryId(0));
         let mut placement = Placement::uniform(&model, gpu, dram);
         placement.embed[0].home = hwprofiles::MemoryId(1);
-        placement.pipelining.slots = slots;
+        placement.pipelining = planner::Pipelining { slots, micro_batches };
         let question = question(pricing, &WORKLOAD, Objective::Latency);
         let plan = planner::evaluate(&question, "given", placement.clone(), 96, &score).unwrap();
         let text = plan.to_yaml();
         let (_, again) = Plan::read(&text, "plan.yaml", &machine, &model).unwrap();
         assert_eq!(again, placement);
-        let said = explain(&plan, &machine, &model).unwrap().to_string().contains("staging slots");
-        assert_eq!([text.contains("staging_slots"), said], [slots != 2; 2]);
-        plan.memory["vram"].staging.get()
+        let said = explain(&plan, &machine, &model).unwrap().to_string();
+        assert_eq!([text.contains("staging_slots"), said.contains("staging slots")], [slots != 2; 2]);
+        let divided = [text.contains("micro_batches"), said.contains("micro-batches")];
+        assert_eq!(divided, [micro_batches != 1; 2]);
+        plan.memory["vram"]
     };
-    let one = written(1);
+    let one = written(1, 1).staging.get();
     assert!(one > 0);
-    assert_eq!([2, 5, 16].map(written), [2, 5, 16].map(|slots| slots * one));
+    assert_eq!([2, 5, 16].map(|slots| written(slots, 1).staging.get()), [2, 5, 16].map(|slots| slots * one));
+    assert_eq!(written(2, 2), written(2, 1));
 }
 
 #[test]
@@ -174,8 +177,16 @@ fn a_limit_that_nothing_keeps_is_told_with_the_least_that_was_found() {
 
 #[test]
 fn a_plan_for_something_else_is_refused_with_line_key_and_value() {
-    let model = model(4, 256);
-    let (machine, plan) = planned(Spec::loopback(20_000_000), &model, &WORKLOAD).unwrap();
+    let (model, formats) = (model(4, 256), formats());
+    let machine = Spec::loopback(20_000_000).machine(&model);
+    let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+    // Divided matrices are wanted here, in whatever pieces batches would do better.
+    let score = |placement: &Placement, chunk| {
+        let times = roofline_times(&machine, &model, &WORKLOAD, placement, chunk)?;
+        let slower = if placement.pipelining.micro_batches == 1 { 1.0 } else { 10.0 };
+        Ok(Times { ttft: times.ttft * slower, ..times })
+    };
+    let plan = plan(&question(pricing, &WORKLOAD, Objective::Latency), &score).unwrap();
     let text = plan.to_yaml();
     let edit = |from: &str, to: &str| {
         assert!(text.contains(from), "{from} is not in\n{text}");
@@ -199,6 +210,8 @@ fn a_plan_for_something_else_is_refused_with_line_key_and_value() {
             edit("prefill_chunk: 96", "prefill_chunk: 0"),
             edit("prefill_chunk: 96", "prefill_chunk: 96\nstaging_slots: 0"),
             edit("prefill_chunk: 96", "prefill_chunk: 96\nstaging_slots: 17"),
+            edit("prefill_chunk: 96", "prefill_chunk: 96\nmicro_batches: 0"),
+            edit("prefill_chunk: 96", "prefill_chunk: 96\nmicro_batches: 3"),
             Plan::read(&text, "plan.yaml", &other_machine, &model).unwrap_err().to_string(),
             Plan::read(&text, "plan.yaml", &machine, &other_model).unwrap_err().to_string(),
         ]

@@ -13,7 +13,7 @@
 use crate::fair::{Draw, Flow, Sharing};
 use crate::time::SimTime;
 use hwprofiles::{Bytes, Machine, Missing};
-use planner::{Action, Lane, Price, Pricing, Program, Task};
+use planner::{Action, Lane, MicroBatch, Price, Pricing, Program, Task};
 use scenarios::Step;
 use std::collections::HashMap;
 
@@ -131,9 +131,9 @@ impl<'a> Simulator<'a> {
         assert_eq!(program.phase, step.phase, "a program runs steps of its own phase");
         self.prices.clear();
         // Layers are alike: what does the same on the same lane costs the same, but in the head, which sees fewer rows.
-        let mut known: HashMap<(Lane, bool, &Action), Price> = HashMap::new();
+        let mut known: HashMap<(Lane, bool, MicroBatch, &Action), Price> = HashMap::new();
         for task in &program.tasks {
-            let key = (task.lane, task.layer.is_none(), &task.action);
+            let key = (task.lane, task.layer.is_none(), task.micro_batch, &task.action);
             let price = match known.get(&key) {
                 Some(&price) => price,
                 None => *known.entry(key).insert_entry(self.pricing.price(task, step)?).get(),

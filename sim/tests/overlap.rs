@@ -1,17 +1,18 @@
 //! What the planner gains by overlapping more. The test prints its rows: `cargo test -p sim --test overlap -- --nocapture`.
 
 use hwprofiles::{DType, Library};
-use planner::{PLANNED, Placement, Plan, Pricing, Question, plan};
+use planner::{PLANNED, Placement, Plan, Pricing, Question, Times, plan};
 use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
 
 const BF16: Formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
 
-/// The plan for 64 output tokens, and the seconds that its placement takes when changed by `change`.
+/// The plan for 64 output tokens where only some placements are admitted, the seconds that it takes, and those that its
+/// placement takes with two staging slots.
 fn planned(
     machine: &str,
     model: &str,
     [batch, prompt_tokens]: [u64; 2],
-    change: impl Fn(&mut Placement),
+    admits: impl Fn(&Placement) -> bool + Sync,
 ) -> (Plan, [f64; 2]) {
     let machine = Library::default().machine(machine).unwrap();
     let model = Model::preset(model).unwrap();
@@ -19,11 +20,15 @@ fn planned(
     let pricing = Pricing { machine: &machine, model: &model, formats: &BF16 };
     let (objective, slo, costs) = (Objective::Throughput, Slo::default(), Costs::default());
     let question = Question { pricing, workload, objective, slo, costs };
-    let score = |placement: &Placement, chunk| sim::estimate(pricing, placement, &workload, chunk);
+    let score = |placement: &Placement, chunk| {
+        let times = sim::estimate(pricing, placement, &workload, chunk)?;
+        let slower = if admits(placement) { 1.0 } else { 1000.0 };
+        Ok(Times { ttft: times.ttft * slower, ..times })
+    };
     let plan = plan(&question, &score).unwrap();
     let placement = plan.placement(&machine, &model).unwrap();
     let mut changed = placement.clone();
-    change(&mut changed);
+    changed.pipelining.slots = 2;
     let seconds = [placement, changed].map(|placement| {
         let times = score(&placement, plan.prefill_chunk).unwrap();
         times.ttft.get() + 63.0 * times.tpot.unwrap().get()
@@ -40,7 +45,7 @@ fn more_staging_slots_are_chosen_where_a_link_would_wait_for_room_and_only_there
         ("spr-h100", "llama-3.1-70b", [1, 512], false),
     ];
     for (machine, model, size, deeper) in cases {
-        let (plan, [chosen, two]) = planned(machine, model, size, |placement| placement.pipelining.slots = 2);
+        let (plan, [chosen, two]) = planned(machine, model, size, |_| true);
         println!(
             "{model} on {machine}, {size:?}: {} slots {chosen:.1} s, 2 slots {two:.1} s",
             plan.staging_slots
@@ -49,5 +54,27 @@ fn more_staging_slots_are_chosen_where_a_link_would_wait_for_room_and_only_there
         if deeper {
             assert!(chosen < 0.99 * two && plan.predicted.chosen == PLANNED);
         }
+    }
+}
+
+#[test]
+fn micro_batches_are_chosen_where_two_devices_are_then_busy_at_once_and_weights_are_cheap_to_read_again() {
+    let cases = [
+        ("spr-h100", "opt-30b", [64, 512], true),
+        ("spr-h100", "opt-30b", [64, 1984], true),
+        ("spr-h100", "opt-30b", [256, 512], true),
+        ("spr-a100", "opt-30b", [8, 512], false),
+        ("spr-a100", "llama-3.1-70b", [64, 512], false),
+    ];
+    for (machine, model, size, divided) in cases {
+        let (plan, [seconds, _]) = planned(machine, model, size, |_| true);
+        let (whole, [undivided, _]) =
+            planned(machine, model, size, |placement| placement.pipelining.micro_batches == 1);
+        println!(
+            "{model} on {machine}, {size:?}: {} micro-batches {seconds:.1} s, in one piece {undivided:.1} s",
+            plan.micro_batches
+        );
+        assert_eq!((plan.micro_batches > 1, whole.micro_batches), (divided, 1));
+        assert!(if divided { seconds < 0.99 * undivided } else { plan == whole });
     }
 }

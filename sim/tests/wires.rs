@@ -1,7 +1,7 @@
 //! Links that go over one wire.
 
 use hwprofiles::{Bytes, BytesPerSec, DType, DeviceId, Flop, Library, LinkId, Machine, Seconds};
-use planner::{Action, Bound, Lane, Price, Pricing, Program, Source, Task};
+use planner::{Action, Bound, Lane, MicroBatch, Price, Pricing, Program, Source, Task};
 use scenarios::{Formats, Model, Operator, Phase};
 use sim::Simulator;
 
@@ -20,7 +20,13 @@ fn duration(machine: &Machine, lanes: [Lane; 2], links: [LinkId; 2]) -> Seconds 
         basis: hwprofiles::Basis::Measured,
     };
     let action = Action::Compute { operator: Operator::AttnAdd, rows: 0..0, source: Source::Resident };
-    let task = |lane| Task { lane, layer: Some(0), action: action.clone(), after: vec![] };
+    let task = |lane| Task {
+        lane,
+        layer: Some(0),
+        micro_batch: MicroBatch::WHOLE,
+        action: action.clone(),
+        after: vec![],
+    };
     let program = Program { phase: Phase::Decode, tasks: lanes.map(task).into() };
     let pricing = Pricing { machine, model: &model, formats: &formats };
     Simulator::new(pricing).step_priced(&program, &links.map(price)).duration.to_seconds()

@@ -60,17 +60,22 @@ proptest! {
         name in prop::sample::select(rig::GOLDEN.to_vec()),
         weights in prop::sample::select(vec![DType::F32, DType::Bf16, DType::Int8, DType::Int4]),
         kv in prop::sample::select(vec![DType::F32, DType::Bf16]),
-        (batch, prompt, output) in (1usize..=2, 1usize..24, 1u64..6),
+        (batch, prompt, output) in (1usize..=rig::BATCH, 1usize..24, 1u64..6),
     ) {
+        let extent = Extent { batch: rig::BATCH as u64, ..EXTENT };
         let checkpoint = rig::checkpoint(name);
         let model = checkpoint.model();
         let formats = rig::formats(weights, kv);
-        let mut plain = rig::session(&checkpoint, rig::on(model, rig::CPU), formats, EXTENT);
-        let mut session = rig::session(&checkpoint, rig::random(model, seed), formats, EXTENT);
+        let placement = rig::random(model, seed);
+        // Kernels sum in an order that depends on how many rows there are: in the same micro-batches.
+        let micro_batches = placement.pipelining.micro_batches;
+        let plain = rig::divided(rig::on(model, rig::CPU), micro_batches);
+        let mut plain = rig::session(&checkpoint, plain, formats, extent);
+        let mut session = rig::session(&checkpoint, placement, formats, extent);
 
         let setup = session.setup();
         let programs = Programs::lower(&setup.machine, model, &setup.placement).expect("it lowers");
-        let usage = planner::usage(&setup.machine, model, &formats, &setup.placement, &programs, &EXTENT);
+        let usage = planner::usage(&setup.machine, model, &formats, &setup.placement, &programs, &extent);
         let planned: Vec<Bytes> = usage.iter().map(planner::Usage::total).collect();
         prop_assert_eq!(session.memory_used(), planned.clone());
 
@@ -142,6 +147,31 @@ fn chunks_of_any_size_give_the_same_logits() {
         let worst = logits(chunk).iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         // Not the same bits: attention sums in another order.
         assert!(worst < 1e-4, "chunks of {chunk}: {worst}");
+    }
+}
+
+#[test]
+fn any_number_of_micro_batches_gives_the_same_tokens_and_logits() {
+    let checkpoint = rig::checkpoint("llama3_rope");
+    let extent = Extent { batch: 5, ..EXTENT };
+    for placement in [rig::streamed, rig::mixed, rig::split] {
+        // Of fewer sequences than were allocated for, the last parts may be empty.
+        for batch in [5, 2] {
+            let run = |micro_batches| {
+                let placement = rig::divided(placement(checkpoint.model()), micro_batches);
+                let mut session = rig::session(&checkpoint, placement, rig::F32, extent);
+                let tokens = generate(&mut session, batch, 17, 6).0;
+                (tokens, session.logits().concat())
+            };
+            let (tokens, whole) = run(1);
+            for micro_batches in 2..=5 {
+                let (ours, logits) = run(micro_batches);
+                assert_eq!(ours, tokens, "{micro_batches}");
+                assert_eq!(logits.len(), whole.len());
+                let worst = logits.iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(worst < 1e-4, "{batch} sequences in {micro_batches}: {worst}");
+            }
+        }
     }
 }
 
@@ -248,6 +278,11 @@ fn setups_and_prompts_that_cannot_run_are_refused_with_what_would_be_right() {
     expect(refused(&|s| s.formats.weights = DType::F16), &["formats.weights", "f16", "bf16, int8"]);
     expect(refused(&|s| s.formats.kv = DType::Int8), &["formats.kv", "int8", "f32, bf16"]);
     expect(refused(&|s| s.extent.batch = 0), &["extent.batch", "at least 1"]);
+    expect(refused(&|s| s.placement.pipelining.slots = 17), &["pipelining.slots", "17", "from 1 to 16"]);
+    expect(
+        refused(&|s| s.placement.pipelining.micro_batches = 3),
+        &["micro_batches", "3", "the 2 sequences"],
+    );
     expect(refused(&|s| s.extent.context = 129), &["extent.context", "129", "128 positions"]);
     expect(refused(&|s| s.model.vocab += 1), &["checkpoint", "config.json differs"]);
     expect(refused(&|s| s.placement.layers.truncate(1)), &["placement.layers", "the model has 2"]);

@@ -13,6 +13,8 @@ pub const CPU: DeviceId = DeviceId(0);
 pub const LOOPBACK: DeviceId = DeviceId(1);
 pub const DRAM: MemoryId = MemoryId(0);
 pub const LOOPBACK_MEMORY: MemoryId = MemoryId(1);
+/// The most sequences of [`random`]'s placements.
+pub const BATCH: usize = 5;
 const OWN: [MemoryId; 2] = [DRAM, LOOPBACK_MEMORY];
 
 pub const fn formats(weights: DType, kv: DType) -> Formats {
@@ -98,6 +100,12 @@ pub fn by_phase(model: &Model) -> Placement {
     layered(model, CPU, far(Sublayer::Head), |_, sublayer| far(sublayer))
 }
 
+/// The same with each step in so many micro-batches.
+pub fn divided(mut placement: Placement, micro_batches: u64) -> Placement {
+    placement.pipelining.micro_batches = micro_batches;
+    placement
+}
+
 /// Every kind of placement, with its name.
 pub fn placements(model: &Model) -> Vec<(&'static str, Placement)> {
     vec![
@@ -110,7 +118,8 @@ pub fn placements(model: &Model) -> Vec<(&'static str, Placement)> {
     ]
 }
 
-/// Any placement that can run: 1 to 3 slices, any home, any device in either phase.
+/// Any placement that can run with [`BATCH`] sequences: 1 to 3 slices, any home, any device in either phase, any number
+/// of staging slots and micro-batches.
 pub fn random(model: &Model, seed: u64) -> Placement {
     let random = std::cell::RefCell::new(Pcg64Mcg::seed_from_u64(seed));
     let pick = |n: usize| random.borrow_mut().random_range(0..n);
@@ -133,7 +142,7 @@ pub fn random(model: &Model, seed: u64) -> Placement {
         starts.zip(ends).map(slice).collect()
     };
     let embed = device();
-    let pipelining = Pipelining { slots: 1 + pick(5) };
+    let pipelining = Pipelining { slots: 1 + pick(5), micro_batches: 1 + pick(BATCH) as u64 };
     let placement = layered(model, embed, slices(Sublayer::Head), |_, sublayer| slices(sublayer));
     Placement { pipelining, ..placement }
 }

@@ -43,7 +43,10 @@ fn head(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     if plan.staging_slots != Pipelining::default().slots {
         writeln!(text, "streamed through {} staging slots", plan.staging_slots)?;
     }
-    Ok(())
+    match plan.micro_batches {
+        1 => Ok(()),
+        parts => writeln!(text, "each step in {parts} micro-batches"),
+    }
 }
 
 fn places(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {

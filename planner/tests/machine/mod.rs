@@ -84,14 +84,10 @@ pub fn placements(model: &Model, machine: &Machine) -> impl Strategy<Value = Pla
         let (home, device) = (own[device], DeviceId(device));
         vec![Slice { rows: 0..vocab, home, prefill: device, decode: device }]
     });
-    let slots = prop_oneof![Just(2usize), 1..6usize];
-    let parts = (embed, layers, any_slices(Sublayer::Head), slots);
-    parts.prop_map(|(embed, layers, head, slots)| Placement {
-        embed,
-        layers,
-        head,
-        pipelining: Pipelining { slots },
-    })
+    let pipelining = (prop_oneof![Just(2usize), 1..6usize], prop_oneof![Just(1u64), 2..5u64])
+        .prop_map(|(slots, micro_batches)| Pipelining { slots, micro_batches });
+    let parts = (embed, layers, any_slices(Sublayer::Head), pipelining);
+    parts.prop_map(|(embed, layers, head, pipelining)| Placement { embed, layers, head, pipelining })
 }
 
 fn slices(

@@ -33,32 +33,34 @@ fn streamed(model: &Model) -> Placement {
     placement
 }
 
-/// Each fetch into a staging slot, with the tasks that use what it brought.
-fn fetches(program: &Program) -> Vec<(DeviceId, bool, usize, Vec<usize>)> {
-    let mut fetches: Vec<(DeviceId, bool, usize, Vec<usize>)> = Vec::new();
+/// Each fetch into a staging slot, of weights or of a micro-batch's KV, with the tasks that use what it brought.
+fn fetches(program: &Program) -> Vec<(DeviceId, Option<u64>, usize, Vec<usize>)> {
+    let mut fetches: Vec<(DeviceId, Option<u64>, usize, Vec<usize>)> = Vec::new();
     for (index, task) in program.tasks.iter().enumerate() {
+        let part = task.micro_batch.index;
         let (device, kv, slot) = match (&task.action, task.lane) {
             (Action::FetchWeights { device, .. }, _) => {
-                fetches.push((*device, false, index, vec![]));
+                fetches.push((*device, None, index, vec![]));
                 continue;
             }
             (Action::FetchKv { device, .. }, _) => {
-                fetches.push((*device, true, index, vec![]));
+                fetches.push((*device, Some(part), index, vec![]));
                 continue;
             }
-            (Action::StoreKv { device, slot }, _) => (*device, true, *slot),
+            (Action::StoreKv { device, slot }, _) => (*device, Some(part), *slot),
             (
                 Action::Compute { operator, source: Source::Staged(slot), .. },
                 planner::Lane::Device(device),
-            ) => (device, operator.sublayer() == Sublayer::Attention, *slot),
+            ) => (device, (operator.sublayer() == Sublayer::Attention).then_some(part), *slot),
             _ => continue,
         };
         let fills = |action: &Action| match action {
-            Action::FetchWeights { device: d, slot: s, .. } => (*d, false, *s) == (device, kv, slot),
-            Action::FetchKv { device: d, slot: s } => (*d, true, *s) == (device, kv, slot),
+            Action::FetchWeights { slot: s, .. } | Action::FetchKv { slot: s, .. } => *s == slot,
             _ => false,
         };
-        let filled = fetches.iter_mut().rfind(|(_, _, fetch, _)| fills(&program.tasks[*fetch].action));
+        let filled = fetches
+            .iter_mut()
+            .rfind(|(d, k, fetch, _)| (*d, *k) == (device, kv) && fills(&program.tasks[*fetch].action));
         filled.expect("a staged task has a fetch").3.push(index);
     }
     fetches
@@ -98,7 +100,7 @@ proptest! {
         let (spans, ..) = simulate(&machine, &model, &program, &step);
         let fetches = fetches(&program);
         for device in machine.device_ids() {
-            for kv in [false, true] {
+            for kv in std::iter::once(None).chain((0..placement.pipelining.micro_batches).map(Some)) {
                 let ring: Vec<_> = fetches.iter().filter(|fetch| (fetch.0, fetch.1) == (device, kv)).collect();
                 for (early, late) in ring.iter().zip(ring.iter().skip(placement.pipelining.slots)) {
                     prop_assert!(early.3.iter().all(|&user| spans[user].end <= spans[late.2].start));

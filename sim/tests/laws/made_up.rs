@@ -2,7 +2,7 @@
 
 use crate::machine::{machine, tiny_model};
 use hwprofiles::{Basis, Bytes, BytesPerSec, DType, Flop, LinkId, Machine, MemoryId, Seconds};
-use planner::{Action, Bound, Lane, Load, Price, Pricing, Program, Source, Task, TaskId};
+use planner::{Action, Bound, Lane, Load, MicroBatch, Price, Pricing, Program, Source, Task, TaskId};
 use proptest::prelude::*;
 use scenarios::{Formats, Operator, Phase};
 use sim::{SimTime, Simulator, Span};
@@ -32,7 +32,7 @@ impl Work {
     fn add(&mut self, lane: Lane, after: &[u32], price: Price) -> &mut Self {
         let action = Action::Compute { operator: Operator::AttnNorm, rows: 0..0, source: Source::Resident };
         let after = after.iter().copied().map(TaskId).collect();
-        self.program.tasks.push(Task { lane, layer: None, action, after });
+        self.program.tasks.push(Task { lane, layer: None, micro_batch: MicroBatch::WHOLE, action, after });
         self.prices.push(price);
         self
     }
