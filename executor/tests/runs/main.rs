@@ -2,4 +2,5 @@
 
 mod golden;
 mod laws;
+mod pieces;
 mod rig;
