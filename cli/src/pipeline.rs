@@ -7,7 +7,8 @@ use anyhow::anyhow;
 use executor::{Checkpoint, Sampling, Session, Setup};
 use hwprofiles::{Machine, yaml};
 use planner::{
-    Criterion, Front, Origin, Placement, Plan, PlannerError, Pricing, Programs, Rule, Times, Trace, usage,
+    Criterion, Front, Origin, Placement, Plan, PlannerError, Pricing, Programs, Rule, Times, Trace, Variant,
+    usage,
 };
 use rand::{Rng, SeedableRng};
 use reports::{Configuration, Label, MemoryUse, PlacementMap, Rates};
@@ -18,8 +19,8 @@ use std::path::Path;
 
 /// Everything a plan depends on, looked up.
 pub struct Question {
-    /// The machine.
-    pub machine: Machine,
+    /// The machine, with its GPUs grouped in each way that may be chosen; at least one.
+    pub machines: Vec<Machine>,
     /// The model.
     pub model: Model,
     /// Number formats: those that may be chosen, and those that lose too much.
@@ -65,9 +66,19 @@ impl Question {
             machine: found.machine.source(),
             model: scenario.model.anchored(),
             expert_skew: Some(scenario.expert_skew).filter(|skew| *skew > 0.0),
+            tensor_parallel: None,
+        };
+        let degrees = match &found.tensor_parallel[..] {
+            [] => machine.tensor_parallel_degrees(),
+            named => named.to_vec(),
+        };
+        let machines = degrees.iter().map(|&degree| machine.with_tensor_parallel(degree));
+        let origin = match &degrees[..] {
+            [degree] => Origin { tensor_parallel: Some(*degree).filter(|degree| *degree > 1), ..origin },
+            _ => origin,
         };
         Ok(Self {
-            machine,
+            machines: machines.collect::<Result<_, _>>().or_input()?,
             model: found.model,
             formats: found.formats,
             workload: found.workload,
@@ -83,14 +94,25 @@ impl Question {
         let score = |pricing: Pricing<'_>, placement: &Placement, chunk: u64| {
             sim::estimate(pricing, placement, &self.workload, chunk)
         };
-        let chosen = planner::plan_among(&self.question(), &self.formats.allowed, &score).map_err(sorted)?;
+        let chosen = planner::plan_among(&self.question(), &self.machines, &self.formats.allowed, &score)
+            .map_err(sorted)?;
         let plan = chosen.plan;
         tracing::info!(model = self.model.name, chosen = plan.predicted.chosen, formats = %plan.formats, "planned");
-        Ok(Planned { tried: Tried::all(chosen.tried, &self.formats), ..self.planned(plan)? })
+        Ok(Planned { tried: Tried::all(chosen.tried, &self.formats), ..self.planned(plan, chosen.machine)? })
     }
 
-    /// Itself, where there is one combination of number formats.
+    /// Itself, where there is one combination of number formats, and one way to group GPUs.
     pub fn in_one_format(self, what: &str) -> Outcome<Self> {
+        if let [one, _, ..] = &self.machines[..] {
+            let degrees: Vec<_> = self.machines.iter().map(|m| m.tensor_parallel().to_string()).collect();
+            return Err(Failure::Input(anyhow!(
+                "the GPUs of '{}' can be grouped by {}, and {what} needs one way: name it, like --set \
+                 tensor_parallel={}",
+                one.name,
+                degrees.join(", "),
+                degrees[degrees.len() - 1],
+            )));
+        }
         match &self.formats.allowed[..] {
             [_] => Ok(self),
             several => Err(Failure::Input(anyhow!(
@@ -112,7 +134,7 @@ impl Question {
     /// The plan that follows `rule`, judged alike; `None`, with a note, where it cannot be followed.
     pub fn follow(&self, rule: Rule) -> Outcome<Option<Planned>> {
         match planner::follow(&self.question(), rule, &self.scorer()) {
-            Ok(plan) => self.planned(plan).map(Some),
+            Ok(plan) => self.planned(plan, 0).map(Some),
             Err(reason) => {
                 eprintln!("note: {} is left out: {reason}", rule.name());
                 Ok(None)
@@ -131,15 +153,16 @@ impl Question {
         |placement, chunk| sim::estimate(self.pricing(), placement, &self.workload, chunk)
     }
 
-    /// What tasks cost, in the formats of most bits.
+    /// What tasks cost in the formats of most bits, on the first of the machines.
     pub fn pricing(&self) -> Pricing<'_> {
-        Pricing { machine: &self.machine, model: &self.model, formats: &self.formats.allowed[0] }
+        Pricing { machine: &self.machines[0], model: &self.model, formats: &self.formats.allowed[0] }
     }
 
-    fn planned(&self, mut plan: Plan) -> Outcome<Planned> {
-        plan.from = self.origin.clone();
-        let placement = plan.placement(&self.machine, &self.model).or_failed()?;
-        let (machine, model) = (self.machine.clone(), self.model.clone());
+    fn planned(&self, mut plan: Plan, machine: usize) -> Outcome<Planned> {
+        let (machine, model) = (self.machines[machine].clone(), self.model.clone());
+        let tensor_parallel = Some(machine.tensor_parallel()).filter(|degree| *degree > 1);
+        plan.from = self.origin.clone().map(|origin| Origin { tensor_parallel, ..origin });
+        let placement = plan.placement(&machine, &model).or_failed()?;
         Ok(Planned { plan, placement, machine, model, tried: vec![] })
     }
 }
@@ -200,7 +223,8 @@ impl Planned {
 
     /// What each combination of number formats would give; empty where there was no choice.
     pub fn formats_table(&self) -> String {
-        tried::table(&self.tried, &self.plan.formats)
+        let tensor_parallel = self.machine.tensor_parallel();
+        tried::table(&self.tried, &Variant { tensor_parallel, formats: self.plan.formats })
     }
 
     /// The rates that a trace of it means.
@@ -218,6 +242,10 @@ impl Planned {
             ))
         })?;
         let machine = MachineSpec::from(origin.machine).machine(inputs::library().this).or_input()?;
+        let machine = match origin.tensor_parallel {
+            Some(degree) => machine.with_tensor_parallel(degree).or_input()?,
+            None => machine,
+        };
         let model = inputs::model(&origin.model)?.with_expert_skew(origin.expert_skew.unwrap_or(0.0));
         let (plan, placement) = Plan::read(&text, &file, &machine, &model).or_input()?;
         Ok(Self { plan, placement, machine, model, tried: vec![] })

@@ -1,44 +1,52 @@
-//! What came of a choice among number formats, for people.
+//! What came of a choice among number formats and degrees of tensor parallelism, for people.
 
-use hwprofiles::DType;
-use planner::{PlannerError, Times};
-use scenarios::{FormatChoice, Formats};
+use planner::{PlannerError, Times, Variant};
+use scenarios::FormatChoice;
 
-/// One combination of number formats.
+/// One combination.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tried {
-    /// The formats.
-    pub formats: Formats,
+    /// Number formats, and how many GPUs are one device.
+    pub variant: Variant,
     /// What is expected of it, or why there is no plan.
     pub outcome: Result<Times, String>,
 }
 
 impl Tried {
     /// Those that were planned, then those that lose too much; nothing where there was no choice.
-    pub fn all(planned: Vec<(Formats, Result<Times, PlannerError>)>, choice: &FormatChoice) -> Vec<Self> {
+    pub fn all(planned: Vec<(Variant, Result<Times, PlannerError>)>, choice: &FormatChoice) -> Vec<Self> {
+        let tensor_parallel = planned.first().map_or(1, |(variant, _)| variant.tensor_parallel);
         let planned =
-            planned.into_iter().map(|(formats, result)| (formats, result.map_err(|e| e.to_string())));
-        let lossy = choice.lossy.iter().map(|(formats, why)| (*formats, Err(why.clone())));
-        let all: Vec<_> = planned.chain(lossy).map(|(formats, outcome)| Self { formats, outcome }).collect();
+            planned.into_iter().map(|(variant, result)| (variant, result.map_err(|e| e.to_string())));
+        let lossy = choice.lossy.iter();
+        let lossy =
+            lossy.map(|(formats, why)| (Variant { tensor_parallel, formats: *formats }, Err(why.clone())));
+        let all: Vec<_> = planned.chain(lossy).map(|(variant, outcome)| Self { variant, outcome }).collect();
         if all.len() > 1 { all } else { vec![] }
     }
 }
 
-/// One class of numbers' format.
-type Class = fn(&Formats) -> DType;
+/// Something that may be chosen, as a word.
+type Class = fn(&Variant) -> String;
 
-/// A line for each combination, the one in `chosen` formats marked; empty where there was no choice.
-pub fn table(tried: &[Tried], chosen: &Formats) -> String {
+/// A line for each combination, the one that was `chosen` marked; empty where there was no choice.
+pub fn table(tried: &[Tried], chosen: &Variant) -> String {
     let Some(first) = tried.first() else { return String::new() };
-    let mut text = format!("  {:<34} {:>12} {:>12}\n", "number formats", "TTFT", "TPOT");
+    let grouped = tried.iter().any(|t| t.variant.tensor_parallel != first.variant.tensor_parallel);
+    let title = if grouped { "tried" } else { "number formats" };
+    let mut text = format!("  {:<34} {:>12} {:>12}\n", title, "TTFT", "TPOT");
     // A class in which all agree says nothing.
-    let vary = |of: Class| tried.iter().any(|t| of(&t.formats) != of(&first.formats));
-    let classes: [(&str, Class); 3] =
-        [("weights", |f| f.weights), ("kv", |f| f.kv), ("activations", |f| f.activations)];
+    let vary = |of: Class| tried.iter().any(|t| of(&t.variant) != of(&first.variant));
+    let classes: [(&str, Class); 4] = [
+        ("tensor_parallel", |v| v.tensor_parallel.to_string()),
+        ("weights", |v| v.formats.weights.to_string()),
+        ("kv", |v| v.formats.kv.to_string()),
+        ("activations", |v| v.formats.activations.to_string()),
+    ];
     let named: Vec<_> = classes.into_iter().filter(|(_, of)| vary(*of)).collect();
     for one in tried {
-        let name: Vec<_> = named.iter().map(|(class, of)| format!("{class} {}", of(&one.formats))).collect();
-        let mark = if one.formats == *chosen { "*" } else { " " };
+        let name: Vec<_> = named.iter().map(|(class, of)| format!("{class} {}", of(&one.variant))).collect();
+        let mark = if one.variant == *chosen { "*" } else { " " };
         let name = name.join(", ");
         match &one.outcome {
             Ok(times) => {

@@ -153,6 +153,11 @@ impl Setup {
             return Err(Error::refused(place, value, format!("machine '{}' has fewer", machine.name)));
         }
         for device in devices.map(|device| machine.device(device)) {
+            if device.ranks() > 1 {
+                let value = format!("{}, {} ranks", device.name, device.ranks());
+                let wanted = "no device of several ranks is run here: export the plan, or plan with tensor_parallel: 1";
+                return Err(Error::refused(place, value, wanted));
+            }
             if device.kind == DeviceKind::Gpu {
                 return Err(Error::refused(
                     place,

@@ -4,13 +4,14 @@ use crate::composition::LoopbackLimit;
 use crate::cpu_sheet::CpuSheet;
 use crate::error::ProfileError;
 use crate::expander::add_direct_links;
+use crate::gpus::Gpus;
 use crate::host::{Host, Presence, Team};
 use crate::link_part::LinkPart;
 use crate::machine::{
     CeilingRates, Device, DeviceDetails, DeviceKind, Interleave, Link, Machine, Memory, MemoryDetails,
     MemoryId, MemoryKind,
 };
-use crate::parts::{CxlPart, GpuPart, NvmePart};
+use crate::parts::{CxlPart, NvmePart};
 use crate::provenance::Sourced;
 use crate::units::{Bytes, BytesPerSec, FlopPerSec, Seconds};
 
@@ -21,8 +22,8 @@ pub struct Parts {
     pub base: Base,
     /// The loopback device's limits, where there is one.
     pub loopback: Option<LoopbackLimit>,
-    /// A GPU and the link to it.
-    pub gpu: Option<(GpuPart, LinkPart)>,
+    /// GPUs of one kind and their links.
+    pub gpu: Option<Gpus>,
     /// Memory behind CXL.
     pub cxl: Option<Expanders>,
     /// A disk.
@@ -76,7 +77,7 @@ impl Parts {
     /// The same with the GPU that was measured in the host, where one was.
     pub fn with_own_gpu(self) -> Self {
         let gpu = match &self.base {
-            Base::Host(host) => host.gpu.as_option().map(|gpu| (gpu.part.clone(), gpu.link.clone())),
+            Base::Host(host) => host.gpu.as_option().map(|gpu| Gpus::one(gpu.part.clone(), gpu.link.clone())),
             Base::Sheet(_) => None,
         };
         Self { gpu, ..self }
@@ -87,7 +88,7 @@ impl Parts {
         Self { loopback: Some(limit), ..self }
     }
 
-    /// The machine of these parts: devices `cpu`, `loopback`, `gpu`; memories `dram`, `loopback-memory`,
+    /// The machine of these parts: devices `cpu`, `loopback`, `gpu` (`gpu0`, `gpu1`, … where there are several); memories `dram`, `loopback-memory`,
     /// `hbm`, `cxl`, `nvme`; links `dram->loopback`, `loopback->dram` and so on. What lies beside host memory
     /// (`cxl`, `nvme`) reaches the GPU without it, over the wire that host memory reaches it by.
     ///
@@ -113,8 +114,8 @@ impl Parts {
                 machine.devices.push(sheet.device(DRAM)?);
             }
         }
-        if let Some((gpu, link)) = &self.gpu {
-            add_gpu(gpu, link, &mut machine);
+        if let Some(gpus) = &self.gpu {
+            gpus.add_to(&mut machine);
         }
         if let Some(expanders) = &self.cxl {
             expanders.add_to(&mut machine);
@@ -237,6 +238,7 @@ fn host_device(
         power: None,
         idle_power: None,
         price: None,
+        ranks: None,
         details: team_details(team),
     }
 }
@@ -271,22 +273,6 @@ pub(crate) fn add_links(name: &str, memory: MemoryId, link: &LinkPart, machine: 
     };
     add(format!("dram->{name}"), DRAM, memory, &link.to_device, link.details_to_device());
     add(format!("{name}->dram"), memory, DRAM, &link.to_host, link.details_to_host());
-}
-
-fn add_gpu(gpu: &GpuPart, link: &LinkPart, machine: &mut Machine) {
-    let id = MemoryId(machine.memories.len());
-    machine.memories.push(Memory {
-        name: "hbm".to_owned(),
-        kind: MemoryKind::Hbm,
-        capacity: gpu.capacity.clone(),
-        bandwidth: gpu.reached_bandwidth(),
-        latency: None,
-        within: None,
-        price_per_gb: None,
-        details: MemoryDetails::default(),
-    });
-    machine.devices.push(gpu.device(id));
-    add_links("gpu", id, link, machine);
 }
 
 impl NvmePart {

@@ -12,7 +12,7 @@
 use crate::cpu_sheet::DramChoice;
 use crate::machine::Interleave;
 use crate::units::{Bytes, BytesPerSec};
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 
 /// A composition as written: parts by name. [`crate::Library::parts`] looks the names up.
@@ -48,9 +48,9 @@ pub struct PartNames {
     /// Lend the last core to a loopback device with so much memory behind so slow a link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loopback: Option<LoopbackLimit>,
-    /// A GPU; it needs a link.
+    /// A GPU, which needs a link: a name, or `{part: NAME, count: 4, link: nvlink3}` for several and the link between them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpu: Option<String>,
+    pub gpu: Option<GpuChoice>,
     /// The link to the GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
@@ -65,12 +65,10 @@ pub struct PartNames {
 impl PartNames {
     /// Every name of a part.
     pub fn names_mut(&mut self) -> impl Iterator<Item = &mut String> {
-        let others = [
-            self.gpu.as_mut(),
-            self.link.as_mut(),
-            self.cxl.as_mut().map(|c| &mut c.part),
-            self.nvme.as_mut(),
-        ];
+        let gpu = self.gpu.as_mut().map(|gpu| (&mut gpu.part, gpu.link.as_mut()));
+        let (gpu, peer) = gpu.map_or((None, None), |(part, peer)| (Some(part), peer));
+        let others =
+            [gpu, peer, self.link.as_mut(), self.cxl.as_mut().map(|c| &mut c.part), self.nvme.as_mut()];
         std::iter::once(&mut self.cpu).chain(others.into_iter().flatten())
     }
 }
@@ -98,9 +96,6 @@ impl<'de> Deserialize<'de> for CxlChoice {
             #[serde(default)]
             interleave: Option<Interleave>,
         }
-        fn one() -> u64 {
-            1
-        }
         struct Visitor;
         impl<'de> de::Visitor<'de> for Visitor {
             type Value = CxlChoice;
@@ -114,6 +109,69 @@ impl<'de> Deserialize<'de> for CxlChoice {
                 let Keys { part, count, interleave } =
                     Keys::deserialize(de::value::MapAccessDeserializer::new(map))?;
                 Ok(CxlChoice { part, count, interleave })
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// GPUs of one kind. In files: the part's name alone for one of them, or the keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GpuChoice {
+    /// The part.
+    pub part: String,
+    /// How many, each with a link of its own to the host.
+    pub count: u64,
+    /// The link between any two of them; over the host's where there is none.
+    pub link: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GpuKeys {
+    part: String,
+    #[serde(default = "one", deserialize_with = "crate::checked::checked")]
+    count: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    link: Option<String>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+impl GpuChoice {
+    /// One GPU.
+    pub fn one(part: &str) -> Self {
+        Self { part: part.to_owned(), count: 1, link: None }
+    }
+}
+
+impl Serialize for GpuChoice {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { part, count, link } = self.clone();
+        match (count, &link) {
+            (1, None) => part.serialize(serializer),
+            _ => GpuKeys { part, count, link }.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for GpuChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = GpuChoice;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a part, or {part: NAME, count: 4, link: nvlink3}")
+            }
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<GpuChoice, E> {
+                Ok(GpuChoice::one(name))
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<GpuChoice, A::Error> {
+                let GpuKeys { part, count, link } =
+                    GpuKeys::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(GpuChoice { part, count, link })
             }
         }
         deserializer.deserialize_any(Visitor)

@@ -129,6 +129,7 @@ impl CpuSheet {
             power,
             idle_power,
             price,
+            ranks: None,
             details: self.details(),
         })
     }

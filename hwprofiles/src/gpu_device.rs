@@ -42,6 +42,7 @@ impl GpuPart {
             power: self.power.clone(),
             idle_power: self.idle_power.clone().or_else(|| self.power.as_ref().map(waiting)),
             price: self.price.clone(),
+            ranks: None,
             details: DeviceDetails { lifetime: self.lifetime.clone(), ..DeviceDetails::default() },
         }
     }

@@ -34,6 +34,7 @@
 //! suspicious. All YAML goes through [`yaml`], which the other crates may use for their documents.
 #![forbid(unsafe_code)]
 
+mod all_reduce;
 mod attention;
 mod ceiling;
 mod changes;
@@ -54,6 +55,7 @@ mod files;
 mod footnotes;
 mod gemm;
 mod gpu_device;
+mod gpus;
 mod host;
 mod host_show;
 mod kriging;
@@ -79,10 +81,12 @@ mod sheet;
 mod show;
 mod summary;
 mod table;
+mod tensor_parallel;
 mod unit_text;
 pub mod units;
 pub mod yaml;
 
+pub use all_reduce::{AllReduce, MeasuredAllReduce};
 pub use attention::{
     AttentionFacts, AttentionFitError, AttentionKernels, AttentionPoint, AttentionRates, AttentionShape,
     AttentionSurface, MixedPoint, Phase,
@@ -91,7 +95,7 @@ pub use ceiling::{Ceilings, Crossover};
 pub use changes::{Change, Changes};
 pub use check::Finding;
 pub use compose::{Base, Expanders, Parts};
-pub use composition::{Composition, CxlChoice, LoopbackLimit, PartNames};
+pub use composition::{Composition, CxlChoice, GpuChoice, LoopbackLimit, PartNames};
 pub use cpu_part::{
     CoreCurve, CorePoint, CpuPart, Instructions, RowShare, RowShares, SheetRates, SocketDram,
 };
@@ -105,6 +109,7 @@ pub use error::ProfileError;
 pub use estimate::Missing;
 pub use files::{Draft, WriteError, write_atomically};
 pub use gemm::{FitError, GemmFacts, GemmPoint, GemmRates, GemmSurface, Kernels, Unfounded};
+pub use gpus::Gpus;
 pub use host::{Host, Loopback, Presence, Processor, Team};
 pub use library::{Library, Profile, plain_name, shipped};
 pub use link_part::{Directions, LinkPart};
@@ -123,6 +128,7 @@ pub use rates::{Basis, Bound, Estimate};
 pub use ratio::Ratio;
 pub use rows::{Rows, TableError};
 pub use sheet::{Entry, Sheet};
+pub use tensor_parallel::Ranks;
 pub use units::{
     Bytes, BytesPerSec, Dollars, Elements, Flop, FlopPerByte, FlopPerSec, Hertz, Joules, RequestsPerSec,
     Seconds, Tokens, UnitError, Watts, Years,

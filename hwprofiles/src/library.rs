@@ -1,10 +1,11 @@
 //! Where profiles come from: the shipped ones, files, and `this` machine.
 
 use crate::compose::{Base, Expanders, Parts};
-use crate::composition::{Composition, CxlChoice, PartNames};
+use crate::composition::{Composition, CxlChoice, GpuChoice, PartNames};
 use crate::cpu_part::CpuPart;
 use crate::cpu_sheet::{CpuSheet, DramChoice};
 use crate::error::ProfileError;
+use crate::gpus::Gpus;
 use crate::host::{Host, Presence};
 use crate::link_part::LinkPart;
 use crate::machine::Machine;
@@ -155,7 +156,7 @@ impl Library {
                 let note = format!("the GPU {} in its part's default server", gpu.gpu);
                 let link = self.link(server.link.as_deref().unwrap_or_default())?;
                 let (name, parts) = (gpu.gpu.clone(), self.parts(&server)?);
-                let machine = Parts { gpu: Some((*gpu, link)), ..parts }.machine(&name)?;
+                let machine = Parts { gpu: Some(Gpus::one(*gpu, link)), ..parts }.machine(&name)?;
                 Ok(Machine { note: Some(note), ..machine })
             }
             Profile::Composition(composition) => match shipped_as(name) {
@@ -180,7 +181,10 @@ impl Library {
         }
         let parts = self.parts(names)?;
         let loopback = parts.loopback.map(|_| "loopback".to_owned());
-        let gpu = parts.gpu.as_ref().map(|(gpu, _)| gpu.gpu.clone());
+        let gpu = parts.gpu.as_ref().map(|gpus| match gpus.count {
+            1 => gpus.part.gpu.clone(),
+            count => format!("{count}x-{}", gpus.part.gpu),
+        });
         let cxl = parts.cxl.as_ref().map(|cxl| cxl.part.cxl.clone());
         let others = [loopback, gpu, cxl, parts.nvme.as_ref().map(|nvme| nvme.nvme.clone())];
         let made = std::iter::once(parts.base.name().to_owned()).chain(others.into_iter().flatten());
@@ -191,7 +195,7 @@ impl Library {
     /// The parts of these names; a link without a GPU is left out.
     pub fn parts(&self, names: &PartNames) -> Result<Parts, ProfileError> {
         let gpu = match (&names.gpu, &names.link) {
-            (Some(gpu), Some(link)) => Some((self.gpu(gpu)?, self.link(link)?)),
+            (Some(gpus), Some(link)) => Some(self.gpus(gpus, link)?),
             _ => None,
         };
         let expanders = |choice: &CxlChoice| {
@@ -234,6 +238,21 @@ impl Library {
             }
             other => Err(wrong(&names.cpu, &other, "a host or a CPU")),
         }
+    }
+
+    fn gpus(&self, gpus: &GpuChoice, link: &str) -> Result<Gpus, ProfileError> {
+        // Each is linked with each: far more than any server has are a slip of the finger.
+        const MOST: u64 = 64;
+        if gpus.count > MOST {
+            let message = format!("{} are more than the {MOST} that a server can have here", gpus.count);
+            return Err(ProfileError::Unfit { part: "gpu.count".to_owned(), message });
+        }
+        if let (1, Some(peer)) = (gpus.count, &gpus.link) {
+            let message = format!("'{peer}' joins GPUs, and there is one: leave it out, or say `count: 2`");
+            return Err(ProfileError::Unfit { part: "gpu.link".to_owned(), message });
+        }
+        let peer = gpus.link.as_ref().map(|peer| self.link(peer)).transpose()?;
+        Ok(Gpus { part: self.gpu(&gpus.part)?, link: self.link(link)?, count: gpus.count, peer })
     }
 
     fn gpu(&self, name: &str) -> Result<GpuPart, ProfileError> {

@@ -1,5 +1,6 @@
 //! A link between host memory and a device's memory.
 
+use crate::all_reduce::AllReduce;
 use crate::curve::Curve;
 use crate::machine::LinkDetails;
 use crate::parts::check_times;
@@ -50,6 +51,9 @@ pub struct LinkPart {
     /// Bytes of host memory traffic that a transfer causes per byte moved: what a DMA takes from the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dram_traffic: Option<Sourced<Ratio>>,
+    /// Of a link between GPUs: what sums over them take. Where absent, a step takes `latency` and goes at `to_device`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all_reduce: Option<AllReduce>,
 }
 
 /// A rate each way.
@@ -85,6 +89,7 @@ impl LinkPart {
             far: None,
             duplex: None,
             dram_traffic: None,
+            all_reduce: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! A machine: devices that compute, memories that store, links between memories.
 
+use crate::all_reduce::AllReduce;
 use crate::attention::AttentionRates;
 use crate::curve::Curve;
 use crate::dtype::DType;
@@ -7,6 +8,7 @@ use crate::gemm::GemmRates;
 use crate::parts::LoadCurve;
 use crate::provenance::Sourced;
 use crate::ratio::Ratio;
+use crate::tensor_parallel::Ranks;
 use crate::units::{Bytes, BytesPerSec, Dollars, FlopPerSec, Seconds, Watts, Years};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -78,6 +80,8 @@ pub struct Device {
     pub idle_power: Option<Sourced<Watts>>,
     /// Price, where known.
     pub price: Option<Sourced<Dollars>>,
+    /// Where it is several GPUs that compute as one: how many, and how they add up. Rates are those of one of them.
+    pub ranks: Option<Ranks>,
     /// What no time is made of yet.
     pub details: DeviceDetails,
 }
@@ -211,6 +215,9 @@ pub struct LinkDetails {
     /// Bytes of host memory traffic per byte moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dram_traffic: Option<Sourced<Ratio>>,
+    /// What sums over GPUs that are linked so take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all_reduce: Option<AllReduce>,
 }
 
 impl Link {
@@ -218,18 +225,7 @@ impl Link {
     ///
     /// Linear in bytes between measured points; below the smallest its time, beyond the largest its rate.
     pub fn measured_time(&self, bytes: Bytes) -> Option<Seconds> {
-        let points = &self.details.times.as_ref()?.points;
-        let below = points.iter().filter(|p| p.size <= bytes).max_by_key(|p| p.size);
-        let above = points.iter().filter(|p| p.size >= bytes).min_by_key(|p| p.size);
-        match (below, above) {
-            (Some(a), Some(b)) if a.size < b.size => {
-                let weight = bytes.saturating_sub(a.size).as_f64() / b.size.saturating_sub(a.size).as_f64();
-                Some(a.value * (1.0 - weight) + b.value * weight)
-            }
-            (Some(_), Some(one)) | (None, Some(one)) => Some(one.value),
-            (Some(one), None) => Some(one.value * (bytes.as_f64() / one.size.as_f64().max(1.0))),
-            (None, None) => None,
-        }
+        self.details.times.as_ref()?.time_of(bytes)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::machine::{
 };
 use crate::provenance::Sourced;
 use crate::refusal::{Refusal, refuse_if};
+use crate::tensor_parallel::Ranks;
 use crate::units::{Bytes, BytesPerSec, Dollars, Seconds, Watts};
 use crate::yaml::{self, Entries, FileError};
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,8 @@ struct DeviceFile {
     idle_power: Option<Sourced<Watts>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     price: Option<Sourced<Dollars>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ranks: Option<Ranks>,
     #[serde(default, skip_serializing_if = "is_default")]
     details: DeviceDetails,
 }
@@ -219,6 +222,7 @@ impl MachineFile {
             power: d.power,
             idle_power: d.idle_power,
             price: d.price,
+            ranks: d.ranks,
             details: d.details,
         };
         let memory = |(name, m): (String, MemoryFile)| Memory {
@@ -263,6 +267,7 @@ impl MachineFile {
             power: d.power.clone(),
             idle_power: d.idle_power.clone(),
             price: d.price.clone(),
+            ranks: d.ranks.clone(),
             details: d.details.clone(),
         };
         let memory = |m: &Memory| MemoryFile {

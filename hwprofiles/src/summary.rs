@@ -46,7 +46,11 @@ fn names(parts: &PartNames) -> String {
         1 => cxl.part.clone(),
         count => format!("{count}× {}", cxl.part),
     });
-    let others = [cores, capacity.map(|c| c.value.to_string()), parts.gpu.clone(), cxl, parts.nvme.clone()];
+    let gpu = parts.gpu.as_ref().map(|gpu| match gpu.count {
+        1 => gpu.part.clone(),
+        count => format!("{count}× {}", gpu.part),
+    });
+    let others = [cores, capacity.map(|c| c.value.to_string()), gpu, cxl, parts.nvme.clone()];
     std::iter::once(cpu).chain(others.into_iter().flatten()).collect::<Vec<_>>().join(", ")
 }
 

@@ -27,6 +27,7 @@ fn device(source: Provenance, points: Vec<GemmPoint>) -> Device {
         power: None,
         idle_power: None,
         price: None,
+        ranks: None,
         details: Default::default(),
     }
 }

@@ -1,12 +1,14 @@
 //! The roofline: what one task of a program takes when it is alone, and what it loads meanwhile.
 //!
 //! t(operator, device) = launch + max(rate-limited time of the shape, bytes / bandwidth of the memory);
-//! t(transfer, link) = α + bytes / β. Contention between tasks is the simulator's business: it needs
+//! t(transfer, link) = α + bytes / β. A device of several ranks takes the time of one rank's share, and that of the
+//! sum over them. Contention between tasks is the simulator's business: it needs
 //! the bytes that a task moves through each shared memory, which stand beside the time.
 
 use crate::program::{Action, Lane, Task};
+use crate::tensor_parallel::{Shared, joining};
 use hwprofiles::{Basis, Bytes, Device, DeviceId, Flop, LinkId, Machine, MemoryId, Missing, Seconds};
-use scenarios::{Formats, Model, Operator, Shape, Step, Sublayer, Work, kv_bytes};
+use scenarios::{Formats, Model, Operator, Shape, Step, Sublayer, Work};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -38,7 +40,7 @@ pub struct Load {
 pub struct Price {
     /// Its duration when nothing else runs, `overhead` included.
     pub alone: Seconds,
-    /// The part of it that moves no bytes: launch, or the link's α.
+    /// The part of it that moves no bytes of memory: launch and sums over ranks, or the link's α.
     pub overhead: Seconds,
     /// What it moves through memories: at most two.
     pub loads: [Option<Load>; 2],
@@ -92,22 +94,25 @@ impl Pricing<'_> {
         if step.batch == 0 {
             return Ok(Price::NOTHING);
         }
-        let matrix = |sublayer: Sublayer, rows: &Range<u64>| {
-            sublayer.matrix_bytes(self.model, self.formats.weights, rows)
-        };
-        let kv = |tokens: u64| kv_bytes(self.model, self.formats, step.batch, tokens);
+        let shared = |memory: MemoryId| Shared::within(self.machine, self.model, memory);
+        let at_end = |link: LinkId| shared(self.machine.link(link).to);
         match (&task.action, task.lane) {
             (Action::Compute { operator, rows, .. }, Lane::Device(device)) => {
                 self.compute(*operator, rows, device, step)
             }
             (Action::FetchWeights { sublayer, rows, .. }, Lane::Link(link)) => {
-                Ok(self.transfer(link, matrix(*sublayer, rows)))
+                Ok(self.transfer(link, at_end(link).matrix_bytes(*sublayer, self.formats, rows)))
             }
-            (Action::FetchKv { .. }, Lane::Link(link)) => Ok(self.transfer(link, kv(step.past_tokens))),
-            (Action::StoreKv { .. }, Lane::Link(link)) => Ok(self.transfer(link, kv(step.new_tokens))),
+            (Action::FetchKv { .. }, Lane::Link(link)) => {
+                Ok(self.transfer(link, at_end(link).kv_bytes(self.formats, step.batch, step.past_tokens)))
+            }
+            (Action::StoreKv { .. }, Lane::Link(link)) => {
+                Ok(self.transfer(link, at_end(link).kv_bytes(self.formats, step.batch, step.new_tokens)))
+            }
             (Action::Hop { buffer, columns, link, .. }, _) => {
                 let rows = if task.layer.is_none() { step.batch } else { step.rows() };
-                Ok(self.transfer(*link, buffer.bytes(self.formats, rows, columns.end - columns.start)))
+                let columns = columns.end - columns.start;
+                Ok(self.transfer(*link, at_end(*link).buffer_bytes(*buffer, self.formats, rows, columns)))
             }
             (action, lane) => unreachable!("the lowering puts no {action:?} on {lane:?}"),
         }
@@ -125,29 +130,47 @@ impl Pricing<'_> {
         device: DeviceId,
         step: &Step,
     ) -> Result<Price, Missing> {
-        let work = self.work(operator, rows, step);
+        let whole = self.work(operator, rows, step);
+        let shared = Shared::on(self.machine, self.model, device);
+        // The ranks of a group work at the same time, each on its share.
+        let work = match shared.ranks {
+            1 => whole,
+            _ => {
+                let rows = shared.rows(operator.sublayer(), rows);
+                Work::of(operator, &shared.share, self.formats, step, &rows)
+            }
+        };
         let device = self.machine.device(device);
         let memory = self.machine.bandwidth_of(device.memory);
-        let bytes = work.weights + work.kv_read + work.kv_written + work.activations;
+        let bytes = (work.weights + work.kv_read + work.kv_written + work.activations) * shared.ranks;
         let streamed = bytes / self.machine.memory(memory).bandwidth.value;
         let rated = self.rated(device, &work)?;
+        let joining = self.joining(operator, rows, device, step);
         let launch = device.launch.value * f64::from(work.launches);
         let body = rated.time.max(streamed);
         // The memory term binds where it explains most of the time; a measured time includes both.
         let bound = match () {
+            () if joining > launch + body => Bound::Link,
             () if launch > body => Bound::Launch,
             () if streamed.get() >= 0.5 * body.get() => Bound::Memory,
             () => Bound::Compute,
         };
         Ok(Price {
-            alone: launch + body,
-            overhead: launch,
+            alone: launch + body + joining,
+            overhead: launch + joining,
             loads: [Some(Load { memory, bytes }), None],
             carried: None,
-            flop: work.flop,
+            flop: whole.flop,
             bound,
             basis: rated.basis,
         })
+    }
+
+    /// What a device of several ranks takes to put together what they computed; nothing for one.
+    fn joining(&self, operator: Operator, rows: &Range<u64>, device: &Device, step: &Step) -> Seconds {
+        let tokens = if operator.sublayer() == Sublayer::Head { step.batch } else { step.rows() };
+        let columns = operator.output_columns(self.model, rows);
+        joining(device.ranks.as_ref(), operator, self.formats, tokens, &columns)
     }
 
     /// The time at the device's measured rate for the shape.

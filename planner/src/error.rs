@@ -1,9 +1,10 @@
 //! What can be wrong with a plan, or with making one.
 
+use crate::formats::Variant;
 use crate::plan::PlanError;
 use crate::program::LowerError;
 use hwprofiles::{Bytes, Missing, Seconds};
-use scenarios::{Formats, ScenarioError};
+use scenarios::{ScenarioError, Undivided};
 
 /// Everything that the planner refuses.
 #[derive(Debug, thiserror::Error)]
@@ -54,11 +55,26 @@ pub enum PlannerError {
         /// kept.
         given: &'static str,
     },
-    /// None of several combinations of number formats can be planned.
-    #[error("none of the number formats can be planned: {}", listed(reasons))]
+    /// Ranks that cannot share the model.
+    #[error(transparent)]
+    Undivided(#[from] Undivided),
+    /// What knows one accelerator, asked of several.
+    #[error(
+        "{what} knows one accelerator, and the machine has {gpus}: make them one with tensor_parallel: {ranks}"
+    )]
+    Several {
+        /// What was asked for.
+        what: &'static str,
+        /// How many there are.
+        gpus: u64,
+        /// The degree with which they are one.
+        ranks: u64,
+    },
+    /// None of several combinations of number formats and degrees of tensor parallelism can be planned.
+    #[error("none of the {} can be planned: {}", named(reasons), listed(reasons))]
     NoFormat {
         /// Each, and why.
-        reasons: Vec<(Formats, PlannerError)>,
+        reasons: Vec<(Variant, PlannerError)>,
     },
     /// An objective needs a number that nobody gave.
     #[error("{what} has no {key}, which the objective needs: write {wanted}")]
@@ -108,7 +124,12 @@ impl PlannerError {
     }
 }
 
-fn listed(reasons: &[(Formats, PlannerError)]) -> String {
-    let reason = |(formats, reason): &(Formats, PlannerError)| format!("{formats}: {reason}");
+fn named(reasons: &[(Variant, PlannerError)]) -> &'static str {
+    let grouped = reasons.iter().any(|(variant, _)| variant.tensor_parallel > 1);
+    if grouped { "choices" } else { "number formats" }
+}
+
+fn listed(reasons: &[(Variant, PlannerError)]) -> String {
+    let reason = |(variant, reason): &(Variant, PlannerError)| format!("{variant}: {reason}");
     reasons.iter().map(reason).collect::<Vec<_>>().join("; ")
 }

@@ -171,9 +171,7 @@ pub fn front(
         let bound = Times { ttft, tpot: (question.workload.output_tokens > 1).then_some(tpot) };
         let mut best: Option<(f64, FrontPoint)> = None;
         // Its runs of layers one after the other and dealt out: which order contention hurts less, simulation says.
-        for placement in
-            [Some(space.placement(chosen, &goal)), space.dealt(chosen, &goal)].into_iter().flatten()
-        {
+        for placement in space.placements(chosen, &goal) {
             let work = work(&question.pricing, &placement, &course(chunk))?;
             let taken = |times: Times| Taken {
                 times,

@@ -47,12 +47,18 @@ pub struct Cell {
 /// looked at. What is not planned, because nothing fits or keeps the limits, is listed with its reason.
 ///
 /// # Errors
-/// Those of [`crate::plan`]; [`PlannerError::Infeasible`] or [`PlannerError::TooSlow`] where no cell can be planned.
+/// Those of [`crate::plan`]; [`PlannerError::Several`] on a machine with several GPUs alike; [`PlannerError::Infeasible`] or [`PlannerError::TooSlow`] where no cell can be planned.
 pub fn plan_grid(
     question: &Question<'_>,
     cells: &[Cell],
     scorer: &GridScorer<'_>,
 ) -> Result<PlanTable, PlannerError> {
+    let machine = question.pricing.machine;
+    if machine.twins().len() > 1 {
+        let gpus = machine.twins().len() as u64;
+        let ranks = gpus * machine.tensor_parallel();
+        return Err(PlannerError::Several { what: "a table of plans", gpus, ranks });
+    }
     let planned: Vec<_> =
         cells.par_iter().map(|cell| Alone::new(question, cell)).collect::<Result<_, _>>()?;
     let (mut alone, mut without) = (Vec::new(), Vec::new());

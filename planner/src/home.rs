@@ -1,6 +1,7 @@
 //! Where a sublayer can live and who can then compute it.
 
 use crate::placement::{Slice, Slices, split_row, whole};
+use crate::twins::Twins;
 use hwprofiles::{DeviceId, Machine, MemoryId, MemoryKind};
 use scenarios::{Model, Sublayer};
 
@@ -25,12 +26,15 @@ pub(crate) enum Home {
 
 impl Home {
     /// Every home of a sublayer of `model` on the machine.
-    pub fn all(machine: &Machine, model: &Model) -> Vec<Home> {
+    /// Of devices alike only what the first one has.
+    pub fn all(machine: &Machine, model: &Model, twins: &Twins) -> Vec<Home> {
         let of_experts = model.experts.is_some();
         let shares = || SHARES.into_iter().filter(move |share| of_experts || share.is_multiple_of(4));
-        let mut homes: Vec<_> = machine.memory_ids().map(Home::Whole).collect();
-        for lead in machine.device_ids() {
-            for other in machine.device_ids() {
+        let kept = |memory: &MemoryId| !twins.is_spare_memory(*memory);
+        let devices = || machine.device_ids().filter(|&device| !twins.is_spare(device));
+        let mut homes: Vec<_> = machine.memory_ids().filter(kept).map(Home::Whole).collect();
+        for lead in devices() {
+            for other in devices() {
                 if machine.device(lead).memory != machine.device(other).memory {
                     homes.extend(shares().map(|sixteenths| Home::Split { lead, other, sixteenths }));
                 }

@@ -89,7 +89,7 @@ fn a_patterns_chain_is_what_one_more_layer_of_it_adds_to_the_critical_path() {
         let course = Course::of(&workload(2), prefill_chunk(&workload(2)));
         let formats = formats();
         let pricing = |index: usize| Pricing { machine: &machine, model: &models[index], formats: &formats };
-        let homes = Home::all(&machine, &models[0]);
+        let homes = Home::all(&machine, &models[0], &crate::twins::Twins::none());
         let prices = [Phase::Prefill, Phase::Decode]
             .map(|phase| PriceList::new(pricing(0), &course, phase, &homes).unwrap());
         let patterns = Patterns::new(homes, prices, 2, 128, false);
@@ -118,7 +118,7 @@ fn the_chain_of_embed_and_head_is_the_critical_path_of_a_model_without_layers() 
     let course = Course::of(&workload(2), prefill_chunk(&workload(2)));
     let formats = formats();
     let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
-    let homes = Home::all(&machine, &model);
+    let homes = Home::all(&machine, &model, &crate::twins::Twins::none());
     let prices =
         [Phase::Prefill, Phase::Decode].map(|phase| PriceList::new(pricing, &course, phase, &homes).unwrap());
     let patterns = Patterns::new(homes, prices, 2, 128, false);
@@ -312,7 +312,7 @@ proptest! {
         let formats = formats();
         let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
         let course = Course::of(&workload(batch), prefill_chunk(&workload(batch)));
-        let homes = Home::all(&machine, &model);
+        let homes = Home::all(&machine, &model, &crate::twins::Twins::none());
         let prices = [Phase::Prefill, Phase::Decode]
             .map(|phase| PriceList::new(pricing, &course, phase, &homes).unwrap());
         let patterns = Patterns::new(homes, prices, batch, 128, false);

@@ -2,8 +2,9 @@
 
 use crate::placement::{Placement, Slices};
 use crate::program::{Action, Lane, Program};
+use crate::tensor_parallel::Shared;
 use hwprofiles::{Bytes, DType, DeviceId, Elements, Machine};
-use scenarios::{Buffer, Formats, Model, Operator, Phase, Positions, Sublayer, kv_bytes};
+use scenarios::{Buffer, Formats, Model, Operator, Phase, Positions, Sublayer};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -145,9 +146,10 @@ pub(crate) fn scratch_of(
     device: DeviceId,
 ) -> Bytes {
     let members = machine.device(device).cores.len() as u64;
+    let shared = Shared::on(machine, model, device);
     let rows = if operator.sublayer() == Sublayer::Head { extent.batch } else { extent.rows(phase) };
     // What a device keeps between the matrices of experts, whatever its kind: no buffer of the plan holds it.
-    let inner = rows * model.inner_numbers() * network_width(model, operator);
+    let inner = rows * model.inner_numbers() * network_width(&shared.share, operator) * shared.ranks;
     let values = match operator.sublayer().inputs(model) {
         _ if members == 0 => inner,
         Some(columns) if operator.is_matmul() => inner + rows * (columns + 64) + members * (32 << 10),
@@ -177,6 +179,7 @@ fn attention_scratch(model: &Model, members: u64, batch: u64) -> u64 {
 
 /// Bytes of one staging slot of each device that streams: for weights, and for KV.
 pub fn staging_slots(
+    machine: &Machine,
     programs: &Programs,
     model: &Model,
     formats: &Formats,
@@ -186,12 +189,13 @@ pub fn staging_slots(
     for task in programs.both().into_iter().flat_map(|program| &program.tasks) {
         match &task.action {
             Action::FetchWeights { sublayer, rows, device, .. } => {
-                let bytes = sublayer.matrix_bytes(model, formats.weights, rows);
+                let bytes = Shared::on(machine, model, *device).matrix_bytes(*sublayer, formats, rows);
                 let slot = &mut slots.entry(*device).or_default()[0];
                 *slot = bytes.max(*slot);
             }
             Action::FetchKv { device, .. } => {
-                slots.entry(*device).or_default()[1] = kv_bytes(model, formats, extent.batch, extent.context);
+                let shared = Shared::on(machine, model, *device);
+                slots.entry(*device).or_default()[1] = shared.kv_bytes(formats, extent.batch, extent.context);
             }
             _ => {}
         }
@@ -228,22 +232,23 @@ pub fn usage(
 ) -> Vec<Usage> {
     let mut usage = vec![Usage::default(); machine.memories.len()];
     let own = |device: DeviceId| machine.device(device).memory.0;
+    let within: Vec<_> = machine.memory_ids().map(|memory| Shared::within(machine, model, memory)).collect();
     let mut attending = BTreeSet::new();
     let mut keep = |sublayer: Sublayer, slices: &Slices, layers: u64| {
         let mut holders = BTreeSet::new();
         for slice in slices {
-            let home = &mut usage[slice.home.0];
+            let (home, shared) = (&mut usage[slice.home.0], &within[slice.home.0]);
             match sublayer {
                 Sublayer::Attention => {
-                    home.kv += kv_bytes(model, formats, extent.batch, extent.context) * layers;
+                    home.kv += shared.kv_bytes(formats, extent.batch, extent.context) * layers;
                 }
                 Sublayer::Head if shares_embedding(model, placement) => {}
-                _ => home.weights += sublayer.matrix_bytes(model, formats.weights, &slice.rows) * layers,
+                _ => home.weights += shared.matrix_bytes(sublayer, formats, &slice.rows) * layers,
             }
             holders.extend([slice.prefill, slice.decode]);
         }
         for device in holders {
-            usage[own(device)].weights += sublayer.vector_bytes(model) * layers;
+            usage[own(device)].weights += within[own(device)].vector_bytes(sublayer) * layers;
             if sublayer == Sublayer::Attention {
                 attending.insert(device);
             }
@@ -255,15 +260,16 @@ pub fn usage(
     }
     keep(Sublayer::Head, &placement.head, 1);
     for device in attending {
-        usage[own(device)].weights += rotation_table_bytes(model, extent.context);
+        let ranks = within[own(device)].ranks;
+        usage[own(device)].weights += rotation_table_bytes(model, extent.context) * ranks;
     }
     for ((device, buffer), rows) in activation_buffers(programs, extent) {
-        usage[own(device)].activations += buffer.bytes(formats, rows, buffer.columns(model));
+        usage[own(device)].activations += within[own(device)].whole_buffer(buffer, formats, rows);
     }
     for (device, bytes) in scratch_bytes(machine, programs, model, extent) {
         usage[own(device)].activations += bytes;
     }
-    for (device, slots) in staging_slots(programs, model, formats, extent) {
+    for (device, slots) in staging_slots(machine, programs, model, formats, extent) {
         usage[own(device)].staging += (slots[0] + slots[1]) * placement.pipelining.slots as u64;
     }
     usage

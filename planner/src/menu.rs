@@ -191,7 +191,7 @@ impl<'s> Menu<'s> {
         let once: u64 = own.flat_map(|(items, _)| items).map(|bytes| bytes.get()).sum();
         let layers = self.groups.iter().map(|group| {
             let homed = group.homed.iter().map(|(index, _)| group.stack.homed[*index].bytes[memory]);
-            let vectors = self.patterns.all_vector_bytes(group.stack);
+            let vectors = self.patterns.all_vector_bytes(group.stack, memory);
             homed.max().unwrap_or(0).saturating_add(vectors).saturating_mul(group.layers)
         });
         layers.fold(once, u64::saturating_add)

@@ -13,9 +13,10 @@ use crate::homed::{Homed, Pick};
 use crate::placement::{LayerPlacement, Slices};
 use crate::price_list::{Needs, PriceList, Priced};
 use crate::stack::Stack;
+use crate::tensor_parallel::Shared;
 use crate::walk::Walk;
 use hwprofiles::{Bytes, DeviceId, DeviceKind};
-use scenarios::{LayerKind, Phase, Sublayer, kv_bytes};
+use scenarios::{LayerKind, Phase, Sublayer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -43,8 +44,10 @@ pub(crate) struct Patterns<'a> {
     pub homes: Vec<Home>,
     /// Prefill and decode.
     pub prices: [PriceList<'a>; 2],
-    /// One layer's KV cache at the end.
-    kv: Bytes,
+    /// One layer's KV cache at the end, in each memory.
+    kv: Vec<Bytes>,
+    /// The model as it is in each memory.
+    within: Vec<Shared<'a>>,
     /// Whether a way that is slower, but works its devices less, is kept.
     frugal: bool,
 }
@@ -55,8 +58,10 @@ pub(crate) type Walked = BTreeMap<Vec<usize>, Option<(f64, Vec<f64>)>>;
 impl<'a> Patterns<'a> {
     pub fn new(homes: Vec<Home>, prices: [PriceList<'a>; 2], batch: u64, context: u64, frugal: bool) -> Self {
         let pricing = prices[0].pricing;
-        let kv = kv_bytes(pricing.model, pricing.formats, batch, context);
-        Self { homes, prices, kv, frugal }
+        let within = |memory| Shared::within(pricing.machine, pricing.model, memory);
+        let within: Vec<_> = pricing.machine.memory_ids().map(within).collect();
+        let kv = within.iter().map(|shared| shared.kv_bytes(pricing.formats, batch, context)).collect();
+        Self { homes, prices, kv, within, frugal }
     }
 
     /// Embed and head, then each kind of layer in the model's order, with all patterns.
@@ -340,9 +345,9 @@ impl<'a> Patterns<'a> {
             for slice in slices.into_iter().flatten() {
                 let shared = tied && word == Sublayer::Head && homes[0] == home;
                 bytes[slice.home.0] += match word {
-                    Sublayer::Attention => self.kv.get(),
+                    Sublayer::Attention => self.kv[slice.home.0].get(),
                     _ if shared => 0,
-                    _ => word.matrix_bytes(pricing.model, pricing.formats.weights, &slice.rows).get(),
+                    _ => self.within[slice.home.0].matrix_bytes(word, pricing.formats, &slice.rows).get(),
                 };
             }
         }
@@ -353,17 +358,17 @@ impl<'a> Patterns<'a> {
     fn add_vector_bytes(&self, needs: &[Needs], bytes: &mut [u64]) {
         let list = &self.prices[0];
         for (device, need) in list.pricing.machine.devices.iter().zip(needs) {
+            let within = &self.within[device.memory.0];
             let held = need.holds(list.sublayers.len());
-            let vectors =
-                held.map(|sublayer| list.sublayers[sublayer].vector_bytes(list.pricing.model).get());
+            let vectors = held.map(|sublayer| within.vector_bytes(list.sublayers[sublayer]).get());
             bytes[device.memory.0] += vectors.sum::<u64>();
         }
     }
 
-    /// The norms and biases of one layer.
-    pub fn all_vector_bytes(&self, stack: &Stack) -> u64 {
+    /// The norms and biases of one layer in `memory`.
+    pub fn all_vector_bytes(&self, stack: &Stack, memory: usize) -> u64 {
         let list = &self.prices[0];
-        let of = |&index: &usize| list.sublayers[index].vector_bytes(list.pricing.model).get();
+        let of = |&index: &usize| self.within[memory].vector_bytes(list.sublayers[index]).get();
         stack.sublayers.iter().map(of).sum::<u64>()
     }
 }

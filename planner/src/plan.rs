@@ -37,6 +37,9 @@ pub struct Origin {
     /// Exponent of Zipf's law by which tokens choose the model's experts; absent where that is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expert_skew: Option<f64>,
+    /// How many of the machine's GPUs compute as one device; absent where each does by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tensor_parallel: Option<u64>,
 }
 
 /// What a user waits for.

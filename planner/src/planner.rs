@@ -12,6 +12,7 @@ use crate::roofline::Roofline;
 use crate::rules::{NoRule, Rule};
 use crate::solve::{Chosen, Effort};
 use crate::space::{Family, Space};
+use crate::twins::{MARGINS, Twins};
 use hwprofiles::{Ratio, Seconds};
 use rayon::prelude::*;
 use scenarios::{Costs, Objective, Slo, Workload};
@@ -67,6 +68,10 @@ pub(crate) struct Scored {
 pub fn plan(question: &Question<'_>, scorer: &Scorer<'_>) -> Result<Plan, PlannerError> {
     let Question { pricing, workload, .. } = *question;
     workload.check(pricing.model)?;
+    pricing.machine.devices.iter().try_for_each(|device| match device.ranks() {
+        1 => Ok(()),
+        ranks => pricing.model.check_ranks(ranks),
+    })?;
     let goal = question.goal()?;
     let chunks = prefill_chunks(&workload);
     let space = |&chunk: &u64| Space::new(pricing, &Course::of(&workload, chunk), &goal);
@@ -88,8 +93,15 @@ pub fn plan(question: &Question<'_>, scorer: &Scorer<'_>) -> Result<Plan, Planne
             }
         }
     }
-    let mut search = Search { question, goal: &goal, scorer, best, least: f64::INFINITY };
-    search.run(&chunks, &spaces, Effort::PLAN)?;
+    let mut search =
+        Search { question, goal: &goal, scorer, best, least: f64::INFINITY, margin: 0.0, crowded: false };
+    for margin in MARGINS {
+        (search.margin, search.crowded) = (margin, false);
+        search.run(&chunks, &spaces, Effort::PLAN)?;
+        if !search.crowded {
+            break;
+        }
+    }
     if search.best.is_none() {
         // What fits only just takes longer to find.
         search.run(&chunks, &spaces, Effort::THOROUGH)?;
@@ -148,12 +160,31 @@ impl Question<'_> {
         }
         let mut refused = None;
         for chunk in chunks {
-            match rule.placement(self.pricing, &Course::of(&self.workload, chunk)) {
+            let placed = self.placed(rule, &Course::of(&self.workload, chunk));
+            match placed {
                 Ok(placement) => return Ok(self.scored(goal, rule.name(), placement, chunk, scorer)?),
                 Err(reason) => refused = Some(reason),
             }
         }
         Err(refused.unwrap_or(NoRule::NoDevice("prefill step")))
+    }
+
+    /// The rule's placement. Rules know one accelerator: of several alike, one with the room of all, over which the
+    /// layers are dealt out.
+    fn placed(&self, rule: Rule, course: &Course) -> Result<Placement, NoRule> {
+        let twins = Twins::of(self.pricing.machine);
+        if twins.count() == 1 {
+            return rule.placement(self.pricing, course);
+        }
+        for margin in MARGINS {
+            let pooled = twins.pooled(self.pricing.machine, margin);
+            let placement = rule.placement(Pricing { machine: &pooled, ..self.pricing }, course)?;
+            let dealt = twins.dealt_out(self.pricing, &course.extent, placement);
+            if let Some(first) = dealt.map_err(PlannerError::from)?.into_iter().next() {
+                return Ok(first);
+            }
+        }
+        Err(NoRule::NoDevice("accelerator with room for its share"))
     }
 
     /// `placement` as `scorer` sees it.
@@ -229,6 +260,10 @@ struct Search<'a, 's> {
     best: Option<Scored>,
     /// No solution is better than this.
     least: f64,
+    /// See [`Space::capacity_less`].
+    margin: f64,
+    /// Whether some solution leaves no room on one of several devices alike.
+    crowded: bool,
 }
 
 impl Search<'_, '_> {
@@ -237,7 +272,8 @@ impl Search<'_, '_> {
     /// contention: it will not take less, so only what is below the best so far is looked for.
     fn run(&mut self, chunks: &[u64], spaces: &[Space<'_>], effort: Effort) -> Result<(), PlannerError> {
         self.least = f64::INFINITY;
-        let outlooks = spaces.par_iter().map(|space| space.outlook(self.goal, &space.capacity()));
+        let outlooks =
+            spaces.par_iter().map(|space| space.outlook(self.goal, &space.capacity_less(self.margin)));
         let outlooks = outlooks.collect::<Result<Vec<_>, _>>()?;
         let mut order: Vec<(f64, usize)> = outlooks
             .iter()
@@ -260,6 +296,8 @@ impl Search<'_, '_> {
                 first = Some((chosen.value, index));
             }
             let scored = self.simulated(&spaces[index], &chosen, chunks[index], Family::ALL)?;
+            // Without a placement, or with the best so far as the only one.
+            self.crowded |= scored.is_empty() && spaces[index].placements(&chosen, self.goal).is_empty();
             scored.into_iter().for_each(|scored| self.take(scored));
         }
         let Some((_, index)) = first else { return Ok(()) };
@@ -288,7 +326,7 @@ impl Search<'_, '_> {
         kept.map_or(f64::INFINITY, |best| best.value)
     }
 
-    /// A solution's placements, its runs of layers one after the other and dealt out, where they are not the best so far.
+    /// A solution's placements where they are not the best so far.
     fn simulated(
         &self,
         space: &Space<'_>,
@@ -296,11 +334,11 @@ impl Search<'_, '_> {
         chunk: u64,
         family: Family,
     ) -> Result<Vec<Scored>, PlannerError> {
-        let placements = [Some(space.placement(chosen, self.goal)), space.dealt(chosen, self.goal)];
+        let placements = space.placements(chosen, self.goal);
         let known = |placement: &Placement| {
             self.best.as_ref().is_some_and(|best| best.placement == *placement && best.chunk == chunk)
         };
-        let new: Vec<_> = placements.into_iter().flatten().filter(|placement| !known(placement)).collect();
+        let new: Vec<_> = placements.into_iter().filter(|placement| !known(placement)).collect();
         let scored = |placement| {
             match self.question.scored(self.goal, PLANNED, placement, chunk, self.scorer) {
                 // Patterns are priced alone: between two of them there may be no link.

@@ -8,9 +8,11 @@ use crate::micro_batch::MicroBatch;
 use crate::pipelining::Pipelining;
 use crate::placement::Slice;
 use crate::program::{Action, Lane, Source, Task};
+use crate::tensor_parallel::Shared;
+use crate::twins::Twins;
 use crate::walk::{Part, Stage};
-use hwprofiles::{Bytes, DeviceId, LinkId, MemoryId, Missing};
-use scenarios::{Buffer, Operator, Phase, Step, Sublayer, kv_bytes};
+use hwprofiles::{Bytes, DeviceId, LinkId, Machine, MemoryId, Missing};
+use scenarios::{Buffer, Operator, Phase, Step, Sublayer};
 use std::ops::Range;
 
 /// All buffers, in the order of their numbers.
@@ -88,17 +90,30 @@ pub(crate) struct PriceList<'a> {
     pub kinds: Vec<Vec<Step>>,
     /// How many of those a step has.
     pub micro_batches: u64,
-    /// Sizes of whole matrices, ascending: what a staging slot may have to hold.
-    sizes: Vec<Bytes>,
+    /// Per device, sizes of whole matrices, ascending: what a staging slot may have to hold.
+    sizes: Vec<Vec<Bytes>>,
     /// Per device, the kernels' working memory for any operator, ascending.
     scratch: Vec<Vec<Bytes>>,
     extent: Extent,
     table: Vec<Option<Priced>>,
     homes: usize,
+    /// How many share what is charged to each link and each memory.
+    alike: Vec<f64>,
 }
 
 impl<'a> PriceList<'a> {
     pub fn new(pricing: Pricing<'a>, course: &Course, phase: Phase, homes: &[Home]) -> Result<Self, Missing> {
+        Self::among(pricing, course, phase, homes, &Twins::none())
+    }
+
+    /// The same where of devices alike only the first one computes, and its links and memory are those of all.
+    pub fn among(
+        pricing: Pricing<'a>,
+        course: &Course,
+        phase: Phase,
+        homes: &[Home],
+        twins: &Twins,
+    ) -> Result<Self, Missing> {
         let part = MicroBatch { index: 0, of: course.micro_batches };
         let largest = |steps: Vec<Step>| steps.iter().map(|step| part.step(step)).collect();
         let mut list = Self {
@@ -107,7 +122,7 @@ impl<'a> PriceList<'a> {
             sublayers: pricing.model.sublayers(),
             kinds: course.kinds(phase).into_iter().map(largest).collect(),
             micro_batches: course.micro_batches,
-            sizes: matrix_sizes(&pricing),
+            sizes: pricing.machine.device_ids().map(|d| matrix_sizes(&pricing, d)).collect(),
             scratch: pricing
                 .machine
                 .device_ids()
@@ -116,11 +131,13 @@ impl<'a> PriceList<'a> {
             extent: course.extent,
             table: Vec::new(),
             homes: homes.len(),
+            alike: alike(pricing.machine, twins),
         };
         for sublayer in 0..list.sublayers.len() {
             for &home in homes {
                 for device in pricing.machine.device_ids() {
-                    let priced = list.priced(sublayer, home, device)?;
+                    let spare = twins.is_spare(device);
+                    let priced = if spare { None } else { list.priced(sublayer, home, device)? };
                     list.table.push(priced);
                 }
             }
@@ -219,10 +236,11 @@ impl<'a> PriceList<'a> {
                 Lane::Link(LinkId(link)) => link,
                 Lane::Device(DeviceId(device)) => machine.links.len() + machine.memories.len() + device,
             };
-            busy[lane] += price.alone.get() * weight;
+            busy[lane] += price.alone.get() * weight / self.alike.get(lane).unwrap_or(&1.0);
             for load in price.loads.into_iter().flatten() {
                 let time = load.bytes / machine.memory(load.memory).bandwidth.value;
-                busy[machine.links.len() + load.memory.0] += time.get() * weight;
+                let lane = machine.links.len() + load.memory.0;
+                busy[lane] += time.get() * weight / self.alike[lane];
             }
         }
         Ok(total / steps.len() as f64)
@@ -239,10 +257,11 @@ impl<'a> PriceList<'a> {
         let mut needs = vec![Needs::default(); machine.devices.len()];
         for (index, slice) in slices.iter().enumerate() {
             let device = slice.device(self.phase);
+            let sizes = &self.sizes[device.0];
             let mut need = needs[device.0].and(Needs::vectors(sublayer));
             for operator in word.operators().iter().filter(|op| index == 0 || op.is_matmul()) {
                 let scratch = scratch_of(machine, model, &self.extent, self.phase, *operator, device);
-                need = need.and(up_to(scratch, &self.scratch[device.0], STREAMS + self.sizes.len() as u32));
+                need = need.and(up_to(scratch, &self.scratch[device.0], STREAMS + sizes.len() as u32));
                 for buffer in operator.reads().iter().chain([&operator.writes()]) {
                     need = need.and(Needs::item(*buffer as u32));
                     if self.phase == Phase::Prefill {
@@ -257,8 +276,8 @@ impl<'a> PriceList<'a> {
                     need = need.and(Needs::item(STREAMS_KV));
                 }
             } else if streamed {
-                let bytes = word.matrix_bytes(model, formats.weights, &slice.rows);
-                need = need.and(up_to(bytes, &self.sizes, STREAMS));
+                let bytes = Shared::on(machine, model, device).matrix_bytes(word, formats, &slice.rows);
+                need = need.and(up_to(bytes, sizes, STREAMS));
             }
             needs[device.0] = need;
         }
@@ -267,23 +286,35 @@ impl<'a> PriceList<'a> {
 
     /// What each item takes on each device that needs it, by bit.
     pub fn item_bytes(&self) -> Vec<Vec<Bytes>> {
-        let Pricing { model, formats, .. } = self.pricing;
+        self.pricing.machine.device_ids().map(|device| self.items_of(device)).collect()
+    }
+
+    fn items_of(&self, device: DeviceId) -> Vec<Bytes> {
+        let Pricing { machine, model, formats } = self.pricing;
         let extent = &self.extent;
-        let size = |buffer: Buffer, rows: u64| buffer.bytes(formats, rows, buffer.columns(model));
+        let shared = Shared::on(machine, model, device);
+        let size = |buffer: Buffer, rows: u64| shared.whole_buffer(buffer, formats, rows);
         let decode = |buffer: Buffer| size(buffer, extent.batch);
         let more = |buffer: Buffer| match buffer {
             Buffer::Logits => Bytes::ZERO,
             _ => size(buffer, extent.batch * extent.chunk).saturating_sub(decode(buffer)),
         };
         let mut items: Vec<_> = ALL_BUFFERS.map(decode).into_iter().chain(ALL_BUFFERS.map(more)).collect();
-        items.push(rotation_table_bytes(model, extent.context));
+        items.push(rotation_table_bytes(model, extent.context) * shared.ranks);
         // How many slots there are is decided when it is known what streams.
         let slots = Pipelining::default().slots as u64;
-        items.push(kv_bytes(model, formats, extent.batch, extent.context) * slots);
-        items.extend(differences(&self.sizes).map(|more| more * slots));
-        let with = |scratch: &Vec<Bytes>| items.iter().copied().chain(differences(scratch)).collect();
-        self.scratch.iter().map(with).collect()
+        items.push(shared.kv_bytes(formats, extent.batch, extent.context) * slots);
+        items.extend(differences(&self.sizes[device.0]).map(|more| more * slots));
+        items.extend(differences(&self.scratch[device.0]));
+        items
     }
+}
+
+/// For each link and each memory how many there are in place of it.
+fn alike(machine: &Machine, twins: &Twins) -> Vec<f64> {
+    let links = machine.links.iter().map(|l| twins.in_place_of(l.from).max(twins.in_place_of(l.to)));
+    let memories = machine.memory_ids().map(|memory| twins.in_place_of(memory));
+    links.chain(memories).map(|count| count as f64).collect()
 }
 
 /// The items, from bit `first` on, of something that takes as much as the largest of its uses: one item for each
@@ -352,10 +383,11 @@ fn fetches(pricing: Pricing<'_>, sublayer: Sublayer, slices: &[Slice], phase: Ph
     tasks
 }
 
-fn matrix_sizes(pricing: &Pricing<'_>) -> Vec<Bytes> {
+fn matrix_sizes(pricing: &Pricing<'_>, device: DeviceId) -> Vec<Bytes> {
+    let shared = Shared::on(pricing.machine, pricing.model, device);
     let size = |s: &Sublayer| {
         let rows = s.matrix(pricing.model)?.0;
-        Some(s.matrix_bytes(pricing.model, pricing.formats.weights, &(0..rows)))
+        Some(shared.matrix_bytes(*s, pricing.formats, &(0..rows)))
     };
     let mut sizes: Vec<_> =
         pricing.model.sublayers().iter().filter(|&&s| s != Sublayer::Embed).filter_map(size).collect();

@@ -1,10 +1,12 @@
 //! Where weights live, apart from KV and devices: what a table of plans has once for all of its cells.
 
+use crate::cost::Pricing;
 use crate::home::Home;
 use crate::pattern::{Pattern, Patterns, Walked};
 use crate::solve::Chosen;
 use crate::space::Space;
 use crate::stack::Stack;
+use crate::tensor_parallel::Shared;
 use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Seconds};
 use scenarios::Sublayer;
 use std::collections::BTreeMap;
@@ -74,7 +76,7 @@ impl Residency {
         for (lodging, &count) in &self.0 {
             for (sublayer, home) in lodging.matrices(space) {
                 for (memory, rows) in parts(space, sublayer, home) {
-                    bytes[memory.0] += matrix_bytes(space, sublayer, rows) * count;
+                    bytes[memory.0] += matrix_bytes(space, memory, sublayer, rows) * count;
                 }
             }
         }
@@ -159,8 +161,14 @@ fn parts(space: &Space<'_>, sublayer: Sublayer, home: Home) -> Vec<(MemoryId, st
     slices.map(|slice| (slice.home, slice.rows)).collect()
 }
 
-fn matrix_bytes(space: &Space<'_>, sublayer: Sublayer, rows: std::ops::Range<u64>) -> Bytes {
-    sublayer.matrix_bytes(space.pricing.model, space.pricing.formats.weights, &rows)
+fn matrix_bytes(
+    space: &Space<'_>,
+    memory: MemoryId,
+    sublayer: Sublayer,
+    rows: std::ops::Range<u64>,
+) -> Bytes {
+    let Pricing { machine, model, formats } = space.pricing;
+    Shared::within(machine, model, memory).matrix_bytes(sublayer, formats, &rows)
 }
 
 fn add_entering(space: &Space<'_>, old: &Lodging, new: &Lodging, layers: u64, bytes: &mut [Bytes]) {
@@ -170,11 +178,11 @@ fn add_entering(space: &Space<'_>, old: &Lodging, new: &Lodging, layers: u64, by
         }
         let there = parts(space, sublayer, from);
         for (memory, rows) in parts(space, sublayer, to) {
-            let mut missing = matrix_bytes(space, sublayer, rows.clone());
+            let mut missing = matrix_bytes(space, memory, sublayer, rows.clone());
             for (_, kept) in there.iter().filter(|(home, _)| *home == memory) {
                 let (start, end) = (rows.start.max(kept.start), rows.end.min(kept.end));
                 if start < end {
-                    missing = missing.saturating_sub(matrix_bytes(space, sublayer, start..end));
+                    missing = missing.saturating_sub(matrix_bytes(space, memory, sublayer, start..end));
                 }
             }
             bytes[memory.0] += missing * layers;

@@ -6,6 +6,7 @@ use crate::error::PlannerError;
 use crate::goal::Goal;
 use crate::home::Home;
 use crate::homed::Pick;
+use crate::memory::Extent;
 use crate::menu::Items;
 use crate::outlook::Outlook;
 use crate::pattern::{Pattern, Patterns};
@@ -14,6 +15,7 @@ use crate::placement::Placement;
 use crate::price_list::PriceList;
 use crate::solve::{Chosen, Effort, Kind, Problem, Solved, Yardstick};
 use crate::stack::Stack;
+use crate::twins::Twins;
 use hwprofiles::{Bytes, DeviceId};
 use scenarios::Phase;
 use std::sync::Arc;
@@ -28,6 +30,8 @@ pub(crate) struct Space<'a> {
     pub stacks: Vec<Stack>,
     items: Vec<Vec<Bytes>>,
     own: Vec<usize>,
+    twins: Twins,
+    extent: Extent,
 }
 
 /// A restriction of the search. The solver does not see contention, so what is best under a restriction may, once
@@ -58,15 +62,16 @@ impl Family {
 
 impl<'a> Space<'a> {
     pub fn new(pricing: Pricing<'a>, course: &Course, goal: &Goal) -> Result<Self, PlannerError> {
-        let homes = Home::all(pricing.machine, pricing.model);
-        let list = |phase| PriceList::new(pricing, course, phase, &homes);
+        let twins = Twins::of(pricing.machine);
+        let homes = Home::all(pricing.machine, pricing.model, &twins);
+        let list = |phase| PriceList::among(pricing, course, phase, &homes, &twins);
         let prices = [list(Phase::Prefill)?, list(Phase::Decode)?];
         let items = prices[0].item_bytes();
         let extent = &course.extent;
         let patterns = Patterns::new(homes, prices, extent.batch, extent.context, goal.is_frugal());
         let stacks = patterns.stacks();
         let own = pricing.machine.devices.iter().map(|device| device.memory.0).collect();
-        Ok(Self { pricing, patterns, stacks, items, own })
+        Ok(Self { pricing, patterns, stacks, items, own, twins, extent: course.extent })
     }
 
     /// What can be chosen by `goal` where each memory holds `capacity`; `None` where nothing can fit.
@@ -126,9 +131,26 @@ impl<'a> Space<'a> {
         outlook.everything(family, effort)
     }
 
-    /// What the machine's memories hold.
+    /// What the machine's memories hold, those of devices alike together.
     pub fn capacity(&self) -> Vec<Bytes> {
-        self.pricing.machine.memories.iter().map(|memory| memory.capacity.value).collect()
+        self.twins.capacity(self.pricing.machine)
+    }
+
+    /// The same, less a share of what devices alike hold: see [`crate::twins::MARGINS`].
+    pub fn capacity_less(&self, share: f64) -> Vec<Bytes> {
+        self.twins.capacity_less(self.pricing.machine, share)
+    }
+
+    /// The placements of a solution, its runs of layers one after the other and dealt out evenly, over the devices alike;
+    /// none where that leaves no room on one of them, though there is room on all together.
+    pub fn placements(&self, chosen: &Chosen, goal: &Goal) -> Vec<Placement> {
+        let placements = [Some(self.placement(chosen, goal)), self.dealt(chosen, goal)];
+        let over_twins = |placement| match self.twins.dealt_out(self.pricing, &self.extent, placement) {
+            Ok(dealt) => dealt,
+            // Patterns are priced alone: between two of them there may be no link.
+            Err(_) => vec![],
+        };
+        placements.into_iter().flatten().flat_map(over_twins).collect()
     }
 
     /// The placement of a solution: layers of one kind and pattern together, the patterns of each kind in the order

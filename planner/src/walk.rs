@@ -6,6 +6,7 @@
 //! memory at the same time cannot be read faster than that memory's bandwidth.
 
 use crate::price_list::ALL_BUFFERS;
+use crate::tensor_parallel::Shared;
 use hwprofiles::{DeviceId, Machine, Seconds};
 use scenarios::{Buffer, Formats, Model, Operator};
 use std::ops::Range;
@@ -50,6 +51,9 @@ pub(crate) struct Walk {
     /// Per pair of devices: α and seconds per byte, `None` where there is no link.
     hops: Vec<Option<(f64, f64)>>,
     bytes_per_column: f64,
+    /// Of each buffer on each device, how many bytes arrive for one that is sent: more than one where several ranks
+    /// need the same.
+    spread: Vec<f64>,
     copies: Vec<Copy>,
     lanes: Vec<f64>,
     missing: Vec<Range<u64>>,
@@ -73,6 +77,7 @@ impl Walk {
             sync: machine.devices.iter().map(|d| d.sync.value.get()).collect(),
             hops: (0..devices * devices).map(|pair| link(pair / devices, pair % devices)).collect(),
             bytes_per_column: Buffer::Residual.bytes(formats, 1, 1).as_f64(),
+            spread: spread(machine, model, formats),
             copies: vec![Copy::default(); ALL_BUFFERS.len() * devices],
             lanes: vec![0.0; devices],
             missing: Vec::new(),
@@ -199,6 +204,7 @@ impl Walk {
         for (from, columns, written) in &found {
             let (alpha, per_byte) = self.hops[from * self.devices + device]?;
             let bytes = (rows * (columns.end - columns.start)) as f64 * self.bytes_per_column;
+            let bytes = bytes * self.spread[buffer * self.devices + device];
             let own = self.copies[buffer * self.devices + device].read;
             let end = self.start(device, written.max(own)) + alpha + bytes * per_byte;
             self.lanes[device] = end;
@@ -216,6 +222,21 @@ impl Walk {
         let free = self.lanes[device];
         if ready > free { ready + self.sync[device] } else { free }
     }
+}
+
+/// [`Walk::spread`].
+fn spread(machine: &Machine, model: &Model, formats: &Formats) -> Vec<f64> {
+    let on = |device| Shared::on(machine, model, device);
+    let shared: Vec<_> = machine.device_ids().map(on).collect();
+    let of = |buffer: Buffer, shared: &Shared<'_>| {
+        let plain = buffer.bytes(formats, 1, buffer.columns(model)).as_f64();
+        if shared.ranks == 1 || plain == 0.0 {
+            1.0
+        } else {
+            shared.whole_buffer(buffer, formats, 1).as_f64() / plain
+        }
+    };
+    ALL_BUFFERS.iter().flat_map(|&buffer| shared.iter().map(move |shared| of(buffer, shared))).collect()
 }
 
 /// Removes `valid` from the ranges.

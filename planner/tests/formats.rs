@@ -73,7 +73,12 @@ fn chosen(
     formats: &[Formats],
     slo: Slo,
 ) -> Result<ChosenFormats, PlannerError> {
-    plan_among(&question(machine, model, Objective::Latency, slo), formats, &score)
+    plan_among(
+        &question(machine, model, Objective::Latency, slo),
+        std::slice::from_ref(machine),
+        formats,
+        &score,
+    )
 }
 
 proptest! {
@@ -90,7 +95,7 @@ proptest! {
             let pricing = Pricing { formats: one, ..question.pricing };
             plan(&Question { pricing, ..question }, &|placement, chunk| score(pricing, placement, chunk))
         }).collect();
-        match plan_among(&question, &some, &score) {
+        match plan_among(&question, std::slice::from_ref(&machine), &some, &score) {
             Ok(found) => {
                 let best = value(objective, &found.plan.predicted.simulated);
                 for (one, alone) in some.iter().zip(&alone) {
@@ -114,7 +119,10 @@ fn of_equals_the_one_of_most_bits_is_taken() {
         Ok(Times { ttft: Seconds::new(1.0), tpot: Some(Seconds::new(0.1)) })
     };
     let question = question(&machine, &model, Objective::Latency, Slo::default());
-    assert_eq!(plan_among(&question, &ALL, &same).unwrap().plan.formats, fixture::formats());
+    assert_eq!(
+        plan_among(&question, std::slice::from_ref(&machine), &ALL, &same).unwrap().plan.formats,
+        fixture::formats()
+    );
 }
 
 #[test]

@@ -66,6 +66,11 @@ impl Experts {
         Self { count, per_token, intermediate, shared: 0, dense_layers: 0, popularity }
     }
 
+    /// As many of other widths.
+    pub(crate) fn of_widths(self, intermediate: u64, shared: u64) -> Self {
+        Self { intermediate, shared, ..self }
+    }
+
     /// The exponent of Zipf's law by which tokens choose.
     pub fn skew(&self) -> f64 {
         self.popularity.skew

@@ -71,6 +71,8 @@ pub struct Scenario {
     pub expert_skew: f64,
     /// The formats that may be chosen.
     pub dtype: FormatLists,
+    /// The degrees of tensor parallelism that may be chosen; none where nothing is said.
+    pub tensor_parallel: Vec<u64>,
     /// What may be lost with them at most.
     pub quality: Option<Loss>,
     /// The workload.
@@ -93,6 +95,8 @@ pub struct ResolvedScenario {
     pub model: Model,
     /// Weights as the model has them, KV in bf16 and activations in f32 where the scenario does not say.
     pub formats: FormatChoice,
+    /// The degrees of tensor parallelism that may be chosen; none where the scenario does not say.
+    pub tensor_parallel: Vec<u64>,
     /// The workload; it fits the model.
     pub workload: Workload,
     /// The objective.
@@ -152,6 +156,7 @@ impl Document {
             model: self.reference(&root, "model", "a preset, a model folder or a config.json")?,
             expert_skew: read_skew(&root)?,
             dtype: read_formats(&root)?,
+            tensor_parallel: read_degrees(&root)?,
             quality: root.section("quality")?.map(|section| read_quality(&section)).transpose()?,
             workload: read_workload(&workload)?,
             objective: read_objective(&root)?,
@@ -228,8 +233,8 @@ impl Scenario {
             return Err(ScenarioError::Value { place, key, value, wanted });
         }
         let formats = self.formats(&model)?;
-        let Self { machine, workload, objective, slo, costs, .. } = self.clone();
-        Ok(ResolvedScenario { machine, model, formats, workload, objective, slo, costs })
+        let Self { machine, tensor_parallel, workload, objective, slo, costs, .. } = self.clone();
+        Ok(ResolvedScenario { machine, model, formats, tensor_parallel, workload, objective, slo, costs })
     }
 
     /// What may be chosen for `model`: something must be left.
@@ -281,6 +286,24 @@ fn read_skew(root: &Section<'_>) -> Result<f64, ScenarioError> {
     }
 }
 
+/// One degree, or several to choose from.
+fn read_degrees(root: &Section<'_>) -> Result<Vec<u64>, ScenarioError> {
+    const MOST: u64 = 1024;
+    let key = "tensor_parallel";
+    let Some(value) = root.get(key) else { return Ok(vec![]) };
+    let degrees = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+    let degree = |value: &Value| value.as_u64().filter(|degree| (1..=MOST).contains(degree));
+    let degrees: Option<Vec<u64>> = degrees.iter().map(degree).collect();
+    let wanted = format!("a whole number from 1 to {MOST}, or a list of different ones, is wanted");
+    let Some(mut degrees) = degrees.filter(|degrees| !degrees.is_empty()) else {
+        return Err(root.wrong(key, &wanted));
+    };
+    let named = degrees.len();
+    degrees.sort_unstable();
+    degrees.dedup();
+    if degrees.len() < named { Err(root.wrong(key, &wanted)) } else { Ok(degrees) }
+}
+
 fn refuse_other_engines(root: &Section<'_>) -> Result<(), ScenarioError> {
     match root.text("engine")?.unwrap_or("fulcrum") {
         "fulcrum" => {}
@@ -293,10 +316,5 @@ fn refuse_other_engines(root: &Section<'_>) -> Result<(), ScenarioError> {
         }
         _ => return Err(root.wrong("engine", "fulcrum is wanted, or nothing")),
     }
-    match root.count("tensor_parallel", 1 << 20)? {
-        None | Some(1) => Ok(()),
-        Some(_) => {
-            Err(root.unsupported("tensor_parallel", "a model over several GPUs", "use 1, or leave it out"))
-        }
-    }
+    Ok(())
 }

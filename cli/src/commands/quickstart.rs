@@ -79,6 +79,7 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         machine: MachineSource::of_loopback(&host_file, limit),
         model: out.join(MODEL).canonicalize().or_failed()?.display().to_string(),
         expert_skew: None,
+        tensor_parallel: None,
     };
     let (loads, rules) = if arguments.full { (FULL, &Rule::ALL[..]) } else { (SHORT, &MEASURED[..]) };
     let cases = cases(&machine, &model, &origin, loads, rules, out)?;
@@ -157,7 +158,7 @@ fn cases(
     for &[batch, prompt_tokens, output_tokens] in loads {
         let workload = Workload { batch, prompt_tokens, output_tokens };
         let question = Question {
-            machine: machine.clone(),
+            machines: vec![machine.clone()],
             model: model.clone(),
             formats: FormatChoice { allowed: vec![formats()], lossy: vec![] },
             workload,

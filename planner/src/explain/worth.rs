@@ -8,6 +8,7 @@ use crate::goal::Goal;
 use crate::plan::Times;
 use crate::solve::Effort;
 use crate::space::Space;
+use crate::twins::Twins;
 use hwprofiles::{Bytes, Machine, Ratio};
 use scenarios::Workload;
 use serde::Serialize;
@@ -80,7 +81,7 @@ pub(super) fn worth(
 }
 
 fn capacity(machine: &Machine) -> Vec<Bytes> {
-    machine.memories.iter().map(|memory| memory.capacity.value).collect()
+    Twins::of(machine).capacity(machine)
 }
 
 impl Optimum {

@@ -70,7 +70,24 @@ pub enum ExportError {
 /// nothing that it can do fits.
 pub fn export(plan: &Plan, machine: &Machine, model: &Model, engine: Engine) -> Result<Export, ExportError> {
     let site = Site::new(plan, machine, model, engine)?;
-    match engine {
+    let gpus = machine.twins().len();
+    match machine.tensor_parallel() {
+        ranks if ranks > 1 && engine != Engine::Vllm => {
+            let what = format!("one model on {ranks} GPUs at once (tensor_parallel: {ranks})");
+            return Err(site.unsupported(what, "make a plan with tensor_parallel: 1, or export it to vllm"));
+        }
+        _ => {}
+    }
+    let mut export = of_engine(site)?;
+    if gpus > 1 {
+        let first = "this is for the first alone (CUDA_VISIBLE_DEVICES=0)";
+        export.cannot.push(format!("layers over the {gpus} GPUs: {first}"));
+    }
+    Ok(export)
+}
+
+fn of_engine(site: Site<'_>) -> Result<Export, ExportError> {
+    match site.engine {
         Engine::LlamaCpp => llama_cpp::export(site),
         Engine::KTransformers => ktransformers::export(&site),
         Engine::Accelerate => accelerate::export(&site),

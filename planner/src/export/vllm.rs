@@ -85,6 +85,7 @@ fn command(site: &Site<'_>, gpu: Gpu, offloaded: usize, used: &[Usage]) -> Strin
         DType::F32 | DType::F16 | DType::Bf16 => "auto",
         DType::Fp8 | DType::Int8 | DType::Int4 => "fp8",
     };
-    words.push(format!("--dtype {dtype} --kv-cache-dtype {kv} --tensor-parallel-size 1"));
+    let ranks = site.machine.device(gpu.device).ranks();
+    words.push(format!("--dtype {dtype} --kv-cache-dtype {kv} --tensor-parallel-size {ranks}"));
     words.join(" ")
 }
