@@ -10,6 +10,7 @@ mod events;
 mod fair;
 mod perfetto;
 mod run;
+pub mod serving;
 mod step;
 mod time;
 

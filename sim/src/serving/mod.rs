@@ -1,0 +1,37 @@
+//! Serving: requests that come and go, batched continuously, step after step.
+//!
+//! A [`Replica`] is one engine with one KV cache. It takes [`Request`]s and says when each was [`Served`]. What a step
+//! takes it asks its [`StepPrices`]; what it may hold, how many run at once and who comes first is its [`Engine`].
+//!
+//! Between two changes of its batch, every step computes one token more of the same sequences, and what a step takes
+//! is a straight line in the tokens that are attended to: those steps are an arithmetic series, advanced at once.
+//! Times are whole picoseconds and lines have whole coefficients, so that the sum of the series is the sum of its
+//! steps, to the last digit.
+
+mod batch;
+mod blocks;
+mod decoding;
+mod engine;
+mod layer_times;
+mod line;
+mod picos;
+mod prefix;
+mod recorded;
+mod replica;
+mod request;
+mod sequence;
+mod source;
+mod waiting;
+mod watch;
+
+pub use batch::{Batch, Piece, StepPrices};
+pub use blocks::Blocks;
+pub use engine::{Engine, Host, Policy};
+pub use layer_times::{LayerTimes, TableError};
+pub use line::Line;
+pub use picos::Picos;
+pub use recorded::{RecordError, Recorded};
+pub use replica::{Pause, Replica};
+pub use request::{Rejected, Request, Served};
+pub use source::{End, Source, serve};
+pub use watch::{Steps, Watch};

@@ -1,0 +1,66 @@
+//! Runs of a real vLLM, replayed from that GPU's layer times and the engine's settings.
+
+use scenarios::Model;
+use sim::serving::{End, LayerTimes, Recorded, Replica, Served, serve};
+use std::fs;
+use std::path::Path;
+
+fn replayed(name: &str) -> (Recorded, Vec<Served>) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/vllm_runs").join(name);
+    let text = |file: &str| fs::read_to_string(folder.join(file)).unwrap();
+    let recorded = Recorded::read(&text("engine.yaml"), "engine.yaml", &text("requests.csv")).unwrap();
+    let layers = Model::preset("llama-3.1-8b").unwrap().layers;
+    let tables = [text("dense_tp1.csv"), text("per_sequence_tp1.csv"), text("attention_tp1.csv")];
+    let times = LayerTimes::read(&tables[0], &tables[1], &tables[2], layers).unwrap();
+    let mut replica = Replica::new(recorded.engine.clone(), times);
+    let mut ours = Vec::new();
+    serve(&mut recorded.requests(), &mut replica, &mut (), |end| match end {
+        End::Served(served) => ours.push(served),
+        End::Rejected(request, reason) => panic!("{request:?}: {reason}"),
+    })
+    .unwrap();
+    ours.sort_by_key(|served| served.id);
+    let mut recorded = recorded;
+    recorded.served.sort_by_key(|served| served.id);
+    (recorded, ours)
+}
+
+fn seconds(picos: sim::serving::Picos) -> f64 {
+    picos.to_seconds().get()
+}
+
+/// The error of a mean over all requests.
+fn error(of: impl Fn(&Served) -> f64, ours: &[Served], theirs: &[Served]) -> f64 {
+    let mean = |all: &[Served]| all.iter().map(&of).sum::<f64>() / all.len() as f64;
+    mean(ours) / mean(theirs) - 1.0
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[test]
+fn a_real_day_of_vllm_is_replayed() {
+    for name in ["rtx4090_llama-3.1-8b", "rtxpro6000_llama-3.1-8b"] {
+        let (recorded, ours) = replayed(name);
+        let theirs = &recorded.served;
+        let ttft = error(|served| seconds(served.ttft()), &ours, theirs);
+        let tpot = error(|served| served.tpot().map_or(0.0, seconds), &ours, theirs);
+        let e2el = error(|served| seconds(served.e2el()), &ours, theirs);
+        let each = ours.iter().zip(theirs).map(|(a, b)| (seconds(a.e2el()) / seconds(b.e2el()) - 1.0).abs());
+        let median = median(each.collect());
+        println!(
+            "{name}: TTFT {:+.2} %, TPOT {:+.2} %, E2EL {:+.2} %, median |E2EL| {:.2} %, {} preemptions",
+            100.0 * ttft,
+            100.0 * tpot,
+            100.0 * e2el,
+            100.0 * median,
+            ours.iter().map(|served| served.preemptions).sum::<u32>(),
+        );
+        assert!(ttft.abs() <= 0.05, "{name}: TTFT {ttft}");
+        assert!(tpot.abs() <= 0.01, "{name}: TPOT {tpot}");
+        assert!(e2el.abs() <= 0.02, "{name}: E2EL {e2el}");
+        assert!(median <= 0.05, "{name}: median E2EL {median}");
+    }
+}
