@@ -62,7 +62,9 @@ pub(super) fn publish(engine: &Engine, blocks: &mut Blocks, sequence: &mut Seque
 pub(super) fn release(engine: &Engine, blocks: &mut Blocks, sequence: &mut Sequence) {
     let own = sequence.held - sequence.shared_blocks;
     let filled = (sequence.computed / engine.block_size).saturating_sub(sequence.shared_blocks);
-    sequence.freed = Some((blocks.release(own), filled.min(own)));
+    let run = blocks.release(own);
+    // Where another was first with a prefix, its copy is among them: what follows is not found again.
+    sequence.freed = (sequence.named == sequence.shared.len()).then_some((run, filled.min(own)));
     for name in sequence.shared.drain(..).rev() {
         blocks.leave(name);
     }

@@ -47,6 +47,8 @@ pub struct Replica<P> {
     /// Who enters in this step, with how much.
     pieces: Vec<Piece>,
     places: Vec<u32>,
+    /// Whose last token a step was.
+    ended: Vec<u32>,
     served: Vec<Served>,
 }
 
@@ -64,6 +66,7 @@ impl<P: StepPrices> Replica<P> {
             blocks: Blocks::new(engine.num_blocks),
             pieces: Vec::new(),
             places: Vec::new(),
+            ended: Vec::new(),
             served: Vec::new(),
             engine,
             prices,
@@ -303,12 +306,20 @@ impl<P: StepPrices> Replica<P> {
         watch.preempted();
     }
 
-    /// Ends the decodes that have their last token.
+    /// Ends the decodes that have their last token, in the order of admission.
     fn finish(&mut self) {
-        let ended = |decoding: &mut Decoding, sequences: &[Sequence]| {
-            decoding.ended(|place, life| sequences[place as usize].life == life)
-        };
-        while let Some(place) = ended(&mut self.decoding, &self.sequences) {
+        self.ended.clear();
+        let sequences = &self.sequences;
+        let lives = |place: u32, life: u32| sequences[place as usize].life == life;
+        while let Some(place) = self.decoding.ended(lives) {
+            self.ended.push(place);
+        }
+        if self.ended.len() > 1 {
+            let running = &self.running;
+            self.ended.sort_by_key(|place| running.iter().position(|running| running == place));
+        }
+        for index in 0..self.ended.len() {
+            let place = self.ended[index];
             self.decoding.leave(&mut self.sequences[place as usize]);
             self.leave(place);
         }

@@ -7,3 +7,4 @@ mod lowered;
 mod made_up;
 mod pictures;
 mod runs;
+mod serving;
