@@ -10,6 +10,7 @@ mod inputs;
 mod pipeline;
 mod plan_grid;
 mod row_devices;
+mod serve;
 mod terminal;
 mod tried;
 

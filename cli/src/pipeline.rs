@@ -13,11 +13,13 @@ use planner::{
 use rand::{Rng, SeedableRng};
 use reports::{Configuration, Label, MemoryUse, PlacementMap, Rates};
 use scenarios::{
-    Costs, Document, FormatChoice, MachineSpec, Model, Objective, Scenario, Setting, Slo, Workload,
+    Costs, Document, EngineChoice, FormatChoice, MachineSpec, Model, Objective, Scenario, Serving, Setting,
+    Slo, Workload,
 };
 use std::path::Path;
 
 /// Everything a plan depends on, looked up.
+#[derive(Clone)]
 pub struct Question {
     /// The machine, with its GPUs grouped in each way that may be chosen; at least one.
     pub machines: Vec<Machine>,
@@ -25,8 +27,12 @@ pub struct Question {
     pub model: Model,
     /// Number formats: those that may be chosen, and those that lose too much.
     pub formats: FormatChoice,
-    /// The load.
+    /// The load: a static batch, or one like those that an engine will run.
     pub workload: Workload,
+    /// Requests that come and go.
+    pub serving: Option<Serving>,
+    /// The engine that serves them.
+    pub engine: EngineChoice,
     /// What to be best at.
     pub objective: Objective,
     /// What to keep.
@@ -82,6 +88,8 @@ impl Question {
             model: found.model,
             formats: found.formats,
             workload: found.workload,
+            serving: found.serving,
+            engine: found.engine,
             objective: found.objective,
             slo: found.slo.unwrap_or_default(),
             costs: found.costs.unwrap_or_default(),
@@ -99,6 +107,11 @@ impl Question {
         let plan = chosen.plan;
         tracing::info!(model = self.model.name, chosen = plan.predicted.chosen, formats = %plan.formats, "planned");
         Ok(Planned { tried: Tried::all(chosen.tried, &self.formats), ..self.planned(plan, chosen.machine)? })
+    }
+
+    /// The same question for a batch of another size.
+    pub fn with_batch(&self, batch: u64) -> Self {
+        Self { workload: Workload { batch, ..self.workload }, ..self.clone() }
     }
 
     /// Itself, where there is one combination of number formats, and one way to group GPUs.

@@ -26,13 +26,15 @@ pub fn plan(scenario: &Path, settings: &[Setting]) -> Outcome<PlanTable> {
     let points: Vec<_> = grid.points().collect::<Result<_, _>>().or_input()?;
     let question = Question::of(&points[0].scenario)?.in_one_format("--grid")?;
     let cells = points.iter().map(|point| {
-        let Workload { batch, prompt_tokens, .. } = point.scenario.workload;
-        Cell { batch, prompt_tokens, weight: Ratio::ONE }
+        let Some(Workload { batch, prompt_tokens, .. }) = point.scenario.workload else {
+            return Err(Failure::Input(anyhow!("--grid plans static batches: {}", AXES.join(" and "))));
+        };
+        Ok(Cell { batch, prompt_tokens, weight: Ratio::ONE })
     });
     let score = |workload: &Workload, placement: &Placement, chunk: u64| {
         sim::estimate(question.pricing(), placement, workload, chunk)
     };
-    let cells: Vec<_> = cells.collect();
+    let cells = cells.collect::<Outcome<Vec<_>>>()?;
     let table = planner::plan_grid(&question.question(), &cells, &score).map_err(sorted)?;
     tracing::info!(model = question.model.name, cells = table.cells.len(), "planned");
     Ok(PlanTable { from: question.origin, ..table })

@@ -65,6 +65,9 @@ pub enum ScenarioError {
         /// What it asks for, and what is supported instead.
         reason: String,
     },
+    /// A table of requests that is not one.
+    #[error(transparent)]
+    Trace(crate::request_trace::TraceError),
     /// A model name that is no preset and no path.
     #[error(
         "{name} is not a model: use a folder with a config.json, the path of a config.json, or one of {known}"

@@ -1,6 +1,7 @@
 //! What we ask: models, operators, workloads, objectives.
 #![forbid(unsafe_code)]
 
+mod arrivals;
 mod config;
 mod config_experts;
 mod costs;
@@ -18,8 +19,10 @@ mod operator;
 mod parameters;
 mod preset;
 mod quality;
+mod request_trace;
 mod scenario;
 mod section;
+mod serving;
 mod setting;
 mod source;
 mod sublayer;
@@ -28,6 +31,7 @@ mod work;
 mod workload;
 mod write_config;
 
+pub use arrivals::{Arrivals, Length, Requests};
 pub use costs::Costs;
 pub use document::Document;
 pub use error::ScenarioError;
@@ -41,7 +45,9 @@ pub use model::{Activation, Architecture, Llama3Scaling, Model, Norm, Positions,
 pub use objective::{Objective, Slo};
 pub use operator::{Buffer, Formats, Operator, Step};
 pub use quality::Loss;
+pub use request_trace::{MOONCAKE_TOKENS, Recorded, RequestTrace, TraceError};
 pub use scenario::{MachineSpec, Reference, ResolvedScenario, Scenario};
+pub use serving::{EngineChoice, EngineName, Serving};
 pub use setting::Setting;
 pub use source::MachineSource;
 pub use sublayer::{ROW_PANEL, Sublayer};

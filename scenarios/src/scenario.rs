@@ -9,6 +9,7 @@ use crate::objective::{Objective, Slo, read_objective, read_slo};
 use crate::operator::Formats;
 use crate::quality::{Loss, read_quality};
 use crate::section::{Origin, Section};
+use crate::serving::{EngineChoice, Serving, read_engine, read_serving};
 use crate::setting::Setting;
 use crate::workload::{Workload, read_workload};
 use hwprofiles::{Composition, DType, Library, Machine, ProfileError};
@@ -75,8 +76,12 @@ pub struct Scenario {
     pub tensor_parallel: Vec<u64>,
     /// What may be lost with them at most.
     pub quality: Option<Loss>,
-    /// The workload.
-    pub workload: Workload,
+    /// A static batch; absent where requests come and go.
+    pub workload: Option<Workload>,
+    /// Requests that come and go.
+    pub serving: Option<Serving>,
+    /// The engine that serves them.
+    pub engine: EngineChoice,
     /// The objective.
     pub objective: Objective,
     /// The limits.
@@ -97,8 +102,12 @@ pub struct ResolvedScenario {
     pub formats: FormatChoice,
     /// The degrees of tensor parallelism that may be chosen; none where the scenario does not say.
     pub tensor_parallel: Vec<u64>,
-    /// The workload; it fits the model.
+    /// A static batch that fits the model: the workload, or one like those that the engine will run.
     pub workload: Workload,
+    /// Requests that come and go.
+    pub serving: Option<Serving>,
+    /// The engine that serves them.
+    pub engine: EngineChoice,
     /// The objective.
     pub objective: Objective,
     /// The limits.
@@ -147,10 +156,10 @@ impl Document {
     pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
         let root = Section::root(&self.origin, &self.root)?;
         root.only(&KEYS)?;
-        refuse_other_engines(&root)?;
         let workload = root.section("workload")?.ok_or_else(|| {
             root.missing("workload", "{batch: …, prompt_tokens: …, output_tokens: …} is wanted")
         })?;
+        let serving = read_serving(&workload, &self.start_of("workload.trace"))?;
         Ok(Scenario {
             machine: self.machine(&root)?,
             model: self.reference(&root, "model", "a preset, a model folder or a config.json")?,
@@ -158,7 +167,9 @@ impl Document {
             dtype: read_formats(&root)?,
             tensor_parallel: read_degrees(&root)?,
             quality: root.section("quality")?.map(|section| read_quality(&section)).transpose()?,
-            workload: read_workload(&workload)?,
+            workload: if serving.is_none() { Some(read_workload(&workload)?) } else { None },
+            serving,
+            engine: read_engine(&root)?,
             objective: read_objective(&root)?,
             slo: root.section("slo")?.map(|section| read_slo(&section)).transpose()?,
             costs: root.section("costs")?.map(|section| read_costs(&section)).transpose()?,
@@ -227,14 +238,30 @@ impl Scenario {
             });
         }
         let model = model.with_expert_skew(self.expert_skew);
-        if let Some((key, value, wanted)) = self.workload.misfit(&model) {
+        let workload = match (&self.serving, self.workload) {
+            (Some(serving), _) => serving.alike(&model)?,
+            (None, Some(workload)) => workload,
+            (None, None) => unreachable!("a workload is read as one or the other"),
+        };
+        if let Some((key, value, wanted)) = workload.misfit(&model) {
             let key = format!("workload.{key}");
             let (place, value) = (self.origin.place(&key), value.to_string());
             return Err(ScenarioError::Value { place, key, value, wanted });
         }
         let formats = self.formats(&model)?;
-        let Self { machine, tensor_parallel, workload, objective, slo, costs, .. } = self.clone();
-        Ok(ResolvedScenario { machine, model, formats, tensor_parallel, workload, objective, slo, costs })
+        let Self { machine, tensor_parallel, serving, engine, objective, slo, costs, .. } = self.clone();
+        Ok(ResolvedScenario {
+            machine,
+            model,
+            formats,
+            tensor_parallel,
+            workload,
+            serving,
+            engine,
+            objective,
+            slo,
+            costs,
+        })
     }
 
     /// What may be chosen for `model`: something must be left.
@@ -302,19 +329,4 @@ fn read_degrees(root: &Section<'_>) -> Result<Vec<u64>, ScenarioError> {
     degrees.sort_unstable();
     degrees.dedup();
     if degrees.len() < named { Err(root.wrong(key, &wanted)) } else { Ok(degrees) }
-}
-
-fn refuse_other_engines(root: &Section<'_>) -> Result<(), ScenarioError> {
-    match root.text("engine")?.unwrap_or("fulcrum") {
-        "fulcrum" => {}
-        "vllm" | "trtllm" | "sglang" | "llama.cpp" => {
-            return Err(root.unsupported(
-                "engine",
-                "the timing of another engine",
-                "use fulcrum, or leave it out",
-            ));
-        }
-        _ => return Err(root.wrong("engine", "fulcrum is wanted, or nothing")),
-    }
-    Ok(())
 }

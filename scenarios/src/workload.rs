@@ -120,12 +120,6 @@ impl Workload {
 
 /// A workload as a scenario writes it.
 pub(crate) fn read_workload(section: &Section<'_>) -> Result<Workload, ScenarioError> {
-    for key in ["concurrency", "requests", "trace", "arrivals"] {
-        if section.has(key) {
-            let instead = format!("write a static batch, {{{}: …}}", Workload::KEYS.join(": …, "));
-            return Err(section.unsupported(key, "a serving workload", &instead));
-        }
-    }
     section.only(&Workload::KEYS)?;
     let count = |key: &str, limit: u64| {
         section

@@ -129,6 +129,16 @@ impl<'a> Simulator<'a> {
     /// Simulates one `step` of `program`, which must be of the step's phase.
     pub fn step(&mut self, program: &Program, step: &Step) -> Result<Outcome<'_>, Missing> {
         assert_eq!(program.phase, step.phase, "a program runs steps of its own phase");
+        let pricing = self.pricing;
+        self.step_by(program, |task| pricing.price(task, step))
+    }
+
+    /// Simulates one step of `program` in which `price` says what a task costs.
+    pub fn step_by(
+        &mut self,
+        program: &Program,
+        price: impl Fn(&Task) -> Result<Price, Missing>,
+    ) -> Result<Outcome<'_>, Missing> {
         self.prices.clear();
         // Layers are alike: what does the same on the same lane costs the same, but in the head, which sees fewer rows.
         let mut known: HashMap<(Lane, bool, MicroBatch, &Action), Price> = HashMap::new();
@@ -136,7 +146,7 @@ impl<'a> Simulator<'a> {
             let key = (task.lane, task.layer.is_none(), task.micro_batch, &task.action);
             let price = match known.get(&key) {
                 Some(&price) => price,
-                None => *known.entry(key).insert_entry(self.pricing.price(task, step)?).get(),
+                None => *known.entry(key).insert_entry(price(task)?).get(),
             };
             self.prices.push(price);
         }

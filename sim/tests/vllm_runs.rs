@@ -1,9 +1,21 @@
 //! Runs of a real vLLM, replayed from that GPU's layer times and the engine's settings.
 
 use scenarios::Model;
-use sim::serving::{End, LayerTimes, Recorded, Replica, Served, serve};
+use sim::serving::{End, LayerTimes, Recorded, Replica, Served, Watch, serve};
 use std::fs;
 use std::path::Path;
+
+#[derive(Default)]
+struct All(Vec<Served>);
+
+impl Watch for All {
+    fn end(&mut self, end: &End) {
+        match end {
+            End::Served(served) => self.0.push(*served),
+            End::Rejected(request, reason) => panic!("{request:?}: {reason}"),
+        }
+    }
+}
 
 fn replayed(name: &str) -> (Recorded, Vec<Served>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/vllm_runs").join(name);
@@ -13,12 +25,9 @@ fn replayed(name: &str) -> (Recorded, Vec<Served>) {
     let tables = [text("dense_tp1.csv"), text("per_sequence_tp1.csv"), text("attention_tp1.csv")];
     let times = LayerTimes::read(&tables[0], &tables[1], &tables[2], layers).unwrap();
     let mut replica = Replica::new(recorded.engine.clone(), times);
-    let mut ours = Vec::new();
-    serve(&mut recorded.requests(), &mut replica, &mut (), |end| match end {
-        End::Served(served) => ours.push(served),
-        End::Rejected(request, reason) => panic!("{request:?}: {reason}"),
-    })
-    .unwrap();
+    let mut all = All::default();
+    serve(&mut recorded.requests(), &mut replica, &mut all).unwrap();
+    let mut ours = all.0;
     ours.sort_by_key(|served| served.id);
     let mut recorded = recorded;
     recorded.served.sort_by_key(|served| served.id);

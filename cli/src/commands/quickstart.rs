@@ -9,7 +9,7 @@ use executor::{Checkpoint, make_random};
 use hwprofiles::{Bytes, BytesPerSec, DType, Host, LoopbackLimit, Machine, Parts};
 use planner::{Origin, Rule};
 use reports::{Configuration, Validation, machine_facts};
-use scenarios::{Costs, FormatChoice, Formats, MachineSource, Model, Objective, Slo, Workload};
+use scenarios::{Costs, EngineChoice, FormatChoice, Formats, MachineSource, Model, Objective, Slo, Workload};
 use std::path::{Path, PathBuf};
 
 /// Everything at once on this machine: measure, plan, simulate, run, compare, report.
@@ -162,6 +162,8 @@ fn cases(
             model: model.clone(),
             formats: FormatChoice { allowed: vec![formats()], lossy: vec![] },
             workload,
+            serving: None,
+            engine: EngineChoice::default(),
             objective: Objective::Latency,
             slo: Slo::default(),
             costs: Costs::default(),

@@ -2,10 +2,11 @@
 
 use crate::exit::{Failure, Outcome, Sort};
 use crate::pipeline::{Planned, Question};
+use crate::serve;
 use crate::terminal::{out, outln};
 use anyhow::anyhow;
 use hwprofiles::write_atomically;
-use scenarios::Setting;
+use scenarios::{Serving, Setting};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -20,6 +21,9 @@ pub struct Arguments {
     /// Write the trace for ui.perfetto.dev and chrome://tracing.
     #[arg(long)]
     perfetto: Option<PathBuf>,
+    /// Write a table of the requests of a serving workload, a line for each.
+    #[arg(long)]
+    requests: Option<PathBuf>,
     /// Set a key of the scenario by its dotted path.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<Setting>,
@@ -33,8 +37,18 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
             return Err(Failure::Input(anyhow!(message)));
         }
         true => Planned::read(&arguments.file)?,
-        false => Question::read(&arguments.file, &arguments.settings)?.plan()?,
+        false => {
+            let question = Question::read(&arguments.file, &arguments.settings)?;
+            match question.serving.clone() {
+                Some(serving) => return serve_requests(&question, &serving, &arguments, json),
+                None => question.plan()?,
+            }
+        }
     };
+    if arguments.requests.is_some() {
+        let message = "--requests is for a workload of requests that come and go, and this is a static batch";
+        return Err(Failure::Input(anyhow!(message)));
+    }
     let trace = planned.simulate()?;
     if let Some(path) = &arguments.trace {
         trace.write(path).or_failed()?;
@@ -46,6 +60,19 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
     match json {
         true => outln!("{}", json!(rates)),
         false => out!("{}{rates}", planned.heading()),
+    }
+    Ok(())
+}
+
+fn serve_requests(question: &Question, serving: &Serving, arguments: &Arguments, json: bool) -> Outcome {
+    if arguments.trace.is_some() || arguments.perfetto.is_some() {
+        let message = "--trace and --perfetto show the steps of a static batch; --requests lists requests";
+        return Err(Failure::Input(anyhow!(message)));
+    }
+    let day = serve::run(question, serving, arguments.requests.as_deref())?;
+    match json {
+        true => outln!("{}", day.json()),
+        false => out!("{day}"),
     }
     Ok(())
 }

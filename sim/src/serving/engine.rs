@@ -2,6 +2,7 @@
 
 use super::picos::Picos;
 use super::request::{Rejected, Request};
+use scenarios::{EngineChoice, EngineName, MOONCAKE_TOKENS};
 use serde::{Deserialize, Serialize};
 
 /// Who comes first.
@@ -59,6 +60,37 @@ pub struct Engine {
 }
 
 impl Engine {
+    /// The engine of a scenario with so many blocks, for a model of so many positions. What the scenario does not say is
+    /// the engine's habit.
+    ///
+    /// Host times are those that its published runs need beside what the GPU takes (`BENCHMARKS.md`, Serving).
+    pub fn of(choice: &EngineChoice, num_blocks: u64, max_model_len: u64) -> Self {
+        let habits = Habits::of(choice.name);
+        let block_size = choice.block_size.unwrap_or(habits.block_size);
+        let max_num_seqs = choice.max_num_seqs.unwrap_or(habits.max_num_seqs);
+        let time =
+            |seconds: Option<hwprofiles::Seconds>, habit: Picos| seconds.map_or(habit, Picos::rounding_up);
+        Self {
+            max_num_seqs,
+            max_num_batched_tokens: choice
+                .max_num_batched_tokens
+                .unwrap_or(habits.max_num_batched_tokens)
+                .max(max_num_seqs),
+            max_model_len,
+            num_blocks: choice.num_blocks.unwrap_or(num_blocks),
+            block_size,
+            chunked_prefill: choice.chunked_prefill.unwrap_or(true),
+            prefix_caching: choice.prefix_caching.unwrap_or(true),
+            prefix_tokens: MOONCAKE_TOKENS.next_multiple_of(block_size),
+            reserve_prompt: true,
+            policy: if choice.shortest_first == Some(true) { Policy::ShortestFirst } else { Policy::Fcfs },
+            host: Host {
+                per_step: time(choice.host_per_step, habits.host.per_step),
+                per_sequence: time(choice.host_per_sequence, habits.host.per_sequence),
+            },
+        }
+    }
+
     /// Blocks of so many tokens.
     pub fn blocks(&self, tokens: u64) -> u64 {
         tokens.div_ceil(self.block_size)
@@ -73,6 +105,39 @@ impl Engine {
             // The last token is sampled, not computed: it needs no room.
             () if self.blocks(all - 1) > self.num_blocks => Some(Rejected::BeyondKvCache),
             () => None,
+        }
+    }
+}
+
+/// The share of a device's memory that an engine uses where a scenario does not say.
+pub const GPU_MEMORY_UTILIZATION: f64 = 0.9;
+
+/// What an engine does unless told otherwise.
+struct Habits {
+    max_num_seqs: u64,
+    max_num_batched_tokens: u64,
+    block_size: u64,
+    host: Host,
+}
+
+impl Habits {
+    fn of(engine: EngineName) -> Self {
+        let host = |per_step: u64, per_sequence: u64| Host {
+            per_step: Picos(per_step),
+            per_sequence: Picos(per_sequence),
+        };
+        let habits = |max_num_seqs, max_num_batched_tokens, block_size, host| Self {
+            max_num_seqs,
+            max_num_batched_tokens,
+            block_size,
+            host,
+        };
+        match engine {
+            EngineName::Fulcrum => habits(256, 8192, 16, host(0, 0)),
+            EngineName::Vllm => habits(256, 8192, 16, host(0, 7_500_000)),
+            EngineName::TrtLlm => habits(2048, 8192, 32, host(0, 0)),
+            EngineName::Sglang => habits(1024, 8192, 16, host(0, 0)),
+            EngineName::LlamaCpp => habits(64, 2048, 32, host(0, 0)),
         }
     }
 }

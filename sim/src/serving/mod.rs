@@ -8,30 +8,38 @@
 //! Times are whole picoseconds and lines have whole coefficients, so that the sum of the series is the sum of its
 //! steps, to the last digit.
 
+mod arrivals;
 mod batch;
 mod blocks;
+mod capacity;
 mod decoding;
 mod engine;
 mod layer_times;
 mod line;
 mod picos;
+mod plan_prices;
 mod prefix;
 mod recorded;
 mod replica;
 mod request;
 mod sequence;
 mod source;
+mod summary;
 mod waiting;
 mod watch;
 
+pub use arrivals::Generated;
 pub use batch::{Batch, Piece, StepPrices};
 pub use blocks::Blocks;
-pub use engine::{Engine, Host, Policy};
+pub use capacity::{NoRoom, kv_blocks};
+pub use engine::{Engine, GPU_MEMORY_UTILIZATION, Host, Policy};
 pub use layer_times::{LayerTimes, TableError};
 pub use line::Line;
 pub use picos::Picos;
+pub use plan_prices::PlanPrices;
 pub use recorded::{RecordError, Recorded};
 pub use replica::{Pause, Replica};
 pub use request::{Rejected, Request, Served};
 pub use source::{End, Source, serve};
+pub use summary::{Counts, Limits, Spread, Summary, Tally};
 pub use watch::{Steps, Watch};

@@ -32,7 +32,7 @@ pub enum End {
     Rejected(Request, Rejected),
 }
 
-/// Serves all of `source` on `replica`, and tells `end` what became of each request, in the order of the ends.
+/// Serves all of `source` on `replica`, and tells `watch` what became of each request, in the order of the ends.
 ///
 /// # Errors
 /// A rate that was not measured.
@@ -40,7 +40,6 @@ pub fn serve<P: StepPrices>(
     source: &mut impl Source,
     replica: &mut Replica<P>,
     watch: &mut impl Watch,
-    mut end: impl FnMut(End),
 ) -> Result<(), Missing> {
     let mut next = source.next();
     loop {
@@ -48,14 +47,14 @@ pub fn serve<P: StepPrices>(
         let pause = replica.advance(until, watch)?;
         for served in replica.served() {
             source.done(served.last_token);
-            end(End::Served(served));
+            watch.end(&End::Served(served));
         }
         if pause != Pause::Served {
             let Some(request) = next.take() else { return Ok(()) };
             let at = request.arrival;
             if let Err((request, reason)) = replica.submit(request) {
                 source.done(at);
-                end(End::Rejected(request, reason));
+                watch.end(&End::Rejected(request, reason));
             }
         }
         next = next.or_else(|| source.next());

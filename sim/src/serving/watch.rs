@@ -3,6 +3,7 @@
 use super::batch::Batch;
 use super::line::Line;
 use super::picos::Picos;
+use super::source::End;
 
 /// Steps that were made: one, or a series of steps of the same sequences.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +32,9 @@ pub trait Watch {
 
     /// A running sequence was sent back to the queue.
     fn preempted(&mut self) {}
+
+    /// A request came to its end.
+    fn end(&mut self, _end: &End) {}
 }
 
 impl Watch for () {}

@@ -285,16 +285,11 @@ fn literal(engine: &Engine, requests: &[Request]) -> Vec<Served> {
 }
 
 fn served(engine: &Engine, prices: Prices, requests: &[Request]) -> Vec<Served> {
-    let mut served = vec![];
+    let mut told = Told::default();
     let mut replica = Replica::new(engine.clone(), prices);
-    let end = |end: End| {
-        if let End::Served(one) = end {
-            served.push(one);
-        }
-    };
-    serve(&mut requests.iter().cloned(), &mut replica, &mut (), end).unwrap();
+    serve(&mut requests.iter().cloned(), &mut replica, &mut told).unwrap();
     assert_eq!(replica.free_blocks(), engine.num_blocks, "all blocks come back");
-    served
+    told.served
 }
 
 fn engines() -> impl Strategy<Value = Engine> {
@@ -376,6 +371,8 @@ proptest! {
 struct Told {
     gaps: u64,
     time: u64,
+    served: Vec<Served>,
+    ends: usize,
 }
 
 impl Watch for Told {
@@ -387,22 +384,27 @@ impl Watch for Told {
         assert!(steps.begin.0 >= self.time, "steps do not overlap");
         self.time = steps.end.0;
     }
+
+    fn end(&mut self, end: &End) {
+        self.ends += 1;
+        if let End::Served(one) = end {
+            self.served.push(*one);
+        }
+    }
 }
 
 proptest! {
     #[test]
     fn requests_are_conserved_and_every_token_but_the_first_has_a_gap(engine in engines(), requests in requests(true)) {
-        let (mut told, mut ends, mut tokens) = (Told::default(), 0, 0);
+        let mut told = Told::default();
         let mut replica = Replica::new(engine, Prices { stretch: 50 });
-        serve(&mut requests.iter().cloned(), &mut replica, &mut told, |end| {
-            ends += 1;
-            if let End::Served(one) = end {
-                tokens += one.output_tokens - 1;
-                assert!(one.arrival <= one.scheduled && one.scheduled < one.first_token && one.first_token <= one.last_token);
-            }
-        }).unwrap();
-        prop_assert_eq!(ends, requests.len());
-        prop_assert_eq!(told.gaps, tokens);
+        serve(&mut requests.iter().cloned(), &mut replica, &mut told).unwrap();
+        for one in &told.served {
+            let times = [one.arrival, one.scheduled, one.first_token, one.last_token];
+            prop_assert!(times.is_sorted() && one.scheduled < one.first_token, "{:?}", one);
+        }
+        prop_assert_eq!(told.ends, requests.len());
+        prop_assert_eq!(told.gaps, told.served.iter().map(|one| one.output_tokens - 1).sum::<u64>());
         prop_assert_eq!((replica.running(), replica.waiting()), (0, 0));
     }
 }

@@ -1,0 +1,281 @@
+//! A serving scenario: engines that answer requests, on the placement that the planner would choose for batches like
+//! theirs.
+
+use crate::exit::{Failure, Outcome, Sort};
+use crate::pipeline::{Question, sorted};
+use anyhow::anyhow;
+use hwprofiles::{Bytes, DeviceKind, Seconds, write_atomically};
+use planner::{Placement, Programs};
+use rayon::prelude::*;
+use scenarios::{RequestTrace, Requests, Serving, TraceError};
+use serde_json::{Value, json};
+use sim::serving::{
+    End, Engine, Generated, Limits, Picos, PlanPrices, Replica, Request, Served, Source, Spread, Steps,
+    Summary, Tally, Watch, kv_blocks, serve,
+};
+use std::fmt::{self, Write};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+/// What became of it.
+pub struct ServedDay {
+    /// Which model on which machine, and how.
+    heading: String,
+    /// The numbers.
+    summary: Summary,
+}
+
+/// Serves the question's requests; writes a line for each into `table`, where one is wanted.
+pub fn run(question: &Question, serving: &Serving, table: Option<&Path>) -> Outcome<ServedDay> {
+    let placement = placement(question)?;
+    let pricing = question.pricing();
+    let choice = &question.engine;
+    let draft = Engine::of(choice, 1, question.model.max_positions);
+    let utilization = choice.gpu_memory_utilization.unwrap_or(sim::serving::GPU_MEMORY_UTILIZATION);
+    let blocks = kv_blocks(pricing, &placement, draft.block_size, draft.max_num_batched_tokens, utilization);
+    let blocks = match (choice.num_blocks, blocks.map_err(sorted)?) {
+        (Some(blocks), _) | (None, Ok(blocks)) => blocks,
+        (None, Err(full)) => return Err(Failure::Infeasible(full.into())),
+    };
+    let engine = Engine { num_blocks: blocks, ..draft };
+    let programs = Programs::lower(pricing.machine, pricing.model, &placement).or_input()?;
+    let limits = Limits { ttft: question.slo.ttft, tpot: question.slo.tpot };
+    let one = |share: u64| -> Outcome<Day> {
+        let mut replica = Replica::new(engine.clone(), PlanPrices::new(pricing, &programs));
+        let mut day = Day { tally: Tally::new(limits), served: table.map(|_| Vec::new()) };
+        let mut feed = Feed::of(serving, share)?;
+        serve(&mut feed, &mut replica, &mut day).or_input()?;
+        feed.wrong.map_or(Ok(day), Err).or_input()
+    };
+    let days: Vec<_> = (0..serving.replicas).into_par_iter().map(one).collect();
+    let (mut tally, mut served) = (Tally::new(limits), Vec::new());
+    for day in days {
+        let day = day?;
+        tally.join(&day.tally);
+        served.extend(day.served.into_iter().flatten());
+    }
+    if let Some(path) = table {
+        served.sort_by_key(|one| one.id);
+        write_table(path, &served).or_failed()?;
+    }
+    let summary = tally.summary(0, 0);
+    let heading = format!(
+        "{} on {}{}: {}, {} KV blocks of {} tokens\n",
+        question.model.name,
+        question.machine.name,
+        if serving.replicas > 1 { format!(" × {}", serving.replicas) } else { String::new() },
+        choice.name.name(),
+        engine.num_blocks,
+        engine.block_size,
+    );
+    Ok(ServedDay { heading, summary })
+}
+
+/// Everything on a GPU that has room for it; otherwise what the planner chooses for a batch like those that will run, the largest
+/// for which there is a plan.
+fn placement(question: &Question) -> Outcome<Placement> {
+    let machine = &question.machine;
+    let pricing = question.pricing();
+    let weights = question.model.layers_bytes(pricing.formats)
+        + question.model.sublayer_bytes(scenarios::Sublayer::Embed, pricing.formats)
+        + question.model.sublayer_bytes(scenarios::Sublayer::Head, pricing.formats);
+    let load = &question.workload;
+    let kv = scenarios::kv_bytes(&question.model, pricing.formats, load.batch, load.context())
+        * question.model.layers;
+    let fits = |capacity: Bytes| (weights + kv).as_f64() <= 0.85 * capacity.as_f64();
+    for id in machine.device_ids() {
+        let device = machine.device(id);
+        if device.kind == DeviceKind::Gpu && fits(machine.memory(device.memory).capacity.value) {
+            return Ok(Placement::uniform(&question.model, id, device.memory));
+        }
+    }
+    let mut batch = load.batch;
+    loop {
+        match question.with_batch(batch).plan() {
+            Ok(planned) => return Ok(planned.placement),
+            Err(Failure::Infeasible(_)) if batch > 1 => batch /= 2,
+            Err(failure) => return Err(failure),
+        }
+    }
+}
+
+/// What one engine's day is written down in.
+struct Day {
+    tally: Tally,
+    /// Every request, where a table of them is wanted.
+    served: Option<Vec<Served>>,
+}
+
+impl Watch for Day {
+    fn steps(&mut self, steps: &Steps<'_>) {
+        self.tally.steps(steps);
+    }
+
+    fn gaps(&mut self, gap: Picos, times: u64) {
+        self.tally.gaps(gap, times);
+    }
+
+    fn preempted(&mut self) {
+        self.tally.preempted();
+    }
+
+    fn end(&mut self, end: &End) {
+        self.tally.end(end);
+        if let (Some(all), End::Served(served)) = (&mut self.served, end) {
+            all.push(*served);
+        }
+    }
+}
+
+/// The requests of one of several engines: every so-manieth that comes, or the requests of its share of the users.
+struct Feed {
+    requests: Generator,
+    share: u64,
+    of: u64,
+    /// What was wrong with the table.
+    wrong: Option<TraceError>,
+}
+
+enum Generator {
+    Made(Generated),
+    Read { trace: RequestTrace<BufReader<File>>, left: u64, speedup: f64, next: u64 },
+}
+
+impl Feed {
+    fn of(serving: &Serving, share: u64) -> Outcome<Self> {
+        let (seed, of) = (serving.seed, serving.replicas);
+        let part = |whole: u64| whole / of + u64::from(share < whole % of);
+        let requests = match &serving.requests {
+            &Requests::Closed { concurrency, requests, prompt, output } => {
+                let made = Generated::closed(part(concurrency), part(requests), prompt, output, seed + share);
+                return Ok(Self { requests: Generator::Made(made), share: 0, of: 1, wrong: None });
+            }
+            &Requests::Open { arrivals, requests, prompt, output } => {
+                Generator::Made(Generated::open(arrivals, requests, prompt, output, seed))
+            }
+            Requests::Trace { path, requests, speedup } => {
+                let name = path.display().to_string();
+                let file = File::open(path).map_err(|error| Failure::Input(anyhow!("{name}: {error}")))?;
+                let trace = RequestTrace::new(BufReader::new(file), &name).or_input()?;
+                Generator::Read { trace, left: requests.unwrap_or(u64::MAX), speedup: *speedup, next: 0 }
+            }
+        };
+        Ok(Self { requests, share, of, wrong: None })
+    }
+
+    fn any(&mut self) -> Option<Request> {
+        let (trace, left, speedup, next) = match &mut self.requests {
+            Generator::Made(made) => return made.next(),
+            Generator::Read { trace, left, speedup, next } => (trace, left, *speedup, next),
+        };
+        *left = left.checked_sub(1)?;
+        let id = *next;
+        *next += 1;
+        match trace.next()? {
+            Ok(row) => Some(Request {
+                id,
+                arrival: Picos::rounding_up(row.at / speedup),
+                prompt_tokens: row.prompt_tokens,
+                output_tokens: row.output_tokens,
+                prefix: row.prefix,
+            }),
+            Err(wrong) => {
+                self.wrong = Some(wrong);
+                None
+            }
+        }
+    }
+}
+
+impl Source for Feed {
+    fn next(&mut self) -> Option<Request> {
+        loop {
+            let request = self.any()?;
+            if request.id % self.of == self.share {
+                return Some(request);
+            }
+        }
+    }
+
+    fn done(&mut self, at: Picos) {
+        if let Generator::Made(made) = &mut self.requests {
+            made.done(at);
+        }
+    }
+}
+
+/// One line for each request, in the order of their numbers; times in seconds.
+fn write_table(path: &Path, served: &[Served]) -> anyhow::Result<()> {
+    let mut text = String::from(
+        "request,arrival_s,prompt_tokens,output_tokens,scheduled_s,first_token_s,last_token_s,ttft_s,tpot_s,e2el_s,\
+         cached_tokens,preemptions\n",
+    );
+    for one in served {
+        let [arrival, scheduled, first, last, ttft, e2el] =
+            [one.arrival, one.scheduled, one.first_token, one.last_token, one.ttft(), one.e2el()]
+                .map(|time| time.to_seconds().get());
+        let tpot = one.tpot().map_or(String::new(), |tpot| tpot.to_seconds().get().to_string());
+        let Served { id, prompt_tokens, output_tokens, cached_tokens, preemptions, .. } = one;
+        writeln!(
+            text,
+            "{id},{arrival},{prompt_tokens},{output_tokens},{scheduled},{first},{last},{ttft},{tpot},{e2el},\
+             {cached_tokens},{preemptions}"
+        )?;
+    }
+    Ok(write_atomically(path, text)?)
+}
+
+impl ServedDay {
+    /// The numbers as JSON.
+    pub fn json(&self) -> Value {
+        json!(self.summary)
+    }
+}
+
+impl fmt::Display for ServedDay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Summary { requests, .. } = &self.summary;
+        let day = &self.summary;
+        write!(f, "{}", self.heading)?;
+        write!(f, "{} requests answered in {}", requests.completed, Seconds::new(day.duration_s))?;
+        match requests.rejected {
+            0 => writeln!(f)?,
+            rejected => {
+                let why: Vec<_> = requests.rejected_for.iter().map(|(why, n)| format!("{n} {why}")).collect();
+                writeln!(f, ", {rejected} rejected ({})", why.join(", "))?;
+            }
+        }
+        let columns = ["", "mean", "p50", "p90", "p99", "max"];
+        let row = |cells: [String; 6]| {
+            let [name, rest @ ..] = cells;
+            rest.iter().fold(format!("  {name:<6}"), |row, cell| row + &format!(" {cell:>12}"))
+        };
+        writeln!(f, "{}", row(columns.map(str::to_owned)))?;
+        for (name, spread) in
+            [("TTFT", day.ttft_s), ("TPOT", day.tpot_s), ("ITL", day.itl_s), ("E2EL", day.e2el_s)]
+        {
+            let Spread { mean, p50, p90, p99, max, .. } = spread;
+            let times = [mean, p50, p90, p99, max].map(|time| Seconds::new(time).to_string());
+            let [mean, p50, p90, p99, max] = times;
+            writeln!(f, "{}", row([name.to_owned(), mean, p50, p90, p99, max]))?;
+        }
+        writeln!(
+            f,
+            "output {:.1} tokens/s, {:.2} requests/s, of which {:.2} within the limits ({:.1} %)",
+            day.output_tokens_per_s,
+            day.requests_per_s,
+            day.goodput_per_s,
+            day.slo_attainment * 100.0
+        )?;
+        writeln!(
+            f,
+            "{} steps of {:.1} sequences, busy {:.1} %, {} preemptions, {:.1} % of prompts cached",
+            day.steps,
+            day.mean_batch,
+            day.utilization * 100.0,
+            day.preemptions,
+            day.cached_share * 100.0
+        )
+    }
+}

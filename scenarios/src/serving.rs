@@ -1,0 +1,306 @@
+//! Serving, as a scenario writes it.
+//!
+//! ```yaml
+//! workload: {concurrency: 32, requests: 640, prompt_tokens: 1024, output_tokens: 512}      # a closed loop
+//! workload: {arrivals: {poisson: 5 req/s}, requests: 1000, prompt_tokens: {mean: 900, cv: 1}, output_tokens: {from: 16, to: 512}}
+//! workload: {trace: azure_llm_2023_conv.csv, requests: 10000}
+//! engine: {name: vllm, max_num_seqs: 256}
+//! ```
+
+use crate::arrivals::{Arrivals, Length, Requests};
+use crate::error::ScenarioError;
+use crate::model::Model;
+use crate::request_trace::RequestTrace;
+use crate::section::Section;
+use crate::workload::Workload;
+use hwprofiles::Seconds;
+use serde_json::{Map, Value};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+const MOST_REQUESTS: u64 = 1 << 32;
+const MOST_TOKENS: u64 = 1 << 32;
+
+/// Whose habits and overheads the simulated engine has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EngineName {
+    /// Fulcrum's own: no overhead that was not measured.
+    #[default]
+    Fulcrum,
+    /// vLLM.
+    Vllm,
+    /// TensorRT-LLM.
+    TrtLlm,
+    /// SGLang.
+    Sglang,
+    /// llama.cpp's server.
+    LlamaCpp,
+}
+
+impl EngineName {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Fulcrum, Self::Vllm, Self::TrtLlm, Self::Sglang, Self::LlamaCpp];
+
+    /// As scenarios write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fulcrum => "fulcrum",
+            Self::Vllm => "vllm",
+            Self::TrtLlm => "trtllm",
+            Self::Sglang => "sglang",
+            Self::LlamaCpp => "llama.cpp",
+        }
+    }
+}
+
+/// An engine with what a scenario says differs from its habits.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct EngineChoice {
+    /// Which.
+    pub name: EngineName,
+    /// Sequences that run at once.
+    pub max_num_seqs: Option<u64>,
+    /// Tokens of a step.
+    pub max_num_batched_tokens: Option<u64>,
+    /// Tokens of a KV block.
+    pub block_size: Option<u64>,
+    /// KV blocks, where they are not to be counted from the memory that is left.
+    pub num_blocks: Option<u64>,
+    /// The share of a device's memory that the engine uses.
+    pub gpu_memory_utilization: Option<f64>,
+    /// Whether what is computed is found again.
+    pub prefix_caching: Option<bool>,
+    /// Whether prompts enter in chunks.
+    pub chunked_prefill: Option<bool>,
+    /// Whether the shortest prompt comes first, not the first come.
+    pub shortest_first: Option<bool>,
+    /// What the host takes for each step.
+    pub host_per_step: Option<Seconds>,
+    /// What it takes for each sequence of a step.
+    pub host_per_sequence: Option<Seconds>,
+}
+
+/// Serving: requests, and the engine that they go to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Serving {
+    /// The requests.
+    pub requests: Requests,
+    /// Chooses arrivals and lengths that are random.
+    pub seed: u64,
+    /// Engines that share them, each on a machine of its own.
+    pub replicas: u64,
+}
+
+impl Serving {
+    /// A static batch like those that an engine will run: as many sequences as users, or [`BATCH`], of the mean lengths.
+    ///
+    /// # Errors
+    /// A trace that cannot be read.
+    pub(crate) fn alike(&self, model: &Model) -> Result<Workload, ScenarioError> {
+        let (prompt, output) = match &self.requests {
+            Requests::Trace { path, .. } => trace_means(path)?,
+            Requests::Closed { prompt, output, .. } | Requests::Open { prompt, output, .. } => {
+                (prompt.mean(), output.mean())
+            }
+        };
+        let batch = match self.requests {
+            Requests::Closed { concurrency, .. } => concurrency.div_ceil(self.replicas),
+            _ => BATCH,
+        };
+        let whole = |tokens: f64| (tokens.ceil() as u64).clamp(1, model.max_positions / 2);
+        Ok(Workload { batch, prompt_tokens: whole(prompt), output_tokens: whole(output) })
+    }
+}
+
+/// Of requests that come whenever they come.
+const BATCH: u64 = 64;
+
+/// Requests of a trace whose mean stands for all.
+const LOOKED_AT: usize = 10_000;
+
+fn trace_means(path: &Path) -> Result<(f64, f64), ScenarioError> {
+    let unreadable = |source| ScenarioError::Unreadable { path: path.to_owned(), source };
+    let file = BufReader::new(File::open(path).map_err(unreadable)?);
+    let (mut sums, mut count) = ((0.0, 0.0), 0.0);
+    for request in
+        RequestTrace::new(file, &path.display().to_string()).map_err(ScenarioError::Trace)?.take(LOOKED_AT)
+    {
+        let request = request.map_err(ScenarioError::Trace)?;
+        sums = (sums.0 + request.prompt_tokens as f64, sums.1 + request.output_tokens as f64);
+        count += 1.0;
+    }
+    Ok((sums.0 / count, sums.1 / count))
+}
+
+const KEYS: [&str; 9] = [
+    "concurrency",
+    "arrivals",
+    "trace",
+    "requests",
+    "prompt_tokens",
+    "output_tokens",
+    "speedup",
+    "seed",
+    "replicas",
+];
+
+/// The serving workload of a section, where it is one; `folder` is where a trace's relative path starts.
+pub(crate) fn read_serving(section: &Section<'_>, folder: &Path) -> Result<Option<Serving>, ScenarioError> {
+    let kinds = ["concurrency", "arrivals", "trace"];
+    let Some(kind) = kinds.into_iter().find(|kind| section.has(kind)) else { return Ok(None) };
+    section.only(&KEYS)?;
+    if let Some(other) = kinds.into_iter().find(|other| *other != kind && section.has(other)) {
+        return Err(section.wrong(other, &format!("it goes not with {kind}: a workload is one or the other")));
+    }
+    let requests = section.count("requests", MOST_REQUESTS)?;
+    let wanted = || requests.ok_or_else(|| section.missing("requests", "how many, all together"));
+    let lengths =
+        || Ok::<_, ScenarioError>((length(section, "prompt_tokens")?, length(section, "output_tokens")?));
+    let source = match kind {
+        "concurrency" => {
+            let concurrency = section.count("concurrency", 1 << 20)?;
+            let concurrency = concurrency.ok_or_else(|| section.missing("concurrency", "how many users"))?;
+            let (prompt, output) = lengths()?;
+            Requests::Closed { concurrency, requests: requests.unwrap_or(20 * concurrency), prompt, output }
+        }
+        "arrivals" => {
+            let arrivals = arrivals(section)?;
+            let (prompt, output) = lengths()?;
+            Requests::Open { arrivals, requests: wanted()?, prompt, output }
+        }
+        _ => {
+            let path = section.text("trace")?.filter(|text| !text.is_empty());
+            let path =
+                path.ok_or_else(|| section.wrong("trace", "the path of a table of requests is wanted"))?;
+            for key in ["prompt_tokens", "output_tokens"] {
+                if section.has(key) {
+                    return Err(section.wrong(key, "a trace says how long its requests are: leave it out"));
+                }
+            }
+            let speedup = section.positive("speedup")?.unwrap_or(1.0);
+            Requests::Trace { path: folder.join(path), requests, speedup }
+        }
+    };
+    if kind != "trace" && section.has("speedup") {
+        return Err(section.wrong("speedup", "only a trace is sped up"));
+    }
+    let seed = section.count("seed", u64::MAX)?.unwrap_or(1);
+    let replicas = section.count("replicas", 1 << 12)?.unwrap_or(1);
+    Ok(Some(Serving { requests: source, seed, replicas }))
+}
+
+/// `512`, `{from: 16, to: 512}` or `{mean: 900, cv: 1.2}`.
+fn length(section: &Section<'_>, key: &str) -> Result<Length, ScenarioError> {
+    const WANTED: &str =
+        "tokens are wanted: a whole number above 0, {from: 16, to: 512}, or {mean: 900, cv: 1}";
+    let wrong = || section.wrong(key, WANTED);
+    let tokens = |value: &Value| value.as_u64().filter(|tokens| (1..=MOST_TOKENS).contains(tokens));
+    match section.get(key) {
+        None => Err(section.missing(key, WANTED)),
+        Some(Value::Object(entries)) => {
+            let only =
+                |keys: [&str; 2]| entries.len() == 2 && keys.iter().all(|key| entries.contains_key(*key));
+            let number = |key: &str| entries[key].as_f64().filter(|number| *number > 0.0);
+            if only(["from", "to"]) {
+                let ends = (tokens(&entries["from"]), tokens(&entries["to"]));
+                let (Some(from), Some(to)) = ends else { return Err(wrong()) };
+                return if from <= to { Ok(Length::Uniform { from, to }) } else { Err(wrong()) };
+            }
+            if only(["mean", "cv"]) {
+                let (Some(mean), Some(cv)) = (number("mean"), number("cv")) else { return Err(wrong()) };
+                let possible = (1.0..=MOST_TOKENS as f64).contains(&mean) && cv <= 10.0;
+                return if possible { Ok(Length::LogNormal { mean, cv }) } else { Err(wrong()) };
+            }
+            Err(wrong())
+        }
+        Some(value) => tokens(value).map(Length::Fixed).ok_or_else(wrong),
+    }
+}
+
+/// `{poisson: 5 req/s}`, `{uniform: …}`, `{gamma: …, cv: 2}`, `{bursts: …, size: 8}`.
+fn arrivals(section: &Section<'_>) -> Result<Arrivals, ScenarioError> {
+    const WANTED: &str = "one of {poisson: 5 req/s}, {uniform: 5 req/s}, {gamma: 5 req/s, cv: 2} and \
+                          {bursts: 5 req/s, size: 8} is wanted";
+    let read = |entries: &Map<String, Value>| -> Option<Arrivals> {
+        let rate = |key: &str| entries.get(key).and_then(rate);
+        let number = |key: &str| entries.get(key)?.as_f64().filter(|number| (1e-3..=1e3).contains(number));
+        let size = || entries.get("size")?.as_u64().filter(|size| (1..=1 << 20).contains(size));
+        let (kind, keys) = entries.keys().next().map(|kind| (kind.as_str(), entries.len()))?;
+        match (kind, keys) {
+            ("poisson", 1) => Some(Arrivals::Poisson { rate: rate("poisson")? }),
+            ("uniform", 1) => Some(Arrivals::Uniform { rate: rate("uniform")? }),
+            (_, 2) if entries.contains_key("gamma") => {
+                Some(Arrivals::Gamma { rate: rate("gamma")?, cv: number("cv")? })
+            }
+            (_, 2) if entries.contains_key("bursts") => {
+                Some(Arrivals::Bursts { rate: rate("bursts")?, size: size()? })
+            }
+            _ => None,
+        }
+    };
+    let entries = section.get("arrivals").and_then(Value::as_object);
+    entries.and_then(read).ok_or_else(|| section.wrong("arrivals", WANTED))
+}
+
+/// `5 req/s`, or the number alone.
+fn rate(value: &Value) -> Option<f64> {
+    let number = match value {
+        Value::String(text) => text.strip_suffix("req/s").or(text.strip_suffix("/s"))?.trim().parse().ok(),
+        value => value.as_f64(),
+    };
+    number.filter(|rate: &f64| (1e-6..=1e9).contains(rate))
+}
+
+/// `engine: vllm`, or `engine: {name: vllm, max_num_seqs: 256, …}`.
+pub(crate) fn read_engine(root: &Section<'_>) -> Result<EngineChoice, ScenarioError> {
+    const KEYS: [&str; 11] = [
+        "name",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "block_size",
+        "num_blocks",
+        "gpu_memory_utilization",
+        "prefix_caching",
+        "chunked_prefill",
+        "shortest_first",
+        "host_per_step",
+        "host_per_sequence",
+    ];
+    let known = EngineName::ALL.map(EngineName::name).join(", ");
+    let named = |text: &str| EngineName::ALL.into_iter().find(|engine| engine.name() == text);
+    match root.get("engine") {
+        None => Ok(EngineChoice::default()),
+        Some(Value::Object(_)) => {
+            let section = root.section("engine")?.expect("it is a mapping");
+            section.only(&KEYS)?;
+            let text = section.text("name")?.unwrap_or(EngineName::Fulcrum.name());
+            let name =
+                named(text).ok_or_else(|| section.wrong("name", &format!("one of {known} is wanted")))?;
+            let share = section.positive("gpu_memory_utilization")?;
+            if share.is_some_and(|share| share > 1.0) {
+                return Err(section.wrong("gpu_memory_utilization", "a share from 0 to 1 is wanted"));
+            }
+            let time = |key: &str| section.quantity(key, ["a time", "1 ms"], |time: &Seconds| time.get());
+            let choice = EngineChoice {
+                name,
+                max_num_seqs: section.count("max_num_seqs", 1 << 20)?,
+                max_num_batched_tokens: section.count("max_num_batched_tokens", 1 << 24)?,
+                block_size: section.count("block_size", 1 << 12)?,
+                num_blocks: section.count("num_blocks", 1 << 40)?,
+                gpu_memory_utilization: share,
+                prefix_caching: section.flag("prefix_caching")?,
+                chunked_prefill: section.flag("chunked_prefill")?,
+                shortest_first: section.flag("shortest_first")?,
+                host_per_step: time("host_per_step")?,
+                host_per_sequence: time("host_per_sequence")?,
+            };
+            Ok(choice)
+        }
+        Some(value) => {
+            let name = value.as_str().and_then(named);
+            let name = name.ok_or_else(|| root.wrong("engine", &format!("one of {known} is wanted")))?;
+            Ok(EngineChoice { name, ..EngineChoice::default() })
+        }
+    }
+}

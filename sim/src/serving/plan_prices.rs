@@ -1,0 +1,252 @@
+//! Steps priced by a plan: its programs, with the tokens of many sequences in them.
+
+use super::batch::{Batch, StepPrices};
+use super::line::Line;
+use super::picos::Picos;
+use crate::run::sampling_time;
+use crate::step::Simulator;
+use hwprofiles::{Missing, Seconds};
+use planner::{Action, Lane, Price, Pricing, Program, Programs, Task};
+use scenarios::{Operator, Phase, Step, Sublayer};
+use std::collections::{BTreeMap, HashMap};
+
+/// Between neighbours of the numbers that steps are priced at, so many to the octave.
+const TO_THE_OCTAVE: f64 = 16.0;
+
+/// A plan's step prices.
+///
+/// Where everything runs on one device, a step is the sum of what depends on its tokens (priced at lengths 4 % apart,
+/// straight between), on its chunks, on its decodes, and on its sampled sequences. Otherwise the program is simulated for
+/// each different batch.
+#[derive(Debug)]
+pub struct PlanPrices<'a> {
+    pricing: Pricing<'a>,
+    programs: &'a Programs,
+    simulator: Simulator<'a>,
+    /// Of each phase, where all its tasks are on one lane: they, and how many of each there are.
+    serial: [Option<Vec<(Task, f64)>>; 2],
+    /// What of a step depends on its tokens alone, by phase and tokens.
+    by_tokens: HashMap<(usize, u64), f64>,
+    by_sampled: HashMap<(usize, u64), f64>,
+    lines: HashMap<(u64, u32), Line>,
+    simulated: HashMap<(Vec<super::Piece>, u64, u64, u64), Picos>,
+}
+
+impl<'a> PlanPrices<'a> {
+    /// Those of `programs`.
+    pub fn new(pricing: Pricing<'a>, programs: &'a Programs) -> Self {
+        Self {
+            pricing,
+            programs,
+            simulator: Simulator::new(pricing),
+            serial: [serial(&programs.prefill), serial(&programs.decode)],
+            by_tokens: HashMap::new(),
+            by_sampled: HashMap::new(),
+            lines: HashMap::new(),
+            simulated: HashMap::new(),
+        }
+    }
+
+    /// Seconds of a batch in which somebody enters, or nobody.
+    fn seconds(&mut self, phase: Phase, batch: &Batch<'_>) -> Result<f64, Missing> {
+        let Some(tasks) = self.serial[phase as usize].take() else { return self.simulate(phase, batch) };
+        let sum = self.sum(phase, &tasks, batch);
+        self.serial[phase as usize] = Some(tasks);
+        sum
+    }
+
+    fn sum(&mut self, phase: Phase, tasks: &[(Task, f64)], batch: &Batch<'_>) -> Result<f64, Missing> {
+        let tokens = batch.tokens();
+        let (low, high) = around(tokens);
+        let mut dense = |at: u64| -> Result<f64, Missing> {
+            if let Some(&known) = self.by_tokens.get(&(phase as usize, at)) {
+                return Ok(known);
+            }
+            let of = |task: &Task| !is_attention(task) && !is_once(task);
+            let sum = total(
+                &self.pricing,
+                tasks,
+                of,
+                &Batch { pieces: &[], decodes: at, decode_tokens: at, sampled: at },
+            )?;
+            self.by_tokens.insert((phase as usize, at), sum);
+            Ok(sum)
+        };
+        let (first, last) = (dense(low)?, dense(high)?);
+        let share = if low == high { 0.0 } else { (tokens - low) as f64 / (high - low) as f64 };
+        let once = match self.by_sampled.get(&(phase as usize, batch.sampled)) {
+            Some(&known) => known,
+            None => {
+                let program = self.programs.of(phase);
+                let sampling = sampling_time(&self.pricing, program, &sampled(batch)).get();
+                let sum = total(&self.pricing, tasks, is_once, batch)? + sampling;
+                self.by_sampled.insert((phase as usize, batch.sampled), sum);
+                sum
+            }
+        };
+        Ok(first + (last - first) * share + once + total(&self.pricing, tasks, is_attention, batch)?)
+    }
+
+    fn simulate(&mut self, phase: Phase, batch: &Batch<'_>) -> Result<f64, Missing> {
+        let program = self.programs.of(phase);
+        let pricing = self.pricing;
+        let outcome = self.simulator.step_by(program, |task| price(&pricing, task, batch))?;
+        let sampling = sampling_time(&pricing, program, &sampled(batch));
+        Ok((outcome.duration.to_seconds() + sampling).get())
+    }
+}
+
+impl StepPrices for PlanPrices<'_> {
+    fn step(&mut self, batch: &Batch<'_>) -> Result<Picos, Missing> {
+        if self.serial[Phase::Prefill as usize].is_some() {
+            return Ok(picos(self.seconds(Phase::Prefill, batch)?));
+        }
+        let key = (batch.pieces.to_vec(), batch.decodes, batch.decode_tokens, batch.sampled);
+        if let Some(&known) = self.simulated.get(&key) {
+            return Ok(known);
+        }
+        let time = picos(self.seconds(Phase::Prefill, batch)?);
+        self.simulated.insert(key, time);
+        Ok(time)
+    }
+
+    /// Straight between contexts of a quarter of an octave.
+    fn decode(&mut self, decodes: u64, tokens: u64) -> Result<Line, Missing> {
+        const STRETCHES: f64 = 4.0;
+        let mean = tokens as f64 / decodes as f64;
+        let stretch = (mean.log2() * STRETCHES).floor().max(0.0) as u32;
+        let end = |stretch: u32| (2f64.powf(f64::from(stretch) / STRETCHES) * decodes as f64).floor() as u64;
+        // What is rounded down may be in the stretch before.
+        let stretch = if tokens < end(stretch) { stretch - 1 } else { stretch };
+        if let Some(&line) = self.lines.get(&(decodes, stretch))
+            && line.from <= tokens
+            && tokens < line.until
+        {
+            return Ok(line);
+        }
+        let (from, until) = (end(stretch).min(tokens), end(stretch + 1).max(tokens + 1));
+        let mut at = |tokens: u64| {
+            self.seconds(
+                Phase::Decode,
+                &Batch { pieces: &[], decodes, decode_tokens: tokens, sampled: decodes },
+            )
+        };
+        let (low, high) = (at(from)?, at(until)?);
+        let per_token = ((high - low) * 1e12 / (until - from) as f64).round() as i64;
+        let line = Line { from, until, base: picos(low).0, per_token };
+        self.lines.insert((decodes, stretch), line);
+        Ok(line)
+    }
+}
+
+fn picos(seconds: f64) -> Picos {
+    Picos::rounding_up(Seconds::new(seconds))
+}
+
+/// The neighbours of `tokens` among the numbers that are priced: all up to 16, then so many to the octave.
+fn around(tokens: u64) -> (u64, u64) {
+    if tokens <= TO_THE_OCTAVE as u64 {
+        return (tokens, tokens);
+    }
+    let octave = tokens.ilog2();
+    let step = ((1u64 << octave) as f64 / TO_THE_OCTAVE).max(1.0) as u64;
+    let low = tokens / step * step;
+    (low, if low == tokens { low } else { low + step })
+}
+
+/// The program's different tasks with how many there are of each, where all are on one lane.
+fn serial(program: &Program) -> Option<Vec<(Task, f64)>> {
+    let lane = program.tasks.first()?.lane;
+    let mut counts: BTreeMap<String, (Task, f64)> = BTreeMap::new();
+    for task in &program.tasks {
+        let alone = matches!(task.lane, Lane::Device(_)) && task.lane == lane;
+        if !alone || !matches!(task.action, Action::Compute { .. }) {
+            return None;
+        }
+        let key = format!("{:?} {}", task.action, task.layer.is_none());
+        counts.entry(key).or_insert_with(|| (task.clone(), 0.0)).1 += 1.0;
+    }
+    Some(counts.into_values().collect())
+}
+
+fn total(
+    pricing: &Pricing<'_>,
+    tasks: &[(Task, f64)],
+    of: impl Fn(&Task) -> bool,
+    batch: &Batch<'_>,
+) -> Result<f64, Missing> {
+    let mut sum = 0.0;
+    for (task, count) in tasks.iter().filter(|(task, _)| of(task)) {
+        sum += count * price(pricing, task, batch)?.alone.get();
+    }
+    Ok(sum)
+}
+
+fn is_attention(task: &Task) -> bool {
+    matches!(task.action, Action::Compute { operator: Operator::Attention, .. })
+}
+
+/// Whether it is done for sampled sequences only.
+fn is_once(task: &Task) -> bool {
+    match task.action {
+        Action::Compute { operator, .. } => operator.sublayer() == Sublayer::Head,
+        _ => task.layer.is_none(),
+    }
+}
+
+/// A step of as many sequences as are sampled.
+fn sampled(batch: &Batch<'_>) -> Step {
+    Step { phase: Phase::Decode, batch: batch.sampled, new_tokens: 1, past_tokens: 0 }
+}
+
+/// What `task` costs in a step of `batch`: attention and what moves KV by every chunk and the decodes together, the head by the
+/// sampled sequences, all else by the tokens.
+fn price(pricing: &Pricing<'_>, task: &Task, batch: &Batch<'_>) -> Result<Price, Missing> {
+    let past = |batch: &Batch<'_>| {
+        batch.decode_tokens - batch.decodes + batch.pieces.iter().map(|piece| piece.past).sum::<u64>()
+    };
+    let rows = |batch: u64| Step { phase: Phase::Decode, batch, new_tokens: 1, past_tokens: 0 };
+    match task.action {
+        Action::Compute { operator: Operator::Attention, .. } => attention(pricing, task, batch),
+        Action::FetchKv { .. } => pricing.price(task, &Step { past_tokens: past(batch), ..rows(1) }),
+        Action::StoreKv { .. } => pricing.price(task, &rows(batch.tokens())),
+        _ if is_once(task) => pricing.price(task, &sampled(batch)),
+        _ => pricing.price(task, &rows(batch.tokens())),
+    }
+}
+
+/// Attention of each chunk and of the decodes, one after the other, started once. The decodes are as many sequences of the mean
+/// context: what their attention takes is a matter of all their tokens.
+fn attention(pricing: &Pricing<'_>, task: &Task, batch: &Batch<'_>) -> Result<Price, Missing> {
+    let mut steps = Vec::with_capacity(batch.pieces.len() + 1);
+    for piece in batch.pieces {
+        let (new_tokens, past_tokens) = (piece.new, piece.past);
+        steps.push(Step { phase: Phase::Prefill, batch: 1, new_tokens, past_tokens });
+    }
+    if batch.decodes > 0 {
+        let past_tokens = (batch.decode_tokens - batch.decodes) / batch.decodes;
+        steps.push(Step { phase: Phase::Decode, batch: batch.decodes, new_tokens: 1, past_tokens });
+    }
+    let mut all: Option<Price> = None;
+    for step in &steps {
+        let one = pricing.price(task, step)?;
+        all = Some(match all {
+            None => one,
+            Some(sum) => join(sum, one),
+        });
+    }
+    match all {
+        Some(all) => Ok(all),
+        None => pricing.price(task, &Step { phase: Phase::Decode, batch: 0, new_tokens: 1, past_tokens: 0 }),
+    }
+}
+
+/// Both, started once.
+fn join(one: Price, other: Price) -> Price {
+    let loads = [0, 1].map(|index| match (one.loads[index], other.loads[index]) {
+        (Some(a), Some(b)) => Some(planner::Load { bytes: a.bytes + b.bytes, ..a }),
+        (load, None) | (None, load) => load,
+    });
+    let longer = if other.alone > one.alone { other } else { one };
+    Price { alone: one.alone + (other.alone - other.overhead), loads, flop: one.flop + other.flop, ..longer }
+}
