@@ -12,6 +12,9 @@ use std::io::BufRead;
 /// Prompt tokens for which Mooncake has one name each.
 pub const MOONCAKE_TOKENS: u64 = 512;
 
+/// Seconds from the first request to the last.
+const LONGEST: f64 = 180.0 * 86_400.0;
+
 /// A request that somebody made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recorded {
