@@ -153,10 +153,10 @@ impl<R: BufRead> RequestTrace<R> {
         };
         let first = *self.first.get_or_insert(at);
         let since = at - first;
-        // 30 years: beyond it, no clock counts.
-        if !(0.0..=1e9).contains(&since) || at < self.last {
+        // Serving's clock counts 213 days.
+        if !(0.0..=LONGEST).contains(&since) || at < self.last {
             return Err(
-                self.wrong("requests must be in the order of their times, within 30 years: sort the table")
+                self.wrong("requests must be in the order of their times, within 180 days: sort the table")
             );
         }
         self.last = at;

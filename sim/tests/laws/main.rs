@@ -6,5 +6,6 @@ mod machine;
 mod lowered;
 mod made_up;
 mod pictures;
+mod queues;
 mod runs;
 mod serving;
