@@ -1,0 +1,88 @@
+//! `fulcrum sim` of requests that come and go.
+
+mod place;
+
+use place::Place;
+use std::fs;
+
+const CLOSED: &str = "machine: h100-sxm
+model: llama-3.1-8b
+workload: {concurrency: 8, requests: 40, prompt_tokens: 512, output_tokens: 32}
+engine: vllm
+slo: {ttft: 1 s, tpot: 50 ms}
+";
+
+fn placed(trace: &str) -> Place {
+    let day = CLOSED.replace(
+        "{concurrency: 8, requests: 40, prompt_tokens: 512, output_tokens: 32}",
+        "{trace: requests.csv}",
+    );
+    let files = [("closed.yaml", CLOSED), ("day.yaml", &day), ("requests.csv", trace)];
+    Place::with(&files.map(|(name, text)| (name, text.as_bytes())))
+}
+
+const TRACE: &str = "arrival_s,prompt_tokens,output_tokens\n0,700,20\n0.01,300,1\n0.5,200000,5\n0.6,100,3\n";
+
+#[test]
+fn a_closed_loop_is_summed_up_in_words_and_in_numbers() {
+    let place = placed(TRACE);
+    let text = place.done("sim closed.yaml");
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    for word in
+        ["llama-3.1-8b on h100-sxm: vllm", "40 requests", "TTFT", "TPOT", "ITL", "E2EL", "within the limits"]
+    {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&place.done("--json sim closed.yaml")).expect("JSON");
+    assert_eq!(json["requests"]["completed"], 40);
+    let [p50, p99, max] = ["p50", "p99", "max"].map(|key| json["ttft_s"][key].as_f64().expect("a number"));
+    assert!(0.0 < p50 && p50 <= p99 && p99 <= max, "{json}");
+}
+
+#[test]
+fn a_trace_gets_a_line_for_each_request_and_what_cannot_be_served_is_counted() {
+    let place = placed(TRACE);
+    let text = place.done("sim day.yaml --requests out.csv");
+    assert!(
+        text.contains("3 requests answered") && text.contains("1 longer than the longest context"),
+        "{text}"
+    );
+    let table = fs::read_to_string(place.path("out.csv")).expect("a table");
+    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(rows.len(), 4, "{table}");
+    assert!(rows.iter().all(|row| row.len() == 12), "{table}");
+    assert_eq!(rows[2][8], "", "one token has no gap: {table}");
+}
+
+#[test]
+fn replicas_share_the_requests_and_threads_change_nothing() {
+    let place = placed(TRACE);
+    let poisson = "--set workload={arrivals:{poisson:30},requests:300,prompt_tokens:{mean:400,cv:1},output_tokens:{from:2,to:60},replicas:3}";
+    let one = place.done(&format!("--json sim closed.yaml {poisson}"));
+    let again = place.done(&format!("--json sim closed.yaml {poisson}"));
+    assert_eq!(one, again);
+    let json: serde_json::Value = serde_json::from_str(&one).expect("JSON");
+    assert_eq!(json["requests"]["completed"], 300);
+}
+
+#[test]
+fn what_is_wrong_with_a_day_is_named() {
+    for (trace, words) in [
+        ("arrival_s,prompt_tokens,output_tokens\n1,5,5\n0,5,5\n", &["requests.csv:3", "order"][..]),
+        ("", &["requests.csv:1", "empty"]),
+        ("arrival_s,prompt_tokens,output_tokens\n0,5\n", &["requests.csv:2", "three fields"]),
+        ("when\n", &["requests.csv:1", "first line"]),
+    ] {
+        placed(trace).refused("sim day.yaml", 2, words);
+    }
+    let place = placed(TRACE);
+    place.refused("sim closed.yaml --set workload.concurrency=0", 2, &["workload.concurrency", "from 1"]);
+    place.refused("sim closed.yaml --set engine=turbo", 2, &["engine", "vllm"]);
+    place.refused("sim closed.yaml --set workload={trace:none.csv}", 2, &["none.csv"]);
+    place.refused("sim closed.yaml --trace t.json", 2, &["--requests"]);
+    place.refused("sim closed.yaml --set engine.gpu_memory_utilization=0.05", 2, &["engine"]);
+    let small = "--set engine={name:vllm,gpu_memory_utilization:0.05}";
+    place.refused(&format!("sim closed.yaml {small}"), 3, &["no room for the KV cache"]);
+}

@@ -1,0 +1,66 @@
+//! Requests per second of the serving simulator: the hour of a conversation service that was recorded, and as many
+//! requests as come to 10⁴, 10⁵ and 10⁶, for Llama-3.1-8B on an H100.
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use hwprofiles::{DType, Library};
+use planner::{Placement, Pricing, Programs};
+use scenarios::{Arrivals, EngineChoice, EngineName, Formats, Length, Model, RequestTrace};
+use sim::serving::{
+    Engine, Generated, Limits, Picos, PlanPrices, Replica, Request, Source, Tally, kv_blocks, serve,
+};
+use std::hint::black_box;
+
+fn day(source: &mut impl Source) -> u64 {
+    let machine = Library::default().machine("h100-sxm").unwrap();
+    let model = Model::preset("llama-3.1-8b").unwrap();
+    let formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::F32 };
+    let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+    let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
+    let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
+    let programs = Programs::lower(&machine, &model, &placement).unwrap();
+    let choice = EngineChoice { name: EngineName::Vllm, ..EngineChoice::default() };
+    let blocks = kv_blocks(pricing, &placement, 16, 8192, 0.9).unwrap().unwrap();
+    let mut replica =
+        Replica::new(Engine::of(&choice, blocks, model.max_positions), PlanPrices::new(pricing, &programs));
+    let mut tally = Tally::new(Limits::default());
+    serve(source, &mut replica, &mut tally).unwrap();
+    tally.summary(0, 0).requests.completed
+}
+
+fn serving(c: &mut Criterion) {
+    let mut group = c.benchmark_group("serve");
+    group.sample_size(10);
+    let text =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/data/traces/azure_llm_2023_conv.csv"))
+            .unwrap();
+    group.throughput(Throughput::Elements(19_366));
+    group.bench_function("azure conversation", |b| {
+        b.iter(|| {
+            let trace = RequestTrace::new(text.as_bytes(), "trace").unwrap().map(Result::unwrap);
+            let mut requests = trace.enumerate().map(|(id, row)| Request {
+                id: id as u64,
+                arrival: Picos::rounding_up(row.at),
+                prompt_tokens: row.prompt_tokens,
+                output_tokens: row.output_tokens,
+                prefix: row.prefix,
+            });
+            assert_eq!(day(black_box(&mut requests)), 19_366);
+        });
+    });
+    for requests in [10_000, 100_000, 1_000_000] {
+        group.throughput(Throughput::Elements(requests));
+        group.bench_with_input(BenchmarkId::new("poisson", requests), &requests, |b, &requests| {
+            b.iter(|| {
+                let prompt = Length::LogNormal { mean: 1155.0, cv: 1.0 };
+                let output = Length::LogNormal { mean: 211.0, cv: 0.8 };
+                let mut source =
+                    Generated::open(Arrivals::Poisson { rate: 5.5 }, requests, prompt, output, 1);
+                day(black_box(&mut source))
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, serving);
+criterion_main!(benches);
