@@ -105,7 +105,7 @@ fn relative_paths_start_at_the_file_or_where_the_command_was_typed() {
 fn settings_override_add_and_are_typed_as_yaml() {
     let scenario =
         set(&["workload.batch=8", "slo.ttft=2 s", "dtype={kv: int8}", "dtype.activations=bf16"]).unwrap();
-    assert_eq!(scenario.workload.batch, 8);
+    assert_eq!(scenario.workload.unwrap().batch, 8);
     assert_eq!(scenario.slo.unwrap().ttft, Some(Seconds::new(2.0)));
     let dtype = FormatLists { weights: vec![], kv: vec![DType::Int8], activations: vec![DType::Bf16] };
     assert_eq!(scenario.dtype, dtype);
@@ -129,14 +129,14 @@ fn the_last_key_of_a_grid_turns_fastest() {
     assert_eq!(grid.count(), 6);
     let points: Vec<_> = grid.points().map(Result::unwrap).collect();
     let seen: Vec<_> =
-        points.iter().map(|p| (p.scenario.workload.batch, p.scenario.dtype.weights[0])).collect();
+        points.iter().map(|p| (p.scenario.workload.unwrap().batch, p.scenario.dtype.weights[0])).collect();
     let (bf16, int8) = (DType::Bf16, DType::Int8);
     assert_eq!(seen, [(1, bf16), (1, int8), (2, bf16), (2, int8), (4, bf16), (4, int8)]);
     assert_eq!(
         points[3].settings,
         [("workload.batch".into(), 2.into()), ("dtype.weights".into(), "int8".into())]
     );
-    let shard: Vec<_> = grid.part(2..4).map(|point| point.unwrap().scenario.workload.batch).collect();
+    let shard: Vec<_> = grid.part(2..4).map(|point| point.unwrap().scenario.workload.unwrap().batch).collect();
     assert_eq!(shard, [2, 2]);
 }
 
