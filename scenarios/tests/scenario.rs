@@ -136,7 +136,8 @@ fn the_last_key_of_a_grid_turns_fastest() {
         points[3].settings,
         [("workload.batch".into(), 2.into()), ("dtype.weights".into(), "int8".into())]
     );
-    let shard: Vec<_> = grid.part(2..4).map(|point| point.unwrap().scenario.workload.unwrap().batch).collect();
+    let shard: Vec<_> =
+        grid.part(2..4).map(|point| point.unwrap().scenario.workload.unwrap().batch).collect();
     assert_eq!(shard, [2, 2]);
 }
 

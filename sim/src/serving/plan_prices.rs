@@ -223,8 +223,7 @@ fn attention(pricing: &Pricing<'_>, task: &Task, batch: &Batch<'_>) -> Result<Pr
         let (new_tokens, past_tokens) = (piece.new, piece.past);
         steps.push(Step { phase: Phase::Prefill, batch: 1, new_tokens, past_tokens });
     }
-    if batch.decodes > 0 {
-        let past_tokens = (batch.decode_tokens - batch.decodes) / batch.decodes;
+    if let Some(past_tokens) = (batch.decode_tokens - batch.decodes).checked_div(batch.decodes) {
         steps.push(Step { phase: Phase::Decode, batch: batch.decodes, new_tokens: 1, past_tokens });
     }
     let mut all: Option<Price> = None;
