@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use hwprofiles::{Bytes, DeviceKind, Seconds, write_atomically};
 use planner::{Placement, Programs};
 use rayon::prelude::*;
-use scenarios::{RequestTrace, Requests, Serving, TraceError};
+use scenarios::{RequestTrace, Requests, Serving, Slo, TraceError};
 use serde_json::{Value, json};
 use sim::serving::{
     End, Engine, Generated, Limits, Picos, PlanPrices, Replica, Request, Served, Source, Spread, Steps,
@@ -72,8 +72,12 @@ pub fn run(question: &Question, serving: &Serving, table: Option<&Path>) -> Outc
     Ok(ServedDay { heading, summary })
 }
 
-/// Everything on a GPU that has room for it; otherwise what the planner chooses for a batch like those that will run, the largest
-/// for which there is a plan.
+/// Sequences whose KV cache must fit on a GPU for everything to be there.
+const FEW: u64 = 8;
+
+/// Everything on a GPU that has room for it and a few sequences; otherwise what the planner chooses for a batch like those that will
+/// run, the largest for which there is a plan. The limits are on requests, queueing included: the plan for a batch need not keep
+/// them.
 fn placement(question: &Question) -> Outcome<Placement> {
     let machine = &question.machine;
     let pricing = question.pricing();
@@ -81,7 +85,7 @@ fn placement(question: &Question) -> Outcome<Placement> {
         + question.model.sublayer_bytes(scenarios::Sublayer::Embed, pricing.formats)
         + question.model.sublayer_bytes(scenarios::Sublayer::Head, pricing.formats);
     let load = &question.workload;
-    let kv = scenarios::kv_bytes(&question.model, pricing.formats, load.batch, load.context())
+    let kv = scenarios::kv_bytes(&question.model, pricing.formats, load.batch.min(FEW), load.context())
         * question.model.layers;
     let fits = |capacity: Bytes| (weights + kv).as_f64() <= 0.85 * capacity.as_f64();
     for id in machine.device_ids() {
@@ -92,7 +96,8 @@ fn placement(question: &Question) -> Outcome<Placement> {
     }
     let mut batch = load.batch;
     loop {
-        match question.with_batch(batch).plan() {
+        let alike = Question { slo: Slo::default(), ..question.with_batch(batch) };
+        match alike.plan() {
             Ok(planned) => return Ok(planned.placement),
             Err(Failure::Infeasible(_)) if batch > 1 => batch /= 2,
             Err(failure) => return Err(failure),
@@ -262,7 +267,7 @@ impl fmt::Display for ServedDay {
         }
         writeln!(
             f,
-            "output {:.1} tokens/s, {:.2} requests/s, of which {:.2} within the limits ({:.1} %)",
+            "output {:.1} tokens/s, {:.2} requests/s, {:.2} within the limits ({:.1} %)",
             day.output_tokens_per_s,
             day.requests_per_s,
             day.goodput_per_s,

@@ -59,10 +59,13 @@ fn a_trace_gets_a_line_for_each_request_and_what_cannot_be_served_is_counted() {
 #[test]
 fn replicas_share_the_requests_and_threads_change_nothing() {
     let place = placed(TRACE);
-    let poisson = "--set workload={arrivals:{poisson:30},requests:300,prompt_tokens:{mean:400,cv:1},output_tokens:{from:2,to:60},replicas:3}";
-    let one = place.done(&format!("--json sim closed.yaml {poisson}"));
-    let again = place.done(&format!("--json sim closed.yaml {poisson}"));
-    assert_eq!(one, again);
+    let load = "{arrivals: {poisson: 30 req/s}, requests: 300, prompt_tokens: {mean: 400, cv: 1}, \
+                output_tokens: {from: 2, to: 60}, replicas: 3}";
+    let start = CLOSED.find("{concurrency").expect("it is there");
+    let end = start + CLOSED[start..].find('}').expect("it ends") + 1;
+    fs::write(place.path("open.yaml"), [&CLOSED[..start], load, &CLOSED[end..]].concat()).expect("written");
+    let one = place.done("--json sim open.yaml");
+    assert_eq!(one, place.done("--json sim open.yaml"));
     let json: serde_json::Value = serde_json::from_str(&one).expect("JSON");
     assert_eq!(json["requests"]["completed"], 300);
 }
@@ -80,9 +83,10 @@ fn what_is_wrong_with_a_day_is_named() {
     let place = placed(TRACE);
     place.refused("sim closed.yaml --set workload.concurrency=0", 2, &["workload.concurrency", "from 1"]);
     place.refused("sim closed.yaml --set engine=turbo", 2, &["engine", "vllm"]);
-    place.refused("sim closed.yaml --set workload={trace:none.csv}", 2, &["none.csv"]);
+    fs::remove_file(place.path("requests.csv")).expect("it is there");
+    place.refused("sim day.yaml", 2, &["requests.csv"]);
     place.refused("sim closed.yaml --trace t.json", 2, &["--requests"]);
-    place.refused("sim closed.yaml --set engine.gpu_memory_utilization=0.05", 2, &["engine"]);
-    let small = "--set engine={name:vllm,gpu_memory_utilization:0.05}";
-    place.refused(&format!("sim closed.yaml {small}"), 3, &["no room for the KV cache"]);
+    let small = CLOSED.replace("engine: vllm", "engine: {name: vllm, gpu_memory_utilization: 0.05}");
+    fs::write(place.path("closed.yaml"), small).expect("written");
+    place.refused("sim closed.yaml", 3, &["no room for the KV cache"]);
 }
