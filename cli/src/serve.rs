@@ -4,10 +4,10 @@
 use crate::exit::{Failure, Outcome, Sort};
 use crate::pipeline::{Question, sorted};
 use anyhow::anyhow;
-use hwprofiles::{Bytes, DeviceKind, Seconds, write_atomically};
-use planner::{Placement, Programs};
+use hwprofiles::{Bytes, DeviceKind, Machine, Seconds, write_atomically};
+use planner::{Placement, Pricing, Programs};
 use rayon::prelude::*;
-use scenarios::{RequestTrace, Requests, Serving, Slo, TraceError};
+use scenarios::{RequestTrace, Requests, Serving, Slo, Sublayer, TraceError, kv_bytes};
 use serde_json::{Value, json};
 use sim::serving::{
     End, Engine, Generated, Limits, Picos, PlanPrices, Replica, Request, Served, Source, Spread, Steps,
@@ -28,8 +28,8 @@ pub struct ServedDay {
 
 /// Serves the question's requests; writes a line for each into `table`, where one is wanted.
 pub fn run(question: &Question, serving: &Serving, table: Option<&Path>) -> Outcome<ServedDay> {
-    let placement = placement(question)?;
-    let pricing = question.pricing();
+    let (machine, placement) = placed(question)?;
+    let pricing = Pricing { machine: &machine, ..question.pricing() };
     let choice = &question.engine;
     let draft = Engine::of(choice, 1, question.model.max_positions);
     let utilization = choice.gpu_memory_utilization.unwrap_or(sim::serving::GPU_MEMORY_UTILIZATION);
@@ -63,7 +63,7 @@ pub fn run(question: &Question, serving: &Serving, table: Option<&Path>) -> Outc
     let heading = format!(
         "{} on {}{}: {}, {} KV blocks of {} tokens\n",
         question.model.name,
-        question.machine.name,
+        machine.name,
         if serving.replicas > 1 { format!(" × {}", serving.replicas) } else { String::new() },
         choice.name.name(),
         engine.num_blocks,
@@ -75,30 +75,28 @@ pub fn run(question: &Question, serving: &Serving, table: Option<&Path>) -> Outc
 /// Sequences whose KV cache must fit on a GPU for everything to be there.
 const FEW: u64 = 8;
 
-/// Everything on a GPU that has room for it and a few sequences; otherwise what the planner chooses for a batch like those that will
-/// run, the largest for which there is a plan. The limits are on requests, queueing included: the plan for a batch need not keep
-/// them.
-fn placement(question: &Question) -> Outcome<Placement> {
-    let machine = &question.machine;
-    let pricing = question.pricing();
-    let weights = question.model.layers_bytes(pricing.formats)
-        + question.model.sublayer_bytes(scenarios::Sublayer::Embed, pricing.formats)
-        + question.model.sublayer_bytes(scenarios::Sublayer::Head, pricing.formats);
-    let load = &question.workload;
-    let kv = scenarios::kv_bytes(&question.model, pricing.formats, load.batch.min(FEW), load.context())
-        * question.model.layers;
+/// Everything on a GPU, or the smallest group of GPUs, that has room for it and a few sequences; otherwise what the planner chooses
+/// for a batch like those that will run, the largest for which there is a plan. The limits are on requests, queueing
+/// included: the plan for a batch need not keep them.
+fn placed(question: &Question) -> Outcome<(Machine, Placement)> {
+    let (model, formats, load) = (&question.model, question.pricing().formats, &question.workload);
+    let ends = [Sublayer::Embed, Sublayer::Head].map(|sublayer| model.sublayer_bytes(sublayer, formats));
+    let weights = model.layers_bytes(formats) + ends.into_iter().sum();
+    let kv = kv_bytes(model, formats, load.batch.min(FEW), load.context()) * model.layers;
     let fits = |capacity: Bytes| (weights + kv).as_f64() <= 0.85 * capacity.as_f64();
-    for id in machine.device_ids() {
-        let device = machine.device(id);
-        if device.kind == DeviceKind::Gpu && fits(machine.memory(device.memory).capacity.value) {
-            return Ok(Placement::uniform(&question.model, id, device.memory));
+    for machine in &question.machines {
+        for id in machine.device_ids() {
+            let device = machine.device(id);
+            if device.kind == DeviceKind::Gpu && fits(machine.memory(device.memory).capacity.value) {
+                return Ok((machine.clone(), Placement::uniform(model, id, device.memory)));
+            }
         }
     }
     let mut batch = load.batch;
     loop {
         let alike = Question { slo: Slo::default(), ..question.with_batch(batch) };
         match alike.plan() {
-            Ok(planned) => return Ok(planned.placement),
+            Ok(planned) => return Ok((planned.machine, planned.placement)),
             Err(Failure::Infeasible(_)) if batch > 1 => batch /= 2,
             Err(failure) => return Err(failure),
         }

@@ -130,7 +130,9 @@ impl Store {
         }
         let empty = || (0..devices).map(|_| Slots::new()).collect::<Vec<_>>();
         let (mut weight_slots, mut kv_slots) = (empty(), empty());
-        for (device, [weights, kv]) in planner::staging_slots(&setup.machine, programs, model, formats, extent) {
+        for (device, [weights, kv]) in
+            planner::staging_slots(&setup.machine, programs, model, formats, extent)
+        {
             for _ in 0..setup.placement.pipelining.slots {
                 weight_slots[device.0].push(touched(own(device), weights)?);
                 for sequences in parts(setup) {

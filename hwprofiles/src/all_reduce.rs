@@ -55,7 +55,8 @@ impl AllReduce {
 
     fn formula(&self, bytes: Bytes, ranks: u64) -> Seconds {
         let ranks = ranks as f64;
-        self.step.value * (2.0 * ranks.log2()) + (bytes / self.bandwidth.value) * (2.0 * (ranks - 1.0) / ranks)
+        self.step.value * (2.0 * ranks.log2())
+            + (bytes / self.bandwidth.value) * (2.0 * (ranks - 1.0) / ranks)
     }
 }
 

@@ -145,11 +145,9 @@ impl<'a> Space<'a> {
     /// none where that leaves no room on one of them, though there is room on all together.
     pub fn placements(&self, chosen: &Chosen, goal: &Goal) -> Vec<Placement> {
         let placements = [Some(self.placement(chosen, goal)), self.dealt(chosen, goal)];
-        let over_twins = |placement| match self.twins.dealt_out(self.pricing, &self.extent, placement) {
-            Ok(dealt) => dealt,
-            // Patterns are priced alone: between two of them there may be no link.
-            Err(_) => vec![],
-        };
+        // Patterns are priced alone: between two of them there may be no link.
+        let over_twins =
+            |placement| self.twins.dealt_out(self.pricing, &self.extent, placement).unwrap_or_default();
         placements.into_iter().flatten().flat_map(over_twins).collect()
     }
 
