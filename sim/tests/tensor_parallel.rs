@@ -2,7 +2,7 @@
 
 use hwprofiles::{Bytes, BytesPerSec, DType, Library, Machine, Seconds, yaml};
 use planner::{
-    Action, Lane, Placement, PlannerError, Pricing, Programs, Question, Source, Task, plan, usage,
+    Action, Lane, MicroBatch, Placement, PlannerError, Pricing, Programs, Question, Source, Task, plan, usage,
 };
 use proptest::prelude::*;
 use scenarios::{Costs, Formats, Model, Objective, Operator, Slo, Step, Sublayer, Workload};
@@ -27,7 +27,13 @@ fn time(pricing: Pricing<'_>, operator: Operator, step: &Step) -> f64 {
     let rows = operator.sublayer().matrix(pricing.model).map_or(0, |(rows, _)| rows);
     let device = pricing.machine.twins()[0];
     let action = Action::Compute { operator, rows: 0..rows, source: Source::Resident };
-    let task = Task { lane: Lane::Device(device), layer: Some(0), action, after: vec![] };
+    let task = Task {
+        lane: Lane::Device(device),
+        layer: Some(0),
+        micro_batch: MicroBatch::WHOLE,
+        action,
+        after: vec![],
+    };
     pricing.price(&task, step).unwrap().alone.get()
 }
 
