@@ -67,7 +67,8 @@ impl Question {
     /// The question of a scenario.
     pub fn of(scenario: &Scenario) -> Outcome<Self> {
         let found = scenario.resolve().or_input()?;
-        let machine = found.machine.machine(inputs::library().this).or_input()?;
+        let gpus = found.tensor_parallel.iter().copied().max().unwrap_or(1);
+        let machine = found.machine.machine(inputs::library().this, gpus).or_input()?;
         let origin = Origin {
             machine: found.machine.source(),
             model: scenario.model.anchored(),
@@ -254,7 +255,9 @@ impl Planned {
                 "{file}: from is missing: it names the machine and the model, see `fulcrum plan`"
             ))
         })?;
-        let machine = MachineSpec::from(origin.machine).machine(inputs::library().this).or_input()?;
+        let machine = MachineSpec::from(origin.machine)
+            .machine(inputs::library().this, origin.tensor_parallel.unwrap_or(1))
+            .or_input()?;
         let machine = match origin.tensor_parallel {
             Some(degree) => machine.with_tensor_parallel(degree).or_input()?,
             None => machine,

@@ -140,6 +140,11 @@ impl Library {
     /// A GPU's name stands for the GPU in the machine that its part describes under `server:`, a usual host and
     /// link of its generation; a GPU without one must be composed.
     pub fn machine(&self, name: &str) -> Result<Machine, ProfileError> {
+        self.machine_with(name, 1)
+    }
+
+    /// The same, where a GPU's name stands for so many of them in one server.
+    pub fn machine_with(&self, name: &str, gpus: u64) -> Result<Machine, ProfileError> {
         match self.profile(name)? {
             Profile::Machine(machine) => Ok(machine),
             Profile::Host(host) => {
@@ -156,7 +161,9 @@ impl Library {
                 let note = format!("the GPU {} in its part's default server", gpu.gpu);
                 let link = self.link(server.link.as_deref().unwrap_or_default())?;
                 let (name, parts) = (gpu.gpu.clone(), self.parts(&server)?);
-                let machine = Parts { gpu: Some(Gpus::one(*gpu, link)), ..parts }.machine(&name)?;
+                let peer = gpu.peer.as_deref().map(|peer| self.link(peer)).transpose()?;
+                let gpus = Gpus { count: gpus, peer, ..Gpus::one(*gpu, link) };
+                let machine = Parts { gpu: Some(gpus), ..parts }.machine(&name)?;
                 Ok(Machine { note: Some(note), ..machine })
             }
             Profile::Composition(composition) => match shipped_as(name) {

@@ -56,6 +56,9 @@ pub struct GpuPart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::checked::checked_option")]
     pub nvlink: Option<Sourced<BytesPerSec>>,
+    /// The link between GPUs of its kind in one server: a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
     /// Measured matrix products; formats without any fall back to `peak` × a documented efficiency.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gemm: BTreeMap<DType, GemmRates>,
@@ -197,6 +200,7 @@ impl GpuPart {
             launch,
             sync,
             nvlink: None,
+            peer: None,
             gemm: BTreeMap::new(),
             attention: BTreeMap::new(),
             power: None,

@@ -47,13 +47,16 @@ pub enum MachineSpec {
 }
 
 impl MachineSpec {
-    /// The machine itself. `this` is the file that `this` stands for: what `fulcrum bench` wrote last.
+    /// The machine itself. `this` is the file that `this` stands for: what `fulcrum bench` wrote last. A GPU's name stands for
+    /// `gpus` of them in one server.
     ///
     /// # Errors
     /// There is no such machine or part, its file is wrong, or the parts do not make a machine.
-    pub fn machine(&self, this: Option<PathBuf>) -> Result<Machine, ProfileError> {
+    pub fn machine(&self, this: Option<PathBuf>, gpus: u64) -> Result<Machine, ProfileError> {
         match self {
-            MachineSpec::Named(name) => Library { this, folder: name.folder.clone() }.machine(&name.text),
+            MachineSpec::Named(name) => {
+                Library { this, folder: name.folder.clone() }.machine_with(&name.text, gpus)
+            }
             MachineSpec::Parts { composition, folder } => {
                 Library { this, folder: folder.clone() }.compose(composition)
             }

@@ -59,9 +59,9 @@ fn a_scenario_resolves_to_model_formats_workload_and_objective() {
 
 #[test]
 fn a_shipped_machine_is_found_and_this_is_the_file_given() {
-    let shipped = set(&["machine=example-loopback"]).unwrap().machine.machine(None).unwrap();
+    let shipped = set(&["machine=example-loopback"]).unwrap().machine.machine(None, 1).unwrap();
     assert_eq!(shipped.name, "example-loopback");
-    assert!(base().scenario().unwrap().machine.machine(None).is_err(), "nobody has measured this machine");
+    assert!(base().scenario().unwrap().machine.machine(None, 1).is_err(), "nobody has measured this machine");
 }
 
 #[test]

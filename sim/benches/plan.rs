@@ -18,7 +18,7 @@ fn planning(criterion: &mut Criterion) {
         let settings = settings.map(|setting| setting.parse::<Setting>().expect("a setting"));
         let scenario = Document::from_yaml(name, text).expect("shipped").scenario_with(&settings);
         let found = scenario.expect("shipped").resolve().expect("shipped");
-        let machine = found.machine.machine(None).expect("shipped");
+        let machine = found.machine.machine(None, 1).expect("shipped");
         let question = Question {
             pricing: planner::Pricing {
                 machine: &machine,
