@@ -9,7 +9,7 @@ use crate::objective::{Objective, Slo, read_objective, read_slo};
 use crate::operator::Formats;
 use crate::quality::{Loss, read_quality};
 use crate::section::{Origin, Section};
-use crate::serving::{EngineChoice, Serving, read_engine, read_serving};
+use crate::serving::{EngineChoice, EngineName, Serving, read_engine, read_serving};
 use crate::setting::Setting;
 use crate::workload::{Workload, read_workload};
 use hwprofiles::{Composition, DType, Library, Machine, ProfileError};
@@ -101,7 +101,8 @@ pub struct ResolvedScenario {
     pub machine: MachineSpec,
     /// The model.
     pub model: Model,
-    /// Weights as the model has them, KV in bf16 and activations in f32 where the scenario does not say.
+    /// Weights as the model has them, KV in bf16 and activations in f32 (bf16 in an engine other than Fulcrum's) where the
+    /// scenario does not say.
     pub formats: FormatChoice,
     /// The degrees of tensor parallelism that may be chosen; none where the scenario does not say.
     pub tensor_parallel: Vec<u64>,
@@ -269,7 +270,12 @@ impl Scenario {
 
     /// What may be chosen for `model`: something must be left.
     fn formats(&self, model: &Model) -> Result<FormatChoice, ScenarioError> {
-        let default = Formats { weights: model.dtype, kv: DType::Bf16, activations: DType::F32 };
+        // Fulcrum's own executor keeps f32 between operators, the engines that people run keep 16 bits.
+        let activations = match self.engine.name {
+            EngineName::Fulcrum => DType::F32,
+            _ => DType::Bf16,
+        };
+        let default = Formats { weights: model.dtype, kv: DType::Bf16, activations };
         let choice = FormatChoice::within(self.quality, self.dtype.combinations(&default));
         match (choice.allowed.is_empty(), self.quality) {
             (true, Some(limit)) => {

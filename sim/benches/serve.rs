@@ -13,7 +13,7 @@ use std::hint::black_box;
 fn day(source: &mut impl Source) -> u64 {
     let machine = Library::default().machine("h100-sxm").unwrap();
     let model = Model::preset("llama-3.1-8b").unwrap();
-    let formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::F32 };
+    let formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
     let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
     let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
     let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);

@@ -63,7 +63,7 @@ impl Engine {
     /// The engine of a scenario with so many blocks, for a model of so many positions. What the scenario does not say is
     /// the engine's habit.
     ///
-    /// Host times are those that its published runs need beside what the GPU takes (`BENCHMARKS.md`, Serving).
+    /// Host times are those that its published runs lack beside what the GPU takes (`scripts/gpu_serving.py`).
     pub fn of(choice: &EngineChoice, num_blocks: u64, max_model_len: u64) -> Self {
         let habits = Habits::of(choice.name);
         let block_size = choice.block_size.unwrap_or(habits.block_size);
@@ -134,9 +134,9 @@ impl Habits {
         };
         match engine {
             EngineName::Fulcrum => habits(256, 8192, 16, host(0, 0)),
-            EngineName::Vllm => habits(256, 8192, 16, host(0, 7_500_000)),
-            EngineName::TrtLlm => habits(2048, 8192, 32, host(0, 0)),
-            EngineName::Sglang => habits(1024, 8192, 16, host(0, 0)),
+            EngineName::Vllm => habits(256, 8192, 16, host(800_000_000, 0)),
+            EngineName::TrtLlm => habits(2048, 8192, 32, host(800_000_000, 0)),
+            EngineName::Sglang => habits(1024, 8192, 16, host(500_000_000, 0)),
             EngineName::LlamaCpp => habits(64, 2048, 32, host(0, 0)),
         }
     }

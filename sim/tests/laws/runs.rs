@@ -11,6 +11,93 @@ use sim::{Run, SimTime, Simulator, sampling_time};
 
 const FORMATS: Formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn times_are_those_of_the_trace_and_the_same_run_gives_the_same_bytes(
+        (model, placement) in placed(2),
+        batch in 1u64..5, prompt in 1u64..100, output in 1u64..6, chunk in 1u64..64,
+    ) {
+        let machine = machine();
+        let programs = Programs::lower(&machine, &model, &placement).unwrap();
+        let steps = steps(batch, prompt, output, chunk);
+        let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+        let run = Run { pricing, programs: &programs, steps: &steps };
+        let (times, trace) = (run.times().unwrap(), run.trace("plan").unwrap());
+        prop_assert_eq!(times.ttft, Seconds::from_nanos(trace.ttft_ns()));
+        let tpot = |nanos: f64| nanos * 1e-9;
+        match (times.tpot, trace.tpot_ns().map(tpot)) {
+            (Some(ours), Some(theirs)) => prop_assert!((ours.get() / theirs - 1.0).abs() < 1e-12),
+            (ours, theirs) => prop_assert!(ours.is_none() && theirs.is_none() && output == 1),
+        }
+        prop_assert_eq!(run.trace("plan").unwrap().to_json(), trace.to_json());
+
+        // Steps follow each other without a gap, and events lie within their step.
+        prop_assert_eq!(trace.steps.first().map(|span| span.start_ns), Some(0));
+        prop_assert!(trace.steps.windows(2).all(|pair| pair[0].end_ns == pair[1].start_ns));
+        prop_assert_eq!(trace.steps.iter().map(|span| span.step).collect::<Vec<_>>(), steps);
+        for event in &trace.events {
+            let span = &trace.steps[event.step as usize];
+            prop_assert!(span.start_ns <= event.start_ns && event.end_ns <= span.end_ns);
+        }
+        let tasks = |span: &planner::StepSpan| programs.of(span.step.phase).tasks.len();
+        prop_assert_eq!(trace.events.len(), trace.steps.iter().map(tasks).sum::<usize>());
+        // What is written reads back, so it also obeys the order that the reader checks.
+        let text = trace.to_json();
+        prop_assert_eq!(planner::Trace::from_json("t.json".as_ref(), &text).unwrap(), trace);
+    }
+}
+
+#[test]
+fn a_token_is_sampled_after_the_last_prefill_step_and_after_each_decode_step() {
+    let (machine, model) = (machine(), tiny_model(2));
+    let placement = Placement::uniform(&model, DeviceId(0), MemoryId(0));
+    let programs = Programs::lower(&machine, &model, &placement).unwrap();
+    let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+    let steps = steps(3, 40, 3, 16);
+    let trace = Run { pricing, programs: &programs, steps: &steps }.trace("plan").unwrap();
+    let mut simulator = Simulator::new(pricing);
+    let sampled: Vec<_> = trace
+        .steps
+        .iter()
+        .map(|span| {
+            let tasks = simulator.step(programs.of(span.step.phase), &span.step).unwrap().duration;
+            (span.end_ns - span.start_ns) - tasks.nanos()
+        })
+        .collect();
+    let program = programs.of(Phase::Decode);
+    let sampling = SimTime::rounding_up(sampling_time(&pricing, program, &Step::decode(3, 40))).nanos();
+    // 3 sequences · 160 tokens · 2 bytes at 10 GB/s.
+    assert_eq!(sampling, 96);
+    assert_eq!(sampled, [0, 0, sampling, sampling, sampling]);
+}
+
+#[test]
+fn a_longer_context_makes_later_tokens_slower() {
+    let (machine, model) = (machine(), tiny_model(2));
+    let placement = Placement::uniform(&model, DeviceId(1), MemoryId(1));
+    let programs = Programs::lower(&machine, &model, &placement).unwrap();
+    let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+    let tpot = |prompt: u64| {
+        let steps = steps(4, prompt, 8, 64);
+        Run { pricing, programs: &programs, steps: &steps }.times().unwrap().tpot.unwrap()
+    };
+    assert!(tpot(400) > tpot(40));
+}
+
+#[test]
+fn a_format_that_nobody_measured_is_an_error_that_says_so() {
+    let (machine, model) = (machine(), tiny_model(2));
+    let placement = Placement::uniform(&model, DeviceId(0), MemoryId(0));
+    let programs = Programs::lower(&machine, &model, &placement).unwrap();
+    let formats = Formats { weights: DType::Int4, ..FORMATS };
+    let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+    let steps = steps(1, 4, 2, 4);
+    let missing = Run { pricing, programs: &programs, steps: &steps }.times().unwrap_err();
+    assert!(missing.to_string().contains("device 'cpu' has no gemm rate for int4"), "{missing}");
+}
+
 /// By what share the estimate of a run differs from the whole simulation.
 fn estimate_error(parts: &[(Placement, usize)], [batch, prompt, output, chunk]: [u64; 4]) -> f64 {
     let layers: Vec<_> = parts.iter().flat_map(|(one, count)| vec![one.layers[0].clone(); *count]).collect();

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Simulates every row of sim/data/gpu_serving.csv and prints how far TTFT and TPOT are off.
+
+    cargo build --release -p fulcrum && scripts/gpu_serving.py [ENGINE KEYS, like "host_per_step: 1 ms"]
+
+A row says how many users there were and how long their requests, not how many requests each sent: ten here. It does not say
+the format of the KV cache either: fp8 where the weights are, but for SGLang, which keeps bf16 unless told otherwise.
+"""
+import collections
+import csv
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FULCRUM = ROOT / "target/release/fulcrum"
+ROUNDS = 10
+MODELS = {
+    "Llama-3.1-70B": "llama-3.1-70b",
+    "Qwen3-32B": "qwen3-32b",
+    "Llama-3.1-8B-Instruct": "llama-3.1-8b",
+    "Llama-3.1-8B-Instruct-FP8": "llama-3.1-8b",
+}
+
+
+def scenario(row, keys):
+    weights = "fp8" if row["gemm_dtype"] else "bf16"
+    kv = "bf16" if row["backend"] == "sglang" else weights
+    users = int(row["concurrency"])
+    return f"""machine: {row["gpu"].replace("_", "-")}
+model: {MODELS[row["model"].split("/")[-1]]}
+dtype: {{weights: {weights}, kv: {kv}}}
+tensor_parallel: {int(float(row["tensor_parallel"]))}
+workload:
+  concurrency: {users}
+  requests: {ROUNDS * users}
+  prompt_tokens: {row["prompt_tokens"]}
+  output_tokens: {row["output_tokens"]}
+engine: {{name: {row["backend"]}{", " + keys if keys else ""}}}
+"""
+
+
+def errors(row, keys, folder):
+    path = pathlib.Path(folder) / "row.yaml"
+    path.write_text(scenario(row, keys))
+    done = subprocess.run([FULCRUM, "--json", "sim", path], capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{row}: {done.stderr}")
+    day = json.loads(done.stdout)
+    return [
+        day["ttft_s"]["mean"] * 1e3 / float(row["ttft_ms"]) - 1,
+        day["tpot_s"]["mean"] * 1e3 / float(row["tpot_ms"]) - 1,
+    ]
+
+
+def main():
+    groups = collections.defaultdict(list)
+    with open(ROOT / "sim/data/gpu_serving.csv") as table, tempfile.TemporaryDirectory() as folder:
+        for row in csv.DictReader(table):
+            both = errors(row, " ".join(sys.argv[1:]), folder)
+            size = "one GPU" if float(row["tensor_parallel"]) == 1 else "several"
+            for group in [(row["backend"], size), (row["gpu"], size), ("all", size)]:
+                groups[group].append(both)
+    print(f"{'':20} {'rows':>5}  {'TPOT mean':>9} {'median':>7} {'bias':>7}  {'TTFT mean':>9} {'median':>7} {'bias':>7}")
+    for (name, size), rows in sorted(groups.items()):
+        text = f"{name + ', ' + size:20} {len(rows):5}"
+        for which in (1, 0):
+            of = [row[which] for row in rows]
+            size_of = [abs(error) for error in of]
+            text += f"  {statistics.mean(size_of):9.1%} {statistics.median(size_of):7.1%} {statistics.mean(of):+7.1%}"
+        print(text)
+
+
+main()
