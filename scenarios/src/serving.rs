@@ -295,6 +295,12 @@ pub(crate) fn read_engine(root: &Section<'_>) -> Result<EngineChoice, ScenarioEr
                 host_per_step: time("host_per_step")?,
                 host_per_sequence: time("host_per_sequence")?,
             };
+            if let (Some(seqs), Some(tokens)) = (choice.max_num_seqs, choice.max_num_batched_tokens)
+                && tokens < seqs
+            {
+                let wanted = format!("each of the {seqs} sequences of max_num_seqs needs a token of a step");
+                return Err(section.wrong("max_num_batched_tokens", &wanted));
+            }
             Ok(choice)
         }
         Some(value) => {

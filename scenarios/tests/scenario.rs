@@ -207,6 +207,7 @@ fn a_wrong_file_is_told_with_line_key_and_value() {
         ("50 ms", "0 s"),
         ("slo: {tpot: 50 ms}", "engine: {name: vllm, max_num_seq: 3}"),
         ("slo: {tpot: 50 ms}", "engine: {gpu_memory_utilization: 1.5}"),
+        ("slo: {tpot: 50 ms}", "engine: {max_num_seqs: 8, max_num_batched_tokens: 4}"),
         ("slo: {tpot: 50 ms}", "engine: turbo"),
         ("slo: {tpot: 50 ms}", "tensor_parallel: 0"),
         ("slo: {tpot: 50 ms}", "tensor_parallel: [1, 2, 2]"),

@@ -67,15 +67,14 @@ impl Engine {
     pub fn of(choice: &EngineChoice, num_blocks: u64, max_model_len: u64) -> Self {
         let habits = Habits::of(choice.name);
         let block_size = choice.block_size.unwrap_or(habits.block_size);
-        let max_num_seqs = choice.max_num_seqs.unwrap_or(habits.max_num_seqs);
+        // Each sequence needs a token of the step.
+        let tokens = choice.max_num_batched_tokens;
+        let max_num_seqs = choice.max_num_seqs.unwrap_or(habits.max_num_seqs.min(tokens.unwrap_or(u64::MAX)));
         let time =
             |seconds: Option<hwprofiles::Seconds>, habit: Picos| seconds.map_or(habit, Picos::rounding_up);
         Self {
             max_num_seqs,
-            max_num_batched_tokens: choice
-                .max_num_batched_tokens
-                .unwrap_or(habits.max_num_batched_tokens)
-                .max(max_num_seqs),
+            max_num_batched_tokens: tokens.unwrap_or(habits.max_num_batched_tokens.max(max_num_seqs)),
             max_model_len,
             num_blocks: choice.num_blocks.unwrap_or(num_blocks),
             block_size,

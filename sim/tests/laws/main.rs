@@ -9,3 +9,4 @@ mod pictures;
 mod queues;
 mod runs;
 mod serving;
+mod tables;
