@@ -1,7 +1,7 @@
 //! Runs of a real vLLM, replayed from that GPU's layer times and the engine's settings.
 
 use scenarios::Model;
-use sim::serving::{End, LayerTimes, Recorded, Replica, Served, Watch, serve};
+use sim::serving::{End, LayerTimes, RecordedRun, Replica, Served, Watch, serve};
 use std::fs;
 use std::path::Path;
 
@@ -17,10 +17,10 @@ impl Watch for All {
     }
 }
 
-fn replayed(name: &str) -> (Recorded, Vec<Served>) {
+fn replayed(name: &str) -> (RecordedRun, Vec<Served>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/vllm_runs").join(name);
     let text = |file: &str| fs::read_to_string(folder.join(file)).unwrap();
-    let recorded = Recorded::read(&text("engine.yaml"), "engine.yaml", &text("requests.csv")).unwrap();
+    let recorded = RecordedRun::read(&text("engine.yaml"), "engine.yaml", &text("requests.csv")).unwrap();
     let layers = Model::preset("llama-3.1-8b").unwrap().layers;
     let tables = [text("dense_tp1.csv"), text("per_sequence_tp1.csv"), text("attention_tp1.csv")];
     let times = LayerTimes::read(&tables[0], &tables[1], &tables[2], layers).unwrap();

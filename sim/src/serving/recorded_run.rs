@@ -16,7 +16,7 @@ const BLOCK_SIZE: u64 = 16;
 
 /// A run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Recorded {
+pub struct RecordedRun {
     /// The model, as Hugging Face names it.
     pub model: String,
     /// GPUs that shared each layer.
@@ -56,7 +56,7 @@ struct Row {
     last_token_s: f64,
 }
 
-impl Recorded {
+impl RecordedRun {
     /// The run of `engine.yaml` and `requests.csv`. Where the number of blocks was not written down, there were enough.
     ///
     /// # Errors
