@@ -325,6 +325,11 @@ impl Seconds {
     pub fn to_nanos_ceil(self) -> u64 {
         (self.0 * 1e9).ceil() as u64
     }
+
+    /// Whole picoseconds, likewise.
+    pub fn to_picos_ceil(self) -> u64 {
+        (self.0 * 1e12).ceil() as u64
+    }
 }
 
 impl Years {

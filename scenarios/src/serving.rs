@@ -249,7 +249,7 @@ fn rate(value: &Value) -> Option<f64> {
         Value::String(text) => text.strip_suffix("req/s").or(text.strip_suffix("/s"))?.trim().parse().ok(),
         value => value.as_f64(),
     };
-    number.filter(|rate: &f64| (1e-6..=1e9).contains(rate))
+    number.filter(|rate: &f64| (1e-6..=1e8).contains(rate))
 }
 
 /// `engine: vllm`, or `engine: {name: vllm, max_num_seqs: 256, …}`.

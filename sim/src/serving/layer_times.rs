@@ -20,6 +20,9 @@ const OF_A_LAYER: [(&str, f64); 8] = [
     ("qk_norm", 2.0),
 ];
 
+/// A number of a table: tokens, sequences, microseconds. Beyond three hours a layer is none.
+const MOST: f64 = 1e10;
+
 /// Tables of layer times.
 #[derive(Debug, Clone)]
 pub struct LayerTimes {
@@ -81,8 +84,9 @@ impl StepPrices for LayerTimes {
         let [low, high] =
             ends.map(|context| self.layers * self.attention.at([0.0, 0.0, decodes as f64, context]));
         let [from, until] = ends.map(|context| context as u64 * decodes);
-        let base = picos(self.beside_attention(decodes, decodes) + low).0;
-        let per_token = ((high - low) * 1e6 / (until - from) as f64).round() as i64;
+        let beside = self.beside_attention(decodes, decodes);
+        let Line { base, per_token, .. } =
+            Line::through(from, picos(beside + low), until, picos(beside + high));
         let last = next + 1 == axis.len();
         // Below the first context of the table, the first stretch goes on.
         let (from, base) = match tokens < from {
@@ -246,8 +250,8 @@ fn rows<R: for<'r> Deserialize<'r> + Numbers>(
     let mut all = Vec::new();
     for row in reader.deserialize::<R>() {
         let row = row.map_err(|error| wrong(error.to_string()))?;
-        if !row.numbers().iter().all(|number| (0.0..=1e12).contains(number)) {
-            return Err(wrong(format!("row {}: numbers from 0 to 1e12 are wanted", all.len() + 2)));
+        if !row.numbers().iter().all(|number| (0.0..=MOST).contains(number)) {
+            return Err(wrong(format!("row {}: numbers from 0 to {MOST} are wanted", all.len() + 2)));
         }
         all.push(row);
     }

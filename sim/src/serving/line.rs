@@ -17,6 +17,13 @@ pub struct Line {
 }
 
 impl Line {
+    /// From `base` at `from` tokens to `end` at `until`, which it does not reach.
+    pub fn through(from: u64, base: Picos, until: u64, end: Picos) -> Self {
+        let rise = i128::from(end.0) - i128::from(base.0);
+        let per_token = rise / i128::from(until - from);
+        Self { from, until, base: base.0, per_token: i64::try_from(per_token).unwrap_or(i64::MAX) }
+    }
+
     /// One step over `tokens`.
     pub fn at(&self, tokens: u64) -> Picos {
         Picos(self.series(tokens, 0, 1).0)

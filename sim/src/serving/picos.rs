@@ -21,7 +21,7 @@ impl Picos {
 
     /// The least whole number of picoseconds that is not below `time`.
     pub fn rounding_up(time: Seconds) -> Self {
-        Self((time.get() * 1e12).ceil() as u64)
+        Self(time.to_picos_ceil())
     }
 
     /// As model time.

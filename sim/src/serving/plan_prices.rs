@@ -132,8 +132,7 @@ impl StepPrices for PlanPrices<'_> {
             )
         };
         let (low, high) = (at(from)?, at(until)?);
-        let per_token = ((high - low) * 1e12 / (until - from) as f64).round() as i64;
-        let line = Line { from, until, base: picos(low).0, per_token };
+        let line = Line::through(from, picos(low), until, picos(high));
         self.lines.insert((decodes, stretch), line);
         Ok(line)
     }

@@ -1,0 +1,287 @@
+//! A literal engine: every block a thing of its own, every sequence asked in every step.
+
+use sim::serving::{Batch, Engine, Picos, Piece, Request, Served, StepPrices};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A sequence of the literal engine.
+#[derive(Debug, Clone, Default)]
+struct Naive {
+    request: Request,
+    generated: u64,
+    computed: u64,
+    blocks: Vec<usize>,
+    copies: bool,
+    /// Whether its last step gave it a token.
+    decodes: bool,
+    scheduled: Option<u64>,
+    first: Option<u64>,
+    cached: u64,
+    preemptions: u32,
+}
+
+impl Naive {
+    fn known(&self) -> u64 {
+        self.request.prompt_tokens + self.generated
+    }
+}
+
+/// What stands in a block: the n-th name of all, or the n-th block of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Content {
+    Name(u64),
+    Own(u64, u64),
+}
+
+struct Literal<'a> {
+    engine: &'a Engine,
+    free: VecDeque<usize>,
+    content: Vec<Option<Content>>,
+    holders: Vec<u64>,
+    found: BTreeMap<Content, usize>,
+}
+
+impl Literal<'_> {
+    fn take(&mut self) -> usize {
+        let block = self.free.pop_front().unwrap();
+        if let Some(content) = self.content[block].take() {
+            self.found.remove(&content);
+        }
+        self.holders[block] = 1;
+        block
+    }
+
+    fn content(&self, sequence: &Naive, index: u64) -> Content {
+        let named = sequence.request.prompt_tokens / self.engine.block_size;
+        match sequence.request.prefix.get(index as usize) {
+            Some(&name) if index < named => Content::Name(name),
+            _ => Content::Own(sequence.request.id, index),
+        }
+    }
+
+    fn hits(&self, sequence: &Naive) -> Vec<usize> {
+        if !self.engine.prefix_caching {
+            return vec![];
+        }
+        let known = sequence.request.prompt_tokens + sequence.generated;
+        let mut hits = vec![];
+        for index in 0..known / self.engine.block_size {
+            let content = self.content(sequence, index);
+            let last = (index + 1) * self.engine.block_size == known;
+            match self.found.get(&content) {
+                Some(&block) if !(last && matches!(content, Content::Own(..))) => hits.push(block),
+                _ => break,
+            }
+        }
+        hits
+    }
+
+    fn hold(&mut self, block: usize) {
+        if self.holders[block] == 0 {
+            self.free.retain(|&free| free != block);
+        }
+        self.holders[block] += 1;
+    }
+
+    /// After `new` more tokens were computed.
+    fn name_full(&mut self, sequence: &mut Naive, new: u64) {
+        if !self.engine.prefix_caching {
+            return;
+        }
+        let before = (sequence.computed - new) / self.engine.block_size;
+        for index in before..sequence.computed / self.engine.block_size {
+            let (block, content) = (sequence.blocks[index as usize], self.content(sequence, index));
+            if self.content[block].is_some() {
+                continue;
+            }
+            if self.found.contains_key(&content) {
+                sequence.copies = true;
+            } else if !(sequence.copies && matches!(content, Content::Own(..))) {
+                self.content[block] = Some(content);
+                self.found.insert(content, block);
+            }
+        }
+    }
+
+    fn release(&mut self, sequence: &mut Naive) {
+        let named = |content: &Option<Content>| matches!(content, Some(Content::Name(_)));
+        let own: Vec<_> = sequence.blocks.iter().copied().filter(|&b| !named(&self.content[b])).collect();
+        let names: Vec<_> = sequence.blocks.iter().copied().filter(|&b| named(&self.content[b])).collect();
+        for block in own.into_iter().rev().chain(names.into_iter().rev()) {
+            self.holders[block] -= 1;
+            if self.holders[block] == 0 {
+                if sequence.copies
+                    && !named(&self.content[block])
+                    && let Some(content) = self.content[block].take()
+                {
+                    self.found.remove(&content);
+                }
+                self.free.push_back(block);
+            }
+        }
+        sequence.blocks.clear();
+        sequence.computed = 0;
+        sequence.copies = false;
+        sequence.decodes = false;
+    }
+}
+
+/// The engine at work.
+struct Work<'a, P> {
+    cache: Literal<'a>,
+    prices: P,
+    now: u64,
+    waiting: VecDeque<Naive>,
+    running: Vec<Naive>,
+    served: Vec<Served>,
+}
+
+/// What becomes of `requests`, step by step.
+pub fn literal(engine: &Engine, requests: &[Request], prices: impl StepPrices) -> Vec<Served> {
+    let blocks = engine.num_blocks as usize;
+    let cache = Literal {
+        engine,
+        free: (0..blocks).collect(),
+        content: vec![None; blocks],
+        holders: vec![0; blocks],
+        found: BTreeMap::new(),
+    };
+    let (waiting, running, served) = Default::default();
+    let mut work = Work { cache, prices, now: 0, waiting, running, served };
+    let mut next = 0;
+    loop {
+        if work.waiting.is_empty() && work.running.is_empty() {
+            let Some(request) = requests.get(next) else { return work.served };
+            work.now = work.now.max(request.arrival.0);
+        }
+        while next < requests.len() && requests[next].arrival.0 <= work.now {
+            if engine.refusal(&requests[next]).is_none() {
+                work.waiting.push_back(Naive { request: requests[next].clone(), ..Naive::default() });
+            }
+            next += 1;
+        }
+        if !work.waiting.is_empty() || !work.running.is_empty() {
+            work.step();
+        }
+    }
+}
+
+impl<P: StepPrices> Work<'_, P> {
+    fn step(&mut self) {
+        let mut entering = vec![];
+        let sent_back = self.grow(&mut entering);
+        while !sent_back && self.admit(&mut entering) {}
+        let fresh: Vec<bool> = self.running.iter().map(|s| !s.decodes).collect();
+        let with = |fresh_ones: bool| {
+            let all = self.running.iter().zip(&entering).zip(&fresh);
+            all.filter(move |(_, fresh)| **fresh == fresh_ones).map(|((s, &new), _)| (s, new))
+        };
+        let pieces: Vec<_> = with(true).map(|(s, new)| Piece { new, past: s.computed }).collect();
+        let decode_tokens = with(false).map(|(s, _)| s.computed + 1).sum();
+        let sampled = self.running.iter().zip(&entering).filter(|(s, new)| s.computed + **new == s.known());
+        let sampled = sampled.count() as u64;
+        let batch = Batch { pieces: &pieces, decodes: with(false).count() as u64, decode_tokens, sampled };
+        let host = self.cache.engine.host.of(self.running.len() as u64);
+        self.now += self.prices.step(&batch).unwrap().0 + host.0;
+        self.end(entering);
+    }
+
+    /// Blocks for all that run, and how much of each enters; whether somebody was sent back.
+    fn grow(&mut self, entering: &mut Vec<u64>) -> bool {
+        let (mut sent_back, mut index) = (false, 0);
+        let mut budget = self.cache.engine.max_num_batched_tokens;
+        while index < self.running.len() {
+            let sequence = &self.running[index];
+            let new = (sequence.known() - sequence.computed).min(budget);
+            let wanted = (sequence.computed + new).div_ceil(self.cache.engine.block_size) as usize;
+            while self.running.len() > index
+                && wanted.saturating_sub(self.running[index].blocks.len()) > self.cache.free.len()
+            {
+                let mut last = self.running.pop().unwrap();
+                self.cache.release(&mut last);
+                last.preemptions += 1;
+                self.waiting.push_front(last);
+                sent_back = true;
+            }
+            if index == self.running.len() {
+                break;
+            }
+            while self.running[index].blocks.len() < wanted {
+                let block = self.cache.take();
+                self.running[index].blocks.push(block);
+            }
+            budget -= new;
+            entering.push(new);
+            index += 1;
+        }
+        sent_back
+    }
+
+    /// Admits the first that waits; whether there was room.
+    fn admit(&mut self, entering: &mut Vec<u64>) -> bool {
+        let engine = self.cache.engine;
+        let (size, used) = (engine.block_size, entering.iter().sum::<u64>());
+        let budget = engine.max_num_batched_tokens.saturating_sub(used);
+        let all_in = self.running.iter().zip(&*entering).all(|(s, new)| s.computed + new == s.known());
+        if budget == 0 || self.running.len() as u64 >= engine.max_num_seqs || !all_in {
+            return false;
+        }
+        let Some(first) = self.waiting.front() else { return false };
+        let known = first.known();
+        let hits = self.cache.hits(first);
+        let computed = (hits.len() as u64 * size).min((known - 1) / size * size);
+        let wanted = known - computed;
+        let new = if engine.chunked_prefill { wanted.min(budget) } else { wanted };
+        if !engine.chunked_prefill && new > budget && used > 0 {
+            return false;
+        }
+        let more = ((computed + new).div_ceil(size) as usize).saturating_sub(hits.len());
+        let reserved = (known.div_ceil(size) as usize).saturating_sub(hits.len());
+        let idle = hits.iter().filter(|&&block| self.cache.holders[block] == 0).count();
+        if (if engine.reserve_prompt { reserved } else { more }) + idle > self.cache.free.len() {
+            return false;
+        }
+        let mut first = self.waiting.pop_front().unwrap();
+        hits.iter().for_each(|&block| self.cache.hold(block));
+        first.blocks = hits;
+        first.blocks.extend((0..more).map(|_| self.cache.take()));
+        first.computed = computed;
+        first.cached += computed;
+        first.scheduled.get_or_insert(self.now);
+        self.running.push(first);
+        entering.push(new);
+        true
+    }
+
+    /// What the step computed is there, and the tokens that it gave.
+    fn end(&mut self, entering: Vec<u64>) {
+        let mut index = 0;
+        for new in entering {
+            let sequence = &mut self.running[index];
+            sequence.computed += new;
+            let all = sequence.computed == sequence.known();
+            self.cache.name_full(sequence, new);
+            if all {
+                sequence.generated += 1;
+                sequence.decodes = true;
+                sequence.first.get_or_insert(self.now);
+            }
+            if !all || sequence.generated < sequence.request.output_tokens {
+                index += 1;
+                continue;
+            }
+            let mut done = self.running.remove(index);
+            self.cache.release(&mut done);
+            self.served.push(Served {
+                id: done.request.id,
+                arrival: done.request.arrival,
+                prompt_tokens: done.request.prompt_tokens,
+                output_tokens: done.request.output_tokens,
+                scheduled: Picos(done.scheduled.unwrap()),
+                first_token: Picos(done.first.unwrap()),
+                last_token: Picos(self.now),
+                cached_tokens: done.cached,
+                preemptions: done.preemptions,
+            });
+        }
+    }
+}
