@@ -67,8 +67,17 @@ fn every_number_of_a_part_says_where_it_came_from() {
         assert!(sheet.entries.iter().any(|entry| entry.source.is_some()), "{name} has no number");
         for entry in sheet.entries.iter().filter(|entry| entry.source.is_none()) {
             let key = entry.key.rsplit('.').next().unwrap_or("");
-            let words =
-                ["architecture", "compute_capability", "kind", "cpu", "link", "sockets", "cores", "ranks"];
+            let words = [
+                "architecture",
+                "compute_capability",
+                "kind",
+                "cpu",
+                "link",
+                "peer",
+                "sockets",
+                "cores",
+                "ranks",
+            ];
             assert!(words.contains(&key), "{name}: {} = {} has no source", entry.key, entry.value);
         }
         let sources = sheet.entries.iter().filter_map(|entry| entry.source.as_ref());
