@@ -34,7 +34,6 @@ pub fn table(tried: &[Tried], chosen: &Variant) -> String {
     let Some(first) = tried.first() else { return String::new() };
     let grouped = tried.iter().any(|t| t.variant.tensor_parallel != first.variant.tensor_parallel);
     let title = if grouped { "tried" } else { "number formats" };
-    let mut text = format!("  {:<34} {:>12} {:>12}\n", title, "TTFT", "TPOT");
     // A class in which all agree says nothing.
     let vary = |of: Class| tried.iter().any(|t| of(&t.variant) != of(&first.variant));
     let classes: [(&str, Class); 4] = [
@@ -44,16 +43,21 @@ pub fn table(tried: &[Tried], chosen: &Variant) -> String {
         ("activations", |v| v.formats.activations.to_string()),
     ];
     let named: Vec<_> = classes.into_iter().filter(|(_, of)| vary(*of)).collect();
+    let name = |one: &Tried| {
+        let words: Vec<_> = named.iter().map(|(class, of)| format!("{class} {}", of(&one.variant))).collect();
+        words.join(", ")
+    };
+    let wide = tried.iter().map(|one| name(one).len()).fold(34, usize::max);
+    let mut text = format!("  {title:<wide$} {:>12} {:>12}\n", "TTFT", "TPOT");
     for one in tried {
-        let name: Vec<_> = named.iter().map(|(class, of)| format!("{class} {}", of(&one.variant))).collect();
         let mark = if one.variant == *chosen { "*" } else { " " };
-        let name = name.join(", ");
+        let name = name(one);
         match &one.outcome {
             Ok(times) => {
                 let tpot = times.tpot.map_or("-".to_owned(), |tpot| tpot.to_string());
-                text += &format!("{mark} {name:<34} {:>12} {tpot:>12}\n", times.ttft.to_string());
+                text += &format!("{mark} {name:<wide$} {:>12} {tpot:>12}\n", times.ttft.to_string());
             }
-            Err(why) => text += &format!("{mark} {name:<34} {why}\n"),
+            Err(why) => text += &format!("{mark} {name:<wide$} {why}\n"),
         }
     }
     text

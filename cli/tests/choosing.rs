@@ -44,6 +44,27 @@ fn a_limit_on_quality_names_what_it_leaves_out() {
 }
 
 #[test]
+fn classes_of_matrices_have_formats_of_their_own() {
+    let place = Place::with(&[("scenario.yaml", SCENARIO)]);
+    let set = "--set dtype.weights.ffn=[bf16,int4] --set dtype.weights.default=bf16";
+    let text = place.done(&format!("plan scenario.yaml --set dtype.weights=null {set} -o plan.yaml"));
+    let row = |name: &str| text.lines().find(|line| line.contains(name)).expect(name).to_owned();
+    assert!(row("weights {default: int4, attention: bf16, ends: bf16}").starts_with('*'), "{text}");
+    assert!(row("weights bf16").starts_with(' '), "{text}");
+    let plan = std::fs::read_to_string(place.path("plan.yaml")).expect("written");
+    let plan = planner::Plan::from_yaml(&plan, "plan.yaml").expect("a plan");
+    assert_eq!(plan.formats.weights.to_string(), "{default: int4, attention: bf16, ends: bf16}");
+    assert!(place.done("explain plan.yaml").contains("weights {default: int4, attention: bf16, ends: bf16}"));
+    // llama.cpp has a type for each tensor, others take what the checkpoint has.
+    let text = place.done("export plan.yaml --to llama.cpp");
+    assert!(
+        text.contains("--tensor-type 'attn_(q|k|v)=bf16'") && text.contains("'ffn_(gate|up)=q4_0'"),
+        "{text}"
+    );
+    assert!(place.done("export plan.yaml --to vllm").contains("--dtype auto"));
+}
+
+#[test]
 fn what_needs_one_format_says_how_to_name_it() {
     let place = Place::with(&[("scenario.yaml", SCENARIO)]);
     let words = ["3 combinations", "--set \"dtype={weights: bf16, kv: bf16, activations: f32}\""];

@@ -10,7 +10,7 @@ use executor::{Checkpoint, Generation, Sampling, Session, Setup, make_random};
 use hwprofiles::{Bytes, DType, DeviceId, Machine, MemoryId};
 use kernels::{Buffer, Memory, Pool, Scratch, Weights, affinity, gemm, stream};
 use planner::{Extent, Placement};
-use scenarios::{Formats, Model, Phase, Step, Sublayer, Work};
+use scenarios::{Formats, Model, Phase, Step, Sublayer, WeightFormats, Work};
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::Instant;
@@ -47,7 +47,8 @@ fn measure(
     let text = include_str!("../../hwprofiles/data/example-loopback.yaml");
     let mut machine = Machine::from_yaml(text, "example-loopback.yaml")?;
     machine.devices[0].cores = cores.to_vec();
-    let formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::F32 };
+    let formats =
+        Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 };
     let placement = Placement::uniform(model, DeviceId(0), MemoryId(0));
     let extent = Extent { batch: 1, context: PROMPT + OUTPUT, chunk: PROMPT };
     let setup = Setup { machine, model: model.clone(), formats, placement, extent, plan: String::new() };
@@ -97,7 +98,9 @@ impl<'a> Bench<'a> {
         for sublayer in Sublayer::DENSE {
             let Some((rows, columns)) = sublayer.matrix(model) else { continue };
             let (n, k) = (rows as usize, columns as usize);
-            let matrix = Weights::from_rows(&memory, formats.weights, n, k, |row, out| out.fill(row as f32))?;
+            let matrix = Weights::from_rows(&memory, formats.weights.of(sublayer), n, k, |row, out| {
+                out.fill(row as f32)
+            })?;
             weights.push((matrix, model.layers));
             (widest, deepest) = (n.max(widest), k.max(deepest));
         }

@@ -175,7 +175,7 @@ mod tests {
     use crate::setup::Setup;
     use hwprofiles::{DType, DeviceId, Machine, MemoryId};
     use planner::{Extent, LayerPlacement, Placement, whole};
-    use scenarios::Formats;
+    use scenarios::{Formats, WeightFormats};
     use std::path::Path;
 
     #[test]
@@ -190,7 +190,8 @@ mod tests {
         let layer = LayerPlacement::of(model.kind(0), far);
         let layers = vec![layer; model.layers as usize];
         let placement = Placement { layers, ..Placement::uniform(&model, DeviceId(0), MemoryId(0)) };
-        let formats = Formats { weights: DType::F32, kv: DType::F32, activations: DType::F32 };
+        let formats =
+            Formats { weights: WeightFormats::all(DType::F32), kv: DType::F32, activations: DType::F32 };
         let extent = Extent { batch: 1, context: 16, chunk: 4 };
         let setup = Setup { machine, model, formats, placement, extent, plan: String::new() };
         let engine = Engine::new(setup, &checkpoint).expect("it fits");

@@ -96,7 +96,14 @@ impl Setup {
                 }
             }
         };
-        check("weights", self.formats.weights, &[DType::F32, DType::Bf16, DType::Int8, DType::Int4])?;
+        let matrices = [DType::F32, DType::Bf16, DType::Int8, DType::Int4];
+        for (class, dtype) in self.formats.weights.of_model(&self.model).classes() {
+            let key = match self.formats.weights.one() {
+                Some(_) => "weights".to_owned(),
+                None => format!("weights.{class}"),
+            };
+            check(&key, dtype, &matrices)?;
+        }
         check("kv", self.formats.kv, &[DType::F32, DType::Bf16])?;
         check("activations", self.formats.activations, &[DType::F32])
     }

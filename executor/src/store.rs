@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::rotation::frequencies;
 use crate::setup::Setup;
 use crate::tensors::{self, Fused};
-use hwprofiles::{Bytes, DeviceId};
+use hwprofiles::{Bytes, DType, DeviceId};
 use kernels::{Buffer, KvShape, Memory, RopeTable, Scratch, Weights};
 use planner::{MicroBatch, Programs, Slice};
 use rayon::prelude::*;
@@ -157,14 +157,15 @@ impl Store {
             .filter(|&(_, sublayer, _)| !(tied && sublayer == Sublayer::Head))
             .filter_map(|(layer, sublayer, slices)| {
                 let fused = tensors::parts(&setup.model, layer, sublayer).matrix?;
-                Some(slices.iter().map(move |slice| (place(layer, sublayer), fused.clone(), slice)))
+                let (place, dtype) = (place(layer, sublayer), setup.formats.weights.of(sublayer));
+                Some(slices.iter().map(move |slice| (place, dtype, fused.clone(), slice)))
             })
             .flatten()
             .collect();
         let loaded: Vec<(usize, Part)> = jobs
             .par_iter()
-            .map(|(place, fused, slice)| {
-                let weights = pack(setup, checkpoint, &memories[slice.home.0], fused, slice)?;
+            .map(|(place, dtype, fused, slice)| {
+                let weights = pack(*dtype, checkpoint, &memories[slice.home.0], fused, slice)?;
                 Ok((*place, Part { rows: slice.rows.clone(), weights }))
             })
             .collect::<Result<_, Error>>()?;
@@ -307,9 +308,9 @@ fn touched(memory: &Memory, bytes: Bytes) -> Result<RwLock<Buffer>, Error> {
     Ok(RwLock::new(buffer))
 }
 
-/// Reads and packs the rows of one slice.
+/// Reads the rows of one slice and packs them in `dtype`.
 fn pack(
-    setup: &Setup,
+    dtype: DType,
     checkpoint: &Checkpoint,
     memory: &Memory,
     fused: &Fused,
@@ -317,7 +318,7 @@ fn pack(
 ) -> Result<Weights, Error> {
     let (mut reader, mut failed) = (checkpoint.rows(fused), None);
     let (rows, columns) = ((slice.rows.end - slice.rows.start) as usize, fused.columns() as usize);
-    let weights = Weights::from_rows(memory, setup.formats.weights, rows, columns, |row, out| {
+    let weights = Weights::from_rows(memory, dtype, rows, columns, |row, out| {
         if failed.is_none() {
             failed = reader.read(slice.rows.start + row as u64, out).err();
         }

@@ -3,14 +3,15 @@
 
 use hwprofiles::{DType, Library, Ratio, Seconds};
 use planner::{Cell, Placement, Pricing, Question, Times, plan_grid};
-use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
+use scenarios::{Costs, Formats, Model, Objective, Slo, WeightFormats, Workload};
 use std::time::Instant;
 
 const REPEATS: usize = 5;
 
 fn main() {
     let model = Model::preset("llama-3.1-70b").expect("a preset");
-    let formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::F32 };
+    let formats =
+        Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 };
     let prompts = [128, 256, 512, 1024, 2048, 4096, 8192, 16_384];
     let batches = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
     let cell = |batch, prompt_tokens| Cell { batch, prompt_tokens, weight: Ratio::ONE };

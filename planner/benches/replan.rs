@@ -2,14 +2,15 @@
 
 use hwprofiles::{DType, Library, Ratio, Seconds};
 use planner::{Cell, Placement, Pricing, Question, Replanner, Times, plan_grid};
-use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
+use scenarios::{Costs, Formats, Model, Objective, Slo, WeightFormats, Workload};
 use std::time::Instant;
 
 const QUERIES: usize = 100_000;
 
 fn main() {
     let model = Model::preset("llama-3.1-70b").expect("a preset");
-    let formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::F32 };
+    let formats =
+        Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 };
     for name in ["rtx4090-desktop", "spr-h100-cxl"] {
         let machine = Library::default().machine(name).expect("shipped");
         let pricing = Pricing { machine: &machine, model: &model, formats: &formats };

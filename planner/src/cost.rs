@@ -144,7 +144,7 @@ impl Pricing<'_> {
         let memory = self.machine.bandwidth_of(device.memory);
         let bytes = (work.weights + work.kv_read + work.kv_written + work.activations) * shared.ranks;
         let streamed = bytes / self.machine.memory(memory).bandwidth.value;
-        let rated = self.rated(device, &work)?;
+        let rated = self.rated(device, operator, &work)?;
         let joining = self.joining(operator, rows, device, step);
         let launch = device.launch.value * f64::from(work.launches);
         let body = rated.time.max(streamed);
@@ -174,9 +174,16 @@ impl Pricing<'_> {
     }
 
     /// The time at the device's measured rate for the shape.
-    fn rated(&self, device: &Device, work: &Work) -> Result<hwprofiles::Estimate, Missing> {
+    fn rated(
+        &self,
+        device: &Device,
+        operator: Operator,
+        work: &Work,
+    ) -> Result<hwprofiles::Estimate, Missing> {
         match work.shape {
-            Shape::Gemm { m, n, k } => device.gemm_time(self.formats.weights, m, n, k),
+            Shape::Gemm { m, n, k } => {
+                device.gemm_time(self.formats.weights.of(operator.sublayer()), m, n, k)
+            }
             Shape::Attention(shape) => device.attention_time(self.formats.kv, &shape),
             Shape::Elementwise => {
                 Ok(device.elementwise_time(work.activations + work.weights + work.kv_written))

@@ -87,9 +87,11 @@ fn other_changes(
     let measured =
         |dtype: DType| pricing.machine.devices.iter().all(|device| device.gemm.contains_key(&dtype));
     let bytes = |dtype: DType| dtype.matrix_bytes(1, pricing.model.hidden);
-    for weights in [DType::Bf16, DType::Int8, DType::Int4] {
-        let smaller = bytes(weights) < bytes(pricing.formats.weights) && measured(weights);
-        if smaller && fits(&Formats { weights, ..*pricing.formats }, workload)? {
+    let own = pricing.formats.weights;
+    for dtype in [DType::Bf16, DType::Int8, DType::Int4] {
+        // Classes of matrices that are smaller already stay as they are.
+        let weights = own.map(|before| if bytes(dtype) < bytes(before) { dtype } else { before });
+        if weights != own && measured(dtype) && fits(&Formats { weights, ..*pricing.formats }, workload)? {
             changes.push(format!("weights in {weights}"));
             break;
         }

@@ -11,10 +11,12 @@ use planner::{
 };
 use proptest::prelude::*;
 use scenarios::{
-    Costs, Formats, LayerKind, Model, Objective, Operator, Phase, Slo, Step, Sublayer, Workload, kv_bytes,
+    Costs, Formats, LayerKind, Model, Objective, Operator, Phase, Slo, Step, Sublayer, WeightFormats,
+    Workload, kv_bytes,
 };
 
-const FORMATS: Formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
+const FORMATS: Formats =
+    Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
 const CPU: DeviceId = DeviceId(0);
 const GPU: DeviceId = DeviceId(1);
 

@@ -5,26 +5,35 @@ mod fixture;
 use fixture::{Spec, model};
 use hwprofiles::{DType, Machine, Seconds};
 use planner::{
-    ChosenFormats, Placement, PlannerError, Pricing, Programs, Question, Roofline, Times, plan, plan_among,
-    steps,
+    Action, ChosenFormats, Placement, PlannerError, Pricing, Programs, Question, Roofline, Task, Times, plan,
+    plan_among, steps,
 };
 use proptest::prelude::*;
-use scenarios::{Costs, Formats, Model, Objective, Phase, Slo, Workload};
+use scenarios::{
+    Architecture, Costs, Experts, Formats, Model, Objective, Operator, Phase, Slo, Step, WeightClass,
+    WeightFormats, Workload,
+};
 
 const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32 };
 
 const fn formats(weights: DType, kv: DType) -> Formats {
-    Formats { weights, kv, activations: DType::F32 }
+    Formats { weights: WeightFormats::all(weights), kv, activations: DType::F32 }
 }
 
-/// Most bits first; nobody measured the last.
-const ALL: [Formats; 5] = [
+/// Most bits first, but for the last two: one that nobody measured, and one with formats by class.
+const ALL: [Formats; 6] = [
     formats(DType::Bf16, DType::Bf16),
     formats(DType::Int8, DType::Bf16),
     formats(DType::Bf16, DType::Int8),
     formats(DType::Int4, DType::Int8),
     formats(DType::Fp8, DType::Bf16),
+    MIXED,
 ];
+
+const MIXED: Formats = Formats {
+    weights: WeightFormats::all(DType::Bf16).with(WeightClass::Ffn, DType::Int4),
+    ..formats(DType::Bf16, DType::Bf16)
+};
 
 /// A machine that computes int8 and int4 as fast as bf16, or slower: what is gained is room.
 fn machine(spec: Spec, model: &Model, slower: f64) -> Machine {
@@ -85,7 +94,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(24) })]
     #[test]
     fn the_choice_is_never_worse_than_any_single_format(
-        capacity in 0u64..6_000_000, slower in 0.5..4.0f64, tpot in any::<bool>(), some in prop::sample::subsequence(ALL.to_vec(), 1..5),
+        capacity in 0u64..6_000_000, slower in 0.5..4.0f64, tpot in any::<bool>(), some in prop::sample::subsequence(ALL.to_vec(), 1..7),
     ) {
         let model = model(3, 256);
         let machine = machine(Spec::gpu(capacity), &model, slower);
@@ -131,6 +140,55 @@ fn fewer_bits_win_where_they_leave_more_in_the_fast_memory() {
     let machine = machine(Spec::gpu(7_000_000), &model, 1.0);
     let found = chosen(&machine, &model, &ALL, Slo::default()).unwrap();
     assert_eq!(found.plan.formats.weights, DType::Int4, "{:?}", found.tried);
+}
+
+/// Like gpt-oss: its experts are most of it.
+fn mixture() -> Model {
+    Model { architecture: Architecture::GptOss, experts: Some(Experts::new(8, 2, 256)), ..model(4, 256) }
+}
+
+#[test]
+fn experts_in_four_bits_beside_attention_in_sixteen_cost_what_each_costs() {
+    let model = mixture();
+    let machine = machine(Spec::gpu(1 << 30), &model, 3.0);
+    let weights = WeightFormats::all(DType::Bf16).with(WeightClass::Experts, DType::Int4);
+    let mixed = Formats { weights, ..ALL[0] };
+    let int4 = Formats { weights: DType::Int4.into(), ..ALL[0] };
+    let of = |task: &Task, formats: &Formats, step: &Step| {
+        Pricing { machine: &machine, model: &model, formats }.price(task, step).unwrap()
+    };
+    let placement =
+        Placement::uniform(&model, machine.device_ids().next().unwrap(), machine.devices[0].memory);
+    let programs = Programs::lower(&machine, &model, &placement).unwrap();
+    let mut experts = 0;
+    for step in [Step::prefill(2, 96), Step::decode(2, 96)] {
+        for task in &programs.of(step.phase).tasks {
+            let is_expert = matches!(task.action, Action::Compute { operator: Operator::Experts, .. });
+            let alone = if is_expert { &int4 } else { &ALL[0] };
+            assert_eq!(of(task, &mixed, &step), of(task, alone, &step), "{task:?}");
+            if is_expert {
+                experts += 1;
+                assert_ne!(of(task, &mixed, &step), of(task, &ALL[0], &step), "the format matters");
+            }
+        }
+    }
+    assert_eq!(experts, 2 * model.layers);
+}
+
+#[test]
+fn experts_alone_get_fewer_bits_where_that_is_enough() {
+    let model = mixture();
+    let machine = machine(Spec::gpu(8_000_000), &model, 1.0);
+    let experts = Formats {
+        weights: WeightFormats::all(DType::Bf16).with(WeightClass::Experts, DType::Int4),
+        ..ALL[0]
+    };
+    let found = chosen(&machine, &model, &[ALL[0], experts], Slo::default()).unwrap();
+    assert_eq!(found.plan.formats, experts, "{:?}", found.tried);
+    // The document says so, and is read again.
+    let text = found.plan.to_yaml();
+    assert!(text.contains("experts: int4") && text.contains("attention: bf16"), "{text}");
+    assert_eq!(planner::Plan::from_yaml(&text, "plan.yaml").unwrap(), found.plan);
 }
 
 #[test]

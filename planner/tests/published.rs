@@ -4,9 +4,10 @@ use hwprofiles::{Bytes, BytesPerSec, DType, FlopPerSec};
 use planner::published::flexgen::{self, Block, Question, Shares};
 use planner::published::lia::{Layer, Policy, Rates, pinned_layers};
 use planner::published::zero;
-use scenarios::{Formats, LayerKind, Model, Phase, Step, Workload};
+use scenarios::{Formats, LayerKind, Model, Phase, Step, WeightFormats, Workload};
 
-const BF16: Formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
+const BF16: Formats =
+    Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
 
 /// A run script of LIA.
 struct Script {

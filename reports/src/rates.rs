@@ -1,9 +1,9 @@
 //! What a run achieved: its times, and the rates that they mean.
 
 use crate::configuration::RunTimes;
-use hwprofiles::{Bytes, BytesPerSec, DType, Flop, FlopPerSec, Machine, Seconds};
+use hwprofiles::{Bytes, BytesPerSec, Flop, FlopPerSec, Machine, Seconds};
 use planner::Trace;
-use scenarios::Phase;
+use scenarios::{Phase, WeightFormats};
 use serde::Serialize;
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub struct Rates {
 
 impl Rates {
     /// The rates of `trace`, a run on `machine` with weights in `weights`.
-    pub fn of(trace: &Trace, machine: &Machine, weights: DType) -> Self {
+    pub fn of(trace: &Trace, machine: &Machine, weights: WeightFormats) -> Self {
         let times = RunTimes::of(trace);
         let batch = trace.steps.first().map_or(0, |step| step.step.batch);
         let (mut flop, mut bytes, mut decodes) = (Flop::ZERO, Bytes::ZERO, 0_u64);
@@ -57,12 +57,16 @@ impl Rates {
     }
 }
 
-/// The best rates of matrix products that were measured of each device, added up.
-fn best_gemm(machine: &Machine, weights: DType) -> Option<FlopPerSec> {
+/// The best rates of matrix products in any of the formats that were measured of each device, added up.
+fn best_gemm(machine: &Machine, weights: WeightFormats) -> Option<FlopPerSec> {
     let rates = machine.devices.iter().map(|device| {
-        let points = device.gemm.get(&weights)?.points();
         let rate = |m: u64, n: u64, k: u64| Flop::new(2 * u128::from(m) * u128::from(n) * u128::from(k));
-        points.iter().map(|p| rate(p.m, p.n, p.k) / p.time).max_by(FlopPerSec::total_cmp)
+        let best = |dtype| {
+            let points = device.gemm.get(&dtype)?.points();
+            points.iter().map(|p| rate(p.m, p.n, p.k) / p.time).max_by(FlopPerSec::total_cmp)
+        };
+        let all: Option<Vec<_>> = weights.distinct().map(best).collect();
+        all?.into_iter().max_by(FlopPerSec::total_cmp)
     });
     rates.collect::<Option<Vec<_>>>().map(|rates| rates.into_iter().sum())
 }

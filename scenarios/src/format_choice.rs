@@ -1,21 +1,36 @@
 //! The number formats that a scenario allows, and those of them that lose too much.
 
 use crate::error::ScenarioError;
+use crate::model::Model;
 use crate::operator::Formats;
 use crate::quality::Loss;
 use crate::section::Section;
+use crate::weight_formats::{DEFAULT, KEYS, WeightClass, WeightFormats};
 use hwprofiles::{DType, GROUP};
+use std::collections::BTreeMap;
 
 /// The formats that a scenario names for each class of numbers; nothing where it says nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FormatLists {
     /// Of matrices.
-    pub weights: Vec<DType>,
+    pub weights: WeightLists,
     /// Of the KV cache.
     pub kv: Vec<DType>,
     /// Of everything between operators.
     pub activations: Vec<DType>,
 }
+
+/// The formats that a scenario names for matrices.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WeightLists {
+    /// Of all classes that are not named, which agree; nothing where the scenario says nothing.
+    pub rest: Vec<DType>,
+    /// Of classes by themselves.
+    pub classes: BTreeMap<WeightClass, Vec<DType>>,
+}
+
+/// Combinations of number formats that one scenario may allow: each of them is planned.
+pub const FORMAT_LIMIT: usize = 96;
 
 /// What a scenario leaves to choose from.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +41,26 @@ pub struct FormatChoice {
     pub lossy: Vec<(Formats, String)>,
 }
 
+impl WeightLists {
+    /// Every combination, where classes of which nothing is said have `default`.
+    fn combinations(&self, default: WeightFormats) -> Vec<WeightFormats> {
+        let mut all = match &self.rest[..] {
+            [] => vec![default],
+            rest => rest.iter().map(|&dtype| WeightFormats::all(dtype)).collect(),
+        };
+        for (&class, formats) in &self.classes {
+            let each = |so_far: WeightFormats| formats.iter().map(move |&dtype| so_far.with(class, dtype));
+            all = all.into_iter().flat_map(each).collect();
+        }
+        all
+    }
+
+    /// How many that are, whatever the default.
+    fn count(&self) -> usize {
+        self.classes.values().map(Vec::len).fold(self.rest.len().max(1), usize::saturating_mul)
+    }
+}
+
 impl FormatLists {
     /// Every combination, where a class of which nothing is said has what `default` has.
     pub fn combinations(&self, default: &Formats) -> Vec<Formats> {
@@ -33,7 +68,7 @@ impl FormatLists {
             [] => vec![default],
             named => named.to_vec(),
         };
-        let (weights, kv) = (or(&self.weights, default.weights), or(&self.kv, default.kv));
+        let (weights, kv) = (self.weights.combinations(default.weights), or(&self.kv, default.kv));
         let activations = or(&self.activations, default.activations);
         let mut all = Vec::new();
         for &weights in &weights {
@@ -41,19 +76,33 @@ impl FormatLists {
                 all.extend(activations.iter().map(|&activations| Formats { weights, kv, activations }));
             }
         }
-        // Bytes of a group, so that scales count.
+        // Bytes of a group, so that scales count; each class of matrices counts alike.
         let bytes = |dtype: DType| dtype.matrix_bytes(1, GROUP).get();
-        all.sort_by_key(|f| std::cmp::Reverse(bytes(f.weights) + bytes(f.kv) + bytes(f.activations)));
+        let classes = WeightClass::ALL.len() as u64;
+        all.sort_by_key(|f| {
+            let weights: u64 = f.weights.classes().map(|(_, dtype)| bytes(dtype)).sum();
+            std::cmp::Reverse(weights + classes * (bytes(f.kv) + bytes(f.activations)))
+        });
         all
+    }
+
+    /// How many combinations there are.
+    fn count(&self) -> usize {
+        let others = [&self.kv, &self.activations].map(|list| list.len().max(1));
+        others.into_iter().fold(self.weights.count(), usize::saturating_mul)
     }
 }
 
 impl FormatChoice {
-    /// The combinations that lose at most `limit`.
-    pub(crate) fn within(limit: Option<Loss>, combinations: Vec<Formats>) -> Self {
+    /// The combinations with which `model` loses at most `limit`, each once.
+    pub(crate) fn within(limit: Option<Loss>, combinations: Vec<Formats>, model: &Model) -> Self {
         let mut choice = Self { allowed: vec![], lossy: vec![] };
         for formats in combinations {
-            match limit.and_then(|limit| too_lossy(&formats, limit)) {
+            let formats = Formats { weights: formats.weights.of_model(model), ..formats };
+            if choice.allowed.contains(&formats) || choice.lossy.iter().any(|(other, _)| *other == formats) {
+                continue;
+            }
+            match limit.and_then(|limit| too_lossy(&formats, model, limit)) {
                 None => choice.allowed.push(formats),
                 Some(why) => choice.lossy.push((formats, why)),
             }
@@ -62,8 +111,8 @@ impl FormatChoice {
     }
 }
 
-fn too_lossy(formats: &Formats, limit: Loss) -> Option<String> {
-    match Loss::of(formats) {
+fn too_lossy(formats: &Formats, model: &Model, limit: Loss) -> Option<String> {
+    match Loss::of(formats, model) {
         Err(unknown) => Some(unknown),
         Ok(loss) if loss > limit => Some(format!("loses {loss}: quality.max_loss is {limit}")),
         Ok(_) => None,
@@ -75,11 +124,43 @@ pub(crate) fn read_formats(root: &Section<'_>) -> Result<FormatLists, ScenarioEr
     let Some(section) = root.section("dtype")? else { return Ok(FormatLists::default()) };
     section.only(&["weights", "kv", "activations"])?;
     let float = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
-    Ok(FormatLists {
-        weights: formats(&section, "weights", |_| true)?,
+    let lists = FormatLists {
+        weights: weights(root, &section)?,
         kv: formats(&section, "kv", |_| true)?,
         activations: formats(&section, "activations", float)?,
-    })
+    };
+    match lists.count() {
+        ..=FORMAT_LIMIT => Ok(lists),
+        many => {
+            let wanted = format!(
+                "at most {FORMAT_LIMIT} combinations of number formats are planned, not {many}: name fewer"
+            );
+            Err(root.wrong("dtype", &wanted))
+        }
+    }
+}
+
+/// The formats of matrices: as of other numbers, or a mapping of classes to such.
+fn weights(root: &Section<'_>, section: &Section<'_>) -> Result<WeightLists, ScenarioError> {
+    match section.get("weights") {
+        Some(value) if value.is_object() => {}
+        _ => {
+            return Ok(WeightLists {
+                rest: formats(section, "weights", |_| true)?,
+                ..WeightLists::default()
+            });
+        }
+    }
+    let Some(section) = root.section("dtype.weights")? else { return Ok(WeightLists::default()) };
+    section.only(&KEYS)?;
+    let mut lists = WeightLists { rest: formats(&section, DEFAULT, |_| true)?, ..WeightLists::default() };
+    for class in WeightClass::ALL {
+        let named = formats(&section, class.name(), |_| true)?;
+        if !named.is_empty() {
+            lists.classes.insert(class, named);
+        }
+    }
+    Ok(lists)
 }
 
 fn formats(

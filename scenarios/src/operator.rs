@@ -6,6 +6,7 @@
 
 use crate::model::Model;
 use crate::sublayer::Sublayer;
+use crate::weight_formats::WeightFormats;
 use hwprofiles::{Bytes, DType, Elements, Phase};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -46,7 +47,7 @@ impl Step {
 #[serde(deny_unknown_fields)]
 pub struct Formats {
     /// Matrices. Norm weights and biases are always f32.
-    pub weights: DType,
+    pub weights: WeightFormats,
     /// The KV cache.
     pub kv: DType,
     /// Everything between operators.

@@ -4,6 +4,7 @@ use crate::layer::LayerKind;
 use crate::model::Model;
 use crate::operator::Formats;
 use crate::sublayer::Sublayer;
+use crate::weight_formats::WeightClass;
 use hwprofiles::{Bytes, DType, Elements};
 use sha2::{Digest, Sha256};
 
@@ -25,12 +26,12 @@ impl Model {
         Elements::new(self.parameters().get() - layers * one * (experts.count - experts.per_token))
     }
 
-    /// Bytes of all weights where tied embeddings are stored once: matrices in `formats.weights`, vectors in f32.
+    /// Bytes of all weights where tied embeddings are stored once: matrices in their formats, vectors in f32.
     pub fn weight_bytes(&self, formats: &Formats) -> Bytes {
         let ends =
             self.sublayer_bytes(Sublayer::Embed, formats) + self.sublayer_bytes(Sublayer::Head, formats);
         let shared = match self.tied_embeddings {
-            true => formats.weights.matrix_bytes(self.vocab, self.hidden),
+            true => formats.weights.of(Sublayer::Embed).matrix_bytes(self.vocab, self.hidden),
             false => Bytes::ZERO,
         };
         self.layers_bytes(formats) + ends.saturating_sub(shared)
@@ -60,6 +61,20 @@ impl Model {
         let text = serde_json::to_string(&shape).unwrap_or_default();
         let digest = Sha256::digest(text.as_bytes());
         digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The share of all matrices' numbers that is in those of `class`, tied embeddings counted once.
+    pub fn share_of(&self, class: WeightClass) -> f64 {
+        let numbers = |sublayer: Sublayer| sublayer.matrix(self).map_or(0, |(rows, columns)| rows * columns);
+        let mut by_class = [0_u64; WeightClass::ALL.len()];
+        for (kind, layers) in self.kinds() {
+            for &sublayer in kind.sublayers() {
+                by_class[WeightClass::of(sublayer) as usize] += layers * numbers(sublayer);
+            }
+        }
+        let tables = if self.tied_embeddings { 1 } else { 2 };
+        by_class[WeightClass::Ends as usize] += tables * numbers(Sublayer::Embed);
+        by_class[class as usize] as f64 / by_class.iter().sum::<u64>().max(1) as f64
     }
 
     fn parameters_of_layer(&self, kind: LayerKind) -> u64 {

@@ -2,6 +2,9 @@
 //!
 //! An approximation: the figures are of Llama-like models on WikiText-2 and are used for every model; what weights and
 //! KV lose is added up. f32, f16 and bf16 count as lossless. A format without a published figure has none here.
+//! Where classes of matrices have formats of their own, each loses its share of the matrices' numbers of what all of
+//! them in its format lose. That is an assumption: that errors are small and independent makes the rise a sum over
+//! matrices, and nobody publishes it by class.
 //!
 //! - `int8` weights, 0.007 %: +0.0004 to 5.9066, LLaMA-7B in Q8_0, the same groups of 32 (llama.cpp, `llama-quantize --help`).
 //! - `int4` weights, 3.67 %: +0.2166 likewise in Q4_0; Llama-2-70B loses 3.61 % (llama.cpp, `examples/perplexity/README.md`).
@@ -10,6 +13,7 @@
 //!   depends on the model: at most 0.12 % (vLLM, issue 54426), 1.07 % for Qwen3-14B (kekzl/imp, pull request 704).
 
 use crate::error::ScenarioError;
+use crate::model::Model;
 use crate::operator::Formats;
 use crate::section::Section;
 use hwprofiles::DType;
@@ -23,17 +27,20 @@ impl Loss {
     /// None at all.
     pub const NONE: Self = Self(0.0);
 
-    /// What is lost with `formats`.
+    /// What `model` loses with `formats`.
     ///
     /// # Errors
     /// Which format has no published figure.
-    pub fn of(formats: &Formats) -> Result<Self, String> {
-        let unknown = |dtype: DType, what: &str| format!("what {dtype} {what} loses is not published");
-        let weights = match formats.weights {
-            DType::F32 | DType::F16 | DType::Bf16 => 0.0,
-            DType::Int8 => 0.0004 / 5.9066,
-            DType::Int4 => 0.2166 / 5.9066,
-            DType::Fp8 => return Err(unknown(DType::Fp8, "in weights")),
+    pub fn of(formats: &Formats, model: &Model) -> Result<Self, String> {
+        let weights = match formats.weights.one() {
+            Some(dtype) => of_weights(dtype)?,
+            None => {
+                let each = formats.weights.classes().map(|(class, dtype)| match model.share_of(class) {
+                    0.0 => Ok(0.0),
+                    share => Ok(share * of_weights(dtype)?),
+                });
+                each.sum::<Result<f64, String>>()?
+            }
         };
         let kv = match formats.kv {
             DType::F32 | DType::F16 | DType::Bf16 => 0.0,
@@ -43,6 +50,20 @@ impl Loss {
         };
         Ok(Self(weights + kv))
     }
+}
+
+/// With all matrices in `dtype`.
+fn of_weights(dtype: DType) -> Result<f64, String> {
+    match dtype {
+        DType::F32 | DType::F16 | DType::Bf16 => Ok(0.0),
+        DType::Int8 => Ok(0.0004 / 5.9066),
+        DType::Int4 => Ok(0.2166 / 5.9066),
+        DType::Fp8 => Err(unknown(dtype, "in weights")),
+    }
+}
+
+fn unknown(dtype: DType, what: &str) -> String {
+    format!("what {dtype} {what} loses is not published")
 }
 
 impl fmt::Display for Loss {

@@ -11,6 +11,7 @@ use crate::quality::{Loss, read_quality};
 use crate::section::{Origin, Section};
 use crate::serving::{EngineChoice, EngineName, Serving, read_engine, read_serving};
 use crate::setting::Setting;
+use crate::weight_formats::WeightClass;
 use crate::workload::{Workload, read_workload};
 use hwprofiles::{Composition, DType, Library, Machine, ProfileError};
 use serde_json::Value;
@@ -275,8 +276,17 @@ impl Scenario {
             EngineName::Fulcrum => DType::F32,
             _ => DType::Bf16,
         };
-        let default = Formats { weights: model.dtype, kv: DType::Bf16, activations };
-        let choice = FormatChoice::within(self.quality, self.dtype.combinations(&default));
+        let default = Formats { weights: model.dtype.into(), kv: DType::Bf16, activations };
+        if model.experts.is_none()
+            && let Some(named) = self.dtype.weights.classes.get(&WeightClass::Experts)
+        {
+            let key = "dtype.weights.experts".to_owned();
+            let names: Vec<_> = named.iter().map(|dtype| dtype.name()).collect();
+            let wanted = format!("{} has no experts: leave it out", model.name);
+            let (place, value) = (self.origin.place(&key), names.join(", "));
+            return Err(ScenarioError::Value { place, key, value, wanted });
+        }
+        let choice = FormatChoice::within(self.quality, self.dtype.combinations(&default), model);
         match (choice.allowed.is_empty(), self.quality) {
             (true, Some(limit)) => {
                 let why: Vec<_> =

@@ -69,9 +69,11 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The mapping under `key` of the root, if it is there.
+    /// The mapping under `key` of the root, which may be a dotted path, if it is there.
     pub fn section(&self, key: &'a str) -> Result<Option<Self>, ScenarioError> {
-        match self.get(key) {
+        let mut steps = key.split('.');
+        let first = steps.next().and_then(|step| self.get(step));
+        match steps.fold(first, |value, step| value?.get(step).filter(|value| !value.is_null())) {
             None => Ok(None),
             Some(Value::Object(entries)) => Ok(Some(Self { origin: self.origin, path: key, entries })),
             Some(_) => Err(self.wrong(key, "a mapping of keys to values is wanted")),

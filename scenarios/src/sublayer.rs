@@ -3,6 +3,7 @@
 use crate::experts::Experts;
 use crate::model::{Architecture, Model, Norm, Positions};
 use crate::operator::Operator;
+use crate::weight_formats::WeightFormats;
 use hwprofiles::{Bytes, DType, Elements};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -110,9 +111,9 @@ impl Sublayer {
     }
 
     /// Bytes of the matrix's rows `rows`; those of its norms and biases are [`Sublayer::vector_bytes`].
-    pub fn matrix_bytes(self, model: &Model, weights: DType, rows: &Range<u64>) -> Bytes {
+    pub fn matrix_bytes(self, model: &Model, weights: WeightFormats, rows: &Range<u64>) -> Bytes {
         match self.matrix(model) {
-            Some((_, columns)) => weights.matrix_bytes(rows.end - rows.start, columns),
+            Some((_, columns)) => weights.of(self).matrix_bytes(rows.end - rows.start, columns),
             None => Bytes::ZERO,
         }
     }

@@ -81,7 +81,7 @@ impl Work {
                 }
             }
             (Operator::Embed, _) => {
-                work.weights = formats.weights.matrix_bytes(tokens, model.hidden);
+                work.weights = formats.weights.of(sublayer).matrix_bytes(tokens, model.hidden);
             }
             (Operator::Rotate, _) => {
                 work.kv_written = kv_bytes(model, formats, step.batch, step.new_tokens);

@@ -88,7 +88,7 @@ impl Workload {
     /// An upper bound on the bytes of all work of a run, however its prompt is cut into steps: a step for every
     /// token, each of which reads all weights and the whole KV cache, in the widest format.
     fn most_bytes(&self, model: &Model) -> u128 {
-        let wide = Formats { weights: DType::F32, kv: DType::F32, activations: DType::F32 };
+        let wide = Formats { weights: DType::F32.into(), kv: DType::F32, activations: DType::F32 };
         let number = u128::from(DType::F32.matrix_bytes(1, 1).get());
         let columns = |sublayer: Sublayer| -> u128 {
             let operators = sublayer.operators().iter();

@@ -3,10 +3,12 @@
 use hwprofiles::DType;
 use proptest::prelude::*;
 use scenarios::{
-    Document, Experts, Formats, LayerKind, Model, Operator, Phase, Shape, Step, Sublayer, Work, kv_bytes,
+    Document, Experts, Formats, LayerKind, Model, Operator, Phase, Shape, Step, Sublayer, WeightFormats,
+    Work, kv_bytes,
 };
 
-const BF16: Formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
+const BF16: Formats =
+    Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
 
 fn preset(name: &str) -> Model {
     Model::preset(name).unwrap()

@@ -2,7 +2,9 @@
 
 use hwprofiles::{DType, Flop};
 use proptest::prelude::*;
-use scenarios::{Document, Formats, Grid, Model, Operator, Phase, Setting, Step, Sublayer, Work};
+use scenarios::{
+    Document, Formats, Grid, Model, Operator, Phase, Setting, Step, Sublayer, WeightFormats, Work,
+};
 
 const CONFIGS: [&str; 8] = [
     include_str!("../models/llama-3.2-1b.json"),
@@ -81,7 +83,8 @@ fn replaced() -> impl Strategy<Value = String> {
 
 /// Everything that is asked of a model: overflow would panic here.
 fn count(model: &Model) {
-    let formats = Formats { weights: DType::F32, kv: DType::F32, activations: DType::F32 };
+    let formats =
+        Formats { weights: WeightFormats::all(DType::F32), kv: DType::F32, activations: DType::F32 };
     assert!(model.weight_bytes(&formats).get() >= 4 * model.parameters().get());
     let step = Step { phase: Phase::Decode, batch: 64, new_tokens: 1, past_tokens: model.max_positions - 1 };
     let operators = model

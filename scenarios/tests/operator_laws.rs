@@ -3,8 +3,8 @@
 use hwprofiles::{Bytes, DType, Flop};
 use proptest::prelude::*;
 use scenarios::{
-    Activation, Architecture, Formats, LayerKind, Model, Norm, Operator, Positions, Step, Sublayer, Work,
-    Workload, kv_bytes,
+    Activation, Architecture, Formats, LayerKind, Model, Norm, Operator, Positions, Step, Sublayer,
+    WeightClass, WeightFormats, Work, Workload, kv_bytes,
 };
 
 prop_compose! {
@@ -52,7 +52,17 @@ prop_compose! {
 
 fn formats() -> impl Strategy<Value = Formats> {
     let any = || prop::sample::select(DType::ALL.to_vec());
-    (any(), any(), any()).prop_map(|(weights, kv, activations)| Formats { weights, kv, activations })
+    let weights = (any(), any(), any(), any()).prop_map(|(attention, ffn, experts, ends)| {
+        let of = |weights: WeightFormats, (class, dtype)| weights.with(class, dtype);
+        let formats = WeightClass::ALL.into_iter().zip([attention, ffn, experts, ends]);
+        formats.fold(WeightFormats::all(ends), of)
+    });
+    (weights, any(), any()).prop_map(|(weights, kv, activations)| Formats { weights, kv, activations })
+}
+
+/// Bytes of the token table.
+fn own_table(model: &Model, formats: &Formats) -> Bytes {
+    Sublayer::Embed.matrix_bytes(model, formats.weights, &rows(Sublayer::Embed, model))
 }
 
 fn rows(sublayer: Sublayer, model: &Model) -> std::ops::Range<u64> {
@@ -158,14 +168,35 @@ proptest! {
     }
 
     #[test]
+    fn mixed_work_is_the_sum_of_what_each_class_is_in_its_format(
+        model in models(), formats in formats(), batch in 1..9_u64, tokens in 1..99_u64,
+    ) {
+        let alone = |dtype: DType| Formats { weights: dtype.into(), ..formats };
+        let step = Step::prefill(batch, tokens);
+        let sublayers = [Sublayer::Embed, Sublayer::Head].into_iter().chain(Sublayer::DENSE);
+        let mut bytes = Bytes::ZERO;
+        for sublayer in sublayers {
+            let own = alone(formats.weights.of(sublayer));
+            for operator in sublayer.operators() {
+                prop_assert_eq!(whole(*operator, &model, &formats, &step), whole(*operator, &model, &own, &step));
+            }
+            let layers = if Sublayer::DENSE.contains(&sublayer) { model.layers } else { 1 };
+            bytes += model.sublayer_bytes(sublayer, &own) * layers;
+        }
+        let ends = alone(formats.weights.of_class(WeightClass::Ends));
+        let twice = if model.tied_embeddings { own_table(&model, &ends) } else { Bytes::ZERO };
+        prop_assert_eq!(model.weight_bytes(&formats) + twice, bytes);
+    }
+
+    #[test]
     fn weights_are_parameters_times_four_in_f32(model in models()) {
-        let formats = Formats { weights: DType::F32, kv: DType::F32, activations: DType::F32 };
+        let formats = Formats { weights: WeightFormats::all(DType::F32), kv: DType::F32, activations: DType::F32 };
         prop_assert_eq!(model.weight_bytes(&formats), DType::F32.bytes(model.parameters()));
     }
 
     #[test]
     fn narrower_weights_never_take_more_bytes(model in models(), formats in formats()) {
-        let bytes = |weights| model.weight_bytes(&Formats { weights, ..formats });
+        let bytes = |dtype: DType| model.weight_bytes(&Formats { weights: dtype.into(), ..formats });
         prop_assert!(bytes(DType::Bf16) < bytes(DType::F32));
         prop_assert_eq!(bytes(DType::Bf16), bytes(DType::F16));
         prop_assert!(bytes(DType::Int4) < bytes(DType::Int8));
@@ -229,7 +260,8 @@ fn a_billion_tokens_in_ten_thousand_sequences_are_counted_or_refused() {
     let error = huge.check(&tiny).unwrap_err().to_string();
     assert!(error.contains("batch is 10000") && error.contains("make it smaller"), "{error}");
     // One step of it still counts without overflow: what is refused is the sum over a run.
-    let formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::F32 };
+    let formats =
+        Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 };
     let step = Step::prefill(10_000, 1_000_000_000);
     assert!(layer_flop(&tiny, &formats, &step).get() > u128::from(u64::MAX));
 }
@@ -240,7 +272,8 @@ fn every_preset_does_its_longest_context_at_batch_64() {
         let model = Model::preset(name).unwrap();
         let workload = Workload { batch: 64, prompt_tokens: model.max_positions - 100, output_tokens: 100 };
         workload.check(&model).unwrap();
-        let formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::F32 };
+        let formats =
+            Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 };
         assert!(total_bytes(&model, &formats, &workload) > 0);
     }
 }

@@ -2,7 +2,8 @@
 
 use hwprofiles::{DType, Seconds};
 use scenarios::{
-    Document, FormatLists, Formats, Grid, MachineSpec, Model, Objective, ScenarioError, Setting, Workload,
+    Document, FormatLists, Formats, Grid, MachineSpec, Model, Objective, ScenarioError, Setting,
+    WeightFormats, WeightLists, Workload,
 };
 use std::path::{Path, PathBuf};
 
@@ -49,7 +50,8 @@ fn a_scenario_resolves_to_model_formats_workload_and_objective() {
     assert_eq!(resolved.workload, Workload { batch: 2, prompt_tokens: 100, output_tokens: 20 });
     assert_eq!(resolved.objective, Objective::Tpot);
     assert_eq!(resolved.slo.unwrap().tpot, Some(Seconds::new(0.05)));
-    let formats = Formats { weights: DType::Int4, kv: DType::Bf16, activations: DType::F32 };
+    let formats =
+        Formats { weights: WeightFormats::all(DType::Int4), kv: DType::Bf16, activations: DType::F32 };
     assert_eq!(resolved.formats.allowed, [formats]);
     match resolved.machine {
         MachineSpec::Named(machine) => assert_eq!(machine.text, "this"),
@@ -70,7 +72,8 @@ fn what_is_left_out_has_its_default() {
     let resolved = Document::from_yaml("s.yaml", text).unwrap().scenario().unwrap().resolve().unwrap();
     assert_eq!(resolved.objective, Objective::Latency);
     assert_eq!(resolved.slo, None);
-    let formats = Formats { weights: DType::F16, kv: DType::Bf16, activations: DType::F32 };
+    let formats =
+        Formats { weights: WeightFormats::all(DType::F16), kv: DType::Bf16, activations: DType::F32 };
     assert_eq!(resolved.formats.allowed, [formats], "weights as the model has them");
 }
 
@@ -107,7 +110,11 @@ fn settings_override_add_and_are_typed_as_yaml() {
         set(&["workload.batch=8", "slo.ttft=2 s", "dtype={kv: int8}", "dtype.activations=bf16"]).unwrap();
     assert_eq!(scenario.workload.unwrap().batch, 8);
     assert_eq!(scenario.slo.unwrap().ttft, Some(Seconds::new(2.0)));
-    let dtype = FormatLists { weights: vec![], kv: vec![DType::Int8], activations: vec![DType::Bf16] };
+    let dtype = FormatLists {
+        weights: WeightLists::default(),
+        kv: vec![DType::Int8],
+        activations: vec![DType::Bf16],
+    };
     assert_eq!(scenario.dtype, dtype);
     // Null takes a key away.
     assert_eq!(set(&["slo=null"]).unwrap().slo, None);
@@ -128,8 +135,10 @@ fn the_last_key_of_a_grid_turns_fastest() {
     let grid = Grid::new(base(), settings.to_vec(), 6).unwrap();
     assert_eq!(grid.count(), 6);
     let points: Vec<_> = grid.points().map(Result::unwrap).collect();
-    let seen: Vec<_> =
-        points.iter().map(|p| (p.scenario.workload.unwrap().batch, p.scenario.dtype.weights[0])).collect();
+    let seen: Vec<_> = points
+        .iter()
+        .map(|p| (p.scenario.workload.unwrap().batch, p.scenario.dtype.weights.rest[0]))
+        .collect();
     let (bf16, int8) = (DType::Bf16, DType::Int8);
     assert_eq!(seen, [(1, bf16), (1, int8), (2, bf16), (2, int8), (4, bf16), (4, int8)]);
     assert_eq!(

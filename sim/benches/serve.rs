@@ -4,7 +4,7 @@
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use hwprofiles::{DType, Library};
 use planner::{Placement, Pricing, Programs};
-use scenarios::{Arrivals, EngineChoice, EngineName, Formats, Length, Model, RequestTrace};
+use scenarios::{Arrivals, EngineChoice, EngineName, Formats, Length, Model, RequestTrace, WeightFormats};
 use sim::serving::{
     Engine, Generated, Limits, Picos, PlanPrices, Replica, Request, Source, Tally, kv_blocks, serve,
 };
@@ -13,7 +13,8 @@ use std::hint::black_box;
 fn day(source: &mut impl Source) -> u64 {
     let machine = Library::default().machine("h100-sxm").unwrap();
     let model = Model::preset("llama-3.1-8b").unwrap();
-    let formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
+    let formats =
+        Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
     let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
     let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
     let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);

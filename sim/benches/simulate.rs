@@ -3,11 +3,12 @@
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{Placement, Pricing, Program, Programs, steps};
-use scenarios::{Formats, Model, Phase, Step};
+use scenarios::{Formats, Model, Phase, Step, WeightFormats};
 use sim::{EventQueue, Run, SimTime, Simulator};
 use std::hint::black_box;
 
-const FORMATS: Formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
+const FORMATS: Formats =
+    Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
 const PENDING: u64 = 1000;
 const EVENTS: u64 = 100_000;
 

@@ -84,7 +84,7 @@ fn row(machine: &Machine, model: &Model, batch: u64, context: u64, tally: &mut T
         return println!("{place} {error}");
     }
     for weights in [DType::Bf16, DType::Int8, DType::Int4] {
-        let formats = Formats { weights, kv: DType::Bf16, activations: DType::Bf16 };
+        let formats = Formats { weights: weights.into(), kv: DType::Bf16, activations: DType::Bf16 };
         let pricing = Pricing { machine, model, formats: &formats };
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
         let question = Question { pricing, workload, objective, slo, costs };

@@ -2,9 +2,10 @@
 
 use hwprofiles::{DType, Library, Machine};
 use planner::{Plan, Pricing, Question, Rule, follow, plan};
-use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
+use scenarios::{Costs, Formats, Model, Objective, Slo, WeightFormats, Workload};
 
-const FORMATS: Formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
+const FORMATS: Formats =
+    Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
 
 /// OPT-30B for 512 + 64 tokens: what `answer` makes of the question.
 fn answered<T>(

@@ -2,9 +2,10 @@
 
 use hwprofiles::{DType, Library};
 use planner::{PLANNED, Placement, Plan, Pricing, Question, Times, plan};
-use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
+use scenarios::{Costs, Formats, Model, Objective, Slo, WeightFormats, Workload};
 
-const BF16: Formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
+const BF16: Formats =
+    Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
 
 /// The plan for 64 output tokens where only some placements are admitted, the seconds that it takes, and those that its
 /// placement takes with two staging slots.

@@ -5,10 +5,12 @@ use hwprofiles::{Bytes, BytesPerSec, DType, DeviceId, Library, Machine, MemoryId
 use planner::{
     LayerPlacement, Placement, Plan, PlannerError, Pricing, Question, Rule, evaluate, follow, plan, whole,
 };
-use scenarios::{Costs, Formats, Model, Objective, Slo, Sublayer, Workload};
+use scenarios::{Costs, Formats, Model, Objective, Slo, Sublayer, WeightFormats, Workload};
 
-const F16: Formats = Formats { weights: DType::F16, kv: DType::F16, activations: DType::F16 };
-const BF16: Formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
+const F16: Formats =
+    Formats { weights: WeightFormats::all(DType::F16), kv: DType::F16, activations: DType::F16 };
+const BF16: Formats =
+    Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
 
 /// One question.
 struct Case {

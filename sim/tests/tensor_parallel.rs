@@ -5,9 +5,10 @@ use planner::{
     Action, Lane, MicroBatch, Placement, PlannerError, Pricing, Programs, Question, Source, Task, plan, usage,
 };
 use proptest::prelude::*;
-use scenarios::{Costs, Formats, Model, Objective, Operator, Slo, Step, Sublayer, Workload};
+use scenarios::{Costs, Formats, Model, Objective, Operator, Slo, Step, Sublayer, WeightFormats, Workload};
 
-const BF16: Formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
+const BF16: Formats =
+    Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
 
 /// So many of a GPU, linked by NVLink 3.
 fn gpus(part: &str, count: u64) -> Machine {

@@ -2,13 +2,14 @@
 
 use hwprofiles::{Bytes, BytesPerSec, DType, DeviceId, Flop, Library, LinkId, Machine, Seconds};
 use planner::{Action, Bound, Lane, MicroBatch, Price, Pricing, Program, Source, Task};
-use scenarios::{Formats, Model, Operator, Phase};
+use scenarios::{Formats, Model, Operator, Phase, WeightFormats};
 use sim::Simulator;
 
 /// Two transfers of a second each: one over the way of `lanes[i]`, with the whole rate of the GPU's wire.
 fn duration(machine: &Machine, lanes: [Lane; 2], links: [LinkId; 2]) -> Seconds {
     let model = Model::preset("fulcrum-tiny").unwrap();
-    let formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::F32 };
+    let formats =
+        Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 };
     let rate: BytesPerSec = machine.link(machine.wire(links[0])).bandwidth.value;
     let price = |link| Price {
         alone: Seconds::new(1.0),

@@ -111,8 +111,10 @@ fn show(model: &Model, json: bool) -> Outcome {
     let wide = model.sublayers().iter().map(|sublayer| sublayer.name().len()).fold(10, usize::max);
     outln!("\n{:<wide$} {:>12} {:>12} {:>12}", "bytes", "bf16", "int8", "int4");
     let row = |name: &str, bytes: &dyn Fn(&Formats) -> Bytes| {
-        let [bf16, int8, int4] = [DType::Bf16, DType::Int8, DType::Int4]
-            .map(|weights| bytes(&Formats { weights, kv: DType::Bf16, activations: DType::F32 }).to_string());
+        let [bf16, int8, int4] = [DType::Bf16, DType::Int8, DType::Int4].map(|dtype| {
+            let weights = dtype.into();
+            bytes(&Formats { weights, kv: DType::Bf16, activations: DType::F32 }).to_string()
+        });
         outln!("{name:<wide$} {bf16:>12} {int8:>12} {int4:>12}");
     };
     for sublayer in model.sublayers() {

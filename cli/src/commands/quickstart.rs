@@ -9,7 +9,9 @@ use executor::{Checkpoint, make_random};
 use hwprofiles::{Bytes, BytesPerSec, DType, Host, LoopbackLimit, Machine, Parts};
 use planner::{Origin, Rule};
 use reports::{Configuration, Validation, machine_facts};
-use scenarios::{Costs, EngineChoice, FormatChoice, Formats, MachineSource, Model, Objective, Slo, Workload};
+use scenarios::{
+    Costs, EngineChoice, FormatChoice, Formats, MachineSource, Model, Objective, Slo, WeightFormats, Workload,
+};
 use std::path::{Path, PathBuf};
 
 /// Everything at once on this machine: measure, plan, simulate, run, compare, report.
@@ -140,7 +142,7 @@ fn machine(host: Host, limit: LoopbackLimit) -> Outcome<Machine> {
 }
 
 fn formats() -> Formats {
-    Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::F32 }
+    Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 }
 }
 
 /// For each load the planner's choice and the simple rules, each a plan of its own, written to `out`.

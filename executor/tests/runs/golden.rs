@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use hwprofiles::DType;
 use planner::{Extent, Placement};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use scenarios::Formats;
+use scenarios::{Formats, WeightClass, WeightFormats};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -136,8 +136,17 @@ fn narrower_formats_stay_close() {
     }
 }
 
-/// A copy of a model whose matrices have lost what packing them in `dtype` loses.
-fn rounded(name: &str, dtype: DType) -> tempfile::TempDir {
+/// The class of a tensor of the golden models.
+fn class(tensor: &str) -> WeightClass {
+    match () {
+        () if tensor.contains("self_attn") => WeightClass::Attention,
+        () if tensor.contains("embed_tokens") || tensor.contains("lm_head") => WeightClass::Ends,
+        () => WeightClass::Ffn,
+    }
+}
+
+/// A copy of a model whose matrices have lost what packing them in these formats loses.
+fn rounded(name: &str, formats: WeightFormats) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for entry in std::fs::read_dir(rig::folder(name)).expect("the folder exists") {
         let path = entry.expect("an entry").path();
@@ -158,8 +167,14 @@ fn rounded(name: &str, dtype: DType) -> tempfile::TempDir {
                     .map(|bytes| f32::from_le_bytes(bytes.try_into().expect("4 bytes")))
                     .collect();
                 let memory = kernels::Memory::new("test", hwprofiles::Bytes::new(1 << 30));
-                let packed =
-                    kernels::Weights::from_f32(&memory, dtype, rows, columns, &values).expect("packs");
+                let packed = kernels::Weights::from_f32(
+                    &memory,
+                    formats.of_class(class(name)),
+                    rows,
+                    columns,
+                    &values,
+                )
+                .expect("packs");
                 let mut line = vec![0.0; columns];
                 let mut unpacked = Vec::new();
                 for row in 0..rows {
@@ -179,21 +194,28 @@ fn rounded(name: &str, dtype: DType) -> tempfile::TempDir {
 
 #[test]
 fn a_narrow_run_is_the_f32_run_of_the_rounded_weights() {
-    for dtype in [DType::Bf16, DType::Int8, DType::Int4] {
+    let one = [DType::Bf16, DType::Int8, DType::Int4].map(WeightFormats::all);
+    let mixed = [
+        WeightFormats::all(DType::Bf16).with(WeightClass::Ffn, DType::Int4),
+        WeightFormats::all(DType::Int4)
+            .with(WeightClass::Attention, DType::F32)
+            .with(WeightClass::Ends, DType::Int8),
+    ];
+    for weights in one.into_iter().chain(mixed) {
         for name in rig::GOLDEN {
             let case = Case::new(name);
-            let folder = rounded(name, dtype);
+            let folder = rounded(name, weights);
             let wide =
                 Case { checkpoint: Checkpoint::open(folder.path()).expect("it opens"), ..Case::new(name) };
             let model = case.checkpoint.model();
-            let mut narrow = case.session(rig::split(model), rig::formats(dtype, DType::F32), 96);
+            let mut narrow = case.session(rig::split(model), Formats { weights, ..rig::F32 }, 96);
             let mut wide_session = wide.session(rig::on(model, rig::CPU), rig::F32, 96);
             for sequences in case.golden.sequences.values() {
                 case.generate(&mut narrow, &sequences.tokens, 1);
                 wide.generate(&mut wide_session, &sequences.tokens, 1);
                 for (a, b) in narrow.logits().iter().zip(wide_session.logits()) {
                     let cosine = rig::cosine(a, &b);
-                    assert!(cosine >= 0.99999, "{name} in {dtype}: cosine {cosine}");
+                    assert!(cosine >= 0.99999, "{name} in {weights}: cosine {cosine}");
                 }
             }
         }

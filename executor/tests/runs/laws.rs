@@ -5,7 +5,9 @@ use executor::{Error, Sampling, Session, Setup, modelled};
 use hwprofiles::{Bytes, DType, Seconds};
 use planner::{Action, Extent, Lane, Placement, Pricing, Programs, Question, Recorder, Times, Trace};
 use proptest::prelude::*;
-use scenarios::{Costs, Model, Objective, Phase, Slo, Sublayer, Workload};
+use scenarios::{
+    Costs, Formats, Model, Objective, Phase, Slo, Sublayer, WeightClass, WeightFormats, Workload,
+};
 
 pub const EXTENT: Extent = Extent { batch: 2, context: 40, chunk: 11 };
 
@@ -59,13 +61,15 @@ proptest! {
         seed in any::<u64>(),
         name in prop::sample::select(rig::GOLDEN.to_vec()),
         weights in prop::sample::select(vec![DType::F32, DType::Bf16, DType::Int8, DType::Int4]),
+        ffn in prop::sample::select(vec![DType::Bf16, DType::Int8, DType::Int4]),
         kv in prop::sample::select(vec![DType::F32, DType::Bf16]),
         (batch, prompt, output) in (1usize..=rig::BATCH, 1usize..24, 1u64..6),
     ) {
         let extent = Extent { batch: rig::BATCH as u64, ..EXTENT };
         let checkpoint = rig::checkpoint(name);
         let model = checkpoint.model();
-        let formats = rig::formats(weights, kv);
+        let weights = WeightFormats::all(weights).with(WeightClass::Ffn, ffn);
+        let formats = Formats { weights, kv, ..rig::F32 };
         let placement = rig::random(model, seed);
         // Kernels sum in an order that depends on how many rows there are: in the same micro-batches.
         let micro_batches = placement.pipelining.micro_batches;
@@ -233,7 +237,7 @@ fn setups_and_prompts_that_cannot_run_are_refused_with_what_would_be_right() {
     let expect = |message: String, words: &[&str]| {
         assert!(words.iter().all(|word| message.contains(word)), "{message:?} lacks one of {words:?}");
     };
-    expect(refused(&|s| s.formats.weights = DType::F16), &["formats.weights", "f16", "bf16, int8"]);
+    expect(refused(&|s| s.formats.weights = DType::F16.into()), &["formats.weights", "f16", "bf16, int8"]);
     expect(refused(&|s| s.formats.kv = DType::Int8), &["formats.kv", "int8", "f32, bf16"]);
     expect(refused(&|s| s.extent.batch = 0), &["extent.batch", "at least 1"]);
     expect(refused(&|s| s.placement.pipelining.slots = 17), &["pipelining.slots", "17", "from 1 to 16"]);

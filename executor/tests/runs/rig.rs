@@ -4,7 +4,7 @@ use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{Extent, LayerPlacement, Pipelining, Placement, ROW_PANEL, Slice, Slices, whole};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use scenarios::{Formats, LayerKind, Model, Sublayer};
+use scenarios::{Formats, LayerKind, Model, Sublayer, WeightFormats};
 use std::path::{Path, PathBuf};
 
 pub const GOLDEN: [&str; 6] = ["opt", "llama_gqa", "llama3_rope", "qwen2", "qwen3", "mistral_sharded"];
@@ -18,7 +18,7 @@ pub const BATCH: usize = 5;
 const OWN: [MemoryId; 2] = [DRAM, LOOPBACK_MEMORY];
 
 pub const fn formats(weights: DType, kv: DType) -> Formats {
-    Formats { weights, kv, activations: DType::F32 }
+    Formats { weights: WeightFormats::all(weights), kv, activations: DType::F32 }
 }
 
 /// Two devices of one core each, with a link between their memories in each direction.

@@ -158,7 +158,7 @@ impl Options {
             limits.insert(0, format!(r#"0: "{}GiB""#, gibibytes(gpu.memory)));
         }
         let workload = &site.plan.workload;
-        let dtype = match site.plan.formats.weights {
+        let dtype = match site.plan.formats.weights.usual() {
             DType::F32 => "float32",
             DType::F16 => "float16",
             _ => "bfloat16",

@@ -93,7 +93,7 @@ fn config(site: &Site<'_>, gpu: Gpu, home: MemoryId) -> Value {
             "overlap_events": true,
         }));
     }
-    let weights = site.plan.formats.weights;
+    let weights = site.plan.formats.weights.usual();
     let mut document = json!({
         "fp16": {"enabled": weights == DType::F16},
         "bf16": {"enabled": weights != DType::F16 && weights != DType::F32},
@@ -109,7 +109,7 @@ fn config(site: &Site<'_>, gpu: Gpu, home: MemoryId) -> Value {
 /// The program that loads and runs it.
 fn script(site: &Site<'_>) -> String {
     let workload = &site.plan.workload;
-    let dtype = match site.plan.formats.weights {
+    let dtype = match site.plan.formats.weights.usual() {
         DType::F32 => "float32",
         DType::F16 => "float16",
         _ => "bfloat16",

@@ -11,7 +11,7 @@ use crate::memory::Usage;
 use crate::pipelining::Pipelining;
 use crate::placement::{Placement, Slice, Slices};
 use hwprofiles::{DType, MemoryKind};
-use scenarios::Sublayer;
+use scenarios::{Sublayer, WeightClass, WeightFormats};
 
 pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
     let gpu = site.gpu()?;
@@ -29,9 +29,23 @@ pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
                 .to_owned(),
         );
     }
-    let known = [DType::Bf16, DType::Fp8, DType::Int8, DType::Int4];
-    cannot.extend(site.format_notes(&known, "the host's kernels know bf16, fp8, int8 and int4"));
+    cannot.extend(format_notes(site.plan.formats.weights));
     Ok(Export { files: Vec::new(), command: command(site, gpu, with_gpu, &used), cannot, nearest })
+}
+
+/// Of the experts it knows these formats; all else is SGLang's, from a checkpoint that may be quantised otherwise.
+fn format_notes(weights: WeightFormats) -> Vec<String> {
+    let experts = weights.of_class(WeightClass::Experts);
+    let unknown = match experts {
+        DType::Bf16 | DType::Fp8 | DType::Int8 | DType::Int4 => None,
+        _ => Some(format!("weights in {experts}: the host's kernels know bf16, fp8, int8 and int4")),
+    };
+    let quantised = |dtype| matches!(dtype, DType::Int8 | DType::Int4);
+    let others = weights.classes().filter(|&(_, dtype)| dtype != experts && quantised(dtype));
+    let others = others.map(|(class, dtype)| {
+        format!("{class} in {dtype}: give it a checkpoint quantised so, which SGLang recognises")
+    });
+    unknown.into_iter().chain(others).collect()
 }
 
 /// As many experts of a layer as the plan keeps with the GPU in the mean, rounded up.
@@ -77,7 +91,7 @@ fn placement(site: &Site<'_>, gpu: Gpu, with_gpu: u64) -> Placement {
 
 fn command(site: &Site<'_>, gpu: Gpu, with_gpu: u64, used: &[Usage]) -> String {
     let (plan, workload, host) = (site.plan, &site.plan.workload, site.machine.device(site.host));
-    let weights = plan.formats.weights;
+    let weights = plan.formats.weights.of_class(WeightClass::Experts);
     let amx = host.details.ceilings.values().any(|by_instructions| by_instructions.contains_key("amx"));
     let method = match weights {
         DType::F32 | DType::F16 | DType::Bf16 => "BF16",

@@ -6,11 +6,12 @@
 //! least 32 rows with a matrix of the host is computed by the GPU, to which the matrix is copied, unless `-nopo`.
 
 use super::difference::differences;
+use super::gguf::{ModelFile, kv_type, tensors};
 use super::site::Site;
 use super::{Export, ExportError};
 use crate::pipelining::Pipelining;
 use crate::placement::{Placement, Slices, whole};
-use hwprofiles::{DType, DeviceKind};
+use hwprofiles::DeviceKind;
 use scenarios::{Phase, Sublayer};
 use std::collections::BTreeMap;
 
@@ -55,8 +56,10 @@ pub(super) fn export(site: Site<'_>) -> Result<Export, ExportError> {
         cannot.push("the loopback device, which is Fulcrum's own".to_owned());
     }
     cannot.extend(kv_type(site.plan.formats.kv).1);
-    cannot.extend(file_type(site.plan.formats.weights).1);
-    Ok(Export { files: Vec::new(), command: options.command(&site), cannot, nearest })
+    let file = ModelFile::of(&site);
+    cannot.extend(file.cannot.clone());
+    let command = options.command(&site, &file.name);
+    Ok(Export { files: file.quantise.into_iter().collect(), command, cannot, nearest })
 }
 
 /// The same plan with the layers whose KV caches lie with the GPU behind the others of their kind.
@@ -220,11 +223,10 @@ impl Options {
         patterns
     }
 
-    fn command(&self, site: &Site<'_>) -> String {
+    fn command(&self, site: &Site<'_>, file: &str) -> String {
         let (plan, workload) = (site.plan, &site.plan.workload);
         let (counted, kv_with_host) = self.default_layers();
-        let file = file_type(plan.formats.weights).0;
-        let mut words = vec![format!("llama-server -m {}-{file}.gguf -ngl {counted}", plan.model.name)];
+        let mut words = vec![format!("llama-server -m {file} -ngl {counted}")];
         let overrides = self.overrides(site);
         if !overrides.is_empty() {
             words.push(format!("-ot '{}'", overrides.join(",")));
@@ -246,49 +248,9 @@ impl Options {
     }
 }
 
-/// The tensors of a sublayer's matrix in GGUF, as a pattern; `None` where it has none.
-fn tensors(site: &Site<'_>, sublayer: Sublayer) -> Option<&'static str> {
-    match sublayer {
-        Sublayer::Qkv if site.model.latent.is_some() => Some("attn_(q|q_a|q_b|kv_a_mqa|kv_b|k_b|v_b)"),
-        Sublayer::Qkv => Some("attn_(q|k|v)"),
-        Sublayer::Out => Some("attn_output"),
-        Sublayer::FfnUp if site.model.activation.is_gated() => Some("ffn_(gate|up)"),
-        Sublayer::FfnUp => Some("ffn_up"),
-        Sublayer::FfnDown => Some("ffn_down"),
-        Sublayer::Router => Some("ffn_gate_inp"),
-        Sublayer::SharedExpert => Some("ffn_(gate|up|down)_shexp"),
-        Sublayer::Experts => Some("ffn_(gate|up|down)_exps"),
-        Sublayer::Embed | Sublayer::Attention | Sublayer::Head => None,
-    }
-}
-
 fn alternatives(words: &[impl AsRef<str>]) -> String {
     match words {
         [one] => one.as_ref().to_owned(),
         many => format!("({})", many.iter().map(AsRef::as_ref).collect::<Vec<_>>().join("|")),
-    }
-}
-
-/// The type of the KV cache, and what is lost by it.
-fn kv_type(kv: DType) -> (&'static str, Option<String>) {
-    match kv {
-        DType::F32 => ("f32", None),
-        DType::F16 => ("f16", None),
-        DType::Bf16 => ("bf16", None),
-        DType::Int8 => ("q8_0", None),
-        DType::Int4 => ("q4_0", None),
-        DType::Fp8 => ("q8_0", Some("KV in fp8: q8_0 takes 6 % more".to_owned())),
-    }
-}
-
-/// The type of the model's file, and what is lost by it.
-fn file_type(weights: DType) -> (&'static str, Option<String>) {
-    match weights {
-        DType::F32 => ("F32", None),
-        DType::F16 => ("F16", None),
-        DType::Bf16 => ("BF16", None),
-        DType::Int8 => ("Q8_0", None),
-        DType::Int4 => ("Q4_0", None),
-        DType::Fp8 => ("Q8_0", Some("weights in fp8: Q8_0 takes 6 % more".to_owned())),
     }
 }

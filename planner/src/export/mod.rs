@@ -10,6 +10,7 @@ mod deepspeed;
 mod difference;
 mod engine;
 mod flexgen;
+mod gguf;
 mod ktransformers;
 mod llama_cpp;
 mod site;

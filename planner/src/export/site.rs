@@ -147,12 +147,13 @@ impl<'a> Site<'a> {
         Err(self.unfit(last.unwrap_or(none)))
     }
 
-    /// Sentences about formats that the engine takes from the checkpoint, where `known` does not hold them.
+    /// Sentences about formats that the engine takes from the checkpoint, where `known` does not hold them, or where
+    /// classes of matrices have formats of their own.
     pub fn format_notes(&self, known: &[hwprofiles::DType], how: &str) -> Vec<String> {
         let weights = self.plan.formats.weights;
-        if known.contains(&weights) {
-            return Vec::new();
+        match weights.one() {
+            Some(dtype) if known.contains(&dtype) => Vec::new(),
+            _ => vec![format!("weights in {weights}: {how}")],
         }
-        vec![format!("weights in {weights}: {how}")]
     }
 }

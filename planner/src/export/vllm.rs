@@ -75,11 +75,12 @@ fn command(site: &Site<'_>, gpu: Gpu, offloaded: usize, used: &[Usage]) -> Strin
     words.push(format!("--max-num-batched-tokens {}", workload.batch * plan.prefill_chunk));
     let share = used[gpu.memory.0].total().as_f64() / site.machine.memory(gpu.memory).capacity.value.as_f64();
     words.push(format!("--gpu-memory-utilization {:.2}", ((share * 100.0).ceil() / 100.0).min(0.99)));
-    let dtype = match plan.formats.weights {
-        DType::F32 => "float32",
-        DType::F16 => "float16",
-        DType::Bf16 => "bfloat16",
-        DType::Fp8 | DType::Int8 | DType::Int4 => "auto",
+    let dtype = match plan.formats.weights.one() {
+        Some(DType::F32) => "float32",
+        Some(DType::F16) => "float16",
+        Some(DType::Bf16) => "bfloat16",
+        // As the checkpoint has it.
+        Some(DType::Fp8 | DType::Int8 | DType::Int4) | None => "auto",
     };
     let kv = match plan.formats.kv {
         DType::F32 | DType::F16 | DType::Bf16 => "auto",

@@ -16,7 +16,8 @@ pub(super) fn matrix_rate(
 ) -> Result<FlopPerSec, PlannerError> {
     let sublayer = if pricing.model.experts.is_some() { Sublayer::Qkv } else { Sublayer::FfnUp };
     let (n, k) = sublayer.matrix(pricing.model).unwrap_or((1, 1));
-    let time = pricing.machine.device(device).gemm_time(pricing.formats.weights, rows, n, k)?.time;
+    let time =
+        pricing.machine.device(device).gemm_time(pricing.formats.weights.of(sublayer), rows, n, k)?.time;
     Ok(Flop::new(2 * u128::from(rows) * u128::from(n) * u128::from(k)) / time)
 }
 

@@ -7,11 +7,12 @@ use planner::{
     whole,
 };
 use reports::{Configuration, Label, MemoryUse, PlacementMap, Validation, machine_facts};
-use scenarios::{Formats, LayerKind, Model, Sublayer};
+use scenarios::{Formats, LayerKind, Model, Sublayer, WeightFormats};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-pub const FORMATS: Formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::F32 };
+pub const FORMATS: Formats =
+    Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 };
 
 static MACHINE: LazyLock<Machine> = LazyLock::new(|| {
     let text = include_str!("../../../hwprofiles/data/example-loopback.yaml");

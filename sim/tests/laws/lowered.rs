@@ -4,10 +4,11 @@ use crate::machine::{machine, placed, tiny_model};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{Action, LayerPlacement, Placement, Pricing, Program, Source};
 use proptest::prelude::*;
-use scenarios::{Formats, Model, Phase, Step, Sublayer};
+use scenarios::{Formats, Model, Phase, Step, Sublayer, WeightFormats};
 use sim::{Simulator, Span};
 
-const FORMATS: Formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
+const FORMATS: Formats =
+    Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
 const DRAM: MemoryId = MemoryId(0);
 const GPU: DeviceId = DeviceId(1);
 const HBM: MemoryId = MemoryId(1);

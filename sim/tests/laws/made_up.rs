@@ -4,11 +4,12 @@ use crate::machine::{machine, tiny_model};
 use hwprofiles::{Basis, Bytes, BytesPerSec, DType, Flop, LinkId, Machine, MemoryId, Seconds};
 use planner::{Action, Bound, Lane, Load, MicroBatch, Price, Pricing, Program, Source, Task, TaskId};
 use proptest::prelude::*;
-use scenarios::{Formats, Operator, Phase};
+use scenarios::{Formats, Operator, Phase, WeightFormats};
 use sim::{SimTime, Simulator, Span};
 use std::collections::BTreeMap;
 
-const FORMATS: Formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
+const FORMATS: Formats =
+    Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
 
 /// What the simulator makes of it on `machine`, and how long the step took.
 fn simulate(machine: &Machine, work: &Work) -> (Vec<Span>, SimTime) {

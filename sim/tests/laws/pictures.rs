@@ -4,7 +4,7 @@ use crate::machine::{machine, placed};
 use hwprofiles::DType;
 use planner::{Pricing, Programs, steps};
 use proptest::prelude::*;
-use scenarios::Formats;
+use scenarios::{Formats, WeightFormats};
 use serde_json::Value;
 use sim::{Run, perfetto};
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ proptest! {
         (model, placement) in placed(2),
     ) {
         let machine = machine();
-        let formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
+        let formats = Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
         let programs = Programs::lower(&machine, &model, &placement).unwrap();
         let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
         let steps = steps(1, 20, 3, 16);

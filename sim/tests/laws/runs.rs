@@ -6,10 +6,11 @@ use planner::{Placement, Pricing, Programs, steps};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use scenarios::{Formats, Phase, Step};
+use scenarios::{Formats, Phase, Step, WeightFormats};
 use sim::{Run, SimTime, Simulator, sampling_time};
 
-const FORMATS: Formats = Formats { weights: DType::Bf16, kv: DType::Bf16, activations: DType::Bf16 };
+const FORMATS: Formats =
+    Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
@@ -91,7 +92,7 @@ fn a_format_that_nobody_measured_is_an_error_that_says_so() {
     let (machine, model) = (machine(), tiny_model(2));
     let placement = Placement::uniform(&model, DeviceId(0), MemoryId(0));
     let programs = Programs::lower(&machine, &model, &placement).unwrap();
-    let formats = Formats { weights: DType::Int4, ..FORMATS };
+    let formats = Formats { weights: WeightFormats::all(DType::Int4), ..FORMATS };
     let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
     let steps = steps(1, 4, 2, 4);
     let missing = Run { pricing, programs: &programs, steps: &steps }.times().unwrap_err();

@@ -1,0 +1,95 @@
+//! What llama.cpp calls things in its files: types of numbers, names of tensors, and the file of a model.
+
+use super::site::Site;
+use hwprofiles::DType;
+use scenarios::{LayerKind, Sublayer};
+
+/// The file that the server reads.
+#[derive(Debug, Clone)]
+pub(super) struct ModelFile {
+    /// Its name.
+    pub name: String,
+    /// Where classes of matrices have formats of their own: a script that makes it, with the script's name.
+    pub quantise: Option<(String, String)>,
+    /// What is lost by its types.
+    pub cannot: Vec<String>,
+}
+
+impl ModelFile {
+    /// Of the plan's weights.
+    ///
+    /// `llama-quantize` takes a type for tensors by name (`--tensor-type`, a regular expression), and for the two at the
+    /// ends; those that it is not told follow the type of the whole file, which must be one that is quantised.
+    pub fn of(site: &Site<'_>) -> Self {
+        let (weights, model) = (site.plan.formats.weights, &site.plan.model.name);
+        let lost = |dtype: DType| file_type(dtype).1;
+        let named = |word: &str| format!("{model}-{word}.gguf");
+        if let Some(dtype) = weights.one() {
+            let cannot = lost(dtype).into_iter().collect();
+            return Self { name: named(file_type(dtype).0), quantise: None, cannot };
+        }
+        let quantised = |&dtype: &DType| file_type(dtype).0.starts_with('Q');
+        let Some(whole) = weights.distinct().find(quantised) else {
+            let word = file_type(weights.usual()).0;
+            let cannot =
+                vec![format!("weights in {weights}: without quantised ones a file has one type, {word}")];
+            return Self { name: named(word), quantise: None, cannot };
+        };
+        let word = |sublayer: Sublayer| file_type(weights.of(sublayer)).0.to_lowercase();
+        let mut kinds: Vec<Sublayer> =
+            site.model.kinds().map(|(kind, _)| kind).flat_map(LayerKind::sublayers).copied().collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let types = kinds.into_iter().filter_map(|sublayer| Some((tensors(site, sublayer)?, word(sublayer))));
+        let types: Vec<_> = types.map(|(names, word)| format!("--tensor-type '{names}={word}' ")).collect();
+        let (ends, whole) = (word(Sublayer::Embed), file_type(whole).0);
+        let name = named(&format!("{whole}-mixed"));
+        let script = format!(
+            "llama-quantize {}--token-embedding-type {ends} --output-tensor-type {ends} {} {name} {whole}\n",
+            types.concat(),
+            named("BF16"),
+        );
+        let cannot = weights.distinct().filter_map(lost).collect();
+        Self { name, quantise: Some(("quantize.sh".to_owned(), script)), cannot }
+    }
+}
+
+/// The tensors of a sublayer's matrix in GGUF, as a pattern; `None` where it has none.
+pub(super) fn tensors(site: &Site<'_>, sublayer: Sublayer) -> Option<&'static str> {
+    match sublayer {
+        Sublayer::Qkv if site.model.latent.is_some() => Some("attn_(q|q_a|q_b|kv_a_mqa|kv_b|k_b|v_b)"),
+        Sublayer::Qkv => Some("attn_(q|k|v)"),
+        Sublayer::Out => Some("attn_output"),
+        Sublayer::FfnUp if site.model.activation.is_gated() => Some("ffn_(gate|up)"),
+        Sublayer::FfnUp => Some("ffn_up"),
+        Sublayer::FfnDown => Some("ffn_down"),
+        Sublayer::Router => Some("ffn_gate_inp"),
+        Sublayer::SharedExpert => Some("ffn_(gate|up|down)_shexp"),
+        Sublayer::Experts => Some("ffn_(gate|up|down)_exps"),
+        Sublayer::Embed | Sublayer::Attention | Sublayer::Head => None,
+    }
+}
+
+/// The type of the KV cache, and what is lost by it.
+pub(super) fn kv_type(kv: DType) -> (&'static str, Option<String>) {
+    match kv {
+        DType::F32 => ("f32", None),
+        DType::F16 => ("f16", None),
+        DType::Bf16 => ("bf16", None),
+        DType::Int8 => ("q8_0", None),
+        DType::Int4 => ("q4_0", None),
+        DType::Fp8 => ("q8_0", Some("KV in fp8: q8_0 takes 6 % more".to_owned())),
+    }
+}
+
+/// The type of the model's file, and what is lost by it.
+fn file_type(weights: DType) -> (&'static str, Option<String>) {
+    match weights {
+        DType::F32 => ("F32", None),
+        DType::F16 => ("F16", None),
+        DType::Bf16 => ("BF16", None),
+        DType::Int8 => ("Q8_0", None),
+        DType::Int4 => ("Q4_0", None),
+        DType::Fp8 => ("Q8_0", Some("weights in fp8: Q8_0 takes 6 % more".to_owned())),
+    }
+}
