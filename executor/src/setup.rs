@@ -15,7 +15,7 @@ pub struct Setup {
     pub machine: Machine,
     /// The model.
     pub model: Model,
-    /// Weights f32, bf16, int8 or int4; KV f32 or bf16; activations f32.
+    /// Weights f32, bf16, int8 or int4; KV f32, bf16, int8 or int2; activations f32.
     pub formats: Formats,
     /// Which memory holds what and which device computes what.
     pub placement: Placement,
@@ -104,7 +104,7 @@ impl Setup {
             };
             check(&key, dtype, &matrices)?;
         }
-        check("kv", self.formats.kv, &[DType::F32, DType::Bf16])?;
+        check("kv", self.formats.kv, &[DType::F32, DType::Bf16, DType::Int8, DType::Int2])?;
         check("activations", self.formats.activations, &[DType::F32])
     }
 

@@ -101,7 +101,9 @@ impl CpuSheet {
                 continue;
             };
             let source = self.source(&paths, &bandwidth);
-            gemm.insert(dtype, self.gemm(dtype, &paths, bandwidth.value, source.clone()));
+            if dtype.holds_weights() {
+                gemm.insert(dtype, self.gemm(dtype, &paths, bandwidth.value, source.clone()));
+            }
             attention.insert(dtype, AttentionRates::roofline(dtype, fastest, bandwidth.value, source));
         }
         let per_socket = |name: &str, source: &Provenance| times(self.sockets, name, source);
@@ -210,7 +212,7 @@ impl CpuSheet {
             DType::F32 => &[DType::F32],
             DType::F16 => &[DType::F16, DType::F32],
             DType::Bf16 => &[DType::Bf16, DType::F32],
-            DType::Fp8 | DType::Int8 | DType::Int4 => &[dtype, DType::Bf16, DType::F32],
+            DType::Fp8 | DType::Int8 | DType::Int4 | DType::Int2 => &[dtype, DType::Bf16, DType::F32],
         };
         let mut paths = Vec::new();
         for (&instructions, by_format) in &self.part.rates {

@@ -7,8 +7,9 @@ use std::str::FromStr;
 
 /// A number format of weights, KV cache or activations.
 ///
-/// `int8` and `int4` are weight-only formats: symmetric, in groups of [`GROUP`] values along a row,
-/// each group with one f16 scale. A row is padded to a whole number of groups.
+/// `int8` and `int4` are storage formats: symmetric, in groups of [`GROUP`] values along a row (of a KV cache: the
+/// values of one head at one position), each group with one f16 scale. `int2` has a minimum besides. A row is padded to a
+/// whole number of groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
@@ -24,14 +25,22 @@ pub enum DType {
     Int8,
     /// 4-bit integers with one f16 scale per group: 4.5 bits a value.
     Int4,
+    /// 2-bit integers from 0 with one f16 scale and one f16 minimum per group: 3 bits a value. Of KV caches alone.
+    Int2,
 }
 
-/// Values that share one scale in `int8` and `int4`.
+/// Values that share one scale in `int8`, `int4` and `int2`.
 pub const GROUP: u64 = 32;
 
 impl DType {
     /// Every format, in the order of the enum.
-    pub const ALL: [DType; 6] = [DType::F32, DType::F16, DType::Bf16, DType::Fp8, DType::Int8, DType::Int4];
+    pub const ALL: [DType; 7] =
+        [DType::F32, DType::F16, DType::Bf16, DType::Fp8, DType::Int8, DType::Int4, DType::Int2];
+
+    /// Whether matrices may be in it.
+    pub fn holds_weights(self) -> bool {
+        self != DType::Int2
+    }
 
     /// The word used in files.
     pub fn name(self) -> &'static str {
@@ -42,6 +51,7 @@ impl DType {
             DType::Fp8 => "fp8",
             DType::Int8 => "int8",
             DType::Int4 => "int4",
+            DType::Int2 => "int2",
         }
     }
 
@@ -54,6 +64,7 @@ impl DType {
             DType::Fp8 => columns,
             DType::Int8 => groups * (GROUP + 2),
             DType::Int4 => groups * (GROUP / 2 + 2),
+            DType::Int2 => groups * (GROUP / 4 + 4),
         };
         Bytes::new(rows * row)
     }

@@ -21,7 +21,9 @@ impl GpuPart {
         for dtype in DType::ALL {
             if let Some(peak) = self.reached_peak(dtype) {
                 let source = || peak.source.clone();
-                gemm.insert(dtype, GemmRates::roofline(dtype, peak.value, bandwidth.value, source()));
+                if dtype.holds_weights() {
+                    gemm.insert(dtype, GemmRates::roofline(dtype, peak.value, bandwidth.value, source()));
+                }
                 let rates = AttentionRates::roofline(dtype, peak.value, bandwidth.value, source());
                 attention.insert(dtype, rates);
             }

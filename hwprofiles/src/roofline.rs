@@ -22,11 +22,11 @@ const SIDE: u64 = 8192;
 impl GpuPart {
     /// The rate that products with weights of `dtype` are expected to reach, where a peak is known. Where it is not,
     /// but products were measured, the fastest of them is taken for it: attention is slower than products.
-    /// Weight-only formats without a peak of their own are widened to 16 bits and reach that peak.
+    /// Storage formats without a peak of their own are widened to 16 bits and reach that peak.
     pub fn reached_peak(&self, dtype: DType) -> Option<Sourced<FlopPerSec>> {
         let widened = [DType::Bf16, DType::F16];
         let formats = match dtype {
-            DType::Int8 | DType::Int4 => [&[dtype][..], &widened].concat(),
+            DType::Int8 | DType::Int4 | DType::Int2 => [&[dtype][..], &widened].concat(),
             _ => vec![dtype],
         };
         let peak = formats.iter().find_map(|format| Some((format, self.peak.get(format)?)));

@@ -238,12 +238,12 @@ fn a_datasheet_gpu_follows_its_roofline_and_says_estimated() {
     assert_eq!(machine.name, "bench-host+h100-pcie");
     assert_eq!(machine.check(), []);
     let gpu = &machine.devices[1];
-    for dtype in DType::ALL {
+    for dtype in DType::ALL.into_iter().filter(|dtype| dtype.holds_weights()) {
         let peak = match dtype {
             DType::F32 => 51e12,
             DType::Fp8 | DType::Int8 => 1513e12,
             // Weights of four bits are widened to sixteen.
-            DType::F16 | DType::Bf16 | DType::Int4 => 756e12,
+            DType::F16 | DType::Bf16 | DType::Int4 | DType::Int2 => 756e12,
         };
         for m in [1u64, 7, 100, 300, 2000, 100_000] {
             let estimate = gpu.gemm_time(dtype, m, 8192, 8192).unwrap();
@@ -257,6 +257,14 @@ fn a_datasheet_gpu_follows_its_roofline_and_says_estimated() {
     let (phase, heads, kv_heads, head_dim) = (Phase::Prefill, 32, 8, 128);
     let prompt =
         AttentionShape { phase, batch: 2, new_tokens: 3000, past_tokens: 0, heads, kv_heads, head_dim };
+    // Caches of two bits are widened likewise, and read at the bandwidth of memory.
+    let decode =
+        AttentionShape { phase: Phase::Decode, new_tokens: 1, past_tokens: 8191, batch: 64, ..prompt };
+    let estimate = gpu.attention_time(DType::Int2, &decode).unwrap();
+    let read = 64.0 * 8192.0 * 2.0 * 8.0 * 128.0 * 0.375 / (0.75 * 2e12);
+    assert!((estimate.time.get() / read - 1.0).abs() < 1e-9, "{}", estimate.time);
+    assert_eq!(estimate.basis, Basis::Estimated);
+    assert!(gpu.gemm_time(DType::Int2, 1, 8192, 8192).is_err(), "nobody has such weights");
     let time = gpu.attention_time(DType::Bf16, &prompt).unwrap().time.get();
     let compute = 4.0 * 2.0 * 32.0 * 128.0 * (3000.0 * 3001.0 / 2.0) / (0.6 * 756e12);
     assert!((time / compute - 1.0).abs() < 1e-9, "{time} {compute}");

@@ -133,6 +133,8 @@ fn integer_formats_carry_one_scale_per_started_group() {
     assert_eq!(DType::Int8.matrix_bytes(1, 32), Bytes::new(34));
     assert_eq!(DType::Int8.matrix_bytes(1, 33), Bytes::new(68));
     assert_eq!(DType::Int4.matrix_bytes(2, 64), Bytes::new(2 * 2 * 18));
+    assert_eq!(DType::Int2.matrix_bytes(1, 128), Bytes::new(48));
+    assert_eq!(DType::Int2.matrix_bytes(3, 33), Bytes::new(3 * 24));
     assert_eq!(DType::Bf16.matrix_bytes(3, 5), Bytes::new(30));
     assert_eq!(DType::Fp8.matrix_bytes(3, 0), Bytes::ZERO);
 }

@@ -1,14 +1,14 @@
 //! The keys and values of one layer for a batch of sequences.
 
+use crate::kv_row::{narrow, widen};
 use crate::{Error, Pool, disjoint::Disjoint};
-use half::bf16;
 use hwprofiles::DType;
 
 /// The shape of one layer's cache: two arrays (keys, values) of
 /// `[sequence][kv head][position][head dim]`, each sequence with room for `capacity` positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvShape {
-    /// f32 or bf16.
+    /// f32, bf16, int8 or int2.
     pub dtype: DType,
     /// Sequences.
     pub sequences: usize,
@@ -58,13 +58,36 @@ impl KvShape {
         self.capacity * self.row_bytes()
     }
 
-    /// Bytes of one head at one position.
-    pub(crate) fn row_bytes(&self) -> usize {
-        self.head_dim * self.element_bytes()
+    /// Bytes of one head at one position: a row.
+    pub fn row_bytes(&self) -> usize {
+        self.dtype.matrix_bytes(1, self.head_dim as u64).get() as usize
     }
 
-    fn element_bytes(&self) -> usize {
-        if self.dtype == DType::Bf16 { 2 } else { 4 }
+    /// Rounds the values of one head to a row of the cache.
+    ///
+    /// # Panics
+    /// Where a slice is not a head, or a row, long.
+    pub fn write_row(&self, from: &[f32], to: &mut [u8]) {
+        assert_eq!((from.len(), to.len()), (self.head_dim, self.row_bytes()));
+        narrow(self.dtype, from, to);
+    }
+
+    /// The values in a row of the cache.
+    ///
+    /// # Panics
+    /// As [`KvShape::write_row`].
+    pub fn read_row(&self, from: &[u8], to: &mut [f32]) {
+        assert_eq!((to.len(), from.len()), (self.head_dim, self.row_bytes()));
+        widen(self.dtype, from, to);
+    }
+
+    /// What rows begin at a multiple of.
+    fn alignment(&self) -> usize {
+        match self.dtype {
+            DType::F32 => 4,
+            DType::Bf16 => 2,
+            _ => 1,
+        }
     }
 
     /// Where one head of one sequence starts, in bytes.
@@ -74,10 +97,11 @@ impl KvShape {
     }
 
     fn check(&self, len: usize, align: usize) -> Result<(), Error> {
-        if !matches!(self.dtype, DType::F32 | DType::Bf16) {
-            return Err(Error::DType { what: "KV caches", dtype: self.dtype, accepted: "f32, bf16" });
+        if !matches!(self.dtype, DType::F32 | DType::Bf16 | DType::Int8 | DType::Int2) {
+            let accepted = "f32, bf16, int8, int2";
+            return Err(Error::DType { what: "KV caches", dtype: self.dtype, accepted });
         }
-        if len == self.bytes() && align.is_multiple_of(self.element_bytes()) {
+        if len == self.bytes() && align.is_multiple_of(self.alignment()) {
             return Ok(());
         }
         Err(Error::Size {
@@ -155,8 +179,8 @@ impl<'a> KvCacheMut<'a> {
                     let (to_keys, to_values) = unsafe {
                         (to_keys.range(at, shape.row_bytes()), to_values.range(at, shape.row_bytes()))
                     };
-                    narrow(shape.dtype, &keys[from..][..shape.head_dim], to_keys);
-                    narrow(shape.dtype, &values[from..][..shape.head_dim], to_values);
+                    shape.write_row(&keys[from..][..shape.head_dim], to_keys);
+                    shape.write_row(&values[from..][..shape.head_dim], to_values);
                 }
             };
             // A decode step's few kilobytes are copied sooner than a team is called together.
@@ -167,15 +191,5 @@ impl<'a> KvCacheMut<'a> {
             }
             first += span.new;
         }
-    }
-}
-
-/// Writes `from` as values of `dtype`.
-fn narrow(dtype: DType, from: &[f32], to: &mut [u8]) {
-    if dtype == DType::Bf16 {
-        let to: &mut [bf16] = bytemuck::cast_slice_mut(to);
-        to.iter_mut().zip(from).for_each(|(to, &from)| *to = bf16::from_f32(from));
-    } else {
-        bytemuck::cast_slice_mut(to).copy_from_slice(from);
     }
 }

@@ -26,6 +26,7 @@ mod frequency;
 mod futex;
 pub mod gemm;
 mod kv;
+mod kv_row;
 mod link;
 mod memory;
 mod norm;

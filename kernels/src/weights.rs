@@ -22,6 +22,8 @@
 mod pack;
 mod quantise;
 
+pub(crate) use quantise::quantise;
+
 use crate::{Buffer, Error, Memory};
 use half::{bf16, f16};
 use hwprofiles::{DType, GROUP};
@@ -251,7 +253,7 @@ fn row_bytes(dtype: DType, columns: usize) -> usize {
 fn matrix_bytes(dtype: DType, rows: usize, columns: usize) -> Result<usize, Error> {
     match dtype {
         DType::F32 | DType::Bf16 | DType::Int8 | DType::Int4 => Ok(rows * row_bytes(dtype, columns)),
-        DType::F16 | DType::Fp8 => {
+        DType::F16 | DType::Fp8 | DType::Int2 => {
             Err(Error::DType { what: "weights", dtype, accepted: "f32, bf16, int8, int4" })
         }
     }

@@ -1,8 +1,11 @@
 //! Every path of attention against the definition in f64.
 
-use half::bf16;
+use half::{bf16, f16};
 use hwprofiles::DType;
 use kernels::{Buffer, KvCacheMut, KvShape, Path, Pool, Scratch, Span, affinity, attention};
+
+/// What a KV cache may be in.
+const FORMATS: [DType; 4] = [DType::F32, DType::Bf16, DType::Int8, DType::Int2];
 
 fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -35,8 +38,26 @@ fn kept(shape: KvShape, which: u64, sequence: usize, position: usize) -> Vec<f32
     let values = noise(shape.kv_heads * shape.head_dim, seed).into_iter();
     match shape.dtype {
         DType::Bf16 => values.map(|v| bf16::from_f32(v).to_f32()).collect(),
+        DType::Int8 | DType::Int2 => {
+            let values: Vec<f32> = values.collect();
+            let groups = values.chunks(shape.head_dim).flat_map(|head| head.chunks(32));
+            groups.flat_map(|group| rounded(shape.dtype, group)).collect()
+        }
         _ => values.collect(),
     }
+}
+
+/// A group as its scale, its minimum and whole numbers make it.
+fn rounded(dtype: DType, group: &[f32]) -> Vec<f32> {
+    let short = |value: f32| f16::from_f32(value).to_f32();
+    let (least, most) =
+        (group.iter().copied().fold(f32::MAX, f32::min), group.iter().copied().fold(f32::MIN, f32::max));
+    let (from, step, whole) = match dtype {
+        DType::Int8 => (0.0, short(most.max(-least) / 127.0), -127.0..=127.0),
+        _ => (short(least), short((most - short(least)) / 3.0), 0.0..=3.0),
+    };
+    let number = |value: &f32| ((value - from) / step).round().clamp(*whole.start(), *whole.end());
+    group.iter().map(|value| if step == 0.0 { from } else { from + step * number(value) }).collect()
 }
 
 fn check(pool: &Pool, batch: &Batch) {
@@ -113,9 +134,9 @@ fn shape(dtype: DType, sequences: usize, kv_heads: usize, capacity: usize, head_
 #[test]
 fn every_path_agrees_with_the_definition_for_every_grouping_and_head_size() {
     for pool in pools(2) {
-        for dtype in [DType::F32, DType::Bf16] {
+        for dtype in FORMATS {
             for (kv_heads, heads) in [(1, 1), (2, 2), (2, 6), (1, 5), (3, 12)] {
-                for head_dim in [1, 8, 16, 48, 64, 80] {
+                for head_dim in [1, 8, 16, 48, 64, 72, 80] {
                     let spans = vec![
                         Span { sequence: 1, past: 4, new: 1 },
                         Span { sequence: 0, past: 0, new: 3 },
@@ -131,7 +152,7 @@ fn every_path_agrees_with_the_definition_for_every_grouping_and_head_size() {
 #[test]
 fn lengths_around_every_block_are_exact() {
     for pool in pools(2) {
-        for dtype in [DType::F32, DType::Bf16] {
+        for dtype in FORMATS {
             for past in [0, 1, 3, 15, 16, 63, 64, 65, 128] {
                 for new in [0, 1, 2, 5, 6, 7, 47, 49, 65] {
                     let spans = vec![Span { sequence: 0, past, new }];
@@ -145,9 +166,11 @@ fn lengths_around_every_block_are_exact() {
 #[test]
 fn positions_split_over_members_join_to_the_same_result() {
     for pool in pools(3) {
-        for past in [255, 256, 600, 1999] {
-            let spans = vec![Span { sequence: 0, past, new: 1 }];
-            check(&pool, &Batch { shape: shape(DType::Bf16, 1, 1, past + 1, 32), heads: 3, spans });
+        for dtype in FORMATS {
+            for past in [255, 256, 600, 1999] {
+                let spans = vec![Span { sequence: 0, past, new: 1 }];
+                check(&pool, &Batch { shape: shape(dtype, 1, 1, past + 1, 32), heads: 3, spans });
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::extent::Extent;
 use hwprofiles::{Bytes, DType, GROUP};
-use kernels::{Buffer, Memory, PANEL, Weights};
+use kernels::{Buffer, KvShape, Memory, PANEL, Weights};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::cell::RefCell;
@@ -19,6 +19,9 @@ pub(crate) struct Arena {
 
 /// Rows and columns of the random matrix of which an arena is filled with copies.
 const BLOCK: (usize, usize) = (16 * PANEL, 32 * GROUP as usize);
+
+/// Formats of KV caches that are groups of values with a scale.
+const GROUPED: [DType; 2] = [DType::Int8, DType::Int2];
 
 impl Arena {
     /// One arena for each format of weights, of `extent.arena` bytes and of one matrix at least.
@@ -39,6 +42,18 @@ impl Arena {
             Ok((dtype, RefCell::new(arena)))
         };
         extent.weights.iter().map(|(dtype, _)| arena(*dtype)).collect()
+    }
+
+    /// One arena for each format of KV caches that has groups, of `extent.arena` bytes: rows of whole groups.
+    pub fn of_each_cache(extent: &Extent) -> Result<BTreeMap<DType, RefCell<Self>>, Error> {
+        let values = random(BLOCK.0 * BLOCK.1, 2);
+        let arena = |dtype: DType| {
+            let shape = KvShape { dtype, sequences: 1, kv_heads: 1, capacity: 1, head_dim: values.len() };
+            let mut block = vec![0; shape.row_bytes()];
+            shape.write_row(&values, &mut block);
+            Ok((dtype, RefCell::new(Self::filled(extent.arena, &block)?)))
+        };
+        GROUPED.into_iter().map(arena).collect()
     }
 
     /// At least `bytes`, filled with copies of `block`.

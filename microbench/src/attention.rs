@@ -38,7 +38,7 @@ struct Point {
 struct Call(AttentionShape);
 
 impl Attention {
-    /// For a cache in `dtype` (f32 or bf16), and the heads, contexts, prompts and teams of `extent`.
+    /// For a cache in `dtype` (f32, bf16, int8 or int2), and the heads, contexts, prompts and teams of `extent`.
     pub fn new(rig: &Rig<'_>, dtype: DType, extent: &Extent) -> Result<Self, Error> {
         let mut points = Vec::new();
         for shape in extent.attention() {
@@ -151,7 +151,7 @@ impl Experiment for Attention {
             return Ok(());
         }
         let Self { dtype, q, out, scratch, points } = self;
-        let mut caches = rig.arena(*dtype);
+        let mut caches = rig.cache(*dtype);
         let Point { call, team, series } = &mut points[point];
         let (pool, shape, spans) = (&rig.teams[team.0], call.cache(*dtype), call.spans());
         let (heads, scale, bytes) = (call.heads(), call.scale(), 2 * shape.bytes());
@@ -200,30 +200,32 @@ fn verify(
     bytes: &[u8],
     out: &[f32],
 ) -> Result<(), Error> {
-    let value = |index: usize| match shape.dtype {
-        DType::Bf16 => {
-            f32::from_bits(u32::from(u16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]])) << 16)
-        }
-        _ => f32::from_le_bytes([0, 1, 2, 3].map(|byte| bytes[4 * index + byte])),
+    let (dim, tokens, row_bytes) = (shape.head_dim, shape.capacity, shape.row_bytes());
+    let row = |index: usize| {
+        let mut values = vec![0.0; dim];
+        shape.read_row(&bytes[index * row_bytes..][..row_bytes], &mut values);
+        values
     };
-    let (dim, tokens) = (shape.head_dim, shape.capacity);
-    let elements = shape.sequences * shape.kv_heads * tokens * dim;
+    // Rows of values are behind all rows of keys.
+    let keys = shape.sequences * shape.kv_heads * tokens;
     for sequence in 0..shape.sequences {
-        let (row, head) = ((sequence + 1) * call.0.new_tokens as usize - 1, sequence * 5 % call.heads());
-        let at = row * call.width() + head * dim;
-        let first = (sequence * shape.kv_heads + head / call.group()) * tokens * dim;
+        let (token, head) = ((sequence + 1) * call.0.new_tokens as usize - 1, sequence * 5 % call.heads());
+        let at = token * call.width() + head * dim;
+        let first = (sequence * shape.kv_heads + head / call.group()) * tokens;
         let score = |position: usize| {
-            let key = first + position * dim;
-            let product = (0..dim).map(|i| f64::from(q[at + i]) * f64::from(value(key + i))).sum::<f64>();
+            let key = row(first + position);
+            let product = (0..dim).map(|i| f64::from(q[at + i]) * f64::from(key[i])).sum::<f64>();
             (f64::from(call.scale()) * product).exp()
         };
         let weights: Vec<f64> = (0..tokens).map(score).collect();
         let total: f64 = weights.iter().sum();
-        for i in [0, dim - 1] {
-            let term = |(position, weight): (usize, &f64)| {
-                weight / total * f64::from(value(elements + first + position * dim + i))
-            };
-            let wanted: f64 = weights.iter().enumerate().map(term).sum();
+        let mut wanted = [0.0; 2];
+        for (position, weight) in weights.iter().enumerate() {
+            let value = row(keys + first + position);
+            wanted[0] += weight / total * f64::from(value[0]);
+            wanted[1] += weight / total * f64::from(value[dim - 1]);
+        }
+        for (i, wanted) in [0, dim - 1].into_iter().zip(wanted) {
             expect(&what, f64::from(out[at + i]), wanted, 1e-4)?;
         }
     }

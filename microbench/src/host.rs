@@ -51,6 +51,7 @@ pub(crate) fn measure(
             field: Field::new(subject, all, Buffer::new(extent.field)?),
             teams,
             arenas: Arena::of_each_format(&extent)?,
+            caches: Arena::of_each_cache(&extent)?,
             clock: Clock::calibrate(),
             visit: extent.visit,
             longest: extent.longest,
@@ -112,7 +113,7 @@ impl<'a> Bench<'a> {
         }
         let own = Bytes::new(cache::second_level_cache(Path::new("/"), cpu.cores[0]) as u64);
         experiments.push(Box::new(ThreeCeilings::new(rig, extent, own)?));
-        for dtype in [DType::F32, DType::Bf16] {
+        for dtype in [DType::F32, DType::Bf16, DType::Int8, DType::Int2] {
             experiments.push(Box::new(Attention::new(rig, dtype, extent)?));
         }
         if extent.arena < 2 * cache {

@@ -251,6 +251,7 @@ mod tests {
             field: Field::new(&Kernels, &pool, Buffer::new(1 << 20).unwrap()),
             teams: vec![pool],
             arenas: BTreeMap::new(),
+            caches: BTreeMap::new(),
             clock: Clock::calibrate(),
             visit: Duration::ZERO,
             longest: 1.0,

@@ -15,8 +15,10 @@ use std::time::Duration;
 pub(crate) struct Rig<'a> {
     /// A pool for each team size, ascending.
     pub teams: Vec<Pool>,
-    /// Random numbers in each format, to be used as weights or as a KV cache.
+    /// Random numbers in each format of weights; those in f32 and bf16 are KV caches as well.
     pub arenas: BTreeMap<DType, RefCell<Arena>>,
+    /// The same in each format that KV caches keep otherwise than weights.
+    pub caches: BTreeMap<DType, RefCell<Arena>>,
     /// Memory past the caches, touched first by the members of the largest team.
     pub field: Field,
     /// The calibrated clock.
@@ -35,7 +37,12 @@ impl Rig<'_> {
         self.teams.last().expect("there is a team of one at least")
     }
 
-    /// The arena of one format.
+    /// The arena of one format of KV caches.
+    pub fn cache(&self, dtype: DType) -> RefMut<'_, Arena> {
+        self.caches.get(&dtype).map_or_else(|| self.arena(dtype), RefCell::borrow_mut)
+    }
+
+    /// The arena of one format of weights.
     pub fn arena(&self, dtype: DType) -> RefMut<'_, Arena> {
         self.arenas[&dtype].borrow_mut()
     }

@@ -146,16 +146,17 @@ fn weights(root: &Section<'_>, section: &Section<'_>) -> Result<WeightLists, Sce
         Some(value) if value.is_object() => {}
         _ => {
             return Ok(WeightLists {
-                rest: formats(section, "weights", |_| true)?,
+                rest: formats(section, "weights", DType::holds_weights)?,
                 ..WeightLists::default()
             });
         }
     }
     let Some(section) = root.section("dtype.weights")? else { return Ok(WeightLists::default()) };
     section.only(&KEYS)?;
-    let mut lists = WeightLists { rest: formats(&section, DEFAULT, |_| true)?, ..WeightLists::default() };
+    let mut lists =
+        WeightLists { rest: formats(&section, DEFAULT, DType::holds_weights)?, ..WeightLists::default() };
     for class in WeightClass::ALL {
-        let named = formats(&section, class.name(), |_| true)?;
+        let named = formats(&section, class.name(), DType::holds_weights)?;
         if !named.is_empty() {
             lists.classes.insert(class, named);
         }

@@ -183,6 +183,11 @@ impl Model {
         self.latent.map_or(2 * self.kv_width(), |latent| latent.kv_numbers())
     }
 
+    /// Rows that these numbers are kept in: one for each head of keys and of values, one latent vector.
+    pub fn kv_rows(&self) -> u64 {
+        self.latent.map_or(2 * self.kv_heads, |_| 1)
+    }
+
     /// Columns of q, k and v together; of q and the latent vector where there is one.
     pub fn qkv_width(&self) -> u64 {
         self.heads * self.head_dim + self.kv_numbers()

@@ -11,6 +11,7 @@
 //! - `int8` KV, 0.035 %: 6.2344 after 6.2322 with f16, both halves in Q8_0 (llama.cpp, pull request 7412).
 //! - `fp8` KV, 0.25 %: 7.1529 after 7.1354 with f16, E4M3, Phi-4-reasoning-plus (kekzl/imp, pull request 749). It
 //!   depends on the model: at most 0.12 % (vLLM, issue 54426), 1.07 % for Qwen3-14B (kekzl/imp, pull request 704).
+//! - `int2` KV has none: KIVI (arXiv:2402.02750) publishes accuracies of tasks, and groups keys along positions.
 
 use crate::error::ScenarioError;
 use crate::model::Model;
@@ -46,7 +47,7 @@ impl Loss {
             DType::F32 | DType::F16 | DType::Bf16 => 0.0,
             DType::Fp8 => 7.1529 / 7.1354 - 1.0,
             DType::Int8 => 6.234369 / 6.232196 - 1.0,
-            DType::Int4 => return Err(unknown(DType::Int4, "in the KV cache")),
+            DType::Int4 | DType::Int2 => return Err(unknown(formats.kv, "in the KV cache")),
         };
         Ok(Self(weights + kv))
     }
@@ -58,7 +59,7 @@ fn of_weights(dtype: DType) -> Result<f64, String> {
         DType::F32 | DType::F16 | DType::Bf16 => Ok(0.0),
         DType::Int8 => Ok(0.0004 / 5.9066),
         DType::Int4 => Ok(0.2166 / 5.9066),
-        DType::Fp8 => Err(unknown(dtype, "in weights")),
+        DType::Fp8 | DType::Int2 => Err(unknown(dtype, "in weights")),
     }
 }
 

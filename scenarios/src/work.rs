@@ -129,10 +129,11 @@ fn inner(model: &Model, formats: &Formats, neurons: u64) -> Bytes {
     formats.activations.bytes(Elements::product(&[2, model.inner_numbers(), neurons]))
 }
 
-/// KV bytes of one layer: 2 · batch · tokens · kv_heads · head_dim numbers, or with latent attention
-/// batch · tokens · (kv_rank + rope_dim).
+/// KV bytes of one layer: 2 · batch · tokens · kv_heads rows of head_dim numbers, or with latent attention
+/// batch · tokens rows of kv_rank + rope_dim. Formats with groups pad each row.
 pub fn kv_bytes(model: &Model, formats: &Formats, batch: u64, tokens: u64) -> Bytes {
-    formats.kv.bytes(Elements::product(&[batch, tokens, model.kv_numbers()]))
+    let rows = Elements::product(&[batch, tokens, model.kv_rows()]).get();
+    formats.kv.matrix_bytes(rows, model.kv_numbers() / model.kv_rows())
 }
 
 /// The attention of one layer in `step`, and its FLOP.

@@ -109,7 +109,9 @@ impl Workload {
         let (batch, context) = (u128::from(self.batch), u128::from(self.context()));
         let activations =
             number * (inside + columns(Sublayer::Embed) + columns(Sublayer::Head)) * batch * context;
-        let kv = number * layers * u128::from(model.kv_numbers()) * batch * context;
+        let row = |dtype: DType| dtype.matrix_bytes(1, model.kv_numbers() / model.kv_rows().max(1)).get();
+        let row = u128::from(DType::ALL.into_iter().map(row).fold(0, u64::max));
+        let kv = row * u128::from(model.kv_rows()) * layers * batch * context;
         let ends = model.sublayer_bytes(Sublayer::Embed, &wide) + model.sublayer_bytes(Sublayer::Head, &wide);
         let weights = u128::from((model.layers_bytes(&wide) + ends).get());
         // Columns and bytes are below 2⁶³, batch below 2²¹, context below 2³⁴: the products fit, the sums saturate.

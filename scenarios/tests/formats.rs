@@ -50,8 +50,10 @@ fn one_name_is_no_choice() {
 
 #[test]
 fn a_limit_leaves_out_what_loses_more_and_what_nobody_measured() {
-    let choice =
-        choice("{weights: [bf16, int8, int4, fp8], kv: [bf16, int8, int4]}", "quality: {max_loss: 1 %}");
+    let choice = choice(
+        "{weights: [bf16, int8, int4, fp8], kv: [bf16, int8, int4, int2]}",
+        "quality: {max_loss: 1 %}",
+    );
     let expected = [("bf16", "bf16"), ("bf16", "int8"), ("int8", "bf16"), ("int8", "int8")];
     assert_eq!(words(&choice.allowed), expected);
     let why = |weights: DType, kv: DType| {
@@ -61,6 +63,7 @@ fn a_limit_leaves_out_what_loses_more_and_what_nobody_measured() {
     assert_eq!(why(DType::Int4, DType::Bf16), "loses 3.67 %: quality.max_loss is 1.00 %");
     assert_eq!(why(DType::Fp8, DType::Bf16), "what fp8 in weights loses is not published");
     assert_eq!(why(DType::Bf16, DType::Int4), "what int4 in the KV cache loses is not published");
+    assert_eq!(why(DType::Bf16, DType::Int2), "what int2 in the KV cache loses is not published");
 }
 
 #[test]
@@ -77,6 +80,7 @@ fn what_is_wrong_is_told_with_line_key_and_value() {
         ("{weights: [bf16, int8, bf16]}", ""),
         ("{kv: [bf16, 8]}", ""),
         ("{kv: 8}", ""),
+        ("{weights: int2}", ""),
         ("{activations: [f32, int8]}", ""),
         ("{weights: {attentions: int8}}", ""),
         ("{weights: {attention: int3}}", ""),

@@ -159,6 +159,15 @@ proptest! {
     }
 
     #[test]
+    fn grouped_kv_pads_each_head(model in models(), weights in formats(), batch in 1..9_u64, tokens in 1..99_u64) {
+        for kv in [DType::Int8, DType::Int2] {
+            let row = kv.matrix_bytes(1, model.head_dim);
+            let rows = 2 * batch * tokens * model.kv_heads;
+            prop_assert_eq!(kv_bytes(&model, &Formats { kv, ..weights }, batch, tokens), row * rows);
+        }
+    }
+
+    #[test]
     fn a_layer_reads_its_weights_once_whatever_the_step(
         model in models(), formats in formats(), batch in 1..9_u64, tokens in 1..99_u64,
     ) {

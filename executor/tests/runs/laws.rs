@@ -62,7 +62,7 @@ proptest! {
         name in prop::sample::select(rig::GOLDEN.to_vec()),
         weights in prop::sample::select(vec![DType::F32, DType::Bf16, DType::Int8, DType::Int4]),
         ffn in prop::sample::select(vec![DType::Bf16, DType::Int8, DType::Int4]),
-        kv in prop::sample::select(vec![DType::F32, DType::Bf16]),
+        kv in prop::sample::select(vec![DType::F32, DType::Bf16, DType::Int8, DType::Int2]),
         (batch, prompt, output) in (1usize..=rig::BATCH, 1usize..24, 1u64..6),
     ) {
         let extent = Extent { batch: rig::BATCH as u64, ..EXTENT };
@@ -238,7 +238,7 @@ fn setups_and_prompts_that_cannot_run_are_refused_with_what_would_be_right() {
         assert!(words.iter().all(|word| message.contains(word)), "{message:?} lacks one of {words:?}");
     };
     expect(refused(&|s| s.formats.weights = DType::F16.into()), &["formats.weights", "f16", "bf16, int8"]);
-    expect(refused(&|s| s.formats.kv = DType::Int8), &["formats.kv", "int8", "f32, bf16"]);
+    expect(refused(&|s| s.formats.kv = DType::Int4), &["formats.kv", "int4", "f32, bf16, int8, int2"]);
     expect(refused(&|s| s.extent.batch = 0), &["extent.batch", "at least 1"]);
     expect(refused(&|s| s.placement.pipelining.slots = 17), &["pipelining.slots", "17", "from 1 to 16"]);
     expect(

@@ -1,6 +1,6 @@
 //! One new token of one sequence: every query head of a group against a range of positions.
 
-use super::element::{Brain, Element, Single};
+use super::element::{Brain, Bytes, Element, Quarters, Single};
 use crate::KvShape;
 use crate::exponential::exponential;
 use crate::vector::{maximum, sum};
@@ -46,8 +46,8 @@ impl Partial {
 /// Writes the [`Partial`] results of every head in `q` (`[head][head dim]`) over `positions` to `out`.
 ///
 /// # Safety
-/// The CPU has AVX2 and FMA; `keys` and `values` are one head of the cache; the head size is a multiple of 16.
-#[target_feature(enable = "avx2,fma")]
+/// The CPU has AVX2, FMA and F16C; `keys` and `values` are one head of the cache; the head size is a multiple of 16.
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn decode(
     shape: KvShape,
     keys: &[u8],
@@ -62,6 +62,8 @@ pub(super) unsafe fn decode(
     unsafe {
         match shape.dtype {
             DType::Bf16 => group::<Brain>(shape.head_dim, keys, values, positions, q, scale, out, scores),
+            DType::Int8 => group::<Bytes>(shape.head_dim, keys, values, positions, q, scale, out, scores),
+            DType::Int2 => group::<Quarters>(shape.head_dim, keys, values, positions, q, scale, out, scores),
             _ => group::<Single>(shape.head_dim, keys, values, positions, q, scale, out, scores),
         }
     }
@@ -69,7 +71,7 @@ pub(super) unsafe fn decode(
 
 /// # Safety
 /// As [`decode`].
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn group<E: Element>(
     head_dim: usize,
     keys: &[u8],
@@ -86,7 +88,7 @@ unsafe fn group<E: Element>(
         out.fill(0.0);
         out[head_dim] = f32::NEG_INFINITY;
     }
-    let row_bytes = head_dim * E::BYTES;
+    let row_bytes = E::row_bytes(head_dim);
     for start in positions.clone().step_by(BLOCK) {
         let count = BLOCK.min(positions.end - start);
         let block = start * row_bytes..(start + count) * row_bytes;
@@ -132,7 +134,7 @@ impl Part<'_> {
     ///
     /// # Safety
     /// As [`decode`]; the slices begin at the first of the H heads.
-    #[target_feature(enable = "avx2,fma")]
+    #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn heads<E: Element, const H: usize, const R: usize>(
         self,
         head_dim: usize,
@@ -164,7 +166,7 @@ fn fetch_next(block: &[u8], from: usize, count: usize) {
 ///
 /// # Safety
 /// As [`decode`]; `keys` has at most [`BLOCK`] rows.
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn score<E: Element, const H: usize, const R: usize>(
     head_dim: usize,
     keys: &[u8],
@@ -173,7 +175,7 @@ unsafe fn score<E: Element, const H: usize, const R: usize>(
     scores: &mut [f32],
     fetch: bool,
 ) {
-    let row_bytes = head_dim * E::BYTES;
+    let row_bytes = E::row_bytes(head_dim);
     let rows = keys.len() / row_bytes;
     for first in (0..rows).step_by(R) {
         if fetch {
@@ -188,7 +190,7 @@ unsafe fn score<E: Element, const H: usize, const R: usize>(
             for i in 0..R {
                 // SAFETY: each row has head_dim values, of which eight from `at` on; so has each head of q.
                 unsafe {
-                    let key = E::load(row[i].add(at * E::BYTES));
+                    let key = E::load(row[i], at);
                     for (head, sums) in sums.iter_mut().enumerate() {
                         let q = _mm256_loadu_ps(q.as_ptr().add(head * head_dim + at));
                         sums[i] = _mm256_fmadd_ps(key, q, sums[i]);
@@ -210,7 +212,7 @@ unsafe fn score<E: Element, const H: usize, const R: usize>(
 }
 
 /// Turns a block's scores into weights relative to the largest score so far, and rescales what was summed before.
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn weigh(scores: &mut [f32], out: &mut [f32]) {
     let Some((values, [before, total])) = out.split_last_chunk_mut() else { return };
     let largest = maximum(scores, *before);
@@ -232,7 +234,7 @@ fn weigh(scores: &mut [f32], out: &mut [f32]) {
 ///
 /// # Safety
 /// As [`decode`].
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn add<E: Element, const H: usize, const R: usize>(
     head_dim: usize,
     count: usize,
@@ -241,7 +243,7 @@ unsafe fn add<E: Element, const H: usize, const R: usize>(
     out: &mut [f32],
     fetch: bool,
 ) {
-    let row_bytes = head_dim * E::BYTES;
+    let row_bytes = E::row_bytes(head_dim);
     let floats = Partial::floats(head_dim);
     let (values, out) = (&values[..count * row_bytes], &mut out[..(H - 1) * floats + head_dim]);
     for first in (0..count).step_by(R) {
@@ -261,7 +263,7 @@ unsafe fn add<E: Element, const H: usize, const R: usize>(
             unsafe {
                 let mut value = [_mm256_setzero_ps(); R];
                 for i in 0..R {
-                    value[i] = E::load(row[i].add(at * E::BYTES));
+                    value[i] = E::load(row[i], at);
                 }
                 for (head, weight) in weight.iter().enumerate() {
                     let out = out.as_mut_ptr().add(head * floats + at);

@@ -1,7 +1,7 @@
 //! Several new tokens of one sequence: blocks of queries against blocks of keys, as two matrix products with an
 //! online softmax between them (FlashAttention, Dao et al. 2022, arXiv:2205.14135).
 
-use super::element::{Brain, Element, Single};
+use super::element::{Brain, Bytes, Element, Quarters, Single};
 use crate::KvShape;
 use crate::disjoint::Disjoint;
 use crate::exponential::exponential;
@@ -23,9 +23,9 @@ pub(super) fn floats(rows: usize, head_dim: usize) -> usize {
 /// `q` is (values from the first token's first head on, stride, scale), `out` is (array, index, stride) likewise.
 ///
 /// # Safety
-/// The CPU has AVX2 and FMA; `keys` and `values` are one head of the cache with the tokens' own positions in it; the
+/// The CPU has AVX2, FMA and F16C; `keys` and `values` are one head of the cache with the tokens' own positions in it; the
 /// head size is a multiple of 16; nobody else touches these values of `out`.
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn prefill(
     shape: KvShape,
     keys: &[u8],
@@ -54,11 +54,12 @@ pub(super) unsafe fn prefill(
         let bytes = positions.start * shape.row_bytes()..positions.end * shape.row_bytes();
         // SAFETY: whole rows of the cache; the buffers hold KEYS rows.
         unsafe {
+            let (keys, values) = (&keys[bytes.clone()], &values[bytes]);
             match shape.dtype {
-                DType::Bf16 => {
-                    load::<Brain>(head_dim, &keys[bytes.clone()], &values[bytes], key_panels, value_rows)
-                }
-                _ => load::<Single>(head_dim, &keys[bytes.clone()], &values[bytes], key_panels, value_rows),
+                DType::Bf16 => load::<Brain>(head_dim, keys, values, key_panels, value_rows),
+                DType::Int8 => load::<Bytes>(head_dim, keys, values, key_panels, value_rows),
+                DType::Int2 => load::<Quarters>(head_dim, keys, values, key_panels, value_rows),
+                _ => load::<Single>(head_dim, keys, values, key_panels, value_rows),
             }
         }
         for head in 0..group {
@@ -178,8 +179,8 @@ fn weigh(
 /// values into rows.
 ///
 /// # Safety
-/// The CPU has AVX2; the head size is a multiple of 8; the buffers hold [`KEYS`] rows.
-#[target_feature(enable = "avx2,fma")]
+/// The CPU has AVX2 and F16C; the head size is a multiple of 8; the buffers hold [`KEYS`] rows.
+#[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn load<E: Element>(
     head_dim: usize,
     keys: &[u8],
@@ -187,11 +188,13 @@ unsafe fn load<E: Element>(
     key_panels: &mut [f32],
     value_rows: &mut [f32],
 ) {
-    let row_bytes = head_dim * E::BYTES;
+    let row_bytes = E::row_bytes(head_dim);
     let count = keys.len() / row_bytes;
-    for (out, values) in value_rows.chunks_exact_mut(8).zip(values.chunks_exact(8 * E::BYTES)) {
-        // SAFETY: eight values in, eight out.
-        unsafe { _mm256_storeu_ps(out.as_mut_ptr(), E::load(values.as_ptr())) };
+    for (out, row) in value_rows.chunks_exact_mut(head_dim).zip(values.chunks_exact(row_bytes)) {
+        for (from, out) in out.chunks_exact_mut(8).enumerate() {
+            // SAFETY: eight values in, eight out.
+            unsafe { _mm256_storeu_ps(out.as_mut_ptr(), E::load(row.as_ptr(), 8 * from)) };
+        }
     }
     for first in (0..count.next_multiple_of(16)).step_by(8) {
         let panel = &mut key_panels[first / 16 * 16 * head_dim + first % 16..];
@@ -199,7 +202,7 @@ unsafe fn load<E: Element>(
             let mut rows = [_mm256_setzero_ps(); 8];
             for (i, row) in rows.iter_mut().enumerate().take(count - first.min(count)) {
                 // SAFETY: the row exists, and eight values from `from` on.
-                *row = unsafe { E::load(keys[(first + i) * row_bytes + from * E::BYTES..].as_ptr()) };
+                *row = unsafe { E::load(keys[(first + i) * row_bytes..].as_ptr(), from) };
             }
             for (i, column) in transpose(rows).into_iter().enumerate() {
                 let out = &mut panel[(from + i) * 16..][..8];

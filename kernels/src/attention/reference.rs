@@ -3,8 +3,6 @@
 use super::Queries;
 use crate::disjoint::Disjoint;
 use crate::{KvCache, Pool, Span};
-use half::bf16;
-use hwprofiles::DType;
 
 pub(super) fn attention(
     pool: &Pool,
@@ -54,10 +52,9 @@ fn one_row(
 
 /// The first `positions` rows as f32.
 fn widen(cache: KvCache<'_>, bytes: &[u8], positions: usize) -> Vec<f32> {
-    let bytes = &bytes[..positions * cache.shape().row_bytes()];
-    if cache.shape().dtype == DType::Bf16 {
-        bytemuck::cast_slice::<u8, bf16>(bytes).iter().map(|value| value.to_f32()).collect()
-    } else {
-        bytemuck::cast_slice(bytes).to_vec()
-    }
+    let shape = cache.shape();
+    let mut wide = vec![0.0; positions * shape.head_dim];
+    let rows = wide.chunks_exact_mut(shape.head_dim).zip(bytes.chunks_exact(shape.row_bytes()));
+    rows.for_each(|(wide, row)| shape.read_row(row, wide));
+    wide
 }

@@ -55,7 +55,7 @@ pub(super) fn sizes(dtype: DType) -> Option<(usize, usize)> {
         DType::Bf16 | DType::F16 => Some((2, 2)),
         DType::Fp8 => Some((1, 2)),
         DType::Int8 => Some((1, 4)),
-        DType::F32 | DType::Int4 => None,
+        DType::F32 | DType::Int4 | DType::Int2 => None,
     }
 }
 
@@ -80,7 +80,7 @@ fn format(dtype: DType) -> Option<Format> {
             scale: CUDA_R_32I,
             fast_sum: false,
         }),
-        DType::F32 | DType::Int4 => None,
+        DType::F32 | DType::Int4 | DType::Int2 => None,
     }
 }
 

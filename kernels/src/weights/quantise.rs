@@ -3,7 +3,7 @@
 use half::f16;
 
 /// Quantises a group to integers of magnitude at most `limit`; returns the scale.
-pub(super) fn quantise(values: &[f32], limit: f32, out: &mut [i8]) -> f16 {
+pub(crate) fn quantise(values: &[f32], limit: f32, out: &mut [i8]) -> f16 {
     let largest = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
     // Beyond the largest f16 the scale would be infinite; clamped, the values clip instead of vanishing.
     let scale = f16::from_f32((largest / limit).min(f16::MAX.to_f32()));

@@ -25,6 +25,7 @@ pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
     }
     let how = "its weight quantisation is an option of ZeRO-Inference's examples";
     cannot.extend(site.format_notes(&[DType::F32, DType::F16, DType::Bf16], how));
+    cannot.extend(site.kv_note(&[], "it is that of the activations' type"));
     let config = serde_json::to_string_pretty(&config(site, gpu, home)).expect("words and numbers");
     let files = vec![("ds_config.json".to_owned(), config + "\n"), ("run.py".to_owned(), script(site))];
     let command = format!("deepspeed --num_gpus 1 run.py {}", site.plan.model.name);

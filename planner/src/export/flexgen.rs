@@ -48,6 +48,7 @@ pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
     }
     let how = "f16, or 4 bits in groups of 64 (--compress-weight)";
     cannot.extend(site.format_notes(&[DType::F16, DType::Int4], how));
+    cannot.extend(site.kv_note(&[DType::Int4], "f16, or 4 bits in groups of 64 (--compress-cache)"));
     Ok(Export { files: Vec::new(), command: options.command(site), cannot, nearest })
 }
 

@@ -30,6 +30,7 @@ pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
         );
     }
     cannot.extend(format_notes(site.plan.formats.weights));
+    cannot.extend(site.kv_note(&[], "this command leaves it in the activations' type"));
     Ok(Export { files: Vec::new(), command: command(site, gpu, with_gpu, &used), cannot, nearest })
 }
 

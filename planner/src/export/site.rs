@@ -5,7 +5,7 @@ use crate::error::PlannerError;
 use crate::memory::{Programs, Usage, usage};
 use crate::placement::{LayerPlacement, Placement, Slice, Slices, whole};
 use crate::plan::{Plan, overfilled};
-use hwprofiles::{Bytes, DeviceId, DeviceKind, Machine, MemoryId, MemoryKind};
+use hwprofiles::{Bytes, DType, DeviceId, DeviceKind, Machine, MemoryId, MemoryKind};
 use scenarios::{Model, Sublayer};
 
 /// A plan with its machine as an engine sees it: a host, at most one GPU, their memories and a disk.
@@ -147,9 +147,16 @@ impl<'a> Site<'a> {
         Err(self.unfit(last.unwrap_or(none)))
     }
 
+    /// A sentence about a KV cache in fewer bits than 16, where `known` does not hold its format.
+    pub fn kv_note(&self, known: &[DType], instead: &str) -> Option<String> {
+        let kv = self.plan.formats.kv;
+        let wide = matches!(kv, DType::F32 | DType::F16 | DType::Bf16);
+        (!wide && !known.contains(&kv)).then(|| format!("KV in {kv}: {instead}"))
+    }
+
     /// Sentences about formats that the engine takes from the checkpoint, where `known` does not hold them, or where
     /// classes of matrices have formats of their own.
-    pub fn format_notes(&self, known: &[hwprofiles::DType], how: &str) -> Vec<String> {
+    pub fn format_notes(&self, known: &[DType], how: &str) -> Vec<String> {
         let weights = self.plan.formats.weights;
         match weights.one() {
             Some(dtype) if known.contains(&dtype) => Vec::new(),

@@ -21,7 +21,7 @@ pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
     let how = "give it a checkpoint quantised so, which it recognises";
     cannot.extend(site.format_notes(&[DType::F32, DType::F16, DType::Bf16, DType::Fp8], how));
     let kv = site.plan.formats.kv;
-    if matches!(kv, DType::Int8 | DType::Int4) {
+    if matches!(kv, DType::Int8 | DType::Int4 | DType::Int2) {
         cannot.push(format!("KV in {kv}: fp8 is the smallest"));
     }
     Ok(Export { files: Vec::new(), command: command(site, gpu, offloaded, &used), cannot, nearest })
@@ -80,11 +80,11 @@ fn command(site: &Site<'_>, gpu: Gpu, offloaded: usize, used: &[Usage]) -> Strin
         Some(DType::F16) => "float16",
         Some(DType::Bf16) => "bfloat16",
         // As the checkpoint has it.
-        Some(DType::Fp8 | DType::Int8 | DType::Int4) | None => "auto",
+        Some(DType::Fp8 | DType::Int8 | DType::Int4 | DType::Int2) | None => "auto",
     };
     let kv = match plan.formats.kv {
         DType::F32 | DType::F16 | DType::Bf16 => "auto",
-        DType::Fp8 | DType::Int8 | DType::Int4 => "fp8",
+        DType::Fp8 | DType::Int8 | DType::Int4 | DType::Int2 => "fp8",
     };
     let ranks = site.machine.device(gpu.device).ranks();
     words.push(format!("--dtype {dtype} --kv-cache-dtype {kv} --tensor-parallel-size {ranks}"));
