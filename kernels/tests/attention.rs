@@ -54,7 +54,7 @@ fn rounded(dtype: DType, group: &[f32]) -> Vec<f32> {
         (group.iter().copied().fold(f32::MAX, f32::min), group.iter().copied().fold(f32::MIN, f32::max));
     let (from, step, whole) = match dtype {
         DType::Int8 => (0.0, short(most.max(-least) / 127.0), -127.0..=127.0),
-        _ => (short(least), short((most - short(least)) / 3.0), 0.0..=3.0),
+        _ => (short(least), short((most - short(least)).max(0.0) / 3.0), 0.0..=3.0),
     };
     let number = |value: &f32| ((value - from) / step).round().clamp(*whole.start(), *whole.end());
     group.iter().map(|value| if step == 0.0 { from } else { from + step * number(value) }).collect()

@@ -98,9 +98,9 @@ fn command(site: &Site<'_>, gpu: Gpu, with_gpu: u64, used: &[Usage]) -> String {
         DType::F32 | DType::F16 | DType::Bf16 => "BF16",
         DType::Fp8 => "FP8",
         // Its kernels without AMX read GGUF files.
-        DType::Int8 | DType::Int4 if !amx => "LLAMAFILE",
+        DType::Int8 | DType::Int4 | DType::Int2 if !amx => "LLAMAFILE",
         DType::Int8 => "AMXINT8",
-        DType::Int4 => "AMXINT4",
+        DType::Int4 | DType::Int2 => "AMXINT4",
     };
     let name = &plan.model.name;
     let mut words = vec![format!("python -m sglang.launch_server --model {name}")];
