@@ -2,16 +2,16 @@
 //! theirs.
 
 use crate::exit::{Failure, Outcome, Sort};
-use crate::pipeline::{Question, sorted};
+use crate::pipeline::{Planned, Question, sorted};
 use anyhow::anyhow;
-use hwprofiles::{Bytes, DeviceKind, Machine, Seconds, write_atomically};
+use hwprofiles::{DeviceKind, Machine, Seconds, write_atomically};
 use planner::{Placement, Pricing, Programs};
 use rayon::prelude::*;
-use scenarios::{RequestTrace, Requests, Serving, Slo, Sublayer, TraceError, kv_bytes};
+use scenarios::{Formats, RequestTrace, Requests, Serving, Slo, TraceError};
 use serde_json::{Value, json};
 use sim::serving::{
-    End, Engine, Generated, Limits, Picos, PlanPrices, Replica, Request, Served, Source, Spread, Steps,
-    Summary, Tally, Watch, kv_blocks, serve,
+    End, Engine, Generated, Limits, NoRoom, Picos, PlanPrices, Replica, Request, Served, Source, Spread,
+    Steps, Summary, Tally, Watch, kv_blocks, serve,
 };
 use std::fmt::{self, Write};
 use std::fs::File;
@@ -28,17 +28,18 @@ pub struct ServedDay {
 
 /// Serves the question's requests; writes a line for each into `table`, where one is wanted.
 pub fn run(question: &Question, serving: &Serving, table: Option<&Path>) -> Outcome<ServedDay> {
-    let (machine, placement) = placed(question)?;
-    let pricing = Pricing { machine: &machine, ..question.pricing() };
     let choice = &question.engine;
-    let draft = Engine::of(choice, 1, question.model.max_positions);
-    let utilization = choice.gpu_memory_utilization.unwrap_or(sim::serving::GPU_MEMORY_UTILIZATION);
-    let blocks = kv_blocks(pricing, &placement, draft.block_size, draft.max_num_batched_tokens, utilization);
-    let blocks = match (choice.num_blocks, blocks.map_err(sorted)?) {
+    let habits = Habits {
+        draft: Engine::of(choice, 1, question.model.max_positions),
+        utilization: choice.gpu_memory_utilization.unwrap_or(sim::serving::GPU_MEMORY_UTILIZATION),
+    };
+    let Placed { machine, formats, placement } = placed(question, &habits)?;
+    let pricing = Pricing { machine: &machine, model: &question.model, formats: &formats };
+    let blocks = match (choice.num_blocks, habits.blocks(pricing, &placement)?) {
         (Some(blocks), _) | (None, Ok(blocks)) => blocks,
         (None, Err(full)) => return Err(Failure::Infeasible(full.into())),
     };
-    let engine = Engine { num_blocks: blocks, ..draft };
+    let engine = Engine { num_blocks: blocks, ..habits.draft };
     let programs = Programs::lower(pricing.machine, pricing.model, &placement).or_input()?;
     let limits = Limits { ttft: question.slo.ttft, tpot: question.slo.tpot };
     let one = |share: u64| -> Outcome<Day> {
@@ -72,23 +73,46 @@ pub fn run(question: &Question, serving: &Serving, table: Option<&Path>) -> Outc
     Ok(ServedDay { heading, summary })
 }
 
+/// An engine whose KV blocks are not counted yet.
+struct Habits {
+    draft: Engine,
+    /// The share of a memory that it uses.
+    utilization: f64,
+}
+
+impl Habits {
+    fn blocks(&self, pricing: Pricing<'_>, placement: &Placement) -> Outcome<Result<u64, NoRoom>> {
+        let Engine { block_size, max_num_batched_tokens, .. } = self.draft;
+        kv_blocks(pricing, placement, block_size, max_num_batched_tokens, self.utilization).map_err(sorted)
+    }
+}
+
+/// What the engines run.
+struct Placed {
+    machine: Machine,
+    formats: Formats,
+    placement: Placement,
+}
+
 /// Sequences whose KV cache must fit on a GPU for everything to be there.
 const FEW: u64 = 8;
 
-/// Everything on a GPU, or the smallest group of GPUs, that has room for it and a few sequences; otherwise what the planner chooses
-/// for a batch like those that will run, the largest for which there is a plan. The limits are on requests, queueing
-/// included: the plan for a batch need not keep them.
-fn placed(question: &Question) -> Outcome<(Machine, Placement)> {
-    let (model, formats, load) = (&question.model, question.pricing().formats, &question.workload);
-    let ends = [Sublayer::Embed, Sublayer::Head].map(|sublayer| model.sublayer_bytes(sublayer, formats));
-    let weights = model.layers_bytes(formats) + ends.into_iter().sum();
-    let kv = kv_bytes(model, formats, load.batch.min(FEW), load.context()) * model.layers;
-    let fits = |capacity: Bytes| (weights + kv).as_f64() <= 0.85 * capacity.as_f64();
+/// Everything on a GPU, or the smallest group of GPUs, that has room for it and a few sequences, in the formats of most bits;
+/// otherwise what the planner chooses for a batch like those that will run, the largest for which there is a plan. The limits
+/// are on requests, queueing included: the plan for a batch need not keep them.
+fn placed(question: &Question, habits: &Habits) -> Outcome<Placed> {
+    let (model, load) = (&question.model, &question.workload);
+    let wanted = load.batch.min(FEW) * load.context().div_ceil(habits.draft.block_size);
     for machine in &question.machines {
         for id in machine.device_ids() {
             let device = machine.device(id);
-            if device.kind == DeviceKind::Gpu && fits(machine.memory(device.memory).capacity.value) {
-                return Ok((machine.clone(), Placement::uniform(model, id, device.memory)));
+            if device.kind != DeviceKind::Gpu {
+                continue;
+            }
+            let placement = Placement::uniform(model, id, device.memory);
+            let pricing = Pricing { machine, ..question.pricing() };
+            if habits.blocks(pricing, &placement)?.is_ok_and(|blocks| blocks >= wanted) {
+                return Ok(Placed { machine: machine.clone(), formats: *pricing.formats, placement });
             }
         }
     }
@@ -96,7 +120,9 @@ fn placed(question: &Question) -> Outcome<(Machine, Placement)> {
     loop {
         let alike = Question { slo: Slo::default(), ..question.with_batch(batch) };
         match alike.plan() {
-            Ok(planned) => return Ok((planned.machine, planned.placement)),
+            Ok(Planned { plan, machine, placement, .. }) => {
+                return Ok(Placed { machine, formats: plan.formats, placement });
+            }
             Err(Failure::Infeasible(_)) if batch > 1 => batch /= 2,
             Err(failure) => return Err(failure),
         }
@@ -136,6 +162,8 @@ struct Feed {
     requests: Generator,
     share: u64,
     of: u64,
+    /// Whether they are its users' own, numbered from zero.
+    own: bool,
     /// What was wrong with the table.
     wrong: Option<TraceError>,
 }
@@ -152,7 +180,7 @@ impl Feed {
         let requests = match &serving.requests {
             &Requests::Closed { concurrency, requests, prompt, output } => {
                 let made = Generated::closed(part(concurrency), part(requests), prompt, output, seed + share);
-                return Ok(Self { requests: Generator::Made(made), share: 0, of: 1, wrong: None });
+                return Ok(Self { requests: Generator::Made(made), share, of, own: true, wrong: None });
             }
             &Requests::Open { arrivals, requests, prompt, output } => {
                 Generator::Made(Generated::open(arrivals, requests, prompt, output, seed))
@@ -164,7 +192,7 @@ impl Feed {
                 Generator::Read { trace, left: requests.unwrap_or(u64::MAX), speedup: *speedup, next: 0 }
             }
         };
-        Ok(Self { requests, share, of, wrong: None })
+        Ok(Self { requests, share, of, own: false, wrong: None })
     }
 
     fn any(&mut self) -> Option<Request> {
@@ -195,6 +223,9 @@ impl Source for Feed {
     fn next(&mut self) -> Option<Request> {
         loop {
             let request = self.any()?;
+            if self.own {
+                return Some(Request { id: request.id * self.of + self.share, ..request });
+            }
             if request.id % self.of == self.share {
                 return Some(request);
             }

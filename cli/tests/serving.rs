@@ -71,6 +71,17 @@ fn replicas_share_the_requests_and_threads_change_nothing() {
 }
 
 #[test]
+fn users_of_several_engines_have_numbers_of_their_own() {
+    let place = placed(TRACE);
+    place.done("sim closed.yaml --set workload.replicas=3 --requests out.csv");
+    let table = fs::read_to_string(place.path("out.csv")).expect("a table");
+    let ids: Vec<u64> =
+        table.lines().skip(1).map(|line| line[..line.find(',').unwrap()].parse().unwrap()).collect();
+    assert_eq!(ids.len(), 40, "{table}");
+    assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "{ids:?}");
+}
+
+#[test]
 fn what_is_wrong_with_a_day_is_named() {
     for (trace, words) in [
         ("arrival_s,prompt_tokens,output_tokens\n1,5,5\n0,5,5\n", &["requests.csv:3", "order"][..]),

@@ -2,7 +2,6 @@
 
 use hwprofiles::Bytes;
 use planner::{Extent, Placement, PlannerError, Pricing, Programs, usage};
-use scenarios::kv_bytes;
 
 /// A memory in which weights and activations leave no room for a block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,18 +33,14 @@ pub fn kv_blocks(
 ) -> Result<Result<u64, NoRoom>, PlannerError> {
     let Pricing { machine, model, formats } = pricing;
     let programs = Programs::lower(machine, model, placement)?;
-    let extent = Extent { batch: 1, context: 1, chunk: tokens };
+    // The KV cache of one block: what its layers, and the ranks that share or repeat its heads, take of each memory.
+    let extent = Extent { batch: 1, context: block_size, chunk: tokens };
     let used = usage(machine, model, formats, placement, &programs, &extent);
-    let each = kv_bytes(model, formats, 1, block_size).get();
     let mut least = u64::MAX;
-    for (index, (memory, used)) in machine.memories.iter().zip(&used).enumerate() {
-        let layers = placement.layers.iter().filter(|layer| layer.kv_home().0 == index).count() as u64;
-        if layers == 0 {
-            continue;
-        }
+    for (memory, used) in machine.memories.iter().zip(&used).filter(|(_, used)| used.kv > Bytes::ZERO) {
         let usable = Bytes::new((memory.capacity.value.as_f64() * utilization) as u64);
         let taken = used.weights + used.activations + used.staging;
-        let blocks = usable.get().saturating_sub(taken.get()) / (each * layers);
+        let blocks = usable.get().saturating_sub(taken.get()) / used.kv.get();
         if blocks == 0 {
             return Ok(Err(NoRoom { memory: memory.name.clone(), taken, usable }));
         }

@@ -13,6 +13,9 @@ use std::collections::{BTreeMap, HashMap};
 /// Between neighbours of the numbers that steps are priced at, so many to the octave.
 const TO_THE_OCTAVE: f64 = 16.0;
 
+/// So many simulated batches are remembered; then all are forgotten, so that memory does not grow with the requests.
+const REMEMBERED: usize = 1 << 16;
+
 /// A plan's step prices.
 ///
 /// Where everything runs on one device, a step is the sum of what depends on its tokens (priced at lengths 4 % apart,
@@ -106,6 +109,9 @@ impl StepPrices for PlanPrices<'_> {
             return Ok(known);
         }
         let time = picos(self.seconds(Phase::Prefill, batch)?);
+        if self.simulated.len() == REMEMBERED {
+            self.simulated.clear();
+        }
         self.simulated.insert(key, time);
         Ok(time)
     }

@@ -9,15 +9,15 @@ use std::collections::{BinaryHeap, VecDeque};
 pub(super) enum Waiting {
     /// In the order of their coming; who was sent back comes first.
     Fcfs(VecDeque<u32>),
-    /// By tokens of the prompt, then in the order of their coming.
-    Shortest { heap: BinaryHeap<Reverse<(u64, u64, u32)>>, came: u64 },
+    /// By tokens of the prompt, then alike. `came` counts those that came up, `back` those that were sent back down.
+    Shortest { heap: BinaryHeap<Reverse<(u64, i64, u32)>>, came: i64, back: i64 },
 }
 
 impl Waiting {
     pub fn new(policy: Policy) -> Self {
         match policy {
             Policy::Fcfs => Self::Fcfs(VecDeque::new()),
-            Policy::ShortestFirst => Self::Shortest { heap: BinaryHeap::new(), came: 0 },
+            Policy::ShortestFirst => Self::Shortest { heap: BinaryHeap::new(), came: 0, back: 0 },
         }
     }
 
@@ -31,7 +31,7 @@ impl Waiting {
     pub fn push(&mut self, place: u32, prompt_tokens: u64) {
         match self {
             Self::Fcfs(queue) => queue.push_back(place),
-            Self::Shortest { heap, came } => {
+            Self::Shortest { heap, came, .. } => {
                 heap.push(Reverse((prompt_tokens, *came, place)));
                 *came += 1;
             }
@@ -42,7 +42,10 @@ impl Waiting {
     pub fn push_back_to_front(&mut self, place: u32, prompt_tokens: u64) {
         match self {
             Self::Fcfs(queue) => queue.push_front(place),
-            Self::Shortest { heap, .. } => heap.push(Reverse((prompt_tokens, 0, place))),
+            Self::Shortest { heap, back, .. } => {
+                *back -= 1;
+                heap.push(Reverse((prompt_tokens, *back, place)));
+            }
         }
     }
 

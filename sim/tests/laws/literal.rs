@@ -1,6 +1,6 @@
 //! A literal engine: every block a thing of its own, every sequence asked in every step.
 
-use sim::serving::{Batch, Engine, Picos, Piece, Request, Served, StepPrices};
+use sim::serving::{Batch, Engine, Picos, Piece, Policy, Request, Served, StepPrices};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A sequence of the literal engine.
@@ -216,6 +216,16 @@ impl<P: StepPrices> Work<'_, P> {
         sent_back
     }
 
+    /// Whose turn it is of those that wait.
+    fn turn(&self) -> Option<usize> {
+        match self.cache.engine.policy {
+            Policy::Fcfs => (!self.waiting.is_empty()).then_some(0),
+            Policy::ShortestFirst => {
+                (0..self.waiting.len()).min_by_key(|&index| self.waiting[index].request.prompt_tokens)
+            }
+        }
+    }
+
     /// Admits the first that waits; whether there was room.
     fn admit(&mut self, entering: &mut Vec<u64>) -> bool {
         let engine = self.cache.engine;
@@ -225,7 +235,8 @@ impl<P: StepPrices> Work<'_, P> {
         if budget == 0 || self.running.len() as u64 >= engine.max_num_seqs || !all_in {
             return false;
         }
-        let Some(first) = self.waiting.front() else { return false };
+        let Some(turn) = self.turn() else { return false };
+        let first = &self.waiting[turn];
         let known = first.known();
         let hits = self.cache.hits(first);
         let computed = (hits.len() as u64 * size).min((known - 1) / size * size);
@@ -240,7 +251,7 @@ impl<P: StepPrices> Work<'_, P> {
         if (if engine.reserve_prompt { reserved } else { more }) + idle > self.cache.free.len() {
             return false;
         }
-        let mut first = self.waiting.pop_front().unwrap();
+        let mut first = self.waiting.remove(turn).unwrap();
         hits.iter().for_each(|&block| self.cache.hold(block));
         first.blocks = hits;
         first.blocks.extend((0..more).map(|_| self.cache.take()));

@@ -34,9 +34,13 @@ fn served(engine: &Engine, prices: Prices, requests: &[Request]) -> Vec<Served> 
 
 fn engines() -> impl Strategy<Value = Engine> {
     let sizes = (1u64..6, 0u64..12, 8u64..60, 1u64..5);
-    let habits = (any::<bool>(), any::<bool>(), any::<bool>(), 0u64..3);
+    let policy = prop_oneof![Just(Policy::Fcfs), Just(Policy::ShortestFirst)];
+    let habits = (any::<bool>(), any::<bool>(), any::<bool>(), policy, 0u64..3);
     (sizes, habits).prop_map(
-        |((seqs, more, num_blocks, block_size), (chunked_prefill, prefix_caching, reserve_prompt, host))| {
+        |(
+            (seqs, more, num_blocks, block_size),
+            (chunked_prefill, prefix_caching, reserve_prompt, policy, host),
+        )| {
             Engine {
                 max_num_seqs: seqs,
                 max_num_batched_tokens: seqs + more,
@@ -47,7 +51,7 @@ fn engines() -> impl Strategy<Value = Engine> {
                 prefix_caching,
                 prefix_tokens: block_size,
                 reserve_prompt,
-                policy: Policy::Fcfs,
+                policy,
                 host: Host { per_step: Picos(host * 10), per_sequence: Picos(host) },
             }
         },
