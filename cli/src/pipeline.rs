@@ -7,14 +7,14 @@ use anyhow::anyhow;
 use executor::{Checkpoint, Sampling, Session, Setup};
 use hwprofiles::{Machine, yaml};
 use planner::{
-    Criterion, Front, Origin, Placement, Plan, PlannerError, Pricing, Programs, Rule, Times, Trace, Variant,
-    usage,
+    Criterion, Draft, Front, Origin, Placement, Plan, PlannerError, Pricing, Programs, Rule, Times, Trace,
+    Variant, usage,
 };
 use rand::{Rng, SeedableRng};
 use reports::{Configuration, Label, MemoryUse, PlacementMap, Rates};
 use scenarios::{
     Costs, Document, EngineChoice, FormatChoice, MachineSpec, Model, Objective, Scenario, Serving, Setting,
-    Slo, Workload,
+    Slo, Speculation, Workload,
 };
 use std::path::Path;
 
@@ -27,6 +27,8 @@ pub struct Question {
     pub model: Model,
     /// Number formats: those that may be chosen, and those that lose too much.
     pub formats: FormatChoice,
+    /// The draft that may propose tokens, and how many.
+    pub speculative: Option<(Model, Vec<Speculation>)>,
     /// The load: a static batch, or one like those that an engine will run.
     pub workload: Workload,
     /// Requests that come and go.
@@ -88,6 +90,7 @@ impl Question {
             machines: machines.collect::<Result<_, _>>().or_input()?,
             model: found.model,
             formats: found.formats,
+            speculative: found.speculative,
             workload: found.workload,
             serving: found.serving,
             engine: found.engine,
@@ -100,11 +103,13 @@ impl Question {
 
     /// The best plan in the best formats, every candidate judged by the simulator.
     pub fn plan(&self) -> Outcome<Planned> {
-        let score = |pricing: Pricing<'_>, placement: &Placement, chunk: u64| {
-            sim::estimate(pricing, placement, &self.workload, chunk)
+        let score = |pricing: Pricing<'_>, workload: &Workload, placement: &Placement, chunk: u64| {
+            sim::estimate(pricing, placement, workload, chunk)
         };
-        let chosen = planner::plan_among(&self.question(), &self.machines, &self.formats.allowed, &score)
-            .map_err(sorted)?;
+        let draft = self.speculative.as_ref().map(|(model, choices)| Draft { model, choices });
+        let formats = &self.formats.allowed;
+        let chosen = planner::plan_among(&self.question(), &self.machines, formats, draft, &score);
+        let chosen = chosen.map_err(sorted)?;
         let plan = chosen.plan;
         tracing::info!(model = self.model.name, chosen = plan.predicted.chosen, formats = %plan.formats, "planned");
         Ok(Planned { tried: Tried::all(chosen.tried, &self.formats), ..self.planned(plan, chosen.machine)? })
@@ -117,6 +122,10 @@ impl Question {
 
     /// Itself, where there is one combination of number formats, and one way to group GPUs.
     pub fn in_one_format(self, what: &str) -> Outcome<Self> {
+        if self.speculative.is_some() {
+            let wanted = "leave speculative out, or use `fulcrum plan` without";
+            return Err(Failure::Input(anyhow!("{what} is made without a draft: {wanted} it")));
+        }
         if let [one, _, ..] = &self.machines[..] {
             let degrees: Vec<_> = self.machines.iter().map(|m| m.tensor_parallel().to_string()).collect();
             return Err(Failure::Input(anyhow!(
@@ -159,7 +168,7 @@ impl Question {
     /// As the planner takes it.
     pub fn question(&self) -> planner::Question<'_> {
         let (workload, objective, slo, costs) = (self.workload, self.objective, self.slo, self.costs);
-        planner::Question { pricing: self.pricing(), workload, objective, slo, costs }
+        planner::Question { pricing: self.pricing(), workload, objective, slo, costs, draft: None }
     }
 
     /// The simulator's judgement.
@@ -223,6 +232,7 @@ impl Planned {
         };
         let predicted = &self.plan.predicted;
         let mut text = self.heading();
+        text += &self.draft_line();
         text += &format!("  {:<16} {:>12} {:>12}\n", "", "TTFT", "TPOT");
         text += &row("this plan", &predicted.simulated);
         text += &row("its bound", &predicted.bound);
@@ -235,10 +245,47 @@ impl Planned {
         text + &self.formats_table()
     }
 
+    /// Which draft proposes tokens, and where; empty where none does.
+    fn draft_line(&self) -> String {
+        let Some((draft, speculation)) = self.plan.draft.as_ref().zip(self.plan.workload.speculation) else {
+            return String::new();
+        };
+        format!(
+            "  draft {} on {}: {} tokens in {} before each step, {:.2} tokens a step\n",
+            draft.model.name,
+            draft.device,
+            speculation.tokens,
+            draft.step,
+            speculation.tokens_per_step(),
+        )
+    }
+
     /// What each combination of number formats would give; empty where there was no choice.
     pub fn formats_table(&self) -> String {
-        let tensor_parallel = self.machine.tensor_parallel();
-        tried::table(&self.tried, &Variant { tensor_parallel, formats: self.plan.formats })
+        tried::table(&self.tried, &self.variant())
+    }
+
+    /// What was chosen before anything was placed.
+    fn variant(&self) -> Variant {
+        let speculation = self.plan.workload.speculation;
+        let draft = self.plan.draft.as_ref().zip(speculation);
+        Variant {
+            tensor_parallel: self.machine.tensor_parallel(),
+            formats: self.plan.formats,
+            draft: draft.map(|(draft, speculation)| (draft.device.clone(), speculation.tokens)),
+        }
+    }
+
+    /// Refuses a plan with a draft, where tasks are wanted: those of the draft are not written down.
+    pub fn without_draft(&self, what: &str) -> Outcome<()> {
+        match &self.plan.draft {
+            None => Ok(()),
+            Some(draft) => Err(Failure::Input(anyhow!(
+                "{what} knows no draft, and this plan has {} on '{}': plan without speculative",
+                draft.model.name,
+                draft.device,
+            ))),
+        }
     }
 
     /// The rates that a trace of it means.
@@ -275,11 +322,12 @@ impl Planned {
     /// The steps of its workload.
     pub fn steps(&self) -> Vec<scenarios::Step> {
         let load = &self.plan.workload;
-        planner::steps(load.batch, load.prompt_tokens, load.output_tokens, self.plan.prefill_chunk)
+        planner::steps(load, self.plan.prefill_chunk)
     }
 
     /// The run as the simulator expects it.
     pub fn simulate(&self) -> Outcome<Trace> {
+        self.without_draft("a list of tasks")?;
         let programs = Programs::lower(&self.machine, &self.model, &self.placement).or_input()?;
         let run = sim::Run { pricing: self.pricing(), programs: &programs, steps: &self.steps() };
         run.trace(&self.plan.fingerprint()).or_input()
@@ -287,9 +335,10 @@ impl Planned {
 
     /// Another placement for the same machine, model and workload, called `name`, simulated like this one.
     pub fn evaluate(&self, name: &str, placement: &Placement) -> Outcome<Plan> {
+        self.without_draft("a comparison of placements")?;
         let (pricing, plan) = (self.pricing(), &self.plan);
         let Plan { workload, objective, slo, costs, .. } = *plan;
-        let question = planner::Question { pricing, workload, objective, slo, costs };
+        let question = planner::Question { pricing, workload, objective, slo, costs, draft: None };
         let score = |placement: &Placement, chunk: u64| sim::estimate(pricing, placement, &workload, chunk);
         let other = planner::evaluate(&question, name, placement.clone(), plan.prefill_chunk, &score);
         Ok(Plan { from: plan.from.clone(), ..other.or_input()? })
@@ -297,6 +346,7 @@ impl Planned {
 
     /// What the executor needs to run it.
     pub fn setup(&self) -> Outcome<Setup> {
+        self.without_draft("the executor")?;
         Setup::of_plan(self.machine.clone(), self.model.clone(), &self.plan).or_input()
     }
 }
@@ -310,7 +360,7 @@ pub fn random_prompts(model: &Model, batch: u64, tokens: u64, seed: u64) -> Vec<
 
 /// What a configuration asks.
 pub fn label(name: String, placement: String, load: &Workload) -> Label {
-    let Workload { batch, prompt_tokens, output_tokens } = *load;
+    let Workload { batch, prompt_tokens, output_tokens, .. } = *load;
     Label { name, placement, batch, prompt_tokens, output_tokens }
 }
 

@@ -19,8 +19,9 @@ impl Tried {
         let planned =
             planned.into_iter().map(|(variant, result)| (variant, result.map_err(|e| e.to_string())));
         let lossy = choice.lossy.iter();
-        let lossy =
-            lossy.map(|(formats, why)| (Variant { tensor_parallel, formats: *formats }, Err(why.clone())));
+        let lossy = lossy.map(|(formats, why)| {
+            (Variant { tensor_parallel, formats: *formats, draft: None }, Err(why.clone()))
+        });
         let all: Vec<_> = planned.chain(lossy).map(|(variant, outcome)| Self { variant, outcome }).collect();
         if all.len() > 1 { all } else { vec![] }
     }
@@ -32,15 +33,21 @@ type Class = fn(&Variant) -> String;
 /// A line for each combination, the one that was `chosen` marked; empty where there was no choice.
 pub fn table(tried: &[Tried], chosen: &Variant) -> String {
     let Some(first) = tried.first() else { return String::new() };
-    let grouped = tried.iter().any(|t| t.variant.tensor_parallel != first.variant.tensor_parallel);
+    let grouped = tried.iter().any(|t| {
+        t.variant.tensor_parallel != first.variant.tensor_parallel || t.variant.draft != first.variant.draft
+    });
     let title = if grouped { "tried" } else { "number formats" };
     // A class in which all agree says nothing.
     let vary = |of: Class| tried.iter().any(|t| of(&t.variant) != of(&first.variant));
-    let classes: [(&str, Class); 4] = [
+    let classes: [(&str, Class); 5] = [
         ("tensor_parallel", |v| v.tensor_parallel.to_string()),
         ("weights", |v| v.formats.weights.to_string()),
         ("kv", |v| v.formats.kv.to_string()),
         ("activations", |v| v.formats.activations.to_string()),
+        ("draft", |v| match &v.draft {
+            Some((device, tokens)) => format!("of {tokens} on {device}"),
+            None => "none".to_owned(),
+        }),
     ];
     let named: Vec<_> = classes.into_iter().filter(|(_, of)| vary(*of)).collect();
     let name = |one: &Tried| {

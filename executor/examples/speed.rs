@@ -50,7 +50,7 @@ fn measure(
     let formats =
         Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 };
     let placement = Placement::uniform(model, DeviceId(0), MemoryId(0));
-    let extent = Extent { batch: 1, context: PROMPT + OUTPUT, chunk: PROMPT };
+    let extent = Extent { batch: 1, context: PROMPT + OUTPUT, chunk: PROMPT, step_tokens: 1 };
     let setup = Setup { machine, model: model.clone(), formats, placement, extent, plan: String::new() };
     let start = Instant::now();
     let mut session = Session::new(setup, &checkpoint)?;

@@ -192,7 +192,7 @@ mod tests {
         let placement = Placement { layers, ..Placement::uniform(&model, DeviceId(0), MemoryId(0)) };
         let formats =
             Formats { weights: WeightFormats::all(DType::F32), kv: DType::F32, activations: DType::F32 };
-        let extent = Extent { batch: 1, context: 16, chunk: 4 };
+        let extent = Extent { batch: 1, context: 16, chunk: 4, step_tokens: 1 };
         let setup = Setup { machine, model, formats, placement, extent, plan: String::new() };
         let engine = Engine::new(setup, &checkpoint).expect("it fits");
         // The second step asks for tokens that nobody has given: a mistake that no caller of ours can make.

@@ -8,7 +8,7 @@ use crate::sampling::{Sampler, Sampling};
 use crate::setup::Setup;
 use hwprofiles::Bytes;
 use planner::Trace;
-use scenarios::Phase;
+use scenarios::{Phase, Workload};
 
 /// A placement on real devices, weights loaded.
 pub struct Session {
@@ -64,7 +64,7 @@ impl Session {
         let prompt_tokens = self.check(prompts, output_tokens)?;
         let sampler = Sampler::new(sampling)?;
         let chunk = self.engine.setup.extent.chunk;
-        let steps = planner::steps(prompts.len() as u64, prompt_tokens, output_tokens, chunk);
+        let steps = planner::steps(&Workload::new(prompts.len() as u64, prompt_tokens, output_tokens), chunk);
         let run = Run::new(&self.engine, &steps, prompts.to_vec(), sampler);
         let records = run.play(on_tokens);
         let trace = run.trace(&records)?;

@@ -109,11 +109,15 @@ impl Setup {
     }
 
     fn check_extent(&self) -> Result<(), Error> {
-        let Extent { batch, context, chunk } = self.extent;
+        let Extent { batch, context, chunk, step_tokens } = self.extent;
         for (key, value) in [("batch", batch), ("context", context), ("chunk", chunk)] {
             if value == 0 {
                 return Err(Error::refused(format!("extent.{key}"), value, "at least 1"));
             }
+        }
+        if step_tokens != 1 {
+            let wanted = "the executor runs no draft: plan without `speculative`";
+            return Err(Error::refused("extent.step_tokens", step_tokens, wanted));
         }
         if context > self.model.max_positions {
             let wanted = format!("model '{}' has {} positions", self.model.name, self.model.max_positions);

@@ -24,10 +24,11 @@ fn main() {
         let machine = Library::default().machine(name).expect("shipped");
         let question = Question {
             pricing: Pricing { machine: &machine, model: &model, formats: &formats },
-            workload: Workload { batch: 1, prompt_tokens: 1, output_tokens: 128 },
+            workload: Workload { batch: 1, prompt_tokens: 1, output_tokens: 128, speculation: None },
             objective: Objective::Latency,
             slo: Slo::default(),
             costs: Costs::default(),
+            draft: None,
         };
         let mut seconds = Vec::new();
         let mut told = String::new();

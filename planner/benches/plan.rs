@@ -10,7 +10,7 @@ use planner::{Placement, Pricing, Question, Times, plan};
 use scenarios::{Costs, Objective, Slo, Workload};
 
 fn planning(criterion: &mut Criterion) {
-    let workload = Workload { batch: 4, prompt_tokens: 1024, output_tokens: 128 };
+    let workload = Workload { batch: 4, prompt_tokens: 1024, output_tokens: 128, speculation: None };
     let cases = [
         ("loopback, room for half", Spec::loopback(500_000_000), 1024),
         ("loopback, tight", Spec::loopback(100_000_000), 1024),
@@ -25,7 +25,7 @@ fn planning(criterion: &mut Criterion) {
         let formats = formats();
         let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-        let question = Question { pricing, workload, objective, slo, costs };
+        let question = Question { pricing, workload, objective, slo, costs, draft: None };
         let once = || plan(&question, &score);
         criterion.bench_function(name, |bencher| bencher.iter(once));
     }

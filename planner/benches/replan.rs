@@ -15,8 +15,8 @@ fn main() {
         let machine = Library::default().machine(name).expect("shipped");
         let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-        let workload = Workload { batch: 16, prompt_tokens: 2048, output_tokens: 128 };
-        let question = Question { pricing, workload, objective, slo, costs };
+        let workload = Workload { batch: 16, prompt_tokens: 2048, output_tokens: 128, speculation: None };
+        let question = Question { pricing, workload, objective, slo, costs, draft: None };
         let scored = Times { ttft: Seconds::new(1e4), tpot: Some(Seconds::new(1e4)) };
         // A table's placements are the solver's: several runs of layers.
         let cell = Cell { batch: 16, prompt_tokens: 2048, weight: Ratio::ONE };

@@ -42,19 +42,17 @@ pub(crate) struct Course {
 impl Course {
     /// The course of `workload` with so many tokens per sequence in a prefill step.
     pub fn of(workload: &Workload, chunk: u64) -> Self {
-        Self::new(workload.batch, workload.prompt_tokens, workload.output_tokens, chunk)
-    }
-
-    /// `output_tokens` for each of `batch` sequences of `prompt_tokens`, `chunk` at a time.
-    pub fn new(batch: u64, prompt_tokens: u64, output_tokens: u64, chunk: u64) -> Self {
-        let prefill: Vec<_> = steps(batch, prompt_tokens, 1, chunk);
+        let &Workload { batch, prompt_tokens, .. } = workload;
+        let prefill: Vec<_> = steps(&Workload::new(batch, prompt_tokens, 1), chunk);
         let (full, short): (Vec<_>, Vec<_>) = prefill.into_iter().partition(|s| s.new_tokens == chunk);
-        let decodes = output_tokens.saturating_sub(1);
+        let decodes = workload.decode_steps();
+        // With one token in each step the middle is a whole number already.
+        let middle = (decodes.saturating_sub(1) / 2) as f64 * workload.tokens_per_step();
         Self {
             prefill: [full, short].into_iter().filter(|kind| !kind.is_empty()).collect(),
-            decode: Step::decode(batch, prompt_tokens + decodes.saturating_sub(1) / 2),
+            decode: Step::check(batch, workload.step_tokens(), prompt_tokens + middle as u64),
             decodes,
-            extent: Extent { batch, context: prompt_tokens + output_tokens, chunk },
+            extent: Extent::of(workload, chunk),
             micro_batches: 1,
         }
     }

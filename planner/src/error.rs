@@ -70,7 +70,15 @@ pub enum PlannerError {
         /// The degree with which they are one.
         ranks: u64,
     },
-    /// None of several combinations of number formats and degrees of tensor parallelism can be planned.
+    /// A draft that has no room.
+    #[error("memory '{memory}' holds {capacity}: too little for the draft with its KV cache")]
+    NoDraft {
+        /// Which memory.
+        memory: String,
+        /// What it holds.
+        capacity: Bytes,
+    },
+    /// None of several combinations of number formats, degrees of tensor parallelism and drafts can be planned.
     #[error("none of the {} can be planned: {}", named(reasons), listed(reasons))]
     NoFormat {
         /// Each, and why.
@@ -125,7 +133,7 @@ impl PlannerError {
 }
 
 fn named(reasons: &[(Variant, PlannerError)]) -> &'static str {
-    let grouped = reasons.iter().any(|(variant, _)| variant.tensor_parallel > 1);
+    let grouped = reasons.iter().any(|(variant, _)| variant.tensor_parallel > 1 || variant.draft.is_some());
     if grouped { "choices" } else { "number formats" }
 }
 

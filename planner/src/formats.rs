@@ -1,32 +1,39 @@
-//! A choice among number formats and degrees of tensor parallelism: each is planned, and the best for the objective wins.
+//! A choice among number formats, degrees of tensor parallelism and places of a draft: each is planned, and the best for
+//! the objective wins.
 
-use crate::course::Course;
+use crate::draft::{Beside, Draft};
 use crate::error::PlannerError;
-use crate::goal::work;
 use crate::placement::Placement;
 use crate::plan::{Plan, Times};
-use crate::planner::{Question, plan};
+use crate::planner::{Question, plan_with_value};
+use crate::twins::Twins;
 use crate::{Pricing, Scorer};
-use hwprofiles::Machine;
-use scenarios::Formats;
+use hwprofiles::{DeviceId, Machine};
+use scenarios::{Formats, Speculation, Workload};
 use std::fmt;
 
-/// Says what a placement will really do in the formats of a pricing, like [`Scorer`].
-pub type FormatScorer<'s> = dyn Fn(Pricing<'_>, &Placement, u64) -> Result<Times, PlannerError> + Sync + 's;
+/// Says what a placement will really do, like [`Scorer`], in the formats of a pricing, of its model, for a workload.
+pub type FormatScorer<'s> =
+    dyn Fn(Pricing<'_>, &Workload, &Placement, u64) -> Result<Times, PlannerError> + Sync + 's;
 
 /// What may be chosen before anything is placed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Variant {
     /// How many GPUs compute as one device.
     pub tensor_parallel: u64,
     /// Number formats.
     pub formats: Formats,
+    /// The device of the draft, and how many tokens it proposes for a step; nothing where there is none.
+    pub draft: Option<(String, u64)>,
 }
 
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.tensor_parallel > 1 {
             write!(f, "tensor_parallel {}, ", self.tensor_parallel)?;
+        }
+        if let Some((device, tokens)) = &self.draft {
+            write!(f, "draft of {tokens} tokens on {device}, ")?;
         }
         self.formats.fmt(f)
     }
@@ -39,46 +46,49 @@ pub struct ChosenFormats {
     pub plan: Plan,
     /// Which of the machines it is for.
     pub machine: usize,
-    /// Of each machine, in the order in which they were asked for: what is expected of each format, or why it cannot be
-    /// planned.
+    /// Of each machine, in the order in which they were asked for: what is expected of each format, with and without a draft,
+    /// or why it cannot be planned.
     pub tried: Vec<(Variant, Result<Times, PlannerError>)>,
 }
 
 /// Plans `question` on each of `machines` (one machine with its GPUs grouped in several ways) in each of `formats`,
-/// whatever its own are, and takes the plan that is best for the objective within the limits; of equals the first.
+/// whatever its own are, without a draft and with `draft` on each device; takes the plan that is best for the objective within
+/// the limits, of equals the first.
 ///
 /// # Errors
-/// Those of [`plan`]; where there are several combinations, [`PlannerError::NoFormat`] says why none can be planned.
+/// Those of [`crate::plan`]; where there are several combinations, [`PlannerError::NoFormat`] says why none can be planned.
 pub fn plan_among(
     question: &Question<'_>,
     machines: &[Machine],
     formats: &[Formats],
+    draft: Option<Draft<'_>>,
     scorer: &FormatScorer<'_>,
 ) -> Result<ChosenFormats, PlannerError> {
     let mut best: Option<(f64, usize, Plan)> = None;
     let mut tried = Vec::new();
-    let all = (0..machines.len()).flat_map(|at| formats.iter().map(move |&formats| (at, formats)));
-    for (at, formats) in all.clone() {
-        let machine = &machines[at];
-        let pricing = Pricing { machine, formats: &formats, ..question.pricing };
-        let question = Question { pricing, ..*question };
-        let goal = question.goal()?;
-        let one = Variant { tensor_parallel: machine.tensor_parallel(), formats };
-        let score: &Scorer<'_> = &|placement, chunk| scorer(pricing, placement, chunk);
-        match plan(&question, score) {
-            Ok(plan) => {
-                let times = plan.predicted.simulated;
-                let placement = plan.placement(pricing.machine, pricing.model)?;
-                let course = Course::of(&question.workload, plan.prefill_chunk);
-                let value = goal.value(&times, &work(&pricing, &placement, &course)?);
-                tried.push((one, Ok(times)));
+    let all = (0..machines.len()).flat_map(|at| formats.iter().map(move |formats| (at, formats)));
+    let all: Vec<_> = all
+        .flat_map(|(at, formats)| {
+            proposals(&machines[at], draft).into_iter().map(move |by| (at, formats, by))
+        })
+        .collect();
+    for (at, formats, proposal) in &all {
+        let machine = &machines[*at];
+        let question = Question { pricing: Pricing { machine, formats, ..question.pricing }, ..*question };
+        let variant = Variant {
+            tensor_parallel: machine.tensor_parallel(),
+            formats: **formats,
+            draft: proposal
+                .map(|(_, device, speculation)| (machine.device(device).name.clone(), speculation.tokens)),
+        };
+        match planned(&question, *proposal, scorer) {
+            Ok((plan, value)) => {
+                tried.push((variant, Ok(plan.predicted.simulated)));
                 if best.as_ref().is_none_or(|(least, ..)| value < *least) {
-                    best = Some((value, at, plan));
+                    best = Some((value, *at, plan));
                 }
             }
-            Err(error) if all.clone().count() > 1 && is_of_its_variant(&error) => {
-                tried.push((one, Err(error)))
-            }
+            Err(error) if all.len() > 1 && is_of_its_variant(&error) => tried.push((variant, Err(error))),
             Err(error) => return Err(error),
         }
     }
@@ -91,7 +101,54 @@ pub fn plan_among(
     }
 }
 
-/// Whether other formats, or another degree, may do better.
+/// A draft, where it is, and what it proposes.
+type Proposal<'a> = (Draft<'a>, DeviceId, Speculation);
+
+/// None, then each device and each number of tokens.
+fn proposals<'a>(machine: &Machine, draft: Option<Draft<'a>>) -> Vec<Option<Proposal<'a>>> {
+    let of = |draft: Draft<'a>| {
+        let on =
+            move |device| draft.choices.iter().map(move |&speculation| Some((draft, device, speculation)));
+        machine.device_ids().flat_map(on)
+    };
+    std::iter::once(None).chain(draft.into_iter().flat_map(of)).collect()
+}
+
+/// The plan beside the draft of `proposal`, with its objective.
+fn planned(
+    question: &Question<'_>,
+    proposal: Option<Proposal<'_>>,
+    scorer: &FormatScorer<'_>,
+) -> Result<(Plan, f64), PlannerError> {
+    let Some((draft, device, speculation)) = proposal else {
+        let score: &Scorer<'_> =
+            &|placement, chunk| scorer(question.pricing, &question.workload, placement, chunk);
+        return plan_with_value(question, score);
+    };
+    let machine = question.pricing.machine;
+    if Twins::of(machine).count() > 1 {
+        let gpus = Twins::of(machine).count() as u64;
+        return Err(PlannerError::Several { what: "a draft", gpus, ranks: gpus });
+    }
+    let workload = Workload { speculation: Some(speculation), ..question.workload };
+    let drafting = Pricing { model: draft.model, ..question.pricing };
+    let Some((beside, left)) = Beside::new(drafting, device, &workload, scorer)? else {
+        let device = machine.device(device);
+        let memory = machine.memory(device.memory);
+        return Err(PlannerError::NoDraft { memory: memory.name.clone(), capacity: memory.capacity.value });
+    };
+    let pricing = Pricing { machine: &left, ..question.pricing };
+    let score: &Scorer<'_> = &|placement, chunk| scorer(pricing, &workload, placement, chunk);
+    plan_with_value(&Question { pricing, workload, draft: Some(&beside), ..*question }, score)
+}
+
+/// Whether other formats, another degree or no draft may do better.
 fn is_of_its_variant(error: &PlannerError) -> bool {
-    matches!(error, PlannerError::Missing(_) | PlannerError::Undivided(_)) || error.is_infeasible()
+    matches!(
+        error,
+        PlannerError::Missing(_)
+            | PlannerError::Undivided(_)
+            | PlannerError::NoDraft { .. }
+            | PlannerError::Several { .. }
+    ) || error.is_infeasible()
 }

@@ -25,6 +25,8 @@ pub(crate) struct Goal {
     pub slo: Slo,
     /// Decode steps.
     decodes: f64,
+    /// Output tokens of a sequence that each of them yields. Times, and limits on them, are those of a step.
+    yields: f64,
     /// Output tokens of all sequences.
     tokens: f64,
     /// What each device draws.
@@ -55,10 +57,13 @@ impl Goal {
         costs: &Costs,
     ) -> Result<Self, PlannerError> {
         let (power, price) = (power(machine), price(machine, costs));
+        let decodes = workload.decode_steps() as f64;
+        let yields = workload.output_tokens.saturating_sub(1).max(1) as f64 / decodes.max(1.0);
         let goal = Self {
             objective,
-            slo,
-            decodes: workload.output_tokens.saturating_sub(1) as f64,
+            slo: Slo { tpot: slo.tpot.map(|limit| limit * yields), ..slo },
+            decodes,
+            yields,
             tokens: (workload.batch * workload.output_tokens) as f64,
             power: power.as_ref().ok().cloned(),
             price: price.as_ref().ok().copied(),
@@ -101,7 +106,7 @@ impl Goal {
         let watts = self.power.iter().flatten().map(|draw| draw.working.get());
         let scaled = |by: f64| run.map(|times| watts.clone().map(|watts| watts * times * by).collect());
         let (weight, busy) = match (self.objective, self.price) {
-            (Objective::Tpot, _) if self.decodes > 0.0 => ([TIE, 1.0], scaled(0.0)),
+            (Objective::Tpot, _) if self.decodes > 0.0 => ([TIE, 1.0 / self.yields], scaled(0.0)),
             (Objective::Energy, _) => (self.over_the_run(self.always() + TIE), scaled(1.0)),
             (Objective::Cost, Some((second, joule))) => {
                 (self.over_the_run(second.get() + joule.get() * self.always()), scaled(joule.get()))
@@ -143,6 +148,11 @@ impl Goal {
             devices.map(|(weight, time)| weight * time.get()).sum::<f64>()
         };
         yardstick.weight[0] * times.ttft.get() + yardstick.weight[1] * tpot.get() + busy(0) + busy(1)
+    }
+
+    /// The times of the phases as a user counts them: per token, not per step.
+    pub fn per_token(&self, times: Times) -> Times {
+        Times { tpot: times.tpot.map(|step| step / self.yields), ..times }
     }
 
     /// Whether `times` keep the limits.

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 fn workload(batch: u64) -> Workload {
-    Workload { batch, prompt_tokens: 96, output_tokens: 32 }
+    Workload { batch, prompt_tokens: 96, output_tokens: 32, speculation: None }
 }
 
 /// The model of the fixture with a dense layer and then layers of eight experts and a shared one.

@@ -3,6 +3,7 @@
 
 mod cost;
 mod course;
+mod draft;
 mod error;
 mod explain;
 mod export;
@@ -63,6 +64,7 @@ mod fixture;
 
 pub use cost::{Bound, Load, Price, Pricing};
 pub use course::prefill_chunk;
+pub use draft::{Beside, Draft, PlacedDraft};
 pub use error::PlannerError;
 pub use explain::{Axis, BreakEven, Busy, Explanation, Filled, PhaseBinding, Scope, Turn, Worth, explain};
 pub use export::{Engine, Export, ExportError, UnknownEngine, export};

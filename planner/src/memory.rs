@@ -4,7 +4,7 @@ use crate::placement::{Placement, Slices};
 use crate::program::{Action, Lane, Program};
 use crate::tensor_parallel::Shared;
 use hwprofiles::{Bytes, DType, DeviceId, Elements, Machine};
-use scenarios::{Buffer, Formats, Model, Operator, Phase, Positions, Sublayer};
+use scenarios::{Buffer, Formats, Model, Operator, Phase, Positions, Sublayer, Workload};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,14 +17,30 @@ pub struct Extent {
     pub context: u64,
     /// Tokens per sequence that enter in one prefill step.
     pub chunk: u64,
+    /// Tokens per sequence that go through one decode step: one, or what a draft proposed and one more.
+    pub step_tokens: u64,
 }
 
 impl Extent {
+    /// That of `workload`, with so many tokens per sequence in a prefill step.
+    pub fn of(workload: &Workload, chunk: u64) -> Self {
+        let (context, step_tokens) = (workload.context(), workload.step_tokens());
+        Self { batch: workload.batch, context, chunk, step_tokens }
+    }
+
     /// Rows of a step's activations.
     fn rows(&self, phase: Phase) -> u64 {
         match phase {
             Phase::Prefill => self.batch * self.chunk,
-            Phase::Decode => self.batch,
+            Phase::Decode => self.batch * self.step_tokens,
+        }
+    }
+
+    /// Rows of a step's logits.
+    fn sampled(&self, phase: Phase) -> u64 {
+        match phase {
+            Phase::Prefill => self.batch,
+            Phase::Decode => self.rows(phase),
         }
     }
 }
@@ -91,7 +107,7 @@ pub fn activation_buffers(programs: &Programs, extent: &Extent) -> BTreeMap<(Dev
     for program in programs.both() {
         let rows = extent.rows(program.phase);
         let mut touch = |device: DeviceId, buffer: Buffer| {
-            let rows = if buffer == Buffer::Logits { extent.batch } else { rows };
+            let rows = if buffer == Buffer::Logits { extent.sampled(program.phase) } else { rows };
             let most = buffers.entry((device, buffer)).or_insert(0);
             *most = rows.max(*most);
         };
@@ -147,7 +163,10 @@ pub(crate) fn scratch_of(
 ) -> Bytes {
     let members = machine.device(device).cores.len() as u64;
     let shared = Shared::on(machine, model, device);
-    let rows = if operator.sublayer() == Sublayer::Head { extent.batch } else { extent.rows(phase) };
+    let rows = match operator.sublayer() {
+        Sublayer::Head => extent.sampled(phase),
+        _ => extent.rows(phase),
+    };
     // What a device keeps between the matrices of experts, whatever its kind: no buffer of the plan holds it.
     let inner = rows * model.inner_numbers() * network_width(&shared.share, operator) * shared.ranks;
     let values = match operator.sublayer().inputs(model) {

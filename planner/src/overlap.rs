@@ -33,6 +33,8 @@ pub(crate) struct Overlap<'a, 's> {
     pub spaces: Vec<(u64, &'a Space<'a>)>,
     /// No mixture of patterns is better than this in one piece, whatever is fetched ahead.
     pub least: f64,
+    /// What the solver does not see of the objective.
+    pub apart: f64,
 }
 
 impl Overlap<'_, '_> {
@@ -83,7 +85,7 @@ impl Overlap<'_, '_> {
         let families = [Family::ALL, Family { divided: false, ..Family::ALL }];
         let mut placements: Vec<Placement> = vec![];
         for family in families {
-            let solved = outlook.solve(family, Effort::PLAN, self.rank(best) * ENOUGH)?;
+            let solved = outlook.solve(family, Effort::PLAN, self.rank(best) * ENOUGH - self.apart)?;
             let Some(chosen) = solved.chosen else { continue };
             for placement in [space.placement(&chosen, self.goal), space.interleaved(&chosen, self.goal)] {
                 let placement = divided(&placement, TURNS);
@@ -144,7 +146,8 @@ impl Overlap<'_, '_> {
             *capacity = capacity.saturating_sub(after.staging.saturating_sub(before.staging));
         }
         let Some(outlook) = space.outlook(self.goal, &capacity)? else { return Ok(None) };
-        let Some(chosen) = outlook.solve(best.family, Effort::PLAN, self.rank(best))?.chosen else {
+        let Some(chosen) = outlook.solve(best.family, Effort::PLAN, self.rank(best) - self.apart)?.chosen
+        else {
             return Ok(None);
         };
         let placements = [Some(space.placement(&chosen, self.goal)), space.dealt(&chosen, self.goal)];
@@ -193,7 +196,7 @@ impl Overlap<'_, '_> {
 
     fn used(&self, scored: &Scored) -> Result<Vec<Usage>, PlannerError> {
         let workload = &self.question.workload;
-        let extent = Extent { batch: workload.batch, context: workload.context(), chunk: scored.chunk };
+        let extent = Extent::of(workload, scored.chunk);
         Ok(footprint(self.question.pricing, &extent, &scored.placement)?)
     }
 

@@ -1,5 +1,6 @@
 //! The plan document: the promise. A file that a person can read, diff and hand to the executor.
 
+use crate::draft::PlacedDraft;
 use crate::footprint::footprint;
 use crate::layer_group::{LayerGroup, named, placement_of};
 use crate::memory::Usage;
@@ -24,6 +25,16 @@ pub struct Identity {
     pub name: String,
     /// First 16 hexadecimal digits of the content's SHA-256.
     pub fingerprint: String,
+}
+
+impl Identity {
+    pub(crate) fn of_machine(machine: &Machine) -> Self {
+        Self { name: machine.name.clone(), fingerprint: machine.fingerprint() }
+    }
+
+    pub(crate) fn of_model(model: &Model) -> Self {
+        Self { name: model.name.clone(), fingerprint: model.fingerprint() }
+    }
 }
 
 /// Where to find the machine and the model again.
@@ -114,6 +125,9 @@ pub struct Plan {
     /// Parts into which the batch of each step is divided; absent where it is not.
     #[serde(default = "one_part", skip_serializing_if = "is_one_part")]
     pub micro_batches: u64,
+    /// The draft that proposes tokens; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draft: Option<PlacedDraft>,
     /// The token table.
     pub embed: Parts,
     /// The layers, first to last.
@@ -169,6 +183,8 @@ impl Plan {
         };
         let placement = plan.placement(machine, model).map_err(refuse)?;
         let pricing = Pricing { machine, model, formats: &plan.formats };
+        let left = plan.beside_draft(machine).map_err(refuse)?;
+        let pricing = Pricing { machine: left.as_ref().unwrap_or(machine), ..pricing };
         check_fit(pricing, &plan.extent(), &placement, "layers").map_err(refuse)?;
         Ok((plan, placement))
     }
@@ -176,6 +192,22 @@ impl Plan {
     /// Reads the document alone, without asking what it is for.
     pub fn from_yaml(text: &str, file: &str) -> Result<Self, FileError> {
         yaml::read(text, file)
+    }
+
+    /// What the draft leaves of the machine, where there is one.
+    fn beside_draft(&self, machine: &Machine) -> Result<Option<Machine>, PlanError> {
+        let Some(draft) = &self.draft else { return Ok(None) };
+        let Some(device) = machine.device_named(&draft.device) else {
+            let known: Vec<_> = machine.devices.iter().map(|device| device.name.as_str()).collect();
+            return Err(PlanError::new(
+                &["draft", "device"],
+                &draft.device,
+                format!("one of {}", known.join(", ")),
+            ));
+        };
+        let wanted = || format!("what fits beside device '{}' is wanted", machine.device(device).name);
+        let left = draft.leaves(machine);
+        left.map(Some).ok_or_else(|| PlanError::new(&["draft", "memory"], "more than there is", wanted()))
     }
 
     /// The document as a file.
@@ -191,7 +223,7 @@ impl Plan {
 
     /// The largest sizes that the plan's workload reaches.
     pub fn extent(&self) -> Extent {
-        Extent { batch: self.workload.batch, context: self.workload.context(), chunk: self.prefill_chunk }
+        Extent::of(&self.workload, self.prefill_chunk)
     }
 
     /// The placement by index, for the machine and model that the plan was made for.
@@ -223,17 +255,17 @@ impl Plan {
         placement: &Placement,
         predicted: Prediction,
     ) -> Result<Self, PlannerError> {
-        let Question { pricing, workload, objective, slo, costs } = *question;
+        let Question { pricing, workload, objective, slo, costs, draft } = *question;
         let Pricing { machine, model, formats } = pricing;
         let (embed, layers, head) = named(machine, model, placement);
-        let extent = Extent { batch: workload.batch, context: workload.context(), chunk: prefill_chunk };
+        let extent = Extent::of(&workload, prefill_chunk);
         let used = footprint(pricing, &extent, placement)?;
         let names = machine.memories.iter().map(|memory| memory.name.clone());
         let plan = Self {
             plan: PLAN_VERSION,
             from: None,
-            machine: Identity { name: machine.name.clone(), fingerprint: machine.fingerprint() },
-            model: Identity { name: model.name.clone(), fingerprint: model.fingerprint() },
+            machine: draft.map_or_else(|| Identity::of_machine(machine), |draft| draft.machine.clone()),
+            model: Identity::of_model(model),
             formats: *formats,
             workload,
             objective,
@@ -242,6 +274,7 @@ impl Plan {
             prefill_chunk,
             staging_slots: placement.pipelining.slots,
             micro_batches: placement.pipelining.micro_batches,
+            draft: draft.map(|draft| draft.placed.clone()),
             embed,
             layers,
             head,

@@ -130,7 +130,7 @@ impl NamedPlacement {
 impl PlanTable {
     /// The table of `question`, whose own workload only gives the output tokens.
     pub(crate) fn of(question: &Question<'_>, sharing: Sharing) -> Self {
-        let Question { pricing, workload, objective, slo, costs } = *question;
+        let Question { pricing, workload, objective, slo, costs, draft: _ } = *question;
         let Pricing { machine, model, formats } = pricing;
         Self {
             table: TABLE_VERSION,
@@ -181,7 +181,7 @@ impl PlanTable {
     /// The workload of a cell.
     pub fn workload(&self, cell: &CellPlan) -> Workload {
         let CellPlan { batch, prompt_tokens, .. } = *cell;
-        Workload { batch, prompt_tokens, output_tokens: self.output_tokens }
+        Workload { batch, prompt_tokens, output_tokens: self.output_tokens, speculation: None }
     }
 
     /// The cell that was planned for a batch and prompt at least so large, the nearest of those: what it holds is
@@ -231,7 +231,12 @@ impl PlanTable {
             let wanted = format!("there are {} placements, counted from 0", placements.len());
             return Err(PlanError::new(&["placement"], cell.placement, wanted));
         };
-        let extent = Extent { batch: cell.batch, context: workload.context(), chunk: cell.prefill_chunk };
+        let extent = Extent {
+            batch: cell.batch,
+            context: workload.context(),
+            chunk: cell.prefill_chunk,
+            step_tokens: 1,
+        };
         check_fit(pricing, &extent, placement, "placement")
     }
 }

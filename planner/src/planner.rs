@@ -2,6 +2,7 @@
 
 use crate::cost::Pricing;
 use crate::course::{Course, prefill_chunks};
+use crate::draft::Beside;
 use crate::error::PlannerError;
 use crate::goal::{Goal, work};
 use crate::infeasible::{infeasible, too_slow};
@@ -41,6 +42,8 @@ pub struct Question<'a> {
     pub slo: Slo,
     /// What the objective `cost` needs to know.
     pub costs: Costs,
+    /// The draft that proposes what the workload says, beside which everything is placed.
+    pub draft: Option<&'a Beside>,
 }
 
 /// A placement that was simulated.
@@ -66,6 +69,14 @@ pub(crate) struct Scored {
 /// [`PlannerError::TooSlow`] the limit that nothing keeps; [`PlannerError::Missing`] a rate to be measured;
 /// [`PlannerError::Unpriced`] a power or a price; [`PlannerError::Scenario`] a workload that makes no sense.
 pub fn plan(question: &Question<'_>, scorer: &Scorer<'_>) -> Result<Plan, PlannerError> {
+    plan_with_value(question, scorer).map(|(plan, _)| plan)
+}
+
+/// The same, with its objective.
+pub(crate) fn plan_with_value(
+    question: &Question<'_>,
+    scorer: &Scorer<'_>,
+) -> Result<(Plan, f64), PlannerError> {
     let Question { pricing, workload, .. } = *question;
     workload.check(pricing.model)?;
     pricing.machine.devices.iter().try_for_each(|device| match device.ranks() {
@@ -93,8 +104,17 @@ pub fn plan(question: &Question<'_>, scorer: &Scorer<'_>) -> Result<Plan, Planne
             }
         }
     }
-    let mut search =
-        Search { question, goal: &goal, scorer, best, least: f64::INFINITY, margin: 0.0, crowded: false };
+    let apart = question.of_draft(&goal);
+    let mut search = Search {
+        question,
+        goal: &goal,
+        scorer,
+        best,
+        least: f64::INFINITY,
+        margin: 0.0,
+        crowded: false,
+        apart,
+    };
     for margin in MARGINS {
         (search.margin, search.crowded) = (margin, false);
         search.run(&chunks, &spaces, Effort::PLAN)?;
@@ -108,11 +128,13 @@ pub fn plan(question: &Question<'_>, scorer: &Scorer<'_>) -> Result<Plan, Planne
     }
     let Search { best, least, .. } = search;
     let spaces = chunks.iter().copied().zip(&spaces).collect();
-    let overlap = Overlap { question, goal: &goal, scorer, spaces, least };
+    let least = least + apart;
+    let overlap = Overlap { question, goal: &goal, scorer, spaces, least, apart };
     let best = best.map(|best| overlap.best(best)).transpose()?;
     match best {
         Some(best) if goal.keeps(&best.times) => {
-            question.answer(&goal, best, Some(least), baselines, without)
+            let value = best.value;
+            Ok((question.answer(&goal, best, Some(least), baselines, without)?, value))
         }
         Some(best) => Err(too_slow(question, &goal, Some(&best.times))?),
         None if goal.slo == Slo::default() => Err(infeasible(question)?),
@@ -196,7 +218,7 @@ impl Question<'_> {
         chunk: u64,
         scorer: &Scorer<'_>,
     ) -> Result<Scored, PlannerError> {
-        let times = scorer(&placement, chunk)?;
+        let times = self.beside(scorer(&placement, chunk)?);
         let work = match goal.is_frugal() {
             true => self.work(&placement, chunk)?,
             false => [vec![], vec![]],
@@ -206,7 +228,24 @@ impl Question<'_> {
     }
 
     fn work(&self, placement: &Placement, chunk: u64) -> Result<[Vec<Seconds>; 2], PlannerError> {
-        work(&self.pricing, placement, &Course::of(&self.workload, chunk))
+        let mut all = work(&self.pricing, placement, &Course::of(&self.workload, chunk))?;
+        if let Some(draft) = self.draft {
+            let both = all.iter_mut().flatten().zip(draft.work.iter().flatten());
+            both.for_each(|(all, drafts)| *all += *drafts);
+        }
+        Ok(all)
+    }
+
+    /// The times of steps, with the draft's.
+    fn beside(&self, times: Times) -> Times {
+        self.draft.map_or(times, |draft| draft.placed.join(times))
+    }
+
+    /// What of the objective is the draft's: no placement changes it.
+    fn of_draft(&self, goal: &Goal) -> f64 {
+        let Some(draft) = self.draft else { return 0.0 };
+        let none = Times { ttft: Seconds::ZERO, tpot: Some(Seconds::ZERO) };
+        goal.value(&draft.placed.join(none), &draft.work)
     }
 
     fn answer(
@@ -223,12 +262,12 @@ impl Question<'_> {
         let whole = best.placement.pipelining.micro_batches == 1;
         let predicted = Prediction {
             chosen: best.name,
-            bound: Roofline::of_run(&self.pricing, &best.placement, &course)?,
+            bound: goal.per_token(self.beside(Roofline::of_run(&self.pricing, &best.placement, &course)?)),
             proven: least.filter(|_| whole).and_then(|least| proven(least, best.value)),
-            simulated: best.times,
+            simulated: goal.per_token(best.times),
             energy_per_token: goal.energy(&best.times, &work),
             cost_per_token: goal.cost(&best.times, &work),
-            baselines,
+            baselines: baselines.into_iter().map(|(name, times)| (name, goal.per_token(times))).collect(),
             without,
         };
         Plan::of(self, best.chunk, &best.placement, predicted)
@@ -264,6 +303,8 @@ struct Search<'a, 's> {
     margin: f64,
     /// Whether some solution leaves no room on one of several devices alike.
     crowded: bool,
+    /// What the solver does not see of the objective.
+    apart: f64,
 }
 
 impl Search<'_, '_> {
@@ -320,10 +361,10 @@ impl Search<'_, '_> {
         self.best = better(self.goal, self.best.take(), scored);
     }
 
-    /// What a solution has to be below: the best that keeps the limits.
+    /// What a solution has to be below: the best that keeps the limits, less what the solver does not see.
     fn below(&self) -> f64 {
         let kept = self.best.as_ref().filter(|best| self.goal.keeps(&best.times));
-        kept.map_or(f64::INFINITY, |best| best.value)
+        kept.map_or(f64::INFINITY, |best| best.value - self.apart)
     }
 
     /// A solution's placements where they are not the best so far.

@@ -273,10 +273,11 @@ mod tests {
         let formats = formats();
         let question = Question {
             pricing: Pricing { machine, model, formats: &formats },
-            workload: Workload { batch: 4, prompt_tokens: 96, output_tokens: 32 },
+            workload: Workload { batch: 4, prompt_tokens: 96, output_tokens: 32, speculation: None },
             objective: Objective::Latency,
             slo: Slo::default(),
             costs: Costs::default(),
+            draft: None,
         };
         let second = Seconds::new(1.0);
         // So slow that what the solver finds is taken.

@@ -1,12 +1,14 @@
 //! The steps of a run: what both the simulator and the executor go through, one after the other.
 
-use scenarios::Step;
+use scenarios::{Step, Workload};
 
 /// The steps of one static batch: prefill in chunks of at most `chunk` tokens per sequence, then one decode step
-/// for each output token but the first, which the last prefill step already yields.
+/// for each output token but the first, which the last prefill step already yields; with a draft, as many as the mean
+/// number of tokens that a step yields makes necessary.
 ///
 /// All counts are per sequence. A chunk of 0 counts as 1; without prompt or output tokens there is nothing to do.
-pub fn steps(batch: u64, prompt_tokens: u64, output_tokens: u64, chunk: u64) -> Vec<Step> {
+pub fn steps(workload: &Workload, chunk: u64) -> Vec<Step> {
+    let &Workload { batch, prompt_tokens, output_tokens, .. } = workload;
     if batch == 0 || prompt_tokens == 0 || output_tokens == 0 {
         return Vec::new();
     }
@@ -16,7 +18,11 @@ pub fn steps(batch: u64, prompt_tokens: u64, output_tokens: u64, chunk: u64) -> 
         let new_tokens = chunk.min(prompt_tokens - past_tokens);
         Step { past_tokens, ..Step::prefill(batch, new_tokens) }
     });
-    let decode = (0..output_tokens - 1).map(|generated| Step::decode(batch, prompt_tokens + generated));
+    let (new_tokens, yields) = (workload.step_tokens(), workload.tokens_per_step());
+    let decode = (0..workload.decode_steps()).map(|step| {
+        let generated = (step as f64 * yields) as u64;
+        Step::check(batch, new_tokens, prompt_tokens + generated)
+    });
     prefill.chain(decode).collect()
 }
 
@@ -31,7 +37,7 @@ mod tests {
         fn each_step_continues_where_the_last_ended_and_every_token_is_counted_once(
             batch in 1u64..9, prompt in 1u64..300, output in 1u64..50, chunk in 1u64..400,
         ) {
-            let steps = steps(batch, prompt, output, chunk);
+            let steps = steps(&Workload::new(batch, prompt, output), chunk);
             let mut past = 0;
             for step in &steps {
                 prop_assert_eq!((step.batch, step.past_tokens), (batch, past));
@@ -51,6 +57,7 @@ mod tests {
 
     #[test]
     fn nothing_asked_is_nothing_done() {
-        assert_eq!([steps(0, 5, 5, 5), steps(5, 0, 5, 5), steps(5, 5, 0, 5)], [vec![], vec![], vec![]]);
+        let of = |batch, prompt, output| steps(&Workload::new(batch, prompt, output), 5);
+        assert_eq!([of(0, 5, 5), of(5, 0, 5), of(5, 5, 0)], [vec![], vec![], vec![]]);
     }
 }

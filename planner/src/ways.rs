@@ -10,7 +10,7 @@ use crate::placement::{Placement, Slices};
 use crate::price_list::PriceList;
 use crate::stack::Stack;
 use hwprofiles::{DeviceId, Machine};
-use scenarios::{Model, Phase, Sublayer};
+use scenarios::{Model, Phase, Sublayer, Workload};
 
 /// What is placed alike: embed and head, or a run of layers.
 #[derive(Debug, Clone, PartialEq)]
@@ -108,7 +108,7 @@ pub(crate) fn ways(
     homes.sort_unstable();
     homes.dedup();
     // One prefill step and one decode step, of which only the latter is looked at.
-    let course = Course::new(batch, context, 2, context);
+    let course = Course::of(&Workload::new(batch, context, 2), context);
     let list = |phase| PriceList::new(pricing, &course, phase, &homes);
     let prices = [list(Phase::Prefill)?, list(Phase::Decode)?];
     let patterns = Patterns::new(homes, prices, batch, context, false);

@@ -23,10 +23,10 @@ const GPU: DeviceId = DeviceId(1);
 fn plan(model: &Model, placement: &Placement) -> Plan {
     let machine = machine();
     let times = Times { ttft: Seconds::new(1.0), tpot: None };
-    let workload = Workload { batch: 4, prompt_tokens: 40, output_tokens: 9 };
+    let workload = Workload { batch: 4, prompt_tokens: 40, output_tokens: 9, speculation: None };
     let pricing = Pricing { machine: &machine, model, formats: &FORMATS };
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-    let question = Question { pricing, workload, objective, slo, costs };
+    let question = Question { pricing, workload, objective, slo, costs, draft: None };
     let score = |_: &Placement, _: u64| Ok(times);
     evaluate(&question, "given", placement.clone(), 16, &score).unwrap()
 }
@@ -136,7 +136,7 @@ proptest! {
 
     #[test]
     fn all_experts_take_room_however_few_are_used((model, placement) in placed(3)) {
-        let (machine, extent) = (machine(), Extent { batch: 2, context: 49, chunk: 16 });
+        let (machine, extent) = (machine(), Extent { batch: 2, context: 49, chunk: 16, step_tokens: 1 });
         let programs = Programs::lower(&machine, &model, &placement).unwrap();
         let used = usage(&machine, &model, &FORMATS, &placement, &programs, &extent);
         let matrices = |sublayer: Sublayer| model.sublayer_bytes(sublayer, &FORMATS) - sublayer.vector_bytes(&model);

@@ -15,7 +15,7 @@ use scenarios::{
 };
 use serde_json::Value;
 
-const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32 };
+const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
 const HOST: DeviceId = DeviceId(0);
 const GPU: DeviceId = DeviceId(1);
 const DRAM: MemoryId = MemoryId(0);
@@ -24,7 +24,7 @@ const HBM: MemoryId = MemoryId(1);
 fn plan_of(machine: &Machine, model: &Model, workload: Workload, placement: &Placement) -> Option<Plan> {
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
     let pricing = Pricing { machine, model, formats: &formats() };
-    let question = Question { pricing, workload, objective, slo, costs };
+    let question = Question { pricing, workload, objective, slo, costs, draft: None };
     // What is exported does not depend on what is predicted.
     let score = |_: &Placement, _: u64| Ok(Times { ttft: hwprofiles::Seconds::ZERO, tpot: None });
     let chunk = prefill_chunk(&workload);

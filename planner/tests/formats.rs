@@ -14,7 +14,7 @@ use scenarios::{
     WeightFormats, Workload,
 };
 
-const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32 };
+const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
 
 const fn formats(weights: DType, kv: DType) -> Formats {
     Formats { weights: WeightFormats::all(weights), kv, activations: DType::F32 }
@@ -53,7 +53,7 @@ fn machine(spec: Spec, model: &Model, slower: f64) -> Machine {
 fn score(pricing: Pricing<'_>, placement: &Placement, chunk: u64) -> Result<Times, PlannerError> {
     let programs = Programs::lower(pricing.machine, pricing.model, placement)?;
     let (mut ttft, mut rest) = (Seconds::ZERO, Seconds::ZERO);
-    for step in steps(WORKLOAD.batch, WORKLOAD.prompt_tokens, WORKLOAD.output_tokens, chunk) {
+    for step in steps(&WORKLOAD, chunk) {
         let time = Roofline::of(&pricing, programs.of(step.phase), &step)?.bound().0;
         match step.phase {
             Phase::Prefill => ttft += time,
@@ -63,9 +63,18 @@ fn score(pricing: Pricing<'_>, placement: &Placement, chunk: u64) -> Result<Time
     Ok(Times { ttft, tpot: Some(rest / (WORKLOAD.output_tokens - 1) as f64) })
 }
 
+fn judged(
+    pricing: Pricing<'_>,
+    _: &Workload,
+    placement: &Placement,
+    chunk: u64,
+) -> Result<Times, PlannerError> {
+    score(pricing, placement, chunk)
+}
+
 fn question<'a>(machine: &'a Machine, model: &'a Model, objective: Objective, slo: Slo) -> Question<'a> {
     let pricing = Pricing { machine, model, formats: &ALL[0] };
-    Question { pricing, workload: WORKLOAD, objective, slo, costs: Costs::default() }
+    Question { pricing, workload: WORKLOAD, objective, slo, costs: Costs::default(), draft: None }
 }
 
 fn value(objective: Objective, times: &Times) -> f64 {
@@ -86,7 +95,8 @@ fn chosen(
         &question(machine, model, Objective::Latency, slo),
         std::slice::from_ref(machine),
         formats,
-        &score,
+        None,
+        &judged,
     )
 }
 
@@ -104,7 +114,7 @@ proptest! {
             let pricing = Pricing { formats: one, ..question.pricing };
             plan(&Question { pricing, ..question }, &|placement, chunk| score(pricing, placement, chunk))
         }).collect();
-        match plan_among(&question, std::slice::from_ref(&machine), &some, &score) {
+        match plan_among(&question, std::slice::from_ref(&machine), &some, None, &judged) {
             Ok(found) => {
                 let best = value(objective, &found.plan.predicted.simulated);
                 for (one, alone) in some.iter().zip(&alone) {
@@ -124,12 +134,12 @@ proptest! {
 fn of_equals_the_one_of_most_bits_is_taken() {
     let model = model(3, 256);
     let machine = machine(Spec::loopback(1 << 30), &model, 1.0);
-    let same = |_: Pricing<'_>, _: &Placement, _: u64| {
+    let same = |_: Pricing<'_>, _: &Workload, _: &Placement, _: u64| {
         Ok(Times { ttft: Seconds::new(1.0), tpot: Some(Seconds::new(0.1)) })
     };
     let question = question(&machine, &model, Objective::Latency, Slo::default());
     assert_eq!(
-        plan_among(&question, std::slice::from_ref(&machine), &ALL, &same).unwrap().plan.formats,
+        plan_among(&question, std::slice::from_ref(&machine), &ALL, None, &same).unwrap().plan.formats,
         fixture::formats()
     );
 }

@@ -13,10 +13,17 @@ use proptest::prelude::*;
 use scenarios::{Costs, Model, Objective, Slo, Workload};
 use scorer::roofline_times;
 
-const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32 };
+const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
 
 fn question<'a>(pricing: Pricing<'a>, workload: &Workload, objective: Objective) -> Question<'a> {
-    Question { pricing, workload: *workload, objective, slo: Slo::default(), costs: Costs::default() }
+    Question {
+        pricing,
+        workload: *workload,
+        objective,
+        slo: Slo::default(),
+        costs: Costs::default(),
+        draft: None,
+    }
 }
 
 fn planned(spec: Spec, model: &Model, workload: &Workload) -> Result<(Machine, Plan), PlannerError> {
@@ -269,7 +276,7 @@ proptest! {
                 let placement = plan.placement(&machine, &model).unwrap();
                 let programs = Programs::lower(&machine, &model, &placement).unwrap();
                 let chunk = plan.prefill_chunk;
-                let extent = Extent { batch, context: workload.context(), chunk };
+                let extent = Extent { batch, context: workload.context(), chunk, step_tokens: 1 };
                 let used = usage(&machine, &model, &formats, &placement, &programs, &extent);
                 for (memory, used) in machine.memories.iter().zip(&used) {
                     prop_assert!(used.total() <= memory.capacity.value);

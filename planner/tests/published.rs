@@ -126,7 +126,7 @@ fn lias_scripts_pin_no_more_layers_than_fit() {
     for script in &SCRIPTS {
         let model = model(script.model);
         let Script { batch, prompt, output, .. } = *script;
-        let workload = Workload { batch, prompt_tokens: prompt, output_tokens: output };
+        let workload = Workload { batch, prompt_tokens: prompt, output_tokens: output, speculation: None };
         let fit = pinned_layers(&model, &BF16, &workload, script.prefill, script.minibatches, capacity);
         let theirs = script.gpu_pct * model.layers / 100;
         assert!(fit >= theirs, "{} {workload:?}: {fit} fit, {theirs} pinned", script.model);

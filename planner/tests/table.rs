@@ -23,10 +23,11 @@ fn tabled(machine: &Machine, model: &Model, cells: &[Cell]) -> Result<PlanTable,
     let formats = formats();
     let question = Question {
         pricing: Pricing { machine, model, formats: &formats },
-        workload: Workload { batch: 1, prompt_tokens: 1, output_tokens: OUTPUT },
+        workload: Workload { batch: 1, prompt_tokens: 1, output_tokens: OUTPUT, speculation: None },
         objective: Objective::Latency,
         slo: Slo::default(),
         costs: Costs::default(),
+        draft: None,
     };
     let score = |workload: &Workload, placement: &Placement, chunk| {
         roofline_times(machine, model, workload, placement, chunk)
@@ -68,7 +69,12 @@ fn all_cells_without_a_switch_share_the_homes_of_all_weights_and_fit() {
         assert!(shared.iter().all(|cell| homes(cell.placement) == homes(shared[0].placement)));
         for cell in &table.cells {
             let (placement, workload) = (&placements[cell.placement], table.workload(cell));
-            let extent = Extent { batch: cell.batch, context: workload.context(), chunk: cell.prefill_chunk };
+            let extent = Extent {
+                batch: cell.batch,
+                context: workload.context(),
+                chunk: cell.prefill_chunk,
+                step_tokens: 1,
+            };
             let programs = Programs::lower(&machine, &model, placement).unwrap();
             let used = usage(&machine, &model, &formats, placement, &programs, &extent);
             for (memory, used) in machine.memories.iter().zip(used) {

@@ -36,6 +36,19 @@ impl Step {
         Self { phase: Phase::Decode, batch, new_tokens: 1, past_tokens }
     }
 
+    /// The step that checks `new_tokens` of each sequence after `past_tokens`.
+    pub fn check(batch: u64, new_tokens: u64, past_tokens: u64) -> Self {
+        Self { new_tokens, ..Self::decode(batch, past_tokens) }
+    }
+
+    /// Rows whose next token is wanted: of a prompt the last token's, in decode every token's.
+    pub fn sampled(&self) -> u64 {
+        match self.phase {
+            Phase::Prefill => self.batch,
+            Phase::Decode => self.rows(),
+        }
+    }
+
     /// Rows of every activation inside the layers: batch · new tokens.
     pub fn rows(&self) -> u64 {
         self.batch * self.new_tokens

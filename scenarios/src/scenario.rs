@@ -11,6 +11,7 @@ use crate::quality::{Loss, read_quality};
 use crate::section::{Origin, Section};
 use crate::serving::{EngineChoice, EngineName, Serving, read_engine, read_serving};
 use crate::setting::Setting;
+use crate::speculation::{Speculation, read_speculative};
 use crate::weight_formats::WeightClass;
 use crate::workload::{Workload, read_workload};
 use hwprofiles::{Composition, DType, Library, Machine, ProfileError};
@@ -78,6 +79,8 @@ pub struct Scenario {
     pub dtype: FormatLists,
     /// The degrees of tensor parallelism that may be chosen; none where nothing is said.
     pub tensor_parallel: Vec<u64>,
+    /// The draft of speculative decoding, and how many tokens it may propose.
+    pub speculative: Option<(Reference, Vec<Speculation>)>,
     /// What may be lost with them at most.
     pub quality: Option<Loss>,
     /// A static batch; absent where requests come and go.
@@ -107,6 +110,8 @@ pub struct ResolvedScenario {
     pub formats: FormatChoice,
     /// The degrees of tensor parallelism that may be chosen; none where the scenario does not say.
     pub tensor_parallel: Vec<u64>,
+    /// The draft of speculative decoding, and how many tokens it may propose.
+    pub speculative: Option<(Model, Vec<Speculation>)>,
     /// A static batch that fits the model: the workload, or one like those that the engine will run.
     pub workload: Workload,
     /// Requests that come and go.
@@ -121,7 +126,7 @@ pub struct ResolvedScenario {
     pub costs: Option<Costs>,
 }
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "machine",
     "model",
     "expert_skew",
@@ -133,6 +138,7 @@ const KEYS: [&str; 11] = [
     "costs",
     "engine",
     "tensor_parallel",
+    "speculative",
 ];
 
 impl Document {
@@ -171,6 +177,7 @@ impl Document {
             expert_skew: read_skew(&root)?,
             dtype: read_formats(&root)?,
             tensor_parallel: read_degrees(&root)?,
+            speculative: self.speculative(&root)?,
             quality: root.section("quality")?.map(|section| read_quality(&section)).transpose()?,
             workload: if serving.is_none() { Some(read_workload(&workload)?) } else { None },
             serving,
@@ -201,6 +208,15 @@ impl Document {
         }
     }
 
+    fn speculative(
+        &self,
+        root: &Section<'_>,
+    ) -> Result<Option<(Reference, Vec<Speculation>)>, ScenarioError> {
+        let Some((section, choices)) = read_speculative(root)? else { return Ok(None) };
+        let draft = self.reference(&section, "draft", "a preset, a model folder or a config.json")?;
+        Ok(Some((Reference { folder: self.start_of("speculative.draft"), ..draft }, choices)))
+    }
+
     fn reference(&self, root: &Section<'_>, key: &str, wanted: &str) -> Result<Reference, ScenarioError> {
         let wanted = format!("{wanted} is wanted");
         match root.text(key)? {
@@ -223,17 +239,7 @@ impl Scenario {
     /// The model is neither; its `config.json` is wrong; the workload exceeds the model's positions or is too
     /// large to count.
     pub fn resolve(&self) -> Result<ResolvedScenario, ScenarioError> {
-        let model = load_model(&self.model).map_err(|error| match error {
-            ScenarioError::UnknownPreset { name, known } => ScenarioError::Value {
-                place: self.origin.place("model"),
-                key: "model".to_owned(),
-                value: Value::String(name).to_string(),
-                wanted: format!(
-                    "a folder with a config.json, the path of a config.json, or one of {known} is wanted"
-                ),
-            },
-            other => other,
-        })?;
+        let model = self.model_at("model", &self.model)?;
         if self.expert_skew > 0.0 && model.experts.is_none() {
             return Err(ScenarioError::Value {
                 place: self.origin.place("expert_skew"),
@@ -253,6 +259,7 @@ impl Scenario {
             let (place, value) = (self.origin.place(&key), value.to_string());
             return Err(ScenarioError::Value { place, key, value, wanted });
         }
+        let speculative = self.draft_of(&model, &workload)?;
         let formats = self.formats(&model)?;
         let Self { machine, tensor_parallel, serving, engine, objective, slo, costs, .. } = self.clone();
         Ok(ResolvedScenario {
@@ -260,6 +267,7 @@ impl Scenario {
             model,
             formats,
             tensor_parallel,
+            speculative,
             workload,
             serving,
             engine,
@@ -267,6 +275,62 @@ impl Scenario {
             slo,
             costs,
         })
+    }
+
+    /// The model that stands under `key`.
+    fn model_at(&self, key: &str, model: &Reference) -> Result<Model, ScenarioError> {
+        load_model(model).map_err(|error| match error {
+            ScenarioError::UnknownPreset { name, known } => self.wrong(
+                key,
+                Value::String(name),
+                format!(
+                    "a folder with a config.json, the path of a config.json, or one of {known} is wanted"
+                ),
+            ),
+            other => other,
+        })
+    }
+
+    fn wrong(&self, key: &str, value: Value, wanted: String) -> ScenarioError {
+        ScenarioError::Value {
+            place: self.origin.place(key),
+            key: key.to_owned(),
+            value: value.to_string(),
+            wanted,
+        }
+    }
+
+    /// The draft, which must speak the model's tokens and reach as far.
+    fn draft_of(
+        &self,
+        model: &Model,
+        workload: &Workload,
+    ) -> Result<Option<(Model, Vec<Speculation>)>, ScenarioError> {
+        let Some((reference, choices)) = &self.speculative else { return Ok(None) };
+        let draft = self.model_at("speculative.draft", reference)?;
+        let wrong = |wanted| self.wrong("speculative.draft", Value::String(draft.name.clone()), wanted);
+        if self.serving.is_some() {
+            let wanted =
+                "requests that come and go are served without a draft: leave it out, or write a batch";
+            return Err(wrong(wanted.to_owned()));
+        }
+        if draft.vocab != model.vocab {
+            let (theirs, ours) = (draft.vocab, model.vocab);
+            return Err(wrong(format!(
+                "its vocabulary has {theirs} tokens, that of {} has {ours}: a model of the same family is wanted",
+                model.name
+            )));
+        }
+        for &speculation in choices {
+            let speculated = Workload { speculation: Some(speculation), ..*workload };
+            for model in [model, &draft] {
+                if let Some((_, _, wanted)) = speculated.misfit(model) {
+                    let tokens = speculation.tokens;
+                    return Err(self.wrong("speculative.tokens", Value::from(tokens), wanted));
+                }
+            }
+        }
+        Ok(Some((draft, choices.clone())))
     }
 
     /// What may be chosen for `model`: something must be left.
@@ -335,17 +399,5 @@ fn read_skew(root: &Section<'_>) -> Result<f64, ScenarioError> {
 /// One degree, or several to choose from.
 fn read_degrees(root: &Section<'_>) -> Result<Vec<u64>, ScenarioError> {
     const MOST: u64 = 1024;
-    let key = "tensor_parallel";
-    let Some(value) = root.get(key) else { return Ok(vec![]) };
-    let degrees = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
-    let degree = |value: &Value| value.as_u64().filter(|degree| (1..=MOST).contains(degree));
-    let degrees: Option<Vec<u64>> = degrees.iter().map(degree).collect();
-    let wanted = format!("a whole number from 1 to {MOST}, or a list of different ones, is wanted");
-    let Some(mut degrees) = degrees.filter(|degrees| !degrees.is_empty()) else {
-        return Err(root.wrong(key, &wanted));
-    };
-    let named = degrees.len();
-    degrees.sort_unstable();
-    degrees.dedup();
-    if degrees.len() < named { Err(root.wrong(key, &wanted)) } else { Ok(degrees) }
+    Ok(root.counts("tensor_parallel", MOST)?.unwrap_or_default())
 }

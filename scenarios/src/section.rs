@@ -4,7 +4,7 @@ use crate::error::ScenarioError;
 use hwprofiles::UnitError;
 use hwprofiles::yaml;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 /// Where a document's values were written.
@@ -108,6 +108,22 @@ impl<'a> Section<'a> {
         match value.as_u64() {
             Some(count) if (1..=limit).contains(&count) => Ok(Some(count)),
             _ => Err(self.wrong(key, &format!("a whole number from 1 to {limit} is wanted"))),
+        }
+    }
+
+    /// A whole number from 1 to `most`, or a list of different ones, ascending.
+    pub fn counts(&self, key: &str, most: u64) -> Result<Option<Vec<u64>>, ScenarioError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let all = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        let count = |value: &Value| value.as_u64().filter(|count| (1..=most).contains(count));
+        let counts: Option<BTreeSet<u64>> = all.iter().map(count).collect();
+        match counts.filter(|counts| !counts.is_empty() && counts.len() == all.len()) {
+            Some(counts) => Ok(Some(counts.into_iter().collect())),
+            None => {
+                let wanted =
+                    format!("a whole number from 1 to {most}, or a list of different ones, is wanted");
+                Err(self.wrong(key, &wanted))
+            }
         }
     }
 

@@ -109,7 +109,7 @@ impl Serving {
             _ => BATCH,
         };
         let whole = |tokens: f64| (tokens.ceil() as u64).clamp(1, model.max_positions / 2);
-        Ok(Workload { batch, prompt_tokens: whole(prompt), output_tokens: whole(output) })
+        Ok(Workload { batch, prompt_tokens: whole(prompt), output_tokens: whole(output), speculation: None })
     }
 }
 

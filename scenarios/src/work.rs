@@ -49,8 +49,7 @@ impl Work {
     pub fn of(operator: Operator, model: &Model, formats: &Formats, step: &Step, rows: &Range<u64>) -> Self {
         let sublayer = operator.sublayer();
         let tokens = match sublayer {
-            // Logits are wanted for each sequence's last token alone.
-            Sublayer::Head => step.batch,
+            Sublayer::Head => step.sampled(),
             _ => step.rows(),
         };
         let moved = |buffer: Buffer| buffer.bytes(formats, tokens, buffer.columns(model));

@@ -5,6 +5,7 @@ use crate::layer::LayerKind;
 use crate::model::Model;
 use crate::operator::{Formats, Operator};
 use crate::section::Section;
+use crate::speculation::Speculation;
 use crate::sublayer::Sublayer;
 use hwprofiles::DType;
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ const MOST_TOKENS: u64 = 1 << 32;
 const MOST_BYTES: u128 = 1 << 63;
 
 /// A static batch: equal sequences that start together and end together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
     /// Sequences.
@@ -24,14 +25,38 @@ pub struct Workload {
     pub prompt_tokens: u64,
     /// Output tokens of each.
     pub output_tokens: u64,
+    /// How the output comes about where a draft proposes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speculation: Option<Speculation>,
 }
 
 impl Workload {
     pub(crate) const KEYS: [&str; 3] = ["batch", "prompt_tokens", "output_tokens"];
 
-    /// Tokens of one sequence at the end: prompt and output.
+    /// So many sequences of so many tokens, each token of the output in a step of its own.
+    pub fn new(batch: u64, prompt_tokens: u64, output_tokens: u64) -> Self {
+        Self { batch, prompt_tokens, output_tokens, speculation: None }
+    }
+
+    /// Tokens of one sequence at the end: prompt and output, and what was proposed beyond it.
     pub fn context(&self) -> u64 {
-        self.prompt_tokens.saturating_add(self.output_tokens)
+        self.prompt_tokens.saturating_add(self.output_tokens).saturating_add(self.step_tokens() - 1)
+    }
+
+    /// Tokens of each sequence that go through one decode step.
+    pub fn step_tokens(&self) -> u64 {
+        1 + self.speculation.map_or(0, |speculation| speculation.tokens)
+    }
+
+    /// Tokens of each sequence that one decode step yields in the mean.
+    pub fn tokens_per_step(&self) -> f64 {
+        self.speculation.map_or(1.0, |speculation| speculation.tokens_per_step())
+    }
+
+    /// Decode steps: prefill yields the first token.
+    pub fn decode_steps(&self) -> u64 {
+        let left = self.output_tokens.saturating_sub(1);
+        (left as f64 / self.tokens_per_step()).ceil() as u64
     }
 
     /// Whether `model` can do it at all: every size above 0, the context within the model's positions, and
@@ -132,5 +157,6 @@ pub(crate) fn read_workload(section: &Section<'_>) -> Result<Workload, ScenarioE
         batch: count("batch", MOST_SEQUENCES)?,
         prompt_tokens: count("prompt_tokens", MOST_TOKENS)?,
         output_tokens: count("output_tokens", MOST_TOKENS)?,
+        speculation: None,
     })
 }

@@ -235,8 +235,7 @@ proptest! {
         let workload = Workload {
             batch,
             prompt_tokens: (prompt_tokens >> scale.min(30)).max(1),
-            output_tokens: (output_tokens >> scale.min(30)).max(1),
-        };
+            output_tokens: (output_tokens >> scale.min(30)).max(1), speculation: None };
         if workload.check(&model).is_ok() {
             total_bytes(&model, &formats, &workload);
         }
@@ -265,7 +264,7 @@ fn total_bytes(model: &Model, formats: &Formats, workload: &Workload) -> u64 {
 #[test]
 fn a_billion_tokens_in_ten_thousand_sequences_are_counted_or_refused() {
     let tiny = Model { max_positions: 1 << 32, ..Model::preset("fulcrum-tiny").unwrap() };
-    let huge = Workload { batch: 10_000, prompt_tokens: 1_000_000_000, output_tokens: 1 };
+    let huge = Workload { batch: 10_000, prompt_tokens: 1_000_000_000, output_tokens: 1, speculation: None };
     let error = huge.check(&tiny).unwrap_err().to_string();
     assert!(error.contains("batch is 10000") && error.contains("make it smaller"), "{error}");
     // One step of it still counts without overflow: what is refused is the sum over a run.
@@ -279,7 +278,12 @@ fn a_billion_tokens_in_ten_thousand_sequences_are_counted_or_refused() {
 fn every_preset_does_its_longest_context_at_batch_64() {
     for name in Model::preset_names() {
         let model = Model::preset(name).unwrap();
-        let workload = Workload { batch: 64, prompt_tokens: model.max_positions - 100, output_tokens: 100 };
+        let workload = Workload {
+            batch: 64,
+            prompt_tokens: model.max_positions - 100,
+            output_tokens: 100,
+            speculation: None,
+        };
         workload.check(&model).unwrap();
         let formats =
             Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 };
@@ -290,7 +294,7 @@ fn every_preset_does_its_longest_context_at_batch_64() {
 #[test]
 fn a_context_beyond_the_positions_names_both() {
     let model = Model::preset("opt-6.7b").unwrap();
-    let fits = Workload { batch: 1, prompt_tokens: 2000, output_tokens: 48 };
+    let fits = Workload { batch: 1, prompt_tokens: 2000, output_tokens: 48, speculation: None };
     assert!(fits.check(&model).is_ok());
     let error = Workload { output_tokens: 49, ..fits }.check(&model).unwrap_err().to_string();
     assert_eq!(

@@ -47,7 +47,10 @@ fn every_example_resolves() {
 fn a_scenario_resolves_to_model_formats_workload_and_objective() {
     let resolved = base().scenario().unwrap().resolve().unwrap();
     assert_eq!(resolved.model, Model::preset("fulcrum-tiny").unwrap());
-    assert_eq!(resolved.workload, Workload { batch: 2, prompt_tokens: 100, output_tokens: 20 });
+    assert_eq!(
+        resolved.workload,
+        Workload { batch: 2, prompt_tokens: 100, output_tokens: 20, speculation: None }
+    );
     assert_eq!(resolved.objective, Objective::Tpot);
     assert_eq!(resolved.slo.unwrap().tpot, Some(Seconds::new(0.05)));
     let formats =

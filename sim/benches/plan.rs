@@ -29,6 +29,7 @@ fn planning(criterion: &mut Criterion) {
             objective: found.objective,
             slo: found.slo.unwrap_or_default(),
             costs: found.costs.unwrap_or_default(),
+            draft: None,
         };
         let score = |placement: &_, chunk| sim::estimate(question.pricing, placement, &found.workload, chunk);
         criterion.bench_function(&format!("{name}/{batch}x{prompt}"), |bencher| {

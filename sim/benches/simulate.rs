@@ -3,7 +3,7 @@
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{Placement, Pricing, Program, Programs, steps};
-use scenarios::{Formats, Model, Phase, Step, WeightFormats};
+use scenarios::{Formats, Model, Phase, Step, WeightFormats, Workload};
 use sim::{EventQueue, Run, SimTime, Simulator};
 use std::hint::black_box;
 
@@ -58,7 +58,7 @@ fn step(criterion: &mut Criterion) {
     let prices = simulator.step(program, &step).expect("bf16 is measured").prices.to_vec();
     group.bench_function("simulated", |b| b.iter(|| simulator.step_priced(program, &prices).duration));
     group.finish();
-    let steps = steps(4, 512, 64, 128);
+    let steps = steps(&Workload::new(4, 512, 64), 128);
     let run = Run { pricing, programs: &programs, steps: &steps };
     criterion.bench_function("run_of_67_steps", |b| b.iter(|| run.times()));
 }

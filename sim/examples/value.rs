@@ -78,7 +78,7 @@ impl Tally {
 }
 
 fn row(machine: &Machine, model: &Model, batch: u64, context: u64, tally: &mut Tally) {
-    let workload = Workload { batch, prompt_tokens: context, output_tokens: OUTPUT };
+    let workload = Workload { batch, prompt_tokens: context, output_tokens: OUTPUT, speculation: None };
     let place = format!("{:<16} {:<14} {batch:>5} {context:>6}", machine.name, model.name);
     if let Err(error) = workload.check(model) {
         return println!("{place} {error}");
@@ -87,7 +87,7 @@ fn row(machine: &Machine, model: &Model, batch: u64, context: u64, tally: &mut T
         let formats = Formats { weights: weights.into(), kv: DType::Bf16, activations: DType::Bf16 };
         let pricing = Pricing { machine, model, formats: &formats };
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-        let question = Question { pricing, workload, objective, slo, costs };
+        let question = Question { pricing, workload, objective, slo, costs, draft: None };
         let start = Instant::now();
         let score = |placement: &_, chunk| sim::estimate(pricing, placement, &workload, chunk);
         match plan(&question, &score) {

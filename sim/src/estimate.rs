@@ -6,7 +6,7 @@ use hwprofiles::{Missing, Seconds};
 use planner::{Placement, PlannerError, Pricing, Program, Sketch, Times};
 use scenarios::{Phase, Step, Workload};
 
-/// The times of `workload` with `placement`, prefill in chunks of `chunk` tokens per sequence: those of
+/// The times of `workload`, of its decode steps where a draft proposes several tokens for each, with `placement`, prefill in chunks of `chunk` tokens per sequence: those of
 /// [`crate::Run::times`], to a fraction of a per cent, in a fraction of the time (see [`Sketch`]).
 ///
 /// # Errors
@@ -17,7 +17,7 @@ pub fn estimate(
     workload: &Workload,
     chunk: u64,
 ) -> Result<Times, PlannerError> {
-    let steps = planner::steps(workload.batch, workload.prompt_tokens, workload.output_tokens, chunk);
+    let steps = planner::steps(workload, chunk);
     let (prefill, decode): (Vec<_>, Vec<_>) = steps.into_iter().partition(|s| s.phase == Phase::Prefill);
     let (full, short): (Vec<_>, Vec<_>) = prefill.into_iter().partition(|s| s.new_tokens == chunk);
     let mut simulator = Simulator::new(pricing);

@@ -90,6 +90,6 @@ pub fn sampling_time(pricing: &Pricing<'_>, program: &Program, step: &Step) -> S
     else {
         return Seconds::ZERO;
     };
-    let logits = Buffer::Logits.bytes(pricing.formats, step.batch, Buffer::Logits.columns(pricing.model));
+    let logits = Buffer::Logits.bytes(pricing.formats, step.sampled(), Buffer::Logits.columns(pricing.model));
     pricing.machine.device(device).elementwise_time(logits).time
 }

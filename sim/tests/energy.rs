@@ -15,10 +15,10 @@ fn answered<T>(
     answer: impl Fn(&Question<'_>, &planner::Scorer<'_>) -> T,
 ) -> T {
     let model = Model::preset("opt-30b").unwrap();
-    let workload = Workload { batch, prompt_tokens: 512, output_tokens: 64 };
+    let workload = Workload { batch, prompt_tokens: 512, output_tokens: 64, speculation: None };
     let pricing = Pricing { machine, model: &model, formats: &FORMATS };
     let (slo, costs) = (Slo::default(), Costs::default());
-    let question = Question { pricing, workload, objective, slo, costs };
+    let question = Question { pricing, workload, objective, slo, costs, draft: None };
     answer(&question, &|placement, chunk| sim::estimate(pricing, placement, &workload, chunk))
 }
 

@@ -17,10 +17,10 @@ fn planned(
 ) -> (Plan, [f64; 2]) {
     let machine = Library::default().machine(machine).unwrap();
     let model = Model::preset(model).unwrap();
-    let workload = Workload { batch, prompt_tokens, output_tokens: 64 };
+    let workload = Workload { batch, prompt_tokens, output_tokens: 64, speculation: None };
     let pricing = Pricing { machine: &machine, model: &model, formats: &BF16 };
     let (objective, slo, costs) = (Objective::Throughput, Slo::default(), Costs::default());
-    let question = Question { pricing, workload, objective, slo, costs };
+    let question = Question { pricing, workload, objective, slo, costs, draft: None };
     let score = |placement: &Placement, chunk| {
         let times = sim::estimate(pricing, placement, &workload, chunk)?;
         let slower = if admits(placement) { 1.0 } else { 1000.0 };

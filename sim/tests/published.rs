@@ -27,7 +27,7 @@ impl Case {
             machine: Library::default().machine(machine).unwrap(),
             model: Model::preset(model).unwrap(),
             formats,
-            workload: Workload { batch, prompt_tokens: prompt, output_tokens: output },
+            workload: Workload { batch, prompt_tokens: prompt, output_tokens: output, speculation: None },
             objective: Objective::Throughput,
         }
     }
@@ -35,7 +35,7 @@ impl Case {
     fn question(&self) -> Question<'_> {
         let pricing = Pricing { machine: &self.machine, model: &self.model, formats: &self.formats };
         let (slo, costs) = (Slo::default(), Costs::default());
-        Question { pricing, workload: self.workload, objective: self.objective, slo, costs }
+        Question { pricing, workload: self.workload, objective: self.objective, slo, costs, draft: None }
     }
 
     fn score(&self, placement: &Placement, chunk: u64) -> Result<planner::Times, PlannerError> {

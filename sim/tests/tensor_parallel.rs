@@ -164,14 +164,14 @@ fn used(machine: &Machine, model: &Model, load: &Workload) -> planner::Usage {
     let memory = machine.device(gpu).memory;
     let placement = Placement::uniform(model, gpu, memory);
     let programs = Programs::lower(machine, model, &placement).unwrap();
-    let extent = planner::Extent { batch: load.batch, context: load.context(), chunk: load.prompt_tokens };
+    let extent = planner::Extent::of(&load, load.prompt_tokens);
     usage(machine, model, &BF16, &placement, &programs, &extent)[memory.0]
 }
 
 #[test]
 fn bytes_are_those_of_a_share_on_each_rank_with_kv_heads_replicated_where_they_are_fewer() {
     let model = Model::preset("llama-3.1-8b").unwrap();
-    let load = Workload { batch: 2, prompt_tokens: 100, output_tokens: 28 };
+    let load = Workload { batch: 2, prompt_tokens: 100, output_tokens: 28, speculation: None };
     let machine = gpus("a100-sxm", 16);
     let on = |degree| used(&machine.with_tensor_parallel(degree).unwrap(), &model, &load);
     let (one, eight, sixteen) = (on(1), on(8), on(16));
@@ -193,6 +193,7 @@ fn planned(machine: &Machine, model: &Model, load: Workload) -> Result<planner::
         objective: Objective::Tpot,
         slo: Slo::default(),
         costs: Costs::default(),
+        draft: None,
     };
     plan(&question, &|placement, chunk| sim::estimate(pricing, placement, &load, chunk))
 }
@@ -200,7 +201,7 @@ fn planned(machine: &Machine, model: &Model, load: Workload) -> Result<planner::
 #[test]
 fn what_one_gpu_cannot_hold_two_do_as_one_or_with_layers_over_them() {
     let model = Model::preset("llama-3.1-70b").unwrap();
-    let load = Workload { batch: 1, prompt_tokens: 128, output_tokens: 16 };
+    let load = Workload { batch: 1, prompt_tokens: 128, output_tokens: 16, speculation: None };
     let two = gpus("a100-sxm", 2);
     let group = two.with_tensor_parallel(2).unwrap();
     let fits = |machine: &Machine| {
@@ -228,7 +229,7 @@ fn what_one_gpu_cannot_hold_two_do_as_one_or_with_layers_over_them() {
 #[test]
 fn heads_that_ranks_do_not_divide_are_refused_by_name() {
     let model = Model::preset("llama-3.1-8b").unwrap();
-    let load = Workload { batch: 1, prompt_tokens: 32, output_tokens: 4 };
+    let load = Workload { batch: 1, prompt_tokens: 32, output_tokens: 4, speculation: None };
     let group = gpus("a100-sxm", 3).with_tensor_parallel(3).unwrap();
     let refused = planned(&group, &model, load).unwrap_err();
     assert!(matches!(refused, PlannerError::Undivided(_)), "{refused}");

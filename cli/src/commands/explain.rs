@@ -16,6 +16,7 @@ pub struct Arguments {
 /// Runs it.
 pub fn run(arguments: Arguments, json: bool) -> Outcome {
     let planned = Planned::read(&arguments.plan)?;
+    planned.without_draft("an explanation")?;
     let explanation = planner::explain(&planned.plan, &planned.machine, &planned.model).or_failed()?;
     match json {
         true => outln!("{}", serde_json::to_string_pretty(&explanation).or_failed()?),

@@ -28,6 +28,7 @@ pub struct Arguments {
 /// Runs it.
 pub fn run(arguments: Arguments, json: bool) -> Outcome {
     let planned = Planned::read(&arguments.plan)?;
+    planned.without_draft("an export")?;
     let exported = planner::export(&planned.plan, &planned.machine, &planned.model, arguments.to);
     let export = exported.map_err(|error| match error {
         ExportError::Unfit { .. } => Failure::Infeasible(error.into()),

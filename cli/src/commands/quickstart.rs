@@ -158,11 +158,12 @@ fn cases(
     bar.set_length(loads.len() as u64);
     let mut cases = Vec::new();
     for &[batch, prompt_tokens, output_tokens] in loads {
-        let workload = Workload { batch, prompt_tokens, output_tokens };
+        let workload = Workload { batch, prompt_tokens, output_tokens, speculation: None };
         let question = Question {
             machines: vec![machine.clone()],
             model: model.clone(),
             formats: FormatChoice { allowed: vec![formats()], lossy: vec![] },
+            speculative: None,
             workload,
             serving: None,
             engine: EngineChoice::default(),

@@ -69,7 +69,7 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
                 outln!("");
             }
             let sizes = (prompts.len() as u64, prompts[0].len() as u64);
-            let load = Workload { batch: sizes.0, prompt_tokens: sizes.1, output_tokens };
+            let load = Workload { batch: sizes.0, prompt_tokens: sizes.1, output_tokens, speculation: None };
             out!("{}{rates}", planned.heading_of(&load));
         }
     }

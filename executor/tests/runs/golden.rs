@@ -56,7 +56,12 @@ impl Case {
     }
 
     fn session(&self, placement: Placement, formats: Formats, chunk: u64) -> Session {
-        rig::session(&self.checkpoint, placement, formats, Extent { batch: 2, context: 96, chunk })
+        rig::session(
+            &self.checkpoint,
+            placement,
+            formats,
+            Extent { batch: 2, context: 96, chunk, step_tokens: 1 },
+        )
     }
 
     fn generate(&self, session: &mut Session, prompts: &[Vec<u32>], output: u64) -> Vec<Vec<u32>> {

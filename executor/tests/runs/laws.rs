@@ -9,7 +9,7 @@ use scenarios::{
     Costs, Formats, Model, Objective, Phase, Slo, Sublayer, WeightClass, WeightFormats, Workload,
 };
 
-pub const EXTENT: Extent = Extent { batch: 2, context: 40, chunk: 11 };
+pub const EXTENT: Extent = Extent { batch: 2, context: 40, chunk: 11, step_tokens: 1 };
 
 fn prompts(model: &Model, batch: usize, tokens: usize) -> Vec<Vec<u32>> {
     let token =
@@ -106,7 +106,7 @@ proptest! {
         let mut machine = rig::machine();
         machine.devices[0].cores = (0..cores).collect();
         let programs = Programs::lower(&machine, &model, &rig::on(&model, rig::CPU)).expect("it lowers");
-        let extent = Extent { batch, context, chunk };
+        let extent = Extent { batch, context, chunk, step_tokens: 1 };
         let counted = planner::scratch_bytes(&machine, &programs, &model, &extent)[&rig::CPU].get() as usize;
         let rows = (batch * chunk) as usize;
         for (_, columns) in Sublayer::DENSE.into_iter().filter_map(|sublayer| sublayer.matrix(&model)) {
@@ -280,10 +280,10 @@ fn setups_and_prompts_that_cannot_run_are_refused_with_what_would_be_right() {
 fn a_plan_runs_for_the_model_and_machine_it_was_made_for_and_no_other() {
     let checkpoint = rig::checkpoint("qwen2");
     let (machine, model) = (rig::machine(), checkpoint.model().clone());
-    let workload = Workload { batch: 2, prompt_tokens: 20, output_tokens: 5 };
+    let workload = Workload { batch: 2, prompt_tokens: 20, output_tokens: 5, speculation: None };
     let pricing = Pricing { machine: &machine, model: &model, formats: &rig::F32 };
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-    let question = Question { pricing, workload, objective, slo, costs };
+    let question = Question { pricing, workload, objective, slo, costs, draft: None };
     // How long it takes is not asked here.
     let score = |_: &Placement, _: u64| Ok(Times { ttft: Seconds::new(1.0), tpot: None });
     let placement = rig::split(&model);
@@ -310,8 +310,8 @@ fn a_plan_runs_for_the_model_and_machine_it_was_made_for_and_no_other() {
 #[test]
 fn modelled_time_is_the_simulators_where_nothing_is_shared() {
     let model = Model::preset("fulcrum-250m").expect("a preset");
-    let extent = Extent { batch: 4, context: 700, chunk: 256 };
-    let steps = planner::steps(4, 600, 20, 256);
+    let extent = Extent { batch: 4, context: 700, chunk: 256, step_tokens: 1 };
+    let steps = planner::steps(&Workload::new(4, 600, 20), 256);
     for device in [rig::CPU, rig::LOOPBACK] {
         let setup =
             rig::setup(&model, rig::on(&model, device), rig::formats(DType::Bf16, DType::Bf16), extent);
@@ -354,7 +354,7 @@ fn compare_with_simulator(setup: &Setup, trace: &Trace, equal: bool) {
 fn a_modelled_run_honours_dependencies_too_and_repeats_itself() {
     let model = Model::preset("fulcrum-tiny").expect("a preset");
     let setup = rig::setup(&model, rig::split(&model), rig::F32, EXTENT);
-    let steps = planner::steps(2, 20, 3, 11);
+    let steps = planner::steps(&Workload::new(2, 20, 3), 11);
     let trace = modelled(&setup, &steps).expect("it models");
     assert_eq!(trace, modelled(&setup, &steps).expect("it models"));
     let programs = Programs::lower(&setup.machine, &model, &setup.placement).expect("it lowers");

@@ -284,6 +284,7 @@ mod tests {
     use super::*;
     use crate::fixture::{Spec, formats, model};
     use hwprofiles::MemoryId;
+    use scenarios::Workload;
 
     const CPU: DeviceId = DeviceId(0);
 
@@ -295,7 +296,7 @@ mod tests {
             let machine = spec.machine(&model);
             let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
             let placement = Placement::uniform(&model, CPU, MemoryId(0));
-            let course = Course::new(2, 96, 32, 96);
+            let course = Course::of(&Workload::new(2, 96, 32), 96);
             for row in break_evens(pricing, &placement, &course).unwrap() {
                 let layer = &placement.layers[0];
                 let other = machine.device_named(&row.other).unwrap();
@@ -332,7 +333,7 @@ mod tests {
         let machine = spec.machine(&model);
         let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
         let placement = Placement::uniform(&model, CPU, MemoryId(0));
-        let found = break_evens(pricing, &placement, &Course::new(2, 96, 32, 96)).unwrap();
+        let found = break_evens(pricing, &placement, &Course::of(&Workload::new(2, 96, 32), 96)).unwrap();
         let row =
             found.iter().find(|row| row.scope == Scope::Matrices && row.phase == Phase::Decode).unwrap();
         let (from, expected) = (row.batch.from.unwrap() as f64, spec.flop[0] / spec.link);

@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn more_of_a_resource_or_a_whole_part_never_makes_the_optimum_worse_and_what_binds_makes_it_better() {
         let (model, formats) = (model(4, 256), formats());
-        let workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32 };
+        let workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
         let specs = [Spec::gpu(9_000_000), Spec { cxl: Some(1 << 30), link: 2e11, ..Spec::gpu(6_000_000) }];
         let mut gained = 0;
         for spec in specs {

@@ -22,7 +22,7 @@ fn energy(machine: &Machine, always: [f64; 2], working: [f64; 2]) -> Goal {
         device.power = draw(always[index] + working[index]);
         device.idle_power = (always[index] > 0.0).then(|| draw(always[index])).flatten();
     }
-    let workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32 };
+    let workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
     Goal::new(&machine, &workload, Objective::Energy, Slo::default(), &Costs::default()).unwrap()
 }
 

@@ -17,13 +17,13 @@ pub fn roofline_times(
     let pricing = Pricing { machine, model, formats: &formats };
     let programs = Programs::lower(machine, model, placement)?;
     let (mut ttft, mut rest) = (Seconds::ZERO, Seconds::ZERO);
-    for step in steps(workload.batch, workload.prompt_tokens, workload.output_tokens, chunk) {
+    for step in steps(workload, chunk) {
         let time = Roofline::of(&pricing, programs.of(step.phase), &step)?.bound().0;
         match step.phase {
             Phase::Prefill => ttft += time,
             Phase::Decode => rest += time,
         }
     }
-    let decodes = workload.output_tokens - 1;
+    let decodes = workload.decode_steps();
     Ok(Times { ttft, tpot: (decodes > 0).then(|| rest / decodes as f64) })
 }

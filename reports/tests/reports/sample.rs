@@ -7,7 +7,7 @@ use planner::{
     whole,
 };
 use reports::{Configuration, Label, MemoryUse, PlacementMap, Validation, machine_facts};
-use scenarios::{Formats, LayerKind, Model, Sublayer, WeightFormats};
+use scenarios::{Formats, LayerKind, Model, Sublayer, WeightFormats, Workload};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -83,7 +83,10 @@ pub fn trace(
     let (machine, model) = (&*MACHINE, &*MODEL);
     let programs = Programs::lower(machine, model, placement).unwrap();
     let pricing = Pricing { machine, model, formats: &FORMATS };
-    let steps = planner::steps(label.batch, label.prompt_tokens, label.output_tokens, label.prompt_tokens);
+    let steps = planner::steps(
+        &Workload::new(label.batch, label.prompt_tokens, label.output_tokens),
+        label.prompt_tokens,
+    );
     let mut trace = Trace {
         recorder,
         machine: machine.name.clone(),
@@ -136,7 +139,7 @@ pub fn configuration(label: Label, seed: u64) -> Configuration {
         .collect();
     let programs = Programs::lower(&machine, &model, &placement).unwrap();
     let context = label.prompt_tokens + label.output_tokens;
-    let extent = Extent { batch: label.batch, context, chunk: label.prompt_tokens };
+    let extent = Extent { batch: label.batch, context, chunk: label.prompt_tokens, step_tokens: 1 };
     let usage = usage(&machine, &model, &FORMATS, &placement, &programs, &extent);
     let allocated = |id: hwprofiles::MemoryId| Some(usage[id.0].total() + Bytes::new(4096));
     let memory = MemoryUse::of(&machine, &usage, allocated);

@@ -17,7 +17,9 @@ const PREDICTED: Durations = [
 /// A run of tasks one after the other, made by hand: the tables must not change with the cost model.
 fn trace(output_tokens: u64, recorder: Recorder, durations: Durations) -> Trace {
     let (mut now, mut steps, mut events) = (0, Vec::new(), Vec::new());
-    for (index, step) in planner::steps(2, 64, output_tokens, 64).into_iter().enumerate() {
+    for (index, step) in
+        planner::steps(&scenarios::Workload::new(2, 64, output_tokens), 64).into_iter().enumerate()
+    {
         let start_ns = now;
         let phase = usize::from(step.new_tokens == 1);
         for (task, (name, lane, micros)) in durations.into_iter().enumerate() {

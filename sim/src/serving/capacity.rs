@@ -34,7 +34,7 @@ pub fn kv_blocks(
     let Pricing { machine, model, formats } = pricing;
     let programs = Programs::lower(machine, model, placement)?;
     // The KV cache of one block: what its layers, and the ranks that share or repeat its heads, take of each memory.
-    let extent = Extent { batch: 1, context: block_size, chunk: tokens };
+    let extent = Extent { batch: 1, context: block_size, chunk: tokens, step_tokens: 1 };
     let used = usage(machine, model, formats, placement, &programs, &extent);
     let mut least = u64::MAX;
     for (memory, used) in machine.memories.iter().zip(&used).filter(|(_, used)| used.kv > Bytes::ZERO) {

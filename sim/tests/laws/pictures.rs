@@ -4,7 +4,7 @@ use crate::machine::{machine, placed};
 use hwprofiles::DType;
 use planner::{Pricing, Programs, steps};
 use proptest::prelude::*;
-use scenarios::{Formats, WeightFormats};
+use scenarios::{Formats, WeightFormats, Workload};
 use serde_json::Value;
 use sim::{Run, perfetto};
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ proptest! {
         let formats = Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
         let programs = Programs::lower(&machine, &model, &placement).unwrap();
         let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
-        let steps = steps(1, 20, 3, 16);
+        let steps = steps(&Workload::new(1, 20, 3), 16);
         let trace = Run { pricing, programs: &programs, steps: &steps }.trace("plan").unwrap();
 
         let picture: Value = serde_json::from_str(&perfetto(&[&trace, &trace])).unwrap();

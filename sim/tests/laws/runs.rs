@@ -6,7 +6,7 @@ use planner::{Placement, Pricing, Programs, steps};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use scenarios::{Formats, Phase, Step, WeightFormats};
+use scenarios::{Formats, Phase, Step, WeightFormats, Workload};
 use sim::{Run, SimTime, Simulator, sampling_time};
 
 const FORMATS: Formats =
@@ -22,7 +22,7 @@ proptest! {
     ) {
         let machine = machine();
         let programs = Programs::lower(&machine, &model, &placement).unwrap();
-        let steps = steps(batch, prompt, output, chunk);
+        let steps = steps(&Workload::new(batch, prompt, output), chunk);
         let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
         let run = Run { pricing, programs: &programs, steps: &steps };
         let (times, trace) = (run.times().unwrap(), run.trace("plan").unwrap());
@@ -56,7 +56,7 @@ fn a_token_is_sampled_after_the_last_prefill_step_and_after_each_decode_step() {
     let placement = Placement::uniform(&model, DeviceId(0), MemoryId(0));
     let programs = Programs::lower(&machine, &model, &placement).unwrap();
     let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
-    let steps = steps(3, 40, 3, 16);
+    let steps = steps(&Workload::new(3, 40, 3), 16);
     let trace = Run { pricing, programs: &programs, steps: &steps }.trace("plan").unwrap();
     let mut simulator = Simulator::new(pricing);
     let sampled: Vec<_> = trace
@@ -81,7 +81,7 @@ fn a_longer_context_makes_later_tokens_slower() {
     let programs = Programs::lower(&machine, &model, &placement).unwrap();
     let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
     let tpot = |prompt: u64| {
-        let steps = steps(4, prompt, 8, 64);
+        let steps = steps(&Workload::new(4, prompt, 8), 64);
         Run { pricing, programs: &programs, steps: &steps }.times().unwrap().tpot.unwrap()
     };
     assert!(tpot(400) > tpot(40));
@@ -94,7 +94,7 @@ fn a_format_that_nobody_measured_is_an_error_that_says_so() {
     let programs = Programs::lower(&machine, &model, &placement).unwrap();
     let formats = Formats { weights: WeightFormats::all(DType::Int4), ..FORMATS };
     let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
-    let steps = steps(1, 4, 2, 4);
+    let steps = steps(&Workload::new(1, 4, 2), 4);
     let missing = Run { pricing, programs: &programs, steps: &steps }.times().unwrap_err();
     assert!(missing.to_string().contains("device 'cpu' has no gemm rate for int4"), "{missing}");
 }
@@ -105,10 +105,11 @@ fn estimate_error(parts: &[(Placement, usize)], [batch, prompt, output, chunk]: 
     let (machine, model) = (machine(), tiny_model(layers.len() as u64));
     let placement = Placement { layers, ..parts[0].0.clone() };
     let programs = Programs::lower(&machine, &model, &placement).unwrap();
-    let steps = steps(batch, prompt, output, chunk);
+    let steps = steps(&Workload::new(batch, prompt, output), chunk);
     let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
     let whole = Run { pricing, programs: &programs, steps: &steps }.times().unwrap();
-    let workload = scenarios::Workload { batch, prompt_tokens: prompt, output_tokens: output };
+    let workload =
+        scenarios::Workload { batch, prompt_tokens: prompt, output_tokens: output, speculation: None };
     let sketch = sim::estimate(pricing, &placement, &workload, chunk).unwrap();
     assert_eq!(sketch.tpot.is_some(), whole.tpot.is_some());
     let off = |(a, b): (Seconds, Seconds)| (a.get() / b.get() - 1.0).abs();
