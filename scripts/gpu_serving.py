@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """Simulates every row of sim/data/gpu_serving.csv and prints how far TTFT and TPOT are off.
 
-    cargo build --release -p fulcrum && scripts/gpu_serving.py [ENGINE KEYS, like "host_per_step: 1 ms"]
+    cargo build --release -p fulcrum && scripts/gpu_serving.py [--engine "host_per_step: 1 ms"] [--spread 10]
 
 A row says how many users there were and how long their requests, not how many requests each sent: ten here. It does not say
 the format of the KV cache either: fp8 where the weights are, but for SGLang, which keeps bf16 unless told otherwise.
+With --spread, answers are up to so many per cent shorter and longer than the row says, evenly: users fall out of step.
 """
+import argparse
 import collections
 import csv
 import json
 import pathlib
 import statistics
 import subprocess
-import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -26,7 +27,14 @@ MODELS = {
 }
 
 
-def scenario(row, keys):
+def answer(tokens, spread):
+    if not spread:
+        return tokens
+    less, more = (max(1, round(tokens * (1 + by * spread / 100))) for by in (-1, 1))
+    return f"{{from: {less}, to: {more}}}"
+
+
+def scenario(row, options):
     weights = "fp8" if row["gemm_dtype"] else "bf16"
     kv = "bf16" if row["backend"] == "sglang" else weights
     users = int(row["concurrency"])
@@ -38,14 +46,14 @@ workload:
   concurrency: {users}
   requests: {ROUNDS * users}
   prompt_tokens: {row["prompt_tokens"]}
-  output_tokens: {row["output_tokens"]}
-engine: {{name: {row["backend"]}{", " + keys if keys else ""}}}
+  output_tokens: {answer(int(row["output_tokens"]), options.spread)}
+engine: {{name: {row["backend"]}{", " + options.engine if options.engine else ""}}}
 """
 
 
-def errors(row, keys, folder):
+def errors(row, options, folder):
     path = pathlib.Path(folder) / "row.yaml"
-    path.write_text(scenario(row, keys))
+    path.write_text(scenario(row, options))
     done = subprocess.run([FULCRUM, "--json", "sim", path], capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{row}: {done.stderr}")
@@ -57,10 +65,14 @@ def errors(row, keys, folder):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engine", default="", help="keys of the scenario's engine")
+    parser.add_argument("--spread", type=float, default=0, help="per cent")
+    options = parser.parse_args()
     groups = collections.defaultdict(list)
     with open(ROOT / "sim/data/gpu_serving.csv") as table, tempfile.TemporaryDirectory() as folder:
         for row in csv.DictReader(table):
-            both = errors(row, " ".join(sys.argv[1:]), folder)
+            both = errors(row, options, folder)
             size = "one GPU" if float(row["tensor_parallel"]) == 1 else "several"
             for group in [(row["backend"], size), (row["gpu"], size), ("all", size)]:
                 groups[group].append(both)
