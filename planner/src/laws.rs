@@ -17,9 +17,9 @@ use crate::solve::{Chosen, Effort, Kind, Problem, Solved, Yardstick};
 use crate::space::{Family, Space};
 use crate::stack::Stack;
 use crate::{Pricing, Usage};
-use hwprofiles::{Bytes, Machine, Seconds};
+use hwprofiles::{Bytes, Machine, Ratio, Seconds};
 use proptest::prelude::*;
-use scenarios::{Costs, Experts, Model, Objective, Phase, Slo, Step, Workload};
+use scenarios::{Costs, Experts, Model, Objective, Phase, Slo, Speculation, Step, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -280,22 +280,25 @@ proptest! {
 
     #[test]
     fn the_programs_bytes_are_those_of_the_placement(
-        spec in specs(), batch in 1u64..9, family in 0usize..6, experts in any::<bool>(), tied in any::<bool>(), cores in 0usize..5,
+        spec in specs(), batch in 1u64..9, proposed in 0u64..80, family in 0usize..6, experts in any::<bool>(), tied in any::<bool>(),
+        cores in 0usize..5,
     ) {
         let shape = if experts { expert_model(3, 256) } else { model(3, 256) };
         let model = Model { tied_embeddings: tied, qk_norm: tied, ..shape };
         let mut machine = spec.machine(&model);
         machine.devices.iter_mut().for_each(|device| device.cores = (0..cores).collect());
         let formats = formats();
-        let space = space(&machine, &model, &formats, batch);
-        let family = Family::RESTRICTED.into_iter().chain([Family::ALL]).nth(family).unwrap();
+        let speculation = Speculation { tokens: proposed, acceptance: Ratio::new(0.7).unwrap() };
+        let workload = Workload { speculation: (proposed > 0).then_some(speculation), ..workload(batch) };
+        let course = Course::of(&workload, prefill_chunk(&workload));
         let goal = goal(&machine, batch);
+        let space = Space::new(Pricing { machine: &machine, model: &model, formats: &formats }, &course, &goal).unwrap();
+        let family = Family::RESTRICTED.into_iter().chain([Family::ALL]).nth(family).unwrap();
         let problem = space.problem(family, &goal, &space.capacity(), Effort::PLAN);
         if let Some(chosen) = problem.solve().unwrap().chosen {
             let placement = space.placement(&chosen, &goal);
             let programs = Programs::lower(&machine, &model, &placement).unwrap();
-            let extent = Course::of(&workload(batch), prefill_chunk(&workload(batch))).extent;
-            let exact = usage(&machine, &model, &formats, &placement, &programs, &extent);
+            let exact = usage(&machine, &model, &formats, &placement, &programs, &course.extent);
             let exact: Vec<_> = exact.iter().map(|used: &Usage| used.total().get()).collect();
             prop_assert_eq!(&exact, &problem.used(&chosen));
             prop_assert!(exact.iter().zip(&problem.capacity).all(|(used, capacity)| used <= capacity));

@@ -29,19 +29,17 @@ impl Extent {
     }
 
     /// Rows of a step's activations.
-    fn rows(&self, phase: Phase) -> u64 {
+    pub(crate) fn rows(&self, phase: Phase) -> u64 {
         match phase {
-            Phase::Prefill => self.batch * self.chunk,
+            // No less than decode's, so that a device's rows are those of the phases that it computes in.
+            Phase::Prefill => self.batch * self.chunk.max(self.step_tokens),
             Phase::Decode => self.batch * self.step_tokens,
         }
     }
 
-    /// Rows of a step's logits.
-    fn sampled(&self, phase: Phase) -> u64 {
-        match phase {
-            Phase::Prefill => self.batch,
-            Phase::Decode => self.rows(phase),
-        }
+    /// Rows of the logits.
+    fn sampled(&self) -> u64 {
+        self.rows(Phase::Decode)
     }
 }
 
@@ -107,7 +105,7 @@ pub fn activation_buffers(programs: &Programs, extent: &Extent) -> BTreeMap<(Dev
     for program in programs.both() {
         let rows = extent.rows(program.phase);
         let mut touch = |device: DeviceId, buffer: Buffer| {
-            let rows = if buffer == Buffer::Logits { extent.sampled(program.phase) } else { rows };
+            let rows = if buffer == Buffer::Logits { extent.sampled() } else { rows };
             let most = buffers.entry((device, buffer)).or_insert(0);
             *most = rows.max(*most);
         };
@@ -164,7 +162,7 @@ pub(crate) fn scratch_of(
     let members = machine.device(device).cores.len() as u64;
     let shared = Shared::on(machine, model, device);
     let rows = match operator.sublayer() {
-        Sublayer::Head => extent.sampled(phase),
+        Sublayer::Head => extent.sampled(),
         _ => extent.rows(phase),
     };
     // What a device keeps between the matrices of experts, whatever its kind: no buffer of the plan holds it.

@@ -294,10 +294,10 @@ impl<'a> PriceList<'a> {
         let extent = &self.extent;
         let shared = Shared::on(machine, model, device);
         let size = |buffer: Buffer, rows: u64| shared.whole_buffer(buffer, formats, rows);
-        let decode = |buffer: Buffer| size(buffer, extent.batch);
+        let decode = |buffer: Buffer| size(buffer, extent.rows(Phase::Decode));
         let more = |buffer: Buffer| match buffer {
             Buffer::Logits => Bytes::ZERO,
-            _ => size(buffer, extent.batch * extent.chunk).saturating_sub(decode(buffer)),
+            _ => size(buffer, extent.rows(Phase::Prefill)).saturating_sub(decode(buffer)),
         };
         let mut items: Vec<_> = ALL_BUFFERS.map(decode).into_iter().chain(ALL_BUFFERS.map(more)).collect();
         items.push(rotation_table_bytes(model, extent.context) * shared.ranks);

@@ -11,7 +11,7 @@ use crate::quality::{Loss, read_quality};
 use crate::section::{Origin, Section};
 use crate::serving::{EngineChoice, EngineName, Serving, read_engine, read_serving};
 use crate::setting::Setting;
-use crate::speculation::{Speculation, read_speculative};
+use crate::speculation::{Speculation, misfit, read_speculative};
 use crate::weight_formats::WeightClass;
 use crate::workload::{Workload, read_workload};
 use hwprofiles::{Composition, DType, Library, Machine, ProfileError};
@@ -308,27 +308,16 @@ impl Scenario {
     ) -> Result<Option<(Model, Vec<Speculation>)>, ScenarioError> {
         let Some((reference, choices)) = &self.speculative else { return Ok(None) };
         let draft = self.model_at("speculative.draft", reference)?;
-        let wrong = |wanted| self.wrong("speculative.draft", Value::String(draft.name.clone()), wanted);
-        if self.serving.is_some() {
-            let wanted =
-                "requests that come and go are served without a draft: leave it out, or write a batch";
-            return Err(wrong(wanted.to_owned()));
-        }
-        if draft.vocab != model.vocab {
-            let (theirs, ours) = (draft.vocab, model.vocab);
-            return Err(wrong(format!(
-                "its vocabulary has {theirs} tokens, that of {} has {ours}: a model of the same family is wanted",
-                model.name
-            )));
-        }
-        for &speculation in choices {
-            let speculated = Workload { speculation: Some(speculation), ..*workload };
-            for model in [model, &draft] {
-                if let Some((_, _, wanted)) = speculated.misfit(model) {
-                    let tokens = speculation.tokens;
-                    return Err(self.wrong("speculative.tokens", Value::from(tokens), wanted));
-                }
-            }
+        let misfit = match self.serving {
+            Some(_) => Some((
+                "draft",
+                Value::from(&*draft.name),
+                "requests that come and go are served without one: leave it out, or write a batch".to_owned(),
+            )),
+            None => misfit(&draft, choices, model, workload),
+        };
+        if let Some((key, value, wanted)) = misfit {
+            return Err(self.wrong(&format!("speculative.{key}"), value, wanted));
         }
         Ok(Some((draft, choices.clone())))
     }

@@ -5,9 +5,12 @@
 //! ```
 
 use crate::error::ScenarioError;
+use crate::model::Model;
 use crate::section::Section;
+use crate::workload::Workload;
 use hwprofiles::Ratio;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 const MOST_TOKENS: u64 = 64;
 
@@ -45,6 +48,29 @@ pub(crate) fn read_speculative<'a>(
     let all = section.counts("tokens", MOST_TOKENS)?.ok_or_else(missing)?;
     let choices = all.into_iter().map(|tokens| Speculation { tokens, acceptance }).collect();
     Ok(Some((section, choices)))
+}
+
+/// What keeps `draft` from proposing for `model`: the key, its value, and what would be right. It must speak the model's tokens,
+/// and both must reach as far as what is proposed.
+pub(crate) fn misfit(
+    draft: &Model,
+    choices: &[Speculation],
+    model: &Model,
+    workload: &Workload,
+) -> Option<(&'static str, Value, String)> {
+    if draft.vocab != model.vocab {
+        let wanted = format!(
+            "its vocabulary has {} tokens, that of {} has {}: a model of the same family is wanted",
+            draft.vocab, model.name, model.vocab
+        );
+        return Some(("draft", Value::from(&*draft.name), wanted));
+    }
+    let of_choice = |&speculation: &Speculation| {
+        let speculated = Workload { speculation: Some(speculation), ..*workload };
+        let (_, _, wanted) = [model, draft].into_iter().find_map(|model| speculated.misfit(model))?;
+        Some(("tokens", Value::from(speculation.tokens), wanted))
+    };
+    choices.iter().find_map(of_choice)
 }
 
 #[cfg(test)]
