@@ -251,7 +251,7 @@ impl Planned {
             return String::new();
         };
         format!(
-            "  draft {} on {}: {} tokens in {} before each step, {:.2} tokens a step\n",
+            "  {} on {} proposes {} tokens a step, in {};\n  a step yields {:.2} in the mean\n",
             draft.model.name,
             draft.device,
             speculation.tokens,
