@@ -127,7 +127,7 @@ fn planned(
     };
     let machine = question.pricing.machine;
     if Twins::of(machine).count() > 1 {
-        let gpus = Twins::of(machine).count() as u64;
+        let gpus = Twins::of(machine).count();
         return Err(PlannerError::Several { what: "a draft", gpus, ranks: gpus });
     }
     let workload = Workload { speculation: Some(speculation), ..question.workload };
