@@ -213,7 +213,7 @@ impl<'a> Worker<'a> {
         let slot;
         let part = self.store.part(job.layer, sublayer, job.rows.start);
         let weights = match job.source {
-            Source::Resident => part.weights.view(),
+            Source::Resident | Source::InPlace(_) => part.weights.view(),
             Source::Staged(index) => {
                 slot = read(self.store.weight_slot(self.device, index));
                 let here = &slot.bytes()[..part.weights.bytes().len()];
@@ -280,7 +280,9 @@ impl<'a> Worker<'a> {
     /// The layer's KV cache, where the job finds it.
     fn cache(&self, job: Job<'_>) -> &'a RwLock<kernels::Buffer> {
         match job.source {
-            Source::Resident => self.store.kv(job.layer.expect("attention is in a layer"), self.part),
+            Source::Resident | Source::InPlace(_) => {
+                self.store.kv(job.layer.expect("attention is in a layer"), self.part)
+            }
             Source::Staged(slot) => self.store.kv_slot(self.device, slot, self.part),
         }
     }

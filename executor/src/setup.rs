@@ -1,7 +1,7 @@
 //! What a run is made of, checked before anything is allocated.
 
 use crate::error::Error;
-use hwprofiles::{DType, DeviceKind, Machine};
+use hwprofiles::{DType, DeviceKind, Machine, MemoryKind};
 use planner::{
     Event, Extent, Pipelining, Placement, Plan, Pricing, Programs, ROW_PANEL, Recorder, Slice, Slices,
     StepSpan, Trace,
@@ -162,6 +162,11 @@ impl Setup {
         if !known || slice.home.0 >= machine.memories.len() {
             let value = format!("{:?} in {:?}", devices, slice.home);
             return Err(Error::refused(place, value, format!("machine '{}' has fewer", machine.name)));
+        }
+        let home = machine.memory(slice.home);
+        if home.kind == MemoryKind::Striped {
+            let wanted = "this version allocates nothing in pages of several memories in turn";
+            return Err(Error::refused(place, &home.name, wanted));
         }
         for device in devices.map(|device| machine.device(device)) {
             if device.ranks() > 1 {

@@ -119,7 +119,7 @@ impl Machine {
         let memory = self.memory(id);
         let key = format!("memories.{}", memory.name);
         findings.noise(&format!("{key}.bandwidth"), &memory.bandwidth.source);
-        let used = self.devices.iter().any(|d| d.memory == id)
+        let used = self.devices.iter().any(|d| d.memory == id || d.reads.contains(&id))
             || self.links.iter().any(|link| link.from == id || link.to == id);
         if !used {
             findings.add(&key, "no device owns it and no link reaches it: add a link".to_owned());

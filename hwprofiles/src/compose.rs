@@ -56,7 +56,7 @@ pub struct Expanders {
     pub part: CxlPart,
     /// How many, their pages interleaved.
     pub count: u64,
-    /// How weights are interleaved with DRAM, where they are.
+    /// Pages of DRAM to pages of theirs in stripes over both; what suits both rates where absent.
     pub interleave: Option<Interleave>,
 }
 
@@ -89,8 +89,9 @@ impl Parts {
     }
 
     /// The machine of these parts: devices `cpu`, `loopback`, `gpu` (`gpu0`, `gpu1`, … where there are several); memories `dram`, `loopback-memory`,
-    /// `hbm`, `cxl`, `nvme`; links `dram->loopback`, `loopback->dram` and so on. What lies beside host memory
-    /// (`cxl`, `nvme`) reaches the GPU without it, over the wire that host memory reaches it by.
+    /// `hbm`, `cxl`, `nvme`, and `dram+cxl` striped over both; links `dram->loopback`, `loopback->dram` and so on. What lies
+    /// beside host memory (`cxl`, `nvme`) reaches the GPU without it, over the wire that host memory reaches it by. The
+    /// CPU reads `cxl` and `dram+cxl` in place.
     ///
     /// Refuses a loopback on one core, on a datasheet CPU or where it was not measured, a loopback memory that leaves no host
     /// memory, a number of cores that was not measured as a team, and a datasheet CPU of which nobody says how
@@ -126,6 +127,7 @@ impl Parts {
         for memory in ["cxl", "nvme"] {
             add_direct_links(memory, &mut machine);
         }
+        machine.stripe_over_cxl(self.cxl.as_ref().and_then(|expanders| expanders.interleave))?;
         Ok(machine)
     }
 
@@ -152,6 +154,7 @@ impl Parts {
             bandwidth,
             latency,
             within: None,
+            stripes: vec![],
             price_per_gb: None,
             details: MemoryDetails::default(),
         });
@@ -182,6 +185,7 @@ fn add_loopback(host: &Host, limit: LoopbackLimit, machine: &mut Machine) -> Res
         kind: MemoryKind::Loopback,
         capacity: Sourced::estimated(limit.memory, "the limit chosen in the composition"),
         within: Some(DRAM),
+        stripes: vec![],
         price_per_gb: None,
         ..dram.clone()
     };
@@ -229,6 +233,7 @@ fn host_device(
         name: name.to_owned(),
         kind,
         memory,
+        reads: vec![],
         cores,
         launch: team.launch.clone(),
         sync: sync.clone(),
@@ -285,6 +290,7 @@ impl NvmePart {
             bandwidth: self.read.clone(),
             latency: Some(self.latency.clone()),
             within: None,
+            stripes: vec![],
             price_per_gb: self.price_per_gb.clone(),
             details: MemoryDetails { write: Some(self.write.clone()), ..MemoryDetails::default() },
         });

@@ -80,7 +80,7 @@ pub struct CxlChoice {
     pub part: String,
     /// How many, their pages interleaved.
     pub count: u64,
-    /// How weights are interleaved with DRAM, where they are.
+    /// Pages of DRAM to pages of theirs in stripes over both; what suits both rates where absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interleave: Option<Interleave>,
 }

@@ -80,6 +80,7 @@ impl CpuSheet {
             bandwidth: self.bandwidth(),
             latency: self.part.dram.latency.clone(),
             within: None,
+            stripes: vec![],
             price_per_gb: None,
             details: MemoryDetails::default(),
         })
@@ -122,6 +123,7 @@ impl CpuSheet {
             name: "cpu".to_owned(),
             kind: DeviceKind::Cpu,
             memory,
+            reads: vec![],
             cores: (0..usize::try_from(cores).unwrap_or(usize::MAX)).collect(),
             launch: part.launch.clone(),
             sync: part.sync.clone(),

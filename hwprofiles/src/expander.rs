@@ -33,6 +33,7 @@ impl Expanders {
             bandwidth: read.clone(),
             latency: Some(part.latency.clone()),
             within: None,
+            stripes: vec![],
             price_per_gb: part.price_per_gb.clone(),
             details: MemoryDetails {
                 write: write.clone(),
@@ -94,6 +95,7 @@ impl Machine {
             }
             Expanders { part: part.clone(), count: 1, interleave: None }.add_to(&mut machine);
             add_direct_links(name, &mut machine);
+            machine.stripe_over_cxl(None).ok()?;
             return Some(machine);
         };
         let memory = &mut machine.memories[cxl];
@@ -113,6 +115,7 @@ impl Machine {
             let rate = link.bandwidth.value + more;
             link.bandwidth.value = wire.map_or(rate, |wire| rate.min(wire).max(link.bandwidth.value));
         }
+        machine.stripe_over_cxl(machine.memory(cxl).details.interleave).ok()?;
         Some(machine)
     }
 }

@@ -1,6 +1,8 @@
 //! Rates as they would be if what binds them were faster: for asking what a faster part would be worth.
 
-use crate::attention::AttentionRates;
+use crate::attention::{AttentionRates, AttentionShape};
+use crate::dtype::DType;
+use crate::estimate::Missing;
 use crate::gemm::GemmRates;
 use crate::machine::Device;
 use crate::rates::{Bound, Estimate};
@@ -38,9 +40,15 @@ impl Speedup {
             Bound::Compute => self.compute,
             Bound::Memory => self.memory,
         };
+        estimate.shorter(factor)
+    }
+}
+
+impl Estimate {
+    fn shorter(self, factor: Ratio) -> Self {
         let shorter = |time: Seconds| time / factor.get();
-        let Estimate { time, low, high, .. } = estimate;
-        Estimate { time: shorter(time), low: shorter(low), high: shorter(high), ..estimate }
+        let Estimate { time, low, high, .. } = self;
+        Estimate { time: shorter(time), low: shorter(low), high: shorter(high), ..self }
     }
 }
 
@@ -63,6 +71,33 @@ impl AttentionRates {
 }
 
 impl Device {
+    /// [`Device::gemm_time`] with the weights in a memory that is `factor` times as fast as the device's own. What reads
+    /// the weights for m rows in the time t at one rate is done with factor · m rows in t at the other, by reading and
+    /// by computing: the time is that of so many rows ÷ factor, which needs no telling what binds.
+    pub fn gemm_time_from(
+        &self,
+        factor: Ratio,
+        weights: DType,
+        m: u64,
+        n: u64,
+        k: u64,
+    ) -> Result<Estimate, Missing> {
+        let rows = (m as f64 * factor.get()).round() as u64;
+        let rows = if m == 0 { 0 } else { rows.max(1) };
+        Ok(self.gemm_time(weights, rows, n, k)?.shorter(factor))
+    }
+
+    /// [`Device::attention_time`] with the KV cache in a memory that is `factor` times as fast as the device's own.
+    pub fn attention_time_from(
+        &self,
+        factor: Ratio,
+        kv: DType,
+        shape: &AttentionShape,
+    ) -> Result<Estimate, Missing> {
+        let speedup = Speedup { memory: factor, ..Speedup::default() };
+        Ok(speedup.of(self.attention_time(kv, shape)?))
+    }
+
     /// The same device where what is bound by `bound` is faster by `factor`: products and attention that compute or
     /// that read memory, with the latter all that has no matrix, or launches and wake-ups.
     pub fn faster(&self, bound: Bound, factor: Ratio) -> Self {

@@ -35,6 +35,7 @@ impl GpuPart {
             name: "gpu".to_owned(),
             kind: DeviceKind::Gpu,
             memory,
+            reads: vec![],
             cores: Vec::new(),
             launch: self.launch.clone(),
             sync: self.sync.clone(),

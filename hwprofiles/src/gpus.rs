@@ -39,6 +39,7 @@ impl Gpus {
                 bandwidth: self.part.reached_bandwidth(),
                 latency: None,
                 within: None,
+                stripes: vec![],
                 price_per_gb: None,
                 details: MemoryDetails::default(),
             });

@@ -79,6 +79,7 @@ mod roofline;
 mod rows;
 mod sheet;
 mod show;
+mod stripes;
 mod summary;
 mod table;
 mod tensor_parallel;
@@ -128,6 +129,7 @@ pub use rates::{Basis, Bound, Estimate};
 pub use ratio::Ratio;
 pub use rows::{Rows, TableError};
 pub use sheet::{Entry, Sheet};
+pub use stripes::Stripe;
 pub use tensor_parallel::Ranks;
 pub use units::{
     Bytes, BytesPerSec, Dollars, Elements, Flop, FlopPerByte, FlopPerSec, Hertz, Joules, RequestsPerSec,

@@ -8,6 +8,7 @@ use crate::gemm::GemmRates;
 use crate::parts::LoadCurve;
 use crate::provenance::Sourced;
 use crate::ratio::Ratio;
+use crate::stripes::Stripe;
 use crate::tensor_parallel::Ranks;
 use crate::units::{Bytes, BytesPerSec, Dollars, FlopPerSec, Seconds, Watts, Years};
 use serde::{Deserialize, Serialize};
@@ -51,6 +52,8 @@ pub enum MemoryKind {
     Nvme,
     /// The loopback device's share of the host's memory.
     Loopback,
+    /// Other memories, their pages in turn.
+    Striped,
 }
 
 /// Something that computes.
@@ -60,8 +63,10 @@ pub struct Device {
     pub name: String,
     /// Its kind.
     pub kind: DeviceKind,
-    /// Its own memory: what it reads without a link.
+    /// Its own memory: what it reads without a link, and where its buffers are.
     pub memory: MemoryId,
+    /// What it reads and writes in place besides, without a link or a copy: memory behind CXL, stripes over it.
+    pub reads: Vec<MemoryId>,
     /// The host cores it runs on; empty for a GPU.
     pub cores: Vec<usize>,
     /// Cost of starting one operator: a fork-join of the team, or a kernel launch.
@@ -131,6 +136,9 @@ pub struct Memory {
     pub latency: Option<Sourced<Seconds>>,
     /// The memory whose bandwidth this one draws on, where it has none of its own (loopback memory lies in DRAM).
     pub within: Option<MemoryId>,
+    /// The memories that its pages lie in, in turn; empty where it is a memory by itself. Then its capacity, rate and
+    /// latency follow from theirs ([`Machine::restripe`]).
+    pub stripes: Vec<Stripe>,
     /// Price per GB, where known.
     pub price_per_gb: Option<Sourced<Dollars>>,
     /// What no time is made of yet.
@@ -147,7 +155,7 @@ pub struct MemoryDetails {
     /// Latency under load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded: Option<LoadCurve>,
-    /// Pages of DRAM to pages of this memory, where weights are interleaved over both.
+    /// Pages of DRAM to pages of this memory in stripes over both, where somebody chose them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interleave: Option<Interleave>,
 }

@@ -9,6 +9,7 @@ use crate::machine::{
 };
 use crate::provenance::Sourced;
 use crate::refusal::{Refusal, refuse_if};
+use crate::stripes::{Stripe, check_stripes};
 use crate::tensor_parallel::Ranks;
 use crate::units::{Bytes, BytesPerSec, Dollars, Seconds, Watts};
 use crate::yaml::{self, Entries, FileError};
@@ -33,6 +34,8 @@ struct DeviceFile {
     kind: DeviceKind,
     memory: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    reads: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     cores: Vec<usize>,
     launch: Sourced<Seconds>,
     sync: Sourced<Seconds>,
@@ -56,16 +59,20 @@ struct DeviceFile {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct MemoryFile {
-    kind: MemoryKind,
-    #[serde(deserialize_with = "crate::checked::checked")]
-    capacity: Sourced<Bytes>,
-    #[serde(deserialize_with = "crate::checked::checked")]
-    bandwidth: Sourced<BytesPerSec>,
+pub(crate) struct MemoryFile {
+    pub kind: MemoryKind,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    latency: Option<Sourced<Seconds>>,
+    #[serde(deserialize_with = "crate::checked::checked_option")]
+    pub capacity: Option<Sourced<Bytes>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    within: Option<String>,
+    #[serde(deserialize_with = "crate::checked::checked_option")]
+    pub bandwidth: Option<Sourced<BytesPerSec>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Sourced<Seconds>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<String>,
+    #[serde(default, skip_serializing_if = "Entries::is_empty")]
+    pub stripes: Entries<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     price_per_gb: Option<Sourced<Dollars>>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -122,6 +129,7 @@ impl MachineFile {
         let mut owners = BTreeMap::new();
         for (name, device) in &self.devices.0 {
             self.check_memory(&["devices", name, "memory"], &device.memory)?;
+            self.check_reads(name, device)?;
             for core in &device.cores {
                 if let Some(other) = owners.insert(core, name) {
                     let message =
@@ -133,11 +141,30 @@ impl MachineFile {
         Ok(())
     }
 
+    fn check_reads(&self, name: &str, device: &DeviceFile) -> Result<(), Refusal> {
+        let path = ["devices", name, "memory"];
+        let is_striped = |(known, m): &(String, MemoryFile)| *known == device.memory && !m.stripes.is_empty();
+        let message = format!("'{}' is striped: a device's buffers are in a memory by itself", device.memory);
+        refuse_if(self.memories.0.iter().any(is_striped), &path, message)?;
+        for (index, read) in device.reads.iter().enumerate() {
+            let index_text = index.to_string();
+            let path = ["devices", name, "reads", &index_text];
+            self.check_memory(&path, read)?;
+            let twice = *read == device.memory || device.reads[..index].contains(read);
+            refuse_if(twice, &path, format!("'{read}' is read in place already: name it once"))?;
+        }
+        Ok(())
+    }
+
     fn check_memories(&self) -> Result<(), Refusal> {
         for (name, memory) in &self.memories.0 {
+            check_stripes(&self.memories.0, name, memory)?;
             let path = ["memories", name, "within"];
             if let Some(within) = &memory.within {
                 self.check_memory(&path, within)?;
+                let striped = self.memories.0.iter().any(|(n, m)| n == within && !m.stripes.is_empty());
+                let message = format!("'{within}' is striped: name a memory by itself");
+                refuse_if(striped, &path, message)?;
             }
             let (mut outer, mut steps) = (memory.within.as_ref(), 0);
             while let Some(within) = outer {
@@ -165,6 +192,10 @@ impl MachineFile {
                 let message = format!("from and to are both '{}': a link joins two memories", link.to);
                 return refuse_if(true, &["links", name, "to"], message);
             }
+            let striped =
+                |end: &String| self.memories.0.iter().any(|(n, m)| n == end && !m.stripes.is_empty());
+            let message = "both ends are striped: a link joins a striped memory with another".to_owned();
+            refuse_if(striped(&link.from) && striped(&link.to), &["links", name, "to"], message)?;
             if let Some(other) = seen.insert((&link.from, &link.to), name) {
                 let message =
                     format!("'{other}' already leads from '{}' to '{}': keep one", link.from, link.to);
@@ -213,6 +244,7 @@ impl MachineFile {
             name,
             kind: d.kind,
             memory: id(&d.memory),
+            reads: d.reads.iter().map(|name| id(name)).collect(),
             cores: d.cores,
             launch: d.launch,
             sync: d.sync,
@@ -228,10 +260,16 @@ impl MachineFile {
         let memory = |(name, m): (String, MemoryFile)| Memory {
             name,
             kind: m.kind,
-            capacity: m.capacity,
-            bandwidth: m.bandwidth,
+            capacity: m.capacity.unwrap_or_else(unknown),
+            bandwidth: m.bandwidth.unwrap_or_else(unknown),
             latency: m.latency,
             within: m.within.as_deref().map(id),
+            stripes: m
+                .stripes
+                .0
+                .iter()
+                .map(|(name, pages)| Stripe { memory: id(name), pages: *pages })
+                .collect(),
             price_per_gb: m.price_per_gb,
             details: m.details,
         };
@@ -244,13 +282,15 @@ impl MachineFile {
             wire: l.wire.as_deref().map(link_id),
             details: l.details,
         };
-        Machine {
+        let mut machine = Machine {
             name: self.machine,
             note: self.note,
             devices: self.devices.0.into_iter().map(device).collect(),
             memories: self.memories.0.into_iter().map(memory).collect(),
             links: self.links.0.into_iter().map(link).collect(),
-        }
+        };
+        machine.restripe();
+        machine
     }
 
     fn of(machine: &Machine) -> Self {
@@ -258,6 +298,7 @@ impl MachineFile {
         let device = |d: &Device| DeviceFile {
             kind: d.kind,
             memory: name(d.memory),
+            reads: d.reads.iter().map(|&id| name(id)).collect(),
             cores: d.cores.clone(),
             launch: d.launch.clone(),
             sync: d.sync.clone(),
@@ -272,10 +313,12 @@ impl MachineFile {
         };
         let memory = |m: &Memory| MemoryFile {
             kind: m.kind,
-            capacity: m.capacity.clone(),
-            bandwidth: m.bandwidth.clone(),
-            latency: m.latency.clone(),
+            // What follows from the stripes is not said twice.
+            capacity: m.stripes.is_empty().then(|| m.capacity.clone()),
+            bandwidth: m.stripes.is_empty().then(|| m.bandwidth.clone()),
+            latency: m.latency.clone().filter(|_| m.stripes.is_empty()),
             within: m.within.map(name),
+            stripes: Entries(m.stripes.iter().map(|s| (name(s.memory), s.pages)).collect()),
             price_per_gb: m.price_per_gb.clone(),
             details: m.details.clone(),
         };
@@ -295,6 +338,11 @@ impl MachineFile {
             links: Entries(machine.links.iter().map(|l| (l.name.clone(), link(l))).collect()),
         }
     }
+}
+
+/// Until [`Machine::restripe`] says it.
+fn unknown<T: Default>() -> Sourced<T> {
+    Sourced::estimated(T::default(), "by its stripes")
 }
 
 fn check_names<T>(kind: &str, entries: &Entries<T>, wanted: &str) -> Result<(), Refusal> {

@@ -49,6 +49,10 @@ impl Machine {
             fact("sync", &device.sync, notes),
             fact("elementwise", &device.elementwise, notes),
         ];
+        if !device.reads.is_empty() {
+            let names: Vec<_> = device.reads.iter().map(|&id| shortened(&self.memory(id).name, 20)).collect();
+            facts.push(format!("reads {} in place", names.join(" and ")));
+        }
         facts.extend(device.power.as_ref().map(|power| fact("power", power, notes)));
         facts.extend(device.idle_power.as_ref().map(|power| fact("idle power", power, notes)));
         facts.extend(device.price.as_ref().map(|price| fact("price", price, notes)));
@@ -98,9 +102,6 @@ impl Machine {
                 notes.mark(&loaded.source)
             ));
         }
-        facts.extend(memory.details.interleave.map(|pages| {
-            format!("weights interleaved, {} pages of dram to {} of it", pages.dram, pages.cxl)
-        }));
         fmt_facts(&facts, f)
     }
 }

@@ -5,6 +5,7 @@ use crate::curve::Curve;
 use crate::error::ProfileError;
 use crate::machine::{Device, DeviceId, DeviceKind, Link, LinkId, Machine, Memory, MemoryId};
 use crate::provenance::Sourced;
+use crate::stripes::Stripe;
 use crate::units::Seconds;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -102,7 +103,7 @@ impl Device {
 
 impl Memory {
     fn is_like(&self, other: &Self) -> bool {
-        let rest = |m: &Self| (m.kind, m.capacity.value, m.bandwidth.value, m.within);
+        let rest = |m: &Self| (m.kind, m.capacity.value, m.bandwidth.value, m.within, m.stripes.clone());
         rest(self) == rest(other)
     }
 }
@@ -135,15 +136,21 @@ impl<'m> Grouping<'m> {
         };
         let device = |id: DeviceId| match heads.contains(&id) {
             true => self.device(id, new(machine.device(id).memory)),
-            false => Device { memory: new(machine.device(id).memory), ..machine.device(id).clone() },
+            false => {
+                let device = machine.device(id);
+                let reads = device.reads.iter().map(|&memory| new(memory)).collect();
+                Device { memory: new(device.memory), reads, ..device.clone() }
+            }
         };
         let memory = |&id: &MemoryId| {
             let owner = self.groups.iter().position(|g| machine.device(g[0]).memory == id);
             let memory = machine.memory(id);
             let within = memory.within.map(new);
+            let stripe = |stripe: &Stripe| Stripe { memory: new(stripe.memory), ..*stripe };
+            let stripes = memory.stripes.iter().map(stripe).collect();
             match owner {
-                Some(group) => Memory { within, ..self.memory(memory, group) },
-                None => Memory { within, ..memory.clone() },
+                Some(group) => Memory { within, stripes, ..self.memory(memory, group) },
+                None => Memory { within, stripes, ..memory.clone() },
             }
         };
         let mut links: Vec<Link> = Vec::new();

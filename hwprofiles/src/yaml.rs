@@ -86,6 +86,13 @@ pub fn write<T: Serialize>(value: &T) -> String {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entries<T>(pub Vec<(String, T)>);
 
+impl<T> Entries<T> {
+    /// Whether there are none: for `skip_serializing_if`.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 impl<T> Default for Entries<T> {
     fn default() -> Self {
         Self(Vec::new())

@@ -15,6 +15,7 @@ fn device(source: Provenance, points: Vec<GemmPoint>) -> Device {
     let (rate, bandwidth) = (FlopPerSec::new(8e10), BytesPerSec::new(16e9));
     let attention = AttentionRates::roofline(DType::Bf16, rate, bandwidth, source.clone());
     Device {
+        reads: vec![],
         name: "cpu".to_owned(),
         kind: DeviceKind::Cpu,
         memory: MemoryId(0),

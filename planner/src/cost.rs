@@ -5,9 +5,11 @@
 //! sum over them. Contention between tasks is the simulator's business: it needs
 //! the bytes that a task moves through each shared memory, which stand beside the time.
 
-use crate::program::{Action, Lane, Task};
+use crate::program::{Action, Lane, Source, Task};
 use crate::tensor_parallel::{Shared, joining};
-use hwprofiles::{Basis, Bytes, Device, DeviceId, Flop, LinkId, Machine, MemoryId, Missing, Seconds};
+use hwprofiles::{
+    Basis, Bytes, Device, DeviceId, Estimate, Flop, LinkId, Machine, MemoryId, Missing, Ratio, Seconds,
+};
 use scenarios::{Formats, Model, Operator, Shape, Step, Sublayer, Work};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -42,8 +44,8 @@ pub struct Price {
     pub alone: Seconds,
     /// The part of it that moves no bytes of memory: launch and sums over ranks, or the link's α.
     pub overhead: Seconds,
-    /// What it moves through memories: at most two.
-    pub loads: [Option<Load>; 2],
+    /// What it moves through memories, each once: of a transfer at most two striped ones at one end, and the other end.
+    pub loads: [Option<Load>; 3],
     /// Bytes over the link it uses, if any.
     pub carried: Option<(LinkId, Bytes)>,
     /// Its FLOP.
@@ -59,7 +61,7 @@ impl Price {
     const NOTHING: Self = Self {
         alone: Seconds::ZERO,
         overhead: Seconds::ZERO,
-        loads: [None; 2],
+        loads: [None; 3],
         carried: None,
         flop: Flop::ZERO,
         bound: Bound::Launch,
@@ -68,10 +70,9 @@ impl Price {
 
     /// Bytes that the task moves: over its link, or between its device and its memory.
     pub fn moved(&self) -> Bytes {
-        match (self.carried, self.loads[0]) {
-            (Some((_, bytes)), _) => bytes,
-            (None, Some(load)) => load.bytes,
-            (None, None) => Bytes::ZERO,
+        match self.carried {
+            Some((_, bytes)) => bytes,
+            None => self.loads.into_iter().flatten().map(|load| load.bytes).sum(),
         }
     }
 }
@@ -97,8 +98,12 @@ impl Pricing<'_> {
         let shared = |memory: MemoryId| Shared::within(self.machine, self.model, memory);
         let at_end = |link: LinkId| shared(self.machine.link(link).to);
         match (&task.action, task.lane) {
-            (Action::Compute { operator, rows, .. }, Lane::Device(device)) => {
-                self.compute(*operator, rows, device, step)
+            (Action::Compute { operator, rows, source }, Lane::Device(device)) => {
+                let home = match *source {
+                    Source::InPlace(memory) => memory,
+                    Source::Resident | Source::Staged(_) => self.machine.device(device).memory,
+                };
+                self.compute(*operator, rows, home, device, step)
             }
             (Action::FetchWeights { sublayer, rows, .. }, Lane::Link(link)) => {
                 Ok(self.transfer(link, at_end(link).matrix_bytes(*sublayer, self.formats, rows)))
@@ -127,6 +132,7 @@ impl Pricing<'_> {
         &self,
         operator: Operator,
         rows: &Range<u64>,
+        home: MemoryId,
         device: DeviceId,
         step: &Step,
     ) -> Result<Price, Missing> {
@@ -141,10 +147,11 @@ impl Pricing<'_> {
             }
         };
         let device = self.machine.device(device);
-        let memory = self.machine.bandwidth_of(device.memory);
-        let bytes = (work.weights + work.kv_read + work.kv_written + work.activations) * shared.ranks;
-        let streamed = bytes / self.machine.memory(memory).bandwidth.value;
-        let rated = self.rated(device, operator, &work)?;
+        let kept = (work.weights + work.kv_read + work.kv_written) * shared.ranks;
+        let loads = self.loads([(home, kept), (device.memory, work.activations * shared.ranks)]);
+        let time = |load: Load| load.bytes / self.machine.memory(load.memory).bandwidth.value;
+        let streamed = loads.into_iter().flatten().map(time).fold(Seconds::ZERO, Seconds::max);
+        let rated = self.rated(device, operator, home, &work)?;
         let joining = self.joining(operator, rows, device, step);
         let launch = device.launch.value * f64::from(work.launches);
         let body = rated.time.max(streamed);
@@ -158,7 +165,7 @@ impl Pricing<'_> {
         Ok(Price {
             alone: launch + body + joining,
             overhead: launch + joining,
-            loads: [Some(Load { memory, bytes }), None],
+            loads,
             carried: None,
             flop: whole.flop,
             bound,
@@ -173,36 +180,50 @@ impl Pricing<'_> {
         joining(device.ranks.as_ref(), operator, self.formats, tokens, &columns)
     }
 
-    /// The time at the device's measured rate for the shape.
+    /// The time at the device's measured rate for the shape, which is that of what is in its own memory.
     fn rated(
         &self,
         device: &Device,
         operator: Operator,
+        home: MemoryId,
         work: &Work,
-    ) -> Result<hwprofiles::Estimate, Missing> {
-        match work.shape {
-            Shape::Gemm { m, n, k } => {
-                device.gemm_time(self.formats.weights.of(operator.sublayer()), m, n, k)
+    ) -> Result<Estimate, Missing> {
+        let weights = self.formats.weights.of(operator.sublayer());
+        let rate = |memory: MemoryId| self.machine.memory(memory).bandwidth.value.get();
+        let faster = Ratio::new(rate(home) / rate(device.memory)).filter(|_| home != device.memory);
+        match (work.shape, faster) {
+            (Shape::Gemm { m, n, k }, None) => device.gemm_time(weights, m, n, k),
+            (Shape::Gemm { m, n, k }, Some(faster)) => device.gemm_time_from(faster, weights, m, n, k),
+            (Shape::Attention(shape), None) => device.attention_time(self.formats.kv, &shape),
+            (Shape::Attention(shape), Some(faster)) => {
+                device.attention_time_from(faster, self.formats.kv, &shape)
             }
-            Shape::Attention(shape) => device.attention_time(self.formats.kv, &shape),
-            Shape::Elementwise => {
+            (Shape::Elementwise, _) => {
                 Ok(device.elementwise_time(work.activations + work.weights + work.kv_written))
             }
         }
+    }
+
+    /// What bytes kept in these memories draw through those whose bandwidth it is.
+    fn loads(&self, kept: [(MemoryId, Bytes); 2]) -> [Option<Load>; 3] {
+        let mut loads: [Option<Load>; 3] = [None; 3];
+        for (memory, bytes) in kept.into_iter().flat_map(|(memory, bytes)| self.machine.spread(memory, bytes))
+        {
+            let memory = self.machine.bandwidth_of(memory);
+            let same = |load: &&mut Option<Load>| load.is_none_or(|load| load.memory == memory);
+            let load = loads.iter_mut().find(same).expect("no link joins two striped memories");
+            let before = load.map_or(Bytes::ZERO, |load| load.bytes);
+            *load = Some(Load { memory, bytes: before + bytes });
+        }
+        loads
     }
 
     /// A transfer: α + bytes / β, loading the memories at both ends.
     fn transfer(&self, link: LinkId, bytes: Bytes) -> Price {
         let ends = self.machine.link(link);
         let alone = ends.time(bytes);
-        let load = |memory| Load { memory: self.machine.bandwidth_of(memory), bytes };
-        let (from, to) = (load(ends.from), load(ends.to));
-        // Both ends in one physical memory: it is read and written.
-        let loads = if from.memory == to.memory {
-            [Some(Load { memory: from.memory, bytes: bytes + bytes }), None]
-        } else {
-            [Some(from), Some(to)]
-        };
+        // Where both ends are in one physical memory, it is read and written.
+        let loads = self.loads([(ends.from, bytes), (ends.to, bytes)]);
         Price {
             alone,
             overhead: if bytes == Bytes::ZERO { Seconds::ZERO } else { ends.latency.value },

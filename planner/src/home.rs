@@ -83,6 +83,7 @@ impl Home {
         match self {
             Home::Whole(memory) if memory == own => true,
             Home::Whole(memory) if is_accelerators(machine, memory) => false,
+            Home::Whole(memory) if machine.reads_in_place(device, memory) => sublayer != Sublayer::Embed,
             Home::Whole(memory) => match sublayer {
                 Sublayer::Embed => false,
                 Sublayer::Attention => {
@@ -94,6 +95,31 @@ impl Home {
                 device == lead && !matches!(sublayer, Sublayer::Embed | Sublayer::Attention)
             }
         }
+    }
+}
+
+/// Whether a layer mixes stripes with what other layers can use as well: striped weights with anything in a slower memory
+/// alone, or a striped KV cache with weights in the first of the memories under it. That keeps the choices few.
+pub(crate) fn mixes_stripes(
+    machine: &Machine,
+    weights: impl Iterator<Item = Home> + Clone,
+    kv: Home,
+) -> bool {
+    let under = |home: Home| match home {
+        Home::Whole(memory) => machine.memory(memory).stripes.first().map(|first| Home::Whole(first.memory)),
+        Home::Split { .. } => None,
+    };
+    let alone = |home: Home| {
+        under(home).is_none() && matches!(home, Home::Whole(memory) if !is_accelerators(machine, memory))
+    };
+    let mut striped = weights.clone().filter(|&home| under(home).is_some());
+    match under(kv) {
+        _ if striped.next().is_some() => weights.chain([kv]).any(alone),
+        Some(first) => {
+            let mut weights = weights;
+            weights.any(|home| home == first)
+        }
+        None => false,
     }
 }
 

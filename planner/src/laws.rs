@@ -2,6 +2,7 @@
 
 #[cfg(all(feature = "highs", feature = "microlp"))]
 mod per_layer;
+mod striped;
 
 use crate::course::{Course, prefill_chunk};
 use crate::fixture::{Spec, formats, model};
@@ -50,6 +51,7 @@ pub(crate) fn specs() -> impl Strategy<Value = Spec> {
             sync: delay * 0.3,
             loopback,
             cxl: None,
+            stripes: None,
         },
     )
 }
@@ -81,7 +83,8 @@ fn chain(pricing: Pricing<'_>, placement: &Placement, step: &Step) -> Seconds {
 
 #[test]
 fn a_patterns_chain_is_what_one_more_layer_of_it_adds_to_the_critical_path() {
-    for spec in [Spec::loopback(1 << 30), Spec::gpu(1 << 30)] {
+    let striped = Spec { cxl: Some(1 << 30), stripes: Some([3, 1]), ..Spec::gpu(1 << 30) };
+    for spec in [Spec::loopback(1 << 30), Spec::gpu(1 << 30), striped] {
         // Contention between parts, which a critical path does not see, is out of the way.
         let spec = Spec { bandwidth: [1e18, 1e18], ..spec };
         let models = [2, 3].map(|layers| model(layers, 256));

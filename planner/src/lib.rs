@@ -29,6 +29,7 @@ mod part;
 mod pattern;
 mod pipelining;
 mod placement;
+mod plain_tasks;
 mod plan;
 mod plan_table;
 mod planner;

@@ -118,7 +118,7 @@ impl<'a> Lowering<'a> {
                     slices.iter().map(|slice| slice.device(self.phase)).collect();
                 devices.sort_unstable();
                 devices.dedup();
-                let far = |slice: &Slice| slice.home != self.own(slice.device(self.phase));
+                let far = |slice: &Slice| self.in_place(slice.home, slice.device(self.phase)).is_none();
                 let streams = operator.is_matmul() && slices.iter().any(far);
                 works.push(Work { layer, operator, slices, devices, streams });
             }
@@ -128,6 +128,11 @@ impl<'a> Lowering<'a> {
 
     fn own(&self, device: DeviceId) -> MemoryId {
         self.machine.device(device).memory
+    }
+
+    /// How `device` reads what is in `home` where it is; `None` where it has to be fetched.
+    fn in_place(&self, home: MemoryId, device: DeviceId) -> Option<Source> {
+        Source::in_place(self.machine, home, device)
     }
 
     /// One operator from the devices' own memories, for one micro-batch. Those without a matrix run on the first slice's device.
@@ -140,8 +145,12 @@ impl<'a> Lowering<'a> {
             _ => {}
         }
         for slice in slices {
-            let rows = if operator.is_matmul() { slice.rows.clone() } else { 0..0 };
-            self.compute(layer, operator, slice.device(self.phase), rows, Source::Resident, &[], part)?;
+            let device = slice.device(self.phase);
+            let (rows, source) = match operator.is_matmul() {
+                true => (slice.rows.clone(), self.in_place(slice.home, device).unwrap_or(Source::Resident)),
+                false => (0..0, Source::Resident),
+            };
+            self.compute(layer, operator, device, rows, source, &[], part)?;
         }
         Ok(())
     }
@@ -172,8 +181,8 @@ impl<'a> Lowering<'a> {
         let device = slice.device(self.phase);
         let own = self.own(device);
         let ring = Ring::Kv(part.index);
-        let (source, fetched) = if slice.home == own {
-            (Source::Resident, vec![])
+        let (source, fetched) = if let Some(source) = self.in_place(slice.home, device) {
+            (source, vec![])
         } else {
             let link = self.link(slice.home, own, || format!("the KV cache of layer {layer}"))?;
             let (slot, after) = self.next_slot(device, ring);
@@ -201,8 +210,8 @@ impl<'a> Lowering<'a> {
     ) -> Result<(Source, Option<TaskId>), LowerError> {
         let device = slice.device(self.phase);
         let own = self.own(device);
-        if slice.home == own {
-            return Ok((Source::Resident, None));
+        if let Some(source) = self.in_place(slice.home, device) {
+            return Ok((source, None));
         }
         let link = self.link(slice.home, own, || format!("the weights of {sublayer}"))?;
         let (slot, after) = self.next_slot(device, Ring::Weights);

@@ -238,7 +238,8 @@ pub fn rotation_table_bytes(model: &Model, context: u64) -> Bytes {
     }
 }
 
-/// What `placement` takes from each memory of `machine`, by memory index.
+/// What `placement` takes from each memory of `machine`, by memory index; what lies in a striped memory, from those
+/// under it.
 pub fn usage(
     machine: &Machine,
     model: &Model,
@@ -254,13 +255,16 @@ pub fn usage(
     let mut keep = |sublayer: Sublayer, slices: &Slices, layers: u64| {
         let mut holders = BTreeSet::new();
         for slice in slices {
-            let (home, shared) = (&mut usage[slice.home.0], &within[slice.home.0]);
-            match sublayer {
-                Sublayer::Attention => {
-                    home.kv += shared.kv_bytes(formats, extent.batch, extent.context) * layers;
-                }
-                Sublayer::Head if shares_embedding(model, placement) => {}
-                _ => home.weights += shared.matrix_bytes(sublayer, formats, &slice.rows) * layers,
+            let shared = &within[slice.home.0];
+            let kept = match sublayer {
+                Sublayer::Attention => shared.kv_bytes(formats, extent.batch, extent.context),
+                Sublayer::Head if shares_embedding(model, placement) => Bytes::ZERO,
+                _ => shared.matrix_bytes(sublayer, formats, &slice.rows),
+            };
+            for (memory, bytes) in machine.spread(slice.home, kept) {
+                let home = &mut usage[memory.0];
+                let purpose = if sublayer == Sublayer::Attention { &mut home.kv } else { &mut home.weights };
+                *purpose += bytes * layers;
             }
             holders.extend([slice.prefill, slice.decode]);
         }

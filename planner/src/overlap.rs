@@ -177,12 +177,11 @@ impl Overlap<'_, '_> {
         Ok(Scored { family: best.family, ..scored })
     }
 
-    /// Whether something is computed from a memory that is not its device's own.
+    /// Whether something is computed from a memory that its device does not read in place.
     fn streams(&self, placement: &Placement) -> bool {
         let machine = self.question.pricing.machine;
         let far = |slice: &Slice| {
-            let own = |phase| machine.device(slice.device(phase)).memory;
-            PHASES.into_iter().any(|phase| own(phase) != slice.home)
+            PHASES.into_iter().any(|phase| !machine.reads_in_place(slice.device(phase), slice.home))
         };
         placement.sublayers().any(|(.., slices)| slices.iter().any(far))
     }

@@ -8,7 +8,7 @@
 //! written out only where the solver may use it (`menu`).
 
 use crate::half::Half;
-use crate::home::Home;
+use crate::home::{Home, mixes_stripes};
 use crate::homed::{Homed, Pick};
 use crate::placement::{LayerPlacement, Slices};
 use crate::price_list::{Needs, PriceList, Priced};
@@ -114,7 +114,8 @@ impl<'a> Patterns<'a> {
                 });
                 ffn.extend(split.iter().map(|&home| (home, home)));
                 let both = attention.iter().flat_map(|a| ffn.iter().map(move |f| (a, f)));
-                both.map(|(&(linear, kv), &(up, down))| vec![linear, kv, linear, up, down]).collect()
+                let homes = both.map(|(&(linear, kv), &(up, down))| vec![linear, kv, linear, up, down]);
+                homes.filter(|homes| !self.mixes(homes, 1)).collect()
             }
             Some(kind) => {
                 let both = attention.iter().flat_map(|a| every.iter().map(move |&experts| (a, experts)));
@@ -126,11 +127,19 @@ impl<'a> Patterns<'a> {
                         Sublayer::Router | Sublayer::SharedExpert => undivided,
                         _ => linear,
                     };
-                    kind.sublayers().iter().map(of).collect()
+                    kind.sublayers().iter().map(of).collect::<Vec<_>>()
                 })
+                .filter(|homes| !self.mixes(homes, 1))
                 .collect()
             }
         }
+    }
+
+    /// Whether the homes of a layer, at `kv` that of its KV cache, mix stripes with what other layers can use as well.
+    pub fn mixes(&self, homes: &[usize], kv: usize) -> bool {
+        let machine = self.prices[0].pricing.machine;
+        let weights = (0..homes.len()).filter(|&at| at != kv).map(|at| self.homes[homes[at]]);
+        mixes_stripes(machine, weights, self.homes[homes[kv]])
     }
 
     /// Whether it is the own memory of a device that is no CPU.
@@ -170,7 +179,7 @@ impl<'a> Patterns<'a> {
     pub fn streams(&self, homes: &[usize], leads: &[DeviceId]) -> bool {
         let machine = self.prices[0].pricing.machine;
         homes.iter().zip(leads).any(|(&home, &lead)| match self.homes[home] {
-            Home::Whole(memory) => machine.device(lead).memory != memory,
+            Home::Whole(memory) => !machine.reads_in_place(lead, memory),
             Home::Split { .. } => false,
         })
     }
@@ -256,6 +265,9 @@ impl<'a> Patterns<'a> {
             // A layer follows one of its own kind; the embedding follows nothing.
             let from = if stack.kind.is_none() { leads[0] } else { leads[leads.len() - 1] };
             let key = homes.iter().zip(&leads).map(|(&home, lead)| match self.homes[home] {
+                Home::Whole(memory) if machine.device(*lead).reads.contains(&memory) => {
+                    machine.devices.len() + self.homes.len() * (1 + lead.0) + home
+                }
                 Home::Whole(_) => lead.0,
                 Home::Split { .. } => machine.devices.len() + home,
             });
@@ -344,11 +356,13 @@ impl<'a> Patterns<'a> {
             let slices = self.homes[home].slices(pricing.machine, pricing.model, word, any, any);
             for slice in slices.into_iter().flatten() {
                 let shared = tied && word == Sublayer::Head && homes[0] == home;
-                bytes[slice.home.0] += match word {
-                    Sublayer::Attention => self.kv[slice.home.0].get(),
-                    _ if shared => 0,
-                    _ => self.within[slice.home.0].matrix_bytes(word, pricing.formats, &slice.rows).get(),
+                let kept = match word {
+                    Sublayer::Attention => self.kv[slice.home.0],
+                    _ if shared => Bytes::ZERO,
+                    _ => self.within[slice.home.0].matrix_bytes(word, pricing.formats, &slice.rows),
                 };
+                let kept = pricing.machine.spread(slice.home, kept);
+                kept.for_each(|(memory, part)| bytes[memory.0] += part.get());
             }
         }
         bytes

@@ -260,7 +260,9 @@ impl Plan {
         let (embed, layers, head) = named(machine, model, placement);
         let extent = Extent::of(&workload, prefill_chunk);
         let used = footprint(pricing, &extent, placement)?;
-        let names = machine.memories.iter().map(|memory| memory.name.clone());
+        // What is in a striped memory is counted where it lies.
+        let memories = machine.memories.iter().zip(&used).filter(|(memory, _)| memory.stripes.is_empty());
+        let memory = memories.map(|(memory, used)| (memory.name.clone(), *used)).collect();
         let plan = Self {
             plan: PLAN_VERSION,
             from: None,
@@ -278,7 +280,7 @@ impl Plan {
             embed,
             layers,
             head,
-            memory: names.zip(used.iter().copied()).collect(),
+            memory,
             predicted,
         };
         match overfilled(machine, &used) {

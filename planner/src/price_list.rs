@@ -7,13 +7,13 @@ use crate::memory::{Extent, rotation_table_bytes, scratch_of};
 use crate::micro_batch::MicroBatch;
 use crate::pipelining::Pipelining;
 use crate::placement::Slice;
+use crate::plain_tasks::{compute, fetches};
 use crate::program::{Action, Lane, Source, Task};
 use crate::tensor_parallel::Shared;
 use crate::twins::Twins;
 use crate::walk::{Part, Stage};
-use hwprofiles::{Bytes, DeviceId, LinkId, Machine, MemoryId, Missing};
-use scenarios::{Buffer, Operator, Phase, Step, Sublayer};
-use std::ops::Range;
+use hwprofiles::{Bytes, DeviceId, LinkId, Machine, Missing};
+use scenarios::{Buffer, Phase, Step, Sublayer};
 
 /// All buffers, in the order of their numbers.
 pub(crate) const ALL_BUFFERS: [Buffer; 11] = [
@@ -196,7 +196,12 @@ impl<'a> PriceList<'a> {
         }
         for &operator in sublayer.operators() {
             if !operator.is_matmul() {
-                let time = self.charge(&compute(operator, 0..0, lead), steps, weight, busy)?;
+                // Attention and what precedes it work on the KV cache.
+                let source = match sublayer {
+                    Sublayer::Attention => self.source(&slices[0], lead),
+                    _ => Source::Resident,
+                };
+                let time = self.charge(&compute(operator, 0..0, lead, source), steps, weight, busy)?;
                 stage.free.push(time);
                 continue;
             }
@@ -204,8 +209,8 @@ impl<'a> PriceList<'a> {
             let before = busy.to_vec();
             for slice in slices {
                 let device = slice.device(self.phase);
-                let time =
-                    self.charge(&compute(operator, slice.rows.clone(), device), steps, weight, busy)?;
+                let task = compute(operator, slice.rows.clone(), device, self.source(slice, device));
+                let time = self.charge(&task, steps, weight, busy)?;
                 let columns = operator.output_columns(self.pricing.model, &slice.rows);
                 stage.parts.push(Part { device, columns, time });
             }
@@ -218,6 +223,11 @@ impl<'a> PriceList<'a> {
             }
         }
         Ok(stage)
+    }
+
+    /// Where `device` reads the slice: what it streams it has staged in its own memory.
+    fn source(&self, slice: &Slice, device: DeviceId) -> Source {
+        Source::in_place(self.pricing.machine, slice.home, device).unwrap_or(Source::Resident)
     }
 
     /// Adds what `task` loads in every step to `busy`; returns its mean time in a micro-batch. Weights are fetched once
@@ -269,7 +279,7 @@ impl<'a> PriceList<'a> {
                     }
                 }
             }
-            let streamed = slice.home != machine.device(device).memory;
+            let streamed = !machine.reads_in_place(device, slice.home);
             if word == Sublayer::Attention {
                 need = need.and(Needs::item(ATTENDS));
                 if streamed {
@@ -343,44 +353,6 @@ fn scratch_sizes(pricing: &Pricing<'_>, extent: &Extent, device: DeviceId) -> Ve
     sizes.sort_unstable();
     sizes.dedup();
     sizes
-}
-
-fn compute(operator: Operator, rows: Range<u64>, device: DeviceId) -> Task {
-    let action = Action::Compute { operator, rows, source: Source::Resident };
-    Task { lane: Lane::Device(device), layer: Some(0), micro_batch: MicroBatch::WHOLE, action, after: vec![] }
-}
-
-/// The transfers that a sublayer needs.
-fn fetches(pricing: Pricing<'_>, sublayer: Sublayer, slices: &[Slice], phase: Phase) -> Vec<Task> {
-    let machine = pricing.machine;
-    let mut tasks = Vec::new();
-    for slice in slices {
-        let device = slice.device(phase);
-        let own = machine.device(device).memory;
-        let mut push = |from: MemoryId, to: MemoryId, action: Action| {
-            if let Some(link) = machine.link_between(from, to) {
-                let micro_batch = MicroBatch::WHOLE;
-                tasks.push(Task {
-                    lane: Lane::Link(link),
-                    layer: Some(0),
-                    micro_batch,
-                    action,
-                    after: vec![],
-                });
-            }
-        };
-        if slice.home == own {
-            continue;
-        }
-        if sublayer == Sublayer::Attention {
-            push(slice.home, own, Action::FetchKv { device, slot: 0 });
-            push(own, slice.home, Action::StoreKv { device, slot: 0 });
-        } else {
-            let rows = slice.rows.clone();
-            push(slice.home, own, Action::FetchWeights { sublayer, rows, device, slot: 0 });
-        }
-    }
-    tasks
 }
 
 fn matrix_sizes(pricing: &Pricing<'_>, device: DeviceId) -> Vec<Bytes> {

@@ -13,7 +13,7 @@
 use crate::lowering::Lowering;
 use crate::micro_batch::MicroBatch;
 use crate::placement::Placement;
-use hwprofiles::{DeviceId, LinkId, Machine};
+use hwprofiles::{DeviceId, LinkId, Machine, MemoryId};
 use scenarios::{Buffer, Model, Operator, Phase, Sublayer};
 use std::ops::Range;
 
@@ -35,8 +35,21 @@ pub enum Lane {
 pub enum Source {
     /// The device's own memory.
     Resident,
+    /// Another memory, which the device reads in place.
+    InPlace(MemoryId),
     /// A staging slot of the device, filled by a fetch.
     Staged(usize),
+}
+
+impl Source {
+    /// How `device` reads what is in `home` where it is; `None` where it has to be fetched.
+    pub(crate) fn in_place(machine: &Machine, home: MemoryId, device: DeviceId) -> Option<Self> {
+        match machine.reads_in_place(device, home) {
+            _ if machine.device(device).memory == home => Some(Source::Resident),
+            true => Some(Source::InPlace(home)),
+            false => None,
+        }
+    }
 }
 
 /// What a task does.

@@ -76,7 +76,7 @@ impl Residency {
         for (lodging, &count) in &self.0 {
             for (sublayer, home) in lodging.matrices(space) {
                 for (memory, rows) in parts(space, sublayer, home) {
-                    bytes[memory.0] += matrix_bytes(space, memory, sublayer, rows) * count;
+                    add_spread(space, memory, matrix_bytes(space, memory, sublayer, rows), count, &mut bytes);
                 }
             }
         }
@@ -131,13 +131,12 @@ impl Lodged {
 fn homes_with_kv(patterns: &Patterns<'_>, stack: &Stack, weights: &[usize]) -> Vec<Vec<usize>> {
     let Some(at) = attention(patterns, stack) else { return vec![weights.to_vec()] };
     let whole = (0..patterns.homes.len()).filter(|&home| !patterns.homes[home].is_split());
-    whole
-        .map(|kv| {
-            let mut homes = weights.to_vec();
-            homes.insert(at, kv);
-            homes
-        })
-        .collect()
+    let with = |kv| {
+        let mut homes = weights.to_vec();
+        homes.insert(at, kv);
+        homes
+    };
+    whole.map(with).filter(|homes| !patterns.mixes(homes, at)).collect()
 }
 
 fn weights(patterns: &Patterns<'_>, stack: &Stack, pattern: &Pattern) -> Vec<usize> {
@@ -171,6 +170,12 @@ fn matrix_bytes(
     Shared::within(machine, model, memory).matrix_bytes(sublayer, formats, &rows)
 }
 
+/// Adds what `kept` in `memory` takes of the memories that it lies in.
+fn add_spread(space: &Space<'_>, memory: MemoryId, kept: Bytes, layers: u64, bytes: &mut [Bytes]) {
+    let parts = space.pricing.machine.spread(memory, kept);
+    parts.for_each(|(memory, part)| bytes[memory.0] += part * layers);
+}
+
 fn add_entering(space: &Space<'_>, old: &Lodging, new: &Lodging, layers: u64, bytes: &mut [Bytes]) {
     for ((sublayer, from), (_, to)) in old.matrices(space).into_iter().zip(new.matrices(space)) {
         if from == to {
@@ -185,7 +190,7 @@ fn add_entering(space: &Space<'_>, old: &Lodging, new: &Lodging, layers: u64, by
                     missing = missing.saturating_sub(matrix_bytes(space, memory, sublayer, start..end));
                 }
             }
-            bytes[memory.0] += missing * layers;
+            add_spread(space, memory, missing, layers, bytes);
         }
     }
 }

@@ -156,13 +156,13 @@ impl<'a> Checker<'a> {
         let micro = task.micro_batch.index;
         let new = task.layer.map(|layer| Value::Kv(layer, KvPart::New));
         match (operator, source) {
-            (Operator::Rotate, Source::Resident) => {
+            (Operator::Rotate, Source::Resident | Source::InPlace(_)) => {
                 self.write(index, Place::KvHome(task.layer.unwrap(), micro), new.unwrap())
             }
             (Operator::Rotate, Source::Staged(slot)) => {
                 self.write(index, Place::KvSlot(device, slot, micro, KvPart::New), new.unwrap());
             }
-            (Operator::Attention, Source::Resident) => {
+            (Operator::Attention, Source::Resident | Source::InPlace(_)) => {
                 self.read(index, Place::KvHome(task.layer.unwrap(), micro), &new.unwrap());
             }
             (Operator::Attention, Source::Staged(slot)) => {
@@ -174,7 +174,7 @@ impl<'a> Checker<'a> {
                 let matrix = Value::Matrix(task.layer, operator.sublayer(), rows.clone());
                 self.read(index, Place::WeightSlot(device, slot), &matrix);
             }
-            (_, Source::Resident) => {}
+            (_, Source::Resident | Source::InPlace(_)) => {}
         }
         let output = operator.writes();
         let columns = operator.output_columns(self.model, rows);

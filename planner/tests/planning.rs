@@ -253,6 +253,7 @@ fn specs() -> impl Strategy<Value = Spec> {
             sync: delay,
             loopback,
             cxl: None,
+            stripes: None,
         },
     )
 }

@@ -85,7 +85,7 @@ fn placed(machine: &Machine, sublayer: Sublayer, slices: &Slices) -> PlacedSubla
     let rows: u64 = slices.iter().map(|slice| slice.rows.end - slice.rows.start).sum();
     let parts = slices.iter().map(|slice| {
         let name = |device: DeviceId| machine.device(device).name.clone();
-        let streamed = |device: DeviceId| machine.device(device).memory != slice.home;
+        let streamed = |device: DeviceId| !machine.reads_in_place(device, slice.home);
         PlacedPart {
             share: if rows == 0 { 1.0 } else { (slice.rows.end - slice.rows.start) as f64 / rows as f64 },
             home: machine.memory(slice.home).name.clone(),

@@ -25,8 +25,8 @@ pub struct Draw {
 pub struct Flow {
     /// Its rate when it is alone.
     pub rate: BytesPerSec,
-    /// The pools that it passes: the memories at both ends and the link.
-    pub draws: [Option<Draw>; 3],
+    /// The pools that it passes: the memories at both ends, of which one may be two striped ones, and the link.
+    pub draws: [Option<Draw>; 4],
 }
 
 impl Flow {

@@ -270,11 +270,11 @@ fn lane_index(machine: &Machine, task: &Task) -> usize {
 fn flow(machine: &Machine, price: &Price, body: SimTime) -> Flow {
     let moved = price.moved();
     if moved == Bytes::ZERO || body == SimTime::ZERO {
-        return Flow { rate: hwprofiles::BytesPerSec::ZERO, draws: [None; 3] };
+        return Flow { rate: hwprofiles::BytesPerSec::ZERO, draws: [None; 4] };
     }
     let draw = |pool: usize, bytes: Bytes| Draw { pool, per_byte: bytes.as_f64() / moved.as_f64() };
-    let memory = |index: usize| price.loads[index].filter(|load| load.bytes > Bytes::ZERO);
     let link = price.carried.map(|(link, bytes)| draw(machine.memories.len() + machine.wire(link).0, bytes));
-    let [first, second] = [0, 1].map(|i| memory(i).map(|load| draw(load.memory.0, load.bytes)));
-    Flow { rate: moved / body.to_seconds(), draws: [first, second, link] }
+    let some = |load: Option<planner::Load>| load.filter(|load| load.bytes > Bytes::ZERO);
+    let [a, b, c] = price.loads.map(|load| some(load).map(|load| draw(load.memory.0, load.bytes)));
+    Flow { rate: moved / body.to_seconds(), draws: [a, b, c, link] }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use sim::{Draw, Flow, Sharing};
 
 fn flow(rate: f64, draws: &[(usize, f64)]) -> Flow {
-    let mut list = [None; 3];
+    let mut list = [None; 4];
     for (slot, &(pool, per_byte)) in list.iter_mut().zip(draws) {
         *slot = Some(Draw { pool, per_byte });
     }

@@ -14,7 +14,7 @@ fn duration(machine: &Machine, lanes: [Lane; 2], links: [LinkId; 2]) -> Seconds 
     let price = |link| Price {
         alone: Seconds::new(1.0),
         overhead: Seconds::ZERO,
-        loads: [None; 2],
+        loads: [None; 3],
         carried: Some((link, Bytes::new(rate.get() as u64))),
         flop: Flop::ZERO,
         bound: Bound::Link,

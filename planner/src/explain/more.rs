@@ -23,11 +23,12 @@ pub(super) enum Resource {
 impl Resource {
     /// Everything that `machine` could have more of.
     pub fn all(machine: &Machine) -> Vec<Self> {
-        let memories = machine.memory_ids();
+        // A striped memory has what those have that it lies in.
+        let memories = || machine.memory_ids().filter(|&id| machine.memory(id).stripes.is_empty());
         // A memory within another has no bandwidth of its own.
-        let rates = machine.memory_ids().filter(|&id| machine.bandwidth_of(id) == id);
+        let rates = memories().filter(|&id| machine.bandwidth_of(id) == id);
         let links = (0..machine.links.len()).map(LinkId);
-        (memories.map(Self::Capacity))
+        (memories().map(Self::Capacity))
             .chain(rates.map(Self::Bandwidth))
             .chain(links.map(Self::Link))
             .chain(machine.device_ids().map(Self::Arithmetic))
@@ -72,6 +73,7 @@ impl Resource {
             }
             Self::Launches(DeviceId(id)) => more.devices[id] = more.devices[id].faster(Bound::Launch, factor),
         }
+        more.restripe();
         more
     }
 }
@@ -114,5 +116,6 @@ fn twice(machine: &Machine, kinds: &[MemoryKind]) -> Option<Machine> {
     for memory in more.memories.iter_mut().filter(|memory| kinds.contains(&memory.kind)) {
         memory.capacity.value = memory.capacity.value * 2;
     }
+    more.restripe();
     (more != *machine).then_some(more)
 }

@@ -64,11 +64,11 @@ impl Loss {
 
 /// The name of what is lost.
 fn reason(machine: &Machine, sublayer: Sublayer, plan: &Slices, nearest: &Slices) -> &'static str {
-    let away = |slice: &Slice, phase| slice.home != machine.device(slice.device(phase)).memory;
+    let away = |slice: &Slice, phase| !machine.reads_in_place(slice.device(phase), slice.home);
     let streams = |slices: &Slices, phase| slices.iter().any(|slice| away(slice, phase));
     let third = |slice: &Slice| {
         let kind = machine.memory(slice.home).kind;
-        matches!(kind, MemoryKind::Cxl | MemoryKind::Nvme | MemoryKind::Loopback)
+        matches!(kind, MemoryKind::Cxl | MemoryKind::Nvme | MemoryKind::Loopback | MemoryKind::Striped)
             && nearest.iter().all(|near| near.home != slice.home)
     };
     let on_host =

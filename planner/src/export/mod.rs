@@ -79,12 +79,32 @@ pub fn export(plan: &Plan, machine: &Machine, model: &Model, engine: Engine) -> 
         }
         _ => {}
     }
+    let stripes = stripes(&site);
     let mut export = of_engine(site)?;
+    export.cannot.extend(stripes);
     if gpus > 1 {
         let first = "this is for the first alone (CUDA_VISIBLE_DEVICES=0)";
         export.cannot.push(format!("layers over the {gpus} GPUs: {first}"));
     }
     Ok(export)
+}
+
+/// What it takes to stripe memory, where the plan does: no engine has an option for it, but the kernel has.
+fn stripes(site: &Site<'_>) -> Option<String> {
+    let machine = site.machine;
+    let mut slices = site.placement.sublayers().flat_map(|(.., slices)| slices);
+    let home = machine.memory(slices.find(|slice| !machine.memory(slice.home).stripes.is_empty())?.home);
+    let named = |of: &dyn Fn(&hwprofiles::Stripe) -> String| {
+        home.stripes.iter().map(of).collect::<Vec<_>>().join(" and ")
+    };
+    let memories = named(&|stripe| machine.memory(stripe.memory).name.clone());
+    let pages = named(&|stripe| stripe.pages.to_string());
+    Some(format!(
+        "homes in '{}': start it with numactl --weighted-interleave=A,B, where A and B are the NUMA nodes of {memories} \
+         and /sys/kernel/mm/mempolicy/weighted_interleave/nodeA and nodeB hold {pages}; that stripes all that the \
+         process keeps in host memory",
+        home.name
+    ))
 }
 
 fn of_engine(site: Site<'_>) -> Result<Export, ExportError> {

@@ -247,7 +247,7 @@ fn attention(pricing: &Pricing<'_>, task: &Task, batch: &Batch<'_>) -> Result<Pr
 
 /// Both, started once.
 fn join(one: Price, other: Price) -> Price {
-    let loads = [0, 1].map(|index| match (one.loads[index], other.loads[index]) {
+    let loads = [0, 1, 2].map(|index| match (one.loads[index], other.loads[index]) {
         (Some(a), Some(b)) => Some(planner::Load { bytes: a.bytes + b.bytes, ..a }),
         (load, None) | (None, load) => load,
     });

@@ -64,7 +64,7 @@ fn quiet(alone: f64) -> Price {
     Price {
         alone: micros(alone),
         overhead: Seconds::ZERO,
-        loads: [None; 2],
+        loads: [None; 3],
         carried: None,
         flop: Flop::ZERO,
         bound: Bound::Compute,
@@ -75,7 +75,7 @@ fn quiet(alone: f64) -> Price {
 /// The body of `price` moves so many bytes through the memory.
 fn loading(price: Price, memory: usize, bytes: u64) -> Price {
     let load = Load { memory: MemoryId(memory), bytes: Bytes::new(bytes) };
-    Price { loads: [Some(load), None], ..price }
+    Price { loads: [Some(load), None, None], ..price }
 }
 
 /// Any price: a body that wants at most `share` of each of up to three pools.
@@ -98,7 +98,7 @@ fn prices(machine: &Machine) -> impl Strategy<Value = Price> + use<> {
         Price {
             alone: micros(overhead + body),
             overhead: micros(overhead),
-            loads: [first.map(load), second.map(load)],
+            loads: [first.map(load), second.map(load), None],
             carried: links.get(link).map(|_| (LinkId(link), bytes)),
             flop: Flop::ZERO,
             bound: Bound::Memory,
@@ -209,7 +209,7 @@ proptest! {
     #[test]
     fn without_shared_pools_each_task_takes_what_it_takes_alone(mut work in works()) {
         for price in &mut work.prices {
-            (price.loads, price.carried) = ([None; 2], None);
+            (price.loads, price.carried) = ([None; 3], None);
         }
         let (spans, _) = simulate(&machine(), &work);
         for (index, span) in spans.iter().enumerate() {
