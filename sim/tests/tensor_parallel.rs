@@ -164,7 +164,7 @@ fn used(machine: &Machine, model: &Model, load: &Workload) -> planner::Usage {
     let memory = machine.device(gpu).memory;
     let placement = Placement::uniform(model, gpu, memory);
     let programs = Programs::lower(machine, model, &placement).unwrap();
-    let extent = planner::Extent::of(&load, load.prompt_tokens);
+    let extent = planner::Extent::of(load, load.prompt_tokens);
     usage(machine, model, &BF16, &placement, &programs, &extent)[memory.0]
 }
 
