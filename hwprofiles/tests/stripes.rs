@@ -59,7 +59,7 @@ fn one_card_more_suits_pages_and_links_again() {
     let machine = Library::default().machine("spr-h100-cxl").unwrap();
     let more = machine.with_expander(&card).unwrap();
     assert_eq!(more.memories.len(), machine.memories.len());
-    assert!(rate(&more, "dram+cxl") > rate(&machine, "dram+cxl") + 0.9 * 17e9);
+    assert!(rate(&more, "dram+cxl") > rate(&machine, "dram+cxl") + 0.5 * 17e9);
     assert_eq!(more.check(), []);
     let plain = Library::default().machine("spr-h100").unwrap();
     let first = plain.with_expander(&card).unwrap();
@@ -71,7 +71,8 @@ fn one_card_more_suits_pages_and_links_again() {
 #[test]
 fn a_bad_stripe_gets_one_message_with_its_line() {
     let text = composed("samsung-128gb").unwrap().to_yaml();
-    let stripes = text.lines().find(|line| line.contains("stripes:")).unwrap().trim().to_owned();
+    let at = text.find("stripes: {").unwrap();
+    let stripes = text[at..=at + text[at..].find('}').unwrap()].to_owned();
     let cases = [
         ("no pages", stripes.clone(), "stripes: {dram: 0, cxl: 1}"),
         ("too many pages", stripes.clone(), "stripes: {dram: 256, cxl: 1}"),
@@ -81,11 +82,11 @@ fn a_bad_stripe_gets_one_message_with_its_line() {
         ("over itself", stripes.clone(), "stripes: {dram: 2, dram+cxl: 1}"),
         ("a number", stripes.clone(), "stripes: 3"),
         ("over nothing", stripes.clone(), "details: {}"),
-        ("a rate of its own", stripes.clone(), "stripes: {dram: 2, cxl: 1}\n    within: dram"),
+        ("a rate of its own", stripes.clone(), "stripes: {dram: 2, cxl: 1}, within: dram"),
         ("of another kind", "kind: striped".to_owned(), "kind: dram"),
         ("no capacity", "kind: nvme".to_owned(), "kind: striped"),
-        ("reads unknown", "reads: [cxl, dram+cxl]".to_owned(), "reads: [cxl, pmem]"),
-        ("reads its own", "reads: [cxl, dram+cxl]".to_owned(), "reads: [dram]"),
+        ("reads unknown", "reads: [cxl, \"dram+cxl\"]".to_owned(), "reads: [cxl, pmem]"),
+        ("reads its own", "reads: [cxl, \"dram+cxl\"]".to_owned(), "reads: [dram]"),
         ("buffers in stripes", "memory: dram\n".to_owned(), "memory: dram+cxl\n"),
     ];
     let mut lines = Vec::new();

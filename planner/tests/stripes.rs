@@ -10,7 +10,7 @@ use scenarios::{Costs, Model, Objective, Phase, Slo, Step, Sublayer, Workload};
 use scorer::roofline_times;
 
 /// Every token reads all weights, and little else happens.
-const WORKLOAD: Workload = Workload { batch: 1, prompt_tokens: 32, output_tokens: 64 };
+const WORKLOAD: Workload = Workload { batch: 1, prompt_tokens: 32, output_tokens: 64, speculation: None };
 
 /// A host whose CXL memory has a quarter of its DRAM's rate, so many pages of either in turn; a GPU that holds nothing.
 fn host(pages: [u64; 2]) -> Spec {
@@ -22,7 +22,8 @@ fn planned(machine: &Machine, model: &Model) -> Plan {
     let formats = formats();
     let pricing = Pricing { machine, model, formats: &formats };
     let (slo, costs) = (Slo::default(), Costs::default());
-    let question = Question { pricing, workload: WORKLOAD, objective: Objective::Latency, slo, costs };
+    let question =
+        Question { pricing, workload: WORKLOAD, objective: Objective::Latency, slo, costs, draft: None };
     let score = |placement: &Placement, chunk| roofline_times(machine, model, &WORKLOAD, placement, chunk);
     plan(&question, &score).unwrap()
 }

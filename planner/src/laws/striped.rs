@@ -41,7 +41,7 @@ proptest! {
         layers in 1u64..5, batch in 1u64..9, pages in [1u64..256, 1u64..256],
     ) {
         let model = model(layers, 256);
-        let machine = striped(Spec::gpu(1 << 30), pages).machine(&model);
+        let machine = striped(Spec::gpu(900_000_000), pages).machine(&model);
         let [alone, both] = [DRAM, STRIPED].map(|home| used(&machine, &model, batch, &at_home(&model, home)));
         prop_assert_eq!(both[STRIPED.0], Usage::default());
         for of in [|u: &Usage| u.weights.get(), |u: &Usage| u.kv.get()] {
@@ -60,7 +60,7 @@ proptest! {
         pages in [1u64..256, 1u64..256], host in any::<bool>(),
     ) {
         let model = model(1, 256);
-        let machine = striped(Spec::gpu(1 << 30), pages).machine(&model);
+        let machine = striped(Spec::gpu(900_000_000), pages).machine(&model);
         let formats = formats();
         let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
         let (sublayer, step) = (Sublayer::FfnUp, Course::of(&workload(1), 96).decode);
