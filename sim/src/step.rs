@@ -14,8 +14,8 @@ use crate::fair::{Draw, Flow, Sharing};
 use crate::time::SimTime;
 use hwprofiles::{Bytes, Machine, Missing};
 use planner::{Action, Lane, MicroBatch, Price, Pricing, Program, Task};
+use rustc_hash::FxHashMap;
 use scenarios::Step;
-use std::collections::HashMap;
 
 /// When a task ran, since the step began. The wake-up before it is not part of it, its overhead is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -141,7 +141,7 @@ impl<'a> Simulator<'a> {
     ) -> Result<Outcome<'_>, Missing> {
         self.prices.clear();
         // Layers are alike: what does the same on the same lane costs the same, but in the head, which sees fewer rows.
-        let mut known: HashMap<(Lane, bool, MicroBatch, &Action), Price> = HashMap::new();
+        let mut known: FxHashMap<(Lane, bool, MicroBatch, &Action), Price> = FxHashMap::default();
         for task in &program.tasks {
             let key = (task.lane, task.layer.is_none(), task.micro_batch, &task.action);
             let price = match known.get(&key) {
