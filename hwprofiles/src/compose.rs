@@ -13,6 +13,7 @@ use crate::machine::{
 };
 use crate::parts::{CxlPart, NvmePart};
 use crate::provenance::Sourced;
+use crate::sockets::{add_far_links, add_sockets};
 use crate::units::{Bytes, BytesPerSec, FlopPerSec, Seconds};
 
 /// The parts themselves.
@@ -37,6 +38,13 @@ pub enum Base {
     Host(Box<Host>),
     /// A CPU of which only publications are known.
     Sheet(Box<CpuSheet>),
+    /// The same where each socket is a device with a memory of its own.
+    Sockets {
+        /// All of them.
+        sheet: Box<CpuSheet>,
+        /// The link between any two.
+        link: Box<LinkPart>,
+    },
 }
 
 impl Base {
@@ -44,7 +52,7 @@ impl Base {
     pub fn name(&self) -> &str {
         match self {
             Base::Host(host) => &host.host,
-            Base::Sheet(sheet) => &sheet.part.cpu,
+            Base::Sheet(sheet) | Base::Sockets { sheet, .. } => &sheet.part.cpu,
         }
     }
 }
@@ -78,7 +86,7 @@ impl Parts {
     pub fn with_own_gpu(self) -> Self {
         let gpu = match &self.base {
             Base::Host(host) => host.gpu.as_option().map(|gpu| Gpus::one(gpu.part.clone(), gpu.link.clone())),
-            Base::Sheet(_) => None,
+            Base::Sheet(_) | Base::Sockets { .. } => None,
         };
         Self { gpu, ..self }
     }
@@ -106,17 +114,21 @@ impl Parts {
         };
         match &self.base {
             Base::Host(host) => self.add_host(host, &mut machine)?,
+            _ if self.loopback.is_some() => {
+                let message = "it needs a measured host, as `cpu: this`: a datasheet's cores do not run";
+                return Err(unfit("loopback", message.to_owned()));
+            }
+            Base::Sockets { sheet, link } => add_sockets(sheet, link, &mut machine)?,
             Base::Sheet(sheet) => {
-                if self.loopback.is_some() {
-                    let message = "it needs a measured host, as `cpu: this`: a datasheet's cores do not run";
-                    return Err(unfit("loopback", message.to_owned()));
-                }
                 machine.memories.push(sheet.memory()?);
                 machine.devices.push(sheet.device(DRAM)?);
             }
         }
         if let Some(gpus) = &self.gpu {
             gpus.add_to(&mut machine);
+        }
+        if let Base::Sockets { link, .. } = &self.base {
+            add_far_links(link, self.gpu.as_ref().and_then(|gpus| gpus.link.far.as_ref()), &mut machine);
         }
         if let Some(expanders) = &self.cxl {
             expanders.add_to(&mut machine);
@@ -272,12 +284,13 @@ fn team_details(team: &Team) -> DeviceDetails {
 }
 
 pub(crate) fn add_links(name: &str, memory: MemoryId, link: &LinkPart, machine: &mut Machine) {
+    let host = machine.memory(DRAM).name.clone();
     let mut add = |name: String, from, to, bandwidth: &Sourced<BytesPerSec>, details| {
         let (latency, bandwidth) = (link.latency.clone(), bandwidth.clone());
         machine.links.push(Link { name, from, to, latency, bandwidth, wire: None, details });
     };
-    add(format!("dram->{name}"), DRAM, memory, &link.to_device, link.details_to_device());
-    add(format!("{name}->dram"), memory, DRAM, &link.to_host, link.details_to_host());
+    add(format!("{host}->{name}"), DRAM, memory, &link.to_device, link.details_to_device());
+    add(format!("{name}->{host}"), memory, DRAM, &link.to_host, link.details_to_host());
 }
 
 impl NvmePart {

@@ -11,6 +11,7 @@
 
 use crate::cpu_sheet::DramChoice;
 use crate::machine::Interleave;
+use crate::sockets::SocketsChoice;
 use crate::units::{Bytes, BytesPerSec};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -36,9 +37,9 @@ pub struct Composition {
 pub struct PartNames {
     /// The host, or a datasheet CPU.
     pub cpu: String,
-    /// Sockets of a datasheet CPU; one where absent.
+    /// Sockets of a datasheet CPU: how many, one where absent; or `{count: 2, link: upi2}` for each as a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sockets: Option<u64>,
+    pub sockets: Option<SocketsChoice>,
     /// Cores in use of a datasheet CPU, all sockets together; all where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<u64>,
@@ -67,8 +68,9 @@ impl PartNames {
     pub fn names_mut(&mut self) -> impl Iterator<Item = &mut String> {
         let gpu = self.gpu.as_mut().map(|gpu| (&mut gpu.part, gpu.link.as_mut()));
         let (gpu, peer) = gpu.map_or((None, None), |(part, peer)| (Some(part), peer));
-        let others =
-            [gpu, peer, self.link.as_mut(), self.cxl.as_mut().map(|c| &mut c.part), self.nvme.as_mut()];
+        let between = self.sockets.as_mut().and_then(|sockets| sockets.link.as_mut());
+        let cxl = self.cxl.as_mut().map(|cxl| &mut cxl.part);
+        let others = [between, gpu, peer, self.link.as_mut(), cxl, self.nvme.as_mut()];
         std::iter::once(&mut self.cpu).chain(others.into_iter().flatten())
     }
 }
@@ -136,7 +138,7 @@ struct GpuKeys {
     link: Option<String>,
 }
 
-fn one() -> u64 {
+pub(crate) fn one() -> u64 {
     1
 }
 

@@ -79,6 +79,7 @@ mod roofline;
 mod rows;
 mod sheet;
 mod show;
+mod sockets;
 mod stripes;
 mod summary;
 mod table;
@@ -129,6 +130,7 @@ pub use rates::{Basis, Bound, Estimate};
 pub use ratio::Ratio;
 pub use rows::{Rows, TableError};
 pub use sheet::{Entry, Sheet};
+pub use sockets::SocketsChoice;
 pub use stripes::Stripe;
 pub use tensor_parallel::Ranks;
 pub use units::{

@@ -12,6 +12,7 @@ use crate::machine::Machine;
 use crate::measured_gpu::MeasuredGpu;
 use crate::parts::{CxlPart, GpuPart, NvmePart};
 use crate::refusal::Refusal;
+use crate::sockets::SocketsChoice;
 use crate::yaml::{self, FileError};
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
@@ -235,13 +236,14 @@ impl Library {
                 }
             }
             Profile::Cpu(part) => {
-                let sockets = names.sockets.unwrap_or(1);
-                if sockets == 0 {
-                    let message = "0 sockets hold no CPU: use 1 or more".to_owned();
-                    return Err(ProfileError::Unfit { part: "sockets".to_owned(), message });
-                }
+                let sockets = names.sockets.clone().unwrap_or(SocketsChoice { count: 1, link: None });
+                sockets.check()?;
                 let dram = names.dram.clone().unwrap_or_default();
-                Ok(Base::Sheet(Box::new(CpuSheet { part: *part, sockets, cores: names.cores, dram })))
+                let sheet = CpuSheet { part: *part, sockets: sockets.count, cores: names.cores, dram };
+                Ok(match sockets.link {
+                    None => Base::Sheet(Box::new(sheet)),
+                    Some(link) => Base::Sockets { sheet: Box::new(sheet), link: Box::new(self.link(&link)?) },
+                })
             }
             other => Err(wrong(&names.cpu, &other, "a host or a CPU")),
         }

@@ -23,9 +23,6 @@ pub struct Stripe {
 /// Linux keeps a node's weight in a byte.
 const MOST_PAGES: u64 = 255;
 
-/// What a composed machine calls DRAM and CXL memory together.
-const NAME: &str = "dram+cxl";
-
 impl Machine {
     /// Whether `device` uses what is in `memory` where it is, without a link: its own, or one that it reads in place.
     pub fn reads_in_place(&self, device: DeviceId, memory: MemoryId) -> bool {
@@ -119,7 +116,8 @@ impl Machine {
 
     fn add_striped(&mut self, stripes: Vec<Stripe>, cxl: MemoryId) {
         let both = MemoryId(self.memories.len());
-        let (name, kind, price_per_gb) = (NAME.to_owned(), MemoryKind::Striped, None);
+        let striped_name = format!("{}+{}", self.memory(DRAM).name, self.memory(cxl).name);
+        let (name, kind, price_per_gb) = (striped_name.clone(), MemoryKind::Striped, None);
         let details = MemoryDetails::default();
         self.memories.push(Memory { name, kind, stripes, price_per_gb, details, ..self.memory(cxl).clone() });
         self.restripe();
@@ -133,7 +131,7 @@ impl Machine {
             name: link
                 .name
                 .split("->")
-                .map(|end| if end == "cxl" { NAME } else { end })
+                .map(|end| if end == "cxl" { &striped_name } else { end })
                 .collect::<Vec<_>>()
                 .join("->"),
             from: instead(link.from),

@@ -38,7 +38,7 @@ impl Profile {
 }
 
 fn names(parts: &PartNames) -> String {
-    let sockets = parts.sockets.filter(|&sockets| sockets > 1);
+    let sockets = parts.sockets.as_ref().map(|sockets| sockets.count).filter(|&count| count > 1);
     let cpu = sockets.map_or_else(|| parts.cpu.clone(), |sockets| format!("{sockets}× {}", parts.cpu));
     let cores = parts.cores.map(|cores| format!("{cores} cores"));
     let capacity = parts.dram.as_ref().and_then(|dram| dram.capacity.as_ref());
