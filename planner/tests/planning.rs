@@ -316,3 +316,24 @@ proptest! {
         }
     }
 }
+
+/// Buffers that some placements need and others do not are told apart before anything is said not to fit.
+#[test]
+fn what_fits_only_just_is_found() {
+    let rates = ([1e11, 2.7e12], [2e10, 1.3e11], [3e10, 1.3e11]);
+    let (flop, read, bandwidth) = rates;
+    let (delay, gpu) = (1e-4, Spec::gpu(0));
+    let (model, formats) = (model(2, 256), formats());
+    let workload = Workload { batch: 7, output_tokens: 11, ..WORKLOAD };
+    for dram in [17_500_000, 18_000_000, 18_500_000] {
+        let (capacity, launch) = ([dram, 5_132_284], [delay; 2]);
+        let spec =
+            Spec { flop, read, bandwidth, capacity, link: 1e9, latency: delay, launch, sync: delay, ..gpu };
+        let machine = spec.machine(&model);
+        let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+        let score =
+            |placement: &Placement, chunk| roofline_times(&machine, &model, &workload, placement, chunk);
+        let found = plan(&question(pricing, &workload, Objective::Latency), &score);
+        assert!(found.is_ok(), "{dram}: {found:?}");
+    }
+}
