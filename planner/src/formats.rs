@@ -126,8 +126,8 @@ fn planned(
         return plan_with_value(question, score);
     };
     let machine = question.pricing.machine;
-    if Twins::of(machine).count() > 1 {
-        let gpus = Twins::of(machine).count();
+    let gpus = Twins::of(machine).count();
+    if gpus > 1 {
         return Err(PlannerError::Several { what: "a draft", gpus, ranks: gpus });
     }
     let workload = Workload { speculation: Some(speculation), ..question.workload };
