@@ -8,7 +8,7 @@ use crate::course::Course;
 use crate::error::PlannerError;
 use crate::front::Criterion;
 use crate::memory::Programs;
-use crate::placement::Placement;
+use crate::placement::{LayerPlacement, Placement};
 use crate::plan::Times;
 use crate::program::{Lane, Program};
 use crate::solve::Yardstick;
@@ -186,6 +186,9 @@ impl Goal {
     }
 }
 
+/// A layer and the one before it.
+type Followed<'p> = (Option<&'p LayerPlacement>, &'p LayerPlacement);
+
 /// Seconds that each device computes with `placement`: over all prefill steps, and in one decode step.
 ///
 /// # Errors
@@ -211,16 +214,21 @@ pub(crate) fn work(
     Ok([phase(Phase::Prefill)?, phase(Phase::Decode)?])
 }
 
+/// For how many layers of `placement` each of its outline stands: the first that follows its like for all that do so but
+/// for those that stand for themselves.
 fn stands_for(placement: &Placement, outline: &Placement) -> Vec<u64> {
-    let runs = placement.runs();
-    let mut counts = Vec::with_capacity(outline.layers.len());
-    for (run, kept) in runs.iter().zip(outline.runs()) {
-        counts.extend(std::iter::repeat_n(1, kept.count as usize));
-        if let Some(last) = counts.last_mut() {
-            *last += run.count - kept.count;
-        }
-    }
-    counts
+    let count = |placement, pair: &Followed<'_>| followed(placement).filter(|other| other == pair).count();
+    let of = |(at, pair)| match followed(outline).take(at).any(|other| other == pair) {
+        true => 1,
+        false => (1 + count(placement, &pair) - count(outline, &pair)) as u64,
+    };
+    followed(outline).enumerate().map(of).collect()
+}
+
+/// Each layer, after the one before it.
+fn followed(placement: &Placement) -> impl Iterator<Item = Followed<'_>> {
+    let before = std::iter::once(None).chain(placement.layers.iter().map(Some));
+    before.zip(&placement.layers)
 }
 
 fn add_work(

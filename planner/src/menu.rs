@@ -228,7 +228,6 @@ impl<'s> Menu<'s> {
             (0..2).map(|phase| dot(&yardstick.busy[phase], &half(phase).work)).sum::<f64>()
         };
         Liked {
-            which: [pick.homed, pick.halves[0], pick.halves[1]],
             layers: group.layers,
             times: (0..2).flat_map(|f| self.rows[f].iter().map(move |&row| half(f).cost[row])).collect(),
             adds: self.yardsticks.iter().map(added).collect(),

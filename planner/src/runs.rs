@@ -2,9 +2,6 @@
 
 use crate::placement::{LayerPlacement, Placement};
 
-/// Layers of a run that are enough to see everything that a layer needs: one behind another run, one behind its like.
-const PAIR: u64 = 2;
-
 /// Neighbouring layers placed alike, and how many they are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Run {
@@ -33,10 +30,28 @@ impl Placement {
         Self { embed: self.embed.clone(), layers, head: self.head.clone(), pipelining: self.pipelining }
     }
 
-    /// Its runs cut to at most two layers each: everything that a device needs once (buffers, staging slots, working
-    /// memory) is needed by this as well.
+    /// The same with as few layers as have the same neighbours: wherever one layer follows another here, it does so in
+    /// the outline, and no other does. Everything that a device needs once (buffers, staging slots, working memory) is
+    /// needed by this as well, and what a layer takes after another is what it takes here.
     pub fn outline(&self) -> Self {
-        let cut = |run: Run| Run { count: run.count.min(PAIR), ..run };
-        self.with_runs(&self.runs().into_iter().map(cut).collect::<Vec<_>>())
+        let mut kept: Vec<&LayerPlacement> = self.layers.iter().take(1).collect();
+        let (mut seen, mut way) = (Vec::new(), Vec::new());
+        for pair in self.layers.windows(2) {
+            let [before, next] = pair else { continue };
+            if !seen.contains(&(before, next)) {
+                kept.append(&mut way);
+                kept.push(next);
+                seen.push((before, next));
+            } else if kept.last() == Some(&next) {
+                way.clear();
+            } else if let Some(there) = way.iter().position(|layer| *layer == next) {
+                // All on the way has been seen: a round trip can be left out.
+                way.truncate(there + 1);
+            } else {
+                way.push(next);
+            }
+        }
+        let layers = kept.into_iter().chain(way).cloned().collect();
+        Self { embed: self.embed.clone(), layers, head: self.head.clone(), pipelining: self.pipelining }
     }
 }

@@ -5,7 +5,7 @@
 //! α_r ≥ 0 share out what a second of each phase costs, Σ α_r = Σ λ_k · weight_k. No solution is better than
 //! Σ α_r · time_r + Σ λ_k · add_k + Σ μ_m · (bytes_m − room_m) − Σ λ_k · limit_k. The best prices make the smallest of
 //! these as large as possible; they are found by cutting planes (Kelley 1960): a linear program over the solutions
-//! seen so far, then the solution that its prices like best, until there is no new one. It is the dual of the integer
+//! seen so far, then the solution that its prices like best, until that costs as much as the program says. It is the dual of the integer
 //! program without "whole".
 
 use crate::error::PlannerError;
@@ -18,6 +18,9 @@ use smallvec::SmallVec;
 
 /// Cuts before the prices are taken as they are: any prices bound, the best only bound best.
 const ROUNDS: usize = 32;
+
+/// By which share the bound may be below what the best prices could make it.
+const NEAR: f64 = 1e-4;
 
 /// The prices.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,8 +49,6 @@ pub(crate) trait Offer {
 /// A choice for all layers of its group.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Liked {
-    /// What tells it from the other choices of its group.
-    pub which: [usize; 3],
     /// Layers of the group.
     pub layers: u64,
     /// Seconds of a layer by row.
@@ -74,18 +75,22 @@ impl Prices {
             memories: vec![0.0; offer.room().len()],
             measures: (0..measures.len()).map(|k| if k == 0 { 1.0 } else { 0.0 }).collect(),
         };
-        let (mut seen, mut cuts): (Vec<Vec<[usize; 3]>>, Vec<Cut>) = Default::default();
+        let (mut best, mut least, mut most) = (prices.clone(), f64::NEG_INFINITY, f64::INFINITY);
+        let mut cuts: Vec<Cut> = Vec::new();
         for _ in 0..ROUNDS {
             let liked = offer.liked(&prices);
-            let which = liked.iter().map(|liked| liked.which).collect();
-            if seen.contains(&which) {
+            let bound = prices.bound_by(&liked, offer);
+            if bound > least {
+                (best, least) = (prices, bound);
+            }
+            // What these solutions cost at their best prices is no less than any solutions at theirs.
+            if most.is_finite() && most - least <= most.abs() * NEAR {
                 break;
             }
-            seen.push(which);
             cuts.push(Cut::of(offer, &liked));
-            prices = Self::best(offer, &cuts, solver)?;
+            (prices, most) = Self::best(offer, &cuts, solver)?;
         }
-        Ok(prices)
+        Ok(best)
     }
 
     /// What a choice costs.
@@ -116,13 +121,18 @@ impl Prices {
 
     /// No solution of `offer` is better than this.
     pub fn bound(&self, offer: &impl Offer) -> f64 {
-        let cost = |liked: &Liked| self.sum(&liked.times, &liked.adds, &liked.bytes) * liked.layers as f64;
-        offer.liked(self).iter().map(cost).sum::<f64>() - self.room(offer)
+        self.bound_by(&offer.liked(self), offer)
     }
 
-    /// The prices at which the cheapest of the solutions (one choice throughout each group) is dearest. Times are in
+    fn bound_by(&self, liked: &[Liked], offer: &impl Offer) -> f64 {
+        let cost = |liked: &Liked| self.sum(&liked.times, &liked.adds, &liked.bytes) * liked.layers as f64;
+        liked.iter().map(cost).sum::<f64>() - self.room(offer)
+    }
+
+    /// The prices at which the cheapest of the solutions (one choice throughout each group) is dearest, and what it then
+    /// costs. Times are in
     /// units of the longest and bytes in units of the room, so that the solver sees numbers near 1.
-    fn best(offer: &impl Offer, cuts: &[Cut], solver: impl Solver) -> Result<Self, PlannerError> {
+    fn best(offer: &impl Offer, cuts: &[Cut], solver: impl Solver) -> Result<(Self, f64), PlannerError> {
         let (phases, room, limits) = (offer.phases(), offer.room(), offer.measures());
         let scale = Scale::of(limits, cuts);
         let mut variables = ProblemVariables::new();
@@ -175,11 +185,12 @@ impl Prices {
             }
         };
         let per_byte = room.iter().map(|&room| 1.0 / room.max(1) as f64);
-        Ok(Self {
+        let prices = Self {
             rows: rows.iter().map(|row| price(row) / scale.longest).collect(),
             memories: memories.iter().zip(per_byte).map(|(memory, unit)| price(memory) * unit).collect(),
             measures: measures.iter().enumerate().map(of_measure).collect(),
-        })
+        };
+        Ok((prices, solution.value(worst) * scale.value))
     }
 }
 
@@ -245,9 +256,8 @@ impl Offer for Table {
 
     fn liked(&self, prices: &Prices) -> Vec<Liked> {
         let cheapest = |group: &Group| {
-            let which = prices.cheapest(group);
-            let Choice { times, adds, bytes, .. } = group.choices.get(which)?.clone();
-            Some(Liked { which: [which, 0, 0], layers: group.layers, times, adds, bytes })
+            let Choice { times, adds, bytes, .. } = group.choices.get(prices.cheapest(group))?.clone();
+            Some(Liked { layers: group.layers, times, adds, bytes })
         };
         self.groups.iter().filter_map(cheapest).collect()
     }

@@ -3,10 +3,11 @@
 
 mod machine;
 
-use machine::{machine, placed, tiny_model};
-use planner::{Action, Lane, MicroBatch, Placement, Program, Source, Task};
+use hwprofiles::DType;
+use machine::{machine, placed, placements, tiny_model};
+use planner::{Action, Extent, Lane, MicroBatch, Placement, Program, Programs, Source, Task, usage};
 use proptest::prelude::*;
-use scenarios::{Buffer, Model, Operator, Phase, Sublayer};
+use scenarios::{Buffer, Formats, Model, Operator, Phase, Sublayer, WeightFormats};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -275,5 +276,26 @@ proptest! {
         let computes = |task: &Task| matches!(task.action, Action::Compute { .. });
         prop_assert!(program.tasks.iter().all(computes));
         prop_assert!(program.tasks.iter().all(|task| task.after.is_empty()));
+    }
+
+    #[test]
+    fn the_outline_of_a_placement_takes_what_its_layers_do_besides_weights_and_kv(
+        placement in placements(&tiny_model(3), &machine()), order in prop::collection::vec(0usize..3, 1..24),
+    ) {
+        let (machine, model) = (machine(), tiny_model(order.len() as u64));
+        let layers = order.iter().map(|&index| placement.layers[index].clone()).collect();
+        let all = Placement { layers, ..placement };
+        let outline = all.outline();
+        let extent = Extent { batch: 4, context: 24, chunk: 8, step_tokens: 1 };
+        let (kv, activations) = (DType::Bf16, DType::Bf16);
+        let formats = Formats { weights: WeightFormats::all(DType::Bf16), kv, activations };
+        let needs = |placement: &Placement| {
+            let programs = Programs::lower(&machine, &model, placement).unwrap();
+            let used = usage(&machine, &model, &formats, &all, &programs, &extent);
+            used.iter().map(|used| (used.activations, used.staging)).collect::<Vec<_>>()
+        };
+        prop_assert_eq!(needs(&all), needs(&outline));
+        // Each of the three follows each of the three, and the way from one to the next is at most two.
+        prop_assert!(outline.layers.len() <= all.layers.len().min(28), "{}", outline.layers.len());
     }
 }

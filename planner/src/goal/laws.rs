@@ -1,15 +1,18 @@
 //! Laws of energy: what a device draws while it waits counts as long as the machine is on.
 
 use super::Goal;
+use crate::course::Course;
 use crate::fixture::{Spec, formats, model};
 use crate::laws::{brute_force, goal, pick, space, specs};
+use crate::memory::Programs;
 use crate::plan::Times;
+use crate::program::Lane;
 use crate::solve::{Chosen, Effort, Problem};
 use crate::space::{Family, Space};
 use hwprofiles::{Machine, Seconds, Sourced, Watts};
 use proptest::prelude::*;
 use proptest::sample::Index;
-use scenarios::{Costs, Model, Objective, Slo, Workload};
+use scenarios::{Costs, Model, Objective, Phase, Slo, Workload};
 
 const DECODES: f64 = 31.0;
 
@@ -124,5 +127,36 @@ proptest! {
         };
         let [run, _] = run_and_work(&before);
         prop_assert!(waiting(&after) <= waiting(&before) + run * 1e-6);
+    }
+
+    /// What devices work is the same from the outline as from all layers, dealt out or not.
+    #[test]
+    fn devices_work_as_long_as_their_tasks_take(
+        spec in specs(), some in indices(2..5), few in indices(1..4), share in 0.0..1.2f64,
+    ) {
+        let (model, formats) = (model(12, 256), formats());
+        let machine = spec.machine(&model);
+        let space = space(&machine, &model, &formats, 2);
+        let goal = goal(&machine, 2);
+        let problem = problem(&space, &goal, &some, &few, share);
+        let Some(chosen) = problem.solve().unwrap().chosen else { return Ok(()) };
+        let workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
+        let course = Course::of(&workload, 96);
+        for placement in [space.placement(&chosen, &goal), space.interleaved(&chosen, &goal)] {
+            let Ok(programs) = Programs::lower(&machine, &model, &placement) else { continue };
+            let found = super::work(&space.pricing, &placement, &course).unwrap();
+            for phase in [Phase::Prefill, Phase::Decode] {
+                let mut all = vec![0.0; machine.devices.len()];
+                for step in course.kinds(phase).into_iter().flatten() {
+                    for task in &programs.of(phase).tasks {
+                        let Lane::Device(device) = task.lane else { continue };
+                        all[device.0] += space.pricing.price(task, &step).unwrap().alone.get();
+                    }
+                }
+                for (found, all) in found[phase as usize].iter().zip(all) {
+                    prop_assert!((found.get() - all).abs() <= 1e-9 * all, "{found} and {all}");
+                }
+            }
+        }
     }
 }
