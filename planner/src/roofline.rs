@@ -9,7 +9,7 @@ use crate::error::PlannerError;
 use crate::placement::Placement;
 use crate::plan::Times;
 use crate::program::{Lane, Program};
-use crate::sketch::Sketch;
+use crate::sketch::{Look, Sketch};
 use hwprofiles::{Bytes, LinkId, Machine, MemoryId, Missing, Seconds};
 use scenarios::{Phase, Step};
 use std::collections::BTreeMap;
@@ -77,9 +77,7 @@ impl Roofline {
         placement: &Placement,
         course: &Course,
     ) -> Result<Times, PlannerError> {
-        let mut look = |program: &Program, step: &Step| {
-            Ok::<_, Missing>(Self::of(pricing, program, step)?.numbers(pricing.machine))
-        };
+        let mut look = Bounds(pricing);
         let mut bound = |phase: Phase| -> Result<Seconds, PlannerError> {
             let sketch = Sketch::of(pricing, placement, phase)?;
             let mut total = Seconds::ZERO;
@@ -122,5 +120,16 @@ impl Roofline {
             *self.memories.entry(memory).or_default() += time;
         }
         self
+    }
+}
+
+/// What a sketch looks at: all bounds of a step.
+struct Bounds<'a>(&'a Pricing<'a>);
+
+impl Look for Bounds<'_> {
+    type Error = Missing;
+
+    fn step(&mut self, program: &Program, step: &Step) -> Result<Vec<f64>, Missing> {
+        Ok(Roofline::of(self.0, program, step)?.numbers(self.0.machine))
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A step's times bend little in the tokens that came before, so of many equal steps the first, the middle and the
 //! last one are looked at, and the parabola through them is summed; where they bend, both halves in the same way; of steps
-//! that are nearly the same, only the middle; where the last takes what the first does, so do those between. Inside a step, a run of equal layers settles
+//! that are nearly the same, only the middle; where the last takes what the first does, so do those between; where it is
+//! known to, it is not looked at. Inside a step, a run of equal layers settles
 //! after two or three (prefetch is bounded by its staging slots): what one more layer adds is the difference of two
 //! short programs.
 
@@ -23,8 +24,20 @@ const ALIKE: f64 = 0.1;
 /// By what share of a step its time may lie off the straight line between two others for a parabola to do.
 const BENT: f64 = 0.005;
 
-/// Says of a program what a step of it takes: as many numbers each time, each of which adds up over layers.
-pub type Look<'l, E> = dyn FnMut(&Program, &Step) -> Result<Vec<f64>, E> + 'l;
+/// What is looked at in a program.
+pub trait Look {
+    /// Why it cannot be.
+    type Error;
+
+    /// What a step of `program` takes: as many numbers each time, each of which adds up over layers.
+    fn step(&mut self, program: &Program, step: &Step) -> Result<Vec<f64>, Self::Error>;
+
+    /// By how much each of the numbers of two steps may differ, where that is known without looking at them; it adds up
+    /// over layers too.
+    fn apart(&mut self, _program: &Program, _steps: [&Step; 2]) -> Result<f64, Self::Error> {
+        Ok(f64::INFINITY)
+    }
+}
 
 /// One phase's program with its runs cut short, and the same with one layer more in one run each.
 #[derive(Debug, Clone)]
@@ -72,7 +85,7 @@ impl Sketch {
     }
 
     /// The sum of `look` over `steps`, equally spaced steps that differ only in the tokens before them.
-    pub fn sum<E>(&self, steps: &[Step], look: &mut Look<'_, E>) -> Result<Vec<f64>, E> {
+    pub fn sum<L: Look>(&self, steps: &[Step], look: &mut L) -> Result<Vec<f64>, L::Error> {
         let count = steps.len();
         if let [first, .., last] = steps
             && (last.past_tokens - first.past_tokens) as f64 <= ALIKE * first.past_tokens as f64
@@ -84,7 +97,12 @@ impl Sketch {
         let [first, inner @ .., last] = steps else {
             return steps.first().map_or(Ok(Vec::new()), |only| self.step(only, look));
         };
-        let (begin, end) = (self.step(first, look)?, self.step(last, look)?);
+        let begin = self.step(first, look)?;
+        let apart = self.apart([first, last], look)?;
+        if begin.iter().all(|begin| apart <= BENT * begin) {
+            return Ok(begin.into_iter().map(|begin| (begin + apart / 2.0) * count as f64).collect());
+        }
+        let end = self.step(last, look)?;
         let alike = |(begin, end): (&f64, &f64)| (end - begin).abs() <= BENT * begin.min(*end);
         if begin.iter().zip(&end).all(alike) {
             let mean = |(begin, end): (&f64, &f64)| begin.midpoint(*end) * count as f64;
@@ -98,13 +116,13 @@ impl Sketch {
 
     /// The sum over `steps`, before which a step took `before` and after which one takes `after`: the parabola through
     /// these and the middle, or where that bends, the sum of both halves.
-    fn between<E>(
+    fn between<L: Look>(
         &self,
         steps: &[Step],
         before: &[f64],
         after: &[f64],
-        look: &mut Look<'_, E>,
-    ) -> Result<Vec<f64>, E> {
+        look: &mut L,
+    ) -> Result<Vec<f64>, L::Error> {
         let count = steps.len();
         if count == 0 {
             return Ok(Vec::new());
@@ -131,12 +149,22 @@ impl Sketch {
         Ok(total)
     }
 
-    fn step<E>(&self, step: &Step, look: &mut Look<'_, E>) -> Result<Vec<f64>, E> {
-        let short = look(&self.short, step)?;
+    fn step<L: Look>(&self, step: &Step, look: &mut L) -> Result<Vec<f64>, L::Error> {
+        let short = look.step(&self.short, step)?;
         let mut total = short.clone();
         for (longer, lacking) in &self.longer {
-            add(&mut total, &look(longer, step)?, *lacking);
+            add(&mut total, &look.step(longer, step)?, *lacking);
             add(&mut total, &short, -*lacking);
+        }
+        Ok(total)
+    }
+
+    fn apart<L: Look>(&self, steps: [&Step; 2], look: &mut L) -> Result<f64, L::Error> {
+        let short = look.apart(&self.short, steps)?;
+        let mut total = short;
+        // What is not known stays so: no difference is taken of it.
+        for (longer, lacking) in self.longer.iter().filter(|_| short.is_finite()) {
+            total += (look.apart(longer, steps)? - short) * lacking;
         }
         Ok(total)
     }

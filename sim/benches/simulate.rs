@@ -55,7 +55,7 @@ fn step(criterion: &mut Criterion) {
     group.bench_function("priced_and_simulated", |b| {
         b.iter(|| simulator.step(program, &step).map(|outcome| outcome.duration));
     });
-    let prices = simulator.step(program, &step).expect("bf16 is measured").prices.to_vec();
+    let prices: Vec<_> = simulator.step(program, &step).expect("bf16 is measured").prices().collect();
     group.bench_function("simulated", |b| b.iter(|| simulator.step_priced(program, &prices).duration));
     group.finish();
     let steps = steps(&Workload::new(4, 512, 64), 128);

@@ -3,8 +3,20 @@
 use crate::run::sampling_time;
 use crate::step::Simulator;
 use hwprofiles::{Missing, Seconds};
-use planner::{Placement, PlannerError, Pricing, Program, Sketch, Times};
+use planner::{Look, Placement, PlannerError, Pricing, Program, Sketch, Times};
 use scenarios::{Phase, Step, Workload};
+
+impl Look for Simulator<'_> {
+    type Error = Missing;
+
+    fn step(&mut self, program: &Program, step: &Step) -> Result<Vec<f64>, Missing> {
+        Ok(vec![Simulator::step(self, program, step)?.duration.to_seconds().get()])
+    }
+
+    fn apart(&mut self, program: &Program, steps: [&Step; 2]) -> Result<f64, Missing> {
+        Ok(Simulator::apart(self, program, steps)?.get())
+    }
+}
 
 /// The times of `workload`, of its decode steps where a draft proposes several tokens for each, with `placement`, prefill in chunks of `chunk` tokens per sequence: those of
 /// [`crate::Run::times`], to a fraction of a per cent, in a fraction of the time (see [`Sketch`]).
@@ -21,11 +33,8 @@ pub fn estimate(
     let (prefill, decode): (Vec<_>, Vec<_>) = steps.into_iter().partition(|s| s.phase == Phase::Prefill);
     let (full, short): (Vec<_>, Vec<_>) = prefill.into_iter().partition(|s| s.new_tokens == chunk);
     let mut simulator = Simulator::new(pricing);
-    let mut look = |program: &Program, step: &Step| -> Result<Vec<f64>, Missing> {
-        Ok(vec![simulator.step(program, step)?.duration.to_seconds().get()])
-    };
     let mut sum = |sketch: &Sketch, steps: &[Step]| -> Result<Seconds, Missing> {
-        Ok(Seconds::new(sketch.sum(steps, &mut look)?.into_iter().sum()))
+        Ok(Seconds::new(sketch.sum(steps, &mut simulator)?.into_iter().sum()))
     };
     let sketch = Sketch::of(&pricing, placement, Phase::Prefill)?;
     let mut ttft = sum(&sketch, &full)? + sum(&sketch, &short)?;

@@ -67,7 +67,7 @@ impl Sharing {
     /// Writes the speed of each flow, in (0, 1], relative to running alone.
     ///
     /// A rate beyond a pool's capacity is measurement noise and counts as the capacity: alone, a flow has speed 1.
-    pub fn share(&mut self, flows: &[Flow], speeds: &mut Vec<f64>) {
+    pub fn share(&mut self, flows: &[&Flow], speeds: &mut Vec<f64>) {
         speeds.clear();
         if let [_] = flows {
             return speeds.push(1.0);
@@ -85,7 +85,7 @@ impl Sharing {
     }
 
     /// Raises the level until a flow has all that it wants or a pool is full, and settles the flows concerned.
-    fn fill(&mut self, flows: &[Flow], speeds: &mut [f64]) {
+    fn fill(&mut self, flows: &[&Flow], speeds: &mut [f64]) {
         self.slope.fill(0.0);
         let mut level = f64::INFINITY;
         for (index, flow) in flows.iter().enumerate().filter(|&(index, _)| speeds[index] == RISING) {

@@ -39,9 +39,9 @@ impl Run<'_> {
         self.each(|index, span, program, outcome| {
             steps.push(span);
             let at = |time: SimTime| span.start_ns + time.nanos();
-            for (task, (ran, price)) in outcome.spans.iter().zip(outcome.prices).enumerate() {
+            for (task, (ran, price)) in outcome.spans.iter().zip(outcome.prices()).enumerate() {
                 let id = TaskId(task as u32);
-                events.push(Event::of(machine, program, id, price, index, at(ran.start), at(ran.end)));
+                events.push(Event::of(machine, program, id, &price, index, at(ran.start), at(ran.end)));
             }
         })?;
         Ok(Trace {

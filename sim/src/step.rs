@@ -12,10 +12,14 @@
 
 use crate::fair::{Draw, Flow, Sharing};
 use crate::time::SimTime;
-use hwprofiles::{Bytes, Machine, Missing};
-use planner::{Action, Lane, MicroBatch, Price, Pricing, Program, Task};
+use hwprofiles::{Bytes, Machine, Missing, Seconds};
+use planner::{Lane, Price, Pricing, Program, Task};
 use rustc_hash::FxHashMap;
 use scenarios::Step;
+use smallvec::SmallVec;
+
+/// Bodies that run at a time, usually at most.
+const FEW: usize = 8;
 
 /// When a task ran, since the step began. The wake-up before it is not part of it, its overhead is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,10 +35,36 @@ pub struct Span {
 pub struct Outcome<'a> {
     /// When each task ran, by [`planner::TaskId`].
     pub spans: &'a [Span],
-    /// What each task was priced at.
-    pub prices: &'a [Price],
     /// The last task's end.
     pub duration: SimTime,
+    wants: &'a [Want],
+    of_task: &'a [u32],
+}
+
+impl<'a> Outcome<'a> {
+    /// What each task was priced at.
+    pub fn prices(&self) -> impl Iterator<Item = Price> + use<'a> {
+        let wants = self.wants;
+        self.of_task.iter().map(move |&want| wants[want as usize].price)
+    }
+}
+
+/// What tasks that are alike want: their price, as the simulation needs it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Want {
+    price: Price,
+    overhead: SimTime,
+    body: SimTime,
+    flow: Flow,
+}
+
+impl Want {
+    /// The overhead and the whole are rounded, not the body: alone, a task takes its price rounded up.
+    fn of(machine: &Machine, price: Price) -> Self {
+        let overhead = SimTime::rounding_up(price.overhead);
+        let body = SimTime::rounding_up(price.alone).saturating_sub(overhead);
+        Self { price, overhead, body, flow: flow(machine, &price, body) }
+    }
 }
 
 /// Simulates steps on one machine; keeps its allocations from step to step.
@@ -43,15 +73,20 @@ pub struct Simulator<'a> {
     pricing: Pricing<'a>,
     sharing: Sharing,
     lanes: Vec<LaneState>,
-    prices: Vec<Price>,
+    /// The lanes that have tasks.
+    busy: Vec<usize>,
+    wants: Vec<Want>,
     spans: Vec<Span>,
-    /// Per task: whether it has ended, and the next of its lane.
+    /// Per task: what it wants, whether it has ended, and the next of its lane.
+    of_task: Vec<u32>,
     ended: Vec<bool>,
     next: Vec<Option<u32>>,
-    /// The bodies that run: their lanes, what they want, and what they get.
+    /// The bodies that run: their lanes, what they want and what they get.
     bodies: Vec<usize>,
-    flows: Vec<Flow>,
+    wanted: SmallVec<[u32; FEW]>,
     speeds: Vec<f64>,
+    /// What bodies with such wants get: layers are alike, so the same run together again and again.
+    known: FxHashMap<SmallVec<[u32; FEW]>, SmallVec<[f64; FEW]>>,
 }
 
 #[derive(Debug, Clone)]
@@ -68,7 +103,6 @@ struct LaneState {
 #[derive(Debug, Clone)]
 struct Running {
     task: u32,
-    flow: Flow,
     /// When the overhead ends and the body begins.
     body_at: SimTime,
     /// The body's length at speed 1, of which `left` nanoseconds were left at `since`.
@@ -111,13 +145,16 @@ impl<'a> Simulator<'a> {
             pricing,
             sharing: Sharing::new(memories.chain(links)),
             lanes: device_syncs.chain(link_syncs).map(lane).collect(),
-            prices: Vec::new(),
+            busy: Vec::new(),
+            wants: Vec::new(),
             spans: Vec::new(),
+            of_task: Vec::new(),
             ended: Vec::new(),
             next: Vec::new(),
             bodies: Vec::new(),
-            flows: Vec::new(),
+            wanted: SmallVec::new(),
             speeds: Vec::new(),
+            known: FxHashMap::default(),
         }
     }
 
@@ -139,25 +176,48 @@ impl<'a> Simulator<'a> {
         program: &Program,
         price: impl Fn(&Task) -> Result<Price, Missing>,
     ) -> Result<Outcome<'_>, Missing> {
-        self.prices.clear();
-        // Layers are alike: what does the same on the same lane costs the same, but in the head, which sees fewer rows.
-        let mut known: FxHashMap<(Lane, bool, MicroBatch, &Action), Price> = FxHashMap::default();
-        for task in &program.tasks {
-            let key = (task.lane, task.layer.is_none(), task.micro_batch, &task.action);
-            let price = match known.get(&key) {
-                Some(&price) => price,
-                None => *known.entry(key).insert_entry(price(task)?).get(),
-            };
-            self.prices.push(price);
+        self.wants.clear();
+        for task in self.kinds(program) {
+            self.wants.push(Want::of(self.pricing.machine, price(task)?));
         }
         Ok(self.play(program))
+    }
+
+    /// How long the tasks of `program` together take more in one of two steps than in the other: contention aside, the
+    /// steps differ by no more.
+    pub fn apart(&mut self, program: &Program, steps: [&Step; 2]) -> Result<Seconds, Missing> {
+        let pricing = self.pricing;
+        let mut more = Vec::new();
+        for task in self.kinds(program) {
+            let [one, other] = steps.map(|step| pricing.price(task, step));
+            more.push((one?.alone.get() - other?.alone.get()).abs());
+        }
+        Ok(Seconds::new(self.of_task.iter().map(|&kind| more[kind as usize]).sum()))
+    }
+
+    /// The first task of each kind; notes each task's kind. Layers are alike: what does the same on the same lane costs
+    /// the same, but in the head, which sees fewer rows.
+    fn kinds<'p>(&mut self, program: &'p Program) -> Vec<&'p Task> {
+        let (mut first, mut known) = (Vec::new(), FxHashMap::default());
+        self.of_task.clear();
+        for task in &program.tasks {
+            let key = (task.lane, task.layer.is_none(), task.micro_batch, &task.action);
+            let kind = *known.entry(key).or_insert_with(|| {
+                first.push(task);
+                first.len() as u32 - 1
+            });
+            self.of_task.push(kind);
+        }
+        first
     }
 
     /// Simulates one step of `program` in which task `i` costs `prices[i]`, wherever those come from.
     pub fn step_priced(&mut self, program: &Program, prices: &[Price]) -> Outcome<'_> {
         assert_eq!(program.tasks.len(), prices.len(), "every task has a price");
-        self.prices.clear();
-        self.prices.extend_from_slice(prices);
+        self.wants.clear();
+        self.wants.extend(prices.iter().map(|&price| Want::of(self.pricing.machine, price)));
+        self.of_task.clear();
+        self.of_task.extend(0..prices.len() as u32);
         self.play(program)
     }
 
@@ -166,8 +226,10 @@ impl<'a> Simulator<'a> {
         let mut now = SimTime::ZERO;
         loop {
             self.start_what_can(program, now);
-            let changes =
-                self.lanes.iter().filter_map(|lane| lane.running.as_ref().map(Running::next_change));
+            let changes = self
+                .busy
+                .iter()
+                .filter_map(|&lane| self.lanes[lane].running.as_ref().map(Running::next_change));
             let Some(next) = changes.min() else { break };
             now = next;
             self.begin_and_end_bodies(now);
@@ -175,7 +237,7 @@ impl<'a> Simulator<'a> {
         }
         debug_assert!(self.ended.iter().all(|&ended| ended), "every task ends");
         let duration = self.spans.iter().map(|span| span.end).max().unwrap_or(SimTime::ZERO);
-        Outcome { spans: &self.spans, prices: &self.prices, duration }
+        Outcome { spans: &self.spans, duration, wants: &self.wants, of_task: &self.of_task }
     }
 
     fn reset(&mut self, program: &Program) {
@@ -193,12 +255,16 @@ impl<'a> Simulator<'a> {
             let lane = lane_index(self.pricing.machine, task);
             self.next[index] = self.lanes[lane].head.replace(index as u32);
         }
+        self.known.clear();
+        self.busy.clear();
+        self.busy.extend((0..self.lanes.len()).filter(|&lane| self.lanes[lane].head.is_some()));
     }
 
     /// Starts the next task of every free lane whose dependencies have ended.
     fn start_what_can(&mut self, program: &Program, now: SimTime) {
-        for lane in self.lanes.iter_mut().filter(|lane| lane.running.is_none()) {
-            let Some(task) = lane.head else { continue };
+        for &lane in &self.busy {
+            let lane = &mut self.lanes[lane];
+            let (None, Some(task)) = (&lane.running, lane.head) else { continue };
             let after = &program.tasks[task as usize].after;
             if !after.iter().all(|earlier| self.ended[earlier.0 as usize]) {
                 continue;
@@ -206,17 +272,13 @@ impl<'a> Simulator<'a> {
             let ready = after.iter().map(|earlier| self.spans[earlier.0 as usize].end).max();
             let had_to_wait = ready.is_some_and(|ready| ready > lane.free);
             let start = if had_to_wait { now + lane.sync } else { now };
-            let price = &self.prices[task as usize];
-            // The overhead and the whole are rounded, not the body: alone, a task takes its price rounded up.
-            let overhead = SimTime::rounding_up(price.overhead);
-            let body = SimTime::rounding_up(price.alone).saturating_sub(overhead);
+            let want = &self.wants[self.of_task[task as usize] as usize];
             self.spans[task as usize].start = start;
             lane.head = self.next[task as usize];
             lane.running = Some(Running {
                 task,
-                flow: flow(self.pricing.machine, price, body),
-                body_at: start + overhead,
-                left: body.nanos() as f64,
+                body_at: start + want.overhead,
+                left: want.body.nanos() as f64,
                 since: SimTime::ZERO,
                 speed: 0.0,
                 end: SimTime::ZERO,
@@ -227,8 +289,9 @@ impl<'a> Simulator<'a> {
     /// Ends the tasks that are done at `now` and lists the bodies that run from then on.
     fn begin_and_end_bodies(&mut self, now: SimTime) {
         self.bodies.clear();
-        self.flows.clear();
-        for (index, lane) in self.lanes.iter_mut().enumerate() {
+        self.wanted.clear();
+        for &index in &self.busy {
+            let lane = &mut self.lanes[index];
             let Some(running) = &lane.running else { continue };
             let begun = running.body_at <= now;
             let no_body = running.left == 0.0 && running.speed == 0.0;
@@ -239,14 +302,23 @@ impl<'a> Simulator<'a> {
                 lane.running = None;
             } else if begun {
                 self.bodies.push(index);
-                self.flows.push(running.flow);
+                self.wanted.push(self.of_task[running.task as usize]);
             }
         }
     }
 
     fn share(&mut self, now: SimTime) {
-        self.sharing.share(&self.flows, &mut self.speeds);
-        for (&index, &speed) in self.bodies.iter().zip(&self.speeds) {
+        let flow = |&want: &u32| &self.wants[want as usize].flow;
+        let speeds: &[f64] = match &self.wanted[..] {
+            [] => &[],
+            [_] => &[1.0],
+            _ => self.known.entry(self.wanted.clone()).or_insert_with(|| {
+                let flows: SmallVec<[&Flow; FEW]> = self.wanted.iter().map(flow).collect();
+                self.sharing.share(&flows, &mut self.speeds);
+                self.speeds.iter().copied().collect()
+            }),
+        };
+        for (&index, &speed) in self.bodies.iter().zip(speeds) {
             if let Some(running) = &mut self.lanes[index].running {
                 running.set_speed(speed, now);
             }

@@ -14,7 +14,8 @@ fn flow(rate: f64, draws: &[(usize, f64)]) -> Flow {
 
 fn speeds(capacity: &[f64], flows: &[Flow]) -> Vec<f64> {
     let mut speeds = Vec::new();
-    Sharing::new(capacity.iter().copied().map(BytesPerSec::new)).share(flows, &mut speeds);
+    Sharing::new(capacity.iter().copied().map(BytesPerSec::new))
+        .share(&flows.iter().collect::<Vec<_>>(), &mut speeds);
     speeds
 }
 

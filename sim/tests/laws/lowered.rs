@@ -17,7 +17,7 @@ const HBM: MemoryId = MemoryId(1);
 fn simulate(machine: &Machine, model: &Model, program: &Program, step: &Step) -> (Vec<Span>, Vec<u64>, u64) {
     let mut simulator = Simulator::new(Pricing { machine, model, formats: &FORMATS });
     let outcome = simulator.step(program, step).unwrap();
-    let alone = outcome.prices.iter().map(|price| sim::SimTime::rounding_up(price.alone).nanos());
+    let alone = outcome.prices().map(|price| sim::SimTime::rounding_up(price.alone).nanos());
     (outcome.spans.to_vec(), alone.collect(), outcome.duration.nanos())
 }
 
