@@ -67,32 +67,29 @@ impl<'a> Patterns<'a> {
     /// Embed and head, then each kind of layer in the model's order, with all patterns.
     pub fn stacks(&self) -> Vec<Stack> {
         let model = self.prices[0].pricing.model;
-        let index = |sublayers: &[Sublayer]| sublayers.iter().map(|&s| self.prices[0].index(s)).collect();
-        let ends = Stack {
-            kind: None,
-            layers: 1,
-            sublayers: index(&[Sublayer::Embed, Sublayer::Head]),
-            homed: vec![],
+        let stack = |kind, layers, sublayers: &[Sublayer]| {
+            let sublayers = sublayers.iter().map(|&s| self.prices[0].index(s)).collect();
+            let mut stack = Stack { kind, layers, sublayers, homed: vec![] };
+            self.fill(&mut stack);
+            stack
         };
-        let kinds = model.kinds().map(|(kind, layers)| Stack {
-            kind: Some(kind),
-            layers,
-            sublayers: index(kind.sublayers()),
-            homed: vec![],
-        });
-        let mut stacks: Vec<Stack> = std::iter::once(ends).chain(kinds).collect();
-        for stack in &mut stacks {
-            self.fill(stack);
-        }
-        stacks
+        let kinds = model.kinds().map(|(kind, layers)| stack(Some(kind), layers, kind.sublayers()));
+        let ends = stack(None, 1, &[Sublayer::Embed, Sublayer::Head]);
+        std::iter::once(ends).chain(kinds).collect()
     }
 
     fn fill(&self, stack: &mut Stack) {
-        let mut walk = self.walk();
-        let mut walked = [Walked::new(), Walked::new()];
-        for homes in self.homes_of(stack.kind) {
-            stack.homed.extend(self.homed(&mut walk, &mut walked, homes, stack));
-        }
+        let homes = self.homes_of(stack.kind);
+        let ways = |phase: usize| {
+            let (mut walk, mut walked) = (self.walk(), Walked::new());
+            let list = &self.prices[phase];
+            let halves = homes.iter().map(|homes| self.halves(&mut walk, &mut walked, list, stack, homes));
+            halves.collect::<Vec<_>>()
+        };
+        let (prefill, decode) = rayon::join(|| ways(0), || ways(1));
+        let both = prefill.into_iter().zip(decode).zip(homes);
+        let homed = both.filter_map(|((prefill, decode), homes)| self.with(stack, homes, [prefill, decode]));
+        stack.homed = homed.collect();
     }
 
     /// Every choice of homes for the sublayers of a kind.
@@ -224,12 +221,12 @@ impl<'a> Patterns<'a> {
         let [first, second] = walked;
         let prefill = self.halves(walk, first, &self.prices[0], stack, &homes);
         let decode = self.halves(walk, second, &self.prices[1], stack, &homes);
+        self.with(stack, homes, [prefill, decode])
+    }
+
+    fn with(&self, stack: &Stack, homes: Vec<usize>, halves: [Vec<Half>; 2]) -> Option<Homed> {
         let bytes = self.home_bytes(stack, &homes);
-        (!prefill.is_empty() && !decode.is_empty()).then_some(Homed {
-            homes,
-            bytes,
-            halves: [prefill, decode],
-        })
+        halves.iter().all(|halves| !halves.is_empty()).then_some(Homed { homes, bytes, halves })
     }
 
     /// The pattern of `stack` that `pick` names.

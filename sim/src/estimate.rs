@@ -18,7 +18,7 @@ impl Look for Simulator<'_> {
     }
 }
 
-/// The times of `workload`, of its decode steps where a draft proposes several tokens for each, with `placement`, prefill in chunks of `chunk` tokens per sequence: those of
+/// The times of `workload` with `placement`, prefill in chunks of `chunk` tokens per sequence: those of
 /// [`crate::Run::times`], to a fraction of a per cent, in a fraction of the time (see [`Sketch`]).
 ///
 /// # Errors
@@ -32,20 +32,20 @@ pub fn estimate(
     let steps = planner::steps(workload, chunk);
     let (prefill, decode): (Vec<_>, Vec<_>) = steps.into_iter().partition(|s| s.phase == Phase::Prefill);
     let (full, short): (Vec<_>, Vec<_>) = prefill.into_iter().partition(|s| s.new_tokens == chunk);
-    let mut simulator = Simulator::new(pricing);
-    let mut sum = |sketch: &Sketch, steps: &[Step]| -> Result<Seconds, Missing> {
-        Ok(Seconds::new(sketch.sum(steps, &mut simulator)?.into_iter().sum()))
+    // What the steps take, and sampling after the last.
+    let sum = |phase: Phase, parts: &[&[Step]]| -> Result<[Seconds; 2], PlannerError> {
+        let Some(last) = parts.iter().copied().flatten().last() else { return Ok([Seconds::ZERO; 2]) };
+        let mut simulator = Simulator::new(pricing);
+        let sketch = Sketch::of(&pricing, placement, phase)?;
+        let mut steps = Seconds::ZERO;
+        for part in parts {
+            steps += Seconds::new(sketch.sum(part, &mut simulator)?.into_iter().sum());
+        }
+        Ok([steps, sampling_time(&pricing, sketch.program(), last)])
     };
-    let sketch = Sketch::of(&pricing, placement, Phase::Prefill)?;
-    let mut ttft = sum(&sketch, &full)? + sum(&sketch, &short)?;
-    if let Some(last) = short.last().or(full.last()) {
-        ttft += sampling_time(&pricing, sketch.program(), last);
-    }
-    let mut tpot = None;
-    if let Some(last) = decode.last() {
-        let sketch = Sketch::of(&pricing, placement, Phase::Decode)?;
-        let mean = sum(&sketch, &decode)? / decode.len() as f64;
-        tpot = Some(mean + sampling_time(&pricing, sketch.program(), last));
-    }
-    Ok(Times { ttft, tpot })
+    let (prefilled, decoded) =
+        rayon::join(|| sum(Phase::Prefill, &[&full, &short]), || sum(Phase::Decode, &[&decode]));
+    let ([prefilled, first], [decoded, sampled]) = (prefilled?, decoded?);
+    let tpot = (!decode.is_empty()).then(|| decoded / decode.len() as f64 + sampled);
+    Ok(Times { ttft: prefilled + first, tpot })
 }
