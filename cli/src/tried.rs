@@ -1,7 +1,7 @@
 //! What came of a choice among number formats and degrees of tensor parallelism, for people.
 
 use planner::{PlannerError, Times, Variant};
-use scenarios::FormatChoice;
+use scenarios::{FormatChoice, WeightClass};
 
 /// One combination.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +30,27 @@ impl Tried {
 /// Something that may be chosen, as a word.
 type Class = fn(&Variant) -> String;
 
+const FIRST: [(&str, Class); 1] = [("tensor_parallel", |v| v.tensor_parallel.to_string())];
+
+const WEIGHTS: [(&str, Class); 1] = [("weights", |v| v.formats.weights.to_string())];
+
+/// Weights where some variant has several formats of them.
+const BY_CLASS: [(&str, Class); 4] = [
+    ("attention", |v| v.formats.weights.of_class(WeightClass::Attention).to_string()),
+    ("ffn", |v| v.formats.weights.of_class(WeightClass::Ffn).to_string()),
+    ("experts", |v| v.formats.weights.of_class(WeightClass::Experts).to_string()),
+    ("ends", |v| v.formats.weights.of_class(WeightClass::Ends).to_string()),
+];
+
+const LAST: [(&str, Class); 3] = [
+    ("kv", |v| v.formats.kv.to_string()),
+    ("activations", |v| v.formats.activations.to_string()),
+    ("draft", |v| match &v.draft {
+        Some((device, tokens)) => format!("of {tokens} on {device}"),
+        None => "none".to_owned(),
+    }),
+];
+
 /// A line for each combination, the one that was `chosen` marked; empty where there was no choice.
 pub fn table(tried: &[Tried], chosen: &Variant) -> String {
     let Some(first) = tried.first() else { return String::new() };
@@ -37,19 +58,18 @@ pub fn table(tried: &[Tried], chosen: &Variant) -> String {
         t.variant.tensor_parallel != first.variant.tensor_parallel || t.variant.draft != first.variant.draft
     });
     let title = if grouped { "tried" } else { "number formats" };
-    // A class in which all agree says nothing.
-    let vary = |of: Class| tried.iter().any(|t| of(&t.variant) != of(&first.variant));
-    let classes: [(&str, Class); 5] = [
-        ("tensor_parallel", |v| v.tensor_parallel.to_string()),
-        ("weights", |v| v.formats.weights.to_string()),
-        ("kv", |v| v.formats.kv.to_string()),
-        ("activations", |v| v.formats.activations.to_string()),
-        ("draft", |v| match &v.draft {
-            Some((device, tokens)) => format!("of {tokens} on {device}"),
-            None => "none".to_owned(),
-        }),
-    ];
-    let named: Vec<_> = classes.into_iter().filter(|(_, of)| vary(*of)).collect();
+    let mixed = tried.iter().any(|t| t.variant.formats.weights.one().is_none());
+    let weights = if mixed { &BY_CLASS[..] } else { &WEIGHTS };
+    let values = |of: Class| tried.iter().map(|t| of(&t.variant)).collect::<Vec<_>>();
+    let mut named: Vec<(&str, Class)> = vec![];
+    for &(class, of) in FIRST.iter().chain(weights).chain(&LAST) {
+        // A class in which all agree says nothing, and one that goes with another nothing more.
+        let (first, all) = (of(&first.variant), values(of));
+        let said = named.iter().any(|(_, other)| values(*other) == all);
+        if !said && all.iter().any(|value| *value != first) {
+            named.push((class, of));
+        }
+    }
     let name = |one: &Tried| {
         let words: Vec<_> = named.iter().map(|(class, of)| format!("{class} {}", of(&one.variant))).collect();
         words.join(", ")

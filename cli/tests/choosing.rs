@@ -49,8 +49,8 @@ fn classes_of_matrices_have_formats_of_their_own() {
     let set = "--set dtype.weights.ffn=[bf16,int4] --set dtype.weights.default=bf16";
     let text = place.done(&format!("plan scenario.yaml --set dtype.weights=null {set} -o plan.yaml"));
     let row = |name: &str| text.lines().find(|line| line.contains(name)).expect(name).to_owned();
-    assert!(row("weights {default: int4, attention: bf16, ends: bf16}").starts_with('*'), "{text}");
-    assert!(row("weights bf16").starts_with(' '), "{text}");
+    assert!(row("ffn int4").starts_with('*'), "{text}");
+    assert!(row("ffn bf16").starts_with(' '), "{text}");
     let plan = std::fs::read_to_string(place.path("plan.yaml")).expect("written");
     let plan = planner::Plan::from_yaml(&plan, "plan.yaml").expect("a plan");
     assert_eq!(plan.formats.weights.to_string(), "{default: int4, attention: bf16, ends: bf16}");

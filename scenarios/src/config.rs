@@ -54,7 +54,7 @@ impl Model {
     /// Those of [`Model::from_folder`].
     pub fn from_config_file(name: &str, path: &Path) -> Result<Self, ScenarioError> {
         let text = std::fs::read_to_string(path)
-            .map_err(|source| ScenarioError::Unreadable { path: path.to_owned(), source })?;
+            .map_err(|reason| ScenarioError::Unreadable { path: path.to_owned(), reason })?;
         Self::from_config_json(name, &path.display().to_string(), &text)
     }
 }

@@ -38,7 +38,7 @@ impl Document {
     /// The file cannot be read, and those of [`Document::from_yaml`].
     pub fn from_file(path: &Path) -> Result<Self, ScenarioError> {
         let text = std::fs::read_to_string(path)
-            .map_err(|source| ScenarioError::Unreadable { path: path.to_owned(), source })?;
+            .map_err(|reason| ScenarioError::Unreadable { path: path.to_owned(), reason })?;
         Self::from_yaml(&path.display().to_string(), &text)
     }
 

@@ -120,7 +120,7 @@ const BATCH: u64 = 64;
 const LOOKED_AT: usize = 10_000;
 
 fn trace_means(path: &Path) -> Result<(f64, f64), ScenarioError> {
-    let unreadable = |source| ScenarioError::Unreadable { path: path.to_owned(), source };
+    let unreadable = |reason| ScenarioError::Unreadable { path: path.to_owned(), reason };
     let file = BufReader::new(File::open(path).map_err(unreadable)?);
     let (mut sums, mut count) = ((0.0, 0.0), 0.0);
     for request in
