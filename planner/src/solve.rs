@@ -53,7 +53,7 @@ impl Effort {
     pub const FITTING: Self = Self { worth: 0.0, nodes: 300, all: true, sets: 64 };
     /// Everything.
     #[cfg(test)]
-    pub const EXACT: Self = Self { worth: 0.0, nodes: u64::MAX, all: true, sets: 512 };
+    pub const EXACT: Self = Self { worth: 0.0, nodes: u64::MAX, all: true, sets: 8192 };
     /// Before something is said not to fit: as many sets as [`Self::FITTING`] has, or the two contradict each other.
     pub const THOROUGH: Self = Self { worth: 1e-3, nodes: 300, all: true, sets: 64 };
 }
