@@ -3,9 +3,10 @@
 
     cargo build --release -p fulcrum && scripts/gpu_serving.py [--engine "host_per_step: 1 ms"] [--spread 10]
 
-A row says how many users there were and how long their requests, not how many requests each sent: ten here. It does not say
-the format of the KV cache either: fp8 where the weights are, but for SGLang, which keeps bf16 unless told otherwise.
-With --spread, answers are up to so many per cent shorter and longer than the row says, evenly: users fall out of step.
+A row says how many users there were and how long their requests, not how many requests each sent: ten here, as
+InferenceMAX sends. It does not say the format of the KV cache either: fp8 where the weights are, but for SGLang, which
+keeps bf16 unless told otherwise. With --spread, all prompts and answers are up to so many per cent shorter and longer
+than the row says, evenly: users fall out of step.
 """
 import argparse
 import collections
@@ -26,27 +27,31 @@ MODELS = {
     "Llama-3.1-8B-Instruct-FP8": "llama-3.1-8b",
 }
 
+# The rows of this model have the lengths, users and GPUs of InferenceMAX, whose client draws the lengths of prompts and
+# answers evenly from these shares of what is said (RANDOM_RANGE_RATIO).
+DRAWN = {"Llama-3.1-70B": (0.8, 1)}
 
-def answer(tokens, spread):
-    if not spread:
-        return tokens
-    less, more = (max(1, round(tokens * (1 + by * spread / 100))) for by in (-1, 1))
-    return f"{{from: {less}, to: {more}}}"
+
+def length(tokens, shares):
+    less, more = (max(1, round(tokens * share)) for share in shares)
+    return f"{{from: {less}, to: {more}}}" if less < more else tokens
 
 
 def scenario(row, options):
     weights = "fp8" if row["gemm_dtype"] else "bf16"
     kv = "bf16" if row["backend"] == "sglang" else weights
     users = int(row["concurrency"])
+    model = row["model"].split("/")[-1]
+    shares = (1 - options.spread / 100, 1 + options.spread / 100) if options.spread else DRAWN.get(model, (1, 1))
     return f"""machine: {row["gpu"].replace("_", "-")}
-model: {MODELS[row["model"].split("/")[-1]]}
+model: {MODELS[model]}
 dtype: {{weights: {weights}, kv: {kv}}}
 tensor_parallel: {int(float(row["tensor_parallel"]))}
 workload:
   concurrency: {users}
   requests: {ROUNDS * users}
-  prompt_tokens: {row["prompt_tokens"]}
-  output_tokens: {answer(int(row["output_tokens"]), options.spread)}
+  prompt_tokens: {length(int(row["prompt_tokens"]), shares)}
+  output_tokens: {length(int(row["output_tokens"]), shares)}
 engine: {{name: {row["backend"]}{", " + options.engine if options.engine else ""}}}
 """
 

@@ -73,6 +73,8 @@ pub struct EngineChoice {
     pub prefix_caching: Option<bool>,
     /// Whether prompts enter in chunks.
     pub chunked_prefill: Option<bool>,
+    /// Whether prompts enter in steps of their own, before anybody decodes on.
+    pub prefill_first: Option<bool>,
     /// Whether the shortest prompt comes first, not the first come.
     pub shortest_first: Option<bool>,
     /// What the host takes for each step.
@@ -254,7 +256,7 @@ fn rate(value: &Value) -> Option<f64> {
 
 /// `engine: vllm`, or `engine: {name: vllm, max_num_seqs: 256, …}`.
 pub(crate) fn read_engine(root: &Section<'_>) -> Result<EngineChoice, ScenarioError> {
-    const KEYS: [&str; 11] = [
+    const KEYS: [&str; 12] = [
         "name",
         "max_num_seqs",
         "max_num_batched_tokens",
@@ -263,6 +265,7 @@ pub(crate) fn read_engine(root: &Section<'_>) -> Result<EngineChoice, ScenarioEr
         "gpu_memory_utilization",
         "prefix_caching",
         "chunked_prefill",
+        "prefill_first",
         "shortest_first",
         "host_per_step",
         "host_per_sequence",
@@ -291,6 +294,7 @@ pub(crate) fn read_engine(root: &Section<'_>) -> Result<EngineChoice, ScenarioEr
                 gpu_memory_utilization: share,
                 prefix_caching: section.flag("prefix_caching")?,
                 chunked_prefill: section.flag("chunked_prefill")?,
+                prefill_first: section.flag("prefill_first")?,
                 shortest_first: section.flag("shortest_first")?,
                 host_per_step: time("host_per_step")?,
                 host_per_sequence: time("host_per_sequence")?,

@@ -41,13 +41,18 @@ impl Decoding {
     /// `sequence` decodes no longer: what it is now stands in it.
     pub fn leave(&mut self, sequence: &mut Sequence) {
         let joined = sequence.joined.take().expect("who leaves has joined");
-        sequence.generated = (self.steps as i64 - joined) as u64;
+        sequence.generated = self.generated(joined);
         sequence.computed = sequence.known() - 1;
         sequence.held = sequence.computed.div_ceil(self.fill.len() as u64);
         self.count -= 1;
         self.tokens -= sequence.known();
         let class = self.class(sequence.known());
         self.fill[class] -= 1;
+    }
+
+    /// Tokens of an answer that would have begun at that step: see [`Sequence::joined`].
+    pub fn generated(&self, joined: i64) -> u64 {
+        (self.steps as i64 - joined) as u64
     }
 
     /// Blocks that the next step needs: of those whose known tokens but the last fill their blocks.

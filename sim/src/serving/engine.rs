@@ -16,6 +16,35 @@ pub enum Policy {
     ShortestFirst,
 }
 
+/// What must have room before a request is admitted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reserve {
+    /// What enters in its first step.
+    Chunk,
+    /// All of its prompt, as in vLLM.
+    #[default]
+    Prompt,
+    /// Its prompt and its answer, beside what is expected of the answers of those who run, as in SGLang.
+    Answer,
+}
+
+impl Reserve {
+    /// Of an answer, more is not reserved.
+    pub(super) const MOST: u64 = 4096;
+
+    /// Tokens that are kept for `left` tokens of answers that run, so many decode steps after the engine began, or last
+    /// sent somebody back: seven tenths of them at first, a seventh of that after six hundred steps (SGLang's
+    /// `new_token_ratio`).
+    pub(super) fn expected(left: u64, steps: u64) -> u64 {
+        const FIRST: f64 = 0.7;
+        const LEAST: f64 = 0.14 * FIRST;
+        const STEPS: u64 = 600;
+        let share = FIRST - (FIRST - LEAST) * steps.min(STEPS) as f64 / STEPS as f64;
+        (left as f64 * share).ceil() as u64
+    }
+}
+
 /// What the host does between two steps, while the devices wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Host {
@@ -51,8 +80,10 @@ pub struct Engine {
     pub prefix_caching: bool,
     /// Tokens for each name of [`Request::prefix`]: a multiple of `block_size`.
     pub prefix_tokens: u64,
-    /// Whether a request waits until there is room for all of its prompt, not only for its first chunk.
-    pub reserve_prompt: bool,
+    /// Whether prompts enter in steps of their own, before anybody decodes on, as in SGLang; otherwise beside decodes.
+    pub prefill_first: bool,
+    /// What must have room before a request is admitted.
+    pub reserve: Reserve,
     /// Who comes first.
     pub policy: Policy,
     /// What the host takes.
@@ -81,7 +112,8 @@ impl Engine {
             chunked_prefill: choice.chunked_prefill.unwrap_or(true),
             prefix_caching: choice.prefix_caching.unwrap_or(true),
             prefix_tokens: MOONCAKE_TOKENS.next_multiple_of(block_size),
-            reserve_prompt: true,
+            prefill_first: choice.prefill_first.unwrap_or(choice.name == EngineName::Sglang),
+            reserve: if choice.name == EngineName::Sglang { Reserve::Answer } else { Reserve::Prompt },
             policy: if choice.shortest_first == Some(true) { Policy::ShortestFirst } else { Policy::Fcfs },
             host: Host {
                 per_step: time(choice.host_per_step, habits.host.per_step),

@@ -32,7 +32,7 @@ pub use arrivals::Generated;
 pub use batch::{Batch, Piece, StepPrices};
 pub use blocks::Blocks;
 pub use capacity::{NoRoom, kv_blocks};
-pub use engine::{Engine, GPU_MEMORY_UTILIZATION, Host, Policy};
+pub use engine::{Engine, GPU_MEMORY_UTILIZATION, Host, Policy, Reserve};
 pub use layer_times::{LayerTimes, TableError};
 pub use line::Line;
 pub use picos::Picos;

@@ -1,6 +1,6 @@
 //! A recorded run of a real engine: its settings, and when each request came and was answered.
 
-use super::engine::{Engine, Host, Policy};
+use super::engine::{Engine, Host, Policy, Reserve};
 use super::layer_times::TableError;
 use super::picos::Picos;
 use super::request::{Request, Served};
@@ -91,7 +91,8 @@ impl RecordedRun {
             chunked_prefill: true,
             prefix_caching: settings.enable_prefix_caching.unwrap_or(true),
             prefix_tokens: block_size,
-            reserve_prompt: true,
+            prefill_first: false,
+            reserve: Reserve::Prompt,
             policy: Policy::Fcfs,
             host: HOST,
         };

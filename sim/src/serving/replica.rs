@@ -3,14 +3,17 @@
 //! A step is made up as vLLM does it: every running sequence first, in the order of admission, each decode with one
 //! token, the prompt that is not all there with as many as fit; where blocks run out, the last admitted sequence is
 //! sent back to the queue and its blocks are freed. Where nobody was, waiting sequences are admitted while tokens, blocks and
-//! places are left.
+//! places are left. Or as SGLang does it: as long as prompts can enter, they do so in steps of their own, and nobody
+//! decodes.
+
+mod admission;
 
 use super::batch::{Batch, Piece, StepPrices};
 use super::blocks::Blocks;
 use super::decoding::Decoding;
-use super::engine::Engine;
+use super::engine::{Engine, Reserve};
 use super::picos::Picos;
-use super::prefix::{find, hold, publish, release};
+use super::prefix::{publish, release};
 use super::request::{Rejected, Request, Served};
 use super::sequence::Sequence;
 use super::waiting::Waiting;
@@ -43,6 +46,11 @@ pub struct Replica<P> {
     /// The last of them, where its prompt is not all there.
     entering: Option<u32>,
     decoding: Decoding,
+    /// When those who decode had their last token, or one of their own since; whether a step went by without one.
+    decoded: Picos,
+    stalled: bool,
+    /// Of the decode steps, how many there were when the engine began, or last sent somebody back.
+    settled: u64,
     blocks: Blocks,
     /// Who enters in this step, with how much.
     pieces: Vec<Piece>,
@@ -63,6 +71,9 @@ impl<P: StepPrices> Replica<P> {
             running: Vec::new(),
             entering: None,
             decoding: Decoding::new(engine.block_size),
+            decoded: Picos::ZERO,
+            stalled: false,
+            settled: 0,
             blocks: Blocks::new(engine.num_blocks),
             pieces: Vec::new(),
             places: Vec::new(),
@@ -108,6 +119,7 @@ impl<P: StepPrices> Replica<P> {
         }
         if self.running.is_empty() && self.waiting.len() == 0 {
             self.now = self.now.max(request.arrival);
+            self.settled = self.decoding.steps;
         }
         let prompt = request.prompt_tokens;
         let place = match self.vacant.pop() {
@@ -144,25 +156,31 @@ impl<P: StepPrices> Replica<P> {
     fn step(&mut self, until: Picos, watch: &mut impl Watch) -> Result<(), Missing> {
         self.pieces.clear();
         self.places.clear();
-        let preempted = self.grow(watch);
+        let alone = self.engine.prefill_first;
+        let mut preempted = (!alone && self.grow(watch)) | self.go_on(watch);
         if !preempted {
             self.admit();
         }
         if self.pieces.is_empty() {
+            preempted |= alone && self.grow(watch);
             return self.decode(until, preempted, watch);
         }
+        self.prefill(watch)
+    }
+
+    /// A step in which prompts enter, beside who decodes or alone.
+    fn prefill(&mut self, watch: &mut impl Watch) -> Result<(), Missing> {
+        let alone = self.engine.prefill_first;
+        let (decodes, decode_tokens) =
+            if alone { (0, 0) } else { (self.decoding.count, self.decoding.tokens) };
         let sampled = self.places.iter().zip(&self.pieces).filter(|(place, piece)| {
             let sequence = &self.sequences[**place as usize];
             sequence.computed + piece.new == sequence.known()
         });
-        let sampled = self.decoding.count + sampled.count() as u64;
-        let batch = Batch {
-            pieces: &self.pieces,
-            decodes: self.decoding.count,
-            decode_tokens: self.decoding.tokens,
-            sampled,
-        };
-        let time = self.prices.step(&batch)? + self.engine.host.of(self.running.len() as u64);
+        let sampled = decodes + sampled.count() as u64;
+        let batch = Batch { pieces: &self.pieces, decodes, decode_tokens, sampled };
+        let sequences = if alone { self.pieces.len() } else { self.running.len() };
+        let time = self.prices.step(&batch)? + self.engine.host.of(sequences as u64);
         let begin = self.now;
         self.now += time;
         let steps = Steps {
@@ -174,9 +192,13 @@ impl<P: StepPrices> Replica<P> {
             waiting: self.waiting.len(),
         };
         watch.steps(&steps);
-        watch.gaps(time, self.decoding.count);
-        self.decoding.advance(1);
-        self.finish();
+        if alone {
+            self.stalled |= self.decoding.count > 0;
+        } else {
+            watch.gaps(time, decodes);
+            self.decoding.advance(1);
+            self.finish();
+        }
         self.enter(watch);
         Ok(())
     }
@@ -187,8 +209,10 @@ impl<P: StepPrices> Replica<P> {
         let line = self.prices.decode(count, tokens)?.plus(self.engine.host.of(count));
         let sequences = &self.sequences;
         let end = self.decoding.first_end(|place, life| sequences[place as usize].life == life);
-        // After a preemption, the next step may admit again.
-        let most = if preempted { 1 } else { end.expect("who decodes will end") };
+        // After a preemption, the next step may admit again; and so it may where less and less is reserved.
+        let once =
+            preempted || self.stalled || self.engine.reserve == Reserve::Answer && self.waiting.len() > 0;
+        let most = if once { 1 } else { end.expect("who decodes will end") };
         let most = most.min((line.until - 1 - tokens) / count + 1);
         let most = 1 + self.decoding.steps_within(self.blocks.free(), most - 1);
         let made = line.begun(tokens, count, most, until - self.now);
@@ -205,13 +229,26 @@ impl<P: StepPrices> Replica<P> {
             waiting: self.waiting.len(),
         };
         watch.steps(&steps);
-        gaps_of(&line, &steps, watch);
+        if std::mem::take(&mut self.stalled) {
+            self.tell_stalled(watch);
+        } else {
+            gaps_of(&line, &steps, watch);
+        }
+        self.decoded = self.now;
         self.decoding.advance(made);
         self.finish();
         Ok(())
     }
 
-    /// Blocks for everybody who runs; whether somebody was sent back for that.
+    /// Tells the gaps of a decode step after steps without one: who joined since has waited less.
+    fn tell_stalled(&self, watch: &mut impl Watch) {
+        let all = self.running.iter().map(|&place| &self.sequences[place as usize]);
+        for sequence in all.filter(|sequence| sequence.joined.is_some()) {
+            watch.gaps(self.now - self.decoded.max(sequence.last_token), 1);
+        }
+    }
+
+    /// Blocks for everybody who decodes; whether somebody was sent back for that.
     fn grow(&mut self, watch: &mut impl Watch) -> bool {
         let mut preempted = false;
         while self.decoding.growth() > self.blocks.free() {
@@ -219,9 +256,15 @@ impl<P: StepPrices> Replica<P> {
             preempted = true;
         }
         self.blocks.take(self.decoding.growth());
-        let Some(place) = self.entering else { return preempted };
+        preempted
+    }
+
+    /// More of the prompt that is not all there; whether its sequence was sent back for want of blocks.
+    fn go_on(&mut self, watch: &mut impl Watch) -> bool {
+        let Some(place) = self.entering else { return false };
         let sequence = &mut self.sequences[place as usize];
-        let room = self.engine.max_num_batched_tokens - self.decoding.count;
+        let beside = if self.engine.prefill_first { 0 } else { self.decoding.count };
+        let room = self.engine.max_num_batched_tokens - beside;
         let new = (sequence.known() - sequence.computed).min(room);
         let more = self.engine.blocks(sequence.computed + new).saturating_sub(sequence.held);
         if more > self.blocks.free() {
@@ -234,58 +277,7 @@ impl<P: StepPrices> Replica<P> {
             self.pieces.push(Piece { new, past: sequence.computed });
             self.places.push(place);
         }
-        preempted
-    }
-
-    /// Admits who waits while there is room.
-    fn admit(&mut self) {
-        let entered = |pieces: &[Piece]| pieces.iter().map(|piece| piece.new).sum::<u64>();
-        while let Some(place) = self.waiting.first() {
-            let used = self.decoding.count + entered(&self.pieces);
-            let room = self.engine.max_num_batched_tokens.saturating_sub(used);
-            // Who does not get all of its prompt in is the last.
-            let behind = self.entering.is_some_and(|entering| {
-                let sequence = &self.sequences[entering as usize];
-                self.pieces.first().is_none_or(|piece| sequence.computed + piece.new < sequence.known())
-            });
-            if room == 0 || behind || self.running.len() as u64 >= self.engine.max_num_seqs {
-                return;
-            }
-            let sequence = &mut self.sequences[place as usize];
-            let known = sequence.known();
-            let (cached, idle) = find(&self.engine, &self.blocks, sequence);
-            let computed = (cached * self.engine.block_size)
-                .min((known - 1) / self.engine.block_size * self.engine.block_size);
-            let wanted = known - computed;
-            let new = match self.engine.chunked_prefill {
-                true => wanted.min(room),
-                false if wanted <= room || used == 0 => wanted,
-                false => return,
-            };
-            let more = self.engine.blocks(computed + new).saturating_sub(cached);
-            let reserved = if self.engine.reserve_prompt {
-                self.engine.blocks(known).saturating_sub(cached)
-            } else {
-                more
-            };
-            if reserved > self.blocks.free() - idle {
-                return;
-            }
-            self.waiting.pop();
-            hold(&self.engine, &mut self.blocks, sequence, cached);
-            self.blocks.take(more);
-            sequence.held = cached + more;
-            sequence.computed = computed;
-            sequence.cached_tokens += computed;
-            sequence.scheduled.get_or_insert(self.now);
-            self.running.push(place);
-            self.pieces.push(Piece { new, past: computed });
-            self.places.push(place);
-            if new < wanted {
-                self.entering = Some(place);
-                return;
-            }
-        }
+        false
     }
 
     /// Sends the last admitted sequence back to the queue.
@@ -302,6 +294,7 @@ impl<P: StepPrices> Replica<P> {
         }
         release(&self.engine, &mut self.blocks, sequence);
         sequence.preemptions += 1;
+        self.settled = self.decoding.steps;
         self.waiting.push_back_to_front(place, sequence.request.prompt_tokens);
         watch.preempted();
     }

@@ -1,6 +1,6 @@
 //! A literal engine: every block a thing of its own, every sequence asked in every step.
 
-use sim::serving::{Batch, Engine, Picos, Piece, Policy, Request, Served, StepPrices};
+use sim::serving::{Batch, Engine, Picos, Piece, Policy, Request, Reserve, Served, StepPrices};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A sequence of the literal engine.
@@ -133,6 +133,9 @@ struct Work<'a, P> {
     waiting: VecDeque<Naive>,
     running: Vec<Naive>,
     served: Vec<Served>,
+    /// Steps in which who decodes did, and how many there were when something began anew.
+    steps: u64,
+    settled: u64,
 }
 
 /// What becomes of `requests`, step by step.
@@ -146,12 +149,13 @@ pub fn literal(engine: &Engine, requests: &[Request], prices: impl StepPrices) -
         found: BTreeMap::new(),
     };
     let (waiting, running, served) = Default::default();
-    let mut work = Work { cache, prices, now: 0, waiting, running, served };
+    let mut work = Work { cache, prices, now: 0, waiting, running, served, steps: 0, settled: 0 };
     let mut next = 0;
     loop {
         if work.waiting.is_empty() && work.running.is_empty() {
             let Some(request) = requests.get(next) else { return work.served };
             work.now = work.now.max(request.arrival.0);
+            work.settled = work.steps;
         }
         while next < requests.len() && requests[next].arrival.0 <= work.now {
             if engine.refusal(&requests[next]).is_none() {
@@ -168,29 +172,45 @@ pub fn literal(engine: &Engine, requests: &[Request], prices: impl StepPrices) -
 impl<P: StepPrices> Work<'_, P> {
     fn step(&mut self) {
         let mut entering = vec![];
-        let sent_back = self.grow(&mut entering);
+        let alone = self.cache.engine.prefill_first;
+        let sent_back = self.grow(&mut entering, |sequence| !(alone && sequence.decodes));
         while !sent_back && self.admit(&mut entering) {}
+        let enters = entering.iter().any(|&new| new > 0);
+        if alone && !enters {
+            entering.clear();
+            self.grow(&mut entering, |_| true);
+        }
+        if !(alone && enters) {
+            self.steps += 1;
+        }
         let fresh: Vec<bool> = self.running.iter().map(|s| !s.decodes).collect();
         let with = |fresh_ones: bool| {
             let all = self.running.iter().zip(&entering).zip(&fresh);
             all.filter(move |(_, fresh)| **fresh == fresh_ones).map(|((s, &new), _)| (s, new))
         };
         let pieces: Vec<_> = with(true).map(|(s, new)| Piece { new, past: s.computed }).collect();
-        let decode_tokens = with(false).map(|(s, _)| s.computed + 1).sum();
+        let decodes = || with(false).filter(|(_, new)| *new > 0);
+        let decode_tokens = decodes().map(|(s, _)| s.computed + 1).sum();
         let sampled = self.running.iter().zip(&entering).filter(|(s, new)| s.computed + **new == s.known());
         let sampled = sampled.count() as u64;
-        let batch = Batch { pieces: &pieces, decodes: with(false).count() as u64, decode_tokens, sampled };
-        let host = self.cache.engine.host.of(self.running.len() as u64);
+        let batch = Batch { pieces: &pieces, decodes: decodes().count() as u64, decode_tokens, sampled };
+        let there = entering.iter().filter(|&&new| !alone || new > 0).count();
+        let host = self.cache.engine.host.of(there as u64);
         self.now += self.prices.step(&batch).unwrap().0 + host.0;
         self.end(entering);
     }
 
-    /// Blocks for all that run, and how much of each enters; whether somebody was sent back.
-    fn grow(&mut self, entering: &mut Vec<u64>) -> bool {
+    /// Blocks for those `of` all that run, and how much of each enters; whether somebody was sent back.
+    fn grow(&mut self, entering: &mut Vec<u64>, of: impl Fn(&Naive) -> bool) -> bool {
         let (mut sent_back, mut index) = (false, 0);
         let mut budget = self.cache.engine.max_num_batched_tokens;
         while index < self.running.len() {
             let sequence = &self.running[index];
+            if !of(sequence) {
+                entering.push(0);
+                index += 1;
+                continue;
+            }
             let new = (sequence.known() - sequence.computed).min(budget);
             let wanted = (sequence.computed + new).div_ceil(self.cache.engine.block_size) as usize;
             while self.running.len() > index
@@ -199,6 +219,7 @@ impl<P: StepPrices> Work<'_, P> {
                 let mut last = self.running.pop().unwrap();
                 self.cache.release(&mut last);
                 last.preemptions += 1;
+                self.settled = self.steps;
                 self.waiting.push_front(last);
                 sent_back = true;
             }
@@ -226,12 +247,25 @@ impl<P: StepPrices> Work<'_, P> {
         }
     }
 
+    /// What answers that run are expected to need, and the rest of the prompt that enters.
+    fn expected(&self) -> u64 {
+        let left = |s: &Naive| (s.request.output_tokens - s.generated).min(4096);
+        let likely: u64 = self.running.iter().filter(|s| s.decodes).map(left).sum();
+        let fresh = self.running.iter().filter(|s| !s.decodes);
+        let whole: u64 = fresh
+            .map(|s| left(s) + s.known().saturating_sub(s.blocks.len() as u64 * self.cache.engine.block_size))
+            .sum();
+        let share = 0.7 - 0.602 * (self.steps - self.settled).min(600) as f64 / 600.0;
+        whole + (likely as f64 * share).ceil() as u64
+    }
+
     /// Admits the first that waits; whether there was room.
     fn admit(&mut self, entering: &mut Vec<u64>) -> bool {
         let engine = self.cache.engine;
         let (size, used) = (engine.block_size, entering.iter().sum::<u64>());
         let budget = engine.max_num_batched_tokens.saturating_sub(used);
-        let all_in = self.running.iter().zip(&*entering).all(|(s, new)| s.computed + new == s.known());
+        let all_in = |(s, new): (&Naive, &u64)| s.decodes || s.computed + new == s.known();
+        let all_in = self.running.iter().zip(&*entering).all(all_in);
         if budget == 0 || self.running.len() as u64 >= engine.max_num_seqs || !all_in {
             return false;
         }
@@ -246,9 +280,18 @@ impl<P: StepPrices> Work<'_, P> {
             return false;
         }
         let more = ((computed + new).div_ceil(size) as usize).saturating_sub(hits.len());
-        let reserved = (known.div_ceil(size) as usize).saturating_sub(hits.len());
+        let left = (first.request.output_tokens - first.generated).min(4096);
+        let reserved = match engine.reserve {
+            Reserve::Chunk => computed + new,
+            Reserve::Prompt => known,
+            Reserve::Answer => known + left - 1,
+        };
+        let mut reserved = (reserved.div_ceil(size) as usize).saturating_sub(hits.len());
+        if engine.reserve == Reserve::Answer {
+            reserved += self.expected().div_ceil(size) as usize;
+        }
         let idle = hits.iter().filter(|&&block| self.cache.holders[block] == 0).count();
-        if (if engine.reserve_prompt { reserved } else { more }) + idle > self.cache.free.len() {
+        if reserved + idle > self.cache.free.len() {
             return false;
         }
         let mut first = self.waiting.remove(turn).unwrap();

@@ -4,7 +4,7 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::Exp1;
 use rand_pcg::Pcg64;
 use sim::serving::{
-    Batch, End, Engine, Host, Line, Picos, Policy, Replica, Request, StepPrices, Steps, Watch, serve,
+    Batch, End, Engine, Host, Line, Picos, Policy, Replica, Request, Reserve, StepPrices, Steps, Watch, serve,
 };
 
 /// A step takes so long, and so much longer for each token that enters.
@@ -34,7 +34,8 @@ fn engine(max_num_seqs: u64) -> Engine {
         chunked_prefill: false,
         prefix_caching: false,
         prefix_tokens: 16,
-        reserve_prompt: true,
+        prefill_first: false,
+        reserve: Reserve::Prompt,
         policy: Policy::Fcfs,
         host: Host::default(),
     }

@@ -3,7 +3,8 @@
 use crate::literal::literal;
 use proptest::prelude::*;
 use sim::serving::{
-    Batch, End, Engine, Host, Line, Picos, Policy, Replica, Request, Served, StepPrices, Watch, serve,
+    Batch, End, Engine, Host, Line, Picos, Policy, Replica, Request, Reserve, Served, StepPrices, Watch,
+    serve,
 };
 
 /// A straight line in everything, in stretches of `stretch` tokens.
@@ -35,11 +36,12 @@ fn served(engine: &Engine, prices: Prices, requests: &[Request]) -> Vec<Served> 
 fn engines() -> impl Strategy<Value = Engine> {
     let sizes = (1u64..6, 0u64..12, 8u64..60, 1u64..5);
     let policy = prop_oneof![Just(Policy::Fcfs), Just(Policy::ShortestFirst)];
-    let habits = (any::<bool>(), any::<bool>(), any::<bool>(), policy, 0u64..3);
+    let reserve = prop_oneof![Just(Reserve::Chunk), Just(Reserve::Prompt), Just(Reserve::Answer)];
+    let habits = (any::<bool>(), any::<bool>(), any::<bool>(), reserve, policy, 0u64..3);
     (sizes, habits).prop_map(
         |(
             (seqs, more, num_blocks, block_size),
-            (chunked_prefill, prefix_caching, reserve_prompt, policy, host),
+            (chunked_prefill, prefix_caching, prefill_first, reserve, policy, host),
         )| {
             Engine {
                 max_num_seqs: seqs,
@@ -50,7 +52,8 @@ fn engines() -> impl Strategy<Value = Engine> {
                 chunked_prefill,
                 prefix_caching,
                 prefix_tokens: block_size,
-                reserve_prompt,
+                prefill_first,
+                reserve,
                 policy,
                 host: Host { per_step: Picos(host * 10), per_sequence: Picos(host) },
             }
