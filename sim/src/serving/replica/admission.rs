@@ -1,0 +1,81 @@
+//! Who that waits may run.
+
+use super::super::batch::Piece;
+use super::super::engine::Reserve;
+use super::super::prefix::{find, hold};
+use super::Replica;
+
+impl<P> Replica<P> {
+    /// Admits who waits while there is room.
+    pub(super) fn admit(&mut self) {
+        let entered = |pieces: &[Piece]| pieces.iter().map(|piece| piece.new).sum::<u64>();
+        while let Some(place) = self.waiting.first() {
+            let beside = if self.engine.prefill_first { 0 } else { self.decoding.count };
+            let used = beside + entered(&self.pieces);
+            let room = self.engine.max_num_batched_tokens.saturating_sub(used);
+            // Who does not get all of its prompt in is the last.
+            let behind = self.entering.is_some_and(|entering| {
+                let sequence = &self.sequences[entering as usize];
+                self.pieces.first().is_none_or(|piece| sequence.computed + piece.new < sequence.known())
+            });
+            if room == 0 || behind || self.running.len() as u64 >= self.engine.max_num_seqs {
+                return;
+            }
+            let sequence = &self.sequences[place as usize];
+            let known = sequence.known();
+            let (cached, idle) = find(&self.engine, &self.blocks, sequence);
+            let computed = (cached * self.engine.block_size)
+                .min((known - 1) / self.engine.block_size * self.engine.block_size);
+            let wanted = known - computed;
+            let new = match self.engine.chunked_prefill {
+                true => wanted.min(room),
+                false if wanted <= room || used == 0 => wanted,
+                false => return,
+            };
+            let more = self.engine.blocks(computed + new).saturating_sub(cached);
+            let left = (sequence.request.output_tokens - sequence.generated).min(Reserve::MOST);
+            let (reserved, expected) = match self.engine.reserve {
+                Reserve::Chunk => (computed + new, 0),
+                Reserve::Prompt => (known, 0),
+                // The last token is sampled, not computed: it needs no room.
+                Reserve::Answer => (known + left - 1, self.expected()),
+            };
+            let reserved = self.engine.blocks(reserved).saturating_sub(cached) + self.engine.blocks(expected);
+            if reserved > self.blocks.free() - idle {
+                return;
+            }
+            let sequence = &mut self.sequences[place as usize];
+            self.waiting.pop();
+            hold(&self.engine, &mut self.blocks, sequence, cached);
+            self.blocks.take(more);
+            sequence.held = cached + more;
+            sequence.computed = computed;
+            sequence.cached_tokens += computed;
+            sequence.scheduled.get_or_insert(self.now);
+            self.running.push(place);
+            self.pieces.push(Piece { new, past: computed });
+            self.places.push(place);
+            if new < wanted {
+                self.entering = Some(place);
+                return;
+            }
+        }
+    }
+
+    /// Tokens beyond their blocks that are expected of those who run: the rest of the prompt that enters, and of answers.
+    fn expected(&self) -> u64 {
+        let (mut whole, mut likely) = (0, 0);
+        for sequence in self.running.iter().map(|&place| &self.sequences[place as usize]) {
+            let generated =
+                sequence.joined.map_or(sequence.generated, |joined| self.decoding.generated(joined));
+            let left = (sequence.request.output_tokens - generated).min(Reserve::MOST);
+            match sequence.joined {
+                Some(_) => likely += left,
+                None => {
+                    whole += left + sequence.known().saturating_sub(sequence.held * self.engine.block_size);
+                }
+            }
+        }
+        whole + Reserve::expected(likely, self.decoding.steps - self.settled)
+    }
+}
