@@ -10,8 +10,8 @@ use rayon::prelude::*;
 use scenarios::{Formats, RequestTrace, Requests, Serving, Slo, TraceError};
 use serde_json::{Value, json};
 use sim::serving::{
-    End, Engine, Generated, Limits, NoRoom, Picos, PlanPrices, Replica, Request, Served, Source, Spread,
-    Steps, Summary, Tally, Watch, kv_blocks, serve,
+    End, Engine, Generated, Limits, NoRoom, Picos, PlanPrices, Replica, Request, Series, Served, Source,
+    Spread, Steps, Stretch, Summary, Tally, Watch, kv_blocks, serve,
 };
 use std::fmt::{self, Write};
 use std::fs::File;
@@ -26,8 +26,17 @@ pub struct ServedDay {
     summary: Summary,
 }
 
-/// Serves the question's requests; writes a line for each into `table`, where one is wanted.
-pub fn run(question: &Question, serving: &Serving, table: Option<&Path>) -> Outcome<ServedDay> {
+/// What is written beside the sums.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Tables<'p> {
+    /// A line for each request.
+    pub requests: Option<&'p Path>,
+    /// A line for each stretch of time, and how long that is.
+    pub series: Option<(&'p Path, Seconds)>,
+}
+
+/// Serves the question's requests, and writes the tables that are wanted.
+pub fn run(question: &Question, serving: &Serving, tables: Tables<'_>) -> Outcome<ServedDay> {
     let choice = &question.engine;
     let habits = Habits {
         draft: Engine::of(choice, 1, question.model.max_positions),
@@ -44,21 +53,31 @@ pub fn run(question: &Question, serving: &Serving, table: Option<&Path>) -> Outc
     let limits = Limits { ttft: question.slo.ttft, tpot: question.slo.tpot };
     let one = |share: u64| -> Outcome<Day> {
         let mut replica = Replica::new(engine.clone(), PlanPrices::new(pricing, &programs));
-        let mut day = Day { tally: Tally::new(limits), served: table.map(|_| Vec::new()) };
+        let series = tables.series.map(|(_, every)| Series::new(Picos::rounding_up(every)));
+        let served = tables.requests.map(|_| Vec::new());
+        let mut day = Day { tally: Tally::new(limits), served, series };
         let mut feed = Feed::of(serving, share)?;
         serve(&mut feed, &mut replica, &mut day).or_input()?;
         feed.wrong.map_or(Ok(day), Err).or_input()
     };
     let days: Vec<_> = (0..serving.replicas).into_par_iter().map(one).collect();
     let (mut tally, mut served) = (Tally::new(limits), Vec::new());
+    let mut series: Option<Series> = None;
     for day in days {
         let day = day?;
         tally.join(&day.tally);
         served.extend(day.served.into_iter().flatten());
+        match (&mut series, day.series) {
+            (Some(all), Some(one)) => all.join(one),
+            (all, one) => *all = one,
+        }
     }
-    if let Some(path) = table {
+    if let Some(path) = tables.requests {
         served.sort_by_key(|one| one.id);
         write_table(path, &served).or_failed()?;
+    }
+    if let (Some((path, _)), Some(series)) = (tables.series, &series) {
+        write_series(path, series, serving.replicas).or_failed()?;
     }
     let summary = tally.summary(0, 0);
     let heading = format!(
@@ -134,11 +153,16 @@ struct Day {
     tally: Tally,
     /// Every request, where a table of them is wanted.
     served: Option<Vec<Served>>,
+    /// What happened when, where that is wanted.
+    series: Option<Series>,
 }
 
 impl Watch for Day {
     fn steps(&mut self, steps: &Steps<'_>) {
         self.tally.steps(steps);
+        if let Some(series) = &mut self.series {
+            series.steps(steps);
+        }
     }
 
     fn gaps(&mut self, gap: Picos, times: u64) {
@@ -255,6 +279,30 @@ fn write_table(path: &Path, served: &[Served]) -> anyhow::Result<()> {
             text,
             "{id},{arrival},{prompt_tokens},{output_tokens},{scheduled},{first},{last},{ttft},{tpot},{e2el},\
              {cached_tokens},{preemptions}"
+        )?;
+    }
+    Ok(write_atomically(path, text)?)
+}
+
+/// One line for each stretch of time, in order; `metrics.md` says what the columns are.
+fn write_series(path: &Path, series: &Series, replicas: u64) -> anyhow::Result<()> {
+    let every = series.every().to_seconds().get();
+    let mut text = String::from(
+        "start_s,steps,utilization,mean_running,mean_waiting,prompt_tokens_per_s,output_tokens_per_s,least_free_blocks\n",
+    );
+    for (index, stretch) in series.stretches().iter().enumerate() {
+        let Stretch { steps, busy, running, waiting, prompt_tokens, output_tokens, least_free_blocks } =
+            stretch;
+        writeln!(
+            text,
+            "{},{steps:.3},{:.6},{:.6},{:.6},{:.3},{:.3},{}",
+            index as f64 * every,
+            busy / every / replicas as f64,
+            running / every,
+            waiting / every,
+            prompt_tokens / every,
+            output_tokens / every,
+            least_free_blocks.map_or(String::new(), |blocks| blocks.to_string()),
         )?;
     }
     Ok(write_atomically(path, text)?)

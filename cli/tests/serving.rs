@@ -57,6 +57,28 @@ fn a_trace_gets_a_line_for_each_request_and_what_cannot_be_served_is_counted() {
 }
 
 #[test]
+fn a_series_says_what_happened_when_and_adds_up_to_the_day() {
+    let place = placed(TRACE);
+    let day = place.done("--json sim closed.yaml --set workload.replicas=2 --series out.csv --every 50ms");
+    let day: serde_json::Value = serde_json::from_str(&day).expect("JSON");
+    let table = fs::read_to_string(place.path("out.csv")).expect("a table");
+    let rows: Vec<Vec<f64>> = table
+        .lines()
+        .skip(1)
+        .map(|line| line.split(',').map(|cell| cell.parse().unwrap_or(f64::NAN)).collect())
+        .collect();
+    let sum = |column: usize| rows.iter().map(|row| row[column]).sum::<f64>();
+    let near = |found: f64, wanted: f64| (found - wanted).abs() <= 1e-4 * wanted;
+    assert!(near(sum(1), day["steps"].as_f64().unwrap()), "{table}");
+    assert!(near(sum(5) * 0.05, 40.0 * 512.0), "{table}");
+    assert!(near(sum(6) * 0.05, 40.0 * 32.0), "{table}");
+    assert!(rows.windows(2).all(|pair| near(pair[1][0] - pair[0][0], 0.05)), "{table}");
+    assert!(rows.iter().all(|row| (0.0..=1.000_001).contains(&row[2])), "{table}");
+    place.refused("sim closed.yaml --series out.csv --every 0s", 2, &["--every", "above 0"]);
+    place.refused("sim closed.yaml --every 2s", 2, &["--series"]);
+}
+
+#[test]
 fn replicas_share_the_requests_and_threads_change_nothing() {
     let place = placed(TRACE);
     let load = "{arrivals: {poisson: 30 req/s}, requests: 300, prompt_tokens: {mean: 400, cv: 1}, \

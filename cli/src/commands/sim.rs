@@ -2,10 +2,10 @@
 
 use crate::exit::{Failure, Outcome, Sort};
 use crate::pipeline::{Planned, Question};
-use crate::serve;
+use crate::serve::{self, Tables};
 use crate::terminal::{out, outln};
 use anyhow::anyhow;
-use hwprofiles::write_atomically;
+use hwprofiles::{Seconds, write_atomically};
 use scenarios::{Serving, Setting};
 use serde_json::json;
 use std::path::PathBuf;
@@ -24,6 +24,12 @@ pub struct Arguments {
     /// Write a table of the requests of a serving workload, a line for each.
     #[arg(long)]
     requests: Option<PathBuf>,
+    /// Write what happened when in a serving workload, a line for each stretch of time.
+    #[arg(long)]
+    series: Option<PathBuf>,
+    /// How long a stretch is.
+    #[arg(long, value_name = "TIME", default_value = "1 s", requires = "series")]
+    every: Seconds,
     /// Set a key of the scenario by its dotted path.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<Setting>,
@@ -45,8 +51,8 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
             }
         }
     };
-    if arguments.requests.is_some() {
-        let message = "--requests is for a workload of requests that come and go, and this is a static batch";
+    if arguments.requests.is_some() || arguments.series.is_some() {
+        let message = "--requests and --series are for a workload of requests that come and go, and this is a static batch";
         return Err(Failure::Input(anyhow!(message)));
     }
     let trace = planned.simulate()?;
@@ -66,10 +72,14 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
 
 fn serve_requests(question: &Question, serving: &Serving, arguments: &Arguments, json: bool) -> Outcome {
     if arguments.trace.is_some() || arguments.perfetto.is_some() {
-        let message = "--trace and --perfetto show the steps of a static batch; --requests lists requests";
+        let message = "--trace and --perfetto show the steps of a static batch; --requests lists requests, --series what happened when";
         return Err(Failure::Input(anyhow!(message)));
     }
-    let day = serve::run(question, serving, arguments.requests.as_deref())?;
+    if arguments.every <= Seconds::ZERO {
+        return Err(Failure::Input(anyhow!("--every is {}: a time above 0 is wanted", arguments.every)));
+    }
+    let series = arguments.series.as_deref().map(|path| (path, arguments.every));
+    let day = serve::run(question, serving, Tables { requests: arguments.requests.as_deref(), series })?;
     match json {
         true => outln!("{}", day.json()),
         false => out!("{day}"),

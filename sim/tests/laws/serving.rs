@@ -3,8 +3,8 @@
 use crate::literal::literal;
 use proptest::prelude::*;
 use sim::serving::{
-    Batch, End, Engine, Host, Line, Picos, Policy, Replica, Request, Reserve, Served, StepPrices, Watch,
-    serve,
+    Batch, End, Engine, Host, Line, Picos, Policy, Replica, Request, Reserve, Series, Served, StepPrices,
+    Stretch, Watch, serve,
 };
 
 /// A straight line in everything, in stretches of `stretch` tokens.
@@ -153,5 +153,34 @@ proptest! {
         prop_assert_eq!(told.ends, requests.len());
         prop_assert_eq!(told.gaps, told.served.iter().map(|one| one.output_tokens - 1).sum::<u64>());
         prop_assert_eq!((replica.running(), replica.waiting()), (0, 0));
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_series_adds_up_to_the_same_however_long_its_stretches(
+        engine in engines(), requests in requests(true), every in 1u64..5000,
+    ) {
+        let of = |every: u64| {
+            let mut series = Series::new(Picos(every));
+            let mut replica = Replica::new(engine.clone(), Prices { stretch: 50 });
+            serve(&mut requests.iter().cloned(), &mut replica, &mut series).unwrap();
+            series
+        };
+        let sums = |series: &Series| {
+            let sum = |of: fn(&Stretch) -> f64| series.stretches().iter().map(of).sum::<f64>();
+            let whole = [sum(|s| s.steps), sum(|s| s.prompt_tokens), sum(|s| s.output_tokens)];
+            (whole, series.stretches().iter().filter_map(|s| s.least_free_blocks).min())
+        };
+        // The finest that there can be are so many that they are joined.
+        let (fine, whole) = (of(every), of(1 << 60));
+        prop_assert!(whole.stretches().len() <= 1);
+        let ((fine_sums, least), (sums, of_all)) = (sums(&fine), sums(&whole));
+        prop_assert!(fine_sums.iter().zip(sums).all(|(a, b)| (a - b).abs() <= 1e-6 * b), "{fine_sums:?} and {sums:?}");
+        prop_assert_eq!(least, of_all);
+        let mut both = fine.clone();
+        both.join(of(every * 4));
+        prop_assert!(both.every() >= fine.every());
+        prop_assert!((both.stretches().iter().map(|s| s.steps).sum::<f64>() - 2.0 * sums[0]).abs() <= 1e-6 * sums[0]);
     }
 }
