@@ -6,7 +6,7 @@
 A row says how many users there were and how long their requests, not how many requests each sent: ten here, as
 InferenceMAX sends. It does not say the format of the KV cache either: fp8 where the weights are, but for SGLang, which
 keeps bf16 unless told otherwise. With --spread, all prompts and answers are up to so many per cent shorter and longer
-than the row says, evenly: users fall out of step.
+than the row says, evenly: users fall out of step; with --spread 0 none is, in no row.
 """
 import argparse
 import collections
@@ -42,7 +42,9 @@ def scenario(row, options):
     kv = "bf16" if row["backend"] == "sglang" else weights
     users = int(row["concurrency"])
     model = row["model"].split("/")[-1]
-    shares = (1 - options.spread / 100, 1 + options.spread / 100) if options.spread else DRAWN.get(model, (1, 1))
+    shares = DRAWN.get(model, (1, 1))
+    if options.spread is not None:
+        shares = (1 - options.spread / 100, 1 + options.spread / 100)
     return f"""machine: {row["gpu"].replace("_", "-")}
 model: {MODELS[model]}
 dtype: {{weights: {weights}, kv: {kv}}}
@@ -72,18 +74,20 @@ def errors(row, options, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", default="", help="keys of the scenario's engine")
-    parser.add_argument("--spread", type=float, default=0, help="per cent")
+    parser.add_argument("--spread", type=float, help="per cent; 0 for lengths that are all the same")
     options = parser.parse_args()
     groups = collections.defaultdict(list)
     with open(ROOT / "sim/data/gpu_serving.csv") as table, tempfile.TemporaryDirectory() as folder:
         for row in csv.DictReader(table):
             both = errors(row, options, folder)
             size = "one GPU" if float(row["tensor_parallel"]) == 1 else "several"
-            for group in [(row["backend"], size), (row["gpu"], size), ("all", size)]:
+            model = row["model"].split("/")[-1].removesuffix("-FP8").removesuffix("-Instruct")
+            of_model = (f'{model} {row["backend"]} {row["gpu"].split("_")[0]}', "any number")
+            for group in [(row["backend"], size), (row["gpu"], size), of_model, ("all", size)]:
                 groups[group].append(both)
-    print(f"{'':20} {'rows':>5}  {'TPOT mean':>9} {'median':>7} {'bias':>7}  {'TTFT mean':>9} {'median':>7} {'bias':>7}")
+    print(f"{'':36} {'rows':>5}  {'TPOT mean':>9} {'median':>7} {'bias':>7}  {'TTFT mean':>9} {'median':>7} {'bias':>7}")
     for (name, size), rows in sorted(groups.items()):
-        text = f"{name + ', ' + size:20} {len(rows):5}"
+        text = f"{name + ', ' + size:36} {len(rows):5}"
         for which in (1, 0):
             of = [row[which] for row in rows]
             size_of = [abs(error) for error in of]

@@ -5,8 +5,8 @@
 //! α_r ≥ 0 share out what a second of each phase costs, Σ α_r = Σ λ_k · weight_k. No solution is better than
 //! Σ α_r · time_r + Σ λ_k · add_k + Σ μ_m · (bytes_m − room_m) − Σ λ_k · limit_k. The best prices make the smallest of
 //! these as large as possible; they are found by cutting planes (Kelley 1960): a linear program over the solutions
-//! seen so far, then the solution that its prices like best, until that costs as much as the program says. It is the dual of the integer
-//! program without "whole".
+//! seen so far, then the solution that its prices like best, until that costs as much as the program says, but for a
+//! part in ten thousand. It is the dual of the integer program without "whole".
 
 use crate::error::PlannerError;
 use crate::table::{Choice, Group, Measure, Sizes, Table, Times};
@@ -130,8 +130,7 @@ impl Prices {
     }
 
     /// The prices at which the cheapest of the solutions (one choice throughout each group) is dearest, and what it then
-    /// costs. Times are in
-    /// units of the longest and bytes in units of the room, so that the solver sees numbers near 1.
+    /// costs. Times are in units of the longest and bytes in units of the room, so that the solver sees numbers near 1.
     fn best(offer: &impl Offer, cuts: &[Cut], solver: impl Solver) -> Result<(Self, f64), PlannerError> {
         let (phases, room, limits) = (offer.phases(), offer.room(), offer.measures());
         let scale = Scale::of(limits, cuts);

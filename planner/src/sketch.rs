@@ -3,9 +3,8 @@
 //! A step's times bend little in the tokens that came before, so of many equal steps the first, the middle and the
 //! last one are looked at, and the parabola through them is summed; where they bend, both halves in the same way; of steps
 //! that are nearly the same, only the middle; where the last takes what the first does, so do those between; where it is
-//! known to, it is not looked at. Inside a step, a run of equal layers settles
-//! after two or three (prefetch is bounded by its staging slots): what one more layer adds is the difference of two
-//! short programs.
+//! known to, it is not looked at. Inside a step, a run of equal layers settles after two or three (prefetch is bounded by
+//! its staging slots): what one more layer adds is the difference of two short programs.
 
 use crate::cost::Pricing;
 use crate::placement::Placement;

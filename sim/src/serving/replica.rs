@@ -287,7 +287,10 @@ impl<P: StepPrices> Replica<P> {
         match sequence.joined {
             Some(_) => {
                 self.decoding.leave(sequence);
-                sequence.last_token = self.now;
+                sequence.last_token = match self.stalled {
+                    true => self.decoded.max(sequence.last_token),
+                    false => self.now,
+                };
                 sequence.life += 1;
             }
             None => self.entering = None,

@@ -117,14 +117,17 @@ proptest! {
 #[derive(Default)]
 struct Told {
     gaps: u64,
+    /// All of them together.
+    waited: u64,
     time: u64,
     served: Vec<Served>,
     ends: usize,
 }
 
 impl Watch for Told {
-    fn gaps(&mut self, _gap: Picos, times: u64) {
+    fn gaps(&mut self, gap: Picos, times: u64) {
         self.gaps += times;
+        self.waited += gap.0 * times;
     }
 
     fn steps(&mut self, steps: &sim::serving::Steps<'_>) {
@@ -152,6 +155,8 @@ proptest! {
         }
         prop_assert_eq!(told.ends, requests.len());
         prop_assert_eq!(told.gaps, told.served.iter().map(|one| one.output_tokens - 1).sum::<u64>());
+        // Steps are so short here that no two gaps are told as one.
+        prop_assert_eq!(told.waited, told.served.iter().map(|one| (one.last_token - one.first_token).0).sum::<u64>());
         prop_assert_eq!((replica.running(), replica.waiting()), (0, 0));
     }
 }
