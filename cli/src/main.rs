@@ -6,11 +6,13 @@
 
 mod commands;
 mod exit;
+mod feed;
 mod inputs;
 mod pipeline;
 mod plan_grid;
 mod row_devices;
 mod serve;
+mod serve_tables;
 mod terminal;
 mod tried;
 

@@ -2,20 +2,19 @@
 //! theirs.
 
 use crate::exit::{Failure, Outcome, Sort};
+use crate::feed::Feed;
 use crate::pipeline::{Planned, Question, sorted};
-use anyhow::anyhow;
-use hwprofiles::{DeviceKind, Machine, Seconds, write_atomically};
+use crate::serve_tables::{write_requests, write_series};
+use hwprofiles::{DeviceKind, Machine, Seconds};
 use planner::{Placement, Pricing, Programs};
 use rayon::prelude::*;
-use scenarios::{Formats, RequestTrace, Requests, Serving, Slo, TraceError};
+use scenarios::{Formats, Serving, Slo};
 use serde_json::{Value, json};
 use sim::serving::{
-    End, Engine, Generated, Limits, NoRoom, Picos, PlanPrices, Replica, Request, Series, Served, Source,
-    Spread, Steps, Stretch, Summary, Tally, Watch, kv_blocks, serve,
+    End, Engine, Limits, NoRoom, Picos, PlanPrices, Replica, Series, Served, Spread, Steps, Summary, Tally,
+    Watch, kv_blocks, serve,
 };
-use std::fmt::{self, Write};
-use std::fs::File;
-use std::io::BufReader;
+use std::fmt;
 use std::path::Path;
 
 /// What became of it.
@@ -74,7 +73,7 @@ pub fn run(question: &Question, serving: &Serving, tables: Tables<'_>) -> Outcom
     }
     if let Some(path) = tables.requests {
         served.sort_by_key(|one| one.id);
-        write_table(path, &served).or_failed()?;
+        write_requests(path, &served).or_failed()?;
     }
     if let (Some((path, _)), Some(series)) = (tables.series, &series) {
         write_series(path, series, serving.replicas).or_failed()?;
@@ -179,133 +178,6 @@ impl Watch for Day {
             all.push(*served);
         }
     }
-}
-
-/// The requests of one of several engines: every so-manieth that comes, or the requests of its share of the users.
-struct Feed {
-    requests: Generator,
-    share: u64,
-    of: u64,
-    /// Whether they are its users' own, numbered from zero.
-    own: bool,
-    /// What was wrong with the table.
-    wrong: Option<TraceError>,
-}
-
-enum Generator {
-    Made(Generated),
-    Read { trace: RequestTrace<BufReader<File>>, left: u64, speedup: f64, next: u64 },
-}
-
-impl Feed {
-    fn of(serving: &Serving, share: u64) -> Outcome<Self> {
-        let (seed, of) = (serving.seed, serving.replicas);
-        let part = |whole: u64| whole / of + u64::from(share < whole % of);
-        let requests = match &serving.requests {
-            &Requests::Closed { concurrency, requests, prompt, output } => {
-                let made = Generated::closed(part(concurrency), part(requests), prompt, output, seed + share);
-                return Ok(Self { requests: Generator::Made(made), share, of, own: true, wrong: None });
-            }
-            &Requests::Open { arrivals, requests, prompt, output } => {
-                Generator::Made(Generated::open(arrivals, requests, prompt, output, seed))
-            }
-            Requests::Trace { path, requests, speedup } => {
-                let name = path.display().to_string();
-                let file = File::open(path).map_err(|error| Failure::Input(anyhow!("{name}: {error}")))?;
-                let trace = RequestTrace::new(BufReader::new(file), &name).or_input()?;
-                Generator::Read { trace, left: requests.unwrap_or(u64::MAX), speedup: *speedup, next: 0 }
-            }
-        };
-        Ok(Self { requests, share, of, own: false, wrong: None })
-    }
-
-    fn any(&mut self) -> Option<Request> {
-        let (trace, left, speedup, next) = match &mut self.requests {
-            Generator::Made(made) => return made.next(),
-            Generator::Read { trace, left, speedup, next } => (trace, left, *speedup, next),
-        };
-        *left = left.checked_sub(1)?;
-        let id = *next;
-        *next += 1;
-        match trace.next()? {
-            Ok(row) => Some(Request {
-                id,
-                arrival: Picos::rounding_up(row.at / speedup),
-                prompt_tokens: row.prompt_tokens,
-                output_tokens: row.output_tokens,
-                prefix: row.prefix,
-            }),
-            Err(wrong) => {
-                self.wrong = Some(wrong);
-                None
-            }
-        }
-    }
-}
-
-impl Source for Feed {
-    fn next(&mut self) -> Option<Request> {
-        loop {
-            let request = self.any()?;
-            if self.own {
-                return Some(Request { id: request.id * self.of + self.share, ..request });
-            }
-            if request.id % self.of == self.share {
-                return Some(request);
-            }
-        }
-    }
-
-    fn done(&mut self, at: Picos) {
-        if let Generator::Made(made) = &mut self.requests {
-            made.done(at);
-        }
-    }
-}
-
-/// One line for each request, in the order of their numbers; times in seconds.
-fn write_table(path: &Path, served: &[Served]) -> anyhow::Result<()> {
-    let mut text = String::from(
-        "request,arrival_s,prompt_tokens,output_tokens,scheduled_s,first_token_s,last_token_s,ttft_s,tpot_s,e2el_s,\
-         cached_tokens,preemptions\n",
-    );
-    for one in served {
-        let [arrival, scheduled, first, last, ttft, e2el] =
-            [one.arrival, one.scheduled, one.first_token, one.last_token, one.ttft(), one.e2el()]
-                .map(|time| time.to_seconds().get());
-        let tpot = one.tpot().map_or(String::new(), |tpot| tpot.to_seconds().get().to_string());
-        let Served { id, prompt_tokens, output_tokens, cached_tokens, preemptions, .. } = one;
-        writeln!(
-            text,
-            "{id},{arrival},{prompt_tokens},{output_tokens},{scheduled},{first},{last},{ttft},{tpot},{e2el},\
-             {cached_tokens},{preemptions}"
-        )?;
-    }
-    Ok(write_atomically(path, text)?)
-}
-
-/// One line for each stretch of time, in order; `metrics.md` says what the columns are.
-fn write_series(path: &Path, series: &Series, replicas: u64) -> anyhow::Result<()> {
-    let every = series.every().to_seconds().get();
-    let mut text = String::from(
-        "start_s,steps,utilization,mean_running,mean_waiting,prompt_tokens_per_s,output_tokens_per_s,least_free_blocks\n",
-    );
-    for (index, stretch) in series.stretches().iter().enumerate() {
-        let Stretch { steps, busy, running, waiting, prompt_tokens, output_tokens, least_free_blocks } =
-            stretch;
-        writeln!(
-            text,
-            "{},{steps:.3},{:.6},{:.6},{:.6},{:.3},{:.3},{}",
-            index as f64 * every,
-            busy / every / replicas as f64,
-            running / every,
-            waiting / every,
-            prompt_tokens / every,
-            output_tokens / every,
-            least_free_blocks.map_or(String::new(), |blocks| blocks.to_string()),
-        )?;
-    }
-    Ok(write_atomically(path, text)?)
 }
 
 impl ServedDay {

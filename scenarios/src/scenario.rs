@@ -2,6 +2,7 @@
 
 use crate::costs::{Costs, read_costs};
 use crate::document::Document;
+use crate::engine_choice::{EngineChoice, EngineName, read_engine};
 use crate::error::ScenarioError;
 use crate::format_choice::{FormatChoice, FormatLists, read_formats};
 use crate::model::Model;
@@ -9,7 +10,7 @@ use crate::objective::{Objective, Slo, read_objective, read_slo};
 use crate::operator::Formats;
 use crate::quality::{Loss, read_quality};
 use crate::section::{Origin, Section};
-use crate::serving::{EngineChoice, EngineName, Serving, read_engine, read_serving};
+use crate::serving::{Serving, read_serving};
 use crate::setting::Setting;
 use crate::speculation::{Speculation, misfit, read_speculative};
 use crate::weight_formats::WeightClass;

@@ -1,0 +1,133 @@
+//! The engine of a scenario: whose habits it has, and what differs from them.
+//!
+//! ```yaml
+//! engine: vllm
+//! engine: {name: vllm, max_num_seqs: 256}
+//! ```
+
+use crate::error::ScenarioError;
+use crate::section::Section;
+use hwprofiles::Seconds;
+use serde_json::Value;
+
+/// Whose habits and overheads the simulated engine has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EngineName {
+    /// Fulcrum's own: no overhead that was not measured.
+    #[default]
+    Fulcrum,
+    /// vLLM.
+    Vllm,
+    /// TensorRT-LLM.
+    TrtLlm,
+    /// SGLang.
+    Sglang,
+    /// llama.cpp's server.
+    LlamaCpp,
+}
+
+impl EngineName {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Fulcrum, Self::Vllm, Self::TrtLlm, Self::Sglang, Self::LlamaCpp];
+
+    /// As scenarios write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fulcrum => "fulcrum",
+            Self::Vllm => "vllm",
+            Self::TrtLlm => "trtllm",
+            Self::Sglang => "sglang",
+            Self::LlamaCpp => "llama.cpp",
+        }
+    }
+}
+
+/// An engine with what a scenario says differs from its habits.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct EngineChoice {
+    /// Which.
+    pub name: EngineName,
+    /// Sequences that run at once.
+    pub max_num_seqs: Option<u64>,
+    /// Tokens of a step.
+    pub max_num_batched_tokens: Option<u64>,
+    /// Tokens of a KV block.
+    pub block_size: Option<u64>,
+    /// KV blocks, where they are not to be counted from the memory that is left.
+    pub num_blocks: Option<u64>,
+    /// The share of a device's memory that the engine uses.
+    pub gpu_memory_utilization: Option<f64>,
+    /// Whether what is computed is found again.
+    pub prefix_caching: Option<bool>,
+    /// Whether prompts enter in chunks.
+    pub chunked_prefill: Option<bool>,
+    /// Whether prompts enter in steps of their own, before anybody decodes on.
+    pub prefill_first: Option<bool>,
+    /// Whether the shortest prompt comes first, not the first come.
+    pub shortest_first: Option<bool>,
+    /// What the host takes for each step.
+    pub host_per_step: Option<Seconds>,
+    /// What it takes for each sequence of a step.
+    pub host_per_sequence: Option<Seconds>,
+}
+
+/// `engine: vllm`, or `engine: {name: vllm, max_num_seqs: 256, …}`.
+pub(crate) fn read_engine(root: &Section<'_>) -> Result<EngineChoice, ScenarioError> {
+    const KEYS: [&str; 12] = [
+        "name",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "block_size",
+        "num_blocks",
+        "gpu_memory_utilization",
+        "prefix_caching",
+        "chunked_prefill",
+        "prefill_first",
+        "shortest_first",
+        "host_per_step",
+        "host_per_sequence",
+    ];
+    let known = EngineName::ALL.map(EngineName::name).join(", ");
+    let named = |text: &str| EngineName::ALL.into_iter().find(|engine| engine.name() == text);
+    match root.get("engine") {
+        None => Ok(EngineChoice::default()),
+        Some(Value::Object(_)) => {
+            let section = root.section("engine")?.expect("it is a mapping");
+            section.only(&KEYS)?;
+            let text = section.text("name")?.unwrap_or(EngineName::Fulcrum.name());
+            let name =
+                named(text).ok_or_else(|| section.wrong("name", &format!("one of {known} is wanted")))?;
+            let share = section.positive("gpu_memory_utilization")?;
+            if share.is_some_and(|share| share > 1.0) {
+                return Err(section.wrong("gpu_memory_utilization", "a share from 0 to 1 is wanted"));
+            }
+            let time = |key: &str| section.quantity(key, ["a time", "1 ms"], |time: &Seconds| time.get());
+            let choice = EngineChoice {
+                name,
+                max_num_seqs: section.count("max_num_seqs", 1 << 20)?,
+                max_num_batched_tokens: section.count("max_num_batched_tokens", 1 << 24)?,
+                block_size: section.count("block_size", 1 << 12)?,
+                num_blocks: section.count("num_blocks", 1 << 40)?,
+                gpu_memory_utilization: share,
+                prefix_caching: section.flag("prefix_caching")?,
+                chunked_prefill: section.flag("chunked_prefill")?,
+                prefill_first: section.flag("prefill_first")?,
+                shortest_first: section.flag("shortest_first")?,
+                host_per_step: time("host_per_step")?,
+                host_per_sequence: time("host_per_sequence")?,
+            };
+            if let (Some(seqs), Some(tokens)) = (choice.max_num_seqs, choice.max_num_batched_tokens)
+                && tokens < seqs
+            {
+                let wanted = format!("each of the {seqs} sequences of max_num_seqs needs a token of a step");
+                return Err(section.wrong("max_num_batched_tokens", &wanted));
+            }
+            Ok(choice)
+        }
+        Some(value) => {
+            let name = value.as_str().and_then(named);
+            let name = name.ok_or_else(|| root.wrong("engine", &format!("one of {known} is wanted")))?;
+            Ok(EngineChoice { name, ..EngineChoice::default() })
+        }
+    }
+}
