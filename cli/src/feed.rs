@@ -7,7 +7,7 @@ use sim::serving::{Generated, Picos, Request, Source};
 use std::fs::File;
 use std::io::BufReader;
 
-/// The requests of one of several engines: every so-manieth that comes, or the requests of its share of the users.
+/// The requests of one of several groups of engines: every so-manieth that comes, or the requests of its share of the users.
 pub struct Feed {
     requests: Generator,
     share: u64,
@@ -24,12 +24,12 @@ enum Generator {
 }
 
 impl Feed {
-    /// The requests of engine `share`.
+    /// The requests of group `share` of `of`.
     ///
     /// # Errors
     /// A trace that cannot be read.
-    pub fn of(serving: &Serving, share: u64) -> Outcome<Self> {
-        let (seed, of) = (serving.seed, serving.replicas);
+    pub fn of(serving: &Serving, share: u64, of: u64) -> Outcome<Self> {
+        let seed = serving.seed;
         let part = |whole: u64| whole / of + u64::from(share < whole % of);
         let requests = match &serving.requests {
             &Requests::Closed { concurrency, requests, prompt, output } => {
@@ -90,5 +90,9 @@ impl Source for Feed {
         if let Generator::Made(made) = &mut self.requests {
             made.done(at);
         }
+    }
+
+    fn listens(&self) -> bool {
+        matches!(&self.requests, Generator::Made(made) if made.listens())
     }
 }

@@ -8,11 +8,11 @@ use crate::serve_tables::{write_requests, write_series};
 use hwprofiles::{DeviceKind, Machine, Seconds};
 use planner::{Placement, Pricing, Programs};
 use rayon::prelude::*;
-use scenarios::{Formats, Serving, Slo};
+use scenarios::{Formats, Routing, Serving, Slo};
 use serde_json::{Value, json};
 use sim::serving::{
-    End, Engine, Limits, NoRoom, Picos, PlanPrices, Replica, Series, Served, Spread, Steps, Summary, Tally,
-    Watch, kv_blocks, serve,
+    End, Engine, Limits, NoRoom, Picos, PlanPrices, Replica, Router, Series, Served, Spread, Steps, Summary,
+    Tally, Watch, kv_blocks, serve_fleet,
 };
 use std::fmt;
 use std::path::Path;
@@ -50,20 +50,22 @@ pub fn run(question: &Question, serving: &Serving, tables: Tables<'_>) -> Outcom
     let engine = Engine { num_blocks: blocks, ..habits.draft };
     let programs = Programs::lower(pricing.machine, pricing.model, &placement).or_input()?;
     let limits = Limits { ttft: question.slo.ttft, tpot: question.slo.tpot };
-    let one = |share: u64| -> Outcome<Day> {
-        let mut replica = Replica::new(engine.clone(), PlanPrices::new(pricing, &programs));
-        let series = tables.series.map(|(_, every)| Series::new(Picos::rounding_up(every)));
-        let served = tables.requests.map(|_| Vec::new());
-        let mut day = Day { tally: Tally::new(limits), served, series };
-        let mut feed = Feed::of(serving, share)?;
-        serve(&mut feed, &mut replica, &mut day).or_input()?;
-        feed.wrong.map_or(Ok(day), Err).or_input()
+    // In turns, engines have nothing to do with each other: each is a group by itself.
+    let groups = if serving.routing == Routing::RoundRobin { serving.replicas } else { 1 };
+    let one = |share: u64| -> Outcome<Vec<Day>> {
+        let engines = serving.replicas / groups;
+        let mut replicas: Vec<_> =
+            (0..engines).map(|_| Replica::new(engine.clone(), PlanPrices::new(pricing, &programs))).collect();
+        let mut days: Vec<_> = (0..engines).map(|_| Day::new(limits, tables)).collect();
+        let mut feed = Feed::of(serving, share, groups)?;
+        let mut router = Router::new(serving.routing, serving.seed);
+        serve_fleet(&mut feed, &mut replicas, &mut router, &mut (), &mut days).or_input()?;
+        feed.wrong.map_or(Ok(days), Err).or_input()
     };
-    let days: Vec<_> = (0..serving.replicas).into_par_iter().map(one).collect();
+    let days: Vec<_> = (0..groups).into_par_iter().map(one).collect::<Outcome<_>>()?;
     let (mut tally, mut served) = (Tally::new(limits), Vec::new());
     let mut series: Option<Series> = None;
-    for day in days {
-        let day = day?;
+    for day in days.into_iter().flatten() {
         tally.join(&day.tally);
         served.extend(day.served.into_iter().flatten());
         match (&mut series, day.series) {
@@ -154,6 +156,16 @@ struct Day {
     served: Option<Vec<Served>>,
     /// What happened when, where that is wanted.
     series: Option<Series>,
+}
+
+impl Day {
+    fn new(limits: Limits, tables: Tables<'_>) -> Self {
+        Self {
+            tally: Tally::new(limits),
+            served: tables.requests.map(|_| Vec::new()),
+            series: tables.series.map(|(_, every)| Series::new(Picos::rounding_up(every))),
+        }
+    }
 }
 
 impl Watch for Day {

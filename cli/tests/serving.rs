@@ -93,6 +93,19 @@ fn replicas_share_the_requests_and_threads_change_nothing() {
 }
 
 #[test]
+fn every_router_answers_all_of_the_requests() {
+    let place = placed(TRACE);
+    let day = |router: &str| {
+        let words = format!("--json sim closed.yaml --set workload.replicas=3 --set workload.router={router}");
+        serde_json::from_str::<serde_json::Value>(&place.done(&words)).expect("JSON")
+    };
+    for router in ["round_robin", "least_requests", "two_choices", "cache_aware"] {
+        assert_eq!(day(router)["requests"]["completed"], 40, "{router}");
+    }
+    place.refused("sim closed.yaml --set workload.router=best", 2, &["workload.router", "least_requests"]);
+}
+
+#[test]
 fn users_of_several_engines_have_numbers_of_their_own() {
     let place = placed(TRACE);
     place.done("sim closed.yaml --set workload.replicas=3 --requests out.csv");

@@ -10,6 +10,7 @@ use crate::arrivals::{Arrivals, Length, Requests};
 use crate::error::ScenarioError;
 use crate::model::Model;
 use crate::request_trace::RequestTrace;
+use crate::routing::Routing;
 use crate::section::Section;
 use crate::workload::Workload;
 use serde_json::{Map, Value};
@@ -29,6 +30,8 @@ pub struct Serving {
     pub seed: u64,
     /// Engines that share them, each on a machine of its own.
     pub replicas: u64,
+    /// Which of them a request goes to.
+    pub routing: Routing,
 }
 
 impl Serving {
@@ -72,7 +75,7 @@ fn trace_means(path: &Path) -> Result<(f64, f64), ScenarioError> {
     Ok((sums.0 / count, sums.1 / count))
 }
 
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "concurrency",
     "arrivals",
     "trace",
@@ -82,6 +85,7 @@ const KEYS: [&str; 9] = [
     "speedup",
     "seed",
     "replicas",
+    "router",
 ];
 
 /// The serving workload of a section, where it is one; `folder` is where a trace's relative path starts.
@@ -126,7 +130,15 @@ pub(crate) fn read_serving(section: &Section<'_>, folder: &Path) -> Result<Optio
     }
     let seed = section.count("seed", u64::MAX)?.unwrap_or(1);
     let replicas = section.count("replicas", 1 << 12)?.unwrap_or(1);
-    Ok(Some(Serving { requests: source, seed, replicas }))
+    let routing = routing(section)?;
+    Ok(Some(Serving { requests: source, seed, replicas, routing }))
+}
+
+fn routing(section: &Section<'_>) -> Result<Routing, ScenarioError> {
+    let Some(text) = section.text("router")? else { return Ok(Routing::default()) };
+    let known = Routing::ALL.map(Routing::name).join(", ");
+    let named = Routing::ALL.into_iter().find(|routing| routing.name() == text);
+    named.ok_or_else(|| section.wrong("router", &format!("one of {known} is wanted")))
 }
 
 /// `512`, `{from: 16, to: 512}` or `{mean: 900, cv: 1.2}`.

@@ -106,4 +106,8 @@ impl Source for Generated {
             self.pending.push_back(at);
         }
     }
+
+    fn listens(&self) -> bool {
+        self.arrivals.is_none()
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::blocks::Blocks;
 use super::engine::Engine;
+use super::request::Request;
 use super::sequence::Sequence;
 
 /// Blocks that are found for `sequence`, from its first token on, and how many of them are free now.
@@ -10,7 +11,7 @@ pub(super) fn find(engine: &Engine, blocks: &Blocks, sequence: &Sequence) -> (u6
         return (0, 0);
     }
     let (mut found, mut idle) = (0, 0);
-    let (names, whole) = shared(engine, blocks, sequence);
+    let (names, whole) = shared(engine, blocks, &sequence.request);
     for &name in names {
         found += blocks.found(name);
         idle += blocks.idle(name);
@@ -24,9 +25,17 @@ pub(super) fn find(engine: &Engine, blocks: &Blocks, sequence: &Sequence) -> (u6
     (found, idle)
 }
 
+/// Blocks that are found for a request that nobody served yet.
+pub(super) fn find_prompt(engine: &Engine, blocks: &Blocks, request: &Request) -> u64 {
+    if !engine.prefix_caching {
+        return 0;
+    }
+    shared(engine, blocks, request).0.iter().map(|&name| blocks.found(name)).sum()
+}
+
 /// Holds the first `count` blocks, which [`find`] found.
 pub(super) fn hold(engine: &Engine, blocks: &mut Blocks, sequence: &mut Sequence, count: u64) {
-    let names = shared(engine, blocks, sequence).0.to_vec();
+    let names = shared(engine, blocks, &sequence.request).0.to_vec();
     let names = if engine.prefix_caching { names } else { Vec::new() };
     for &name in &names {
         sequence.shared_blocks += blocks.found(name);
@@ -71,11 +80,11 @@ pub(super) fn release(engine: &Engine, blocks: &mut Blocks, sequence: &mut Seque
     (sequence.held, sequence.shared_blocks, sequence.computed, sequence.named) = (0, 0, 0, 0);
 }
 
-/// The names of its prompt that are found in a row, and whether that is all of them.
-fn shared<'s>(engine: &Engine, blocks: &Blocks, sequence: &'s Sequence) -> (&'s [u64], bool) {
+/// The names of a prompt that are found in a row, and whether that is all of them.
+fn shared<'r>(engine: &Engine, blocks: &Blocks, request: &'r Request) -> (&'r [u64], bool) {
     let each = engine.prefix_tokens / engine.block_size;
-    let names = &sequence.request.prefix;
-    let names = &names[..names.len().min((sequence.request.prompt_tokens / engine.prefix_tokens) as usize)];
+    let names = &request.prefix;
+    let names = &names[..names.len().min((request.prompt_tokens / engine.prefix_tokens) as usize)];
     let mut count = 0;
     for &name in names {
         let found = blocks.found(name);

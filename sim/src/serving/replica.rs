@@ -13,7 +13,7 @@ use super::blocks::Blocks;
 use super::decoding::Decoding;
 use super::engine::{Engine, Reserve};
 use super::picos::Picos;
-use super::prefix::{publish, release};
+use super::prefix::{find_prompt, publish, release};
 use super::request::{Rejected, Request, Served};
 use super::sequence::Sequence;
 use super::waiting::Waiting;
@@ -99,6 +99,17 @@ impl<P: StepPrices> Replica<P> {
         self.waiting.len()
     }
 
+    /// Whether there is anything to do.
+    pub fn works(&self) -> bool {
+        !self.running.is_empty() || self.waiting.len() > 0
+    }
+
+    /// Tokens of a prompt that its KV cache has.
+    pub(super) fn cached(&self, request: &Request) -> u64 {
+        let blocks = find_prompt(&self.engine, &self.blocks, request);
+        (blocks * self.engine.block_size).min(request.prompt_tokens)
+    }
+
     /// Blocks of its KV cache that are free.
     pub fn free_blocks(&self) -> u64 {
         self.blocks.free()
@@ -117,7 +128,7 @@ impl<P: StepPrices> Replica<P> {
         if let Some(reason) = self.engine.refusal(&request) {
             return Err((request, reason));
         }
-        if self.running.is_empty() && self.waiting.len() == 0 {
+        if !self.works() {
             self.now = self.now.max(request.arrival);
             self.settled = self.decoding.steps;
         }
@@ -145,7 +156,7 @@ impl<P: StepPrices> Replica<P> {
         loop {
             match () {
                 () if !self.served.is_empty() => return Ok(Pause::Served),
-                () if self.running.is_empty() && self.waiting.len() == 0 => return Ok(Pause::Idle),
+                () if !self.works() => return Ok(Pause::Idle),
                 () if self.now >= until => return Ok(Pause::Reached),
                 () => self.step(until, watch)?,
             }

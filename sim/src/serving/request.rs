@@ -21,7 +21,7 @@ pub struct Request {
 }
 
 /// A request that was answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Served {
     /// Its number.
     pub id: u64,

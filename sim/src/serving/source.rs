@@ -1,10 +1,14 @@
 //! Where requests come from, and who hears of the answers.
 
 use super::batch::StepPrices;
-use super::replica::{Pause, Replica};
+use super::fleet::serve_fleet;
+use super::replica::Replica;
 use super::request::{Rejected, Request, Served};
+use super::router::Router;
 use super::watch::Watch;
 use hwprofiles::Missing;
+use scenarios::Routing;
+use std::slice;
 
 /// Requests in the order of their arrival.
 pub trait Source {
@@ -14,6 +18,11 @@ pub trait Source {
 
     /// One was answered, or refused: whoever sent it may send another.
     fn done(&mut self, _at: super::Picos) {}
+
+    /// Whether what comes depends on answers.
+    fn listens(&self) -> bool {
+        false
+    }
 }
 
 /// Requests that do not care for answers.
@@ -41,22 +50,6 @@ pub fn serve<P: StepPrices>(
     replica: &mut Replica<P>,
     watch: &mut impl Watch,
 ) -> Result<(), Missing> {
-    let mut next = source.next();
-    loop {
-        let until = next.as_ref().map_or(super::Picos::MAX, |request| request.arrival);
-        let pause = replica.advance(until, watch)?;
-        for served in replica.served() {
-            source.done(served.last_token);
-            watch.end(&End::Served(served));
-        }
-        if pause != Pause::Served {
-            let Some(request) = next.take() else { return Ok(()) };
-            let at = request.arrival;
-            if let Err((request, reason)) = replica.submit(request) {
-                source.done(at);
-                watch.end(&End::Rejected(request, reason));
-            }
-        }
-        next = next.or_else(|| source.next());
-    }
+    let mut router = Router::new(Routing::RoundRobin, 0);
+    serve_fleet(source, slice::from_mut(replica), &mut router, &mut (), slice::from_mut(watch))
 }

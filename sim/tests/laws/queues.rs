@@ -9,9 +9,9 @@ use sim::serving::{
 
 /// A step takes so long, and so much longer for each token that enters.
 #[derive(Debug, Clone, Copy)]
-struct Prices {
-    step: u64,
-    token: u64,
+pub struct Prices {
+    pub step: u64,
+    pub token: u64,
 }
 
 impl StepPrices for Prices {
@@ -24,7 +24,7 @@ impl StepPrices for Prices {
     }
 }
 
-fn engine(max_num_seqs: u64) -> Engine {
+pub fn engine(max_num_seqs: u64) -> Engine {
     Engine {
         max_num_seqs,
         max_num_batched_tokens: 1 << 40,
@@ -43,8 +43,8 @@ fn engine(max_num_seqs: u64) -> Engine {
 
 /// Sums of what happened.
 #[derive(Default)]
-struct Sums {
-    time: f64,
+pub struct Sums {
+    pub time: f64,
     count: f64,
     /// Sequences in the engine, waiting or running, over time.
     inside: f64,
@@ -68,17 +68,25 @@ impl Watch for Sums {
 
 const REQUESTS: u64 = 300_000;
 
-/// The mean time in the system of Poisson arrivals, `gap` apart in the mean, each as long as `lengths` says.
-fn mean_time(seqs: u64, prices: Prices, gap: f64, mut lengths: impl FnMut(f64) -> (u64, u64)) -> Sums {
+/// So many Poisson arrivals, `gap` apart in the mean, each as long as `lengths` says.
+pub fn poisson(
+    requests: u64,
+    gap: f64,
+    mut lengths: impl FnMut(f64) -> (u64, u64),
+) -> impl Iterator<Item = Request> {
     let mut random = Pcg64::seed_from_u64(7);
     let mut at = 0.0;
-    let mut requests = (0..REQUESTS).map(|id| {
+    (0..requests).map(move |id| {
         at += gap * random.sample::<f64, _>(Exp1);
         let (prompt_tokens, output_tokens) = lengths(random.sample::<f64, _>(Exp1));
         Request { id, arrival: Picos(at as u64), prompt_tokens, output_tokens, prefix: vec![] }
-    });
+    })
+}
+
+/// The mean time in the system.
+fn mean_time(seqs: u64, prices: Prices, gap: f64, lengths: impl FnMut(f64) -> (u64, u64)) -> Sums {
     let (mut sums, mut replica) = (Sums::default(), Replica::new(engine(seqs), prices));
-    serve(&mut requests, &mut replica, &mut sums).unwrap();
+    serve(&mut poisson(REQUESTS, gap, lengths), &mut replica, &mut sums).unwrap();
     assert_eq!(sums.count, REQUESTS as f64);
     sums
 }

@@ -9,8 +9,8 @@ use sim::serving::{
 
 /// A straight line in everything, in stretches of `stretch` tokens.
 #[derive(Debug, Clone)]
-struct Prices {
-    stretch: u64,
+pub struct Prices {
+    pub stretch: u64,
 }
 
 impl StepPrices for Prices {
@@ -33,7 +33,7 @@ fn served(engine: &Engine, prices: Prices, requests: &[Request]) -> Vec<Served> 
     told.served
 }
 
-fn engines() -> impl Strategy<Value = Engine> {
+pub fn engines() -> impl Strategy<Value = Engine> {
     let sizes = (1u64..6, 0u64..12, 8u64..60, 1u64..5);
     let policy = prop_oneof![Just(Policy::Fcfs), Just(Policy::ShortestFirst)];
     let reserve = prop_oneof![Just(Reserve::Chunk), Just(Reserve::Prompt), Just(Reserve::Answer)];
@@ -61,7 +61,7 @@ fn engines() -> impl Strategy<Value = Engine> {
     )
 }
 
-fn requests(named: bool) -> impl Strategy<Value = Vec<Request>> {
+pub fn requests(named: bool) -> impl Strategy<Value = Vec<Request>> {
     let one = (0u64..8000, 0u64..40, 0u64..30, 0u64..4, 0usize..5);
     prop::collection::vec(one, 1..14).prop_map(move |all| {
         let mut at = 0;
@@ -79,7 +79,7 @@ fn requests(named: bool) -> impl Strategy<Value = Vec<Request>> {
     })
 }
 
-fn by_id(mut served: Vec<Served>) -> Vec<Served> {
+pub fn by_id(mut served: Vec<Served>) -> Vec<Served> {
     served.sort_by_key(|one| one.id);
     served
 }
@@ -115,13 +115,13 @@ proptest! {
 
 /// Adds up what it is told.
 #[derive(Default)]
-struct Told {
+pub struct Told {
     gaps: u64,
     /// All of them together.
     waited: u64,
     time: u64,
-    served: Vec<Served>,
-    ends: usize,
+    pub served: Vec<Served>,
+    pub ends: usize,
 }
 
 impl Watch for Told {
