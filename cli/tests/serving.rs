@@ -79,6 +79,17 @@ fn a_series_says_what_happened_when_and_adds_up_to_the_day() {
 }
 
 #[test]
+fn an_engine_goes_by_the_limits_where_there_are_any() {
+    let place = placed(TRACE);
+    let slo = CLOSED.replace("engine: vllm", "engine: {name: vllm, scheduler: slo}");
+    fs::write(place.path("slo.yaml"), &slo).expect("written");
+    let json: serde_json::Value = serde_json::from_str(&place.done("--json sim slo.yaml")).expect("JSON");
+    assert_eq!(json["requests"]["completed"], 40);
+    fs::write(place.path("slo.yaml"), slo.replace("ttft: 1 s, ", "")).expect("written");
+    place.refused("sim slo.yaml", 2, &["engine.scheduler", "slo.ttft and slo.tpot"]);
+}
+
+#[test]
 fn replicas_share_the_requests_and_threads_change_nothing() {
     let place = placed(TRACE);
     let load = "{arrivals: {poisson: 30 req/s}, requests: 300, prompt_tokens: {mean: 400, cv: 1}, \
@@ -96,7 +107,8 @@ fn replicas_share_the_requests_and_threads_change_nothing() {
 fn every_router_answers_all_of_the_requests() {
     let place = placed(TRACE);
     let day = |router: &str| {
-        let words = format!("--json sim closed.yaml --set workload.replicas=3 --set workload.router={router}");
+        let words =
+            format!("--json sim closed.yaml --set workload.replicas=3 --set workload.router={router}");
         serde_json::from_str::<serde_json::Value>(&place.done(&words)).expect("JSON")
     };
     for router in ["round_robin", "least_requests", "two_choices", "cache_aware"] {

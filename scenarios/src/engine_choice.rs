@@ -2,10 +2,11 @@
 //!
 //! ```yaml
 //! engine: vllm
-//! engine: {name: vllm, max_num_seqs: 256}
+//! engine: {name: vllm, max_num_seqs: 256, scheduler: slo}
 //! ```
 
 use crate::error::ScenarioError;
+use crate::objective::{Slo, read_slo};
 use crate::section::Section;
 use hwprofiles::Seconds;
 use serde_json::Value;
@@ -42,6 +43,23 @@ impl EngineName {
     }
 }
 
+/// Who comes first.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub enum Scheduler {
+    /// First come, first served.
+    #[default]
+    Fcfs,
+    /// The shortest prompt.
+    ShortestFirst,
+    /// Who has the least time left to keep the limits, and steps no longer than those allow.
+    Slo {
+        /// The scenario's limit on the time to the first token.
+        ttft: Seconds,
+        /// The scenario's limit on the time per output token.
+        tpot: Seconds,
+    },
+}
+
 /// An engine with what a scenario says differs from its habits.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EngineChoice {
@@ -63,8 +81,8 @@ pub struct EngineChoice {
     pub chunked_prefill: Option<bool>,
     /// Whether prompts enter in steps of their own, before anybody decodes on.
     pub prefill_first: Option<bool>,
-    /// Whether the shortest prompt comes first, not the first come.
-    pub shortest_first: Option<bool>,
+    /// Who comes first.
+    pub scheduler: Scheduler,
     /// What the host takes for each step.
     pub host_per_step: Option<Seconds>,
     /// What it takes for each sequence of a step.
@@ -83,7 +101,7 @@ pub(crate) fn read_engine(root: &Section<'_>) -> Result<EngineChoice, ScenarioEr
         "prefix_caching",
         "chunked_prefill",
         "prefill_first",
-        "shortest_first",
+        "scheduler",
         "host_per_step",
         "host_per_sequence",
     ];
@@ -112,10 +130,14 @@ pub(crate) fn read_engine(root: &Section<'_>) -> Result<EngineChoice, ScenarioEr
                 prefix_caching: section.flag("prefix_caching")?,
                 chunked_prefill: section.flag("chunked_prefill")?,
                 prefill_first: section.flag("prefill_first")?,
-                shortest_first: section.flag("shortest_first")?,
+                scheduler: read_scheduler(root, &section)?,
                 host_per_step: time("host_per_step")?,
                 host_per_sequence: time("host_per_sequence")?,
             };
+            if matches!(choice.scheduler, Scheduler::Slo { .. }) && choice.prefill_first == Some(true) {
+                let wanted = "with scheduler: slo prompts share steps with decodes: leave it out";
+                return Err(section.wrong("prefill_first", wanted));
+            }
             if let (Some(seqs), Some(tokens)) = (choice.max_num_seqs, choice.max_num_batched_tokens)
                 && tokens < seqs
             {
@@ -129,5 +151,21 @@ pub(crate) fn read_engine(root: &Section<'_>) -> Result<EngineChoice, ScenarioEr
             let name = name.ok_or_else(|| root.wrong("engine", &format!("one of {known} is wanted")))?;
             Ok(EngineChoice { name, ..EngineChoice::default() })
         }
+    }
+}
+
+/// `scheduler: fcfs`, `shortest_first`, or `slo`, which goes by the limits of the scenario.
+fn read_scheduler(root: &Section<'_>, section: &Section<'_>) -> Result<Scheduler, ScenarioError> {
+    match section.text("scheduler")? {
+        None | Some("fcfs") => Ok(Scheduler::Fcfs),
+        Some("shortest_first") => Ok(Scheduler::ShortestFirst),
+        Some("slo") => match root.section("slo")?.map(|limits| read_slo(&limits)).transpose()? {
+            Some(Slo { ttft: Some(ttft), tpot: Some(tpot) }) => Ok(Scheduler::Slo { ttft, tpot }),
+            _ => Err(section.wrong(
+                "scheduler",
+                "it goes by the limits slo.ttft and slo.tpot, both of which are wanted: slo: {ttft: 1 s, tpot: 50 ms}",
+            )),
+        },
+        Some(_) => Err(section.wrong("scheduler", "one of fcfs, shortest_first, slo is wanted")),
     }
 }

@@ -221,6 +221,13 @@ fn a_wrong_file_is_told_with_line_key_and_value() {
         ("slo: {tpot: 50 ms}", "engine: {gpu_memory_utilization: 1.5}"),
         ("slo: {tpot: 50 ms}", "engine: {max_num_seqs: 8, max_num_batched_tokens: 4}"),
         ("slo: {tpot: 50 ms}", "engine: turbo"),
+        ("slo: {tpot: 50 ms}", "engine: {scheduler: random}"),
+        ("slo: {tpot: 50 ms}", "engine: {scheduler: slo}"),
+        ("slo: {tpot: 50 ms}", "slo: {tpot: 50 ms}\nengine: {scheduler: slo}"),
+        (
+            "slo: {tpot: 50 ms}",
+            "slo: {tpot: 50 ms, ttft: 1 s}\nengine: {scheduler: slo, prefill_first: true}",
+        ),
         ("slo: {tpot: 50 ms}", "tensor_parallel: 0"),
         ("slo: {tpot: 50 ms}", "tensor_parallel: [1, 2, 2]"),
         ("slo: {tpot: 50 ms}", "slo: {tpot: 50 ms"),

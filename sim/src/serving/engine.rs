@@ -2,7 +2,7 @@
 
 use super::picos::Picos;
 use super::request::{Rejected, Request};
-use scenarios::{EngineChoice, EngineName, MOONCAKE_TOKENS};
+use scenarios::{EngineChoice, EngineName, MOONCAKE_TOKENS, Scheduler};
 use serde::{Deserialize, Serialize};
 
 /// Who comes first.
@@ -14,6 +14,26 @@ pub enum Policy {
     Fcfs,
     /// The shortest prompt first.
     ShortestFirst,
+    /// Who has the least time left to keep these limits, and steps no longer than the limits of those in them allow. Prompts
+    /// enter beside decodes, whatever [`Engine::prefill_first`] says.
+    Slo {
+        /// On the time to the first token.
+        ttft: Picos,
+        /// On the time per output token.
+        tpot: Picos,
+    },
+}
+
+impl From<Scheduler> for Policy {
+    fn from(scheduler: Scheduler) -> Self {
+        match scheduler {
+            Scheduler::Fcfs => Self::Fcfs,
+            Scheduler::ShortestFirst => Self::ShortestFirst,
+            Scheduler::Slo { ttft, tpot } => {
+                Self::Slo { ttft: Picos::rounding_up(ttft), tpot: Picos::rounding_up(tpot) }
+            }
+        }
+    }
 }
 
 /// What must have room before a request is admitted.
@@ -114,7 +134,7 @@ impl Engine {
             prefix_tokens: MOONCAKE_TOKENS.next_multiple_of(block_size),
             prefill_first: choice.prefill_first.unwrap_or(choice.name == EngineName::Sglang),
             reserve: if choice.name == EngineName::Sglang { Reserve::Answer } else { Reserve::Prompt },
-            policy: if choice.shortest_first == Some(true) { Policy::ShortestFirst } else { Policy::Fcfs },
+            policy: choice.scheduler.into(),
             host: Host {
                 per_step: time(choice.host_per_step, habits.host.per_step),
                 per_sequence: time(choice.host_per_sequence, habits.host.per_sequence),

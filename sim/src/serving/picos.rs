@@ -29,6 +29,11 @@ impl Picos {
         Seconds::new(self.0 as f64 * 1e-12)
     }
 
+    /// So many of it; stops at [`Picos::MAX`].
+    pub fn times(self, count: u64) -> Self {
+        Self(self.0.saturating_mul(count))
+    }
+
     /// `self − earlier`, or zero where that would be negative.
     pub fn saturating_sub(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))

@@ -7,11 +7,12 @@
 //! decodes.
 
 mod admission;
+mod slack;
 
 use super::batch::{Batch, Piece, StepPrices};
 use super::blocks::Blocks;
 use super::decoding::Decoding;
-use super::engine::{Engine, Reserve};
+use super::engine::{Engine, Policy, Reserve};
 use super::picos::Picos;
 use super::prefix::{find_prompt, publish, release};
 use super::request::{Rejected, Request, Served};
@@ -19,6 +20,7 @@ use super::sequence::Sequence;
 use super::waiting::Waiting;
 use super::watch::{Steps, Watch, gaps_of};
 use hwprofiles::Missing;
+use slack::Pace;
 
 /// Why a replica stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +54,10 @@ pub struct Replica<P> {
     /// Of the decode steps, how many there were when the engine began, or last sent somebody back.
     settled: u64,
     blocks: Blocks,
+    /// Requests that were answered, and tokens of their answers.
+    answered: [u64; 2],
+    /// How long this step may become.
+    pace: Pace,
     /// Who enters in this step, with how much.
     pieces: Vec<Piece>,
     places: Vec<u32>,
@@ -63,6 +69,8 @@ pub struct Replica<P> {
 impl<P: StepPrices> Replica<P> {
     /// An idle one.
     pub fn new(engine: Engine, prices: P) -> Self {
+        let shares = matches!(engine.policy, Policy::Slo { .. });
+        let engine = Engine { prefill_first: engine.prefill_first && !shares, ..engine };
         Self {
             now: Picos::ZERO,
             waiting: Waiting::new(engine.policy),
@@ -75,6 +83,8 @@ impl<P: StepPrices> Replica<P> {
             stalled: false,
             settled: 0,
             blocks: Blocks::new(engine.num_blocks),
+            answered: [0; 2],
+            pace: Pace::default(),
             pieces: Vec::new(),
             places: Vec::new(),
             ended: Vec::new(),
@@ -132,7 +142,6 @@ impl<P: StepPrices> Replica<P> {
             self.now = self.now.max(request.arrival);
             self.settled = self.decoding.steps;
         }
-        let prompt = request.prompt_tokens;
         let place = match self.vacant.pop() {
             Some(place) => {
                 let life = self.sequences[place as usize].life;
@@ -144,7 +153,7 @@ impl<P: StepPrices> Replica<P> {
                 self.sequences.len() as u32 - 1
             }
         };
-        self.waiting.push(place, prompt);
+        self.waiting.push(place, &self.sequences[place as usize]);
         Ok(())
     }
 
@@ -168,9 +177,12 @@ impl<P: StepPrices> Replica<P> {
         self.pieces.clear();
         self.places.clear();
         let alone = self.engine.prefill_first;
-        let mut preempted = (!alone && self.grow(watch)) | self.go_on(watch);
+        self.appraise()?;
+        let mut preempted = !alone && self.grow(watch);
+        self.set_pace()?;
+        preempted |= self.go_on(watch)?;
         if !preempted {
-            self.admit();
+            self.admit()?;
         }
         if self.pieces.is_empty() {
             preempted |= alone && self.grow(watch);
@@ -220,9 +232,12 @@ impl<P: StepPrices> Replica<P> {
         let line = self.prices.decode(count, tokens)?.plus(self.engine.host.of(count));
         let sequences = &self.sequences;
         let end = self.decoding.first_end(|place, life| sequences[place as usize].life == life);
-        // After a preemption, the next step may admit again; and so it may where less and less is reserved.
-        let once =
-            preempted || self.stalled || self.engine.reserve == Reserve::Answer && self.waiting.len() > 0;
+        // After a preemption, the next step may admit again; and so it may where less and less is reserved, or
+        // where who is late changes with time.
+        let once = preempted
+            || self.stalled
+            || self.engine.reserve == Reserve::Answer && self.waiting.len() > 0
+            || self.is_paced();
         let most = if once { 1 } else { end.expect("who decodes will end") };
         let most = most.min((line.until - 1 - tokens) / count + 1);
         let most = 1 + self.decoding.steps_within(self.blocks.free(), most - 1);
@@ -271,16 +286,18 @@ impl<P: StepPrices> Replica<P> {
     }
 
     /// More of the prompt that is not all there; whether its sequence was sent back for want of blocks.
-    fn go_on(&mut self, watch: &mut impl Watch) -> bool {
-        let Some(place) = self.entering else { return false };
-        let sequence = &mut self.sequences[place as usize];
+    fn go_on(&mut self, watch: &mut impl Watch) -> Result<bool, Missing> {
+        let Some(place) = self.entering else { return Ok(false) };
+        let sequence = &self.sequences[place as usize];
         let beside = if self.engine.prefill_first { 0 } else { self.decoding.count };
         let room = self.engine.max_num_batched_tokens - beside;
-        let new = (sequence.known() - sequence.computed).min(room);
+        let (wanted, past) = (sequence.known() - sequence.computed, sequence.computed);
+        let new = self.fit(place, Piece { new: wanted.min(room), past })?;
+        let sequence = &mut self.sequences[place as usize];
         let more = self.engine.blocks(sequence.computed + new).saturating_sub(sequence.held);
         if more > self.blocks.free() {
             self.send_back(watch);
-            return true;
+            return Ok(true);
         }
         self.blocks.take(more);
         sequence.held += more;
@@ -288,7 +305,7 @@ impl<P: StepPrices> Replica<P> {
             self.pieces.push(Piece { new, past: sequence.computed });
             self.places.push(place);
         }
-        false
+        Ok(false)
     }
 
     /// Sends the last admitted sequence back to the queue.
@@ -309,7 +326,7 @@ impl<P: StepPrices> Replica<P> {
         release(&self.engine, &mut self.blocks, sequence);
         sequence.preemptions += 1;
         self.settled = self.decoding.steps;
-        self.waiting.push_back_to_front(place, sequence.request.prompt_tokens);
+        self.waiting.push_back_to_front(place, sequence);
         watch.preempted();
     }
 
@@ -364,6 +381,7 @@ impl<P: StepPrices> Replica<P> {
         sequence.last_token = self.now;
         release(&self.engine, &mut self.blocks, sequence);
         self.served.push(sequence.served());
+        self.answered = [self.answered[0] + 1, self.answered[1] + sequence.request.output_tokens];
         let index = self.running.iter().rposition(|&running| running == place);
         self.running.remove(index.expect("who ends has run"));
         self.vacant.push(place);

@@ -24,6 +24,8 @@ pub(super) struct Sequence {
     pub named: usize,
     /// While it waits: where its own blocks were freed, and how many of them hold all their tokens.
     pub freed: Option<(RunId, u64)>,
+    /// Where the policy asks for it: when its prompt must begin to enter, so that its first token is in time.
+    pub latest: Picos,
     pub scheduled: Option<Picos>,
     pub first_token: Option<Picos>,
     pub last_token: Picos,
@@ -45,6 +47,7 @@ impl Sequence {
             shared_blocks: 0,
             named: 0,
             freed: None,
+            latest: Picos::ZERO,
             scheduled: None,
             first_token: None,
             last_token: Picos::ZERO,
@@ -57,6 +60,11 @@ impl Sequence {
     /// Tokens of prompt and answer that are there.
     pub fn known(&self) -> u64 {
         self.request.prompt_tokens + self.generated
+    }
+
+    /// Whether it has had its first token, and within so long.
+    pub fn had_first_within(&self, limit: Picos) -> bool {
+        self.first_token.is_some_and(|first| first <= self.request.arrival + limit)
     }
 
     /// What became of it.

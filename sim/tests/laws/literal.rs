@@ -1,5 +1,7 @@
 //! A literal engine: every block a thing of its own, every sequence asked in every step.
 
+mod slack;
+
 use sim::serving::{Batch, Engine, Picos, Piece, Policy, Request, Reserve, Served, StepPrices};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -140,6 +142,8 @@ struct Work<'a, P> {
 
 /// What becomes of `requests`, step by step.
 pub fn literal(engine: &Engine, requests: &[Request], prices: impl StepPrices) -> Vec<Served> {
+    let shares = matches!(engine.policy, Policy::Slo { .. });
+    let engine = &Engine { prefill_first: engine.prefill_first && !shares, ..engine.clone() };
     let blocks = engine.num_blocks as usize;
     let cache = Literal {
         engine,
@@ -188,13 +192,14 @@ impl<P: StepPrices> Work<'_, P> {
             let all = self.running.iter().zip(&entering).zip(&fresh);
             all.filter(move |(_, fresh)| **fresh == fresh_ones).map(|((s, &new), _)| (s, new))
         };
-        let pieces: Vec<_> = with(true).map(|(s, new)| Piece { new, past: s.computed }).collect();
+        let pieces: Vec<_> =
+            with(true).filter(|(_, new)| *new > 0).map(|(s, new)| Piece { new, past: s.computed }).collect();
         let decodes = || with(false).filter(|(_, new)| *new > 0);
         let decode_tokens = decodes().map(|(s, _)| s.computed + 1).sum();
         let sampled = self.running.iter().zip(&entering).filter(|(s, new)| s.computed + **new == s.known());
         let sampled = sampled.count() as u64;
         let batch = Batch { pieces: &pieces, decodes: decodes().count() as u64, decode_tokens, sampled };
-        let there = entering.iter().filter(|&&new| !alone || new > 0).count();
+        let there = entering.iter().filter(|&&new| new > 0).count();
         let host = self.cache.engine.host.of(there as u64);
         self.now += self.prices.step(&batch).unwrap().0 + host.0;
         self.end(entering);
@@ -211,8 +216,13 @@ impl<P: StepPrices> Work<'_, P> {
                 index += 1;
                 continue;
             }
-            let new = (sequence.known() - sequence.computed).min(budget);
-            let wanted = (sequence.computed + new).div_ceil(self.cache.engine.block_size) as usize;
+            let (computed, decodes) = (sequence.computed, sequence.decodes);
+            let mut new = (sequence.known() - computed).min(budget);
+            if !decodes {
+                let behind = self.running[index].clone();
+                new = self.fit(entering, &behind, true, new, computed);
+            }
+            let wanted = (computed + new).div_ceil(self.cache.engine.block_size) as usize;
             while self.running.len() > index
                 && wanted.saturating_sub(self.running[index].blocks.len()) > self.cache.free.len()
             {
@@ -220,7 +230,7 @@ impl<P: StepPrices> Work<'_, P> {
                 self.cache.release(&mut last);
                 last.preemptions += 1;
                 self.settled = self.steps;
-                self.waiting.push_front(last);
+                self.wait_again(last);
                 sent_back = true;
             }
             if index == self.running.len() {
@@ -238,12 +248,13 @@ impl<P: StepPrices> Work<'_, P> {
     }
 
     /// Whose turn it is of those that wait.
-    fn turn(&self) -> Option<usize> {
+    fn turn(&mut self, entering: &[u64]) -> Option<usize> {
         match self.cache.engine.policy {
             Policy::Fcfs => (!self.waiting.is_empty()).then_some(0),
             Policy::ShortestFirst => {
                 (0..self.waiting.len()).min_by_key(|&index| self.waiting[index].request.prompt_tokens)
             }
+            Policy::Slo { ttft, tpot } => self.nearest(entering, ttft, tpot),
         }
     }
 
@@ -269,7 +280,7 @@ impl<P: StepPrices> Work<'_, P> {
         if budget == 0 || self.running.len() as u64 >= engine.max_num_seqs || !all_in {
             return false;
         }
-        let Some(turn) = self.turn() else { return false };
+        let Some(turn) = self.turn(entering) else { return false };
         let first = &self.waiting[turn];
         let known = first.known();
         let hits = self.cache.hits(first);
@@ -277,6 +288,11 @@ impl<P: StepPrices> Work<'_, P> {
         let wanted = known - computed;
         let new = if engine.chunked_prefill { wanted.min(budget) } else { wanted };
         if !engine.chunked_prefill && new > budget && used > 0 {
+            return false;
+        }
+        let first = first.clone();
+        let new = self.fit(entering, &first, false, new, computed);
+        if new == 0 {
             return false;
         }
         let more = ((computed + new).div_ceil(size) as usize).saturating_sub(hits.len());

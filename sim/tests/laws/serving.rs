@@ -35,7 +35,9 @@ fn served(engine: &Engine, prices: Prices, requests: &[Request]) -> Vec<Served> 
 
 pub fn engines() -> impl Strategy<Value = Engine> {
     let sizes = (1u64..6, 0u64..12, 8u64..60, 1u64..5);
-    let policy = prop_oneof![Just(Policy::Fcfs), Just(Policy::ShortestFirst)];
+    let slo = (1000u64..40_000, 800u64..5000)
+        .prop_map(|(ttft, tpot)| Policy::Slo { ttft: Picos(ttft), tpot: Picos(tpot) });
+    let policy = prop_oneof![Just(Policy::Fcfs), Just(Policy::ShortestFirst), slo];
     let reserve = prop_oneof![Just(Reserve::Chunk), Just(Reserve::Prompt), Just(Reserve::Answer)];
     let habits = (any::<bool>(), any::<bool>(), any::<bool>(), reserve, policy, 0u64..3);
     (sizes, habits).prop_map(

@@ -1,15 +1,21 @@
 //! Who that waits may run.
 
-use super::super::batch::Piece;
+use super::super::batch::{Piece, StepPrices};
 use super::super::engine::Reserve;
 use super::super::prefix::{find, hold};
 use super::Replica;
+use hwprofiles::Missing;
 
-impl<P> Replica<P> {
+impl<P: StepPrices> Replica<P> {
     /// Admits who waits while there is room.
-    pub(super) fn admit(&mut self) {
+    ///
+    /// # Errors
+    /// A rate that was not measured.
+    pub(super) fn admit(&mut self) -> Result<(), Missing> {
         let entered = |pieces: &[Piece]| pieces.iter().map(|piece| piece.new).sum::<u64>();
-        while let Some(place) = self.waiting.first() {
+        loop {
+            let before = self.pace.end;
+            let Some(place) = self.waiting.first(before) else { return Ok(()) };
             let beside = if self.engine.prefill_first { 0 } else { self.decoding.count };
             let used = beside + entered(&self.pieces);
             let room = self.engine.max_num_batched_tokens.saturating_sub(used);
@@ -19,7 +25,7 @@ impl<P> Replica<P> {
                 self.pieces.first().is_none_or(|piece| sequence.computed + piece.new < sequence.known())
             });
             if room == 0 || behind || self.running.len() as u64 >= self.engine.max_num_seqs {
-                return;
+                return Ok(());
             }
             let sequence = &self.sequences[place as usize];
             let known = sequence.known();
@@ -30,8 +36,13 @@ impl<P> Replica<P> {
             let new = match self.engine.chunked_prefill {
                 true => wanted.min(room),
                 false if wanted <= room || used == 0 => wanted,
-                false => return,
+                false => return Ok(()),
             };
+            let new = self.fit(place, Piece { new, past: computed })?;
+            if new == 0 {
+                return Ok(());
+            }
+            let sequence = &self.sequences[place as usize];
             let more = self.engine.blocks(computed + new).saturating_sub(cached);
             let left = (sequence.request.output_tokens - sequence.generated).min(Reserve::MOST);
             let (reserved, expected) = match self.engine.reserve {
@@ -42,10 +53,10 @@ impl<P> Replica<P> {
             };
             let reserved = self.engine.blocks(reserved).saturating_sub(cached) + self.engine.blocks(expected);
             if reserved > self.blocks.free() - idle {
-                return;
+                return Ok(());
             }
             let sequence = &mut self.sequences[place as usize];
-            self.waiting.pop();
+            self.waiting.pop(before);
             hold(&self.engine, &mut self.blocks, sequence, cached);
             self.blocks.take(more);
             sequence.held = cached + more;
@@ -57,7 +68,7 @@ impl<P> Replica<P> {
             self.places.push(place);
             if new < wanted {
                 self.entering = Some(place);
-                return;
+                return Ok(());
             }
         }
     }
