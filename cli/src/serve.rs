@@ -12,7 +12,7 @@ use scenarios::{Formats, Routing, Serving, Slo};
 use serde_json::{Value, json};
 use sim::serving::{
     End, Engine, Limits, NoRoom, Picos, PlanPrices, Replica, Router, Series, Served, Spread, Steps, Summary,
-    Tally, Watch, kv_blocks, serve_fleet,
+    Swap, Tally, Watch, kv_blocks, serve_fleet,
 };
 use std::fmt;
 use std::path::Path;
@@ -47,7 +47,12 @@ pub fn run(question: &Question, serving: &Serving, tables: Tables<'_>) -> Outcom
         (Some(blocks), _) | (None, Ok(blocks)) => blocks,
         (None, Err(full)) => return Err(Failure::Infeasible(full.into())),
     };
-    let engine = Engine { num_blocks: blocks, ..habits.draft };
+    let Engine { block_size, max_num_batched_tokens, .. } = habits.draft;
+    let swap = choice
+        .swap
+        .as_ref()
+        .map(|swap| Swap::of(swap, pricing, &placement, block_size, max_num_batched_tokens));
+    let engine = Engine { num_blocks: blocks, swap: swap.transpose().or_input()?, ..habits.draft };
     let programs = Programs::lower(pricing.machine, pricing.model, &placement).or_input()?;
     let limits = Limits { ttft: question.slo.ttft, tpot: question.slo.tpot };
     // In turns, engines have nothing to do with each other: each is a group by itself.
@@ -184,6 +189,10 @@ impl Watch for Day {
         self.tally.preempted();
     }
 
+    fn swapped(&mut self, out: u64, back: u64) {
+        self.tally.swapped(out, back);
+    }
+
     fn end(&mut self, end: &End) {
         self.tally.end(end);
         if let (Some(all), End::Served(served)) = (&mut self.served, end) {
@@ -242,6 +251,10 @@ impl fmt::Display for ServedDay {
             day.utilization * 100.0,
             day.preemptions,
             day.cached_share * 100.0
-        )
+        )?;
+        match day.swapped_out_blocks {
+            0 => Ok(()),
+            out => writeln!(f, "{out} KV blocks swapped out, {} back", day.swapped_in_blocks),
+        }
     }
 }

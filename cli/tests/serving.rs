@@ -79,6 +79,23 @@ fn a_series_says_what_happened_when_and_adds_up_to_the_day() {
 }
 
 #[test]
+fn an_engine_swaps_to_a_memory_that_is_there() {
+    let place = placed(TRACE);
+    let short = "engine: {name: vllm, num_blocks: 100, preemption: swap, swap_space: 4 GB}";
+    let day = CLOSED.replace("engine: vllm", short).replace("output_tokens: 32", "output_tokens: 320");
+    fs::write(place.path("swap.yaml"), &day).expect("written");
+    let json: serde_json::Value = serde_json::from_str(&place.done("--json sim swap.yaml")).expect("JSON");
+    assert_eq!(json["requests"]["completed"], 40);
+    let [out, back] = ["swapped_out_blocks", "swapped_in_blocks"].map(|key| json[key].as_u64().expect(key));
+    assert!(0 < out && back <= out, "{json}");
+    assert!(place.done("sim swap.yaml").contains(&format!("{out} KV blocks swapped out, {back} back")));
+    fs::write(place.path("swap.yaml"), day.replace("4 GB", "4 GB, swap_to: tape")).expect("written");
+    place.refused("sim swap.yaml", 2, &["engine.swap_to", "tape", "dram"]);
+    fs::write(place.path("swap.yaml"), day.replace("4 GB", "40 TB")).expect("written");
+    place.refused("sim swap.yaml", 2, &["engine.swap_space", "'dram'"]);
+}
+
+#[test]
 fn an_engine_goes_by_the_limits_where_there_are_any() {
     let place = placed(TRACE);
     let slo = CLOSED.replace("engine: vllm", "engine: {name: vllm, scheduler: slo}");

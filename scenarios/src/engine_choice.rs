@@ -8,7 +8,7 @@
 use crate::error::ScenarioError;
 use crate::objective::{Slo, read_slo};
 use crate::section::Section;
-use hwprofiles::Seconds;
+use hwprofiles::{Bytes, Seconds};
 use serde_json::Value;
 
 /// Whose habits and overheads the simulated engine has.
@@ -60,6 +60,17 @@ pub enum Scheduler {
     },
 }
 
+/// A second place for the KV cache of who is sent back when there are no blocks left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SwapChoice {
+    /// The memory's name.
+    pub to: String,
+    /// How much of it may be used.
+    pub space: Bytes,
+    /// Whether only what is slower to compute again goes there.
+    pub only_if_faster: bool,
+}
+
 /// An engine with what a scenario says differs from its habits.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EngineChoice {
@@ -83,6 +94,8 @@ pub struct EngineChoice {
     pub prefill_first: Option<bool>,
     /// Who comes first.
     pub scheduler: Scheduler,
+    /// Where the KV cache of who is sent back goes; it is computed again where nothing is said.
+    pub swap: Option<SwapChoice>,
     /// What the host takes for each step.
     pub host_per_step: Option<Seconds>,
     /// What it takes for each sequence of a step.
@@ -91,7 +104,7 @@ pub struct EngineChoice {
 
 /// `engine: vllm`, or `engine: {name: vllm, max_num_seqs: 256, …}`.
 pub(crate) fn read_engine(root: &Section<'_>) -> Result<EngineChoice, ScenarioError> {
-    const KEYS: [&str; 12] = [
+    const KEYS: [&str; 15] = [
         "name",
         "max_num_seqs",
         "max_num_batched_tokens",
@@ -102,6 +115,9 @@ pub(crate) fn read_engine(root: &Section<'_>) -> Result<EngineChoice, ScenarioEr
         "chunked_prefill",
         "prefill_first",
         "scheduler",
+        "preemption",
+        "swap_space",
+        "swap_to",
         "host_per_step",
         "host_per_sequence",
     ];
@@ -131,6 +147,7 @@ pub(crate) fn read_engine(root: &Section<'_>) -> Result<EngineChoice, ScenarioEr
                 chunked_prefill: section.flag("chunked_prefill")?,
                 prefill_first: section.flag("prefill_first")?,
                 scheduler: read_scheduler(root, &section)?,
+                swap: read_swap(&section)?,
                 host_per_step: time("host_per_step")?,
                 host_per_sequence: time("host_per_sequence")?,
             };
@@ -168,4 +185,23 @@ fn read_scheduler(root: &Section<'_>, section: &Section<'_>) -> Result<Scheduler
         },
         Some(_) => Err(section.wrong("scheduler", "one of fcfs, shortest_first, slo is wanted")),
     }
+}
+
+/// `preemption: recompute`, or `swap` or `cheaper` with `swap_space` and `swap_to`.
+fn read_swap(section: &Section<'_>) -> Result<Option<SwapChoice>, ScenarioError> {
+    let space = section.quantity("swap_space", ["a size", "16 GB"], |space: &Bytes| space.as_f64())?;
+    let to = section.text("swap_to")?;
+    let only_if_faster = match section.text("preemption")? {
+        None | Some("recompute") => {
+            return match ["swap_space", "swap_to"].into_iter().find(|key| section.has(key)) {
+                Some(key) => Err(section.wrong(key, "it goes with preemption: swap or cheaper")),
+                None => Ok(None),
+            };
+        }
+        Some("swap") => false,
+        Some("cheaper") => true,
+        Some(_) => return Err(section.wrong("preemption", "one of recompute, swap, cheaper is wanted")),
+    };
+    let space = space.ok_or_else(|| section.missing("swap_space", "how much is wanted, like \"16 GB\""))?;
+    Ok(Some(SwapChoice { to: to.unwrap_or("dram").to_owned(), space, only_if_faster }))
 }

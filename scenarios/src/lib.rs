@@ -38,7 +38,7 @@ mod write_config;
 pub use arrivals::{Arrivals, Length, Requests};
 pub use costs::Costs;
 pub use document::Document;
-pub use engine_choice::{EngineChoice, EngineName, Scheduler};
+pub use engine_choice::{EngineChoice, EngineName, Scheduler, SwapChoice};
 pub use error::ScenarioError;
 pub use experts::{Experts, Traffic};
 pub use format_choice::{FORMAT_LIMIT, FormatChoice, FormatLists, WeightLists};

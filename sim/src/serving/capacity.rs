@@ -1,7 +1,7 @@
 //! How many blocks the KV cache has: what a placement leaves free of each memory.
 
 use hwprofiles::Bytes;
-use planner::{Extent, Placement, PlannerError, Pricing, Programs, usage};
+use planner::{Extent, Placement, PlannerError, Pricing, Programs, Usage, usage};
 
 /// A memory in which weights and activations leave no room for a block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,13 +31,10 @@ pub fn kv_blocks(
     tokens: u64,
     utilization: f64,
 ) -> Result<Result<u64, NoRoom>, PlannerError> {
-    let Pricing { machine, model, formats } = pricing;
-    let programs = Programs::lower(machine, model, placement)?;
-    // The KV cache of one block: what its layers, and the ranks that share or repeat its heads, take of each memory.
-    let extent = Extent { batch: 1, context: block_size, chunk: tokens, step_tokens: 1 };
-    let used = usage(machine, model, formats, placement, &programs, &extent);
+    let used = kv_of_a_block(pricing, placement, block_size, tokens)?;
     let mut least = u64::MAX;
-    for (memory, used) in machine.memories.iter().zip(&used).filter(|(_, used)| used.kv > Bytes::ZERO) {
+    for (memory, used) in pricing.machine.memories.iter().zip(&used).filter(|(_, used)| used.kv > Bytes::ZERO)
+    {
         let usable = Bytes::new((memory.capacity.value.as_f64() * utilization) as u64);
         let taken = used.weights + used.activations + used.staging;
         let blocks = usable.get().saturating_sub(taken.get()) / used.kv.get();
@@ -47,4 +44,18 @@ pub fn kv_blocks(
         least = least.min(blocks);
     }
     Ok(Ok(least))
+}
+
+/// What `placement` takes of each memory with the KV cache of one block: that of its layers, and of the ranks that share or
+/// repeat its heads.
+pub(super) fn kv_of_a_block(
+    pricing: Pricing<'_>,
+    placement: &Placement,
+    block_size: u64,
+    tokens: u64,
+) -> Result<Vec<Usage>, PlannerError> {
+    let Pricing { machine, model, formats } = pricing;
+    let programs = Programs::lower(machine, model, placement)?;
+    let extent = Extent { batch: 1, context: block_size, chunk: tokens, step_tokens: 1 };
+    Ok(usage(machine, model, formats, placement, &programs, &extent))
 }

@@ -2,6 +2,7 @@
 
 use super::picos::Picos;
 use super::request::{Rejected, Request};
+use super::swap::Swap;
 use scenarios::{EngineChoice, EngineName, MOONCAKE_TOKENS, Scheduler};
 use serde::{Deserialize, Serialize};
 
@@ -106,13 +107,15 @@ pub struct Engine {
     pub reserve: Reserve,
     /// Who comes first.
     pub policy: Policy,
+    /// Where the KV cache of who is sent back goes; it is computed again where there is no such place.
+    pub swap: Option<Swap>,
     /// What the host takes.
     pub host: Host,
 }
 
 impl Engine {
     /// The engine of a scenario with so many blocks, for a model of so many positions. What the scenario does not say is
-    /// the engine's habit.
+    /// the engine's habit. Where it swaps to is said by [`Swap::of`].
     ///
     /// Host times are those that its published runs lack beside what the GPU takes (`scripts/gpu_serving.py`).
     pub fn of(choice: &EngineChoice, num_blocks: u64, max_model_len: u64) -> Self {
@@ -135,6 +138,7 @@ impl Engine {
             prefill_first: choice.prefill_first.unwrap_or(choice.name == EngineName::Sglang),
             reserve: if choice.name == EngineName::Sglang { Reserve::Answer } else { Reserve::Prompt },
             policy: choice.scheduler.into(),
+            swap: None,
             host: Host {
                 per_step: time(choice.host_per_step, habits.host.per_step),
                 per_sequence: time(choice.host_per_sequence, habits.host.per_sequence),

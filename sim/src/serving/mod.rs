@@ -28,6 +28,7 @@ mod sequence;
 mod series;
 mod source;
 mod summary;
+mod swap;
 mod waiting;
 mod watch;
 
@@ -48,4 +49,5 @@ pub use router::Router;
 pub use series::{Series, Stretch};
 pub use source::{End, Source, serve};
 pub use summary::{Counts, Limits, Spread, Summary, Tally};
+pub use swap::{Swap, SwapError, Transfer};
 pub use watch::{Steps, Watch};

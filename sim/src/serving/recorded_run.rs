@@ -94,6 +94,7 @@ impl RecordedRun {
             prefill_first: false,
             reserve: Reserve::Prompt,
             policy: Policy::Fcfs,
+            swap: None,
             host: HOST,
         };
         Ok(Self { model: settings.model, tensor_parallel: settings.tensor_parallel_size, engine, served })

@@ -2,11 +2,12 @@
 //!
 //! A step is made up as vLLM does it: every running sequence first, in the order of admission, each decode with one
 //! token, the prompt that is not all there with as many as fit; where blocks run out, the last admitted sequence is
-//! sent back to the queue and its blocks are freed. Where nobody was, waiting sequences are admitted while tokens, blocks and
+//! sent back to the queue and its blocks are freed (see `room.rs`). Where nobody was, waiting sequences are admitted while tokens, blocks and
 //! places are left. Or as SGLang does it: as long as prompts can enter, they do so in steps of their own, and nobody
 //! decodes.
 
 mod admission;
+mod room;
 mod slack;
 
 use super::batch::{Batch, Piece, StepPrices};
@@ -54,6 +55,10 @@ pub struct Replica<P> {
     /// Of the decode steps, how many there were when the engine began, or last sent somebody back.
     settled: u64,
     blocks: Blocks,
+    /// Of the swap space, the blocks that are free.
+    swap_free: u64,
+    /// What this step takes longer because blocks move from or to there.
+    moving: Picos,
     /// Requests that were answered, and tokens of their answers.
     answered: [u64; 2],
     /// How long this step may become.
@@ -83,6 +88,8 @@ impl<P: StepPrices> Replica<P> {
             stalled: false,
             settled: 0,
             blocks: Blocks::new(engine.num_blocks),
+            swap_free: engine.swap.map_or(0, |swap| swap.blocks),
+            moving: Picos::ZERO,
             answered: [0; 2],
             pace: Pace::default(),
             pieces: Vec::new(),
@@ -123,6 +130,11 @@ impl<P: StepPrices> Replica<P> {
     /// Blocks of its KV cache that are free.
     pub fn free_blocks(&self) -> u64 {
         self.blocks.free()
+    }
+
+    /// Blocks of its swap space in which somebody's KV cache is.
+    pub fn swapped_blocks(&self) -> u64 {
+        self.engine.swap.map_or(0, |swap| swap.blocks) - self.swap_free
     }
 
     /// Takes what was answered since the last call.
@@ -178,14 +190,14 @@ impl<P: StepPrices> Replica<P> {
         self.places.clear();
         let alone = self.engine.prefill_first;
         self.appraise()?;
-        let mut preempted = !alone && self.grow(watch);
+        let mut preempted = !alone && self.grow(watch)?;
         self.set_pace()?;
         preempted |= self.go_on(watch)?;
         if !preempted {
-            self.admit()?;
+            self.admit(watch)?;
         }
         if self.pieces.is_empty() {
-            preempted |= alone && self.grow(watch);
+            preempted |= alone && self.grow(watch)?;
             return self.decode(until, preempted, watch);
         }
         self.prefill(watch)
@@ -203,7 +215,8 @@ impl<P: StepPrices> Replica<P> {
         let sampled = decodes + sampled.count() as u64;
         let batch = Batch { pieces: &self.pieces, decodes, decode_tokens, sampled };
         let sequences = if alone { self.pieces.len() } else { self.running.len() };
-        let time = self.prices.step(&batch)? + self.engine.host.of(sequences as u64);
+        let host = self.engine.host.of(sequences as u64);
+        let time = self.prices.step(&batch)? + host + std::mem::take(&mut self.moving);
         let begin = self.now;
         self.now += time;
         let steps = Steps {
@@ -230,6 +243,7 @@ impl<P: StepPrices> Replica<P> {
     fn decode(&mut self, until: Picos, preempted: bool, watch: &mut impl Watch) -> Result<(), Missing> {
         let (count, tokens) = (self.decoding.count, self.decoding.tokens);
         let line = self.prices.decode(count, tokens)?.plus(self.engine.host.of(count));
+        let line = line.plus(std::mem::take(&mut self.moving));
         let sequences = &self.sequences;
         let end = self.decoding.first_end(|place, life| sequences[place as usize].life == life);
         // After a preemption, the next step may admit again; and so it may where less and less is reserved, or
@@ -272,62 +286,6 @@ impl<P: StepPrices> Replica<P> {
         for sequence in all.filter(|sequence| sequence.joined.is_some()) {
             watch.gaps(self.now - self.decoded.max(sequence.last_token), 1);
         }
-    }
-
-    /// Blocks for everybody who decodes; whether somebody was sent back for that.
-    fn grow(&mut self, watch: &mut impl Watch) -> bool {
-        let mut preempted = false;
-        while self.decoding.growth() > self.blocks.free() {
-            self.send_back(watch);
-            preempted = true;
-        }
-        self.blocks.take(self.decoding.growth());
-        preempted
-    }
-
-    /// More of the prompt that is not all there; whether its sequence was sent back for want of blocks.
-    fn go_on(&mut self, watch: &mut impl Watch) -> Result<bool, Missing> {
-        let Some(place) = self.entering else { return Ok(false) };
-        let sequence = &self.sequences[place as usize];
-        let beside = if self.engine.prefill_first { 0 } else { self.decoding.count };
-        let room = self.engine.max_num_batched_tokens - beside;
-        let (wanted, past) = (sequence.known() - sequence.computed, sequence.computed);
-        let new = self.fit(place, Piece { new: wanted.min(room), past })?;
-        let sequence = &mut self.sequences[place as usize];
-        let more = self.engine.blocks(sequence.computed + new).saturating_sub(sequence.held);
-        if more > self.blocks.free() {
-            self.send_back(watch);
-            return Ok(true);
-        }
-        self.blocks.take(more);
-        sequence.held += more;
-        if new > 0 {
-            self.pieces.push(Piece { new, past: sequence.computed });
-            self.places.push(place);
-        }
-        Ok(false)
-    }
-
-    /// Sends the last admitted sequence back to the queue.
-    fn send_back(&mut self, watch: &mut impl Watch) {
-        let place = self.running.pop().expect("who needs blocks runs");
-        let sequence = &mut self.sequences[place as usize];
-        match sequence.joined {
-            Some(_) => {
-                self.decoding.leave(sequence);
-                sequence.last_token = match self.stalled {
-                    true => self.decoded.max(sequence.last_token),
-                    false => self.now,
-                };
-                sequence.life += 1;
-            }
-            None => self.entering = None,
-        }
-        release(&self.engine, &mut self.blocks, sequence);
-        sequence.preemptions += 1;
-        self.settled = self.decoding.steps;
-        self.waiting.push_back_to_front(place, sequence);
-        watch.preempted();
     }
 
     /// Ends the decodes that have their last token, in the order of admission.

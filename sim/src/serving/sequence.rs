@@ -24,6 +24,8 @@ pub(super) struct Sequence {
     pub named: usize,
     /// While it waits: where its own blocks were freed, and how many of them hold all their tokens.
     pub freed: Option<(RunId, u64)>,
+    /// While it waits: its first tokens, whose KV cache is in the swap space.
+    pub swapped: u64,
     /// Where the policy asks for it: when its prompt must begin to enter, so that its first token is in time.
     pub latest: Picos,
     pub scheduled: Option<Picos>,
@@ -47,6 +49,7 @@ impl Sequence {
             shared_blocks: 0,
             named: 0,
             freed: None,
+            swapped: 0,
             latest: Picos::ZERO,
             scheduled: None,
             first_token: None,

@@ -92,6 +92,10 @@ pub struct Summary {
     pub mean_batch: f64,
     /// How often a running sequence was sent back.
     pub preemptions: u64,
+    /// KV blocks that went to the swap space.
+    pub swapped_out_blocks: u64,
+    /// Those that came back.
+    pub swapped_in_blocks: u64,
     /// The share of prompt tokens (and of what preemptions made to be computed again) that the KV cache had.
     pub cached_share: f64,
     /// The fewest KV blocks that were free at the end of a step.
@@ -115,6 +119,7 @@ pub struct Tally {
     sequences: u64,
     busy: Picos,
     preemptions: u64,
+    swapped: [u64; 2],
     least_free: u64,
 }
 
@@ -136,6 +141,7 @@ impl Tally {
             sequences: 0,
             busy: Picos::ZERO,
             preemptions: 0,
+            swapped: [0; 2],
             least_free: u64::MAX,
         }
     }
@@ -181,6 +187,8 @@ impl Tally {
             utilization: share(self.busy.to_seconds().get(), duration),
             mean_batch: share(self.sequences as f64, self.steps as f64),
             preemptions: self.preemptions,
+            swapped_out_blocks: self.swapped[0],
+            swapped_in_blocks: self.swapped[1],
             cached_share: share(self.tokens[2] as f64, self.tokens[0] as f64),
             least_free_blocks: if self.steps == 0 { 0 } else { self.least_free },
             requests,
@@ -212,6 +220,7 @@ impl Tally {
         self.sequences += other.sequences;
         self.busy += other.busy;
         self.preemptions += other.preemptions;
+        self.swapped.iter_mut().zip(other.swapped).for_each(|(ours, theirs)| *ours += theirs);
         self.least_free = self.least_free.min(other.least_free);
     }
 }
@@ -230,6 +239,10 @@ impl Watch for Tally {
 
     fn preempted(&mut self) {
         self.preemptions += 1;
+    }
+
+    fn swapped(&mut self, out: u64, back: u64) {
+        self.swapped = [self.swapped[0] + out, self.swapped[1] + back];
     }
 
     fn end(&mut self, end: &End) {

@@ -33,6 +33,9 @@ pub trait Watch {
     /// A running sequence was sent back to the queue.
     fn preempted(&mut self) {}
 
+    /// So many KV blocks went to the swap space, so many came back.
+    fn swapped(&mut self, _out: u64, _back: u64) {}
+
     /// A request came to its end.
     fn end(&mut self, _end: &End) {}
 }

@@ -1,6 +1,7 @@
 //! A literal engine: every block a thing of its own, every sequence asked in every step.
 
 mod slack;
+mod swap;
 
 use sim::serving::{Batch, Engine, Picos, Piece, Policy, Request, Reserve, Served, StepPrices};
 use std::collections::{BTreeMap, VecDeque};
@@ -18,6 +19,9 @@ struct Naive {
     scheduled: Option<u64>,
     first: Option<u64>,
     cached: u64,
+    /// Its first tokens, which are in the swap space; how many came back from there for this step.
+    swapped: u64,
+    came_back: u64,
     preemptions: u32,
 }
 
@@ -132,6 +136,9 @@ struct Work<'a, P> {
     cache: Literal<'a>,
     prices: P,
     now: u64,
+    /// Blocks in the swap space, and what the step takes longer for those that move.
+    swapped: u64,
+    moving: u64,
     waiting: VecDeque<Naive>,
     running: Vec<Naive>,
     served: Vec<Served>,
@@ -153,7 +160,8 @@ pub fn literal(engine: &Engine, requests: &[Request], prices: impl StepPrices) -
         found: BTreeMap::new(),
     };
     let (waiting, running, served) = Default::default();
-    let mut work = Work { cache, prices, now: 0, waiting, running, served, steps: 0, settled: 0 };
+    let mut work =
+        Work { cache, prices, now: 0, swapped: 0, moving: 0, waiting, running, served, steps: 0, settled: 0 };
     let mut next = 0;
     loop {
         if work.waiting.is_empty() && work.running.is_empty() {
@@ -201,7 +209,7 @@ impl<P: StepPrices> Work<'_, P> {
         let batch = Batch { pieces: &pieces, decodes: decodes().count() as u64, decode_tokens, sampled };
         let there = entering.iter().filter(|&&new| new > 0).count();
         let host = self.cache.engine.host.of(there as u64);
-        self.now += self.prices.step(&batch).unwrap().0 + host.0;
+        self.now += self.prices.step(&batch).unwrap().0 + host.0 + std::mem::take(&mut self.moving);
         self.end(entering);
     }
 
@@ -227,7 +235,9 @@ impl<P: StepPrices> Work<'_, P> {
                 && wanted.saturating_sub(self.running[index].blocks.len()) > self.cache.free.len()
             {
                 let mut last = self.running.pop().unwrap();
+                let computed = last.computed;
                 self.cache.release(&mut last);
+                self.swap_out(&mut last, computed);
                 last.preemptions += 1;
                 self.settled = self.steps;
                 self.wait_again(last);
@@ -284,7 +294,8 @@ impl<P: StepPrices> Work<'_, P> {
         let first = &self.waiting[turn];
         let known = first.known();
         let hits = self.cache.hits(first);
-        let computed = (hits.len() as u64 * size).min((known - 1) / size * size);
+        let found = (hits.len() as u64 * size).min((known - 1) / size * size);
+        let computed = found.max(first.swapped);
         let wanted = known - computed;
         let new = if engine.chunked_prefill { wanted.min(budget) } else { wanted };
         if !engine.chunked_prefill && new > budget && used > 0 {
@@ -306,16 +317,19 @@ impl<P: StepPrices> Work<'_, P> {
         if engine.reserve == Reserve::Answer {
             reserved += self.expected().div_ceil(size) as usize;
         }
+        let full = hits.len() as u64 * size;
         let idle = hits.iter().filter(|&&block| self.cache.holders[block] == 0).count();
         if reserved + idle > self.cache.free.len() {
             return false;
         }
         let mut first = self.waiting.remove(turn).unwrap();
         hits.iter().for_each(|&block| self.cache.hold(block));
+        self.swap_back(&mut first, hits.len());
+        first.came_back = computed.saturating_sub(full);
         first.blocks = hits;
         first.blocks.extend((0..more).map(|_| self.cache.take()));
         first.computed = computed;
-        first.cached += computed;
+        first.cached += found;
         first.scheduled.get_or_insert(self.now);
         self.running.push(first);
         entering.push(new);
@@ -329,7 +343,8 @@ impl<P: StepPrices> Work<'_, P> {
             let sequence = &mut self.running[index];
             sequence.computed += new;
             let all = sequence.computed == sequence.known();
-            self.cache.name_full(sequence, new);
+            let fresh = new + std::mem::take(&mut sequence.came_back);
+            self.cache.name_full(sequence, fresh);
             if all {
                 sequence.generated += 1;
                 sequence.decodes = true;

@@ -11,4 +11,5 @@ mod pictures;
 mod queues;
 mod runs;
 mod serving;
+mod swapping;
 mod tables;

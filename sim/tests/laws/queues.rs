@@ -37,6 +37,7 @@ pub fn engine(max_num_seqs: u64) -> Engine {
         prefill_first: false,
         reserve: Reserve::Prompt,
         policy: Policy::Fcfs,
+        swap: None,
         host: Host::default(),
     }
 }

@@ -4,7 +4,7 @@ use crate::literal::literal;
 use proptest::prelude::*;
 use sim::serving::{
     Batch, End, Engine, Host, Line, Picos, Policy, Replica, Request, Reserve, Series, Served, StepPrices,
-    Stretch, Watch, serve,
+    Stretch, Swap, Transfer, Watch, serve,
 };
 
 /// A straight line in everything, in stretches of `stretch` tokens.
@@ -25,11 +25,12 @@ impl StepPrices for Prices {
     }
 }
 
-fn served(engine: &Engine, prices: Prices, requests: &[Request]) -> Vec<Served> {
+pub fn served(engine: &Engine, prices: Prices, requests: &[Request]) -> Vec<Served> {
     let mut told = Told::default();
     let mut replica = Replica::new(engine.clone(), prices);
     serve(&mut requests.iter().cloned(), &mut replica, &mut told).unwrap();
     assert_eq!(replica.free_blocks(), engine.num_blocks, "all blocks come back");
+    assert_eq!(replica.swapped_blocks(), 0, "and nobody's are left in the swap space");
     told.served
 }
 
@@ -39,11 +40,16 @@ pub fn engines() -> impl Strategy<Value = Engine> {
         .prop_map(|(ttft, tpot)| Policy::Slo { ttft: Picos(ttft), tpot: Picos(tpot) });
     let policy = prop_oneof![Just(Policy::Fcfs), Just(Policy::ShortestFirst), slo];
     let reserve = prop_oneof![Just(Reserve::Chunk), Just(Reserve::Prompt), Just(Reserve::Answer)];
-    let habits = (any::<bool>(), any::<bool>(), any::<bool>(), reserve, policy, 0u64..3);
+    let transfer =
+        || (0u64..500, 0u64..400).prop_map(|(a, b)| Transfer { start: Picos(a), per_block: Picos(b) });
+    let swap = (1u64..80, transfer(), transfer(), any::<bool>())
+        .prop_map(|(blocks, out, back, only_if_faster)| Swap { blocks, out, back, only_if_faster });
+    let swap = prop::option::of(swap);
+    let habits = (any::<bool>(), any::<bool>(), any::<bool>(), reserve, policy, swap, 0u64..3);
     (sizes, habits).prop_map(
         |(
             (seqs, more, num_blocks, block_size),
-            (chunked_prefill, prefix_caching, prefill_first, reserve, policy, host),
+            (chunked_prefill, prefix_caching, prefill_first, reserve, policy, swap, host),
         )| {
             Engine {
                 max_num_seqs: seqs,
@@ -57,6 +63,7 @@ pub fn engines() -> impl Strategy<Value = Engine> {
                 prefill_first,
                 reserve,
                 policy,
+                swap,
                 host: Host { per_step: Picos(host * 10), per_sequence: Picos(host) },
             }
         },

@@ -3,6 +3,7 @@
 use super::super::batch::{Piece, StepPrices};
 use super::super::engine::Reserve;
 use super::super::prefix::{find, hold};
+use super::super::watch::Watch;
 use super::Replica;
 use hwprofiles::Missing;
 
@@ -11,7 +12,7 @@ impl<P: StepPrices> Replica<P> {
     ///
     /// # Errors
     /// A rate that was not measured.
-    pub(super) fn admit(&mut self) -> Result<(), Missing> {
+    pub(super) fn admit(&mut self, watch: &mut impl Watch) -> Result<(), Missing> {
         let entered = |pieces: &[Piece]| pieces.iter().map(|piece| piece.new).sum::<u64>();
         loop {
             let before = self.pace.end;
@@ -30,8 +31,9 @@ impl<P: StepPrices> Replica<P> {
             let sequence = &self.sequences[place as usize];
             let known = sequence.known();
             let (cached, idle) = find(&self.engine, &self.blocks, sequence);
-            let computed = (cached * self.engine.block_size)
+            let found = (cached * self.engine.block_size)
                 .min((known - 1) / self.engine.block_size * self.engine.block_size);
+            let computed = found.max(sequence.swapped);
             let wanted = known - computed;
             let new = match self.engine.chunked_prefill {
                 true => wanted.min(room),
@@ -61,8 +63,9 @@ impl<P: StepPrices> Replica<P> {
             self.blocks.take(more);
             sequence.held = cached + more;
             sequence.computed = computed;
-            sequence.cached_tokens += computed;
+            sequence.cached_tokens += found;
             sequence.scheduled.get_or_insert(self.now);
+            self.swap_back(place, cached, watch);
             self.running.push(place);
             self.pieces.push(Piece { new, past: computed });
             self.places.push(place);
