@@ -13,6 +13,7 @@ mod plan_grid;
 mod row_devices;
 mod serve;
 mod serve_tables;
+mod serve_text;
 mod terminal;
 mod tried;
 

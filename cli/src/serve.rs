@@ -11,18 +11,17 @@ use rayon::prelude::*;
 use scenarios::{Formats, Routing, Serving, Slo};
 use serde_json::{Value, json};
 use sim::serving::{
-    End, Engine, Limits, NoRoom, Picos, PlanPrices, Replica, Router, Series, Served, Spread, Steps, Summary,
-    Swap, Tally, Watch, kv_blocks, serve_fleet,
+    Account, Effort, End, Engine, Limits, Meter, NoRoom, Picos, PlanPrices, Replica, Router, Series, Served,
+    Steps, Summary, Swap, Tally, Watch, kv_blocks, serve_fleet,
 };
-use std::fmt;
 use std::path::Path;
 
 /// What became of it.
 pub struct ServedDay {
     /// Which model on which machine, and how.
-    heading: String,
+    pub(crate) heading: String,
     /// The numbers.
-    summary: Summary,
+    pub(crate) summary: Summary,
 }
 
 /// What is written beside the sums.
@@ -57,35 +56,39 @@ pub fn run(question: &Question, serving: &Serving, tables: Tables<'_>) -> Outcom
     let limits = Limits { ttft: question.slo.ttft, tpot: question.slo.tpot };
     // In turns, engines have nothing to do with each other: each is a group by itself.
     let groups = if serving.routing == Routing::RoundRobin { serving.replicas } else { 1 };
-    let one = |share: u64| -> Outcome<Vec<Day>> {
+    let one = |share: u64| -> Outcome<Vec<Day<'_>>> {
         let engines = serving.replicas / groups;
         let mut replicas: Vec<_> =
             (0..engines).map(|_| Replica::new(engine.clone(), PlanPrices::new(pricing, &programs))).collect();
-        let mut days: Vec<_> = (0..engines).map(|_| Day::new(limits, tables)).collect();
+        let day = |_| Day::new(limits, tables, Meter::new(pricing, &programs));
+        let mut days: Vec<_> = (0..engines).map(day).collect();
         let mut feed = Feed::of(serving, share, groups)?;
         let mut router = Router::new(serving.routing, serving.seed);
         serve_fleet(&mut feed, &mut replicas, &mut router, &mut (), &mut days).or_input()?;
         feed.wrong.map_or(Ok(days), Err).or_input()
     };
     let days: Vec<_> = (0..groups).into_par_iter().map(one).collect::<Outcome<_>>()?;
-    let (mut tally, mut served) = (Tally::new(limits), Vec::new());
-    let mut series: Option<Series> = None;
+    let mut effort = Effort::default();
+    let mut all: Option<Day<'_>> = None;
     for day in days.into_iter().flatten() {
-        tally.join(&day.tally);
-        served.extend(day.served.into_iter().flatten());
-        match (&mut series, day.series) {
-            (Some(all), Some(one)) => all.join(one),
-            (all, one) => *all = one,
+        effort.join(&day.meter.effort().or_input()?);
+        match &mut all {
+            Some(all) => all.join(day),
+            None => all = Some(day),
         }
     }
-    if let Some(path) = tables.requests {
+    let Day { tally, mut served, series, .. } = all.expect("there is an engine");
+    if let (Some(path), Some(served)) = (tables.requests, &mut served) {
         served.sort_by_key(|one| one.id);
-        write_requests(path, &served).or_failed()?;
+        write_requests(path, served).or_failed()?;
     }
     if let (Some((path, _)), Some(series)) = (tables.series, &series) {
         write_series(path, series, serving.replicas).or_failed()?;
     }
-    let summary = tally.summary(0, 0);
+    let mut summary = tally.summary(0, 0);
+    let duration = Seconds::new(summary.duration_s);
+    let account = Account::of(&pricing, &programs, &question.costs, &effort, duration, serving.replicas);
+    summary.account = Some(account);
     let heading = format!(
         "{} on {}{}: {}, {} KV blocks of {} tokens\n",
         question.model.name,
@@ -155,27 +158,41 @@ fn placed(question: &Question, habits: &Habits) -> Outcome<Placed> {
 }
 
 /// What one engine's day is written down in.
-struct Day {
+struct Day<'a> {
     tally: Tally,
+    meter: Meter<'a>,
     /// Every request, where a table of them is wanted.
     served: Option<Vec<Served>>,
     /// What happened when, where that is wanted.
     series: Option<Series>,
 }
 
-impl Day {
-    fn new(limits: Limits, tables: Tables<'_>) -> Self {
+impl<'a> Day<'a> {
+    fn new(limits: Limits, tables: Tables<'_>, meter: Meter<'a>) -> Self {
         Self {
             tally: Tally::new(limits),
+            meter,
             served: tables.requests.map(|_| Vec::new()),
             series: tables.series.map(|(_, every)| Series::new(Picos::rounding_up(every))),
         }
     }
+
+    /// Joins that of another engine, but for what its meter says.
+    fn join(&mut self, other: Self) {
+        self.tally.join(&other.tally);
+        if let (Some(all), Some(one)) = (&mut self.served, other.served) {
+            all.extend(one);
+        }
+        if let (Some(all), Some(one)) = (&mut self.series, other.series) {
+            all.join(one);
+        }
+    }
 }
 
-impl Watch for Day {
+impl Watch for Day<'_> {
     fn steps(&mut self, steps: &Steps<'_>) {
         self.tally.steps(steps);
+        self.meter.steps(steps);
         if let Some(series) = &mut self.series {
             series.steps(steps);
         }
@@ -205,56 +222,5 @@ impl ServedDay {
     /// The numbers as JSON.
     pub fn json(&self) -> Value {
         json!(self.summary)
-    }
-}
-
-impl fmt::Display for ServedDay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Summary { requests, .. } = &self.summary;
-        let day = &self.summary;
-        write!(f, "{}", self.heading)?;
-        write!(f, "{} requests answered in {}", requests.completed, Seconds::new(day.duration_s))?;
-        match requests.rejected {
-            0 => writeln!(f)?,
-            rejected => {
-                let why: Vec<_> = requests.rejected_for.iter().map(|(why, n)| format!("{n} {why}")).collect();
-                writeln!(f, ", {rejected} rejected ({})", why.join(", "))?;
-            }
-        }
-        let columns = ["", "mean", "p50", "p90", "p99", "max"];
-        let row = |cells: [String; 6]| {
-            let [name, rest @ ..] = cells;
-            rest.iter().fold(format!("  {name:<6}"), |row, cell| row + &format!(" {cell:>12}"))
-        };
-        writeln!(f, "{}", row(columns.map(str::to_owned)))?;
-        for (name, spread) in
-            [("TTFT", day.ttft_s), ("TPOT", day.tpot_s), ("ITL", day.itl_s), ("E2EL", day.e2el_s)]
-        {
-            let Spread { mean, p50, p90, p99, max, .. } = spread;
-            let times = [mean, p50, p90, p99, max].map(|time| Seconds::new(time).to_string());
-            let [mean, p50, p90, p99, max] = times;
-            writeln!(f, "{}", row([name.to_owned(), mean, p50, p90, p99, max]))?;
-        }
-        writeln!(
-            f,
-            "output {:.1} tokens/s, {:.2} requests/s, {:.2} within the limits ({:.1} %)",
-            day.output_tokens_per_s,
-            day.requests_per_s,
-            day.goodput_per_s,
-            day.slo_attainment * 100.0
-        )?;
-        writeln!(
-            f,
-            "{} steps of {:.1} sequences, busy {:.1} %, {} preemptions, {:.1} % of prompts cached",
-            day.steps,
-            day.mean_batch,
-            day.utilization * 100.0,
-            day.preemptions,
-            day.cached_share * 100.0
-        )?;
-        match day.swapped_out_blocks {
-            0 => Ok(()),
-            out => writeln!(f, "{out} KV blocks swapped out, {} back", day.swapped_in_blocks),
-        }
     }
 }

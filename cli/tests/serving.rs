@@ -37,6 +37,14 @@ fn a_closed_loop_is_summed_up_in_words_and_in_numbers() {
     }
     let json: serde_json::Value = serde_json::from_str(&place.done("--json sim closed.yaml")).expect("JSON");
     assert_eq!(json["requests"]["completed"], 40);
+    let account = |key: &str| json[key].as_f64().expect("a number");
+    assert!((0.0..=1.0).contains(&account("mfu")) && (0.0..=1.0).contains(&account("mbu")), "{json}");
+    assert_eq!(json["utilization"]["cpu"], 0.0);
+    assert!(account("energy_j") > 0.0 && json["cost"].is_null(), "{json}");
+    assert!(text.contains("cost not known: the scenario has no costs.lifetime"), "{text}");
+    let costs = "--set costs.lifetime=4y --set costs.per_kwh=0.12USD";
+    let priced = place.done(&format!("sim closed.yaml --set machine=rtx4090-desktop {costs}"));
+    assert!(priced.contains("USD per million output tokens") && !priced.contains("not known"), "{priced}");
     let [p50, p99, max] = ["p50", "p99", "max"].map(|key| json["ttft_s"][key].as_f64().expect("a number"));
     assert!(0.0 < p50 && p50 <= p99 && p99 <= max, "{json}");
 }
@@ -164,4 +172,24 @@ fn what_is_wrong_with_a_day_is_named() {
     let small = CLOSED.replace("engine: vllm", "engine: {name: vllm, gpu_memory_utilization: 0.05}");
     fs::write(place.path("closed.yaml"), small).expect("written");
     place.refused("sim closed.yaml", 3, &["no room for the KV cache"]);
+}
+
+#[test]
+fn every_number_of_a_day_is_defined() {
+    let place = placed(TRACE);
+    let costs = "--set costs.lifetime=4y --set costs.per_kwh=0.12USD";
+    let day = place.done(&format!("--json sim day.yaml --set machine=rtx4090-desktop {costs}"));
+    let day: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&day).expect("JSON");
+    let metrics = include_str!("../../reports/metrics.md");
+    // What is under these is by device, link, memory or reason.
+    let by_name = ["utilization", "bytes", "memory_bytes", "rejected_for"];
+    let mut keys: Vec<&String> = day.keys().collect();
+    keys.extend(
+        ["requests", "ttft_s"].iter().flat_map(|key| day[*key].as_object().expect("an object").keys()),
+    );
+    assert!(by_name.iter().all(|name| keys.iter().any(|key| key == name)), "{keys:?}");
+    assert!(keys.len() > 30, "{keys:?}");
+    for key in keys {
+        assert!(metrics.contains(&format!("`{key}`")), "metrics.md defines no `{key}`");
+    }
 }

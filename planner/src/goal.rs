@@ -12,7 +12,8 @@ use crate::placement::{LayerPlacement, Placement};
 use crate::plan::Times;
 use crate::program::{Lane, Program};
 use crate::solve::Yardstick;
-use hwprofiles::{Dollars, Joules, Machine, Missing, Seconds, Watts};
+use crate::upkeep::{Draw, drawn, power, price};
+use hwprofiles::{Dollars, Joules, Machine, Missing, Seconds};
 use scenarios::{Costs, Objective, Phase, Slo, Workload};
 
 /// For TPOT, prefill only decides between equals; for energy and cost, time does.
@@ -33,15 +34,6 @@ pub(crate) struct Goal {
     power: Option<Vec<Draw>>,
     /// What a second of the machine costs, and what a joule does.
     price: Option<(Dollars, Dollars)>,
-}
-
-/// What a device draws.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Draw {
-    /// As long as the machine is on; nothing where nobody says what it draws while it waits.
-    always: Watts,
-    /// On top of that, while it computes.
-    working: Watts,
 }
 
 impl Goal {
@@ -168,14 +160,9 @@ impl Goal {
     /// long; where every device's power is known.
     pub fn energy(&self, times: &Times, work: &[Vec<Seconds>; 2]) -> Option<Joules> {
         let power = self.power.as_ref()?;
-        let drawn = |time: Seconds, work: &[Seconds]| {
-            let devices =
-                power.iter().zip(work).map(|(draw, &busy)| draw.always * time + draw.working * busy);
-            devices.fold(Joules::ZERO, |sum, joules| sum + joules)
-        };
         let [prefill, decode] = work;
         let tpot = times.tpot.unwrap_or(Seconds::ZERO);
-        Some((drawn(times.ttft, prefill) + drawn(tpot, decode) * self.decodes) / self.tokens)
+        Some((drawn(power, times.ttft, prefill) + drawn(power, tpot, decode) * self.decodes) / self.tokens)
     }
 
     /// Cost per output token, where prices, lifetime and power are known.
@@ -245,45 +232,4 @@ fn add_work(
         }
     }
     Ok(())
-}
-
-fn power(machine: &Machine) -> Result<Vec<Draw>, PlannerError> {
-    let of = |device: &hwprofiles::Device| match &device.power {
-        Some(power) => {
-            let idle = device.idle_power.as_ref().map_or(0.0, |idle| idle.value.get());
-            let always = Watts::new(idle.min(power.value.get()));
-            Ok(Draw { always, working: power.value - always })
-        }
-        None => Err(PlannerError::Unpriced {
-            what: format!("device '{}' of {}", device.name, machine.name),
-            key: "power",
-            wanted: "what it draws when it is busy, like \"350 W\"",
-        }),
-    };
-    machine.devices.iter().map(of).collect()
-}
-
-/// What a second of the machine costs, and what a joule does.
-fn price(machine: &Machine, costs: &Costs) -> Result<(Dollars, Dollars), PlannerError> {
-    let missing = |what: String, key, wanted| PlannerError::Unpriced { what, key, wanted };
-    let scenario = || "the scenario".to_owned();
-    let lifetime = costs.lifetime.ok_or_else(|| {
-        missing(scenario(), "costs.lifetime", "over how long the machine is paid, like \"4 years\"")
-    })?;
-    let joule = costs
-        .per_joule()
-        .ok_or_else(|| missing(scenario(), "costs.per_kwh", "what electricity costs, like \"0.12 USD\""))?;
-    let mut sum = Dollars::ZERO;
-    for device in &machine.devices {
-        let price = device.price.as_ref().ok_or_else(|| {
-            missing(format!("device '{}' of {}", device.name, machine.name), "price", "like \"8000 USD\"")
-        })?;
-        sum += price.value;
-    }
-    for memory in &machine.memories {
-        if let Some(price) = &memory.price_per_gb {
-            sum += price.value * memory.capacity.value.gigabytes();
-        }
-    }
-    Ok((sum / lifetime.to_seconds().get(), joule))
 }

@@ -53,6 +53,7 @@ mod tensor_parallel;
 mod trace;
 mod trace_file;
 mod twins;
+mod upkeep;
 mod walk;
 mod ways;
 
@@ -93,3 +94,4 @@ pub use runs::Run;
 pub use sketch::{Look, Sketch};
 pub use trace::{Event, Recorder, StepSpan, Trace};
 pub use trace_file::TraceError;
+pub use upkeep::{cost, energy};

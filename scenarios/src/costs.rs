@@ -28,7 +28,7 @@ impl Costs {
 pub(crate) fn read_costs(section: &Section<'_>) -> Result<Costs, ScenarioError> {
     section.only(&["lifetime", "per_kwh"])?;
     Ok(Costs {
-        lifetime: section.quantity("lifetime", ["a lifetime", "4 years"], |years: &Years| years.get())?,
+        lifetime: section.quantity("lifetime", ["a lifetime", "4 y"], |years: &Years| years.get())?,
         per_kwh: section.quantity("per_kwh", ["a price", "0.12 USD"], |price: &Dollars| price.get())?,
     })
 }

@@ -6,7 +6,8 @@ use hwprofiles::{DType, Library};
 use planner::{Placement, Pricing, Programs};
 use scenarios::{Arrivals, EngineChoice, EngineName, Formats, Length, Model, RequestTrace, WeightFormats};
 use sim::serving::{
-    Engine, Generated, Limits, Picos, PlanPrices, Replica, Request, Source, Tally, kv_blocks, serve,
+    End, Engine, Generated, Limits, Meter, Picos, PlanPrices, Replica, Request, Source, Steps, Tally, Watch,
+    kv_blocks, serve,
 };
 use std::hint::black_box;
 
@@ -23,9 +24,35 @@ fn day(source: &mut impl Source) -> u64 {
     let blocks = kv_blocks(pricing, &placement, 16, 8192, 0.9).unwrap().unwrap();
     let mut replica =
         Replica::new(Engine::of(&choice, blocks, model.max_positions), PlanPrices::new(pricing, &programs));
-    let mut tally = Tally::new(Limits::default());
-    serve(source, &mut replica, &mut tally).unwrap();
-    tally.summary(0, 0).requests.completed
+    let mut day = Day { tally: Tally::new(Limits::default()), meter: Meter::new(pricing, &programs) };
+    serve(source, &mut replica, &mut day).unwrap();
+    black_box(day.meter.effort().unwrap());
+    day.tally.summary(0, 0).requests.completed
+}
+
+/// What `fulcrum sim` listens with.
+struct Day<'a> {
+    tally: Tally,
+    meter: Meter<'a>,
+}
+
+impl Watch for Day<'_> {
+    fn steps(&mut self, steps: &Steps<'_>) {
+        self.tally.steps(steps);
+        self.meter.steps(steps);
+    }
+
+    fn gaps(&mut self, gap: Picos, times: u64) {
+        self.tally.gaps(gap, times);
+    }
+
+    fn preempted(&mut self) {
+        self.tally.preempted();
+    }
+
+    fn end(&mut self, end: &End) {
+        self.tally.end(end);
+    }
 }
 
 fn serving(c: &mut Criterion) {

@@ -2,7 +2,7 @@
 
 use crate::step::{Outcome, Simulator};
 use crate::time::SimTime;
-use hwprofiles::{Missing, Seconds};
+use hwprofiles::{DeviceId, Missing, Seconds};
 use planner::{Event, Lane, Pricing, Program, Programs, Recorder, StepSpan, TaskId, Times, Trace};
 use scenarios::{Buffer, Operator, Phase, Step};
 
@@ -81,15 +81,20 @@ impl Run<'_> {
 /// Time to choose each sequence's next token: the device where the head leaves its logits reads them once, at its
 /// rate for elementwise work. Zero for a program without a head.
 pub fn sampling_time(pricing: &Pricing<'_>, program: &Program, step: &Step) -> Seconds {
+    let Some(device) = sampler(program) else { return Seconds::ZERO };
+    let logits = Buffer::Logits.bytes(pricing.formats, step.sampled(), Buffer::Logits.columns(pricing.model));
+    pricing.machine.device(device).elementwise_time(logits).time
+}
+
+/// The device that chooses tokens.
+pub(crate) fn sampler(program: &Program) -> Option<DeviceId> {
     let is_head_norm = |task: &&planner::Task| match task.action {
         planner::Action::Compute { operator, .. } => operator == Operator::HeadNorm,
         _ => false,
     };
     // The norm is computed by the head's first device, to which the lowering brings all logits.
-    let Some(Lane::Device(device)) = program.tasks.iter().rev().find(is_head_norm).map(|task| task.lane)
-    else {
-        return Seconds::ZERO;
-    };
-    let logits = Buffer::Logits.bytes(pricing.formats, step.sampled(), Buffer::Logits.columns(pricing.model));
-    pricing.machine.device(device).elementwise_time(logits).time
+    match program.tasks.iter().rev().find(is_head_norm)?.lane {
+        Lane::Device(device) => Some(device),
+        Lane::Link(_) => None,
+    }
 }

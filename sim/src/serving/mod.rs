@@ -8,6 +8,7 @@
 //! Times are whole picoseconds and lines have whole coefficients, so that the sum of the series is the sum of its
 //! steps, to the last digit.
 
+mod account;
 mod arrivals;
 mod batch;
 mod blocks;
@@ -17,6 +18,8 @@ mod engine;
 mod fleet;
 mod layer_times;
 mod line;
+mod meter;
+mod moments;
 mod picos;
 mod plan_prices;
 mod prefix;
@@ -32,6 +35,7 @@ mod swap;
 mod waiting;
 mod watch;
 
+pub use account::Account;
 pub use arrivals::Generated;
 pub use batch::{Batch, Piece, StepPrices};
 pub use blocks::Blocks;
@@ -40,6 +44,7 @@ pub use engine::{Engine, GPU_MEMORY_UTILIZATION, Host, Policy, Reserve};
 pub use fleet::{Steward, serve_fleet};
 pub use layer_times::{LayerTimes, TableError};
 pub use line::Line;
+pub use meter::{Effort, Meter};
 pub use picos::Picos;
 pub use plan_prices::PlanPrices;
 pub use recorded_run::{RecordError, RecordedRun};

@@ -5,7 +5,7 @@ use super::line::Line;
 use super::picos::Picos;
 use crate::run::sampling_time;
 use crate::step::Simulator;
-use hwprofiles::{Missing, Seconds};
+use hwprofiles::{DeviceId, Missing, Seconds};
 use planner::{Action, Lane, Price, Pricing, Program, Programs, Task};
 use scenarios::{Operator, Phase, Step, Sublayer};
 use std::collections::{BTreeMap, HashMap};
@@ -42,7 +42,8 @@ impl<'a> PlanPrices<'a> {
             pricing,
             programs,
             simulator: Simulator::new(pricing),
-            serial: [serial(&programs.prefill), serial(&programs.decode)],
+            serial: [&programs.prefill, &programs.decode]
+                .map(|program| alone(program).map(|_| kinds(program))),
             by_tokens: HashMap::new(),
             by_sampled: HashMap::new(),
             lines: HashMap::new(),
@@ -65,7 +66,7 @@ impl<'a> PlanPrices<'a> {
             if let Some(&known) = self.by_tokens.get(&(phase as usize, at)) {
                 return Ok(known);
             }
-            let of = |task: &Task| !is_attention(task) && !is_once(task);
+            let of = |task: &Task| Follows::of(task) == Follows::Tokens;
             let sum = total(
                 &self.pricing,
                 tasks,
@@ -82,12 +83,14 @@ impl<'a> PlanPrices<'a> {
             None => {
                 let program = self.programs.of(phase);
                 let sampling = sampling_time(&self.pricing, program, &sampled(batch)).get();
-                let sum = total(&self.pricing, tasks, is_once, batch)? + sampling;
+                let sum = total(&self.pricing, tasks, |task| Follows::of(task) == Follows::Sampled, batch)?
+                    + sampling;
                 self.by_sampled.insert((phase as usize, batch.sampled), sum);
                 sum
             }
         };
-        Ok(first + (last - first) * share + once + total(&self.pricing, tasks, is_attention, batch)?)
+        let attends = |task: &Task| Follows::of(task) == Follows::Attended;
+        Ok(first + (last - first) * share + once + total(&self.pricing, tasks, attends, batch)?)
     }
 
     fn simulate(&mut self, phase: Phase, batch: &Batch<'_>) -> Result<f64, Missing> {
@@ -159,19 +162,23 @@ fn around(tokens: u64) -> (u64, u64) {
     (low, if low == tokens { low } else { low + step })
 }
 
-/// The program's different tasks with how many there are of each, where all are on one lane.
-fn serial(program: &Program) -> Option<Vec<(Task, f64)>> {
-    let lane = program.tasks.first()?.lane;
+/// The program's different tasks with how many there are of each.
+pub(super) fn kinds(program: &Program) -> Vec<(Task, f64)> {
     let mut counts: BTreeMap<String, (Task, f64)> = BTreeMap::new();
     for task in &program.tasks {
-        let alone = matches!(task.lane, Lane::Device(_)) && task.lane == lane;
-        if !alone || !matches!(task.action, Action::Compute { .. }) {
-            return None;
-        }
-        let key = format!("{:?} {}", task.action, task.layer.is_none());
+        let (lane, part) = (task.lane, task.micro_batch);
+        let key = format!("{:?} {lane:?} {part:?} {}", task.action, task.layer.is_none());
         counts.entry(key).or_insert_with(|| (task.clone(), 0.0)).1 += 1.0;
     }
-    Some(counts.into_values().collect())
+    counts.into_values().collect()
+}
+
+/// The device that computes everything, where one does.
+pub(super) fn alone(program: &Program) -> Option<DeviceId> {
+    let Lane::Device(device) = program.tasks.first()?.lane else { return None };
+    let there =
+        |task: &Task| task.lane == Lane::Device(device) && matches!(task.action, Action::Compute { .. });
+    program.tasks.iter().all(there).then_some(device)
 }
 
 fn total(
@@ -187,36 +194,49 @@ fn total(
     Ok(sum)
 }
 
-fn is_attention(task: &Task) -> bool {
-    matches!(task.action, Action::Compute { operator: Operator::Attention, .. })
+/// What of a batch a task's work depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Follows {
+    /// Every chunk and the decodes, with the tokens before them.
+    Attended,
+    /// The tokens before all of them together.
+    Past,
+    /// How many sequences are sampled.
+    Sampled,
+    /// How many tokens enter.
+    Tokens,
 }
 
-/// Whether it is done for sampled sequences only.
-fn is_once(task: &Task) -> bool {
-    match task.action {
-        Action::Compute { operator, .. } => operator.sublayer() == Sublayer::Head,
-        _ => task.layer.is_none(),
+impl Follows {
+    pub fn of(task: &Task) -> Self {
+        match task.action {
+            Action::Compute { operator: Operator::Attention, .. } => Self::Attended,
+            Action::FetchKv { .. } => Self::Past,
+            Action::StoreKv { .. } => Self::Tokens,
+            Action::Compute { operator, .. } if operator.sublayer() == Sublayer::Head => Self::Sampled,
+            Action::Compute { .. } => Self::Tokens,
+            _ if task.layer.is_none() => Self::Sampled,
+            _ => Self::Tokens,
+        }
     }
 }
 
 /// A step of as many sequences as are sampled.
-fn sampled(batch: &Batch<'_>) -> Step {
+pub(super) fn sampled(batch: &Batch<'_>) -> Step {
     Step { phase: Phase::Decode, batch: batch.sampled, new_tokens: 1, past_tokens: 0 }
 }
 
-/// What `task` costs in a step of `batch`: attention and what moves KV by every chunk and the decodes together, the head by the
-/// sampled sequences, all else by the tokens.
-fn price(pricing: &Pricing<'_>, task: &Task, batch: &Batch<'_>) -> Result<Price, Missing> {
+/// What `task` costs in a step of `batch`.
+pub(super) fn price(pricing: &Pricing<'_>, task: &Task, batch: &Batch<'_>) -> Result<Price, Missing> {
     let past = |batch: &Batch<'_>| {
         batch.decode_tokens - batch.decodes + batch.pieces.iter().map(|piece| piece.past).sum::<u64>()
     };
     let rows = |batch: u64| Step { phase: Phase::Decode, batch, new_tokens: 1, past_tokens: 0 };
-    match task.action {
-        Action::Compute { operator: Operator::Attention, .. } => attention(pricing, task, batch),
-        Action::FetchKv { .. } => pricing.price(task, &Step { past_tokens: past(batch), ..rows(1) }),
-        Action::StoreKv { .. } => pricing.price(task, &rows(batch.tokens())),
-        _ if is_once(task) => pricing.price(task, &sampled(batch)),
-        _ => pricing.price(task, &rows(batch.tokens())),
+    match Follows::of(task) {
+        Follows::Attended => attention(pricing, task, batch),
+        Follows::Past => pricing.price(task, &Step { past_tokens: past(batch), ..rows(1) }),
+        Follows::Sampled => pricing.price(task, &sampled(batch)),
+        Follows::Tokens => pricing.price(task, &rows(batch.tokens())),
     }
 }
 

@@ -222,6 +222,7 @@ impl<P: StepPrices> Replica<P> {
         let steps = Steps {
             begin,
             end: self.now,
+            host,
             count: 1,
             batch,
             free_blocks: self.blocks.free(),
@@ -242,8 +243,8 @@ impl<P: StepPrices> Replica<P> {
     /// Steps in which nobody enters, until one ends, blocks are short, or prices change their line.
     fn decode(&mut self, until: Picos, preempted: bool, watch: &mut impl Watch) -> Result<(), Missing> {
         let (count, tokens) = (self.decoding.count, self.decoding.tokens);
-        let line = self.prices.decode(count, tokens)?.plus(self.engine.host.of(count));
-        let line = line.plus(std::mem::take(&mut self.moving));
+        let host = self.engine.host.of(count);
+        let line = self.prices.decode(count, tokens)?.plus(host).plus(std::mem::take(&mut self.moving));
         let sequences = &self.sequences;
         let end = self.decoding.first_end(|place, life| sequences[place as usize].life == life);
         // After a preemption, the next step may admit again; and so it may where less and less is reserved, or
@@ -263,6 +264,7 @@ impl<P: StepPrices> Replica<P> {
         let steps = Steps {
             begin,
             end: self.now,
+            host: Picos(host.0.saturating_mul(made)),
             count: made,
             batch,
             free_blocks: self.blocks.free(),

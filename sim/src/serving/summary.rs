@@ -1,5 +1,6 @@
 //! What a day of serving comes to.
 
+use super::account::Account;
 use super::picos::Picos;
 use super::request::Served;
 use super::source::End;
@@ -86,8 +87,8 @@ pub struct Summary {
     pub slo_attainment: f64,
     /// Steps of the engine.
     pub steps: u64,
-    /// The share of the duration in which a step ran.
-    pub utilization: f64,
+    /// The share of the duration in which a step ran, of all engines.
+    pub busy_share: f64,
     /// Sequences in a step, mean over steps.
     pub mean_batch: f64,
     /// How often a running sequence was sent back.
@@ -100,12 +101,16 @@ pub struct Summary {
     pub cached_share: f64,
     /// The fewest KV blocks that were free at the end of a step.
     pub least_free_blocks: u64,
+    /// What was made of the machine, where a plan says what steps do.
+    #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<Account>,
 }
 
 /// Listens, and adds up. What it keeps does not grow with the number of requests.
 #[derive(Debug, Clone)]
 pub struct Tally {
     limits: Limits,
+    engines: u64,
     counts: Counts,
     ttft: Times,
     tpot: Times,
@@ -128,6 +133,7 @@ impl Tally {
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
+            engines: 1,
             counts: Counts::default(),
             ttft: Times::new(),
             tpot: Times::new(),
@@ -184,19 +190,21 @@ impl Tally {
             goodput_per_s: per_second(self.kept),
             slo_attainment: share(self.kept as f64, all as f64),
             steps: self.steps,
-            utilization: share(self.busy.to_seconds().get(), duration),
+            busy_share: share(self.busy.to_seconds().get(), duration * self.engines as f64),
             mean_batch: share(self.sequences as f64, self.steps as f64),
             preemptions: self.preemptions,
             swapped_out_blocks: self.swapped[0],
             swapped_in_blocks: self.swapped[1],
             cached_share: share(self.tokens[2] as f64, self.tokens[0] as f64),
             least_free_blocks: if self.steps == 0 { 0 } else { self.least_free },
+            account: None,
             requests,
         }
     }
 
     /// Joins what another replica's tally heard.
     pub fn join(&mut self, other: &Self) {
+        self.engines += other.engines;
         self.counts.completed += other.counts.completed;
         self.counts.rejected += other.counts.rejected;
         for (reason, count) in &other.counts.rejected_for {

@@ -12,6 +12,8 @@ pub struct Steps<'a> {
     pub begin: Picos,
     /// When the last was done.
     pub end: Picos,
+    /// Of that time, what the host took between steps.
+    pub host: Picos,
     /// How many.
     pub count: u64,
     /// The batch of the first; in each further one, every sequence has a token more.

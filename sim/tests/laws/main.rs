@@ -3,6 +3,7 @@
 #[path = "../../../planner/tests/machine/mod.rs"]
 mod machine;
 
+mod effort;
 mod fleets;
 mod literal;
 mod lowered;
