@@ -14,6 +14,7 @@ mod row_devices;
 mod serve;
 mod serve_tables;
 mod serve_text;
+mod table_file;
 mod terminal;
 mod tried;
 

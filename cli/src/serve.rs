@@ -79,7 +79,6 @@ pub fn run(question: &Question, serving: &Serving, tables: Tables<'_>) -> Outcom
     }
     let Day { tally, mut served, series, .. } = all.expect("there is an engine");
     if let (Some(path), Some(served)) = (tables.requests, &mut served) {
-        served.sort_by_key(|one| one.id);
         write_requests(path, served).or_failed()?;
     }
     if let (Some((path, _)), Some(series)) = (tables.series, &series) {

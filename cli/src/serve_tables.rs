@@ -1,51 +1,71 @@
 //! The tables of a day of serving.
 
-use hwprofiles::write_atomically;
-use sim::serving::{Series, Served, Stretch};
-use std::fmt::Write;
+use crate::table_file::{self, Cell, Column};
+use sim::serving::{Picos, Series, Served, Stretch};
 use std::path::Path;
 
-/// One line for each request, in the order of their numbers; times in seconds.
-pub fn write_requests(path: &Path, served: &[Served]) -> anyhow::Result<()> {
-    let mut text = String::from(
-        "request,arrival_s,prompt_tokens,output_tokens,scheduled_s,first_token_s,last_token_s,ttft_s,tpot_s,e2el_s,\
-         cached_tokens,preemptions\n",
-    );
-    for one in served {
-        let [arrival, scheduled, first, last, ttft, e2el] =
-            [one.arrival, one.scheduled, one.first_token, one.last_token, one.ttft(), one.e2el()]
-                .map(|time| time.to_seconds().get());
-        let tpot = one.tpot().map_or(String::new(), |tpot| tpot.to_seconds().get().to_string());
-        let Served { id, prompt_tokens, output_tokens, cached_tokens, preemptions, .. } = one;
-        writeln!(
-            text,
-            "{id},{arrival},{prompt_tokens},{output_tokens},{scheduled},{first},{last},{ttft},{tpot},{e2el},\
-             {cached_tokens},{preemptions}"
-        )?;
-    }
-    Ok(write_atomically(path, text)?)
+fn seconds(time: Picos) -> Option<f64> {
+    Some(time.to_seconds().get())
 }
 
-/// One line for each stretch of time, in order; `metrics.md` says what the columns are.
+/// Times are in seconds.
+const REQUESTS: [Column<Served>; 12] = [
+    ("request", Cell::Count(|one| Some(one.id))),
+    ("arrival_s", Cell::Number(|one| seconds(one.arrival))),
+    ("prompt_tokens", Cell::Count(|one| Some(one.prompt_tokens))),
+    ("output_tokens", Cell::Count(|one| Some(one.output_tokens))),
+    ("scheduled_s", Cell::Number(|one| seconds(one.scheduled))),
+    ("first_token_s", Cell::Number(|one| seconds(one.first_token))),
+    ("last_token_s", Cell::Number(|one| seconds(one.last_token))),
+    ("ttft_s", Cell::Number(|one| seconds(one.ttft()))),
+    ("tpot_s", Cell::Number(|one| seconds(one.tpot()?))),
+    ("e2el_s", Cell::Number(|one| seconds(one.e2el()))),
+    ("cached_tokens", Cell::Count(|one| Some(one.cached_tokens))),
+    ("preemptions", Cell::Count(|one| Some(u64::from(one.preemptions)))),
+];
+
+/// One line for each request, in the order of their numbers. They come in the order of their ends, from several engines, so
+/// all of them are in memory before the first is written.
+pub fn write_requests(path: &Path, served: &mut [Served]) -> anyhow::Result<()> {
+    served.sort_by_key(|one| one.id);
+    table_file::write(path, &REQUESTS, served)
+}
+
+/// A stretch with what its columns are shares of.
+struct Line {
+    start: f64,
+    every: f64,
+    replicas: f64,
+    stretch: Stretch,
+}
+
+/// With six digits behind the point: a step's share in a stretch is no rounder.
+fn rounded(value: f64) -> Option<f64> {
+    const DIGITS: f64 = 1_000_000.0;
+    Some((value * DIGITS).round() / DIGITS)
+}
+
+/// `metrics.md` says what they are.
+const SERIES: [Column<Line>; 8] = [
+    ("start_s", Cell::Number(|line| Some(line.start))),
+    ("steps", Cell::Number(|line| rounded(line.stretch.steps))),
+    ("utilization", Cell::Number(|line| rounded(line.stretch.busy / line.every / line.replicas))),
+    ("mean_running", Cell::Number(|line| rounded(line.stretch.running / line.every))),
+    ("mean_waiting", Cell::Number(|line| rounded(line.stretch.waiting / line.every))),
+    ("prompt_tokens_per_s", Cell::Number(|line| rounded(line.stretch.prompt_tokens / line.every))),
+    ("output_tokens_per_s", Cell::Number(|line| rounded(line.stretch.output_tokens / line.every))),
+    ("least_free_blocks", Cell::Count(|line| line.stretch.least_free_blocks)),
+];
+
+/// One line for each stretch of time, in order.
 pub fn write_series(path: &Path, series: &Series, replicas: u64) -> anyhow::Result<()> {
     let every = series.every().to_seconds().get();
-    let mut text = String::from(
-        "start_s,steps,utilization,mean_running,mean_waiting,prompt_tokens_per_s,output_tokens_per_s,least_free_blocks\n",
-    );
-    for (index, stretch) in series.stretches().iter().enumerate() {
-        let Stretch { steps, busy, running, waiting, prompt_tokens, output_tokens, least_free_blocks } =
-            stretch;
-        writeln!(
-            text,
-            "{},{steps:.3},{:.6},{:.6},{:.6},{:.3},{:.3},{}",
-            index as f64 * every,
-            busy / every / replicas as f64,
-            running / every,
-            waiting / every,
-            prompt_tokens / every,
-            output_tokens / every,
-            least_free_blocks.map_or(String::new(), |blocks| blocks.to_string()),
-        )?;
-    }
-    Ok(write_atomically(path, text)?)
+    let line = |(index, &stretch): (usize, &Stretch)| Line {
+        start: index as f64 * every,
+        every,
+        replicas: replicas as f64,
+        stretch,
+    };
+    let lines: Vec<_> = series.stretches().iter().enumerate().map(line).collect();
+    table_file::write(path, &SERIES, &lines)
 }

@@ -193,3 +193,40 @@ fn every_number_of_a_day_is_defined() {
         assert!(metrics.contains(&format!("`{key}`")), "metrics.md defines no `{key}`");
     }
 }
+
+#[test]
+fn tables_are_the_same_in_csv_and_in_parquet() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::Field;
+    let place = placed(TRACE);
+    for (option, columns) in [("--requests", 12), ("--series", 8)] {
+        place.done(&format!("sim day.yaml {option} out.csv"));
+        place.done(&format!("sim day.yaml {option} out.parquet"));
+        let text = fs::read_to_string(place.path("out.csv")).expect("a table");
+        let mut lines = text.lines();
+        let names: Vec<_> = lines.next().expect("a header").split(',').collect();
+        let file = fs::File::open(place.path("out.parquet")).expect("a file");
+        let reader = SerializedFileReader::new(file).expect("Parquet");
+        let (mut rows, mut absent) = (0, 0);
+        for row in reader.get_row_iter(None).expect("rows") {
+            let row = row.expect("a row");
+            let line = lines.next().expect("as many lines");
+            let cells: Vec<_> = row.get_column_iter().collect();
+            assert_eq!(cells.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), names);
+            for ((name, field), text) in cells.into_iter().zip(line.split(',')) {
+                let text_of_field = match field {
+                    Field::ULong(count) => count.to_string(),
+                    Field::Double(number) => number.to_string(),
+                    Field::Null => String::new(),
+                    other => panic!("{name} is {other:?}"),
+                };
+                assert_eq!(text_of_field, text, "{name}");
+                absent += usize::from(text.is_empty());
+            }
+            rows += 1;
+        }
+        assert!(names.len() == columns && lines.next().is_none() && rows > 0, "{text}");
+        // The answer of one token has no time per further token.
+        assert!(option == "--series" || absent == 1, "{text}");
+    }
+}

@@ -21,10 +21,10 @@ pub struct Arguments {
     /// Write the trace for ui.perfetto.dev and chrome://tracing.
     #[arg(long)]
     perfetto: Option<PathBuf>,
-    /// Write a table of the requests of a serving workload, a line for each.
+    /// Write a table of the requests of a serving workload, a line for each; Parquet where the name ends so.
     #[arg(long)]
     requests: Option<PathBuf>,
-    /// Write what happened when in a serving workload, a line for each stretch of time.
+    /// Write what happened when in a serving workload, a line for each stretch of time; Parquet likewise.
     #[arg(long)]
     series: Option<PathBuf>,
     /// How long a stretch is.
