@@ -17,6 +17,7 @@ mod serve_text;
 mod table_file;
 mod terminal;
 mod tried;
+mod window;
 
 use clap::{Parser, Subcommand};
 use commands::{

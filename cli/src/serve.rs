@@ -5,14 +5,15 @@ use crate::exit::{Failure, Outcome, Sort};
 use crate::feed::Feed;
 use crate::pipeline::{Planned, Question, sorted};
 use crate::serve_tables::{write_requests, write_series};
-use hwprofiles::{DeviceKind, Machine, Seconds};
+use crate::window::Window;
+use hwprofiles::{DeviceKind, Machine, Seconds, write_atomically};
 use planner::{Placement, Pricing, Programs};
 use rayon::prelude::*;
 use scenarios::{Formats, Routing, Serving, Slo};
 use serde_json::{Value, json};
 use sim::serving::{
-    Account, Effort, End, Engine, Limits, Meter, NoRoom, Picos, PlanPrices, Replica, Router, Series, Served,
-    Steps, Summary, Swap, Tally, Watch, kv_blocks, serve_fleet,
+    Account, Effort, End, Engine, Limits, Meter, NoRoom, Picos, Picture, PlanPrices, Replica, Router, Series,
+    Served, Steps, Summary, Swap, Tally, Watch, kv_blocks, serve_fleet,
 };
 use std::path::Path;
 
@@ -31,6 +32,8 @@ pub struct Tables<'p> {
     pub requests: Option<&'p Path>,
     /// A line for each stretch of time, and how long that is.
     pub series: Option<(&'p Path, Seconds)>,
+    /// A picture of a window of time.
+    pub picture: Option<(&'p Path, Window)>,
 }
 
 /// Serves the question's requests, and writes the tables that are wanted.
@@ -68,9 +71,10 @@ pub fn run(question: &Question, serving: &Serving, tables: Tables<'_>) -> Outcom
         feed.wrong.map_or(Ok(days), Err).or_input()
     };
     let days: Vec<_> = (0..groups).into_par_iter().map(one).collect::<Outcome<_>>()?;
-    let mut effort = Effort::default();
+    let (mut effort, mut pictures) = (Effort::default(), Vec::new());
     let mut all: Option<Day<'_>> = None;
-    for day in days.into_iter().flatten() {
+    for mut day in days.into_iter().flatten() {
+        pictures.extend(day.picture.take());
         effort.join(&day.meter.effort().or_input()?);
         match &mut all {
             Some(all) => all.join(day),
@@ -83,6 +87,11 @@ pub fn run(question: &Question, serving: &Serving, tables: Tables<'_>) -> Outcom
     }
     if let (Some((path, _)), Some(series)) = (tables.series, &series) {
         write_series(path, series, serving.replicas).or_failed()?;
+    }
+    if let Some((path, _)) = tables.picture {
+        let name = format!("{} on {}", question.model.name, machine.name);
+        let text = Picture::perfetto(&pictures, &name).or_input()?;
+        write_atomically(path, text).or_failed()?;
     }
     let mut summary = tally.summary(0, 0);
     let duration = Seconds::new(summary.duration_s);
@@ -164,6 +173,8 @@ struct Day<'a> {
     served: Option<Vec<Served>>,
     /// What happened when, where that is wanted.
     series: Option<Series>,
+    /// What happened in a window, where that is wanted.
+    picture: Option<Picture>,
 }
 
 impl<'a> Day<'a> {
@@ -173,6 +184,7 @@ impl<'a> Day<'a> {
             meter,
             served: tables.requests.map(|_| Vec::new()),
             series: tables.series.map(|(_, every)| Series::new(Picos::rounding_up(every))),
+            picture: tables.picture.map(|(_, window)| Picture::new(window.picos())),
         }
     }
 
@@ -195,6 +207,9 @@ impl Watch for Day<'_> {
         if let Some(series) = &mut self.series {
             series.steps(steps);
         }
+        if let Some(picture) = &mut self.picture {
+            picture.steps(steps);
+        }
     }
 
     fn gaps(&mut self, gap: Picos, times: u64) {
@@ -213,6 +228,9 @@ impl Watch for Day<'_> {
         self.tally.end(end);
         if let (Some(all), End::Served(served)) = (&mut self.served, end) {
             all.push(*served);
+        }
+        if let Some(picture) = &mut self.picture {
+            picture.end(end);
         }
     }
 }

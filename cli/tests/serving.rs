@@ -230,3 +230,27 @@ fn tables_are_the_same_in_csv_and_in_parquet() {
         assert!(option == "--series" || absent == 1, "{text}");
     }
 }
+
+#[test]
+fn a_window_of_a_day_is_a_picture_of_every_engine() {
+    let place = placed(TRACE);
+    place.done("sim closed.yaml --set workload.replicas=2 --perfetto out.json --window 100ms..200ms");
+    let text = fs::read_to_string(place.path("out.json")).expect("a picture");
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let events = json["traceEvents"].as_array().expect("events");
+    for engine in 1..=2 {
+        for phase in ["X", "C", "b", "e", "M"] {
+            assert!(
+                events.iter().any(|event| event["pid"] == engine && event["ph"] == phase),
+                "{phase}: {text}"
+            );
+        }
+    }
+    let steps: Vec<_> = events.iter().filter(|event| event["ph"] == "X").collect();
+    let [first, last] = [steps[0], steps[steps.len() - 1]].map(|step| step["ts"].as_f64().expect("a time"));
+    assert!(last < 200_000.0 && first + steps[0]["dur"].as_f64().expect("a time") > 100_000.0, "{text}");
+    place.refused("sim closed.yaml --perfetto out.json", 2, &["--window 60s..70s"]);
+    for window in ["70s..60s", "1s", "a..b", "1..2"] {
+        place.refused(&format!("sim closed.yaml --perfetto out.json --window {window}"), 2, &["60s..70s"]);
+    }
+}

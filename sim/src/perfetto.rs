@@ -32,7 +32,8 @@ fn process_events(process: u32, trace: &Trace) -> Vec<Value> {
     events
 }
 
-fn metadata(process: u32, track: u32, key: &str, name: &str) -> Value {
+/// A name of a process or of one of its tracks.
+pub(crate) fn metadata(process: u32, track: u32, key: &str, name: &str) -> Value {
     json!({ "ph": "M", "pid": process, "tid": track, "name": key, "args": { "name": name } })
 }
 
@@ -54,7 +55,8 @@ fn task(process: u32, track: u32, event: &Event) -> Value {
     complete(process, track, &event.name, (event.start_ns, event.end_ns), args)
 }
 
-fn complete(process: u32, track: u32, name: &str, (start, end): (u64, u64), args: Value) -> Value {
+/// A slice of a track, times in nanoseconds.
+pub(crate) fn complete(process: u32, track: u32, name: &str, (start, end): (u64, u64), args: Value) -> Value {
     let micros = |nanos: u64| nanos as f64 / 1000.0;
     json!({
         "ph": "X", "pid": process, "tid": track, "name": name,

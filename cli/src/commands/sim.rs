@@ -4,6 +4,7 @@ use crate::exit::{Failure, Outcome, Sort};
 use crate::pipeline::{Planned, Question};
 use crate::serve::{self, Tables};
 use crate::terminal::{out, outln};
+use crate::window::Window;
 use anyhow::anyhow;
 use hwprofiles::{Seconds, write_atomically};
 use scenarios::{Serving, Setting};
@@ -21,6 +22,9 @@ pub struct Arguments {
     /// Write the trace for ui.perfetto.dev and chrome://tracing.
     #[arg(long)]
     perfetto: Option<PathBuf>,
+    /// What of a serving workload that trace shows, like 60s..70s.
+    #[arg(long, value_name = "FROM..UNTIL", requires = "perfetto")]
+    window: Option<Window>,
     /// Write a table of the requests of a serving workload, a line for each; Parquet where the name ends so.
     #[arg(long)]
     requests: Option<PathBuf>,
@@ -51,8 +55,8 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
             }
         }
     };
-    if arguments.requests.is_some() || arguments.series.is_some() {
-        let message = "--requests and --series are for a workload of requests that come and go, and this is a static batch";
+    if arguments.requests.is_some() || arguments.series.is_some() || arguments.window.is_some() {
+        let message = "--requests, --series and --window are for a workload of requests that come and go, and this is a static batch";
         return Err(Failure::Input(anyhow!(message)));
     }
     let trace = planned.simulate()?;
@@ -71,15 +75,26 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
 }
 
 fn serve_requests(question: &Question, serving: &Serving, arguments: &Arguments, json: bool) -> Outcome {
-    if arguments.trace.is_some() || arguments.perfetto.is_some() {
-        let message = "--trace and --perfetto show the steps of a static batch; --requests lists requests, --series what happened when";
+    if arguments.trace.is_some() {
+        let message = "--trace lists the tasks of a static batch; --requests lists requests, --series what happened when, \
+                       --perfetto with --window shows steps and requests";
         return Err(Failure::Input(anyhow!(message)));
     }
     if arguments.every <= Seconds::ZERO {
         return Err(Failure::Input(anyhow!("--every is {}: a time above 0 is wanted", arguments.every)));
     }
+    let picture = match (&arguments.perfetto, arguments.window) {
+        (None, _) => None,
+        (Some(path), Some(window)) => Some((path.as_path(), window)),
+        (Some(_), None) => {
+            let message =
+                "--perfetto shows a stretch of a serving workload: say which, like --window 60s..70s";
+            return Err(Failure::Input(anyhow!(message)));
+        }
+    };
     let series = arguments.series.as_deref().map(|path| (path, arguments.every));
-    let day = serve::run(question, serving, Tables { requests: arguments.requests.as_deref(), series })?;
+    let tables = Tables { requests: arguments.requests.as_deref(), series, picture };
+    let day = serve::run(question, serving, tables)?;
     match json {
         true => outln!("{}", day.json()),
         false => out!("{day}"),

@@ -12,5 +12,6 @@ mod pictures;
 mod queues;
 mod runs;
 mod serving;
+mod serving_pictures;
 mod swapping;
 mod tables;
