@@ -31,6 +31,7 @@ pub use operation_errors::{ErrorGroup, OperationErrors, OperationSummary, Worst}
 pub use operation_rows::{PREDICTED_COLUMNS, append_prediction};
 pub use pair::Pair;
 pub use placement_map::{PlacedLayers, PlacedPart, PlacedSublayer, PlacementMap};
+pub use plots::scatter::scatter;
 pub use race::Race;
 pub use rates::Rates;
 pub use validation::{ERROR_BAND, ErrorSummary, Summary, VALIDATION_KIND, VALIDATION_VERSION, Validation};

@@ -1,37 +1,21 @@
 //! Runs of a real vLLM, replayed from that GPU's layer times and the engine's settings.
 
 use scenarios::Model;
-use sim::serving::{End, LayerTimes, RecordedRun, Replica, Served, Watch, serve};
+use sim::serving::{LayerTimes, RecordedRun, Served};
 use std::fs;
 use std::path::Path;
 
-#[derive(Default)]
-struct All(Vec<Served>);
-
-impl Watch for All {
-    fn end(&mut self, end: &End) {
-        match end {
-            End::Served(served) => self.0.push(*served),
-            End::Rejected(request, reason) => panic!("{request:?}: {reason}"),
-        }
-    }
-}
-
-fn replayed(name: &str) -> (RecordedRun, Vec<Served>) {
+/// What was recorded, and what came of it now.
+fn replayed(name: &str) -> [Vec<Served>; 2] {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/vllm_runs").join(name);
     let text = |file: &str| fs::read_to_string(folder.join(file)).unwrap();
     let recorded = RecordedRun::read(&text("engine.yaml"), "engine.yaml", &text("requests.csv")).unwrap();
     let layers = Model::preset("llama-3.1-8b").unwrap().layers;
     let tables = [text("dense_tp1.csv"), text("per_sequence_tp1.csv"), text("attention_tp1.csv")];
     let times = LayerTimes::read(&tables[0], &tables[1], &tables[2], layers).unwrap();
-    let mut replica = Replica::new(recorded.engine.clone(), times);
-    let mut all = All::default();
-    serve(&mut recorded.requests(), &mut replica, &mut all).unwrap();
-    let mut ours = all.0;
-    ours.sort_by_key(|served| served.id);
-    let mut recorded = recorded;
-    recorded.served.sort_by_key(|served| served.id);
-    (recorded, ours)
+    let pairs = recorded.replay(times).unwrap();
+    assert_eq!(pairs.len(), recorded.served.len(), "all are answered");
+    [0, 1].map(|which| pairs.iter().map(|pair| pair[which]).collect())
 }
 
 fn seconds(picos: sim::serving::Picos) -> f64 {
@@ -52,12 +36,11 @@ fn median(mut values: Vec<f64>) -> f64 {
 #[test]
 fn a_real_day_of_vllm_is_replayed() {
     for name in ["rtx4090_llama-3.1-8b", "rtxpro6000_llama-3.1-8b"] {
-        let (recorded, ours) = replayed(name);
-        let theirs = &recorded.served;
-        let ttft = error(|served| seconds(served.ttft()), &ours, theirs);
-        let tpot = error(|served| served.tpot().map_or(0.0, seconds), &ours, theirs);
-        let e2el = error(|served| seconds(served.e2el()), &ours, theirs);
-        let each = ours.iter().zip(theirs).map(|(a, b)| (seconds(a.e2el()) / seconds(b.e2el()) - 1.0).abs());
+        let [theirs, ours] = replayed(name);
+        let ttft = error(|served| seconds(served.ttft()), &ours, &theirs);
+        let tpot = error(|served| served.tpot().map_or(0.0, seconds), &ours, &theirs);
+        let e2el = error(|served| seconds(served.e2el()), &ours, &theirs);
+        let each = ours.iter().zip(&theirs).map(|(a, b)| (seconds(a.e2el()) / seconds(b.e2el()) - 1.0).abs());
         let median = median(each.collect());
         println!(
             "{name}: TTFT {:+.2} %, TPOT {:+.2} %, E2EL {:+.2} %, median |E2EL| {:.2} %, {} preemptions",

@@ -34,32 +34,52 @@ impl Metric {
     }
 }
 
+/// A duration of something: the group that it belongs to, its name, and what was predicted and measured.
+pub(crate) struct Point<'a> {
+    group: usize,
+    name: &'a str,
+    pair: Pair,
+}
+
+/// Groups of durations with their names, as a file: an SVG that needs nothing else.
+pub fn scatter(heading: &str, groups: &[(String, Vec<(String, Pair)>)]) -> String {
+    let names: Vec<_> = groups.iter().map(|(name, _)| name.as_str()).collect();
+    let points = groups.iter().enumerate().flat_map(|(group, (_, points))| {
+        points.iter().map(move |(name, pair)| Point { group, name, pair: *pair })
+    });
+    plot(heading, &names, &points.collect::<Vec<_>>(), 2.5).standalone()
+}
+
 pub(crate) fn draw(validation: &Validation, metric: Metric) -> Svg {
-    let name = metric.name();
     let kinds = validation.placement_kinds();
-    let top = 36.0 + legend_height(&kinds, SIDE);
-    let title = format!("{name}: predicted against measured");
+    let point = |it: &'_ Configuration| {
+        let group = kinds.iter().position(|kind| *kind == it.label.placement).unwrap_or(0);
+        metric.of(it).map(|pair| (group, pair))
+    };
+    let points = validation.configurations.iter().filter_map(|it| {
+        let (group, pair) = point(it)?;
+        Some(Point { group, name: &it.label.name, pair })
+    });
+    plot(metric.name(), &kinds, &points.collect::<Vec<_>>(), 5.5)
+}
+
+fn plot(heading: &str, kinds: &[&str], points: &[Point<'_>], radius: f64) -> Svg {
+    let top = 36.0 + legend_height(kinds, SIDE);
+    let title = format!("{heading}: predicted against measured");
     let mut svg = Svg::new(LEFT + SIDE + 22.0, top + SIDE + 54.0, &title);
-    let points: Vec<_> =
-        validation.configurations.iter().filter_map(|it| Some((it, metric.of(it)?))).collect();
-    let values = points.iter().flat_map(|(_, pair)| [pair.predicted.get(), pair.measured.get()]);
+    let values = points.iter().flat_map(|point| [point.pair.predicted.get(), point.pair.measured.get()]);
     let x = Axis::logarithmic(values, [LEFT, LEFT + SIDE]);
     let y = x.on([top + SIDE, top]);
-    svg.text("strong", [LEFT, 18.0], Anchor::Start, name);
-    legend(&mut svg, [LEFT, 42.0], SIDE, &kinds, |svg, group, at| svg.marker(group, at, 5.0, ""));
+    svg.text("strong", [LEFT, 18.0], Anchor::Start, heading);
+    legend(&mut svg, [LEFT, 42.0], SIDE, kinds, |svg, group, at| svg.marker(group, at, 5.0, ""));
     frame(&mut svg, &x, &y, top);
-    for (configuration, pair) in points {
-        let label = &configuration.label;
-        let group = kinds.iter().position(|kind| *kind == label.placement).unwrap_or(0);
+    for Point { group, name, pair } in points {
         let (predicted, measured) = (duration(pair.predicted), duration(pair.measured));
-        let hover = format!(
-            "{}: predicted {predicted}, measured {measured}, error {}",
-            label.name,
-            signed_percent(pair.error())
-        );
+        let error = signed_percent(pair.error());
+        let hover = format!("{name}: predicted {predicted}, measured {measured}, error {error}");
         let (predicted, measured) = pair.seconds();
         if predicted > 0.0 && measured > 0.0 {
-            svg.marker(group, [x.at(measured), y.at(predicted)], 5.5, &hover);
+            svg.marker(*group, [x.at(measured), y.at(predicted)], radius, &hover);
         }
     }
     svg

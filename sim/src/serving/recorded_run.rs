@@ -1,11 +1,16 @@
 //! A recorded run of a real engine: its settings, and when each request came and was answered.
 
+use super::batch::StepPrices;
 use super::engine::{Engine, Host, Policy, Reserve};
 use super::layer_times::TableError;
 use super::picos::Picos;
+use super::replica::Replica;
 use super::request::{Request, Served};
-use hwprofiles::{FileError, Seconds, yaml};
+use super::source::{End, serve};
+use super::watch::Watch;
+use hwprofiles::{FileError, Missing, Seconds, yaml};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 /// What vLLM's host does for each sequence of a step while the GPU waits: what is missing to the two recorded runs of
 /// version 0.19, of 35 sequences at a time on one machine and 120 on the other.
@@ -109,6 +114,29 @@ impl RecordedRun {
             output_tokens: served.output_tokens,
             prefix: Vec::new(),
         })
+    }
+
+    /// Serves its requests again, in steps of such prices: for each, what was recorded and what came of it now. Those that its
+    /// engine refuses are left out.
+    ///
+    /// # Errors
+    /// A rate that was not measured.
+    pub fn replay(&self, prices: impl StepPrices) -> Result<Vec<[Served; 2]>, Missing> {
+        let mut again = Again(BTreeMap::new());
+        serve(&mut self.requests(), &mut Replica::new(self.engine.clone(), prices), &mut again)?;
+        let pair = |recorded: &Served| Some([*recorded, *again.0.get(&recorded.id)?]);
+        Ok(self.served.iter().filter_map(pair).collect())
+    }
+}
+
+/// What was answered, by number.
+struct Again(BTreeMap<u64, Served>);
+
+impl Watch for Again {
+    fn end(&mut self, end: &End) {
+        if let End::Served(served) = end {
+            self.0.insert(served.id, *served);
+        }
     }
 }
 

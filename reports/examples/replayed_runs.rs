@@ -1,0 +1,47 @@
+//! Recorded runs of vLLM, replayed: a plot of every request's end-to-end latency, predicted against measured, and the
+//! errors. `cargo run -p reports --example replayed_runs -- replayed_runs.svg`
+
+use reports::{Pair, scatter, statistics};
+use scenarios::Model;
+use sim::serving::{LayerTimes, RecordedRun};
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+/// Both are of this model.
+const MODEL: &str = "llama-3.1-8b";
+
+const RUNS: [(&str, &str); 2] =
+    [("RTX 4090", "rtx4090_llama-3.1-8b"), ("RTX PRO 6000", "rtxpro6000_llama-3.1-8b")];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let path = std::env::args().nth(1).unwrap_or_else(|| "replayed_runs.svg".to_owned());
+    let mut groups = Vec::new();
+    for (name, folder) in RUNS {
+        let pairs = replayed(folder)?;
+        let errors: Vec<f64> = pairs.iter().filter_map(|(_, pair)| Some(pair.error()?.abs())).collect();
+        let [median, p90] = [50.0, 90.0]
+            .map(|percent| statistics::percentile(&errors, percent).map_or(f64::NAN, |error| 100.0 * error));
+        println!("{name}: {} requests, |error| of E2EL: median {median:.2} %, p90 {p90:.2} %", pairs.len());
+        groups.push((name.to_owned(), pairs));
+    }
+    fs::write(&path, scatter("End-to-end latency of requests", &groups))?;
+    println!("written to {path}");
+    Ok(())
+}
+
+/// Each request with its end-to-end latency.
+fn replayed(folder: &str) -> Result<Vec<(String, Pair)>, Box<dyn Error>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/data/vllm_runs").join(folder);
+    let text = |file: &str| fs::read_to_string(folder.join(file));
+    let recorded = RecordedRun::read(&text("engine.yaml")?, "engine.yaml", &text("requests.csv")?)?;
+    let [dense, per_sequence, attention] =
+        ["dense", "per_sequence", "attention"].map(|table| text(&format!("{table}_tp1.csv")));
+    let layers = Model::preset(MODEL)?.layers;
+    let times = LayerTimes::read(&dense?, &per_sequence?, &attention?, layers)?;
+    let pairs = recorded.replay(times)?.into_iter().map(|[theirs, ours]| {
+        let [measured, predicted] = [theirs, ours].map(|served| served.e2el().to_seconds());
+        (format!("request {}", theirs.id), Pair { predicted, measured })
+    });
+    Ok(pairs.collect())
+}
