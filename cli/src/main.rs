@@ -5,11 +5,14 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod day;
+mod engines;
 mod exit;
 mod feed;
 mod inputs;
 mod pipeline;
 mod plan_grid;
+mod rebalance;
 mod row_devices;
 mod serve;
 mod serve_tables;

@@ -52,10 +52,10 @@ impl fmt::Display for ServedDay {
         if day.swapped_out_blocks > 0 {
             writeln!(f, "{} KV blocks swapped out, {} back", day.swapped_out_blocks, day.swapped_in_blocks)?;
         }
-        match &day.account {
-            Some(account) => write!(f, "{}", AccountText { account, day }),
-            None => Ok(()),
+        if let Some(account) = &day.account {
+            write!(f, "{}", AccountText { account, day })?;
         }
+        self.rebalanced.as_ref().map_or(Ok(()), |rebalanced| write!(f, "{rebalanced}"))
     }
 }
 

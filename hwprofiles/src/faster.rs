@@ -114,4 +114,11 @@ impl Device {
         }
         device
     }
+
+    /// The same device where everything that it does takes `factor` times as long.
+    pub fn slower(&self, factor: Ratio) -> Self {
+        let inverse = Ratio::new(1.0 / factor.get()).unwrap_or(Ratio::ONE);
+        let all = [Bound::Compute, Bound::Memory, Bound::Launch];
+        all.into_iter().fold(self.clone(), |device, bound| device.faster(bound, inverse))
+    }
 }

@@ -23,6 +23,8 @@ mod lowering;
 mod memory;
 mod menu;
 mod micro_batch;
+mod monitor;
+mod moved;
 mod outlook;
 mod overlap;
 mod part;
@@ -79,6 +81,8 @@ pub use memory::{
     staging_slots, usage, vector_holders,
 };
 pub use micro_batch::MicroBatch;
+pub use monitor::Monitor;
+pub use moved::{Moves, moved, moving_time};
 pub use part::{Part, Parts};
 pub use pipelining::Pipelining;
 pub use placement::{LayerPlacement, Placement, ROW_PANEL, Slice, Slices, whole};

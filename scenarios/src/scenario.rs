@@ -127,7 +127,7 @@ pub struct ResolvedScenario {
     pub costs: Option<Costs>,
 }
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 14] = [
     "machine",
     "model",
     "expert_skew",
@@ -138,6 +138,8 @@ const KEYS: [&str; 12] = [
     "slo",
     "costs",
     "engine",
+    "shifts",
+    "rebalance",
     "tensor_parallel",
     "speculative",
 ];
@@ -171,7 +173,7 @@ impl Document {
         let workload = root.section("workload")?.ok_or_else(|| {
             root.missing("workload", "{batch: …, prompt_tokens: …, output_tokens: …} is wanted")
         })?;
-        let serving = read_serving(&workload, &self.start_of("workload.trace"))?;
+        let serving = read_serving(&root, &workload, &self.start_of("workload.trace"))?;
         Ok(Scenario {
             machine: self.machine(&root)?,
             model: self.reference(&root, "model", "a preset, a model folder or a config.json")?,

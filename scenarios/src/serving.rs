@@ -12,6 +12,7 @@ use crate::model::Model;
 use crate::request_trace::RequestTrace;
 use crate::routing::Routing;
 use crate::section::Section;
+use crate::shift::{Change, Shift, read_shifts};
 use crate::workload::Workload;
 use serde_json::{Map, Value};
 use std::fs::File;
@@ -32,6 +33,10 @@ pub struct Serving {
     pub replicas: u64,
     /// Which of them a request goes to.
     pub routing: Routing,
+    /// What changes meanwhile.
+    pub shifts: Vec<Shift>,
+    /// Whether the engines go over to other plans when that helps.
+    pub rebalance: bool,
 }
 
 impl Serving {
@@ -88,10 +93,27 @@ const KEYS: [&str; 10] = [
     "router",
 ];
 
-/// The serving workload of a section, where it is one; `folder` is where a trace's relative path starts.
-pub(crate) fn read_serving(section: &Section<'_>, folder: &Path) -> Result<Option<Serving>, ScenarioError> {
+/// The serving workload of a section, where it is one, with what `root` says of its day; `folder` is where a trace's
+/// relative path starts.
+pub(crate) fn read_serving(
+    root: &Section<'_>,
+    section: &Section<'_>,
+    folder: &Path,
+) -> Result<Option<Serving>, ScenarioError> {
     let kinds = ["concurrency", "arrivals", "trace"];
-    let Some(kind) = kinds.into_iter().find(|kind| section.has(kind)) else { return Ok(None) };
+    let (shifts, rebalance) = (read_shifts(root)?, root.flag("rebalance")?);
+    let Some(kind) = kinds.into_iter().find(|kind| section.has(kind)) else {
+        return match ["shifts", "rebalance"].into_iter().find(|key| root.has(key)) {
+            Some(key) => Err(root.wrong(key, "only requests that come and go have a day: leave it out")),
+            None => Ok(None),
+        };
+    };
+    if kind == "concurrency" && shifts.iter().any(|shift| matches!(shift.change, Change::Busier(_))) {
+        return Err(root.wrong(
+            "shifts",
+            "a closed loop has as many users as it has: busier goes with arrivals or a trace",
+        ));
+    }
     section.only(&KEYS)?;
     if let Some(other) = kinds.into_iter().find(|other| *other != kind && section.has(other)) {
         return Err(section.wrong(other, &format!("it goes not with {kind}: a workload is one or the other")));
@@ -131,7 +153,8 @@ pub(crate) fn read_serving(section: &Section<'_>, folder: &Path) -> Result<Optio
     let seed = section.count("seed", u64::MAX)?.unwrap_or(1);
     let replicas = section.count("replicas", 1 << 12)?.unwrap_or(1);
     let routing = routing(section)?;
-    Ok(Some(Serving { requests: source, seed, replicas, routing }))
+    let rebalance = rebalance.unwrap_or(false);
+    Ok(Some(Serving { requests: source, seed, replicas, routing, shifts, rebalance }))
 }
 
 fn routing(section: &Section<'_>) -> Result<Routing, ScenarioError> {

@@ -42,4 +42,9 @@ pub trait StepPrices {
     /// Steps in which `decodes` sequences decode and nothing else happens, over `tokens` tokens and more: a line that
     /// holds at `tokens`.
     fn decode(&mut self, decodes: u64, tokens: u64) -> Result<Line, Missing>;
+
+    /// A number for the plan, and the machine's state, that these are the prices of, where they are those of several.
+    fn course(&self) -> usize {
+        0
+    }
 }

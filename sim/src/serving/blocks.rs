@@ -80,6 +80,13 @@ impl Blocks {
         }
     }
 
+    /// So many more, all free.
+    pub fn add(&mut self, count: u64) {
+        if count > 0 {
+            self.release(count);
+        }
+    }
+
     /// Frees so many that one sequence held.
     pub fn release(&mut self, count: u64) -> RunId {
         self.push(Run { blocks: count, name: None })

@@ -17,7 +17,7 @@ use std::collections::BinaryHeap;
 
 /// Looks after replicas while they work: at times of its own it may change what they are.
 pub trait Steward<P> {
-    /// When it acts next: later than it last did; [`Picos::MAX`] where never.
+    /// When it acts next: not before it last did; [`Picos::MAX`] where never.
     fn due(&self) -> Picos {
         Picos::MAX
     }
@@ -67,7 +67,7 @@ pub fn serve_fleet<P: StepPrices, W: Watch>(
         let due = steward.due();
         fleet.advance(sent.min(due), source.listens())?;
         match fleet.first_answer() {
-            None if next.is_none() => return Ok(()),
+            None if next.is_none() && !fleet.works() => return Ok(()),
             Some(at) if at <= sent.min(due) => {
                 fleet.tell_first();
                 source.done(at);
@@ -106,6 +106,10 @@ impl<P: StepPrices, W: Watch> Fleet<'_, P, W> {
                 self.answered += 1;
             }
         }
+    }
+
+    fn works(&self) -> bool {
+        self.replicas.iter().any(Replica::works)
     }
 
     fn first_answer(&self) -> Option<Picos> {

@@ -93,6 +93,30 @@ impl<'a> PlanPrices<'a> {
         Ok(first + (last - first) * share + once + total(&self.pricing, tasks, attends, batch)?)
     }
 
+    /// How long a step of `batch` keeps each device busy, by device.
+    ///
+    /// # Errors
+    /// A rate that was not measured.
+    pub fn busy(&mut self, batch: &Batch<'_>) -> Result<Vec<Seconds>, Missing> {
+        let phase = if batch.pieces.is_empty() { Phase::Decode } else { Phase::Prefill };
+        let mut busy = vec![Seconds::ZERO; self.pricing.machine.devices.len()];
+        if let Some([(Task { lane: Lane::Device(device), .. }, _), ..]) =
+            self.serial[phase as usize].as_deref()
+        {
+            let device = device.0;
+            busy[device] = Seconds::new(self.seconds(phase, batch)?);
+            return Ok(busy);
+        }
+        let (program, pricing) = (self.programs.of(phase), self.pricing);
+        let outcome = self.simulator.step_by(program, |task| price(&pricing, task, batch))?;
+        for (task, span) in program.tasks.iter().zip(outcome.spans) {
+            if let Lane::Device(device) = task.lane {
+                busy[device.0] += (span.end - span.start).to_seconds();
+            }
+        }
+        Ok(busy)
+    }
+
     fn simulate(&mut self, phase: Phase, batch: &Batch<'_>) -> Result<f64, Missing> {
         let program = self.programs.of(phase);
         let pricing = self.pricing;

@@ -7,8 +7,11 @@
 //! decodes.
 
 mod admission;
+mod change;
 mod room;
 mod slack;
+
+pub use change::Seen;
 
 use super::batch::{Batch, Piece, StepPrices};
 use super::blocks::Blocks;
@@ -55,12 +58,14 @@ pub struct Replica<P> {
     /// Of the decode steps, how many there were when the engine began, or last sent somebody back.
     settled: u64,
     blocks: Blocks,
+    /// Of them, those that it is to have no more.
+    lacking: u64,
     /// Of the swap space, the blocks that are free.
     swap_free: u64,
     /// What this step takes longer because blocks move from or to there.
     moving: Picos,
-    /// Requests that were answered, and tokens of their answers.
-    answered: [u64; 2],
+    /// What came, and what was answered.
+    seen: Seen,
     /// How long this step may become.
     pace: Pace,
     /// Who enters in this step, with how much.
@@ -88,9 +93,10 @@ impl<P: StepPrices> Replica<P> {
             stalled: false,
             settled: 0,
             blocks: Blocks::new(engine.num_blocks),
+            lacking: 0,
             swap_free: engine.swap.map_or(0, |swap| swap.blocks),
             moving: Picos::ZERO,
-            answered: [0; 2],
+            seen: Seen::default(),
             pace: Pace::default(),
             pieces: Vec::new(),
             places: Vec::new(),
@@ -154,6 +160,7 @@ impl<P: StepPrices> Replica<P> {
             self.now = self.now.max(request.arrival);
             self.settled = self.decoding.steps;
         }
+        self.seen.came(&request);
         let place = match self.vacant.pop() {
             Some(place) => {
                 let life = self.sequences[place as usize].life;
@@ -188,6 +195,7 @@ impl<P: StepPrices> Replica<P> {
     fn step(&mut self, until: Picos, watch: &mut impl Watch) -> Result<(), Missing> {
         self.pieces.clear();
         self.places.clear();
+        self.shrink(watch)?;
         let alone = self.engine.prefill_first;
         self.appraise()?;
         let mut preempted = !alone && self.grow(watch)?;
@@ -226,6 +234,7 @@ impl<P: StepPrices> Replica<P> {
             count: 1,
             batch,
             free_blocks: self.blocks.free(),
+            course: self.prices.course(),
             waiting: self.waiting.len(),
         };
         watch.steps(&steps);
@@ -268,6 +277,7 @@ impl<P: StepPrices> Replica<P> {
             count: made,
             batch,
             free_blocks: self.blocks.free(),
+            course: self.prices.course(),
             waiting: self.waiting.len(),
         };
         watch.steps(&steps);
@@ -340,8 +350,9 @@ impl<P: StepPrices> Replica<P> {
         let sequence = &mut self.sequences[place as usize];
         sequence.last_token = self.now;
         release(&self.engine, &mut self.blocks, sequence);
-        self.served.push(sequence.served());
-        self.answered = [self.answered[0] + 1, self.answered[1] + sequence.request.output_tokens];
+        let served = sequence.served();
+        self.seen.answered(&served);
+        self.served.push(served);
         let index = self.running.iter().rposition(|&running| running == place);
         self.running.remove(index.expect("who ends has run"));
         self.vacant.push(place);

@@ -20,6 +20,11 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Whether there is one.
+    pub fn any(&self) -> bool {
+        self.ttft.is_some() || self.tpot.is_some()
+    }
+
     fn keeps(&self, served: &Served) -> bool {
         let within =
             |limit: Option<Seconds>, time: Picos| limit.is_none_or(|limit| time.to_seconds() <= limit);

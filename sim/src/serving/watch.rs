@@ -20,6 +20,8 @@ pub struct Steps<'a> {
     pub batch: Batch<'a>,
     /// Blocks that were free in the end.
     pub free_blocks: u64,
+    /// Which of several plans the engine followed: see [`super::StepPrices::course`].
+    pub course: usize,
     /// Sequences that waited meanwhile.
     pub waiting: usize,
 }

@@ -26,7 +26,16 @@ impl Series {
         let batch =
             Batch { pieces: &self.pieces, decodes: self.decodes, decode_tokens, sampled: self.sampled };
         let (begin, end) = (Picos(begin), Picos(begin + 1000 * count));
-        to.steps(&Steps { begin, end, host: Picos(10 * count), count, batch, free_blocks: 0, waiting: 0 });
+        to.steps(&Steps {
+            begin,
+            end,
+            host: Picos(10 * count),
+            count,
+            batch,
+            free_blocks: 0,
+            course: 0,
+            waiting: 0,
+        });
     }
 
     /// What the price of a task in one of the steps is made of.

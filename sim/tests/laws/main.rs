@@ -10,6 +10,7 @@ mod lowered;
 mod made_up;
 mod pictures;
 mod queues;
+mod rebalancing;
 mod runs;
 mod serving;
 mod serving_pictures;

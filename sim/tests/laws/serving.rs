@@ -133,6 +133,13 @@ pub struct Told {
     pub ends: usize,
 }
 
+impl Told {
+    /// How many gaps it was told.
+    pub fn gaps(&self) -> u64 {
+        self.gaps
+    }
+}
+
 impl Watch for Told {
     fn gaps(&mut self, gap: Picos, times: u64) {
         self.gaps += times;

@@ -60,7 +60,16 @@ fn a_crowded_window_is_refused() {
     let batch = Batch { pieces: &[], decodes: 1, decode_tokens: 5, sampled: 1 };
     for at in 0..100_001 {
         let (begin, end) = (Picos(at), Picos(at + 1));
-        picture.steps(&Steps { begin, end, host: Picos(0), count: 1, batch, free_blocks: 3, waiting: 0 });
+        picture.steps(&Steps {
+            begin,
+            end,
+            host: Picos(0),
+            count: 1,
+            batch,
+            free_blocks: 3,
+            course: 0,
+            waiting: 0,
+        });
     }
     let refusal = Picture::perfetto(&[picture], "").unwrap_err().to_string();
     assert!(refusal.starts_with("1 steps") && refusal.contains("shorter window"), "{refusal}");

@@ -47,7 +47,7 @@ impl<P: StepPrices> Replica<P> {
     }
 
     /// Sends the last admitted sequence back to the queue.
-    fn send_back(&mut self, watch: &mut impl Watch) -> Result<(), Missing> {
+    pub(super) fn send_back(&mut self, watch: &mut impl Watch) -> Result<(), Missing> {
         let place = self.running.pop().expect("who needs blocks runs");
         let sequence = &mut self.sequences[place as usize];
         match sequence.joined {

@@ -88,7 +88,7 @@ impl<P: StepPrices> Replica<P> {
         };
         let end = self.now + decode;
         let spare = tpot.saturating_sub(decode);
-        let [answers, tokens] = self.answered;
+        let (answers, tokens) = (self.seen.answers, self.seen.output_tokens);
         let stake = spare.times(tokens.checked_div(answers).unwrap_or(1));
         let counts = |due: &Picos| end.saturating_sub(*due) <= stake;
         let due = self.due(ttft, tpot).filter(counts).min().unwrap_or(Picos::MAX);

@@ -1,0 +1,87 @@
+//! What one engine's day is written down in.
+
+use crate::serve::Tables;
+use hwprofiles::Missing;
+use sim::serving::{Effort, End, Limits, Meter, Picos, Picture, Series, Served, Steps, Tally, Watch};
+
+/// What one engine's day is written down in.
+pub struct Day<'a> {
+    /// Its sums.
+    pub tally: Tally,
+    /// What it made of the machine, by plan and state of the machine: see [`Steps::course`].
+    meters: Vec<Meter<'a>>,
+    /// Every request, where a table of them is wanted.
+    pub served: Option<Vec<Served>>,
+    /// What happened when, where that is wanted.
+    pub series: Option<Series>,
+    /// What happened in a window, where that is wanted.
+    pub picture: Option<Picture>,
+}
+
+impl<'a> Day<'a> {
+    /// Nothing yet.
+    pub fn new(limits: Limits, tables: Tables<'_>, meters: Vec<Meter<'a>>) -> Self {
+        Self {
+            tally: Tally::new(limits),
+            meters,
+            served: tables.requests.map(|_| Vec::new()),
+            series: tables.series.map(|(_, every)| Series::new(Picos::rounding_up(every))),
+            picture: tables.picture.map(|(_, window)| Picture::new(window.picos())),
+        }
+    }
+
+    /// What it made of the machine.
+    pub fn effort(&self) -> Result<Effort, Missing> {
+        let mut effort = Effort::default();
+        for meter in &self.meters {
+            effort.join(&meter.effort()?);
+        }
+        Ok(effort)
+    }
+
+    /// Joins that of another engine, but for what its meters say.
+    pub fn join(&mut self, other: Self) {
+        self.tally.join(&other.tally);
+        if let (Some(all), Some(one)) = (&mut self.served, other.served) {
+            all.extend(one);
+        }
+        if let (Some(all), Some(one)) = (&mut self.series, other.series) {
+            all.join(one);
+        }
+    }
+}
+
+impl Watch for Day<'_> {
+    fn steps(&mut self, steps: &Steps<'_>) {
+        self.tally.steps(steps);
+        self.meters[steps.course].steps(steps);
+        if let Some(series) = &mut self.series {
+            series.steps(steps);
+        }
+        if let Some(picture) = &mut self.picture {
+            picture.steps(steps);
+        }
+    }
+
+    fn gaps(&mut self, gap: Picos, times: u64) {
+        self.tally.gaps(gap, times);
+    }
+
+    fn preempted(&mut self) {
+        self.tally.preempted();
+    }
+
+    fn swapped(&mut self, out: u64, back: u64) {
+        self.tally.swapped(out, back);
+    }
+
+    fn end(&mut self, end: &End) {
+        self.tally.end(end);
+        if let (Some(all), End::Served(served)) = (&mut self.served, end) {
+            all.push(*served);
+        }
+        if let Some(picture) = &mut self.picture {
+            picture.end(end);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What must be moved for a placement to become another.
+
+use crate::cost::Pricing;
+use crate::placement::{Placement, Slices};
+use hwprofiles::{Bytes, MemoryId, Seconds};
+use scenarios::{Sublayer, kv_bytes};
+use std::collections::BTreeMap;
+
+/// Bytes from one memory to another, by both.
+pub type Moves = BTreeMap<(MemoryId, MemoryId), Bytes>;
+
+/// What moves where `before` becomes `after`: the rows of matrices whose home is another, and, for layers whose KV cache is to
+/// live elsewhere, `tokens` tokens of it.
+pub fn moved(pricing: Pricing<'_>, before: &Placement, after: &Placement, tokens: u64) -> Moves {
+    let Pricing { model, formats, .. } = pricing;
+    let mut moves = Moves::new();
+    let mut add = |from: MemoryId, to: MemoryId, bytes: Bytes| {
+        if from != to && bytes > Bytes::ZERO {
+            *moves.entry((from, to)).or_default() += bytes;
+        }
+    };
+    let kv = kv_bytes(model, formats, 1, tokens);
+    for ((_, sublayer, old), (.., new)) in before.sublayers().zip(after.sublayers()) {
+        if sublayer == Sublayer::Attention {
+            add(old[0].home, new[0].home, kv);
+            continue;
+        }
+        for (from, to, rows) in overlaps(old, new) {
+            add(from, to, sublayer.matrix_bytes(model, formats.weights, &rows));
+        }
+    }
+    moves
+}
+
+/// Rows that both have, with their homes in each.
+fn overlaps<'s>(
+    old: &'s Slices,
+    new: &'s Slices,
+) -> impl Iterator<Item = (MemoryId, MemoryId, std::ops::Range<u64>)> + 's {
+    old.iter().flat_map(move |old| {
+        new.iter().filter_map(move |new| {
+            let rows = old.rows.start.max(new.rows.start)..old.rows.end.min(new.rows.end);
+            (!rows.is_empty()).then_some((old.home, new.home, rows))
+        })
+    })
+}
+
+/// How long `moves` take: those over one link after each other, different links at the same time; `None` where no link goes.
+pub fn moving_time(pricing: Pricing<'_>, moves: &Moves) -> Option<Seconds> {
+    let machine = pricing.machine;
+    let mut busy: BTreeMap<usize, f64> = BTreeMap::new();
+    for (&(from, to), &bytes) in moves {
+        let link = machine.link_between(from, to)?;
+        *busy.entry(machine.wire(link).0).or_default() += machine.link(link).time(bytes).get();
+    }
+    Some(Seconds::new(busy.into_values().fold(0.0, f64::max)))
+}
