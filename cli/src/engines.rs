@@ -33,7 +33,7 @@ pub struct Engines<'q> {
     limits: Limits,
     /// The machine as it was measured, then in the states that shifts bring it to, and when it comes to them.
     machines: Vec<Machine>,
-    states: Vec<(Picos, usize)>,
+    states: Changes,
     courses: Vec<Course>,
     programs: Vec<Programs>,
     alternatives: Vec<Alternative>,
@@ -149,8 +149,11 @@ impl<'q> Engines<'q> {
     }
 }
 
+/// From when on a machine is in which of its states.
+type Changes = Vec<(Picos, usize)>;
+
 /// The machine, then as it is while devices are slower, and from when on it is which.
-fn states(machine: Machine, shifts: &[Shift]) -> Outcome<(Vec<Machine>, Vec<(Picos, usize)>)> {
+fn states(machine: Machine, shifts: &[Shift]) -> Outcome<(Vec<Machine>, Changes)> {
     let mut changes = Vec::new();
     for shift in shifts {
         let Change::Slower { device, .. } = &shift.change else { continue };
