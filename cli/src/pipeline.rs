@@ -16,6 +16,7 @@ use scenarios::{
     Costs, Document, EngineChoice, FormatChoice, MachineSpec, Model, Objective, Scenario, Serving, Setting,
     Slo, Speculation, Workload,
 };
+use sim::Draws;
 use std::path::Path;
 
 /// Everything a plan depends on, looked up.
@@ -326,10 +327,15 @@ impl Planned {
     }
 
     /// The run as the simulator expects it.
-    pub fn simulate(&self) -> Outcome<Trace> {
+    pub fn simulate(&self, draws: Draws) -> Outcome<Trace> {
         self.without_draft("a list of tasks")?;
+        if draws.experts && self.model.experts.is_none() {
+            let message = format!("experts are drawn for tokens, and {} has none", self.model.name);
+            return Err(Failure::Input(anyhow!(message)));
+        }
         let programs = Programs::lower(&self.machine, &self.model, &self.placement).or_input()?;
-        let run = sim::Run { pricing: self.pricing(), programs: &programs, steps: &self.steps() };
+        let steps = self.steps();
+        let run = sim::Run { draws, ..sim::Run::new(self.pricing(), &programs, &steps) };
         run.trace(&self.plan.fingerprint()).or_input()
     }
 
@@ -371,7 +377,7 @@ pub fn measure(
     repeats: u32,
     label: Label,
 ) -> Outcome<Configuration> {
-    let predicted = planned.simulate()?;
+    let predicted = planned.simulate(Draws::default())?;
     tracing::info!(name = label.name, "loading");
     let mut session = Session::new(planned.setup()?, checkpoint).or_input()?;
     let load = &planned.plan.workload;

@@ -35,9 +35,9 @@ pub fn modelled(setup: &Setup, steps: &[Step]) -> Result<Trace, Error> {
 }
 
 /// Start and end of each task in nanoseconds since the step began. A lane that had to wait for another wakes up
-/// first ([`hwprofiles::Device::sync`]); links have no wake-up.
+/// first ([`hwprofiles::Device::sync`]); links have no wake-up. No task starts before the host has issued it.
 fn schedule(setup: &Setup, program: &Program, prices: &[Price]) -> Vec<(u64, u64)> {
-    let mut free: BTreeMap<Lane, u64> = BTreeMap::new();
+    let (mut free, mut issued): (BTreeMap<Lane, u64>, BTreeMap<Lane, u64>) = Default::default();
     let mut times: Vec<(u64, u64)> = Vec::with_capacity(prices.len());
     for (task, price) in program.tasks.iter().zip(prices) {
         let sync = match task.lane {
@@ -46,7 +46,9 @@ fn schedule(setup: &Setup, program: &Program, prices: &[Price]) -> Vec<(u64, u64
         };
         let free = free.entry(task.lane.queue(&setup.machine)).or_insert(0);
         let ready = task.after.iter().map(|earlier| times[earlier.0 as usize].1).max().unwrap_or(0);
-        let start = if ready > *free { ready + sync.to_nanos_ceil() } else { *free };
+        let issued = issued.entry(task.lane).or_insert(0);
+        *issued += price.issue.to_nanos_ceil();
+        let start = if ready > *free { ready + sync.to_nanos_ceil() } else { *free }.max(*issued);
         let end = start + price.alone.to_nanos_ceil();
         times.push((start, end));
         *free = end;

@@ -248,6 +248,7 @@ fn host_device(
         reads: vec![],
         cores,
         launch: team.launch.clone(),
+        issue: None,
         sync: sync.clone(),
         gemm: team.gemm.clone(),
         attention: team.attention.clone(),

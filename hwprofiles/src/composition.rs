@@ -12,7 +12,7 @@
 use crate::cpu_sheet::DramChoice;
 use crate::machine::Interleave;
 use crate::sockets::SocketsChoice;
-use crate::units::{Bytes, BytesPerSec};
+use crate::units::{Bytes, BytesPerSec, Seconds};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 
@@ -49,7 +49,8 @@ pub struct PartNames {
     /// Lend the last core to a loopback device with so much memory behind so slow a link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loopback: Option<LoopbackLimit>,
-    /// A GPU, which needs a link: a name, or `{part: NAME, count: 4, link: nvlink3}` for several and the link between them.
+    /// A GPU, which needs a link: a name, or `{part: NAME, count: 4, link: nvlink3}` for several and the link between them;
+    /// with `issue: 10 us` the host launches kernels one by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuChoice>,
     /// The link to the GPU.
@@ -118,7 +119,7 @@ impl<'de> Deserialize<'de> for CxlChoice {
 }
 
 /// GPUs of one kind. In files: the part's name alone for one of them, or the keys.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct GpuChoice {
     /// The part.
     pub part: String,
@@ -126,6 +127,8 @@ pub struct GpuChoice {
     pub count: u64,
     /// The link between any two of them; over the host's where there is none.
     pub link: Option<String>,
+    /// What the host takes to launch one kernel; what the part says where absent ([`crate::GpuPart::issue`]).
+    pub issue: Option<Seconds>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -136,6 +139,8 @@ struct GpuKeys {
     count: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     link: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    issue: Option<Seconds>,
 }
 
 pub(crate) fn one() -> u64 {
@@ -145,16 +150,16 @@ pub(crate) fn one() -> u64 {
 impl GpuChoice {
     /// One GPU.
     pub fn one(part: &str) -> Self {
-        Self { part: part.to_owned(), count: 1, link: None }
+        Self { part: part.to_owned(), count: 1, link: None, issue: None }
     }
 }
 
 impl Serialize for GpuChoice {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { part, count, link } = self.clone();
-        match (count, &link) {
-            (1, None) => part.serialize(serializer),
-            _ => GpuKeys { part, count, link }.serialize(serializer),
+        let Self { part, count, link, issue } = self.clone();
+        match (count, &link, issue) {
+            (1, None, None) => part.serialize(serializer),
+            _ => GpuKeys { part, count, link, issue }.serialize(serializer),
         }
     }
 }
@@ -171,9 +176,9 @@ impl<'de> Deserialize<'de> for GpuChoice {
                 Ok(GpuChoice::one(name))
             }
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<GpuChoice, A::Error> {
-                let GpuKeys { part, count, link } =
+                let GpuKeys { part, count, link, issue } =
                     GpuKeys::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Ok(GpuChoice { part, count, link })
+                Ok(GpuChoice { part, count, link, issue })
             }
         }
         deserializer.deserialize_any(Visitor)

@@ -126,6 +126,7 @@ impl CpuSheet {
             reads: vec![],
             cores: (0..usize::try_from(cores).unwrap_or(usize::MAX)).collect(),
             launch: part.launch.clone(),
+            issue: None,
             sync: part.sync.clone(),
             gemm,
             attention,

@@ -110,6 +110,7 @@ impl Device {
             Bound::Launch => {
                 device.launch.value = device.launch.value / factor.get();
                 device.sync.value = device.sync.value / factor.get();
+                device.issue.iter_mut().for_each(|issue| issue.value = issue.value / factor.get());
             }
         }
         device

@@ -38,6 +38,7 @@ impl GpuPart {
             reads: vec![],
             cores: Vec::new(),
             launch: self.launch.clone(),
+            issue: self.issue.clone(),
             sync: self.sync.clone(),
             gemm,
             attention,

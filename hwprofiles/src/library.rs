@@ -11,6 +11,7 @@ use crate::link_part::LinkPart;
 use crate::machine::Machine;
 use crate::measured_gpu::MeasuredGpu;
 use crate::parts::{CxlPart, GpuPart, NvmePart};
+use crate::provenance::Sourced;
 use crate::refusal::Refusal;
 use crate::sockets::SocketsChoice;
 use crate::yaml::{self, FileError};
@@ -261,7 +262,10 @@ impl Library {
             return Err(ProfileError::Unfit { part: "gpu.link".to_owned(), message });
         }
         let peer = gpus.link.as_ref().map(|peer| self.link(peer)).transpose()?;
-        Ok(Gpus { part: self.gpu(&gpus.part)?, link: self.link(link)?, count: gpus.count, peer })
+        let part = self.gpu(&gpus.part)?;
+        let chosen = gpus.issue.map(|issue| Sourced::estimated(issue, "chosen in the composition"));
+        let part = GpuPart { issue: chosen.or(part.issue.clone()), ..part };
+        Ok(Gpus { part, link: self.link(link)?, count: gpus.count, peer })
     }
 
     fn gpu(&self, name: &str) -> Result<GpuPart, ProfileError> {

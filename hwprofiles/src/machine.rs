@@ -71,6 +71,9 @@ pub struct Device {
     pub cores: Vec<usize>,
     /// Cost of starting one operator: a fork-join of the team, or a kernel launch.
     pub launch: Sourced<Seconds>,
+    /// Time in which the host issues one kernel, where it does so kernel by kernel, ahead of the device: a kernel begins
+    /// when it was issued and the one before it has ended. Absent where nobody has to, as in a replayed graph.
+    pub issue: Option<Sourced<Seconds>>,
     /// Time from another device's completion until this one runs: a wake-up, or a stream's wait for an event.
     pub sync: Sourced<Seconds>,
     /// Matrix products by weight format.

@@ -38,6 +38,8 @@ struct DeviceFile {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     cores: Vec<usize>,
     launch: Sourced<Seconds>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    issue: Option<Sourced<Seconds>>,
     sync: Sourced<Seconds>,
     #[serde(deserialize_with = "crate::checked::checked")]
     elementwise: Sourced<BytesPerSec>,
@@ -247,6 +249,7 @@ impl MachineFile {
             reads: d.reads.iter().map(|name| id(name)).collect(),
             cores: d.cores,
             launch: d.launch,
+            issue: d.issue,
             sync: d.sync,
             gemm: d.gemm,
             attention: d.attention,
@@ -301,6 +304,7 @@ impl MachineFile {
             reads: d.reads.iter().map(|&id| name(id)).collect(),
             cores: d.cores.clone(),
             launch: d.launch.clone(),
+            issue: d.issue.clone(),
             sync: d.sync.clone(),
             elementwise: d.elementwise.clone(),
             gemm: d.gemm.clone(),

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct MeasuredGpu {
     /// What it reached. Its bandwidth is that of the largest read; the time of a product is that of a kernel
-    /// in a replayed graph, the floor of a small kernel included; `launch` is what a launch by the host costs
-    /// beyond that floor, and `sync` the round trip of an empty kernel.
+    /// in a replayed graph, the floor of a small kernel included, so that `launch` is nothing; `issue` is what the
+    /// host takes to launch a kernel, ahead of the GPU, and `sync` the round trip of an empty kernel.
     pub part: GpuPart,
     /// The link to it. α is that of the smallest pinned transfer, β that of the largest.
     pub link: LinkPart,

@@ -48,8 +48,12 @@ pub struct GpuPart {
     /// Shares of the peaks that long products and long streams reach, where they are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub achieved: Option<Achieved>,
-    /// Cost of one kernel launch.
+    /// Cost of one kernel launch, on the GPU.
     pub launch: Sourced<Seconds>,
+    /// What the host takes to launch one kernel, where it launches one by one, ahead of the GPU, which then waits only
+    /// where it is the faster of the two. Absent where graphs are replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issue: Option<Sourced<Seconds>>,
     /// From the host's signal until the stream runs, and back.
     pub sync: Sourced<Seconds>,
     /// Rate to the other GPUs of its server, each way.
@@ -198,6 +202,7 @@ impl GpuPart {
             peak: BTreeMap::new(),
             achieved: None,
             launch,
+            issue: None,
             sync,
             nvlink: None,
             peer: None,

@@ -49,6 +49,7 @@ impl Machine {
             fact("sync", &device.sync, notes),
             fact("elementwise", &device.elementwise, notes),
         ];
+        facts.extend(device.issue.as_ref().map(|issue| fact("issue of a kernel", issue, notes)));
         if !device.reads.is_empty() {
             let names: Vec<_> = device.reads.iter().map(|&id| shortened(&self.memory(id).name, 20)).collect();
             facts.push(format!("reads {} in place", names.join(" and ")));

@@ -94,6 +94,7 @@ impl Device {
     fn is_like(&self, other: &Self) -> bool {
         let rest = |d: &Self| (d.kind, d.cores.clone(), d.launch.value, d.sync.value, d.elementwise.value);
         rest(self) == rest(other)
+            && self.issue.as_ref().map(|issue| issue.value) == other.issue.as_ref().map(|issue| issue.value)
             && self.ranks == other.ranks
             && (&self.power, &self.idle_power, &self.price) == (&other.power, &other.idle_power, &other.price)
             && self.gemm == other.gemm

@@ -21,6 +21,7 @@ fn device(source: Provenance, points: Vec<GemmPoint>) -> Device {
         memory: MemoryId(0),
         cores: vec![0],
         launch: Sourced::estimated(Seconds::new(2e-6), "test"),
+        issue: None,
         sync: Sourced::estimated(Seconds::new(2e-6), "test"),
         gemm: BTreeMap::from([(DType::Bf16, GemmRates::new(source.clone(), points))]),
         attention: BTreeMap::from([(DType::Bf16, attention)]),

@@ -119,6 +119,30 @@ fn a_composition_that_cannot_be_says_why() {
 }
 
 #[test]
+fn a_gpu_whose_host_issues_kernels_says_so_in_a_composition_and_in_the_machine_made_of_it() {
+    let dram = "dram: {capacity: {value: 64 GB, source: {estimated: {reason: t}}}}";
+    let of = |gpu: &str| format!("parts: {{cpu: xeon-8480p, {dram}, gpu: {gpu}, link: pcie5-x16}}");
+    let composed = |text: &str| {
+        let composition: Composition = yaml::read(text, "inline").unwrap();
+        let again: Composition = yaml::read(&yaml::write(&composition), "again").unwrap();
+        assert_eq!(again, composition);
+        Library::default().compose(&composition).unwrap()
+    };
+    let machine = composed(&of("{part: h100-pcie, count: 2, issue: 10 us}"));
+    let issues = machine.devices.iter().map(|device| device.issue.as_ref().map(|issue| issue.value));
+    let ten = Some(Seconds::from_nanos(10_000));
+    assert_eq!(issues.collect::<Vec<_>>(), [None, ten, ten]);
+    assert_eq!(Machine::from_yaml(&machine.to_yaml(), "m.yaml").unwrap(), machine);
+    let shown: Vec<_> = machine.to_string().split_whitespace().map(str::to_owned).collect();
+    assert!(shown.join(" ").contains("issue of a kernel 10 us"), "{machine}");
+    assert!(composed(&of("h100-pcie")).devices.iter().all(|device| device.issue.is_none()));
+    let refused = yaml::read::<Composition>(&of("{part: h100-pcie, issue: 10}"), "inline").unwrap_err();
+    assert!(refused.to_string().contains("issue"), "{refused}");
+    let negative = of("{part: h100-pcie, issue: -1 us}");
+    assert!(yaml::read::<Composition>(&negative, "inline").is_err());
+}
+
+#[test]
 fn a_machine_whose_details_contradict_its_rates_is_told_so() {
     let mut machine = Library::default().machine("rtx2080ti-desktop").unwrap();
     assert_eq!(machine.check(), []);

@@ -2,7 +2,7 @@
 //!
 //! t(operator, device) = launch + max(rate-limited time of the shape, bytes / bandwidth of the memory);
 //! t(transfer, link) = α + bytes / β. A device of several ranks takes the time of one rank's share, and that of the
-//! sum over them. Contention between tasks is the simulator's business: it needs
+//! sum over them. What the host takes to issue a kernel ahead of the device stands beside it. Contention between tasks is the simulator's business: it needs
 //! the bytes that a task moves through each shared memory, which stand beside the time.
 
 use crate::program::{Action, Lane, Source, Task};
@@ -10,7 +10,7 @@ use crate::tensor_parallel::{Shared, joining};
 use hwprofiles::{
     Basis, Bytes, Device, DeviceId, Estimate, Flop, LinkId, Machine, MemoryId, Missing, Ratio, Seconds,
 };
-use scenarios::{Formats, Model, Operator, Shape, Step, Sublayer, Work};
+use scenarios::{Formats, Model, Operator, Shape, Step, Sublayer, Traffic, Work};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -44,6 +44,8 @@ pub struct Price {
     pub alone: Seconds,
     /// The part of it that moves no bytes of memory: launch and sums over ranks, or the link's α.
     pub overhead: Seconds,
+    /// What the host takes to launch it, before it can begin but while the device runs what was launched before.
+    pub issue: Seconds,
     /// What it moves through memories, each once: of a transfer at most two striped ones at one end, and the other end.
     pub loads: [Option<Load>; 3],
     /// Bytes over the link it uses, if any.
@@ -61,6 +63,7 @@ impl Price {
     const NOTHING: Self = Self {
         alone: Seconds::ZERO,
         overhead: Seconds::ZERO,
+        issue: Seconds::ZERO,
         loads: [None; 3],
         carried: None,
         flop: Flop::ZERO,
@@ -91,6 +94,12 @@ pub struct Pricing<'a> {
 impl Pricing<'_> {
     /// The price of `task` in `step`, for the task's part of the batch.
     pub fn price(&self, task: &Task, step: &Step) -> Result<Price, Missing> {
+        self.routed(task, step, None)
+    }
+
+    /// [`Pricing::price`] where so much is asked of the experts that the task computes; in the mean over what tokens
+    /// choose where nothing is said. Other tasks cost what they do anyway.
+    pub fn routed(&self, task: &Task, step: &Step, traffic: Option<Traffic>) -> Result<Price, Missing> {
         let step = &task.micro_batch.step(step);
         if step.batch == 0 {
             return Ok(Price::NOTHING);
@@ -103,7 +112,7 @@ impl Pricing<'_> {
                     Source::InPlace(memory) => memory,
                     Source::Resident | Source::Staged(_) => self.machine.device(device).memory,
                 };
-                self.compute(*operator, rows, home, device, step)
+                self.compute((*operator, rows, traffic), home, device, step)
             }
             (Action::FetchWeights { sublayer, rows, .. }, Lane::Link(link)) => {
                 Ok(self.transfer(link, at_end(link).matrix_bytes(*sublayer, self.formats, rows)))
@@ -130,20 +139,19 @@ impl Pricing<'_> {
 
     fn compute(
         &self,
-        operator: Operator,
-        rows: &Range<u64>,
+        (operator, rows, traffic): (Operator, &Range<u64>, Option<Traffic>),
         home: MemoryId,
         device: DeviceId,
         step: &Step,
     ) -> Result<Price, Missing> {
-        let whole = self.work(operator, rows, step);
+        let whole = Work::routed(operator, self.model, self.formats, step, rows, traffic);
         let shared = Shared::on(self.machine, self.model, device);
         // The ranks of a group work at the same time, each on its share.
         let work = match shared.ranks {
             1 => whole,
             _ => {
                 let rows = shared.rows(operator.sublayer(), rows);
-                Work::of(operator, &shared.share, self.formats, step, &rows)
+                Work::routed(operator, &shared.share, self.formats, step, &rows, traffic)
             }
         };
         let device = self.machine.device(device);
@@ -154,17 +162,20 @@ impl Pricing<'_> {
         let rated = self.rated(device, operator, home, &work)?;
         let joining = self.joining(operator, rows, device, step);
         let launch = device.launch.value * f64::from(work.launches);
+        let issue = device.issue.as_ref().map_or(Seconds::ZERO, |issue| issue.value);
+        let issue = issue * f64::from(work.launches);
         let body = rated.time.max(streamed);
         // The memory term binds where it explains most of the time; a measured time includes both.
         let bound = match () {
             () if joining > launch + body => Bound::Link,
-            () if launch > body => Bound::Launch,
+            () if launch > body || issue > launch + body + joining => Bound::Launch,
             () if streamed.get() >= 0.5 * body.get() => Bound::Memory,
             () => Bound::Compute,
         };
         Ok(Price {
             alone: launch + body + joining,
             overhead: launch + joining,
+            issue,
             loads,
             carried: None,
             flop: whole.flop,
@@ -227,6 +238,7 @@ impl Pricing<'_> {
         Price {
             alone,
             overhead: if bytes == Bytes::ZERO { Seconds::ZERO } else { ends.latency.value },
+            issue: Seconds::ZERO,
             loads,
             carried: Some((link, bytes)),
             flop: Flop::ZERO,

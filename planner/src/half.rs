@@ -9,7 +9,7 @@ pub(crate) struct Half {
     /// The lead of each sublayer.
     pub leads: Vec<DeviceId>,
     /// Seconds: the serial chain of a micro-batch, then what each link's lane, each memory's bandwidth and, where there are
-    /// several micro-batches, each device is busy.
+    /// several micro-batches, each device is busy; then, where kernels are issued one by one, the host for each device.
     pub cost: Vec<f64>,
     /// Seconds that each device computes.
     pub work: Vec<f64>,

@@ -32,7 +32,7 @@ pub(crate) struct Pattern {
     /// What each device needs once, as bits of items.
     pub items: Vec<u128>,
     /// Seconds per phase: the serial chain of a micro-batch, then what each link's lane, each memory's bandwidth and, where
-    /// there are several micro-batches, each device is busy.
+    /// there are several micro-batches, each device is busy; then, where kernels are issued one by one, the host for each.
     pub cost: [Vec<f64>; 2],
     /// Seconds per phase that each device computes.
     pub work: [Vec<f64>; 2],
@@ -272,18 +272,22 @@ impl<'a> Patterns<'a> {
                 .entry(key.collect())
                 .or_insert_with(|| self.walked(walk, list, stack, homes, &leads, from));
             let Some((chain, hops)) = chain else { continue };
-            let mut busy = vec![0.0; links + memories + machine.devices.len()];
+            let mut busy = vec![0.0; links + memories + 2 * machine.devices.len()];
             busy[links..links + memories].copy_from_slice(hops);
             let mut needs = vec![Needs::default(); machine.devices.len()];
             for priced in priced(list, stack, homes, &leads) {
                 busy.iter_mut().zip(&priced.busy).for_each(|(sum, busy)| *sum += busy);
                 needs.iter_mut().zip(&priced.needs).for_each(|(need, more)| *need = need.and(*more));
             }
-            let work = busy.split_off(links + memories);
+            let mut work = busy.split_off(links + memories);
+            let issued = work.split_off(machine.devices.len());
             busy.insert(0, *chain);
             if list.micro_batches > 1 {
                 // The chain of one micro-batch does not show how long a device works for all.
                 busy.extend(&work);
+            }
+            if machine.devices.iter().any(|device| device.issue.is_some()) {
+                busy.extend(&issued);
             }
             let half = Half { leads, cost: busy, work, needs };
             if !halves.iter().any(|other| other.beats(&half, self.frugal)) {

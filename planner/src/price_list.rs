@@ -73,7 +73,8 @@ impl Needs {
 pub(crate) struct Priced {
     /// Its chain in each kind of step.
     pub stages: Vec<Stage>,
-    /// Seconds of each link's lane, of each memory's bandwidth and of each device's work, over all steps of the phase.
+    /// Seconds of each link's lane, of each memory's bandwidth, of each device's work, and of the host that issues each
+    /// device's kernels, over all steps of the phase.
     pub busy: Vec<f64>,
     /// What each device needs for it.
     pub needs: Vec<Needs>,
@@ -170,7 +171,7 @@ impl<'a> PriceList<'a> {
             return Ok(None);
         }
         let Some(slices) = home.slices(machine, model, word, device, device) else { return Ok(None) };
-        let lanes = machine.links.len() + machine.memories.len() + machine.devices.len();
+        let lanes = machine.links.len() + machine.memories.len() + 2 * machine.devices.len();
         let mut busy = vec![0.0; lanes];
         let kinds = self.kinds.iter();
         let stages: Result<Vec<_>, _> =
@@ -216,7 +217,7 @@ impl<'a> PriceList<'a> {
             }
             if slices.len() > 1 {
                 // Devices take their own time; what they share are memories.
-                let shared = ..busy.len() - self.pricing.machine.devices.len();
+                let shared = ..busy.len() - 2 * self.pricing.machine.devices.len();
                 let times = weight * self.micro_batches as f64;
                 let added = busy[shared].iter().zip(&before).map(|(now, before)| (now - before) / times);
                 stage.floor = added.fold(0.0, f64::max);
@@ -247,6 +248,12 @@ impl<'a> PriceList<'a> {
                 Lane::Device(DeviceId(device)) => machine.links.len() + machine.memories.len() + device,
             };
             busy[lane] += price.alone.get() * weight / self.alike.get(lane).unwrap_or(&1.0);
+            if let Lane::Device(device) = task.lane {
+                let hosts = machine.links.len() + machine.memories.len() + machine.devices.len();
+                // Of devices alike each has a host's thread.
+                let alike = self.alike[machine.links.len() + machine.device(device).memory.0];
+                busy[hosts + device.0] += price.issue.get() * weight / alike;
+            }
             for load in price.loads.into_iter().flatten() {
                 let time = load.bytes / machine.memory(load.memory).bandwidth.value;
                 let lane = machine.links.len() + load.memory.0;

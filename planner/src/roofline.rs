@@ -1,7 +1,7 @@
 //! The roofline of a program: what its tasks alone would take.
 //!
 //! A step cannot end before its longest chain of tasks, nor before its busiest lane has run all of its own,
-//! nor before its busiest memory has moved all bytes. Contention, which only adds, is the simulator's.
+//! nor before its busiest memory has moved all bytes, nor before the host has issued all kernels of a device. Contention, which only adds, is the simulator's.
 
 use crate::cost::Pricing;
 use crate::course::Course;
@@ -10,7 +10,7 @@ use crate::placement::Placement;
 use crate::plan::Times;
 use crate::program::{Lane, Program};
 use crate::sketch::{Look, Sketch};
-use hwprofiles::{Bytes, LinkId, Machine, MemoryId, Missing, Seconds};
+use hwprofiles::{Bytes, DeviceId, LinkId, Machine, MemoryId, Missing, Seconds};
 use scenarios::{Phase, Step};
 use std::collections::BTreeMap;
 
@@ -24,6 +24,8 @@ pub struct Roofline {
     pub lanes: BTreeMap<Lane, Seconds>,
     /// Bytes ÷ bandwidth of each memory that has a bandwidth of its own.
     pub memories: BTreeMap<MemoryId, Seconds>,
+    /// What the host takes to issue all kernels of each device, where it issues them one by one.
+    pub launches: BTreeMap<DeviceId, Seconds>,
 }
 
 /// What a bound is set by.
@@ -35,6 +37,8 @@ pub enum Binding {
     Lane(Lane),
     /// One memory's bandwidth.
     Memory(MemoryId),
+    /// The host, which issues a device's kernels.
+    Launches(DeviceId),
 }
 
 impl Roofline {
@@ -57,6 +61,9 @@ impl Roofline {
             *free = start + price.alone;
             ends.push(*free);
             *roofline.lanes.entry(queue).or_default() += price.alone;
+            if let (Lane::Device(device), true) = (task.lane, price.issue > Seconds::ZERO) {
+                *roofline.launches.entry(device).or_default() += price.issue;
+            }
             for load in price.loads.into_iter().flatten() {
                 *moved.entry(load.memory).or_default() += load.bytes;
             }
@@ -91,13 +98,14 @@ impl Roofline {
         Ok(Times { ttft, tpot: (course.decodes > 0).then_some(decode) })
     }
 
-    /// All bounds, in one order whatever is in use: the chain, devices, links, memories.
+    /// All bounds, in one order whatever is in use: the chain, devices, links, memories, launches.
     pub(crate) fn numbers(&self, machine: &Machine) -> Vec<f64> {
         let devices = machine.device_ids().map(Lane::Device);
         let links = (0..machine.links.len()).map(|link| Lane::Link(LinkId(link)));
         let lanes = devices.chain(links).map(|lane| self.lanes.get(&lane));
         let memories = machine.memory_ids().map(|memory| self.memories.get(&memory));
-        let times = std::iter::once(Some(&self.critical_path)).chain(lanes).chain(memories);
+        let launches = machine.device_ids().map(|device| self.launches.get(&device));
+        let times = std::iter::once(Some(&self.critical_path)).chain(lanes).chain(memories).chain(launches);
         times.map(|time| time.map_or(0.0, |time| time.get())).collect()
     }
 
@@ -105,9 +113,13 @@ impl Roofline {
     pub fn bound(&self) -> (Seconds, Binding) {
         let lanes = self.lanes.iter().map(|(&lane, &time)| (time, Binding::Lane(lane)));
         let memories = self.memories.iter().map(|(&memory, &time)| (time, Binding::Memory(memory)));
+        let launches = self.launches.iter().map(|(&device, &time)| (time, Binding::Launches(device)));
         let chain = (self.critical_path, Binding::Chain);
         // The first of equals: a chain that keeps one lane busy throughout is a chain.
-        lanes.chain(memories).fold(chain, |most, next| if next.0 > most.0 { next } else { most })
+        lanes
+            .chain(memories)
+            .chain(launches)
+            .fold(chain, |most, next| if next.0 > most.0 { next } else { most })
     }
 
     /// This and then the same of `other`.
@@ -118,6 +130,9 @@ impl Roofline {
         }
         for (&memory, &time) in &other.memories {
             *self.memories.entry(memory).or_default() += time;
+        }
+        for (&device, &time) in &other.launches {
+            *self.launches.entry(device).or_default() += time;
         }
         self
     }

@@ -57,8 +57,10 @@ impl Sketch {
             |runs: &[Run]| Program::lower(pricing.machine, pricing.model, &placement.with_runs(runs), phase);
         let kept: u64 = runs.iter().map(|run| run.count.min(settled)).sum();
         let lacking = runs.iter().filter(|run| run.count > settled).count() as u64;
+        // What a host has issued ahead in one run of layers is waited for less in the next.
+        let issued = pricing.machine.devices.iter().any(|device| device.issue.is_some());
         // Where most layers are there anyway, all of them are.
-        if kept * (lacking + 1) >= placement.layers.len() as u64 {
+        if issued || kept * (lacking + 1) >= placement.layers.len() as u64 {
             return Ok(Self { short: lower(&runs)?, longer: Vec::new() });
         }
         let cut = |run: &Run| Run { count: run.count.min(settled), ..run.clone() };

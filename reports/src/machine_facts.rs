@@ -46,6 +46,7 @@ impl Part {
 fn device(device: &Device, memory: &str) -> Vec<Fact> {
     let mut facts = Part(format!("device {} (reads {memory})", device.name), Vec::new());
     facts.one("start of an operator", &device.launch);
+    device.issue.iter().for_each(|issue| facts.one("issue of a kernel by the host", issue));
     facts.one("hand-over from another device", &device.sync);
     for (dtype, rates) in &device.gemm {
         facts.table(&format!("matrix products, {dtype} weights"), gemm_summary(rates), &rates.source);

@@ -2,7 +2,7 @@
 //!
 //! Every token goes to `per_token` of `count` experts. Experts stand in the order of their popularity, the most
 //! popular first, so that a range of them is a device's share: a division in two is a hot part and a cold one.
-//! Tokens choose independently of each other; what is counted is the mean over their choices.
+//! Tokens choose independently of each other; what is counted is the mean over their choices, or one draw of them.
 
 use serde::{Serialize, Serializer};
 use std::ops::Range;
@@ -44,7 +44,7 @@ impl Serialize for Popularity {
     }
 }
 
-/// What a range of experts is asked to do in a step, in the mean.
+/// What a range of experts is asked to do in a step, in the mean or as it was drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Traffic {
     /// Pairs of a token and one of its experts.
@@ -92,6 +92,14 @@ impl Experts {
         let chosen = std::iter::once(0.0).chain(sums).collect();
         let missed = chances.iter().map(|chance| (-chance).ln_1p()).collect();
         Self { popularity: Popularity { skew, chosen, missed }, ..self }
+    }
+
+    /// The chance that a token chooses the expert; the chances of all add up to [`Experts::per_token`].
+    pub fn chance(&self, expert: u64) -> f64 {
+        match &self.popularity.chosen[..] {
+            [] => self.per_token as f64 / self.count as f64,
+            sums => sums[expert as usize + 1] - sums[expert as usize],
+        }
     }
 
     /// What `tokens` tokens ask of the experts `range`: Σ tokens · p(e), and Σ 1 − (1 − p(e))^tokens, for the

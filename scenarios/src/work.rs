@@ -1,5 +1,6 @@
 //! The only count of FLOP and bytes in Fulcrum.
 
+use crate::experts::Traffic;
 use crate::model::Model;
 use crate::operator::{Buffer, Formats, Operator, Step};
 use crate::sublayer::Sublayer;
@@ -47,6 +48,19 @@ impl Work {
     /// The work of `operator` in `step`; `rows` is the range of the matrix's output rows (all of them where the
     /// operator has no matrix or is not split).
     pub fn of(operator: Operator, model: &Model, formats: &Formats, step: &Step, rows: &Range<u64>) -> Self {
+        Self::routed(operator, model, formats, step, rows, None)
+    }
+
+    /// [`Work::of`] where so much is asked of the experts `rows`; in the mean over what tokens choose where nothing is
+    /// said.
+    pub fn routed(
+        operator: Operator,
+        model: &Model,
+        formats: &Formats,
+        step: &Step,
+        rows: &Range<u64>,
+        traffic: Option<Traffic>,
+    ) -> Self {
         let sublayer = operator.sublayer();
         let tokens = match sublayer {
             Sublayer::Head => step.sampled(),
@@ -64,7 +78,12 @@ impl Work {
             launches: 1,
         };
         match (operator, sublayer.matrix(model)) {
-            (Operator::Experts, Some(_)) => work.run_experts(model, formats, tokens, rows),
+            (Operator::Experts, Some(_)) => {
+                let mean = || model.experts.as_ref().map(|experts| experts.traffic(rows, tokens));
+                if let Some(traffic) = traffic.or_else(mean) {
+                    work.run_experts(model, formats, tokens, rows, traffic);
+                }
+            }
             (op, Some((_, numbers))) if op.is_matmul() => {
                 // A row of the shared expert is a row of each of its matrices.
                 let k = sublayer.inputs(model).unwrap_or(numbers);
@@ -96,13 +115,19 @@ impl Work {
         work
     }
 
-    /// The experts `range`, in the mean over what tokens choose: every expert that is touched is read once.
+    /// The experts `range`, of which so much is asked: every expert that is touched is read once.
     ///
     /// The shape is one product of the same bytes and FLOP: the touched experts' matrices stacked, each with the
-    /// tokens of an expert in the mean.
-    fn run_experts(&mut self, model: &Model, formats: &Formats, tokens: u64, range: &Range<u64>) {
+    /// tokens of a touched expert in the mean.
+    fn run_experts(
+        &mut self,
+        model: &Model,
+        formats: &Formats,
+        tokens: u64,
+        range: &Range<u64>,
+        traffic: Traffic,
+    ) {
         let Some(experts) = &model.experts else { return };
-        let traffic = experts.traffic(range, tokens);
         let numbers = (experts.intermediate * model.neuron()) as f64;
         let one = Sublayer::Experts.matrix_bytes(model, formats.weights, &(0..1)).as_f64();
         let rows = (traffic.touched * numbers / model.hidden as f64).ceil();

@@ -59,7 +59,7 @@ fn step(criterion: &mut Criterion) {
     group.bench_function("simulated", |b| b.iter(|| simulator.step_priced(program, &prices).duration));
     group.finish();
     let steps = steps(&Workload::new(4, 512, 64), 128);
-    let run = Run { pricing, programs: &programs, steps: &steps };
+    let run = Run::new(pricing, &programs, &steps);
     criterion.bench_function("run_of_67_steps", |b| b.iter(|| run.times()));
 }
 

@@ -1,10 +1,22 @@
 //! A run: the steps of one static batch, one after the other.
 
+use crate::routing::{StepRouting, is_routed};
 use crate::step::{Outcome, Simulator};
 use crate::time::SimTime;
 use hwprofiles::{DeviceId, Missing, Seconds};
 use planner::{Event, Lane, Pricing, Program, Programs, Recorder, StepSpan, TaskId, Times, Trace};
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
 use scenarios::{Buffer, Operator, Phase, Step};
+
+/// What is drawn at random in a run; by default nothing: what happens in the mean happens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Draws {
+    /// To which experts each token goes, in each layer of each step.
+    pub experts: bool,
+    /// The same seed draws the same.
+    pub seed: u64,
+}
 
 /// A run to simulate.
 #[derive(Debug, Clone, Copy)]
@@ -15,9 +27,16 @@ pub struct Run<'a> {
     pub programs: &'a Programs,
     /// The steps, in order: see [`planner::steps`].
     pub steps: &'a [Step],
+    /// What is drawn at random in it.
+    pub draws: Draws,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    /// The run of `steps` in which nothing is drawn.
+    pub fn new(pricing: Pricing<'a>, programs: &'a Programs, steps: &'a [Step]) -> Self {
+        Self { pricing, programs, steps, draws: Draws::default() }
+    }
+
     /// Its times, without a list of what happened.
     pub fn times(&self) -> Result<Times, Missing> {
         let (mut first_token, mut end, mut decodes) = (SimTime::ZERO, SimTime::ZERO, 0_u32);
@@ -57,11 +76,18 @@ impl Run<'_> {
     /// Simulates step after step. The next one starts when the last task has ended and its token is sampled.
     fn each(&self, mut visit: impl FnMut(u32, StepSpan, &Program, &Outcome<'_>)) -> Result<(), Missing> {
         let mut simulator = Simulator::new(self.pricing);
+        let mut random = Pcg64::seed_from_u64(self.draws.seed);
         let last_prefill = self.steps.iter().rposition(|step| step.phase == Phase::Prefill);
         let mut now = SimTime::ZERO;
         for (index, &step) in self.steps.iter().enumerate() {
             let program = self.programs.of(step.phase);
-            let outcome = simulator.step(program, &step)?;
+            let outcome = match &self.pricing.model.experts {
+                Some(experts) if self.draws.experts => {
+                    let routing = StepRouting::draw(experts, program, &step, &mut random);
+                    simulator.step_by(program, is_routed, |task| routing.price(&self.pricing, task, &step))?
+                }
+                _ => simulator.step(program, &step)?,
+            };
             let mut end = now + outcome.duration;
             if step.phase == Phase::Decode || Some(index) == last_prefill {
                 end += SimTime::rounding_up(sampling_time(&self.pricing, program, &step));

@@ -3,6 +3,9 @@
 //! A lane runs its tasks in order. A task starts when its lane is free and every task in its `after` has ended;
 //! where its lane had to wait for one, the device's wake-up ([`hwprofiles::Device::sync`]) comes on top. A link's
 //! lane has no wake-up of its own: what starting a transfer costs is the link's α, part of the transfer's price.
+//! Where a host issues a device's kernels one by one ([`hwprofiles::Device::issue`]), it does so from the step's begin on
+//! without waiting for anything, and no task starts before it was issued: a step takes at least all launches and at
+//! least all kernels, and where one is far the larger, just that.
 //! Then the task spends its overhead, which moves no bytes, and then its body at the speed that
 //! [`Sharing`] leaves it. Speeds change whenever a body begins or ends, and only then.
 //!
@@ -54,6 +57,7 @@ impl<'a> Outcome<'a> {
 struct Want {
     price: Price,
     overhead: SimTime,
+    issue: SimTime,
     body: SimTime,
     flow: Flow,
 }
@@ -63,7 +67,8 @@ impl Want {
     fn of(machine: &Machine, price: Price) -> Self {
         let overhead = SimTime::rounding_up(price.overhead);
         let body = SimTime::rounding_up(price.alone).saturating_sub(overhead);
-        Self { price, overhead, body, flow: flow(machine, &price, body) }
+        let issue = SimTime::rounding_up(price.issue);
+        Self { price, overhead, issue, body, flow: flow(machine, &price, body) }
     }
 }
 
@@ -97,6 +102,8 @@ struct LaneState {
     head: Option<u32>,
     /// When the task before it ended.
     free: SimTime,
+    /// When the host had issued the task before it.
+    issued: SimTime,
     running: Option<Running>,
 }
 
@@ -140,7 +147,8 @@ impl<'a> Simulator<'a> {
         let links = machine.links.iter().map(|link| link.bandwidth.value);
         let device_syncs = machine.devices.iter().map(|device| SimTime::rounding_up(device.sync.value));
         let link_syncs = machine.links.iter().map(|_| SimTime::ZERO);
-        let lane = |sync| LaneState { sync, head: None, free: SimTime::ZERO, running: None };
+        let lane =
+            |sync| LaneState { sync, head: None, free: SimTime::ZERO, issued: SimTime::ZERO, running: None };
         Self {
             pricing,
             sharing: Sharing::new(memories.chain(links)),
@@ -167,17 +175,19 @@ impl<'a> Simulator<'a> {
     pub fn step(&mut self, program: &Program, step: &Step) -> Result<Outcome<'_>, Missing> {
         assert_eq!(program.phase, step.phase, "a program runs steps of its own phase");
         let pricing = self.pricing;
-        self.step_by(program, |task| pricing.price(task, step))
+        self.step_by(program, |_| false, |task| pricing.price(task, step))
     }
 
-    /// Simulates one step of `program` in which `price` says what a task costs.
+    /// Simulates one step of `program` in which `price` says what a task costs: the same in every layer but where it is
+    /// `uneven`.
     pub fn step_by(
         &mut self,
         program: &Program,
+        uneven: impl Fn(&Task) -> bool,
         price: impl Fn(&Task) -> Result<Price, Missing>,
     ) -> Result<Outcome<'_>, Missing> {
         self.wants.clear();
-        for task in self.kinds(program) {
+        for task in self.kinds(program, uneven) {
             self.wants.push(Want::of(self.pricing.machine, price(task)?));
         }
         Ok(self.play(program))
@@ -188,7 +198,7 @@ impl<'a> Simulator<'a> {
     pub fn apart(&mut self, program: &Program, steps: [&Step; 2]) -> Result<Seconds, Missing> {
         let pricing = self.pricing;
         let mut more = Vec::new();
-        for task in self.kinds(program) {
+        for task in self.kinds(program, |_| false) {
             let [one, other] = steps.map(|step| pricing.price(task, step));
             more.push((one?.alone.get() - other?.alone.get()).abs());
         }
@@ -196,12 +206,13 @@ impl<'a> Simulator<'a> {
     }
 
     /// The first task of each kind; notes each task's kind. Layers are alike: what does the same on the same lane costs
-    /// the same, but in the head, which sees fewer rows.
-    fn kinds<'p>(&mut self, program: &'p Program) -> Vec<&'p Task> {
+    /// the same, but in the head, which sees fewer rows, and where tasks are `uneven`.
+    fn kinds<'p>(&mut self, program: &'p Program, uneven: impl Fn(&Task) -> bool) -> Vec<&'p Task> {
         let (mut first, mut known) = (Vec::new(), FxHashMap::default());
         self.of_task.clear();
         for task in &program.tasks {
-            let key = (task.lane, task.layer.is_none(), task.micro_batch, &task.action);
+            let layer = task.layer.filter(|_| uneven(task));
+            let key = (task.lane, task.layer.is_none(), layer, task.micro_batch, &task.action);
             let kind = *known.entry(key).or_insert_with(|| {
                 first.push(task);
                 first.len() as u32 - 1
@@ -249,7 +260,7 @@ impl<'a> Simulator<'a> {
         self.next.clear();
         self.next.resize(tasks, None);
         for lane in &mut self.lanes {
-            (lane.head, lane.free, lane.running) = (None, SimTime::ZERO, None);
+            (lane.head, lane.free, lane.issued, lane.running) = (None, SimTime::ZERO, SimTime::ZERO, None);
         }
         for (index, task) in program.tasks.iter().enumerate().rev() {
             let lane = lane_index(self.pricing.machine, task);
@@ -271,8 +282,9 @@ impl<'a> Simulator<'a> {
             }
             let ready = after.iter().map(|earlier| self.spans[earlier.0 as usize].end).max();
             let had_to_wait = ready.is_some_and(|ready| ready > lane.free);
-            let start = if had_to_wait { now + lane.sync } else { now };
             let want = &self.wants[self.of_task[task as usize] as usize];
+            lane.issued += want.issue;
+            let start = if had_to_wait { now + lane.sync } else { now }.max(lane.issued);
             self.spans[task as usize].start = start;
             lane.head = self.next[task as usize];
             lane.running = Some(Running {

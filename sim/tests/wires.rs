@@ -13,6 +13,7 @@ fn duration(machine: &Machine, lanes: [Lane; 2], links: [LinkId; 2]) -> Seconds 
     let rate: BytesPerSec = machine.link(machine.wire(links[0])).bandwidth.value;
     let price = |link| Price {
         alone: Seconds::new(1.0),
+        issue: Seconds::ZERO,
         overhead: Seconds::ZERO,
         loads: [None; 3],
         carried: Some((link, Bytes::new(rate.get() as u64))),

@@ -9,6 +9,7 @@ use anyhow::anyhow;
 use hwprofiles::{Seconds, write_atomically};
 use scenarios::{Serving, Setting};
 use serde_json::json;
+use sim::Draws;
 use std::path::PathBuf;
 
 /// Simulate a plan, or a scenario's best plan, with contention and overlap.
@@ -34,9 +35,21 @@ pub struct Arguments {
     /// How long a stretch is.
     #[arg(long, value_name = "TIME", default_value = "1 s", requires = "series")]
     every: Seconds,
+    /// Draw at random what is taken in the mean otherwise: to which experts tokens go.
+    #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
+    draw: Vec<Drawn>,
+    /// Another seed draws otherwise.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "draw")]
+    seed: u64,
     /// Set a key of the scenario by its dotted path.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<Setting>,
+}
+
+/// What can be drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Drawn {
+    Experts,
 }
 
 /// Runs it.
@@ -59,7 +72,8 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         let message = "--requests, --series and --window are for a workload of requests that come and go, and this is a static batch";
         return Err(Failure::Input(anyhow!(message)));
     }
-    let trace = planned.simulate()?;
+    let trace = planned
+        .simulate(Draws { experts: arguments.draw.contains(&Drawn::Experts), seed: arguments.seed })?;
     if let Some(path) = &arguments.trace {
         trace.write(path).or_failed()?;
     }
@@ -78,6 +92,10 @@ fn serve_requests(question: &Question, serving: &Serving, arguments: &Arguments,
     if arguments.trace.is_some() {
         let message = "--trace lists the tasks of a static batch; --requests lists requests, --series what happened when, \
                        --perfetto with --window shows steps and requests";
+        return Err(Failure::Input(anyhow!(message)));
+    }
+    if !arguments.draw.is_empty() {
+        let message = "--draw is for the steps of a static batch, and these are requests that come and go";
         return Err(Failure::Input(anyhow!(message)));
     }
     if arguments.every <= Seconds::ZERO {

@@ -34,6 +34,7 @@ pub(super) fn measured(
         compute_capability: Some(format!("{major}.{minor}")),
         multiprocessors: Some(Sourced::measured(facts.multiprocessors, &options.date, &options.command, 0.0)),
         l2: (facts.l2 > Bytes::ZERO).then(|| said(facts.l2)),
+        issue: Some(launches.host.clone()),
         gemm: tables.iter().filter_map(|table| products(table, record)).collect(),
         ..GpuPart::new(&name, capacity, bandwidth, launch, sync)
     };
@@ -51,8 +52,8 @@ fn seconds(summary: Summary) -> Seconds {
     Seconds::new(summary.median)
 }
 
-/// What starting costs; what a launch by the host costs beyond a node's, which is in every product's time; and the
-/// round trip.
+/// What starting costs; what a launch costs beyond the kernel, whose time holds what the GPU takes to begin: nothing; and
+/// the round trip.
 fn starts(table: &Table, record: &mut Record<'_>) -> Option<(Launches, Sourced<Seconds>, Sourced<Seconds>)> {
     record.begin(table.what().to_owned());
     let mut of = |work, label: &str| {
@@ -65,8 +66,7 @@ fn starts(table: &Table, record: &mut Record<'_>) -> Option<(Launches, Sourced<S
         replay: of(Work::Replay, "replays")?,
     };
     let sync = of(Work::RoundTrip, "round trips")?;
-    let beyond = (launches.host.value.get() - launches.node.value.get()).max(0.0);
-    let launch = Sourced { value: Seconds::new(beyond), source: launches.host.source.clone() };
+    let launch = Sourced { value: Seconds::ZERO, source: launches.node.source.clone() };
     Some((launches, launch, sync))
 }
 

@@ -19,14 +19,14 @@ pub struct PhaseBinding {
     pub at_least: Seconds,
     /// What of [`Self::busy`] binds: its name there.
     pub bound_by: String,
-    /// The chain of tasks, each lane and each memory's bandwidth.
+    /// The chain of tasks, each lane, each memory's bandwidth, and the host where it issues kernels one by one.
     pub busy: Vec<Busy>,
 }
 
 /// Something that can be busy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Busy {
-    /// `chain`, a device, a link, or a memory's bandwidth.
+    /// `chain`, a device, a link, a memory's bandwidth, or the launches of a device.
     pub what: String,
     /// How long it is busy.
     pub time: Seconds,
@@ -36,6 +36,9 @@ pub struct Busy {
 
 /// The chain's name.
 pub(super) const CHAIN: &str = "chain";
+
+/// What the name of what the host issues for a device begins with.
+pub(super) const LAUNCHES: &str = "launches of ";
 
 /// Both phases of `placement` through `course`.
 pub(super) fn binding(
@@ -56,6 +59,8 @@ pub(super) fn binding(
         let mut all = vec![busy(CHAIN.to_owned(), total.critical_path)];
         all.extend(total.lanes.iter().map(|(lane, &time)| busy(lane.name(machine).to_owned(), time)));
         all.extend(total.memories.iter().map(|(&id, &time)| busy(name(Binding::Memory(id), machine), time)));
+        let launches = total.launches.iter();
+        all.extend(launches.map(|(&id, &time)| busy(name(Binding::Launches(id), machine), time)));
         phases.push(PhaseBinding { phase, at_least, bound_by: name(binding, machine), busy: all });
     }
     Ok(phases)
@@ -65,6 +70,7 @@ fn name(binding: Binding, machine: &Machine) -> String {
     match binding {
         Binding::Chain => CHAIN.to_owned(),
         Binding::Lane(lane) => lane.name(machine).to_owned(),
+        Binding::Launches(device) => format!("{LAUNCHES}{}", machine.device(device).name),
         Binding::Memory(memory) => format!("{} bandwidth", machine.memory(memory).name),
     }
 }

@@ -1,7 +1,7 @@
 //! An explanation in words, in lines of at most 80 columns.
 
 use super::{BreakEven, Explanation, PhaseBinding, Scope, Turn, Worth};
-use crate::explain::binding::CHAIN;
+use crate::explain::binding::{CHAIN, LAUNCHES};
 use crate::layer_group::LayerGroup;
 use crate::part::{Part, Parts};
 use crate::pipelining::Pipelining;
@@ -177,7 +177,7 @@ fn in_words(turn: Turn) -> String {
 fn binding(text: &mut fmt::Formatter<'_>, phase: &PhaseBinding) -> fmt::Result {
     let what = match &*phase.bound_by {
         CHAIN => "the chain of its tasks".to_owned(),
-        busy if busy.ends_with(" bandwidth") => format!("the {busy}"),
+        busy if busy.ends_with(" bandwidth") || busy.starts_with(LAUNCHES) => format!("the {busy}"),
         lane => format!("{lane}, which is never idle"),
     };
     writeln!(text, "\n{}: at least {}, bound by {what}", phase.phase, phase.at_least)?;

@@ -18,7 +18,7 @@ const REMEMBERED: usize = 1 << 16;
 
 /// A plan's step prices.
 ///
-/// Where everything runs on one device, a step is the sum of what depends on its tokens (priced at lengths 4 % apart,
+/// Where everything runs on one device, whose kernels nobody issues one by one, a step is the sum of what depends on its tokens (priced at lengths 4 % apart,
 /// straight between), on its chunks, on its decodes, and on its sampled sequences. Otherwise the program is simulated for
 /// each different batch.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct PlanPrices<'a> {
     pricing: Pricing<'a>,
     programs: &'a Programs,
     simulator: Simulator<'a>,
-    /// Of each phase, where all its tasks are on one lane: they, and how many of each there are.
+    /// Of each phase, where all its tasks are on one lane and none waits for being issued: they, and how many of each there are.
     serial: [Option<Vec<(Task, f64)>>; 2],
     /// What of a step depends on its tokens alone, by phase and tokens.
     by_tokens: HashMap<(usize, u64), f64>,
@@ -38,12 +38,13 @@ pub struct PlanPrices<'a> {
 impl<'a> PlanPrices<'a> {
     /// Those of `programs`.
     pub fn new(pricing: Pricing<'a>, programs: &'a Programs) -> Self {
+        let issues = pricing.machine.devices.iter().any(|device| device.issue.is_some());
         Self {
             pricing,
             programs,
             simulator: Simulator::new(pricing),
             serial: [&programs.prefill, &programs.decode]
-                .map(|program| alone(program).map(|_| kinds(program))),
+                .map(|program| alone(program).filter(|_| !issues).map(|_| kinds(program))),
             by_tokens: HashMap::new(),
             by_sampled: HashMap::new(),
             lines: HashMap::new(),
@@ -120,7 +121,7 @@ impl<'a> PlanPrices<'a> {
     fn simulate(&mut self, phase: Phase, batch: &Batch<'_>) -> Result<f64, Missing> {
         let program = self.programs.of(phase);
         let pricing = self.pricing;
-        let outcome = self.simulator.step_by(program, |task| price(&pricing, task, batch))?;
+        let outcome = self.simulator.step_by(program, |_| false, |task| price(&pricing, task, batch))?;
         let sampling = sampling_time(&pricing, program, &sampled(batch));
         Ok((outcome.duration.to_seconds() + sampling).get())
     }

@@ -12,7 +12,7 @@ const FORMATS: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
 
 /// What the simulator makes of it on `machine`, and how long the step took.
-fn simulate(machine: &Machine, work: &Work) -> (Vec<Span>, SimTime) {
+pub(crate) fn simulate(machine: &Machine, work: &Work) -> (Vec<Span>, SimTime) {
     let model = tiny_model(1);
     let mut simulator = Simulator::new(Pricing { machine, model: &model, formats: &FORMATS });
     let outcome = simulator.step_priced(&work.program, &work.prices);
@@ -20,17 +20,17 @@ fn simulate(machine: &Machine, work: &Work) -> (Vec<Span>, SimTime) {
 }
 
 #[derive(Debug, Clone)]
-struct Work {
-    program: Program,
-    prices: Vec<Price>,
+pub(crate) struct Work {
+    pub(crate) program: Program,
+    pub(crate) prices: Vec<Price>,
 }
 
 impl Work {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { program: Program { phase: Phase::Decode, tasks: vec![] }, prices: vec![] }
     }
 
-    fn add(&mut self, lane: Lane, after: &[u32], price: Price) -> &mut Self {
+    pub(crate) fn add(&mut self, lane: Lane, after: &[u32], price: Price) -> &mut Self {
         let action = Action::Compute { operator: Operator::AttnNorm, rows: 0..0, source: Source::Resident };
         let after = after.iter().copied().map(TaskId).collect();
         self.program.tasks.push(Task { lane, layer: None, micro_batch: MicroBatch::WHOLE, action, after });
@@ -43,27 +43,28 @@ impl Work {
     }
 }
 
-fn cpu() -> Lane {
+pub(crate) fn cpu() -> Lane {
     Lane::Device(hwprofiles::DeviceId(0))
 }
 
-fn gpu() -> Lane {
+pub(crate) fn gpu() -> Lane {
     Lane::Device(hwprofiles::DeviceId(1))
 }
 
-fn loopback() -> Lane {
+pub(crate) fn loopback() -> Lane {
     Lane::Device(hwprofiles::DeviceId(2))
 }
 
-fn micros(micros: f64) -> Seconds {
+pub(crate) fn micros(micros: f64) -> Seconds {
     Seconds::from_nanos(1000) * micros
 }
 
 /// A price without contention.
-fn quiet(alone: f64) -> Price {
+pub(crate) fn quiet(alone: f64) -> Price {
     Price {
         alone: micros(alone),
         overhead: Seconds::ZERO,
+        issue: Seconds::ZERO,
         loads: [None; 3],
         carried: None,
         flop: Flop::ZERO,
@@ -98,6 +99,7 @@ fn prices(machine: &Machine) -> impl Strategy<Value = Price> + use<> {
         Price {
             alone: micros(overhead + body),
             overhead: micros(overhead),
+            issue: Seconds::ZERO,
             loads: [first.map(load), second.map(load), None],
             carried: links.get(link).map(|_| (LinkId(link), bytes)),
             flop: Flop::ZERO,
@@ -108,7 +110,7 @@ fn prices(machine: &Machine) -> impl Strategy<Value = Price> + use<> {
 }
 
 /// Any program of up to 40 tasks on any lanes.
-fn works() -> impl Strategy<Value = Work> {
+pub(crate) fn works() -> impl Strategy<Value = Work> {
     let machine = machine();
     let (devices, lanes) = (machine.devices.len(), machine.devices.len() + machine.links.len());
     // Devices are as busy as all links together.

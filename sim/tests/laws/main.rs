@@ -5,12 +5,14 @@ mod machine;
 
 mod effort;
 mod fleets;
+mod launches;
 mod literal;
 mod lowered;
 mod made_up;
 mod pictures;
 mod queues;
 mod rebalancing;
+mod routing;
 mod runs;
 mod serving;
 mod serving_pictures;

@@ -21,7 +21,7 @@ proptest! {
         let programs = Programs::lower(&machine, &model, &placement).unwrap();
         let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
         let steps = steps(&Workload::new(1, 20, 3), 16);
-        let trace = Run { pricing, programs: &programs, steps: &steps }.trace("plan").unwrap();
+        let trace = Run::new(pricing, &programs, &steps).trace("plan").unwrap();
 
         let picture: Value = serde_json::from_str(&perfetto(&[&trace, &trace])).unwrap();
         let events = picture["traceEvents"].as_array().unwrap();

@@ -24,7 +24,7 @@ proptest! {
         let programs = Programs::lower(&machine, &model, &placement).unwrap();
         let steps = steps(&Workload::new(batch, prompt, output), chunk);
         let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
-        let run = Run { pricing, programs: &programs, steps: &steps };
+        let run = Run::new(pricing, &programs, &steps);
         let (times, trace) = (run.times().unwrap(), run.trace("plan").unwrap());
         prop_assert_eq!(times.ttft, Seconds::from_nanos(trace.ttft_ns()));
         let tpot = |nanos: f64| nanos * 1e-9;
@@ -57,7 +57,7 @@ fn a_token_is_sampled_after_the_last_prefill_step_and_after_each_decode_step() {
     let programs = Programs::lower(&machine, &model, &placement).unwrap();
     let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
     let steps = steps(&Workload::new(3, 40, 3), 16);
-    let trace = Run { pricing, programs: &programs, steps: &steps }.trace("plan").unwrap();
+    let trace = Run::new(pricing, &programs, &steps).trace("plan").unwrap();
     let mut simulator = Simulator::new(pricing);
     let sampled: Vec<_> = trace
         .steps
@@ -82,7 +82,7 @@ fn a_longer_context_makes_later_tokens_slower() {
     let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
     let tpot = |prompt: u64| {
         let steps = steps(&Workload::new(4, prompt, 8), 64);
-        Run { pricing, programs: &programs, steps: &steps }.times().unwrap().tpot.unwrap()
+        Run::new(pricing, &programs, &steps).times().unwrap().tpot.unwrap()
     };
     assert!(tpot(400) > tpot(40));
 }
@@ -95,7 +95,7 @@ fn a_format_that_nobody_measured_is_an_error_that_says_so() {
     let formats = Formats { weights: WeightFormats::all(DType::Int4), ..FORMATS };
     let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
     let steps = steps(&Workload::new(1, 4, 2), 4);
-    let missing = Run { pricing, programs: &programs, steps: &steps }.times().unwrap_err();
+    let missing = Run::new(pricing, &programs, &steps).times().unwrap_err();
     assert!(missing.to_string().contains("device 'cpu' has no gemm rate for int4"), "{missing}");
 }
 
@@ -107,7 +107,7 @@ fn estimate_error(parts: &[(Placement, usize)], [batch, prompt, output, chunk]: 
     let programs = Programs::lower(&machine, &model, &placement).unwrap();
     let steps = steps(&Workload::new(batch, prompt, output), chunk);
     let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
-    let whole = Run { pricing, programs: &programs, steps: &steps }.times().unwrap();
+    let whole = Run::new(pricing, &programs, &steps).times().unwrap();
     let workload =
         scenarios::Workload { batch, prompt_tokens: prompt, output_tokens: output, speculation: None };
     let sketch = sim::estimate(pricing, &placement, &workload, chunk).unwrap();
