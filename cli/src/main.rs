@@ -10,6 +10,7 @@ mod engines;
 mod exit;
 mod feed;
 mod inputs;
+mod measure;
 mod pipeline;
 mod plan_grid;
 mod rebalance;
@@ -19,6 +20,7 @@ mod serve_tables;
 mod serve_text;
 mod table_file;
 mod terminal;
+mod train;
 mod tried;
 mod window;
 

@@ -4,19 +4,18 @@ use crate::exit::{Failure, Outcome, Sort};
 use crate::inputs;
 use crate::tried::{self, Tried};
 use anyhow::anyhow;
-use executor::{Checkpoint, Sampling, Session, Setup};
+use executor::Setup;
 use hwprofiles::{Machine, yaml};
 use planner::{
     Criterion, Draft, Front, Origin, Placement, Plan, PlannerError, Pricing, Programs, Rule, Times, Trace,
-    Variant, usage,
+    Variant,
 };
-use rand::{Rng, SeedableRng};
-use reports::{Configuration, Label, MemoryUse, PlacementMap, Rates};
+use reports::Rates;
 use scenarios::{
     Costs, Document, EngineChoice, FormatChoice, MachineSpec, Model, Objective, Scenario, Serving, Setting,
-    Slo, Speculation, Workload,
+    Slo, Speculation, Training, Workload,
 };
-use sim::Draws;
+use sim::{Drafting, Draws};
 use std::path::Path;
 
 /// Everything a plan depends on, looked up.
@@ -34,6 +33,8 @@ pub struct Question {
     pub workload: Workload,
     /// Requests that come and go.
     pub serving: Option<Serving>,
+    /// A training step.
+    pub training: Option<Training>,
     /// The engine that serves them.
     pub engine: EngineChoice,
     /// What to be best at.
@@ -56,6 +57,8 @@ pub struct Planned {
     pub machine: Machine,
     /// The model.
     pub model: Model,
+    /// The draft beside it, where there is one.
+    pub draft: Option<Model>,
     /// What came of each combination of number formats, where there was a choice.
     pub tried: Vec<Tried>,
 }
@@ -76,6 +79,7 @@ impl Question {
             machine: found.machine.source(),
             model: scenario.model.anchored(),
             expert_skew: Some(scenario.expert_skew).filter(|skew| *skew > 0.0),
+            draft: scenario.speculative.as_ref().map(|(draft, _)| draft.anchored()),
             tensor_parallel: None,
         };
         let degrees = match &found.tensor_parallel[..] {
@@ -94,6 +98,7 @@ impl Question {
             speculative: found.speculative,
             workload: found.workload,
             serving: found.serving,
+            training: found.training,
             engine: found.engine,
             objective: found.objective,
             slo: found.slo.unwrap_or_default(),
@@ -104,6 +109,11 @@ impl Question {
 
     /// The best plan in the best formats, every candidate judged by the simulator.
     pub fn plan(&self) -> Outcome<Planned> {
+        if self.training.is_some() {
+            return Err(Failure::Input(anyhow!(
+                "a training step has one way to be made, and nothing to plan: `fulcrum sim` says what it takes"
+            )));
+        }
         let score = |pricing: Pricing<'_>, workload: &Workload, placement: &Placement, chunk: u64| {
             sim::estimate(pricing, placement, workload, chunk)
         };
@@ -185,9 +195,15 @@ impl Question {
     fn planned(&self, mut plan: Plan, machine: usize) -> Outcome<Planned> {
         let (machine, model) = (self.machines[machine].clone(), self.model.clone());
         let tensor_parallel = Some(machine.tensor_parallel()).filter(|degree| *degree > 1);
-        plan.from = self.origin.clone().map(|origin| Origin { tensor_parallel, ..origin });
+        let draft =
+            self.speculative.as_ref().filter(|_| plan.draft.is_some()).map(|(model, _)| model.clone());
+        let from = |origin: Origin| {
+            let draft = origin.draft.filter(|_| plan.draft.is_some());
+            Origin { tensor_parallel, draft, ..origin }
+        };
+        plan.from = self.origin.clone().map(from);
         let placement = plan.placement(&machine, &model).or_failed()?;
-        Ok(Planned { plan, placement, machine, model, tried: vec![] })
+        Ok(Planned { plan, placement, machine, model, draft, tried: vec![] })
     }
 }
 
@@ -277,7 +293,7 @@ impl Planned {
         }
     }
 
-    /// Refuses a plan with a draft, where tasks are wanted: those of the draft are not written down.
+    /// Refuses a plan with a draft, where nobody knows what to do with one.
     pub fn without_draft(&self, what: &str) -> Outcome<()> {
         match &self.plan.draft {
             None => Ok(()),
@@ -312,7 +328,10 @@ impl Planned {
         };
         let model = inputs::model(&origin.model)?.with_expert_skew(origin.expert_skew.unwrap_or(0.0));
         let (plan, placement) = Plan::read(&text, &file, &machine, &model).or_input()?;
-        Ok(Self { plan, placement, machine, model, tried: vec![] })
+        // A preset's name is the model's own.
+        let draft = plan.draft.as_ref().map(|placed| origin.draft.as_ref().unwrap_or(&placed.model.name));
+        let draft = draft.map(|name| inputs::model(name)).transpose()?;
+        Ok(Self { plan, placement, machine, model, draft, tried: vec![] })
     }
 
     /// What tasks cost.
@@ -328,15 +347,33 @@ impl Planned {
 
     /// The run as the simulator expects it.
     pub fn simulate(&self, draws: Draws) -> Outcome<Trace> {
-        self.without_draft("a list of tasks")?;
+        if draws.acceptance && self.draft.is_none() {
+            let message = "what is accepted of a draft's tokens is drawn, and this plan has no draft";
+            return Err(Failure::Input(anyhow!(message)));
+        }
         if draws.experts && self.model.experts.is_none() {
             let message = format!("experts are drawn for tokens, and {} has none", self.model.name);
             return Err(Failure::Input(anyhow!(message)));
         }
         let programs = Programs::lower(&self.machine, &self.model, &self.placement).or_input()?;
+        let drafts = self.draft_programs()?;
+        let load = self.plan.workload;
+        let draft = self.draft.as_ref().zip(drafts.as_ref()).map(|(model, programs)| {
+            let pricing = Pricing { model, ..self.pricing() };
+            Drafting { pricing, programs, chunk: planner::prefill_chunk(&load), workload: load }
+        });
         let steps = self.steps();
-        let run = sim::Run { draws, ..sim::Run::new(self.pricing(), &programs, &steps) };
+        let run = sim::Run { draft, draws, ..sim::Run::new(self.pricing(), &programs, &steps) };
         run.trace(&self.plan.fingerprint()).or_input()
+    }
+
+    /// What the draft runs, where there is one.
+    fn draft_programs(&self) -> Outcome<Option<Programs>> {
+        let Some((placed, model)) = self.plan.draft.as_ref().zip(self.draft.as_ref()) else {
+            return Ok(None);
+        };
+        let placement = placed.placement(&self.machine, model).or_input()?;
+        Programs::lower(&self.machine, model, &placement).map(Some).or_input()
     }
 
     /// Another placement for the same machine, model and workload, called `name`, simulated like this one.
@@ -355,45 +392,4 @@ impl Planned {
         self.without_draft("the executor")?;
         Setup::of_plan(self.machine.clone(), self.model.clone(), &self.plan).or_input()
     }
-}
-
-/// Prompts of random tokens: random data, because zeros run faster than real ones.
-pub fn random_prompts(model: &Model, batch: u64, tokens: u64, seed: u64) -> Vec<Vec<u32>> {
-    let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
-    let mut prompt = || (0..tokens).map(|_| (random.next_u64() % model.vocab) as u32).collect();
-    (0..batch).map(|_| prompt()).collect()
-}
-
-/// What a configuration asks.
-pub fn label(name: String, placement: String, load: &Workload) -> Label {
-    let Workload { batch, prompt_tokens, output_tokens, .. } = *load;
-    Label { name, placement, batch, prompt_tokens, output_tokens }
-}
-
-/// Runs a plan `repeats` times after a warm-up and joins what happened with what was predicted.
-pub fn measure(
-    planned: &Planned,
-    checkpoint: &Checkpoint,
-    repeats: u32,
-    label: Label,
-) -> Outcome<Configuration> {
-    let predicted = planned.simulate(Draws::default())?;
-    tracing::info!(name = label.name, "loading");
-    let mut session = Session::new(planned.setup()?, checkpoint).or_input()?;
-    let load = &planned.plan.workload;
-    let prompts = random_prompts(&planned.model, load.batch, load.prompt_tokens, 1);
-    // Pages are touched and threads awake before anything counts: a short prompt visits every matrix.
-    let warm: Vec<_> = prompts.iter().map(|prompt| prompt[..prompt.len().min(16)].to_vec()).collect();
-    session.generate(&warm, load.output_tokens.min(2), Sampling::Greedy, |_| {}).or_failed()?;
-    let mut traces = Vec::new();
-    for _ in 0..repeats {
-        let run = session.generate(&prompts, load.output_tokens, Sampling::Greedy, |_| {}).or_failed()?;
-        traces.push(run.trace);
-    }
-    let Planned { machine, model, placement, plan, .. } = planned;
-    let programs = Programs::lower(machine, model, placement).or_failed()?;
-    let used = usage(machine, model, &plan.formats, placement, &programs, &plan.extent());
-    let allocated = session.memory_used();
-    let memory = MemoryUse::of(machine, &used, |id| allocated.get(id.0).copied());
-    Configuration::of(label, &predicted, &traces, memory, PlacementMap::of(machine, placement)).or_failed()
 }

@@ -22,9 +22,36 @@ fn a_draft_is_tried_on_each_device_and_what_was_chosen_is_written_down() {
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     let plan = fs::read_to_string(place.path("plan.yaml")).expect("a plan");
     assert!(plan.contains("speculation:") && plan.contains("draft:"), "{plan}");
-    for command in ["sim plan.yaml", "explain plan.yaml", "export plan.yaml --to vllm"] {
+    for command in ["explain plan.yaml", "export plan.yaml --to vllm"] {
         place.refused(command, 2, &["draft", "plan without speculative"]);
     }
+}
+
+#[test]
+fn a_run_with_a_draft_is_simulated_step_by_step_in_the_mean_or_drawn() {
+    let place = Place::with(&[("scenario.yaml", SCENARIO.as_bytes())]);
+    place.done("plan scenario.yaml -o plan.yaml");
+    let rates = |command: &str| -> serde_json::Value {
+        serde_json::from_str(&place.done(&format!("sim {command} --json"))).expect("JSON")
+    };
+    let plan: serde_json::Value =
+        serde_json::from_str(&place.done("plan scenario.yaml --json")).expect("JSON");
+    let promised = plan["predicted"]["simulated"]["tpot"].as_str().expect("a time");
+    let tpot = |rates: &serde_json::Value| rates["tpot_s"].as_f64().expect("a time");
+    let mean = rates("plan.yaml --trace trace.json --perfetto picture.json");
+    let promised: hwprofiles::Seconds = promised.parse().expect("a time");
+    assert!((tpot(&mean) / promised.get() - 1.0).abs() < 0.02, "{mean} {promised}");
+    assert_eq!(rates("scenario.yaml"), mean);
+    let drawn = rates("plan.yaml --draw acceptance --seed 3");
+    assert_eq!(drawn, rates("plan.yaml --draw acceptance --seed 3"));
+    assert!(drawn != mean && drawn != rates("plan.yaml --draw acceptance --seed 4"));
+    assert!((tpot(&drawn) / tpot(&mean) - 1.0).abs() < 0.5, "{drawn}");
+    let trace = fs::read_to_string(place.path("trace.json")).expect("a trace");
+    assert!(trace.contains("\"draft\":true") && trace.contains("\"tokens\":"), "{}", &trace[..2000]);
+    let picture = fs::read_to_string(place.path("picture.json")).expect("a picture");
+    assert!(picture.contains("draft decode") && picture.contains("draft prefill"));
+    place.refused("sim plan.yaml --draw experts", 2, &["experts", "has none"]);
+    place.refused("sim plan.yaml --draw luck", 2, &["luck", "acceptance"]);
 }
 
 #[test]

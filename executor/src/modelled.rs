@@ -28,7 +28,7 @@ pub fn modelled(setup: &Setup, steps: &[Step]) -> Result<Trace, Error> {
             events.push(Event::of(&setup.machine, program, id, price, index as u32, now + start, now + end));
         }
         let end = now + times.iter().map(|&(_, end)| end).max().unwrap_or(0);
-        spans.push(StepSpan { step: *step, start_ns: now, end_ns: end });
+        spans.push(StepSpan::new(*step, now, end));
         now = end;
     }
     Ok(setup.trace(Recorder::Modelled, spans, events))

@@ -142,11 +142,7 @@ impl<'a> Run<'a> {
         let (mut steps, mut events) = (Vec::new(), Vec::new());
         let mut next = vec![0; records.len()];
         for (index, step) in self.steps.iter().enumerate() {
-            steps.push(StepSpan {
-                step: *step,
-                start_ns: arrived(index) - zero,
-                end_ns: arrived(index + 1) - zero,
-            });
+            steps.push(StepSpan::new(*step, arrived(index) - zero, arrived(index + 1) - zero));
             let program = engine.programs.of(step.phase);
             let mut times = vec![None; program.tasks.len()];
             for ((record, &lane), next) in records.iter().zip(&engine.lanes).zip(&mut next) {

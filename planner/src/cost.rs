@@ -216,7 +216,7 @@ impl Pricing<'_> {
     }
 
     /// What bytes kept in these memories draw through those whose bandwidth it is.
-    fn loads(&self, kept: [(MemoryId, Bytes); 2]) -> [Option<Load>; 3] {
+    pub(crate) fn loads(&self, kept: [(MemoryId, Bytes); 2]) -> [Option<Load>; 3] {
         let mut loads: [Option<Load>; 3] = [None; 3];
         for (memory, bytes) in kept.into_iter().flat_map(|(memory, bytes)| self.machine.spread(memory, bytes))
         {
@@ -230,7 +230,7 @@ impl Pricing<'_> {
     }
 
     /// A transfer: α + bytes / β, loading the memories at both ends.
-    fn transfer(&self, link: LinkId, bytes: Bytes) -> Price {
+    pub(crate) fn transfer(&self, link: LinkId, bytes: Bytes) -> Price {
         let ends = self.machine.link(link);
         let alone = ends.time(bytes);
         // Where both ends are in one physical memory, it is read and written.

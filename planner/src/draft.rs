@@ -8,7 +8,7 @@ use crate::formats::FormatScorer;
 use crate::goal::work;
 use crate::memory::{Extent, Usage};
 use crate::placement::Placement;
-use crate::plan::{Identity, Times, overfilled};
+use crate::plan::{Identity, PlanError, Times, check_identity, overfilled};
 use hwprofiles::{Bytes, DeviceId, Machine, Seconds};
 use scenarios::{Model, Speculation, Workload};
 use serde::{Deserialize, Serialize};
@@ -60,6 +60,20 @@ impl PlacedDraft {
             *capacity = Bytes::new(capacity.get().checked_sub(used.total().get())?);
         }
         Some(left)
+    }
+
+    /// Where all of `model`, which must be the draft, is on `machine`.
+    ///
+    /// # Errors
+    /// It is another model, or its device is not there.
+    pub fn placement(&self, machine: &Machine, model: &Model) -> Result<Placement, PlanError> {
+        check_identity("draft", &self.model, &model.name, &model.fingerprint())?;
+        let known: Vec<_> = machine.devices.iter().map(|device| device.name.as_str()).collect();
+        let wanted = || format!("one of {}", known.join(", "));
+        let device = machine
+            .device_named(&self.device)
+            .ok_or_else(|| PlanError::new(&["draft", "device"], &self.device, wanted()))?;
+        Ok(Placement::uniform(model, device, machine.device(device).memory))
     }
 
     /// The times of the model's steps and of the draft's: it reads the prompts too, and proposes before each step.

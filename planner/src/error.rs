@@ -107,6 +107,14 @@ pub enum PlannerError {
         /// What there is.
         capacity: Bytes,
     },
+    /// A training step that nobody knows how to make.
+    #[error("a training step is not made of {what}: use {instead}")]
+    Untrained {
+        /// Of what.
+        what: String,
+        /// Of what it is made.
+        instead: String,
+    },
     /// A matrix whose parts are none of the planner's divisions.
     #[error("{sublayer} is divided in a way that is not planned anew: plan it with `fulcrum plan`")]
     Divided {

@@ -48,6 +48,9 @@ pub struct Origin {
     /// Exponent of Zipf's law by which tokens choose the model's experts; absent where that is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expert_skew: Option<f64>,
+    /// The draft: a preset's name, or a path; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draft: Option<String>,
     /// How many of the machine's GPUs compute as one device; absent where each does by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tensor_parallel: Option<u64>,

@@ -13,6 +13,7 @@
 use crate::lowering::Lowering;
 use crate::micro_batch::MicroBatch;
 use crate::placement::Placement;
+use crate::training::TrainingAction;
 use hwprofiles::{DeviceId, LinkId, Machine, MemoryId};
 use scenarios::{Buffer, Model, Operator, Phase, Sublayer};
 use std::ops::Range;
@@ -89,6 +90,8 @@ pub enum Action {
         /// From which slot.
         slot: usize,
     },
+    /// Something of a training step.
+    Train(TrainingAction),
     /// Copies columns of an activation over `link` to the memory of the lane's device. In the head, where `layer`
     /// is `None`, only the row of each sequence's last token.
     Hop {
@@ -144,6 +147,9 @@ impl Task {
             Action::FetchWeights { sublayer, .. } => format!("fetch {sublayer}"),
             Action::FetchKv { .. } => "fetch kv".to_owned(),
             Action::StoreKv { .. } => "store kv".to_owned(),
+            Action::Train(TrainingAction::Backward(operator)) => format!("backward {operator}"),
+            Action::Train(TrainingAction::StoreGradients(sublayer)) => format!("store gradients {sublayer}"),
+            Action::Train(TrainingAction::Update(sublayer)) => format!("update {sublayer}"),
             Action::Hop { buffer, .. } => format!("hop {}", buffer.name()),
         }
     }

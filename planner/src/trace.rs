@@ -1,8 +1,9 @@
 //! The trace: the record of a run, simulated or measured. One schema for both.
 
 use crate::cost::Price;
+use crate::plan::{Times, is_default};
 use crate::program::{Program, TaskId};
-use hwprofiles::{Bytes, Flop, Machine};
+use hwprofiles::{Bytes, Flop, Machine, Seconds};
 use scenarios::{Phase, Step};
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +71,7 @@ impl Event {
 }
 
 /// One step of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StepSpan {
     /// Its shape.
     #[serde(flatten)]
@@ -79,10 +80,33 @@ pub struct StepSpan {
     pub start_ns: u64,
     /// End: the last task's end, sampling included where tokens are sampled.
     pub end_ns: u64,
+    /// Whether it is the draft that makes it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub draft: bool,
+    /// Output tokens that it yields, of all its sequences together; absent where nothing is drafted, and a decode step
+    /// yields one of each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<f64>,
+}
+
+impl StepSpan {
+    /// A step of the model itself in a run without a draft.
+    pub fn new(step: Step, start_ns: u64, end_ns: u64) -> Self {
+        Self { step, start_ns, end_ns, draft: false, tokens: None }
+    }
+
+    /// Output tokens that it yields, of all its sequences together; the first ones of a run are nobody's.
+    fn yields(&self) -> f64 {
+        match (self.tokens, self.step.phase) {
+            (Some(tokens), _) => tokens,
+            (None, Phase::Decode) if !self.draft => self.step.batch as f64,
+            (None, _) => 0.0,
+        }
+    }
 }
 
 /// A run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trace {
     /// Who wrote it.
@@ -99,16 +123,45 @@ pub struct Trace {
     pub events: Vec<Event>,
 }
 
+impl Times {
+    /// Those of a run of these steps, as [`Trace::ttft_ns`] and [`Trace::tpot_ns`] define them.
+    pub fn of(steps: &[StepSpan]) -> Self {
+        let tpot = tpot_ns(steps).map(|nanos| Seconds::from_nanos(1) * nanos);
+        Self { ttft: Seconds::from_nanos(ttft_ns(steps)), tpot }
+    }
+}
+
 impl Trace {
     /// TTFT in nanoseconds: the end of the last prefill step. Zero where there is none.
     pub fn ttft_ns(&self) -> u64 {
-        self.steps.iter().rfind(|s| s.step.phase == Phase::Prefill).map_or(0, |s| s.end_ns)
+        ttft_ns(&self.steps)
     }
 
-    /// TPOT in nanoseconds: (end − first token) / decode steps. `None` where there is no decode step.
+    /// TPOT in nanoseconds: (end − first token) / decode steps. With a draft, whose sequences may end one after the other,
+    /// the time that sequences spend in steps after their first token ÷ the tokens that they get there. `None` where
+    /// there is no decode step.
     pub fn tpot_ns(&self) -> Option<f64> {
-        let decodes = self.steps.iter().filter(|s| s.step.phase == Phase::Decode).count();
-        let end = self.steps.last()?.end_ns;
-        (decodes > 0).then(|| (end - self.ttft_ns()) as f64 / decodes as f64)
+        tpot_ns(&self.steps)
     }
+
+    /// Output tokens of all sequences together: the first of each, and those of the decode steps.
+    pub fn output_tokens(&self) -> f64 {
+        let batch = self.steps.first().map_or(0, |span| span.step.batch);
+        batch as f64 + self.steps.iter().map(StepSpan::yields).sum::<f64>()
+    }
+}
+
+fn ttft_ns(steps: &[StepSpan]) -> u64 {
+    steps.iter().rfind(|span| span.step.phase == Phase::Prefill).map_or(0, |span| span.end_ns)
+}
+
+fn tpot_ns(steps: &[StepSpan]) -> Option<f64> {
+    let decodes = || steps.iter().filter(|span| span.step.phase == Phase::Decode);
+    let end = steps.last()?.end_ns;
+    if decodes().all(|span| span.tokens.is_none()) {
+        let count = decodes().count();
+        return (count > 0).then(|| (end - ttft_ns(steps)) as f64 / count as f64);
+    }
+    let spent = |span: &StepSpan| (span.end_ns - span.start_ns) as f64 * span.step.batch as f64;
+    Some(decodes().map(spent).sum::<f64>() / decodes().map(StepSpan::yields).sum::<f64>())
 }

@@ -26,7 +26,7 @@ fn trace(lengths: &[u64]) -> Trace {
     let mut span = |&length: &u64| {
         let start_ns = now;
         now += length;
-        StepSpan { step: Step::decode(2, length), start_ns, end_ns: now }
+        StepSpan::new(Step::decode(2, length), start_ns, now)
     };
     let steps: Vec<_> = lengths.iter().map(&mut span).collect();
     let events = steps.iter().enumerate().flat_map(|(index, span)| {

@@ -21,6 +21,7 @@ mod rates;
 pub mod statistics;
 mod svg;
 mod tables;
+mod training;
 mod validation;
 
 pub use compare::{Comparison, Interval, JoinError, LaneRow, OperatorRow, StepRow, TaskRow, Timeline};
@@ -34,4 +35,5 @@ pub use placement_map::{PlacedLayers, PlacedPart, PlacedSublayer, PlacementMap};
 pub use plots::scatter::scatter;
 pub use race::Race;
 pub use rates::Rates;
+pub use training::TrainingRates;
 pub use validation::{ERROR_BAND, ErrorSummary, Summary, VALIDATION_KIND, VALIDATION_VERSION, Validation};

@@ -1,7 +1,7 @@
 //! What a run achieved: its times, and the rates that they mean.
 
 use crate::configuration::RunTimes;
-use hwprofiles::{Bytes, BytesPerSec, Flop, FlopPerSec, Machine, Seconds};
+use hwprofiles::{Bytes, BytesPerSec, Device, Flop, FlopPerSec, Machine, Seconds};
 use planner::Trace;
 use scenarios::{Phase, WeightFormats};
 use serde::Serialize;
@@ -29,8 +29,7 @@ impl Rates {
     /// The rates of `trace`, a run on `machine` with weights in `weights`.
     pub fn of(trace: &Trace, machine: &Machine, weights: WeightFormats) -> Self {
         let times = RunTimes::of(trace);
-        let batch = trace.steps.first().map_or(0, |step| step.step.batch);
-        let (mut flop, mut bytes, mut decodes) = (Flop::ZERO, Bytes::ZERO, 0_u64);
+        let (mut flop, mut bytes) = (Flop::ZERO, Bytes::ZERO);
         for event in &trace.events {
             // Transfers move bytes that the operators then read: counting both would count them twice.
             let computes = machine.device_named(&event.lane).is_some() && !event.name.starts_with("hop");
@@ -40,14 +39,13 @@ impl Rates {
                 Phase::Decode => {}
             }
         }
-        decodes += trace.steps.iter().filter(|s| s.step.phase == Phase::Decode).count() as u64;
         let end = Seconds::from_nanos(trace.steps.last().map_or(0, |step| step.end_ns));
         let prefill = flop / times.ttft;
-        let decode = times.tpot.map(|tpot| bytes / (tpot * decodes as f64));
-        let peak = best_gemm(machine, weights);
+        let decode = times.tpot.map(|_| bytes / (end - times.ttft));
+        let peak = best_gemm(&machine.devices, weights);
         let bandwidth = read_bandwidth(machine);
         Self {
-            output_tokens_per_s: (batch * (decodes + 1)) as f64 / end.get(),
+            output_tokens_per_s: trace.output_tokens() / end.get(),
             prefill,
             decode,
             prefill_of_measured: peak.map(|peak| prefill / peak),
@@ -58,8 +56,8 @@ impl Rates {
 }
 
 /// The best rates of matrix products in any of the formats that were measured of each device, added up.
-fn best_gemm(machine: &Machine, weights: WeightFormats) -> Option<FlopPerSec> {
-    let rates = machine.devices.iter().map(|device| {
+pub(crate) fn best_gemm(devices: &[Device], weights: WeightFormats) -> Option<FlopPerSec> {
+    let rates = devices.iter().map(|device| {
         let rate = |m: u64, n: u64, k: u64| Flop::new(2 * u128::from(m) * u128::from(n) * u128::from(k));
         let best = |dtype| {
             let points = device.gemm.get(&dtype)?.points();

@@ -13,11 +13,12 @@ use crate::section::{Origin, Section};
 use crate::serving::{Serving, read_serving};
 use crate::setting::Setting;
 use crate::speculation::{Speculation, misfit, read_speculative};
+use crate::training::{Training, read_training};
 use crate::weight_formats::WeightClass;
 use crate::workload::{Workload, read_workload};
 use hwprofiles::{Composition, DType, Library, Machine, ProfileError};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A name or a path, as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,6 +89,8 @@ pub struct Scenario {
     pub workload: Option<Workload>,
     /// Requests that come and go.
     pub serving: Option<Serving>,
+    /// A training step.
+    pub training: Option<Training>,
     /// The engine that serves them.
     pub engine: EngineChoice,
     /// The objective.
@@ -117,6 +120,8 @@ pub struct ResolvedScenario {
     pub workload: Workload,
     /// Requests that come and go.
     pub serving: Option<Serving>,
+    /// A training step.
+    pub training: Option<Training>,
     /// The engine that serves them.
     pub engine: EngineChoice,
     /// The objective.
@@ -173,7 +178,9 @@ impl Document {
         let workload = root.section("workload")?.ok_or_else(|| {
             root.missing("workload", "{batch: …, prompt_tokens: …, output_tokens: …} is wanted")
         })?;
+        let training = read_training(&root)?;
         let serving = read_serving(&root, &workload, &self.start_of("workload.trace"))?;
+        let is_batch = serving.is_none() && training.is_none();
         Ok(Scenario {
             machine: self.machine(&root)?,
             model: self.reference(&root, "model", "a preset, a model folder or a config.json")?,
@@ -182,8 +189,9 @@ impl Document {
             tensor_parallel: read_degrees(&root)?,
             speculative: self.speculative(&root)?,
             quality: root.section("quality")?.map(|section| read_quality(&section)).transpose()?,
-            workload: if serving.is_none() { Some(read_workload(&workload)?) } else { None },
+            workload: if is_batch { Some(read_workload(&workload)?) } else { None },
             serving,
+            training,
             engine: read_engine(&root)?,
             objective: read_objective(&root)?,
             slo: root.section("slo")?.map(|section| read_slo(&section)).transpose()?,
@@ -252,19 +260,23 @@ impl Scenario {
             });
         }
         let model = model.with_expert_skew(self.expert_skew);
-        let workload = match (&self.serving, self.workload) {
-            (Some(serving), _) => serving.alike(&model)?,
-            (None, Some(workload)) => workload,
-            (None, None) => unreachable!("a workload is read as one or the other"),
+        let workload = match (&self.serving, self.training, self.workload) {
+            (Some(serving), ..) => serving.alike(&model)?,
+            (None, Some(training), _) => training.alike(),
+            (None, None, Some(workload)) => workload,
+            (None, None, None) => unreachable!("a workload is read as one of these"),
         };
-        if let Some((key, value, wanted)) = workload.misfit(&model) {
+        let misfit =
+            self.training.map_or_else(|| workload.misfit(&model), |training| training.misfit(&model));
+        if let Some((key, value, wanted)) = misfit {
             let key = format!("workload.{key}");
             let (place, value) = (self.origin.place(&key), value.to_string());
             return Err(ScenarioError::Value { place, key, value, wanted });
         }
         let speculative = self.draft_of(&model, &workload)?;
         let formats = self.formats(&model)?;
-        let Self { machine, tensor_parallel, serving, engine, objective, slo, costs, .. } = self.clone();
+        let Self { machine, tensor_parallel, serving, training, engine, objective, slo, costs, .. } =
+            self.clone();
         Ok(ResolvedScenario {
             machine,
             model,
@@ -273,6 +285,7 @@ impl Scenario {
             speculative,
             workload,
             serving,
+            training,
             engine,
             objective,
             slo,
@@ -282,7 +295,7 @@ impl Scenario {
 
     /// The model that stands under `key`.
     fn model_at(&self, key: &str, model: &Reference) -> Result<Model, ScenarioError> {
-        load_model(model).map_err(|error| match error {
+        model.load().map_err(|error| match error {
             ScenarioError::UnknownPreset { name, known } => self.wrong(
                 key,
                 Value::String(name),
@@ -311,13 +324,18 @@ impl Scenario {
     ) -> Result<Option<(Model, Vec<Speculation>)>, ScenarioError> {
         let Some((reference, choices)) = &self.speculative else { return Ok(None) };
         let draft = self.model_at("speculative.draft", reference)?;
-        let misfit = match self.serving {
-            Some(_) => Some((
+        let misfit = match (&self.serving, self.training) {
+            (None, Some(_)) => Some((
+                "draft",
+                Value::from(&*draft.name),
+                "nothing is proposed in training: leave it out".to_owned(),
+            )),
+            (Some(_), _) => Some((
                 "draft",
                 Value::from(&*draft.name),
                 "requests that come and go are served without one: leave it out, or write a batch".to_owned(),
             )),
-            None => misfit(&draft, choices, model, workload),
+            (None, None) => misfit(&draft, choices, model, workload),
         };
         if let Some((key, value, wanted)) = misfit {
             return Err(self.wrong(&format!("speculative.{key}"), value, wanted));
@@ -357,23 +375,6 @@ impl Scenario {
             _ => Ok(choice),
         }
     }
-}
-
-/// The preset of that name, or the model at that path: a folder with a `config.json`, or the file itself.
-fn load_model(model: &Reference) -> Result<Model, ScenarioError> {
-    let path = model.path();
-    match Model::preset(&model.text) {
-        Ok(preset) => Ok(preset),
-        Err(_) if path.is_dir() => Model::from_folder(&path),
-        Err(_) if path.is_file() => Model::from_config_file(&folder_name(&path), &path),
-        Err(unknown) => Err(unknown),
-    }
-}
-
-/// A config.json is named after the folder that it lies in.
-fn folder_name(path: &Path) -> String {
-    let folder = path.parent().and_then(Path::file_name).or(path.file_stem());
-    folder.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
 /// Beyond 8, the second expert gets less than half a percent of the first one's tokens: nobody measures more.

@@ -1,5 +1,6 @@
 //! Where a plan's machine and model came from, so that whoever reads the plan finds them again.
 
+use crate::error::ScenarioError;
 use crate::model::Model;
 use crate::scenario::{MachineSpec, Reference};
 use hwprofiles::{Composition, LoopbackLimit, PartNames};
@@ -26,6 +27,17 @@ impl MachineSource {
 }
 
 impl Reference {
+    /// The preset of that name, or the model at that path: a folder with a `config.json`, or the file itself.
+    pub(crate) fn load(&self) -> Result<Model, ScenarioError> {
+        let path = self.path();
+        match Model::preset(&self.text) {
+            Ok(preset) => Ok(preset),
+            Err(_) if path.is_dir() => Model::from_folder(&path),
+            Err(_) if path.is_file() => Model::from_config_file(&folder_name(&path), &path),
+            Err(unknown) => Err(unknown),
+        }
+    }
+
     /// What it means, wherever it is read: a preset's name, else the absolute path.
     pub fn anchored(&self) -> String {
         match Model::preset(&self.text) {
@@ -33,6 +45,12 @@ impl Reference {
             Err(_) => anchored(&self.folder, &self.text),
         }
     }
+}
+
+/// A config.json is named after the folder that it lies in.
+fn folder_name(path: &Path) -> String {
+    let folder = path.parent().and_then(Path::file_name).or(path.file_stem());
+    folder.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
 /// Names come before files, as they do where they are looked up.

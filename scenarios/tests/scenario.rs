@@ -2,7 +2,7 @@
 
 use hwprofiles::{DType, Seconds};
 use scenarios::{
-    Document, FormatLists, Formats, Grid, MachineSpec, Model, Objective, ScenarioError, Setting,
+    Document, FormatLists, Formats, Grid, MachineSpec, Model, Objective, ScenarioError, Setting, Training,
     WeightFormats, WeightLists, Workload,
 };
 use std::path::{Path, PathBuf};
@@ -270,4 +270,21 @@ fn a_wrong_setting_is_told_as_it_was_typed() {
     let table: String =
         cases.iter().map(|case| format!("{case:?}\n  {}\n", set(case).expect_err(case[0]))).collect();
     insta::assert_snapshot!(table);
+}
+
+#[test]
+fn a_training_step_may_be_as_long_as_the_model_has_positions() {
+    let of = |training: &str| {
+        let text = format!("machine: this\nmodel: opt-125m\nworkload: {{training: {training}}}\n");
+        Document::from_yaml("s.yaml", &text).and_then(|document| document.scenario()?.resolve())
+    };
+    let whole = of("{sequences: 8, tokens: 2048}").unwrap();
+    assert_eq!(whole.training, Some(Training { sequences: 8, tokens: 2048 }));
+    assert_eq!((whole.workload.batch, whole.workload.context()), (8, 2048));
+    assert!(of("{sequences: 8, tokens: 1}").is_ok());
+    let long = of("{sequences: 8, tokens: 2049}").unwrap_err().to_string();
+    assert!(long.contains("s.yaml:3") && long.contains("workload.training.tokens is 2049"), "{long}");
+    assert!(long.contains("opt-125m has 2048 positions"), "{long}");
+    let missing = of("{sequences: 8}").unwrap_err().to_string();
+    assert!(missing.contains("workload.training.tokens") && missing.contains("from 1 to"), "{missing}");
 }

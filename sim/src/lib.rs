@@ -7,19 +7,23 @@
 
 mod estimate;
 mod events;
+mod expert_loads;
 mod fair;
 mod perfetto;
-mod routing;
 mod run;
 pub mod serving;
 mod step;
 mod time;
+mod training;
+mod turns;
 
 pub use estimate::estimate;
 pub use events::EventQueue;
+pub use expert_loads::ExpertLoads;
 pub use fair::{Draw, Flow, Sharing};
 pub use perfetto::perfetto;
-pub use routing::Routing;
 pub use run::{Draws, Run, sampling_time};
 pub use step::{Outcome, Simulator, Span};
 pub use time::SimTime;
+pub use training::train;
+pub use turns::Drafting;

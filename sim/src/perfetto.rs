@@ -39,7 +39,7 @@ pub(crate) fn metadata(process: u32, track: u32, key: &str, name: &str) -> Value
 
 fn step(process: u32, index: u32, span: &StepSpan) -> Value {
     let step = &span.step;
-    let name = format!("{} {index}", step.phase);
+    let name = format!("{}{} {index}", if span.draft { "draft " } else { "" }, step.phase);
     let args = json!({ "batch": step.batch, "new_tokens": step.new_tokens, "past_tokens": step.past_tokens });
     complete(process, 0, &name, (span.start_ns, span.end_ns), args)
 }

@@ -1,19 +1,22 @@
 //! A run: the steps of one static batch, one after the other.
 
-use crate::routing::{StepRouting, is_routed};
+use crate::expert_loads::{StepLoads, is_routed};
 use crate::step::{Outcome, Simulator};
 use crate::time::SimTime;
+use crate::turns::{Drafting, Turn, turns};
 use hwprofiles::{DeviceId, Missing, Seconds};
 use planner::{Event, Lane, Pricing, Program, Programs, Recorder, StepSpan, TaskId, Times, Trace};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
-use scenarios::{Buffer, Operator, Phase, Step};
+use scenarios::{Buffer, Operator, Step};
 
 /// What is drawn at random in a run; by default nothing: what happens in the mean happens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Draws {
     /// To which experts each token goes, in each layer of each step.
     pub experts: bool,
+    /// How many of the tokens that a draft proposes for a sequence are accepted, in each step.
+    pub acceptance: bool,
     /// The same seed draws the same.
     pub seed: u64,
 }
@@ -27,28 +30,23 @@ pub struct Run<'a> {
     pub programs: &'a Programs,
     /// The steps, in order: see [`planner::steps`].
     pub steps: &'a [Step],
+    /// Who proposes tokens, where somebody does; the steps are then those of the mean.
+    pub draft: Option<Drafting<'a>>,
     /// What is drawn at random in it.
     pub draws: Draws,
 }
 
 impl<'a> Run<'a> {
-    /// The run of `steps` in which nothing is drawn.
+    /// The run of `steps` in which nothing is proposed or drawn.
     pub fn new(pricing: Pricing<'a>, programs: &'a Programs, steps: &'a [Step]) -> Self {
-        Self { pricing, programs, steps, draws: Draws::default() }
+        Self { pricing, programs, steps, draft: None, draws: Draws::default() }
     }
 
     /// Its times, without a list of what happened.
     pub fn times(&self) -> Result<Times, Missing> {
-        let (mut first_token, mut end, mut decodes) = (SimTime::ZERO, SimTime::ZERO, 0_u32);
-        self.each(|_, span, _, _| {
-            end = SimTime::from_nanos(span.end_ns);
-            match span.step.phase {
-                Phase::Prefill => first_token = end,
-                Phase::Decode => decodes += 1,
-            }
-        })?;
-        let tpot = (decodes > 0).then(|| (end - first_token).to_seconds() / f64::from(decodes));
-        Ok(Times { ttft: first_token.to_seconds(), tpot })
+        let mut steps = Vec::new();
+        self.each(|_, span, _, _| steps.push(span))?;
+        Ok(Times::of(&steps))
     }
 
     /// Everything that happened; `plan` is the plan's fingerprint.
@@ -75,29 +73,27 @@ impl<'a> Run<'a> {
 
     /// Simulates step after step. The next one starts when the last task has ended and its token is sampled.
     fn each(&self, mut visit: impl FnMut(u32, StepSpan, &Program, &Outcome<'_>)) -> Result<(), Missing> {
-        let mut simulator = Simulator::new(self.pricing);
         let mut random = Pcg64::seed_from_u64(self.draws.seed);
-        let last_prefill = self.steps.iter().rposition(|step| step.phase == Phase::Prefill);
+        let turns = turns(self.steps, self.draft.as_ref(), self.draws, &mut random);
+        let mut model = (Simulator::new(self.pricing), self.programs);
+        let mut draft = self.draft.map(|draft| (Simulator::new(draft.pricing), draft.programs));
         let mut now = SimTime::ZERO;
-        for (index, &step) in self.steps.iter().enumerate() {
-            let program = self.programs.of(step.phase);
-            let outcome = match &self.pricing.model.experts {
+        for (index, Turn { draft: drafts, step, samples, tokens }) in turns.into_iter().enumerate() {
+            let (simulator, programs) = draft.as_mut().filter(|_| drafts).unwrap_or(&mut model);
+            let (pricing, program) = (simulator.pricing(), programs.of(step.phase));
+            let outcome = match &pricing.model.experts {
                 Some(experts) if self.draws.experts => {
-                    let routing = StepRouting::draw(experts, program, &step, &mut random);
-                    simulator.step_by(program, is_routed, |task| routing.price(&self.pricing, task, &step))?
+                    let loads = StepLoads::draw(experts, program, &step, &mut random);
+                    simulator.step_by(program, is_routed, |task| loads.price(&pricing, task, &step))?
                 }
                 _ => simulator.step(program, &step)?,
             };
             let mut end = now + outcome.duration;
-            if step.phase == Phase::Decode || Some(index) == last_prefill {
-                end += SimTime::rounding_up(sampling_time(&self.pricing, program, &step));
+            if samples {
+                end += SimTime::rounding_up(sampling_time(&pricing, program, &step));
             }
-            visit(
-                index as u32,
-                StepSpan { step, start_ns: now.nanos(), end_ns: end.nanos() },
-                program,
-                &outcome,
-            );
+            let span = StepSpan { draft: drafts, tokens, ..StepSpan::new(step, now.nanos(), end.nanos()) };
+            visit(index as u32, span, program, &outcome);
             now = end;
         }
         Ok(())

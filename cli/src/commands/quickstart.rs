@@ -2,7 +2,8 @@
 
 use crate::commands::bench;
 use crate::exit::{Outcome, Sort};
-use crate::pipeline::{self, Planned, Question};
+use crate::measure;
+use crate::pipeline::{Planned, Question};
 use crate::terminal;
 use crate::terminal::{out, outln};
 use executor::{Checkpoint, make_random};
@@ -81,6 +82,7 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         machine: MachineSource::of_loopback(&host_file, limit),
         model: out.join(MODEL).canonicalize().or_failed()?.display().to_string(),
         expert_skew: None,
+        draft: None,
         tensor_parallel: None,
     };
     let (loads, rules) = if arguments.full { (FULL, &Rule::ALL[..]) } else { (SHORT, &MEASURED[..]) };
@@ -92,8 +94,8 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         let load = &planned.plan.workload;
         let name = format!("{kind}-b{}-p{}", load.batch, load.prompt_tokens);
         bar.set_message(name.clone());
-        let label = pipeline::label(name, kind.clone(), load);
-        configurations.push(pipeline::measure(planned, &checkpoint, arguments.repeats, label)?);
+        let label = measure::label(name, kind.clone(), load);
+        configurations.push(measure::measure(planned, &checkpoint, arguments.repeats, label)?);
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -166,6 +168,7 @@ fn cases(
             speculative: None,
             workload,
             serving: None,
+            training: None,
             engine: EngineChoice::default(),
             objective: Objective::Latency,
             slo: Slo::default(),

@@ -1,7 +1,8 @@
 //! `fulcrum run PLAN --model-dir DIR`
 
 use crate::exit::{Failure, Outcome, Sort};
-use crate::pipeline::{self, Planned};
+use crate::measure;
+use crate::pipeline::Planned;
 use crate::terminal::{out, outln};
 use anyhow::anyhow;
 use executor::{Checkpoint, Sampling, Session, Tokenizer};
@@ -50,7 +51,7 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
     let load = &planned.plan.workload;
     let prompts = match &text {
         Some(text) => vec![text.tokens.clone()],
-        None => pipeline::random_prompts(&planned.model, load.batch, load.prompt_tokens, arguments.seed),
+        None => measure::random_prompts(&planned.model, load.batch, load.prompt_tokens, arguments.seed),
     };
     let output_tokens = arguments.output_tokens.unwrap_or(load.output_tokens);
     let mut session = Session::new(planned.setup()?, &checkpoint).or_input()?;

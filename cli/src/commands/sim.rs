@@ -4,10 +4,12 @@ use crate::exit::{Failure, Outcome, Sort};
 use crate::pipeline::{Planned, Question};
 use crate::serve::{self, Tables};
 use crate::terminal::{out, outln};
+use crate::train;
 use crate::window::Window;
 use anyhow::anyhow;
 use hwprofiles::{Seconds, write_atomically};
-use scenarios::{Serving, Setting};
+use planner::Trace;
+use scenarios::{Serving, Setting, Training};
 use serde_json::json;
 use sim::Draws;
 use std::path::PathBuf;
@@ -35,7 +37,8 @@ pub struct Arguments {
     /// How long a stretch is.
     #[arg(long, value_name = "TIME", default_value = "1 s", requires = "series")]
     every: Seconds,
-    /// Draw at random what is taken in the mean otherwise: to which experts tokens go.
+    /// Draw at random what is taken in the mean otherwise: to which experts tokens go, how many of a draft's tokens are
+    /// accepted.
     #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
     draw: Vec<Drawn>,
     /// Another seed draws otherwise.
@@ -50,6 +53,7 @@ pub struct Arguments {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Drawn {
     Experts,
+    Acceptance,
 }
 
 /// Runs it.
@@ -62,9 +66,10 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         true => Planned::read(&arguments.file)?,
         false => {
             let question = Question::read(&arguments.file, &arguments.settings)?;
-            match question.serving.clone() {
-                Some(serving) => return serve_requests(&question, &serving, &arguments, json),
-                None => question.plan()?,
+            match (question.serving.clone(), question.training) {
+                (Some(serving), _) => return serve_requests(&question, &serving, &arguments, json),
+                (None, Some(training)) => return train_a_step(&question, &training, &arguments, json),
+                (None, None) => question.plan()?,
             }
         }
     };
@@ -72,18 +77,44 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         let message = "--requests, --series and --window are for a workload of requests that come and go, and this is a static batch";
         return Err(Failure::Input(anyhow!(message)));
     }
-    let trace = planned
-        .simulate(Draws { experts: arguments.draw.contains(&Drawn::Experts), seed: arguments.seed })?;
-    if let Some(path) = &arguments.trace {
-        trace.write(path).or_failed()?;
-    }
-    if let Some(path) = &arguments.perfetto {
-        write_atomically(path, sim::perfetto(&[&trace])).or_failed()?;
-    }
+    let drawn = |what| arguments.draw.contains(&what);
+    let draws =
+        Draws { experts: drawn(Drawn::Experts), acceptance: drawn(Drawn::Acceptance), seed: arguments.seed };
+    let trace = planned.simulate(draws)?;
+    write_pictures(&arguments, &trace)?;
     let rates = planned.rates(&trace);
     match json {
         true => outln!("{}", json!(rates)),
         false => out!("{}{rates}", planned.heading()),
+    }
+    Ok(())
+}
+
+fn train_a_step(question: &Question, training: &Training, arguments: &Arguments, json: bool) -> Outcome {
+    if arguments.requests.is_some() || arguments.series.is_some() || !arguments.draw.is_empty() {
+        let message =
+            "--requests, --series and --draw are not for a training step, which has --trace and --perfetto";
+        return Err(Failure::Input(anyhow!(message)));
+    }
+    let (trace, rates) = train::run(question, training)?;
+    write_pictures(arguments, &trace)?;
+    match json {
+        true => outln!("{}", json!(rates)),
+        false => {
+            let (model, machine) = (&question.model.name, &question.machines[0].name);
+            let Training { sequences, tokens } = training;
+            out!("training {model} on {machine}: {sequences} sequences of {tokens} tokens\n{rates}");
+        }
+    }
+    Ok(())
+}
+
+fn write_pictures(arguments: &Arguments, trace: &Trace) -> Outcome {
+    if let Some(path) = &arguments.trace {
+        trace.write(path).or_failed()?;
+    }
+    if let Some(path) = &arguments.perfetto {
+        write_atomically(path, sim::perfetto(&[trace])).or_failed()?;
     }
     Ok(())
 }

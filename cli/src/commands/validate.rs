@@ -1,7 +1,8 @@
 //! `fulcrum validate PLAN... --model-dir DIR`
 
 use crate::exit::{Failure, Outcome, Sort};
-use crate::pipeline::{self, Planned};
+use crate::measure;
+use crate::pipeline::Planned;
 use crate::terminal;
 use crate::terminal::out;
 use anyhow::anyhow;
@@ -54,8 +55,8 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         let same = names.iter().filter(|other| **other == name).count();
         names.push(name.clone());
         let name = if same == 0 { name } else { format!("{name}-{}", same + 1) };
-        let label = pipeline::label(name, placement, load);
-        let measured = pipeline::measure(planned, &checkpoint, arguments.repeats, label)?;
+        let label = measure::label(name, placement, load);
+        let measured = measure::measure(planned, &checkpoint, arguments.repeats, label)?;
         validation.configurations.push(measured);
         // What was measured is kept, whatever happens to the plans that follow.
         if let Some(path) = &arguments.out {

@@ -111,7 +111,7 @@ pub fn trace(
             trace.events.push(Event::of(machine, program, id, &price, index as u32, start, end));
         }
         let end_ns = ends.into_iter().fold(now, u64::max);
-        trace.steps.push(StepSpan { step, start_ns: now, end_ns });
+        trace.steps.push(StepSpan::new(step, now, end_ns));
         now = end_ns;
     }
     trace

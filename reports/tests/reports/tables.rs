@@ -30,7 +30,7 @@ fn trace(output_tokens: u64, recorder: Recorder, durations: Durations) -> Trace 
             events.push(Event { step, task, layer, name, lane, start_ns: now, end_ns, bytes, flop });
             now = end_ns;
         }
-        steps.push(StepSpan { step, start_ns, end_ns: now });
+        steps.push(StepSpan::new(step, start_ns, now));
     }
     let [machine, model, plan] = ["machine", "model", "plan"].map(str::to_owned);
     Trace { recorder, machine, model, plan, steps, events }

@@ -109,7 +109,7 @@ impl<'a> PlanPrices<'a> {
             return Ok(busy);
         }
         let (program, pricing) = (self.programs.of(phase), self.pricing);
-        let outcome = self.simulator.step_by(program, |task| price(&pricing, task, batch))?;
+        let outcome = self.simulator.step_by(program, |_| false, |task| price(&pricing, task, batch))?;
         for (task, span) in program.tasks.iter().zip(outcome.spans) {
             if let Lane::Device(device) = task.lane {
                 busy[device.0] += (span.end - span.start).to_seconds();

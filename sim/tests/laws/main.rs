@@ -4,6 +4,7 @@
 mod machine;
 
 mod effort;
+mod expert_loads;
 mod fleets;
 mod launches;
 mod literal;
@@ -12,9 +13,10 @@ mod made_up;
 mod pictures;
 mod queues;
 mod rebalancing;
-mod routing;
 mod runs;
 mod serving;
 mod serving_pictures;
+mod speculation;
 mod swapping;
 mod tables;
+mod training;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use scenarios::{Experts, Formats, Operator, Phase, Sublayer, WeightFormats, Work, Workload};
-use sim::{Draws, Routing, Run};
+use sim::{Draws, ExpertLoads, Run};
 
 const FORMATS: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
@@ -25,7 +25,7 @@ proptest! {
     ) {
         let per_token = 1 + (picks * (count - 1) as f64) as u64;
         let experts = Experts::new(count, per_token, 64).with_skew(skew);
-        let drawn = Routing::draw(&experts, tokens, &mut Pcg64::seed_from_u64(seed));
+        let drawn = ExpertLoads::draw(&experts, tokens, &mut Pcg64::seed_from_u64(seed));
         prop_assert_eq!(drawn.loads().iter().sum::<u64>(), tokens * per_token);
         // As many as there are tokens, or one of them went there twice.
         prop_assert!(drawn.loads().iter().all(|&load| load <= tokens));
@@ -36,7 +36,7 @@ proptest! {
         // Parts add up to all.
         let (hot, cold) = (drawn.traffic(&(0..count / 3)), drawn.traffic(&(count / 3..count)));
         prop_assert_eq!((hot.pairs + cold.pairs, hot.touched + cold.touched), (all.pairs, all.touched));
-        let again = Routing::draw(&experts, tokens, &mut Pcg64::seed_from_u64(seed));
+        let again = ExpertLoads::draw(&experts, tokens, &mut Pcg64::seed_from_u64(seed));
         prop_assert_eq!(again, drawn);
     }
 }
@@ -49,11 +49,11 @@ fn the_mean_over_many_draws_is_the_mean_that_is_counted() {
     {
         let experts = Experts::new(count, per_token, 64).with_skew(skew);
         let mut random = Pcg64::seed_from_u64(1);
-        let draws: Vec<_> = (0..4000).map(|_| Routing::draw(&experts, tokens, &mut random)).collect();
+        let draws: Vec<_> = (0..4000).map(|_| ExpertLoads::draw(&experts, tokens, &mut random)).collect();
         let ranges = (0..count).map(|expert| expert..expert + 1).chain([0..count / 2, 0..count]);
         for range in ranges {
             let mean = experts.traffic(&range, tokens);
-            let near = |of: &dyn Fn(&Routing) -> f64, wanted: f64| {
+            let near = |of: &dyn Fn(&ExpertLoads) -> f64, wanted: f64| {
                 let values: Vec<f64> = draws.iter().map(of).collect();
                 let number = values.len() as f64;
                 let got = values.iter().sum::<f64>() / number;
@@ -93,7 +93,7 @@ fn a_run_of_drawn_tokens_does_the_work_of_its_draws_and_the_same_seed_gives_the_
     let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
     let steps = steps(&Workload::new(3, 20, 12), 8);
     let of = |experts, seed| {
-        let draws = Draws { experts, seed };
+        let draws = Draws { experts, seed, ..Draws::default() };
         Run { draws, ..Run::new(pricing, &programs, &steps) }.trace("plan").unwrap()
     };
     let (drawn, mean) = (of(true, 7), of(false, 7));

@@ -10,9 +10,9 @@ use std::ops::Range;
 
 /// How many tokens each expert of a layer has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Routing(Vec<u64>);
+pub struct ExpertLoads(Vec<u64>);
 
-impl Routing {
+impl ExpertLoads {
     /// Draws the experts of so many tokens.
     ///
     /// The experts stand in a random order, each as long as its chance. A token drops a comb on them whose teeth are 1
@@ -64,24 +64,24 @@ pub(crate) fn is_routed(task: &Task) -> bool {
 }
 
 /// The experts of one step's tokens, by layer and micro-batch: all parts of a divided layer see the same.
-pub(crate) struct StepRouting(BTreeMap<(Option<u32>, u64), Routing>);
+pub(crate) struct StepLoads(BTreeMap<(Option<u32>, u64), ExpertLoads>);
 
-impl StepRouting {
+impl StepLoads {
     pub fn draw(experts: &Experts, program: &Program, step: &Step, random: &mut impl Rng) -> Self {
         let mut drawn = BTreeMap::new();
         for task in program.tasks.iter().filter(|task| is_routed(task)) {
             let tokens = task.micro_batch.step(step).rows();
             let key = (task.layer, task.micro_batch.index);
-            drawn.entry(key).or_insert_with(|| Routing::draw(experts, tokens, random));
+            drawn.entry(key).or_insert_with(|| ExpertLoads::draw(experts, tokens, random));
         }
         Self(drawn)
     }
 
     pub fn price(&self, pricing: &Pricing<'_>, task: &Task, step: &Step) -> Result<Price, Missing> {
-        let routing = self.0.get(&(task.layer, task.micro_batch.index));
-        let traffic = match (&task.action, routing) {
-            (Action::Compute { operator: Operator::Experts, rows, .. }, Some(routing)) => {
-                Some(routing.traffic(rows))
+        let loads = self.0.get(&(task.layer, task.micro_batch.index));
+        let traffic = match (&task.action, loads) {
+            (Action::Compute { operator: Operator::Experts, rows, .. }, Some(loads)) => {
+                Some(loads.traffic(rows))
             }
             _ => None,
         };
