@@ -10,6 +10,7 @@ mod engines;
 mod exit;
 mod feed;
 mod inputs;
+mod machines;
 mod measure;
 mod pipeline;
 mod plan_grid;
@@ -18,6 +19,7 @@ mod row_devices;
 mod serve;
 mod serve_tables;
 mod serve_text;
+mod sweep;
 mod table_file;
 mod terminal;
 mod train;
@@ -26,8 +28,8 @@ mod window;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    bench, completions, explain, export, machine, model, plan, predict, quickstart, report, run, sim,
-    validate,
+    bench, completions, explain, export, machine, merge, model, plan, predict, quickstart, report, run, sim,
+    sweep as sweep_command, validate,
 };
 use std::process::ExitCode;
 
@@ -54,6 +56,8 @@ enum Command {
     Explain(explain::Arguments),
     Export(export::Arguments),
     Sim(sim::Arguments),
+    Sweep(sweep_command::Arguments),
+    Merge(merge::Arguments),
     Run(run::Arguments),
     Validate(validate::Arguments),
     Report(report::Arguments),
@@ -79,6 +83,8 @@ fn main() -> ExitCode {
         Command::Explain(arguments) => explain::run(arguments, json),
         Command::Export(arguments) => export::run(arguments, json),
         Command::Sim(arguments) => sim::run(arguments, json),
+        Command::Sweep(arguments) => sweep_command::run(arguments, json),
+        Command::Merge(arguments) => merge::run(arguments, json),
         Command::Run(arguments) => run::run(arguments, json),
         Command::Validate(arguments) => validate::run(arguments, json),
         Command::Report(arguments) => report::run(arguments, json),

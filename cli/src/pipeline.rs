@@ -2,6 +2,7 @@
 
 use crate::exit::{Failure, Outcome, Sort};
 use crate::inputs;
+use crate::machines::Machines;
 use crate::tried::{self, Tried};
 use anyhow::anyhow;
 use executor::Setup;
@@ -72,27 +73,26 @@ impl Question {
 
     /// The question of a scenario.
     pub fn of(scenario: &Scenario) -> Outcome<Self> {
+        Self::with(scenario, &Machines::default())
+    }
+
+    /// The same where some machines are known.
+    pub fn with(scenario: &Scenario, machines: &Machines) -> Outcome<Self> {
         let found = scenario.resolve().or_input()?;
-        let gpus = found.tensor_parallel.iter().copied().max().unwrap_or(1);
-        let machine = found.machine.machine(inputs::library().this, gpus).or_input()?;
+        let grouped = machines.get(&found.machine, &found.tensor_parallel)?;
+        let tensor_parallel = match grouped.degrees[..] {
+            [degree] => Some(degree).filter(|degree| *degree > 1),
+            _ => None,
+        };
         let origin = Origin {
             machine: found.machine.source(),
             model: scenario.model.anchored(),
             expert_skew: Some(scenario.expert_skew).filter(|skew| *skew > 0.0),
             draft: scenario.speculative.as_ref().map(|(draft, _)| draft.anchored()),
-            tensor_parallel: None,
-        };
-        let degrees = match &found.tensor_parallel[..] {
-            [] => machine.tensor_parallel_degrees(),
-            named => named.to_vec(),
-        };
-        let machines = degrees.iter().map(|&degree| machine.with_tensor_parallel(degree));
-        let origin = match &degrees[..] {
-            [degree] => Origin { tensor_parallel: Some(*degree).filter(|degree| *degree > 1), ..origin },
-            _ => origin,
+            tensor_parallel,
         };
         Ok(Self {
-            machines: machines.collect::<Result<_, _>>().or_input()?,
+            machines: grouped.machines.clone(),
             model: found.model,
             formats: found.formats,
             speculative: found.speculative,

@@ -19,6 +19,8 @@ use std::path::Path;
 pub struct ServedDay {
     /// Which model on which machine, and how.
     pub(crate) heading: String,
+    /// What the engines run: everything on one device, or what the planner chose.
+    pub(crate) plan: String,
     /// The numbers.
     pub(crate) summary: Summary,
     /// What rebalancing was worth.
@@ -44,7 +46,8 @@ pub fn run(question: &Question, serving: &Serving, tables: Tables<'_>) -> Outcom
         draft: Engine::of(choice, 1, question.model.max_positions),
         utilization: choice.gpu_memory_utilization.unwrap_or(sim::serving::GPU_MEMORY_UTILIZATION),
     };
-    let Placed { machine, formats, placement } = placed(question, &habits)?;
+    let Placed { machine, formats, placement, chosen } = placed(question, &habits)?;
+    let plan = format!("{chosen}, {formats}");
     let pricing = Pricing { machine: &machine, model: &question.model, formats: &formats };
     let engine = habits.engine(pricing, &placement)?.map_err(|full| Failure::Infeasible(full.into()))?;
     let mut courses = vec![Course { name: "the scenario's load".to_owned(), placement, engine }];
@@ -94,7 +97,7 @@ pub fn run(question: &Question, serving: &Serving, tables: Tables<'_>) -> Outcom
         engine.num_blocks,
         engine.block_size,
     );
-    Ok(ServedDay { heading, summary, rebalanced })
+    Ok(ServedDay { heading, plan, summary, rebalanced })
 }
 
 /// An engine whose KV blocks are not counted yet.
@@ -129,6 +132,8 @@ struct Placed {
     machine: Machine,
     formats: Formats,
     placement: Placement,
+    /// In a word, what was chosen.
+    chosen: String,
 }
 
 /// Sequences whose KV cache must fit on a GPU for everything to be there.
@@ -149,7 +154,8 @@ fn placed(question: &Question, habits: &Habits<'_>) -> Outcome<Placed> {
             let placement = Placement::uniform(model, id, device.memory);
             let pricing = Pricing { machine, ..question.pricing() };
             if habits.blocks(pricing, &placement)?.is_ok_and(|blocks| blocks >= wanted) {
-                return Ok(Placed { machine: machine.clone(), formats: *pricing.formats, placement });
+                let chosen = format!("all on {}", device.name);
+                return Ok(Placed { machine: machine.clone(), formats: *pricing.formats, placement, chosen });
             }
         }
     }
@@ -158,7 +164,8 @@ fn placed(question: &Question, habits: &Habits<'_>) -> Outcome<Placed> {
         let alike = Question { slo: Slo::default(), ..question.with_batch(batch) };
         match alike.plan() {
             Ok(Planned { plan, machine, placement, .. }) => {
-                return Ok(Placed { machine, formats: plan.formats, placement });
+                let chosen = plan.predicted.chosen;
+                return Ok(Placed { machine, formats: plan.formats, placement, chosen });
             }
             Err(Failure::Infeasible(_)) if batch > 1 => batch /= 2,
             Err(failure) => return Err(failure),

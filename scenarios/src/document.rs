@@ -1,8 +1,8 @@
 //! A scenario as it was written: YAML, with the settings of the command line applied on top.
 
+use crate::axis::written;
 use crate::error::ScenarioError;
 use crate::section::{Origin, Section, shown};
-use crate::setting::Setting;
 use hwprofiles::yaml;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -42,15 +42,15 @@ impl Document {
         Self::from_yaml(&path.display().to_string(), &text)
     }
 
-    /// Puts value `index` of `setting` under its key; mappings on the way are made where they are absent.
+    /// Puts `value` under the dotted path `key`; mappings on the way are made where they are absent.
     ///
     /// # Errors
     /// Something on the way is not a mapping. Whether the key is known is found out by [`Document::scenario`].
-    pub(crate) fn set(&mut self, setting: &Setting, index: usize) -> Result<(), ScenarioError> {
-        let text = setting.text(index);
+    pub(crate) fn set(&mut self, key: &str, value: &Value) -> Result<(), ScenarioError> {
+        let text = format!("{key}={}", written(value));
         let mut here = &mut self.root;
         let mut path = String::new();
-        for step in setting.key.split('.') {
+        for step in key.split('.') {
             if here.is_null() {
                 *here = Value::Object(Map::new());
             }
@@ -64,7 +64,7 @@ impl Document {
             path.push_str(step);
             here = entries.entry(step).or_insert(Value::Null);
         }
-        *here = setting.values[index].clone();
+        *here = value.clone();
         let within = format!("{path}.");
         self.origin.settings.retain(|key, _| !key.starts_with(&within));
         self.origin.settings.insert(path, text);

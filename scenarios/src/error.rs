@@ -86,6 +86,14 @@ pub enum ScenarioError {
         /// What is wrong with it, and what would be right.
         reason: String,
     },
+    /// Keys that cannot change together.
+    #[error("--zip {text}: {reason}")]
+    Zip {
+        /// What was written.
+        text: String,
+        /// What is wrong with it, and what would be right.
+        reason: String,
+    },
     /// A grid beyond its limit.
     #[error("the sweep has {count} scenarios ({axes}): at most {limit} are allowed, leave out some values")]
     GridTooLarge {

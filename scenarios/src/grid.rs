@@ -1,10 +1,11 @@
 //! The scenarios that lists of settings span.
 
+use crate::axis::Axis;
 use crate::document::Document;
 use crate::error::ScenarioError;
 use crate::scenario::Scenario;
-use crate::setting::Setting;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Scenarios that a grid may have unless somebody says otherwise.
@@ -15,14 +16,14 @@ pub const GRID_LIMIT: u64 = 1_000_000;
 #[derive(Debug, Clone)]
 pub struct Grid {
     document: Document,
-    axes: Vec<Setting>,
+    axes: Vec<Axis>,
     count: u64,
 }
 
 /// One scenario of a grid.
 #[derive(Debug, Clone)]
 pub struct Point {
-    /// What was set, in the order of the command line.
+    /// What was set, in the order of the keys.
     pub settings: Vec<(String, Value)>,
     /// The scenario.
     pub scenario: Scenario,
@@ -33,28 +34,57 @@ impl Grid {
     ///
     /// # Errors
     /// A key is set twice, or there are more scenarios than `limit`.
-    pub fn new(document: Document, settings: Vec<Setting>, limit: u64) -> Result<Self, ScenarioError> {
-        for (index, setting) in settings.iter().enumerate() {
-            if settings[..index].iter().any(|earlier| earlier.key == setting.key) {
-                let reason = format!("{} is set twice: give its values as a list, like 1,2,4", setting.key);
-                return Err(ScenarioError::Setting { text: setting.to_string(), reason });
-            }
+    pub fn new(
+        document: Document,
+        axes: impl IntoIterator<Item = impl Into<Axis>>,
+        limit: u64,
+    ) -> Result<Self, ScenarioError> {
+        let axes: Vec<Axis> = axes.into_iter().map(Into::into).collect();
+        let mut keys = BTreeSet::new();
+        if let Some(key) = axes.iter().flat_map(|axis| &axis.keys).find(|key| !keys.insert(*key)) {
+            let reason = format!("{key} is set twice: give its values as a list, like 1,2,4");
+            return Err(ScenarioError::Setting { text: key.clone(), reason });
         }
-        let count =
-            settings.iter().fold(1_u128, |count, setting| count.saturating_mul(setting.values.len() as u128));
+        let count = axes.iter().fold(1_u128, |count, axis| count.saturating_mul(axis.rows.len() as u128));
         match u64::try_from(count) {
-            Ok(count) if count <= limit => Ok(Self { document, axes: settings, count }),
+            Ok(count) if count <= limit => Ok(Self { document, axes, count }),
             _ => {
-                let axes: Vec<_> =
-                    settings.iter().map(|s| format!("{}: {}", s.key, s.values.len())).collect();
+                let axes: Vec<_> = axes
+                    .iter()
+                    .map(|axis| format!("{}: {}", axis.keys.join(" with "), axis.rows.len()))
+                    .collect();
                 Err(ScenarioError::GridTooLarge { count, axes: axes.join(", "), limit })
             }
         }
     }
 
+    /// The keys that are set, in order.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.axes.iter().flat_map(|axis| &axis.keys).map(String::as_str)
+    }
+
     /// How many scenarios it has.
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// What the scenario at `index` sets, with its keys; `None` where a key stays as it is.
+    ///
+    /// # Panics
+    /// `index` is not below [`Grid::count`].
+    pub fn settings(&self, index: u64) -> impl Iterator<Item = (&str, Option<&Value>)> {
+        assert!(index < self.count, "point {index} of a grid of {}", self.count);
+        let mut rest = index;
+        let mut rows: Vec<usize> = vec![0; self.axes.len()];
+        for (row, axis) in rows.iter_mut().zip(&self.axes).rev() {
+            let radix = axis.rows.len() as u64;
+            // Below the length of a list: it fits.
+            *row = (rest % radix) as usize;
+            rest /= radix;
+        }
+        self.axes.iter().zip(rows).flat_map(|(axis, row)| {
+            axis.keys.iter().map(String::as_str).zip(axis.rows[row].iter().map(Option::as_ref))
+        })
     }
 
     /// The scenario at `index`.
@@ -65,25 +95,13 @@ impl Grid {
     /// # Panics
     /// `index` is not below [`Grid::count`].
     pub fn point(&self, index: u64) -> Result<Point, ScenarioError> {
-        assert!(index < self.count, "point {index} of a grid of {}", self.count);
-        let mut rest = index;
-        let mut digits: Vec<usize> = vec![0; self.axes.len()];
-        for (digit, axis) in digits.iter_mut().zip(&self.axes).rev() {
-            let radix = axis.values.len() as u64;
-            // Below the length of a list: it fits.
-            *digit = (rest % radix) as usize;
-            rest /= radix;
+        let (mut document, mut settings) = (self.document.clone(), Vec::new());
+        for (key, value) in self.settings(index) {
+            if let Some(value) = value {
+                document.set(key, value)?;
+                settings.push((key.to_owned(), value.clone()));
+            }
         }
-        let mut document = self.document.clone();
-        for (axis, digit) in self.axes.iter().zip(&digits) {
-            document.set(axis, *digit)?;
-        }
-        let settings = self
-            .axes
-            .iter()
-            .zip(digits)
-            .map(|(axis, digit)| (axis.key.clone(), axis.values[digit].clone()))
-            .collect();
         Ok(Point { settings, scenario: document.scenario()? })
     }
 

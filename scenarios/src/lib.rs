@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod arrivals;
+mod axis;
 mod config;
 mod config_experts;
 mod costs;
@@ -38,6 +39,7 @@ mod workload;
 mod write_config;
 
 pub use arrivals::{Arrivals, Length, Requests};
+pub use axis::Axis;
 pub use costs::Costs;
 pub use document::Document;
 pub use engine_choice::{EngineChoice, EngineName, Scheduler, SwapChoice};

@@ -162,7 +162,7 @@ impl Document {
                     format!("one value is wanted, not {}: lists are for sweeps", setting.values.len());
                 return Err(ScenarioError::Setting { text: setting.to_string(), reason });
             }
-            document.set(setting, 0)?;
+            document.set(&setting.key, &setting.values[0])?;
         }
         document.scenario()
     }

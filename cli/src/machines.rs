@@ -1,0 +1,47 @@
+//! Machines as scenarios name them, each looked up once.
+
+use crate::exit::{Outcome, Sort};
+use crate::inputs;
+use hwprofiles::Machine;
+use scenarios::MachineSpec;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// A machine with its GPUs grouped in each way that may be chosen.
+#[derive(Debug)]
+pub struct Grouped {
+    /// One for each degree.
+    pub machines: Vec<Machine>,
+    /// GPUs that work as one, ascending.
+    pub degrees: Vec<u64>,
+    /// A fingerprint of the machine.
+    pub fingerprint: String,
+}
+
+/// Those that were looked up: a sweep asks for the same ones again and again, and reading one takes longer than a plan.
+#[derive(Debug, Default)]
+pub struct Machines(Mutex<BTreeMap<String, Arc<Grouped>>>);
+
+impl Machines {
+    /// The machine that `spec` means, with its GPUs in groups of each of `degrees`; in each that divides them where that is empty.
+    pub fn get(&self, spec: &MachineSpec, degrees: &[u64]) -> Outcome<Arc<Grouped>> {
+        let key = format!("{spec:?} {degrees:?}");
+        let known = |machines: &Mutex<BTreeMap<String, Arc<Grouped>>>| {
+            machines.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&key).cloned()
+        };
+        if let Some(known) = known(&self.0) {
+            return Ok(known);
+        }
+        let gpus = degrees.iter().copied().max().unwrap_or(1);
+        let machine = spec.machine(inputs::library().this, gpus).or_input()?;
+        let degrees = match degrees {
+            [] => machine.tensor_parallel_degrees(),
+            named => named.to_vec(),
+        };
+        let machines = degrees.iter().map(|&degree| machine.with_tensor_parallel(degree));
+        let machines = machines.collect::<Result<_, _>>().or_input()?;
+        let grouped = Arc::new(Grouped { machines, degrees, fingerprint: machine.fingerprint() });
+        let mut all = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        Ok(all.entry(key).or_insert(grouped).clone())
+    }
+}
