@@ -5,7 +5,7 @@ use crate::pipeline::{Question, sorted};
 use anyhow::anyhow;
 use hwprofiles::Ratio;
 use planner::{Cell, CellPlan, Placement, PlanTable};
-use scenarios::{Document, Grid, Setting, Workload};
+use scenarios::{Axis, Document, Grid, Setting, Workload};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -22,7 +22,8 @@ pub fn plan(scenario: &Path, settings: &[Setting]) -> Outcome<PlanTable> {
         let axes = AXES.join(" and ");
         return Err(Failure::Input(anyhow!("--set {other}: in a grid only {axes} can have several values")));
     }
-    let grid = Grid::new(Document::from_file(scenario).or_input()?, settings.to_vec(), CELLS).or_input()?;
+    let axes = settings.iter().cloned().map(Axis::from).collect();
+    let grid = Grid::new(Document::from_file(scenario).or_input()?, axes, CELLS).or_input()?;
     let points: Vec<_> = grid.points().collect::<Result<_, _>>().or_input()?;
     let question = Question::of(&points[0].scenario)?.in_one_format("--grid")?;
     let cells = points.iter().map(|point| {

@@ -34,12 +34,7 @@ impl Grid {
     ///
     /// # Errors
     /// A key is set twice, or there are more scenarios than `limit`.
-    pub fn new(
-        document: Document,
-        axes: impl IntoIterator<Item = impl Into<Axis>>,
-        limit: u64,
-    ) -> Result<Self, ScenarioError> {
-        let axes: Vec<Axis> = axes.into_iter().map(Into::into).collect();
+    pub fn new(document: Document, axes: Vec<Axis>, limit: u64) -> Result<Self, ScenarioError> {
         let mut keys = BTreeSet::new();
         if let Some(key) = axes.iter().flat_map(|axis| &axis.keys).find(|key| !keys.insert(*key)) {
             let reason = format!("{key} is set twice: give its values as a list, like 1,2,4");

@@ -132,7 +132,7 @@ proptest! {
         match format!("{key}={value}").parse::<Setting>() {
             Err(error) => prop_assert!(error.to_string().starts_with("--set "), "{}", error),
             Ok(setting) => {
-                let grid = Grid::new(document, vec![setting], 1000).unwrap();
+                let grid = Grid::new(document, vec![setting.into()], 1000).unwrap();
                 prop_assert_eq!(grid.points().count() as u64, grid.count());
             }
         }

@@ -2,8 +2,8 @@
 
 use hwprofiles::{DType, Seconds};
 use scenarios::{
-    Document, FormatLists, Formats, Grid, MachineSpec, Model, Objective, ScenarioError, Setting, Training,
-    WeightFormats, WeightLists, Workload,
+    Axis, Document, FormatLists, Formats, Grid, MachineSpec, Model, Objective, ScenarioError, Setting,
+    Training, WeightFormats, WeightLists, Workload,
 };
 use std::path::{Path, PathBuf};
 
@@ -126,16 +126,50 @@ fn settings_override_add_and_are_typed_as_yaml() {
 #[test]
 fn commas_within_quotes_and_brackets_separate_nothing() {
     let values = |text: &str| text.parse::<Setting>().unwrap().values;
-    assert_eq!(values("a=1,2 s,x"), [serde_json::json!(1), "2 s".into(), "x".into()]);
-    assert_eq!(values("a={b: 1, c: [2, 3]},4"), [serde_json::json!({"b": 1, "c": [2, 3]}), 4.into()]);
+    assert_eq!(values("a=1 s,2 s,x"), ["1 s", "2 s", "x"]);
+    assert_eq!(values("a={b: 1, c: [2, 3]},d"), [serde_json::json!({"b": 1, "c": [2, 3]}), "d".into()]);
     assert_eq!(values("a=\"b, c\",d"), ["b, c", "d"]);
     assert_eq!(values("a=it's,b"), ["it's", "b"]);
 }
 
 #[test]
+fn ranges_are_lists_and_lists_are_of_one_kind() {
+    let values = |text: &str| text.parse::<Setting>().unwrap().values;
+    assert_eq!(values("a=1..4"), [1, 2, 3, 4]);
+    assert_eq!(values("a=0..25+10,7"), [0, 10, 20, 7]);
+    assert_eq!(values("a=1..20*3"), [1, 3, 9]);
+    assert_eq!(values("a=5..5"), [5]);
+    assert_eq!(values("a=1..x"), ["1..x"], "a text");
+    assert_eq!(values("a=b,{c: 1},null").len(), 3, "a machine is a text or a mapping");
+    for wrong in ["a=4..1", "a=1..9*1", "a=1..9+0", "a=0..9*2", "a=0..1000000", "a=1,b", "a=true,1"] {
+        assert!(wrong.parse::<Setting>().is_err(), "{wrong}");
+    }
+}
+
+fn axes<const N: usize>(texts: [&str; N]) -> Vec<Axis> {
+    texts.map(|text| text.parse::<Setting>().unwrap().into()).to_vec()
+}
+
+#[test]
+fn keys_that_are_zipped_change_together() {
+    let settings = ["a=1,2", "b=3,4,5", "c=6,7"].map(|text| text.parse().unwrap()).to_vec();
+    let all = Axis::all(settings, &[vec!["c".into(), "a".into()]]).unwrap();
+    assert_eq!(all.iter().map(|axis| axis.keys.join("+")).collect::<Vec<_>>(), ["a+c", "b"]);
+    assert_eq!(all[0].rows, [[Some(1.into()), Some(6.into())], [Some(2.into()), Some(7.into())]]);
+    let table = Axis::table("a,b.c\n1,\n\"{x: 1, y: 2}\",z\n".as_bytes(), "t.csv").unwrap();
+    assert_eq!(table.rows[0], [Some(1.into()), None]);
+    assert_eq!(table.rows[1], [Some(serde_json::json!({"x": 1, "y": 2})), Some("z".into())]);
+    for (text, words) in
+        [("", "t.csv:1"), ("a\n", "no row"), ("a,,b\n1,2,3\n", "dotted"), ("a\n{\n", "t.csv:2")]
+    {
+        let error = Axis::table(text.as_bytes(), "t.csv").unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
 fn the_last_key_of_a_grid_turns_fastest() {
-    let settings = ["workload.batch=1,2,4", "dtype.weights=bf16,int8"].map(|text| text.parse().unwrap());
-    let grid = Grid::new(base(), settings.to_vec(), 6).unwrap();
+    let grid = Grid::new(base(), axes(["workload.batch=1,2,4", "dtype.weights=bf16,int8"]), 6).unwrap();
     assert_eq!(grid.count(), 6);
     let points: Vec<_> = grid.points().map(Result::unwrap).collect();
     let seen: Vec<_> = points
@@ -162,20 +196,20 @@ fn a_grid_without_axes_is_the_scenario_itself() {
 
 #[test]
 fn a_grid_beyond_its_limit_is_refused_before_anything_is_made() {
-    let axis = |key: &str| Setting { key: key.into(), values: vec![1.into(); 100_000] };
-    let axes = vec![
+    let axis = |key: &str| Axis::from(Setting { key: key.into(), values: vec![1.into(); 100_000] });
+    let many = vec![
         axis("workload.batch"),
         axis("workload.prompt_tokens"),
         axis("workload.output_tokens"),
         axis("a"),
     ];
-    let error = Grid::new(base(), axes, 1_000_000).unwrap_err().to_string();
+    let error = Grid::new(base(), many, 1_000_000).unwrap_err().to_string();
     assert_eq!(
         error,
         "the sweep has 100000000000000000000 scenarios (workload.batch: 100000, workload.prompt_tokens: 100000, \
          workload.output_tokens: 100000, a: 100000): at most 1000000 are allowed, leave out some values"
     );
-    let twice = ["workload.batch=1", "workload.batch=2"].map(|text| text.parse().unwrap()).to_vec();
+    let twice = axes(["workload.batch=1", "workload.batch=2"]);
     assert!(Grid::new(base(), twice, 9).unwrap_err().to_string().contains("workload.batch is set twice"));
 }
 
