@@ -95,12 +95,11 @@ impl Sweep {
     /// The first scenario is wrong in a key: then all are.
     pub fn new(grid: Grid) -> Outcome<Self> {
         use scenarios::ScenarioError as Error;
-        match grid.point(0) {
-            Err(error @ (Error::UnknownKey { .. } | Error::Setting { .. } | Error::Missing { .. })) => {
-                return Err(error).or_input();
-            }
-            // Another value may be right.
-            Ok(_) | Err(_) => {}
+        // With another value a point may be right, with another key none is.
+        if let Err(error @ (Error::UnknownKey { .. } | Error::Setting { .. } | Error::Missing { .. })) =
+            grid.point(0)
+        {
+            return Err(error).or_input();
         }
         let columns = Columns::of(grid.keys());
         Ok(Self { grid, columns, machines: Machines::default() })
