@@ -75,6 +75,14 @@ impl Watch for Day<'_> {
         self.tally.swapped(out, back);
     }
 
+    fn stored(&mut self, blocks: u64, evicted: u64) {
+        self.tally.stored(blocks, evicted);
+    }
+
+    fn fetched(&mut self, blocks: u64) {
+        self.tally.fetched(blocks);
+    }
+
     fn end(&mut self, end: &End) {
         self.tally.end(end);
         if let (Some(all), End::Served(served)) = (&mut self.served, end) {

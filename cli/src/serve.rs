@@ -118,7 +118,13 @@ impl Habits<'_> {
         };
         let swap = self.choice.swap.as_ref();
         let swap = swap.map(|swap| Swap::of(swap, pricing, placement, block_size, max_num_batched_tokens));
-        Ok(Ok(Engine { num_blocks: blocks, swap: swap.transpose().or_input()?, ..self.draft.clone() }))
+        let prefixes = self.choice.prefix_cache.as_ref();
+        let prefixes = prefixes.map(|choice| {
+            Swap::of_prefixes(choice, self.choice.swap.as_ref(), pricing, placement, &self.draft)
+        });
+        let swap = swap.transpose().or_input()?;
+        let second_level = prefixes.transpose().or_input()?;
+        Ok(Ok(Engine { num_blocks: blocks, swap, second_level, ..self.draft.clone() }))
     }
 
     fn blocks(&self, pricing: Pricing<'_>, placement: &Placement) -> Outcome<Result<u64, NoRoom>> {

@@ -9,7 +9,7 @@ fn seconds(time: Picos) -> Option<f64> {
 }
 
 /// Times are in seconds.
-const REQUESTS: [Column<Served>; 12] = [
+const REQUESTS: [Column<Served>; 13] = [
     ("request", Cell::Count(|one| Some(one.id))),
     ("arrival_s", Cell::Number(|one| seconds(one.arrival))),
     ("prompt_tokens", Cell::Count(|one| Some(one.prompt_tokens))),
@@ -21,6 +21,7 @@ const REQUESTS: [Column<Served>; 12] = [
     ("tpot_s", Cell::Number(|one| seconds(one.tpot()?))),
     ("e2el_s", Cell::Number(|one| seconds(one.e2el()))),
     ("cached_tokens", Cell::Count(|one| Some(one.cached_tokens))),
+    ("fetched_tokens", Cell::Count(|one| Some(one.fetched_tokens))),
     ("preemptions", Cell::Count(|one| Some(u64::from(one.preemptions)))),
 ];
 

@@ -52,6 +52,16 @@ impl fmt::Display for ServedDay {
         if day.swapped_out_blocks > 0 {
             writeln!(f, "{} KV blocks swapped out, {} back", day.swapped_out_blocks, day.swapped_in_blocks)?;
         }
+        if day.stored_blocks > 0 {
+            writeln!(
+                f,
+                "second level: {} KV blocks written, {} overwritten, {} fetched ({:.1} % of prompts)",
+                day.stored_blocks,
+                day.evicted_blocks,
+                day.fetched_blocks,
+                day.fetched_share * 100.0
+            )?;
+        }
         if let Some(account) = &day.account {
             write!(f, "{}", AccountText { account, day })?;
         }

@@ -60,7 +60,7 @@ fn a_trace_gets_a_line_for_each_request_and_what_cannot_be_served_is_counted() {
     let table = fs::read_to_string(place.path("out.csv")).expect("a table");
     let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
     assert_eq!(rows.len(), 4, "{table}");
-    assert!(rows.iter().all(|row| row.len() == 12), "{table}");
+    assert!(rows.iter().all(|row| row.len() == 13), "{table}");
     assert_eq!(rows[2][8], "", "one token has no gap: {table}");
 }
 
@@ -101,6 +101,43 @@ fn an_engine_swaps_to_a_memory_that_is_there() {
     place.refused("sim swap.yaml", 2, &["engine.swap_to", "tape", "dram"]);
     fs::write(place.path("swap.yaml"), day.replace("4 GB", "40 TB")).expect("written");
     place.refused("sim swap.yaml", 2, &["engine.swap_space", "'dram'"]);
+}
+
+#[test]
+fn an_engine_keeps_prefixes_in_a_memory_that_is_there() {
+    let place = placed(TRACE);
+    let rows = |at: u64, first: u64| {
+        let names: Vec<u64> = (first..first + 4).collect();
+        format!(
+            "{{\"timestamp\": {at}, \"input_length\": 2064, \"output_length\": 2, \"hash_ids\": {names:?}}}\n"
+        )
+    };
+    fs::write(place.path("again.jsonl"), rows(0, 0) + &rows(60_000, 8) + &rows(120_000, 0)).expect("written");
+    let keeps = "{name: vllm, num_blocks: 130, prefix_cache: {to: dram, space: 4 GB}}";
+    let day = CLOSED.replace(
+        "{concurrency: 8, requests: 40, prompt_tokens: 512, output_tokens: 32}",
+        "{trace: again.jsonl}",
+    );
+    let day = day.replace("engine: vllm", &format!("engine: {keeps}"));
+    fs::write(place.path("keeps.yaml"), &day).expect("written");
+    let json: serde_json::Value = serde_json::from_str(&place.done("--json sim keeps.yaml")).expect("JSON");
+    let [stored, evicted, fetched] =
+        ["stored_blocks", "evicted_blocks", "fetched_blocks"].map(|key| json[key].as_u64().expect(key));
+    assert_eq!((stored, evicted, fetched), (256, 0, 128), "{json}");
+    assert!(
+        place
+            .done("sim keeps.yaml")
+            .contains("256 KV blocks written, 0 overwritten, 128 fetched (33.1 % of prompts)")
+    );
+    for (wrong, said) in [
+        ("to: tape", "engine.prefix_cache.to"),
+        ("space: 40 TB", "engine.prefix_cache.space"),
+        ("space: 1 kB", "512 tokens of one name"),
+    ] {
+        let right = if wrong.starts_with("to") { "to: dram" } else { "space: 4 GB" };
+        fs::write(place.path("keeps.yaml"), day.replace(right, wrong)).expect("written");
+        place.refused("sim keeps.yaml", 2, &[said]);
+    }
 }
 
 #[test]
@@ -199,7 +236,7 @@ fn tables_are_the_same_in_csv_and_in_parquet() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::Field;
     let place = placed(TRACE);
-    for (option, columns) in [("--requests", 12), ("--series", 8)] {
+    for (option, columns) in [("--requests", 13), ("--series", 8)] {
         place.done(&format!("sim day.yaml {option} out.csv"));
         place.done(&format!("sim day.yaml {option} out.parquet"));
         let text = fs::read_to_string(place.path("out.csv")).expect("a table");

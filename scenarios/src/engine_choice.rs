@@ -60,14 +60,14 @@ pub enum Scheduler {
     },
 }
 
-/// A second place for the KV cache of who is sent back when there are no blocks left.
+/// A second place for KV blocks: of who is sent back when there are none left, or of prefixes that are overwritten.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SwapChoice {
     /// The memory's name.
     pub to: String,
     /// How much of it may be used.
     pub space: Bytes,
-    /// Whether only what is slower to compute again goes there.
+    /// Whether only what is slower to compute again goes there, or is fetched from there.
     pub only_if_faster: bool,
 }
 
@@ -88,6 +88,8 @@ pub struct EngineChoice {
     pub gpu_memory_utilization: Option<f64>,
     /// Whether what is computed is found again.
     pub prefix_caching: Option<bool>,
+    /// Where prefixes are kept for when the KV cache has overwritten them; nowhere where nothing is said.
+    pub prefix_cache: Option<SwapChoice>,
     /// Whether prompts enter in chunks.
     pub chunked_prefill: Option<bool>,
     /// Whether prompts enter in steps of their own, before anybody decodes on.
@@ -102,25 +104,27 @@ pub struct EngineChoice {
     pub host_per_sequence: Option<Seconds>,
 }
 
+const KEYS: [&str; 16] = [
+    "name",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "block_size",
+    "num_blocks",
+    "gpu_memory_utilization",
+    "prefix_caching",
+    "prefix_cache",
+    "chunked_prefill",
+    "prefill_first",
+    "scheduler",
+    "preemption",
+    "swap_space",
+    "swap_to",
+    "host_per_step",
+    "host_per_sequence",
+];
+
 /// `engine: vllm`, or `engine: {name: vllm, max_num_seqs: 256, …}`.
 pub(crate) fn read_engine(root: &Section<'_>) -> Result<EngineChoice, ScenarioError> {
-    const KEYS: [&str; 15] = [
-        "name",
-        "max_num_seqs",
-        "max_num_batched_tokens",
-        "block_size",
-        "num_blocks",
-        "gpu_memory_utilization",
-        "prefix_caching",
-        "chunked_prefill",
-        "prefill_first",
-        "scheduler",
-        "preemption",
-        "swap_space",
-        "swap_to",
-        "host_per_step",
-        "host_per_sequence",
-    ];
     let known = EngineName::ALL.map(EngineName::name).join(", ");
     let named = |text: &str| EngineName::ALL.into_iter().find(|engine| engine.name() == text);
     match root.get("engine") {
@@ -144,6 +148,7 @@ pub(crate) fn read_engine(root: &Section<'_>) -> Result<EngineChoice, ScenarioEr
                 num_blocks: section.count("num_blocks", 1 << 40)?,
                 gpu_memory_utilization: share,
                 prefix_caching: section.flag("prefix_caching")?,
+                prefix_cache: read_prefix_cache(root)?,
                 chunked_prefill: section.flag("chunked_prefill")?,
                 prefill_first: section.flag("prefill_first")?,
                 scheduler: read_scheduler(root, &section)?,
@@ -204,4 +209,19 @@ fn read_swap(section: &Section<'_>) -> Result<Option<SwapChoice>, ScenarioError>
     };
     let space = space.ok_or_else(|| section.missing("swap_space", "how much is wanted, like \"16 GB\""))?;
     Ok(Some(SwapChoice { to: to.unwrap_or("dram").to_owned(), space, only_if_faster }))
+}
+
+/// `prefix_cache: {to: cxl, space: 256 GB}`.
+fn read_prefix_cache(root: &Section<'_>) -> Result<Option<SwapChoice>, ScenarioError> {
+    let Some(level) = root.section("engine.prefix_cache")? else { return Ok(None) };
+    level.only(&["to", "space"])?;
+    let engine = root.section("engine")?.expect("it is a mapping");
+    if engine.flag("prefix_caching")? == Some(false) {
+        let wanted = "with prefix_caching: false nothing is found again: leave one of them out";
+        return Err(engine.wrong("prefix_cache", wanted));
+    }
+    let space = level.quantity("space", ["a size", "256 GB"], |space: &Bytes| space.as_f64())?;
+    let space = space.ok_or_else(|| level.missing("space", "how much is wanted, like \"256 GB\""))?;
+    let to = level.text("to")?.unwrap_or("dram").to_owned();
+    Ok(Some(SwapChoice { to, space, only_if_faster: true }))
 }

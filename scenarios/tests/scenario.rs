@@ -213,6 +213,30 @@ fn a_grid_beyond_its_limit_is_refused_before_anything_is_made() {
     assert!(Grid::new(base(), twice, 9).unwrap_err().to_string().contains("workload.batch is set twice"));
 }
 
+/// What is said of files that differ from a right one in a text.
+fn told(cases: &[(&str, &str)]) -> String {
+    let one = |(from, to): &(&str, &str)| {
+        let text = BASE.replacen(from, to, 1);
+        assert_ne!(text, BASE, "{from}");
+        let scenario = Document::from_yaml("s.yaml", &text).and_then(|document| document.scenario());
+        let error = scenario.and_then(|scenario| scenario.resolve()).expect_err(to);
+        format!("{to}\n  {error}\n")
+    };
+    cases.iter().map(one).collect()
+}
+
+#[test]
+fn a_wrong_second_level_is_told_with_line_key_and_value() {
+    let cases = [
+        "engine: {prefix_cache: cxl}",
+        "engine: {prefix_cache: {to: cxl}}",
+        "engine: {prefix_cache: {to: cxl, space: 256}}",
+        "engine: {prefix_cache: {swap_to: cxl, space: 256 GB}}",
+        "engine: {prefix_caching: false, prefix_cache: {space: 256 GB}}",
+    ];
+    insta::assert_snapshot!(told(&cases.map(|engine| ("slo: {tpot: 50 ms}", engine))));
+}
+
 #[test]
 fn a_wrong_file_is_told_with_line_key_and_value() {
     let cases = [
@@ -272,17 +296,7 @@ fn a_wrong_file_is_told_with_line_key_and_value() {
         (BASE, ""),
         (BASE, "- a\n- b\n"),
     ];
-    let table: String = cases
-        .iter()
-        .map(|(from, to)| {
-            let text = BASE.replacen(from, to, 1);
-            assert_ne!(text, BASE, "{from}");
-            let scenario = Document::from_yaml("s.yaml", &text).and_then(|document| document.scenario());
-            let error = scenario.and_then(|scenario| scenario.resolve()).expect_err(to);
-            format!("{to}\n  {error}\n")
-        })
-        .collect();
-    insta::assert_snapshot!(table);
+    insta::assert_snapshot!(told(&cases));
 }
 
 #[test]

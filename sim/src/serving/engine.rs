@@ -109,13 +109,16 @@ pub struct Engine {
     pub policy: Policy,
     /// Where the KV cache of who is sent back goes; it is computed again where there is no such place.
     pub swap: Option<Swap>,
+    /// Where named prefixes are kept for when the KV cache has overwritten them; nowhere where prefixes are not found.
+    pub second_level: Option<Swap>,
     /// What the host takes.
     pub host: Host,
 }
 
 impl Engine {
     /// The engine of a scenario with so many blocks, for a model of so many positions. What the scenario does not say is
-    /// the engine's habit. Where it swaps to is said by [`Swap::of`].
+    /// the engine's habit. Where it swaps to is said by [`Swap::of`], where prefixes
+    /// go by [`Swap::of_prefixes`].
     ///
     /// Host times are those that its published runs lack beside what the GPU takes (`scripts/gpu_serving.py`).
     pub fn of(choice: &EngineChoice, num_blocks: u64, max_model_len: u64) -> Self {
@@ -139,6 +142,7 @@ impl Engine {
             reserve: if choice.name == EngineName::Sglang { Reserve::Answer } else { Reserve::Prompt },
             policy: choice.scheduler.into(),
             swap: None,
+            second_level: None,
             host: Host {
                 per_step: time(choice.host_per_step, habits.host.per_step),
                 per_sequence: time(choice.host_per_sequence, habits.host.per_sequence),

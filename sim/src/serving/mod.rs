@@ -29,6 +29,7 @@ mod recorded_run;
 mod replica;
 mod request;
 mod router;
+mod second_level;
 mod sequence;
 mod series;
 mod shifted;

@@ -152,7 +152,8 @@ fn draw_request(process: u32, served: &Served, events: &mut Vec<Event>) {
     let name = format!("request {id}");
     let args = json!({
         "prompt tokens": served.prompt_tokens, "output tokens": served.output_tokens,
-        "cached tokens": served.cached_tokens, "preemptions": served.preemptions,
+        "cached tokens": served.cached_tokens, "fetched tokens": served.fetched_tokens,
+        "preemptions": served.preemptions,
     });
     let parts = [
         (name.as_str(), arrival, last_token, args),

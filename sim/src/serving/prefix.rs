@@ -80,11 +80,16 @@ pub(super) fn release(engine: &Engine, blocks: &mut Blocks, sequence: &mut Seque
     (sequence.held, sequence.shared_blocks, sequence.computed, sequence.named) = (0, 0, 0, 0);
 }
 
+/// The names of a prompt that stand for tokens of it and nothing else.
+pub(super) fn names<'r>(engine: &Engine, request: &'r Request) -> &'r [u64] {
+    let whole = request.prompt_tokens / engine.prefix_tokens;
+    &request.prefix[..request.prefix.len().min(whole as usize)]
+}
+
 /// The names of a prompt that are found in a row, and whether that is all of them.
 fn shared<'r>(engine: &Engine, blocks: &Blocks, request: &'r Request) -> (&'r [u64], bool) {
     let each = engine.prefix_tokens / engine.block_size;
-    let names = &request.prefix;
-    let names = &names[..names.len().min((request.prompt_tokens / engine.prefix_tokens) as usize)];
+    let names = names(engine, request);
     let mut count = 0;
     for &name in names {
         let found = blocks.found(name);

@@ -100,6 +100,7 @@ impl RecordedRun {
             reserve: Reserve::Prompt,
             policy: Policy::Fcfs,
             swap: None,
+            second_level: None,
             host: HOST,
         };
         Ok(Self { model: settings.model, tensor_parallel: settings.tensor_parallel_size, engine, served })
@@ -178,6 +179,7 @@ fn read_requests(text: &str) -> Result<Vec<Served>, TableError> {
             first_token: at(row.first_token_s),
             last_token: at(row.last_token_s),
             cached_tokens: 0,
+            fetched_tokens: 0,
             preemptions: 0,
         });
     }

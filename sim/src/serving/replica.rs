@@ -8,6 +8,7 @@
 
 mod admission;
 mod change;
+mod fetch;
 mod room;
 mod slack;
 
@@ -18,8 +19,9 @@ use super::blocks::Blocks;
 use super::decoding::Decoding;
 use super::engine::{Engine, Policy, Reserve};
 use super::picos::Picos;
-use super::prefix::{find_prompt, publish, release};
+use super::prefix::{find_prompt, release};
 use super::request::{Rejected, Request, Served};
+use super::second_level::SecondLevel;
 use super::sequence::Sequence;
 use super::waiting::Waiting;
 use super::watch::{Steps, Watch, gaps_of};
@@ -62,7 +64,9 @@ pub struct Replica<P> {
     lacking: u64,
     /// Of the swap space, the blocks that are free.
     swap_free: u64,
-    /// What this step takes longer because blocks move from or to there.
+    /// The second level of the prefix cache.
+    second: Option<SecondLevel>,
+    /// What this step takes longer because blocks move out to the swap space, or back from there or from the second level.
     moving: Picos,
     /// What came, and what was answered.
     seen: Seen,
@@ -95,6 +99,7 @@ impl<P: StepPrices> Replica<P> {
             blocks: Blocks::new(engine.num_blocks),
             lacking: 0,
             swap_free: engine.swap.map_or(0, |swap| swap.blocks),
+            second: SecondLevel::new(&engine),
             moving: Picos::ZERO,
             seen: Seen::default(),
             pace: Pace::default(),
@@ -256,12 +261,13 @@ impl<P: StepPrices> Replica<P> {
         let line = self.prices.decode(count, tokens)?.plus(host).plus(std::mem::take(&mut self.moving));
         let sequences = &self.sequences;
         let end = self.decoding.first_end(|place, life| sequences[place as usize].life == life);
-        // After a preemption, the next step may admit again; and so it may where less and less is reserved, or
-        // where who is late changes with time.
+        // After a preemption, the next step may admit again; and so it may where less and less is reserved,
+        // where who is late changes with time, or where more is found meanwhile.
         let once = preempted
             || self.stalled
             || self.engine.reserve == Reserve::Answer && self.waiting.len() > 0
-            || self.is_paced();
+            || self.is_paced()
+            || self.may_find_more(self.now);
         let most = if once { 1 } else { end.expect("who decodes will end") };
         let most = most.min((line.until - 1 - tokens) / count + 1);
         let most = 1 + self.decoding.steps_within(self.blocks.free(), most - 1);
@@ -325,7 +331,8 @@ impl<P: StepPrices> Replica<P> {
             let (place, piece) = (self.places[index], self.pieces[index]);
             let sequence = &mut self.sequences[place as usize];
             sequence.computed += piece.new;
-            publish(&self.engine, &mut self.blocks, sequence);
+            self.publish(place, watch);
+            let sequence = &mut self.sequences[place as usize];
             if sequence.computed < sequence.known() {
                 continue;
             }

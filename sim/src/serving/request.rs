@@ -39,6 +39,8 @@ pub struct Served {
     pub last_token: Picos,
     /// Tokens that need not be computed, since the KV cache had them.
     pub cached_tokens: u64,
+    /// Tokens that need not be computed, since they were fetched from the second level of the prefix cache.
+    pub fetched_tokens: u64,
     /// How often its KV cache was taken away.
     pub preemptions: u32,
 }

@@ -32,6 +32,7 @@ pub(super) struct Sequence {
     pub first_token: Option<Picos>,
     pub last_token: Picos,
     pub cached_tokens: u64,
+    pub fetched_tokens: u64,
     pub preemptions: u32,
     /// Counts what happened in this place, so that an end that was foreseen is known to be of another life.
     pub life: u32,
@@ -55,6 +56,7 @@ impl Sequence {
             first_token: None,
             last_token: Picos::ZERO,
             cached_tokens: 0,
+            fetched_tokens: 0,
             preemptions: 0,
             life,
         }
@@ -82,6 +84,7 @@ impl Sequence {
             first_token: self.first_token.unwrap_or(self.last_token),
             last_token: self.last_token,
             cached_tokens: self.cached_tokens,
+            fetched_tokens: self.fetched_tokens,
             preemptions: self.preemptions,
         }
     }

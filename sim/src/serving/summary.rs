@@ -102,6 +102,14 @@ pub struct Summary {
     pub swapped_out_blocks: u64,
     /// Those that came back.
     pub swapped_in_blocks: u64,
+    /// KV blocks of prefixes that were written to the second level of the prefix cache.
+    pub stored_blocks: u64,
+    /// Those that others overwrote there.
+    pub evicted_blocks: u64,
+    /// Those that were fetched from there; what is fetched twice counts twice.
+    pub fetched_blocks: u64,
+    /// The share of prompt tokens (and of what preemptions made to be computed again) that was fetched from there.
+    pub fetched_share: f64,
     /// The share of prompt tokens (and of what preemptions made to be computed again) that the KV cache had.
     pub cached_share: f64,
     /// The fewest KV blocks that were free at the end of a step.
@@ -121,7 +129,7 @@ pub struct Tally {
     tpot: Times,
     itl: Times,
     e2el: Times,
-    tokens: [u64; 3],
+    tokens: [u64; 4],
     kept: u64,
     first: Option<Picos>,
     last: Picos,
@@ -130,6 +138,7 @@ pub struct Tally {
     busy: Picos,
     preemptions: u64,
     swapped: [u64; 2],
+    second_level: [u64; 3],
     least_free: u64,
 }
 
@@ -144,7 +153,7 @@ impl Tally {
             tpot: Times::new(),
             itl: Times::new(),
             e2el: Times::new(),
-            tokens: [0; 3],
+            tokens: [0; 4],
             kept: 0,
             first: None,
             last: Picos::ZERO,
@@ -153,6 +162,7 @@ impl Tally {
             busy: Picos::ZERO,
             preemptions: 0,
             swapped: [0; 2],
+            second_level: [0; 3],
             least_free: u64::MAX,
         }
     }
@@ -173,6 +183,7 @@ impl Tally {
         self.tokens[0] += served.prompt_tokens;
         self.tokens[1] += served.output_tokens;
         self.tokens[2] += served.cached_tokens;
+        self.tokens[3] += served.fetched_tokens;
         self.kept += u64::from(self.limits.keeps(served));
     }
 
@@ -200,6 +211,10 @@ impl Tally {
             preemptions: self.preemptions,
             swapped_out_blocks: self.swapped[0],
             swapped_in_blocks: self.swapped[1],
+            stored_blocks: self.second_level[0],
+            evicted_blocks: self.second_level[1],
+            fetched_blocks: self.second_level[2],
+            fetched_share: share(self.tokens[3] as f64, self.tokens[0] as f64),
             cached_share: share(self.tokens[2] as f64, self.tokens[0] as f64),
             least_free_blocks: if self.steps == 0 { 0 } else { self.least_free },
             account: None,
@@ -234,6 +249,7 @@ impl Tally {
         self.busy += other.busy;
         self.preemptions += other.preemptions;
         self.swapped.iter_mut().zip(other.swapped).for_each(|(ours, theirs)| *ours += theirs);
+        self.second_level.iter_mut().zip(other.second_level).for_each(|(ours, theirs)| *ours += theirs);
         self.least_free = self.least_free.min(other.least_free);
     }
 }
@@ -256,6 +272,15 @@ impl Watch for Tally {
 
     fn swapped(&mut self, out: u64, back: u64) {
         self.swapped = [self.swapped[0] + out, self.swapped[1] + back];
+    }
+
+    fn stored(&mut self, blocks: u64, evicted: u64) {
+        self.second_level[0] += blocks;
+        self.second_level[1] += evicted;
+    }
+
+    fn fetched(&mut self, blocks: u64) {
+        self.second_level[2] += blocks;
     }
 
     fn end(&mut self, end: &End) {

@@ -40,6 +40,12 @@ pub trait Watch {
     /// So many KV blocks went to the swap space, so many came back.
     fn swapped(&mut self, _out: u64, _back: u64) {}
 
+    /// So many KV blocks were written to the second level of the prefix cache, and so many others overwritten there for that.
+    fn stored(&mut self, _blocks: u64, _evicted: u64) {}
+
+    /// So many were fetched from there.
+    fn fetched(&mut self, _blocks: u64) {}
+
     /// A request came to its end.
     fn end(&mut self, _end: &End) {}
 }

@@ -1,8 +1,10 @@
 //! A literal engine: every block a thing of its own, every sequence asked in every step.
 
+mod second_level;
 mod slack;
 mod swap;
 
+use second_level::Second;
 use sim::serving::{Batch, Engine, Picos, Piece, Policy, Request, Reserve, Served, StepPrices};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,7 +21,8 @@ struct Naive {
     scheduled: Option<u64>,
     first: Option<u64>,
     cached: u64,
-    /// Its first tokens, which are in the swap space; how many came back from there for this step.
+    fetched: u64,
+    /// Its first tokens, which are in the swap space; how many came back from there, or were fetched, for this step.
     swapped: u64,
     came_back: u64,
     preemptions: u32,
@@ -88,16 +91,20 @@ impl Literal<'_> {
         self.holders[block] += 1;
     }
 
-    /// After `new` more tokens were computed.
-    fn name_full(&mut self, sequence: &mut Naive, new: u64) {
+    /// After `new` more tokens were computed: the names that it has now of those.
+    fn name_full(&mut self, sequence: &mut Naive, new: u64) -> Vec<u64> {
+        let mut names = vec![];
         if !self.engine.prefix_caching {
-            return;
+            return names;
         }
         let before = (sequence.computed - new) / self.engine.block_size;
         for index in before..sequence.computed / self.engine.block_size {
             let (block, content) = (sequence.blocks[index as usize], self.content(sequence, index));
             if self.content[block].is_some() {
                 continue;
+            }
+            if let Content::Name(name) = content {
+                names.push(name);
             }
             if self.found.contains_key(&content) {
                 sequence.copies = true;
@@ -106,6 +113,7 @@ impl Literal<'_> {
                 self.found.insert(content, block);
             }
         }
+        names
     }
 
     fn release(&mut self, sequence: &mut Naive) {
@@ -139,6 +147,7 @@ struct Work<'a, P> {
     /// Blocks in the swap space, and what the step takes longer for those that move.
     swapped: u64,
     moving: u64,
+    second: Second,
     waiting: VecDeque<Naive>,
     running: Vec<Naive>,
     served: Vec<Served>,
@@ -160,8 +169,19 @@ pub fn literal(engine: &Engine, requests: &[Request], prices: impl StepPrices) -
         found: BTreeMap::new(),
     };
     let (waiting, running, served) = Default::default();
-    let mut work =
-        Work { cache, prices, now: 0, swapped: 0, moving: 0, waiting, running, served, steps: 0, settled: 0 };
+    let mut work = Work {
+        cache,
+        prices,
+        now: 0,
+        swapped: 0,
+        moving: 0,
+        second: Second::default(),
+        waiting,
+        running,
+        served,
+        steps: 0,
+        settled: 0,
+    };
     let mut next = 0;
     loop {
         if work.waiting.is_empty() && work.running.is_empty() {
@@ -295,13 +315,14 @@ impl<P: StepPrices> Work<'_, P> {
         let known = first.known();
         let hits = self.cache.hits(first);
         let found = (hits.len() as u64 * size).min((known - 1) / size * size);
-        let computed = found.max(first.swapped);
+        let first = first.clone();
+        let without = found.max(first.swapped);
+        let computed = self.reach(&first, hits.len(), without);
         let wanted = known - computed;
         let new = if engine.chunked_prefill { wanted.min(budget) } else { wanted };
         if !engine.chunked_prefill && new > budget && used > 0 {
             return false;
         }
-        let first = first.clone();
         let new = self.fit(entering, &first, false, new, computed);
         if new == 0 {
             return false;
@@ -325,6 +346,7 @@ impl<P: StepPrices> Work<'_, P> {
         let mut first = self.waiting.remove(turn).unwrap();
         hits.iter().for_each(|&block| self.cache.hold(block));
         self.swap_back(&mut first, hits.len());
+        self.fetch(&mut first, computed - without);
         first.came_back = computed.saturating_sub(full);
         first.blocks = hits;
         first.blocks.extend((0..more).map(|_| self.cache.take()));
@@ -344,7 +366,8 @@ impl<P: StepPrices> Work<'_, P> {
             sequence.computed += new;
             let all = sequence.computed == sequence.known();
             let fresh = new + std::mem::take(&mut sequence.came_back);
-            self.cache.name_full(sequence, fresh);
+            let named = self.cache.name_full(sequence, fresh);
+            self.second.store(self.cache.engine, sequence, named, self.now);
             if all {
                 sequence.generated += 1;
                 sequence.decodes = true;
@@ -365,6 +388,7 @@ impl<P: StepPrices> Work<'_, P> {
                 first_token: Picos(done.first.unwrap()),
                 last_token: Picos(self.now),
                 cached_tokens: done.cached,
+                fetched_tokens: done.fetched,
                 preemptions: done.preemptions,
             });
         }

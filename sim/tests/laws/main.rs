@@ -14,6 +14,7 @@ mod pictures;
 mod queues;
 mod rebalancing;
 mod runs;
+mod second_level;
 mod serving;
 mod serving_pictures;
 mod speculation;

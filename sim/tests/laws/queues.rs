@@ -38,6 +38,7 @@ pub fn engine(max_num_seqs: u64) -> Engine {
         reserve: Reserve::Prompt,
         policy: Policy::Fcfs,
         swap: None,
+        second_level: None,
         host: Host::default(),
     }
 }

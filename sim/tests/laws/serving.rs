@@ -44,12 +44,13 @@ pub fn engines() -> impl Strategy<Value = Engine> {
         || (0u64..500, 0u64..400).prop_map(|(a, b)| Transfer { start: Picos(a), per_block: Picos(b) });
     let swap = (1u64..80, transfer(), transfer(), any::<bool>())
         .prop_map(|(blocks, out, back, only_if_faster)| Swap { blocks, out, back, only_if_faster });
+    let second_level = prop::option::of(swap.clone());
     let swap = prop::option::of(swap);
-    let habits = (any::<bool>(), any::<bool>(), any::<bool>(), reserve, policy, swap, 0u64..3);
+    let habits = (any::<bool>(), any::<bool>(), any::<bool>(), reserve, policy, swap, second_level, 0u64..3);
     (sizes, habits).prop_map(
         |(
             (seqs, more, num_blocks, block_size),
-            (chunked_prefill, prefix_caching, prefill_first, reserve, policy, swap, host),
+            (chunked_prefill, prefix_caching, prefill_first, reserve, policy, swap, second_level, host),
         )| {
             Engine {
                 max_num_seqs: seqs,
@@ -64,6 +65,7 @@ pub fn engines() -> impl Strategy<Value = Engine> {
                 reserve,
                 policy,
                 swap,
+                second_level,
                 host: Host { per_step: Picos(host * 10), per_sequence: Picos(host) },
             }
         },

@@ -33,7 +33,8 @@ impl<P: StepPrices> Replica<P> {
             let (cached, idle) = find(&self.engine, &self.blocks, sequence);
             let found = (cached * self.engine.block_size)
                 .min((known - 1) / self.engine.block_size * self.engine.block_size);
-            let computed = found.max(sequence.swapped);
+            let found_or_swapped = found.max(sequence.swapped);
+            let computed = self.reach(place, cached, found_or_swapped)?;
             let wanted = known - computed;
             let new = match self.engine.chunked_prefill {
                 true => wanted.min(room),
@@ -66,6 +67,7 @@ impl<P: StepPrices> Replica<P> {
             sequence.cached_tokens += found;
             sequence.scheduled.get_or_insert(self.now);
             self.swap_back(place, cached, watch);
+            self.fetch(place, computed - found_or_swapped, watch);
             self.running.push(place);
             self.pieces.push(Piece { new, past: computed });
             self.places.push(place);
