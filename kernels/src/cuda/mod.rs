@@ -7,6 +7,7 @@
 //! [`Gpu::check`] compares what that work computes with its definition.
 
 mod arena;
+pub mod calls;
 mod check;
 mod context;
 mod gpu;
@@ -14,11 +15,13 @@ mod graph;
 mod kernels;
 mod memory;
 mod product;
+mod program;
 mod random;
 mod transfer;
 mod work;
 
 pub use gpu::Gpu;
+pub use program::Program;
 pub use work::{Absent, Check, Facts, Work};
 
 use crate::Error;

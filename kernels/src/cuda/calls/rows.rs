@@ -1,0 +1,241 @@
+//! Kernels that go over rows: norms, rotary embedding, activations, sums.
+
+use super::{Call, Program, Values, count, extent};
+use bytemuck::{Pod, Zeroable};
+
+const THREADS: u32 = 256;
+/// Blocks of a kernel over many values: threads of more take turns.
+const MOST_BLOCKS: usize = 1 << 12;
+
+fn blocks(values: usize) -> [usize; 3] {
+    [values.div_ceil(THREADS as usize).min(MOST_BLOCKS), 1, 1]
+}
+
+/// Operands of a norm of rows of `gamma.len()` values.
+#[derive(Debug, Clone, Copy)]
+pub struct Norm {
+    /// What layers add to.
+    pub x: Values<f32>,
+    /// What is added to it first, and stays in it.
+    pub delta: Option<Values<u16>>,
+    /// The result, bf16.
+    pub y: Values<u16>,
+    /// Factors of the columns.
+    pub gamma: Values<f32>,
+    /// ε.
+    pub epsilon: f32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct NormArguments {
+    x: u64,
+    delta: u64,
+    gamma: u64,
+    beta: u64,
+    y: u64,
+    columns: i32,
+    epsilon: f32,
+}
+
+fn norm(kernel: &'static str, rows: usize, norm: Norm, beta: Option<Values<f32>>) -> Call {
+    let columns = norm.gamma.len();
+    let values = rows * columns;
+    let arguments = NormArguments {
+        x: norm.x.holding(values, "x"),
+        delta: norm.delta.map_or(0, |delta| delta.holding(values, "delta")),
+        gamma: norm.gamma.address,
+        beta: beta.map_or(0, |beta| beta.holding(columns, "beta")),
+        y: norm.y.holding(values, "y"),
+        columns: count(columns),
+        epsilon: norm.epsilon,
+    };
+    Call::new(Program::Norm, kernel, [rows, 1, 1], THREADS, arguments)
+}
+
+/// [`crate::rms_norm`].
+///
+/// # Panics
+/// Where the lengths do not agree; so do all calls.
+pub fn rms_norm(rows: usize, operands: Norm) -> Call {
+    norm("rms_norm", rows, operands, None)
+}
+
+/// [`crate::layer_norm`].
+pub fn layer_norm(rows: usize, operands: Norm, beta: Values<f32>) -> Call {
+    norm("layer_norm", rows, operands, Some(beta))
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct HeadNormArguments {
+    x: u64,
+    gamma: u64,
+    stride: i32,
+    heads: i32,
+    head_dim: i32,
+    count: i32,
+    epsilon: f32,
+    unused: i32,
+}
+
+/// [`crate::rms_norm_heads`] of bf16.
+pub fn rms_norm_heads(
+    x: Values<u16>,
+    rows: usize,
+    stride: usize,
+    heads: usize,
+    gamma: Values<f32>,
+    epsilon: f32,
+) -> Call {
+    let arguments = HeadNormArguments {
+        x: x.holding(extent(rows, stride, heads * gamma.len()), "x"),
+        gamma: gamma.address,
+        stride: count(stride),
+        heads: count(heads),
+        head_dim: count(gamma.len()),
+        count: count(rows * heads),
+        epsilon,
+        unused: 0,
+    };
+    let blocks = (rows * heads).div_ceil(THREADS as usize / 32);
+    Call::new(Program::Norm, "rms_norm_heads", [blocks, 1, 1], THREADS, arguments)
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct RopeArguments {
+    x: u64,
+    cosines: u64,
+    sines: u64,
+    positions: u64,
+    stride: i32,
+    heads: i32,
+    head_dim: i32,
+    half: i32,
+}
+
+/// [`crate::rope()`] of bf16. `cosines` and `sines` are `[position][half]`, and every one of `positions` must be among
+/// theirs: nobody checks that on a GPU.
+pub fn rope(
+    x: Values<u16>,
+    stride: usize,
+    heads: usize,
+    head_dim: usize,
+    [cosines, sines]: [Values<f32>; 2],
+    half: usize,
+    positions: Values<i32>,
+) -> Call {
+    assert!(2 * half <= head_dim && cosines.len() == sines.len());
+    let rows = positions.len();
+    let arguments = RopeArguments {
+        x: x.holding(extent(rows, stride, heads * head_dim), "x"),
+        cosines: cosines.address,
+        sines: sines.address,
+        positions: positions.address,
+        stride: count(stride),
+        heads: count(heads),
+        head_dim: count(head_dim),
+        half: count(half),
+    };
+    Call::new(Program::Rope, "rope", [rows, 1, 1], THREADS, arguments)
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct SiluMulArguments {
+    gate: u64,
+    up: u64,
+    out: u64,
+    count: u64,
+    columns: i32,
+    stride: i32,
+}
+
+/// [`crate::silu_mul`] of bf16.
+pub fn silu_mul(
+    out: Values<u16>,
+    gate: Values<u16>,
+    up: Values<u16>,
+    stride: usize,
+    rows: usize,
+    columns: usize,
+) -> Call {
+    let read = extent(rows, stride, columns);
+    let arguments = SiluMulArguments {
+        gate: gate.holding(read, "gate"),
+        up: up.holding(read, "up"),
+        out: out.holding(rows * columns, "out"),
+        count: (rows * columns) as u64,
+        columns: count(columns),
+        stride: count(stride),
+    };
+    Call::new(Program::Activation, "silu_mul", blocks(rows * columns), THREADS, arguments)
+}
+
+/// Functions of one value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// [`crate::relu`].
+    Relu,
+    /// [`crate::gelu_tanh`].
+    GeluTanh,
+    /// [`crate::gelu_erf`].
+    GeluErf,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct MapArguments {
+    x: u64,
+    count: u64,
+}
+
+/// x = f(x).
+pub fn activation(which: Activation, x: Values<u16>) -> Call {
+    let kernel = match which {
+        Activation::Relu => "relu",
+        Activation::GeluTanh => "gelu_tanh",
+        Activation::GeluErf => "gelu_erf",
+    };
+    let arguments = MapArguments { x: x.address, count: x.len() as u64 };
+    Call::new(Program::Activation, kernel, blocks(x.len()), THREADS, arguments)
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct AddArguments {
+    x: u64,
+    y: u64,
+    count: u64,
+}
+
+/// x += y.
+pub fn add(x: Values<f32>, y: Values<u16>) -> Call {
+    let arguments =
+        AddArguments { x: x.address, y: y.holding(x.len(), "what is added"), count: x.len() as u64 };
+    Call::new(Program::Residual, "add", blocks(x.len()), THREADS, arguments)
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct AddBiasArguments {
+    y: u64,
+    bias: u64,
+    count: u64,
+    columns: i32,
+    unused: i32,
+}
+
+/// y += bias for every row of `bias.len()` values.
+pub fn add_bias(y: Values<u16>, bias: Values<f32>) -> Call {
+    assert!(y.is_empty() || y.len().is_multiple_of(bias.len()), "{} are not rows of {}", y.len(), bias.len());
+    let arguments = AddBiasArguments {
+        y: y.address,
+        bias: bias.address,
+        count: y.len() as u64,
+        columns: count(bias.len()),
+        unused: 0,
+    };
+    Call::new(Program::Residual, "add_bias", blocks(y.len()), THREADS, arguments)
+}

@@ -1,0 +1,51 @@
+// Activation functions. What they read was just written by a product and mostly lies in the L2; a thread per value is
+// enough to keep up with it. Exponentials are the accurate ones: these kernels wait for memory.
+typedef struct {
+    const u16 *gate, *up; // rows of `columns` values, `stride` values apart
+    u16 *out;             // [rows][columns]
+    u64 count;            // rows * columns
+    int columns, stride;
+} SiluMul;
+
+// out = silu(gate) * up, silu(x) = x / (1 + exp(-x)). Far below zero exp overflows to infinity, and the quotient is 0.
+KERNEL(silu_mul, SiluMul, 256)
+{
+    u64 all = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += all) {
+        u64 at = i / a.columns * a.stride + i % a.columns;
+        float gate = wide(a.gate[at]);
+        a.out[i] = narrow(gate / (1 + expf(-gate)) * wide(a.up[at]));
+    }
+}
+
+typedef struct {
+    u16 *x;
+    u64 count;
+} Map;
+
+KERNEL(relu, Map, 256)
+{
+    u64 all = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += all)
+        a.x[i] = narrow(fmaxf(wide(a.x[i]), 0));
+}
+
+// x/2 * (1 + tanh(z)) = x / (1 + exp(-2 z)), z = sqrt(2/pi) * (x + 0.044715 x^3).
+KERNEL(gelu_tanh, Map, 256)
+{
+    u64 all = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += all) {
+        float x = wide(a.x[i]);
+        a.x[i] = narrow(x / (1 + expf(-2 * 0.7978846f * (x + 0.044715f * x * x * x))));
+    }
+}
+
+// x * Phi(x).
+KERNEL(gelu_erf, Map, 256)
+{
+    u64 all = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += all) {
+        float x = wide(a.x[i]);
+        a.x[i] = narrow(0.5f * x * (1 + erff(x * 0.70710678f)));
+    }
+}

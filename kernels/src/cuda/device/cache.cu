@@ -1,0 +1,24 @@
+// The paged KV cache: pages of `page` positions, [page][kv head][position][head dim], keys and values each. A table
+// tells which page holds which positions of a sequence. With one page per sequence this is the order of the CPU's cache
+// (kernels/src/kv.rs), so that what the CPU filled is streamed as it is.
+typedef struct {
+    const u16 *keys, *values; // rows of `kv_heads` heads, `stride` values apart
+    u16 *to_keys, *to_values;
+    const int *pages;         // [sequence][pages_per_sequence]
+    const int *sequences;     // of every row
+    const int *positions;
+    int stride, kv_heads, head_dim, page, pages_per_sequence, unused;
+} Append;
+
+// One block per row: a row of keys is one piece, and each of its heads is one piece in the cache.
+KERNEL(append, Append, 256)
+{
+    int position = a.positions[blockIdx.x];
+    u64 page = a.pages[(u64)a.sequences[blockIdx.x] * a.pages_per_sequence + position / a.page];
+    for (int i = threadIdx.x; i < a.kv_heads * a.head_dim; i += blockDim.x) {
+        u64 to = ((page * a.kv_heads + i / a.head_dim) * a.page + position % a.page) * a.head_dim + i % a.head_dim;
+        u64 from = (u64)blockIdx.x * a.stride + i;
+        a.to_keys[to] = a.keys[from];
+        a.to_values[to] = a.values[from];
+    }
+}

@@ -1,0 +1,152 @@
+// y = x * W^T for few rows of x, the weights packed in bf16, int8 or int4 and dequantised in registers.
+//
+// The weights are read once and decide the time, so all that matters is to read them in whole lines with many loads under
+// way. A panel makes that easy: its values lie so that 16 bytes per lane are 512 consecutive bytes, and a lane's
+// bytes belong to a few rows and a few columns:
+//   bf16: 8 pairs of columns, 4 lanes each; a lane has 4 rows of a pair
+//   int8: a group of 32 columns, 2 lanes for each pair; a lane has 8 rows of a pair
+//   int4: two groups of 32 columns, 4 lanes for each eight; a lane has 4 rows of an eight
+// A block takes one panel, its eight warps take turns, and in the end their sums are added up in a fixed order: the
+// result does not depend on the schedule. x is staged in shared memory as f32, CHUNK columns at a time and filled up with
+// zeros, so that no load of it needs a bound.
+//
+// Eight warps with two loads each and two to eight blocks on a multiprocessor: 16 to 64 KiB under way.
+#define CHUNK 2048
+#define WARPS 8
+
+typedef struct {
+    const u16 *x; // rows of `columns` values, `x_stride` values apart
+    const u8 *w;  // packed, [rows][columns]
+    u16 *y;       // rows of `rows` values, `y_stride` values apart
+    int rows, columns, x_stride, y_stride;
+} Gemv;
+
+static __device__ inline void stage(float *x, const Gemv *a, int from)
+{
+    const u16 *row = a->x + (u64)blockIdx.y * a->x_stride;
+    // Others may still read the chunk before.
+    __syncthreads();
+    for (int i = threadIdx.x; i < CHUNK; i += blockDim.x) x[i] = from + i < a->columns ? wide(row[from + i]) : 0;
+    __syncthreads();
+}
+
+// Each adds what its lane has of the step that begins at column `from + column`; `x` holds the columns from `from` on.
+static __device__ inline void step_bf16(float *sums, const u8 *panel, const float *x, int from, int column, int to)
+{
+    int lane = threadIdx.x % WARP;
+    column += lane / 4 * 2;
+    const u8 *pair = panel + (u64)(from + column) * 2 * PANEL;
+    if (column + 1 < to) {
+        uint4 four = *(const uint4 *)(pair + 16 * (lane % 4));
+        sums[0] += low(four.x) * x[column] + high(four.x) * x[column + 1];
+        sums[1] += low(four.y) * x[column] + high(four.y) * x[column + 1];
+        sums[2] += low(four.z) * x[column] + high(four.z) * x[column + 1];
+        sums[3] += low(four.w) * x[column] + high(four.w) * x[column + 1];
+    } else if (column < to) { // the last of an odd number has no partner
+        for (int i = 0; i < 4; i++) sums[i] += wide(((const u16 *)pair)[lane % 4 * 4 + i]) * x[column];
+    }
+}
+
+static __device__ inline float integers(u32 word, int at, float first, float second)
+{
+    return (float)(signed char)(word >> at) * first + (float)(signed char)(word >> (at + 8)) * second;
+}
+
+static __device__ inline void step_int8(float *sums, const u8 *panel, const float *x, int from, int column, int to)
+{
+    int lane = threadIdx.x % WARP;
+    const u8 *group = panel + (u64)((from + column) / GROUP) * PANEL * (2 + GROUP);
+    // The scales of this lane's eight rows, then their values.
+    uint4 scales = *(const uint4 *)(group + 16 * (lane % 2)), q = *(const uint4 *)(group + 2 * PANEL + 16 * lane);
+    float first = x[column + lane / 2 * 2], second = x[column + lane / 2 * 2 + 1];
+    const u32 scale[4] = {scales.x, scales.y, scales.z, scales.w}, word[4] = {q.x, q.y, q.z, q.w};
+    (void)to; // columns of a group beyond the last are zeros, and so is x there
+    for (int i = 0; i < 4; i++) {
+        sums[2 * i] += wide_half((u16)scale[i]) * integers(word[i], 0, first, second);
+        sums[2 * i + 1] += wide_half((u16)(scale[i] >> 16)) * integers(word[i], 16, first, second);
+    }
+}
+
+static __device__ inline void step_int4(float *sums, const u8 *panel, const float *x, int from, int column, int to)
+{
+    int lane = threadIdx.x % (WARP / 2);
+    column += threadIdx.x % WARP / (WARP / 2) * GROUP;
+    if (column >= to) return;
+    const u8 *group = panel + (u64)((from + column) / GROUP) * PANEL * (2 + GROUP / 2);
+    uint2 scales = *(const uint2 *)(group + 8 * (lane % 4));
+    uint4 q = *(const uint4 *)(group + 2 * PANEL + 16 * lane);
+    const float *eight = x + column + lane / 4 * 8;
+    const u32 word[4] = {q.x, q.y, q.z, q.w};
+    const u16 scale[4] = {(u16)scales.x, (u16)(scales.x >> 16), (u16)scales.y, (u16)(scales.y >> 16)};
+    for (int i = 0; i < 4; i++) {
+        float sum = 0;
+        // Nibbles j and j + 4 are columns 2j and 2j + 1.
+        for (int j = 0; j < 4; j++) {
+            sum += ((float)(word[i] >> (4 * j) & 15) - 8) * eight[2 * j];
+            sum += ((float)(word[i] >> (4 * j + 16) & 15) - 8) * eight[2 * j + 1];
+        }
+        sums[i] += wide_half(scale[i]) * sum;
+    }
+}
+
+// Adds up `each` rows per lane over the lanes that have the same rows (those whose number is the same modulo
+// PANEL / each), then over the warps, and writes the panel's rows.
+static __device__ inline void finish(const Gemv *a, float *sums, int each)
+{
+    __shared__ float of_warp[WARPS][PANEL];
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, apart = PANEL / each;
+    for (int i = 0; i < each; i++) {
+        for (int other = apart; other < WARP; other *= 2) sums[i] += __shfl_xor_sync(ALL, sums[i], other);
+        if (lane < apart) of_warp[warp][lane * each + i] = sums[i];
+    }
+    __syncthreads();
+    if (threadIdx.x < PANEL) {
+        float sum = 0;
+        for (int i = 0; i < WARPS; i++) sum += of_warp[i][threadIdx.x];
+        a->y[(u64)blockIdx.y * a->y_stride + blockIdx.x * PANEL + threadIdx.x] = narrow(sum);
+    }
+}
+
+// A last panel of fewer rows has no lines of 512 bytes: a warp per row, value by value.
+#define LAST(format)                                                                                              \
+    static __device__ inline void last_##format(const Gemv *a, const u8 *panel, int height)                      \
+    {                                                                                                             \
+        const u16 *x = a->x + (u64)blockIdx.y * a->x_stride;                                                      \
+        for (int lane = threadIdx.x / WARP; lane < height; lane += WARPS) {                                       \
+            float sum = 0;                                                                                        \
+            for (int column = threadIdx.x % WARP; column < a->columns; column += WARP)                            \
+                sum += wide(x[column]) * value_##format(panel, height, a->columns, lane, column);                 \
+            sum = warp_sum(sum);                                                                                  \
+            if (threadIdx.x % WARP == 0)                                                                          \
+                a->y[(u64)blockIdx.y * a->y_stride + blockIdx.x * PANEL + lane] = narrow(sum);                    \
+        }                                                                                                         \
+    }
+
+LAST(bf16)
+LAST(int8)
+LAST(int4)
+
+// Grid: panels, rows of x. `each` rows per lane, `step` columns per warp.
+#define GEMV(format, each, step)                                                                                  \
+    KERNEL(gemv_##format, Gemv, 256)                                                                              \
+    {                                                                                                             \
+        __shared__ float x[CHUNK];                                                                                \
+        const u8 *panel = a.w + (u64)blockIdx.x * PANEL * row_bytes_##format(a.columns);                          \
+        int height = height_of(blockIdx.x, a.rows), warp = threadIdx.x / WARP;                                    \
+        if (height < PANEL) {                                                                                     \
+            last_##format(&a, panel, height);                                                                     \
+            return;                                                                                               \
+        }                                                                                                         \
+        float sums[each] = {0};                                                                                   \
+        for (int from = 0; from < a.columns; from += CHUNK) {                                                     \
+            stage(x, &a, from);                                                                                   \
+            int to = a.columns - from < CHUNK ? a.columns - from : CHUNK;                                         \
+            _Pragma("unroll 4") for (int column = warp * step; column < to; column += WARPS * step)               \
+                step_##format(sums, panel, x, from, column, to);                                                  \
+        }                                                                                                         \
+        finish(&a, sums, each);                                                                                   \
+    }
+
+GEMV(bf16, 4, 16)
+GEMV(int8, 8, 32)
+GEMV(int4, 4, 64)

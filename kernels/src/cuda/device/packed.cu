@@ -1,0 +1,41 @@
+// Weights as kernels/src/weights.rs packs them for the CPU: panels of 16 rows. The GPU reads the same bytes, so that a
+// matrix whose home is the host's memory is streamed and multiplied without being packed again.
+#define PANEL 16
+#define GROUP 32
+
+// bytes of a row: with its f16 scales, in whole groups.
+static __device__ inline u64 row_bytes_bf16(int columns) { return 2 * (u64)columns; }
+static __device__ inline u64 row_bytes_int8(int columns) { return (u64)((columns + GROUP - 1) / GROUP) * (2 + GROUP); }
+static __device__ inline u64 row_bytes_int4(int columns) { return (u64)((columns + GROUP - 1) / GROUP) * (2 + GROUP / 2); }
+
+// Rows of a panel: the last may have fewer.
+static __device__ inline int height_of(int panel, int rows)
+{
+    int left = rows - panel * PANEL;
+    return left < PANEL ? left : PANEL;
+}
+
+// One value each: the definition, for what is not worth more.
+static __device__ inline float value_bf16(const u8 *panel, int height, int columns, int lane, int column)
+{
+    int alone = columns % 2 == 1 && column == columns - 1;
+    int slot = column / 2 * 2 * height + (alone ? lane : 2 * lane + column % 2);
+    return wide(((const u16 *)panel)[slot]);
+}
+
+static __device__ inline float value_int8(const u8 *panel, int height, int columns, int lane, int column)
+{
+    const u8 *group = panel + (u64)(column / GROUP) * height * (2 + GROUP);
+    int offset = column % GROUP;
+    (void)columns;
+    return wide_half(((const u16 *)group)[lane]) * (signed char)group[2 * height + (offset / 2 * height + lane) * 2 + offset % 2];
+}
+
+static __device__ inline float value_int4(const u8 *panel, int height, int columns, int lane, int column)
+{
+    const u8 *group = panel + (u64)(column / GROUP) * height * (2 + GROUP / 2);
+    int offset = column % GROUP, eighth = offset % 8, nibble = eighth / 2 + 4 * (eighth % 2);
+    (void)columns;
+    u8 pair = group[2 * height + (offset / 8 * height + lane) * 4 + nibble / 2];
+    return wide_half(((const u16 *)group)[lane]) * ((float)(pair >> 4 * (nibble % 2) & 15) - 8);
+}

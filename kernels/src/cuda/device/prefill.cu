@@ -1,0 +1,175 @@
+// Causal attention of a prompt, or of a chunk of one, over a paged KV cache; compiled for one HEAD_DIM: a multiple of 16 up
+// to 256. Scores and weighted sums are products of 16 x 8 x 16 tiles, on tensor cores where they multiply bf16 (from
+// compute capability 8.0 on); the softmax is online, in f32.
+//
+// A block has 64 rows, 16 per warp, and goes over the visible positions 32 at a time. A row is one query head of one
+// token: the heads that share a key/value head are neighbours, so a block's keys serve all of them, and a prompt of
+// few tokens still fills tiles. A warp's scores stay in registers: what one product leaves is, rounded to bf16,
+// just what the next takes.
+#define KEYS 32
+#define ROWS 64
+#define THREADS 128
+// Rows in shared memory are 16 bytes longer than what they hold: the eight rows of a tile then lie in different banks.
+#define APART 8
+
+typedef struct {
+    const u16 *q;             // [row][head][HEAD_DIM], rows `q_stride` values apart
+    u16 *out;                 // the same, `out_stride` values apart
+    const u16 *keys, *values; // [page][kv head][position][HEAD_DIM]; the new tokens' own are there already
+    const int *pages;         // [sequence][pages_per_sequence]
+    const int *spans;         // [span][4]: sequence, positions before it, new tokens, first row
+    int q_stride, out_stride, heads, kv_heads, page, pages_per_sequence;
+    float scale;
+    int unused;
+} Prefill;
+
+// c += a * b: a is 16 x 16 by rows, b 16 x 8 by columns. With g = lane / 4 and t = lane % 4, a lane holds of a the pairs
+// (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8), of b the pairs (2t, g), (2t + 8, g) down its column, and of c
+// (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). (PTX ISA, "Matrix fragments for mma.m16n8k16".)
+static __device__ inline void multiply(float *c, const u32 *a, const u32 *b)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    // The same, pair by pair of the inner dimension: what Turing and the host compute.
+    int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    for (int half = 0; half < 2; half++)
+        for (int pair = 0; pair < 4; pair++) {
+            u32 above = __shfl_sync(ALL, a[2 * half], 4 * g + pair), below = __shfl_sync(ALL, a[2 * half + 1], 4 * g + pair);
+            u32 left = __shfl_sync(ALL, b[half], 8 * t + pair), right = __shfl_sync(ALL, b[half], 8 * t + 4 + pair);
+            c[0] += low(above) * low(left) + high(above) * high(left);
+            c[1] += low(above) * low(right) + high(above) * high(right);
+            c[2] += low(below) * low(left) + high(below) * high(left);
+            c[3] += low(below) * low(right) + high(below) * high(right);
+        }
+#endif
+}
+
+// Two values of a row of q or out: row r of the span is token r / group, and the head r % group of the block's.
+static __device__ inline u64 place(int row, int group, int first, int stride)
+{
+    return (u64)(first + row / group) * stride + (blockIdx.y * group + row % group) * HEAD_DIM;
+}
+
+// Keys by rows, values by columns: both are then read in pairs along the inner dimension. Positions from `end` on are
+// zeros; the mask leaves nothing of them, but 0 times what lies in memory could be no number.
+static __device__ inline void stage(const Prefill *a, u16 keys[KEYS][HEAD_DIM + APART], u16 values[HEAD_DIM][KEYS + APART],
+                                    int sequence, int tile, int end)
+{
+    const uint4 zero = {0, 0, 0, 0};
+    for (int i = threadIdx.x; i < KEYS * HEAD_DIM / 8; i += THREADS) {
+        int p = i % KEYS, d = i / KEYS * 8;
+        uint4 key = zero, value = zero;
+        if (tile + p < end) {
+            u64 page = a->pages[(u64)sequence * a->pages_per_sequence + (tile + p) / a->page];
+            u64 at = ((page * a->kv_heads + blockIdx.y) * a->page + (tile + p) % a->page) * HEAD_DIM + d;
+            key = *(const uint4 *)(a->keys + at);
+            value = *(const uint4 *)(a->values + at);
+        }
+        *(uint4 *)&keys[p][d] = key;
+        const u32 v[4] = {value.x, value.y, value.z, value.w};
+        for (int j = 0; j < 4; j++) {
+            values[d + 2 * j][p] = (u16)v[j];
+            values[d + 2 * j + 1][p] = (u16)(v[j] >> 16);
+        }
+    }
+}
+
+// Over the four lanes that hold one row.
+static __device__ inline float row_max(float value)
+{
+    value = fmaxf(value, __shfl_xor_sync(ALL, value, 1));
+    return fmaxf(value, __shfl_xor_sync(ALL, value, 2));
+}
+
+static __device__ inline float row_sum(float value)
+{
+    value += __shfl_xor_sync(ALL, value, 1);
+    return value + __shfl_xor_sync(ALL, value, 2);
+}
+
+// Grid: pieces of 64 rows, key/value heads, spans.
+KERNEL(prefill, Prefill, THREADS)
+{
+    __shared__ __align__(16) u16 keys[KEYS][HEAD_DIM + APART];
+    __shared__ __align__(16) u16 values[HEAD_DIM][KEYS + APART];
+    const int *span = a.spans + 4 * blockIdx.z;
+    int sequence = span[0], past = span[1], first = span[3], group = a.heads / a.kv_heads, rows = span[2] * group;
+    int block = blockIdx.x * ROWS;
+    if (block >= rows) return;
+    int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    // This lane's two rows, and the last position that each sees. Rows beyond the span compute and are not written.
+    int row[2], last[2];
+    for (int i = 0; i < 2; i++) {
+        row[i] = block + threadIdx.x / WARP * 16 + g + 8 * i;
+        last[i] = past + row[i] / group;
+    }
+    u32 q[HEAD_DIM / 16][4];
+#pragma unroll
+    for (int k = 0; k < HEAD_DIM / 16; k++)
+        for (int i = 0; i < 4; i++) {
+            const u16 *from = a.q + place(row[i % 2], group, first, a.q_stride) + 16 * k + 2 * t + i / 2 * 8;
+            q[k][i] = row[i % 2] < rows ? *(const u32 *)from : 0;
+        }
+    float sums[HEAD_DIM / 8][4] = {{0}}, most[2] = {NONE, NONE}, total[2] = {0, 0};
+    int end = past + (block + ROWS < rows ? block + ROWS - 1 : rows - 1) / group + 1;
+    for (int tile = 0; tile < end; tile += KEYS) {
+        __syncthreads();
+        stage(&a, keys, values, sequence, tile, end);
+        __syncthreads();
+        float scores[KEYS / 8][4] = {{0}};
+        float now[2] = {most[0], most[1]};
+#pragma unroll
+        for (int j = 0; j < KEYS / 8; j++) {
+#pragma unroll
+            for (int k = 0; k < HEAD_DIM / 16; k++) {
+                const u16 *key = &keys[8 * j + g][16 * k + 2 * t];
+                const u32 b[2] = {*(const u32 *)key, *(const u32 *)(key + 8)};
+                multiply(scores[j], q[k], b);
+            }
+            for (int i = 0; i < 4; i++) {
+                int position = tile + 8 * j + 2 * t + i % 2;
+                scores[j][i] = position <= last[i / 2] && position < end ? scores[j][i] * a.scale : NONE;
+                now[i / 2] = fmaxf(now[i / 2], scores[j][i]);
+            }
+        }
+        // Every row sees position 0, so from the first tile on its largest score is a number.
+        for (int i = 0; i < 2; i++) {
+            now[i] = row_max(now[i]);
+            float shrink = expf(most[i] - now[i]);
+            most[i] = now[i];
+            total[i] *= shrink;
+#pragma unroll
+            for (int n = 0; n < HEAD_DIM / 8; n++) {
+                sums[n][2 * i] *= shrink;
+                sums[n][2 * i + 1] *= shrink;
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < KEYS / 16; k++) {
+            u32 weights[4];
+            for (int i = 0; i < 4; i++) {
+                const float *pair = &scores[2 * k + i / 2][i % 2 * 2];
+                float one = expf(pair[0] - most[i % 2]), two = expf(pair[1] - most[i % 2]);
+                total[i % 2] += one + two;
+                weights[i] = narrow_pair(one, two);
+            }
+#pragma unroll
+            for (int n = 0; n < HEAD_DIM / 8; n++) {
+                const u16 *value = &values[8 * n + g][16 * k + 2 * t];
+                const u32 b[2] = {*(const u32 *)value, *(const u32 *)(value + 8)};
+                multiply(sums[n], weights, b);
+            }
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        float inverse = 1 / row_sum(total[i]);
+        if (row[i] >= rows) continue;
+        u16 *out = a.out + place(row[i], group, first, a.out_stride) + 2 * t;
+#pragma unroll
+        for (int n = 0; n < HEAD_DIM / 8; n++)
+            *(u32 *)(out + 8 * n) = narrow_pair(sums[n][2 * i] * inverse, sums[n][2 * i + 1] * inverse);
+    }
+}

@@ -1,0 +1,86 @@
+// What every kernel begins with. The text of a program is `#define`s of what is known when it is compiled, this, and the
+// program's own file: there are no headers, so NVRTC needs no include path.
+//
+// The same text is C: tests compile it for the host, with threads, barriers and shuffles played by
+// kernels/tests/host_gpu/block.c. So there are no templates, references or overloads.
+//
+// A kernel takes one structure, addresses first; its twin in kernels/src/cuda/calls has the same fields in the same
+// order. bf16 and f16 are their bits. Everything is summed up in f32.
+#ifdef __CUDACC__
+#pragma nv_diag_suppress 177 // not every program calls every function
+#define KERNEL(name, Arguments, threads) extern "C" __global__ void __launch_bounds__(threads) name(const Arguments a)
+#endif
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define WARP 32
+#define ALL 0xffffffffu
+// exp(NONE - anything) is 0.
+#define NONE (-__uint_as_float(0x7f800000u))
+
+// bf16 is the upper half of f32.
+static __device__ inline float wide(u16 bits)
+{
+    return __uint_as_float((u32)bits << 16);
+}
+
+// To the nearest bf16, ties to even, as the half crate rounds; a NaN stays one.
+static __device__ inline u16 narrow(float value)
+{
+    u32 bits = __float_as_uint(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (u16)(bits >> 16 | 0x40);
+    return (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// Two bf16 in a word, the first in the lower half.
+static __device__ inline u32 narrow_pair(float low, float high)
+{
+    return (u32)narrow(low) | (u32)narrow(high) << 16;
+}
+
+static __device__ inline float low(u32 pair)
+{
+    return __uint_as_float(pair << 16);
+}
+
+static __device__ inline float high(u32 pair)
+{
+    return __uint_as_float(pair & 0xffff0000u);
+}
+
+// A finite f16: moved to where f32 has its mantissa, the exponent is 112 too small. Exact, subnormals too.
+static __device__ inline float wide_half(u16 bits)
+{
+    float magnitude = __uint_as_float((u32)(bits & 0x7fff) << 13) * __uint_as_float(0x77800000u);
+    return bits & 0x8000 ? -magnitude : magnitude;
+}
+
+// The sum over a warp, in every lane: a butterfly, so all lanes add in an order that gives the same bits.
+static __device__ inline float warp_sum(float value)
+{
+    for (int apart = WARP / 2; apart > 0; apart /= 2) value += __shfl_xor_sync(ALL, value, apart);
+    return value;
+}
+
+static __device__ inline float warp_max(float value)
+{
+    for (int apart = WARP / 2; apart > 0; apart /= 2) value = fmaxf(value, __shfl_xor_sync(ALL, value, apart));
+    return value;
+}
+
+// The sum over a block of whole warps, in every thread. All threads of the block must come here.
+static __device__ inline float block_sum(float value)
+{
+    __shared__ float of_warp[WARP];
+    value = warp_sum(value);
+    // Whoever is still reading the sums of the call before must be done.
+    __syncthreads();
+    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = value;
+    __syncthreads();
+    float sum = 0;
+    for (u32 warp = 0; warp < blockDim.x / WARP; warp++) sum += of_warp[warp];
+    return sum;
+}

@@ -1,0 +1,24 @@
+// Rotary position embedding, in place, of the first 2 * half values of every head: value i and value i + half are one
+// pair (the half-split order of Hugging Face's Llama). Cosines and sines come from a table that the host computes in the
+// precision in which the models were trained; computing them here would differ in the last bits at far positions.
+typedef struct {
+    u16 *x;               // rows of `heads` heads of `head_dim` values, `stride` values apart
+    const float *cosines; // [position][half]
+    const float *sines;
+    const int *positions; // of every row
+    int stride, heads, head_dim, half;
+} Rope;
+
+// One block per row: its position's cosines and sines stay in the cache for all its heads.
+KERNEL(rope, Rope, 256)
+{
+    u16 *row = a.x + (u64)blockIdx.x * a.stride;
+    u64 at = (u64)a.positions[blockIdx.x] * a.half;
+    for (int pair = threadIdx.x; pair < a.heads * a.half; pair += blockDim.x) {
+        int i = pair % a.half;
+        u16 *head = row + pair / a.half * a.head_dim;
+        float x = wide(head[i]), y = wide(head[i + a.half]), c = a.cosines[at + i], s = a.sines[at + i];
+        head[i] = narrow(x * c - y * s);
+        head[i + a.half] = narrow(y * c + x * s);
+    }
+}

@@ -1,0 +1,147 @@
+// From logits to tokens, a block per sequence, as executor/src/sampling.rs chooses them.
+//
+// That sorts the vocabulary; here nothing is sorted. What is asked is only: in the order from the most probable token
+// (of equals the first) down, at which token does a sum (of tokens, or of probability) first reach so much? A digit of
+// the token's key at a time, a histogram says in which of 256 bins that is: four passes over the logits, which lie in
+// the L2, and up to four more among equals. Probabilities are counted in whole 2^-40ths of the largest: sums of integers
+// do not depend on the order of the atomic additions, so that the same seed gives the same token, and no sum of 2^18
+// of them overflows.
+#define THREADS 1024
+#define BINS 256
+#define ONE 1099511627776.0f // 2^40
+
+typedef struct {
+    const float *logits; // [sequence][vocabulary]
+    int *tokens;         // [sequence]
+    int vocabulary, unused;
+} Argmax;
+
+// A token's key: larger is earlier. The upper half is the logit, made to be compared as an integer; the lower the
+// token, inverted. No number at all is below all numbers.
+static __device__ inline u64 key_of(float logit, int token)
+{
+    u32 bits = __float_as_uint(logit);
+    u32 ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    // Zeros are equal whatever their sign.
+    if (logit == 0) ordered = 0x80000000u;
+    if (logit != logit) ordered = 0;
+    return (u64)ordered << 32 | (u32)~token;
+}
+
+static __device__ inline u64 largest_key(const float *logits, int vocabulary)
+{
+    __shared__ u64 of_warp[WARP];
+    u64 largest = 0;
+    for (int i = threadIdx.x; i < vocabulary; i += blockDim.x) {
+        u64 key = key_of(logits[i], i);
+        if (key > largest) largest = key;
+    }
+    for (int apart = WARP / 2; apart > 0; apart /= 2) {
+        u64 other = (u64)__shfl_xor_sync(ALL, (u32)(largest >> 32), apart) << 32;
+        other |= __shfl_xor_sync(ALL, (u32)largest, apart);
+        if (other > largest) largest = other;
+    }
+    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = largest;
+    __syncthreads();
+    for (u32 warp = 0; warp < blockDim.x / WARP; warp++)
+        if (of_warp[warp] > largest) largest = of_warp[warp];
+    return largest;
+}
+
+KERNEL(argmax, Argmax, THREADS)
+{
+    u64 key = largest_key(a.logits + (u64)blockIdx.x * a.vocabulary, a.vocabulary);
+    // Where nothing is a number the token is the first, as the executor has it.
+    if (threadIdx.x == 0) a.tokens[blockIdx.x] = key >> 32 ? (int)~(u32)key : 0;
+}
+
+typedef struct {
+    const float *logits;   // [sequence][vocabulary]
+    const float *uniforms; // of every sequence: a number from 0 to below 1
+    int *tokens;           // [sequence]
+    int vocabulary, top_k; // 0: all
+    float temperature, top_p; // 1: all
+} Sample;
+
+static __device__ inline u64 mass(const Sample *a, float logit, float largest)
+{
+    if (logit == largest) return (u64)ONE; // infinity less infinity is no number
+    return logit < largest ? (u64)(expf((logit - largest) / a->temperature) * ONE) : 0;
+}
+
+// The mass of the tokens whose keys are at least `last`.
+static __device__ u64 mass_down_to(const Sample *a, const float *logits, float largest, u64 last)
+{
+    __shared__ u64 sum;
+    // Others may still read the sum of the call before.
+    __syncthreads();
+    if (threadIdx.x == 0) sum = 0;
+    __syncthreads();
+    u64 mine = 0;
+    for (int i = threadIdx.x; i < a->vocabulary; i += blockDim.x)
+        if (key_of(logits[i], i) >= last) mine += mass(a, logits[i], largest);
+    atomicAdd(&sum, mine);
+    __syncthreads();
+    return sum;
+}
+
+// The key of the token at which the sum reaches `target`, which is at least 1 and at most the sum of all. `counted`: a sum
+// of tokens, else of mass.
+static __device__ u64 reach(const Sample *a, const float *logits, float largest, u64 target, int counted)
+{
+    __shared__ u64 sums[BINS], prefix, before, found;
+    __shared__ u32 counts[BINS], left;
+    u64 mask = 0;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        prefix = before = 0;
+        left = a->vocabulary;
+    }
+    __syncthreads();
+    // The digits so far are `prefix`; `left` tokens have them.
+    for (int shift = 56; shift >= 0 && left > 1; shift -= 8) {
+        for (int i = threadIdx.x; i < BINS; i += blockDim.x) sums[i] = counts[i] = 0;
+        __syncthreads();
+        for (int i = threadIdx.x; i < a->vocabulary; i += blockDim.x) {
+            u64 key = key_of(logits[i], i);
+            if ((key & mask) != prefix) continue;
+            atomicAdd(&sums[key >> shift & 255], counted ? 1 : mass(a, logits[i], largest));
+            atomicAdd(&counts[key >> shift & 255], 1);
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            int bin = BINS - 1;
+            while (bin > 0 && before + sums[bin] < target) before += sums[bin--];
+            prefix |= (u64)bin << shift;
+            left = counts[bin];
+        }
+        mask |= (u64)255 << shift;
+        __syncthreads();
+    }
+    for (int i = threadIdx.x; i < a->vocabulary; i += blockDim.x) {
+        u64 key = key_of(logits[i], i);
+        if ((key & mask) == prefix) found = key;
+    }
+    __syncthreads();
+    return found;
+}
+
+KERNEL(sample, Sample, THREADS)
+{
+    const float *logits = a.logits + (u64)blockIdx.x * a.vocabulary;
+    u64 first = largest_key(logits, a.vocabulary), last = 0;
+    if (first >> 32 == 0) { // nothing is a number
+        if (threadIdx.x == 0) a.tokens[blockIdx.x] = 0;
+        return;
+    }
+    float largest = logits[~(u32)first];
+    if (a.top_k > 0 && a.top_k < a.vocabulary) last = reach(&a, logits, largest, a.top_k, 1);
+    u64 total = mass_down_to(&a, logits, largest, last);
+    if (a.top_p < 1) {
+        u64 target = (u64)ceil((double)a.top_p * (double)total);
+        last = reach(&a, logits, largest, target > 1 ? target : 1, 0);
+        total = mass_down_to(&a, logits, largest, last);
+    }
+    u64 key = reach(&a, logits, largest, (u64)((double)a.uniforms[blockIdx.x] * (double)total) + 1, 0);
+    if (threadIdx.x == 0) a.tokens[blockIdx.x] = (int)~(u32)key;
+}

@@ -1,0 +1,26 @@
+// A packed matrix as plain rows of bf16: what cuBLASLt multiplies where there are many rows of x. Integers are
+// dequantised on the way; a group's scale times an integer of at most 8 bits is rounded to bf16, which products of
+// bf16 would do in any case.
+typedef struct {
+    const u8 *w;
+    u16 *out; // [rows][columns]
+    int rows, columns;
+} Unpack;
+
+// A block per panel and 256 columns of it: threads write along a row, so writes are whole lines; a panel's bytes are read
+// with gaps, but all of them by the same block, so that the cache makes up for it.
+#define UNPACK(format)                                                                                            \
+    KERNEL(unpack_##format, Unpack, 256)                                                                          \
+    {                                                                                                             \
+        int panel = blockIdx.x, height = height_of(panel, a.rows);                                                \
+        int column = blockIdx.y * blockDim.x + threadIdx.x;                                                       \
+        if (column >= a.columns) return;                                                                          \
+        const u8 *bytes = a.w + (u64)panel * PANEL * row_bytes_##format(a.columns);                               \
+        for (int lane = 0; lane < height; lane++)                                                                 \
+            a.out[(u64)(panel * PANEL + lane) * a.columns + column] =                                             \
+                narrow(value_##format(bytes, height, a.columns, lane, column));                                   \
+    }
+
+UNPACK(bf16)
+UNPACK(int8)
+UNPACK(int4)

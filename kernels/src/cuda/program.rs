@@ -1,0 +1,96 @@
+//! The texts of our kernels.
+
+/// Kernels that are compiled together: one file of `kernels/src/cuda/device`, and what it stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Program {
+    /// Norms.
+    Norm,
+    /// Rotary embedding.
+    Rope,
+    /// Activation functions.
+    Activation,
+    /// Sums.
+    Residual,
+    /// Rows of a packed matrix.
+    Embedding,
+    /// What is written to a KV cache.
+    Cache,
+    /// Attention of one token per sequence.
+    Decode {
+        /// Values of one head, which the compiler must know.
+        head_dim: usize,
+    },
+    /// Attention of a prompt.
+    Prefill {
+        /// As in [`Program::Decode`].
+        head_dim: usize,
+    },
+    /// Products with few rows.
+    Gemv,
+    /// From packed weights to plain ones.
+    Unpack,
+    /// From logits to tokens.
+    Sampling,
+}
+
+const PRELUDE: &str = include_str!("device/prelude.cu");
+const PACKED: &str = include_str!("device/packed.cu");
+
+impl Program {
+    /// Every program; those that are compiled for a size of heads for this one.
+    pub fn all(head_dim: usize) -> [Self; 11] {
+        let attention = [Self::Decode { head_dim }, Self::Prefill { head_dim }];
+        let [decode, prefill] = attention;
+        [
+            Self::Norm,
+            Self::Rope,
+            Self::Activation,
+            Self::Residual,
+            Self::Embedding,
+            Self::Cache,
+            decode,
+            prefill,
+            Self::Gemv,
+            Self::Unpack,
+            Self::Sampling,
+        ]
+    }
+
+    /// The name of its file.
+    pub fn name(self) -> &'static str {
+        self.file().0
+    }
+
+    /// What it is compiled for; 0 where that does not matter.
+    pub fn head_dim(self) -> usize {
+        match self {
+            Self::Decode { head_dim } | Self::Prefill { head_dim } => head_dim,
+            _ => 0,
+        }
+    }
+
+    fn file(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Norm => ("norm", include_str!("device/norm.cu")),
+            Self::Rope => ("rope", include_str!("device/rope.cu")),
+            Self::Activation => ("activation", include_str!("device/activation.cu")),
+            Self::Residual => ("residual", include_str!("device/residual.cu")),
+            Self::Embedding => ("embedding", include_str!("device/embedding.cu")),
+            Self::Cache => ("cache", include_str!("device/cache.cu")),
+            Self::Decode { .. } => ("decode", include_str!("device/decode.cu")),
+            Self::Prefill { .. } => ("prefill", include_str!("device/prefill.cu")),
+            Self::Gemv => ("gemv", include_str!("device/gemv.cu")),
+            Self::Unpack => ("unpack", include_str!("device/unpack.cu")),
+            Self::Sampling => ("sampling", include_str!("device/sampling.cu")),
+        }
+    }
+
+    /// The whole text, as NVRTC gets it.
+    pub fn text(self) -> String {
+        let define = match self.head_dim() {
+            0 => String::new(),
+            head_dim => format!("#define HEAD_DIM {head_dim}\n"),
+        };
+        [&define, PRELUDE, PACKED, self.file().1].concat()
+    }
+}
