@@ -1,10 +1,13 @@
 //! What holds with and without a GPU: there is a reason, or everything that it computes is right.
 
+#![allow(unsafe_code)]
+
 mod stand_in;
 
 use hwprofiles::units::Bytes;
 use hwprofiles::{DType, Direction, HostMemory};
-use kernels::cuda::{Gpu, Work};
+use kernels::cuda::calls::add;
+use kernels::cuda::{Gpu, Program, Queue, Work, compile};
 
 #[test]
 fn there_is_a_reason_for_no_gpu_or_all_that_it_computes_is_right() {
@@ -51,4 +54,46 @@ fn every_call_is_as_a_stand_in_stricter_than_the_driver_demands() {
         output.status.success() && text.contains("a GPU: Facts { name: \"Stand-in 1\""),
         "{text}{errors}"
     );
+}
+
+#[test]
+fn there_is_a_reason_for_no_compiler_or_it_knows_every_program() {
+    for program in Program::all(64) {
+        match compile(program, (9, 0)) {
+            // Machine code is an ELF file.
+            Ok(code) => assert!(code.starts_with(b"\x7fELF"), "{program:?}"),
+            Err(error) => {
+                assert!(error.to_string().contains("libnvrtc.so.13 or .12 was not found"), "{error}")
+            }
+        }
+    }
+}
+
+#[test]
+fn a_call_runs_or_says_what_is_missing() {
+    let mut queue = match Queue::open() {
+        Ok(queue) => queue,
+        Err(absent) => return assert_eq!(absent.reason.contains("libcuda.so.1"), !absent.driver, "{absent}"),
+    };
+    let (x, ones) =
+        (queue.keep(&[1.5f32, 2.5, -1.0]).expect("room"), queue.keep(&[0x3f80u16; 3]).expect("room"));
+    // SAFETY: both are kept by the queue, and the kernel writes no more than x.
+    match unsafe { queue.run(&add(x, ones)) } {
+        Ok(()) => assert_eq!(queue.read(x).expect("a result"), [2.5, 3.5, 0.0]),
+        Err(error) => {
+            // The stand-in takes no machine code, where there is a compiler all the same.
+            let (text, known) = (error.to_string(), ["libnvrtc", "our kernels"]);
+            assert!(known.iter().any(|what| text.contains(what)), "{text}");
+            println!("a queue without a compiler: {error}");
+            assert_eq!(queue.read(x).expect("as it was"), [1.5, 2.5, -1.0]);
+        }
+    }
+}
+
+#[test]
+fn a_queue_keeps_and_reads_as_a_stand_in_stricter_than_the_driver_demands() {
+    let output = stand_in::run("a_call_runs_or_says_what_is_missing");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("a queue without a compiler"), "{text}{errors}");
 }

@@ -1,9 +1,12 @@
-//! A GPU through CUDA, loaded at run time: what `fulcrum bench` times on it.
+//! A GPU through CUDA, loaded at run time: what `fulcrum bench` times on it, and the kernels of a forward pass.
 //!
 //! Nothing of CUDA is needed to build or to start: [`Gpu::open`] looks for the driver and says why there is none
 //! ([`Absent`]). `libcublasLt` is looked for besides; without it only products are missing.
 //!
-//! [`Gpu::time`] is the whole interface: so many calls of a [`Work`] one after another, and the time of each.
+//! [`calls`] are the kernels of a forward pass, [`Queue`] runs them: compiled by NVRTC ([`compile`]) when first called.
+//! They are tested on the host; **none has run on a GPU yet**, and the executor does not use them.
+//!
+//! For what is timed [`Gpu::time`] is the whole interface: so many calls of a [`Work`] one after another, and the time of each.
 //! [`Gpu::check`] compares what that work computes with its definition.
 
 mod arena;
@@ -14,14 +17,18 @@ mod gpu;
 mod graph;
 mod kernels;
 mod memory;
+mod nvrtc;
 mod product;
 mod program;
+mod queue;
 mod random;
 mod transfer;
 mod work;
 
 pub use gpu::Gpu;
+pub use nvrtc::compile;
 pub use program::Program;
+pub use queue::Queue;
 pub use work::{Absent, Check, Facts, Work};
 
 use crate::Error;

@@ -1,7 +1,7 @@
 //! Calls of our own kernels: what a forward pass asks of a GPU besides products.
 //!
 //! A [`Call`] is data: which kernel, over which blocks, with which arguments. It is made from addresses and shapes, which
-//! are checked then, and knows nothing of a GPU. What runs it is another matter: `Queue` on a GPU, and in
+//! are checked then, and knows nothing of a GPU. What runs it is another matter: [`super::Queue`] on a GPU, and in
 //! tests the host, over the same text.
 //!
 //! Values that go from kernel to kernel are bf16, as products want them; what layers add to is f32. Weights are packed

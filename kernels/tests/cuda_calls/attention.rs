@@ -1,0 +1,198 @@
+//! The KV cache and attention.
+
+use crate::host_gpu::{Host, Operand, each_order};
+use crate::values::{assert_near, narrow, pool, short};
+use hwprofiles::DType;
+use kernels::cuda::calls::{self, Decoding, Paged};
+use kernels::{Buffer, KvCacheMut, KvShape, Scratch, Span};
+
+/// A batch over a cache: the CPU's, and the same in pages that lie in no order.
+struct Batch {
+    shape: KvShape,
+    heads: usize,
+    spans: Vec<Span>,
+    page: usize,
+}
+
+impl Batch {
+    /// Appends all with the GPU's kernel and the CPU's, attends with both.
+    fn check(&self, host: &mut Host, paged: bool) {
+        let Self { shape, heads, ref spans, page } = *self;
+        let what = format!("{shape:?} {heads} {spans:?} pages of {page}");
+        let (width, kv_width) = (heads * shape.head_dim, shape.kv_heads * shape.head_dim);
+        let whole: Vec<Span> =
+            spans.iter().map(|span| Span { past: 0, new: span.past + span.new, ..*span }).collect();
+        let positions: usize = whole.iter().map(|span| span.new).sum();
+        let (keys, values) = (short(positions * kv_width, 21), short(positions * kv_width, 22));
+        let mut buffers = [0, 1].map(|_| Buffer::new(shape.bytes()).expect("memory"));
+        let [key_bytes, value_bytes] = &mut buffers;
+        let mut cache =
+            KvCacheMut::new(shape, key_bytes.bytes_mut(), value_bytes.bytes_mut()).expect("the right size");
+        let pool = pool();
+        cache.append(&pool, &whole, &keys, &values, kv_width);
+
+        let rows: usize = spans.iter().map(|span| span.new).sum();
+        let (q_stride, out_stride) = (width + 2, width + 4);
+        let q = short(rows * q_stride, 23);
+        let mut wanted = vec![0.0; rows * out_stride];
+        let bytes = kernels::attention::scratch_bytes(1, heads, shape, spans.len());
+        let mut scratch = Scratch::unaccounted(bytes).expect("memory");
+        let view = cache.as_cache();
+        kernels::attention(
+            &pool,
+            heads,
+            0.3,
+            &mut wanted,
+            out_stride,
+            &q,
+            q_stride,
+            view,
+            spans,
+            &mut scratch,
+        );
+
+        let pages_per_sequence = shape.capacity.div_ceil(page);
+        let pages = shape.sequences * pages_per_sequence;
+        let table: Vec<i32> = (0..pages).map(|i| if paged { pages - 1 - i } else { i } as i32).collect();
+        let room = pages * page * kv_width;
+        let [mut gpu_keys, mut gpu_values] = [0, 1].map(|_| Operand::<u16>::unwritten(room));
+        if !paged {
+            // The CPU's bytes as they are.
+            assert_eq!((page, room * 2), (shape.capacity, shape.bytes()));
+            gpu_keys = Operand::of(bytemuck::cast_slice(buffers[0].bytes()));
+            gpu_values = Operand::of(bytemuck::cast_slice(buffers[1].bytes()));
+        }
+        let mut table = Operand::of(&table);
+        let cache = Paged {
+            keys: gpu_keys.values(),
+            values: gpu_values.values(),
+            table: table.values(),
+            pages_per_sequence,
+            page,
+            kv_heads: shape.kv_heads,
+            head_dim: shape.head_dim,
+        };
+        if paged {
+            let places =
+                whole.iter().flat_map(|span| (0..span.new).map(|p| (span.sequence as i32, p as i32)));
+            let (sequences, positions): (Vec<_>, Vec<_>) = places.unzip();
+            let (mut sequences, mut positions) = (Operand::of(&sequences), Operand::of(&positions));
+            let (mut keys, mut values) = (Operand::of(&narrow(&keys)), Operand::of(&narrow(&values)));
+            let (sequences, positions) = (sequences.values(), positions.values());
+            host.run(&calls::append(cache, keys.values(), values.values(), kv_width, sequences, positions));
+        }
+        let (mut q, mut out) = (Operand::of(&narrow(&q)), Operand::<u16>::unwritten(rows * out_stride));
+        self.attend(host, cache, (q.values(), q_stride), (out.values(), out_stride));
+        for (got, wanted) in out.read().chunks(out_stride).zip(wanted.chunks(out_stride)) {
+            // Weights of a prompt are rounded to bf16 before they multiply values, which are at most 1.
+            let slack = if spans.iter().all(|span| span.new == 1) { 1e-5 } else { 4e-3 };
+            assert_near(&got[..width], &wanted[..width], slack, &what);
+            assert!(got[width..].iter().all(|&bits| bits == u16::MAX), "{what}: between rows");
+        }
+        (gpu_keys.read(), gpu_values.read());
+    }
+
+    fn attend(
+        &self,
+        host: &mut Host,
+        cache: Paged,
+        q: (calls::Values<u16>, usize),
+        out: (calls::Values<u16>, usize),
+    ) {
+        let (heads, spans) = (self.heads, &self.spans);
+        if spans.iter().any(|span| span.new != 1)
+            || spans.iter().enumerate().any(|(i, span)| span.sequence != i)
+        {
+            let numbers: Vec<i32> = spans
+                .iter()
+                .scan(0, |first, span| {
+                    let numbers = [span.sequence, span.past, span.new, *first];
+                    *first += span.new;
+                    Some(numbers.map(|number| number as i32))
+                })
+                .flatten()
+                .collect();
+            let most = spans.iter().map(|span| span.new).max().unwrap_or(0);
+            let mut numbers = Operand::of(&numbers);
+            return host.run(&calls::prefill(cache, heads, 0.3, q, out, numbers.values(), most));
+        }
+        let lengths: Vec<i32> = spans.iter().map(|span| span.past as i32 + 1).collect();
+        let longest = spans.iter().map(|span| span.past + 1).max().unwrap_or(0);
+        for chunk in [64, 128] {
+            let parts = spans.len() * heads * longest.div_ceil(chunk);
+            let mut scratch = Operand::unwritten(parts * (self.shape.head_dim + 2));
+            let mut lengths = Operand::of(&lengths);
+            let (lengths, values) = (lengths.values(), scratch.values());
+            let step = Decoding { q, out, heads, lengths, longest, chunk, scratch: values, scale: 0.3 };
+            for call in calls::decode(cache, step) {
+                host.run(&call);
+            }
+            scratch.read();
+        }
+    }
+}
+
+fn shape(sequences: usize, kv_heads: usize, capacity: usize, head_dim: usize) -> KvShape {
+    KvShape { dtype: DType::Bf16, sequences, kv_heads, capacity, head_dim }
+}
+
+fn tokens(pasts: &[usize]) -> Vec<Span> {
+    pasts.iter().enumerate().map(|(sequence, &past)| Span { sequence, past, new: 1 }).collect()
+}
+
+#[test]
+fn decoding_agrees_for_every_grouping_head_size_and_length() {
+    each_order(|host| {
+        for (kv_heads, heads) in [(1, 1), (2, 6), (1, 9), (2, 16)] {
+            for head_dim in [8, 64, 80, 128, 256] {
+                let spans = tokens(&[0, 66, 5]);
+                Batch { shape: shape(3, kv_heads, 70, head_dim), heads, spans, page: 16 }.check(host, true);
+            }
+        }
+        for past in [0, 1, 62, 63, 64, 65, 127, 128, 200, 300] {
+            Batch { shape: shape(1, 1, past + 1, 64), heads: 2, spans: tokens(&[past]), page: 16 }
+                .check(host, true);
+        }
+        // The CPU's cache as it is.
+        Batch { shape: shape(2, 2, 90, 64), heads: 4, spans: tokens(&[80, 3]), page: 90 }.check(host, false);
+    });
+}
+
+#[test]
+fn prompts_agree_around_every_tile() {
+    each_order(|host| {
+        for (past, new) in [(0, 1), (0, 2), (0, 15), (0, 33), (1, 31), (31, 2), (32, 17), (0, 65), (70, 63)] {
+            let spans = vec![Span { sequence: 0, past, new }, Span { sequence: 1, past: new, new: 3 }];
+            Batch { shape: shape(2, 1, past + new + 3, 16), heads: 2, spans, page: 16 }.check(host, true);
+        }
+        for (kv_heads, heads, head_dim) in [(1, 3, 64), (2, 2, 80), (2, 10, 32)] {
+            let spans = vec![Span { sequence: 1, past: 3, new: 9 }, Span { sequence: 0, past: 0, new: 20 }];
+            Batch { shape: shape(2, kv_heads, 20, head_dim), heads, spans, page: 20 }.check(host, false);
+        }
+    });
+}
+
+#[test]
+fn a_token_that_sees_nothing_gets_zeros() {
+    each_order(|host| {
+        let (mut keys, mut table) = (Operand::<u16>::unwritten(64), Operand::of(&[0]));
+        let mut values = Operand::<u16>::unwritten(64);
+        let (keys, values, table) = (keys.values(), values.values(), table.values());
+        let cache = Paged { keys, values, table, pages_per_sequence: 1, page: 8, kv_heads: 1, head_dim: 8 };
+        let (mut q, mut out) = (Operand::of(&narrow(&short(8, 1))), Operand::<u16>::unwritten(8));
+        let (mut lengths, mut scratch) = (Operand::of(&[0]), Operand::unwritten(10));
+        let (q, lengths, scratch) = ((q.values(), 8), lengths.values(), scratch.values());
+        let step = Decoding {
+            q,
+            out: (out.values(), 8),
+            heads: 1,
+            lengths,
+            longest: 8,
+            chunk: 64,
+            scratch,
+            scale: 1.0,
+        };
+        calls::decode(cache, step).iter().for_each(|call| host.run(call));
+        assert_eq!(out.read(), [0; 8]);
+    });
+}

@@ -1,0 +1,100 @@
+//! From logits to tokens.
+
+use crate::host_gpu::{Operand, each_order};
+use crate::values::noise;
+use kernels::cuda::calls;
+
+#[test]
+fn the_largest_is_the_first_of_equals_and_never_no_number() {
+    let rows: Vec<Vec<f32>> = vec![
+        vec![1.0, 3.0, 3.0],
+        vec![f32::NAN, -2.0, -1.0],
+        vec![f32::NAN; 3],
+        vec![f32::NEG_INFINITY; 3],
+        vec![-0.0, 0.0, -1.0],
+        vec![1.0, f32::INFINITY, f32::NAN],
+    ];
+    each_order(|host| {
+        let mut logits = Operand::of(&rows.concat());
+        let mut tokens = Operand::<i32>::unwritten(rows.len());
+        host.run(&calls::argmax(tokens.values(), logits.values()));
+        let wanted: Vec<i32> = rows.iter().map(|row| kernels::argmax(row).unwrap_or(0) as i32).collect();
+        assert_eq!(tokens.read(), wanted);
+        for vocabulary in [1, 31, 1023, 1024, 1025, 5000] {
+            let row = noise(2 * vocabulary, 31);
+            let (mut logits, mut tokens) = (Operand::of(&row), Operand::<i32>::unwritten(2));
+            host.run(&calls::argmax(tokens.values(), logits.values()));
+            let wanted: Vec<_> =
+                row.chunks(vocabulary).map(|row| kernels::argmax(row).map(|i| i as i32)).collect();
+            assert_eq!(tokens.read().into_iter().map(Some).collect::<Vec<_>>(), wanted);
+        }
+    });
+}
+
+/// Whether `token` is what the executor's way gives, or its neighbour where the number falls on the border between them.
+fn is_drawn(
+    row: &[f32],
+    uniform: f32,
+    temperature: f32,
+    k: Option<usize>,
+    p: Option<f32>,
+    token: usize,
+) -> bool {
+    let mut order: Vec<usize> = (0..row.len()).collect();
+    order.sort_by(|&a, &b| row[b].total_cmp(&row[a]).then(a.cmp(&b)));
+    order.truncate(k.unwrap_or(row.len()));
+    let weight = |token: usize| (f64::from(row[token] - row[order[0]]) / f64::from(temperature)).exp();
+    let total: f64 = order.iter().map(|&token| weight(token)).sum();
+    let close = 1e-6 * total;
+    let mut before = 0.0;
+    // The sum that top_p leaves, at the least and at the most.
+    let (mut least, mut most) = (f64::MAX, total);
+    for &token in &order {
+        before += weight(token);
+        let wanted = f64::from(p.unwrap_or(1.0)) * total;
+        if p.is_some() && before >= wanted - close {
+            least = least.min(before);
+        }
+        if p.is_some() && before >= wanted + close {
+            most = before;
+            break;
+        }
+    }
+    let (least, most) = (f64::from(uniform) * least.min(most) - close, f64::from(uniform) * most + close);
+    let mut before = 0.0;
+    order.iter().any(|&candidate| {
+        let from = before;
+        before += weight(candidate);
+        candidate == token && from <= most && before >= least
+    })
+}
+
+#[test]
+fn tokens_are_drawn_as_the_executor_draws_them() {
+    each_order(|host| {
+        for vocabulary in [1, 2, 255, 1024, 3001] {
+            for (temperature, k, p) in [
+                (1.0, None, None),
+                (0.3, Some(1), None),
+                (1.7, Some(40), None),
+                (0.8, None, Some(0.9)),
+                (1.0, Some(50), Some(0.5)),
+                (1.0, None, Some(1e-6)),
+            ] {
+                let uniforms = [0.0, 0.25, 0.5, 0.999_999_94];
+                let mut logits: Vec<f32> = noise(4 * vocabulary, 41).iter().map(|x| 6.0 * x).collect();
+                // Equals, so many that all digits of the token decide.
+                logits[3 * vocabulary..].iter_mut().for_each(|x| *x = x.round());
+                let mut tokens = Operand::<i32>::unwritten(4);
+                let (mut at, mut numbers) = (Operand::of(&logits), Operand::of(&uniforms));
+                host.run(&calls::sample(tokens.values(), at.values(), numbers.values(), temperature, k, p));
+                for ((row, uniform), token) in logits.chunks(vocabulary).zip(uniforms).zip(tokens.read()) {
+                    assert!(
+                        is_drawn(row, uniform, temperature, k, p, token as usize),
+                        "{token} of {vocabulary} for {uniform} with {temperature} {k:?} {p:?}"
+                    );
+                }
+            }
+        }
+    });
+}

@@ -1,0 +1,41 @@
+//! Random values, and when results are equal.
+
+use half::bf16;
+use kernels::{Path, Pool, affinity};
+
+pub fn noise(len: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+pub fn narrow(values: &[f32]) -> Vec<u16> {
+    values.iter().map(|&value| bf16::from_f32(value).to_bits()).collect()
+}
+
+pub fn widen(values: &[u16]) -> Vec<f32> {
+    values.iter().map(|&bits| bf16::from_bits(bits).to_f32()).collect()
+}
+
+/// Random values that bf16 holds.
+pub fn short(len: usize, seed: u64) -> Vec<f32> {
+    widen(&narrow(&noise(len, seed)))
+}
+
+pub fn pool() -> Pool {
+    Pool::new(&affinity::available_cores()[..1]).expect("our core").with_path(Path::Reference)
+}
+
+/// Equal but for rounding to bf16, and a difference of `slack` before that.
+pub fn assert_near(got: &[u16], wanted: &[f32], slack: f32, what: &str) {
+    assert_eq!(got.len(), wanted.len(), "{what}");
+    for (i, (got, wanted)) in widen(got).iter().zip(wanted).enumerate() {
+        let error = (got - wanted).abs();
+        assert!(error <= wanted.abs() / 256.0 + slack, "{what}: {got} at {i}, not {wanted}");
+    }
+}
