@@ -73,13 +73,7 @@ impl Batch {
             head_dim: shape.head_dim,
         };
         if paged {
-            let places =
-                whole.iter().flat_map(|span| (0..span.new).map(|p| (span.sequence as i32, p as i32)));
-            let (sequences, positions): (Vec<_>, Vec<_>) = places.unzip();
-            let (mut sequences, mut positions) = (Operand::of(&sequences), Operand::of(&positions));
-            let (mut keys, mut values) = (Operand::of(&narrow(&keys)), Operand::of(&narrow(&values)));
-            let (sequences, positions) = (sequences.values(), positions.values());
-            host.run(&calls::append(cache, keys.values(), values.values(), kv_width, sequences, positions));
+            append(host, cache, &whole, [&keys, &values]);
         }
         let (mut q, mut out) = (Operand::of(&narrow(&q)), Operand::<u16>::unwritten(rows * out_stride));
         self.attend(host, cache, (q.values(), q_stride), (out.values(), out_stride));
@@ -130,6 +124,17 @@ impl Batch {
             scratch.read();
         }
     }
+}
+
+/// Writes whole sequences with the GPU's kernel.
+fn append(host: &mut Host, cache: Paged, spans: &[Span], rows: [&[f32]; 2]) {
+    let places = spans.iter().flat_map(|span| (0..span.new).map(|p| (span.sequence as i32, p as i32)));
+    let (sequences, positions): (Vec<_>, Vec<_>) = places.unzip();
+    let (mut sequences, mut positions) = (Operand::of(&sequences), Operand::of(&positions));
+    let [mut keys, mut values] = rows.map(|rows| Operand::of(&narrow(rows)));
+    let (sequences, positions) = (sequences.values(), positions.values());
+    let width = cache.kv_heads * cache.head_dim;
+    host.run(&calls::append(cache, keys.values(), values.values(), width, sequences, positions));
 }
 
 fn shape(sequences: usize, kv_heads: usize, capacity: usize, head_dim: usize) -> KvShape {
