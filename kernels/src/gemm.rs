@@ -5,6 +5,7 @@ mod amx_tile;
 mod avx2;
 mod avx512;
 mod avx512_tile;
+mod expand;
 mod integer;
 mod reference;
 mod rounded;
@@ -15,7 +16,7 @@ use hwprofiles::DType;
 
 /// Computes y = x·Wᵀ with f32 accumulation. With integer weights the fast paths round x to 16-bit integers,
 /// each group of 32 columns with its own scale: an error of at most 2⁻¹⁶ of the group's largest value. With bf16
-/// weights the paths that multiply bf16 round x to it ([`Path::rounding`]).
+/// weights the paths that multiply bf16 round x to it ([`Path::rounding`]), as AMX does, and the weights too, with integer ones.
 ///
 /// `x` is m × k (k = `w.columns()`), `y` is m × n (n = `w.rows()`), both row-major with rows `x_stride` and
 /// `y_stride` values apart; `y`'s values between rows are left alone. FLOP: 2·m·n·k. Bytes: the weights once
@@ -48,9 +49,11 @@ pub fn gemm(
     }
     let y = Disjoint::new(y);
     let scratch = scratch.floats();
-    match (pool.path(), w.dtype()) {
+    let path =
+        if pool.path() == Path::Amx && m <= few_rows(w.dtype()) { Path::Avx512Bf16 } else { pool.path() };
+    match (path, w.dtype()) {
         (Path::Reference, _) => reference::gemm(pool, m, &y, y_stride, x, x_stride, w),
-        (Path::Amx, DType::Bf16) => {
+        (Path::Amx, DType::Bf16 | DType::Int8 | DType::Int4) => {
             // SAFETY: the path is AMX only on a CPU that has it, in a process that may use it.
             unsafe { amx::gemm(pool, m, &y, y_stride, x, x_stride, w, scratch) };
         }
@@ -61,6 +64,16 @@ pub fn gemm(
             avx512::gemm(pool, m, &y, y_stride, x, x_stride, w, scratch);
         }
         _ => avx2::gemm(pool, m, &y, y_stride, x, x_stride, w, scratch),
+    }
+}
+
+/// Up to so many rows vectors are as fast as tiles. Cycles for 32 columns of 16 outputs: vectors need 8 a row (pairs of bf16), or
+/// 10 a row and 16 to widen (integers); tiles need 16 for up to 16 rows, and 90 to expand integers. Weights of bf16 that
+/// are read from memory take 200 and more either way, and vectors ask for them ahead of time.
+fn few_rows(dtype: DType) -> usize {
+    match dtype {
+        DType::Int8 | DType::Int4 => 8,
+        _ => 4,
     }
 }
 

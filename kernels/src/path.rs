@@ -17,7 +17,8 @@ pub enum Path {
     /// Pairs of bf16 multiplied in one instruction (AVX512_BF16: Intel since Cooper Lake, AMD since Zen 4): products
     /// with bf16 weights round x to bf16.
     Avx512Bf16,
-    /// Tiles (AMX: Intel's servers since Sapphire Rapids): products with bf16 weights round x to bf16.
+    /// Tiles (AMX: Intel's servers since Sapphire Rapids): products with bf16 weights round x to bf16, products with integer
+    /// weights of many rows the weights too.
     Amx,
 }
 
@@ -64,11 +65,12 @@ impl Path {
         Self::supported().into_iter().filter(exact).max().unwrap_or(Path::Reference)
     }
 
-    /// How far products with weights in `dtype` round x before they multiply: a share of the value (bf16) or of the
-    /// largest of its group of 32 (integer weights). The sums' own rounding, of f32, comes on top.
+    /// How far products with weights in `dtype` round x (and integer weights as bf16) before they multiply: a share of the
+    /// value (bf16) or of the largest of its group of 32 (integer weights). The sums' own rounding, of f32, comes on top.
     pub fn rounding(self, dtype: DType) -> f32 {
         match (self, dtype) {
             (Path::Reference, _) => 0.0,
+            (Path::Amx, DType::Int8 | DType::Int4) => 2.0 / 256.0,
             (_, DType::Int8 | DType::Int4) => 1.0 / 65_536.0,
             (Path::Avx512Bf16 | Path::Amx, DType::Bf16) => 1.0 / 256.0,
             _ => 0.0,

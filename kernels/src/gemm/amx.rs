@@ -1,14 +1,16 @@
 //! Blocking and sharing of work around the micro-kernel of tiles.
 //!
-//! x is rounded to bf16 once. 32 columns of a packed panel are a tile as they lie in memory (see `weights`); a block of a pair
-//! of panels stays in the caches while the rows of a chunk of x, which stays in the second level, pass by.
+//! x is rounded to bf16 once. 32 columns of a packed bf16 panel are a tile as they lie in memory (see `weights`); integer
+//! weights are expanded to such tiles, a block of a pair of panels at a time (see `expand`). The block stays in the caches while
+//! the rows of a chunk of x, which stays in the second level, pass by.
 
 use super::amx_tile::{Block, TILE_BYTES, TILE_ROWS, config, configure, release};
 use super::avx2::split;
-use super::avx512::unpack_pairs;
+use super::expand::expand;
 use super::rounded::{DEPTH, Halves};
 use crate::disjoint::Disjoint;
 use crate::{PANEL, Pool, WeightsView};
+use hwprofiles::DType;
 use std::ops::Range;
 
 /// Columns of a block: 64 KiB of two panels.
@@ -20,10 +22,10 @@ const ROWS: usize = 2 * TILE_ROWS;
 /// Floats of a panel's block.
 const PANEL_FLOATS: usize = BLOCK / DEPTH * TILE;
 
-/// Floats of one member's buffer: a panel of fewer than sixteen rows as tiles, and sums of it.
-pub(super) const MEMBER_FLOATS: usize = PANEL_FLOATS + ROWS * PANEL;
+/// Floats of one member's buffer: two panels' block as tiles, and sums of a panel of fewer than sixteen rows.
+pub(super) const MEMBER_FLOATS: usize = 2 * PANEL_FLOATS + ROWS * PANEL;
 
-/// y = x·Wᵀ of bf16 weights, x rounded to bf16, the sums in f32 in the order of TDPBF16PS.
+/// y = x·Wᵀ of bf16 or integer weights, x and the weights rounded to bf16, the sums in f32 in the order of TDPBF16PS.
 ///
 /// # Safety
 /// The CPU has AMX-BF16 and AVX2, and this process may use the tiles.
@@ -71,56 +73,53 @@ impl Product<'_> {
         let k = self.w.columns();
         // Blocks of 32 rows and a last one of what is left, each kind with tiles of its own shape.
         let whole = rows.start..rows.end - rows.len() % ROWS;
-        for rows in [whole.clone(), whole.end..rows.end] {
-            if rows.is_empty() {
-                continue;
-            }
-            // SAFETY: (all) CPU features as promised by the caller.
-            unsafe { configure(&config(rows.len().min(ROWS))) };
-            for from in (0..k).step_by(BLOCK) {
-                let columns = from..k.min(from + BLOCK);
-                for first in panels.clone().step_by(2) {
-                    // SAFETY: as promised by the caller, and the tiles are configured for these rows.
-                    unsafe { self.pair(&rows, first..panels.end.min(first + 2), columns.clone(), buffer) };
+        let kinds = [whole.clone(), whole.end..rows.end].into_iter().filter(|rows| !rows.is_empty());
+        let (tiles, sums) = buffer.split_at_mut(2 * PANEL_FLOATS);
+        let mut shape = 0;
+        for from in (0..k).step_by(BLOCK) {
+            for first in panels.clone().step_by(2) {
+                let pair = Pair::new(self.w, first..panels.end.min(first + 2), from..k.min(from + BLOCK));
+                pair.expand(self.w, tiles);
+                for rows in kinds.clone() {
+                    // SAFETY: (all) CPU features as promised by the caller.
+                    unsafe {
+                        if shape != rows.len().min(ROWS) {
+                            shape = rows.len().min(ROWS);
+                            configure(&config(shape));
+                        }
+                        self.pair(&rows, &pair, tiles, sums);
+                    }
                 }
             }
-            // SAFETY: as above.
-            unsafe { release() };
         }
+        // SAFETY: as above.
+        unsafe { release() };
     }
 
-    /// Adds (or, from column 0, writes) what `columns` contribute to one or two panels of y.
+    /// Adds (or, from column 0, writes) what a pair of panels' columns contribute to y.
     ///
     /// # Safety
-    /// As [`Product::part`], and the tiles are configured for these rows.
-    unsafe fn pair(
-        &self,
-        rows: &Range<usize>,
-        panels: Range<usize>,
-        columns: Range<usize>,
-        buffer: &mut [f32],
-    ) {
-        let wide = panels.start..panels.end.min(self.w.rows() / PANEL);
-        if !wide.is_empty() {
-            let whole = columns.end - columns.len() % DEPTH;
-            let panel_bytes = self.w.panel(wide.start).len();
-            if whole > columns.start {
-                let tiles = self.w.panel(wide.start)[32 * columns.start..].as_ptr();
+    /// As [`Product::part`], the tiles are configured for these rows, and `expanded` is what the pair expands to.
+    unsafe fn pair(&self, rows: &Range<usize>, pair: &Pair, expanded: &[f32], sums: &mut [f32]) {
+        if !pair.wide.is_empty() {
+            if !pair.packed.is_empty() {
+                let tiles = self.w.panel(pair.wide.start)[32 * pair.packed.start..].as_ptr();
+                let panel_bytes = self.w.panel(pair.wide.start).len();
                 // SAFETY: the caller's promises; the panels have these columns.
-                unsafe { self.blocks(rows, &wide, columns.start..whole, tiles, panel_bytes) };
+                unsafe { self.blocks(rows, &pair.wide, &pair.packed, tiles, panel_bytes) };
             }
-            if whole < columns.end {
-                let rest = whole..columns.end;
-                for (panel, tile) in wide.clone().zip(buffer.chunks_exact_mut(TILE)) {
-                    self.unpack(panel, &rest, tile);
-                }
-                // SAFETY: the caller's promises; the buffer has a tile of each panel.
-                unsafe { self.blocks(rows, &wide, rest, buffer.as_ptr().cast(), TILE_BYTES) };
+            if !pair.rest.is_empty() {
+                // SAFETY: the caller's promises; the buffer has tiles of each panel.
+                unsafe {
+                    self.blocks(rows, &pair.wide, &pair.rest, expanded.as_ptr().cast(), 4 * PANEL_FLOATS)
+                };
             }
         }
-        if wide.end < panels.end {
+        if let Some(panel) = pair.narrow {
+            let columns = pair.packed.start..pair.rest.end;
+            let tiles = expanded[pair.wide.len() * PANEL_FLOATS..].as_ptr();
             // SAFETY: the caller's promises.
-            unsafe { self.narrow(rows, wide.end, &columns, buffer) };
+            unsafe { self.narrow(rows, panel, &columns, tiles.cast(), sums) };
         }
     }
 
@@ -132,7 +131,7 @@ impl Product<'_> {
         &self,
         rows: &Range<usize>,
         panels: &Range<usize>,
-        columns: Range<usize>,
+        columns: &Range<usize>,
         tiles: *const u8,
         panel_bytes: usize,
     ) {
@@ -156,11 +155,16 @@ impl Product<'_> {
     /// of W.
     ///
     /// # Safety
-    /// As [`Product::pair`].
-    unsafe fn narrow(&self, rows: &Range<usize>, panel: usize, columns: &Range<usize>, buffer: &mut [f32]) {
-        let (tiles, sums) = buffer.split_at_mut(PANEL_FLOATS);
+    /// As [`Product::pair`]; all of the panel's columns are tiles at `tiles`.
+    unsafe fn narrow(
+        &self,
+        rows: &Range<usize>,
+        panel: usize,
+        columns: &Range<usize>,
+        tiles: *const u8,
+        sums: &mut [f32],
+    ) {
         let (width, add) = (self.w.rows() - panel * PANEL, columns.start > 0);
-        self.unpack(panel, columns, tiles);
         let y_row = |row: usize| {
             // SAFETY: these values of y are ours, and held one row at a time.
             unsafe { self.y.range(row * self.y_stride + panel * PANEL, width) }
@@ -173,7 +177,7 @@ impl Product<'_> {
             let block = Block {
                 x: self.x.values[from * self.x.stride + columns.start..].as_ptr(),
                 x_bytes: 2 * self.x.stride,
-                w: tiles.as_ptr().cast(),
+                w: tiles,
                 panel_bytes: 0,
                 steps: columns.len().div_ceil(DEPTH),
                 add,
@@ -185,12 +189,38 @@ impl Product<'_> {
             each().for_each(|(i, row)| y_row(row).copy_from_slice(&sums[i * PANEL..][..width]));
         }
     }
+}
 
-    /// Columns of a panel as tiles, zeros up to whole ones and in place of rows that are not there.
-    fn unpack(&self, panel: usize, columns: &Range<usize>, tiles: &mut [f32]) {
-        let (steps, padded) = (columns.len().div_ceil(2), columns.len().next_multiple_of(DEPTH) / 2);
-        unpack_pairs(self.w, panel, columns.start, &mut tiles[..steps * PANEL]);
-        tiles[steps * PANEL..padded * PANEL].fill(0.0);
+/// One or two panels' block of columns.
+struct Pair {
+    /// Whole panels.
+    wide: Range<usize>,
+    /// A last panel of fewer than sixteen rows.
+    narrow: Option<usize>,
+    /// Columns of whole panels that are tiles as they lie in memory, and those after them that must be expanded.
+    packed: Range<usize>,
+    rest: Range<usize>,
+}
+
+impl Pair {
+    fn new(w: WeightsView<'_>, panels: Range<usize>, columns: Range<usize>) -> Self {
+        let wide = panels.start..panels.end.min(w.rows() / PANEL);
+        let narrow = Some(wide.end).filter(|&panel| panel < panels.end);
+        let middle = match w.dtype() {
+            DType::Bf16 => columns.end - columns.len() % DEPTH,
+            _ => columns.start,
+        };
+        Self { wide, narrow, packed: columns.start..middle, rest: middle..columns.end }
+    }
+
+    /// Writes what is not packed as tiles, zeros up to whole ones, each panel's [`PANEL_FLOATS`] from the one before.
+    fn expand(&self, w: WeightsView<'_>, tiles: &mut [f32]) {
+        let all = self.packed.start..self.rest.end;
+        let each =
+            self.wide.clone().map(|panel| (panel, &self.rest)).chain(self.narrow.map(|panel| (panel, &all)));
+        for ((panel, columns), tiles) in each.zip(tiles.chunks_exact_mut(PANEL_FLOATS)) {
+            expand(w, panel, columns, &mut tiles[..columns.len().div_ceil(DEPTH) * TILE]);
+        }
     }
 }
 
@@ -198,11 +228,12 @@ const _: () = assert!(TILE_BYTES == 4 * PANEL * DEPTH / 2, "a tile is 32 columns
 
 #[cfg(test)]
 mod tests {
+    use super::super::expand::vectors_expand;
     use super::*;
     use crate::amx::emulator;
     use crate::{Memory, Path, Weights, affinity};
     use half::bf16;
-    use hwprofiles::{DType, units::Bytes};
+    use hwprofiles::units::Bytes;
 
     fn noise(len: usize, seed: usize) -> Vec<f32> {
         (0..len).map(|i| ((i + seed) * 2_654_435_761 % 65_521) as f32 / 32_768.0 - 1.0).collect()
@@ -223,14 +254,16 @@ mod tests {
         sum
     }
 
-    fn check(members: usize, m: usize, n: usize, k: usize) {
+    fn check(dtype: DType, members: usize, m: usize, n: usize, k: usize) {
         let cores = affinity::available_cores();
         let cores: Vec<_> = (0..members).map(|member| cores[member % cores.len()]).collect();
         let pool = Pool::new(&cores).expect("our cores");
         let (x_stride, y_stride) = (k + 3, n + 5);
         let (x, w) = (noise(m * x_stride, 1), noise(n * k, 2));
         let memory = Memory::new("test", Bytes::new(1 << 30));
-        let weights = Weights::from_f32(&memory, DType::Bf16, n, k, &w).expect("fits");
+        let weights = Weights::from_f32(&memory, dtype, n, k, &w).expect("fits");
+        let mut lines = vec![0.0; n * k];
+        lines.chunks_exact_mut(k).enumerate().for_each(|(row, line)| weights.view().row(row, line));
         let mut scratch = vec![f32::NAN; crate::gemm::scratch_bytes(members, m, k) / 4];
         let mut y = vec![7.0; m * y_stride];
         let shared = Disjoint::new(&mut y);
@@ -238,8 +271,13 @@ mod tests {
         unsafe { gemm(&pool, m, &shared, y_stride, &x, x_stride, weights.view(), &mut scratch) };
         for (i, row) in y.chunks(y_stride).enumerate() {
             for (j, &got) in row.iter().enumerate() {
-                let wanted = if j < n { reference(&x[i * x_stride..][..k], &w[j * k..][..k]) } else { 7.0 };
-                assert_eq!(got.to_bits(), wanted.to_bits(), "{m}×{n}×{k} at ({i}, {j}): {got}, not {wanted}");
+                let wanted =
+                    if j < n { reference(&x[i * x_stride..][..k], &lines[j * k..][..k]) } else { 7.0 };
+                assert_eq!(
+                    got.to_bits(),
+                    wanted.to_bits(),
+                    "{dtype} {m}×{n}×{k} at ({i}, {j}): {got}, not {wanted}"
+                );
             }
         }
     }
@@ -250,14 +288,22 @@ mod tests {
             return println!("absent: this CPU has no AVX2, by which x is rounded");
         }
         println!("AMX: {}", emulator::provide());
-        for m in [1, 2, 15, 16, 17, 31, 32, 33, 47, 65] {
-            for (n, k) in [(1, 1), (15, 31), (16, 32), (17, 33), (32, 64), (33, 30), (50, 95)] {
-                check(1, m, n, k);
+        println!(
+            "expansion by AVX-512 BF16: {}",
+            if vectors_expand() { "real" } else { "absent, plain instead" }
+        );
+        for dtype in [DType::Bf16, DType::Int8, DType::Int4] {
+            for m in [1, 2, 15, 16, 17, 31, 32, 33, 47, 65] {
+                for (n, k) in [(1, 1), (15, 31), (16, 32), (17, 33), (32, 64), (33, 30), (50, 95)] {
+                    check(dtype, 1, m, n, k);
+                }
             }
-        }
-        for (m, n, k) in [(3, 20, BLOCK - 1), (40, 33, BLOCK), (5, 47, BLOCK + 1), (33, 18, 2 * BLOCK + 35)] {
-            check(1, m, n, k);
-            check(2, m, n, k);
+            for (m, n, k) in
+                [(3, 20, BLOCK - 1), (40, 33, BLOCK), (5, 47, BLOCK + 1), (33, 18, 2 * BLOCK + 35)]
+            {
+                check(dtype, 1, m, n, k);
+                check(dtype, 2, m, n, k);
+            }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The micro-kernel of tiles: two tiles of x by two of weights, in four accumulators.
 //!
 //! Two by two needs one load for each multiplication and leaves the accumulators' latency (52 cycles) covered by the other
-//! three; one accumulator alone runs at 31 % of the rate. A multiplication adds 32 columns: for each output the even and the
+//! three; one accumulator alone runs at 31 % of the rate. Each tile of the next step is loaded as soon as this step has used the
+//! one before in its register, so that no multiplication waits for a load of its own step. A multiplication adds 32 columns: for each output the even and the
 //! odd ones in two sums, then those to each other and to the accumulator.
 
 use crate::amx::TileConfig;
@@ -54,9 +55,11 @@ pub(super) unsafe fn release() {
     unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
 }
 
-/// Assembles one shape of block: which accumulators are set up and stored, and what one step does.
+/// Assembles one shape of block: which accumulators are set up and stored, the first step's loads, what a step does while it
+/// loads the next one's tiles, and the last step's multiplications.
 macro_rules! block {
-    ($b:expr, load: [$($load:literal)*], zero: [$($zero:literal)*], step: [$($step:literal)*], store: [$($store:literal)*]) => {
+    ($b:expr, load: [$($load:literal)*], zero: [$($zero:literal)*], first: [$($first:literal)*],
+        step: [$($step:literal)*], last: [$($last:literal)*], store: [$($store:literal)*]) => {
         asm!(
             "test {add:e}, {add:e}",
             "jz 2f",
@@ -66,16 +69,20 @@ macro_rules! block {
             $($zero,)*
             "3:",
             "test {steps}, {steps}",
-            "jz 5f",
+            "jz 6f",
+            $($first,)*
+            "jmp 5f",
             "4:",
             $($step,)*
+            "5:",
             "add {x0}, 64",
             "add {x1}, 64",
             "add {w0}, 1024",
             "add {w1}, 1024",
             "dec {steps}",
             "jnz 4b",
-            "5:",
+            $($last,)*
+            "6:",
             $($store,)*
             // A block of one tile of rows has no use for the second.
             "/* {y1} */",
@@ -116,16 +123,19 @@ impl Block {
     }
 
     unsafe fn two_by_two(&self) {
-        // SAFETY: (all four) the promises of `run`. Loads are spread between the multiplications.
+        // SAFETY: (all four) the promises of `run`.
         unsafe {
             block!(self,
                 load: ["tileloadd tmm0, [{y0} + {y_bytes}]" "tileloadd tmm1, [{y0} + {y_bytes} + 64]"
                     "tileloadd tmm2, [{y1} + {y_bytes}]" "tileloadd tmm3, [{y1} + {y_bytes} + 64]"],
                 zero: ["tilezero tmm0" "tilezero tmm1" "tilezero tmm2" "tilezero tmm3"],
-                step: ["tileloadd tmm6, [{w0} + {w_bytes}]" "tileloadd tmm4, [{x0} + {x_bytes}]"
-                    "tdpbf16ps tmm0, tmm4, tmm6"
-                    "tileloadd tmm7, [{w1} + {w_bytes}]" "tdpbf16ps tmm1, tmm4, tmm7"
-                    "tileloadd tmm5, [{x1} + {x_bytes}]" "tdpbf16ps tmm2, tmm5, tmm6"
+                first: ["tileloadd tmm6, [{w0} + {w_bytes}]" "tileloadd tmm4, [{x0} + {x_bytes}]"
+                    "tileloadd tmm7, [{w1} + {w_bytes}]" "tileloadd tmm5, [{x1} + {x_bytes}]"],
+                step: ["tdpbf16ps tmm0, tmm4, tmm6" "tdpbf16ps tmm1, tmm4, tmm7"
+                    "tileloadd tmm4, [{x0} + {x_bytes}]" "tdpbf16ps tmm2, tmm5, tmm6"
+                    "tileloadd tmm6, [{w0} + {w_bytes}]" "tdpbf16ps tmm3, tmm5, tmm7"
+                    "tileloadd tmm7, [{w1} + {w_bytes}]" "tileloadd tmm5, [{x1} + {x_bytes}]"],
+                last: ["tdpbf16ps tmm0, tmm4, tmm6" "tdpbf16ps tmm1, tmm4, tmm7" "tdpbf16ps tmm2, tmm5, tmm6"
                     "tdpbf16ps tmm3, tmm5, tmm7"],
                 store: ["tilestored [{y0} + {y_bytes}], tmm0" "tilestored [{y0} + {y_bytes} + 64], tmm1"
                     "tilestored [{y1} + {y_bytes}], tmm2" "tilestored [{y1} + {y_bytes} + 64], tmm3"]
@@ -139,9 +149,12 @@ impl Block {
             block!(self,
                 load: ["tileloadd tmm0, [{y0} + {y_bytes}]" "tileloadd tmm2, [{y1} + {y_bytes}]"],
                 zero: ["tilezero tmm0" "tilezero tmm2"],
-                step: ["tileloadd tmm6, [{w0} + {w_bytes}]" "tileloadd tmm4, [{x0} + {x_bytes}]"
-                    "tdpbf16ps tmm0, tmm4, tmm6"
-                    "tileloadd tmm5, [{x1} + {x_bytes}]" "tdpbf16ps tmm2, tmm5, tmm6"],
+                first: ["tileloadd tmm6, [{w0} + {w_bytes}]" "tileloadd tmm4, [{x0} + {x_bytes}]"
+                    "tileloadd tmm5, [{x1} + {x_bytes}]"],
+                step: ["tdpbf16ps tmm0, tmm4, tmm6" "tileloadd tmm4, [{x0} + {x_bytes}]"
+                    "tdpbf16ps tmm2, tmm5, tmm6" "tileloadd tmm6, [{w0} + {w_bytes}]"
+                    "tileloadd tmm5, [{x1} + {x_bytes}]"],
+                last: ["tdpbf16ps tmm0, tmm4, tmm6" "tdpbf16ps tmm2, tmm5, tmm6"],
                 store: ["tilestored [{y0} + {y_bytes}], tmm0" "tilestored [{y1} + {y_bytes}], tmm2"]
             )
         }
@@ -153,9 +166,12 @@ impl Block {
             block!(self,
                 load: ["tileloadd tmm0, [{y0} + {y_bytes}]" "tileloadd tmm1, [{y0} + {y_bytes} + 64]"],
                 zero: ["tilezero tmm0" "tilezero tmm1"],
-                step: ["tileloadd tmm6, [{w0} + {w_bytes}]" "tileloadd tmm4, [{x0} + {x_bytes}]"
-                    "tdpbf16ps tmm0, tmm4, tmm6"
-                    "tileloadd tmm7, [{w1} + {w_bytes}]" "tdpbf16ps tmm1, tmm4, tmm7"],
+                first: ["tileloadd tmm6, [{w0} + {w_bytes}]" "tileloadd tmm4, [{x0} + {x_bytes}]"
+                    "tileloadd tmm7, [{w1} + {w_bytes}]"],
+                step: ["tdpbf16ps tmm0, tmm4, tmm6" "tileloadd tmm6, [{w0} + {w_bytes}]"
+                    "tdpbf16ps tmm1, tmm4, tmm7" "tileloadd tmm4, [{x0} + {x_bytes}]"
+                    "tileloadd tmm7, [{w1} + {w_bytes}]"],
+                last: ["tdpbf16ps tmm0, tmm4, tmm6" "tdpbf16ps tmm1, tmm4, tmm7"],
                 store: ["tilestored [{y0} + {y_bytes}], tmm0" "tilestored [{y0} + {y_bytes} + 64], tmm1"]
             )
         }
@@ -167,8 +183,10 @@ impl Block {
             block!(self,
                 load: ["tileloadd tmm0, [{y0} + {y_bytes}]"],
                 zero: ["tilezero tmm0"],
-                step: ["tileloadd tmm6, [{w0} + {w_bytes}]" "tileloadd tmm4, [{x0} + {x_bytes}]"
-                    "tdpbf16ps tmm0, tmm4, tmm6"],
+                first: ["tileloadd tmm6, [{w0} + {w_bytes}]" "tileloadd tmm4, [{x0} + {x_bytes}]"],
+                step: ["tdpbf16ps tmm0, tmm4, tmm6" "tileloadd tmm6, [{w0} + {w_bytes}]"
+                    "tileloadd tmm4, [{x0} + {x_bytes}]"],
+                last: ["tdpbf16ps tmm0, tmm4, tmm6"],
                 store: ["tilestored [{y0} + {y_bytes}], tmm0"]
             )
         }

@@ -2,6 +2,7 @@
 
 use super::avx2::{BUFFER, copy_x, even_tiles, padded_stride, split};
 use super::avx512_tile::{Float, Paired, Step, TILE_ROWS, Tile, Widened};
+use super::expand::expand_plainly;
 use super::rounded::Halves;
 use crate::disjoint::Disjoint;
 use crate::{PANEL, Pool, WeightsView};
@@ -39,21 +40,7 @@ impl Source for Paired {
     type Last = Paired;
 
     fn unpack(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
-        unpack_pairs(w, panel, from, out);
-    }
-}
-
-/// Columns of a bf16 panel from `from` on, two by two, each row's pair in one value.
-pub(super) fn unpack_pairs(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
-    for (step, out) in out.chunks_exact_mut(PANEL).enumerate() {
-        let column = from + 2 * step;
-        let mut two = [0.0; 2 * PANEL];
-        let there = w.columns().saturating_sub(column).min(2);
-        w.unpack(panel, column, &mut two[..there * PANEL]);
-        for (lane, out) in out.iter_mut().enumerate() {
-            // The values are bf16: their lower halves are zeros.
-            *out = f32::from_bits(two[lane].to_bits() >> 16 | two[PANEL + lane].to_bits());
-        }
+        expand_plainly(w, panel, from, out);
     }
 }
 
