@@ -9,6 +9,7 @@ mod expand;
 mod integer;
 mod reference;
 mod rounded;
+mod vnni;
 
 use crate::disjoint::Disjoint;
 use crate::{Path, Pool, Scratch, WeightsView};

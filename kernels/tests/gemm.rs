@@ -106,6 +106,33 @@ fn blocks_of_rows_and_columns_join_without_seams() {
 }
 
 #[test]
+fn integer_products_are_the_same_bits_by_avx512_as_by_avx2() {
+    let [avx2, avx512] = [Path::Avx2, Path::Avx512];
+    if !avx512.is_supported() || !is_x86_feature_detected!("avx512vnni") {
+        return println!("absent: this CPU has no AVX-512 VNNI, so both are AVX2");
+    }
+    println!("AVX-512 VNNI: real");
+    let cores = affinity::available_cores();
+    let pools = [avx2, avx512].map(|path| Pool::new(&cores[..1]).expect("our core").with_path(path));
+    for dtype in [DType::Int8, DType::Int4] {
+        for m in (1..=14).chain([25, 193]) {
+            for (n, k) in [(1, 1), (16, 32), (17, 33), (48, 545), (32, 1100)] {
+                let x = noise(m * k, 11 + m as u64);
+                let weights = Weights::from_f32(&memory(), dtype, n, k, &noise(n * k, 12)).expect("fits");
+                let [a, b] = [0, 1].map(|which| {
+                    let mut y = vec![0.0; m * n];
+                    let mut scratch = Scratch::unaccounted(gemm::scratch_bytes(1, m, k)).expect("memory");
+                    gemm(&pools[which], m, &mut y, n, &x, k, weights.view(), &mut scratch);
+                    y
+                });
+                let same = a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits());
+                assert!(same, "{dtype} {m}×{n}×{k}");
+            }
+        }
+    }
+}
+
+#[test]
 fn without_columns_the_product_is_zero() {
     for pool in pools(1) {
         check(&pool, 2, 3, 0, DType::F32);

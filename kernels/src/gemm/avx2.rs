@@ -5,7 +5,7 @@
 //! rows pass by. Small m: all of x stays in the second-level cache and each panel is read from memory once, at its
 //! speed. Weights are widened on the way into registers, so nothing is unpacked and no byte is written twice.
 
-use super::integer::{self, Rounded, rounded_floats};
+use super::integer::{self, Instructions, Rounded, rounded_floats};
 use crate::disjoint::Disjoint;
 use crate::tile::{Bf16Panel, Fetch, FloatPanel, Floats, Lanes, TILE_ROWS, tile};
 use crate::{PANEL, Pool, WeightsView};
@@ -34,10 +34,10 @@ pub(super) fn padded_stride(k: usize) -> usize {
 }
 
 /// Columns of a block: 16 KiB of the panel, and less where x would not fit beside it.
-fn block(dtype: DType) -> usize {
-    match dtype {
-        DType::F32 => 256,
-        DType::Bf16 => 512,
+fn block(dtype: DType, instructions: Instructions) -> usize {
+    match (dtype, instructions) {
+        (DType::F32, _) => 256,
+        (DType::Bf16, _) | (_, Instructions::Vnni) => 512,
         _ => 1024,
     }
 }
@@ -50,6 +50,8 @@ struct Product<'a> {
     x_stride: usize,
     /// x as the integer kernel reads it, for integer weights.
     rounded: Option<Rounded<'a>>,
+    /// What multiplies those.
+    instructions: Instructions,
     w: WeightsView<'a>,
 }
 
@@ -65,14 +67,16 @@ pub(super) fn gemm(
 ) {
     let k = w.columns();
     let (buffers, rest) = scratch.split_at_mut(pool.members() * BUFFER * PANEL);
-    let mut product = Product { y, y_stride, x, x_stride, rounded: None, w };
+    let mut product =
+        Product { y, y_stride, x, x_stride, rounded: None, instructions: Instructions::Avx2, w };
     if matches!(w.dtype(), DType::Int8 | DType::Int4) {
         product.rounded = Some(Rounded::new(pool, m, k, x, x_stride, rest));
+        product.instructions = Instructions::of(pool.path());
     } else if m > 1 && !x_stride.is_multiple_of(16) || x_stride.is_multiple_of(512) {
         copy_x(pool, m, k, x, x_stride, rest);
         (product.x, product.x_stride) = (rest, padded_stride(k));
     }
-    let (rows, columns) = split(pool.members(), m, w, TILE_ROWS);
+    let (rows, columns) = split(pool.members(), m, w, product.instructions.tile_rows());
     let (row_chunks, panel_chunks) = (m.div_ceil(rows), w.rows().div_ceil(PANEL).div_ceil(columns));
     let buffers = Disjoint::new(buffers);
     pool.each(row_chunks * panel_chunks, |member, item| {
@@ -131,7 +135,8 @@ impl Product<'_> {
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn part(&self, rows: Range<usize>, panels: Range<usize>, buffer: &mut [f32]) {
         let k = self.w.columns();
-        let block = if rows.len() <= TILE_ROWS { k } else { block(self.w.dtype()) };
+        let streamed = rows.len() <= self.instructions.tile_rows();
+        let block = if streamed { k } else { block(self.w.dtype(), self.instructions) };
         let blocks = (0..k.div_ceil(block)).map(|i| i * block..k.min((i + 1) * block));
         let mut one = |panel, columns| {
             // SAFETY: as promised by the caller.
@@ -170,7 +175,7 @@ impl Product<'_> {
             (DType::F32, ..=TILE_ROWS) | (DType::Int8, 1) => Fetch::Near,
             _ => Fetch::Far,
         };
-        for (tile, rows) in even_tiles(rows, TILE_ROWS).enumerate() {
+        for (tile, rows) in even_tiles(rows, self.instructions.tile_rows()).enumerate() {
             let y = self.y.pointer(rows.start * self.y_stride + panel * PANEL);
             // Only the first tile meets weights that are not in the first-level cache.
             let fetch = if tile == 0 { fetch } else { Fetch::Nothing };
@@ -179,7 +184,8 @@ impl Product<'_> {
             unsafe {
                 match (self.w.dtype(), self.rounded) {
                     (dtype, Some(x)) => {
-                        integer::multiply(dtype, bytes, columns, x, rows, y, self.y_stride, fetch);
+                        let (instructions, stride) = (self.instructions, self.y_stride);
+                        integer::multiply(instructions, dtype, bytes, columns, x, rows, y, stride, fetch);
                     }
                     (DType::Bf16, None) => {
                         let start = bytes[32 * columns.start..].as_ptr();

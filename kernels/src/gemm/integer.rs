@@ -5,9 +5,10 @@
 //! (an error of at most 2⁻¹⁶ of the group's largest value, below that of bf16 activations), and one
 //! multiply-add takes sixteen pairs. Sums of a group are exact: 32·127·32767 < 2³¹.
 
+use super::vnni;
 use crate::tile::{Fetch, TILE_ROWS};
 use crate::weights::GROUP_COLUMNS;
-use crate::{PANEL, Pool, disjoint::Disjoint};
+use crate::{PANEL, Path, Pool, disjoint::Disjoint};
 use hwprofiles::DType;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -15,7 +16,7 @@ use std::ops::Range;
 /// Largest magnitude of a rounded x.
 const LIMIT: f32 = 32767.0;
 /// Floats that hold one rounded group: 32 integers of 16 bits.
-const GROUP_FLOATS: usize = GROUP_COLUMNS / 2;
+pub(super) const GROUP_FLOATS: usize = GROUP_COLUMNS / 2;
 /// From so many values on, x is rounded by the whole team.
 const SHARED: usize = 1 << 14;
 
@@ -63,7 +64,7 @@ impl<'a> Rounded<'a> {
     }
 
     /// The addresses of one row: integers, scales, offsets.
-    fn row(&self, row: usize) -> (*const i32, *const f32, *const i32) {
+    pub(super) fn row(&self, row: usize) -> (*const i32, *const f32, *const i32) {
         let row = &self.rows[row * row_floats(self.groups)..][..row_floats(self.groups)];
         let scales = &row[self.groups * GROUP_FLOATS..];
         (row.as_ptr().cast(), scales.as_ptr(), scales[self.groups..].as_ptr().cast())
@@ -103,18 +104,47 @@ fn x_is_finite(x: &[f32; GROUP_COLUMNS]) -> bool {
 }
 
 /// Bytes of one group of a full panel.
-fn group_bytes(dtype: DType) -> usize {
+pub(super) fn group_bytes(dtype: DType) -> usize {
     PANEL * dtype.matrix_bytes(1, GROUP_COLUMNS as u64).get() as usize
 }
 
-/// y (+)= x·w for up to six `rows` of x and one full panel of `int8` or `int4`; y is the first row's part of
-/// the panel, rows `y_stride` apart. `columns` start on a group; where not at 0, y is added to. `fetch`: what
-/// to ask memory for meanwhile.
+/// Which instructions multiply; the results are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Instructions {
+    Avx2,
+    /// AVX-512 F, BW, VL and VNNI (see `vnni`).
+    Vnni,
+}
+
+impl Instructions {
+    /// What a path has: AVX-512 without VNNI (Skylake's) is no faster here than AVX2.
+    pub(super) fn of(path: Path) -> Self {
+        match path {
+            Path::Avx512 | Path::Avx512Bf16 | Path::Amx if is_x86_feature_detected!("avx512vnni") => {
+                Self::Vnni
+            }
+            _ => Self::Avx2,
+        }
+    }
+
+    /// Most rows of one tile.
+    pub(super) fn tile_rows(self) -> usize {
+        match self {
+            Self::Avx2 => TILE_ROWS,
+            Self::Vnni => vnni::TILE_ROWS,
+        }
+    }
+}
+
+/// y (+)= x·w for up to [`Instructions::tile_rows`] `rows` of x and one full panel of `int8` or `int4`; y is the first row's
+/// part of the panel, rows `y_stride` apart. `columns` start on a group; where not at 0, y is added to. `fetch`:
+/// what to ask memory for meanwhile.
 ///
 /// # Safety
-/// The CPU has AVX2, FMA and F16C; x has these rows; y has them too, and nobody else touches them.
+/// The CPU has the instructions, and AVX2, FMA and F16C; x has these rows; y has them too, and nobody else touches them.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn multiply(
+    instructions: Instructions,
     dtype: DType,
     panel: &[u8],
     columns: Range<usize>,
@@ -127,6 +157,11 @@ pub(super) unsafe fn multiply(
     let bytes = group_bytes(dtype);
     let groups = columns.start / GROUP_COLUMNS..columns.end.div_ceil(GROUP_COLUMNS);
     let panel = &panel[groups.start * bytes..groups.end * bytes];
+    if instructions == Instructions::Vnni {
+        let tile = vnni::Tile { x, row: rows.start, groups, y, y_stride, fetch };
+        // SAFETY: the caller's promises.
+        return unsafe { tile.run(dtype, rows.len(), panel) };
+    }
     let target = Target { x, row: rows.start, first: groups.start, y, y_stride, fetch };
     // SAFETY: the caller's promises.
     unsafe {
@@ -174,6 +209,14 @@ impl Target<'_> {
     unsafe fn rows<const M: usize, const INT4: bool>(&self, panel: &[u8]) {
         let x: [_; M] = std::array::from_fn(|row| self.x.row(self.row + row));
         let mut sums = [[_mm256_setzero_ps(); 2]; M];
+        // SAFETY: y has these rows of sixteen values, which are ours.
+        let y = |row: usize, half: usize| unsafe { self.y.add(row * self.y_stride + 8 * half) };
+        if self.first > 0 {
+            for (row, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: as above.
+                *sums = std::array::from_fn(|half| unsafe { _mm256_loadu_ps(y(row, half)) });
+            }
+        }
         let bytes = group_bytes(if INT4 { DType::Int4 } else { DType::Int8 });
         for (group, weights) in panel.chunks_exact(bytes).enumerate() {
             (0..bytes).step_by(64).for_each(|line| self.fetch.line(weights.as_ptr(), line));
@@ -207,14 +250,8 @@ impl Target<'_> {
             }
         }
         for (row, sums) in sums.iter().enumerate() {
-            for (half, &sum) in sums.iter().enumerate() {
-                // SAFETY: y has these rows of sixteen values, which are ours.
-                unsafe {
-                    let to = self.y.add(row * self.y_stride + 8 * half);
-                    let sum = if self.first > 0 { _mm256_add_ps(_mm256_loadu_ps(to), sum) } else { sum };
-                    _mm256_storeu_ps(to, sum);
-                }
-            }
+            // SAFETY: as above.
+            (0..2).for_each(|half| unsafe { _mm256_storeu_ps(y(row, half), sums[half]) });
         }
     }
 }
