@@ -6,10 +6,13 @@ mod avx2;
 mod avx512;
 mod avx512_tile;
 mod expand;
+mod group;
 mod integer;
 mod reference;
 mod rounded;
 mod vnni;
+
+pub use group::Group;
 
 use crate::disjoint::Disjoint;
 use crate::{Path, Pool, Scratch, WeightsView};
@@ -37,35 +40,65 @@ pub fn gemm(
     w: WeightsView<'_>,
     scratch: &mut Scratch,
 ) {
-    let (n, k) = (w.rows(), w.columns());
-    if m == 0 || n == 0 {
-        return;
-    }
+    grouped_gemm(pool, &[Group { rows: 0..m, w }], y, y_stride, x, x_stride, scratch);
+}
+
+/// As [`gemm()`], of several matrices in one call, each with rows of its own: what experts do with tokens that are sorted by
+/// expert. Work is shared by how much it is, not by matrix. The result is that of a call for each group; y's rows of no
+/// group are left alone.
+///
+/// # Panics
+/// As [`gemm()`], for all rows up to the last; where rows of a group begin before those of the one before end; where
+/// matrices differ in columns or format.
+pub fn grouped_gemm(
+    pool: &Pool,
+    groups: &[Group<'_>],
+    y: &mut [f32],
+    y_stride: usize,
+    x: &[f32],
+    x_stride: usize,
+    scratch: &mut Scratch,
+) {
+    let groups: Vec<_> = groups.iter().filter(|it| !it.rows.is_empty() && it.w.rows() > 0).cloned().collect();
+    let Some(Group { rows, w }) = groups.last() else { return };
+    let (m, k, dtype) = (rows.end, w.columns(), w.dtype());
     assert!(x_stride >= k && x.len() >= (m - 1) * x_stride + k, "x is too short for {m} × {k}");
-    assert!(y_stride >= n && y.len() >= (m - 1) * y_stride + n, "y is too short for {m} × {n}");
+    for Group { rows, w } in &groups {
+        let (m, n) = (rows.end, w.rows());
+        assert!(y_stride >= n && y.len() >= (m - 1) * y_stride + n, "y is too short for {m} × {n}");
+        assert!(w.columns() == k && w.dtype() == dtype, "matrices of one call are alike but for their rows");
+    }
+    assert!(groups.windows(2).all(|two| two[0].rows.end <= two[1].rows.start), "groups' rows are in order");
     let needed = scratch_bytes(pool.members(), m, k);
     assert!(scratch.bytes() >= needed, "scratch has {} bytes, {needed} needed", scratch.bytes());
     if k == 0 {
-        return y.chunks_mut(y_stride).take(m).for_each(|row| row[..n].fill(0.0));
+        for Group { rows, w } in &groups {
+            rows.clone().for_each(|row| y[row * y_stride..][..w.rows()].fill(0.0));
+        }
+        return;
     }
     let y = Disjoint::new(y);
     let scratch = scratch.floats();
-    let path =
-        if pool.path() == Path::Amx && m <= few_rows(w.dtype()) { Path::Avx512Bf16 } else { pool.path() };
-    match (path, w.dtype()) {
-        (Path::Reference, _) => reference::gemm(pool, m, &y, y_stride, x, x_stride, w),
+    let mut run = |path, groups: &[_]| match (path, dtype) {
+        (Path::Reference, _) => reference::gemm(pool, &y, y_stride, x, x_stride, groups),
         (Path::Amx, DType::Bf16 | DType::Int8 | DType::Int4) => {
             // SAFETY: the path is AMX only on a CPU that has it, in a process that may use it.
-            unsafe { amx::gemm(pool, m, &y, y_stride, x, x_stride, w, scratch) };
+            unsafe { amx::gemm(pool, &y, y_stride, x, x_stride, groups, scratch) };
         }
         (Path::Avx512Bf16, DType::Bf16) => {
-            avx512::gemm_bf16(pool, m, &y, y_stride, x, x_stride, w, scratch);
+            avx512::gemm_bf16(pool, &y, y_stride, x, x_stride, groups, scratch);
         }
         (Path::Avx512 | Path::Avx512Bf16 | Path::Amx, DType::F32 | DType::Bf16) => {
-            avx512::gemm(pool, m, &y, y_stride, x, x_stride, w, scratch);
+            avx512::gemm(pool, &y, y_stride, x, x_stride, groups, scratch);
         }
-        _ => avx2::gemm(pool, m, &y, y_stride, x, x_stride, w, scratch),
+        _ => avx2::gemm(pool, &y, y_stride, x, x_stride, groups, scratch),
+    };
+    if pool.path() != Path::Amx {
+        return run(pool.path(), &groups);
     }
+    let (few, many): (Vec<_>, Vec<_>) = groups.into_iter().partition(|it| it.rows.len() <= few_rows(dtype));
+    run(Path::Avx512Bf16, &few);
+    run(Path::Amx, &many);
 }
 
 /// Up to so many rows vectors are as fast as tiles. Cycles for 32 columns of 16 outputs: vectors need 8 a row (pairs of bf16), or

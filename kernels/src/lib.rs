@@ -48,7 +48,7 @@ pub use embedding::gather;
 pub use error::Error;
 pub use flag::Flag;
 pub use frequency::dependent_adds;
-pub use gemm::gemm;
+pub use gemm::{Group, gemm, grouped_gemm};
 pub use kv::{KvCache, KvCacheMut, KvShape, Span};
 pub use link::Link;
 pub use memory::Memory;

@@ -2,7 +2,9 @@
 
 use hwprofiles::DType;
 use hwprofiles::units::Bytes;
-use kernels::{Memory, PANEL, Path, Pool, Scratch, Weights, WeightsView, affinity, gemm};
+use kernels::{
+    Group, Memory, PANEL, Path, Pool, Scratch, Weights, WeightsView, affinity, gemm, grouped_gemm,
+};
 
 const FORMATS: [DType; 4] = [DType::F32, DType::Bf16, DType::Int8, DType::Int4];
 
@@ -130,6 +132,50 @@ fn integer_products_are_the_same_bits_by_avx512_as_by_avx2() {
             }
         }
     }
+}
+
+#[test]
+fn a_call_for_several_experts_is_a_call_for_each_bit_for_bit() {
+    let (k, stride) = (70, 60);
+    // Rows of each expert, some of none, and rows between them that belong to nobody.
+    for heights in [&[1][..], &[0, 3, 0], &[5, 1, 0, 130, 2], &[1; 9], &[40, 200, 1, 14, 13]] {
+        for dtype in FORMATS {
+            let experts: Vec<_> = (0..heights.len())
+                .map(|expert| {
+                    let n = if expert % 3 == 1 { 50 } else { 48 };
+                    Weights::from_f32(&memory(), dtype, n, k, &noise(n * k, 20 + expert as u64))
+                        .expect("fits")
+                })
+                .collect();
+            let mut end = 0;
+            let mut groups = Vec::new();
+            for (weights, rows) in experts.iter().zip(heights) {
+                end += rows + 1;
+                groups.push(Group { rows: end - rows..end, w: weights.view() });
+            }
+            let x = noise(end * k, 19);
+            let mut scratch = Scratch::unaccounted(gemm::scratch_bytes(3, end, k)).expect("memory");
+            for pool in pools(2).into_iter().chain(pools(3)) {
+                let (mut together, mut apart) = (vec![7.0; end * stride], vec![7.0; end * stride]);
+                grouped_gemm(&pool, &groups, &mut together, stride, &x, k, &mut scratch);
+                for Group { rows, w } in &groups {
+                    let (y, x) = (&mut apart[rows.start * stride..], &x[rows.start * k..]);
+                    gemm(&pool, rows.len(), y, stride, x, k, *w, &mut scratch);
+                }
+                assert_eq!(together, apart, "{dtype} {} {heights:?}", pool.path());
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "groups' rows are in order")]
+fn groups_that_share_a_row_are_refused() {
+    let weights = Weights::from_f32(&memory(), DType::F32, 1, 1, &[1.0]).expect("fits");
+    let group = |rows| Group { rows, w: weights.view() };
+    let mut scratch = Scratch::unaccounted(gemm::scratch_bytes(1, 3, 1)).expect("memory");
+    let pool = pools(1).remove(0);
+    grouped_gemm(&pool, &[group(0..2), group(1..3)], &mut [0.0; 3], 1, &[1.0; 3], 1, &mut scratch);
 }
 
 #[test]

@@ -5,8 +5,8 @@
 //! the rows of a chunk of x, which stays in the second level, pass by.
 
 use super::amx_tile::{Block, TILE_BYTES, TILE_ROWS, config, configure, release};
-use super::avx2::split;
 use super::expand::expand;
+use super::group::{Group, each_part};
 use super::rounded::{DEPTH, Halves};
 use crate::disjoint::Disjoint;
 use crate::{PANEL, Pool, WeightsView};
@@ -31,32 +31,27 @@ pub(super) const MEMBER_FLOATS: usize = 2 * PANEL_FLOATS + ROWS * PANEL;
 /// The CPU has AMX-BF16 and AVX2, and this process may use the tiles.
 pub(super) unsafe fn gemm(
     pool: &Pool,
-    m: usize,
     y: &Disjoint<'_, f32>,
     y_stride: usize,
     x: &[f32],
     x_stride: usize,
-    w: WeightsView<'_>,
+    groups: &[Group<'_>],
     scratch: &mut [f32],
 ) {
+    let Some((m, w)) = groups.last().map(|last| (last.rows.end, last.w)) else { return };
     let (buffers, rest) = scratch.split_at_mut(pool.members() * MEMBER_FLOATS);
     let product = Product { y, y_stride, x: Halves::new(pool, m, w.columns(), x, x_stride, rest), w };
-    let all = w.rows().div_ceil(PANEL);
-    let (rows, panels) = split(pool.members(), m, w, ROWS);
-    let panels = panels.next_multiple_of(2);
-    let (row_chunks, panel_chunks) = (m.div_ceil(rows), all.div_ceil(panels));
     let buffers = Disjoint::new(buffers);
-    pool.each(row_chunks * panel_chunks, |member, item| {
-        let (row, panel) = (item % row_chunks * rows, item / row_chunks * panels);
-        let (rows, panels) = (row..m.min(row + rows), panel..all.min(panel + panels));
+    each_part(pool, groups, ROWS, 2, |member, w, rows, panels| {
         // SAFETY: each member has a buffer of its own.
         let buffer = unsafe { buffers.range(member * MEMBER_FLOATS, MEMBER_FLOATS) };
         // SAFETY: CPU features as promised by the caller; each item has its own part of y.
-        unsafe { product.part(rows, panels, buffer) };
+        unsafe { Product { w, ..product }.part(rows, panels, buffer) };
     });
 }
 
-/// One call's operands.
+/// One product's operands.
+#[derive(Clone, Copy)]
 struct Product<'a> {
     y: &'a Disjoint<'a, f32>,
     y_stride: usize,
@@ -267,8 +262,12 @@ mod tests {
         let mut scratch = vec![f32::NAN; crate::gemm::scratch_bytes(members, m, k) / 4];
         let mut y = vec![7.0; m * y_stride];
         let shared = Disjoint::new(&mut y);
+        // Two groups of the same matrix are one product, row by row.
+        let group = |rows: Range<usize>| Group { rows, w: weights.view() };
+        let groups: Vec<_> =
+            [0..m / 3, m / 3..m].into_iter().filter(|it| !it.is_empty()).map(group).collect();
         // SAFETY: the caller looked for AVX2, and AMX works, in the processor or by the emulator.
-        unsafe { gemm(&pool, m, &shared, y_stride, &x, x_stride, weights.view(), &mut scratch) };
+        unsafe { gemm(&pool, &shared, y_stride, &x, x_stride, &groups, &mut scratch) };
         for (i, row) in y.chunks(y_stride).enumerate() {
             for (j, &got) in row.iter().enumerate() {
                 let wanted =

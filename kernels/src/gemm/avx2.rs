@@ -5,6 +5,7 @@
 //! rows pass by. Small m: all of x stays in the second-level cache and each panel is read from memory once, at its
 //! speed. Weights are widened on the way into registers, so nothing is unpacked and no byte is written twice.
 
+use super::group::{Group, each_part};
 use super::integer::{self, Instructions, Rounded, rounded_floats};
 use crate::disjoint::Disjoint;
 use crate::tile::{Bf16Panel, Fetch, FloatPanel, Floats, Lanes, TILE_ROWS, tile};
@@ -42,7 +43,8 @@ fn block(dtype: DType, instructions: Instructions) -> usize {
     }
 }
 
-/// One call's operands.
+/// One product's operands.
+#[derive(Clone, Copy)]
 struct Product<'a> {
     y: &'a Disjoint<'a, f32>,
     y_stride: usize,
@@ -57,18 +59,18 @@ struct Product<'a> {
 
 pub(super) fn gemm(
     pool: &Pool,
-    m: usize,
     y: &Disjoint<'_, f32>,
     y_stride: usize,
     x: &[f32],
     x_stride: usize,
-    w: WeightsView<'_>,
+    groups: &[Group<'_>],
     scratch: &mut [f32],
 ) {
+    let Some((m, w)) = groups.last().map(|last| (last.rows.end, last.w)) else { return };
     let k = w.columns();
     let (buffers, rest) = scratch.split_at_mut(pool.members() * BUFFER * PANEL);
-    let mut product =
-        Product { y, y_stride, x, x_stride, rounded: None, instructions: Instructions::Avx2, w };
+    let instructions = Instructions::Avx2;
+    let mut product = Product { y, y_stride, x, x_stride, rounded: None, instructions, w };
     if matches!(w.dtype(), DType::Int8 | DType::Int4) {
         product.rounded = Some(Rounded::new(pool, m, k, x, x_stride, rest));
         product.instructions = Instructions::of(pool.path());
@@ -76,23 +78,17 @@ pub(super) fn gemm(
         copy_x(pool, m, k, x, x_stride, rest);
         (product.x, product.x_stride) = (rest, padded_stride(k));
     }
-    let (rows, columns) = split(pool.members(), m, w, product.instructions.tile_rows());
-    let (row_chunks, panel_chunks) = (m.div_ceil(rows), w.rows().div_ceil(PANEL).div_ceil(columns));
     let buffers = Disjoint::new(buffers);
-    pool.each(row_chunks * panel_chunks, |member, item| {
-        let (row, panel) = (item % row_chunks * rows, item / row_chunks * columns);
-        let row = row..m.min(row + rows);
-        let panel = panel..w.rows().div_ceil(PANEL).min(panel + columns);
+    each_part(pool, groups, product.instructions.tile_rows(), 1, |member, w, rows, panels| {
         // SAFETY: each member has a buffer of its own.
         let buffer = unsafe { buffers.range(member * BUFFER * PANEL, BUFFER * PANEL) };
         // SAFETY: the path is AVX2 only on a CPU with AVX2, FMA and F16C; each item has its own part of y.
-        unsafe { product.part(row, panel, buffer) };
+        unsafe { Product { w, ..product }.part(rows, panels, buffer) };
     });
 }
 
-/// Rows and panels of one item of work: at least four items for each member where the matrix has as many parts,
-/// so that a member that was interrupted does not make the others wait.
-pub(super) fn split(members: usize, m: usize, w: WeightsView<'_>, tile_rows: usize) -> (usize, usize) {
+/// Rows and panels of one item of work: `enough` items or more where the matrix has as many parts.
+pub(super) fn split(enough: usize, m: usize, w: WeightsView<'_>, tile_rows: usize) -> (usize, usize) {
     let panels = w.rows().div_ceil(PANEL);
     let row_chunks = m.div_ceil(CHUNK_ROWS);
     let mut rows = m.div_ceil(row_chunks).next_multiple_of(tile_rows);
@@ -102,7 +98,6 @@ pub(super) fn split(members: usize, m: usize, w: WeightsView<'_>, tile_rows: usi
     } else {
         16
     };
-    let enough = if members == 1 { 1 } else { 4 * members };
     while m.div_ceil(rows) * panels.div_ceil(columns) < enough && columns > 2 {
         columns = columns.div_ceil(2);
     }

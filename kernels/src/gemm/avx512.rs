@@ -1,8 +1,9 @@
 //! Blocking and sharing of work around the micro-kernel of 512-bit vectors, as in `avx2` but by two panels at a time.
 
-use super::avx2::{BUFFER, copy_x, even_tiles, padded_stride, split};
+use super::avx2::{BUFFER, copy_x, even_tiles, padded_stride};
 use super::avx512_tile::{Float, Paired, Step, TILE_ROWS, Tile, Widened};
 use super::expand::expand_plainly;
+use super::group::{Group, each_part};
 use super::rounded::Halves;
 use crate::disjoint::Disjoint;
 use crate::{PANEL, Pool, WeightsView};
@@ -47,14 +48,14 @@ impl Source for Paired {
 /// y = x·Wᵀ, x and the sums in f32.
 pub(super) fn gemm(
     pool: &Pool,
-    m: usize,
     y: &Disjoint<'_, f32>,
     y_stride: usize,
     x: &[f32],
     x_stride: usize,
-    w: WeightsView<'_>,
+    groups: &[Group<'_>],
     scratch: &mut [f32],
 ) {
+    let Some((m, w)) = groups.last().map(|last| (last.rows.end, last.w)) else { return };
     let (buffers, rest) = scratch.split_at_mut(pool.members() * BUFFER * PANEL);
     let (mut x, mut x_stride) = (x, x_stride);
     if m > 1 && !x_stride.is_multiple_of(16) || x_stride.is_multiple_of(512) {
@@ -62,29 +63,30 @@ pub(super) fn gemm(
         (x, x_stride) = (rest, padded_stride(w.columns()));
     }
     match w.dtype() {
-        DType::F32 => Product { y, y_stride, x, x_stride, w }.run::<Float>(pool, m, buffers),
-        _ => Product { y, y_stride, x, x_stride, w }.run::<Widened>(pool, m, buffers),
+        DType::F32 => Product { y, y_stride, x, x_stride, w }.run::<Float>(pool, groups, buffers),
+        _ => Product { y, y_stride, x, x_stride, w }.run::<Widened>(pool, groups, buffers),
     }
 }
 
 /// y = x·Wᵀ of bf16 weights, x rounded to bf16, the sums in f32: for each output two by two, as VDPBF16PS adds.
 pub(super) fn gemm_bf16(
     pool: &Pool,
-    m: usize,
     y: &Disjoint<'_, f32>,
     y_stride: usize,
     x: &[f32],
     x_stride: usize,
-    w: WeightsView<'_>,
+    groups: &[Group<'_>],
     scratch: &mut [f32],
 ) {
+    let Some((m, w)) = groups.last().map(|last| (last.rows.end, last.w)) else { return };
     let (buffers, rest) = scratch.split_at_mut(pool.members() * BUFFER * PANEL);
     let x = Halves::new(pool, m, w.columns(), x, x_stride, rest);
     let (x_stride, x) = (x.stride / 2, bytemuck::cast_slice(x.values));
-    Product { y, y_stride, x, x_stride, w }.run::<Paired>(pool, m, buffers);
+    Product { y, y_stride, x, x_stride, w }.run::<Paired>(pool, groups, buffers);
 }
 
-/// One call's operands.
+/// One product's operands.
+#[derive(Clone, Copy)]
 struct Product<'a> {
     y: &'a Disjoint<'a, f32>,
     y_stride: usize,
@@ -95,17 +97,12 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
-    fn run<S: Source>(&self, pool: &Pool, m: usize, buffers: &mut [f32]) {
-        let all = self.w.rows().div_ceil(PANEL);
-        let (rows, panels) = split(pool.members(), m, self.w, TILE_ROWS);
-        let panels = panels.next_multiple_of(2);
-        let (row_chunks, panel_chunks) = (m.div_ceil(rows), all.div_ceil(panels));
+    fn run<S: Source>(&self, pool: &Pool, groups: &[Group<'_>], buffers: &mut [f32]) {
         let buffers = Disjoint::new(buffers);
-        pool.each(row_chunks * panel_chunks, |member, item| {
-            let (row, panel) = (item % row_chunks * rows, item / row_chunks * panels);
+        each_part(pool, groups, TILE_ROWS, 2, |member, w, rows, panels| {
             // SAFETY: each member has a buffer of its own.
             let buffer = unsafe { buffers.range(member * BUFFER * PANEL, BUFFER * PANEL) };
-            self.part::<S>(row..m.min(row + rows), panel..all.min(panel + panels), buffer);
+            Product { w, ..*self }.part::<S>(rows, panels, buffer);
         });
     }
 

@@ -15,6 +15,10 @@ use std::ops::Range;
 
 /// Largest magnitude of a rounded x.
 const LIMIT: f32 = 32767.0;
+/// 3·2²²: a float of this size has no bits below one.
+const ROUNDING: f32 = 12_582_912.0;
+/// All bits of a float but its sign.
+const SIGNLESS: u32 = 0x7fff_ffff;
 /// Floats that hold one rounded group: 32 integers of 16 bits.
 pub(super) const GROUP_FLOATS: usize = GROUP_COLUMNS / 2;
 /// From so many values on, x is rounded by the whole team.
@@ -84,23 +88,21 @@ unsafe fn round_row(x: &[f32], groups: usize, out: &mut [f32]) {
         let part = &x[group * GROUP_COLUMNS..x.len().min((group + 1) * GROUP_COLUMNS)];
         padded[..part.len()].copy_from_slice(part);
         padded[part.len()..].fill(0.0);
-        let largest =
-            padded.iter().fold(0.0f32, |largest, x| if x.abs() > largest { x.abs() } else { largest });
+        // As integers, magnitudes have the same order, and vectors may take their largest in any; NaN is above infinity.
+        let largest = padded.iter().fold(0, |largest, x| largest.max(x.to_bits() & SIGNLESS));
+        let finite = largest < f32::INFINITY.to_bits();
+        let largest = f32::from_bits(largest);
         // A group of zeros has scale 0; an infinity or NaN in x must come out as NaN, not as a large number.
-        scales[group] = if x_is_finite(&padded) { largest / LIMIT } else { f32::NAN };
+        scales[group] = if finite { largest / LIMIT } else { f32::NAN };
         let inverse = if largest > 0.0 { LIMIT / largest } else { 0.0 };
         let mut sum = 0;
         for (out, x) in out.iter_mut().zip(&padded) {
-            let rounded = (x * inverse).round_ties_even() as i32;
-            *out = rounded as i16;
+            // The sum's last bit is worth one: it is rounded to nearest, ties to even, and its lower half is the integer.
+            *out = (x * inverse + ROUNDING).to_bits() as i16;
             sum += i32::from(*out);
         }
         offsets[group] = -8 * sum;
     }
-}
-
-fn x_is_finite(x: &[f32; GROUP_COLUMNS]) -> bool {
-    x.iter().fold(true, |all, x| all & x.is_finite())
 }
 
 /// Bytes of one group of a full panel.

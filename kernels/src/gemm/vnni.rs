@@ -9,6 +9,7 @@ use crate::PANEL;
 use crate::tile::Fetch;
 use crate::weights::GROUP_COLUMNS;
 use hwprofiles::DType;
+use std::arch::asm;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -115,6 +116,19 @@ impl Tile<'_> {
     }
 }
 
+/// sum + the products of both of each lane's pairs. In assembly, because the compiler makes two instructions of the intrinsic
+/// (VPMADDWD and VPADDD: shorter latency, half the rate).
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn add_products(mut sum: __m512i, weights: __m512i, x: __m512i) -> __m512i {
+    // SAFETY: the instruction is one of the function's features and touches nothing but `sum`.
+    unsafe {
+        asm!("vpdpwssd {0}, {1}, {2}", inout(zmm_reg) sum, in(zmm_reg) weights, in(zmm_reg) x,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    sum
+}
+
 /// Adds the products of pair `at` of columns, widened to 16 bits.
 ///
 /// # Safety
@@ -131,7 +145,7 @@ unsafe fn add_pair<const M: usize, const CHAINS: usize>(
         // SAFETY: the caller's promise.
         let pair = unsafe { _mm512_set1_epi32(*pairs.add(at)) };
         let chain = &mut products[at % CHAINS];
-        *chain = _mm512_dpwssd_epi32(*chain, weights, pair);
+        *chain = add_products(*chain, weights, pair);
     }
 }
 
