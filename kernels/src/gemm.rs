@@ -10,9 +10,11 @@ mod group;
 mod integer;
 mod reference;
 mod rounded;
+mod sparse;
 mod vnni;
 
 pub use group::Group;
+pub use sparse::sparse_gemm;
 
 use crate::disjoint::Disjoint;
 use crate::{Path, Pool, Scratch, WeightsView};

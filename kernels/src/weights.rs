@@ -21,8 +21,12 @@
 
 mod pack;
 mod quantise;
+mod sparse;
 
 pub(crate) use quantise::quantise;
+pub use sparse::SparseWeights;
+#[cfg(test)]
+pub(crate) use sparse::vectors_expand;
 
 use crate::{Buffer, Error, Memory};
 use half::{bf16, f16};

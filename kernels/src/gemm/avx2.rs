@@ -14,7 +14,7 @@ use hwprofiles::DType;
 use std::ops::Range;
 
 /// Rows of x that stay in the second-level cache.
-const CHUNK_ROWS: usize = 192;
+pub(super) const CHUNK_ROWS: usize = 192;
 /// Floats of x that do: all of it, then each panel is read once.
 const CACHED_X: usize = 64 << 10;
 /// Columns of the buffer for a last panel of fewer than sixteen rows.
