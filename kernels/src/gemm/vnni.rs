@@ -134,7 +134,7 @@ unsafe fn add_products(mut sum: __m512i, weights: __m512i, x: *const i32) -> __m
     sum
 }
 
-/// Adds the products of pair `at` of columns, widened to 16 bits.
+/// Adds the products of pair `at` of columns, widened to 16 bits, to each row's given chain.
 ///
 /// # Safety
 /// The CPU has AVX-512 F and VNNI; each of `pairs` has a pair `at`.
@@ -144,10 +144,11 @@ unsafe fn add_pair<const M: usize, const CHAINS: usize>(
     weights: __m512i,
     pairs: &[*const i32; M],
     at: usize,
+    chain: usize,
     products: &mut [[__m512i; CHAINS]; M],
 ) {
     for (pairs, products) in pairs.iter().zip(products) {
-        let chain = &mut products[at % CHAINS];
+        let chain = &mut products[chain];
         // SAFETY: the caller's promise.
         *chain = unsafe { add_products(*chain, weights, pairs.add(at)) };
     }
@@ -162,11 +163,15 @@ unsafe fn int8_group<const M: usize, const CHAINS: usize>(
     pairs: &[*const i32; M],
     products: &mut [[__m512i; CHAINS]; M],
 ) {
-    for pair in 0..GROUP_COLUMNS / 2 {
-        // SAFETY: inside the group.
-        unsafe {
-            let weights = _mm512_cvtepi8_epi16(_mm256_loadu_si256(values.add(32 * pair).cast()));
-            add_pair(weights, pairs, pair, products);
+    // By fours, so that the compiler knows each pair's chain and keeps all of them in registers.
+    for first in (0..GROUP_COLUMNS / 2).step_by(4) {
+        for pair in 0..4 {
+            // SAFETY: inside the group.
+            unsafe {
+                let at = first + pair;
+                let weights = _mm512_cvtepi8_epi16(_mm256_loadu_si256(values.add(32 * at).cast()));
+                add_pair(weights, pairs, at, pair % CHAINS, products);
+            }
         }
     }
 }
@@ -186,10 +191,22 @@ unsafe fn int4_group<const M: usize, const CHAINS: usize>(
         unsafe {
             let words = _mm512_loadu_si512(values.add(64 * eight).cast());
             let at = 4 * eight;
-            add_pair(_mm512_and_si512(words, mask), pairs, at, products);
-            add_pair(_mm512_and_si512(_mm512_srli_epi16::<4>(words), mask), pairs, at + 1, products);
-            add_pair(_mm512_and_si512(_mm512_srli_epi16::<8>(words), mask), pairs, at + 2, products);
-            add_pair(_mm512_srli_epi16::<12>(words), pairs, at + 3, products);
+            add_pair(_mm512_and_si512(words, mask), pairs, at, 0, products);
+            add_pair(
+                _mm512_and_si512(_mm512_srli_epi16::<4>(words), mask),
+                pairs,
+                at + 1,
+                1 % CHAINS,
+                products,
+            );
+            add_pair(
+                _mm512_and_si512(_mm512_srli_epi16::<8>(words), mask),
+                pairs,
+                at + 2,
+                2 % CHAINS,
+                products,
+            );
+            add_pair(_mm512_srli_epi16::<12>(words), pairs, at + 3, 3 % CHAINS, products);
         }
     }
 }

@@ -140,6 +140,8 @@ unsafe fn expand_words(words: &[u32], values: *const u16, out: &mut [f32]) -> us
     for (&word, out) in words.iter().zip(out.chunks_exact_mut(PANEL)) {
         // SAFETY: by the caller's promise a whole vector may be read; `out` is one.
         unsafe {
+            // Hardware prefetchers stop at each page of 4 KiB.
+            _mm_prefetch::<_MM_HINT_T0>(values.wrapping_add(used).wrapping_byte_add(4 << 10).cast());
             let dense = _mm512_loadu_si512(values.add(used).cast());
             _mm512_storeu_si512(out.as_mut_ptr().cast(), _mm512_maskz_expand_epi16(word, dense));
         }

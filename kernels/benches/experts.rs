@@ -1,0 +1,127 @@
+//! What the newer forms of a product gain, as ratios of calls that take turns: integer weights by AVX-512 and by AVX2, one call
+//! for several experts and a call for each, sparse weights and dense ones.
+//!
+//! `cargo bench -p kernels --bench experts`. Weights come from memory: more than the caches hold. Printed are each
+//! side's fastest call with their ratio (what is left of a busy machine), and the median and middle half of the rounds' ratios.
+#![allow(missing_docs)]
+
+use hwprofiles::DType;
+use hwprofiles::units::Bytes;
+use kernels::{Group, Memory, Path, Pool, Scratch, SparseWeights, Weights};
+use kernels::{affinity, gemm, grouped_gemm, sparse_gemm};
+use std::time::Instant;
+
+const ROUNDS: usize = 21;
+const N: usize = 2048;
+const K: usize = 2048;
+/// Matrices of N × K, together beyond the caches in every format.
+const MATRICES: usize = 16;
+
+fn noise(len: usize) -> Vec<f32> {
+    (0..len).map(|i| (i * 2_654_435_761 % 65_521) as f32 / 32_768.0 - 1.0).collect()
+}
+
+/// Times `before` and `after` in turn, whose outputs must be nearly the same.
+fn compare(name: &str, size: usize, mut before: impl FnMut(&mut [f32]), mut after: impl FnMut(&mut [f32])) {
+    let (mut a, mut b) = (vec![0.0; size], vec![0.0; size]);
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        before(&mut a);
+        let middle = Instant::now();
+        after(&mut b);
+        times[0].push((middle - start).as_secs_f64());
+        times[1].push(middle.elapsed().as_secs_f64());
+    }
+    let close = a.iter().zip(&b).all(|(a, b)| (a - b).abs() <= 1e-2 + 1e-2 * a.abs());
+    assert!(close, "{name}: the results differ");
+    let mut ratios: Vec<f64> = times[0].iter().zip(&times[1]).map(|(before, after)| before / after).collect();
+    let at = |values: &mut Vec<f64>, share: f64| {
+        values.sort_by(f64::total_cmp);
+        values[(share * (values.len() - 1) as f64).round() as usize]
+    };
+    let (low, middle, high) = (at(&mut ratios, 0.25), at(&mut ratios, 0.5), at(&mut ratios, 0.75));
+    let [before, after] = times.each_mut().map(|times| at(times, 0.0) * 1e3);
+    let best = before / after;
+    println!(
+        "{name:52} fastest {before:8.3} {after:8.3} ms {best:5.2}  rounds {middle:5.2} ({low:.2}–{high:.2})"
+    );
+}
+
+fn main() {
+    let cores = affinity::available_cores();
+    let memory = Memory::new("weights", Bytes::new(4 << 30));
+    for count in [1, cores.len()] {
+        let pool = |path| Pool::new(&cores[..count]).expect("our cores").with_path(path);
+        let pools = [pool(Path::Avx2), pool(Path::best())];
+        pools[0].pin_caller().expect("our core");
+        for dtype in [DType::Int8, DType::Int4] {
+            let w =
+                Weights::from_f32(&memory, dtype, MATRICES * N, K, &noise(MATRICES * N * K)).expect("memory");
+            [1, 4, 16, 64].into_iter().for_each(|m| vectors(&pools, &w, m));
+            experts(&pools[1], &w);
+        }
+        sparse(&pools[1], &memory);
+    }
+}
+
+/// AVX2, then the best path.
+fn vectors(pools: &[Pool; 2], w: &Weights, m: usize) {
+    let (w, x) = (w.view(), noise(m * K));
+    let [avx2, best] = pools;
+    let mut scratch = Scratch::unaccounted(gemm::scratch_bytes(avx2.members(), m, K)).expect("memory");
+    let mut other = Scratch::unaccounted(gemm::scratch_bytes(best.members(), m, K)).expect("memory");
+    compare(
+        &format!("{} threads, {}, {m} rows: avx2, {}", avx2.members(), w.dtype(), best.path()),
+        m * w.rows(),
+        |y| gemm(avx2, m, y, w.rows(), &x, K, w, &mut scratch),
+        |y| gemm(best, m, y, w.rows(), &x, K, w, &mut other),
+    );
+}
+
+/// A call for each expert, then one call: rows as skewed as a router's.
+fn experts(pool: &Pool, w: &Weights) {
+    let heights = [19, 1, 0, 3, 1, 2, 0, 1, 7, 1, 0, 4, 1, 1, 2, 5];
+    let (view, m) = (w.view(), heights.iter().sum::<usize>());
+    let mut end = 0;
+    let mut groups = Vec::new();
+    for (expert, rows) in heights.into_iter().enumerate() {
+        end += rows;
+        groups.push(Group { rows: end - rows..end, w: view.row_range(expert * N, (expert + 1) * N) });
+    }
+    let x = noise(m * K);
+    let scratch = || Scratch::unaccounted(gemm::scratch_bytes(pool.members(), m, K)).expect("memory");
+    let (mut one, mut other) = (scratch(), scratch());
+    compare(
+        &format!("{} threads, {}, 16 experts: apart, together", pool.members(), view.dtype()),
+        m * N,
+        |y| {
+            for Group { rows, w } in &groups {
+                gemm(pool, rows.len(), &mut y[rows.start * N..], N, &x[rows.start * K..], K, *w, &mut one);
+            }
+        },
+        |y| grouped_gemm(pool, &groups, y, N, &x, K, &mut other),
+    );
+}
+
+/// Dense bf16, then the same matrix without its zeros.
+fn sparse(pool: &Pool, memory: &Memory) {
+    let n = MATRICES * N / 4;
+    for zeros in [0, 5, 9] {
+        let mut values = noise(n * K);
+        values.iter_mut().enumerate().filter(|(i, _)| i * 7919 % 10 < zeros).for_each(|(_, w)| *w = 0.0);
+        let dense = Weights::from_f32(memory, DType::Bf16, n, K, &values).expect("memory");
+        let sparse = SparseWeights::from_f32(memory, n, K, &values).expect("memory");
+        for m in [1, 8] {
+            let x = noise(m * K);
+            let scratch = || Scratch::unaccounted(gemm::scratch_bytes(pool.members(), m, K)).expect("memory");
+            let (mut one, mut other) = (scratch(), scratch());
+            compare(
+                &format!("{} threads, {zeros}0 % zeros, {m} rows: dense, sparse", pool.members()),
+                m * n,
+                |y| gemm(pool, m, y, n, &x, K, dense.view(), &mut one),
+                |y| sparse_gemm(pool, m, y, n, &x, K, &sparse, &mut other),
+            );
+        }
+    }
+}
