@@ -32,7 +32,7 @@ impl Checkpoint {
     /// names. Reads headers only.
     ///
     /// # Errors
-    /// A model that cannot be run (experts, latent attention); a file is missing, cut short or malformed; the index names what its files do not have; a tensor is
+    /// A model that cannot be run (latent attention, gpt-oss); a file is missing, cut short or malformed; the index names what its files do not have; a tensor is
     /// missing, of another shape than the configuration makes it, or of a format that is not read.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let model = Model::from_folder(folder)?;

@@ -1,12 +1,13 @@
 //! An operator of the model as kernels on one device.
 
+use crate::routing;
 use crate::setup::Setup;
 use crate::store::Store;
 use crate::tensors::INTERLEAVE;
 use hwprofiles::DeviceId;
-use kernels::{KvCache, KvCacheMut, Pool, Scratch, Span, WeightsView};
-use planner::{MicroBatch, Source};
-use scenarios::{Activation, Buffer, Model, Norm, Operator, Positions, Step, Sublayer};
+use kernels::{KvCache, KvCacheMut, Pool, Scratch, Span};
+use planner::{MicroBatch, Slice, Source};
+use scenarios::{Activation, Buffer, Model, Norm, Operator, Phase, Positions, Step, Sublayer};
 use std::ops::Range;
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -21,6 +22,8 @@ pub(crate) struct Worker<'a> {
     views: Vec<View>,
     /// The micro-batch at work.
     part: MicroBatch,
+    /// The phase of the step.
+    phase: Phase,
 }
 
 /// What a micro-batch is of a step.
@@ -69,13 +72,14 @@ impl<'a> Worker<'a> {
     ) -> Self {
         let empty = || View { step: Step::decode(0, 0), first: 0, positions: vec![], spans: vec![] };
         let views = (0..setup.placement.pipelining.micro_batches).map(|_| empty()).collect();
-        Self { setup, store, device, pool, scratch, views, part: MicroBatch::WHOLE }
+        Self { setup, store, device, pool, scratch, views, part: MicroBatch::WHOLE, phase: Phase::Decode }
     }
 
     /// Turns to the next step.
     pub fn begin(&mut self, step: &Step) {
         let (past, new) = (step.past_tokens as usize, step.new_tokens as usize);
         let parts = MicroBatch::all(self.views.len() as u64);
+        self.phase = step.phase;
         for (view, part) in self.views.iter_mut().zip(parts) {
             view.step = part.step(step);
             view.first = part.sequences(step.batch).start as usize;
@@ -97,25 +101,24 @@ impl<'a> Worker<'a> {
         self.part = job.part;
         match job.operator {
             Operator::Embed => self.embed(&history.read().expect(POISONED)),
-            Operator::AttnNorm | Operator::FfnNorm => self.norm(job),
+            Operator::AttnNorm | Operator::FfnNorm | Operator::RouterNorm => self.norm(job),
             Operator::HeadNorm => self.head_norm(job),
             Operator::Rotate => self.rotate(job),
             Operator::Attention => self.attend(job),
-            Operator::AttnAdd | Operator::FfnAdd => self.add(),
+            Operator::AttnAdd | Operator::FfnAdd | Operator::ExpertsAdd => self.add(),
             Operator::Activate => self.activate(),
             Operator::QkvProj
             | Operator::OutProj
             | Operator::UpProj
             | Operator::DownProj
+            | Operator::Route
             | Operator::HeadProj => {
                 self.multiply(job);
             }
-            Operator::RouterNorm
-            | Operator::Route
-            | Operator::SharedExpert
-            | Operator::SharedAdd
-            | Operator::Experts
-            | Operator::ExpertsAdd => unreachable!("models with experts are refused before they run"),
+            Operator::Experts => self.experts(job),
+            Operator::SharedExpert | Operator::SharedAdd => {
+                unreachable!("models with a shared expert are refused before they run")
+            }
         }
     }
 
@@ -146,7 +149,7 @@ impl<'a> Worker<'a> {
     fn norm_vectors(&self, job: Job<'_>) -> (&'a [f32], &'a [f32], &'a [f32]) {
         let (model, sublayer) = (self.model(), job.operator.sublayer());
         let all = self.store.vectors_of(self.device, job.layer, sublayer);
-        let normed = matches!(sublayer, Sublayer::Qkv | Sublayer::FfnUp | Sublayer::Head);
+        let normed = matches!(sublayer, Sublayer::Qkv | Sublayer::FfnUp | Sublayer::Router | Sublayer::Head);
         let hidden = model.hidden as usize;
         let (weight, rest) = all.split_at(if normed { hidden } else { 0 });
         let (bias, rest) = rest.split_at(if normed && model.norm == Norm::Layer { hidden } else { 0 });
@@ -168,7 +171,7 @@ impl<'a> Worker<'a> {
         }
         let out = &mut residual.view_mut::<f32>()[..view.positions.len() * hidden];
         let table = self.store.part(None, Sublayer::Embed, 0);
-        kernels::gather(self.pool, out, table.weights.view(), ids);
+        kernels::gather(self.pool, out, table.matrix(), ids);
         if let Positions::Learned { offset } = self.model().positions {
             let places = self.store.vectors_of(self.device, None, Sublayer::Embed);
             for (out, &position) in out.chunks_exact_mut(hidden).zip(&view.positions) {
@@ -210,17 +213,9 @@ impl<'a> Worker<'a> {
         let rows = if sublayer == Sublayer::Head { self.view().step.batch as usize } else { self.rows() };
         let (input, output) = (job.operator.reads()[0], job.operator.writes());
         let (from, mut to) = self.pair(input, output);
-        let slot;
+        let slot = self.staged(job);
         let part = self.store.part(job.layer, sublayer, job.rows.start);
-        let weights = match job.source {
-            Source::Resident | Source::InPlace(_) => part.weights.view(),
-            Source::Staged(index) => {
-                slot = read(self.store.weight_slot(self.device, index));
-                let here = &slot.bytes()[..part.weights.bytes().len()];
-                let home = part.weights.view();
-                WeightsView::new(home.dtype(), home.rows(), home.columns(), here).expect("a copy of a matrix")
-            }
-        };
+        let weights = part.views(slot.as_ref().map(|slot| slot.bytes())).next().expect("it has a matrix");
         let (first, width) = (job.rows.start as usize, output.columns(self.model()) as usize);
         let columns = input.columns(self.model()) as usize;
         let to = &mut to.view_mut::<f32>()[..rows * width];
@@ -235,6 +230,40 @@ impl<'a> Worker<'a> {
         }
         to.chunks_exact_mut(width)
             .for_each(|row| kernels::add_bias(self.pool, &mut row[first..][..bias.len()], bias));
+    }
+
+    /// The slot that the job's weights were fetched into, if they were.
+    fn staged(&self, job: Job<'_>) -> Option<Read<'a>> {
+        match job.source {
+            Source::Resident | Source::InPlace(_) => None,
+            Source::Staged(slot) => Some(read(self.store.weight_slot(self.device, slot))),
+        }
+    }
+
+    /// What the experts `rows` make of the tokens that go to them, added up: expert after expert, so that each one's
+    /// weights are read once. The first part of a device begins the sum, further ones add to it.
+    fn experts(&mut self, job: Job<'_>) {
+        let (rows, hidden) = (self.rows(), self.model().hidden as usize);
+        let mixture = self.model().experts.as_ref().expect("a layer of experts");
+        let layer = &self.setup.placement.layers[job.layer.expect("experts are in a layer") as usize];
+        let mine = |slice: &&Slice| slice.device(self.phase) == self.device;
+        let first = layer.slices(Sublayer::Experts).iter().find(mine).expect("its own slice").rows.start;
+        let normed = read(self.lock(Buffer::Normed));
+        let mut sums = write(self.lock(Buffer::Projected));
+        let routes = read(self.lock(Buffer::Routes));
+        let sums = &mut sums.view_mut::<f32>()[..rows * hidden];
+        if job.rows.start == first {
+            sums.fill(0.0);
+        }
+        let tokens =
+            routing::tokens_of(mixture, &routes.view::<f32>()[..rows * mixture.count as usize], job.rows);
+        let slot = self.staged(job);
+        let part = self.store.part(job.layer, Sublayer::Experts, job.rows.start);
+        let mut views = part.views(slot.as_ref().map(|slot| slot.bytes()));
+        for tokens in &tokens {
+            let (Some(front), Some(back)) = (views.next(), views.next()) else { return };
+            kernels::expert(self.pool, sums, normed.view(), tokens, [front, back], self.scratch);
+        }
     }
 
     /// Normalises and rotates q and k, and appends k and v to the cache.

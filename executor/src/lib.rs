@@ -14,6 +14,7 @@ mod lane;
 mod modelled;
 mod random;
 mod rotation;
+mod routing;
 mod run;
 mod sampling;
 mod session;

@@ -28,7 +28,7 @@ const NORMALS: usize = 1 << 12;
 /// The folder appears whole or not at all.
 ///
 /// # Errors
-/// It exists already, or cannot be written; the model has experts or latent attention.
+/// It exists already, or cannot be written; the model is none that is run (latent attention, gpt-oss).
 pub fn make_random(model: &Model, folder: &Path, seed: u64) -> Result<(), Error> {
     tensors::check_runs(model)?;
     let failed = |path: &Path, source| Error::File { path: path.to_owned(), source };

@@ -3,8 +3,7 @@
 use crate::error::Error;
 use hwprofiles::{DType, DeviceKind, Machine, MemoryKind};
 use planner::{
-    Event, Extent, Pipelining, Placement, Plan, Pricing, Programs, ROW_PANEL, Recorder, Slice, Slices,
-    StepSpan, Trace,
+    Event, Extent, Pipelining, Placement, Plan, Pricing, Programs, Recorder, Slice, Slices, StepSpan, Trace,
 };
 use scenarios::{Formats, Model, Phase, Sublayer};
 
@@ -135,11 +134,11 @@ impl Setup {
         let rows = sublayer.matrix(&self.model).map_or(0, |(rows, _)| rows);
         let mut start = 0;
         for slice in slices {
-            let whole = slice.rows.end == rows || slice.rows.end.is_multiple_of(ROW_PANEL);
+            let panel = sublayer.panel();
+            let whole = slice.rows.end == rows || slice.rows.end.is_multiple_of(panel);
             let empty = rows > 0 && slice.rows.is_empty();
             if slice.rows.start != start || slice.rows.end > rows || !whole || empty {
-                let wanted =
-                    format!("slices follow each other from row 0 to {rows} at multiples of {ROW_PANEL}");
+                let wanted = format!("slices follow each other from row 0 to {rows} at multiples of {panel}");
                 return Err(Error::refused(place, format!("rows {:?}", slice.rows), wanted));
             }
             start = slice.rows.end;

@@ -13,8 +13,8 @@ use crate::rotation::frequencies;
 use crate::setup::Setup;
 use crate::tensors::{self, Fused};
 use hwprofiles::{Bytes, DType, DeviceId};
-use kernels::{Buffer, KvShape, Memory, RopeTable, Scratch, Weights};
-use planner::{MicroBatch, Programs, Slice};
+use kernels::{Buffer, KvShape, Memory, RopeTable, Scratch, Weights, WeightsView};
+use planner::{MicroBatch, Programs};
 use rayon::prelude::*;
 use scenarios::{Buffer as Activation, Sublayer, kv_bytes};
 use std::collections::BTreeSet;
@@ -22,15 +22,36 @@ use std::ops::Range;
 use std::sync::{Mutex, RwLock};
 
 /// Activations that there are.
-const ACTIVATIONS: usize = Activation::Logits as usize + 1;
+const ACTIVATIONS: usize = Activation::Shared as usize + 1;
+/// Sublayers that there are.
+const SUBLAYERS: usize = Sublayer::Head as usize + 1;
 
 /// Rows of a matrix, at home.
 #[derive(Debug)]
 pub(crate) struct Part {
     /// Which rows.
     pub rows: Range<u64>,
-    /// Packed.
-    pub weights: Weights,
+    /// Packed: one matrix, or of experts two for each (see [`tensors::Parts`]).
+    pub weights: Vec<Weights>,
+}
+
+impl Part {
+    /// The matrix of a sublayer that has one.
+    pub fn matrix(&self) -> WeightsView<'_> {
+        self.weights[0].view()
+    }
+
+    /// Its matrices over `bytes`, which are a copy of all of theirs, one after the other; at home where there is none.
+    pub fn views<'a>(&'a self, copy: Option<&'a [u8]>) -> impl Iterator<Item = WeightsView<'a>> {
+        let mut rest = copy;
+        self.weights.iter().map(move |weights| {
+            let home = weights.view();
+            let Some(bytes) = rest else { return home };
+            let (here, after) = bytes.split_at(home.bytes().len());
+            rest = Some(after);
+            WeightsView::new(home.dtype(), home.rows(), home.columns(), here).expect("a copy of a matrix")
+        })
+    }
 }
 
 /// The staging slots of a device for one kind of content.
@@ -58,12 +79,14 @@ pub(crate) struct Store {
     tied: bool,
 }
 
-/// Index of a sublayer among all of the model's.
+/// Index of a sublayer; embed and head are in front of the layers.
 fn place(layer: Option<u32>, sublayer: Sublayer) -> usize {
-    match (layer, Sublayer::DENSE.iter().position(|&s| s == sublayer)) {
-        (Some(layer), Some(index)) => 2 + layer as usize * Sublayer::DENSE.len() + index,
-        _ => usize::from(sublayer == Sublayer::Head),
-    }
+    layer.map_or(0, |layer| layer as usize + 1) * SUBLAYERS + sublayer as usize
+}
+
+/// How many places there are.
+fn places(setup: &Setup) -> usize {
+    (setup.placement.layers.len() + 1) * SUBLAYERS
 }
 
 impl Store {
@@ -155,22 +178,28 @@ impl Store {
             .placement
             .sublayers()
             .filter(|&(_, sublayer, _)| !(tied && sublayer == Sublayer::Head))
-            .filter_map(|(layer, sublayer, slices)| {
-                let fused = tensors::parts(&setup.model, layer, sublayer).matrix?;
-                let (place, dtype) = (place(layer, sublayer), setup.formats.weights.of(sublayer));
-                Some(slices.iter().map(move |slice| (place, dtype, fused.clone(), slice)))
-            })
-            .flatten()
+            .flat_map(|(layer, sublayer, slices)| slices.iter().map(move |slice| (layer, sublayer, slice)))
             .collect();
         let loaded: Vec<(usize, Part)> = jobs
             .par_iter()
-            .map(|(place, dtype, fused, slice)| {
-                let weights = pack(*dtype, checkpoint, &memories[slice.home.0], fused, slice)?;
-                Ok((*place, Part { rows: slice.rows.clone(), weights }))
+            .map(|&(layer, sublayer, slice)| {
+                let dtype = setup.formats.weights.of(sublayer);
+                let matrices = tensors::parts(&setup.model, layer, sublayer).matrices;
+                let memory = &memories[slice.home.0];
+                let weights = match sublayer {
+                    Sublayer::Experts => matrices[2 * slice.rows.start as usize..2 * slice.rows.end as usize]
+                        .iter()
+                        .map(|fused| pack(dtype, checkpoint, memory, fused, &(0..fused.rows())))
+                        .collect(),
+                    _ => {
+                        let pack = |fused: &Fused| pack(dtype, checkpoint, memory, fused, &slice.rows);
+                        matrices.iter().map(pack).collect::<Result<_, _>>()
+                    }
+                };
+                Ok((place(layer, sublayer), Part { rows: slice.rows.clone(), weights: weights? }))
             })
             .collect::<Result<_, Error>>()?;
-        let mut matrices: Vec<_> =
-            (0..2 + setup.placement.layers.len() * Sublayer::DENSE.len()).map(|_| vec![]).collect();
+        let mut matrices: Vec<_> = (0..places(setup)).map(|_| vec![]).collect();
         loaded.into_iter().for_each(|(place, part): (usize, Part)| matrices[place].push(part));
         Ok(matrices)
     }
@@ -180,7 +209,7 @@ impl Store {
         checkpoint: &Checkpoint,
         own: &impl Fn(DeviceId) -> &'a Memory,
     ) -> Result<Vec<Option<Buffer>>, Error> {
-        let places = 2 + setup.placement.layers.len() * Sublayer::DENSE.len();
+        let places = places(setup);
         let mut vectors: Vec<_> = (0..setup.machine.devices.len() * places).map(|_| None).collect();
         for (device, layer, sublayer) in planner::vector_holders(&setup.placement) {
             let bytes = sublayer.vector_bytes(&setup.model);
@@ -308,19 +337,19 @@ fn touched(memory: &Memory, bytes: Bytes) -> Result<RwLock<Buffer>, Error> {
     Ok(RwLock::new(buffer))
 }
 
-/// Reads the rows of one slice and packs them in `dtype`.
+/// Reads some rows and packs them in `dtype`.
 fn pack(
     dtype: DType,
     checkpoint: &Checkpoint,
     memory: &Memory,
     fused: &Fused,
-    slice: &Slice,
+    rows: &Range<u64>,
 ) -> Result<Weights, Error> {
     let (mut reader, mut failed) = (checkpoint.rows(fused), None);
-    let (rows, columns) = ((slice.rows.end - slice.rows.start) as usize, fused.columns() as usize);
-    let weights = Weights::from_rows(memory, dtype, rows, columns, |row, out| {
+    let (count, columns) = ((rows.end - rows.start) as usize, fused.columns() as usize);
+    let weights = Weights::from_rows(memory, dtype, count, columns, |row, out| {
         if failed.is_none() {
-            failed = reader.read(slice.rows.start + row as u64, out).err();
+            failed = reader.read(rows.start + row as u64, out).err();
         }
     })?;
     match failed {

@@ -6,7 +6,7 @@
 //! that a range of rows that starts and ends at [`planner::ROW_PANEL`] has each gate with its own up.
 
 use crate::error::Error;
-use scenarios::{Architecture, Model, Norm, Positions, Sublayer};
+use scenarios::{Architecture, Experts, Model, Norm, Positions, Sublayer};
 
 /// Rows of gate, and of up, that lie side by side.
 pub(crate) const INTERLEAVE: u64 = 16;
@@ -66,8 +66,8 @@ impl Fused {
 /// The tensors of one sublayer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parts {
-    /// The matrix; attention has none.
-    pub matrix: Option<Fused>,
+    /// The matrix; none of attention, and of experts two for each: gate and up, then down.
+    pub matrices: Vec<Fused>,
     /// Norm weights, norm biases, biases and position tables, in the order in which
     /// [`Sublayer::vector_bytes`] counts them.
     pub vectors: Vec<Fused>,
@@ -76,17 +76,14 @@ pub(crate) struct Parts {
 /// The tensors of `sublayer` of `layer` (`None` for embed and head).
 pub(crate) fn parts(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> Parts {
     let names = Names::of(model, layer);
-    let matrix = |projections: &[&str], rows: &[u64], columns: u64| {
-        let tensor = |(name, &rows): (&&str, &u64)| Tensor {
-            name: format!("{}{name}.weight", names.layer),
-            shape: vec![rows, columns],
-        };
-        Fused { tensors: projections.iter().zip(rows).map(tensor).collect(), interleaved: false }
-    };
+    let matrix = |projections: &[&str], rows: &[u64], columns| names.matrix(projections, rows, columns);
     let (context, kv, hidden) = (model.context_width(), model.kv_width(), model.hidden);
     match sublayer {
         Sublayer::Embed => Parts {
-            matrix: Some(Fused::one(format!("{}embed_tokens.weight", names.root), vec![model.vocab, hidden])),
+            matrices: vec![Fused::one(
+                format!("{}embed_tokens.weight", names.root),
+                vec![model.vocab, hidden],
+            )],
             vectors: match model.positions {
                 Positions::Learned { offset } => vec![Fused::one(
                     format!("{}embed_positions.weight", names.root),
@@ -105,7 +102,7 @@ pub(crate) fn parts(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> Pa
                 Fused::one(format!("{}self_attn.{name}.weight", names.layer), vec![model.head_dim])
             };
             let vectors = if model.qk_norm { vec![norm("q_norm"), norm("k_norm")] } else { vec![] };
-            Parts { matrix: None, vectors }
+            Parts { matrices: vec![], vectors }
         }
         Sublayer::Out => with_biases(matrix(&[names.out], &[hidden], context), model.out_bias, vec![]),
         Sublayer::FfnUp => {
@@ -117,14 +114,23 @@ pub(crate) fn parts(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> Pa
         Sublayer::FfnDown => {
             with_biases(matrix(&[names.down], &[hidden], model.intermediate), model.ffn_bias, vec![])
         }
-        Sublayer::Router | Sublayer::SharedExpert | Sublayer::Experts => {
-            unreachable!("models with experts are refused before their tensors are asked for")
+        Sublayer::Router => Parts {
+            matrices: vec![matrix(&[names.router], &[experts(model).count], hidden)],
+            vectors: norm(model, format!("{}{}", names.layer, names.ffn_norm)),
+        },
+        Sublayer::Experts => {
+            let matrices =
+                (0..experts(model).count).flat_map(|expert| expert_matrices(model, &names, expert));
+            Parts { matrices: matrices.collect(), vectors: vec![] }
+        }
+        Sublayer::SharedExpert => {
+            unreachable!("models with a shared expert are refused before their tensors are asked for")
         }
         Sublayer::Head => {
-            let embed = parts(model, None, Sublayer::Embed).matrix;
+            let embed = parts(model, None, Sublayer::Embed).matrices;
             let own = Fused::one("lm_head.weight".to_owned(), vec![model.vocab, hidden]);
             Parts {
-                matrix: if model.tied_embeddings { embed } else { Some(own) },
+                matrices: if model.tied_embeddings { embed } else { vec![own] },
                 vectors: norm(model, format!("{}{}", names.root, names.head_norm)),
             }
         }
@@ -134,22 +140,25 @@ pub(crate) fn parts(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> Pa
 /// Refuses what has no kernels and no tensor names here: no checkpoint of it is made or opened, so none is run.
 ///
 /// # Errors
-/// [`Error::Refused`] for layers with experts, latent attention, or YaRN's rotation.
+/// [`Error::Refused`] for latent attention, gpt-oss, or YaRN's rotation.
 pub(crate) fn check_runs(model: &Model) -> Result<(), Error> {
     let feature = match model {
-        Model { experts: Some(_), .. } => "a mixture of experts",
         Model { latent: Some(_), .. } => "latent attention",
+        Model { architecture: Architecture::GptOss, .. } => "attention sinks",
         Model { positions: Positions::Yarn { .. }, .. } => "a rotation stretched by YaRN",
         _ => return Ok(()),
     };
-    let wanted = "it can be planned and simulated, but not run: use a dense model";
+    let wanted = "it can be planned and simulated, but not run: use a model without";
     Err(Error::refused("model", format!("'{}' with {feature}", model.name), wanted))
 }
 
 /// Every sublayer of the model with its layer, in the order of computation.
 pub(crate) fn sublayers(model: &Model) -> impl Iterator<Item = (Option<u32>, Sublayer)> + use<> {
-    let layers = 0..model.layers as u32;
-    let inner = layers.flat_map(|layer| Sublayer::DENSE.map(|sublayer| (Some(layer), sublayer)));
+    let kinds: Vec<_> = (0..model.layers).map(|layer| model.kind(layer)).collect();
+    let inner = kinds
+        .into_iter()
+        .zip(0..)
+        .flat_map(|(kind, layer)| kind.sublayers().iter().map(move |&sublayer| (Some(layer), sublayer)));
     std::iter::once((None, Sublayer::Embed)).chain(inner).chain(std::iter::once((None, Sublayer::Head)))
 }
 
@@ -161,10 +170,21 @@ pub(crate) fn all(model: &Model) -> Vec<Tensor> {
             tensors.extend(parts(model, layer, sublayer).vectors.into_iter().flat_map(|fused| fused.tensors));
             continue;
         }
-        let Parts { matrix, vectors } = parts(model, layer, sublayer);
-        tensors.extend(matrix.into_iter().chain(vectors).flat_map(|fused| fused.tensors));
+        let Parts { matrices, vectors } = parts(model, layer, sublayer);
+        tensors.extend(matrices.into_iter().chain(vectors).flat_map(|fused| fused.tensors));
     }
     tensors
+}
+
+/// Gate over up, and down, of one expert.
+fn expert_matrices(model: &Model, names: &Names, expert: u64) -> [Fused; 2] {
+    let (width, hidden) = (experts(model).intermediate, model.hidden);
+    let [gate, up, down] = names.expert.map(|name| format!("{}.{expert}.{name}", names.experts));
+    [names.matrix(&[&gate, &up], &[width; 2], hidden), names.matrix(&[&down], &[hidden], width)]
+}
+
+fn experts(model: &Model) -> &Experts {
+    model.experts.as_ref().expect("only models with experts have layers of them")
 }
 
 /// A norm's weight and, of layer norms, its bias.
@@ -186,7 +206,7 @@ fn with_biases(matrix: Fused, present: bool, mut vectors: Vec<Fused>) -> Parts {
         let tensors = matrix.tensors.iter().map(bias).collect();
         vectors.push(Fused { tensors, interleaved: matrix.interleaved });
     }
-    Parts { matrix: Some(matrix), vectors }
+    Parts { matrices: vec![matrix], vectors }
 }
 
 /// What the families call the same things.
@@ -199,14 +219,29 @@ struct Names {
     ffn_norm: &'static str,
     up: &'static [&'static str],
     down: &'static str,
+    router: &'static str,
+    /// In front of an expert's number, and behind it.
+    experts: &'static str,
+    expert: [&'static str; 3],
     head_norm: &'static str,
 }
 
 impl Names {
+    /// The matrix of these projections of the layer, each of so many rows.
+    fn matrix(&self, projections: &[&str], rows: &[u64], columns: u64) -> Fused {
+        let tensor = |(name, &rows): (&&str, &u64)| Tensor {
+            name: format!("{}{name}.weight", self.layer),
+            shape: vec![rows, columns],
+        };
+        let tensors = projections.iter().zip(rows).map(tensor).collect();
+        Fused { tensors, interleaved: false }
+    }
+
     fn of(model: &Model, layer: Option<u32>) -> Self {
         let root = if model.architecture == Architecture::Opt { "model.decoder." } else { "model." };
         let layer = layer.map_or_else(String::new, |layer| format!("{root}layers.{layer}."));
         let qkv = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"];
+        let mixtral = model.architecture == Architecture::Mixtral;
         match model.architecture {
             Architecture::Opt => Self {
                 root,
@@ -217,6 +252,9 @@ impl Names {
                 ffn_norm: "final_layer_norm",
                 up: &["fc1"],
                 down: "fc2",
+                router: "",
+                experts: "",
+                expert: [""; 3],
                 head_norm: "final_layer_norm",
             },
             // Models that `check_runs` refuses are not asked for names.
@@ -229,6 +267,9 @@ impl Names {
                 ffn_norm: "post_attention_layernorm",
                 up: &["mlp.gate_proj", "mlp.up_proj"],
                 down: "mlp.down_proj",
+                router: if mixtral { "block_sparse_moe.gate" } else { "mlp.gate" },
+                experts: if mixtral { "block_sparse_moe.experts" } else { "mlp.experts" },
+                expert: if mixtral { ["w1", "w3", "w2"] } else { ["gate_proj", "up_proj", "down_proj"] },
                 head_norm: "norm",
             },
         }
@@ -239,6 +280,7 @@ impl Names {
 mod tests {
     use super::*;
     use hwprofiles::{DType, Elements};
+    use scenarios::WeightFormats;
 
     fn preset(name: &str) -> Model {
         Model::preset(name).expect("a preset")
@@ -246,12 +288,24 @@ mod tests {
 
     #[test]
     fn the_tensors_of_a_sublayer_take_the_bytes_that_the_one_count_of_work_says() {
-        for name in ["opt-125m", "llama-3.1-8b", "qwen2.5-0.5b", "qwen3-0.6b"] {
+        for name in
+            ["opt-125m", "llama-3.1-8b", "qwen2.5-0.5b", "qwen3-0.6b", "qwen3-30b-a3b", "mixtral-8x7b"]
+        {
             let model = preset(name);
             for (layer, sublayer) in sublayers(&model) {
-                let Parts { matrix, vectors } = parts(&model, layer, sublayer);
-                let shape = matrix.map(|fused| (fused.rows(), fused.columns()));
-                assert_eq!(shape, sublayer.matrix(&model), "{name} {sublayer}");
+                let Parts { matrices, vectors } = parts(&model, layer, sublayer);
+                let formats = WeightFormats::all(DType::F32);
+                let numbers = matrices.iter().map(|fused| fused.rows() * fused.columns()).sum();
+                let rows = 0..sublayer.matrix(&model).map_or(0, |(rows, _)| rows);
+                assert_eq!(
+                    DType::F32.bytes(Elements::new(numbers)),
+                    sublayer.matrix_bytes(&model, formats, &rows),
+                    "{name} {sublayer}"
+                );
+                if sublayer != Sublayer::Experts {
+                    let shape = matrices.first().map(|fused| (fused.rows(), fused.columns()));
+                    assert_eq!(shape, sublayer.matrix(&model), "{name} {sublayer}");
+                }
                 let count = vectors.iter().map(|fused| fused.rows() * fused.columns()).sum();
                 assert_eq!(
                     DType::F32.bytes(Elements::new(count)),

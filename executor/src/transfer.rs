@@ -18,9 +18,15 @@ pub(crate) fn fetch_weights(
     device: DeviceId,
     slot: usize,
 ) {
-    let from = store.part(layer, sublayer, first).weights.bytes();
-    let mut to = write(store.weight_slot(device, slot));
-    link.copy(&mut to.bytes_mut()[..from.len()], from);
+    let part = store.part(layer, sublayer, first);
+    let mut slot = write(store.weight_slot(device, slot));
+    let mut rest = slot.bytes_mut();
+    // One transfer, however many matrices it is.
+    link.copy_parts(part.weights.iter().map(|weights| {
+        let (to, after) = std::mem::take(&mut rest).split_at_mut(weights.bytes().len());
+        rest = after;
+        (to, weights.bytes())
+    }));
 }
 
 /// Copies the keys and values of past positions from a layer's cache into a staging slot, for one micro-batch, whose

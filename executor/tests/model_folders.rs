@@ -125,16 +125,16 @@ fn a_tensor_of_the_wrong_shape_or_format_is_refused() {
 }
 
 #[test]
-fn models_with_experts_or_latent_attention_are_neither_made_nor_opened() {
-    for name in ["mixtral-8x7b", "deepseek-v3"] {
+fn models_with_latent_attention_or_sinks_are_neither_made_nor_opened() {
+    for (name, feature) in [("gpt-oss-20b", "attention sinks"), ("deepseek-v3", "latent attention")] {
         let model = Model::preset(name).expect("a preset");
         let folder = tempfile::tempdir().expect("a temporary folder");
         let made = folder.path().join("made");
         let error = make_random(&model, &made, 1).expect_err("it cannot run").to_string();
-        assert!(error.contains(name) && error.contains("experts") && error.contains("simulated"), "{error}");
+        assert!(error.contains(name) && error.contains(feature) && error.contains("simulated"), "{error}");
         assert!(!made.exists());
         fs::write(folder.path().join("config.json"), model.to_config_json()).expect("written");
-        assert!(message(folder.path()).contains("a mixture of experts"));
+        assert!(message(folder.path()).contains(feature));
     }
 }
 

@@ -42,7 +42,21 @@ pub fn gemm(
     w: WeightsView<'_>,
     scratch: &mut Scratch,
 ) {
-    grouped_gemm(pool, &[Group { rows: 0..m, w }], y, y_stride, x, x_stride, scratch);
+    gemm_with(pool, m, y, y_stride, x, x_stride, w, scratch.floats());
+}
+
+/// [`gemm()`] with working memory that is a part of a scratch.
+pub(crate) fn gemm_with(
+    pool: &Pool,
+    m: usize,
+    y: &mut [f32],
+    y_stride: usize,
+    x: &[f32],
+    x_stride: usize,
+    w: WeightsView<'_>,
+    scratch: &mut [f32],
+) {
+    grouped_with(pool, &[Group { rows: 0..m, w }], y, y_stride, x, x_stride, scratch);
 }
 
 /// As [`gemm()`], of several matrices in one call, each with rows of its own: what experts do with tokens that are sorted by
@@ -61,6 +75,18 @@ pub fn grouped_gemm(
     x_stride: usize,
     scratch: &mut Scratch,
 ) {
+    grouped_with(pool, groups, y, y_stride, x, x_stride, scratch.floats());
+}
+
+fn grouped_with(
+    pool: &Pool,
+    groups: &[Group<'_>],
+    y: &mut [f32],
+    y_stride: usize,
+    x: &[f32],
+    x_stride: usize,
+    scratch: &mut [f32],
+) {
     let groups: Vec<_> = groups.iter().filter(|it| !it.rows.is_empty() && it.w.rows() > 0).cloned().collect();
     let Some(Group { rows, w }) = groups.last() else { return };
     let (m, k, dtype) = (rows.end, w.columns(), w.dtype());
@@ -72,7 +98,8 @@ pub fn grouped_gemm(
     }
     assert!(groups.windows(2).all(|two| two[0].rows.end <= two[1].rows.start), "groups' rows are in order");
     let needed = scratch_bytes(pool.members(), m, k);
-    assert!(scratch.bytes() >= needed, "scratch has {} bytes, {needed} needed", scratch.bytes());
+    let has = size_of_val(scratch);
+    assert!(has >= needed, "scratch has {has} bytes, {needed} needed");
     if k == 0 {
         for Group { rows, w } in &groups {
             rows.clone().for_each(|row| y[row * y_stride..][..w.rows()].fill(0.0));
@@ -80,7 +107,6 @@ pub fn grouped_gemm(
         return;
     }
     let y = Disjoint::new(y);
-    let scratch = scratch.floats();
     let mut run = |path, groups: &[_]| match (path, dtype) {
         (Path::Reference, _) => reference::gemm(pool, &y, y_stride, x, x_stride, groups),
         (Path::Amx, DType::Bf16 | DType::Int8 | DType::Int4) => {

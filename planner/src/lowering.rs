@@ -33,9 +33,9 @@ enum Ring {
 struct Work<'p> {
     layer: Option<u32>,
     operator: Operator,
-    /// Who computes it: the slices of its sublayer, or where it has no matrix the first of them.
+    /// The slices of its sublayer. Who computes it: all of them, or where it has no matrix the first.
     slices: &'p [Slice],
-    /// The same, each once.
+    /// Their devices, each once.
     devices: SmallVec<[DeviceId; 4]>,
     /// Whether a part of its matrix is fetched.
     streams: bool,
@@ -113,9 +113,9 @@ impl<'a> Lowering<'a> {
         let mut works = Vec::new();
         for (layer, sublayer, slices) in placement.sublayers() {
             for &operator in sublayer.operators() {
-                let slices = if operator.is_matmul() { &slices[..] } else { &slices[..1] };
+                let computing = if operator.is_matmul() { &slices[..] } else { &slices[..1] };
                 let mut devices: SmallVec<[DeviceId; 4]> =
-                    slices.iter().map(|slice| slice.device(self.phase)).collect();
+                    computing.iter().map(|slice| slice.device(self.phase)).collect();
                 devices.sort_unstable();
                 devices.dedup();
                 let far = |slice: &Slice| self.in_place(slice.home, slice.device(self.phase)).is_none();
@@ -142,15 +142,42 @@ impl<'a> Lowering<'a> {
             // With the attention that follows it.
             (Operator::Rotate, Some(layer)) => return self.attention(layer, &slices[0], part),
             (Operator::Attention, _) => return Ok(()),
-            _ => {}
+            _ if operator.adds_sums() => return self.add_sums(work, part),
+            _ if operator.is_matmul() => {}
+            _ => {
+                let device = slices[0].device(self.phase);
+                self.compute(layer, operator, device, 0..0, Source::Resident, &[], part)?;
+                return Ok(());
+            }
         }
         for slice in slices {
             let device = slice.device(self.phase);
-            let (rows, source) = match operator.is_matmul() {
-                true => (slice.rows.clone(), self.in_place(slice.home, device).unwrap_or(Source::Resident)),
-                false => (0..0, Source::Resident),
-            };
-            self.compute(layer, operator, device, rows, source, &[], part)?;
+            let source = self.in_place(slice.home, device).unwrap_or(Source::Resident);
+            self.compute(layer, operator, device, slice.rows.clone(), source, &[], part)?;
+        }
+        Ok(())
+    }
+
+    /// Adds what each device made of its parts to the residual, one after the other: the first slice's device its
+    /// own sum, then those of the others, which hop to where the sum before was.
+    fn add_sums(&mut self, work: &Work<'_>, part: MicroBatch) -> Result<(), LowerError> {
+        let &Work { layer, operator, slices, .. } = work;
+        let lead = slices[0].device(self.phase);
+        let sums = operator.reads()[1];
+        let mut made: SmallVec<[(DeviceId, TaskId); 4]> = SmallVec::new();
+        for slice in slices {
+            let device = slice.device(self.phase);
+            if made.iter().all(|(other, _)| *other != device) {
+                // A device's last part ends after its others.
+                let written = self.copy(sums, device, part).valid.last().expect("every slice was computed");
+                made.push((device, written.1));
+            }
+        }
+        for (device, writer) in made {
+            self.invalidate(sums, part);
+            let columns = 0..sums.columns(self.model);
+            self.copy(sums, device, part).valid.push((columns, writer));
+            self.compute(layer, operator, lead, 0..0, Source::Resident, &[], part)?;
         }
         Ok(())
     }

@@ -126,7 +126,8 @@ pub fn activation_buffers(programs: &Programs, extent: &Extent) -> BTreeMap<(Dev
 /// Working memory of each device's kernels: what its largest matrix product or attention takes, f32.
 ///
 /// A product over m rows of k inputs takes at most m · (k + 64) + members · 32 Ki values, its inputs and one tile
-/// of weights for each core of the device; attention, for each core, the scores of 64 tokens by 64 positions and
+/// of weights for each core of the device; an expert besides, for each row, its input, what is between its matrices
+/// and its output; attention, for each core, the scores of 64 tokens by 64 positions and
 /// the context of the query heads that share a KV head, and the partial results of each sequence. The executor
 /// allocates exactly this and checks that its kernels need no more. A GPU's kernels bring their own, but for what
 /// is kept between the matrices of experts: as if all of a token's experts were on the device.
@@ -165,11 +166,16 @@ pub(crate) fn scratch_of(
         Sublayer::Head => extent.sampled(),
         _ => extent.rows(phase),
     };
-    // What a device keeps between the matrices of experts, whatever its kind: no buffer of the plan holds it.
-    let inner = rows * model.inner_numbers() * network_width(&shared.share, operator) * shared.ranks;
     let values = match operator.sublayer().inputs(model) {
-        _ if members == 0 => inner,
-        Some(columns) if operator.is_matmul() => inner + rows * (columns + 64) + members * (32 << 10),
+        // What is kept between the matrices of experts is in no buffer of the plan.
+        _ if members == 0 => {
+            rows * model.inner_numbers() * network_width(&shared.share, operator) * shared.ranks
+        }
+        Some(columns) if operator.is_matmul() => {
+            let width = expert_width(model, operator);
+            let network = if width > 0 { 2 * model.hidden + model.inner_numbers() * width } else { 0 };
+            rows * (network + columns.max(width) + 64) + members * (32 << 10)
+        }
         None if operator == Operator::Attention => attention_scratch(model, members, extent.batch),
         _ => 0,
     };
@@ -181,6 +187,16 @@ fn network_width(model: &Model, operator: Operator) -> u64 {
     match (operator, &model.experts) {
         (Operator::SharedExpert, Some(experts)) => experts.shared,
         (Operator::Experts, Some(experts)) => experts.per_token * experts.intermediate,
+        _ => 0,
+    }
+}
+
+/// Neurons of one expert; 0 for other operators. A CPU computes its experts one after the other, each for the
+/// tokens that go to it, which are all of them at most.
+fn expert_width(model: &Model, operator: Operator) -> u64 {
+    match (operator, &model.experts) {
+        (Operator::SharedExpert, Some(experts)) => experts.shared,
+        (Operator::Experts, Some(experts)) => experts.intermediate,
         _ => 0,
     }
 }

@@ -202,7 +202,13 @@ impl<'a> PriceList<'a> {
                     Sublayer::Attention => self.source(&slices[0], lead),
                     _ => Source::Resident,
                 };
-                let time = self.charge(&compute(operator, 0..0, lead, source), steps, weight, busy)?;
+                let task = compute(operator, 0..0, lead, source);
+                // The sums of several devices are added one after the other.
+                let times = if operator.adds_sums() { stage.devices().count() } else { 1 };
+                let mut time = 0.0;
+                for _ in 0..times {
+                    time = self.charge(&task, steps, weight, busy)?;
+                }
                 stage.free.push(time);
                 continue;
             }

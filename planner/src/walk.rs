@@ -9,6 +9,7 @@ use crate::price_list::ALL_BUFFERS;
 use crate::tensor_parallel::Shared;
 use hwprofiles::{DeviceId, Machine, Seconds};
 use scenarios::{Buffer, Formats, Model, Operator};
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// One device's part of a matrix product.
@@ -31,6 +32,18 @@ pub(crate) struct Stage {
     pub parts: Vec<Part>,
     /// What reading all parts takes at least.
     pub floor: f64,
+}
+
+impl Stage {
+    /// The devices that have parts, each once, in the order of its first.
+    pub fn devices(&self) -> impl Iterator<Item = DeviceId> {
+        let parts = self.parts.iter().enumerate();
+        let first = |(index, part): (usize, &Part)| {
+            let before = &self.parts[..index];
+            before.iter().all(|other| other.device != part.device).then_some(part.device)
+        };
+        parts.filter_map(first)
+    }
 }
 
 /// What is known of a buffer on one device.
@@ -109,6 +122,12 @@ impl Walk {
     /// Goes through a sublayer with `rows` activation rows; `false` where bytes would have to move without a link.
     pub fn stage(&mut self, stage: &Stage, rows: u64) -> bool {
         for (index, &operator) in stage.operators.iter().enumerate() {
+            if operator.adds_sums() {
+                if !self.add_sums(operator, stage, stage.free[index], rows) {
+                    return false;
+                }
+                continue;
+            }
             if !operator.is_matmul() {
                 let columns = 0..self.columns[operator.writes() as usize];
                 if self.compute(operator, stage.lead.0, columns, false, stage.free[index], rows).is_none() {
@@ -118,8 +137,8 @@ impl Walk {
             }
             let begin = self.lanes[stage.lead.0];
             let (mut last, mut end) = (0, 0.0);
-            for part in &stage.parts {
-                let partial = part.columns.start > 0;
+            for (index, part) in stage.parts.iter().enumerate() {
+                let partial = index > 0;
                 let columns = part.columns.clone();
                 let Some(done) = self.compute(operator, part.device.0, columns, partial, part.time, rows)
                 else {
@@ -131,6 +150,25 @@ impl Walk {
             }
             if stage.parts.len() > 1 && end < begin + stage.floor {
                 self.postpone(operator.writes(), last, begin + stage.floor);
+            }
+        }
+        true
+    }
+
+    /// Adds each device's sum to the residual, one after the other.
+    fn add_sums(&mut self, operator: Operator, stage: &Stage, time: f64, rows: u64) -> bool {
+        let sums = operator.reads()[1] as usize;
+        let copies = sums * self.devices..(sums + 1) * self.devices;
+        // A device's last part ends after its others.
+        let ends = self.copies[copies.clone()].iter().map(|copy| copy.valid.last().map(|(_, end)| *end));
+        let ends: SmallVec<[Option<f64>; 4]> = ends.collect();
+        for device in stage.devices() {
+            let Some(end) = ends[device.0] else { return false };
+            self.copies[copies.clone()].iter_mut().for_each(|copy| copy.valid.clear());
+            self.copies[sums * self.devices + device.0].valid.push((0..self.columns[sums], end));
+            let residual = 0..self.columns[operator.writes() as usize];
+            if self.compute(operator, stage.lead.0, residual, false, time, rows).is_none() {
+                return false;
             }
         }
         true

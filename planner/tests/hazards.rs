@@ -8,7 +8,7 @@ use machine::{machine, placed, placements, tiny_model};
 use planner::{Action, Extent, Lane, MicroBatch, Placement, Program, Programs, Source, Task, usage};
 use proptest::prelude::*;
 use scenarios::{Buffer, Formats, Model, Operator, Phase, Sublayer, WeightFormats};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// The smallest thing that is written and read as a whole.
@@ -35,6 +35,8 @@ enum KvPart {
 enum Value {
     /// What an operator of a layer computed.
     Of(Option<u32>, Operator),
+    /// What a device made of its parts of a layer's experts, or of a shared expert.
+    Sum(Option<u32>, Operator, usize),
     /// A part of a matrix.
     Matrix(Option<u32>, Sublayer, Range<u64>),
     /// Part of a layer's KV.
@@ -57,6 +59,8 @@ struct Checker<'a> {
     cells: BTreeMap<Place, Cell>,
     /// The last value computed for each column of a micro-batch, wherever it is.
     latest: BTreeMap<(Buffer, u64, u64), Value>,
+    /// Of each micro-batch, the sums that devices have begun and that are to be added.
+    sums: BTreeMap<u64, Vec<(Operator, usize)>>,
 }
 
 impl<'a> Checker<'a> {
@@ -73,7 +77,14 @@ impl<'a> Checker<'a> {
             }
             before.push(mine);
         }
-        Self { model, program, before, cells: BTreeMap::new(), latest: BTreeMap::new() }
+        Self {
+            model,
+            program,
+            before,
+            cells: BTreeMap::new(),
+            latest: BTreeMap::new(),
+            sums: BTreeMap::new(),
+        }
     }
 
     fn read(&mut self, task: usize, place: Place, expected: &Value) {
@@ -132,7 +143,11 @@ impl<'a> Checker<'a> {
                 }
                 (Action::Hop { buffer, columns, from, .. }, Lane::Device(device)) => {
                     for column in columns.clone() {
-                        let value = self.latest[&(*buffer, micro, column)].clone();
+                        let there = self.cells.get(&Place::Column(from.0, *buffer, micro, column));
+                        let value = match there.and_then(|cell| cell.value.clone()) {
+                            Some(sum @ Value::Sum(_, _, device)) if device == from.0 => sum,
+                            _ => self.latest[&(*buffer, micro, column)].clone(),
+                        };
                         self.read(index, Place::Column(from.0, *buffer, micro, column), &value);
                         self.write(index, Place::Column(device.0, *buffer, micro, column), value);
                     }
@@ -151,10 +166,19 @@ impl<'a> Checker<'a> {
         rows: &Range<u64>,
         source: Source,
     ) {
-        for &buffer in operator.reads().iter().filter(|&&buffer| buffer != Buffer::Tokens) {
-            self.read_buffer(index, device, buffer, 0..buffer.columns(self.model));
-        }
         let micro = task.micro_batch.index;
+        for &buffer in operator.reads().iter().filter(|&&buffer| buffer != Buffer::Tokens) {
+            let columns = 0..buffer.columns(self.model);
+            if operator.adds_sums() && buffer != Buffer::Residual {
+                // Each device's sum once, in the order in which they were begun.
+                let (maker, from) = self.sums.get_mut(&micro).unwrap().remove(0);
+                let sum = Value::Sum(task.layer, maker, from);
+                columns
+                    .for_each(|column| self.read(index, Place::Column(device, buffer, micro, column), &sum));
+                continue;
+            }
+            self.read_buffer(index, device, buffer, columns);
+        }
         let new = task.layer.map(|layer| Value::Kv(layer, KvPart::New));
         match (operator, source) {
             (Operator::Rotate, Source::Resident | Source::InPlace(_)) => {
@@ -179,8 +203,17 @@ impl<'a> Checker<'a> {
         }
         let output = operator.writes();
         let columns = operator.output_columns(self.model, rows);
+        if operator.makes_sums() {
+            let sums = self.sums.entry(micro).or_default();
+            if !sums.contains(&(operator, device)) {
+                sums.push((operator, device));
+            }
+        }
         for column in columns {
-            let value = Value::Of(task.layer, operator);
+            let value = match operator.makes_sums() {
+                true => Value::Sum(task.layer, operator, device),
+                false => Value::Of(task.layer, operator),
+            };
             self.latest.insert((output, micro, column), value.clone());
             self.write(index, Place::Column(device, output, micro, column), value);
         }
@@ -198,9 +231,12 @@ fn check_work(model: &Model, placement: &Placement, program: &Program) {
                     (layer, operator, slice.device(program.phase), slice.rows.clone())
                 };
                 expected.extend(slices.iter().map(part));
-            } else {
-                expected.push((layer, operator, slices[0].device(program.phase), 0..0));
+                continue;
             }
+            let devices: BTreeSet<_> = slices.iter().map(|slice| slice.device(program.phase)).collect();
+            let times = if operator.adds_sums() { devices.len() } else { 1 };
+            let task = (layer, operator, slices[0].device(program.phase), 0..0);
+            expected.extend(std::iter::repeat_n(task, times));
         }
     }
     for part in MicroBatch::all(placement.pipelining.micro_batches) {

@@ -53,10 +53,17 @@ pub(crate) fn read_experts(config: &Section<'_>, model: &mut Model) -> Result<()
         config.count(key, limit)?.ok_or_else(|| config.missing(key, &wanted))
     };
     refuse_gaps(config, model.architecture)?;
-    let count = need(keys.count, MOST_EXPERTS)?;
+    // Transformers 5 has one spelling for most families.
+    let spellings = [keys.count, "num_local_experts"];
+    let key = spellings.into_iter().find(|key| config.has(key)).unwrap_or(keys.count);
+    let count = need(key, MOST_EXPERTS)?;
     let per_token = need("num_experts_per_tok", count)?;
     let intermediate = need(keys.intermediate, WIDEST)?;
     let mut experts = Experts::new(count, per_token, intermediate);
+    experts.normalised = match model.architecture {
+        Architecture::Mixtral | Architecture::GptOss => true,
+        _ => config.flag("norm_topk_prob")?.unwrap_or(model.architecture == Architecture::DeepSeekV3),
+    };
     if keys.deepseek {
         experts.shared = from_zero(config, "n_shared_experts")? * intermediate;
         if experts.shared > WIDEST {
@@ -70,7 +77,7 @@ pub(crate) fn read_experts(config: &Section<'_>, model: &mut Model) -> Result<()
     }
     let parameters = [count, intermediate, model.neuron(), model.layers].map(u128::from);
     if parameters.iter().product::<u128>() > MOST_PARAMETERS {
-        return Err(config.wrong(keys.count, "the experts have more parameters than can be counted (2^59)"));
+        return Err(config.wrong(key, "the experts have more parameters than can be counted (2^59)"));
     }
     model.experts = Some(experts);
     Ok(())

@@ -21,6 +21,9 @@ pub struct Experts {
     pub shared: u64,
     /// So many layers in front have a feed-forward network instead.
     pub dense_layers: u64,
+    /// Whether the weights of a token's experts are scaled to add up to 1.
+    #[serde(skip_serializing_if = "is_true")]
+    pub normalised: bool,
     /// How unequally tokens choose.
     #[serde(rename = "skew")]
     popularity: Popularity,
@@ -36,6 +39,12 @@ struct Popularity {
     chosen: Arc<[f64]>,
     /// ln(1 − chance) of each expert.
     missed: Arc<[f64]>,
+}
+
+/// What is usual is not written, as if there were no such choice.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn is_true(value: &bool) -> bool {
+    *value
 }
 
 impl Serialize for Popularity {
@@ -55,7 +64,7 @@ pub struct Traffic {
 
 impl Experts {
     /// `count` experts of width `intermediate`, `per_token` of them for each token, all equally popular, in every
-    /// layer.
+    /// layer, whose weights add up to 1.
     ///
     /// # Panics
     /// `per_token` is not from 1 to `count`.
@@ -63,7 +72,7 @@ impl Experts {
         assert!((1..=count).contains(&per_token), "{per_token} of {count} experts");
         let none: Arc<[f64]> = Arc::default();
         let popularity = Popularity { skew: 0.0, chosen: none.clone(), missed: none };
-        Self { count, per_token, intermediate, shared: 0, dense_layers: 0, popularity }
+        Self { count, per_token, intermediate, shared: 0, dense_layers: 0, normalised: true, popularity }
     }
 
     /// As many of other widths.

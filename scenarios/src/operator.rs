@@ -268,13 +268,22 @@ impl Operator {
         }
     }
 
+    /// Whether the parts of its matrix make sums as wide as its output, to be added up, rather than columns of it.
+    pub fn makes_sums(self) -> bool {
+        matches!(self, Operator::SharedExpert | Operator::Experts)
+    }
+
+    /// Whether it adds what [`Operator::makes_sums`] left to the residual: once for each device that has a part.
+    pub fn adds_sums(self) -> bool {
+        matches!(self, Operator::SharedAdd | Operator::ExpertsAdd)
+    }
+
     /// The columns of its output that it writes where it computes `rows` of its matrix: those rows, in proportion
-    /// where the output has another width. The parts of experts and of a shared expert are really sums as wide as
-    /// the output; what a part hands over is counted by its share of the rows all the same.
+    /// where the output has another width, or all of them where parts are sums.
     pub fn output_columns(self, model: &Model, rows: &Range<u64>) -> Range<u64> {
         let columns = self.writes().columns(model);
         match self.sublayer().matrix(model) {
-            Some((all, _)) if self.is_matmul() && all > 0 => {
+            Some((all, _)) if self.is_matmul() && !self.makes_sums() && all > 0 => {
                 let column = |row: u64| u128::from(row) * u128::from(columns) / u128::from(all);
                 // At most `columns` each: they fit.
                 column(rows.start) as u64..column(rows.end) as u64

@@ -112,9 +112,15 @@ impl Sublayer {
 
     /// Bytes of the matrix's rows `rows`; those of its norms and biases are [`Sublayer::vector_bytes`].
     pub fn matrix_bytes(self, model: &Model, weights: WeightFormats, rows: &Range<u64>) -> Bytes {
-        match self.matrix(model) {
-            Some((_, columns)) => weights.of(self).matrix_bytes(rows.end - rows.start, columns),
-            None => Bytes::ZERO,
+        let (format, count) = (weights.of(self), rows.end - rows.start);
+        match (self, &model.experts) {
+            // Each expert is two matrices of its own, whose rows are rounded up to whole groups.
+            (Sublayer::Experts, Some(experts)) => {
+                let front =
+                    format.matrix_bytes((model.inner_numbers() - 1) * experts.intermediate, model.hidden);
+                (front + format.matrix_bytes(model.hidden, experts.intermediate)) * count
+            }
+            _ => self.matrix(model).map_or(Bytes::ZERO, |(_, columns)| format.matrix_bytes(count, columns)),
         }
     }
 

@@ -80,10 +80,12 @@ impl Model {
             }
             Architecture::Qwen3Moe => {
                 config["num_experts"] = json!(experts.count);
+                config["norm_topk_prob"] = json!(experts.normalised);
                 config["moe_intermediate_size"] = json!(experts.intermediate);
             }
             _ => {
                 config["n_routed_experts"] = json!(experts.count);
+                config["norm_topk_prob"] = json!(experts.normalised);
                 config["moe_intermediate_size"] = json!(experts.intermediate);
                 config["n_shared_experts"] = json!(experts.shared / experts.intermediate);
                 config["first_k_dense_replace"] = json!(experts.dense_layers);

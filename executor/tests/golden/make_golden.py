@@ -119,6 +119,20 @@ def goldens():
             rope_parameters=rope(1000000.0), tie_word_embeddings=False,
         ), byte_fallback, 0.15,
             {"rope_parameters": rope(10000.0), "rms_norm_eps": 1e-6}, shard="300KB"),
+        # Few layers: where two experts' scores nearly tie, another order of summation could choose the other.
+        Golden("mixtral", t.MixtralConfig(
+            **size, hidden_size=64, intermediate_size=48, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, num_local_experts=5, num_experts_per_tok=2,
+            rms_norm_eps=1e-5, sliding_window=None, rope_parameters=rope(1000000.0),
+            tie_word_embeddings=False,
+        ), byte_fallback, 0.15, {"rope_parameters": rope(10000.0), "num_experts_per_tok": 1}),
+        # Weights that are not normalised; a width that is no multiple of 32.
+        Golden("qwen3_moe", t.Qwen3MoeConfig(
+            **size, **qwen_ids, hidden_size=64, intermediate_size=160, moe_intermediate_size=40,
+            num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+            num_experts=8, num_experts_per_tok=3, norm_topk_prob=False, rms_norm_eps=1e-6,
+            rope_parameters=rope(1000000.0), tie_word_embeddings=True,
+        ), qwen_tokenizer, 0.15, {"norm_topk_prob": True, "num_experts_per_tok": 2}),
     ]
 
 
@@ -283,6 +297,8 @@ def hub_spelling(config):
         old["rope_scaling"] = None if scaling["rope_type"] == "default" else scaling
     if old["model_type"] in ("llama", "mistral"):
         del old["head_dim"]  # absent from older files: hidden_size / num_attention_heads
+    if old["model_type"] == "qwen3_moe":
+        old["num_experts"] = old.pop("num_local_experts")
     if "use_sliding_window" in old:
         old["sliding_window"] = 32  # shorter than our sequences, and switched off
     return dict(sorted(old.items()))
@@ -355,12 +371,16 @@ def require_same(made, kept):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare with the committed files")
-    check = parser.parse_args().check
+    parser.add_argument("names", nargs="*", help="only these models")
+    arguments = parser.parse_args()
+    check = arguments.check
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     for golden in goldens():
+        if arguments.names and golden.name not in arguments.names:
+            continue
         with tempfile.TemporaryDirectory() as temporary:
             made, kept = Path(temporary) / golden.name, HERE / golden.name
             made.mkdir()

@@ -130,7 +130,8 @@ fn narrower_formats_stay_close() {
         (DType::Bf16, DType::Bf16, 0.999),
         (DType::Int8, DType::Bf16, 0.99),
     ] {
-        for name in rig::GOLDEN {
+        // Beside a router a little less precision is another expert, and other logits altogether.
+        for name in rig::GOLDEN.into_iter().filter(|name| !rig::EXPERTS.contains(name)) {
             let case = Case::new(name);
             let model = case.checkpoint.model();
             for placement in [rig::on(model, rig::CPU), rig::split(model), rig::streamed(model)] {
@@ -172,6 +173,7 @@ fn narrow_kv_changes_logits_little() {
 fn class(tensor: &str) -> WeightClass {
     match () {
         () if tensor.contains("self_attn") => WeightClass::Attention,
+        () if tensor.contains(".experts.") => WeightClass::Experts,
         () if tensor.contains("embed_tokens") || tensor.contains("lm_head") => WeightClass::Ends,
         () => WeightClass::Ffn,
     }

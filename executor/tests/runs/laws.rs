@@ -98,7 +98,7 @@ proptest! {
     /// The planner counts the kernels' working memory without knowing them; here both are known.
     #[test]
     fn kernels_need_no_more_working_memory_than_the_planner_counts(
-        name in prop::sample::select(vec!["fulcrum-tiny", "opt-125m", "llama-3.1-8b", "qwen3-32b", "qwen2.5-0.5b"]),
+        name in prop::sample::select(vec!["fulcrum-tiny", "opt-125m", "llama-3.1-8b", "qwen3-32b", "qwen2.5-0.5b", "mixtral-8x7b", "qwen3-30b-a3b"]),
         cores in 1usize..100,
         (batch, chunk, context) in (1u64..70, prop_oneof![1u64..4, 1u64..3000], 1u64..100_000),
     ) {
@@ -109,8 +109,12 @@ proptest! {
         let extent = Extent { batch, context, chunk, step_tokens: 1 };
         let counted = planner::scratch_bytes(&machine, &programs, &model, &extent)[&rig::CPU].get() as usize;
         let rows = (batch * chunk) as usize;
-        for (_, columns) in Sublayer::DENSE.into_iter().filter_map(|sublayer| sublayer.matrix(&model)) {
+        for columns in model.sublayers().into_iter().filter_map(|sublayer| sublayer.inputs(&model)) {
             prop_assert!(kernels::gemm::scratch_bytes(cores, rows, columns as usize) <= counted);
+        }
+        if let Some(experts) = &model.experts {
+            let (hidden, inner) = (model.hidden as usize, experts.intermediate as usize);
+            prop_assert!(kernels::expert::scratch_bytes(cores, rows, hidden, inner) <= counted);
         }
         let shape = kernels::KvShape {
             dtype: DType::F32,

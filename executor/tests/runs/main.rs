@@ -1,5 +1,6 @@
 //! Sessions on real devices: agreement with transformers, and the laws of every run.
 
+mod experts;
 mod golden;
 mod laws;
 mod pieces;

@@ -1,13 +1,16 @@
 //! What the executor's tests run on: a machine of two devices, the golden models, and placements of every kind.
 use executor::{Checkpoint, Session, Setup};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
-use planner::{Extent, LayerPlacement, Pipelining, Placement, ROW_PANEL, Slice, Slices, whole};
+use planner::{Extent, LayerPlacement, Pipelining, Placement, Slice, Slices, whole};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use scenarios::{Formats, LayerKind, Model, Sublayer, WeightFormats};
+use scenarios::{Formats, Model, Sublayer, WeightFormats};
 use std::path::{Path, PathBuf};
 
-pub const GOLDEN: [&str; 6] = ["opt", "llama_gqa", "llama3_rope", "qwen2", "qwen3", "mistral_sharded"];
+pub const GOLDEN: [&str; 8] =
+    ["opt", "llama_gqa", "llama3_rope", "qwen2", "qwen3", "mistral_sharded", "mixtral", "qwen3_moe"];
+/// Those with experts.
+pub const EXPERTS: [&str; 2] = ["mixtral", "qwen3_moe"];
 pub const F32: Formats = formats(DType::F32, DType::F32);
 pub const CPU: DeviceId = DeviceId(0);
 pub const LOOPBACK: DeviceId = DeviceId(1);
@@ -64,7 +67,7 @@ pub fn layered(
     Placement {
         embed: vec![whole(model, Sublayer::Embed, OWN[embed.0], embed, embed)],
         layers: (0..model.layers)
-            .map(|layer| LayerPlacement::of(LayerKind::Dense, |sublayer| slices(layer, sublayer)))
+            .map(|layer| LayerPlacement::of(model.kind(layer), |sublayer| slices(layer, sublayer)))
             .collect(),
         head,
         pipelining: Pipelining::default(),
@@ -75,7 +78,7 @@ pub fn layered(
 pub fn mixed(model: &Model) -> Placement {
     let resident = |sublayer, device: DeviceId| vec![whole(model, sublayer, OWN[device.0], device, device)];
     layered(model, CPU, resident(Sublayer::Head, LOOPBACK), |layer, sublayer| {
-        let ffn = matches!(sublayer, Sublayer::FfnUp | Sublayer::FfnDown);
+        let ffn = matches!(sublayer, Sublayer::FfnUp | Sublayer::FfnDown | Sublayer::Experts);
         resident(sublayer, if ffn == (layer % 2 == 0) { LOOPBACK } else { CPU })
     })
 }
@@ -86,7 +89,11 @@ pub fn split(model: &Model) -> Placement {
         let Some((rows, _)) = sublayer.matrix(model) else {
             return vec![whole(model, sublayer, DRAM, CPU, CPU)];
         };
-        let at = (rows / 2).next_multiple_of(ROW_PANEL).min(rows - 1) / ROW_PANEL * ROW_PANEL;
+        let panel = sublayer.panel();
+        let at = (rows / 2).next_multiple_of(panel).min(rows - 1) / panel * panel;
+        if at == 0 {
+            return vec![whole(model, sublayer, DRAM, CPU, CPU)];
+        }
         let part =
             |rows, device: DeviceId| Slice { rows, home: OWN[device.0], prefill: device, decode: device };
         vec![part(0..at, CPU), part(at..rows, LOOPBACK)]
@@ -125,25 +132,35 @@ pub fn placements(model: &Model) -> Vec<(&'static str, Placement)> {
 }
 
 /// Any placement that can run with [`BATCH`] sequences: 1 to 3 slices, any home, any device in either phase, any number
-/// of staging slots and micro-batches.
+/// of staging slots and micro-batches. The slices of a layer's experts share their devices, so that what is added up
+/// is added up in one order.
 pub fn random(model: &Model, seed: u64) -> Placement {
+    any(model, seed, false)
+}
+
+/// As [`random`], with the experts of a layer on any devices.
+pub fn random_division(model: &Model, seed: u64) -> Placement {
+    any(model, seed, true)
+}
+
+fn any(model: &Model, seed: u64, divide: bool) -> Placement {
     let random = std::cell::RefCell::new(Pcg64Mcg::seed_from_u64(seed));
     let pick = |n: usize| random.borrow_mut().random_range(0..n);
     let device = || DeviceId(pick(2));
     let slices = |sublayer: Sublayer| -> Slices {
         let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
-        let panels = (rows / ROW_PANEL) as usize;
-        let mut cuts: Vec<u64> =
-            (0..pick(3)).filter(|_| panels > 1).map(|_| (1 + pick(panels - 1)) as u64 * ROW_PANEL).collect();
+        let panels = (rows / sublayer.panel()) as usize;
+        let cut = || (1 + pick(panels - 1)) as u64 * sublayer.panel();
+        let mut cuts: Vec<u64> = (0..pick(3)).filter(|_| panels > 1).map(|_| cut()).collect();
         cuts.sort_unstable();
         cuts.dedup();
         let starts = std::iter::once(0).chain(cuts.clone());
         let ends = cuts.iter().copied().chain(std::iter::once(rows));
-        let slice = |(start, end)| Slice {
-            rows: start..end,
-            home: MemoryId(pick(2)),
-            prefill: device(),
-            decode: device(),
+        let together = (device(), device());
+        let slice = |(start, end)| {
+            let (prefill, decode) =
+                if sublayer == Sublayer::Experts && !divide { together } else { (device(), device()) };
+            Slice { rows: start..end, home: MemoryId(pick(2)), prefill, decode }
         };
         starts.zip(ends).map(slice).collect()
     };
