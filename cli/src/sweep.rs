@@ -1,6 +1,6 @@
 //! A sweep: every scenario of a grid planned and simulated, a row each.
 //!
-//! Whoever runs the points needs [`Point::of`] alone: a point is its number, and its row depends on nothing else. Here threads
+//! Whoever runs the points needs a point's row alone: a point is its number, and its row depends on nothing else. Here threads
 //! of one machine run them; a row goes to the journal as soon as it is there, and the table is written in the order
 //! of the points when all are.
 

@@ -156,18 +156,21 @@ impl Product<'_> {
     unsafe fn tile(&self, rows: &Range<usize>, columns: &Range<usize>, tiles: &[f32], sums: &mut [f32]) {
         let (w, y) = (tiles.as_ptr().cast::<u8>(), sums.as_mut_ptr());
         let m = rows.len();
-        // SAFETY: (all) x has these rows and columns, `sums` the rows of sixteen; the rest is the caller's promise.
+        // Of every path: x has these rows and columns, `sums` the rows of sixteen; the rest is the caller's promise.
         match (self.path, self.x) {
+            // SAFETY: as above.
             (Path::Amx, Operand::Halves(x)) => unsafe {
                 let (x, x_bytes) = (x.values[rows.start * x.stride + columns.start..].as_ptr(), 2 * x.stride);
                 let steps = columns.len().div_ceil(DEPTH);
                 let block = Block { x, x_bytes, w, panel_bytes: 0, steps, add: true, y, y_bytes: 4 * PANEL };
                 block.run(m, 1);
             },
+            // SAFETY: as above.
             (_, Operand::Halves(x)) => unsafe {
                 let pairs = bytemuck::cast_slice(&x.values[rows.start * x.stride + columns.start..]);
                 wide::<Paired>(m, columns.len().div_ceil(2), pairs, x.stride / 2, w, y);
             },
+            // SAFETY: as above.
             (Path::Avx512, Operand::Floats(x, stride)) => unsafe {
                 let x = &x[rows.start * stride + columns.start..];
                 let pairs = columns.len() / 2;
@@ -175,6 +178,7 @@ impl Product<'_> {
                 // The last column's partner is no value of x.
                 self.odd_column(rows, columns, tiles, sums);
             },
+            // SAFETY: as above.
             (Path::Avx2, Operand::Floats(x, stride)) => unsafe {
                 let x = &x[rows.start * stride + columns.start..];
                 let panel = Bf16Panel { start: w, fetch: Fetch::Nothing };

@@ -37,9 +37,10 @@ impl Tile<'_> {
     /// them.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
     pub(super) unsafe fn run(&self, dtype: DType, rows: usize, panel: &[u8]) {
-        // SAFETY: (both) the caller's promises.
         match dtype {
+            // SAFETY: the caller's promises.
             DType::Int8 => unsafe { self.dispatch::<false>(rows, panel) },
+            // SAFETY: likewise.
             _ => unsafe { self.dispatch::<true>(rows, panel) },
         }
     }

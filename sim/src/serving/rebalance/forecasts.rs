@@ -41,7 +41,7 @@ struct Table {
 pub struct Forecast {
     /// What comes ÷ what it can do; above 1 the queue grows without end.
     pub load: f64,
-    /// Mean time to the first token: where the queue grows, of those who come within the next [`LASTING`].
+    /// Mean time to the first token: where the queue grows, of those who come within the next minute.
     pub ttft: Seconds,
     /// Mean time per output token.
     pub tpot: Seconds,
