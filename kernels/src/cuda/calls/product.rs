@@ -75,7 +75,7 @@ struct UnpackArguments {
     columns: i32,
 }
 
-/// out = W as plain rows of bf16, [rows][columns].
+/// out = W as plain rows of bf16, `[rows][columns]`.
 ///
 /// # Errors
 /// As [`gemv`].
