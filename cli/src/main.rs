@@ -41,6 +41,10 @@ struct Arguments {
     /// Print the machine-readable form of the result.
     #[arg(long, global = true)]
     json: bool,
+    /// The CPU kernels to measure and run with instead of the fastest that this CPU has: reference, avx2, avx512 (the last
+    /// without rounding activations to bf16), avx512-bf16, amx.
+    #[arg(long, global = true, value_name = "PATH")]
+    kernels: Option<kernels::Path>,
     #[command(subcommand)]
     command: Command,
 }
@@ -73,6 +77,8 @@ fn main() -> ExitCode {
         .init();
     let arguments = Arguments::parse();
     let json = arguments.json;
+    // Before the first team there is nobody to be too late for.
+    let _ = arguments.kernels.is_none_or(kernels::Path::choose);
     let outcome = match arguments.command {
         Command::Quickstart(arguments) => quickstart::run(arguments, json),
         Command::Bench(arguments) => bench::run(arguments, json),

@@ -96,9 +96,7 @@ impl Sweep {
     pub fn new(grid: Grid) -> Outcome<Self> {
         use scenarios::ScenarioError as Error;
         // With another value a point may be right, with another key none is.
-        if let Err(error @ (Error::UnknownKey { .. } | Error::Setting { .. } | Error::Missing { .. })) =
-            grid.point(0)
-        {
+        if let Err(error @ (Error::UnknownKey { .. } | Error::Setting { .. })) = grid.point(0) {
             return Err(error).or_input();
         }
         let columns = Columns::of(grid.keys());

@@ -5,7 +5,7 @@ use crate::setup::Setup;
 use crate::store::Store;
 use crate::tensors::INTERLEAVE;
 use hwprofiles::DeviceId;
-use kernels::{KvCache, KvCacheMut, Pool, Scratch, Span};
+use kernels::{Expert, KvCache, KvCacheMut, Pool, Scratch, Span};
 use planner::{MicroBatch, Slice, Source};
 use scenarios::{Activation, Buffer, Model, Norm, Operator, Phase, Positions, Step, Sublayer};
 use std::ops::Range;
@@ -260,10 +260,12 @@ impl<'a> Worker<'a> {
         let slot = self.staged(job);
         let part = self.store.part(job.layer, Sublayer::Experts, job.rows.start);
         let mut views = part.views(slot.as_ref().map(|slot| slot.bytes()));
-        for tokens in &tokens {
-            let (Some(front), Some(back)) = (views.next(), views.next()) else { return };
-            kernels::expert(self.pool, sums, normed.view(), tokens, [front, back], self.scratch);
-        }
+        let mut expert = |tokens| {
+            let (front, back) = (views.next()?, views.next()?);
+            Some(Expert { front, back, tokens })
+        };
+        let experts: Vec<_> = tokens.iter().map_while(|tokens| expert(tokens)).collect();
+        kernels::experts(self.pool, sums, &normed.view()[..rows * hidden], &experts, self.scratch);
     }
 
     /// Normalises and rotates q and k, and appends k and v to the cache.

@@ -114,5 +114,13 @@ fn pool(setup: &Setup, device: DeviceId) -> Result<Pool, Error> {
             device.cores
         );
     }
-    Ok(Pool::new(&cores)?)
+    let pool = Pool::new(&cores)?;
+    if let Some(measured) = device.details.kernels.as_ref().filter(|name| *name != pool.path().name()) {
+        tracing::warn!(
+            "device '{}' was measured with {measured} kernels and runs {} ones: measure it again, or use --kernels {measured}",
+            device.name,
+            pool.path()
+        );
+    }
+    Ok(pool)
 }

@@ -262,7 +262,7 @@ fn host_device(
 }
 
 fn team_details(team: &Team) -> DeviceDetails {
-    let mut details = DeviceDetails::default();
+    let mut details = DeviceDetails { kernels: team.kernels.clone(), ..DeviceDetails::default() };
     for (&dtype, by_instructions) in &team.ceilings {
         for (instructions, measured) in by_instructions {
             let rate = |rate: &Presence<FlopPerSec>| {

@@ -70,6 +70,9 @@ pub struct Team {
     /// Clock of the cores while all of them are busy with scalar arithmetic; vector units may lower it.
     #[serde(default, deserialize_with = "crate::checked::checked")]
     pub frequency: Presence<Sourced<Hertz>>,
+    /// The kernels that gave its rates: `avx2`, `avx512`, `avx512-bf16`, `amx`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernels: Option<String>,
     /// One fork-join of the team (one call of an empty operator).
     pub launch: Sourced<Seconds>,
     /// Matrix products by weight format, weights streamed from DRAM, launch not included.

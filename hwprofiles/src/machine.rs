@@ -107,6 +107,9 @@ pub struct DeviceDetails {
     /// Time in service over which the price is written off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<Sourced<Years>>,
+    /// The kernels that its rates were measured with, where it was measured by ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernels: Option<String>,
 }
 
 /// What matrix products reach at most, by where their operands come from.

@@ -29,6 +29,7 @@ fn team(threads: usize) -> Team {
     Team {
         threads,
         frequency: Presence::Absent,
+        kernels: None,
         launch: measured(Seconds::new(1e-6 * threads as f64)),
         gemm: [(DType::Bf16, gemm)].into(),
         ceilings: Default::default(),

@@ -108,6 +108,7 @@ prop_compose! {
             teams: vec![Team {
                 threads: 2,
                 frequency: hertz.map(|hertz| sourced(Hertz::new(hertz))),
+                kernels: None,
                 launch: sourced(Seconds::new(1e-6)),
                 gemm: BTreeMap::new(),
                 ceilings: [(DType::Bf16, ceilings)].into(),

@@ -1,33 +1,53 @@
-//! The feed-forward network of one expert, over the tokens that go to it.
+//! The feed-forward networks of experts, over the tokens that go to each.
 
 use crate::activation::silu_mul;
 use crate::disjoint::Disjoint;
-use crate::gemm::gemm_with;
+use crate::gemm::grouped_with;
 use crate::vector::{each_chunk, each_row_in_place_indexed};
-use crate::{Pool, Scratch, WeightsView, gemm};
+use crate::{Group, Pool, Scratch, WeightsView, gemm};
+use std::ops::Range;
 
-/// out\[t\] += w · D·(silu(G·x\[t\]) ⊙ (U·x\[t\])) for each (t, w) of `tokens`: rows of `x` and `out`, whose width is that
-/// of an activation. `matrices` are G over U, the rows of one after those of the other, and D. Every weight is read
-/// once for all tokens, and not at all where there are none.
+/// One expert's matrices and tokens.
+#[derive(Debug, Clone)]
+pub struct Expert<'a> {
+    /// G over U, the rows of one after those of the other.
+    pub front: WeightsView<'a>,
+    /// D.
+    pub back: WeightsView<'a>,
+    /// Its tokens, ascending, each with its weight.
+    pub tokens: &'a [(usize, f32)],
+}
+
+/// Rows that are computed together even where there are fewer tokens: one token goes to several experts.
+const TOGETHER: usize = 64;
+
+/// out\[t\] += w · D·(silu(G·x\[t\]) ⊙ (U·x\[t\])) for each (t, w) of each expert's tokens: rows of `x` and `out`, whose width is
+/// that of an activation; one expert after the other, so that a division of them changes no bit. Every weight is read once for
+/// all tokens, and not at all where there are none.
 ///
 /// # Panics
-/// Where the shapes do not agree, the rows of `tokens` do not ascend, or the scratch (see [`scratch_bytes`]) is too
-/// short.
-pub fn expert(
-    pool: &Pool,
-    out: &mut [f32],
-    x: &[f32],
-    tokens: &[(usize, f32)],
-    matrices: [WeightsView<'_>; 2],
-    scratch: &mut Scratch,
-) {
-    let [front, back] = matrices;
-    let (m, hidden, inner) = (tokens.len(), front.columns(), back.columns());
-    assert!(front.rows() == 2 * inner && back.rows() == hidden, "the matrices of one expert");
-    assert!(tokens.is_sorted_by(|one, next| one.0 < next.0), "each token once, in order");
-    if m == 0 {
-        return;
+/// Where the shapes do not agree, an expert's tokens do not ascend, or the scratch (see [`scratch_bytes`]) is too short.
+pub fn experts(pool: &Pool, out: &mut [f32], x: &[f32], experts: &[Expert<'_>], scratch: &mut Scratch) {
+    let experts: Vec<_> = experts.iter().filter(|expert| !expert.tokens.is_empty()).cloned().collect();
+    let Some(first) = experts.first() else { return };
+    let most = (x.len() / first.front.columns()).max(TOGETHER);
+    let mut rest = &experts[..];
+    while !rest.is_empty() {
+        let mut rows = 0;
+        let fits = |expert: &&Expert<'_>| {
+            rows += expert.tokens.len();
+            rows <= most
+        };
+        let (these, after) = rest.split_at(rest.iter().take_while(fits).count().max(1));
+        together(pool, out, x, these, scratch);
+        rest = after;
     }
+}
+
+fn together(pool: &Pool, out: &mut [f32], x: &[f32], experts: &[Expert<'_>], scratch: &mut Scratch) {
+    let (hidden, inner) = (experts[0].front.columns(), experts[0].back.columns());
+    let tokens: Vec<_> = experts.iter().flat_map(|expert| expert.tokens).copied().collect();
+    let m = tokens.len();
     let (input, rest) = scratch.floats().split_at_mut(m * hidden);
     let (up, rest) = rest.split_at_mut(m * 2 * inner);
     let (gated, rest) = rest.split_at_mut(m * inner);
@@ -35,21 +55,40 @@ pub fn expert(
     each_row_in_place_indexed(pool, input, hidden, |i, row| {
         row.copy_from_slice(&x[tokens[i].0 * hidden..][..hidden]);
     });
-    gemm_with(pool, m, up, 2 * inner, input, hidden, front, rest);
+    grouped_with(pool, &groups(experts, |it| it.front), up, 2 * inner, input, hidden, rest);
     silu_mul(pool, gated, up, &up[inner..], 2 * inner, inner);
-    gemm_with(pool, m, made, hidden, gated, inner, back, rest);
+    grouped_with(pool, &groups(experts, |it| it.back), made, hidden, gated, inner, rest);
     let out = Disjoint::new(out);
-    each_chunk(pool, m, hidden, |i| {
-        let (token, weight) = tokens[i];
-        // SAFETY: the tokens ascend, so that each of these rows is one item's.
-        let sum = unsafe { out.range(token * hidden, hidden) };
-        sum.iter_mut().zip(&made[i * hidden..][..hidden]).for_each(|(sum, made)| *sum += weight * made);
-    });
+    for (Group { rows, .. }, expert) in groups(experts, |it| it.back).into_iter().zip(experts) {
+        assert!(
+            expert.front.rows() == 2 * inner && expert.back.rows() == hidden,
+            "the matrices of one expert"
+        );
+        assert!(expert.tokens.is_sorted_by(|one, next| one.0 < next.0), "each token once, in order");
+        let made = &made[rows.start * hidden..];
+        each_chunk(pool, rows.len(), hidden, |i| {
+            let (token, weight) = expert.tokens[i];
+            // SAFETY: an expert's tokens ascend, so that each of these rows is one item's.
+            let sum = unsafe { out.range(token * hidden, hidden) };
+            sum.iter_mut().zip(&made[i * hidden..][..hidden]).for_each(|(sum, made)| *sum += weight * made);
+        });
+    }
 }
 
-/// Bytes of scratch that [`expert`] needs for `m` tokens, an activation of width `hidden` and `inner` neurons on a pool
-/// of `members`.
+/// Each expert's rows, one after the other, and one of its matrices.
+fn groups<'a>(experts: &[Expert<'a>], matrix: impl Fn(&Expert<'a>) -> WeightsView<'a>) -> Vec<Group<'a>> {
+    let mut end = 0;
+    let mut rows = |expert: &Expert<'_>| -> Range<usize> {
+        end += expert.tokens.len();
+        end - expert.tokens.len()..end
+    };
+    experts.iter().map(|expert| Group { rows: rows(expert), w: matrix(expert) }).collect()
+}
+
+/// Bytes of scratch that [`experts`] needs where there are `m` tokens in all, an activation of width `hidden` and `inner` neurons
+/// on a pool of `members`.
 pub fn scratch_bytes(members: usize, m: usize, hidden: usize, inner: usize) -> usize {
+    let m = m.max(TOGETHER);
     let product = [hidden, inner].map(|k| gemm::scratch_bytes(members, m, k));
     size_of::<f32>() * m * (2 * hidden + 3 * inner) + product[0].max(product[1])
 }
@@ -81,8 +120,8 @@ mod tests {
                         (0..all).step_by(step).map(|t| (t, value(t) + 1.5)).collect();
                     let mut out = numbers(all * hidden, 3);
                     let before = out.clone();
-                    let views = [packed_front.view(), packed_back.view()];
-                    expert(&pool, &mut out, &x, &tokens, views, &mut scratch);
+                    let of = |tokens| Expert { front: packed_front.view(), back: packed_back.view(), tokens };
+                    experts(&pool, &mut out, &x, &[of(&[]), of(&tokens)], &mut scratch);
                     for (t, (out, before)) in out.chunks(hidden).zip(before.chunks(hidden)).enumerate() {
                         let Some((_, weight)) = tokens.iter().find(|(token, _)| *token == t) else {
                             assert_eq!(out, before);
@@ -102,6 +141,44 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn experts_together_are_the_bits_of_one_after_the_other() {
+        let memory = Memory::new("test", Bytes::new(1 << 30));
+        let value = |seed: usize| ((seed * 7919 + 13) % 101) as f32 / 50.0 - 1.0;
+        let numbers =
+            |count: usize, from: usize| -> Vec<f32> { (0..count).map(|i| value(i + from)).collect() };
+        let (hidden, inner, all) = (64, 32, 50);
+        for dtype in [DType::F32, DType::Bf16, DType::Int8] {
+            let pack = |rows, columns, from| {
+                Weights::from_f32(&memory, dtype, rows, columns, &numbers(rows * columns, from))
+                    .expect("it fits")
+            };
+            let packed: Vec<_> =
+                (0..5).map(|i| [pack(2 * inner, hidden, i), pack(hidden, inner, 7 * i)]).collect();
+            // Of no token, of every token, and of some; together more rows than are computed at once.
+            let tokens: Vec<Vec<(usize, f32)>> = [0, 1, 2, 3, 1]
+                .map(|step| (0..all).filter(|t| step > 0 && t % step == 0).map(|t| (t, value(t))).collect())
+                .into();
+            let each: Vec<_> = packed
+                .iter()
+                .zip(&tokens)
+                .map(|([front, back], tokens)| Expert { front: front.view(), back: back.view(), tokens })
+                .collect();
+            let x = numbers(all * hidden, 9);
+            for path in Path::supported() {
+                let cores = affinity::available_cores();
+                let pool = Pool::new(&[cores[0], cores[cores.len() - 1]]).expect("our cores").with_path(path);
+                let mut scratch = Scratch::unaccounted(scratch_bytes(2, all, hidden, inner)).expect("memory");
+                let [mut one_by_one, mut at_once] = [(); 2].map(|()| numbers(all * hidden, 3));
+                for expert in &each {
+                    experts(&pool, &mut one_by_one, &x, std::slice::from_ref(expert), &mut scratch);
+                }
+                experts(&pool, &mut at_once, &x, &each, &mut scratch);
+                assert!(one_by_one == at_once, "{path} {dtype}");
             }
         }
     }

@@ -42,21 +42,7 @@ pub fn gemm(
     w: WeightsView<'_>,
     scratch: &mut Scratch,
 ) {
-    gemm_with(pool, m, y, y_stride, x, x_stride, w, scratch.floats());
-}
-
-/// [`gemm()`] with working memory that is a part of a scratch.
-pub(crate) fn gemm_with(
-    pool: &Pool,
-    m: usize,
-    y: &mut [f32],
-    y_stride: usize,
-    x: &[f32],
-    x_stride: usize,
-    w: WeightsView<'_>,
-    scratch: &mut [f32],
-) {
-    grouped_with(pool, &[Group { rows: 0..m, w }], y, y_stride, x, x_stride, scratch);
+    grouped_with(pool, &[Group { rows: 0..m, w }], y, y_stride, x, x_stride, scratch.floats());
 }
 
 /// As [`gemm()`], of several matrices in one call, each with rows of its own: what experts do with tokens that are sorted by
@@ -78,7 +64,8 @@ pub fn grouped_gemm(
     grouped_with(pool, groups, y, y_stride, x, x_stride, scratch.floats());
 }
 
-fn grouped_with(
+/// [`grouped_gemm`] with working memory that is a part of a scratch.
+pub(crate) fn grouped_with(
     pool: &Pool,
     groups: &[Group<'_>],
     y: &mut [f32],

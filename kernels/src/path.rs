@@ -1,8 +1,14 @@
 //! Which implementation runs.
 
 use crate::amx::amx;
+use crate::self_check::State;
 use hwprofiles::DType;
 use std::fmt;
+use std::str::FromStr;
+use std::sync::OnceLock;
+
+/// The path of new teams, once it was used or chosen.
+static BEST: OnceLock<Path> = OnceLock::new();
 
 /// The implementation of the kernels that a [`crate::Pool`] runs. Each includes the one before: what a path has no
 /// kernel of its own for, it does as the path before it.
@@ -58,11 +64,21 @@ impl Path {
         Self::ALL.into_iter().filter(|path| path.is_supported()).collect()
     }
 
-    /// The fastest path that this CPU can run without rounding x more than its weights' format does. Those that do are
-    /// chosen by name ([`crate::Pool::with_path`]).
+    /// What teams run: the path that was chosen ([`Path::choose`]), else the fastest that this CPU has and that computes what it
+    /// should there ([`State::of`]). With bf16 weights
+    /// that may round x to bf16 ([`Path::rounding`]), which is what models in bf16 were trained with.
     pub fn best() -> Path {
-        let exact = |path: &Path| path.rounding(DType::Bf16) == 0.0;
-        Self::supported().into_iter().filter(exact).max().unwrap_or(Path::Reference)
+        let right = |path: &Path| State::of(*path) == State::Real;
+        *BEST.get_or_init(|| Self::ALL.into_iter().rev().find(right).unwrap_or(Path::Reference))
+    }
+
+    /// Makes this the path of all teams of this process. `false` where it is too late: teams have another.
+    ///
+    /// # Panics
+    /// Where this CPU cannot run it (see [`Path::supported`]).
+    pub fn choose(self) -> bool {
+        assert!(self.is_supported(), "this CPU cannot run {self}");
+        *BEST.get_or_init(|| self) == self
     }
 
     /// How far products with weights in `dtype` round x (and integer weights as bf16) before they multiply: a share of the
@@ -89,8 +105,47 @@ impl Path {
     }
 }
 
+/// Of the word used in results.
+impl FromStr for Path {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let path = Self::ALL.into_iter().find(|path| path.name() == text);
+        path.filter(|path| path.is_supported()).ok_or_else(|| {
+            let names: Vec<_> = Self::supported().into_iter().map(Self::name).collect();
+            format!("'{text}' does not run on this CPU: use {}", names.join(", "))
+        })
+    }
+}
+
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_found_by_its_name_where_the_cpu_has_it_and_the_others_are_named_where_not() {
+        for path in Path::ALL {
+            let found: Result<Path, String> = path.name().parse();
+            match path.is_supported() {
+                true => assert_eq!(found, Ok(path)),
+                false => assert!(found.expect_err("it is absent").ends_with(Path::best().name())),
+            }
+        }
+        assert!("avx3".parse::<Path>().is_err());
+    }
+
+    #[test]
+    fn the_fastest_path_is_the_best_and_cannot_be_changed_behind_teams_backs() {
+        let best = Path::best();
+        assert_eq!(Path::supported().last(), Some(&best));
+        assert!(best.choose());
+        assert!(best == Path::Reference || !Path::Reference.choose());
+        assert_eq!(Path::best(), best);
     }
 }

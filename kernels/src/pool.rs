@@ -49,6 +49,11 @@ impl Pool {
     /// # Errors
     /// [`Error::NoCores`], [`Error::Pin`] for a core that is not ours, [`Error::Spawn`].
     pub fn new(cores: &[usize]) -> Result<Self, Error> {
+        Self::on(cores, Path::best())
+    }
+
+    /// As [`Pool::new`], of a path that may not be the best.
+    pub(crate) fn on(cores: &[usize], path: Path) -> Result<Self, Error> {
         if cores.is_empty() {
             return Err(Error::NoCores);
         }
@@ -62,7 +67,7 @@ impl Pool {
             running: AtomicBool::new(false),
             panic: Mutex::new(None),
         });
-        let mut pool = Self { team, threads: Vec::new(), cores: cores.to_vec(), path: Path::best() };
+        let mut pool = Self { team, threads: Vec::new(), cores: cores.to_vec(), path };
         for (member, &core) in cores.iter().enumerate().skip(1) {
             let (sender, pinned) = std::sync::mpsc::channel();
             let (team, of) = (Arc::clone(&pool.team), cores.len());

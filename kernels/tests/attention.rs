@@ -1,22 +1,14 @@
 //! Every path of attention against the definition in f64.
 
+mod noise;
+
 use half::{bf16, f16};
 use hwprofiles::DType;
 use kernels::{Buffer, KvCacheMut, KvShape, Path, Pool, Scratch, Span, affinity, attention};
+use noise::noise;
 
 /// What a KV cache may be in.
 const FORMATS: [DType; 4] = [DType::F32, DType::Bf16, DType::Int8, DType::Int2];
-
-fn noise(len: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
-    };
-    (0..len).map(|_| next()).collect()
-}
 
 fn pools(members: usize) -> Vec<Pool> {
     let cores = affinity::available_cores();

@@ -1,24 +1,15 @@
 //! Every path of the matrix product against the definition, on awkward shapes.
 
+mod noise;
+
 use hwprofiles::DType;
 use hwprofiles::units::Bytes;
 use kernels::{
     Group, Memory, PANEL, Path, Pool, Scratch, Weights, WeightsView, affinity, gemm, grouped_gemm,
 };
+use noise::noise;
 
 const FORMATS: [DType; 4] = [DType::F32, DType::Bf16, DType::Int8, DType::Int4];
-
-/// Values in −1..1, different for each seed, never zero in bulk.
-fn noise(len: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
-    };
-    (0..len).map(|_| next()).collect()
-}
 
 fn memory() -> Memory {
     Memory::new("test", Bytes::new(1 << 32))

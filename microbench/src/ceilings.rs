@@ -265,7 +265,7 @@ fn crossover(below: &[(usize, f64)], above: &[(usize, f64)]) -> Option<u64> {
 }
 
 /// What a product in `dtype` may be off by, as a share of Σ|x·w|: sums in f32, and how the path rounds x.
-fn tolerance(pool: &Pool, dtype: DType) -> f64 {
+pub(crate) fn tolerance(pool: &Pool, dtype: DType) -> f64 {
     1.0 / 4096.0 + f64::from(pool.path().rounding(dtype))
 }
 

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::arena::random_buffer;
+use crate::ceilings::tolerance;
 use crate::experiment::{Experiment, expect};
 use crate::record::{Points, Record, threads, without_launch};
 use crate::rig::Rig;
@@ -73,9 +74,9 @@ impl Point {
         dtype.matrix_bytes(self.n as u64, self.k as u64).get() as usize
     }
 
-    /// Compares a sample of y with the definition. The tolerance is 2⁻¹² of Σ|x·w|: f32 sums of some thousand
-    /// products, and x rounded to 16 bits (integer weights), stay below a quarter of it.
-    fn verify(&self, x: &[f32], w: WeightsView<'_>, y: &[f32]) -> Result<(), Error> {
+    /// Compares a sample of y with the definition.
+    fn verify(&self, pool: &Pool, x: &[f32], w: WeightsView<'_>, y: &[f32]) -> Result<(), Error> {
+        let tolerance = tolerance(pool, w.dtype());
         for sample in 0..16 {
             // Rows and columns far apart, the last ones among them.
             let (row, column) = (self.m - 1 - sample * 7 % self.m, self.n - 1 - sample * 61 % self.n);
@@ -85,7 +86,7 @@ impl Point {
             let Point { m, n, k, team, .. } = self;
             let what =
                 || format!("the product of {m} × {k} and {n} × {k} in {} by {}", w.dtype(), threads(team.1));
-            expect(what, f64::from(y[row * self.n + column]), wanted, size / 4096.0)?;
+            expect(what, f64::from(y[row * self.n + column]), wanted, size * tolerance)?;
         }
         Ok(())
     }
@@ -113,7 +114,7 @@ impl Experiment for Gemm {
         if point.series.is_empty() {
             let w = WeightsView::new(*dtype, n, k, weights.next(bytes))?;
             rig.subject.gemm(pool, m, y, x, w, scratch);
-            point.verify(x, w, y)?;
+            point.verify(pool, x, w, y)?;
         }
         let mut failed = Ok(());
         point.series.visit(rig, || match WeightsView::new(*dtype, n, k, weights.next(bytes)) {

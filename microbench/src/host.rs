@@ -202,6 +202,7 @@ pub(crate) fn empty_team(
     Team {
         threads,
         frequency: Presence::Absent,
+        kernels: Some(kernels::Path::best().name().to_owned()),
         launch: launch.clone(),
         gemm: Default::default(),
         ceilings: Default::default(),

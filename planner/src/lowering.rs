@@ -4,7 +4,7 @@ use crate::micro_batch::MicroBatch;
 use crate::pipelining::Pipelining;
 use crate::placement::{Placement, Slice};
 use crate::price_list::ALL_BUFFERS;
-use crate::program::{Action, Lane, LowerError, Source, Task, TaskId};
+use crate::program::{Action, Lane, LowerError, Source, Task, TaskId, dependencies};
 use hwprofiles::{DeviceId, LinkId, Machine, MemoryId};
 use scenarios::{Buffer, Model, Operator, Phase, Sublayer};
 use smallvec::SmallVec;
@@ -376,10 +376,7 @@ impl<'a> Lowering<'a> {
         micro_batch: MicroBatch,
     ) -> TaskId {
         let id = TaskId(self.tasks.len() as u32);
-        let mut after: Vec<_> =
-            after.into_iter().filter(|earlier| self.tasks[earlier.0 as usize].lane != lane).collect();
-        after.sort_unstable();
-        after.dedup();
+        let after = dependencies(&self.tasks, lane, after);
         self.tasks.push(Task { lane, layer, micro_batch, action, after });
         id
     }

@@ -123,11 +123,14 @@ pub fn activation_buffers(programs: &Programs, extent: &Extent) -> BTreeMap<(Dev
     buffers
 }
 
+/// Rows of experts that are computed together even where a step has fewer: one token goes to several.
+const TOGETHER: u64 = 64;
+
 /// Working memory of each device's kernels: what its largest matrix product or attention takes, f32.
 ///
 /// A product over m rows of k inputs takes at most m · (k + 64) + members · 32 Ki values, its inputs and one tile
-/// of weights for each core of the device; an expert besides, for each row, its input, what is between its matrices
-/// and its output; attention, for each core, the scores of 64 tokens by 64 positions and
+/// of weights for each core of the device; experts besides, for each row and at least 64, its input, what is between
+/// its matrices and its output; attention, for each core, the scores of 64 tokens by 64 positions and
 /// the context of the query heads that share a KV head, and the partial results of each sequence. The executor
 /// allocates exactly this and checks that its kernels need no more. A GPU's kernels bring their own, but for what
 /// is kept between the matrices of experts: as if all of a token's experts were on the device.
@@ -174,6 +177,7 @@ pub(crate) fn scratch_of(
         Some(columns) if operator.is_matmul() => {
             let width = expert_width(model, operator);
             let network = if width > 0 { 2 * model.hidden + model.inner_numbers() * width } else { 0 };
+            let rows = if width > 0 { rows.max(TOGETHER) } else { rows };
             rows * (network + columns.max(width) + 64) + members * (32 << 10)
         }
         None if operator == Operator::Attention => attention_scratch(model, members, extent.batch),

@@ -201,3 +201,11 @@ impl Program {
         lanes
     }
 }
+
+/// Those of `after` that a task of `lane` waits for, each once: its own lane's come before it anyway.
+pub(crate) fn dependencies(tasks: &[Task], lane: Lane, mut after: Vec<TaskId>) -> Vec<TaskId> {
+    after.retain(|earlier| tasks[earlier.0 as usize].lane != lane);
+    after.sort_unstable();
+    after.dedup();
+    after
+}

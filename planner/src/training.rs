@@ -16,7 +16,7 @@ use crate::error::PlannerError;
 use crate::memory::Usage;
 use crate::micro_batch::MicroBatch;
 use crate::plan::overfilled;
-use crate::program::{Action, Lane, LowerError, Program, Source, Task, TaskId};
+use crate::program::{Action, Lane, LowerError, Program, Source, Task, TaskId, dependencies};
 use crate::training::prices::Prices;
 use hwprofiles::{Bytes, DType, DeviceId, DeviceKind, Elements, LinkId, Machine, MemoryId};
 use scenarios::{Buffer, LayerKind, Model, Operator, Phase, Sublayer, Training};
@@ -317,10 +317,7 @@ impl Lowering<'_> {
         after: Vec<TaskId>,
     ) -> Result<TaskId, PlannerError> {
         let id = TaskId(self.tasks.len() as u32);
-        let other = |earlier: &TaskId| self.tasks[earlier.0 as usize].lane != lane;
-        let mut after: Vec<_> = after.into_iter().filter(other).collect();
-        after.sort_unstable();
-        after.dedup();
+        let after = dependencies(&self.tasks, lane, after);
         let task = Task { lane, layer, micro_batch: MicroBatch::WHOLE, action, after };
         self.priced.push(self.prices.price(&task)?);
         self.tasks.push(task);

@@ -4,6 +4,7 @@ use crate::rig;
 use executor::{Checkpoint, Sampling, Session, Tokenizer};
 use half::{bf16, f16};
 use hwprofiles::DType;
+use kernels::Path;
 use planner::{Extent, Placement};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use scenarios::{Formats, WeightClass, WeightFormats};
@@ -236,6 +237,9 @@ fn a_narrow_run_is_the_f32_run_of_the_rounded_weights() {
             .with(WeightClass::Ends, DType::Int8),
     ];
     for weights in one.into_iter().chain(mixed) {
+        // What products round x by turns the logits by about as much; a cosine sees its square.
+        let rounding = weights.distinct().map(|dtype| Path::best().rounding(dtype)).fold(0.0, f32::max);
+        let least = 1.0 - 1e-5 - 10.0 * f64::from(rounding).powi(2);
         for name in rig::GOLDEN {
             let case = Case::new(name);
             let folder = rounded(name, weights);
@@ -249,7 +253,7 @@ fn a_narrow_run_is_the_f32_run_of_the_rounded_weights() {
                 wide.generate(&mut wide_session, &sequences.tokens, 1);
                 for (a, b) in narrow.logits().iter().zip(wide_session.logits()) {
                     let cosine = rig::cosine(a, &b);
-                    assert!(cosine >= 0.99999, "{name} in {weights}: cosine {cosine}");
+                    assert!(cosine >= least, "{name} in {weights}: cosine {cosine}, at least {least}");
                 }
             }
         }

@@ -3,6 +3,8 @@
 
 #[path = "../host_gpu/mod.rs"]
 mod host_gpu;
+#[path = "../noise/mod.rs"]
+mod noise;
 
 mod attention;
 mod rows;

@@ -1,18 +1,8 @@
 //! Random values, and when results are equal.
 
+pub use crate::noise::noise;
 use half::bf16;
 use kernels::{Path, Pool, affinity};
-
-pub fn noise(len: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
-    };
-    (0..len).map(|_| next()).collect()
-}
 
 pub fn narrow(values: &[f32]) -> Vec<u16> {
     values.iter().map(|&value| bf16::from_f32(value).to_bits()).collect()
