@@ -114,7 +114,10 @@ fn pool(setup: &Setup, device: DeviceId) -> Result<Pool, Error> {
             device.cores
         );
     }
-    let pool = Pool::new(&cores)?;
+    let measured = device.details.crossover.iter();
+    let pool = measured.fold(Pool::new(&cores)?, |pool, (&dtype, rows)| {
+        pool.with_crossover(dtype, usize::try_from(rows.value).unwrap_or(usize::MAX))
+    });
     if let Some(measured) = device.details.kernels.as_ref().filter(|name| *name != pool.path().name()) {
         tracing::warn!(
             "device '{}' was measured with {measured} kernels and runs {} ones: measure it again, or use --kernels {measured}",

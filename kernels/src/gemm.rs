@@ -111,18 +111,19 @@ pub(crate) fn grouped_with(
     if pool.path() != Path::Amx {
         return run(pool.path(), &groups);
     }
-    let (few, many): (Vec<_>, Vec<_>) = groups.into_iter().partition(|it| it.rows.len() <= few_rows(dtype));
+    let tiles_from = pool.crossover(dtype).unwrap_or_else(|| crossover(dtype));
+    let (few, many): (Vec<_>, Vec<_>) = groups.into_iter().partition(|it| it.rows.len() < tiles_from);
     run(Path::Avx512Bf16, &few);
     run(Path::Amx, &many);
 }
 
-/// Up to so many rows vectors are as fast as tiles. Cycles for 32 columns of 16 outputs: vectors need 8 a row (pairs of bf16), or
+/// From so many rows on tiles are faster than vectors, where nobody measured it. Cycles for 32 columns of 16 outputs: vectors need 8 a row (pairs of bf16), or
 /// 10 a row and 16 to widen (integers); tiles need 16 for up to 16 rows, and 90 to expand integers. Weights of bf16 that
 /// are read from memory take 200 and more either way, and vectors ask for them ahead of time.
-fn few_rows(dtype: DType) -> usize {
+fn crossover(dtype: DType) -> usize {
     match dtype {
-        DType::Int8 | DType::Int4 => 8,
-        _ => 4,
+        DType::Int8 | DType::Int4 => 9,
+        _ => 5,
     }
 }
 

@@ -1,8 +1,10 @@
 //! A team of pinned threads that starts and finishes a piece of work together.
 
 use crate::{Error, Path, affinity, futex};
+use hwprofiles::DType;
 use std::any::Any;
 use std::cell::UnsafeCell;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,6 +20,8 @@ pub struct Pool {
     threads: Vec<JoinHandle<()>>,
     cores: Vec<usize>,
     path: Path,
+    /// By format of the weights, where it was measured: so many rows of x, and more, are for tiles.
+    crossovers: BTreeMap<DType, usize>,
 }
 
 type Work = dyn Fn(usize, usize) + Sync;
@@ -67,7 +71,8 @@ impl Pool {
             running: AtomicBool::new(false),
             panic: Mutex::new(None),
         });
-        let mut pool = Self { team, threads: Vec::new(), cores: cores.to_vec(), path };
+        let mut pool =
+            Self { team, threads: Vec::new(), cores: cores.to_vec(), path, crossovers: BTreeMap::new() };
         for (member, &core) in cores.iter().enumerate().skip(1) {
             let (sender, pinned) = std::sync::mpsc::channel();
             let (team, of) = (Arc::clone(&pool.team), cores.len());
@@ -95,6 +100,18 @@ impl Pool {
         assert!(Path::supported().contains(&path), "this CPU cannot run {path}");
         self.path = path;
         self
+    }
+
+    /// The same team, which multiplies by tiles ([`Path::Amx`]) from so many rows of x on, by vectors below, where weights are in
+    /// `dtype`: as it was measured. Without, as [`gemm()`](crate::gemm()) counts cycles.
+    pub fn with_crossover(mut self, dtype: DType, rows: usize) -> Self {
+        self.crossovers.insert(dtype, rows);
+        self
+    }
+
+    /// What was measured ([`Pool::with_crossover`]).
+    pub(crate) fn crossover(&self, dtype: DType) -> Option<usize> {
+        self.crossovers.get(&dtype).copied()
     }
 
     /// Which implementation of the kernels it runs.

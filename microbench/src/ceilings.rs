@@ -23,8 +23,9 @@ struct Way {
     path: Option<Path>,
 }
 
-/// Every way that is known, the plainest first. Where bf16 is widened, the instructions are those of f32.
-const WAYS: [Way; 10] = [
+/// Every way that is known, the plainest first. Where bf16 is widened, the instructions are those of f32; our tiles of integer
+/// weights are expanded to bf16.
+const WAYS: [Way; 12] = [
     way(DType::F32, "avx2", Some(Instructions::Avx2F32), Some(Path::Avx2)),
     way(DType::F32, "avx512", Some(Instructions::Avx512F32), Some(Path::Avx512)),
     way(DType::Bf16, "avx2", Some(Instructions::Avx2F32), Some(Path::Avx2)),
@@ -32,9 +33,18 @@ const WAYS: [Way; 10] = [
     way(DType::Bf16, "avx512-bf16", Some(Instructions::Avx512Bf16), Some(Path::Avx512Bf16)),
     way(DType::Bf16, "amx", Some(Instructions::AmxBf16), Some(Path::Amx)),
     way(DType::Int8, "avx2", None, Some(Path::Avx2)),
-    way(DType::Int8, "avx512-vnni", Some(Instructions::Avx512Int8), None),
-    way(DType::Int8, "amx", Some(Instructions::AmxInt8), None),
+    way(DType::Int8, "avx512-vnni", Some(Instructions::Avx512Int8), Some(Path::Avx512)),
+    way(DType::Int8, "amx", Some(Instructions::AmxInt8), Some(Path::Amx)),
     way(DType::Int4, "avx2", None, Some(Path::Avx2)),
+    way(DType::Int4, "avx512-vnni", Some(Instructions::Avx512Int8), Some(Path::Avx512)),
+    way(DType::Int4, "amx", Some(Instructions::AmxBf16), Some(Path::Amx)),
+];
+
+/// Whose crossover is looked for: of each format vectors, and tiles.
+const CROSSINGS: [(DType, &str, &str); 3] = [
+    (DType::Bf16, "avx512-bf16", "amx"),
+    (DType::Int8, "avx512-vnni", "amx"),
+    (DType::Int4, "avx512-vnni", "amx"),
 ];
 
 const fn way(
@@ -97,7 +107,10 @@ impl ThreeCeilings {
                 let pool = match pools.iter().position(same) {
                     Some(index) => index,
                     None => {
-                        pools.push(Pool::new(&rig.all().cores()[..members])?.with_path(path));
+                        // Of few rows too the path is what its name says.
+                        let tiles = |pool: Pool, dtype| pool.with_crossover(dtype, 0);
+                        let pool = Pool::new(&rig.all().cores()[..members])?.with_path(path);
+                        pools.push([DType::Bf16, DType::Int8, DType::Int4].into_iter().fold(pool, tiles));
                         pools.len() - 1
                     }
                 };
@@ -203,12 +216,17 @@ impl Experiment for ThreeCeilings {
                 };
                 team.ceilings.entry(way.dtype).or_default().insert(way.name.to_owned(), ceilings);
             }
-            if let Some(rows) = self.crossover(&of_team)
-                && let Some(amx) = team.ceilings.get(&DType::Bf16).and_then(|ways| ways.get("amx"))
-            {
-                let source = amx.source.clone();
-                let (below, above) = ("avx512-bf16".to_owned(), "amx".to_owned());
-                team.crossover.insert(DType::Bf16, Crossover { source, below, above, rows: rows.into() });
+            for (dtype, below, above) in CROSSINGS {
+                let times = |name| of_team.iter().filter_map(|point| point.streamed(dtype, name)).collect();
+                let (slow, fast): (Vec<_>, Vec<_>) = (times(below), times(above));
+                let Some(measured) = team.ceilings.get(&dtype).and_then(|ways| ways.get(above)) else {
+                    continue;
+                };
+                if !slow.is_empty() && !fast.is_empty() {
+                    let (below, above) = (below.to_owned(), above.to_owned());
+                    let (source, rows) = (measured.source.clone(), crossover(&slow, &fast).into());
+                    team.crossover.insert(dtype, Crossover { source, below, above, rows });
+                }
             }
         }
     }
@@ -246,14 +264,6 @@ impl ThreeCeilings {
             Kind::Streamed(m) => Flop::new(2 * (m * n * k) as u128),
         };
         Some(flop / Seconds::new(without_launch(point.series.summary()?.median, launch)))
-    }
-
-    /// From how many rows on tiles are never slower than vectors, as [`crossover`] tells; where there are both.
-    fn crossover(&self, points: &[&Point]) -> Option<Option<u64>> {
-        let times =
-            |name| points.iter().filter_map(|point| point.streamed(DType::Bf16, name)).collect::<Vec<_>>();
-        let (below, above) = (times("avx512-bf16"), times("amx"));
-        (!below.is_empty() && !above.is_empty()).then(|| crossover(&below, &above))
     }
 }
 

@@ -1,0 +1,108 @@
+"""llama.cpp on a model with random weights: prints its rates as JSON.
+
+usage: llama_cpp.py FOLDER DTYPE PROMPT OUTPUT
+
+FOLDER/model is a Llama in Hugging Face's form. Its weights are written once as FOLDER/DTYPE.gguf, all matrices in one format:
+bf16, Q8_0 (int8) or Q4_0 (int4), which are the formats of ours. Rows of q and k keep their order, so that what it computes is not the
+model's, in the same time.
+"""
+
+import ctypes
+import json
+import os
+import pathlib
+import sys
+import time
+
+import gguf
+import numpy as np
+
+TYPES = {"bf16": gguf.GGMLQuantizationType.BF16, "int8": gguf.GGMLQuantizationType.Q8_0, "int4": gguf.GGMLQuantizationType.Q4_0}
+NAMES = {
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+}
+
+
+def tensors(folder):
+    """Name and f32 values of every tensor of the safetensors files, which hold bf16."""
+    for file in sorted(folder.glob("*.safetensors")):
+        with open(file, "rb") as f:
+            length = int.from_bytes(f.read(8), "little")
+            header = json.loads(f.read(length))
+            data = np.memmap(file, dtype=np.uint8, mode="r", offset=8 + length)
+        for name, entry in header.items():
+            if name != "__metadata__":
+                assert entry["dtype"] == "BF16", entry
+                begin, end = entry["data_offsets"]
+                bits = data[begin:end].view(np.uint16).astype(np.uint32) << 16
+                yield name, bits.view(np.float32).reshape(entry["shape"])
+
+
+def gguf_name(name):
+    if name.startswith("model.layers."):
+        _, _, layer, rest = name.split(".", 3)
+        return f"blk.{layer}.{NAMES[rest.removesuffix('.weight')]}.weight"
+    return {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "lm_head.weight": "output.weight"}[name]
+
+
+def write(folder, out, dtype):
+    config = json.loads((folder / "config.json").read_text())
+    writer = gguf.GGUFWriter(str(out) + ".tmp", "llama")
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_freq_base(config.get("rope_theta") or config["rope_parameters"]["rope_theta"])
+    writer.add_rope_dimension_count(config["hidden_size"] // config["num_attention_heads"])
+    writer.add_vocab_size(config["vocab_size"])
+    vocabulary = ["<unk>", "<s>", "</s>"] + [f"t{i}" for i in range(3, config["vocab_size"])]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(vocabulary)
+    writer.add_token_scores([0.0] * len(vocabulary))
+    writer.add_token_types([2, 3, 3] + [1] * (len(vocabulary) - 3))
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    for name, values in tensors(folder):
+        kind = TYPES[dtype] if values.ndim == 2 else gguf.GGMLQuantizationType.F32
+        writer.add_tensor(gguf_name(name), gguf.quants.quantize(values, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    os.rename(str(out) + ".tmp", out)
+
+
+def main():
+    folder, dtype, prompt, output = pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    file = folder / f"{dtype}.gguf"
+    if not file.exists():
+        write(folder / "model", file, dtype)
+    import llama_cpp
+
+    threads = len(os.sched_getaffinity(0))
+    llama = llama_cpp.Llama(str(file), n_ctx=prompt + output, n_batch=prompt, n_ubatch=prompt, n_threads=threads,
+                            n_threads_batch=threads, verbose=False)
+    tokens = np.random.default_rng(0).integers(3, llama.n_vocab(), prompt).tolist()
+    llama.eval(tokens)
+    times = []
+    for _ in range(2):
+        llama.reset()
+        begin = time.perf_counter()
+        llama.eval(tokens)
+        first = time.perf_counter()
+        for _ in range(output - 1):
+            logits = llama_cpp.llama_get_logits_ith(llama.ctx, -1)
+            row = np.ctypeslib.as_array(ctypes.cast(logits, ctypes.POINTER(ctypes.c_float)), (llama.n_vocab(),))
+            llama.eval([int(row.argmax())])
+        times.append((first - begin, (time.perf_counter() - first) / (output - 1)))
+    prefill, decode = (min(column) for column in zip(*times))
+    print(json.dumps({"prefill": prompt / prefill, "decode": 1 / decode}))
+
+
+if __name__ == "__main__":
+    main()
