@@ -1,9 +1,9 @@
 //! A Hugging Face model folder: `config.json` and safetensors files, checked against each other before use.
 
 use crate::error::Error;
-use crate::shard::{Shard, Stored, decode, value_bytes};
+use crate::shard::{Shard, Stored};
 use crate::tensors::{self, Fused, Tensor};
-use scenarios::Model;
+use scenarios::{Gguf, Model};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -29,12 +29,15 @@ struct Index {
 
 impl Checkpoint {
     /// Opens `folder`: `config.json`, and `model.safetensors` or the shards that `model.safetensors.index.json`
-    /// names. Reads headers only.
+    /// names; or a GGUF file. Reads headers only.
     ///
     /// # Errors
     /// A model that cannot be run (latent attention, gpt-oss); a file is missing, cut short or malformed; the index names what its files do not have; a tensor is
     /// missing, of another shape than the configuration makes it, or of a format that is not read.
     pub fn open(folder: &Path) -> Result<Self, Error> {
+        if folder.extension().is_some_and(|kind| kind == "gguf") {
+            return Self::of_gguf(folder);
+        }
         let model = Model::from_folder(folder)?;
         tensors::check_runs(&model)?;
         let index = folder.join("model.safetensors.index.json");
@@ -43,6 +46,19 @@ impl Checkpoint {
         } else {
             vec![Shard::open(&folder.join("model.safetensors"))?]
         };
+        Self::of_shards(model, folder, shards)
+    }
+
+    fn of_gguf(file: &Path) -> Result<Self, Error> {
+        let gguf = Gguf::open(file)?;
+        let name = file.file_stem().unwrap_or_default().to_string_lossy();
+        let model = Model::from_gguf(&name, &file.display().to_string(), &gguf)?;
+        tensors::check_runs(&model)?;
+        let shard = Shard::of_gguf(file, &gguf, &model)?;
+        Self::of_shards(model, file, vec![shard])
+    }
+
+    fn of_shards(model: Model, folder: &Path, shards: Vec<Shard>) -> Result<Self, Error> {
         let mut holders = BTreeMap::new();
         for (number, shard) in shards.iter().enumerate() {
             holders.extend(shard.tensors.keys().map(|name| (name.clone(), number)));
@@ -59,7 +75,7 @@ impl Checkpoint {
         &self.model
     }
 
-    /// The folder.
+    /// The folder, or the GGUF file.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -87,8 +103,9 @@ impl Checkpoint {
             let (expected, found) = (tensor.shape.clone(), stored.shape.clone());
             return Err(Error::Shape { path, tensor: name, expected, found });
         }
-        if stored.dtype.is_none() {
-            return Err(Error::DType { path, tensor: name, found: stored.dtype_name.clone() });
+        let row = stored.shape.get(1).copied().unwrap_or(1);
+        if stored.coding.and_then(|coding| coding.bytes(row)).is_none() {
+            return Err(Error::DType { path, tensor: name, found: stored.format.clone() });
         }
         Ok(())
     }
@@ -129,8 +146,9 @@ impl Rows<'_> {
     pub fn read(&mut self, row: u64, out: &mut [f32]) -> Result<(), Error> {
         let (index, row) = self.fused.locate(row);
         let source = &mut self.sources[index];
-        let dtype = source.stored.dtype.expect("`open` has checked every tensor");
-        let size = self.fused.columns() * value_bytes(dtype);
+        let (coding, row) =
+            (source.stored.coding.expect("`open` has checked every tensor"), source.stored.place(row));
+        let size = coding.bytes(self.fused.columns()).expect("`open` has checked every tensor");
         let held = source.bytes.len() as u64 / size.max(1);
         if !(source.first..source.first + held).contains(&row) {
             let rows = ROWS_AT_ONCE.min(source.stored.shape[0] - row);
@@ -139,7 +157,7 @@ impl Rows<'_> {
             source.shard.read(&mut source.bytes, source.stored.start + row * size)?;
         }
         let at = ((row - source.first) * size) as usize;
-        decode(dtype, &source.bytes[at..at + size as usize], out);
+        coding.decode(&source.bytes[at..at + size as usize], out);
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ pub enum Error {
     /// `config.json` is missing or does not describe a model that we run.
     #[error(transparent)]
     Config(#[from] scenarios::ScenarioError),
-    /// The header of a safetensors file, or an index, says what cannot be.
+    /// The header of a file of tensors, or an index, says what cannot be.
     #[error("{}: {reason}", path.display())]
     Malformed {
         /// Which file.
@@ -25,7 +25,7 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// A safetensors file ends before its tensors do.
+    /// A file ends before its tensors do.
     #[error("{}: the file has {found}, its header promises {expected}: it is cut short; fetch it again", path.display())]
     Truncated {
         /// Which file.
@@ -60,7 +60,7 @@ pub enum Error {
         found: Vec<u64>,
     },
     /// A tensor's number format is none that we read.
-    #[error("{}: tensor '{tensor}' is {found}; F32, F16 and BF16 are read", path.display())]
+    #[error("{}: tensor '{tensor}' is {found}; F32, F16 and BF16 are read, of GGUF files also Q8_0, Q4_0, Q4_K and Q6_K", path.display())]
     DType {
         /// The file.
         path: PathBuf,

@@ -1,15 +1,18 @@
 //! What does happen: a real transformer, run by a plan.
 //!
-//! [`Checkpoint`] opens a Hugging Face folder, [`make_random`] writes one. [`Session`] puts its weights, a KV
+//! [`Checkpoint`] opens a Hugging Face folder or a GGUF file, [`make_random`] writes one. [`Session`] puts its weights, a KV
 //! cache and the activations into the memories that a placement names, and runs the placement's programs: one
 //! thread per lane, tasks in order, dependencies as flags. [`modelled`] runs the same programs on a clock instead
 //! of devices. Both write a [`planner::Trace`].
 #![forbid(unsafe_code)]
 
 mod checkpoint;
+mod coding;
 mod compute;
 mod engine;
 mod error;
+mod gguf_shard;
+mod gguf_tokenizer;
 mod lane;
 mod modelled;
 mod random;

@@ -1,11 +1,11 @@
-//! One safetensors file.
+//! One file of tensors: safetensors, or what [`Shard::new`] is told.
 //!
 //! It is read at positions, not mapped: a map would spare one copy of each row into the packing buffer, which is
 //! little beside packing it, but a file cut short while mapped kills the process, and here it is an error.
 
+use crate::coding::Coding;
 use crate::error::Error;
-use half::f16;
-use hwprofiles::{Bytes, DType};
+use hwprofiles::Bytes;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,13 +16,24 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stored {
     /// As the file says; `None` for a format that we do not read.
-    pub dtype: Option<DType>,
+    pub coding: Option<Coding>,
     /// As the file says, for messages.
-    pub dtype_name: String,
+    pub format: String,
     /// Shape.
     pub shape: Vec<u64>,
     /// First byte in the file.
     pub start: u64,
+    /// Rows of a head, where the two rows that turn together lie side by side rather than half a head apart.
+    pub turned: Option<u64>,
+}
+
+impl Stored {
+    /// Where the file has `row`.
+    pub fn place(&self, row: u64) -> u64 {
+        let Some(head) = self.turned else { return row };
+        let (first, within) = (row / head * head, row % head);
+        first + within % (head / 2) * 2 + within / (head / 2)
+    }
 }
 
 /// A safetensors file, open.
@@ -76,15 +87,21 @@ impl Shard {
         }
         let stored = |(name, info): (String, &TensorInfo)| {
             let tensor = Stored {
-                dtype: dtype(info.dtype),
-                dtype_name: info.dtype.to_string(),
+                coding: coding(info.dtype),
+                format: info.dtype.to_string(),
                 shape: info.shape.iter().map(|&size| size as u64).collect(),
                 start: data + info.data_offsets.0 as u64,
+                turned: None,
             };
             (name, tensor)
         };
         let tensors = metadata.tensors().into_iter().map(stored).collect();
-        Ok(Self { path: path.to_owned(), tensors, file })
+        Ok(Self::new(path, tensors, file))
+    }
+
+    /// `tensors` of `file`, which is at `path`.
+    pub fn new(path: &Path, tensors: BTreeMap<String, Stored>, file: File) -> Self {
+        Self { path: path.to_owned(), tensors, file }
     }
 
     /// Fills `bytes` from position `at`.
@@ -94,37 +111,26 @@ impl Shard {
     }
 }
 
-fn dtype(dtype: Dtype) -> Option<DType> {
+fn coding(dtype: Dtype) -> Option<Coding> {
     match dtype {
-        Dtype::F32 => Some(DType::F32),
-        Dtype::F16 => Some(DType::F16),
-        Dtype::BF16 => Some(DType::Bf16),
+        Dtype::F32 => Some(Coding::F32),
+        Dtype::F16 => Some(Coding::F16),
+        Dtype::BF16 => Some(Coding::Bf16),
         _ => None,
     }
 }
 
-/// Bytes of one value of a format that [`Stored::dtype`] can be.
-pub(crate) fn value_bytes(dtype: DType) -> u64 {
-    if dtype == DType::F32 { 4 } else { 2 }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Turns little-endian values of `dtype` into f32.
-pub(crate) fn decode(dtype: DType, bytes: &[u8], out: &mut [f32]) {
-    match dtype {
-        DType::F32 => {
-            for (out, bytes) in out.iter_mut().zip(bytes.chunks_exact(4)) {
-                *out = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-            }
-        }
-        DType::F16 => {
-            for (out, bytes) in out.iter_mut().zip(bytes.chunks_exact(2)) {
-                *out = f16::from_le_bytes([bytes[0], bytes[1]]).to_f32();
-            }
-        }
-        _ => {
-            for (out, bytes) in out.iter_mut().zip(bytes.chunks_exact(2)) {
-                *out = f32::from_bits(u32::from(u16::from_le_bytes([bytes[0], bytes[1]])) << 16);
-            }
-        }
+    #[test]
+    fn rows_that_turn_together_lie_half_a_head_apart_here_and_side_by_side_there() {
+        let shape = vec![16, 3];
+        let stored = Stored { coding: None, format: String::new(), shape, start: 0, turned: Some(8) };
+        let places: Vec<_> = (0..16).map(|row| stored.place(row)).collect();
+        assert_eq!(places, [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15]);
+        let plain = Stored { turned: None, ..stored };
+        assert!((0..16).all(|row| plain.place(row) == row));
     }
 }

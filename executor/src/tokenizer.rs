@@ -1,6 +1,8 @@
 //! Text to tokens and back: `tokenizer.json`.
 
 use crate::error::Error;
+use crate::gguf_tokenizer::tokenizer_json;
+use scenarios::Gguf;
 use serde_json::{Map, json};
 use std::path::{Path, PathBuf};
 
@@ -12,14 +14,21 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.json` of `folder`.
+    /// Reads `tokenizer.json` of `folder`; of a GGUF file the one beside it, else its own.
     ///
     /// # Errors
     /// It is missing, or not a tokenizer.
     pub fn open(folder: &Path) -> Result<Self, Error> {
-        let path = folder.join("tokenizer.json");
+        let is_file = folder.is_file();
+        let beside =
+            if is_file { folder.with_file_name("tokenizer.json") } else { folder.join("tokenizer.json") };
+        let own = is_file && !beside.exists();
+        let path = if own { folder.to_owned() } else { beside };
         let failed = |reason: String| Error::Tokenizer { path: path.clone(), reason };
-        let text = std::fs::read(&path).map_err(|error| failed(error.to_string()))?;
+        let text = match own {
+            true => tokenizer_json(&Gguf::open(folder)?).map_err(&failed)?.into_bytes(),
+            false => std::fs::read(&path).map_err(|error| failed(error.to_string()))?,
+        };
         let inner = tokenizers::Tokenizer::from_bytes(text)
             .map_err(|error| failed(format!("not a tokenizer: {error}")))?;
         Ok(Self { path, inner })

@@ -70,7 +70,7 @@ pub enum ScenarioError {
     Trace(crate::request_trace::TraceError),
     /// A model name that is no preset and no path.
     #[error(
-        "{name} is not a model: use a folder with a config.json, the path of a config.json, or one of {known}"
+        "{name} is not a model: use a folder with a config.json, the path of a config.json or of a GGUF file, or one of {known}"
     )]
     UnknownPreset {
         /// What was written.

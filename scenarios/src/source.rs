@@ -27,12 +27,13 @@ impl MachineSource {
 }
 
 impl Reference {
-    /// The preset of that name, or the model at that path: a folder with a `config.json`, or the file itself.
+    /// The preset of that name, or the model at that path: a folder with a `config.json`, that file itself, or a GGUF file.
     pub(crate) fn load(&self) -> Result<Model, ScenarioError> {
         let path = self.path();
         match Model::preset(&self.text) {
             Ok(preset) => Ok(preset),
             Err(_) if path.is_dir() => Model::from_folder(&path),
+            Err(_) if path.extension().is_some_and(|kind| kind == "gguf") => Model::from_gguf_file(&path),
             Err(_) if path.is_file() => Model::from_config_file(&folder_name(&path), &path),
             Err(unknown) => Err(unknown),
         }

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 pub struct Arguments {
     /// The plan.
     plan: PathBuf,
-    /// The model's folder: config.json, safetensors, tokenizer.json.
+    /// The model's folder (config.json, safetensors, tokenizer.json), or a GGUF file.
     #[arg(long, value_name = "DIR")]
     model_dir: PathBuf,
     /// Continue this text, as a batch of one, instead of random tokens; at most the plan's prompt tokens.
