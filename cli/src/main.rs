@@ -12,6 +12,7 @@ mod feed;
 mod inputs;
 mod machines;
 mod measure;
+mod parquet_rows;
 mod pipeline;
 mod plan_grid;
 mod rebalance;

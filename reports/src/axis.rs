@@ -35,6 +35,10 @@ impl Axis {
         [self.from, self.to]
     }
 
+    pub(crate) fn pixels(&self) -> [f64; 2] {
+        self.pixels
+    }
+
     pub(crate) fn at(&self, value: f64) -> f64 {
         let share = if self.logarithmic {
             (value / self.from).ln() / (self.to / self.from).ln()

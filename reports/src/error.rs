@@ -46,6 +46,28 @@ pub enum ReportError {
         /// What would be right.
         wanted: String,
     },
+    /// A file that is no table.
+    #[error("{}: {reason}", path.display())]
+    Table {
+        /// Which file.
+        path: PathBuf,
+        /// Why not, and what would be right.
+        reason: String,
+    },
+    /// A file that holds something else than a result.
+    #[error("{}: is {what}; a report is made of {}", path.display(), crate::RESULTS)]
+    NoResult {
+        /// Which file.
+        path: PathBuf,
+        /// What it is.
+        what: String,
+    },
+    /// A document that is not what it says it is.
+    #[error(transparent)]
+    Document(#[from] hwprofiles::FileError),
+    /// A trace that is none.
+    #[error(transparent)]
+    Trace(#[from] planner::TraceError),
     /// A file that cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),

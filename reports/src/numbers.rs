@@ -28,6 +28,31 @@ pub(crate) fn size(bytes: Bytes) -> String {
     }
 }
 
+/// A rate of computing with three significant digits: `133 TFLOP/s`.
+pub(crate) fn flop_rate(per_s: f64) -> String {
+    three_digits(per_s, &[("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6), ("FLOP/s", 1.0)])
+}
+
+/// A rate of moving bytes with three significant digits: `26.0 GB/s`.
+pub(crate) fn byte_rate(per_s: f64) -> String {
+    three_digits(per_s, &[("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("B/s", 1.0)])
+}
+
+/// A number whose unit stands elsewhere, with at most four significant digits: `0.125`, `1500`, `2.5e6`.
+pub(crate) fn plain(value: f64) -> String {
+    let rounded: f64 = format!("{value:.3e}").parse().unwrap_or(value);
+    match rounded.abs() {
+        0.0 => "0".to_owned(),
+        1e-3..1e6 => rounded.to_string(),
+        _ => format!("{rounded:e}"),
+    }
+}
+
+/// A share as a whole number of per cent: `90 %`.
+pub(crate) fn whole_percent(share: f64) -> String {
+    format!("{} %", plain(share * 100.0))
+}
+
 fn three_digits(value: f64, units: &[(&str, f64)]) -> String {
     if value == 0.0 {
         return format!("0 {}", units[0].0);
@@ -58,6 +83,14 @@ mod tests {
         );
         let sizes = [0, 999, 1000, 230_783_232, 8_000_000_000];
         assert_eq!(sizes.map(|it| size(Bytes::new(it))), ["0 B", "999 B", "1.00 kB", "231 MB", "8.00 GB"]);
+    }
+
+    #[test]
+    fn plain_numbers_have_no_needless_digits() {
+        let texts = [0.0, 0.1 + 0.2, 1500.0, 2_500_000.0, 1.0 / 3.0, -4e-7, 12345.678].map(plain);
+        assert_eq!(texts, ["0", "0.3", "1500", "2.5e6", "0.3333", "-4e-7", "12350"]);
+        assert_eq!(flop_rate(1.3337e14) + &byte_rate(2.6e10), "133 TFLOP/s26.0 GB/s");
+        assert_eq!([0.9, 0.055].map(whole_percent), ["90 %", "5.5 %"]);
     }
 
     #[test]

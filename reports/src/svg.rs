@@ -41,6 +41,12 @@ impl Svg {
         self.element("path", class, &format!(r#"d="M{} {}L{} {}""#, n(x1), n(y1), n(x2), n(y2)), "");
     }
 
+    /// A line through points.
+    pub(crate) fn path(&mut self, class: &str, points: &[[f64; 2]], hover: &str) {
+        let points: Vec<_> = points.iter().map(|[x, y]| format!("{} {}", n(*x), n(*y))).collect();
+        self.element("path", class, &format!(r#"d="M{}""#, points.join("L")), hover);
+    }
+
     /// A closed figure.
     pub(crate) fn polygon(&mut self, class: &str, corners: &[[f64; 2]], hover: &str) {
         let corners: Vec<_> = corners.iter().map(|[x, y]| format!("{},{}", n(*x), n(*y))).collect();
@@ -71,6 +77,17 @@ impl Svg {
         let _ = writeln!(
             self.body,
             r#"<text class="{class}" x="{x}" y="{y}" text-anchor="middle" transform="{turn}">{text}</text>"#
+        );
+    }
+
+    /// A text above a line, near its right end, turned with it.
+    pub(crate) fn along(&mut self, class: &str, [from, to]: [[f64; 2]; 2], text: &str) {
+        let turn = (to[1] - from[1]).atan2(to[0] - from[0]).to_degrees();
+        let (x, y, text) = (n(to[0]), n(to[1]), escaped(text));
+        let _ = writeln!(
+            self.body,
+            r#"<text class="{class}" x="{x}" y="{y}" dx="-14" dy="-5" text-anchor="end" transform="rotate({} {x} {y})">{text}</text>"#,
+            n(turn)
         );
     }
 
@@ -105,6 +122,11 @@ impl Svg {
                 self.polygon(&class, &around(&cross), hover);
             }
         }
+    }
+
+    /// What it shows.
+    pub(crate) fn title(&self) -> &str {
+        &self.title
     }
 
     /// For a page that brings [`STYLE`] itself.

@@ -1,45 +1,16 @@
 //! The plots, one per file.
 
+pub(crate) mod cell_map;
+pub(crate) mod chart;
 pub(crate) mod errors;
 pub(crate) mod memory;
 pub(crate) mod placement;
 pub(crate) mod scatter;
 pub(crate) mod timeline;
+pub(crate) mod tornado;
 
-use crate::error::ReportError;
 use crate::svg::{Anchor, Svg};
-use crate::validation::Validation;
-use hwprofiles::{Seconds, write_atomically};
-use std::path::Path;
-
-impl Validation {
-    /// Every plot as a file: (name, text of an SVG that needs nothing else).
-    pub fn plots(&self) -> Vec<(String, String)> {
-        let mut plots = vec![
-            ("predicted-vs-measured-ttft".to_owned(), scatter::draw(self, scatter::Metric::Ttft)),
-            ("predicted-vs-measured-tpot".to_owned(), scatter::draw(self, scatter::Metric::Tpot)),
-            ("errors".to_owned(), errors::draw(self)),
-        ];
-        if let Some(shown) = self.shown() {
-            for timeline in &shown.comparison.timelines {
-                let phase = timeline.step.phase;
-                plots.push((format!("step-{phase}"), timeline::draw(timeline)));
-                plots.push((format!("step-{phase}-layers"), timeline::draw_layers(timeline)));
-            }
-            plots.push(("memory".to_owned(), memory::draw(&shown.memory)));
-            plots.push(("placement".to_owned(), placement::draw(&shown.placement)));
-        }
-        plots.into_iter().map(|(name, plot)| (format!("{name}.svg"), plot.standalone())).collect()
-    }
-
-    /// Writes every plot into `folder`.
-    pub fn write_plots(&self, folder: impl AsRef<Path>) -> Result<(), ReportError> {
-        for (name, text) in self.plots() {
-            write_atomically(folder.as_ref().join(name), text)?;
-        }
-        Ok(())
-    }
-}
+use hwprofiles::Seconds;
 
 /// About how wide a text of 13 pixels is, in pixels. Without a font nobody knows; this errs on the wide side.
 fn text_width(text: &str) -> f64 {
@@ -83,7 +54,7 @@ fn legend_places(names: &[&str], width: f64) -> Vec<[f64; 2]> {
 }
 
 /// A round number of seconds without needless digits: `200 ms`.
-fn tick_label(seconds: f64) -> String {
+pub(crate) fn tick_label(seconds: f64) -> String {
     // A tick of 0.2 may be 0.2 + 3e-17; its text must not show that.
     let rounded = format!("{seconds:.3e}").parse().unwrap_or(seconds);
     if rounded == 0.0 { "0".to_owned() } else { Seconds::new(rounded).to_string() }

@@ -1,4 +1,4 @@
-//! Which sublayer where: layers from left to right, sublayers from top to bottom.
+//! Which sublayer where, and which tensor in which memory: layers from left to right, sublayers from top to bottom.
 
 use super::legend;
 use crate::numbers::percent;
@@ -9,29 +9,62 @@ use scenarios::Phase;
 const LEFT: f64 = 92.0;
 const CELL_HEIGHT: f64 = 24.0;
 
+/// What a drawing tells of each part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// The device that computes it.
+    Device(Phase),
+    /// The memory that holds its matrix, or the KV cache.
+    Home,
+}
+
+impl Told {
+    /// The name that has the colour, and whether there are stripes over it.
+    fn of(self, part: &PlacedPart) -> (&str, bool) {
+        match self {
+            Told::Device(Phase::Prefill) => (&part.prefill, part.streamed[0]),
+            Told::Device(Phase::Decode) => (&part.decode, part.streamed[1]),
+            Told::Home => (&part.home, false),
+        }
+    }
+}
+
+/// The device of every sublayer.
 pub(crate) fn draw(map: &PlacementMap) -> Svg {
+    // One panel says it all where both phases are computed alike.
+    let alike = sublayers(map).flat_map(|it| &it.parts).all(|part| part.prefill == part.decode);
+    let panels: &[(&str, Told)] = match alike {
+        true => &[("prefill and decode", Told::Device(Phase::Decode))],
+        false => &[("prefill", Told::Device(Phase::Prefill)), ("decode", Told::Device(Phase::Decode))],
+    };
+    draw_panels("The device of every sublayer", map, panels)
+}
+
+/// The memory of every sublayer's matrix; for attention, of the KV cache.
+pub(crate) fn draw_homes(map: &PlacementMap) -> Svg {
+    draw_panels("The memory of every sublayer's weights, and of the KV cache", map, &[(
+        "weights; beside attention, the KV cache",
+        Told::Home,
+    )])
+}
+
+fn draw_panels(title: &str, map: &PlacementMap, panels: &[(&str, Told)]) -> Svg {
     let layers: usize = map.layers.iter().map(|group| group.count).sum();
     let cell = (720.0 / (layers as f64 + 2.0)).clamp(7.0, 34.0);
     let edge = cell.max(40.0);
     let width = LEFT + 2.0 * edge + cell * layers as f64 + 16.0;
     let parts = || sublayers(map).flat_map(|it| &it.parts);
     let mut devices: Vec<&str> = Vec::new();
-    for name in parts().flat_map(|part| [&part.prefill, &part.decode]) {
-        if !devices.contains(&name.as_str()) {
+    for name in parts().flat_map(|part| panels.iter().map(|(_, told)| told.of(part).0)) {
+        if !devices.contains(&name) {
             devices.push(name);
         }
     }
-    // One panel says it all where both phases are computed alike.
-    let alike = parts().all(|part| part.prefill == part.decode);
-    let panels: &[(&str, Phase)] = match alike {
-        true => &[("prefill and decode", Phase::Decode)],
-        false => &[("prefill", Phase::Prefill), ("decode", Phase::Decode)],
-    };
     let panel_height = CELL_HEIGHT * rows(map).len() as f64 + 58.0;
     let height = 34.0 + panel_height * panels.len() as f64;
-    let mut svg = Svg::new(width.max(560.0), height, "The device of every sublayer");
+    let mut svg = Svg::new(width.max(560.0), height, title);
     let mut names = devices.clone();
-    if parts().any(|part| part.streamed.contains(&true)) {
+    if parts().any(|part| panels.iter().any(|(_, told)| told.of(part).1)) {
         names.push("striped: streamed over a link");
     }
     legend(&mut svg, [LEFT, 14.0], width.max(560.0) - LEFT, &names, |svg, index, [x, y]| {
@@ -41,10 +74,10 @@ pub(crate) fn draw(map: &PlacementMap) -> Svg {
             svg.rect("hatch", [x - 6.0, y - 6.0], [12.0, 12.0], "");
         }
     });
-    for (index, (title, phase)) in panels.iter().enumerate() {
+    for (index, (title, told)) in panels.iter().enumerate() {
         let top = 58.0 + panel_height * index as f64;
         svg.text("strong", [LEFT, top - 10.0], Anchor::Start, title);
-        Panel { devices: &devices, phase: *phase, top, cell, edge }.draw(&mut svg, map, layers);
+        Panel { devices: &devices, told: *told, top, cell, edge }.draw(&mut svg, map, layers);
     }
     svg
 }
@@ -63,7 +96,7 @@ fn rows(map: &PlacementMap) -> &[PlacedSublayer] {
 /// One phase.
 struct Panel<'a> {
     devices: &'a [&'a str],
-    phase: Phase,
+    told: Told,
     top: f64,
     cell: f64,
     edge: f64,
@@ -113,15 +146,18 @@ impl Panel<'_> {
         let gap = if width > 12.0 { 1.5 } else { 0.6 };
         let mut top = y;
         for part in &it.parts {
-            let (device, streamed) = self.computed(part);
-            let colour = self.devices.iter().position(|name| *name == device).unwrap_or(0) % COLOURS;
+            let (name, streamed) = self.told.of(part);
+            let colour = self.devices.iter().position(|device| *device == name).unwrap_or(0) % COLOURS;
             let share = if it.parts.len() > 1 {
                 format!("{} of the rows, ", percent(part.share))
             } else {
                 String::new()
             };
-            let way = if streamed { "streamed from" } else { "in" };
-            let hover = format!("{place}: {share}on {device}, {way} {}", part.home);
+            let hover = match (self.told, streamed) {
+                (Told::Home, _) => format!("{place}: {share}in {name}"),
+                (_, true) => format!("{place}: {share}on {name}, streamed from {}", part.home),
+                (_, false) => format!("{place}: {share}on {name}, in {}", part.home),
+            };
             let part_height = height * part.share;
             let (at, extent) =
                 ([x + gap / 2.0, top + gap / 2.0], [width - gap, (part_height - gap).max(0.5)]);
@@ -130,13 +166,6 @@ impl Panel<'_> {
                 svg.rect("hatch", at, extent, &hover);
             }
             top += part_height;
-        }
-    }
-
-    fn computed<'p>(&self, part: &'p PlacedPart) -> (&'p str, bool) {
-        match self.phase {
-            Phase::Prefill => (&part.prefill, part.streamed[0]),
-            Phase::Decode => (&part.decode, part.streamed[1]),
         }
     }
 }

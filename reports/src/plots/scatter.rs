@@ -2,11 +2,13 @@
 
 use super::{legend, legend_height, tick_label};
 use crate::axis::Axis;
+use crate::compare::Comparison;
 use crate::configuration::Configuration;
 use crate::numbers::{duration, signed_percent};
 use crate::pair::Pair;
 use crate::svg::{Anchor, Svg};
 use crate::validation::{ERROR_BAND, Validation};
+use scenarios::Phase;
 
 const LEFT: f64 = 78.0;
 const SIDE: f64 = 400.0;
@@ -61,6 +63,16 @@ pub(crate) fn draw(validation: &Validation, metric: Metric) -> Svg {
         Some(Point { group, name: &it.label.name, pair })
     });
     plot(metric.name(), &kinds, &points.collect::<Vec<_>>(), 5.5)
+}
+
+/// The operators and transfers of two joined traces, by phase.
+pub(crate) fn draw_operators(comparison: &Comparison) -> Svg {
+    let names: Vec<_> = comparison.operators.iter().map(|row| format!("{} on {}", row.name, row.lane)).collect();
+    let points = comparison.operators.iter().zip(&names).map(|(row, name)| {
+        let group = usize::from(row.phase == Phase::Decode);
+        Point { group, name, pair: row.total }
+    });
+    plot("Operators", &["prefill", "decode"], &points.collect::<Vec<_>>(), 5.0)
 }
 
 fn plot(heading: &str, kinds: &[&str], points: &[Point<'_>], radius: f64) -> Svg {

@@ -10,48 +10,67 @@ use std::collections::BTreeSet;
 
 const WIDTH: f64 = 840.0;
 const BAR: f64 = 17.0;
-const LANE: f64 = 2.0 * BAR + 16.0;
 
 /// Kinds of tasks, by colour.
-const KINDS: [&str; 5] =
-    ["matrix product", "attention", "weights or KV moved", "activations moved", "norms and the rest"];
-const KIND_COLOURS: [usize; 5] = [0, 1, 2, 3, 5];
+const KINDS: [&str; 6] = [
+    "matrix product",
+    "attention",
+    "weights or KV moved",
+    "activations moved",
+    "norms and the rest",
+    "waits",
+];
+const CLASSES: [&str; 6] = ["bar c0", "bar c1", "bar c2", "bar c3", "bar c5", "wait"];
 
-/// The predicted and the measured side of a timeline, in the order in which they are drawn.
-type Side = fn(&TaskRow) -> Interval;
-const SIDES: [(&str, Side); 2] = [("predicted", |task| task.predicted), ("measured", |task| task.measured)];
+/// A side of a timeline: what it is called, and where a task tells it.
+pub(crate) type Side = (&'static str, fn(&TaskRow) -> Interval);
+
+/// The predicted side and the measured one, in the order in which they are drawn.
+pub(crate) const BOTH: &[Side] =
+    &[("predicted", |task| task.predicted), ("measured", |task| task.measured)];
+
+/// The one side of a trace that was joined with itself.
+pub(crate) const SIMULATED: &[Side] = &[("simulated", |task| task.predicted)];
+/// The same of a run on real devices.
+pub(crate) const MEASURED: &[Side] = &[("measured", |task| task.predicted)];
+/// The same of a run on devices that spend modelled time.
+pub(crate) const MODELLED: &[Side] = &[("modelled", |task| task.predicted)];
 
 /// The whole step.
-pub(crate) fn draw(timeline: &Timeline) -> Svg {
+pub(crate) fn draw(timeline: &Timeline, sides: &[Side]) -> Svg {
     let ends = [timeline.time.predicted, timeline.time.measured];
-    let length = timeline.tasks.iter().flat_map(|task| SIDES.map(|(_, of)| of(task).end));
+    let length = timeline.tasks.iter().flat_map(|task| sides.iter().map(|(_, of)| of(task).end));
     let length = length.chain(ends).fold(Seconds::ZERO, Seconds::max);
-    let title = format!(
-        "{}, predicted {}, measured {} ({})",
-        name(timeline),
-        duration(ends[0]),
-        duration(ends[1]),
-        signed_percent(timeline.time.error())
-    );
-    Chart { title, timeline, from: [Seconds::ZERO; 2], length, ends: Some(ends) }.draw()
+    let name = name(timeline);
+    let title = match sides {
+        [(word, _)] => format!("{name}, {word} {}", duration(ends[0])),
+        _ => format!(
+            "{name}, predicted {}, measured {} ({})",
+            duration(ends[0]),
+            duration(ends[1]),
+            signed_percent(timeline.time.error())
+        ),
+    };
+    Chart { title, timeline, sides, from: vec![Seconds::ZERO; sides.len()], length, ends: Some(ends) }.draw()
 }
 
 /// Two consecutive layers of the step, each side counted from the moment at which it starts to compute them. What
 /// other layers do meanwhile (prefetches) is there too.
-pub(crate) fn draw_layers(timeline: &Timeline) -> Svg {
+pub(crate) fn draw_layers(timeline: &Timeline, sides: &[Side]) -> Svg {
     let layers = busiest_layers(timeline);
     let of_layers =
         |task: &&TaskRow| task.layer.is_some_and(|layer| layers.contains(&layer)) && !is_prefetch(task);
     let tasks = || timeline.tasks.iter().filter(of_layers);
-    let from =
-        SIDES.map(|(_, of)| tasks().map(|task| of(task).start).reduce(Seconds::min).unwrap_or_default());
-    let to = SIDES.map(|(_, of)| tasks().map(|task| of(task).end).fold(Seconds::ZERO, Seconds::max));
-    let length = (to[0] - from[0]).max(to[1] - from[1]).max(Seconds::new(1e-9));
+    let start = |(_, of): &Side| tasks().map(|task| of(task).start).reduce(Seconds::min).unwrap_or_default();
+    let end = |(_, of): &Side| tasks().map(|task| of(task).end).fold(Seconds::ZERO, Seconds::max);
+    let from: Vec<_> = sides.iter().map(start).collect();
+    let lengths = sides.iter().zip(&from).map(|(side, from)| end(side) - *from);
+    let length = lengths.fold(Seconds::new(1e-9), Seconds::max);
     let title = match layers {
         [first, second] if first < second => format!("Layers {first} and {second} of it"),
         [only, _] => format!("Layer {only} of it"),
     };
-    Chart { title, timeline, from, length, ends: None }.draw()
+    Chart { title, timeline, sides, from, length, ends: None }.draw()
 }
 
 /// The neighbours on the most lanes, with the most tasks; in the middle of all such.
@@ -88,6 +107,11 @@ fn is_prefetch(task: &TaskRow) -> bool {
     task.name.starts_with("fetch ") || task.name.starts_with("store ")
 }
 
+/// Whether a task of that name moves bytes between memories, rather than computes.
+pub(crate) fn is_copy(name: &str) -> bool {
+    ["fetch ", "store ", "hop "].iter().any(|word| name.starts_with(word))
+}
+
 /// Index into [`KINDS`].
 fn kind(task: &TaskRow) -> usize {
     match task.name.as_str() {
@@ -102,8 +126,9 @@ fn kind(task: &TaskRow) -> usize {
 struct Chart<'a> {
     title: String,
     timeline: &'a Timeline,
+    sides: &'a [Side],
     /// Where each side's time begins.
-    from: [Seconds; 2],
+    from: Vec<Seconds>,
     length: Seconds,
     /// The ends of the step, if they are to be marked.
     ends: Option<[Seconds; 2]>,
@@ -119,11 +144,12 @@ impl Chart<'_> {
         }
         let left = lanes.iter().map(|lane| text_width(lane)).fold(40.0, f64::max) + 88.0;
         let top = 34.0 + legend_height(&KINDS, WIDTH);
-        let bottom = top + LANE * lanes.len() as f64;
+        let height = BAR * self.sides.len() as f64 + 16.0;
+        let bottom = top + height * lanes.len() as f64;
         let mut svg = Svg::new(left + WIDTH + 24.0, bottom + 34.0, &self.title);
         svg.text("strong", [14.0, 18.0], Anchor::Start, &self.title);
         legend(&mut svg, [left, 40.0], WIDTH, &KINDS, |svg, index, [x, y]| {
-            svg.rect(&format!("bar c{}", KIND_COLOURS[index]), [x - 6.0, y - 6.0], [12.0, 12.0], "");
+            svg.rect(CLASSES[index], [x - 6.0, y - 6.0], [12.0, 12.0], "");
         });
         let axis = Axis::linear(0.0, self.length.get(), [left, left + WIDTH]);
         for tick in axis.ticks(9) {
@@ -131,12 +157,12 @@ impl Chart<'_> {
             svg.text("soft", [axis.at(tick), bottom + 19.0], Anchor::Middle, &tick_label(tick));
         }
         for (index, lane) in lanes.iter().enumerate() {
-            let y = top + LANE * index as f64 + 8.0;
-            svg.text("", [left - 84.0, y + BAR + 4.5], Anchor::End, lane);
-            for (side, (word, _)) in SIDES.iter().enumerate() {
+            let y = top + height * index as f64 + 8.0;
+            svg.text("", [left - 84.0, y + BAR * self.sides.len() as f64 / 2.0 + 4.5], Anchor::End, lane);
+            for (side, (word, _)) in self.sides.iter().enumerate() {
                 let y = y + BAR * side as f64;
                 svg.text("tiny", [left - 8.0, y + 12.5], Anchor::End, word);
-                svg.rect("empty", [left, y + 1.0], [WIDTH, BAR - 2.0], "");
+                svg.rect("wait", [left, y + 1.0], [WIDTH, BAR - 2.0], "");
                 self.lane(&mut svg, &axis, lane, side, y + 1.0);
             }
         }
@@ -149,7 +175,8 @@ impl Chart<'_> {
     /// The tasks of one side of one lane, as far as they are within the chart.
     fn lane(&self, svg: &mut Svg, axis: &Axis, lane: &str, side: usize, y: f64) {
         for task in self.timeline.tasks.iter().filter(|task| task.lane == lane) {
-            let interval = SIDES[side].1(task);
+            let (word, of) = self.sides[side];
+            let interval = of(task);
             let (start, end) = (interval.start - self.from[side], interval.end - self.from[side]);
             let (start, end) = (start.max(Seconds::ZERO), end.min(self.length));
             if end < start {
@@ -159,8 +186,8 @@ impl Chart<'_> {
             let (x, width) = (axis.at(start.get()), (axis.at(end.get()) - axis.at(start.get())).max(0.4));
             let layer = task.layer.map_or(String::new(), |layer| format!("layer {layer}, "));
             let took = duration(interval.end - interval.start);
-            let hover = format!("{layer}{}: {} for {took}, {}", task.name, lane, SIDES[side].0);
-            svg.rect(&format!("bar c{}", KIND_COLOURS[kind(task)]), [x, y], [width, BAR - 2.0], &hover);
+            let hover = format!("{layer}{}: {} for {took}, {}", task.name, lane, word);
+            svg.rect(CLASSES[kind(task)], [x, y], [width, BAR - 2.0], &hover);
             if self.ends.is_none() && width > text_width(&task.name) {
                 svg.text("inside", [x + width / 2.0, y + 11.5], Anchor::Middle, &task.name);
             }

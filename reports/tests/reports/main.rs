@@ -2,5 +2,6 @@
 
 mod comparing;
 mod page;
+mod results;
 mod sample;
 mod tables;

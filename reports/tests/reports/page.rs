@@ -5,7 +5,7 @@ use reports::Validation;
 use std::sync::LazyLock;
 
 /// A name that would be markup, and one that would end a text in markup.
-const HOSTILE: &str = "<script>alert('x')</script>&amp;\"";
+pub const HOSTILE: &str = "<script>alert('x')</script>&amp;\"";
 
 static VALIDATION: LazyLock<Validation> = LazyLock::new(|| {
     let mut labels = Vec::new();
@@ -34,7 +34,7 @@ fn texts() -> Vec<(String, String)> {
 }
 
 /// Checks that tags nest, and gives their names with how often each occurs.
-fn check_tags(name: &str, text: &str) {
+pub fn check_tags(name: &str, text: &str) {
     let void = ["meta", "br", "hr", "link", "img"];
     let mut open: Vec<&str> = Vec::new();
     let mut rest = text;

@@ -1,0 +1,77 @@
+//! A page of what the other commands wrote.
+
+mod place;
+
+use place::Place;
+use std::fs;
+
+const BATCH: &[u8] = b"machine: example-loopback
+model: fulcrum-tiny
+dtype: {weights: bf16, kv: bf16}
+workload: {batch: 1, prompt_tokens: 8, output_tokens: 4}
+objective: latency
+";
+const DAY: &[u8] = b"machine: example-loopback
+model: fulcrum-tiny
+dtype: {weights: bf16, kv: bf16}
+workload: {arrivals: {poisson: 4 req/s}, requests: 30, prompt_tokens: 16, output_tokens: 8}
+engine: vllm
+slo: {ttft: 1 s, tpot: 100 ms}
+";
+
+#[test]
+fn all_that_commands_write_is_on_the_page() {
+    let place = Place::with(&[("batch.yaml", BATCH), ("day.yaml", DAY)]);
+    place.done("plan batch.yaml -o plan.yaml");
+    place.done("sim plan.yaml --trace trace.json");
+    place.done("plan batch.yaml --grid --set workload.batch=1,2 --set workload.prompt_tokens=8,16 -o grid.yaml");
+    place.done("plan batch.yaml --front ttft,tpot -o front.csv");
+    fs::write(place.path("front.json"), place.done("plan batch.yaml --front ttft,tpot --json")).expect("written");
+    fs::write(place.path("day.json"), place.done("sim day.yaml --json --requests r.parquet --series s.csv")).expect("written");
+    place.done("sim day.yaml --requests r.csv");
+    place.done("sweep batch.yaml --set workload.batch=1,2,0 --set workload.prompt_tokens=8,16 -o sweep.csv");
+    let files = "plan.yaml trace.json grid.yaml front.csv front.json day.json r.parquet r.csv s.csv sweep.csv";
+    let told = place.done(&format!("report {files} -o report.html --plots plots --json"));
+    let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(told["files"].as_array().map(Vec::len), Some(10));
+    let page = fs::read_to_string(place.path("report.html")).expect("a page");
+    for words in [
+        "fulcrum-tiny on example-loopback: plan",
+        "fulcrum-tiny on example-loopback: simulated run",
+        "fulcrum-tiny on example-loopback: best placements",
+        "What can be traded off: ttft, tpot",
+        "30 of 30 requests completed",
+        "30 requests.",
+        "Sweep of workload.batch, workload.prompt_tokens",
+        "workload.batch is 0",
+        "bf16 products",
+    ] {
+        assert!(page.contains(words), "{words} is not on the page");
+    }
+    let plots = fs::read_dir(place.path("plots")).expect("a folder").count();
+    assert_eq!(page.matches("<svg").count(), plots);
+    // The two forms of requests and of fronts say the same.
+    let section = |from: &str, to: &str| {
+        let start = page.find(&format!("<section id=\"{from}\">")).expect("a section");
+        let end = page.find(&format!("<section id=\"{to}\">")).expect("a section");
+        page[start..end].replace(&format!("id=\"{from}"), "")
+    };
+    assert!(section("r7", "r8") == section("r8", "r9"), "Parquet and CSV differ");
+}
+
+#[test]
+fn what_is_no_result_is_refused_and_no_page_is_written() {
+    let place = Place::with(&[("batch.yaml", BATCH), ("notes.txt", b"hello"), ("torn.parquet", b"PAR1xx")]);
+    for (file, words) in [
+        ("batch.yaml", "batch.yaml: is a scenario"),
+        ("notes.txt", "notes.txt: is a text that begins with 'hello'"),
+        ("torn.parquet", "torn.parquet: cannot be read as Parquet"),
+        ("missing.json", "missing.json: cannot be read"),
+    ] {
+        let output = place.fulcrum(&format!("report {file}"));
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{file}: {message}");
+        assert!(message.contains(words), "{message}");
+        assert!(!place.path("report.html").exists());
+    }
+}

@@ -1,0 +1,258 @@
+//! Lines and points over two axes: load curves, fronts, distributions, rooflines.
+
+use super::{legend, legend_height, text_width};
+use crate::axis::Axis;
+use crate::svg::{Anchor, Svg};
+
+const SIZE: [f64; 2] = [440.0, 300.0];
+/// Room left of the axis, for its ticks and its name.
+const LEFT: f64 = 84.0;
+const RIGHT: f64 = 24.0;
+
+/// How one axis is made.
+#[derive(Debug, Clone)]
+pub(crate) struct Scale {
+    /// What it counts.
+    pub name: String,
+    /// Whether equal distances are equal ratios; what is not above zero is not drawn then.
+    pub logarithmic: bool,
+    /// How a tick is written.
+    pub tick: fn(f64) -> String,
+}
+
+impl Scale {
+    pub(crate) fn linear(name: &str, tick: fn(f64) -> String) -> Self {
+        Self { name: name.to_owned(), logarithmic: false, tick }
+    }
+
+    pub(crate) fn logarithmic(name: &str, tick: fn(f64) -> String) -> Self {
+        Self { name: name.to_owned(), logarithmic: true, tick }
+    }
+
+    /// The axis that holds `values`. A straight one begins at zero, unless something lies below.
+    fn axis(&self, values: impl Iterator<Item = f64> + Clone, pixels: [f64; 2]) -> Axis {
+        let values = values.filter(|value| value.is_finite());
+        if self.logarithmic {
+            return Axis::logarithmic(values, pixels);
+        }
+        let least = values.clone().fold(0.0, f64::min);
+        let most = values.fold(0.0, f64::max);
+        let air = 0.05 * (most - least);
+        Axis::linear(if least < 0.0 { least - air } else { 0.0 }, most + air, pixels)
+    }
+}
+
+/// One point.
+#[derive(Debug, Clone)]
+pub(crate) struct Point {
+    /// Where.
+    pub at: [f64; 2],
+    /// What it is.
+    pub hover: String,
+}
+
+/// Points of one kind.
+#[derive(Debug, Clone)]
+pub(crate) struct Series {
+    /// For the legend.
+    pub name: String,
+    /// The points, in the order of the line.
+    pub points: Vec<Point>,
+    /// Whether a line joins them.
+    pub line: bool,
+    /// Radius of their markers; none where 0.
+    pub radius: f64,
+}
+
+/// A line that is no data: a limit, a ceiling.
+#[derive(Debug, Clone)]
+pub(crate) struct Guide {
+    /// Its ends; an infinite coordinate is the end of the axis.
+    pub ends: [[f64; 2]; 2],
+    /// What it is.
+    pub name: String,
+    /// Whether the axes must be long enough for it.
+    pub counts: bool,
+}
+
+/// A chart in the making.
+#[derive(Debug, Clone)]
+pub(crate) struct Chart {
+    /// What it shows.
+    pub title: String,
+    /// The horizontal axis and the vertical one.
+    pub scales: [Scale; 2],
+    /// What is drawn; kinds differ in colour and marker.
+    pub series: Vec<Series>,
+    /// Lines behind it.
+    pub guides: Vec<Guide>,
+    /// Whether the points' first words stand beside them, where there is room.
+    pub labels: bool,
+}
+
+impl Chart {
+    pub(crate) fn new(title: &str, scales: [Scale; 2]) -> Self {
+        Self { title: title.to_owned(), scales, series: vec![], guides: vec![], labels: false }
+    }
+
+    pub(crate) fn draw(&self) -> Svg {
+        let names: Vec<_> = self.series.iter().map(|series| series.name.as_str()).collect();
+        let names = if names.len() > 1 { names } else { vec![] };
+        let top = 36.0 + legend_height(&names, SIZE[0]);
+        let (right, bottom) = (LEFT + SIZE[0], top + SIZE[1]);
+        let mut svg = Svg::new(right + RIGHT, bottom + 54.0, &self.title);
+        svg.text("strong", [14.0, 18.0], Anchor::Start, &self.title);
+        legend(&mut svg, [LEFT, 42.0], SIZE[0], &names, |svg, group, at| svg.marker(group, at, 5.0, ""));
+        let axis = |side: usize, pixels| {
+            let points = self.series.iter().flat_map(|series| &series.points).map(|point| point.at);
+            let guides = self.guides.iter().filter(|guide| guide.counts).flat_map(|guide| guide.ends);
+            self.scales[side].axis(points.chain(guides).map(move |at| at[side]), pixels)
+        };
+        let frame = Frame { x: axis(0, [LEFT, right]), y: axis(1, [bottom, top]) };
+        frame.grid(&mut svg, &self.scales, [top, bottom]);
+        for guide in &self.guides {
+            frame.guide(&mut svg, guide);
+        }
+        let mut taken = Vec::new();
+        for (group, series) in self.series.iter().enumerate() {
+            self.series(&mut svg, &frame, group, series, &mut taken);
+        }
+        svg
+    }
+
+    fn series(
+        &self,
+        svg: &mut Svg,
+        frame: &Frame,
+        group: usize,
+        series: &Series,
+        taken: &mut Vec<[f64; 2]>,
+    ) {
+        let seen = |point: &&Point| {
+            let drawn = |side: usize| {
+                point.at[side].is_finite() && (point.at[side] > 0.0 || !self.scales[side].logarithmic)
+            };
+            drawn(0) && drawn(1)
+        };
+        let points: Vec<_> = series.points.iter().filter(seen).collect();
+        let places: Vec<_> = points.iter().map(|point| frame.at(point.at)).collect();
+        if series.line && places.len() > 1 {
+            svg.path(&format!("curve c{}", group % crate::svg::COLOURS), &places, &series.name);
+        }
+        for (point, &at) in points.iter().zip(&places).filter(|_| series.radius > 0.0) {
+            svg.marker(group, at, series.radius, &point.hover);
+            let word = point.hover.split([':', ',']).next().unwrap_or("");
+            let near = |[x, y]: &[f64; 2]| (y - at[1]).abs() < 11.0 && (x - at[0]).abs() < text_width(word);
+            let fits = at[0] + 8.0 + 0.8 * text_width(word) < frame.x.pixels()[1];
+            if self.labels && fits && !taken.iter().any(near) {
+                svg.text("tiny", [at[0] + 8.0, at[1] + 4.0], Anchor::Start, word);
+                taken.push(at);
+            }
+        }
+    }
+}
+
+/// The two axes.
+struct Frame {
+    x: Axis,
+    y: Axis,
+}
+
+impl Frame {
+    fn at(&self, [x, y]: [f64; 2]) -> [f64; 2] {
+        [self.x.at(x), self.y.at(y)]
+    }
+
+    fn grid(&self, svg: &mut Svg, [across, up]: &[Scale; 2], [top, bottom]: [f64; 2]) {
+        let [left, right] = self.x.pixels();
+        for tick in self.x.ticks(7) {
+            let x = self.x.at(tick);
+            svg.line("grid", [x, top], [x, bottom]);
+            svg.text("soft", [x, bottom + 19.0], Anchor::Middle, &(across.tick)(tick));
+        }
+        for tick in self.y.ticks(8) {
+            let y = self.y.at(tick);
+            svg.line("grid", [left, y], [right, y]);
+            svg.text("soft", [left - 8.0, y + 4.5], Anchor::End, &(up.tick)(tick));
+        }
+        svg.rect("frame", [left, top], [right - left, bottom - top], "");
+        svg.text("", [(left + right) / 2.0, bottom + 43.0], Anchor::Middle, &across.name);
+        svg.upright("", [14.0, (top + bottom) / 2.0], &up.name);
+    }
+
+    /// A guide, as far as it lies within the frame, with its name above its right end.
+    fn guide(&self, svg: &mut Svg, guide: &Guide) {
+        let place = |[x, y]: [f64; 2]| {
+            let on = |axis: &Axis, value: f64| match value {
+                v if v == f64::INFINITY => axis.pixels()[1],
+                v if v == f64::NEG_INFINITY => axis.pixels()[0],
+                v => axis.at(v),
+            };
+            [on(&self.x, x), on(&self.y, y)]
+        };
+        let Some([from, to]) = clipped(guide.ends.map(place), self.x.pixels(), self.y.pixels()) else {
+            return;
+        };
+        svg.path("ideal", &[from, to], &guide.name);
+        let steep = (to[1] - from[1]).abs() > 0.2 * (to[0] - from[0]).abs();
+        match steep {
+            true => svg.along("tiny", [from, to], &guide.name),
+            false => svg.text("tiny", [to[0] - 4.0, to[1] - 5.0], Anchor::End, &guide.name),
+        }
+    }
+}
+
+/// The part of a line within a rectangle (Liang and Barsky's way); `None` where none is.
+fn clipped([from, to]: [[f64; 2]; 2], x: [f64; 2], y: [f64; 2]) -> Option<[[f64; 2]; 2]> {
+    let mut part = [0.0_f64, 1.0];
+    for (side, ends) in [x, y].into_iter().enumerate() {
+        let (low, high) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
+        let way = to[side] - from[side];
+        if way == 0.0 && !(low..=high).contains(&from[side]) {
+            return None;
+        }
+        if way != 0.0 {
+            let shares = [(low - from[side]) / way, (high - from[side]) / way];
+            part = [part[0].max(shares[0].min(shares[1])), part[1].min(shares[0].max(shares[1]))];
+        }
+    }
+    let at = |share: f64| [0, 1].map(|side| from[side] + share * (to[side] - from[side]));
+    (part[0] < part[1]).then(|| part.map(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_clipped_line_lies_within_and_on_the_line(ends in proptest::array::uniform4(-200.0..200.0_f64)) {
+            let [from, to] = [[ends[0], ends[1]], [ends[2], ends[3]]];
+            let inside = |[x, y]: [f64; 2]| (-1e-6..=100.0 + 1e-6).contains(&x) && (-1e-6..=100.0 + 1e-6).contains(&y);
+            match clipped([from, to], [0.0, 100.0], [100.0, 0.0]) {
+                Some(part) => for [x, y] in part {
+                    prop_assert!(inside([x, y]));
+                    let cross = (x - from[0]) * (to[1] - from[1]) - (y - from[1]) * (to[0] - from[0]);
+                    prop_assert!(cross.abs() < 1e-6 * 400.0 * 400.0, "{cross}");
+                },
+                None => for step in 0..=100 {
+                    let share = f64::from(step) / 100.0;
+                    let at = [0, 1].map(|side| from[side] + share * (to[side] - from[side]));
+                    prop_assert!(!(at[0] > 1e-6 && at[0] < 100.0 - 1e-6 && at[1] > 1e-6 && at[1] < 100.0 - 1e-6));
+                },
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_no_place_on_a_logarithmic_axis_is_left_out() {
+        let mut chart = Chart::new("c", [Scale::logarithmic("x", |v| v.to_string()), Scale::linear("y", |v| v.to_string())]);
+        let point = |x: f64| Point { at: [x, 1.0], hover: format!("at {x}") };
+        let points = vec![point(0.0), point(-1.0), point(f64::NAN), point(2.0)];
+        chart.series.push(Series { name: "s".to_owned(), points, line: true, radius: 3.0 });
+        let text = chart.draw().inline();
+        assert_eq!(text.matches("<title>").count(), 1, "{text}");
+        assert!(!text.contains("NaN") && text.contains("at 2"));
+    }
+}

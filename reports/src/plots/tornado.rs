@@ -1,0 +1,58 @@
+//! What an answer rests on: a bar for each number, from the answer with the number's low value to that with its high one.
+
+use super::{legend, text_width};
+use crate::axis::Axis;
+use crate::svg::{Anchor, Svg};
+
+const TOP: f64 = 66.0;
+const ROW: f64 = 30.0;
+const WIDTH: f64 = 480.0;
+
+/// One number and what the answer is at its ends.
+#[derive(Debug, Clone)]
+pub(crate) struct Bar {
+    /// The number.
+    pub name: String,
+    /// Its low and its high value, in words.
+    pub values: [String; 2],
+    /// The answer with each.
+    pub answers: [f64; 2],
+}
+
+/// The widest bar first, around the answer as it is, `base`.
+pub(crate) fn draw(title: &str, base: f64, bars: &[Bar], tick: fn(f64) -> String) -> Svg {
+    let mut bars: Vec<_> = bars.iter().filter(|bar| bar.answers.iter().all(|it| it.is_finite())).collect();
+    let width = |bar: &Bar| (bar.answers[1] - bar.answers[0]).abs();
+    bars.sort_by(|a, b| width(b).total_cmp(&width(a)));
+    let left = bars.iter().map(|bar| text_width(&bar.name)).fold(80.0, f64::max) + 14.0;
+    let bottom = TOP + ROW * bars.len() as f64;
+    let mut svg = Svg::new(left + WIDTH + 90.0, bottom + 36.0, title);
+    svg.text("strong", [14.0, 18.0], Anchor::Start, title);
+    legend(&mut svg, [left, 42.0], WIDTH, &["low value", "high value"], |svg, side, [x, y]| {
+        svg.rect(&format!("bar c{side}"), [x - 6.0, y - 6.0], [12.0, 12.0], "");
+    });
+    let answers = || bars.iter().flat_map(|bar| bar.answers).chain([base]);
+    let (least, most) = (answers().fold(f64::INFINITY, f64::min), answers().fold(f64::NEG_INFINITY, f64::max));
+    let air = 0.08 * (most - least).max(base.abs() * 0.01);
+    let axis = Axis::linear(least - air, most + air, [left, left + WIDTH]);
+    for at in axis.ticks(6) {
+        svg.line("grid", [axis.at(at), TOP], [axis.at(at), bottom]);
+        svg.text("soft", [axis.at(at), bottom + 19.0], Anchor::Middle, &tick(at));
+    }
+    for (index, bar) in bars.iter().enumerate() {
+        let y = TOP + ROW * index as f64 + 5.0;
+        svg.text("", [left - 10.0, y + 14.5], Anchor::End, &bar.name);
+        for (side, (answer, value)) in bar.answers.iter().zip(&bar.values).enumerate() {
+            let ends = [axis.at(base), axis.at(*answer)];
+            let (from, to) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
+            // Where both ends lie on one side, each has its half of the bar's height.
+            let (y, height) = (y + 10.0 * side as f64, 10.0);
+            let hover = format!("{} {value}: {}", bar.name, tick(*answer));
+            svg.rect(&format!("bar c{side}"), [from, y], [to - from, height], &hover);
+        }
+        let end = bar.answers.iter().map(|it| axis.at(*it)).fold(axis.at(base), f64::max);
+        svg.text("tiny", [end + 6.0, y + 14.0], Anchor::Start, &format!("{} to {}", bar.values[0], bar.values[1]));
+    }
+    svg.line("limit", [axis.at(base), TOP - 4.0], [axis.at(base), bottom]);
+    svg
+}

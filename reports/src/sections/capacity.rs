@@ -1,0 +1,247 @@
+//! Which machine, how many of them, and what their tokens cost: what `fulcrum capacity --json` writes.
+
+use super::{Section, counted};
+use crate::block::{Block, Cell, Column, Plot, Table, Tile};
+use crate::error::ReportError;
+use crate::numbers::{percent, plain, whole_percent};
+use crate::plots::chart::{Chart, Guide, Point, Scale, Series};
+use crate::plots::tick_label;
+use crate::plots::tornado::{self, Bar};
+use serde::Deserialize;
+use std::path::Path;
+
+/// Version of the form that is read.
+const VERSION: u32 = 1;
+/// What costs are told for.
+const TOKENS: f64 = 1e6;
+
+/// As far as it is shown; what else a file holds is left alone.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct CapacityFile {
+    capacity: u32,
+    /// The tool's.
+    #[serde(default)]
+    version: String,
+    model: String,
+    #[serde(default)]
+    asked: Vec<String>,
+    load_per_s: f64,
+    machines: Vec<Candidate>,
+    #[serde(default)]
+    figures: Vec<Figure>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Figure {
+    what: String,
+    value: String,
+    source: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Candidate {
+    name: String,
+    #[serde(default)]
+    plan: String,
+    /// Why it keeps the limits at no load.
+    unmet: Option<String>,
+    largest_load_per_s: Option<Banded>,
+    machines: Option<Banded>,
+    utilization: Option<f64>,
+    energy_per_token_j: Option<f64>,
+    cost_per_token: Option<Banded>,
+    total_cost: Option<Banded>,
+    #[serde(default)]
+    bottlenecks: Vec<Bottleneck>,
+    #[serde(default)]
+    sensitivity: Vec<SensitivityRow>,
+    #[serde(default)]
+    curve: Vec<Loaded>,
+}
+
+/// A number, with the machine's rates at either end of their band.
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Banded {
+    value: f64,
+    slow: f64,
+    fast: f64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Bottleneck {
+    what: String,
+    share: f64,
+}
+
+/// Dollars for a token with one figure lower and higher.
+#[derive(Debug, Clone, Deserialize)]
+struct SensitivityRow {
+    what: String,
+    lower: f64,
+    higher: f64,
+}
+
+/// What was kept at one load.
+#[derive(Debug, Clone, Deserialize)]
+struct Loaded {
+    load_per_s: f64,
+    slo_attainment: f64,
+    ttft_p99_s: Option<f64>,
+    tpot_p99_s: Option<f64>,
+}
+
+impl Banded {
+    fn written(self, of: impl Fn(f64) -> String) -> String {
+        let (low, high) = (self.slow.min(self.fast), self.slow.max(self.fast));
+        match low < high {
+            true => format!("{} ({} to {})", of(self.value), of(low), of(high)),
+            false => of(self.value),
+        }
+    }
+
+    fn times(self, factor: f64) -> Self {
+        Self { value: self.value * factor, slow: self.slow * factor, fast: self.fast * factor }
+    }
+}
+
+impl CapacityFile {
+    pub(crate) fn read(text: &str, path: &Path) -> Result<Self, ReportError> {
+        let file: Self = serde_json::from_str(text)
+            .map_err(|source| ReportError::Parse { path: path.to_owned(), source })?;
+        match file.capacity {
+            VERSION => Ok(file),
+            other => Err(ReportError::Unknown {
+                path: path.to_owned(),
+                key: "capacity",
+                value: other.to_string(),
+                wanted: VERSION.to_string(),
+            }),
+        }
+    }
+
+    /// Who made it.
+    pub(crate) fn made_by(&self) -> String {
+        format!("fulcrum {}, form {}", self.version, self.capacity)
+    }
+
+    pub(crate) fn section(&self) -> Section {
+        let mut blocks: Vec<_> = self.asked.iter().map(|line| Block::Text(line.clone())).collect();
+        let tiles: Vec<_> = self.machines.iter().map(tile).collect();
+        match tiles.is_empty() {
+            true => blocks.push(Block::Note("No machine was asked about.".to_owned())),
+            false => blocks.push(Block::Tiles(tiles)),
+        }
+        blocks.push(Block::Table(self.table()));
+        let curves = self.curves();
+        if !curves.is_empty() {
+            blocks.push(Block::Heading("Limits kept, by load".to_owned()));
+            blocks.push(Block::Plots(curves));
+        }
+        let tornados = self.machines.iter().enumerate().filter(|(_, it)| !it.sensitivity.is_empty());
+        let tornados: Vec<_> = tornados.map(|(index, it)| Plot::wide(format!("tornado-{index}"), tornado(it))).collect();
+        if !tornados.is_empty() {
+            blocks.push(Block::Heading("What the cost of a million output tokens hangs on".to_owned()));
+            blocks.extend(tornados.into_iter().map(|it| Block::Plots(vec![it])));
+        }
+        blocks.push(Block::Heading("Reckoned with".to_owned()));
+        blocks.push(Block::Table(self.figures()));
+        Section {
+            title: format!("{}: which machine", self.model),
+            lead: format!("{} for {} requests per second.", counted(self.machines.len(), "candidate"), plain(self.load_per_s)),
+            blocks,
+        }
+    }
+
+    fn table(&self) -> Table {
+        let row = |it: &Candidate| {
+            let banded = |it: Option<Banded>| it.map_or("–".to_owned(), |it| it.written(plain));
+            let number = |it: Option<f64>| it.map_or("–".to_owned(), plain);
+            let bottleneck = it.bottlenecks.first().map_or(String::new(), |it| format!("{} {}", it.what, percent(it.share)));
+            let cells = [
+                it.name.clone(),
+                banded(it.largest_load_per_s),
+                banded(it.machines),
+                it.utilization.map_or("–".to_owned(), percent),
+                banded(it.cost_per_token.map(|it| it.times(TOKENS))),
+                banded(it.total_cost),
+                number(it.energy_per_token_j),
+                bottleneck,
+                it.unmet.clone().unwrap_or_else(|| it.plan.clone()),
+            ];
+            cells.map(Cell::from).to_vec()
+        };
+        let numbers = [
+            "requests/s of one",
+            "machines",
+            "utilisation",
+            "USD per million tokens",
+            "USD in all",
+            "J per token",
+        ];
+        let columns = [Column::name("machine")].into_iter().chain(numbers.map(Column::number));
+        Table {
+            label: "The candidates".to_owned(),
+            caption: "In brackets: with every rate of the machine at the slow and at the fast end of its 80 % band.".to_owned(),
+            columns: columns.chain([Column::text("bottleneck"), Column::wide("plan, or why not")]).collect(),
+            rows: self.machines.iter().map(row).collect(),
+        }
+    }
+
+    /// What was kept, and what was waited for, against the load of one machine.
+    fn curves(&self) -> Vec<Plot> {
+        let load = || Scale::linear("requests per second of one machine", plain);
+        let measures: [(&str, &str, Scale, fn(&Loaded) -> Option<f64>); 3] = [
+            ("attainment", "Requests within the limits", Scale::linear("share", whole_percent), |it| Some(it.slo_attainment)),
+            ("ttft", "TTFT, 99th percentile", Scale::logarithmic("time", tick_label), |it| it.ttft_p99_s),
+            ("tpot", "TPOT, 99th percentile", Scale::logarithmic("time", tick_label), |it| it.tpot_p99_s),
+        ];
+        let plots = measures.into_iter().map(|(name, title, scale, of)| {
+            let mut chart = Chart::new(title, [load(), scale]);
+            for machine in self.machines.iter().filter(|it| !it.curve.is_empty()) {
+                let points = machine.curve.iter().filter_map(|at| {
+                    let value = of(at)?;
+                    let hover = format!("{}: {} requests/s, {}", machine.name, plain(at.load_per_s), plain(value));
+                    Some(Point { at: [at.load_per_s, value], hover })
+                });
+                let (name, points) = (machine.name.clone(), points.collect());
+                chart.series.push(Series { name, points, line: true, radius: 4.0 });
+                if let Some(most) = machine.largest_load_per_s {
+                    let ends = [[most.value, f64::NEG_INFINITY], [most.value, f64::INFINITY]];
+                    chart.guides.push(Guide { ends, name: machine.name.clone(), counts: false });
+                }
+            }
+            (chart.series.iter().any(|it| !it.points.is_empty()), Plot::fitting(format!("load-{name}"), chart.draw()))
+        });
+        plots.filter(|(drawn, _)| *drawn).map(|(_, plot)| plot).collect()
+    }
+
+    fn figures(&self) -> Table {
+        let row = |it: &Figure| [&it.what, &it.value, &it.source].map(|it| Cell::from(it.as_str())).to_vec();
+        Table {
+            label: "What was reckoned with".to_owned(),
+            caption: "Prices and rates, and who says so.".to_owned(),
+            columns: [Column::name("figure"), Column::text("value"), Column::wide("source")].to_vec(),
+            rows: self.figures.iter().map(row).collect(),
+        }
+    }
+}
+
+fn tile(it: &Candidate) -> Tile {
+    let machines = |machines: Banded| format!("{} machines", machines.written(plain));
+    Tile {
+        name: format!("{}, a million output tokens", it.name),
+        value: it.cost_per_token.map_or("–".to_owned(), |cost| format!("{:.2} USD", cost.value * TOKENS)),
+        lines: it.machines.map(machines).into_iter().chain(it.unmet.clone()).collect(),
+    }
+}
+
+fn tornado(it: &Candidate) -> crate::svg::Svg {
+    let bar = |row: &SensitivityRow| Bar {
+        name: row.what.clone(),
+        values: ["lower".to_owned(), "higher".to_owned()],
+        answers: [row.lower * TOKENS, row.higher * TOKENS],
+    };
+    let bars: Vec<_> = it.sensitivity.iter().map(bar).collect();
+    let base = it.cost_per_token.map_or(f64::NAN, |cost| cost.value * TOKENS);
+    tornado::draw(&format!("{}: USD for a million output tokens", it.name), base, &bars, plain)
+}

@@ -1,0 +1,165 @@
+//! A plan for each batch and prompt length.
+
+use super::{Section, counted};
+use crate::block::{Block, Cell, Column, Table};
+use crate::error::ReportError;
+use crate::numbers::{duration, percent};
+use crate::plots::cell_map::{self, MapCell};
+use planner::{CellPlan, NamedPlacement, Parts, PlanTable, TABLE_VERSION};
+use std::path::Path;
+
+/// Reads what `fulcrum plan --grid` writes.
+pub(crate) fn read(text: &str, path: &Path) -> Result<PlanTable, ReportError> {
+    let table = PlanTable::from_yaml(text, &path.display().to_string())?;
+    let unknown = |key, value: String, wanted: String| ReportError::Unknown { path: path.to_owned(), key, value, wanted };
+    if table.table != TABLE_VERSION {
+        return Err(unknown("table", table.table.to_string(), TABLE_VERSION.to_string()));
+    }
+    let count = table.placements.len();
+    match table.cells.iter().find(|cell| cell.placement >= count) {
+        Some(cell) => Err(unknown("placement", cell.placement.to_string(), format!("an index below {count}"))),
+        None => Ok(table),
+    }
+}
+
+pub(crate) fn section(table: &PlanTable) -> Section {
+    let devices = devices(table);
+    let cells: Vec<_> = table.cells.iter().map(|cell| map_cell(table, cell, &devices)).collect();
+    let without = table.without.iter().map(|it| MapCell {
+        load: [it.batch, it.prompt_tokens],
+        label: "no plan".to_owned(),
+        hover: format!("batch {}, {} prompt tokens: {}", it.batch, it.prompt_tokens, it.reason),
+        shares: [vec![], vec![]],
+    });
+    let cells: Vec<_> = cells.into_iter().chain(without).collect();
+    let mut blocks = Vec::new();
+    match cells.is_empty() {
+        true => blocks.push(Block::Note("There is no cell in this grid.".to_owned())),
+        false => {
+            let names: Vec<_> = devices.iter().map(String::as_str).collect();
+            blocks.push(Block::Text(
+                "In each cell, the share of the layers’ sublayers that each device computes: above in prefill, below in decode. The \
+                 number is the index of the placement, the time is that per output token."
+                    .to_owned(),
+            ));
+            blocks.push(Block::wide("map", cell_map::draw("The best placement by batch and prompt length", &names, &cells)));
+        }
+    }
+    blocks.push(Block::Table(rows(table)));
+    let sharing = table.sharing;
+    let change = |ratio: hwprofiles::Ratio| format!("{:+.1} %", (ratio.get() - 1.0) * 100.0);
+    Section {
+        title: format!("{} on {}: best placements", table.model.name, table.machine.name),
+        lead: format!(
+            "{} of batch and prompt length, {} output tokens each, {}. Weights stay where they are for all, which changes the \
+             objective ({}) by {} on average and {} at worst.",
+            counted(table.cells.len(), "cell"),
+            table.output_tokens,
+            counted(table.placements.len(), "placement"),
+            table.objective,
+            change(sharing.slowdown),
+            change(sharing.worst),
+        ),
+        blocks,
+    }
+}
+
+/// The devices of all placements, in order of first appearance.
+fn devices(table: &PlanTable) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for (_, parts) in table.placements.iter().flat_map(sublayers) {
+        for name in parts.0.iter().flat_map(|part| [&part.prefill, &part.decode]) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+    }
+    names
+}
+
+/// The sublayers of the layers, each with how many layers have it.
+fn sublayers(placement: &NamedPlacement) -> impl Iterator<Item = (u64, &Parts)> {
+    placement.layers.iter().flat_map(|group| group.parts().map(move |(_, parts)| (group.count, parts)))
+}
+
+/// The share of the layers' sublayers that each device computes: in prefill, then in decode.
+fn shares(placement: &NamedPlacement, devices: &[String]) -> [Vec<f64>; 2] {
+    let mut sums = [vec![0.0; devices.len()], vec![0.0; devices.len()]];
+    let mut whole = 0.0;
+    for (count, parts) in sublayers(placement) {
+        whole += count as f64;
+        for part in &parts.0 {
+            let share = part.share.unwrap_or(1.0) * count as f64;
+            for (sums, name) in sums.iter_mut().zip([&part.prefill, &part.decode]) {
+                sums[devices.iter().position(|it| it == name).expect("collected from the same placements")] += share;
+            }
+        }
+    }
+    sums.map(|sums| sums.into_iter().map(|sum| if whole > 0.0 { sum / whole } else { 0.0 }).collect())
+}
+
+fn map_cell(table: &PlanTable, cell: &CellPlan, devices: &[String]) -> MapCell {
+    let time = cell.simulated.tpot.unwrap_or(cell.simulated.ttft);
+    MapCell {
+        load: [cell.batch, cell.prompt_tokens],
+        label: format!("{}: {}", cell.placement, duration(time)),
+        hover: format!(
+            "batch {}, {} prompt tokens: placement {}, TTFT {}",
+            cell.batch,
+            cell.prompt_tokens,
+            cell.placement,
+            duration(cell.simulated.ttft)
+        ),
+        shares: shares(&table.placements[cell.placement], devices),
+    }
+}
+
+fn rows(table: &PlanTable) -> Table {
+    let devices = devices(table);
+    let words = |shares: &[f64]| {
+        let used = devices.iter().zip(shares).filter(|(_, share)| **share > 0.0);
+        used.map(|(name, share)| format!("{name} {}", percent(*share))).collect::<Vec<_>>().join(", ")
+    };
+    let row = |cell: &CellPlan| {
+        let [prefill, decode] = shares(&table.placements[cell.placement], &devices).map(|it| words(&it));
+        let tpot = |times: &planner::Times| times.tpot.map_or("–".to_owned(), duration);
+        let cells = [
+            cell.batch.to_string(),
+            cell.prompt_tokens.to_string(),
+            cell.placement.to_string(),
+            prefill,
+            decode,
+            duration(cell.simulated.ttft),
+            tpot(&cell.simulated),
+            duration(cell.own.ttft),
+            tpot(&cell.own),
+            cell.switch.map_or("–".to_owned(), duration),
+        ];
+        cells.map(Cell::from).to_vec()
+    };
+    let without = table.without.iter().map(|it| {
+        let mut cells = vec![Cell::from(it.batch.to_string()), Cell::from(it.prompt_tokens.to_string())];
+        cells.extend(["none", it.reason.as_str(), "", "–", "–", "–", "–", "–"].map(Cell::from));
+        cells
+    });
+    let columns = [
+        Column::name("batch"),
+        Column::number("prompt"),
+        Column::number("placement"),
+        Column::text("prefill"),
+        Column::text("decode"),
+        Column::number("TTFT"),
+        Column::number("TPOT"),
+        Column::number("TTFT alone"),
+        Column::number("TPOT alone"),
+        Column::number("switch"),
+    ];
+    Table {
+        label: "Every cell of the grid".to_owned(),
+        caption: "Simulated with contention; alone: with the placement that would be best for this cell if it shared nothing. Switch: \
+                  how long the weights take there and back, where that is faster than sharing."
+            .to_owned(),
+        columns: columns.to_vec(),
+        rows: table.cells.iter().map(row).chain(without).collect(),
+    }
+}

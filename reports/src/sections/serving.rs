@@ -1,0 +1,208 @@
+//! Requests that came and went: the day in numbers, request by request, and over time.
+
+use super::{Section, counted};
+use crate::block::{Block, Cell, Column, Plot, Table, Tile};
+use crate::data_table::DataTable;
+use crate::error::ReportError;
+use crate::explorer::Explorer;
+use crate::numbers::{duration, percent, plain, whole_percent};
+use crate::plots::chart::{Chart, Point, Scale, Series};
+use crate::plots::tick_label;
+use crate::statistics::percentile;
+use hwprofiles::Seconds;
+use serde_json::Value;
+use std::path::Path;
+
+/// What every table of latencies tells: the name of a column and what it is.
+const LATENCIES: [(&str, &str); 4] = [
+    ("ttft_s", "TTFT, time to first token"),
+    ("tpot_s", "TPOT, time per output token"),
+    ("itl_s", "ITL, time between tokens"),
+    ("e2el_s", "E2EL, end-to-end latency"),
+];
+/// Points that a line over rows is drawn through at most.
+const MOST_POINTS: usize = 400;
+
+/// A JSON object, for which there is no form but its keys: `fulcrum sim --json`.
+#[derive(Debug, Clone)]
+pub(crate) struct Summed(Value);
+
+impl Summed {
+    pub(crate) fn read(text: &str, path: &Path) -> Result<Self, ReportError> {
+        let value = serde_json::from_str(text);
+        value.map(Self).map_err(|source| ReportError::Parse { path: path.to_owned(), source })
+    }
+
+    fn number(&self, pointer: &str) -> Option<f64> {
+        self.0.pointer(pointer)?.as_f64()
+    }
+
+    /// Of requests that come and go.
+    pub(crate) fn served(&self) -> Section {
+        let count = |key: &str| self.number(&format!("/requests/{key}")).unwrap_or(0.0);
+        let mut tiles: Vec<_> = LATENCIES.iter().filter_map(|(key, name)| {
+            let p50 = self.number(&format!("/{key}/p50"))?;
+            let tail = ["p90", "p99"].into_iter().filter_map(|it| {
+                Some(format!("{it} {}", duration(Seconds::new(self.number(&format!("/{key}/{it}"))?))))
+            });
+            let value = duration(Seconds::new(p50));
+            Some(Tile { name: format!("{name}: median"), value, lines: vec![tail.collect::<Vec<_>>().join(", ")] })
+        }).collect();
+        let kept = self.number("/slo_attainment").map(percent);
+        tiles.extend(kept.map(|it| Tile::new("Requests within the limits", it)));
+        let mut blocks = vec![];
+        if count("completed") == 0.0 {
+            blocks.push(Block::Note("No request was completed.".to_owned()));
+        }
+        blocks.push(Block::Tiles(tiles));
+        blocks.push(Block::Table(self.listing()));
+        Section {
+            title: "Served requests".to_owned(),
+            lead: format!(
+                "{} of {} requests completed in {}.",
+                plain(count("completed")),
+                plain(["completed", "running", "queued", "rejected"].into_iter().map(count).sum()),
+                duration(Seconds::new(self.number("/duration_s").unwrap_or(0.0)))
+            ),
+            blocks,
+        }
+    }
+
+    /// Of a static batch.
+    pub(crate) fn batch(&self) -> Section {
+        let tiles = LATENCIES.iter().filter_map(|(key, name)| {
+            Some(Tile::new(name, duration(Seconds::new(self.number(&format!("/{key}"))?))))
+        });
+        Section {
+            title: "A static batch".to_owned(),
+            lead: "Times and rates as simulated.".to_owned(),
+            blocks: vec![Block::Tiles(tiles.collect()), Block::Table(self.listing())],
+        }
+    }
+
+    /// Every number and word of it, by its path.
+    fn listing(&self) -> Table {
+        let mut rows = Vec::new();
+        list(&self.0, String::new(), &mut rows);
+        Table {
+            label: "All numbers".to_owned(),
+            caption: "All that the file says; names that end in _s are seconds, in _j joules.".to_owned(),
+            columns: vec![Column::name("quantity"), Column::number("value")],
+            rows: rows.into_iter().map(|row| row.map(Cell::from).to_vec()).collect(),
+        }
+    }
+}
+
+fn list(value: &Value, path: String, rows: &mut Vec<[String; 2]>) {
+    match value {
+        Value::Object(entries) => {
+            for (key, value) in entries {
+                let path = if path.is_empty() { key.clone() } else { format!("{path} / {key}") };
+                list(value, path, rows);
+            }
+        }
+        Value::Number(number) => rows.push([path, number.as_f64().map_or_else(|| number.to_string(), plain)]),
+        Value::String(text) => rows.push([path, text.clone()]),
+        Value::Null => rows.push([path, "–".to_owned()]),
+        other => rows.push([path, other.to_string()]),
+    }
+}
+
+/// A line for each request.
+pub(crate) fn requests(table: &DataTable) -> Section {
+    let known: Vec<_> =
+        LATENCIES.iter().filter_map(|(key, name)| Some((*key, *name, sorted(table.numbers(key)?)))).collect();
+    let mut blocks = vec![];
+    if table.rows == 0 {
+        blocks.push(Block::Note("There is no request in this table.".to_owned()));
+    }
+    let plots = known.iter().map(|(key, name, values)| Plot::fitting(format!("cdf-{key}"), distribution(name, values)));
+    blocks.push(Block::Plots(plots.collect()));
+    let shares = [50.0, 90.0, 95.0, 99.0, 100.0];
+    let row = |(_, name, values): &(&str, &str, Vec<f64>)| {
+        let cells = shares.iter().map(|share| {
+            let value = percentile(values, *share);
+            value.map_or("–".to_owned(), |it| duration(Seconds::new(it)))
+        });
+        [(*name).to_owned()].into_iter().chain(cells).map(Cell::from).collect()
+    };
+    let numbers = ["median", "p90", "p95", "p99", "longest"].map(Column::number);
+    blocks.push(Block::Table(Table {
+        label: "Percentiles".to_owned(),
+        caption: "Percentiles by nearest rank.".to_owned(),
+        columns: [Column::name("latency")].into_iter().chain(numbers).collect(),
+        rows: known.iter().map(row).collect(),
+    }));
+    blocks.extend(explorer("Requests", table, &["preemptions"], ["arrival_s", "ttft_s", "prompt_tokens"]));
+    Section {
+        title: "Request by request".to_owned(),
+        lead: format!("{}.", counted(table.rows, "request")),
+        blocks,
+    }
+}
+
+/// What happened when.
+pub(crate) fn series(table: &DataTable) -> Section {
+    let start = table.numbers("start_s").unwrap_or(&[]);
+    let shown: [(&str, &str, fn(f64) -> String); 6] = [
+        ("utilization", "Share of the time in which it computes", whole_percent),
+        ("mean_running", "Requests that run", plain),
+        ("mean_waiting", "Requests that wait", plain),
+        ("prompt_tokens_per_s", "Prompt tokens per second", plain),
+        ("output_tokens_per_s", "Output tokens per second", plain),
+        ("least_free_blocks", "Fewest free blocks of KV cache", plain),
+    ];
+    let plots = shown.into_iter().filter_map(|(key, title, tick)| {
+        let values = table.numbers(key)?;
+        let mut chart = Chart::new(title, [Scale::linear("time", tick_label), Scale::linear("", tick)]);
+        let points = thinned(start.len().min(values.len())).map(|row| Point {
+            at: [start[row], values[row]],
+            hover: format!("{}: {}", duration(Seconds::new(start[row])), tick(values[row])),
+        });
+        chart.series.push(Series { name: key.to_owned(), points: points.collect(), line: true, radius: 0.0 });
+        Some(Plot::fitting(key, chart.draw()))
+    });
+    let mut blocks = vec![Block::Plots(plots.collect())];
+    if table.rows == 0 {
+        blocks.insert(0, Block::Note("There is no stretch of time in this table.".to_owned()));
+    }
+    blocks.extend(explorer("Stretches of time", table, &[], ["start_s", "utilization", "mean_running"]));
+    Section {
+        title: "Over time".to_owned(),
+        lead: format!("{}.", counted(table.rows, "stretch").replace("stretchs", "stretches")),
+        blocks,
+    }
+}
+
+fn explorer(label: &str, table: &DataTable, keys: &[&str], [x, y, colour]: [&str; 3]) -> Vec<Block> {
+    if table.rows == 0 {
+        return vec![];
+    }
+    let explorer = Explorer::new(label, table, keys, [Some(x), Some(y), Some(colour)]);
+    vec![Block::Heading("Look around".to_owned()), Block::Explorer(Box::new(explorer))]
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut values: Vec<f64> = values.iter().copied().filter(|it| it.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// Row indices: all, or so many of them, the first and the last among them.
+fn thinned(rows: usize) -> impl Iterator<Item = usize> {
+    let points = rows.min(MOST_POINTS);
+    (0..points).map(move |index| if points < 2 { index } else { index * (rows - 1) / (points - 1) })
+}
+
+/// The share of `values`, ascending, that is at most so long.
+fn distribution(name: &str, values: &[f64]) -> crate::svg::Svg {
+    let scales = [Scale::logarithmic("time", tick_label), Scale::linear("share of requests", whole_percent)];
+    let mut chart = Chart::new(name, scales);
+    let points = thinned(values.len()).map(|row| {
+        let share = (row + 1) as f64 / values.len() as f64;
+        let hover = format!("{} of requests: at most {}", percent(share), duration(Seconds::new(values[row])));
+        Point { at: [values[row], share], hover }
+    });
+    chart.series.push(Series { name: name.to_owned(), points: points.collect(), line: true, radius: 0.0 });
+    chart.draw()
+}

@@ -1,0 +1,194 @@
+//! A sweep: what was set, what came of it, and a way to look around in it.
+
+use super::{Section, counted};
+use crate::block::{Block, Cell, Column, Plot, Table, Tile};
+use crate::data_table::{DataTable, Values};
+use crate::explorer::Explorer;
+use crate::numbers::{plain, whole_percent};
+use crate::plots::chart::{Chart, Point, Scale, Series};
+use crate::plots::tick_label;
+use std::collections::BTreeMap;
+
+/// Lines that a chart has at most; what has more is for the explorer.
+const MOST_LINES: usize = 6;
+/// Messages of failed points that are listed.
+const MOST_MESSAGES: usize = 20;
+
+/// What is drawn against the load, where a sweep of serving has it.
+const AGAINST_LOAD: [(&str, &str); 4] = [
+    ("slo_attainment", "Requests within the limits"),
+    ("goodput_per_s", "Goodput, requests per second"),
+    ("ttft_s_p95", "TTFT, 95th percentile"),
+    ("tpot_s_p95", "TPOT, 95th percentile"),
+];
+
+pub(crate) fn section(table: &DataTable) -> Section {
+    let keys = keys(table);
+    let mut blocks = Vec::new();
+    if table.rows == 0 {
+        blocks.push(Block::Note("There is no point in this sweep.".to_owned()));
+    }
+    blocks.push(Block::Tiles(statuses(table).into_iter().map(|(status, count)| Tile::new(&status, count.to_string())).collect()));
+    let loads = loads(table, &keys);
+    let curves: Vec<_> = loads.iter().flat_map(|(load, values)| curves(table, &keys, load, values)).collect();
+    if !curves.is_empty() {
+        blocks.push(Block::Heading("Against the load".to_owned()));
+        blocks.push(Block::Plots(curves));
+    }
+    if table.rows > 0 {
+        blocks.push(Block::Heading("Look around".to_owned()));
+        blocks.push(Block::Explorer(Box::new(explorer(table, &keys))));
+    }
+    blocks.push(Block::Heading("What was set, and what came of it".to_owned()));
+    blocks.push(Block::Table(ranges(table)));
+    blocks.extend(messages(table).map(Block::Table));
+    Section {
+        title: format!("Sweep of {}", if keys.is_empty() { "nothing".to_owned() } else { keys.join(", ") }),
+        lead: format!("{}, each planned and simulated.", counted(table.rows, "point")),
+        blocks,
+    }
+}
+
+/// The names of what was set: the columns from the point's number to its status.
+fn keys(table: &DataTable) -> Vec<&str> {
+    let names = table.columns.iter().map(|column| column.name.as_str());
+    names.skip_while(|name| *name == "point").take_while(|name| *name != "status").collect()
+}
+
+fn statuses(table: &DataTable) -> Vec<(String, usize)> {
+    let Some(Values::Words { words, rows }) = table.index("status").map(|it| &table.columns[it].values) else {
+        return vec![];
+    };
+    let count = |index: usize| rows.iter().filter(|row| **row as usize == index).count();
+    words.iter().enumerate().map(|(index, word)| (word.clone(), count(index))).collect()
+}
+
+/// A column that is a load, as numbers, with its name: a rate of arrivals or how many are at work at once.
+fn loads<'t>(table: &'t DataTable, keys: &[&'t str]) -> Option<(&'t str, Vec<f64>)> {
+    keys.iter().find_map(|key| {
+        let load = ["arrivals", "poisson", "gamma", "rate", "concurrency"].iter().any(|word| key.ends_with(word) || key.contains(&format!("{word}.")));
+        let index = table.index(key).filter(|_| load)?;
+        let values: Vec<f64> = match &table.columns[index].values {
+            Values::Numbers(numbers) => numbers.clone(),
+            Values::Words { words, rows } => {
+                let loads: Vec<_> = words.iter().map(|word| per_second(word)).collect();
+                rows.iter().map(|row| loads[*row as usize]).collect()
+            }
+        };
+        values.iter().any(|it| it.is_finite()).then_some((*key, values))
+    })
+}
+
+/// The number before `req/s` in a text; NaN where there is none.
+fn per_second(text: &str) -> f64 {
+    let before = text.split("req/s").next().filter(|before| before.len() < text.len()).unwrap_or("").trim_end();
+    let digits = |c: char| c.is_ascii_digit() || ".eE-+".contains(c);
+    let start = before.rfind(|c| !digits(c)).map_or(0, |at| at + 1);
+    before[start..].parse().unwrap_or(f64::NAN)
+}
+
+/// A chart for each measure, a line for each combination of the other keys; none where those are too many.
+fn curves(table: &DataTable, keys: &[&str], load: &str, loads: &[f64]) -> Vec<Plot> {
+    let others: Vec<_> = keys.iter().filter(|key| **key != load).filter_map(|key| table.index(key)).collect();
+    let mut groups: BTreeMap<Vec<String>, Vec<usize>> = BTreeMap::new();
+    for row in (0..table.rows).filter(|row| loads[*row].is_finite()) {
+        groups.entry(others.iter().map(|column| table.text(*column, row)).collect()).or_default().push(row);
+        if groups.len() > MOST_LINES {
+            return vec![];
+        }
+    }
+    let charts = AGAINST_LOAD.into_iter().filter_map(|(measure, title)| {
+        let values = table.numbers(measure)?;
+        let (scale, write): (_, fn(f64) -> String) = match measure {
+            "slo_attainment" => (Scale::linear("", whole_percent), whole_percent),
+            "goodput_per_s" => (Scale::linear("", plain), plain),
+            _ => (Scale::logarithmic("", tick_label), tick_label),
+        };
+        let mut chart = Chart::new(title, [Scale::linear(load, plain), scale]);
+        for (names, rows) in &groups {
+            let mut rows = rows.clone();
+            rows.sort_by(|a, b| loads[*a].total_cmp(&loads[*b]));
+            let name = if names.is_empty() { title.to_owned() } else { names.join(", ") };
+            let points = rows.iter().map(|&row| Point {
+                at: [loads[row], values[row]],
+                hover: format!("{name}: at {} {}", plain(loads[row]), write(values[row])),
+            });
+            chart.series.push(Series { points: points.collect(), name: name.clone(), line: true, radius: 4.0 });
+        }
+        Some(Plot::fitting(format!("load-{measure}"), chart.draw()))
+    });
+    charts.collect()
+}
+
+/// First shown: the first key with several numbers, the time per token, and the next key.
+fn explorer(table: &DataTable, keys: &[&str]) -> Explorer {
+    let several = |key: &&&str| match table.index(key).map(|it| &table.columns[it].values) {
+        Some(Values::Numbers(numbers)) => numbers.iter().any(|it| *it != numbers[0]),
+        Some(Values::Words { words, .. }) => words.len() > 1,
+        None => false,
+    };
+    let varied: Vec<_> = keys.iter().filter(several).copied().collect();
+    let measure = ["tpot_s_mean", "ttft_s_mean", "duration_s"].into_iter().find(|it| table.numbers(it).is_some());
+    let x = varied.iter().find(|key| table.numbers(key).is_some()).or(varied.first()).copied();
+    let colour = varied.iter().find(|key| Some(**key) != x).copied().or(Some("status"));
+    let filters: Vec<_> = keys.iter().copied().chain(["status", "plan"]).collect();
+    Explorer::new("Points of the sweep", table, &filters, [x, measure, colour])
+}
+
+/// What each column holds.
+fn ranges(table: &DataTable) -> Table {
+    let row = |column: &crate::data_table::DataColumn| {
+        let (least, most, count) = match &column.values {
+            Values::Numbers(numbers) => {
+                let known = || numbers.iter().copied().filter(|it| it.is_finite());
+                let (least, most) = (known().fold(f64::INFINITY, f64::min), known().fold(f64::NEG_INFINITY, f64::max));
+                (least <= most).then(|| (plain(least), plain(most), known().count()))?
+            }
+            Values::Words { words, rows } => {
+                let words: Vec<_> = words.iter().filter(|word| !word.is_empty()).collect();
+                let (first, last) = (words.first()?, words.last()?);
+                let count = rows.len();
+                match words.len() {
+                    0..=8 => ((*first).clone(), (*last).clone(), count),
+                    many => ((*first).clone(), format!("{many} in all"), count),
+                }
+            }
+        };
+        Some([column.name.clone(), least, most, count.to_string()].map(Cell::from).to_vec())
+    };
+    let numbers = ["least, or first", "most, or last", "rows"].map(Column::number);
+    Table {
+        label: "Columns of the sweep".to_owned(),
+        caption: "The columns that hold something. Names that end in _s are seconds.".to_owned(),
+        columns: [Column::name("column")].into_iter().chain(numbers).collect(),
+        rows: table.columns.iter().filter_map(row).collect(),
+    }
+}
+
+/// Why points have no numbers, the most frequent reason first.
+fn messages(table: &DataTable) -> Option<Table> {
+    let Values::Words { words, rows } = &table.columns[table.index("message")?].values else { return None };
+    let mut counts = vec![0; words.len()];
+    rows.iter().for_each(|row| counts[*row as usize] += 1);
+    let mut known: Vec<_> = words.iter().zip(counts).filter(|(word, _)| !word.is_empty()).collect();
+    known.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let row = |(word, count): &(&String, u64)| vec![Cell::from(count.to_string()), Cell::from(word.as_str())];
+    (!known.is_empty()).then(|| Table {
+        label: "Why points have no numbers".to_owned(),
+        caption: format!("Messages of points without numbers; at most {MOST_MESSAGES}."),
+        columns: vec![Column::number("points"), Column::wide("message")],
+        rows: known.iter().take(MOST_MESSAGES).map(row).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::per_second;
+
+    #[test]
+    fn rates_are_found_in_what_was_set() {
+        assert_eq!(per_second("{\"poisson\":\"0.05 req/s\"}"), 0.05);
+        assert_eq!(per_second("12 req/s"), 12.0);
+        assert!(per_second("steady").is_nan());
+    }
+}

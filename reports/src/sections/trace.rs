@@ -1,0 +1,143 @@
+//! A run, task by task.
+
+use super::plan::PlannedRun;
+use super::{Section, counted, validation};
+use crate::block::{Block, Cell, Column, Table, Tile};
+use crate::compare::Comparison;
+use crate::numbers::{duration, percent, plain};
+use crate::plots::timeline::{self, Side, is_copy};
+use crate::roofline;
+use hwprofiles::{Machine, Seconds};
+use planner::{Recorder, Trace};
+use scenarios::{Phase, WeightFormats};
+
+/// A trace, with its machine where that is known.
+#[derive(Debug, Clone)]
+pub(crate) struct TracedRun {
+    pub trace: Trace,
+    pub machine: Option<Machine>,
+}
+
+impl TracedRun {
+    /// `plans` may hold the plan that it is a run of, `others` a prediction of it.
+    pub(crate) fn section(&self, plans: &[&PlannedRun], others: &[&Trace]) -> Section {
+        let trace = &self.trace;
+        let plan = plans.iter().find(|it| it.trace.plan == trace.plan);
+        let machine = plan.map(|it| &it.machine).or(self.machine.as_ref());
+        let word = recorder(trace.recorder);
+        let mut blocks = vec![Block::Tiles(tiles(trace))];
+        blocks.extend(run_blocks(trace, machine, plan.map(|it| it.plan.formats.weights)));
+        if trace.recorder != Recorder::Simulated {
+            let simulated = others.iter().copied().chain(plans.iter().map(|it| &it.trace));
+            let mut simulated = simulated.filter(|it| it.recorder == Recorder::Simulated);
+            let joined = simulated.find_map(|it| Comparison::join(it, trace).ok());
+            blocks.extend(joined.iter().flat_map(beside_prediction));
+        }
+        Section {
+            title: format!("{} on {}: {word}", trace.model, trace.machine),
+            lead: format!(
+                "{} of {}, {word}; the plan’s fingerprint is {}.",
+                counted(trace.events.len(), "task"),
+                counted(trace.steps.len(), "step"),
+                trace.plan
+            ),
+            blocks,
+        }
+    }
+}
+
+fn recorder(recorder: Recorder) -> &'static str {
+    match recorder {
+        Recorder::Simulated => "simulated run",
+        Recorder::Measured => "measured run",
+        Recorder::Modelled => "run on null devices, which spend modelled time",
+    }
+}
+
+fn sides(recorder: Recorder) -> &'static [Side] {
+    match recorder {
+        Recorder::Simulated => timeline::SIMULATED,
+        Recorder::Measured => timeline::MEASURED,
+        Recorder::Modelled => timeline::MODELLED,
+    }
+}
+
+fn tiles(trace: &Trace) -> Vec<Tile> {
+    let end = Seconds::from_nanos(trace.steps.last().map_or(0, |step| step.end_ns));
+    let mut tiles = vec![Tile::new("TTFT, time to first token", duration(Seconds::from_nanos(trace.ttft_ns())))];
+    let tpot = trace.tpot_ns().map(|nanos| duration(Seconds::new(nanos / 1e9)));
+    tiles.extend(tpot.map(|tpot| Tile::new("TPOT, time per output token", tpot)));
+    if end > Seconds::ZERO {
+        let rate = plain(trace.output_tokens() / end.get());
+        tiles.push(Tile::new("Output tokens per second", rate));
+    }
+    tiles
+}
+
+/// The steps, what each device and link did in them, and the roofline.
+pub(crate) fn run_blocks(
+    trace: &Trace,
+    machine: Option<&Machine>,
+    weights: Option<WeightFormats>,
+) -> Vec<Block> {
+    // A trace beside itself: the same sums and steps, with one side to show.
+    let Ok(own) = Comparison::join(trace, trace) else { return vec![] };
+    if own.steps.is_empty() {
+        return vec![Block::Note("This run has no steps.".to_owned())];
+    }
+    let sides = sides(trace.recorder);
+    let mut blocks = vec![
+        Block::Heading("Step by step".to_owned()),
+        Block::Text(
+            "The last prefill step and the decode step in the middle, and two layers of each: what each device and link does, \
+             and where it waits for another."
+                .to_owned(),
+        ),
+    ];
+    for step in &own.timelines {
+        let phase = step.step.phase;
+        blocks.push(Block::wide(format!("step-{phase}"), timeline::draw(step, sides)));
+        blocks.push(Block::wide(format!("step-{phase}-layers"), timeline::draw_layers(step, sides)));
+    }
+    blocks.push(Block::Table(lanes(&own)));
+    blocks.extend(roofline::blocks(trace, machine, weights));
+    blocks
+}
+
+/// How long each device and link computed, copied and waited.
+fn lanes(own: &Comparison) -> Table {
+    let row = |phase: Phase, lane: &str, busy: Seconds| {
+        let copies = own.operators_of(phase).filter(|row| row.lane == lane && is_copy(&row.name));
+        let copies = copies.map(|row| row.total.predicted).fold(Seconds::ZERO, |sum, it| sum + it);
+        let whole = own.phase_time(phase).predicted;
+        let waits = (whole - busy).max(Seconds::ZERO);
+        let with_share = |time: Seconds| match whole > Seconds::ZERO {
+            true => format!("{} ({})", duration(time), percent(time / whole)),
+            false => duration(time),
+        };
+        let times = [busy - copies, copies, waits].map(with_share);
+        let cells = [phase.to_string(), lane.to_owned()].into_iter().chain(times);
+        cells.map(Cell::from).collect()
+    };
+    let numbers = ["computes", "copies", "waits"].map(Column::number);
+    Table {
+        label: "What each device and link did".to_owned(),
+        caption: "Time of each device and link in all steps of a phase, and its share of them.".to_owned(),
+        columns: [Column::text("phase"), Column::name("lane")].into_iter().chain(numbers).collect(),
+        rows: own.lanes.iter().map(|it| row(it.phase, &it.lane, it.busy.predicted)).collect(),
+    }
+}
+
+fn beside_prediction(joined: &Comparison) -> Vec<Block> {
+    let mut blocks = vec![Block::Heading("Beside its prediction".to_owned())];
+    // The drawings of the run itself have the names of these.
+    blocks.extend(validation::joined_steps(joined).into_iter().map(|block| match block {
+        Block::Plots(mut plots) => {
+            plots.iter_mut().for_each(|plot| plot.name = format!("joined-{}", plot.name));
+            Block::Plots(plots)
+        }
+        other => other,
+    }));
+    blocks.extend(validation::comparison_tables(joined).map(Block::Table));
+    blocks
+}
