@@ -26,7 +26,8 @@ fn columns(path: &Path) -> Result<DataTable> {
             cells.push(field);
         }
     }
-    let columns = names.into_iter().zip(cells).map(|(name, cells)| DataColumn { name, values: values(&cells) });
+    let columns =
+        names.into_iter().zip(cells).map(|(name, cells)| DataColumn { name, values: values(&cells) });
     Ok(DataTable::of(columns.collect()))
 }
 

@@ -24,13 +24,18 @@ fn all_that_commands_write_is_on_the_page() {
     let place = Place::with(&[("batch.yaml", BATCH), ("day.yaml", DAY)]);
     place.done("plan batch.yaml -o plan.yaml");
     place.done("sim plan.yaml --trace trace.json");
-    place.done("plan batch.yaml --grid --set workload.batch=1,2 --set workload.prompt_tokens=8,16 -o grid.yaml");
+    place.done(
+        "plan batch.yaml --grid --set workload.batch=1,2 --set workload.prompt_tokens=8,16 -o grid.yaml",
+    );
     place.done("plan batch.yaml --front ttft,tpot -o front.csv");
-    fs::write(place.path("front.json"), place.done("plan batch.yaml --front ttft,tpot --json")).expect("written");
-    fs::write(place.path("day.json"), place.done("sim day.yaml --json --requests r.parquet --series s.csv")).expect("written");
+    fs::write(place.path("front.json"), place.done("plan batch.yaml --front ttft,tpot --json"))
+        .expect("written");
+    fs::write(place.path("day.json"), place.done("sim day.yaml --json --requests r.parquet --series s.csv"))
+        .expect("written");
     place.done("sim day.yaml --requests r.csv");
     place.done("sweep batch.yaml --set workload.batch=1,2,0 --set workload.prompt_tokens=8,16 -o sweep.csv");
-    let files = "plan.yaml trace.json grid.yaml front.csv front.json day.json r.parquet r.csv s.csv sweep.csv";
+    let files =
+        "plan.yaml trace.json grid.yaml front.csv front.json day.json r.parquet r.csv s.csv sweep.csv";
     let told = place.done(&format!("report {files} -o report.html --plots plots --json"));
     let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
     assert_eq!(told["files"].as_array().map(Vec::len), Some(10));

@@ -175,7 +175,10 @@ impl Block {
 
 impl Table {
     fn context(&self) -> Value {
-        let columns = self.columns.iter().map(|column| context! { name => column.name.as_str(), class => column.class });
+        let columns = self
+            .columns
+            .iter()
+            .map(|column| context! { name => column.name.as_str(), class => column.class });
         let cell = |(cell, column): (&Cell, &Column)| {
             context! { text => cell.text.as_str(), class => column.class, off => cell.off }
         };

@@ -54,9 +54,14 @@ impl DataTable {
     pub fn from_csv(text: &str, path: &Path) -> Result<Self, ReportError> {
         let refused = |reason: String| ReportError::Table { path: path.to_owned(), reason };
         let mut reader = csv::Reader::from_reader(text.as_bytes());
-        let names: Vec<_> = reader.headers().map_err(|e| refused(e.to_string()))?.iter().map(str::to_owned).collect();
-        if let Some(twice) = names.iter().enumerate().find_map(|(i, name)| names[..i].contains(name).then_some(name)) {
-            return Err(refused(format!("two columns are called '{twice}': columns need names of their own")));
+        let names: Vec<_> =
+            reader.headers().map_err(|e| refused(e.to_string()))?.iter().map(str::to_owned).collect();
+        if let Some(twice) =
+            names.iter().enumerate().find_map(|(i, name)| names[..i].contains(name).then_some(name))
+        {
+            return Err(refused(format!(
+                "two columns are called '{twice}': columns need names of their own"
+            )));
         }
         let start = reader.position().clone();
         let mut numbers = vec![true; names.len()];
@@ -70,7 +75,9 @@ impl DataTable {
         }
         let mut columns: Vec<_> = numbers.into_iter().map(|numbers| Growing::of(numbers, rows)).collect();
         // From the start again: the header has been read, so the next record is a row.
-        let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(&text.as_bytes()[start.byte() as usize..]);
+        let mut reader = csv::ReaderBuilder::new()
+            .has_headers(false)
+            .from_reader(&text.as_bytes()[start.byte() as usize..]);
         while reader.read_record(&mut record).map_err(|e| refused(e.to_string()))? {
             record.iter().zip(&mut columns).for_each(|(cell, column)| column.push(cell));
         }

@@ -34,7 +34,8 @@ impl Explorer {
         let (mut columns, mut left_out) = (Vec::new(), Vec::new());
         let mut bytes = 0;
         for (index, column) in table.columns.iter().enumerate() {
-            let twin = table.columns[..index].iter().find(|it| alike(&it.values, &column.values) && !is_empty(it));
+            let twin =
+                table.columns[..index].iter().find(|it| alike(&it.values, &column.values) && !is_empty(it));
             let packed = match twin {
                 Some(twin) if !left_out.contains(&twin.name) => json!({"kind": "twin", "of": twin.name}),
                 _ => match packed(column) {

@@ -1,6 +1,6 @@
 //! How numbers are written for people: the same in tables, on plots and on the page.
 
-use hwprofiles::{Bytes, Seconds};
+use hwprofiles::{Bytes, FlopPerSec, Seconds};
 
 /// A signed error in per cent with one digit: `+4.2 %`; a dash where there is none.
 pub(crate) fn signed_percent(error: Option<f64>) -> String {
@@ -31,6 +31,11 @@ pub(crate) fn size(bytes: Bytes) -> String {
 /// A rate of computing with three significant digits: `133 TFLOP/s`.
 pub(crate) fn flop_rate(per_s: f64) -> String {
     three_digits(per_s, &[("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6), ("FLOP/s", 1.0)])
+}
+
+/// The same without needless digits: `200 GFLOP/s`.
+pub(crate) fn flop_tick(per_s: f64) -> String {
+    FlopPerSec::new(format!("{per_s:.3e}").parse().unwrap_or(per_s)).to_string()
 }
 
 /// A rate of moving bytes with three significant digits: `26.0 GB/s`.

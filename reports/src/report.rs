@@ -70,7 +70,9 @@ impl Report {
         let content = match file.kind {
             Kind::Validation => Content::Validation(Box::new(Validation::parse(text, path)?)),
             Kind::Grid => Content::Grid(Box::new(grid::read(text, path)?)),
-            Kind::Front if text.trim_start().starts_with('{') => Content::Front(FrontFile::from_json(text, path)?),
+            Kind::Front if text.trim_start().starts_with('{') => {
+                Content::Front(FrontFile::from_json(text, path)?)
+            }
             Kind::Trace => return self.add_trace(file, |_| None),
             Kind::Rates => Content::Rates(Summed::read(text, path)?),
             Kind::Served => Content::Served(Summed::read(text, path)?),
@@ -141,9 +143,12 @@ impl Report {
     /// A section for each result.
     pub(crate) fn sections(&self) -> Vec<Section> {
         let contents = || self.inputs.iter().map(|input| &input.content);
-        let plans: Vec<_> = contents().filter_map(|it| if let Content::Plan(run) = it { Some(&**run) } else { None }).collect();
-        let traces: Vec<_> =
-            contents().filter_map(|it| if let Content::Trace(run) = it { Some(&run.trace) } else { None }).collect();
+        let plans: Vec<_> = contents()
+            .filter_map(|it| if let Content::Plan(run) = it { Some(&**run) } else { None })
+            .collect();
+        let traces: Vec<_> = contents()
+            .filter_map(|it| if let Content::Trace(run) = it { Some(&run.trace) } else { None })
+            .collect();
         let section = |content: &Content| match content {
             Content::Validation(it) => validation::section(it),
             Content::Plan(run) => run.section(),
@@ -201,7 +206,8 @@ impl Report {
                 _ => &[],
             });
             plots.map(move |plot| {
-                let name: String = plot.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+                let name: String =
+                    plot.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
                 let prefix = if several { format!("{}-", index + 1) } else { String::new() };
                 (format!("{prefix}{name}.svg"), plot.svg.standalone())
             })

@@ -111,7 +111,8 @@ impl ResultFile {
     /// # Errors
     /// Names the file that cannot be read or holds something else, what that is, and what would be right.
     pub fn read(path: &Path) -> Result<Self, ReportError> {
-        let bytes = std::fs::read(path).map_err(|source| ReportError::Read { path: path.to_owned(), source })?;
+        let bytes =
+            std::fs::read(path).map_err(|source| ReportError::Read { path: path.to_owned(), source })?;
         Self::of(path, bytes)
     }
 
@@ -168,7 +169,9 @@ fn kind_of(path: &Path, text: &str) -> Result<Kind, ReportError> {
     match () {
         () if has("plan") => Ok(Kind::Plan),
         () if has("table") && has("cells") => Ok(Kind::Grid),
-        () if has("model") && has("workload") => Err(refused("a scenario: plan, simulate or sweep it".to_owned())),
+        () if has("model") && has("workload") => {
+            Err(refused("a scenario: plan, simulate or sweep it".to_owned()))
+        }
         () => Err(refused(format!("a document with the keys {}", keys.join(", ")))),
     }
 }

@@ -1,7 +1,7 @@
 //! What each operator of a run achieved, against what its device and memories could do at most (a roofline).
 
 use crate::block::{Block, Cell, Column, Plot, Table};
-use crate::numbers::{byte_rate, duration, flop_rate, percent, plain};
+use crate::numbers::{byte_rate, duration, flop_rate, flop_tick, percent, plain};
 use crate::plots::chart::{Chart, Guide, Point, Scale, Series};
 use crate::rates::best_gemm;
 use hwprofiles::{Bytes, Flop, Machine, Seconds};
@@ -51,16 +51,18 @@ impl Ceilings {
         }
         let Some(id) = machine.device_named(lane) else { return Self::default() };
         let device = machine.device(id);
-        let formats = device.gemm.keys().filter(|dtype| {
-            weights.is_none_or(|weights| weights.distinct().any(|used| used == **dtype))
-        });
+        let formats = device
+            .gemm
+            .keys()
+            .filter(|dtype| weights.is_none_or(|weights| weights.distinct().any(|used| used == **dtype)));
         let compute = formats.filter_map(|&dtype| {
             let best = best_gemm(std::slice::from_ref(device), WeightFormats::all(dtype))?;
             // Rates are those of one rank, and a task's FLOP are those of all.
             Some((format!("{dtype} products"), best.get() * device.ranks() as f64))
         });
         let memories = [device.memory].into_iter().chain(device.reads.iter().copied());
-        let memories = memories.map(|id| machine.memory(id)).map(|it| (it.name.clone(), it.bandwidth.value.get()));
+        let memories =
+            memories.map(|id| machine.memory(id)).map(|it| (it.name.clone(), it.bandwidth.value.get()));
         let links = machine.links.iter().filter(|link| link.to == device.memory);
         let links = links.map(|link| (link.name.clone(), link.bandwidth.value.get()));
         let mut bytes: Vec<_> = memories.chain(links).collect();
@@ -142,17 +144,29 @@ pub(crate) fn blocks(trace: &Trace, machine: Option<&Machine>, weights: Option<W
 }
 
 fn chart(lane: &str, rows: &[&Achieved], ceilings: &Ceilings) -> Chart {
-    let scales = [Scale::logarithmic("FLOP per byte", plain), Scale::logarithmic("FLOP per second", flop_rate)];
+    let scales =
+        [Scale::logarithmic("FLOP per byte", plain), Scale::logarithmic("FLOP per second", flop_tick)];
     let mut chart = Chart::new(&format!("Operators on {lane}"), scales);
     chart.labels = true;
     for phase in [Phase::Prefill, Phase::Decode] {
         let points = rows.iter().filter(|row| row.phase == phase).filter_map(|row| {
             let (intensity, rate) = (row.intensity()?, row.flop_per_s());
-            let of_roof = ceilings.roof(row).map_or(String::new(), |share| format!(", {} of its roof", percent(share)));
-            let hover = format!("{}: {phase}, {} FLOP/byte, {}{of_roof}", row.name, plain(intensity), flop_rate(rate));
+            let of_roof =
+                ceilings.roof(row).map_or(String::new(), |share| format!(", {} of its roof", percent(share)));
+            let hover = format!(
+                "{}: {phase}, {} FLOP/byte, {}{of_roof}",
+                row.name,
+                plain(intensity),
+                flop_rate(rate)
+            );
             Some(Point { at: [intensity, rate], hover })
         });
-        chart.series.push(Series { name: phase.to_string(), points: points.collect(), line: false, radius: 5.5 });
+        chart.series.push(Series {
+            name: phase.to_string(),
+            points: points.collect(),
+            line: false,
+            radius: 5.5,
+        });
     }
     for (name, rate) in &ceilings.compute {
         let name = format!("{name} {}", flop_rate(*rate));
@@ -196,5 +210,10 @@ fn table(rows: &[Achieved], roof: impl Fn(&Achieved) -> Option<f64>) -> Table {
         cells.map(Cell::from).to_vec()
     });
     let caption = "Operators and transfers of all steps. What computes nothing is held against the fastest memory alone.";
-    Table { label: "What each operator achieved".to_owned(), caption: caption.to_owned(), columns: columns.to_vec(), rows: rows.collect() }
+    Table {
+        label: "What each operator achieved".to_owned(),
+        caption: caption.to_owned(),
+        columns: columns.to_vec(),
+        rows: rows.collect(),
+    }
 }

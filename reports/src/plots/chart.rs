@@ -5,9 +5,11 @@ use crate::axis::Axis;
 use crate::svg::{Anchor, Svg};
 
 const SIZE: [f64; 2] = [440.0, 300.0];
-/// Room left of the axis, for its ticks and its name.
-const LEFT: f64 = 84.0;
+/// Room left of the ticks, for the axis's name.
+const NAME: f64 = 40.0;
 const RIGHT: f64 = 24.0;
+/// About so many ticks upwards.
+const TICKS: usize = 8;
 
 /// How one axis is made.
 #[derive(Debug, Clone)]
@@ -18,27 +20,40 @@ pub(crate) struct Scale {
     pub logarithmic: bool,
     /// How a tick is written.
     pub tick: fn(f64) -> String,
+    /// Whether a straight axis begins near the least value, rather than at zero.
+    pub tight: bool,
 }
 
 impl Scale {
     pub(crate) fn linear(name: &str, tick: fn(f64) -> String) -> Self {
-        Self { name: name.to_owned(), logarithmic: false, tick }
+        Self { name: name.to_owned(), logarithmic: false, tick, tight: false }
     }
 
     pub(crate) fn logarithmic(name: &str, tick: fn(f64) -> String) -> Self {
-        Self { name: name.to_owned(), logarithmic: true, tick }
+        Self { name: name.to_owned(), logarithmic: true, tick, tight: false }
     }
 
-    /// The axis that holds `values`. A straight one begins at zero, unless something lies below.
+    pub(crate) fn tight(name: &str, tick: fn(f64) -> String) -> Self {
+        Self { tight: true, ..Self::linear(name, tick) }
+    }
+
+    /// The axis that holds `values`. A straight one begins at zero, unless something lies below or it is tight.
     fn axis(&self, values: impl Iterator<Item = f64> + Clone, pixels: [f64; 2]) -> Axis {
         let values = values.filter(|value| value.is_finite());
         if self.logarithmic {
             return Axis::logarithmic(values, pixels);
         }
-        let least = values.clone().fold(0.0, f64::min);
-        let most = values.fold(0.0, f64::max);
-        let air = 0.05 * (most - least);
-        Axis::linear(if least < 0.0 { least - air } else { 0.0 }, most + air, pixels)
+        let zero = if self.tight { f64::NAN } else { 0.0 };
+        // The least and the most of NaN and a number is the number.
+        let least = values.clone().fold(zero, f64::min);
+        let most = values.fold(zero, f64::max);
+        let air = if self.tight { 0.1 } else { 0.05 } * (most - least).max(most.abs() * 0.01);
+        let from = if self.tight || least < 0.0 { least - air } else { 0.0 };
+        if from < most + air {
+            Axis::linear(from, most + air, pixels)
+        } else {
+            Axis::linear(0.0, 1.0, pixels)
+        }
     }
 }
 
@@ -99,16 +114,19 @@ impl Chart {
         let names: Vec<_> = self.series.iter().map(|series| series.name.as_str()).collect();
         let names = if names.len() > 1 { names } else { vec![] };
         let top = 36.0 + legend_height(&names, SIZE[0]);
-        let (right, bottom) = (LEFT + SIZE[0], top + SIZE[1]);
-        let mut svg = Svg::new(right + RIGHT, bottom + 54.0, &self.title);
-        svg.text("strong", [14.0, 18.0], Anchor::Start, &self.title);
-        legend(&mut svg, [LEFT, 42.0], SIZE[0], &names, |svg, group, at| svg.marker(group, at, 5.0, ""));
+        let bottom = top + SIZE[1];
         let axis = |side: usize, pixels| {
             let points = self.series.iter().flat_map(|series| &series.points).map(|point| point.at);
             let guides = self.guides.iter().filter(|guide| guide.counts).flat_map(|guide| guide.ends);
             self.scales[side].axis(points.chain(guides).map(move |at| at[side]), pixels)
         };
-        let frame = Frame { x: axis(0, [LEFT, right]), y: axis(1, [bottom, top]) };
+        let y = axis(1, [bottom, top]);
+        let ticks = y.ticks(TICKS).into_iter().map(|tick| text_width(&(self.scales[1].tick)(tick)));
+        let left = NAME + 0.9 * ticks.fold(30.0, f64::max);
+        let frame = Frame { x: axis(0, [left, left + SIZE[0]]), y };
+        let mut svg = Svg::new(left + SIZE[0] + RIGHT, bottom + 54.0, &self.title);
+        svg.text("strong", [14.0, 18.0], Anchor::Start, &self.title);
+        legend(&mut svg, [left, 42.0], SIZE[0], &names, |svg, group, at| svg.marker(group, at, 5.0, ""));
         frame.grid(&mut svg, &self.scales, [top, bottom]);
         for guide in &self.guides {
             frame.guide(&mut svg, guide);
@@ -120,14 +138,7 @@ impl Chart {
         svg
     }
 
-    fn series(
-        &self,
-        svg: &mut Svg,
-        frame: &Frame,
-        group: usize,
-        series: &Series,
-        taken: &mut Vec<[f64; 2]>,
-    ) {
+    fn series(&self, svg: &mut Svg, frame: &Frame, group: usize, series: &Series, taken: &mut Vec<[f64; 2]>) {
         let seen = |point: &&Point| {
             let drawn = |side: usize| {
                 point.at[side].is_finite() && (point.at[side] > 0.0 || !self.scales[side].logarithmic)
@@ -170,7 +181,7 @@ impl Frame {
             svg.line("grid", [x, top], [x, bottom]);
             svg.text("soft", [x, bottom + 19.0], Anchor::Middle, &(across.tick)(tick));
         }
-        for tick in self.y.ticks(8) {
+        for tick in self.y.ticks(TICKS) {
             let y = self.y.at(tick);
             svg.line("grid", [left, y], [right, y]);
             svg.text("soft", [left - 8.0, y + 4.5], Anchor::End, &(up.tick)(tick));
@@ -247,7 +258,10 @@ mod tests {
 
     #[test]
     fn what_has_no_place_on_a_logarithmic_axis_is_left_out() {
-        let mut chart = Chart::new("c", [Scale::logarithmic("x", |v| v.to_string()), Scale::linear("y", |v| v.to_string())]);
+        let mut chart = Chart::new(
+            "c",
+            [Scale::logarithmic("x", |v| v.to_string()), Scale::linear("y", |v| v.to_string())],
+        );
         let point = |x: f64| Point { at: [x, 1.0], hover: format!("at {x}") };
         let points = vec![point(0.0), point(-1.0), point(f64::NAN), point(2.0)];
         chart.series.push(Series { name: "s".to_owned(), points, line: true, radius: 3.0 });

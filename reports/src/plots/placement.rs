@@ -42,10 +42,11 @@ pub(crate) fn draw(map: &PlacementMap) -> Svg {
 
 /// The memory of every sublayer's matrix; for attention, of the KV cache.
 pub(crate) fn draw_homes(map: &PlacementMap) -> Svg {
-    draw_panels("The memory of every sublayer's weights, and of the KV cache", map, &[(
-        "weights; beside attention, the KV cache",
-        Told::Home,
-    )])
+    draw_panels(
+        "The memory of every sublayer's weights, and of the KV cache",
+        map,
+        &[("weights; beside attention, the KV cache", Told::Home)],
+    )
 }
 
 fn draw_panels(title: &str, map: &PlacementMap, panels: &[(&str, Told)]) -> Svg {

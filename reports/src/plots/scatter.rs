@@ -67,7 +67,8 @@ pub(crate) fn draw(validation: &Validation, metric: Metric) -> Svg {
 
 /// The operators and transfers of two joined traces, by phase.
 pub(crate) fn draw_operators(comparison: &Comparison) -> Svg {
-    let names: Vec<_> = comparison.operators.iter().map(|row| format!("{} on {}", row.name, row.lane)).collect();
+    let names: Vec<_> =
+        comparison.operators.iter().map(|row| format!("{} on {}", row.name, row.lane)).collect();
     let points = comparison.operators.iter().zip(&names).map(|(row, name)| {
         let group = usize::from(row.phase == Phase::Decode);
         Point { group, name, pair: row.total }

@@ -9,6 +9,8 @@ use hwprofiles::Seconds;
 use std::collections::BTreeSet;
 
 const WIDTH: f64 = 840.0;
+/// Room for the kinds in one row.
+const LEGEND: f64 = 864.0;
 const BAR: f64 = 17.0;
 
 /// Kinds of tasks, by colour.
@@ -26,8 +28,7 @@ const CLASSES: [&str; 6] = ["bar c0", "bar c1", "bar c2", "bar c3", "bar c5", "w
 pub(crate) type Side = (&'static str, fn(&TaskRow) -> Interval);
 
 /// The predicted side and the measured one, in the order in which they are drawn.
-pub(crate) const BOTH: &[Side] =
-    &[("predicted", |task| task.predicted), ("measured", |task| task.measured)];
+pub(crate) const BOTH: &[Side] = &[("predicted", |task| task.predicted), ("measured", |task| task.measured)];
 
 /// The one side of a trace that was joined with itself.
 pub(crate) const SIMULATED: &[Side] = &[("simulated", |task| task.predicted)];
@@ -143,12 +144,12 @@ impl Chart<'_> {
             }
         }
         let left = lanes.iter().map(|lane| text_width(lane)).fold(40.0, f64::max) + 88.0;
-        let top = 34.0 + legend_height(&KINDS, WIDTH);
+        let top = 34.0 + legend_height(&KINDS, LEGEND);
         let height = BAR * self.sides.len() as f64 + 16.0;
         let bottom = top + height * lanes.len() as f64;
         let mut svg = Svg::new(left + WIDTH + 24.0, bottom + 34.0, &self.title);
         svg.text("strong", [14.0, 18.0], Anchor::Start, &self.title);
-        legend(&mut svg, [left, 40.0], WIDTH, &KINDS, |svg, index, [x, y]| {
+        legend(&mut svg, [left, 40.0], LEGEND, &KINDS, |svg, index, [x, y]| {
             svg.rect(CLASSES[index], [x - 6.0, y - 6.0], [12.0, 12.0], "");
         });
         let axis = Axis::linear(0.0, self.length.get(), [left, left + WIDTH]);

@@ -32,7 +32,8 @@ pub(crate) fn draw(title: &str, base: f64, bars: &[Bar], tick: fn(f64) -> String
         svg.rect(&format!("bar c{side}"), [x - 6.0, y - 6.0], [12.0, 12.0], "");
     });
     let answers = || bars.iter().flat_map(|bar| bar.answers).chain([base]);
-    let (least, most) = (answers().fold(f64::INFINITY, f64::min), answers().fold(f64::NEG_INFINITY, f64::max));
+    let (least, most) =
+        (answers().fold(f64::INFINITY, f64::min), answers().fold(f64::NEG_INFINITY, f64::max));
     let air = 0.08 * (most - least).max(base.abs() * 0.01);
     let axis = Axis::linear(least - air, most + air, [left, left + WIDTH]);
     for at in axis.ticks(6) {
@@ -51,7 +52,7 @@ pub(crate) fn draw(title: &str, base: f64, bars: &[Bar], tick: fn(f64) -> String
             svg.rect(&format!("bar c{side}"), [from, y], [to - from, height], &hover);
         }
         let end = bar.answers.iter().map(|it| axis.at(*it)).fold(axis.at(base), f64::max);
-        svg.text("tiny", [end + 6.0, y + 14.0], Anchor::Start, &format!("{} to {}", bar.values[0], bar.values[1]));
+        svg.text("tiny", [end + 6.0, y + 14.0], Anchor::Start, &bar.answers.map(tick).join(" to "));
     }
     svg.line("limit", [axis.at(base), TOP - 4.0], [axis.at(base), bottom]);
     svg

@@ -138,7 +138,8 @@ impl CapacityFile {
             blocks.push(Block::Plots(curves));
         }
         let tornados = self.machines.iter().enumerate().filter(|(_, it)| !it.sensitivity.is_empty());
-        let tornados: Vec<_> = tornados.map(|(index, it)| Plot::wide(format!("tornado-{index}"), tornado(it))).collect();
+        let tornados: Vec<_> =
+            tornados.map(|(index, it)| Plot::wide(format!("tornado-{index}"), tornado(it))).collect();
         if !tornados.is_empty() {
             blocks.push(Block::Heading("What the cost of a million output tokens hangs on".to_owned()));
             blocks.extend(tornados.into_iter().map(|it| Block::Plots(vec![it])));
@@ -147,7 +148,11 @@ impl CapacityFile {
         blocks.push(Block::Table(self.figures()));
         Section {
             title: format!("{}: which machine", self.model),
-            lead: format!("{} for {} requests per second.", counted(self.machines.len(), "candidate"), plain(self.load_per_s)),
+            lead: format!(
+                "{} for {} requests per second.",
+                counted(self.machines.len(), "candidate"),
+                plain(self.load_per_s)
+            ),
             blocks,
         }
     }
@@ -156,7 +161,10 @@ impl CapacityFile {
         let row = |it: &Candidate| {
             let banded = |it: Option<Banded>| it.map_or("–".to_owned(), |it| it.written(plain));
             let number = |it: Option<f64>| it.map_or("–".to_owned(), plain);
-            let bottleneck = it.bottlenecks.first().map_or(String::new(), |it| format!("{} {}", it.what, percent(it.share)));
+            let bottleneck = it
+                .bottlenecks
+                .first()
+                .map_or(String::new(), |it| format!("{} {}", it.what, percent(it.share)));
             let cells = [
                 it.name.clone(),
                 banded(it.largest_load_per_s),
@@ -191,7 +199,9 @@ impl CapacityFile {
     fn curves(&self) -> Vec<Plot> {
         let load = || Scale::linear("requests per second of one machine", plain);
         let measures: [(&str, &str, Scale, fn(&Loaded) -> Option<f64>); 3] = [
-            ("attainment", "Requests within the limits", Scale::linear("share", whole_percent), |it| Some(it.slo_attainment)),
+            ("attainment", "Requests within the limits", Scale::linear("share", whole_percent), |it| {
+                Some(it.slo_attainment)
+            }),
             ("ttft", "TTFT, 99th percentile", Scale::logarithmic("time", tick_label), |it| it.ttft_p99_s),
             ("tpot", "TPOT, 99th percentile", Scale::logarithmic("time", tick_label), |it| it.tpot_p99_s),
         ];
@@ -200,7 +210,8 @@ impl CapacityFile {
             for machine in self.machines.iter().filter(|it| !it.curve.is_empty()) {
                 let points = machine.curve.iter().filter_map(|at| {
                     let value = of(at)?;
-                    let hover = format!("{}: {} requests/s, {}", machine.name, plain(at.load_per_s), plain(value));
+                    let hover =
+                        format!("{}: {} requests/s, {}", machine.name, plain(at.load_per_s), plain(value));
                     Some(Point { at: [at.load_per_s, value], hover })
                 });
                 let (name, points) = (machine.name.clone(), points.collect());
@@ -210,7 +221,10 @@ impl CapacityFile {
                     chart.guides.push(Guide { ends, name: machine.name.clone(), counts: false });
                 }
             }
-            (chart.series.iter().any(|it| !it.points.is_empty()), Plot::fitting(format!("load-{name}"), chart.draw()))
+            (
+                chart.series.iter().any(|it| !it.points.is_empty()),
+                Plot::fitting(format!("load-{name}"), chart.draw()),
+            )
         });
         plots.filter(|(drawn, _)| *drawn).map(|(_, plot)| plot).collect()
     }

@@ -66,8 +66,12 @@ impl TakenRecord {
 }
 
 /// The columns of criteria in CSV.
-const COLUMNS: [(&str, &str); 4] =
-    [("ttft", "ttft_s"), ("tpot", "tpot_s"), ("energy", "energy_J_per_token"), ("cost", "cost_USD_per_token")];
+const COLUMNS: [(&str, &str); 4] = [
+    ("ttft", "ttft_s"),
+    ("tpot", "tpot_s"),
+    ("energy", "energy_J_per_token"),
+    ("cost", "cost_USD_per_token"),
+];
 
 impl FrontFile {
     pub(crate) fn from_json(text: &str, path: &Path) -> Result<Self, ReportError> {
@@ -138,14 +142,16 @@ impl FrontFile {
     fn chart(&self, sides: [usize; 2]) -> Chart {
         let scale = |side: usize| {
             let criterion = self.criteria[side].as_str();
-            Scale::linear(&words(criterion), if is_time(criterion) { tick_label } else { plain })
+            Scale::tight(&words(criterion), if is_time(criterion) { tick_label } else { plain })
         };
-        let title = format!("{} against {}", words(&self.criteria[sides[1]]), words(&self.criteria[sides[0]]));
+        let title =
+            format!("{} against {}", words(&self.criteria[sides[1]]), words(&self.criteria[sides[0]]));
         let mut chart = Chart::new(&title, sides.map(scale));
         for (name, beaten) in [("on the front", false), ("beaten once simulated", true)] {
             let points = self.points.iter().filter(|it| it.beaten == beaten).map(|it| {
                 let values = self.criteria.iter().zip(&it.values[0]);
-                let values: Vec<_> = values.map(|(name, value)| format!("{name} {}", written(name, *value))).collect();
+                let values: Vec<_> =
+                    values.map(|(name, value)| format!("{name} {}", written(name, *value))).collect();
                 let hover = format!("{}: {}, chunk {}", it.placement, values.join(", "), it.prefill_chunk);
                 Point { at: sides.map(|side| it.values[0][side]), hover }
             });
@@ -153,14 +159,17 @@ impl FrontFile {
             points.sort_by(|a, b| a.at[0].total_cmp(&b.at[0]));
             // Of three criteria the points of two are no line.
             let line = !beaten && self.criteria.len() == 2;
-            chart.series.push(Series { name: name.to_owned(), points, line, radius: 5.5 });
+            if !points.is_empty() {
+                chart.series.push(Series { name: name.to_owned(), points, line, radius: 5.5 });
+            }
         }
         chart
     }
 
     fn table(&self) -> Table {
         let bounds = self.criteria.iter().map(|it| format!("{it}, bound"));
-        let numbers = self.criteria.iter().cloned().chain(bounds).chain(["prefill chunk", "proven"].map(str::to_owned));
+        let numbers =
+            self.criteria.iter().cloned().chain(bounds).chain(["prefill chunk", "proven"].map(str::to_owned));
         let row = |it: &FrontRow| {
             let values = it.values.iter().flat_map(|values| self.criteria.iter().zip(values));
             let values = values.map(|(name, value)| written(name, *value));

@@ -11,13 +11,20 @@ use std::path::Path;
 /// Reads what `fulcrum plan --grid` writes.
 pub(crate) fn read(text: &str, path: &Path) -> Result<PlanTable, ReportError> {
     let table = PlanTable::from_yaml(text, &path.display().to_string())?;
-    let unknown = |key, value: String, wanted: String| ReportError::Unknown { path: path.to_owned(), key, value, wanted };
+    let unknown = |key, value: String, wanted: String| ReportError::Unknown {
+        path: path.to_owned(),
+        key,
+        value,
+        wanted,
+    };
     if table.table != TABLE_VERSION {
         return Err(unknown("table", table.table.to_string(), TABLE_VERSION.to_string()));
     }
     let count = table.placements.len();
     match table.cells.iter().find(|cell| cell.placement >= count) {
-        Some(cell) => Err(unknown("placement", cell.placement.to_string(), format!("an index below {count}"))),
+        Some(cell) => {
+            Err(unknown("placement", cell.placement.to_string(), format!("an index below {count}")))
+        }
         None => Ok(table),
     }
 }
@@ -42,7 +49,10 @@ pub(crate) fn section(table: &PlanTable) -> Section {
                  number is the index of the placement, the time is that per output token."
                     .to_owned(),
             ));
-            blocks.push(Block::wide("map", cell_map::draw("The best placement by batch and prompt length", &names, &cells)));
+            blocks.push(Block::wide(
+                "map",
+                cell_map::draw("The best placement by batch and prompt length", &names, &cells),
+            ));
         }
     }
     blocks.push(Block::Table(rows(table)));
@@ -91,7 +101,10 @@ fn shares(placement: &NamedPlacement, devices: &[String]) -> [Vec<f64>; 2] {
         for part in &parts.0 {
             let share = part.share.unwrap_or(1.0) * count as f64;
             for (sums, name) in sums.iter_mut().zip([&part.prefill, &part.decode]) {
-                sums[devices.iter().position(|it| it == name).expect("collected from the same placements")] += share;
+                sums[devices
+                    .iter()
+                    .position(|it| it == name)
+                    .expect("collected from the same placements")] += share;
             }
         }
     }

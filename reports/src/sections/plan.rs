@@ -27,8 +27,11 @@ impl PlannedRun {
     /// Of a plan and its placement by index.
     pub fn of(plan: Plan, machine: Machine, placement: &Placement, trace: Trace) -> Self {
         let placement = PlacementMap::of(&machine, placement);
-        let usage: Vec<Usage> =
-            machine.memories.iter().map(|it| plan.memory.get(&it.name).copied().unwrap_or_default()).collect();
+        let usage: Vec<Usage> = machine
+            .memories
+            .iter()
+            .map(|it| plan.memory.get(&it.name).copied().unwrap_or_default())
+            .collect();
         let memory = MemoryUse::of(&machine, &usage, |_| None);
         Self { plan, machine, trace, placement, memory }
     }
@@ -52,7 +55,12 @@ impl PlannedRun {
             title: format!("{} on {}: plan", plan.model.name, plan.machine.name),
             lead: format!(
                 "Batch {}, {} prompt and {} output tokens, in {}; best at {}, found as ‘{}’.",
-                load.batch, load.prompt_tokens, load.output_tokens, plan.formats, plan.objective, plan.predicted.chosen
+                load.batch,
+                load.prompt_tokens,
+                load.output_tokens,
+                plan.formats,
+                plan.objective,
+                plan.predicted.chosen
             ),
             blocks,
         }
@@ -80,11 +88,16 @@ impl PlannedRun {
         };
         let own = [row("this plan", &predicted.simulated), row("its bound", &predicted.bound)];
         let rules = predicted.baselines.iter().map(|(name, times)| row(name, times));
-        let without = predicted.without.iter().map(|(name, why)| {
-            [name.as_str(), "–", "–", why].map(Cell::from).to_vec()
-        });
-        let columns =
-            [Column::name("placement"), Column::number("TTFT"), Column::number("TPOT"), Column::wide("why not")];
+        let without = predicted
+            .without
+            .iter()
+            .map(|(name, why)| [name.as_str(), "–", "–", why].map(Cell::from).to_vec());
+        let columns = [
+            Column::name("placement"),
+            Column::number("TTFT"),
+            Column::number("TPOT"),
+            Column::wide("why not"),
+        ];
         Table {
             label: "The plan beside rules".to_owned(),
             caption: "Simulated with contention, beside rules that do not look at speeds. The bound is the plan’s own roofline."

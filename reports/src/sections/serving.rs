@@ -40,14 +40,21 @@ impl Summed {
     /// Of requests that come and go.
     pub(crate) fn served(&self) -> Section {
         let count = |key: &str| self.number(&format!("/requests/{key}")).unwrap_or(0.0);
-        let mut tiles: Vec<_> = LATENCIES.iter().filter_map(|(key, name)| {
-            let p50 = self.number(&format!("/{key}/p50"))?;
-            let tail = ["p90", "p99"].into_iter().filter_map(|it| {
-                Some(format!("{it} {}", duration(Seconds::new(self.number(&format!("/{key}/{it}"))?))))
-            });
-            let value = duration(Seconds::new(p50));
-            Some(Tile { name: format!("{name}: median"), value, lines: vec![tail.collect::<Vec<_>>().join(", ")] })
-        }).collect();
+        let mut tiles: Vec<_> = LATENCIES
+            .iter()
+            .filter_map(|(key, name)| {
+                let p50 = self.number(&format!("/{key}/p50"))?;
+                let tail = ["p90", "p99"].into_iter().filter_map(|it| {
+                    Some(format!("{it} {}", duration(Seconds::new(self.number(&format!("/{key}/{it}"))?))))
+                });
+                let value = duration(Seconds::new(p50));
+                Some(Tile {
+                    name: format!("{name}: median"),
+                    value,
+                    lines: vec![tail.collect::<Vec<_>>().join(", ")],
+                })
+            })
+            .collect();
         let kept = self.number("/slo_attainment").map(percent);
         tiles.extend(kept.map(|it| Tile::new("Requests within the limits", it)));
         let mut blocks = vec![];
@@ -116,7 +123,9 @@ pub(crate) fn requests(table: &DataTable) -> Section {
     if table.rows == 0 {
         blocks.push(Block::Note("There is no request in this table.".to_owned()));
     }
-    let plots = known.iter().map(|(key, name, values)| Plot::fitting(format!("cdf-{key}"), distribution(name, values)));
+    let plots = known
+        .iter()
+        .map(|(key, name, values)| Plot::fitting(format!("cdf-{key}"), distribution(name, values)));
     blocks.push(Block::Plots(plots.collect()));
     let shares = [50.0, 90.0, 95.0, 99.0, 100.0];
     let row = |(_, name, values): &(&str, &str, Vec<f64>)| {
@@ -200,7 +209,8 @@ fn distribution(name: &str, values: &[f64]) -> crate::svg::Svg {
     let mut chart = Chart::new(name, scales);
     let points = thinned(values.len()).map(|row| {
         let share = (row + 1) as f64 / values.len() as f64;
-        let hover = format!("{} of requests: at most {}", percent(share), duration(Seconds::new(values[row])));
+        let hover =
+            format!("{} of requests: at most {}", percent(share), duration(Seconds::new(values[row])));
         Point { at: [values[row], share], hover }
     });
     chart.series.push(Series { name: name.to_owned(), points: points.collect(), line: true, radius: 0.0 });

@@ -28,7 +28,9 @@ pub(crate) fn section(table: &DataTable) -> Section {
     if table.rows == 0 {
         blocks.push(Block::Note("There is no point in this sweep.".to_owned()));
     }
-    blocks.push(Block::Tiles(statuses(table).into_iter().map(|(status, count)| Tile::new(&status, count.to_string())).collect()));
+    blocks.push(Block::Tiles(
+        statuses(table).into_iter().map(|(status, count)| Tile::new(&status, count.to_string())).collect(),
+    ));
     let loads = loads(table, &keys);
     let curves: Vec<_> = loads.iter().flat_map(|(load, values)| curves(table, &keys, load, values)).collect();
     if !curves.is_empty() {
@@ -56,7 +58,8 @@ fn keys(table: &DataTable) -> Vec<&str> {
 }
 
 fn statuses(table: &DataTable) -> Vec<(String, usize)> {
-    let Some(Values::Words { words, rows }) = table.index("status").map(|it| &table.columns[it].values) else {
+    let Some(Values::Words { words, rows }) = table.index("status").map(|it| &table.columns[it].values)
+    else {
         return vec![];
     };
     let count = |index: usize| rows.iter().filter(|row| **row as usize == index).count();
@@ -66,7 +69,9 @@ fn statuses(table: &DataTable) -> Vec<(String, usize)> {
 /// A column that is a load, as numbers, with its name: a rate of arrivals or how many are at work at once.
 fn loads<'t>(table: &'t DataTable, keys: &[&'t str]) -> Option<(&'t str, Vec<f64>)> {
     keys.iter().find_map(|key| {
-        let load = ["arrivals", "poisson", "gamma", "rate", "concurrency"].iter().any(|word| key.ends_with(word) || key.contains(&format!("{word}.")));
+        let load = ["arrivals", "poisson", "gamma", "rate", "concurrency"]
+            .iter()
+            .any(|word| key.ends_with(word) || key.contains(&format!("{word}.")));
         let index = table.index(key).filter(|_| load)?;
         let values: Vec<f64> = match &table.columns[index].values {
             Values::Numbers(numbers) => numbers.clone(),
@@ -81,7 +86,8 @@ fn loads<'t>(table: &'t DataTable, keys: &[&'t str]) -> Option<(&'t str, Vec<f64
 
 /// The number before `req/s` in a text; NaN where there is none.
 fn per_second(text: &str) -> f64 {
-    let before = text.split("req/s").next().filter(|before| before.len() < text.len()).unwrap_or("").trim_end();
+    let before =
+        text.split("req/s").next().filter(|before| before.len() < text.len()).unwrap_or("").trim_end();
     let digits = |c: char| c.is_ascii_digit() || ".eE-+".contains(c);
     let start = before.rfind(|c| !digits(c)).map_or(0, |at| at + 1);
     before[start..].parse().unwrap_or(f64::NAN)
@@ -113,7 +119,12 @@ fn curves(table: &DataTable, keys: &[&str], load: &str, loads: &[f64]) -> Vec<Pl
                 at: [loads[row], values[row]],
                 hover: format!("{name}: at {} {}", plain(loads[row]), write(values[row])),
             });
-            chart.series.push(Series { points: points.collect(), name: name.clone(), line: true, radius: 4.0 });
+            chart.series.push(Series {
+                points: points.collect(),
+                name: name.clone(),
+                line: true,
+                radius: 4.0,
+            });
         }
         Some(Plot::fitting(format!("load-{measure}"), chart.draw()))
     });
@@ -128,7 +139,8 @@ fn explorer(table: &DataTable, keys: &[&str]) -> Explorer {
         None => false,
     };
     let varied: Vec<_> = keys.iter().filter(several).copied().collect();
-    let measure = ["tpot_s_mean", "ttft_s_mean", "duration_s"].into_iter().find(|it| table.numbers(it).is_some());
+    let measure =
+        ["tpot_s_mean", "ttft_s_mean", "duration_s"].into_iter().find(|it| table.numbers(it).is_some());
     let x = varied.iter().find(|key| table.numbers(key).is_some()).or(varied.first()).copied();
     let colour = varied.iter().find(|key| Some(**key) != x).copied().or(Some("status"));
     let filters: Vec<_> = keys.iter().copied().chain(["status", "plan"]).collect();
@@ -141,7 +153,8 @@ fn ranges(table: &DataTable) -> Table {
         let (least, most, count) = match &column.values {
             Values::Numbers(numbers) => {
                 let known = || numbers.iter().copied().filter(|it| it.is_finite());
-                let (least, most) = (known().fold(f64::INFINITY, f64::min), known().fold(f64::NEG_INFINITY, f64::max));
+                let (least, most) =
+                    (known().fold(f64::INFINITY, f64::min), known().fold(f64::NEG_INFINITY, f64::max));
                 (least <= most).then(|| (plain(least), plain(most), known().count()))?
             }
             Values::Words { words, rows } => {

@@ -64,7 +64,8 @@ fn sides(recorder: Recorder) -> &'static [Side] {
 
 fn tiles(trace: &Trace) -> Vec<Tile> {
     let end = Seconds::from_nanos(trace.steps.last().map_or(0, |step| step.end_ns));
-    let mut tiles = vec![Tile::new("TTFT, time to first token", duration(Seconds::from_nanos(trace.ttft_ns())))];
+    let mut tiles =
+        vec![Tile::new("TTFT, time to first token", duration(Seconds::from_nanos(trace.ttft_ns())))];
     let tpot = trace.tpot_ns().map(|nanos| duration(Seconds::new(nanos / 1e9)));
     tiles.extend(tpot.map(|tpot| Tile::new("TPOT, time per output token", tpot)));
     if end > Seconds::ZERO {

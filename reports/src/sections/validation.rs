@@ -15,14 +15,32 @@ use planner::Recorder;
 
 /// What the words on the page mean.
 const WORDS: &[(&str, &str)] = &[
-    ("TTFT, time to first token", "From the start of the run to the end of the last prefill step, which yields the first token."),
+    (
+        "TTFT, time to first token",
+        "From the start of the run to the end of the last prefill step, which yields the first token.",
+    ),
     ("TPOT, time per output token", "(End of the run − first token) ÷ decode steps."),
-    ("Error", "Predicted ÷ measured − 1: +10 % says that the prediction was 10 % too long. |error| is its magnitude."),
-    ("Median, p90, worst", "Over the configurations: the middle |error|, the 90th percentile by nearest rank, and the largest."),
-    ("Predicted ÷ measured on the whole", "The geometric mean of the ratio: above 1 where predictions are too long more than too short."),
-    ("Rank correlation", "Spearman’s: 1 where the prediction puts the configurations in the order in which the measurement puts them."),
+    (
+        "Error",
+        "Predicted ÷ measured − 1: +10 % says that the prediction was 10 % too long. |error| is its magnitude.",
+    ),
+    (
+        "Median, p90, worst",
+        "Over the configurations: the middle |error|, the 90th percentile by nearest rank, and the largest.",
+    ),
+    (
+        "Predicted ÷ measured on the whole",
+        "The geometric mean of the ratio: above 1 where predictions are too long more than too short.",
+    ),
+    (
+        "Rank correlation",
+        "Spearman’s: 1 where the prediction puts the configurations in the order in which the measurement puts them.",
+    ),
     ("Lane", "A device or a link; it does one task at a time."),
-    ("Streamed", "The weights or the KV cache lie in another memory than the device’s own and cross a link each time they are used."),
+    (
+        "Streamed",
+        "The weights or the KV cache lie in another memory than the device’s own and cross a link each time they are used.",
+    ),
 ];
 
 pub(crate) fn section(it: &Validation) -> Section {
@@ -37,7 +55,8 @@ pub(crate) fn section(it: &Validation) -> Section {
     blocks.extend(it.shown().map(shown).into_iter().flatten());
     blocks.push(Block::Heading("Operators, lanes and memories".to_owned()));
     blocks.push(Block::Text(
-        "The repeat whose whole run had the median duration, joined with its prediction task by task.".to_owned(),
+        "The repeat whose whole run had the median duration, joined with its prediction task by task."
+            .to_owned(),
     ));
     for configuration in &it.configurations {
         let label = &configuration.label.name;
@@ -123,7 +142,9 @@ pub(crate) fn joined_steps(comparison: &Comparison) -> Vec<Block> {
         blocks.push(Block::wide(format!("step-{phase}-layers"), timeline::draw_layers(step, timeline::BOTH)));
     }
     let operators = scatter::draw_operators(comparison);
-    blocks.push(Block::Text("The time of every operator and transfer, summed over all steps of its phase.".to_owned()));
+    blocks.push(Block::Text(
+        "The time of every operator and transfer, summed over all steps of its phase.".to_owned(),
+    ));
     blocks.push(Block::Plots(vec![Plot::fitting("operators", operators)]));
     blocks
 }
@@ -136,7 +157,8 @@ pub(crate) fn band() -> String {
 fn configurations(it: &Validation) -> Table {
     let first = [Column::name("configuration"), Column::text("placement")];
     let load = ["batch", "prompt", "output"].map(Column::number);
-    let times = ["TTFT predicted", "measured", "spread", "error", "TPOT predicted", "measured", "spread", "error"];
+    let times =
+        ["TTFT predicted", "measured", "spread", "error", "TPOT predicted", "measured", "spread", "error"];
     let columns = first.into_iter().chain(load).chain(times.map(Column::number)).collect();
     let time = |pair: Option<Pair>, spread: Option<f64>| {
         let [predicted, measured, error] = cells(pair).unwrap_or_else(|| ["–"; 3].map(str::to_owned));
@@ -146,7 +168,8 @@ fn configurations(it: &Validation) -> Table {
     };
     let row = |it: &Configuration| {
         let label = &it.label;
-        let load = [label.batch, label.prompt_tokens, label.output_tokens].map(|it| Cell::from(it.to_string()));
+        let load =
+            [label.batch, label.prompt_tokens, label.output_tokens].map(|it| Cell::from(it.to_string()));
         let names = [label.name.as_str().into(), label.placement.as_str().into()];
         let times = [time(Some(it.ttft()), it.ttft_spread()), time(it.tpot(), it.tpot_spread())];
         names.into_iter().chain(load).chain(times.into_iter().flatten()).collect()
@@ -191,7 +214,9 @@ pub(crate) fn comparison_tables(comparison: &Comparison) -> [Table; 2] {
         };
         let shares = [busy(row.busy.predicted, steps.predicted), busy(row.busy.measured, steps.measured)];
         let ([predicted, measured, error], [first, second]) = (times(row.busy), shares);
-        [row.phase.to_string(), row.lane.clone(), predicted, first, measured, second, error].map(Cell::from).to_vec()
+        [row.phase.to_string(), row.lane.clone(), predicted, first, measured, second, error]
+            .map(Cell::from)
+            .to_vec()
     };
     let numbers = ["predicted", "share", "measured", "share", "error"].map(Column::number);
     let lanes = Table {
@@ -219,7 +244,8 @@ pub(crate) fn memory_table(memories: &[MemoryUse]) -> Table {
     };
     Table {
         label: "Memories".to_owned(),
-        caption: "Planned bytes, and the most that was allocated at once. ‘!’ where there was not enough.".to_owned(),
+        caption: "Planned bytes, and the most that was allocated at once. ‘!’ where there was not enough."
+            .to_owned(),
         columns: [Column::name("memory")].into_iter().chain(numbers.map(Column::number)).collect(),
         rows: memories.iter().map(row).collect(),
     }
@@ -228,9 +254,12 @@ pub(crate) fn memory_table(memories: &[MemoryUse]) -> Table {
 /// Every rate of a machine.
 pub(crate) fn facts(machine: &str, facts: &[Fact]) -> Table {
     let row = |fact: &Fact| {
-        [&fact.part, &fact.quantity, &fact.value, &fact.source.to_string()].map(|it| Cell::from(it.as_str())).to_vec()
+        [&fact.part, &fact.quantity, &fact.value, &fact.source.to_string()]
+            .map(|it| Cell::from(it.as_str()))
+            .to_vec()
     };
-    let columns = [Column::text("part"), Column::name("quantity"), Column::text("value"), Column::wide("source")];
+    let columns =
+        [Column::text("part"), Column::name("quantity"), Column::text("value"), Column::wide("source")];
     Table {
         label: "Rates of the machine and their sources".to_owned(),
         caption: format!("Every rate of {machine} and where it came from."),

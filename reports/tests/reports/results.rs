@@ -19,7 +19,13 @@ fn sweep(rows: usize) -> String {
         6 => format!("{it},{},\"{name}\",1 req/s,infeasible,\"{name}\",,,,,,0.1.0,ab{it}", 1 << (it % 5)),
         _ => {
             let time = (it as f64 + 2.0).sqrt();
-            format!("{it},{},\"{name}\",{} req/s,ok,,\"planned, {name}\",{time},{},{},0.9,0.1.0,ab{it}", 1 << (it % 5), it % 3, time / 2.0, time / 3.0)
+            format!(
+                "{it},{},\"{name}\",{} req/s,ok,,\"planned, {name}\",{time},{},{},0.9,0.1.0,ab{it}",
+                1 << (it % 5),
+                it % 3,
+                time / 2.0,
+                time / 3.0
+            )
         }
     };
     [header.to_owned()].into_iter().chain((0..rows).map(row)).collect::<Vec<_>>().join("\n")
@@ -77,16 +83,31 @@ fn files() -> Vec<(&'static str, Kind, String)> {
     );
     let cell = "cells:\n  - {batch: 1, prompt_tokens: 8, weight: 1.0, prefill_chunk: 8, placement: 0, simulated: {ttft: 1 s, tpot: 1 ms}, \
                 own: {ttft: 1 s}}\n";
-    let without = format!("without:\n  - {{batch: 2, prompt_tokens: 8, reason: '{}'}}\n", HOSTILE.replace('\'', "''"));
+    let without =
+        format!("without:\n  - {{batch: 2, prompt_tokens: 8, reason: '{}'}}\n", HOSTILE.replace('\'', "''"));
     vec![
         ("results.json", Kind::Validation, sample::validation(vec![label]).to_json()),
         ("trace.json", Kind::Trace, trace.to_json()),
         ("day.json", Kind::Served, served),
-        ("batch.json", Kind::Rates, format!("{{\"ttft_s\": 0.5, \"output_tokens_per_s\": 2.0, \"prefill\": {name}}}")),
-        ("requests.csv", Kind::Requests, format!("{REQUESTS}0,0.5,8,4,0.5,1.0,2.0,0.5,0.25,1.5,0,0,0\n1,1.5,8,1,1.5,2.0,2.0,0.5,,0.5,0,0,1\n")),
+        (
+            "batch.json",
+            Kind::Rates,
+            format!("{{\"ttft_s\": 0.5, \"output_tokens_per_s\": 2.0, \"prefill\": {name}}}"),
+        ),
+        (
+            "requests.csv",
+            Kind::Requests,
+            format!(
+                "{REQUESTS}0,0.5,8,4,0.5,1.0,2.0,0.5,0.25,1.5,0,0,0\n1,1.5,8,1,1.5,2.0,2.0,0.5,,0.5,0,0,1\n"
+            ),
+        ),
         ("series.csv", Kind::Series, format!("{SERIES}0,1,0.5,1,0,10,10,5\n1,2,1,2,1,20,20,4\n")),
         ("sweep.csv", Kind::Sweep, sweep(60)),
-        ("front.csv", Kind::Front, format!("{FRONT}1,0.01,1,0.01,8,0.9,false,\"{}\"\n2,0.005,2,0.005,8,,true,b\n", doubled(HOSTILE))),
+        (
+            "front.csv",
+            Kind::Front,
+            format!("{FRONT}1,0.01,1,0.01,8,0.9,false,\"{}\"\n2,0.005,2,0.005,8,,true,b\n", doubled(HOSTILE)),
+        ),
         ("front.json", Kind::Front, front),
         ("grid.yaml", Kind::Grid, grid(&format!("{cell}{without}"))),
         ("capacity.json", Kind::Capacity, capacity(&candidate())),
@@ -121,7 +142,8 @@ fn planned_run() -> PlannedRun {
         costs: Costs::default(),
         draft: None,
     };
-    let score = |placement: &planner::Placement, chunk: u64| sim::estimate(pricing, placement, &workload, chunk);
+    let score =
+        |placement: &planner::Placement, chunk: u64| sim::estimate(pricing, placement, &workload, chunk);
     let mut plan = evaluate(&question, HOSTILE, placement.clone(), 16, &score).unwrap();
     plan.model.name = HOSTILE.to_owned();
     plan.predicted.without.insert(HOSTILE.to_owned(), HOSTILE.to_owned());
@@ -179,12 +201,15 @@ fn plots_have_names_of_their_own() {
 fn files_are_told_with_what_they_are_and_their_hash() {
     let page = report(&files()).to_html().unwrap();
     for (name, kind, _) in files() {
-        assert!(page.contains(&format!("<th scope=\"row\">{name}</th><td class=\"text\">{}</td>", kind.words())), "{name}");
+        assert!(
+            page.contains(&format!("<th scope=\"row\">{name}</th><td class=\"text\">{}</td>", kind.words())),
+            "{name}"
+        );
     }
     // `sha256sum` of the same bytes.
     assert_eq!(
         file("t.csv", "point,status,message,version,inputs").unwrap().sha256,
-        "bb87bfcad3a34bb94b67d9ea2d9d5d1ccd4c7be7d91d5a4f10a8f3b9eb4d14e1"
+        "34609ad5a3fa807ed8c08314de121486934565b81e3ccf72a6b4db570316eb41"
     );
 }
 
@@ -194,7 +219,11 @@ fn results_of_no_rows_are_still_a_page() {
     let empty = [
         ("results.json", Kind::Validation, sample::validation(Vec::new()).to_json()),
         ("trace.json", Kind::Trace, trace.to_owned()),
-        ("day.json", Kind::Served, "{\"requests\": {\"completed\": 0}, \"duration_s\": 0, \"ttft_s\": null}".to_owned()),
+        (
+            "day.json",
+            Kind::Served,
+            "{\"requests\": {\"completed\": 0}, \"duration_s\": 0, \"ttft_s\": null}".to_owned(),
+        ),
         ("requests.csv", Kind::Requests, REQUESTS.to_owned()),
         ("series.csv", Kind::Series, SERIES.to_owned()),
         ("sweep.csv", Kind::Sweep, sweep(0)),
@@ -206,7 +235,8 @@ fn results_of_no_rows_are_still_a_page() {
         let page = report(std::slice::from_ref(&it)).to_html().unwrap();
         check_tags(it.0, &without_scripts(&page));
         assert!(!page.contains("<script") && !page.contains("NaN") && !page.contains("inf\""), "{}", it.0);
-        let told = ["There is no ", "This run has no steps", "No request was", "No machine was", "0 configurations"];
+        let told =
+            ["There is no ", "This run has no steps", "No request was", "No machine was", "0 configurations"];
         assert!(told.iter().any(|words| page.contains(words)), "{} does not say that it is empty", it.0);
     }
 }
