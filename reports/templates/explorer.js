@@ -272,7 +272,7 @@
         groups.get(group).push(row);
       }
       const colourOf = (group) => (span ? ramp(group / 24) : palette[group % palette.length]);
-      const size = this.shown.length > 20000 ? 2 : this.shown.length > 2000 ? 3 : 6;
+      const size = [[20000, 2], [2000, 3], [200, 6], [0, 9]].find(([least]) => this.shown.length >= least)[1];
       const [xs, ys] = this.axes.map((axis) => axis.numbers);
       pen.globalAlpha = this.shown.length > 2000 ? 0.7 : 0.9;
       for (const [group, rows] of [...groups].sort(([a], [b]) => a - b)) {
