@@ -73,10 +73,6 @@ fn what_is_no_result_is_refused_and_no_page_is_written() {
         ("torn.parquet", "torn.parquet: cannot be read as Parquet"),
         ("missing.json", "missing.json: cannot be read"),
     ] {
-        let output = place.fulcrum(&format!("report {file}"));
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{file}: {message}");
-        assert!(message.contains(words), "{message}");
-        assert!(!place.path("report.html").exists());
+        place.refused(&format!("report {file}"), 2, &[words]);
     }
 }

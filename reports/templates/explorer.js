@@ -176,7 +176,7 @@
         else return;
         event.preventDefault();
       });
-      new ResizeObserver(() => this.draw()).observe(this.frame);
+      new ResizeObserver(() => this.frame.clientWidth !== this.width && this.draw()).observe(this.frame);
       for (const query of ["(prefers-color-scheme: dark)", "print"])
         matchMedia(query).addEventListener("change", () => this.draw());
     }
@@ -192,28 +192,32 @@
       const [column, from, to] = this.rangeInputs;
       if (column.value !== "") {
         const { numbers } = this.columns.get(column.value);
-        const least = from.value === "" ? -Infinity : Number(from.value);
-        const most = to.value === "" ? Infinity : Number(to.value);
-        tests.push((row) => numbers[row] >= least && numbers[row] <= most);
+        const lowest = from.value === "" ? -Infinity : Number(from.value);
+        const highest = to.value === "" ? Infinity : Number(to.value);
+        tests.push((row) => numbers[row] >= lowest && numbers[row] <= highest);
       }
       const axes = [this.x, this.y].map((select) => this.columns.get(select.value));
       const logs = this.logs.map((box, side) => box.checked && !axes[side].isWords);
       const [xs, ys] = axes.map((axis) => axis.numbers);
-      const shown = [];
+      const least = logs.map((logarithmic) => (logarithmic ? Number.MIN_VALUE : -Infinity));
+      const all = new Uint32Array(this.rows);
+      let count = 0;
       for (let row = 0; row < this.rows; row++) {
-        if (!Number.isFinite(xs[row]) || !Number.isFinite(ys[row])) continue;
-        if ((logs[0] && xs[row] <= 0) || (logs[1] && ys[row] <= 0)) continue;
-        if (tests.every((test) => test(row))) shown.push(row);
+        const [x, y] = [xs[row], ys[row]];
+        // Also false where there is none.
+        if (x >= least[0] && y >= least[1] && x < Infinity && y < Infinity && tests.every((test) => test(row))) all[count++] = row;
       }
-      Object.assign(this, { axes, logged: logs, shown: Uint32Array.from(shown), current: -1 });
+      const shown = all.subarray(0, count);
+      Object.assign(this, { axes, logged: logs, shown, current: -1 });
       this.ends = axes.map((axis, side) => ends(axis.numbers, this.shown, logs[side], axis.isWords));
-      this.status.textContent = `${shown.length} of ${this.rows} rows shown`;
+      this.status.textContent = `${count} of ${this.rows} rows shown`;
       this.detail.replaceChildren();
       this.draw();
     }
 
     draw() {
-      const width = Math.max(this.frame.clientWidth, 240);
+      this.width = this.frame.clientWidth;
+      const width = Math.max(this.width, 240);
       const ratio = window.devicePixelRatio || 1;
       Object.assign(this.canvas, { width: width * ratio, height: HEIGHT * ratio });
       this.canvas.style.height = `${HEIGHT}px`;
@@ -263,23 +267,22 @@
     drawPoints(pen, colour) {
       const palette = [0, 1, 2, 3, 4, 5].map((index) => colour(`--c${index}`));
       const column = this.columns.get(this.colour.value);
-      const groups = new Map();
+      const groups = [];
       const span = column && !column.isWords && (!column.names || column.names.length > 6)
         ? ends(column.numbers, this.shown, false, false) : null;
       for (const row of this.shown) {
         const group = !column ? 0 : span ? Math.round(24 * share(column.numbers[row], span)) : column.indices?.[row] ?? 0;
-        if (!groups.has(group)) groups.set(group, []);
-        groups.get(group).push(row);
+        (groups[group] ??= []).push(row);
       }
       const colourOf = (group) => (span ? ramp(group / 24) : palette[group % palette.length]);
       const size = [[20000, 2], [2000, 3], [200, 6], [0, 9]].find(([least]) => this.shown.length >= least)[1];
       const [xs, ys] = this.axes.map((axis) => axis.numbers);
+      const [across, up] = this.places;
       pen.globalAlpha = this.shown.length > 2000 ? 0.7 : 0.9;
-      for (const [group, rows] of [...groups].sort(([a], [b]) => a - b)) {
+      groups.forEach((rows, group) => {
         pen.fillStyle = colourOf(group);
-        for (const row of rows)
-          pen.fillRect(this.places[0](xs[row]) - size / 2, this.places[1](ys[row]) - size / 2, size, size);
-      }
+        for (const row of rows) pen.fillRect(across(xs[row]) - size / 2, up(ys[row]) - size / 2, size, size);
+      });
       pen.globalAlpha = 1;
       this.legend.replaceChildren();
       if (!column) return;
@@ -289,7 +292,7 @@
         outer.append(text);
       };
       if (span) for (const part of [0, 0.5, 1]) entry(ramp(part), written(span[0] + part * (span[1] - span[0])));
-      else [...groups.keys()].sort((a, b) => a - b).slice(0, 24).forEach((group) =>
+      else Object.keys(groups).slice(0, 24).forEach((group) =>
         entry(colourOf(group), cut(String(column.names?.[group] ?? column.packed.first ?? "(nothing)") || "(nothing)", 40)));
     }
 

@@ -11,6 +11,9 @@ const RIGHT: f64 = 24.0;
 /// About so many ticks upwards.
 const TICKS: usize = 8;
 
+/// How a number is written on an axis.
+pub(crate) type Tick = fn(f64) -> String;
+
 /// How one axis is made.
 #[derive(Debug, Clone)]
 pub(crate) struct Scale {
@@ -19,21 +22,21 @@ pub(crate) struct Scale {
     /// Whether equal distances are equal ratios; what is not above zero is not drawn then.
     pub logarithmic: bool,
     /// How a tick is written.
-    pub tick: fn(f64) -> String,
+    pub tick: Tick,
     /// Whether a straight axis begins near the least value, rather than at zero.
     pub tight: bool,
 }
 
 impl Scale {
-    pub(crate) fn linear(name: &str, tick: fn(f64) -> String) -> Self {
+    pub(crate) fn linear(name: &str, tick: Tick) -> Self {
         Self { name: name.to_owned(), logarithmic: false, tick, tight: false }
     }
 
-    pub(crate) fn logarithmic(name: &str, tick: fn(f64) -> String) -> Self {
+    pub(crate) fn logarithmic(name: &str, tick: Tick) -> Self {
         Self { name: name.to_owned(), logarithmic: true, tick, tight: false }
     }
 
-    pub(crate) fn tight(name: &str, tick: fn(f64) -> String) -> Self {
+    pub(crate) fn tight(name: &str, tick: Tick) -> Self {
         Self { tight: true, ..Self::linear(name, tick) }
     }
 

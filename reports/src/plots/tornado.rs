@@ -1,5 +1,6 @@
 //! What an answer rests on: a bar for each number, from the answer with the number's low value to that with its high one.
 
+use super::chart::Tick;
 use super::{legend, text_width};
 use crate::axis::Axis;
 use crate::svg::{Anchor, Svg};
@@ -20,7 +21,7 @@ pub(crate) struct Bar {
 }
 
 /// The widest bar first, around the answer as it is, `base`.
-pub(crate) fn draw(title: &str, base: f64, bars: &[Bar], tick: fn(f64) -> String) -> Svg {
+pub(crate) fn draw(title: &str, base: f64, bars: &[Bar], tick: Tick) -> Svg {
     let mut bars: Vec<_> = bars.iter().filter(|bar| bar.answers.iter().all(|it| it.is_finite())).collect();
     let width = |bar: &Bar| (bar.answers[1] - bar.answers[0]).abs();
     bars.sort_by(|a, b| width(b).total_cmp(&width(a)));

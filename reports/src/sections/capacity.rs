@@ -81,6 +81,9 @@ struct SensitivityRow {
     higher: f64,
 }
 
+/// What is drawn of a load.
+type Measure = fn(&Loaded) -> Option<f64>;
+
 /// What was kept at one load.
 #[derive(Debug, Clone, Deserialize)]
 struct Loaded {
@@ -198,7 +201,7 @@ impl CapacityFile {
     /// What was kept, and what was waited for, against the load of one machine.
     fn curves(&self) -> Vec<Plot> {
         let load = || Scale::linear("requests per second of one machine", plain);
-        let measures: [(&str, &str, Scale, fn(&Loaded) -> Option<f64>); 3] = [
+        let measures: [(&str, &str, Scale, Measure); 3] = [
             ("attainment", "Requests within the limits", Scale::linear("share", whole_percent), |it| {
                 Some(it.slo_attainment)
             }),

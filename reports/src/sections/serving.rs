@@ -6,7 +6,7 @@ use crate::data_table::DataTable;
 use crate::error::ReportError;
 use crate::explorer::Explorer;
 use crate::numbers::{duration, percent, plain, whole_percent};
-use crate::plots::chart::{Chart, Point, Scale, Series};
+use crate::plots::chart::{Chart, Point, Scale, Series, Tick};
 use crate::plots::tick_label;
 use crate::statistics::percentile;
 use hwprofiles::Seconds;
@@ -153,7 +153,7 @@ pub(crate) fn requests(table: &DataTable) -> Section {
 /// What happened when.
 pub(crate) fn series(table: &DataTable) -> Section {
     let start = table.numbers("start_s").unwrap_or(&[]);
-    let shown: [(&str, &str, fn(f64) -> String); 6] = [
+    let shown: [(&str, &str, Tick); 6] = [
         ("utilization", "Share of the time in which it computes", whole_percent),
         ("mean_running", "Requests that run", plain),
         ("mean_waiting", "Requests that wait", plain),

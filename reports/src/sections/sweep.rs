@@ -5,7 +5,7 @@ use crate::block::{Block, Cell, Column, Plot, Table, Tile};
 use crate::data_table::{DataTable, Values};
 use crate::explorer::Explorer;
 use crate::numbers::{plain, whole_percent};
-use crate::plots::chart::{Chart, Point, Scale, Series};
+use crate::plots::chart::{Chart, Point, Scale, Series, Tick};
 use crate::plots::tick_label;
 use std::collections::BTreeMap;
 
@@ -105,7 +105,7 @@ fn curves(table: &DataTable, keys: &[&str], load: &str, loads: &[f64]) -> Vec<Pl
     }
     let charts = AGAINST_LOAD.into_iter().filter_map(|(measure, title)| {
         let values = table.numbers(measure)?;
-        let (scale, write): (_, fn(f64) -> String) = match measure {
+        let (scale, write): (_, Tick) = match measure {
             "slo_attainment" => (Scale::linear("", whole_percent), whole_percent),
             "goodput_per_s" => (Scale::linear("", plain), plain),
             _ => (Scale::logarithmic("", tick_label), tick_label),
