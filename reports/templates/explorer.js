@@ -269,7 +269,7 @@
       const column = this.columns.get(this.colour.value);
       const groups = [];
       const span = column && !column.isWords && (!column.names || column.names.length > 6)
-        ? ends(column.numbers, this.shown, false, false) : null;
+        ? extremes(column.numbers, this.shown) : null;
       for (const row of this.shown) {
         const group = !column ? 0 : span ? Math.round(24 * share(column.numbers[row], span)) : column.indices?.[row] ?? 0;
         (groups[group] ??= []).push(row);
@@ -285,7 +285,7 @@
       });
       pen.globalAlpha = 1;
       this.legend.replaceChildren();
-      if (!column) return;
+      if (!column || this.shown.length === 0) return;
       const entry = (hue, text) => {
         const outer = make(this.legend, "span");
         make(outer, "i").style.background = hue;
@@ -356,13 +356,18 @@
     return text.length > most ? `${text.slice(0, most - 1)}…` : text;
   }
 
-  function ends(numbers, rows, logarithmic, isWords) {
+  function extremes(numbers, rows) {
     let [least, most] = [Infinity, -Infinity];
     for (const row of rows) {
       const value = numbers[row];
       if (value < least) least = value;
       if (value > most) most = value;
     }
+    return [least, most];
+  }
+
+  function ends(numbers, rows, logarithmic, isWords) {
+    const [least, most] = extremes(numbers, rows);
     if (least > most) return logarithmic ? [0.1, 1] : [0, 1];
     if (logarithmic) return [least / 1.1, most * 1.1];
     const air = isWords ? 0.5 : 0.04 * (most - least) || Math.abs(least) / 10 || 1;
