@@ -43,12 +43,12 @@ pub(crate) fn byte_rate(per_s: f64) -> String {
     three_digits(per_s, &[("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("B/s", 1.0)])
 }
 
-/// A number whose unit stands elsewhere, with at most four significant digits: `0.125`, `1500`, `2.5e6`.
+/// A number whose unit stands elsewhere, with at most four significant digits: `0.125`, `1500`, `2.5e9`.
 pub(crate) fn plain(value: f64) -> String {
     let rounded: f64 = format!("{value:.3e}").parse().unwrap_or(value);
     match rounded.abs() {
         0.0 => "0".to_owned(),
-        1e-3..1e6 => rounded.to_string(),
+        1e-3..1e9 => rounded.to_string(),
         _ => format!("{rounded:e}"),
     }
 }
@@ -92,8 +92,8 @@ mod tests {
 
     #[test]
     fn plain_numbers_have_no_needless_digits() {
-        let texts = [0.0, 0.1 + 0.2, 1500.0, 2_500_000.0, 1.0 / 3.0, -4e-7, 12345.678].map(plain);
-        assert_eq!(texts, ["0", "0.3", "1500", "2.5e6", "0.3333", "-4e-7", "12350"]);
+        let texts = [0.0, 0.1 + 0.2, 1500.0, 2_500_000_000.0, 1.0 / 3.0, -4e-7, 12345.678].map(plain);
+        assert_eq!(texts, ["0", "0.3", "1500", "2.5e9", "0.3333", "-4e-7", "12350"]);
         assert_eq!(flop_rate(1.3337e14) + &byte_rate(2.6e10), "133 TFLOP/s26.0 GB/s");
         assert_eq!([0.9, 0.055].map(whole_percent), ["90 %", "5.5 %"]);
     }

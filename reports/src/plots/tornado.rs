@@ -23,7 +23,11 @@ pub(crate) struct Bar {
 /// The widest bar first, around the answer as it is, `base`.
 pub(crate) fn draw(title: &str, base: f64, bars: &[Bar], tick: Tick) -> Svg {
     let mut bars: Vec<_> = bars.iter().filter(|bar| bar.answers.iter().all(|it| it.is_finite())).collect();
-    let width = |bar: &Bar| (bar.answers[1] - bar.answers[0]).abs();
+    // Both ends may lie on one side of the answer.
+    let width = |bar: &Bar| {
+        let [low, high] = [f64::min, f64::max].map(|of| bar.answers.into_iter().fold(base, of));
+        high - low
+    };
     bars.sort_by(|a, b| width(b).total_cmp(&width(a)));
     let left = bars.iter().map(|bar| text_width(&bar.name)).fold(80.0, f64::max) + 14.0;
     let bottom = TOP + ROW * bars.len() as f64;
