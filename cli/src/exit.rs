@@ -26,6 +26,16 @@ impl Failure {
         })
     }
 
+    /// The same, told of `name`.
+    pub fn of(self, name: &str) -> Self {
+        let within = |error: anyhow::Error| error.context(name.to_owned());
+        match self {
+            Failure::Failed(error) => Failure::Failed(within(error)),
+            Failure::Input(error) => Failure::Input(within(error)),
+            Failure::Infeasible(error) => Failure::Infeasible(within(error)),
+        }
+    }
+
     /// What to tell the user.
     pub fn error(&self) -> &anyhow::Error {
         match self {

@@ -3,6 +3,7 @@
 use crate::exit::{Outcome, Sort};
 use crate::inputs;
 use hwprofiles::Machine;
+use planner::Identity;
 use scenarios::MachineSpec;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,9 @@ use std::sync::{Arc, Mutex};
 #[derive(Debug)]
 pub struct Grouped {
     /// One for each degree.
-    pub machines: Vec<Machine>,
+    pub machines: Arc<[Machine]>,
+    /// What plans record of each.
+    pub identities: Arc<[Identity]>,
     /// GPUs that work as one, ascending.
     pub degrees: Vec<u64>,
     /// A fingerprint of the machine.
@@ -39,8 +42,13 @@ impl Machines {
             named => named.to_vec(),
         };
         let machines = degrees.iter().map(|&degree| machine.with_tensor_parallel(degree));
-        let machines = machines.collect::<Result<_, _>>().or_input()?;
-        let grouped = Arc::new(Grouped { machines, degrees, fingerprint: machine.fingerprint() });
+        let machines: Arc<[Machine]> = machines.collect::<Result<_, _>>().or_input()?;
+        let identities: Arc<[Identity]> = machines.iter().map(Identity::of_machine).collect();
+        let fingerprint = match degrees[..] {
+            [1] => identities[0].fingerprint.clone(),
+            _ => machine.fingerprint(),
+        };
+        let grouped = Arc::new(Grouped { machines, identities, degrees, fingerprint });
         let mut all = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         Ok(all.entry(key).or_insert(grouped).clone())
     }

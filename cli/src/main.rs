@@ -4,6 +4,7 @@
 //! machine-readable form of whatever a command prints.
 #![forbid(unsafe_code)]
 
+mod capacity;
 mod commands;
 mod day;
 mod engines;
@@ -13,8 +14,10 @@ mod inputs;
 mod machines;
 mod measure;
 mod parquet_rows;
+mod models;
 mod pipeline;
 mod plan_grid;
+mod plan_text;
 mod rebalance;
 mod row_devices;
 mod serve;
@@ -29,8 +32,8 @@ mod window;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    bench, completions, explain, export, machine, merge, model, plan, predict, quickstart, report, run, sim,
-    sweep as sweep_command, validate,
+    bench, capacity as capacity_command, completions, explain, export, machine, merge, model, plan, predict,
+    quickstart, report, run, sim, sweep as sweep_command, validate,
 };
 use std::process::ExitCode;
 
@@ -62,6 +65,7 @@ enum Command {
     Export(export::Arguments),
     Sim(sim::Arguments),
     Sweep(sweep_command::Arguments),
+    Capacity(capacity_command::Arguments),
     Merge(merge::Arguments),
     Run(run::Arguments),
     Validate(validate::Arguments),
@@ -91,6 +95,7 @@ fn main() -> ExitCode {
         Command::Export(arguments) => export::run(arguments, json),
         Command::Sim(arguments) => sim::run(arguments, json),
         Command::Sweep(arguments) => sweep_command::run(arguments, json),
+        Command::Capacity(arguments) => capacity_command::run(arguments, json),
         Command::Merge(arguments) => merge::run(arguments, json),
         Command::Run(arguments) => run::run(arguments, json),
         Command::Validate(arguments) => validate::run(arguments, json),

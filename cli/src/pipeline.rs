@@ -3,13 +3,14 @@
 use crate::exit::{Failure, Outcome, Sort};
 use crate::inputs;
 use crate::machines::Machines;
-use crate::tried::{self, Tried};
+use crate::models::Models;
+use crate::tried::Tried;
 use anyhow::anyhow;
 use executor::Setup;
 use hwprofiles::{Machine, yaml};
 use planner::{
-    Criterion, Draft, Front, Origin, Placement, Plan, PlannerError, Pricing, Programs, Rule, Times, Trace,
-    Variant,
+    ChosenFormats, Criterion, Draft, Front, Identity, Origin, Placement, Plan, PlannerError, Pricing,
+    Programs, Rule, Times, Trace,
 };
 use reports::Rates;
 use scenarios::{
@@ -18,12 +19,15 @@ use scenarios::{
 };
 use sim::{Drafting, Draws};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Everything a plan depends on, looked up.
 #[derive(Clone)]
 pub struct Question {
     /// The machine, with its GPUs grouped in each way that may be chosen; at least one.
-    pub machines: Vec<Machine>,
+    pub machines: Arc<[Machine]>,
+    /// What plans record of each, where somebody knows.
+    pub identities: Option<Arc<[Identity]>>,
     /// The model.
     pub model: Model,
     /// Number formats: those that may be chosen, and those that lose too much.
@@ -78,7 +82,12 @@ impl Question {
 
     /// The same where some machines are known.
     pub fn with(scenario: &Scenario, machines: &Machines) -> Outcome<Self> {
-        let found = scenario.resolve().or_input()?;
+        Self::known(scenario, machines, &Models::default())
+    }
+
+    /// The same where some models are known too.
+    pub fn known(scenario: &Scenario, machines: &Machines, models: &Models) -> Outcome<Self> {
+        let found = scenario.resolve_with(&|reference| models.get(reference)).or_input()?;
         let grouped = machines.get(&found.machine, &found.tensor_parallel)?;
         let tensor_parallel = match grouped.degrees[..] {
             [degree] => Some(degree).filter(|degree| *degree > 1),
@@ -93,6 +102,7 @@ impl Question {
         };
         Ok(Self {
             machines: grouped.machines.clone(),
+            identities: Some(grouped.identities.clone()),
             model: found.model,
             formats: found.formats,
             speculative: found.speculative,
@@ -109,6 +119,18 @@ impl Question {
 
     /// The best plan in the best formats, every candidate judged by the simulator.
     pub fn plan(&self) -> Outcome<Planned> {
+        let chosen = self.chosen()?;
+        let plan = chosen.plan;
+        tracing::info!(model = self.model.name, chosen = plan.predicted.chosen, formats = %plan.formats, "planned");
+        Ok(Planned { tried: Tried::all(chosen.tried, &self.formats), ..self.planned(plan, chosen.machine)? })
+    }
+
+    /// The document alone: of a plan that nobody runs.
+    pub fn plan_document(&self) -> Outcome<Plan> {
+        Ok(self.chosen()?.plan)
+    }
+
+    fn chosen(&self) -> Outcome<ChosenFormats> {
         if self.training.is_some() {
             return Err(Failure::Input(anyhow!(
                 "a training step has one way to be made, and nothing to plan: `fulcrum sim` says what it takes"
@@ -119,11 +141,8 @@ impl Question {
         };
         let draft = self.speculative.as_ref().map(|(model, choices)| Draft { model, choices });
         let formats = &self.formats.allowed;
-        let chosen = planner::plan_among(&self.question(), &self.machines, formats, draft, &score);
-        let chosen = chosen.map_err(sorted)?;
-        let plan = chosen.plan;
-        tracing::info!(model = self.model.name, chosen = plan.predicted.chosen, formats = %plan.formats, "planned");
-        Ok(Planned { tried: Tried::all(chosen.tried, &self.formats), ..self.planned(plan, chosen.machine)? })
+        let known = self.identities.as_deref();
+        planner::plan_among(&self.question(), &self.machines, known, formats, draft, &score).map_err(sorted)
     }
 
     /// The same question for a batch of another size.
@@ -221,76 +240,6 @@ impl Planned {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|e| Failure::Input(anyhow!("{file}: {e}")))?;
         Ok(yaml::top_keys(&text, &file).or_input()?.iter().any(|key| key == "plan"))
-    }
-
-    /// One line that says what it is about.
-    pub fn heading(&self) -> String {
-        self.heading_of(&self.plan.workload)
-    }
-
-    /// The same for a run of another size.
-    pub fn heading_of(&self, load: &Workload) -> String {
-        format!(
-            "{} on {}: batch {}, {} prompt + {} output tokens, {}\n",
-            self.model.name,
-            self.machine.name,
-            load.batch,
-            load.prompt_tokens,
-            load.output_tokens,
-            self.plan.predicted.chosen
-        )
-    }
-
-    /// What to expect, beside what the simple rules would do.
-    pub fn summary(&self) -> String {
-        let row = |name: &str, times: &Times| {
-            let tpot = times.tpot.map_or("-".to_owned(), |tpot| tpot.to_string());
-            format!("  {name:<16} {:>12} {tpot:>12}\n", times.ttft.to_string())
-        };
-        let predicted = &self.plan.predicted;
-        let mut text = self.heading();
-        text += &self.draft_line();
-        text += &format!("  {:<16} {:>12} {:>12}\n", "", "TTFT", "TPOT");
-        text += &row("this plan", &predicted.simulated);
-        text += &row("its bound", &predicted.bound);
-        for (name, times) in &predicted.baselines {
-            text += &row(name, times);
-        }
-        for (name, why) in &predicted.without {
-            text += &format!("  {name:<16} {why}\n");
-        }
-        text + &self.formats_table()
-    }
-
-    /// Which draft proposes tokens, and where; empty where none does.
-    fn draft_line(&self) -> String {
-        let Some((draft, speculation)) = self.plan.draft.as_ref().zip(self.plan.workload.speculation) else {
-            return String::new();
-        };
-        format!(
-            "  {} on {} proposes {} tokens a step, in {};\n  a step yields {:.2} in the mean\n",
-            draft.model.name,
-            draft.device,
-            speculation.tokens,
-            draft.step,
-            speculation.tokens_per_step(),
-        )
-    }
-
-    /// What each combination of number formats would give; empty where there was no choice.
-    pub fn formats_table(&self) -> String {
-        tried::table(&self.tried, &self.variant())
-    }
-
-    /// What was chosen before anything was placed.
-    fn variant(&self) -> Variant {
-        let speculation = self.plan.workload.speculation;
-        let draft = self.plan.draft.as_ref().zip(speculation);
-        Variant {
-            tensor_parallel: self.machine.tensor_parallel(),
-            formats: self.plan.formats,
-            draft: draft.map(|(draft, speculation)| (draft.device.clone(), speculation.tokens)),
-        }
     }
 
     /// Refuses a plan with a draft, where nobody knows what to do with one.

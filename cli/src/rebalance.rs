@@ -12,6 +12,7 @@ use scenarios::Slo;
 use serde_json::{Value, json};
 use sim::serving::{Engine, Record, Tally};
 use std::fmt;
+use std::sync::Arc;
 
 /// What it came to.
 pub struct Rebalanced {
@@ -67,7 +68,7 @@ pub fn add_courses(
     }
     let planned = wanted.into_par_iter().map(|(name, machine, workload)| -> Outcome<Option<Course>> {
         let mut question = Question { workload, slo: Slo::default(), ..question.clone() };
-        question.machines = vec![machine.clone()];
+        (question.machines, question.identities) = (Arc::from([machine.clone()]), None);
         question.formats.allowed = vec![*pricing.formats];
         let placement = match question.plan() {
             Ok(Planned { placement, .. }) => placement,

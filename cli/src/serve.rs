@@ -21,6 +21,8 @@ pub struct ServedDay {
     pub(crate) heading: String,
     /// What the engines run: everything on one device, or what the planner chose.
     pub(crate) plan: String,
+    /// What each of them is.
+    pub(crate) engine: Engine,
     /// The numbers.
     pub(crate) summary: Summary,
     /// What rebalancing was worth.
@@ -38,15 +40,20 @@ pub struct Tables<'p> {
     pub picture: Option<(&'p Path, Window)>,
 }
 
-/// Serves the question's requests, and writes the tables that are wanted.
+/// Serves the question's requests where the planner would place them, and writes the tables that are wanted.
 pub fn run(question: &Question, serving: &Serving, tables: Tables<'_>) -> Outcome<ServedDay> {
-    let choice = &question.engine;
-    let habits = Habits {
-        choice,
-        draft: Engine::of(choice, 1, question.model.max_positions),
-        utilization: choice.gpu_memory_utilization.unwrap_or(sim::serving::GPU_MEMORY_UTILIZATION),
-    };
-    let Placed { machine, formats, placement, chosen } = placed(question, &habits)?;
+    run_on(question, serving, Placed::of(question)?, tables)
+}
+
+/// The same where somebody has placed them.
+pub fn run_on(
+    question: &Question,
+    serving: &Serving,
+    placed: Placed,
+    tables: Tables<'_>,
+) -> Outcome<ServedDay> {
+    let (choice, habits) = (&question.engine, Habits::of(question));
+    let Placed { machine, formats, placement, chosen } = placed;
     let plan = format!("{chosen}, {formats}");
     let pricing = Pricing { machine: &machine, model: &question.model, formats: &formats };
     let engine = habits.engine(pricing, &placement)?.map_err(|full| Failure::Infeasible(full.into()))?;
@@ -97,7 +104,7 @@ pub fn run(question: &Question, serving: &Serving, tables: Tables<'_>) -> Outcom
         engine.num_blocks,
         engine.block_size,
     );
-    Ok(ServedDay { heading, plan, summary, rebalanced })
+    Ok(ServedDay { heading, plan, engine, summary, rebalanced })
 }
 
 /// An engine whose KV blocks are not counted yet.
@@ -108,7 +115,16 @@ struct Habits<'q> {
     utilization: f64,
 }
 
-impl Habits<'_> {
+impl<'q> Habits<'q> {
+    fn of(question: &'q Question) -> Self {
+        let choice = &question.engine;
+        Self {
+            choice,
+            draft: Engine::of(choice, 1, question.model.max_positions),
+            utilization: choice.gpu_memory_utilization.unwrap_or(sim::serving::GPU_MEMORY_UTILIZATION),
+        }
+    }
+
     /// The engine on `placement`.
     fn engine(&self, pricing: Pricing<'_>, placement: &Placement) -> Outcome<Result<Engine, NoRoom>> {
         let Engine { block_size, max_num_batched_tokens, .. } = self.draft;
@@ -134,47 +150,59 @@ impl Habits<'_> {
 }
 
 /// What the engines run.
-struct Placed {
-    machine: Machine,
-    formats: Formats,
-    placement: Placement,
+#[derive(Debug, Clone)]
+pub struct Placed {
+    /// The machine.
+    pub machine: Machine,
+    /// The number formats.
+    pub formats: Formats,
+    /// What is where.
+    pub placement: Placement,
     /// In a word, what was chosen.
-    chosen: String,
+    pub chosen: String,
 }
 
 /// Sequences whose KV cache must fit on a GPU for everything to be there.
 const FEW: u64 = 8;
 
-/// Everything on a GPU, or the smallest group of GPUs, that has room for it and a few sequences, in the formats of most bits;
-/// otherwise what the planner chooses for a batch like those that will run, the largest for which there is a plan. The limits
-/// are on requests, queueing included: the plan for a batch need not keep them.
-fn placed(question: &Question, habits: &Habits<'_>) -> Outcome<Placed> {
-    let (model, load) = (&question.model, &question.workload);
-    let wanted = load.batch.min(FEW) * load.context().div_ceil(habits.draft.block_size);
-    for machine in &question.machines {
-        for id in machine.device_ids() {
-            let device = machine.device(id);
-            if device.kind != DeviceKind::Gpu {
-                continue;
-            }
-            let placement = Placement::uniform(model, id, device.memory);
-            let pricing = Pricing { machine, ..question.pricing() };
-            if habits.blocks(pricing, &placement)?.is_ok_and(|blocks| blocks >= wanted) {
-                let chosen = format!("all on {}", device.name);
-                return Ok(Placed { machine: machine.clone(), formats: *pricing.formats, placement, chosen });
+impl Placed {
+    /// Everything on a GPU, or the smallest group of GPUs, that has room for it and a few sequences, in the formats of most bits;
+    /// otherwise what the planner chooses for a batch like those that will run, the largest for which there is a plan. The limits
+    /// are on requests, queueing included: the plan for a batch need not keep them.
+    pub fn of(question: &Question) -> Outcome<Self> {
+        let habits = Habits::of(question);
+        let (model, load) = (&question.model, &question.workload);
+        let wanted = load.batch.min(FEW) * load.context().div_ceil(habits.draft.block_size);
+        for machine in question.machines.iter() {
+            for id in machine.device_ids() {
+                let device = machine.device(id);
+                if device.kind != DeviceKind::Gpu {
+                    continue;
+                }
+                let placement = Placement::uniform(model, id, device.memory);
+                let pricing = Pricing { machine, ..question.pricing() };
+                if habits.blocks(pricing, &placement)?.is_ok_and(|blocks| blocks >= wanted) {
+                    let chosen = format!("all on {}", device.name);
+                    return Ok(Self {
+                        machine: machine.clone(),
+                        formats: *pricing.formats,
+                        placement,
+                        chosen,
+                    });
+                }
             }
         }
-    }
-    let mut batch = load.batch;
-    loop {
-        let alike = Question { slo: Slo::default(), ..question.with_batch(batch) };
-        match alike.plan() {
-            Ok(Planned { plan, machine, placement, .. }) => {
-                let chosen = plan.predicted.chosen;
-                return Ok(Placed { machine, formats: plan.formats, placement, chosen });
+        let mut batch = load.batch;
+        loop {
+            let alike = Question { slo: Slo::default(), ..question.with_batch(batch) };
+            match alike.plan() {
+                Ok(Planned { plan, machine, placement, .. }) => {
+                    let chosen = plan.predicted.chosen;
+                    return Ok(Self { machine, formats: plan.formats, placement, chosen });
+                }
+                Err(Failure::Infeasible(_)) if batch > 1 => batch /= 2,
+                Err(failure) => return Err(failure),
             }
-            Err(Failure::Infeasible(_)) if batch > 1 => batch /= 2,
-            Err(failure) => return Err(failure),
         }
     }
 }

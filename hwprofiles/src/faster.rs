@@ -4,10 +4,10 @@ use crate::attention::{AttentionRates, AttentionShape};
 use crate::dtype::DType;
 use crate::estimate::Missing;
 use crate::gemm::GemmRates;
-use crate::machine::Device;
+use crate::machine::{Device, Machine};
 use crate::rates::{Bound, Estimate};
 use crate::ratio::Ratio;
-use crate::units::Seconds;
+use crate::units::{BytesPerSec, Seconds};
 
 /// By which factor times are shorter than the measured points say, by what binds them.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -121,5 +121,18 @@ impl Device {
         let inverse = Ratio::new(1.0 / factor.get()).unwrap_or(Ratio::ONE);
         let all = [Bound::Compute, Bound::Memory, Bound::Launch];
         all.into_iter().fold(self.clone(), |device, bound| device.faster(bound, inverse))
+    }
+}
+
+impl Machine {
+    /// The same machine where everything takes `factor` times as long: devices, memories and links.
+    pub fn slower(&self, factor: Ratio) -> Self {
+        let mut machine = self.clone();
+        machine.devices.iter_mut().for_each(|device| *device = device.slower(factor));
+        let slow = |rate: &mut BytesPerSec| *rate = *rate / factor.get();
+        machine.memories.iter_mut().for_each(|memory| slow(&mut memory.bandwidth.value));
+        machine.links.iter_mut().for_each(|link| slow(&mut link.bandwidth.value));
+        machine.restripe();
+        machine
     }
 }

@@ -184,6 +184,21 @@ impl Pricing<'_> {
         })
     }
 
+    /// What an operator on `device` takes at the measured rate of its shape, with what it reads in the device's own memory.
+    pub(crate) fn estimate(
+        &self,
+        operator: Operator,
+        rows: &Range<u64>,
+        device: DeviceId,
+        step: &Step,
+    ) -> Result<Estimate, Missing> {
+        let shared = Shared::on(self.machine, self.model, device);
+        let rows = shared.rows(operator.sublayer(), rows);
+        let work = Work::routed(operator, &shared.share, self.formats, step, &rows, None);
+        let device = self.machine.device(device);
+        self.rated(device, operator, device.memory, &work)
+    }
+
     /// What a device of several ranks takes to put together what they computed; nothing for one.
     fn joining(&self, operator: Operator, rows: &Range<u64>, device: &Device, step: &Step) -> Seconds {
         let tokens = if operator.sublayer() == Sublayer::Head { step.batch } else { step.rows() };

@@ -4,7 +4,7 @@
 use crate::draft::{Beside, Draft};
 use crate::error::PlannerError;
 use crate::placement::Placement;
-use crate::plan::{Plan, Times};
+use crate::plan::{Identity, Plan, Times};
 use crate::planner::{Question, plan_with_value};
 use crate::twins::Twins;
 use crate::{Pricing, Scorer};
@@ -53,13 +53,15 @@ pub struct ChosenFormats {
 
 /// Plans `question` on each of `machines` (one machine with its GPUs grouped in several ways) in each of `formats`,
 /// whatever its own are, without a draft and with `draft` on each device; takes the plan that is best for the objective within
-/// the limits, of equals the first.
+/// the limits, of equals the first. `identities` are what plans record of the machines, where somebody knows: finding out takes
+/// as long as a small plan.
 ///
 /// # Errors
 /// Those of [`crate::plan`]; where there are several combinations, [`PlannerError::NoFormat`] says why none can be planned.
 pub fn plan_among(
     question: &Question<'_>,
     machines: &[Machine],
+    identities: Option<&[Identity]>,
     formats: &[Formats],
     draft: Option<Draft<'_>>,
     scorer: &FormatScorer<'_>,
@@ -81,7 +83,8 @@ pub fn plan_among(
             draft: proposal
                 .map(|(_, device, speculation)| (machine.device(device).name.clone(), speculation.tokens)),
         };
-        match planned(&question, *proposal, scorer) {
+        let known = identities.and_then(|identities| identities.get(*at));
+        match planned(&question, known, *proposal, scorer) {
             Ok((plan, value)) => {
                 tried.push((variant, Ok(plan.predicted.simulated)));
                 if best.as_ref().is_none_or(|(least, ..)| value < *least) {
@@ -117,13 +120,14 @@ fn proposals<'a>(machine: &Machine, draft: Option<Draft<'a>>) -> Vec<Option<Prop
 /// The plan beside the draft of `proposal`, with its objective.
 fn planned(
     question: &Question<'_>,
+    known: Option<&Identity>,
     proposal: Option<Proposal<'_>>,
     scorer: &FormatScorer<'_>,
 ) -> Result<(Plan, f64), PlannerError> {
     let Some((draft, device, speculation)) = proposal else {
         let score: &Scorer<'_> =
             &|placement, chunk| scorer(question.pricing, &question.workload, placement, chunk);
-        return plan_with_value(question, score);
+        return plan_with_value(question, known, score);
     };
     let machine = question.pricing.machine;
     let gpus = Twins::of(machine).count();
@@ -139,7 +143,7 @@ fn planned(
     };
     let pricing = Pricing { machine: &left, ..question.pricing };
     let score: &Scorer<'_> = &|placement, chunk| scorer(pricing, &workload, placement, chunk);
-    plan_with_value(&Question { pricing, workload, draft: Some(&beside), ..*question }, score)
+    plan_with_value(&Question { pricing, workload, draft: Some(&beside), ..*question }, known, score)
 }
 
 /// Whether other formats, another degree or no draft may do better.

@@ -1,6 +1,7 @@
 //! Where things go: cost model, ILP, plan, explanation.
 #![forbid(unsafe_code)]
 
+mod band;
 mod cost;
 mod course;
 mod draft;
@@ -67,6 +68,7 @@ mod laws;
 #[path = "../tests/fixture/mod.rs"]
 mod fixture;
 
+pub use band::Band;
 pub use cost::{Bound, Load, Price, Pricing};
 pub use course::prefill_chunk;
 pub use draft::{Beside, Draft, PlacedDraft};

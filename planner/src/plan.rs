@@ -28,7 +28,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    pub(crate) fn of_machine(machine: &Machine) -> Self {
+    /// That of a machine.
+    pub fn of_machine(machine: &Machine) -> Self {
         Self { name: machine.name.clone(), fingerprint: machine.fingerprint() }
     }
 
@@ -248,12 +249,14 @@ impl Plan {
         placement_of(machine, model, (&self.embed, &self.layers, &self.head), pipelining)
     }
 
-    /// The document for `placement`, in which equal neighbours become one group.
+    /// The document for `placement`, in which equal neighbours become one group; `known` is the machine's identity, where somebody
+    /// looked.
     ///
     /// # Errors
     /// Where bytes must move without a link, or more is needed of a memory than it holds.
     pub(crate) fn of(
         question: &Question<'_>,
+        known: Option<&Identity>,
         prefill_chunk: u64,
         placement: &Placement,
         predicted: Prediction,
@@ -269,7 +272,11 @@ impl Plan {
         let plan = Self {
             plan: PLAN_VERSION,
             from: None,
-            machine: draft.map_or_else(|| Identity::of_machine(machine), |draft| draft.machine.clone()),
+            machine: match (draft, known) {
+                (Some(draft), _) => draft.machine.clone(),
+                (None, Some(known)) => known.clone(),
+                (None, None) => Identity::of_machine(machine),
+            },
             model: Identity::of_model(model),
             formats: *formats,
             workload,

@@ -8,7 +8,7 @@ use crate::goal::{Goal, work};
 use crate::infeasible::{infeasible, too_slow};
 use crate::overlap::Overlap;
 use crate::placement::Placement;
-use crate::plan::{Plan, Prediction, Times};
+use crate::plan::{Identity, Plan, Prediction, Times};
 use crate::roofline::Roofline;
 use crate::rules::{NoRule, Rule};
 use crate::solve::{Chosen, Effort};
@@ -69,12 +69,13 @@ pub(crate) struct Scored {
 /// [`PlannerError::TooSlow`] the limit that nothing keeps; [`PlannerError::Missing`] a rate to be measured;
 /// [`PlannerError::Unpriced`] a power or a price; [`PlannerError::Scenario`] a workload that makes no sense.
 pub fn plan(question: &Question<'_>, scorer: &Scorer<'_>) -> Result<Plan, PlannerError> {
-    plan_with_value(question, scorer).map(|(plan, _)| plan)
+    plan_with_value(question, None, scorer).map(|(plan, _)| plan)
 }
 
-/// The same, with its objective.
+/// The same, with its objective; `known` is what it is to record of the machine.
 pub(crate) fn plan_with_value(
     question: &Question<'_>,
+    known: Option<&Identity>,
     scorer: &Scorer<'_>,
 ) -> Result<(Plan, f64), PlannerError> {
     let Question { pricing, workload, .. } = *question;
@@ -134,7 +135,7 @@ pub(crate) fn plan_with_value(
     match best {
         Some(best) if goal.keeps(&best.times) => {
             let value = best.value;
-            Ok((question.answer(&goal, best, Some(least), baselines, without)?, value))
+            Ok((question.answer(&goal, best, known, Some(least), baselines, without)?, value))
         }
         Some(best) => Err(too_slow(question, &goal, Some(&best.times))?),
         None if goal.slo == Slo::default() => Err(infeasible(question)?),
@@ -150,7 +151,7 @@ pub fn follow(question: &Question<'_>, rule: Rule, scorer: &Scorer<'_>) -> Resul
     let goal = question.goal()?;
     let scored = question.followed(&goal, rule, scorer)?;
     let baselines = BTreeMap::from([(scored.name.clone(), scored.times)]);
-    Ok(question.answer(&goal, scored, None, baselines, BTreeMap::new())?)
+    Ok(question.answer(&goal, scored, None, None, baselines, BTreeMap::new())?)
 }
 
 /// The plan that is `placement`, prefill in chunks of `chunk` tokens per sequence, with what `scorer` says of it.
@@ -166,7 +167,7 @@ pub fn evaluate(
 ) -> Result<Plan, PlannerError> {
     let goal = question.goal()?;
     let scored = question.scored(&goal, name, placement, chunk, scorer)?;
-    question.answer(&goal, scored, None, BTreeMap::new(), BTreeMap::new())
+    question.answer(&goal, scored, None, None, BTreeMap::new(), BTreeMap::new())
 }
 
 impl Question<'_> {
@@ -252,6 +253,7 @@ impl Question<'_> {
         &self,
         goal: &Goal,
         best: Scored,
+        known: Option<&Identity>,
         least: Option<f64>,
         baselines: BTreeMap<String, Times>,
         without: BTreeMap<String, String>,
@@ -270,7 +272,7 @@ impl Question<'_> {
             baselines: baselines.into_iter().map(|(name, times)| (name, goal.per_token(times))).collect(),
             without,
         };
-        Plan::of(self, best.chunk, &best.placement, predicted)
+        Plan::of(self, known, best.chunk, &best.placement, predicted)
     }
 }
 

@@ -94,6 +94,7 @@ fn chosen(
     plan_among(
         &question(machine, model, Objective::Latency, slo),
         std::slice::from_ref(machine),
+        None,
         formats,
         None,
         &judged,
@@ -114,7 +115,7 @@ proptest! {
             let pricing = Pricing { formats: one, ..question.pricing };
             plan(&Question { pricing, ..question }, &|placement, chunk| score(pricing, placement, chunk))
         }).collect();
-        match plan_among(&question, std::slice::from_ref(&machine), &some, None, &judged) {
+        match plan_among(&question, std::slice::from_ref(&machine), None, &some, None, &judged) {
             Ok(found) => {
                 let best = value(objective, &found.plan.predicted.simulated);
                 for (one, alone) in some.iter().zip(&alone) {
@@ -139,7 +140,7 @@ fn of_equals_the_one_of_most_bits_is_taken() {
     };
     let question = question(&machine, &model, Objective::Latency, Slo::default());
     assert_eq!(
-        plan_among(&question, std::slice::from_ref(&machine), &ALL, None, &same).unwrap().plan.formats,
+        plan_among(&question, std::slice::from_ref(&machine), None, &ALL, None, &same).unwrap().plan.formats,
         fixture::formats()
     );
 }

@@ -38,7 +38,7 @@ fn asked(
     let question =
         Question { pricing, workload: WORKLOAD, objective, slo, costs: Costs::default(), draft: None };
     let draft = draft.map(|(model, choices)| Draft { model, choices });
-    plan_among(&question, std::slice::from_ref(machine), &[formats], draft, &score)
+    plan_among(&question, std::slice::from_ref(machine), None, &[formats], draft, &score)
 }
 
 /// The run's time, or that of a token.

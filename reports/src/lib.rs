@@ -7,6 +7,7 @@
 
 mod axis;
 mod block;
+pub mod capacity;
 mod compare;
 mod configuration;
 mod data_table;

@@ -151,7 +151,7 @@ fn shortened(name: &str, width: usize) -> String {
 }
 
 /// A name inside a Markdown table.
-fn markdown(name: &str) -> String {
+pub(crate) fn markdown(name: &str) -> String {
     let special = |c: char| "\\`*_{}[]<>()#!|&".contains(c);
     let escape =
         |c: char| if special(c) { vec!['\\', c] } else { vec![if c.is_control() { ' ' } else { c }] };
@@ -166,7 +166,7 @@ fn csv_cells(pair: Option<Pair>, spread: Option<f64>) -> [String; 4] {
 }
 
 /// `header` is the columns' names, separated by spaces.
-fn csv_text(header: &str, rows: impl Iterator<Item = Vec<String>>) -> String {
+pub(crate) fn csv_text(header: &str, rows: impl Iterator<Item = Vec<String>>) -> String {
     let header = header.split_whitespace().map(str::to_owned).collect();
     let mut writer = csv::Writer::from_writer(Vec::new());
     for row in std::iter::once(header).chain(rows) {

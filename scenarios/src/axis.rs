@@ -14,11 +14,14 @@ pub struct Axis {
     pub keys: Vec<String>,
     /// A value for each key; where it is absent, the key stays as it is in the scenario.
     pub rows: Vec<Vec<Option<Value>>>,
+    /// Whether the scenario itself brings them along: relative paths start at its folder.
+    pub of_document: bool,
 }
 
 impl From<Setting> for Axis {
     fn from(Setting { key, values }: Setting) -> Self {
-        Self { keys: vec![key], rows: values.into_iter().map(|value| vec![Some(value)]).collect() }
+        let rows = values.into_iter().map(|value| vec![Some(value)]).collect();
+        Self { keys: vec![key], rows, of_document: false }
     }
 }
 
@@ -44,7 +47,7 @@ impl Axis {
             places.sort_unstable();
             let Some((&first, others)) = places.split_first() else { continue };
             for &other in others.iter().rev() {
-                let Axis { keys, rows } = axes.remove(other);
+                let Axis { keys, rows, .. } = axes.remove(other);
                 let (ours, theirs) = (axes[first].rows.len(), rows.len());
                 if ours != theirs {
                     let reason = format!(
@@ -94,7 +97,7 @@ impl Axis {
         if all.is_empty() {
             return Err(rows.refuse_header("", "no row follows the columns' names"));
         }
-        Ok(Self { keys, rows: all })
+        Ok(Self { keys, rows: all, of_document: false })
     }
 }
 

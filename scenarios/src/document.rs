@@ -3,6 +3,7 @@
 use crate::axis::written;
 use crate::error::ScenarioError;
 use crate::section::{Origin, Section, shown};
+use crate::setting::Setting;
 use hwprofiles::yaml;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -42,11 +43,37 @@ impl Document {
         Self::from_yaml(&path.display().to_string(), &text)
     }
 
-    /// Puts `value` under the dotted path `key`; mappings on the way are made where they are absent.
+    /// The document with `settings` applied in order, each of which must have one value.
+    ///
+    /// # Errors
+    /// A setting without a place in the document, or with several values.
+    pub fn with(&self, settings: &[Setting]) -> Result<Self, ScenarioError> {
+        let mut document = self.clone();
+        for setting in settings {
+            let [value] = &setting.values[..] else {
+                let reason =
+                    format!("one value is wanted, not {}: lists are for sweeps", setting.values.len());
+                return Err(ScenarioError::Setting { text: setting.to_string(), reason });
+            };
+            document.set(&setting.key, value)?;
+        }
+        Ok(document)
+    }
+
+    /// Puts `value` under the dotted path `key`, as the command line asks; mappings on the way are made where they are absent.
     ///
     /// # Errors
     /// Something on the way is not a mapping. Whether the key is known is found out by [`Document::scenario`].
     pub(crate) fn set(&mut self, key: &str, value: &Value) -> Result<(), ScenarioError> {
+        self.put(key, value)?;
+        let within = format!("{key}.");
+        self.origin.settings.retain(|key, _| !key.starts_with(&within));
+        self.origin.settings.insert(key.to_owned(), format!("{key}={}", written(value)));
+        Ok(())
+    }
+
+    /// The same, as the document itself asks: what it says of places and paths stays.
+    pub(crate) fn put(&mut self, key: &str, value: &Value) -> Result<(), ScenarioError> {
         let text = format!("{key}={}", written(value));
         let mut here = &mut self.root;
         let mut path = String::new();
@@ -65,9 +92,6 @@ impl Document {
             here = entries.entry(step).or_insert(Value::Null);
         }
         *here = value.clone();
-        let within = format!("{path}.");
-        self.origin.settings.retain(|key, _| !key.starts_with(&within));
-        self.origin.settings.insert(path, text);
         Ok(())
     }
 }

@@ -65,6 +65,16 @@ pub enum ScenarioError {
         /// What it asks for, and what is supported instead.
         reason: String,
     },
+    /// Something is wrong with the scenario on one of the machines that it asks about.
+    #[error("{place}: on {name}: {error}")]
+    Within {
+        /// File and line of the machine.
+        place: String,
+        /// What the machine is called.
+        name: String,
+        /// What is wrong.
+        error: Box<ScenarioError>,
+    },
     /// A table of requests that is not one.
     #[error(transparent)]
     Trace(crate::request_trace::TraceError),

@@ -7,6 +7,7 @@ use crate::scenario::Scenario;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::path::Path;
 
 /// Scenarios that a grid may have unless somebody says otherwise.
 pub const GRID_LIMIT: u64 = 1_000_000;
@@ -58,6 +59,22 @@ impl Grid {
         self.axes.iter().flat_map(|axis| &axis.keys).map(String::as_str)
     }
 
+    /// Of each key, whether all its values are numbers.
+    pub fn numeric_keys(&self) -> impl Iterator<Item = bool> {
+        let numeric = |axis: &Axis, at: usize| {
+            axis.rows.iter().filter_map(|row| row[at].as_ref()).all(Value::is_number)
+        };
+        self.axes.iter().flat_map(move |axis| (0..axis.keys.len()).map(move |at| numeric(axis, at)))
+    }
+
+    /// Everything that its scenarios are made of: the document and every value that is set, each with the folder that relative
+    /// paths in it start at.
+    pub fn values(&self) -> impl Iterator<Item = (&Value, &Path)> {
+        let rows = self.axes.iter().flat_map(|axis| axis.rows.iter().flatten().flatten());
+        let set = rows.map(|value| (value, Path::new("")));
+        std::iter::once((&self.document.root, &*self.document.folder)).chain(set)
+    }
+
     /// How many scenarios it has.
     pub fn count(&self) -> u64 {
         self.count
@@ -90,12 +107,29 @@ impl Grid {
     /// # Panics
     /// `index` is not below [`Grid::count`].
     pub fn point(&self, index: u64) -> Result<Point, ScenarioError> {
+        self.point_with(index, None)
+    }
+
+    /// The same with one key more.
+    ///
+    /// # Errors
+    /// Likewise.
+    ///
+    /// # Panics
+    /// `index` is not below [`Grid::count`].
+    pub fn point_with(&self, index: u64, more: Option<(&str, &Value)>) -> Result<Point, ScenarioError> {
         let (mut document, mut settings) = (self.document.clone(), Vec::new());
-        for (key, value) in self.settings(index) {
-            if let Some(value) = value {
-                document.set(key, value)?;
-                settings.push((key.to_owned(), value.clone()));
+        let own = self.axes.iter().flat_map(|axis| axis.keys.iter().map(|_| axis.of_document));
+        for ((key, value), own) in self.settings(index).zip(own) {
+            let Some(value) = value else { continue };
+            match own {
+                true => document.put(key, value)?,
+                false => document.set(key, value)?,
             }
+            settings.push((key.to_owned(), value.clone()));
+        }
+        if let Some((key, value)) = more {
+            document.set(key, value)?;
         }
         Ok(Point { settings, scenario: document.scenario()? })
     }

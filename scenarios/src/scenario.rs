@@ -12,6 +12,7 @@ use crate::quality::{Loss, read_quality};
 use crate::section::{Origin, Section};
 use crate::serving::{Serving, read_serving};
 use crate::setting::Setting;
+use crate::source::LoadModel;
 use crate::speculation::{Speculation, misfit, read_speculative};
 use crate::training::{Training, read_training};
 use crate::weight_formats::WeightClass;
@@ -132,7 +133,7 @@ pub struct ResolvedScenario {
     pub costs: Option<Costs>,
 }
 
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 16] = [
     "machine",
     "model",
     "expert_skew",
@@ -147,6 +148,8 @@ const KEYS: [&str; 14] = [
     "rebalance",
     "tensor_parallel",
     "speculative",
+    "capacity",
+    "sweep",
 ];
 
 impl Document {
@@ -155,16 +158,7 @@ impl Document {
     /// # Errors
     /// Those of [`Document::scenario`]; a setting without a place in the document, or with several values.
     pub fn scenario_with(&self, settings: &[Setting]) -> Result<Scenario, ScenarioError> {
-        let mut document = self.clone();
-        for setting in settings {
-            if setting.values.len() != 1 {
-                let reason =
-                    format!("one value is wanted, not {}: lists are for sweeps", setting.values.len());
-                return Err(ScenarioError::Setting { text: setting.to_string(), reason });
-            }
-            document.set(&setting.key, &setting.values[0])?;
-        }
-        document.scenario()
+        self.with(settings)?.scenario()
     }
 
     /// The scenario.
@@ -250,7 +244,15 @@ impl Scenario {
     /// The model is neither; its `config.json` is wrong; the workload exceeds the model's positions or is too
     /// large to count.
     pub fn resolve(&self) -> Result<ResolvedScenario, ScenarioError> {
-        let model = self.model_at("model", &self.model)?;
+        self.resolve_with(&Reference::load)
+    }
+
+    /// The same where `load` knows the models.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn resolve_with(&self, load: &LoadModel<'_>) -> Result<ResolvedScenario, ScenarioError> {
+        let model = self.model_at("model", &self.model, load)?;
         if self.expert_skew > 0.0 && model.experts.is_none() {
             return Err(ScenarioError::Value {
                 place: self.origin.place("expert_skew"),
@@ -273,7 +275,7 @@ impl Scenario {
             let (place, value) = (self.origin.place(&key), value.to_string());
             return Err(ScenarioError::Value { place, key, value, wanted });
         }
-        let speculative = self.draft_of(&model, &workload)?;
+        let speculative = self.draft_of(&model, &workload, load)?;
         let formats = self.formats(&model)?;
         let Self { machine, tensor_parallel, serving, training, engine, objective, slo, costs, .. } =
             self.clone();
@@ -294,8 +296,8 @@ impl Scenario {
     }
 
     /// The model that stands under `key`.
-    fn model_at(&self, key: &str, model: &Reference) -> Result<Model, ScenarioError> {
-        model.load().map_err(|error| match error {
+    fn model_at(&self, key: &str, model: &Reference, load: &LoadModel<'_>) -> Result<Model, ScenarioError> {
+        load(model).map_err(|error| match error {
             ScenarioError::UnknownPreset { name, known } => self.wrong(
                 key,
                 Value::String(name),
@@ -321,9 +323,10 @@ impl Scenario {
         &self,
         model: &Model,
         workload: &Workload,
+        load: &LoadModel<'_>,
     ) -> Result<Option<(Model, Vec<Speculation>)>, ScenarioError> {
         let Some((reference, choices)) = &self.speculative else { return Ok(None) };
-        let draft = self.model_at("speculative.draft", reference)?;
+        let draft = self.model_at("speculative.draft", reference, load)?;
         let misfit = match (&self.serving, self.training) {
             (None, Some(_)) => Some((
                 "draft",

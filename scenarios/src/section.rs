@@ -69,6 +69,19 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// The mapping `value`, which stands at `path` of the document.
+    pub fn at(origin: &'a Origin, path: &'a str, value: &'a Value) -> Result<Self, ScenarioError> {
+        match value {
+            Value::Object(entries) => Ok(Self { origin, path, entries }),
+            other => Err(ScenarioError::Value {
+                place: origin.place(path),
+                key: path.to_owned(),
+                value: shown(other),
+                wanted: "a mapping of keys to values is wanted".to_owned(),
+            }),
+        }
+    }
+
     /// The mapping under `key` of the root, which may be a dotted path, if it is there.
     pub fn section(&self, key: &'a str) -> Result<Option<Self>, ScenarioError> {
         let mut steps = key.split('.');

@@ -74,7 +74,7 @@ const LONGEST: u64 = 1_000_000;
 
 /// `1..8`, `0..100+10`, `1..256*2`: from the first to the last number, one further each time, so much further, or so many times
 /// as far. `None` for what is no range, an error for one that makes no sense.
-fn range(text: &str) -> Option<Result<Vec<Value>, String>> {
+pub(crate) fn range(text: &str) -> Option<Result<Vec<Value>, String>> {
     let (from, rest) = text.split_once("..")?;
     let from: u64 = from.parse().ok()?;
     let (to, by) = match rest.find(['+', '*']) {

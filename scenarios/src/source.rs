@@ -26,9 +26,15 @@ impl MachineSource {
     }
 }
 
+/// Reads a model.
+pub type LoadModel<'l> = dyn Fn(&Reference) -> Result<Model, ScenarioError> + 'l;
+
 impl Reference {
     /// The preset of that name, or the model at that path: a folder with a `config.json`, that file itself, or a GGUF file.
-    pub(crate) fn load(&self) -> Result<Model, ScenarioError> {
+    ///
+    /// # Errors
+    /// It is neither, or its `config.json` is wrong.
+    pub fn load(&self) -> Result<Model, ScenarioError> {
         let path = self.path();
         match Model::preset(&self.text) {
             Ok(preset) => Ok(preset),

@@ -37,8 +37,17 @@ fn examples() -> Vec<PathBuf> {
 #[test]
 fn every_example_resolves() {
     for file in examples() {
-        let scenario = Document::from_file(&file).unwrap().scenario().unwrap();
-        assert!(scenario.resolve().is_ok(), "{}", file.display());
+        let document = Document::from_file(&file).unwrap();
+        let scenarios = match document.capacity() {
+            Ok(asked) => asked.machines.into_iter().map(|machine| machine.scenario).collect(),
+            Err(ScenarioError::Missing { key, .. }) if key == "capacity" => {
+                vec![document.scenario().unwrap()]
+            }
+            Err(error) => panic!("{error}"),
+        };
+        for scenario in scenarios {
+            assert!(scenario.resolve().is_ok(), "{}", file.display());
+        }
     }
     assert!(examples().len() >= 2);
 }

@@ -1,6 +1,7 @@
 //! One file per subcommand: its arguments as typed, and the calls that answer them.
 
 pub mod bench;
+pub mod capacity;
 pub mod completions;
 pub mod explain;
 pub mod export;

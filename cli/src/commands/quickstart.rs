@@ -14,6 +14,7 @@ use scenarios::{
     Costs, EngineChoice, FormatChoice, Formats, MachineSource, Model, Objective, Slo, WeightFormats, Workload,
 };
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Everything at once on this machine: measure, plan, simulate, run, compare, report.
 #[derive(Debug, clap::Args)]
@@ -162,7 +163,8 @@ fn cases(
     for &[batch, prompt_tokens, output_tokens] in loads {
         let workload = Workload { batch, prompt_tokens, output_tokens, speculation: None };
         let question = Question {
-            machines: vec![machine.clone()],
+            machines: Arc::from([machine.clone()]),
+            identities: None,
             model: model.clone(),
             formats: FormatChoice { allowed: vec![formats()], lossy: vec![] },
             speculative: None,

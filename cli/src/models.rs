@@ -1,0 +1,28 @@
+//! Models as scenarios name them, each read once.
+
+use scenarios::{Model, Reference, ScenarioError};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Those that were read: a sweep asks for the same ones again and again.
+#[derive(Debug, Default)]
+pub struct Models(Mutex<BTreeMap<String, Model>>);
+
+impl Models {
+    /// The model that `reference` means.
+    ///
+    /// # Errors
+    /// It is none, or its `config.json` is wrong.
+    pub fn get(&self, reference: &Reference) -> Result<Model, ScenarioError> {
+        let key = format!("{reference:?}");
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        match known {
+            Some(model) => Ok(model),
+            None => {
+                let model = reference.load()?;
+                self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, model.clone());
+                Ok(model)
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! `fulcrum capacity`.
+
+mod place;
+
+use place::Place;
+use serde_json::Value;
+use std::fs;
+
+const SCENARIO: &str = "model: llama-3.2-1b
+workload: {arrivals: {poisson: 20 req/s}, requests: 300, prompt_tokens: 256, output_tokens: 16}
+engine: vllm
+slo: {ttft: 100 ms, tpot: 20 ms}
+capacity:
+  load: 2000 req/s
+  years: 2
+  machines:
+    - l4
+    - {name: also an l4, machine: l4}
+    - h100-sxm
+";
+
+fn placed() -> Place {
+    Place::with(&[("c.yaml", SCENARIO.as_bytes())])
+}
+
+fn found(place: &Place, settings: &str) -> Value {
+    serde_json::from_str(&place.done(&format!("--json capacity c.yaml {settings}"))).expect("JSON")
+}
+
+fn number(value: &Value, path: &str) -> f64 {
+    value.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path} of {value}"))
+}
+
+#[test]
+fn the_load_is_the_border_that_days_of_every_load_show() {
+    let place = placed();
+    let report = found(&place, "--set capacity.machines=[l4]");
+    let machine = &report["machines"][0];
+    let (within, beyond) = (number(machine, "/largest_load_per_s/value"), number(machine, "/beyond_per_s"));
+    assert!(within < beyond && beyond <= within * 1.0201, "{within} and {beyond}");
+    assert!(number(machine, "/slo_attainment/0") >= 0.99 && number(machine, "/slo_attainment/1") < 0.99);
+    assert!(machine["fails"].as_str().expect("a limit").starts_with("slo."), "{machine}");
+    // As long as the search's days: a hundred times the limit on TTFT.
+    for (factor, keeps) in [(0.6, true), (0.8, true), (1.0, true), (1.2, false), (1.5, false)] {
+        let load = within * factor;
+        let requests = ((load * 10.0).ceil() as u64).max(300);
+        let arrivals = format!("--set workload.arrivals.poisson={load} --set workload.requests={requests}");
+        let day = place.done(&format!("--json sim c.yaml --set machine=l4 {arrivals}"));
+        let day: Value = serde_json::from_str(&day).expect("JSON");
+        assert_eq!(number(&day, "/slo_attainment") >= 0.99, keeps, "{factor}: {day}");
+    }
+    let [slow, fast] = ["slow", "fast"].map(|end| number(machine, &format!("/largest_load_per_s/{end}")));
+    assert!(slow <= within && within <= fast, "{slow}, {within}, {fast}");
+    assert!(number(machine, "/machines/fast") <= number(machine, "/machines/value"));
+}
+
+#[test]
+fn equal_machines_tie_and_more_load_never_needs_fewer() {
+    let place = placed();
+    let (few, many) = (found(&place, ""), found(&place, "--set capacity.load=6000req/s"));
+    let [one, same] = [&few["machines"][0], &few["machines"][1]];
+    assert_eq!(one["total_cost"], same["total_cost"]);
+    assert_eq!(one["largest_load_per_s"], same["largest_load_per_s"]);
+    assert_eq!((one["payback"].is_null(), &same["payback"]), (true, &Value::from("at_once")));
+    for (few, many) in
+        few["machines"].as_array().expect("a list").iter().zip(many["machines"].as_array().expect("a list"))
+    {
+        assert!(number(many, "/machines/value") >= number(few, "/machines/value"));
+        assert_eq!(
+            few["largest_load_per_s"], many["largest_load_per_s"],
+            "how much is asked changes no machine"
+        );
+    }
+    // A price of one's own takes the place of the parts', and scales what is paid for hardware.
+    let cost = |price: &str| {
+        let machines = format!(r#"[{{"name":"x","machine":"l4","price":"{price}"}}]"#);
+        let free = "--set capacity.prices.hosting=1e-9USD --set capacity.prices.per_kwh=1e-9USD";
+        number(
+            &found(&place, &format!("--set capacity.machines={machines} {free}")),
+            "/machines/0/cost_per_token/value",
+        )
+    };
+    let (once, twice) = (cost("10000USD"), cost("20000USD"));
+    assert!((twice / once - 2.0).abs() < 1e-6, "{once} and {twice}");
+}
+
+#[test]
+fn the_answer_is_a_text_a_document_a_table_and_a_page() {
+    let place = placed();
+    let named = r#"[{"name":"<b>|one,","machine":"l4"}]"#;
+    fs::write(
+        place.path("odd.yaml"),
+        SCENARIO
+            .replace("  machines:\n    - l4\n", &format!("  machines: {named}\n"))
+            .split("    - {name")
+            .next()
+            .expect("a text"),
+    )
+    .expect("written");
+    let text = place.done("capacity c.yaml");
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    for word in ["largest load", "taken most", "USD/M output tokens", "against the first", "estimate: "] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    for ending in ["md", "csv", "json", "html"] {
+        place.done(&format!("capacity odd.yaml -o out.{ending}"));
+    }
+    let read = |name: &str| fs::read_to_string(place.path(name)).expect("written");
+    let page = read("out.html");
+    assert!(page.contains("&lt;b&gt;|one,") && !page.contains("<b>|") && !page.contains("http"), "{page}");
+    assert!(read("out.md").contains(r"\<b\>\|one,"), "{}", read("out.md"));
+    let (csv, json) = (read("out.csv"), read("out.json"));
+    assert!(csv.lines().nth(1).expect("a row").starts_with("\"<b>|one,\","), "{csv}");
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["machines"][0]["name"], "<b>|one,");
+    place.refused("capacity odd.yaml -o out.pdf", 2, &["out.pdf", ".html"]);
+}
+
+#[test]
+fn what_cannot_be_asked_is_told_with_its_place() {
+    let place = placed();
+    let refused = |settings: &str, status: i32, words: &[&str]| {
+        place.refused(&format!("capacity c.yaml {settings}"), status, words);
+    };
+    refused("--set capacity.prices.per_kwh=0USD", 2, &["capacity.prices.per_kwh", "above 0"]);
+    refused("--set capacity.prices.per_kwh=-1USD", 2, &["capacity.prices.per_kwh", "negative"]);
+    refused("--set capacity.prices.server=12000", 2, &["capacity.prices.server", "12000", "USD"]);
+    refused("--set capacity.prices.server=12000EUR", 2, &["12000EUR", "USD"]);
+    refused("--set capacity.prices.serer=1USD", 2, &["capacity.prices.serer", "server"]);
+    refused("--set capacity.prices.pue=0.9", 2, &["capacity.prices.pue", "at least 1"]);
+    refused("--set capacity.attainment=120%", 2, &["capacity.attainment", "100 %"]);
+    refused("--set capacity.machines=[]", 2, &["capacity.machines", "a list"]);
+    refused("--set capacity.machines=[l4,l4]", 2, &["capacity.machines", "called l4"]);
+    refused("--set slo=null", 2, &["slo.ttft is missing"]);
+    refused("--set slo.ttft=null", 2, &["slo.ttft is missing"]);
+    let closed = r#"workload={"concurrency":4,"requests":9,"prompt_tokens":8,"output_tokens":8}"#;
+    refused(&format!("--set {closed}"), 2, &["workload", "arrivals"]);
+    refused("--set capacity=null", 2, &["capacity is missing"]);
+    let parts = r#"capacity.machines=[{"name":"x","machine":"gh200"}]"#;
+    refused(&format!("--set {parts}"), 2, &["x: ", "no price", "price:"]);
+    let unknown = r#"capacity.machines=[{"name":"x","machine":"l4","set":{"engine.nme":"vllm"}}]"#;
+    refused(&format!("--set {unknown}"), 2, &["on x", "engine.nme"]);
+    refused("--set slo.tpot=1us", 3, &["slo.tpot", "1 us", "h100-sxm", "hardly any load", "p99"]);
+    let file = SCENARIO.replace("    - h100-sxm\n", "    - {name: y, machine: l4, prise: 3 USD}\n");
+    fs::write(place.path("wrong.yaml"), file).expect("written");
+    place.refused("capacity wrong.yaml", 2, &["wrong.yaml:11", "capacity.machines.2.prise", "price"]);
+}

@@ -1,0 +1,295 @@
+//! Machines of one kind that share a load: how many, what they draw, and what they cost year after year.
+
+use hwprofiles::{Dollars, Joules, RequestsPerSec, Seconds, Watts, Years};
+use serde::Serialize;
+
+/// A machine at work.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Running {
+    /// What one costs.
+    pub price: Dollars,
+    /// What one draws while it waits.
+    pub idle: Watts,
+    /// What one draws when it is busy, which room and cooling are paid for.
+    pub busy: Watts,
+    /// What a request takes on top of waiting.
+    pub per_request: Joules,
+    /// The most that one serves within the limits.
+    pub load: RequestsPerSec,
+}
+
+/// What is asked of them, and what is paid.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Terms {
+    /// Requests per second in the first year, all together.
+    pub load: RequestsPerSec,
+    /// By which share the load rises from one year to the next.
+    pub growth: f64,
+    /// How many years.
+    pub years: u64,
+    /// The share of the time in which the load is there.
+    pub duty: f64,
+    /// Output tokens of a request, mean.
+    pub output_tokens: f64,
+    /// Over how long a machine is paid, and after which it is bought again.
+    pub lifetime: Years,
+    /// Price of a kilowatt-hour.
+    pub per_kwh: Dollars,
+    /// Energy of the building ÷ that of the machines.
+    pub pue: f64,
+    /// Price of room and cooling for a kilowatt over a month.
+    pub hosting: Dollars,
+}
+
+/// One year.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Year {
+    /// Requests per second.
+    pub load_per_s: f64,
+    /// Machines that serve them.
+    pub machines: u64,
+    /// Those bought when it begins, for the load and for those that have served their time.
+    pub bought: u64,
+    /// What those cost, dollars.
+    pub hardware: f64,
+    /// What the machines draw, joules.
+    pub energy_j: f64,
+    /// What that costs, the building's share included, dollars.
+    pub electricity: f64,
+    /// Room and cooling, dollars.
+    pub hosting: f64,
+}
+
+impl Year {
+    /// What is spent while it lasts.
+    fn running(&self) -> f64 {
+        self.electricity + self.hosting
+    }
+}
+
+const MONTHS: f64 = 12.0;
+const WATTS_TO_THE_KILOWATT: f64 = 1000.0;
+
+/// Machines of one kind under the terms asked.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fleet {
+    /// One of them.
+    pub machine: Running,
+    /// What is asked.
+    pub terms: Terms,
+}
+
+/// From when on one fleet has cost less than another, to the end of the years asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Payback {
+    /// From the first day on.
+    AtOnce,
+    /// After so many years.
+    After(f64),
+    /// Not within the years asked about.
+    Never,
+}
+
+impl Fleet {
+    /// Machines for `load`: each takes an equal share.
+    pub fn machines(&self, load: RequestsPerSec) -> u64 {
+        (load / self.machine.load).ceil().max(1.0) as u64
+    }
+
+    /// What is spent in each year. A machine is bought at the beginning of a year in which the machines that are there and still
+    /// serve are too few.
+    pub fn years(&self) -> Vec<Year> {
+        let terms = &self.terms;
+        let mut bought: Vec<u64> = Vec::new();
+        let year = |year: u64| {
+            let load = terms.load * (1.0 + terms.growth).powi(year as i32);
+            let machines = self.machines(load);
+            let serves = |&(then, _): &(usize, &u64)| ((year - then as u64) as f64) < terms.lifetime.get();
+            let there: u64 = bought.iter().enumerate().filter(serves).map(|(_, count)| count).sum();
+            bought.push(machines.saturating_sub(there));
+            self.year(load, machines, machines.saturating_sub(there))
+        };
+        (0..terms.years).map(year).collect()
+    }
+
+    fn year(&self, load: RequestsPerSec, machines: u64, bought: u64) -> Year {
+        let (machine, terms) = (&self.machine, &self.terms);
+        let count = machines as f64;
+        let served = machine.per_request.get() * load.get() * terms.duty;
+        let energy = (machine.idle * count + Watts::new(served)) * year_long();
+        let kilowatts = machine.busy.get() * count / WATTS_TO_THE_KILOWATT;
+        Year {
+            load_per_s: load.get(),
+            machines,
+            bought,
+            hardware: machine.price.get() * bought as f64,
+            energy_j: energy.get(),
+            electricity: (terms.per_kwh * (energy / Joules::KILOWATT_HOUR) * terms.pue).get(),
+            hosting: (terms.hosting * kilowatts * MONTHS).get(),
+        }
+    }
+
+    /// Everything that is spent over the years.
+    pub fn total(&self) -> Dollars {
+        Dollars::new(self.years().iter().map(|year| year.hardware + year.running()).sum())
+    }
+
+    /// What an output token costs in the first year: the machines' price over their lifetime, electricity, room and cooling.
+    pub fn per_token(&self) -> Dollars {
+        let machines = self.machines(self.terms.load);
+        let year = self.year(self.terms.load, machines, machines);
+        let spent = year.hardware / self.terms.lifetime.get() + year.running();
+        Dollars::new(spent / self.tokens_a_year())
+    }
+
+    /// What the machines draw for an output token.
+    pub fn energy_per_token(&self) -> Joules {
+        let machines = self.machines(self.terms.load);
+        Joules::new(self.year(self.terms.load, machines, machines).energy_j / self.tokens_a_year())
+    }
+
+    fn tokens_a_year(&self) -> f64 {
+        self.terms.load.get() * self.terms.duty * self.terms.output_tokens * year_long().get()
+    }
+
+    /// From when on this fleet has cost less than `other`, or as much.
+    pub fn pays_back(&self, other: &Self) -> Payback {
+        let (mut dearer, mut after) = (0.0, 0.0);
+        for (index, (ours, theirs)) in self.years().iter().zip(other.years()).enumerate() {
+            let start = dearer + ours.hardware - theirs.hardware;
+            let end = start + ours.running() - theirs.running();
+            after = match (start > 0.0, end > 0.0) {
+                (_, true) => f64::INFINITY,
+                (true, false) => index as f64 + start / (start - end),
+                // Until the other had to buy again.
+                (false, false) if after == f64::INFINITY => index as f64,
+                (false, false) => after,
+            };
+            dearer = end;
+        }
+        match after {
+            0.0 => Payback::AtOnce,
+            after if after.is_finite() => Payback::After(after),
+            _ => Payback::Never,
+        }
+    }
+}
+
+fn year_long() -> Seconds {
+    Years::new(1.0).to_seconds()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn fleets() -> impl Strategy<Value = Fleet> {
+        let machine = (100.0..100_000.0, 0.0..500.0, 1.0..2000.0, 0.0..3000.0, 0.1..50.0);
+        let terms = (0.1..500.0, -0.3..1.0, 1..9_u64, 0.1..1.0, 1.0..2000.0, 1.0..8.0, 0.01..0.5);
+        (machine, terms).prop_map(|(machine, terms)| {
+            let (price, idle, more, per_request, load) = machine;
+            let (asked, growth, years, duty, output_tokens, lifetime, per_kwh) = terms;
+            Fleet {
+                machine: Running {
+                    price: Dollars::new(price),
+                    idle: Watts::new(idle),
+                    busy: Watts::new(idle + more),
+                    per_request: Joules::new(per_request),
+                    load: RequestsPerSec::new(load),
+                },
+                terms: Terms {
+                    load: RequestsPerSec::new(asked),
+                    growth,
+                    years,
+                    duty,
+                    output_tokens,
+                    lifetime: Years::new(lifetime),
+                    per_kwh: Dollars::new(per_kwh),
+                    pue: 1.3,
+                    hosting: Dollars::new(150.0),
+                },
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn more_load_never_needs_fewer_machines_or_less_money(fleet in fleets(), more in 1.0..3.0) {
+            let terms = Terms { load: fleet.terms.load * more, ..fleet.terms };
+            let busier = Fleet { terms, ..fleet };
+            prop_assert!(busier.machines(terms.load) >= fleet.machines(fleet.terms.load));
+            for (more, less) in busier.years().iter().zip(fleet.years()) {
+                prop_assert!(more.machines >= less.machines && more.energy_j >= less.energy_j);
+            }
+            prop_assert!(busier.total() >= fleet.total());
+        }
+
+        #[test]
+        fn costs_scale_with_all_prices_and_energy_does_not(fleet in fleets(), factor in 0.1..10.0) {
+            let mut dearer = fleet;
+            dearer.machine.price = dearer.machine.price * factor;
+            dearer.terms.per_kwh = dearer.terms.per_kwh * factor;
+            dearer.terms.hosting = dearer.terms.hosting * factor;
+            let near = |one: f64, other: f64| (one / other - 1.0).abs() < 1e-9;
+            prop_assert!(near(dearer.per_token().get(), fleet.per_token().get() * factor));
+            prop_assert!(near(dearer.total().get(), fleet.total().get() * factor));
+            prop_assert_eq!(dearer.energy_per_token(), fleet.energy_per_token());
+        }
+
+        #[test]
+        fn what_costs_less_in_the_end_pays_back_and_what_costs_more_never_does(one in fleets(), other in fleets()) {
+            let other = Fleet { terms: one.terms, ..other };
+            let (ours, theirs) = (one.total(), other.total());
+            match one.pays_back(&other) {
+                Payback::Never => prop_assert!(ours > theirs),
+                Payback::AtOnce => prop_assert!(ours <= theirs),
+                Payback::After(years) => {
+                    prop_assert!(ours <= theirs && 0.0 < years && years <= one.terms.years as f64);
+                }
+            }
+            prop_assert_eq!(one.pays_back(&one), Payback::AtOnce);
+        }
+
+        #[test]
+        fn in_every_year_there_are_machines_that_still_serve(fleet in fleets()) {
+            let years = fleet.years();
+            for (now, year) in years.iter().enumerate() {
+                let serving = |(then, _): &(usize, &Year)| ((now - then) as f64) < fleet.terms.lifetime.get();
+                let there: u64 = years[..=now].iter().enumerate().filter(serving).map(|(_, year)| year.bought).sum();
+                prop_assert!(there >= year.machines);
+                prop_assert!(year.bought == 0 || there == year.machines, "no more than are needed");
+            }
+        }
+    }
+
+    #[test]
+    fn dear_and_frugal_pays_back_when_the_difference_is_saved() {
+        let machine = |price: f64, idle: f64| Running {
+            price: Dollars::new(price),
+            idle: Watts::new(idle),
+            busy: Watts::new(idle),
+            per_request: Joules::ZERO,
+            load: RequestsPerSec::new(10.0),
+        };
+        // A kilowatt less for a year of 8766 hours saves 876.6 dollars at 0.1 each.
+        let terms = Terms {
+            load: RequestsPerSec::new(10.0),
+            growth: 0.0,
+            years: 5,
+            duty: 1.0,
+            output_tokens: 100.0,
+            lifetime: Years::new(5.0),
+            per_kwh: Dollars::new(0.1),
+            pue: 1.0,
+            hosting: Dollars::ZERO,
+        };
+        let cheap = Fleet { machine: machine(1000.0, 2000.0), terms };
+        let frugal = Fleet { machine: machine(1000.0 + 2.0 * 876.6, 1000.0), terms };
+        let Payback::After(years) = frugal.pays_back(&cheap) else { panic!("it pays back") };
+        assert!((years - 2.0).abs() < 1e-9, "{years}");
+        // What is cheaper at first and has cost more in the end does not pay back.
+        assert_eq!(cheap.pays_back(&frugal), Payback::Never);
+    }
+}

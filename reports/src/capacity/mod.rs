@@ -1,0 +1,115 @@
+//! Which machine, how many of them, at what load and price: the answer to `fulcrum capacity`.
+
+mod bottleneck;
+mod fleet;
+mod output;
+mod table;
+mod tornado;
+
+pub use bottleneck::Bottleneck;
+pub use fleet::{Fleet, Payback, Running, Terms, Year};
+pub use tornado::{Bar, tornado};
+
+use serde::Serialize;
+
+/// The form of the JSON.
+pub const CAPACITY_VERSION: u32 = 1;
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CapacityReport {
+    /// [`CAPACITY_VERSION`].
+    pub capacity: u32,
+    /// Who made it.
+    pub version: String,
+    /// The model.
+    pub model: String,
+    /// What was asked, in words.
+    pub asked: Vec<String>,
+    /// Requests per second, all together, in the first year.
+    pub load_per_s: f64,
+    /// The machines, in the order asked.
+    pub machines: Vec<Candidate>,
+    /// What things cost, and who says so.
+    pub figures: Vec<Figure>,
+}
+
+/// Something that was reckoned with.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figure {
+    /// What.
+    pub what: String,
+    /// How much, with its unit.
+    pub value: String,
+    /// Who says so.
+    pub source: String,
+}
+
+/// A machine that may be bought.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Candidate {
+    /// Its name.
+    pub name: String,
+    /// What runs where on it.
+    pub plan: String,
+    /// What it was found to do; absent where it keeps the limits at no load.
+    #[serde(flatten)]
+    pub found: Option<Found>,
+    /// Why it keeps them at none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unmet: Option<String>,
+}
+
+/// A number with the ends of its band.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Banded {
+    /// The number.
+    pub value: f64,
+    /// With every rate of the machine at the slow end of its 80 % band.
+    pub slow: f64,
+    /// With every rate at the fast end.
+    pub fast: f64,
+}
+
+/// What was found of a machine.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Found {
+    /// The largest load of one machine within the limits, requests per second.
+    pub largest_load_per_s: Banded,
+    /// The smallest load that was tried and is beyond them; absent where none was.
+    pub beyond_per_s: Option<f64>,
+    /// The share of requests that keep the limits at both.
+    pub slo_attainment: [Option<f64>; 2],
+    /// Requests simulated at the largest load.
+    pub requests: u64,
+    /// Which limit fails beyond it.
+    pub fails: Option<String>,
+    /// What is taken most at the largest load, the most taken first.
+    pub bottlenecks: Vec<Bottleneck>,
+    /// Machines for the load asked for.
+    pub machines: Banded,
+    /// The share of the time in which they compute at that load.
+    pub utilization: f64,
+    /// What one costs, dollars.
+    pub price: f64,
+    /// GPUs of them all.
+    pub gpus: u64,
+    /// Memory behind CXL of them all, bytes.
+    pub cxl_bytes: u64,
+    /// Joules that they draw for an output token.
+    pub energy_per_token_j: f64,
+    /// Dollars for an output token.
+    pub cost_per_token: Banded,
+    /// Each year.
+    pub years: Vec<Year>,
+    /// Everything that is spent over them, dollars.
+    pub total_cost: Banded,
+    /// Of every machine but the first: from when on it has cost less than the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payback: Option<Payback>,
+    /// What the cost of a token hangs on.
+    pub sensitivity: Vec<Bar>,
+}
+
+/// What costs are told for.
+const TOKENS: f64 = 1_000_000.0;

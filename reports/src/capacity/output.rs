@@ -1,0 +1,222 @@
+//! The answer for a terminal (at most 80 columns), and as Markdown, CSV, JSON and a page.
+
+use super::table::per_million;
+use super::{Bar, Candidate, CapacityReport, Payback, TOKENS};
+use crate::error::ReportError;
+use crate::svg::{Anchor, STYLE, Svg};
+use crate::tables::{csv_text, markdown};
+use minijinja::value::Value;
+use minijinja::{AutoEscape, Environment, UndefinedBehavior, context};
+
+/// Columns of a terminal, of what a row tells, and of a machine.
+const WIDTH: usize = 80;
+const NAME: usize = 22;
+const CELL: usize = 28;
+
+impl CapacityReport {
+    /// For a terminal: two machines beside each other.
+    pub fn to_text(&self) -> String {
+        let mut text = self.asked.iter().flat_map(|line| wrapped(line, WIDTH)).collect::<Vec<_>>().join("\n");
+        text.push('\n');
+        let rows = self.rows();
+        for (pair, machines) in self.machines.chunks(2).enumerate() {
+            let names: Vec<_> = machines.iter().map(|machine| machine.name.clone()).collect();
+            text.push('\n');
+            text += &line("", &names);
+            for (what, cells) in &rows {
+                text += &line(what, &cells[pair * 2..pair * 2 + machines.len()]);
+            }
+        }
+        for (machine, bars) in self.tornados() {
+            text += &format!("\nwhat a million output tokens cost on {machine}, USD:\n");
+            for bar in bars {
+                let [lower, higher] = [bar.lower, bar.higher].map(per_million);
+                text += &format!("  {:34} {lower:>14} to {higher:>14}\n", bar.what);
+            }
+        }
+        text += "\nreckoned with:\n";
+        for figure in &self.figures {
+            let told = format!("{} {}: {}", figure.what, figure.value, figure.source);
+            for (index, part) in wrapped(&told, WIDTH - 4).iter().enumerate() {
+                text += &format!("  {}{part}\n", if index == 0 { "" } else { "  " });
+            }
+        }
+        text
+    }
+
+    /// For a document.
+    pub fn to_markdown(&self) -> String {
+        let mut text = format!("# {}: which machine\n\n", markdown(&self.model));
+        text += &self.asked.iter().map(|line| format!("{}\n", markdown(line))).collect::<String>();
+        let names: Vec<_> = self.machines.iter().map(|machine| markdown(&machine.name)).collect();
+        text += &format!("\n| | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
+        for (what, cells) in self.rows() {
+            let cells: Vec<_> = cells.iter().map(|cell| markdown(cell)).collect();
+            text += &format!("| {what} | {} |\n", cells.join(" | "));
+        }
+        for (machine, bars) in self.tornados() {
+            text += &format!("\n## What a million output tokens cost on {}\n\n", markdown(machine));
+            text += "| figure | lower | higher |\n|---|--:|--:|\n";
+            for bar in bars {
+                let [lower, higher] = [bar.lower, bar.higher].map(per_million);
+                text += &format!("| {} | {lower} | {higher} |\n", bar.what);
+            }
+        }
+        text += "\n## Reckoned with\n\n| figure | value | source |\n|---|---|---|\n";
+        for figure in &self.figures {
+            let [what, value, source] = [&figure.what, &figure.value, &figure.source].map(|it| markdown(it));
+            text += &format!("| {what} | {value} | {source} |\n");
+        }
+        text
+    }
+
+    /// For a spreadsheet: a row for each machine.
+    pub fn to_csv(&self) -> String {
+        let header = "machine plan largest_load_per_s largest_load_per_s_slow largest_load_per_s_fast beyond_per_s \
+                      slo_attainment fails bottleneck bottleneck_share machines machines_slow machines_fast utilization \
+                      price_usd gpus cxl_bytes energy_per_token_j cost_per_mtoken_usd cost_per_mtoken_usd_slow \
+                      cost_per_mtoken_usd_fast total_cost_usd payback_years unmet";
+        csv_text(header, self.machines.iter().map(csv_row))
+    }
+
+    /// All of it.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a report has text keys") + "\n"
+    }
+
+    /// A page that needs nothing else.
+    ///
+    /// # Errors
+    /// The template is wrong, which a test rules out.
+    pub fn to_html(&self) -> Result<String, ReportError> {
+        let mut environment = Environment::new();
+        environment.set_auto_escape_callback(|_| AutoEscape::Html);
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        environment.add_template("capacity.html", include_str!("../../templates/capacity.html"))?;
+        let safe = Value::from_safe_string;
+        let rows = self.rows().into_iter().map(|(what, cells)| context! { what, cells });
+        let tornados = self.tornados().map(|(machine, bars)| {
+            context! { machine, plot => safe(drawn(machine, bars).inline()) }
+        });
+        let figures = self.figures.iter().map(|figure| {
+            context! {
+                what => figure.what.as_str(),
+                value => figure.value.as_str(),
+                source => figure.source.as_str(),
+            }
+        });
+        Ok(environment.get_template("capacity.html")?.render(context! {
+            style => safe(format!("{STYLE}{}", include_str!("../../templates/report.css"))),
+            model => self.model.as_str(),
+            asked => self.asked.clone(),
+            machines => self.machines.iter().map(|machine| machine.name.clone()).collect::<Vec<_>>(),
+            rows => rows.collect::<Vec<_>>(),
+            tornados => tornados.collect::<Vec<_>>(),
+            figures => figures.collect::<Vec<_>>(),
+            version => self.version.as_str(),
+        })?)
+    }
+
+    fn tornados(&self) -> impl Iterator<Item = (&str, &[Bar])> {
+        self.machines.iter().filter_map(Candidate::tornado)
+    }
+}
+
+impl Candidate {
+    fn tornado(&self) -> Option<(&str, &[Bar])> {
+        Some((&self.name, &self.found.as_ref()?.sensitivity))
+    }
+}
+
+/// A row of the terminal's table; what is too long goes on in the next line.
+fn line(what: &str, cells: &[String]) -> String {
+    let columns: Vec<Vec<String>> = cells.iter().map(|cell| wrapped(cell, CELL)).collect();
+    let height = columns.iter().map(Vec::len).max().unwrap_or(1);
+    let mut text = String::new();
+    for row in 0..height {
+        let mut told = format!("{:NAME$}", if row == 0 { what } else { "" });
+        for column in &columns {
+            told += &format!(" {:CELL$}", column.get(row).map_or("", String::as_str));
+        }
+        text += told.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// `text` in lines of at most `width` columns, broken between words; a longer word is cut.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    // A line break or a tab in a name would tear the table.
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    for word in words {
+        let mut rest: Vec<char> = word.chars().collect();
+        while !rest.is_empty() {
+            let line = lines.last_mut().expect("there is one");
+            let used = line.chars().count();
+            let blank = usize::from(used > 0);
+            if used + blank + rest.len() <= width || (used == 0 && rest.len() > width) {
+                let part: String = rest.drain(..rest.len().min(width - blank - used)).collect();
+                line.push_str(&" ".repeat(blank));
+                line.push_str(&part);
+            } else {
+                lines.push(String::new());
+            }
+        }
+    }
+    lines
+}
+
+fn csv_row(machine: &Candidate) -> Vec<String> {
+    let mut row = vec![machine.name.clone(), machine.plan.clone()];
+    let number = |number: Option<f64>| number.map_or(String::new(), |number| number.to_string());
+    match &machine.found {
+        None => row.extend(std::iter::repeat_n(String::new(), 21)),
+        Some(found) => {
+            let (load, machines, cost) = (found.largest_load_per_s, found.machines, found.cost_per_token);
+            row.extend([load.value, load.slow, load.fast].map(|load| load.to_string()));
+            row.extend([found.beyond_per_s, found.slo_attainment[0]].map(number));
+            row.push(found.fails.clone().unwrap_or_default());
+            row.push(found.bottlenecks.first().map_or(String::new(), |most| most.what.clone()));
+            row.push(number(found.bottlenecks.first().map(|most| most.share)));
+            row.extend([machines.value, machines.slow, machines.fast].map(|count| count.to_string()));
+            row.extend([found.utilization, found.price].map(|number| number.to_string()));
+            row.extend([found.gpus, found.cxl_bytes].map(|number| number.to_string()));
+            row.push(found.energy_per_token_j.to_string());
+            row.extend([cost.value, cost.slow, cost.fast].map(|cost| (cost * TOKENS).to_string()));
+            row.push(found.total_cost.value.to_string());
+            row.push(match found.payback {
+                Some(Payback::AtOnce) => "0".to_owned(),
+                Some(Payback::After(years)) => years.to_string(),
+                Some(Payback::Never) | None => String::new(),
+            });
+        }
+    }
+    row.push(machine.unmet.clone().unwrap_or_default());
+    row
+}
+
+const BAR: f64 = 24.0;
+const LEFT: f64 = 250.0;
+const PLOT: f64 = 380.0;
+
+/// Bars from the lower to the higher cost, the widest on top.
+fn drawn(machine: &str, bars: &[Bar]) -> Svg {
+    let title = format!("What a million output tokens cost on {machine}");
+    let mut svg = Svg::new(LEFT + PLOT + 20.0, BAR * (bars.len() as f64 + 1.0) + 10.0, &title);
+    let ends = bars.iter().flat_map(|bar| [bar.lower, bar.higher]);
+    let (least, most) =
+        ends.fold((f64::INFINITY, 0.0_f64), |(least, most), end| (least.min(end), most.max(end)));
+    let at = |cost: f64| LEFT + PLOT * if most > least { (cost - least) / (most - least) } else { 0.5 };
+    for (index, bar) in bars.iter().enumerate() {
+        let y = BAR * index as f64 + 6.0;
+        let (from, to) = (at(bar.lower.min(bar.higher)), at(bar.lower.max(bar.higher)));
+        let hover = format!("{}: {} to {}", bar.what, per_million(bar.lower), per_million(bar.higher));
+        svg.text("label", [LEFT - 8.0, y + BAR * 0.6], Anchor::End, &bar.what);
+        svg.rect("bar c0", [from, y], [(to - from).max(1.0), BAR * 0.7], &hover);
+    }
+    let y = BAR * (bars.len() as f64 + 0.8);
+    svg.text("label", [LEFT, y], Anchor::Start, &per_million(least));
+    svg.text("label", [LEFT + PLOT, y], Anchor::End, &per_million(most));
+    svg
+}
