@@ -239,6 +239,7 @@ impl Search<'_> {
             total_cost: banded(&|fleet| fleet.total().get()),
             payback: None,
             sensitivity: tornado(&fleet, ends),
+            curve: reached.curve.clone(),
         })
     }
 }

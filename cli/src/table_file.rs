@@ -3,7 +3,7 @@
 use anyhow::Result;
 use hwprofiles::Draft;
 use parquet::basic::{LogicalType, Repetition, Type as Physical};
-use parquet::data_type::{DoubleType, Int64Type};
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
@@ -22,8 +22,31 @@ pub enum Cell<R> {
     Number(fn(&R) -> Option<f64>),
 }
 
+/// What the values of a column of Parquet are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Whole numbers: `INT64`.
+    Count,
+    /// `DOUBLE`.
+    Number,
+    /// `BYTE_ARRAY` of UTF-8.
+    Text,
+}
+
+/// Some rows' values of a column.
+pub enum Values {
+    Counts(Vec<Option<u64>>),
+    Numbers(Vec<Option<f64>>),
+    Texts(Vec<Option<String>>),
+}
+
 /// So many rows are made into columns at a time.
-const GROUP: usize = 1 << 16;
+pub const GROUP: usize = 1 << 16;
+
+/// Whether a file of that name is Parquet.
+pub fn is_parquet(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("parquet"))
+}
 
 /// Writes `rows`, in order; the file is there when all are written, or not at all.
 ///
@@ -31,8 +54,8 @@ const GROUP: usize = 1 << 16;
 /// A path that cannot be written.
 pub fn write<R>(path: &Path, columns: &[Column<R>], rows: &[R]) -> Result<()> {
     let mut draft = Draft::of(path)?;
-    match path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("parquet")) {
-        true => write_parquet(&mut draft, columns, rows)?,
+    match is_parquet(path) {
+        true => write_columns(&mut draft, columns, rows)?,
         false => write_csv(&mut draft, columns, rows)?,
     }
     Ok(draft.publish()?)
@@ -55,43 +78,80 @@ fn write_csv<R>(to: &mut impl Write, columns: &[Column<R>], rows: &[R]) -> Resul
     Ok(())
 }
 
-/// Not compressed: that would be another library, and whoever keeps many such files can compress them.
-fn write_parquet<R>(to: &mut (impl Write + Send), columns: &[Column<R>], rows: &[R]) -> Result<()> {
-    let field = |(name, cell): &Column<R>| {
-        let (physical, logical) = match cell {
-            Cell::Count(_) => (Physical::INT64, Some(LogicalType::integer(64, false))),
-            Cell::Number(_) => (Physical::DOUBLE, None),
-        };
-        let builder = Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL);
-        builder.with_logical_type(logical).build().map(Arc::new)
+fn write_columns<R>(to: &mut (impl Write + Send), columns: &[Column<R>], rows: &[R]) -> Result<()> {
+    let kind = |cell: &Cell<R>| match cell {
+        Cell::Count(_) => Kind::Count,
+        Cell::Number(_) => Kind::Number,
     };
-    let fields: Result<Vec<_>, _> = columns.iter().map(field).collect();
-    let schema = Arc::new(Type::group_type_builder("table").with_fields(fields?).build()?);
-    let mut writer = SerializedFileWriter::new(to, schema, Arc::new(WriterProperties::default()))?;
+    let named: Vec<_> = columns.iter().map(|(name, cell)| (*name, kind(cell))).collect();
+    let mut table = ParquetTable::new(to, &named)?;
     for rows in rows.chunks(GROUP) {
-        let mut group = writer.next_row_group()?;
-        for (_, cell) in columns {
+        let values = columns.iter().map(|(_, cell)| match cell {
+            Cell::Count(of) => Values::Counts(rows.iter().map(of).collect()),
+            Cell::Number(of) => Values::Numbers(rows.iter().map(of).collect()),
+        });
+        table.group(values.collect())?;
+    }
+    table.end()
+}
+
+/// A Parquet file in the making. Not compressed: that would be another library, and whoever keeps many such files can compress
+/// them.
+pub struct ParquetTable<W: Write + Send>(SerializedFileWriter<W>);
+
+impl<W: Write + Send> ParquetTable<W> {
+    /// Without a row, with these columns.
+    pub fn new(to: W, columns: &[(&str, Kind)]) -> Result<Self> {
+        let field = |&(name, kind): &(&str, Kind)| {
+            let (physical, logical) = match kind {
+                Kind::Count => (Physical::INT64, Some(LogicalType::integer(64, false))),
+                Kind::Number => (Physical::DOUBLE, None),
+                Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+            };
+            let builder = Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL);
+            builder.with_logical_type(logical).build().map(Arc::new)
+        };
+        let fields: Result<Vec<_>, _> = columns.iter().map(field).collect();
+        let schema = Arc::new(Type::group_type_builder("table").with_fields(fields?).build()?);
+        Ok(Self(SerializedFileWriter::new(to, schema, Arc::new(WriterProperties::default()))?))
+    }
+
+    /// Adds rows, by column, in the order of the columns and of their kinds.
+    pub fn group(&mut self, columns: Vec<Values>) -> Result<()> {
+        let mut group = self.0.next_row_group()?;
+        for values in columns {
             let mut column = group.next_column()?.expect("there is a field for each column");
-            match cell {
-                Cell::Count(of) => {
-                    let (there, counts) = split(rows, |row| of(row).map(|count| count as i64));
+            match values {
+                Values::Counts(counts) => {
+                    let (there, counts) = split(counts, |count| count as i64);
                     column.typed::<Int64Type>().write_batch(&counts, Some(&there), None)?;
                 }
-                Cell::Number(of) => {
-                    let (there, numbers) = split(rows, of);
+                Values::Numbers(numbers) => {
+                    let (there, numbers) = split(numbers, |number| number);
                     column.typed::<DoubleType>().write_batch(&numbers, Some(&there), None)?;
+                }
+                Values::Texts(texts) => {
+                    let (there, texts) = split(texts, |text| ByteArray::from(text.into_bytes()));
+                    column.typed::<ByteArrayType>().write_batch(&texts, Some(&there), None)?;
                 }
             }
             column.close()?;
         }
         group.close()?;
+        Ok(())
     }
-    writer.close()?;
-    Ok(())
+
+    /// Writes what belongs at the end.
+    pub fn end(self) -> Result<()> {
+        self.0.close()?;
+        Ok(())
+    }
 }
 
 /// Whether each row has a value, as Parquet's definition levels, and the values that there are.
-fn split<R, T>(rows: &[R], of: impl Fn(&R) -> Option<T>) -> (Vec<i16>, Vec<T>) {
-    let values: Vec<Option<T>> = rows.iter().map(of).collect();
-    (values.iter().map(|value| i16::from(value.is_some())).collect(), values.into_iter().flatten().collect())
+fn split<V, T>(values: Vec<Option<V>>, of: impl Fn(V) -> T) -> (Vec<i16>, Vec<T>) {
+    (
+        values.iter().map(|value| i16::from(value.is_some())).collect(),
+        values.into_iter().flatten().map(of).collect(),
+    )
 }

@@ -186,3 +186,201 @@ fn what_is_wrong_with_a_sweep_is_told_before_it_begins() {
     place.refused("sweep s.yaml -o nowhere/x.csv", 1, &["nowhere/x.csv.journal"]);
     assert!(!place.path("x.csv").exists() && !place.path("x.csv.journal").exists());
 }
+
+#[test]
+fn what_a_cache_knows_is_not_computed_again_and_its_rows_are_the_same() {
+    let place = placed();
+    place.done(&format!("sweep s.yaml {AXES} -o plain.csv"));
+    let cached = |out: &str| place.done(&format!("sweep s.yaml {AXES} --cache kept -o {out}"));
+    cached("first.csv");
+    let answers = || fs::read_to_string(place.path("kept/answers")).expect("a cache");
+    let first = answers();
+    assert_eq!(first.lines().filter(|line| !line.is_empty()).count(), 18);
+    cached("second.csv");
+    assert_eq!(answers(), first, "nothing was computed again");
+    for table in ["first.csv", "second.csv"] {
+        assert_eq!(read(&place, table), read(&place, "plain.csv"));
+    }
+    // A line that is torn or was changed is no answer: it is computed again.
+    let torn = first.replacen(",planned", ",plonned", 1).replacen("all on gpu", "all on gnu", 1);
+    fs::write(place.path("kept/answers"), &torn[..torn.len() - 40]).expect("written");
+    cached("third.csv");
+    assert_eq!(read(&place, "third.csv"), read(&place, "plain.csv"));
+    fs::write(place.path("file"), "").expect("written");
+    place.refused("sweep s.yaml --cache file -o x.csv", 1, &["--cache file"]);
+}
+
+#[test]
+fn a_file_whose_content_changes_makes_another_sweep_and_other_answers() {
+    let place = placed();
+    let machine = |note: &str| {
+        format!(
+            "name: mine\nnote: {note}\nparts: {{cpu: xeon-8480p, dram: {{capacity: {{value: 512 GB, source: {{estimated: {{reason: x}}}}}}}}, gpu: gpu.yaml, link: pcie5-x16}}\n"
+        )
+    };
+    let gpu = |bandwidth: &str| {
+        format!(
+            "gpu: small\ncapacity: {{value: 24 GB, source: &x {{estimated: {{reason: x}}}}}}\nbandwidth: {{value: {bandwidth}, source: *x}}\npeak: {{bf16: {{value: 100 TFLOP/s, source: *x}}}}\nlaunch: {{value: 4 us, source: *x}}\nsync: {{value: 6 us, source: *x}}\n"
+        )
+    };
+    fs::write(place.path("mine.yaml"), machine("one")).expect("written");
+    fs::write(place.path("gpu.yaml"), gpu("300 GB/s")).expect("written");
+    let sweep =
+        "sweep s.yaml --set machine=mine.yaml --set workload.batch=1..4 --cache kept --resume -o out.csv";
+    place.done(sweep);
+    let slow = read(&place, "out.csv");
+    // A journal of before is another sweep's after the part of a machine has changed.
+    let journal = place.path("out.csv.journal");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fulcrum"))
+        .args([
+            "sweep",
+            "s.yaml",
+            "--set",
+            "machine=mine.yaml",
+            "--set",
+            "workload.batch=1..4000",
+            "--resume",
+            "-o",
+            "out.csv",
+        ])
+        .current_dir(place.path("."))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    while fs::read_to_string(&journal).map_or(0, |text| text.lines().count()) < 2 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child.kill().expect("it is killed");
+    child.wait().expect("it is gone");
+    fs::write(place.path("gpu.yaml"), gpu("600 GB/s")).expect("written");
+    place.refused(
+        "sweep s.yaml --set machine=mine.yaml --set workload.batch=1..4000 --resume -o out.csv",
+        2,
+        &["another sweep", "files"],
+    );
+    fs::remove_file(&journal).expect("removed");
+    place.done(sweep);
+    let fast = read(&place, "out.csv");
+    let times = |table: &str| {
+        column(table, "tpot_s_mean")
+            .iter()
+            .map(|cell| cell.parse::<f64>().expect("a number"))
+            .collect::<Vec<_>>()
+    };
+    assert!(times(&fast).iter().zip(times(&slow)).all(|(fast, slow)| *fast < slow), "{fast}{slow}");
+    assert_ne!(column(&fast, "inputs"), column(&slow, "inputs"));
+}
+
+#[test]
+fn a_sweep_with_a_cache_that_is_killed_again_and_again_ends_as_one_that_is_not() {
+    let place = placed();
+    let axes = "--set workload.batch=1..40 --set workload.prompt_tokens=32,64,96";
+    place.done(&format!("sweep s.yaml {axes} -o whole.csv"));
+    let answers = place.path("kept/answers");
+    let known = || {
+        fs::read_to_string(&answers).map_or(0, |text| text.lines().filter(|line| !line.is_empty()).count())
+    };
+    for _ in 0..5 {
+        let before = known();
+        let _ = fs::remove_file(place.path("killed.csv.journal"));
+        let mut child = Command::new(env!("CARGO_BIN_EXE_fulcrum"))
+            .args(["sweep", "s.yaml"])
+            .args(axes.split(' '))
+            .args(["--cache", "kept", "-o", "killed.csv"])
+            .current_dir(place.path("."))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        while known() < before + 4 && child.try_wait().expect("it is asked").is_none() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        child.kill().expect("it is killed");
+        child.wait().expect("it is gone");
+        // What a kill leaves of a line.
+        let mut text = fs::read(&answers).expect("a cache");
+        text.extend_from_slice(b"\n0123456789abcdef0123456789abcdef 0011");
+        fs::write(&answers, text).expect("written");
+    }
+    let _ = fs::remove_file(place.path("killed.csv.journal"));
+    place.done(&format!("sweep s.yaml {axes} --cache kept -o killed.csv"));
+    assert_eq!(read(&place, "killed.csv"), read(&place, "whole.csv"));
+}
+
+#[test]
+fn a_full_disk_ends_a_sweep_with_its_rows_safe() {
+    let place = placed();
+    let axes = "--set workload.batch=1..24";
+    place.done(&format!("sweep s.yaml {axes} -o whole.csv"));
+    // Files may have 4 blocks of 512 bytes (of 1024 in some shells): fewer than the rows take.
+    let command = format!(
+        "ulimit -f 4; trap '' XFSZ; exec {} sweep s.yaml {axes} -o full.csv",
+        env!("CARGO_BIN_EXE_fulcrum")
+    );
+    let full =
+        Command::new("sh").args(["-c", &command]).current_dir(place.path(".")).output().expect("it starts");
+    let message = String::from_utf8(full.stderr).expect("text");
+    assert_eq!(full.status.code(), Some(1), "{message}");
+    assert!(message.contains("full.csv.journal") && message.contains("--resume"), "{message}");
+    assert!(!place.path("full.csv").exists());
+    place.done(&format!("sweep s.yaml {axes} --resume -o full.csv"));
+    assert_eq!(read(&place, "full.csv"), read(&place, "whole.csv"));
+}
+
+#[test]
+fn parquet_has_the_rows_of_the_csv() {
+    let place = placed();
+    place.done(&format!("sweep s.yaml {AXES} --set engine=vllm,sglang -o all.parquet"));
+    let bytes = fs::read(place.path("all.parquet")).expect("a table");
+    assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+    let text = String::from_utf8_lossy(&bytes);
+    for name in ["workload.prompt_tokens", "engine", "status", "tpot_s_mean", "inputs"] {
+        assert!(text.contains(name), "{name}");
+    }
+    place.refused(&format!("sweep s.yaml {AXES} --shard 0/2 -o all.parquet"), 2, &["all.parquet", "CSV"]);
+    place.refused("sweep s.yaml -o .", 2, &["folder"]);
+}
+
+#[test]
+fn a_search_finds_the_largest_that_a_grid_shows() {
+    let place = placed();
+    let limit = r#"--set slo={"tpot":"1.45ms"}"#;
+    place.done(&format!(
+        "sweep s.yaml {limit} --set workload.batch=1..64 --set workload.prompt_tokens=64,1024 -o grid.csv"
+    ));
+    let grid = read(&place, "grid.csv");
+    place.done(&format!(
+        "sweep s.yaml {limit} --set workload.prompt_tokens=64,1024 --find workload.batch=1..64 -o found.csv"
+    ));
+    let found = read(&place, "found.csv");
+    for (row, prompt) in ["64", "1024"].into_iter().enumerate() {
+        let (batches, prompts, statuses) = (
+            column(&grid, "workload.batch"),
+            column(&grid, "workload.prompt_tokens"),
+            column(&grid, "status"),
+        );
+        let kept = (0..batches.len()).filter(|&at| prompts[at] == prompt && statuses[at] == "ok");
+        let most = kept.map(|at| batches[at].parse::<u64>().expect("a number")).max().expect("one is kept");
+        assert_eq!(column(&found, "workload.batch")[row], most.to_string(), "{found}");
+        let beyond = if most == 64 { String::new() } else { (most + 1).to_string() };
+        assert_eq!(column(&found, "beyond")[row], beyond);
+    }
+    // The cheapest, or whatever has least of something.
+    let best = place.done(&format!("--json sweep s.yaml {AXES} --least tpot_s_mean -o least.csv"));
+    let best: serde_json::Value = serde_json::from_str(&best).expect("JSON");
+    let times = column(&read(&place, "least.csv"), "tpot_s_mean");
+    let least = times.iter().map(|cell| cell.parse::<f64>().expect("a number")).fold(f64::INFINITY, f64::min);
+    assert_eq!(best["best"]["tpot_s_mean"].as_f64(), Some(least));
+    place.refused("sweep s.yaml --least plan -o x.csv", 2, &["plan", "ttft_s_mean"]);
+    let none = r#"sweep s.yaml --set slo={"tpot":"1ns"} --find workload.batch=1..64 -o none.csv"#;
+    place.done(none);
+    assert_eq!(column(&read(&place, "none.csv"), "status"), ["infeasible"]);
+    place.refused("sweep s.yaml --find workload.batch=8..1 -o x.csv", 2, &["8..1"]);
+    place.refused(
+        "sweep s.yaml --find workload.batch=1..8 --set workload.batch=1,2 -o x.csv",
+        2,
+        &["set already"],
+    );
+    place.refused("sweep s.yaml --find workload.btch=1..8 -o x.csv", 2, &["workload.btch"]);
+}

@@ -5,6 +5,7 @@ use crate::pipeline::Question;
 use crate::serve::{self, Placed, ServedDay, Tables};
 use anyhow::anyhow;
 use hwprofiles::{Ratio, RequestsPerSec, Seconds};
+use reports::capacity::Loaded;
 use scenarios::{Requests, Serving};
 use sim::serving::{Spread, Summary};
 use sim::{Fineness, Largest};
@@ -42,6 +43,8 @@ pub struct Reached {
     pub within: (RequestsPerSec, ServedDay),
     /// The smallest beyond them that was tried.
     pub beyond: Option<(RequestsPerSec, ServedDay)>,
+    /// Every load that was tried.
+    pub curve: Vec<Loaded>,
 }
 
 impl<'q> Trial<'q> {
@@ -81,6 +84,7 @@ impl<'q> Trial<'q> {
     /// The largest load within the limits, looked for from `start` on; `None`, with the day of the least, where none is.
     pub fn largest(&self, placed: &Placed, start: RequestsPerSec) -> Outcome<Result<Reached, ServedDay>> {
         let (mut within, mut beyond): (Option<(f64, ServedDay)>, Option<(f64, ServedDay)>) = (None, None);
+        let mut curve = Vec::new();
         let range = [self.alone().get(), MOST_REQUESTS / self.answer.get()];
         let found = sim::largest(range, start.get(), FINENESS, |load| {
             let day = self.day(placed, RequestsPerSec::new(load))?;
@@ -95,16 +99,20 @@ impl<'q> Trial<'q> {
                     }
                 }
             };
+            curve.push(Loaded::of(load, &day.summary));
             let place = if keeps { &mut within } else { &mut beyond };
             if closer(place) {
                 *place = Some((load, day));
             }
             Ok(keeps)
         })?;
+        curve.sort_by(|one, other| one.load_per_s.total_cmp(&other.load_per_s));
         let rate = |(load, day)| (RequestsPerSec::new(load), day);
         Ok(match (found, within, beyond) {
             (Largest::None(_), _, Some((_, day))) => Err(day),
-            (_, Some(within), beyond) => Ok(Reached { within: rate(within), beyond: beyond.map(rate) }),
+            (_, Some(within), beyond) => {
+                Ok(Reached { within: rate(within), beyond: beyond.map(rate), curve })
+            }
             _ => unreachable!("what was found was tried"),
         })
     }

@@ -1,8 +1,10 @@
 //! `fulcrum sweep SCENARIO`
 
-use crate::exit::{Outcome, Sort};
-use crate::sweep::{Shard, Sweep};
+use crate::exit::{Failure, Outcome, Sort};
+use crate::sweep::{Find, Rank, Run, Shard, Sweep};
+use crate::table_file::is_parquet;
 use crate::terminal::outln;
+use anyhow::anyhow;
 use scenarios::{Axis, Document, GRID_LIMIT, Grid, Setting};
 use std::fs::File;
 use std::io::BufReader;
@@ -22,6 +24,19 @@ pub struct Arguments {
     /// A CSV file whose columns are keys: a scenario for each of its rows.
     #[arg(long, value_name = "ROWS.CSV")]
     table: Option<PathBuf>,
+    /// In each scenario, look for the largest value of one more key with which the limits are kept: KEY=FROM..TO, like
+    /// workload.batch=1..1024 or "workload.arrivals.poisson=0.1..100 req/s".
+    #[arg(long, value_name = "KEY=FROM..TO")]
+    find: Option<Find>,
+    /// The share of requests that must keep the limits then, in per cent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 99.0, requires = "find")]
+    within: f64,
+    /// Also show the row that has the least of a column, like cost.
+    #[arg(long, value_name = "COLUMN")]
+    least: Option<String>,
+    /// Also show the row that has the most of a column, like output_tokens_per_s.
+    #[arg(long, value_name = "COLUMN", conflicts_with = "least")]
+    most: Option<String>,
     /// Refuse more scenarios than this.
     #[arg(long, default_value_t = GRID_LIMIT)]
     limit: u64,
@@ -31,31 +46,67 @@ pub struct Arguments {
     /// Go on where an earlier run was stopped.
     #[arg(long)]
     resume: bool,
-    /// Where to write the table (CSV).
+    /// Take from this folder what is known already, and keep there what is found: under a fingerprint of everything that a
+    /// scenario's numbers depend on, the contents of its files among them.
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Where to write the table: CSV, or Parquet where the name ends in .parquet.
     #[arg(short, long)]
     out: PathBuf,
 }
 
 /// Runs it.
 pub fn run(arguments: Arguments, json: bool) -> Outcome {
-    let zipped: Vec<Vec<String>> = arguments
-        .zipped
-        .iter()
-        .map(|keys| keys.split(',').map(|key| key.trim().to_owned()).collect())
-        .collect();
-    let mut axes = Vec::new();
-    if let Some(table) = &arguments.table {
-        let name = table.display().to_string();
-        let file = File::open(table).map_err(|error| anyhow::anyhow!("{name}: {error}")).or_input()?;
-        axes.push(Axis::table(BufReader::new(file), &name).or_input()?);
+    let Arguments { shard, resume, out, cache, limit, within, .. } = &arguments;
+    if shard.of > 1 && is_parquet(out) {
+        let message = "a shard's table is CSV, which `fulcrum merge` joins: give it another name";
+        return Err(Failure::Input(anyhow!("-o {}: {message}", out.display())));
     }
-    axes.extend(Axis::all(arguments.settings, &zipped).or_input()?);
+    if !(0.0..=100.0).contains(within) {
+        return Err(Failure::Input(anyhow!("--within {within}: a share from 0 to 100 is wanted")));
+    }
     let document = Document::from_file(&arguments.scenario).or_input()?;
-    let sweep = Sweep::new(Grid::new(document, axes, arguments.limit).or_input()?)?;
-    let counts = sweep.run(arguments.shard, arguments.resume, &arguments.out)?;
+    let axes = arguments.axes(&document)?;
+    let grid = Grid::new(document, axes, *limit).or_input()?;
+    let search = arguments.find.clone().map(|find| (find, within / 100.0));
+    let sweep = Sweep::new(grid, cache.as_deref(), search)?;
+    let counts = sweep.run(Run { shard: *shard, resume: *resume, out, rank: arguments.rank() })?;
     match json {
         true => outln!("{}", counts.json()),
-        false => outln!("{}: written to {}", counts.words(), arguments.out.display()),
+        false => {
+            for (column, value) in counts.best.iter().flatten() {
+                outln!("{column}: {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+            }
+            outln!("{}: written to {}", counts.words(), out.display());
+        }
     }
     Ok(())
+}
+
+impl Arguments {
+    /// What is asked for here, after the scenario's own lists of other keys.
+    fn axes(&self, document: &Document) -> Outcome<Vec<Axis>> {
+        let zipped: Vec<Vec<String>> = self
+            .zipped
+            .iter()
+            .map(|keys| keys.split(',').map(|key| key.trim().to_owned()).collect())
+            .collect();
+        let mut asked = Vec::new();
+        if let Some(table) = &self.table {
+            let name = table.display().to_string();
+            let file = File::open(table).map_err(|error| anyhow!("{name}: {error}")).or_input()?;
+            asked.push(Axis::table(BufReader::new(file), &name).or_input()?);
+        }
+        asked.extend(Axis::all(self.settings.clone(), &zipped).or_input()?);
+        let keys: Vec<_> = asked.iter().flat_map(|axis| axis.keys.clone()).collect();
+        let mut all = document.axes().or_input()?;
+        all.retain(|axis| !axis.keys.iter().any(|key| keys.contains(key)));
+        all.append(&mut asked);
+        Ok(all)
+    }
+
+    fn rank(&self) -> Option<Rank> {
+        let least = self.least.clone().map(|column| Rank { column, most: false });
+        least.or(self.most.clone().map(|column| Rank { column, most: true }))
+    }
 }

@@ -3,7 +3,9 @@
 //! The first line says which sweep it is; each further one is a point's position, a blank and its row. A line without its end
 //! is one that was not finished.
 
+use super::row::{self, Columns};
 use crate::exit::{Failure, Outcome, Sort};
+use crate::table_file::{GROUP, Kind, ParquetTable, Values, is_parquet};
 use anyhow::{Context, anyhow};
 use hwprofiles::Draft;
 use std::ffi::OsString;
@@ -27,6 +29,12 @@ impl Journal {
     /// # Errors
     /// One that is there without `resume`, of another sweep, or a path that cannot be written.
     pub fn open(out: &Path, fingerprint: &str, points: u64, resume: bool) -> Outcome<(Self, Vec<bool>)> {
+        if out.is_dir() {
+            return Err(Failure::Input(anyhow!(
+                "-o {}: it is a folder, and a file is wanted",
+                out.display()
+            )));
+        }
         let mut name = OsString::from(out);
         name.push(".journal");
         let path = PathBuf::from(name);
@@ -44,7 +52,7 @@ impl Journal {
             true => {}
             false => {
                 return Err(Failure::Input(anyhow!(
-                    "{shown} is of another sweep (another scenario, other lists, another shard or another version): remove \
+                    "{shown} is of another sweep (another scenario, other lists or files, another shard or another version): remove \
                      it to begin anew"
                 )));
             }
@@ -90,13 +98,12 @@ impl Journal {
     }
 
     fn append(&mut self, line: &str) -> anyhow::Result<()> {
-        let written = self.file.write_all(format!("{line}\n").as_bytes());
-        written.with_context(|| {
-            format!(
-                "{} cannot be written: the rows that are there are safe, --resume goes on behind them",
-                self.path.display()
-            )
-        })?;
+        if let Err(error) = self.file.write_all(format!("{line}\n").as_bytes()) {
+            // What there was room for is no row, and nothing may come behind it.
+            let _ = self.file.set_len(self.end).and_then(|()| self.file.seek(SeekFrom::Start(self.end)));
+            let message = "cannot be written: the rows that are there are safe, --resume goes on behind them";
+            return Err(error).with_context(|| format!("{} {message}", self.path.display()));
+        }
         self.end += line.len() as u64 + 1;
         Ok(())
     }
@@ -104,25 +111,70 @@ impl Journal {
     /// The row of the point at `position` is there.
     pub fn add(&mut self, position: u64, row: &str) -> anyhow::Result<()> {
         let number = position.to_string();
-        self.rows[position as usize] = (self.end + number.len() as u64 + 1, row.len() as u32);
-        self.append(&format!("{number} {row}"))
+        let start = self.end + number.len() as u64 + 1;
+        self.append(&format!("{number} {row}"))?;
+        self.rows[position as usize] = (start, row.len() as u32);
+        Ok(())
     }
 
-    /// Writes the rows in the order of their points under `header` to `out`, and removes the journal.
-    pub fn publish(mut self, header: &str, out: &Path) -> anyhow::Result<()> {
+    /// Writes the rows in the order of their points under the names of `columns` to `out`, shows each to `see`, and removes the journal.
+    pub fn publish(mut self, columns: &Columns, out: &Path, see: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
         let mut draft = Draft::of(out)?;
-        writeln!(draft, "{header}")?;
-        let mut row = Vec::new();
-        for &(start, bytes) in &self.rows {
-            row.resize(bytes as usize, 0);
-            self.file.seek(SeekFrom::Start(start))?;
-            self.file.read_exact(&mut row)?;
-            row.push(b'\n');
-            draft.write_all(&row)?;
-            row.pop();
+        match is_parquet(out) {
+            true => self.write_parquet(columns, &mut draft, see)?,
+            false => {
+                writeln!(draft, "{}", columns.header())?;
+                for at in 0..self.rows.len() {
+                    let row = self.row(at)?;
+                    see(&row);
+                    writeln!(draft, "{row}")?;
+                }
+            }
         }
         draft.publish()?;
         std::fs::remove_file(&self.path)?;
         Ok(())
+    }
+
+    fn row(&mut self, at: usize) -> anyhow::Result<String> {
+        let (start, bytes) = self.rows[at];
+        let mut row = vec![0; bytes as usize];
+        self.file.seek(SeekFrom::Start(start))?;
+        self.file.read_exact(&mut row)?;
+        Ok(String::from_utf8(row)?)
+    }
+
+    fn write_parquet(
+        &mut self,
+        columns: &Columns,
+        to: &mut Draft,
+        see: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<()> {
+        let named = columns.named();
+        let borrowed: Vec<_> = named.iter().map(|(name, kind)| (name.as_str(), *kind)).collect();
+        let mut table = ParquetTable::new(to, &borrowed)?;
+        for first in (0..self.rows.len()).step_by(GROUP) {
+            let mut by_column: Vec<Vec<Option<String>>> = vec![Vec::new(); named.len()];
+            for at in first..(first + GROUP).min(self.rows.len()) {
+                let row = self.row(at)?;
+                see(&row);
+                let row = row::cells(&row);
+                anyhow::ensure!(
+                    row.len() == named.len(),
+                    "row {at} has {} cells of {}",
+                    row.len(),
+                    named.len()
+                );
+                let filled = row.into_iter().map(|cell| Some(cell).filter(|cell| !cell.is_empty()));
+                by_column.iter_mut().zip(filled).for_each(|(column, cell)| column.push(cell));
+            }
+            let group = by_column.into_iter().zip(&named).map(|(cells, (_, kind))| match kind {
+                Kind::Count => Values::Counts(cells.into_iter().map(|cell| cell?.parse().ok()).collect()),
+                Kind::Number => Values::Numbers(cells.into_iter().map(|cell| cell?.parse().ok()).collect()),
+                Kind::Text => Values::Texts(cells),
+            });
+            table.group(group.collect())?;
+        }
+        table.end()
     }
 }

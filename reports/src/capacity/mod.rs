@@ -11,6 +11,7 @@ pub use fleet::{Fleet, Payback, Running, Terms, Year};
 pub use tornado::{Bar, tornado};
 
 use serde::Serialize;
+use sim::serving::Summary;
 
 /// The form of the JSON.
 pub const CAPACITY_VERSION: u32 = 1;
@@ -109,6 +110,33 @@ pub struct Found {
     pub payback: Option<Payback>,
     /// What the cost of a token hangs on.
     pub sensitivity: Vec<Bar>,
+    /// Every load that was tried, ascending.
+    pub curve: Vec<Loaded>,
+}
+
+/// A day of one load.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Loaded {
+    /// Requests per second.
+    pub load_per_s: f64,
+    /// The share of requests that keep the limits.
+    pub slo_attainment: f64,
+    /// The longest time to the first token of 99 in a hundred, seconds.
+    pub ttft_p99_s: f64,
+    /// The same of the time per output token.
+    pub tpot_p99_s: f64,
+}
+
+impl Loaded {
+    /// That of a day with so many requests a second.
+    pub fn of(load_per_s: f64, day: &Summary) -> Self {
+        Self {
+            load_per_s,
+            slo_attainment: day.slo_attainment,
+            ttft_p99_s: day.ttft_s.p99,
+            tpot_p99_s: day.tpot_s.p99,
+        }
+    }
 }
 
 /// What costs are told for.

@@ -7,7 +7,7 @@ use crate::numbers::{percent, plain, whole_percent};
 use crate::plots::chart::{Chart, Guide, Point, Scale, Series};
 use crate::plots::tick_label;
 use crate::plots::tornado::{self, Bar};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use std::path::Path;
 
 /// Version of the form that is read.
@@ -63,8 +63,15 @@ struct Candidate {
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Banded {
     value: f64,
+    #[serde(deserialize_with = "or_infinite")]
     slow: f64,
+    #[serde(deserialize_with = "or_infinite")]
     fast: f64,
+}
+
+/// A machine whose rates are slow may keep the limits at no load: JSON has no word for as many machines as that takes.
+fn or_infinite<'de, D: Deserializer<'de>>(reader: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(reader)?.unwrap_or(f64::INFINITY))
 }
 
 #[derive(Debug, Clone, Deserialize)]
