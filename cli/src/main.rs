@@ -19,6 +19,7 @@ mod pipeline;
 mod plan_grid;
 mod plan_text;
 mod rebalance;
+mod reproduce;
 mod row_devices;
 mod serve;
 mod serve_tables;
@@ -34,6 +35,9 @@ use clap::{Parser, Subcommand};
 use commands::{
     bench, capacity as capacity_command, completions, explain, export, machine, merge, model, plan, predict,
     quickstart, report, run, sim, sweep as sweep_command, validate,
+    bench, completions, explain, export, machine, merge, model, plan, predict, quickstart, report, reproduce as reproduce_command,
+    run, sim,
+    sweep as sweep_command, validate,
 };
 use std::process::ExitCode;
 
@@ -70,6 +74,7 @@ enum Command {
     Run(run::Arguments),
     Validate(validate::Arguments),
     Report(report::Arguments),
+    Reproduce(reproduce_command::Arguments),
     Completions(completions::Arguments),
 }
 
@@ -100,6 +105,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::run(arguments, json),
         Command::Validate(arguments) => validate::run(arguments, json),
         Command::Report(arguments) => report::run(arguments, json),
+        Command::Reproduce(arguments) => reproduce_command::run(arguments, json),
         Command::Completions(arguments) => completions::run(arguments),
     };
     match outcome {

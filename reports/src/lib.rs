@@ -21,6 +21,7 @@ mod page;
 mod pair;
 mod placement_map;
 mod plots;
+pub mod published;
 mod race;
 mod rates;
 mod report;

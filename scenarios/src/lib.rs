@@ -25,6 +25,7 @@ mod operator;
 mod parameters;
 mod preset;
 mod prices;
+pub mod published;
 mod quality;
 mod request_trace;
 mod routing;

@@ -13,6 +13,7 @@ pub mod plan;
 pub mod predict;
 pub mod quickstart;
 pub mod report;
+pub mod reproduce;
 pub mod run;
 pub mod sim;
 pub mod sweep;

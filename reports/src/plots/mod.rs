@@ -5,6 +5,7 @@ pub(crate) mod chart;
 pub(crate) mod errors;
 pub(crate) mod memory;
 pub(crate) mod placement;
+pub(crate) mod published;
 pub(crate) mod scatter;
 pub(crate) mod timeline;
 pub(crate) mod tornado;

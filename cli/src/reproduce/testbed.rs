@@ -1,0 +1,343 @@
+//! The machine that a publication ran on, in the few numbers that its engine reached.
+
+use crate::exit::{Outcome, Sort};
+use anyhow::{Context, anyhow};
+use hwprofiles::yaml::{self, Entries};
+use hwprofiles::{
+    AttentionRates, Bytes, BytesPerSec, DType, Device, DeviceDetails, DeviceKind, FlopPerSec, GemmPoint,
+    GemmRates, Library, Link, LinkDetails, LinkId, Machine, Memory, MemoryDetails, MemoryId, MemoryKind,
+    Provenance, Seconds, Sourced,
+};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A machine: a shipped one with some rates replaced, or one made of rates alone.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Testbed {
+    /// A shipped machine, or a GPU in its server.
+    #[serde(default)]
+    base: Option<String>,
+    /// How many of the base's GPU.
+    #[serde(default = "one")]
+    gpus: u64,
+    /// How many of them compute as one.
+    #[serde(default = "one")]
+    tensor_parallel: u64,
+    #[serde(default)]
+    devices: Entries<Engine>,
+    #[serde(default)]
+    memories: Entries<Store>,
+    #[serde(default)]
+    links: Entries<Wire>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+/// What an engine reaches on a device.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Engine {
+    #[serde(default)]
+    kind: Option<DeviceKind>,
+    #[serde(default)]
+    memory: Option<String>,
+    /// Memories that it reads in place besides its own.
+    #[serde(default)]
+    reads: Vec<String>,
+    /// Matrix products: one rate, or rates by rows.
+    #[serde(default)]
+    products: Option<Products>,
+    /// Weights that it reads.
+    #[serde(default)]
+    weights: Option<BytesPerSec>,
+    /// Attention of prompts.
+    #[serde(default)]
+    attention: Option<FlopPerSec>,
+    /// The KV cache that it reads in decode.
+    #[serde(default)]
+    kv: Option<BytesPerSec>,
+    #[serde(default)]
+    elementwise: Option<BytesPerSec>,
+    #[serde(default)]
+    launch: Option<Seconds>,
+    #[serde(default)]
+    issue: Option<Seconds>,
+    #[serde(default)]
+    sync: Option<Seconds>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Products {
+    One(FlopPerSec),
+    ByRows(BTreeMap<String, FlopPerSec>),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Store {
+    #[serde(default)]
+    kind: Option<MemoryKind>,
+    #[serde(default)]
+    capacity: Option<Bytes>,
+    #[serde(default)]
+    bandwidth: Option<BytesPerSec>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    #[serde(default)]
+    from: Option<String>,
+    #[serde(default)]
+    to: Option<String>,
+    #[serde(default)]
+    bandwidth: Option<BytesPerSec>,
+    #[serde(default)]
+    latency: Option<Seconds>,
+    /// The link whose wire it goes over.
+    #[serde(default)]
+    wire: Option<String>,
+}
+
+/// The machine that `value`, whose texts are filled in, describes.
+pub fn machine(name: &str, value: &Value) -> Outcome<Machine> {
+    let bed: Testbed = yaml::read(&value.to_string(), &format!("machine {name}")).or_input()?;
+    let mut machine = match &bed.base {
+        Some(base) => {
+            let library = Library::default();
+            let machine = library.machine_with(base, bed.gpus).or_input()?;
+            machine.with_tensor_parallel(bed.tensor_parallel).or_input()?
+        }
+        None => {
+            Machine { name: name.to_owned(), note: None, devices: vec![], memories: vec![], links: vec![] }
+        }
+    };
+    for (name, store) in &bed.memories.0 {
+        remember(&mut machine, name, store)?;
+    }
+    for (name, engine) in &bed.devices.0 {
+        place(&mut machine, name, engine)?;
+    }
+    for (name, wire) in &bed.links.0 {
+        connect(&mut machine, name, wire)?;
+    }
+    Ok(machine)
+}
+
+/// What publications say of their engines is an estimate of what they reached.
+fn reached<T>(value: T) -> Sourced<T> {
+    Sourced::estimated(value, SOURCE)
+}
+
+const SOURCE: &str = "the publication's own rows, or a datasheet; see the constants of its scenario";
+
+fn remember(machine: &mut Machine, name: &str, store: &Store) -> Outcome {
+    if machine.memory_named(name).is_none() {
+        machine.memories.push(Memory {
+            name: name.to_owned(),
+            kind: need(store.kind, name, "kind")?,
+            capacity: reached(store.capacity.unwrap_or(Bytes::new(1 << 50))),
+            bandwidth: reached(need(store.bandwidth, name, "bandwidth")?),
+            latency: None,
+            within: None,
+            stripes: vec![],
+            price_per_gb: None,
+            details: MemoryDetails::default(),
+        });
+        return Ok(());
+    }
+    let id = memory(machine, name)?;
+    let known = &mut machine.memories[id.0];
+    if let Some(capacity) = store.capacity {
+        known.capacity = reached(capacity);
+    }
+    if let Some(bandwidth) = store.bandwidth {
+        known.bandwidth = reached(bandwidth);
+    }
+    Ok(())
+}
+
+fn place(machine: &mut Machine, name: &str, engine: &Engine) -> Outcome {
+    let mut device = match machine.device_named(name) {
+        Some(id) => machine.device(id).clone(),
+        None => {
+            let own = memory(machine, &need(engine.memory.clone(), name, "memory")?)?;
+            Device {
+                name: name.to_owned(),
+                kind: need(engine.kind, name, "kind")?,
+                memory: own,
+                reads: vec![],
+                cores: vec![],
+                launch: reached(Seconds::ZERO),
+                issue: None,
+                sync: reached(Seconds::ZERO),
+                gemm: BTreeMap::new(),
+                attention: BTreeMap::new(),
+                elementwise: machine.memory(own).bandwidth.clone(),
+                power: None,
+                idle_power: None,
+                price: None,
+                ranks: None,
+                details: DeviceDetails::default(),
+            }
+        }
+    };
+    for read in &engine.reads {
+        device.reads.push(memory(machine, read)?);
+    }
+    let own = machine.memory(device.memory).bandwidth.value;
+    let weights = engine.weights.unwrap_or(own);
+    if let Some(products) = &engine.products {
+        for dtype in DType::ALL.into_iter().filter(|dtype| dtype.holds_weights()) {
+            device
+                .gemm
+                .insert(dtype, products.rates(dtype, weights).with_context(|| name.to_owned()).or_input()?);
+        }
+    }
+    if let Some(rate) = engine.attention {
+        for dtype in DType::ALL {
+            let rates = AttentionRates::roofline(dtype, rate, engine.kv.unwrap_or(own), source());
+            device.attention.insert(dtype, rates);
+        }
+    }
+    let replace = |known: &mut Sourced<Seconds>, new: Option<Seconds>| {
+        if let Some(new) = new {
+            *known = reached(new);
+        }
+    };
+    replace(&mut device.launch, engine.launch);
+    replace(&mut device.sync, engine.sync);
+    device.issue = engine.issue.map(reached).or(device.issue);
+    device.elementwise = engine.elementwise.map(reached).unwrap_or(device.elementwise);
+    match machine.device_named(name) {
+        Some(id) => machine.devices[id.0] = device,
+        None => machine.devices.push(device),
+    }
+    Ok(())
+}
+
+fn connect(machine: &mut Machine, name: &str, wire: &Wire) -> Outcome {
+    let Some(index) = machine.links.iter().position(|link| link.name == name) else {
+        let known = |name: &String| {
+            let position = machine.links.iter().position(|link| link.name == *name);
+            position.map(LinkId).ok_or_else(|| anyhow!("there is no link '{name}' before it")).or_input()
+        };
+        let over = wire.wire.as_ref().map(known).transpose()?;
+        let (from, to) = (need(wire.from.clone(), name, "from")?, need(wire.to.clone(), name, "to")?);
+        let link = Link {
+            name: name.to_owned(),
+            from: memory(machine, &from)?,
+            to: memory(machine, &to)?,
+            latency: reached(wire.latency.unwrap_or(Seconds::ZERO)),
+            bandwidth: reached(need(wire.bandwidth, name, "bandwidth")?),
+            wire: over,
+            details: LinkDetails::default(),
+        };
+        machine.links.push(link);
+        return Ok(());
+    };
+    let link = &mut machine.links[index];
+    if let Some(bandwidth) = wire.bandwidth {
+        link.bandwidth = reached(bandwidth);
+    }
+    if let Some(latency) = wire.latency {
+        link.latency = reached(latency);
+    }
+    Ok(())
+}
+
+fn memory(machine: &Machine, name: &str) -> Outcome<MemoryId> {
+    let known: Vec<_> = machine.memories.iter().map(|memory| memory.name.as_str()).collect();
+    let unknown = || anyhow!("there is no memory '{name}': use one of {}", known.join(", "));
+    machine.memory_named(name).ok_or_else(unknown).or_input()
+}
+
+fn need<T>(value: Option<T>, of: &str, key: &str) -> Outcome<T> {
+    value.ok_or_else(|| anyhow!("{of}: {key} is missing, and there is no such part in the base")).or_input()
+}
+
+fn source() -> Provenance {
+    Provenance::Estimated { reason: SOURCE.to_owned() }
+}
+
+/// The rows at which rates by rows are sampled.
+const SAMPLES: [u64; 22] =
+    [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096, 16384];
+/// Square weights whose times stand for those of all.
+const SIDE: u64 = 8192;
+
+impl Products {
+    /// max(FLOP ÷ rate, bytes of weights ÷ `weights`) for weights in `dtype`.
+    fn rates(&self, dtype: DType, weights: BytesPerSec) -> anyhow::Result<GemmRates> {
+        let by_rows = match self {
+            Products::One(rate) => return Ok(GemmRates::roofline(dtype, *rate, weights, source())),
+            Products::ByRows(by_rows) => by_rows,
+        };
+        let mut points = Vec::new();
+        for (rows, rate) in by_rows {
+            let wanted = || format!("products: '{rows}' is no number of rows");
+            points.push((rows.parse::<f64>().with_context(wanted)?, rate.get()));
+        }
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let read = dtype.matrix_bytes(SIDE, SIDE) / weights;
+        let mut longest = Seconds::ZERO;
+        let time = |m: u64| {
+            let flop = 2.0 * m as f64 * (SIDE * SIDE) as f64;
+            longest = longest.max(read.max(Seconds::new(flop / rate_at(&points, m as f64))));
+            GemmPoint { m, n: SIDE, k: SIDE, time: longest }
+        };
+        Ok(GemmRates::new(source(), SAMPLES.into_iter().map(time).collect()))
+    }
+}
+
+/// The rate at `rows`: straight between points in logarithms, the nearest one's beyond them.
+fn rate_at(points: &[(f64, f64)], rows: f64) -> f64 {
+    let above = points.partition_point(|(at, _)| *at < rows);
+    match (above.checked_sub(1).map(|below| points[below]), points.get(above)) {
+        (Some((a, low)), Some((b, high))) => {
+            let share = (rows / a).ln() / (b / a).ln();
+            low * (high / low).powf(share)
+        }
+        (Some((_, rate)), None) | (None, Some(&(_, rate))) => rate,
+        (None, None) => f64::NAN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn rates_are_kept_and_rows_are_joined() {
+        let value = json!({
+            "memories": {"dram": {"kind": "dram", "bandwidth": "200 GB/s"}},
+            "devices": {"cpu": {"kind": "cpu", "memory": "dram", "weights": "100 GB/s", "attention": "1 TFLOP/s",
+                "products": {"1": "1 TFLOP/s", "1024": "10 TFLOP/s"}}},
+        });
+        let machine = machine("m", &value).expect("a machine");
+        let cpu = &machine.devices[0];
+        let time = |m| cpu.gemm_time(DType::Bf16, m, SIDE, SIDE).expect("a rate").time.get();
+        let flop = 2.0 * (SIDE * SIDE) as f64;
+        assert!((time(1) - flop / 100e9).abs() < 1e-9, "few rows read the weights: {}", time(1));
+        assert!((time(1024) - 1024.0 * flop / 10e12).abs() < 1e-6);
+        assert!((1..1024).all(|m| time(m) <= time(m + 1)));
+    }
+
+    #[test]
+    fn a_base_keeps_what_is_not_said() {
+        let value = json!({"base": "spr-a100", "links": {"pcie-up": {"bandwidth": "20 GB/s"}}});
+        assert!(machine("m", &value).is_err(), "an unknown link has no ends");
+        let base = Library::default().machine("spr-a100").expect("shipped");
+        let name = base.links[0].name.clone();
+        let value = json!({"base": "spr-a100", "links": {name: {"bandwidth": "20 GB/s"}}});
+        let machine = machine("m", &value).expect("a machine");
+        assert_eq!(machine.links[0].bandwidth.value, BytesPerSec::new(20e9));
+        assert_eq!(machine.devices, base.devices);
+    }
+}

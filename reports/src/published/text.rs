@@ -1,0 +1,105 @@
+//! Reproductions for a terminal.
+
+use super::{Reproduction, Reproductions, Score, WANTED_OVERALL};
+use crate::numbers::signed_percent;
+use std::fmt::Write;
+
+impl Reproductions {
+    /// A line for each system and one for all; before them each row of each system where `rows`.
+    pub fn to_text(&self, rows: bool) -> String {
+        let mut text = String::new();
+        if rows {
+            self.0.iter().for_each(|it| it.write_rows(&mut text));
+        }
+        let width = self.0.iter().map(|it| it.id.chars().count()).max().unwrap_or(0).max(8);
+        let _ = writeln!(text, "{:width$}  rows scored  median error  ratio  least rank", "system");
+        for it in &self.0 {
+            let score = it.score();
+            let _ =
+                write!(text, "{:width$}  {:>4} {:>6}  {}", it.id, it.rows.len(), score.rows, columns(&score));
+            let missed = it.missed();
+            let _ = match (score.rows, missed.is_empty()) {
+                (0, _) => writeln!(text, "  not scored: {}", it.verdict.trim()),
+                (_, true) => writeln!(text),
+                (_, false) => writeln!(text, "  missed: {}", missed.join("; ")),
+            };
+        }
+        let score = self.score();
+        let all: usize = self.0.iter().map(|it| it.rows.len()).sum();
+        let _ = writeln!(text, "{:width$}  {all:>4} {:>6}  {}", "all", score.rows, columns(&score));
+        let kept = self.scored().filter(|it| it.missed().is_empty()).count();
+        let _ = writeln!(
+            text,
+            "{kept} of {} systems keep all figures; over all rows the median is to be at most {:.0} %",
+            self.scored().count(),
+            WANTED_OVERALL * 100.0
+        );
+        text
+    }
+}
+
+impl Reproduction {
+    fn write_rows(&self, text: &mut String) {
+        let _ = writeln!(text, "{}\n", self.system);
+        let mut table = "";
+        let mut rows: Vec<_> = self.rows.iter().collect();
+        rows.sort_by(|a, b| a.table.cmp(&b.table));
+        for row in rows {
+            if table != row.table {
+                table = &row.table;
+                let _ = writeln!(text, "{table}");
+            }
+            let ours = row.ours.map_or_else(|| "–".to_owned(), digits);
+            let _ = write!(text, "  {:>10} {:>10} {:<8}", digits(row.published), ours, row.unit);
+            let _ =
+                write!(text, " {:>9}  {:<8} {}", signed_percent(row.error()), row.standing.word(), row.what);
+            let _ = match row.standing.why() {
+                "" => writeln!(text, "  [{}]", row.id),
+                why => writeln!(text, "  [{}: {why}]", row.id),
+            };
+        }
+        text.push('\n');
+    }
+}
+
+fn columns(score: &Score) -> String {
+    let dash = || "–".to_owned();
+    let median = score.median_error.map_or_else(dash, |error| format!("{:.1} %", error * 100.0));
+    let ratio = score.ratio.map_or_else(dash, |ratio| format!("{ratio:.2}"));
+    let least = score.ranks.values().copied().reduce(f64::min);
+    let least = least.map_or_else(dash, |rank| format!("{rank:.2}"));
+    format!("{median:>12}  {ratio:>5}  {least:>10}")
+}
+
+/// Four significant digits.
+pub(super) fn digits(number: f64) -> String {
+    if !number.is_finite() {
+        return "–".to_owned();
+    }
+    let magnitude = if number == 0.0 { 0 } else { number.abs().log10().floor() as i32 };
+    let decimals = (3 - magnitude).clamp(0, 6) as usize;
+    let text = format!("{number:.decimals$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::reproductions;
+    use super::digits;
+
+    #[test]
+    fn the_text() {
+        insta::assert_snapshot!(reproductions().to_text(true));
+    }
+
+    #[test]
+    fn numbers_have_four_digits() {
+        assert_eq!(
+            [0.0, 0.012_345, 1.0, 12.345, 12_345.6].map(digits),
+            ["0", "0.01235", "1", "12.35", "12346"]
+        );
+    }
+}
