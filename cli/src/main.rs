@@ -38,6 +38,8 @@ use commands::{
     bench, completions, explain, export, machine, merge, model, plan, predict, quickstart, report, reproduce as reproduce_command,
     run, sim,
     sweep as sweep_command, validate,
+    bench, completions, explain, export, machine, merge, model, plan, predict, quickstart, report,
+    reproduce as reproduce_command, run, sim, sweep as sweep_command, validate,
 };
 use std::process::ExitCode;
 

@@ -45,7 +45,8 @@ pub fn fitted(published: &Published) -> Outcome<(Publication, f64)> {
 }
 
 fn loss(published: &Published, publication: &Publication) -> Outcome<f64> {
-    let rows: Vec<_> = published.rows.iter().filter(|row| publication.is_fitted_on(row)).collect();
+    let rows: Vec<_> =
+        published.rows.iter().filter(|row| row.value > 0.0 && publication.is_fitted_on(row)).collect();
     let known = rows.par_iter().filter_map(|row| Some((row, publication.group_of(row)?)));
     let losses = known.map(|(row, (group, numbers))| {
         let ours = ours(publication, group, &numbers, row, publication.scope())?;

@@ -97,10 +97,10 @@ impl Reproduction {
         }
         let mut unscored: Vec<&str> = Vec::new();
         for row in &self.rows {
-            if let (Standing::Unscored(_) | Standing::Failed(_), why) = (&row.standing, row.standing.why()) {
-                if !unscored.contains(&why) {
-                    unscored.push(why);
-                }
+            if let (Standing::Unscored(_) | Standing::Failed(_), why) = (&row.standing, row.standing.why())
+                && !unscored.contains(&why)
+            {
+                unscored.push(why);
             }
         }
         if !unscored.is_empty() {
