@@ -30,7 +30,7 @@ fn a_report_has_a_page_a_plot_and_every_row() {
 
 const SYSTEM: &str = "system: Mine\nsource: a shed\nlicence: mine\nresources: one\nmechanism: m\nverdict: v\n\
     constants: {rate: {value: 30, prior: [10, 90], fitted: true, why: GB/s}}\nfitted_on: [{id: [a, b]}]\n\
-    machines: {m: {base: xeon-8480p, devices: {cpu: {products: 10 TFLOP/s, weights: \"${rate} GB/s\"}}}}\n\
+    machines: {m: {base: xeon-8480p-56c, devices: {cpu: {products: 10 TFLOP/s, weights: \"${rate} GB/s\"}}}}\n\
     groups: [{rows: {metric: tokens}, runs: {run: {batch: 1, prompt: 16, output: 4}}, ours: 1 / tpot}]\n";
 const ROWS: &str = "id,value,unit,metric,certainty,model\na,4,tok/s,tokens,table,opt-6.7b\nb,4,tok/s,tokens,table,opt-6.7b\n\
     c,2,tok/s,tokens,table,opt-13b\n";

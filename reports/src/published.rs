@@ -257,7 +257,7 @@ mod tests {
             system: "System".to_owned(),
             source: "A paper".to_owned(),
             licence: "facts".to_owned(),
-            wanted: Some(0.15),
+            wanted: Some(0.2),
             mechanism: "It streams.".to_owned(),
             verdict: "Close.".to_owned(),
             constants,
