@@ -34,12 +34,7 @@ mod window;
 use clap::{Parser, Subcommand};
 use commands::{
     bench, capacity as capacity_command, completions, explain, export, machine, merge, model, plan, predict,
-    quickstart, report, run, sim, sweep as sweep_command, validate,
-    bench, completions, explain, export, machine, merge, model, plan, predict, quickstart, report, reproduce as reproduce_command,
-    run, sim,
-    sweep as sweep_command, validate,
-    bench, completions, explain, export, machine, merge, model, plan, predict, quickstart, report,
-    reproduce as reproduce_command, run, sim, sweep as sweep_command, validate,
+    quickstart, report, reproduce as reproduce_command, run, sim, sweep as sweep_command, validate,
 };
 use std::process::ExitCode;
 
