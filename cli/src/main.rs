@@ -5,12 +5,15 @@
 #![forbid(unsafe_code)]
 
 mod capacity;
+mod asked;
 mod commands;
 mod day;
 mod engines;
 mod exit;
 mod feed;
 mod inputs;
+mod lines;
+mod live;
 mod machines;
 mod measure;
 mod models;
@@ -20,10 +23,13 @@ mod plan_grid;
 mod plan_text;
 mod rebalance;
 mod reproduce;
+mod repeat;
 mod row_devices;
 mod serve;
 mod serve_tables;
 mod serve_text;
+mod speech;
+mod spoken;
 mod sweep;
 mod table_file;
 mod terminal;

@@ -27,6 +27,19 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
+/// Of `generation_config.json` and `config.json`.
+#[derive(Deserialize)]
+struct EndOfText {
+    eos_token_id: Option<Tokens>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Tokens {
+    One(u32),
+    Several(Vec<u32>),
+}
+
 impl Checkpoint {
     /// Opens `folder`: `config.json`, and `model.safetensors` or the shards that `model.safetensors.index.json`
     /// names; or a GGUF file. Reads headers only.
@@ -78,6 +91,37 @@ impl Checkpoint {
     /// The folder, or the GGUF file.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// The tokens by which the model says that its text ends: `eos_token_id` of `generation_config.json`, or else of
+    /// `config.json`; of a GGUF file `tokenizer.ggml.eos_token_id`. None where nobody says any.
+    ///
+    /// # Errors
+    /// A file that is no JSON; an `eos_token_id` that is neither a token nor a list of tokens.
+    pub fn end_of_text(&self) -> Result<Vec<u32>, Error> {
+        if self.folder.is_file() {
+            let gguf = Gguf::open(&self.folder)?;
+            let token = gguf.metadata.get("tokenizer.ggml.eos_token_id").and_then(serde_json::Value::as_u64);
+            return Ok(token.and_then(|token| u32::try_from(token).ok()).into_iter().collect());
+        }
+        for name in ["generation_config.json", "config.json"] {
+            let path = self.folder.join(name);
+            let text = match std::fs::read(&path) {
+                Ok(text) => text,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(source) => return Err(Error::File { path, source }),
+            };
+            let wrong = |reason: String| Error::Malformed { path: path.clone(), reason };
+            let text: EndOfText = serde_json::from_slice(&text).map_err(|error| {
+                wrong(format!("eos_token_id: a token or a list of tokens is wanted: {error}"))
+            })?;
+            match text.eos_token_id {
+                Some(Tokens::One(token)) => return Ok(vec![token]),
+                Some(Tokens::Several(tokens)) => return Ok(tokens),
+                None => {}
+            }
+        }
+        Ok(vec![])
     }
 
     /// The tensor as stored. Checkpoints of the bare transformer leave `model.` out of every name.

@@ -1,40 +1,28 @@
 //! An operator of the model as kernels on one device.
 
+use crate::pass::{Pass, Share};
 use crate::routing;
+use crate::sequence::Sequence;
 use crate::setup::Setup;
 use crate::store::Store;
 use crate::tensors::INTERLEAVE;
 use hwprofiles::DeviceId;
-use kernels::{Expert, KvCache, KvCacheMut, Pool, Scratch, Span};
+use kernels::{Expert, KvCache, KvCacheMut, Pool, Scratch};
 use planner::{MicroBatch, Slice, Source};
-use scenarios::{Activation, Buffer, Model, Norm, Operator, Phase, Positions, Step, Sublayer};
+use scenarios::{Activation, Buffer, Model, Norm, Operator, Positions, Sublayer};
 use std::ops::Range;
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// A device at work on a run: its threads, its working memory and its view of the current step.
+/// A device at work on a run: its threads, its working memory and the current pass.
 pub(crate) struct Worker<'a> {
     setup: &'a Setup,
     store: &'a Store,
     device: DeviceId,
     pool: &'a Pool,
     scratch: &'a mut Scratch,
-    /// Of each micro-batch.
-    views: Vec<View>,
+    pass: Arc<Pass>,
     /// The micro-batch at work.
     part: MicroBatch,
-    /// The phase of the step.
-    phase: Phase,
-}
-
-/// What a micro-batch is of a step.
-struct View {
-    step: Step,
-    /// Its first sequence.
-    first: usize,
-    /// Position of each row.
-    positions: Vec<usize>,
-    /// Its sequences, counted from its first.
-    spans: Vec<Span>,
 }
 
 /// What a compute task is about.
@@ -70,37 +58,24 @@ impl<'a> Worker<'a> {
         pool: &'a Pool,
         scratch: &'a mut Scratch,
     ) -> Self {
-        let empty = || View { step: Step::decode(0, 0), first: 0, positions: vec![], spans: vec![] };
-        let views = (0..setup.placement.pipelining.micro_batches).map(|_| empty()).collect();
-        Self { setup, store, device, pool, scratch, views, part: MicroBatch::WHOLE, phase: Phase::Decode }
+        let pass = Arc::new(Pass { phase: scenarios::Phase::Decode, parts: vec![] });
+        Self { setup, store, device, pool, scratch, pass, part: MicroBatch::WHOLE }
     }
 
-    /// Turns to the next step.
-    pub fn begin(&mut self, step: &Step) {
-        let (past, new) = (step.past_tokens as usize, step.new_tokens as usize);
-        let parts = MicroBatch::all(self.views.len() as u64);
-        self.phase = step.phase;
-        for (view, part) in self.views.iter_mut().zip(parts) {
-            view.step = part.step(step);
-            view.first = part.sequences(step.batch).start as usize;
-            view.positions.clear();
-            view.spans.clear();
-            for sequence in 0..view.step.batch as usize {
-                view.positions.extend(past..past + new);
-                view.spans.push(Span { sequence, past, new });
-            }
-        }
+    /// Turns to the next pass.
+    pub fn begin(&mut self, pass: &Arc<Pass>) {
+        self.pass = Arc::clone(pass);
     }
 
-    fn view(&self) -> &View {
-        &self.views[self.part.index as usize]
+    fn view(&self) -> &Share {
+        &self.pass.parts[self.part.index as usize]
     }
 
-    /// Runs one operator; `history` is the tokens of each sequence so far.
-    pub fn run(&mut self, job: Job<'_>, history: &RwLock<Vec<Vec<u32>>>) {
+    /// Runs one operator; `sequences` has the tokens of each slot so far.
+    pub fn run(&mut self, job: Job<'_>, sequences: &RwLock<Vec<Sequence>>) {
         self.part = job.part;
         match job.operator {
-            Operator::Embed => self.embed(&history.read().expect(POISONED)),
+            Operator::Embed => self.embed(&sequences.read().expect(POISONED)),
             Operator::AttnNorm | Operator::FfnNorm | Operator::RouterNorm => self.norm(job),
             Operator::HeadNorm => self.head_norm(job),
             Operator::Rotate => self.rotate(job),
@@ -123,7 +98,7 @@ impl<'a> Worker<'a> {
     }
 
     fn rows(&self) -> usize {
-        self.view().step.rows() as usize
+        self.view().rows()
     }
 
     fn model(&self) -> &'a Model {
@@ -156,7 +131,7 @@ impl<'a> Worker<'a> {
         (weight, bias, rest)
     }
 
-    fn embed(&mut self, history: &[Vec<u32>]) {
+    fn embed(&mut self, sequences: &[Sequence]) {
         let hidden = self.model().hidden as usize;
         let (mut tokens, mut residual) =
             (write(self.lock(Buffer::Tokens)), write(self.lock(Buffer::Residual)));
@@ -167,7 +142,7 @@ impl<'a> Worker<'a> {
             .iter()
             .flat_map(|span| (0..span.new).map(|token| (view.first + span.sequence, span.past + token)));
         for (id, (sequence, position)) in ids.iter_mut().zip(places) {
-            *id = history[sequence][position];
+            *id = sequences[sequence].tokens[position];
         }
         let out = &mut residual.view_mut::<f32>()[..view.positions.len() * hidden];
         let table = self.store.part(None, Sublayer::Embed, 0);
@@ -186,15 +161,12 @@ impl<'a> Worker<'a> {
         self.normalise(job, &mut to.view_mut()[..values], &from.view()[..values]);
     }
 
-    /// The norm of each sequence's last row, rows then following each other.
+    /// The norm of each sampled sequence's last row, rows then following each other.
     fn head_norm(&self, job: Job<'_>) {
         let (from, mut to) = self.pair(Buffer::Residual, Buffer::Normed);
-        let Step { batch, new_tokens, .. } = self.view().step;
-        let (hidden, new) = (self.model().hidden as usize, new_tokens as usize);
-        let sequences = to.view_mut().chunks_exact_mut(hidden).take(batch as usize);
-        for (sequence, to) in sequences.enumerate() {
-            let last = (sequence * new + new - 1) * hidden;
-            self.normalise(job, to, &from.view()[last..][..hidden]);
+        let hidden = self.model().hidden as usize;
+        for (to, &end) in to.view_mut().chunks_exact_mut(hidden).zip(&self.view().ends) {
+            self.normalise(job, to, &from.view()[end * hidden..][..hidden]);
         }
     }
 
@@ -210,7 +182,11 @@ impl<'a> Worker<'a> {
     /// A matrix product, and its bias: the columns `rows` of the output.
     fn multiply(&mut self, job: Job<'_>) {
         let sublayer = job.operator.sublayer();
-        let rows = if sublayer == Sublayer::Head { self.view().step.batch as usize } else { self.rows() };
+        let rows = if sublayer == Sublayer::Head { self.view().ends.len() } else { self.rows() };
+        if rows == 0 {
+            // Nobody's last token is in this pass.
+            return;
+        }
         let (input, output) = (job.operator.reads()[0], job.operator.writes());
         let (from, mut to) = self.pair(input, output);
         let slot = self.staged(job);
@@ -246,7 +222,7 @@ impl<'a> Worker<'a> {
         let (rows, hidden) = (self.rows(), self.model().hidden as usize);
         let mixture = self.model().experts.as_ref().expect("a layer of experts");
         let layer = &self.setup.placement.layers[job.layer.expect("experts are in a layer") as usize];
-        let mine = |slice: &&Slice| slice.device(self.phase) == self.device;
+        let mine = |slice: &&Slice| slice.device(self.pass.phase) == self.device;
         let first = layer.slices(Sublayer::Experts).iter().find(mine).expect("its own slice").rows.start;
         let normed = read(self.lock(Buffer::Normed));
         let mut sums = write(self.lock(Buffer::Projected));
@@ -302,7 +278,7 @@ impl<'a> Worker<'a> {
         let (keys, values) = cache.bytes().split_at(shape.bytes());
         let cache = KvCache::new(shape, keys, values).expect("the store's shape");
         let scale = (model.head_dim as f32).sqrt().recip();
-        let spans = &self.views[self.part.index as usize].spans;
+        let spans = &self.pass.parts[self.part.index as usize].spans;
         let (out, q) = (&mut context.view_mut::<f32>()[..self.rows() * width], qkv.view());
         let heads = model.heads as usize;
         kernels::attention(self.pool, heads, scale, out, width, q, q_width, cache, spans, self.scratch);

@@ -6,7 +6,7 @@ use crate::setup::Setup;
 use crate::store::Store;
 use hwprofiles::{DeviceId, LinkId};
 use kernels::{Link, Pool, affinity};
-use planner::{Lane, Program, Programs, TaskId};
+use planner::{Lane, Placement, Program, Programs, TaskId};
 use scenarios::{Phase, Step};
 use std::collections::BTreeMap;
 
@@ -44,6 +44,43 @@ impl Queues {
 impl Engine {
     /// Checks the setup, starts the devices' threads, allocates and loads.
     pub fn new(setup: Setup, checkpoint: &Checkpoint) -> Result<Self, Error> {
+        let mut engine = Self::empty(setup, checkpoint)?;
+        engine.store = Store::load(&engine.setup, &engine.programs, checkpoint)?;
+        Ok(engine)
+    }
+
+    /// Goes over to another placement: what has the same home there stays, KV caches with what is in them.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for other micro-batches, between which KV caches are divided, and where a memory is too small:
+    /// then nothing has changed. Those of reading files.
+    pub fn follow(&mut self, placement: Placement, checkpoint: &Checkpoint) -> Result<(), Error> {
+        let parts = self.setup.placement.pipelining.micro_batches;
+        if placement.pipelining.micro_batches != parts {
+            let found = placement.pipelining.micro_batches;
+            return Err(Error::refused(
+                "placement.pipelining.micro_batches",
+                found,
+                format!("{parts}, as before"),
+            ));
+        }
+        let mut next = Self::empty(Setup { placement, ..self.setup.clone() }, checkpoint)?;
+        let Setup { machine, model, formats, placement, extent, .. } = &next.setup;
+        let usage = planner::usage(machine, model, formats, placement, &next.programs, extent);
+        for (memory, usage) in machine.memories.iter().zip(usage) {
+            if usage.total() > memory.capacity.value {
+                let wanted = format!("memory '{}' has {}", memory.name, memory.capacity.value);
+                return Err(Error::refused("placement", usage.total(), wanted));
+            }
+        }
+        let store = std::mem::take(&mut self.store);
+        next.store = store.follow(Some(&self.setup.placement), &next.setup, &next.programs, checkpoint)?;
+        *self = next;
+        Ok(())
+    }
+
+    /// All but the store.
+    fn empty(setup: Setup, checkpoint: &Checkpoint) -> Result<Self, Error> {
         setup.check_model(checkpoint.model())?;
         let programs = setup.programs()?;
         // What the trace will need is known before anything runs. One new token attends as in decode, two as in prefill.
@@ -63,7 +100,7 @@ impl Engine {
         }
         let link = |link: &hwprofiles::Link| Link::new(link.latency.value, link.bandwidth.value);
         Ok(Self {
-            store: Store::load(&setup, &programs, checkpoint)?,
+            store: Store::default(),
             prefill: Queues::new(&programs.prefill),
             decode: Queues::new(&programs.decode),
             links: setup.machine.links.iter().map(link).collect(),

@@ -1,37 +1,41 @@
-//! One run: its steps, what its lanes share, and the trace that their records make.
+//! One run: passes one after the other, and what its lanes share.
 
 use crate::engine::Engine;
-use crate::error::Error;
 use crate::lane::{self, Record};
-use crate::sampling::Sampler;
+use crate::pass::Pass;
+use crate::sequence::Sequence;
 use kernels::Flag;
-use planner::{Event, Recorder, StepSpan, TaskId, Trace};
-use scenarios::Step;
+use planner::TaskId;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
-use std::sync::{Mutex, RwLock};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Instant;
+
+/// A lane that panics ends the run before anybody meets its poisoned lock.
+const POISONED: &str = "no lane has panicked";
 
 /// What the lanes of a run share.
 pub(crate) struct Run<'a> {
     pub engine: &'a Engine,
-    pub steps: &'a [Step],
-    /// In front of the first step, and behind each.
-    pub gates: Vec<Gate>,
-    /// The tokens of each sequence so far.
-    pub history: RwLock<Vec<Vec<u32>>>,
-    /// Every task of every step has its own flag: none is ever cleared, so none can be cleared too early.
+    /// By slot.
+    pub sequences: RwLock<Vec<Sequence>>,
+    /// What is computed next, or now; nothing at the end.
+    pass: Mutex<Option<Arc<Pass>>>,
+    /// What the last pass sampled, by slot.
+    sampled: Mutex<Vec<(usize, u32)>>,
+    /// Of each task of the pass. They are cleared between two passes, when nobody can be waiting for one.
     flags: Vec<Flag>,
-    /// Each step's first flag.
-    first_flag: Vec<usize>,
-    sampler: Mutex<Sampler>,
+    /// In front of every pass stands one of them, in turn.
+    gates: [Gate; 2],
+    /// By lane: what it recorded of the last pass.
+    records: Vec<Mutex<Record>>,
     origin: Instant,
     aborted: AtomicBool,
 }
 
 /// Where all lanes wait for the last.
-pub(crate) struct Gate {
+struct Gate {
     missing: AtomicUsize,
     open: Flag,
 }
@@ -40,67 +44,108 @@ impl Gate {
     fn new(lanes: usize) -> Self {
         Self { missing: AtomicUsize::new(lanes), open: Flag::new() }
     }
+}
 
-    /// Arrives, and waits by `wait` until every lane has come.
-    pub fn pass(&self, wait: impl Fn(&Flag)) {
-        if self.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.open.set();
-        }
-        wait(&self.open);
-    }
+/// The moment between two passes, in which no lane is at work.
+pub(crate) struct Moment<'m> {
+    /// When the last lane was done with the last pass, or ready for the first, in nanoseconds since the run's origin.
+    pub now: u64,
+    /// By lane: what it recorded of the last pass; nothing in front of the first.
+    pub records: Vec<MutexGuard<'m, Record>>,
+    /// By slot.
+    pub sequences: &'m mut [Sequence],
+    /// The tokens that the last pass has appended, by slot.
+    pub sampled: &'m [(usize, u32)],
 }
 
 impl<'a> Run<'a> {
-    pub fn new(engine: &'a Engine, steps: &'a [Step], history: Vec<Vec<u32>>, sampler: Sampler) -> Self {
-        let (mut first_flag, mut flags) = (Vec::new(), 0);
-        for step in steps {
-            first_flag.push(flags);
-            flags += engine.programs.of(step.phase).tasks.len();
-        }
+    /// A run of `sequences`, one for each slot, whose clock begins at `origin`.
+    pub fn new(engine: &'a Engine, sequences: Vec<Sequence>, origin: Instant) -> Self {
         let lanes = engine.lanes.len();
+        let tasks = engine.programs.prefill.tasks.len().max(engine.programs.decode.tasks.len());
         Self {
             engine,
-            steps,
-            gates: (0..=steps.len()).map(|_| Gate::new(lanes)).collect(),
-            history: RwLock::new(history),
-            flags: (0..flags).map(|_| Flag::new()).collect(),
-            first_flag,
-            sampler: Mutex::new(sampler),
-            origin: Instant::now(),
+            sequences: RwLock::new(sequences),
+            pass: Mutex::new(None),
+            sampled: Mutex::new(Vec::new()),
+            flags: (0..tasks).map(|_| Flag::new()).collect(),
+            gates: [Gate::new(lanes), Gate::new(lanes)],
+            records: engine.lanes.iter().map(|_| Mutex::default()).collect(),
+            origin,
             aborted: AtomicBool::new(false),
         }
     }
 
-    /// Runs all steps, one thread per lane, and tells `on_tokens` of every sampled step's tokens, one per sequence.
-    pub fn play(&self, mut on_tokens: impl FnMut(&[u32])) -> Vec<Record> {
+    /// Runs the passes that `conduct` gives until it gives none, one thread per lane. It is asked between passes, by the
+    /// thread of the lane that is done last; what it says is told to `on` on the caller's thread.
+    pub fn play<T: Send>(
+        &self,
+        mut conduct: impl FnMut(&mut Moment<'_>, &Sender<T>) -> Option<Pass> + Send,
+        on: impl FnMut(T),
+    ) {
         let (said, heard) = channel();
+        let conductor = Mutex::new(move |moment: &mut Moment<'_>| conduct(moment, &said));
+        // It is dropped with the last lane, and with it the sender that ends the listening.
+        let between = Arc::new(move || self.turn(&mut *conductor.lock().expect(POISONED)));
         let result = std::thread::scope(|scope| {
-            let threads: Vec<_> = self
-                .engine
-                .lanes
-                .iter()
-                .map(|&lane| {
-                    let said = said.clone();
+            let threads: Vec<_> = (0..self.engine.lanes.len())
+                .map(|lane| {
+                    let between = Arc::clone(&between);
                     scope.spawn(move || {
                         // A lane that fails takes the others with it instead of leaving them waiting.
-                        let result = catch_unwind(AssertUnwindSafe(|| lane::work(self, lane, &said)));
+                        let result = catch_unwind(AssertUnwindSafe(|| lane::work(self, lane, &*between)));
                         result.inspect_err(|_| self.abort())
                     })
                 })
                 .collect();
-            drop(said);
-            heard.into_iter().for_each(|tokens: Vec<u32>| on_tokens(&tokens));
-            threads
-                .into_iter()
-                .map(|thread| thread.join().and_then(|result| result))
-                .collect::<Result<Vec<_>, _>>()
+            drop(between);
+            heard.into_iter().for_each(on);
+            threads.into_iter().try_for_each(|thread| thread.join().and_then(|result| result))
         });
-        result.unwrap_or_else(|panic| resume_unwind(panic))
+        result.unwrap_or_else(|panic| resume_unwind(panic));
     }
 
-    /// The flag of a task in step number `step`.
-    pub fn flag(&self, step: usize, task: TaskId) -> &Flag {
-        &self.flags[self.first_flag[step] + task.0 as usize]
+    /// Asks for the next pass. No lane is at work.
+    fn turn(&self, conduct: &mut impl FnMut(&mut Moment<'_>) -> Option<Pass>) {
+        let mut sampled = self.sampled.lock().expect(POISONED);
+        let mut sequences = self.sequences.write().expect(POISONED);
+        let records: Vec<_> = self.records.iter().map(|record| record.lock().expect(POISONED)).collect();
+        let now = records.iter().map(|record| record.arrived).max().unwrap_or(0);
+        let mut moment = Moment { now, records, sequences: &mut sequences, sampled: &sampled };
+        let pass = conduct(&mut moment);
+        moment.records.iter_mut().for_each(|record| record.tasks.clear());
+        drop(moment);
+        sampled.clear();
+        self.flags.iter().for_each(Flag::clear);
+        *self.pass.lock().expect(POISONED) = pass.map(Arc::new);
+    }
+
+    /// Waits, by `wait`, in front of pass number `index` for all lanes to be done with the one before; the last to come
+    /// does what is to be done `between`. What is to be computed then; nothing at the end.
+    pub fn next(&self, index: usize, between: &dyn Fn(), wait: impl Fn(&Flag)) -> Option<Arc<Pass>> {
+        let [gate, other] = [index, index + 1].map(|index| &self.gates[index % 2]);
+        if gate.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
+            between();
+            // All have come here, so nobody is left at the other.
+            other.missing.store(self.engine.lanes.len(), Ordering::Relaxed);
+            other.open.clear();
+            gate.open.set();
+        }
+        wait(&gate.open);
+        if self.is_aborted() {
+            return None;
+        }
+        self.pass.lock().expect(POISONED).clone()
+    }
+
+    /// What lane number `lane` writes down of a pass.
+    pub fn record(&self, lane: usize) -> MutexGuard<'_, Record> {
+        self.records[lane].lock().expect(POISONED)
+    }
+
+    /// The flag of a task of the pass.
+    pub fn flag(&self, task: TaskId) -> &Flag {
+        &self.flags[task.0 as usize]
     }
 
     /// Nanoseconds since the run's origin.
@@ -117,49 +162,22 @@ impl<'a> Run<'a> {
         self.flags.iter().chain(self.gates.iter().map(|gate| &gate.open)).for_each(Flag::set);
     }
 
-    /// Appends a token to each sequence where `step` has reached its end, and returns them.
-    pub fn sample(&self, step: &Step) -> Option<Vec<u32>> {
-        let mut history = self.history.write().expect("no lane has panicked");
-        let reached = (step.past_tokens + step.new_tokens) as usize;
-        if reached < history.first()?.len() {
-            return None;
-        }
-        let device = self.engine.setup.placement.head[0].device(step.phase);
-        let mut sampler = self.sampler.lock().expect("no lane has panicked");
-        let (batch, vocab) = (history.len() as u64, self.engine.setup.model.vocab);
-        let tokens: Vec<u32> = self.engine.store.logits(device, batch, vocab, |row| sampler.next(row));
-        for (sequence, &token) in history.iter_mut().zip(&tokens) {
-            sequence.push(token);
-        }
-        Some(tokens)
-    }
-
-    /// The trace of what the lanes recorded. Time 0 is when the last lane was ready for the first step.
-    pub fn trace(&self, records: &[Record]) -> Result<Trace, Error> {
-        let engine = self.engine;
-        let arrived = |gate: usize| records.iter().map(|record| record.arrivals[gate]).max().unwrap_or(0);
-        let zero = arrived(0);
-        let (mut steps, mut events) = (Vec::new(), Vec::new());
-        let mut next = vec![0; records.len()];
-        for (index, step) in self.steps.iter().enumerate() {
-            steps.push(StepSpan::new(*step, arrived(index) - zero, arrived(index + 1) - zero));
-            let program = engine.programs.of(step.phase);
-            let mut times = vec![None; program.tasks.len()];
-            for ((record, &lane), next) in records.iter().zip(&engine.lanes).zip(&mut next) {
-                let tasks = engine.tasks_of(step.phase, lane);
-                for (task, interval) in tasks.iter().zip(&record.tasks[*next..]) {
-                    times[task.0 as usize] = Some(*interval);
-                }
-                *next += tasks.len();
+    /// Appends a token to each sampled sequence that has none behind what `pass` has computed.
+    pub fn sample(&self, pass: &Pass) {
+        let device = self.engine.setup.placement.head[0].device(pass.phase);
+        let mut sequences = self.sequences.write().expect(POISONED);
+        let mut sampled = self.sampled.lock().expect(POISONED);
+        let rows = pass.parts.iter().map(|part| part.ends.len());
+        let mut ends = pass.sampled();
+        self.engine.store.logits(device, rows, self.engine.setup.model.vocab, |row| {
+            let Some((slot, reached)) = ends.next() else { return };
+            let sequence = &mut sequences[slot];
+            if reached == sequence.tokens.len() {
+                let token = sequence.sampler.next(row);
+                sequence.tokens.push(token);
+                sampled.push((slot, token));
             }
-            for (task, time) in times.into_iter().enumerate() {
-                let time = time.expect("every task of every step has run");
-                let price = engine.setup.pricing().price(&program.tasks[task], step)?;
-                let (id, start, end) = (TaskId(task as u32), time.start - zero, time.end - zero);
-                events.push(Event::of(&engine.setup.machine, program, id, &price, index as u32, start, end));
-            }
-        }
-        Ok(engine.setup.trace(Recorder::Measured, steps, events))
+        });
     }
 }
 
@@ -167,11 +185,12 @@ impl<'a> Run<'a> {
 mod tests {
     use super::*;
     use crate::checkpoint::Checkpoint;
+    use crate::sampling::Sampler;
     use crate::sampling::Sampling;
     use crate::setup::Setup;
     use hwprofiles::{DType, DeviceId, Machine, MemoryId};
     use planner::{Extent, LayerPlacement, Placement, whole};
-    use scenarios::{Formats, WeightFormats};
+    use scenarios::{Formats, Step, WeightFormats};
     use std::path::Path;
 
     #[test]
@@ -190,13 +209,26 @@ mod tests {
             Formats { weights: WeightFormats::all(DType::F32), kv: DType::F32, activations: DType::F32 };
         let extent = Extent { batch: 1, context: 16, chunk: 4, step_tokens: 1 };
         let setup = Setup { machine, model, formats, placement, extent, plan: String::new() };
-        let engine = Engine::new(setup, &checkpoint).expect("it fits");
-        // The second step asks for tokens that nobody has given: a mistake that no caller of ours can make.
-        let steps = [Step::prefill(1, 4), Step { past_tokens: 4, ..Step::prefill(1, 4) }];
-        let sampler = Sampler::new(Sampling::Greedy).expect("greedy");
-        let run = Run::new(&engine, &steps, vec![vec![1; 6]], sampler);
-        let panic = catch_unwind(AssertUnwindSafe(|| run.play(|_| {}))).expect_err("the panic arrives");
+        // A panic leaves locks that nobody may use again.
+        let engine = || Engine::new(setup.clone(), &checkpoint).expect("it fits");
+        // The second pass asks for tokens that nobody has given: a mistake that no caller of ours can make.
+        let mut steps = [Step::prefill(1, 4), Step { past_tokens: 4, ..Step::prefill(1, 4) }].into_iter();
+        let sequence = || {
+            let sampler = Sampler::new(Sampling::Greedy).expect("greedy");
+            vec![Sequence { tokens: vec![1; 6], sampler }]
+        };
+        let first = engine();
+        let run = Run::new(&first, sequence(), Instant::now());
+        let mut next = || steps.next().map(|step| Pass::uniform(&step, 1, 1));
+        let played = catch_unwind(AssertUnwindSafe(|| run.play(|_, _: &Sender<()>| next(), |()| {})));
+        let panic = played.expect_err("the panic arrives");
         let message = panic.downcast_ref::<String>().expect("a formatted message");
         assert!(message.contains("index out of bounds"), "{message}");
+        // So does one of whoever says what is computed.
+        let second = engine();
+        let run = Run::new(&second, sequence(), Instant::now());
+        let lost = |_: &mut Moment<'_>, _: &Sender<()>| panic!("lost the score");
+        let panic = catch_unwind(AssertUnwindSafe(|| run.play(lost, |()| {}))).expect_err("it arrives");
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"lost the score"));
     }
 }

@@ -22,6 +22,38 @@ pub enum Sampling {
     },
 }
 
+impl Sampling {
+    /// Refuses numbers that make no sense.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], which names the number.
+    pub fn check(&self) -> Result<(), Error> {
+        let Self::Random { temperature, top_k, top_p, .. } = *self else { return Ok(()) };
+        if !(temperature > 0.0 && temperature.is_finite()) {
+            return Err(Error::refused("sampling.temperature", temperature, "above 0, or greedy"));
+        }
+        if top_k == Some(0) {
+            return Err(Error::refused("sampling.top_k", 0, "at least 1"));
+        }
+        match top_p {
+            Some(p) if !(p > 0.0 && p <= 1.0) => {
+                Err(Error::refused("sampling.top_p", p, "above 0 and at most 1"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// That of one of several sequences: each draws numbers of its own.
+    pub(crate) fn of(self, index: u64) -> Self {
+        match self {
+            Self::Greedy => Self::Greedy,
+            Self::Random { temperature, top_k, top_p, seed } => {
+                Self::Random { temperature, top_k, top_p, seed: seed.wrapping_add(index) }
+            }
+        }
+    }
+}
+
 /// Draws tokens.
 #[derive(Debug)]
 pub(crate) struct Sampler {
@@ -34,21 +66,8 @@ pub(crate) struct Sampler {
 impl Sampler {
     /// Checks the numbers.
     pub fn new(sampling: Sampling) -> Result<Self, Error> {
-        let mut seed = 0;
-        if let Sampling::Random { temperature, top_k, top_p, seed: given } = sampling {
-            seed = given;
-            if !(temperature > 0.0 && temperature.is_finite()) {
-                return Err(Error::refused("sampling.temperature", temperature, "above 0, or greedy"));
-            }
-            if top_k == Some(0) {
-                return Err(Error::refused("sampling.top_k", 0, "at least 1"));
-            }
-            if let Some(p) = top_p
-                && !(p > 0.0 && p <= 1.0)
-            {
-                return Err(Error::refused("sampling.top_p", p, "above 0 and at most 1"));
-            }
-        }
+        sampling.check()?;
+        let seed = if let Sampling::Random { seed, .. } = sampling { seed } else { 0 };
         Ok(Self { sampling, random: Pcg64Mcg::seed_from_u64(seed), candidates: Vec::new() })
     }
 

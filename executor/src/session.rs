@@ -3,27 +3,25 @@
 use crate::checkpoint::Checkpoint;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::run::Run;
+use crate::log::Log;
+use crate::pass::{Pass, slots_of};
+use crate::request::{Batching, Client, Event, Generation};
+use crate::run::{Moment, Run};
 use crate::sampling::{Sampler, Sampling};
+use crate::sequence::Sequence;
+use crate::service::Service;
 use crate::setup::Setup;
 use hwprofiles::Bytes;
-use planner::Trace;
+use planner::Placement;
 use scenarios::{Phase, Workload};
+use std::sync::mpsc::Sender;
+use std::time::Instant;
 
 /// A placement on real devices, weights loaded.
 pub struct Session {
     engine: Engine,
-    /// Phase of the last step run, and its sequences.
-    last: Option<(Phase, usize)>,
-}
-
-/// What a run yields.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Generation {
-    /// The output tokens of each sequence.
-    pub tokens: Vec<Vec<u32>>,
-    /// What happened when.
-    pub trace: Trace,
+    /// Phase of the last pass, and of how many sequences of each micro-batch it has logits.
+    last: Option<(Phase, Vec<usize>)>,
 }
 
 impl Session {
@@ -61,24 +59,108 @@ impl Session {
         sampling: Sampling,
         on_tokens: impl FnMut(&[u32]),
     ) -> Result<Generation, Error> {
+        self.generate_until(prompts, output_tokens, sampling, true, |_| false, on_tokens)
+    }
+
+    /// As [`Session::generate`], but the last step is that after which `ends`, asked between steps, says so of the tokens
+    /// that were sampled last (none within the prompt). The trace lists tasks only where `tasks` are wanted: they take
+    /// 16 bytes each while the run lasts.
+    ///
+    /// # Errors
+    /// As [`Session::generate`].
+    pub fn generate_until(
+        &mut self,
+        prompts: &[Vec<u32>],
+        output_tokens: u64,
+        sampling: Sampling,
+        tasks: bool,
+        mut ends: impl FnMut(&[u32]) -> bool + Send,
+        mut on_tokens: impl FnMut(&[u32]),
+    ) -> Result<Generation, Error> {
         let prompt_tokens = self.check(prompts, output_tokens)?;
-        let sampler = Sampler::new(sampling)?;
-        let chunk = self.engine.setup.extent.chunk;
+        let (batch, chunk) = (self.engine.setup.extent.batch, self.engine.setup.extent.chunk);
+        let parts = self.engine.setup.placement.pipelining.micro_batches;
         let steps = planner::steps(&Workload::new(prompts.len() as u64, prompt_tokens, output_tokens), chunk);
-        let run = Run::new(&self.engine, &steps, prompts.to_vec(), sampler);
-        let records = run.play(on_tokens);
-        let trace = run.trace(&records)?;
-        self.last = steps.last().map(|step| (step.phase, prompts.len()));
-        let history = run.history.into_inner().expect("no lane has panicked");
-        let tokens = history.into_iter().map(|mut tokens| tokens.split_off(prompt_tokens as usize)).collect();
+        let slots: Vec<_> = slots_of(prompts.len() as u64, batch, parts).collect();
+        let mut sequences = Sequence::none(batch);
+        for ((&slot, prompt), index) in slots.iter().zip(prompts).zip(0..) {
+            sequences[slot] = Sequence { tokens: prompt.clone(), sampler: Sampler::new(sampling.of(index))? };
+        }
+        let (mut log, mut left) = (Log::new(&self.engine, if tasks { &steps } else { &[] }), steps.iter());
+        let run = Run::new(&self.engine, sequences, Instant::now());
+        let conduct = |moment: &mut Moment<'_>, said: &Sender<Vec<u32>>| {
+            log.note(moment, tasks);
+            let tokens: Vec<_> = moment.sampled.iter().map(|&(_, token)| token).collect();
+            let ended = ends(&tokens);
+            if !tokens.is_empty() {
+                // Nobody listens any more where the run's caller has gone; the tokens are in the sequences too.
+                drop(said.send(tokens));
+            }
+            left.next().filter(|_| !ended).map(|step| Pass::uniform(step, batch, parts))
+        };
+        run.play(conduct, |tokens: Vec<u32>| on_tokens(&tokens));
+        let steps = &steps[..log.passes()];
+        let trace = log.trace(&self.engine, steps, tasks)?;
+        let mut sequences = run.sequences.into_inner().expect("no lane has panicked");
+        let new = |&slot: &usize| sequences[slot].tokens.split_off(prompt_tokens as usize);
+        let tokens = slots.iter().map(new).collect();
+        let last = steps.last().map(|step| (step.phase, Pass::uniform(step, batch, parts)));
+        self.last =
+            last.map(|(phase, pass)| (phase, pass.parts.iter().map(|part| part.ends.len()).collect()));
         Ok(Generation { tokens, trace })
+    }
+
+    /// Goes over to another placement, between two runs: what has the same home there stays where it is, KV caches with what
+    /// is in them. A service goes on with its requests.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for a placement that cannot run, whose micro-batches are others, or for which a memory is too
+    /// small: then nothing has changed. Those of reading weights, which are to live elsewhere, from `checkpoint`: then
+    /// nothing can be run any more.
+    pub fn follow(&mut self, placement: Placement, checkpoint: &Checkpoint) -> Result<(), Error> {
+        self.last = None;
+        self.engine.follow(placement, checkpoint)
+    }
+
+    /// A service for the requests of `client`, to be run by [`Session::serve`].
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for limits beyond the setup's extent, and for a scheduler that needs forecasts.
+    pub fn service<C: Client>(&self, batching: Batching, client: C) -> Result<Service<C>, Error> {
+        Service::new(&self.engine.setup, batching, client)
+    }
+
+    /// Answers the requests of `service`, each of its own length, as they come: prompts enter in chunks, beside those that
+    /// decode or before them, as soon as there is a slot. `on` hears of everything, on this thread. Returns when all are
+    /// answered, or between two passes where `pause`, asked there, says so; what was begun goes on with the next
+    /// call, where nothing else has run meanwhile.
+    pub fn serve<C: Client>(
+        &mut self,
+        service: &mut Service<C>,
+        pause: &(dyn Fn() -> bool + Sync),
+        on: impl FnMut(Event),
+    ) {
+        let (lanes, devices) = (&self.engine.lanes, self.engine.setup.machine.devices.len());
+        let origin = *service.origin.get_or_insert_with(Instant::now);
+        let run = Run::new(&self.engine, std::mem::take(&mut service.sequences), origin);
+        let mut last = None;
+        let conduct = |moment: &mut Moment<'_>, said: &Sender<Event>| {
+            let pass = service.conduct(moment, lanes, devices, pause, said);
+            let rows = |pass: &Pass| pass.parts.iter().map(|part| part.ends.len()).collect();
+            last = pass.as_ref().map(|pass| (pass.phase, rows(pass))).or(last.take());
+            pass
+        };
+        run.play(conduct, on);
+        service.sequences = run.sequences.into_inner().expect("no lane has panicked");
+        self.last = last;
     }
 
     /// The logits of the last step run, `[sequence][vocab]`: those that chose its tokens. Empty before any run.
     pub fn logits(&self) -> Vec<Vec<f32>> {
-        let Some((phase, sequences)) = self.last else { return Vec::new() };
-        let device = self.engine.setup.placement.head[0].device(phase);
-        self.engine.store.logits(device, sequences as u64, self.engine.setup.model.vocab, <[f32]>::to_vec)
+        let Some((phase, rows)) = &self.last else { return Vec::new() };
+        let device = self.engine.setup.placement.head[0].device(*phase);
+        let vocab = self.engine.setup.model.vocab;
+        self.engine.store.logits(device, rows.iter().copied(), vocab, <[f32]>::to_vec)
     }
 
     /// The prompts' common length, where they fit.

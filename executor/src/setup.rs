@@ -6,6 +6,7 @@ use planner::{
     Event, Extent, Pipelining, Placement, Plan, Pricing, Programs, Recorder, Slice, Slices, StepSpan, Trace,
 };
 use scenarios::{Formats, Model, Phase, Sublayer};
+use std::collections::BTreeSet;
 
 /// A model, where its parts go, and how large a run may become.
 #[derive(Debug, Clone)]
@@ -70,7 +71,8 @@ impl Setup {
         if ours == *found {
             return Ok(());
         }
-        let wanted = format!("the setup is for '{}', whose config.json differs", self.model.name);
+        let wanted =
+            format!("the plan is for '{}', whose config.json {}", self.model.name, differences(&ours, found));
         Err(Error::refused("checkpoint", format!("'{}'", found.name), wanted))
     }
 
@@ -190,4 +192,19 @@ impl Setup {
         }
         Ok(())
     }
+}
+
+/// In words, what `ours` has otherwise than `found`, as config.json calls it.
+fn differences(ours: &Model, found: &Model) -> String {
+    let keys = |model: &Model| -> serde_json::Map<String, serde_json::Value> {
+        serde_json::from_str(&model.to_config_json()).unwrap_or_default()
+    };
+    let (ours, found) = (keys(ours), keys(found));
+    let text = |value: Option<&serde_json::Value>| value.map_or("nothing".to_owned(), ToString::to_string);
+    let all: BTreeSet<_> = ours.keys().chain(found.keys()).collect();
+    let differ = all.into_iter().filter(|key| ours.get(*key) != found.get(*key));
+    let words: Vec<_> = differ
+        .map(|key| format!("has {key} {}, not {}", text(ours.get(key)), text(found.get(key))))
+        .collect();
+    if words.is_empty() { "differs".to_owned() } else { words.join(", ") }
 }

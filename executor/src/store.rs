@@ -7,14 +7,15 @@
 //! ([`scenarios::Buffer`], device) and others after them, so they cannot wait for each other in a circle.
 
 use crate::checkpoint::Checkpoint;
-use crate::compute::read;
+use crate::compute::{read, write};
 use crate::error::Error;
+use crate::part::{Kept, Part, SUBLAYERS, kept, place};
 use crate::rotation::frequencies;
 use crate::setup::Setup;
 use crate::tensors::{self, Fused};
 use hwprofiles::{Bytes, DType, DeviceId};
-use kernels::{Buffer, KvShape, Memory, RopeTable, Scratch, Weights, WeightsView};
-use planner::{MicroBatch, Programs};
+use kernels::{Buffer, KvShape, Memory, RopeTable, Scratch, Weights};
+use planner::{MicroBatch, Placement, Programs};
 use rayon::prelude::*;
 use scenarios::{Buffer as Activation, Sublayer, kv_bytes};
 use std::collections::BTreeSet;
@@ -23,42 +24,12 @@ use std::sync::{Mutex, RwLock};
 
 /// Activations that there are.
 const ACTIVATIONS: usize = Activation::Shared as usize + 1;
-/// Sublayers that there are.
-const SUBLAYERS: usize = Sublayer::Head as usize + 1;
-
-/// Rows of a matrix, at home.
-#[derive(Debug)]
-pub(crate) struct Part {
-    /// Which rows.
-    pub rows: Range<u64>,
-    /// Packed: one matrix, or of experts two for each (see [`tensors::Parts`]).
-    pub weights: Vec<Weights>,
-}
-
-impl Part {
-    /// The matrix of a sublayer that has one.
-    pub fn matrix(&self) -> WeightsView<'_> {
-        self.weights[0].view()
-    }
-
-    /// Its matrices over `bytes`, which are a copy of all of theirs, one after the other; at home where there is none.
-    pub fn views<'a>(&'a self, copy: Option<&'a [u8]>) -> impl Iterator<Item = WeightsView<'a>> {
-        let mut rest = copy;
-        self.weights.iter().map(move |weights| {
-            let home = weights.view();
-            let Some(bytes) = rest else { return home };
-            let (here, after) = bytes.split_at(home.bytes().len());
-            rest = Some(after);
-            WeightsView::new(home.dtype(), home.rows(), home.columns(), here).expect("a copy of a matrix")
-        })
-    }
-}
 
 /// The staging slots of a device for one kind of content.
 pub(crate) type Slots = Vec<RwLock<Buffer>>;
 
 /// All buffers of a session.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Store {
     memories: Vec<Memory>,
     /// By [`place`].
@@ -79,11 +50,6 @@ pub(crate) struct Store {
     tied: bool,
 }
 
-/// Index of a sublayer; embed and head are in front of the layers.
-fn place(layer: Option<u32>, sublayer: Sublayer) -> usize {
-    layer.map_or(0, |layer| layer as usize + 1) * SUBLAYERS + sublayer as usize
-}
-
 /// How many places there are.
 fn places(setup: &Setup) -> usize {
     (setup.placement.layers.len() + 1) * SUBLAYERS
@@ -93,19 +59,44 @@ impl Store {
     /// Allocates everything and reads the weights. Threads of rayon's pool pack several matrices at once; no
     /// matrix is ever in memory twice.
     pub fn load(setup: &Setup, programs: &Programs, checkpoint: &Checkpoint) -> Result<Self, Error> {
+        let memories = setup.machine.memories.iter();
+        let memories = memories.map(|memory| Memory::new(&memory.name, memory.capacity.value)).collect();
+        Self { memories, ..Self::default() }.follow(None, setup, programs, checkpoint)
+    }
+
+    /// The same for another placement than `before`: what has the same home there stays, KV caches with what is in them;
+    /// weights that are to live elsewhere are read again.
+    pub fn follow(
+        self,
+        before: Option<&Placement>,
+        setup: &Setup,
+        programs: &Programs,
+        checkpoint: &Checkpoint,
+    ) -> Result<Self, Error> {
         let machine = &setup.machine;
-        let memories: Vec<_> =
-            machine.memories.iter().map(|memory| Memory::new(&memory.name, memory.capacity.value)).collect();
+        let Self {
+            memories,
+            matrices,
+            kv: old_kv,
+            activations,
+            weight_slots,
+            kv_slots,
+            vectors,
+            rotation,
+            scratch,
+            ..
+        } = self;
+        // What is there now makes room for what comes.
+        drop((activations, weight_slots, kv_slots, vectors, rotation, scratch));
+        let kept = before.map_or_else(Kept::new, |before| kept(before, matrices, &setup.placement));
+        let left = before.map_or_else(Vec::new, |before| left(before, &setup.placement, old_kv));
         let own = |device: DeviceId| &memories[machine.device(device).memory.0];
-        let devices = machine.devices.len();
         let tied = planner::shares_embedding(&setup.model, &setup.placement);
         let (activations, weight_slots, kv_slots) = Self::workspace(setup, programs, &own)?;
-        let kv = setup.placement.layers.iter().flat_map(|layer| {
-            let home = &memories[layer.kv_home().0];
-            parts(setup).map(move |sequences| {
-                touched(home, kv_bytes(&setup.model, &setup.formats, sequences, setup.extent.context))
-            })
-        });
+        let mut scratch: Vec<_> = machine.devices.iter().map(|_| None).collect();
+        for (device, bytes) in planner::scratch_bytes(machine, programs, &setup.model, &setup.extent) {
+            scratch[device.0] = Some(Mutex::new(Scratch::new(own(device), bytes.get() as usize)?));
+        }
         let kv_shapes = parts(setup).map(|sequences| KvShape {
             dtype: setup.formats.kv,
             sequences: sequences as usize,
@@ -113,15 +104,11 @@ impl Store {
             capacity: setup.extent.context as usize,
             head_dim: setup.model.head_dim as usize,
         });
-        let mut scratch: Vec<_> = (0..devices).map(|_| None).collect();
-        for (device, bytes) in planner::scratch_bytes(machine, programs, &setup.model, &setup.extent) {
-            scratch[device.0] = Some(Mutex::new(Scratch::new(own(device), bytes.get() as usize)?));
-        }
         Ok(Self {
-            matrices: Self::matrices(setup, checkpoint, &memories, tied)?,
+            matrices: Self::matrices(setup, checkpoint, &memories, tied, kept)?,
             vectors: Self::vectors(setup, checkpoint, &own)?,
             rotation: Self::rotation(setup, &own)?,
-            kv: kv.collect::<Result<_, _>>()?,
+            kv: Self::caches(setup, &memories, left)?,
             kv_shapes: kv_shapes.collect(),
             activations,
             weight_slots,
@@ -130,6 +117,28 @@ impl Store {
             tied,
             memories,
         })
+    }
+
+    /// The KV caches at their homes, with what is `left` of those that were there.
+    fn caches(setup: &Setup, memories: &[Memory], left: Vec<Left>) -> Result<Vec<RwLock<Buffer>>, Error> {
+        let mut left = left.into_iter();
+        let mut caches = Vec::new();
+        for layer in &setup.placement.layers {
+            for sequences in parts(setup) {
+                let bytes = kv_bytes(&setup.model, &setup.formats, sequences, setup.extent.context);
+                let new = || touched(&memories[layer.kv_home().0], bytes);
+                caches.push(match left.next() {
+                    Some(Left::Here(cache)) => cache,
+                    Some(Left::Bytes(bytes)) => {
+                        let new = new()?;
+                        write(&new).bytes_mut().copy_from_slice(&bytes);
+                        new
+                    }
+                    None => new()?,
+                });
+            }
+        }
+        Ok(caches)
     }
 
     /// Activations and staging slots, which all lanes share.
@@ -173,7 +182,9 @@ impl Store {
         checkpoint: &Checkpoint,
         memories: &[Memory],
         tied: bool,
+        kept: Kept,
     ) -> Result<Vec<Vec<Part>>, Error> {
+        let kept = Mutex::new(kept);
         let jobs: Vec<_> = setup
             .placement
             .sublayers()
@@ -183,6 +194,11 @@ impl Store {
         let loaded: Vec<(usize, Part)> = jobs
             .par_iter()
             .map(|&(layer, sublayer, slice)| {
+                let place = place(layer, sublayer);
+                let same = (place, slice.rows.start, slice.rows.end, slice.home);
+                if let Some(part) = kept.lock().expect("no thread has panicked").remove(&same) {
+                    return Ok((place, part));
+                }
                 let dtype = setup.formats.weights.of(sublayer);
                 let matrices = tensors::parts(&setup.model, layer, sublayer).matrices;
                 let memory = &memories[slice.home.0];
@@ -196,7 +212,7 @@ impl Store {
                         matrices.iter().map(pack).collect::<Result<_, _>>()
                     }
                 };
-                Ok((place(layer, sublayer), Part { rows: slice.rows.clone(), weights: weights? }))
+                Ok((place, Part { rows: slice.rows.clone(), weights: weights? }))
             })
             .collect::<Result<_, Error>>()?;
         let mut matrices: Vec<_> = (0..places(setup)).map(|_| vec![]).collect();
@@ -288,19 +304,20 @@ impl Store {
         slot.as_ref().expect("planner::activation_buffers lists what the program uses")
     }
 
-    /// What `look` sees in the logits of each of `batch` sequences, in `device`'s memory, of `vocab` tokens.
+    /// What `look` sees in the logits of `vocab` tokens in `device`'s memory, of so many rows of each micro-batch.
     pub fn logits<T>(
         &self,
         device: DeviceId,
-        batch: u64,
+        rows: impl Iterator<Item = usize>,
         vocab: u64,
         mut look: impl FnMut(&[f32]) -> T,
     ) -> Vec<T> {
-        let mut seen = Vec::with_capacity(batch as usize);
-        for part in MicroBatch::all(self.kv_shapes.len() as u64) {
+        let mut seen = Vec::new();
+        for (part, rows) in
+            MicroBatch::all(self.kv_shapes.len() as u64).zip(rows).filter(|(_, rows)| *rows > 0)
+        {
             let logits = read(self.activation(device, Activation::Logits, part));
-            let rows = logits.view::<f32>().chunks_exact(vocab as usize);
-            seen.extend(rows.take(part.sequences(batch).count()).map(&mut look));
+            seen.extend(logits.view::<f32>().chunks_exact(vocab as usize).take(rows).map(&mut look));
         }
         seen
     }
@@ -319,6 +336,22 @@ impl Store {
     pub fn scratch(&self, device: DeviceId) -> &Mutex<Scratch> {
         self.scratch[device.0].as_ref().expect("every device with tasks has scratch")
     }
+}
+
+/// A KV cache on the way to another placement: where it was, or what was in it.
+enum Left {
+    Here(RwLock<Buffer>),
+    Bytes(Vec<u8>),
+}
+
+/// What is left of `caches`, which are placed as `before` says, for `after`: those whose home is another give it free.
+fn left(before: &Placement, after: &Placement, caches: Vec<RwLock<Buffer>>) -> Vec<Left> {
+    let parts = before.pipelining.micro_batches as usize;
+    let stays = before.layers.iter().zip(&after.layers).map(|(old, new)| old.kv_home() == new.kv_home());
+    let stays = stays.flat_map(|stays| std::iter::repeat_n(stays, parts));
+    let left =
+        |(cache, stays)| if stays { Left::Here(cache) } else { Left::Bytes(read(&cache).bytes().to_vec()) };
+    caches.into_iter().zip(stays).map(left).collect()
 }
 
 /// The sequences of each micro-batch, at most.

@@ -1,11 +1,12 @@
 //! Bytes over links: weights and KV caches between memories, activations between devices.
 
 use crate::compute::{read, write};
+use crate::pass::Share;
 use crate::store::Store;
 use hwprofiles::DeviceId;
-use kernels::{KvShape, Link};
+use kernels::{KvShape, Link, Span};
 use planner::MicroBatch;
-use scenarios::{Buffer, Model, Step, Sublayer};
+use scenarios::{Buffer, Model, Sublayer};
 use std::ops::Range;
 
 /// Copies a part of a matrix from its home into a staging slot.
@@ -30,7 +31,7 @@ pub(crate) fn fetch_weights(
 }
 
 /// Copies the keys and values of past positions from a layer's cache into a staging slot, for one micro-batch, whose
-/// step it is.
+/// part of the pass `turns` is.
 pub(crate) fn fetch_kv(
     store: &Store,
     link: &Link,
@@ -38,14 +39,14 @@ pub(crate) fn fetch_kv(
     part: MicroBatch,
     device: DeviceId,
     slot: usize,
-    step: &Step,
+    turns: &Share,
 ) {
     let from = read(store.kv(layer, part));
     let mut to = write(store.kv_slot(device, slot, part));
-    copy_kv(store.kv_shape(part), link, to.bytes_mut(), from.bytes(), step, 0..step.past_tokens);
+    copy_kv(store.kv_shape(part), link, to.bytes_mut(), from.bytes(), turns, |span| 0..span.past);
 }
 
-/// Copies the keys and values of the step's positions from a staging slot to the layer's cache.
+/// Copies the keys and values of the pass's positions from a staging slot to the layer's cache.
 pub(crate) fn store_kv(
     store: &Store,
     link: &Link,
@@ -53,25 +54,37 @@ pub(crate) fn store_kv(
     part: MicroBatch,
     device: DeviceId,
     slot: usize,
-    step: &Step,
+    turns: &Share,
 ) {
     let from = read(store.kv_slot(device, slot, part));
     let mut to = write(store.kv(layer, part));
-    let new = step.past_tokens..step.past_tokens + step.new_tokens;
-    copy_kv(store.kv_shape(part), link, to.bytes_mut(), from.bytes(), step, new);
+    let new = |span: &Span| span.past..span.past + span.new;
+    copy_kv(store.kv_shape(part), link, to.bytes_mut(), from.bytes(), turns, new);
 }
 
-/// Copies some positions of the step's sequences: one piece for each head of each sequence.
-fn copy_kv(shape: KvShape, link: &Link, to: &mut [u8], from: &[u8], step: &Step, positions: Range<u64>) {
+/// Copies some positions of the pass's sequences: one piece for each head of each sequence.
+fn copy_kv(
+    shape: KvShape,
+    link: &Link,
+    to: &mut [u8],
+    from: &[u8],
+    turns: &Share,
+    positions: impl Fn(&Span) -> Range<usize>,
+) {
     let head = shape.bytes() / (shape.sequences * shape.kv_heads);
     let row = head / shape.capacity;
-    let range = positions.start as usize * row..positions.end as usize * row;
+    let mut wanted = vec![0..0; shape.sequences];
+    for span in &turns.spans {
+        let positions = positions(span);
+        wanted[span.sequence] = positions.start * row..positions.end * row;
+    }
     let heads = to.chunks_exact_mut(head).zip(from.chunks_exact(head)).enumerate();
     // Heads of all sequences' keys, then of all their values.
     let sequence = |index: usize| index / shape.kv_heads % shape.sequences;
-    let pieces = heads
-        .filter(|(index, _)| sequence(*index) < step.batch as usize)
-        .map(|(_, (to, from))| (&mut to[range.clone()], &from[range.clone()]));
+    let pieces = heads.map(|(index, (to, from))| {
+        let range = &wanted[sequence(index)];
+        (&mut to[range.clone()], &from[range.clone()])
+    });
     link.copy_parts(pieces);
 }
 
@@ -82,12 +95,12 @@ pub(crate) struct Hop<'a> {
     pub columns: &'a Range<u64>,
     pub from: DeviceId,
     pub to: DeviceId,
-    /// Whether it is the head's, which needs only each sequence's last row.
+    /// Whether it is the head's, which needs only the rows whose logits are wanted.
     pub head: bool,
 }
 
-/// Carries out a hop of one micro-batch, whose step it is.
-pub(crate) fn hop(store: &Store, link: &Link, model: &Model, step: &Step, hop: &Hop<'_>) {
+/// Carries out a hop of one micro-batch, whose part of the pass `turns` is.
+pub(crate) fn hop(store: &Store, link: &Link, model: &Model, turns: &Share, hop: &Hop<'_>) {
     let [from_lock, to_lock] =
         [hop.from, hop.to].map(|device| store.activation(device, hop.buffer, hop.part));
     // All lanes lock copies of one activation in the order of the devices.
@@ -100,14 +113,11 @@ pub(crate) fn hop(store: &Store, link: &Link, model: &Model, step: &Step, hop: &
     };
     let width = hop.buffer.columns(model) as usize * size_of::<f32>();
     let range = hop.columns.start as usize * size_of::<f32>()..hop.columns.end as usize * size_of::<f32>();
-    let (new, batch) = (step.new_tokens as usize, step.batch as usize);
-    // The residual still has all rows when the head asks for it; what follows has one row per sequence.
-    let (rows, every) = match (hop.head, hop.buffer) {
-        (true, Buffer::Residual) => (batch * new, new),
-        (true, _) => (batch, 1),
-        (false, _) => (batch * new, 1),
-    };
-    let lines = to.bytes_mut().chunks_exact_mut(width).zip(from.bytes().chunks_exact(width)).take(rows);
-    let wanted = lines.skip(every - 1).step_by(every);
-    link.copy_parts(wanted.map(|(to, from)| (&mut to[range.clone()], &from[range.clone()])));
+    let lines = to.bytes_mut().chunks_exact_mut(width).zip(from.bytes().chunks_exact(width)).enumerate();
+    // The residual still has all rows when the head asks for it; what follows has one row for each that is wanted.
+    let mut ends = turns.ends.iter().copied().peekable();
+    let rows = if hop.head && hop.buffer != Buffer::Residual { turns.ends.len() } else { turns.rows() };
+    let all = !hop.head || hop.buffer != Buffer::Residual;
+    let wanted = lines.take(rows).filter(|&(row, _)| all || ends.next_if_eq(&row).is_some());
+    link.copy_parts(wanted.map(|(_, (to, from))| (&mut to[range.clone()], &from[range.clone()])));
 }

@@ -84,7 +84,7 @@ pub use memory::{
     staging_slots, usage, vector_holders,
 };
 pub use micro_batch::MicroBatch;
-pub use monitor::Monitor;
+pub use monitor::{Drift, Monitor};
 pub use moved::{Moves, moved, moving_time};
 pub use part::{Part, Parts};
 pub use pipelining::Pipelining;

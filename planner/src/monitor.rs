@@ -31,9 +31,76 @@ impl Monitor {
     }
 }
 
+/// From so many times as long as planned on a device is slow, and below so many it is as fast as planned again.
+const SLOW: f64 = 1.4;
+const FAST: f64 = 1.15;
+/// So many observations in a row must say so.
+const PATIENCE: u32 = 6;
+
+/// Tells when a device has become slower than planned, and when it is as fast again: not of every hiccup.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Drift {
+    monitor: Monitor,
+    /// By device: whether it is told to be slow, and how many observations in a row speak against what was told.
+    told: Vec<(bool, u32)>,
+}
+
+impl Drift {
+    /// That of so many devices, all as fast as planned.
+    pub fn new(devices: usize) -> Self {
+        Self { monitor: Monitor::new(devices), told: vec![(false, 0); devices] }
+    }
+
+    /// As [`Monitor::observe`]; how many times as long as planned the device takes, where that is now to be told: it is slow
+    /// since a while, or has ceased to be.
+    pub fn observe(&mut self, device: DeviceId, planned: Seconds, measured: Seconds) -> Option<Ratio> {
+        self.monitor.observe(device, planned, measured);
+        let slowdown = self.monitor.slowdown()[device.0];
+        let (slow, against) = &mut self.told[device.0];
+        let speaks = if *slow { slowdown.get() < FAST } else { slowdown.get() > SLOW };
+        *against = if speaks { *against + 1 } else { 0 };
+        if *against < PATIENCE {
+            return None;
+        }
+        (*slow, *against) = (!*slow, 0);
+        Some(slowdown)
+    }
+
+    /// By device: how many times as long as planned it takes, where it is told to be slow; otherwise once.
+    pub fn slowdown(&self) -> Vec<Ratio> {
+        let all = self.monitor.slowdown().iter().zip(&self.told);
+        all.map(|(&slowdown, &(slow, _))| if slow { slowdown } else { Ratio::ONE }).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_stays_as_planned_is_never_told_and_what_stays_slow_is_told_once(
+            times in prop::collection::vec(0.8f64..1.3, 1..80), slow in 1.7f64..20.0, hiccup in 0usize..80,
+        ) {
+            let (mut drift, second) = (Drift::new(2), Seconds::new(1.0));
+            for (index, &time) in times.iter().enumerate() {
+                // One step in which the system did something else.
+                let time = if index == hiccup { 4.0 } else { time };
+                prop_assert_eq!(drift.observe(DeviceId(0), second, Seconds::new(time)), None);
+            }
+            prop_assert_eq!(drift.slowdown(), vec![Ratio::ONE; 2]);
+            let told = |drift: &mut Drift, time: f64| {
+                (0..40).filter_map(|_| drift.observe(DeviceId(0), second, Seconds::new(time))).collect::<Vec<_>>()
+            };
+            let first = told(&mut drift, slow);
+            prop_assert_eq!(first.len(), 1);
+            prop_assert!((drift.slowdown()[0].get() - slow).abs() < 1e-6 * slow);
+            prop_assert_eq!(drift.slowdown()[1], Ratio::ONE);
+            prop_assert_eq!(told(&mut drift, 1.0).len(), 1);
+            prop_assert_eq!(drift.slowdown(), vec![Ratio::ONE; 2]);
+        }
+    }
 
     #[test]
     fn what_is_seen_again_and_again_is_believed_and_what_takes_no_time_says_nothing() {

@@ -1,8 +1,8 @@
 //! What a run achieved: its times, and the rates that they mean.
 
 use crate::configuration::RunTimes;
-use hwprofiles::{Bytes, BytesPerSec, Device, Flop, FlopPerSec, Machine, Seconds};
-use planner::Trace;
+use hwprofiles::{Bytes, BytesPerSec, Device, Flop, FlopPerSec, Machine, Missing, Seconds};
+use planner::{Action, Pricing, Programs, StepSpan, Trace};
 use scenarios::{Phase, WeightFormats};
 use serde::Serialize;
 use std::fmt;
@@ -28,7 +28,6 @@ pub struct Rates {
 impl Rates {
     /// The rates of `trace`, a run on `machine` with weights in `weights`.
     pub fn of(trace: &Trace, machine: &Machine, weights: WeightFormats) -> Self {
-        let times = RunTimes::of(trace);
         let (mut flop, mut bytes) = (Flop::ZERO, Bytes::ZERO);
         for event in &trace.events {
             // Transfers move bytes that the operators then read: counting both would count them twice.
@@ -39,6 +38,31 @@ impl Rates {
                 Phase::Decode => {}
             }
         }
+        Self::with(trace, machine, weights, flop, bytes)
+    }
+
+    /// The same of a run of which only the steps were written down: their tasks are those of `programs`.
+    ///
+    /// # Errors
+    /// A rate that was not measured.
+    pub fn of_steps(trace: &Trace, pricing: Pricing<'_>, programs: &Programs) -> Result<Self, Missing> {
+        let (mut flop, mut bytes) = (Flop::ZERO, Bytes::ZERO);
+        for StepSpan { step, .. } in &trace.steps {
+            for task in &programs.of(step.phase).tasks {
+                let price = pricing.price(task, step)?;
+                match (step.phase, &task.action) {
+                    (Phase::Prefill, _) => flop += price.flop,
+                    (Phase::Decode, Action::Compute { .. }) => bytes += price.moved(),
+                    (Phase::Decode, _) => {}
+                }
+            }
+        }
+        Ok(Self::with(trace, pricing.machine, pricing.formats.weights, flop, bytes))
+    }
+
+    /// The rates of FLOP of the prefill and bytes of the decode's operators.
+    fn with(trace: &Trace, machine: &Machine, weights: WeightFormats, flop: Flop, bytes: Bytes) -> Self {
+        let times = RunTimes::of(trace);
         let end = Seconds::from_nanos(trace.steps.last().map_or(0, |step| step.end_ns));
         let prefill = flop / times.ttft;
         let decode = times.tpot.map(|_| bytes / (end - times.ttft));

@@ -250,7 +250,7 @@ fn setups_and_prompts_that_cannot_run_are_refused_with_what_would_be_right() {
         &["micro_batches", "3", "the 2 sequences"],
     );
     expect(refused(&|s| s.extent.context = 129), &["extent.context", "129", "128 positions"]);
-    expect(refused(&|s| s.model.vocab += 1), &["checkpoint", "config.json differs"]);
+    expect(refused(&|s| s.model.vocab += 1), &["checkpoint", "'llama_gqa'", "has vocab_size 385, not 384"]);
     expect(refused(&|s| s.placement.layers.truncate(1)), &["placement.layers", "the model has 2"]);
     expect(refused(&|s| s.placement.head[0].rows.end -= 1), &["head", "multiples of 32"]);
     expect(refused(&|s| s.placement.head.truncate(1)), &["head", "all 384"]);

@@ -5,4 +5,6 @@ mod gguf;
 mod golden;
 mod laws;
 mod pieces;
+mod repeat;
 mod rig;
+mod serving;

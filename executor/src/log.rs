@@ -1,0 +1,69 @@
+//! What a run's passes were, task by task.
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::lane::Interval;
+use crate::run::Moment;
+use planner::{Event, Recorder, StepSpan, TaskId, Trace};
+use scenarios::Step;
+
+/// Times of every task of every pass so far: 16 bytes each.
+#[derive(Debug)]
+pub(crate) struct Log {
+    /// By lane, then in the order in which it ran them.
+    tasks: Vec<Vec<Interval>>,
+    /// When the lanes were ready for the first pass, and done with each.
+    ends: Vec<u64>,
+}
+
+impl Log {
+    /// An empty one with room for `steps`.
+    pub fn new(engine: &Engine, steps: &[Step]) -> Self {
+        let room = |&lane| steps.iter().map(|step| engine.tasks_of(step.phase, lane).len()).sum();
+        let tasks = engine.lanes.iter().map(|lane| Vec::with_capacity(room(lane))).collect();
+        Self { tasks, ends: Vec::with_capacity(steps.len() + 1) }
+    }
+
+    /// Writes down what was recorded, of each of its tasks too where `tasks` are wanted.
+    pub fn note(&mut self, moment: &Moment<'_>, tasks: bool) {
+        self.ends.push(moment.now);
+        for (tasks, record) in self.tasks.iter_mut().zip(&moment.records).filter(|_| tasks) {
+            tasks.extend(&record.tasks);
+        }
+    }
+
+    /// Passes so far.
+    pub fn passes(&self) -> usize {
+        self.ends.len().saturating_sub(1)
+    }
+
+    /// The trace of `steps`, which is what was computed, with its `tasks` where they were written down. Time 0 is when the
+    /// last lane was ready for the first step.
+    pub fn trace(&self, engine: &Engine, steps: &[Step], tasks: bool) -> Result<Trace, Error> {
+        let zero = self.ends[0];
+        let (mut spans, mut events) = (Vec::new(), Vec::new());
+        let mut next = vec![0; self.tasks.len()];
+        for ((index, step), ends) in steps.iter().enumerate().zip(self.ends.windows(2)) {
+            spans.push(StepSpan::new(*step, ends[0] - zero, ends[1] - zero));
+            if !tasks {
+                continue;
+            }
+            let program = engine.programs.of(step.phase);
+            let mut times = vec![None; program.tasks.len()];
+            for ((lane, log), next) in engine.lanes.iter().zip(&self.tasks).zip(&mut next) {
+                let tasks = engine.tasks_of(step.phase, *lane);
+                for (task, interval) in tasks.iter().zip(&log[*next..]) {
+                    times[task.0 as usize] = Some(*interval);
+                }
+                *next += tasks.len();
+            }
+            for (task, time) in times.into_iter().enumerate() {
+                let time = time.expect("every task of every step has run");
+                let price = engine.setup.pricing().price(&program.tasks[task], step)?;
+                let (id, start, end) = (TaskId(task as u32), time.start - zero, time.end - zero);
+                events.push(Event::of(&engine.setup.machine, program, id, &price, index as u32, start, end));
+            }
+        }
+        Ok(engine.setup.trace(Recorder::Measured, spans, events))
+    }
+}
