@@ -156,7 +156,7 @@ fn report(
         .placement
         .sublayers()
         .flat_map(|(_, sublayer, slices)| {
-            sublayer.operators().iter().map(move |&op| (op, slices[0].rows.clone()))
+            sublayer.operators(model).iter().map(move |&op| (op, slices[0].rows.clone()))
         })
         .map(|(operator, rows)| Work::of(operator, model, formats, &decode, &rows))
         .map(|work| (work.weights + work.kv_read).get())

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::shard::{Shard, Stored};
-use crate::tensors::{self, Fused, Tensor};
+use crate::tensors::{self, Fused, Share, Tensor};
 use scenarios::{Gguf, Model};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -124,9 +124,10 @@ impl Checkpoint {
         Ok(vec![])
     }
 
-    /// The tensor as stored. Checkpoints of the bare transformer leave `model.` out of every name.
+    /// The tensor as stored. Checkpoints of the bare transformer leave the first word out of every name.
     fn find(&self, name: &str) -> Option<(&Shard, &Stored)> {
-        let names = [Some(name), name.strip_prefix("model.")];
+        let bare = ["model.", "gpt_neox.", "transformer."].iter().find_map(|base| name.strip_prefix(base));
+        let names = [Some(name), bare];
         names.into_iter().flatten().find_map(|name| {
             let shard = &self.shards[*self.holders.get(name)?];
             Some((shard, shard.tensors.get(name)?))
@@ -156,11 +157,11 @@ impl Checkpoint {
 
     /// A reader of the rows of `fused`.
     pub(crate) fn rows<'a>(&'a self, fused: &'a Fused) -> Rows<'a> {
-        let source = |tensor: &Tensor| {
-            let (shard, stored) = self.find(&tensor.name).expect("`open` has checked every tensor");
+        let source = |share: &Share| {
+            let (shard, stored) = self.find(&share.tensor.name).expect("`open` has checked every tensor");
             Source { shard, stored, first: 0, bytes: Vec::new() }
         };
-        Rows { fused, sources: fused.tensors.iter().map(source).collect() }
+        Rows { fused, sources: fused.shares.iter().map(source).collect() }
     }
 
     /// All values of `fused`, which is a vector or a small table.
@@ -202,6 +203,9 @@ impl Rows<'_> {
         }
         let at = ((row - source.first) * size) as usize;
         coding.decode(&source.bytes[at..at + size as usize], out);
+        if self.fused.shares[index].tensor.plus_one {
+            out.iter_mut().for_each(|value| *value += 1.0);
+        }
         Ok(())
     }
 }

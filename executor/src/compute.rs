@@ -124,7 +124,7 @@ impl<'a> Worker<'a> {
     fn norm_vectors(&self, job: Job<'_>) -> (&'a [f32], &'a [f32], &'a [f32]) {
         let (model, sublayer) = (self.model(), job.operator.sublayer());
         let all = self.store.vectors_of(self.device, job.layer, sublayer);
-        let normed = matches!(sublayer, Sublayer::Qkv | Sublayer::FfnUp | Sublayer::Router | Sublayer::Head);
+        let normed = sublayer.operators(model)[0].writes() == Buffer::Normed;
         let hidden = model.hidden as usize;
         let (weight, rest) = all.split_at(if normed { hidden } else { 0 });
         let (bias, rest) = rest.split_at(if normed && model.norm == Norm::Layer { hidden } else { 0 });
@@ -147,6 +147,9 @@ impl<'a> Worker<'a> {
         let out = &mut residual.view_mut::<f32>()[..view.positions.len() * hidden];
         let table = self.store.part(None, Sublayer::Embed, 0);
         kernels::gather(self.pool, out, table.matrix(), ids);
+        if self.model().wiring.scaled_embeddings {
+            kernels::scale(self.pool, out, (hidden as f64).sqrt() as f32);
+        }
         if let Positions::Learned { offset } = self.model().positions {
             let places = self.store.vectors_of(self.device, None, Sublayer::Embed);
             for (out, &position) in out.chunks_exact_mut(hidden).zip(&view.positions) {
@@ -174,7 +177,7 @@ impl<'a> Worker<'a> {
         let (weight, bias, _) = self.norm_vectors(job);
         let epsilon = self.model().norm_eps as f32;
         match self.model().norm {
-            Norm::Rms => kernels::rms_norm(self.pool, to, from, weight, epsilon),
+            Norm::Rms | Norm::RmsPlusOne => kernels::rms_norm(self.pool, to, from, weight, epsilon),
             Norm::Layer => kernels::layer_norm(self.pool, to, from, weight, bias, epsilon),
         }
     }
@@ -310,27 +313,31 @@ impl<'a> Worker<'a> {
             inner.copy_from_slice(up);
         }
         match self.model().activation {
-            Activation::SiluGated => self.gate(inner, up, columns),
+            Activation::SiluGated => gate(kernels::silu_mul, self.pool, inner, up, columns),
+            Activation::GeluTanhGated => gate(kernels::gelu_mul, self.pool, inner, up, columns),
             Activation::Relu => kernels::relu(self.pool, inner),
             Activation::Gelu => kernels::gelu_erf(self.pool, inner),
             Activation::GeluTanh => kernels::gelu_tanh(self.pool, inner),
         }
     }
+}
 
-    /// silu(gate) · up, of panels that hold gate and up side by side (see [`crate::tensors`]).
-    fn gate(&self, inner: &mut [f32], up: &[f32], columns: usize) {
-        let panel = INTERLEAVE as usize;
-        if columns.is_multiple_of(panel) {
-            return kernels::silu_mul(self.pool, inner, up, &up[panel..], 2 * panel, panel);
+/// A gate's kernel: pool, out, gate, up, distance of rows, columns.
+type Gate = fn(&Pool, &mut [f32], &[f32], &[f32], usize, usize);
+
+/// f(gate) · up, of panels that hold gate and up side by side (see [`crate::tensors`]).
+fn gate(kernel: Gate, pool: &Pool, inner: &mut [f32], up: &[f32], columns: usize) {
+    let panel = INTERLEAVE as usize;
+    if columns.is_multiple_of(panel) {
+        return kernel(pool, inner, up, &up[panel..], 2 * panel, panel);
+    }
+    let last = columns % panel;
+    for (inner, up) in inner.chunks_exact_mut(columns).zip(up.chunks_exact(2 * columns)) {
+        let (inner, inner_last) = inner.split_at_mut(columns - last);
+        let (up, up_last) = up.split_at(2 * (columns - last));
+        if !inner.is_empty() {
+            kernel(pool, inner, up, &up[panel..], 2 * panel, panel);
         }
-        let last = columns % panel;
-        for (inner, up) in inner.chunks_exact_mut(columns).zip(up.chunks_exact(2 * columns)) {
-            let (inner, inner_last) = inner.split_at_mut(columns - last);
-            let (up, up_last) = up.split_at(2 * (columns - last));
-            if !inner.is_empty() {
-                kernels::silu_mul(self.pool, inner, up, &up[panel..], 2 * panel, panel);
-            }
-            kernels::silu_mul(self.pool, inner_last, up_last, &up_last[last..], 2 * last, last);
-        }
+        kernel(pool, inner_last, up_last, &up_last[last..], 2 * last, last);
     }
 }

@@ -16,6 +16,7 @@ mod gguf_tokenizer;
 mod lane;
 mod log;
 mod modelled;
+mod names;
 mod part;
 mod pass;
 mod random;

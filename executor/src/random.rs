@@ -130,7 +130,8 @@ fn draw(tensor: &Tensor, values: u64, normals: &[f32], mut random: Pcg64Mcg) -> 
     let (mean, deviation) = match tensor.shape[..] {
         [_, columns] => (0.0, (columns as f32).sqrt().recip()),
         _ if tensor.name.ends_with("bias") => (0.0, 0.02),
-        _ => (1.0, 0.0),
+        // Scaled by 1, however that is stored.
+        _ => (if tensor.plus_one { 0.0 } else { 1.0 }, 0.0),
     };
     let table: Vec<[u8; 2]> =
         normals.iter().map(|normal| bf16::from_f32(mean + deviation * normal).to_le_bytes()).collect();

@@ -3,16 +3,17 @@
 use scenarios::{Llama3Scaling, Model, Positions};
 use std::f32::consts::TAU;
 
-/// The frequencies, in radians per position, by which the head_dim / 2 pairs of a head turn; empty where positions
+/// The frequencies, in radians per position, by which the pairs of a head's rotated columns turn; empty where positions
 /// are learned. In f32, in the order of operations of Hugging Face transformers.
 pub(crate) fn frequencies(model: &Model) -> Vec<f32> {
     let Positions::Rotary { theta, scaling } = model.positions else { return Vec::new() };
+    let width = model.rotated_width();
     let frequency = |pair: u64| {
-        let exponent = (2 * pair) as f32 / model.head_dim as f32;
+        let exponent = (2 * pair) as f32 / width as f32;
         let frequency = 1.0 / (theta as f32).powf(exponent);
         scaling.map_or(frequency, |scaling| stretch(&scaling, frequency))
     };
-    (0..model.head_dim / 2).map(frequency).collect()
+    (0..width / 2).map(frequency).collect()
 }
 
 /// Llama 3's scaling: wavelengths beyond the first training stage's context are stretched by `factor`, short ones

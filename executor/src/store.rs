@@ -260,6 +260,7 @@ impl Store {
             wanted
                 .then(|| RopeTable::new(own(device), &frequencies, setup.extent.context as usize))
                 .transpose()
+                .map(|table| table.map(|table| table.with_neighbours(setup.model.wiring.rotates_neighbours)))
         };
         Ok(setup.machine.device_ids().map(table).collect::<Result<_, _>>()?)
     }

@@ -1,12 +1,14 @@
-//! Which tensors a model has, what they are called, and how they are joined.
+//! Which tensors a model has, and how they are joined.
 //!
-//! We keep fewer, larger matrices than a checkpoint does: q, k and v are one matrix, and so are gate and up. Their
-//! rows are [`Fused`] from the checkpoint's tensors: q, k, v one after the other; gate and up interleaved in
-//! panels of [`INTERLEAVE`] rows (16 of gate, 16 of up, 16 of gate, …; a last panel has what is left of each), so
-//! that a range of rows that starts and ends at [`planner::ROW_PANEL`] has each gate with its own up.
+//! We keep fewer, larger matrices than most checkpoints do: q, k and v are one matrix, and so are gate and up. Their
+//! rows are [`Fused`] from the checkpoint's: q, k, v one after the other; gate and up interleaved in panels of
+//! [`INTERLEAVE`] rows (16 of gate, 16 of up, 16 of gate, …; a last panel has what is left of each), so that a range of
+//! rows that starts and ends at [`planner::ROW_PANEL`] has each gate with its own up. Where a checkpoint joins them
+//! too, in whatever order, each of the matrices is a [`Share`] of the tensor that they are in.
 
 use crate::error::Error;
-use scenarios::{Architecture, Experts, Model, Norm, Positions, Sublayer};
+use crate::names::Names;
+use scenarios::{Architecture, Block, Experts, Model, Norm, Positions, Sublayer};
 
 /// Rows of gate, and of up, that lie side by side.
 pub(crate) const INTERLEAVE: u64 = 16;
@@ -18,48 +20,105 @@ pub(crate) struct Tensor {
     pub name: String,
     /// Its shape: [rows, columns] or [elements].
     pub shape: Vec<u64>,
+    /// Whether it is stored as the difference from 1.
+    pub plus_one: bool,
 }
 
-/// Tensors whose rows (or elements, of vectors) are joined to one.
+/// A matrix (or vector) that has all rows of a tensor, or runs of them at equal distances.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// The tensor.
+    pub tensor: Tensor,
+    /// How many rows of it.
+    pub rows: u64,
+    /// Where the first run begins.
+    first: u64,
+    /// Rows of a run.
+    run: u64,
+    /// Rows from the beginning of a run to that of the next.
+    stride: u64,
+}
+
+impl Share {
+    fn whole(tensor: Tensor) -> Self {
+        let rows = tensor.shape[0];
+        Self { tensor, rows, first: 0, run: rows, stride: rows }
+    }
+
+    /// Matrices of so many rows that share a tensor of `columns` columns: `groups` groups follow each other, and in each
+    /// of them that part of every matrix.
+    pub fn of_groups(name: &str, groups: u64, rows: &[u64], columns: u64) -> Vec<Self> {
+        let all: u64 = rows.iter().sum();
+        let tensor = Tensor { name: name.to_owned(), shape: vec![all, columns], plus_one: false };
+        let mut first = 0;
+        let share = |&rows: &u64| {
+            let run = rows / groups;
+            first += run;
+            Self { tensor: tensor.clone(), rows, first: first - run, run, stride: all / groups }
+        };
+        rows.iter().map(share).collect()
+    }
+
+    /// The tensor's row that is `row` of the matrix.
+    fn locate(&self, row: u64) -> u64 {
+        self.first + row / self.run * self.stride + row % self.run
+    }
+}
+
+/// Matrices whose rows (or vectors whose elements) are joined to one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fused {
-    /// The tensors; all have as many columns.
-    pub tensors: Vec<Tensor>,
+    /// The matrices; all have as many columns.
+    pub shares: Vec<Share>,
     /// Whether the rows alternate in panels rather than follow each other.
     pub interleaved: bool,
 }
 
 impl Fused {
     fn one(name: String, shape: Vec<u64>) -> Self {
-        Self { tensors: vec![Tensor { name, shape }], interleaved: false }
+        Self::whole([Tensor { name, shape, plus_one: false }])
     }
 
-    /// Rows of all tensors together.
+    /// Whole tensors, one after the other.
+    pub fn whole(tensors: impl IntoIterator<Item = Tensor>) -> Self {
+        Self { shares: tensors.into_iter().map(Share::whole).collect(), interleaved: false }
+    }
+
+    /// Rows of all matrices together.
     pub fn rows(&self) -> u64 {
-        self.tensors.iter().map(|tensor| tensor.shape[0]).sum()
+        self.shares.iter().map(|share| share.rows).sum()
     }
 
     /// Values of a row: 1 of a vector.
     pub fn columns(&self) -> u64 {
-        self.tensors[0].shape.get(1).copied().unwrap_or(1)
+        self.shares[0].tensor.shape.get(1).copied().unwrap_or(1)
     }
 
-    /// Index of the tensor that has `row`, and the row in it.
+    /// Index of the share that has `row`, and the row of its tensor.
     pub fn locate(&self, row: u64) -> (usize, u64) {
         if self.interleaved {
             let panel = row / (2 * INTERLEAVE) * INTERLEAVE;
-            let height = INTERLEAVE.min(self.tensors[0].shape[0] - panel);
+            let height = INTERLEAVE.min(self.shares[0].rows - panel);
             let offset = row - 2 * panel;
-            return if offset < height { (0, panel + offset) } else { (1, panel + offset - height) };
+            let (index, row) =
+                if offset < height { (0, panel + offset) } else { (1, panel + offset - height) };
+            return (index, self.shares[index].locate(row));
         }
         let mut row = row;
-        for (index, tensor) in self.tensors.iter().enumerate() {
-            match row.checked_sub(tensor.shape[0]) {
+        for (index, share) in self.shares.iter().enumerate() {
+            match row.checked_sub(share.rows) {
                 Some(beyond) => row = beyond,
-                None => return (index, row),
+                None => return (index, share.locate(row)),
             }
         }
-        panic!("row {row} is beyond {:?}", self.tensors)
+        panic!("row {row} is beyond {:?}", self.shares)
+    }
+
+    /// Its tensors, each once.
+    fn tensors(self) -> Vec<Tensor> {
+        let mut tensors: Vec<_> = self.shares.into_iter().map(|share| share.tensor).collect();
+        tensors.dedup();
+        tensors
     }
 }
 
@@ -76,12 +135,13 @@ pub(crate) struct Parts {
 /// The tensors of `sublayer` of `layer` (`None` for embed and head).
 pub(crate) fn parts(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> Parts {
     let names = Names::of(model, layer);
-    let matrix = |projections: &[&str], rows: &[u64], columns| names.matrix(projections, rows, columns);
+    let matrix =
+        |projections: &[&str], rows: &[u64], columns| names.matrix(projections, names.groups, rows, columns);
     let (context, kv, hidden) = (model.context_width(), model.kv_width(), model.hidden);
     match sublayer {
         Sublayer::Embed => Parts {
             matrices: vec![Fused::one(
-                format!("{}embed_tokens.weight", names.root),
+                format!("{}{}.weight", names.root, names.embed),
                 vec![model.vocab, hidden],
             )],
             vectors: match model.positions {
@@ -93,7 +153,7 @@ pub(crate) fn parts(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> Pa
             },
         },
         Sublayer::Qkv => with_biases(
-            matrix(&names.qkv, &[context, kv, kv], hidden),
+            matrix(names.qkv, &[context, kv, kv], hidden),
             model.qkv_bias,
             norm(model, format!("{}{}", names.layer, names.attn_norm)),
         ),
@@ -106,10 +166,15 @@ pub(crate) fn parts(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> Pa
         }
         Sublayer::Out => with_biases(matrix(&[names.out], &[hidden], context), model.out_bias, vec![]),
         Sublayer::FfnUp => {
+            let gated = model.activation.is_gated();
             let rows = [model.intermediate; 2];
-            let mut up = matrix(names.up, &rows[..names.up.len()], hidden);
-            up.interleaved = model.activation.is_gated();
-            with_biases(up, model.ffn_bias, norm(model, format!("{}{}", names.layer, names.ffn_norm)))
+            let mut up = names.matrix(names.up, 1, &rows[..1 + usize::from(gated)], hidden);
+            up.interleaved = gated;
+            let own = match model.wiring.block {
+                Block::ParallelOneNorm => vec![],
+                _ => norm(model, format!("{}{}", names.layer, names.ffn_norm)),
+            };
+            with_biases(up, model.ffn_bias, own)
         }
         Sublayer::FfnDown => {
             with_biases(matrix(&[names.down], &[hidden], model.intermediate), model.ffn_bias, vec![])
@@ -128,10 +193,11 @@ pub(crate) fn parts(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> Pa
         }
         Sublayer::Head => {
             let embed = parts(model, None, Sublayer::Embed).matrices;
-            let own = Fused::one("lm_head.weight".to_owned(), vec![model.vocab, hidden]);
-            Parts {
-                matrices: if model.tied_embeddings { embed } else { vec![own] },
-                vectors: norm(model, format!("{}{}", names.root, names.head_norm)),
+            let own = Fused::one(format!("{}.weight", names.head), vec![model.vocab, hidden]);
+            let norm = norm(model, format!("{}{}", names.root, names.head_norm));
+            match model.tied_embeddings {
+                true => Parts { matrices: embed, vectors: norm },
+                false => with_biases(own, model.wiring.head_bias, norm),
             }
         }
     }
@@ -167,11 +233,11 @@ pub(crate) fn all(model: &Model) -> Vec<Tensor> {
     let mut tensors: Vec<Tensor> = Vec::new();
     for (layer, sublayer) in sublayers(model) {
         if sublayer == Sublayer::Head && model.tied_embeddings {
-            tensors.extend(parts(model, layer, sublayer).vectors.into_iter().flat_map(|fused| fused.tensors));
+            tensors.extend(parts(model, layer, sublayer).vectors.into_iter().flat_map(Fused::tensors));
             continue;
         }
         let Parts { matrices, vectors } = parts(model, layer, sublayer);
-        tensors.extend(matrices.into_iter().chain(vectors).flat_map(|fused| fused.tensors));
+        tensors.extend(matrices.into_iter().chain(vectors).flat_map(Fused::tensors));
     }
     tensors
 }
@@ -180,7 +246,7 @@ pub(crate) fn all(model: &Model) -> Vec<Tensor> {
 fn expert_matrices(model: &Model, names: &Names, expert: u64) -> [Fused; 2] {
     let (width, hidden) = (experts(model).intermediate, model.hidden);
     let [gate, up, down] = names.expert.map(|name| format!("{}.{expert}.{name}", names.experts));
-    [names.matrix(&[&gate, &up], &[width; 2], hidden), names.matrix(&[&down], &[hidden], width)]
+    [names.matrix(&[&gate, &up], 1, &[width; 2], hidden), names.matrix(&[&down], 1, &[hidden], width)]
 }
 
 fn experts(model: &Model) -> &Experts {
@@ -189,7 +255,9 @@ fn experts(model: &Model) -> &Experts {
 
 /// A norm's weight and, of layer norms, its bias.
 fn norm(model: &Model, name: String) -> Vec<Fused> {
-    let mut vectors = vec![Fused::one(format!("{name}.weight"), vec![model.hidden])];
+    let plus_one = model.norm == Norm::RmsPlusOne;
+    let weight = Tensor { name: format!("{name}.weight"), shape: vec![model.hidden], plus_one };
+    let mut vectors = vec![Fused::whole([weight])];
     if model.norm == Norm::Layer {
         vectors.push(Fused::one(format!("{name}.bias"), vec![model.hidden]));
     }
@@ -199,81 +267,14 @@ fn norm(model: &Model, name: String) -> Vec<Fused> {
 /// The bias of a matrix has its tensors' names and row order.
 fn with_biases(matrix: Fused, present: bool, mut vectors: Vec<Fused>) -> Parts {
     if present {
-        let bias = |tensor: &Tensor| Tensor {
-            name: tensor.name.replace(".weight", ".bias"),
-            shape: vec![tensor.shape[0]],
-        };
-        let tensors = matrix.tensors.iter().map(bias).collect();
-        vectors.push(Fused { tensors, interleaved: matrix.interleaved });
+        let mut bias = matrix.clone();
+        for Share { tensor, .. } in &mut bias.shares {
+            tensor.name = tensor.name.replace(".weight", ".bias");
+            tensor.shape.truncate(1);
+        }
+        vectors.push(bias);
     }
     Parts { matrices: vec![matrix], vectors }
-}
-
-/// What the families call the same things.
-struct Names {
-    root: &'static str,
-    layer: String,
-    attn_norm: &'static str,
-    qkv: [&'static str; 3],
-    out: &'static str,
-    ffn_norm: &'static str,
-    up: &'static [&'static str],
-    down: &'static str,
-    router: &'static str,
-    /// In front of an expert's number, and behind it.
-    experts: &'static str,
-    expert: [&'static str; 3],
-    head_norm: &'static str,
-}
-
-impl Names {
-    /// The matrix of these projections of the layer, each of so many rows.
-    fn matrix(&self, projections: &[&str], rows: &[u64], columns: u64) -> Fused {
-        let tensor = |(name, &rows): (&&str, &u64)| Tensor {
-            name: format!("{}{name}.weight", self.layer),
-            shape: vec![rows, columns],
-        };
-        let tensors = projections.iter().zip(rows).map(tensor).collect();
-        Fused { tensors, interleaved: false }
-    }
-
-    fn of(model: &Model, layer: Option<u32>) -> Self {
-        let root = if model.architecture == Architecture::Opt { "model.decoder." } else { "model." };
-        let layer = layer.map_or_else(String::new, |layer| format!("{root}layers.{layer}."));
-        let qkv = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"];
-        let mixtral = model.architecture == Architecture::Mixtral;
-        match model.architecture {
-            Architecture::Opt => Self {
-                root,
-                layer,
-                attn_norm: "self_attn_layer_norm",
-                qkv,
-                out: "self_attn.out_proj",
-                ffn_norm: "final_layer_norm",
-                up: &["fc1"],
-                down: "fc2",
-                router: "",
-                experts: "",
-                expert: [""; 3],
-                head_norm: "final_layer_norm",
-            },
-            // Models that `check_runs` refuses are not asked for names.
-            _ => Self {
-                root,
-                layer,
-                attn_norm: "input_layernorm",
-                qkv,
-                out: "self_attn.o_proj",
-                ffn_norm: "post_attention_layernorm",
-                up: &["mlp.gate_proj", "mlp.up_proj"],
-                down: "mlp.down_proj",
-                router: if mixtral { "block_sparse_moe.gate" } else { "mlp.gate" },
-                experts: if mixtral { "block_sparse_moe.experts" } else { "mlp.experts" },
-                expert: if mixtral { ["w1", "w3", "w2"] } else { ["gate_proj", "up_proj", "down_proj"] },
-                head_norm: "norm",
-            },
-        }
-    }
 }
 
 #[cfg(test)]
@@ -288,9 +289,8 @@ mod tests {
 
     #[test]
     fn the_tensors_of_a_sublayer_take_the_bytes_that_the_one_count_of_work_says() {
-        for name in
-            ["opt-125m", "llama-3.1-8b", "qwen2.5-0.5b", "qwen3-0.6b", "qwen3-30b-a3b", "mixtral-8x7b"]
-        {
+        let runs = |name: &&str| check_runs(&preset(name)).is_ok();
+        for name in Model::preset_names().filter(runs) {
             let model = preset(name);
             for (layer, sublayer) in sublayers(&model) {
                 let Parts { matrices, vectors } = parts(&model, layer, sublayer);
@@ -319,8 +319,8 @@ mod tests {
     #[test]
     fn every_row_of_a_fused_matrix_comes_from_its_own_row_of_one_tensor() {
         for (rows, interleaved) in [([40, 40], true), ([16, 16], true), ([5, 5], true), ([7, 20], false)] {
-            let tensor = |rows| Tensor { name: String::new(), shape: vec![rows, 3] };
-            let fused = Fused { tensors: rows.map(tensor).to_vec(), interleaved };
+            let tensor = |rows| Tensor { name: String::new(), shape: vec![rows, 3], plus_one: false };
+            let fused = Fused { interleaved, ..Fused::whole(rows.map(tensor)) };
             let mut seen: Vec<_> = (0..fused.rows()).map(|row| fused.locate(row)).collect();
             if interleaved {
                 // Whoever has a gate's row has the up's too, in every range of whole panels.
@@ -334,6 +334,30 @@ mod tests {
             seen.sort_unstable();
             seen.dedup();
             assert_eq!(seen.len() as u64, rows[0] + rows[1]);
+        }
+    }
+
+    #[test]
+    fn matrices_that_share_a_tensor_have_each_of_its_rows_once_and_keep_to_their_groups() {
+        for (groups, rows, interleaved) in [
+            (1, vec![40, 40], true),
+            (1, vec![48, 16, 16], false),
+            (4, vec![48, 16, 16], false),
+            (8, vec![16, 16, 16], false),
+        ] {
+            let shares = Share::of_groups("", groups, &rows, 3);
+            let all: u64 = rows.iter().sum();
+            let fused = Fused { shares, interleaved };
+            let located: Vec<_> = (0..fused.rows()).map(|row| fused.locate(row)).collect();
+            // In a group, that part of the first matrix comes first, then that of the second, …
+            for &(share, row) in &located {
+                let within = row % (all / groups) * groups;
+                let before: u64 = rows[..share].iter().sum();
+                assert!((before..before + rows[share]).contains(&within), "{share} {row}");
+            }
+            let mut seen: Vec<_> = located.into_iter().map(|(_, row)| row).collect();
+            seen.sort_unstable();
+            assert_eq!(seen, (0..all).collect::<Vec<_>>());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Model folders: what is written reads back, what is wrong is refused with one clear message.
 
 use executor::{Checkpoint, Error, Tokenizer, make_random};
-use scenarios::Model;
+use scenarios::{Model, Wiring};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -39,17 +39,35 @@ fn edit_header(path: &Path, edit: impl Fn(String) -> String) {
 
 #[test]
 fn every_golden_folder_opens() {
-    for name in ["opt", "llama_gqa", "llama3_rope", "qwen2", "qwen3", "mistral_sharded"] {
-        let checkpoint = Checkpoint::open(&golden(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let folders = fs::read_dir(golden("")).expect("the folder exists").map(|entry| entry.expect("an entry"));
+    let mut seen = 0;
+    for folder in folders.filter(|entry| entry.path().is_dir()) {
+        let name = folder.file_name().into_string().expect("a plain name");
+        let checkpoint = Checkpoint::open(&golden(&name)).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(checkpoint.model().name, name);
+        seen += 1;
     }
+    assert_eq!(seen, 16);
 }
 
 #[test]
 fn a_random_model_reads_back_as_the_model_it_was_made_of() {
     let parent = tempfile::tempdir().expect("a temporary folder");
-    for name in ["fulcrum-tiny", "opt-125m"] {
-        let model = Model { layers: 2, vocab: 500, ..Model::preset(name).expect("a preset") };
+    let others = ["gemma-2b", "phi-2", "phi-3-mini-4k", "pythia-1.4b", "gpt-j-6b", "falcon-7b", "falcon-40b"];
+    for name in ["fulcrum-tiny", "opt-125m"].into_iter().chain(others) {
+        // Narrow, with the heads and switches of the real one.
+        let model = Model::preset(name).expect("a preset");
+        let (head_dim, intermediate) = (8, model.intermediate.min(96));
+        let narrow = Model {
+            layers: 2,
+            vocab: 500,
+            head_dim,
+            hidden: model.heads * head_dim,
+            intermediate,
+            wiring: Wiring { rotary_dim: model.wiring.rotary_dim.map(|_| 4), ..model.wiring },
+            ..model.clone()
+        };
+        let model = if name == "opt-125m" { Model { layers: 2, vocab: 500, ..model } } else { narrow };
         let folder = parent.path().join(name);
         make_random(&model, &folder, 1).expect("written");
         let read = Checkpoint::open(&folder).expect("it opens");

@@ -13,6 +13,18 @@ use std::marker::PhantomData;
 /// # Panics
 /// Where the lengths do not agree.
 pub fn silu_mul(pool: &Pool, out: &mut [f32], gate: &[f32], up: &[f32], stride: usize, columns: usize) {
+    gated::<Silu>(pool, out, gate, up, stride, columns);
+}
+
+/// out = gelu(gate) · up, with GELU by its tanh approximation (see [`gelu_tanh`]); shapes as [`silu_mul`]'s.
+///
+/// # Panics
+/// Where the lengths do not agree.
+pub fn gelu_mul(pool: &Pool, out: &mut [f32], gate: &[f32], up: &[f32], stride: usize, columns: usize) {
+    gated::<GeluTanh>(pool, out, gate, up, stride, columns);
+}
+
+fn gated<F: Function>(pool: &Pool, out: &mut [f32], gate: &[f32], up: &[f32], stride: usize, columns: usize) {
     if out.is_empty() {
         return;
     }
@@ -23,21 +35,22 @@ pub fn silu_mul(pool: &Pool, out: &mut [f32], gate: &[f32], up: &[f32], stride: 
         let (gate, up) = (&gate[row * stride..][..columns], &up[row * stride..][..columns]);
         // SAFETY: rows do not overlap, and each is one item.
         let out = unsafe { out.range(row * columns, columns) };
-        compute(pool.path(), SiluMul { out, gate, up });
+        compute(pool.path(), Gated::<F> { out, gate, up, function: PhantomData });
     });
 }
 
-struct SiluMul<'a> {
+struct Gated<'a, F> {
     out: &'a mut [f32],
     gate: &'a [f32],
     up: &'a [f32],
+    function: PhantomData<F>,
 }
 
-impl Row for SiluMul<'_> {
+impl<F: Function> Row for Gated<'_, F> {
     #[inline(always)]
     fn compute(self) {
         for ((out, gate), up) in self.out.iter_mut().zip(self.gate).zip(self.up) {
-            *out = gate / (1.0 + exponential(-gate)) * up;
+            *out = F::of(*gate) * up;
         }
     }
 }
@@ -62,6 +75,15 @@ pub fn gelu_erf(pool: &Pool, x: &mut [f32]) {
 /// A function of one value. `of` must be `#[inline(always)]`, as [`Row::compute`].
 trait Function {
     fn of(x: f32) -> f32;
+}
+
+struct Silu;
+
+impl Function for Silu {
+    #[inline(always)]
+    fn of(x: f32) -> f32 {
+        x / (1.0 + exponential(-x))
+    }
 }
 
 struct Relu;

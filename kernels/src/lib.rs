@@ -44,7 +44,7 @@ mod tile;
 mod vector;
 mod weights;
 
-pub use activation::{gelu_erf, gelu_tanh, relu, silu_mul};
+pub use activation::{gelu_erf, gelu_mul, gelu_tanh, relu, silu_mul};
 pub use attention::attention;
 pub use buffer::{Buffer, Pages};
 pub use embedding::gather;
@@ -64,5 +64,5 @@ pub use rope::{RopeTable, rope};
 pub use scratch::Scratch;
 pub use self_check::State;
 pub use softmax::{argmax, softmax};
-pub use vector::{add, add_bias};
+pub use vector::{add, add_bias, scale};
 pub use weights::{PANEL, SparseWeights, Weights, WeightsView};

@@ -4,10 +4,12 @@ use crate::disjoint::Disjoint;
 use crate::vector::each_chunk;
 use crate::{Buffer, Error, Memory, Pool};
 
-/// Cosines and sines of every position, `[position][half]`, with half = rotated dimensions / 2.
+/// Cosines and sines of every position, `[position][half]`, with half = rotated dimensions / 2; and which values of a
+/// head are the pairs that turn.
 #[derive(Debug)]
 pub struct RopeTable {
     half: usize,
+    neighbours: bool,
     /// All cosines, then all sines.
     values: Buffer,
 }
@@ -26,7 +28,19 @@ impl RopeTable {
         for ((cos, sin), angle) in cos.iter_mut().zip(sin).zip(angles) {
             (*sin, *cos) = angle.sin_cos();
         }
-        Ok(Self { half, values })
+        Ok(Self { half, neighbours: false, values })
+    }
+
+    /// The same for pairs of neighbours, values 2i and 2i + 1 of a head (GPT-J's order), where `neighbours`; of each
+    /// half, values i and i + half (that of Hugging Face's Llama), where not, which is what [`RopeTable::new`] has.
+    #[must_use]
+    pub fn with_neighbours(self, neighbours: bool) -> Self {
+        Self { neighbours, ..self }
+    }
+
+    /// Whether its pairs are neighbours.
+    pub fn turns_neighbours(&self) -> bool {
+        self.neighbours
     }
 
     /// Positions it covers.
@@ -40,8 +54,7 @@ impl RopeTable {
     }
 }
 
-/// Rotates the first 2·half values of each head of each row, in place: value i and value i + half are one pair
-/// (the half-split order of Hugging Face's Llama).
+/// Rotates the first 2·half values of each head of each row, in place; which of them are one pair is the table's.
 ///
 /// Row r is `stride` values after the one before, starts with `heads` heads of `head_dim` values and is at
 /// `positions[r]`.
@@ -67,6 +80,13 @@ pub fn rope(
         // SAFETY: rows do not overlap, and each is one item.
         let row = unsafe { x.range(row * stride, heads * head_dim) };
         for head in row.chunks_exact_mut(head_dim) {
+            if table.neighbours {
+                for ((pair, cos), sin) in head.chunks_exact_mut(2).zip(cos).zip(sin) {
+                    let (a, b) = (pair[0], pair[1]);
+                    (pair[0], pair[1]) = (a * cos - b * sin, b * cos + a * sin);
+                }
+                continue;
+            }
             let (low, high) = head.split_at_mut(half);
             for (((low, high), cos), sin) in low.iter_mut().zip(high).zip(cos).zip(sin) {
                 (*low, *high) = (*low * cos - *high * sin, *high * cos + *low * sin);

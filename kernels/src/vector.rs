@@ -20,6 +20,15 @@ pub fn add(pool: &Pool, y: &mut [f32], x: &[f32]) {
     sum(&mut y[whole..], &x[whole..]);
 }
 
+/// y = factor · y.
+pub fn scale(pool: &Pool, y: &mut [f32], factor: f32) {
+    let columns = y.len().clamp(1, 1 << 12);
+    let (whole, rest) = y.split_at_mut(y.len() - y.len() % columns);
+    let scale = |y: &mut [f32]| y.iter_mut().for_each(|y| *y *= factor);
+    each_row_in_place(pool, whole, columns, scale);
+    scale(rest);
+}
+
 /// y += bias for every row of `bias.len()` values.
 ///
 /// # Panics

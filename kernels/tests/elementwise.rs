@@ -160,10 +160,17 @@ fn sums_and_biases_reach_every_element() {
 
 #[test]
 fn rope_rotates_pairs_by_their_position_and_leaves_the_rest() {
+    for neighbours in [false, true] {
+        rotates(neighbours);
+    }
+}
+
+/// Rotation of 6 of 8 columns of a head, in either order of pairs.
+fn rotates(neighbours: bool) {
     let memory = Memory::new("test", Bytes::new(1 << 20));
     let frequencies = [1.0, 0.1, 0.01];
-    let table = RopeTable::new(&memory, &frequencies, 50).expect("memory");
-    assert_eq!(table.positions(), 50);
+    let table = RopeTable::new(&memory, &frequencies, 50).expect("memory").with_neighbours(neighbours);
+    assert_eq!((table.positions(), table.turns_neighbours()), (50, neighbours));
     for pool in pools() {
         let (heads, dim, positions) = (2, 8, [0, 7, 49]);
         let stride = heads * dim + 3;
@@ -179,12 +186,15 @@ fn rope_rotates_pairs_by_their_position_and_leaves_the_rest() {
                     assert_eq!(x[at], was[at]);
                     continue;
                 }
-                let (sin, cos) = (position as f64 * f64::from(frequencies[offset % 3])).sin_cos();
+                let (pair, second, apart) = match neighbours {
+                    true => (offset / 2, offset % 2 == 1, 1),
+                    false => (offset % 3, offset >= 3, 3),
+                };
+                let (sin, cos) = (position as f64 * f64::from(frequencies[pair])).sin_cos();
                 let value = |i: usize| f64::from(was[i]);
-                let exact = if offset < 3 {
-                    value(at) * cos - value(at + 3) * sin
-                } else {
-                    value(at) * cos + value(at - 3) * sin
+                let exact = match second {
+                    false => value(at) * cos - value(at + apart) * sin,
+                    true => value(at) * cos + value(at - apart) * sin,
                 };
                 close(&x[at..=at], [exact], 1e-5);
             }

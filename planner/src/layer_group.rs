@@ -7,6 +7,7 @@ use crate::plan::PlanError;
 use hwprofiles::Machine;
 use scenarios::{Model, Sublayer};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Layers placed alike.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,7 +58,7 @@ impl LayerGroup {
         }
     }
 
-    /// Its sublayers' parts, in the order of computation.
+    /// Its sublayers' parts, in the order in which they are written.
     pub fn parts(&self) -> impl Iterator<Item = (Sublayer, &Parts)> {
         let all = [
             (Sublayer::Qkv, Some(&self.qkv)),
@@ -88,14 +89,19 @@ impl LayerGroup {
             return Err(PlanError::new(&["count"], self.count, wanted));
         }
         let has: Vec<_> = self.parts().map(|(sublayer, _)| sublayer).collect();
-        if has != kind.sublayers() {
+        let mut wanted = kind.sublayers().to_vec();
+        wanted.sort_unstable();
+        if has != wanted {
             let words =
                 |sublayers: &[Sublayer]| sublayers.iter().map(|s| s.name()).collect::<Vec<_>>().join(", ");
-            let wanted = format!("layer {before} of {} has {}", model.name, words(kind.sublayers()));
+            let wanted = format!("layer {before} of {} has {}", model.name, words(&wanted));
             return Err(PlanError::new(&[], format!("a layer of {}", words(&has)), wanted));
         }
-        let sublayers = self.parts().map(|(sublayer, parts)| parts.slices(machine, model, sublayer));
-        Ok(LayerPlacement { kind, sublayers: sublayers.collect::<Result<_, _>>()? })
+        let mut slices = BTreeMap::new();
+        for (sublayer, parts) in self.parts() {
+            slices.insert(sublayer, parts.slices(machine, model, sublayer)?);
+        }
+        Ok(LayerPlacement::of(kind, |sublayer| slices.remove(&sublayer).expect("it has what its kind has")))
     }
 }
 

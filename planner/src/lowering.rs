@@ -112,7 +112,7 @@ impl<'a> Lowering<'a> {
     fn works<'p>(&self, placement: &'p Placement) -> Vec<Work<'p>> {
         let mut works = Vec::new();
         for (layer, sublayer, slices) in placement.sublayers() {
-            for &operator in sublayer.operators() {
+            for &operator in sublayer.operators(self.model) {
                 let computing = if operator.is_matmul() { &slices[..] } else { &slices[..1] };
                 let mut devices: SmallVec<[DeviceId; 4]> =
                     computing.iter().map(|slice| slice.device(self.phase)).collect();

@@ -1,11 +1,10 @@
 //! Patterns: the ways in which a layer can be placed, with what each costs.
 //!
 //! Layers of a kind are alike, so a plan is a count of layers per pattern. A pattern gives each sublayer a home and
-//! each phase its devices. Homes of `qkv`, `out`, `router` and `shared_expert` go together (the latter two undivided), and so do divisions of
-//! `ffn_up` and `ffn_down`; the matrices of one home, experts apart, are computed by one device (some layers streamed
-//! and others not balances a link as well as some matrices of each, and with fewer hops). Given the homes the phases
-//! are independent, so each is searched alone; what is nowhere better than something else is dropped. A pattern is
-//! written out only where the solver may use it (`menu`).
+//! each phase its devices. Homes of `qkv`, `out`, `router` and `shared_expert` go together (the latter two undivided), and
+//! so do divisions of `ffn_up` and `ffn_down`; the matrices of one home, experts apart, are computed by one device (some
+//! layers streamed and others not balances a link as well as some matrices of each, with fewer hops). Given the homes the
+//! phases are searched alone; what is nowhere better is dropped, and what the solver may not use not written out (`menu`).
 
 use crate::half::Half;
 use crate::home::{Home, mixes_stripes};
@@ -103,15 +102,17 @@ impl<'a> Patterns<'a> {
         let attention = pairs(&every, &whole);
         match kind {
             None => pairs(&whole, &every).into_iter().map(|(embed, head)| vec![embed, head]).collect(),
-            Some(LayerKind::Dense) => {
+            Some(kind @ (LayerKind::Dense | LayerKind::Parallel)) => {
                 // Up and down part where one is with an accelerator: which of the slower memories holds which is one.
                 let mut ffn = pairs(&whole, &whole);
-                ffn.retain(|&(up, down)| {
-                    up == down || [up, down].into_iter().any(|home| self.is_accelerators(home))
-                });
+                let near = |home| self.is_accelerators(home);
+                ffn.retain(|&(up, down)| up == down || near(up) || near(down));
                 ffn.extend(split.iter().map(|&home| (home, home)));
                 let both = attention.iter().flat_map(|a| ffn.iter().map(move |f| (a, f)));
-                let homes = both.map(|(&(linear, kv), &(up, down))| vec![linear, kv, linear, up, down]);
+                let homes = both.map(|(&(linear, kv), &(up, down))| match kind {
+                    LayerKind::Parallel => vec![linear, kv, up, down, linear],
+                    _ => vec![linear, kv, linear, up, down],
+                });
                 homes.filter(|homes| !self.mixes(homes, 1)).collect()
             }
             Some(kind) => {

@@ -190,12 +190,17 @@ impl<'a> PriceList<'a> {
         // Only attention and the transfer of KV depend on the past; for the rest one step stands for all.
         let steps = if sublayer == Sublayer::Attention { steps } else { &steps[..1] };
         let weight = if sublayer == Sublayer::Attention { 1.0 } else { self.kind_len(&steps[0]) as f64 };
-        let mut stage =
-            Stage { operators: sublayer.operators(), lead, free: vec![], parts: vec![], floor: 0.0 };
+        let mut stage = Stage {
+            operators: sublayer.operators(self.pricing.model),
+            lead,
+            free: vec![],
+            parts: vec![],
+            floor: 0.0,
+        };
         for task in fetches(self.pricing, sublayer, slices, self.phase) {
             self.charge(&task, steps, weight, busy)?;
         }
-        for &operator in sublayer.operators() {
+        for &operator in sublayer.operators(self.pricing.model) {
             if !operator.is_matmul() {
                 // Attention and what precedes it work on the KV cache.
                 let source = match sublayer {
@@ -282,7 +287,7 @@ impl<'a> PriceList<'a> {
             let device = slice.device(self.phase);
             let sizes = &self.sizes[device.0];
             let mut need = needs[device.0].and(Needs::vectors(sublayer));
-            for operator in word.operators().iter().filter(|op| index == 0 || op.is_matmul()) {
+            for operator in word.operators(model).iter().filter(|op| index == 0 || op.is_matmul()) {
                 let scratch = scratch_of(machine, model, &self.extent, self.phase, *operator, device);
                 need = need.and(up_to(scratch, &self.scratch[device.0], STREAMS + sizes.len() as u32));
                 for buffer in operator.reads().iter().chain([&operator.writes()]) {
@@ -356,7 +361,7 @@ fn differences(sizes: &[Bytes]) -> impl Iterator<Item = Bytes> {
 /// What the kernels of `device` may work with, ascending.
 fn scratch_sizes(pricing: &Pricing<'_>, extent: &Extent, device: DeviceId) -> Vec<Bytes> {
     let sublayers = pricing.model.sublayers();
-    let operators = sublayers.iter().flat_map(|sublayer| sublayer.operators());
+    let operators = sublayers.iter().flat_map(|sublayer| sublayer.operators(pricing.model));
     let mut sizes: Vec<_> = [Phase::Prefill, Phase::Decode]
         .into_iter()
         .flat_map(|phase| operators.clone().map(move |&operator| (phase, operator)))

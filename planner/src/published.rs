@@ -25,7 +25,7 @@ fn whole_matrix(model: &Model, formats: &Formats, sublayer: Sublayer) -> Bytes {
 /// The work of a sublayer's matrix.
 fn product(model: &Model, formats: &Formats, step: &Step, sublayer: Sublayer) -> Option<Work> {
     let rows = sublayer.matrix(model).map(|(rows, _)| rows)?;
-    let operator = sublayer.operators().iter().find(|operator: &&Operator| operator.is_matmul())?;
+    let operator = sublayer.operators(model).iter().find(|operator: &&Operator| operator.is_matmul())?;
     Some(Work::of(*operator, model, formats, step, &(0..rows)))
 }
 

@@ -19,7 +19,7 @@ use crate::plan::overfilled;
 use crate::program::{Action, Lane, LowerError, Program, Source, Task, TaskId, dependencies};
 use crate::training::prices::Prices;
 use hwprofiles::{Bytes, DType, DeviceId, DeviceKind, Elements, LinkId, Machine, MemoryId};
-use scenarios::{Buffer, LayerKind, Model, Operator, Phase, Sublayer, Training};
+use scenarios::{Buffer, Model, Operator, Phase, Sublayer, Training};
 
 /// Slots for layers of weights, for gradients on the accelerator, and for gradients on the host.
 const SLOTS: usize = 2;
@@ -181,8 +181,8 @@ impl Lowering<'_> {
     /// A layer's forward pass; its last task.
     fn forward(&mut self, layer: u32, slot: &[(Sublayer, TaskId)]) -> Result<TaskId, PlannerError> {
         let mut last = TaskId(0);
-        for &sublayer in LayerKind::Dense.sublayers() {
-            for &operator in sublayer.operators() {
+        for &sublayer in self.model.dense_kind().sublayers() {
+            for &operator in sublayer.operators(self.model) {
                 let fetched = slot.iter().filter(|(of, _)| operator.is_matmul() && *of == sublayer);
                 let after = fetched.map(|(_, task)| *task).collect();
                 last = self.computed(Some(layer), operator, self.site.gpu, after)?;
@@ -199,8 +199,8 @@ impl Lowering<'_> {
         let (gpu_free, host_free) = (before(&self.stored), before(&self.updated));
         let (mut stores, mut updates) = (vec![], vec![]);
         let mut last = TaskId(0);
-        for &sublayer in LayerKind::Dense.sublayers().iter().rev() {
-            for &operator in sublayer.operators().iter().rev() {
+        for &sublayer in self.model.dense_kind().sublayers().iter().rev() {
+            for &operator in sublayer.operators(self.model).iter().rev() {
                 last = self.back(Some(layer), operator, gpu_free.clone())?;
             }
             if sublayer.matrix(self.model).is_some() {
@@ -226,10 +226,10 @@ impl Lowering<'_> {
         };
         let fetched = self.push(Lane::Link(self.site.down), None, action, vec![])?;
         let mut last = TaskId(0);
-        for &operator in Sublayer::Head.operators() {
+        for &operator in Sublayer::Head.operators(self.model) {
             self.computed(None, operator, self.site.gpu, vec![fetched])?;
         }
-        for &operator in Sublayer::Head.operators().iter().rev() {
+        for &operator in Sublayer::Head.operators(self.model).iter().rev() {
             last = self.back(None, operator, vec![])?;
         }
         let store = self.store(None, Sublayer::Head, vec![last])?;
@@ -327,7 +327,7 @@ impl Lowering<'_> {
 
 /// A dense layer's sublayers that have a matrix, and its rows.
 fn matrices(model: &Model) -> impl Iterator<Item = (Sublayer, u64)> + use<'_> {
-    let sublayers = LayerKind::Dense.sublayers().iter();
+    let sublayers = model.dense_kind().sublayers().iter();
     sublayers.filter_map(|&sublayer| Some((sublayer, sublayer.matrix(model)?.0)))
 }
 
@@ -347,11 +347,11 @@ fn parameters(model: &Model, sublayer: Sublayer) -> Elements {
 fn memory(pricing: Pricing<'_>, training: &Training, site: Site) -> Vec<Usage> {
     let Pricing { machine, model, formats } = pricing;
     let rows = training.sequences * training.tokens;
-    let layer = model.layer_bytes(LayerKind::Dense, formats);
+    let layer = model.layer_bytes(model.dense_kind(), formats);
     let head = model.sublayer_bytes(Sublayer::Head, formats);
     let slots = layer * SLOTS as u64 + head;
     let bytes = |buffer: Buffer, rows: u64| buffer.bytes(formats, rows, buffer.columns(model));
-    let operators = LayerKind::Dense.sublayers().iter().flat_map(|sublayer| sublayer.operators());
+    let operators = model.dense_kind().sublayers().iter().flat_map(|sublayer| sublayer.operators(model));
     let inside: Bytes = operators.map(|operator| bytes(operator.writes(), rows)).sum();
     let mut memory = vec![Usage::default(); machine.memories.len()];
     memory[machine.device(site.host).memory.0] = Usage {

@@ -11,7 +11,8 @@ use planner::{
 use proptest::prelude::*;
 use regex::Regex;
 use scenarios::{
-    Activation, Architecture, Costs, Experts, Model, Norm, Objective, Positions, Slo, Sublayer, Workload,
+    Activation, Architecture, Block, Costs, Experts, Model, Norm, Objective, Positions, Slo, Sublayer,
+    Wiring, Workload,
 };
 use serde_json::Value;
 
@@ -107,6 +108,45 @@ fn experts_have_their_words() {
     let [_, _, parts] = plans_of_mixture(&machine, &model);
     let export = export(&parts, &machine, &model, Engine::KTransformers).unwrap();
     assert_eq!(export.nearest, parts.placement(&machine, &model).unwrap());
+}
+
+#[test]
+fn every_family_has_its_names() {
+    use Architecture::{Falcon, Gemma, GptJ, GptNeoX, Phi, Phi3};
+    use Block::{Parallel, ParallelOneNorm, Sequential};
+    let mut text = String::new();
+    for (architecture, block) in [
+        (Gemma, Sequential),
+        (Phi, ParallelOneNorm),
+        (Phi3, Sequential),
+        (GptNeoX, Parallel),
+        (GptJ, ParallelOneNorm),
+        (Falcon, Parallel),
+        (Falcon, ParallelOneNorm),
+    ] {
+        let wiring = Wiring { block, ..Wiring::default() };
+        let name = format!("{architecture:?}-{block:?}");
+        let activation = match architecture {
+            Gemma => Activation::GeluTanhGated,
+            Phi3 => Activation::SiluGated,
+            _ => Activation::Gelu,
+        };
+        let model = Model { name, architecture, activation, wiring, ..model(2, 256) };
+        let machine = Spec::gpu(80_000_000).machine(&model);
+        // In the first layer, the first matrix of each half with the host.
+        let first = |sublayer| {
+            let away = matches!(sublayer, Sublayer::Qkv | Sublayer::FfnUp);
+            vec![whole(&model, sublayer, if away { DRAM } else { HBM }, GPU, GPU)]
+        };
+        let mut placement = Placement::uniform(&model, GPU, HBM);
+        placement.layers[0] = LayerPlacement::of(model.kind(0), first);
+        let plan = plan_of(&machine, &model, WORKLOAD, &placement).unwrap();
+        let command = export(&plan, &machine, &model, Engine::LlamaCpp)
+            .map_or_else(|refused| refused.to_string(), |export| export.command);
+        let map = &export(&plan, &machine, &model, Engine::Accelerate).unwrap().files[0].1;
+        text += &format!("{command}\n{map}");
+    }
+    insta::assert_snapshot!(text);
 }
 
 fn words(export: &Export) -> String {

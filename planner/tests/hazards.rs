@@ -225,7 +225,7 @@ impl<'a> Checker<'a> {
 fn check_work(model: &Model, placement: &Placement, program: &Program) {
     let mut expected = Vec::new();
     for (layer, sublayer, slices) in placement.sublayers() {
-        for &operator in sublayer.operators() {
+        for &operator in sublayer.operators(model) {
             if operator.is_matmul() {
                 let part = |slice: &planner::Slice| {
                     (layer, operator, slice.device(program.phase), slice.rows.clone())

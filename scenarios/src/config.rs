@@ -5,10 +5,13 @@
 //! configuration classes.
 
 use crate::config_experts::{read_experts, read_latent};
+use crate::config_gpt::finish_gpt;
+use crate::config_rotary::rotary;
 use crate::error::ScenarioError;
-use crate::family::{Defaults, FAMILIES};
-use crate::model::{Activation, Architecture, Llama3Scaling, Model, Norm, Positions, YarnScaling};
+use crate::family::{Defaults, FAMILIES, OTHERS};
+use crate::model::{Activation, Architecture, Model, Norm, Positions};
 use crate::section::{Origin, Section};
+use crate::wiring::Wiring;
 use hwprofiles::DType;
 use serde_json::Value;
 use std::path::Path;
@@ -19,7 +22,7 @@ use std::path::Path;
 pub(crate) const WIDEST: u64 = 1 << 20;
 const DEEPEST: u64 = 1 << 16;
 const LARGEST_VOCAB: u64 = 1 << 24;
-const LONGEST_CONTEXT: u64 = 1 << 32;
+pub(crate) const LONGEST_CONTEXT: u64 = 1 << 32;
 
 impl Model {
     /// The model of a `config.json`'s text. `name` becomes the model's name, `file` is what messages call the text.
@@ -63,6 +66,9 @@ fn read(name: &str, config: &Section<'_>) -> Result<Model, ScenarioError> {
     let supported = FAMILIES.map(|family| family.model_type).join(", ");
     let wanted = format!("the supported model types are {supported}");
     let model_type = config.text("model_type")?.ok_or_else(|| config.missing("model_type", &wanted))?;
+    if let Some((_, feature)) = OTHERS.iter().find(|(other, _)| *other == model_type) {
+        return Err(config.unsupported("model_type", feature, &wanted));
+    }
     let family = FAMILIES
         .into_iter()
         .find(|family| family.model_type == model_type)
@@ -72,7 +78,10 @@ fn read(name: &str, config: &Section<'_>) -> Result<Model, ScenarioError> {
     read_latent(config, &mut model)?;
     read_experts(config, &mut model)?;
     match family.architecture {
-        Architecture::Opt => finish_opt(config, &mut model)?,
+        Architecture::Opt => finish_opt(config, family, &mut model)?,
+        Architecture::Phi | Architecture::GptNeoX | Architecture::GptJ | Architecture::Falcon => {
+            finish_gpt(config, family, &mut model)?;
+        }
         _ => finish_llama(config, family, &mut model)?,
     }
     Ok(model)
@@ -101,56 +110,65 @@ fn refuse_quantisation(config: &Section<'_>, family: &Defaults) -> Result<(), Sc
 /// Everything that all families share; the rest as Llama has it.
 fn sizes(name: &str, config: &Section<'_>, family: &Defaults) -> Result<Model, ScenarioError> {
     let count = |key: &str, limit: u64, default: u64| Ok(config.count(key, limit)?.unwrap_or(default));
-    let opt = family.architecture == Architecture::Opt;
-    let hidden = count("hidden_size", WIDEST, family.hidden)?;
-    let heads = count("num_attention_heads", WIDEST, family.heads)?;
-    let kv_heads = match config.count("num_key_value_heads", WIDEST)? {
-        _ if opt => heads,
-        Some(kv_heads) => kv_heads,
-        None if config.has("num_key_value_heads") => heads,
-        None => family.kv_heads.unwrap_or(heads),
+    let keys = &family.keys;
+    let hidden = count(keys.hidden, WIDEST, family.hidden)?;
+    let heads = count(keys.heads, WIDEST, family.heads)?;
+    let kv_heads = match keys.kv_heads {
+        None => heads,
+        Some(key) => match config.count(key, WIDEST)? {
+            Some(kv_heads) => kv_heads,
+            None if config.has(key) => heads,
+            None => family.kv_heads.unwrap_or(heads),
+        },
     };
     if !heads.is_multiple_of(kv_heads) {
-        let wanted = format!("a divisor of num_attention_heads, which is {heads}, is wanted");
-        return Err(config.wrong("num_key_value_heads", &wanted));
+        let wanted = format!("a divisor of {}, which is {heads}, is wanted", keys.heads);
+        return Err(config.wrong(keys.kv_heads.unwrap_or(keys.heads), &wanted));
     }
-    let head_dim = match config.count("head_dim", WIDEST)? {
-        Some(head_dim) if !opt => head_dim,
-        None if family.head_dim.is_some() && !config.has("head_dim") => family.head_dim.unwrap_or(1),
-        _ if hidden % heads == 0 => hidden / heads,
-        _ => {
-            let wanted = format!("a divisor of hidden_size, which is {hidden}, is wanted (or a head_dim)");
-            return Err(config.wrong("num_attention_heads", &wanted));
+    let own = keys.head_dim.map_or(Ok(None), |key| config.count(key, WIDEST))?;
+    let written = keys.head_dim.is_some_and(|key| config.has(key));
+    let head_dim = match own.or(family.head_dim.filter(|_| !written)) {
+        Some(head_dim) => head_dim,
+        None if hidden.is_multiple_of(heads) => hidden / heads,
+        None => {
+            let or = if keys.head_dim.is_some() { " (or a head_dim)" } else { "" };
+            let wanted = format!("a divisor of {}, which is {hidden}, is wanted{or}", keys.hidden);
+            return Err(config.wrong(keys.heads, &wanted));
         }
     };
     if heads * head_dim > WIDEST {
         let wanted =
-            format!("num_attention_heads · head_dim is {}, at most {WIDEST} is allowed", heads * head_dim);
-        return Err(config.wrong("num_attention_heads", &wanted));
+            format!("{} · head_dim is {}, at most {WIDEST} is allowed", keys.heads, heads * head_dim);
+        return Err(config.wrong(keys.heads, &wanted));
     }
     Ok(Model {
         name: name.to_owned(),
         architecture: family.architecture,
         hidden,
-        layers: count("num_hidden_layers", DEEPEST, family.layers)?,
+        layers: count(keys.layers, DEEPEST, family.layers)?,
         heads,
         kv_heads,
         head_dim,
-        intermediate: count(if opt { "ffn_dim" } else { "intermediate_size" }, WIDEST, family.intermediate)?,
+        intermediate: count(
+            keys.intermediate,
+            WIDEST,
+            family.intermediate.unwrap_or_else(|| WIDEST.min(4 * hidden)),
+        )?,
         vocab: count("vocab_size", LARGEST_VOCAB, family.vocab)?,
-        max_positions: count("max_position_embeddings", LONGEST_CONTEXT, family.max_positions)?,
+        max_positions: count(keys.max_positions, LONGEST_CONTEXT, family.max_positions)?,
         norm: Norm::Rms,
-        norm_eps: 1e-6,
+        norm_eps: config.positive(keys.norm_eps)?.unwrap_or(family.norm_eps),
         activation: Activation::SiluGated,
         positions: Positions::Rotary { theta: 10000.0, scaling: None },
         qkv_bias: false,
         out_bias: false,
         ffn_bias: false,
         qk_norm: false,
-        tied_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(opt),
+        tied_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(family.tied),
         dtype: dtype(config)?,
         experts: None,
         latent: None,
+        wiring: Wiring::default(),
     })
 }
 
@@ -167,21 +185,29 @@ fn dtype(config: &Section<'_>) -> Result<DType, ScenarioError> {
 }
 
 fn finish_llama(config: &Section<'_>, family: &Defaults, model: &mut Model) -> Result<(), ScenarioError> {
-    match config.text("hidden_act")?.unwrap_or("silu") {
-        "silu" | "swish" => {}
-        _ => return Err(config.unsupported("hidden_act", "another gate than SiLU", "use silu")),
+    match family.architecture {
+        Architecture::Gemma => make_gemma(config, family, model)?,
+        _ => match config.text("hidden_act")?.unwrap_or(family.activation) {
+            "silu" | "swish" => {}
+            _ => return Err(config.unsupported("hidden_act", "another gate than SiLU", "use silu")),
+        },
     }
-    model.norm_eps = config.positive("rms_norm_eps")?.unwrap_or(1e-6);
     if !model.head_dim.is_multiple_of(2) {
         let key = if config.get("head_dim").is_some() { "head_dim" } else { "num_attention_heads" };
         let wanted = format!("the head's width is {}: rotary positions need an even one", model.head_dim);
         return Err(config.wrong(key, &wanted));
     }
-    model.positions = rotary(config, model)?;
+    rotary(config, family, model)?;
+    if family.architecture == Architecture::Phi3 {
+        // Every layer has the window: up to its length it changes nothing, so that is the longest context.
+        let window = config.count("sliding_window", LONGEST_CONTEXT)?.unwrap_or(model.max_positions);
+        model.max_positions = model.max_positions.min(window);
+    }
     refuse_windows(config, family, model)?;
     let biased = family.architecture == Architecture::GptOss;
     let attention_bias = config.flag("attention_bias")?.unwrap_or(biased);
     match family.model_type {
+        "gemma" => (model.qkv_bias, model.out_bias) = (attention_bias, attention_bias),
         "llama" => {
             (model.qkv_bias, model.out_bias) = (attention_bias, attention_bias);
             model.ffn_bias = config.flag("mlp_bias")?.unwrap_or(false);
@@ -198,65 +224,6 @@ fn finish_llama(config: &Section<'_>, family: &Defaults, model: &mut Model) -> R
         _ => {}
     }
     Ok(())
-}
-
-/// `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling`. A theta within the mapping wins.
-fn rotary(config: &Section<'_>, model: &Model) -> Result<Positions, ScenarioError> {
-    const INSTEAD: &str = "rope_type default and llama3 are";
-    let yarn = model.latent.is_some() || model.architecture == Architecture::GptOss;
-    let outer_theta = config.positive("rope_theta")?;
-    if config.positive("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {
-        return Err(config.unsupported("partial_rotary_factor", "partial rotation", "only 1.0 is"));
-    }
-    let key = if config.get("rope_scaling").is_some() { "rope_scaling" } else { "rope_parameters" };
-    let Some(rope) = config.section(key)? else {
-        return Ok(Positions::Rotary { theta: outer_theta.unwrap_or(10000.0), scaling: None });
-    };
-    let theta = rope.positive("rope_theta")?.or(outer_theta).unwrap_or(10000.0);
-    if rope.positive("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {
-        return Err(rope.unsupported("partial_rotary_factor", "partial rotation", "only 1.0 is"));
-    }
-    let type_key = if rope.get("rope_type").is_some() { "rope_type" } else { "type" };
-    let scaling = match rope.text(type_key)?.unwrap_or("default") {
-        "default" => match ["full_attention", "sliding_attention"].into_iter().find(|key| rope.has(key)) {
-            Some(key) => return Err(rope.unsupported(key, "a rotation for each kind of layer", INSTEAD)),
-            None => None,
-        },
-        "llama3" => {
-            let need = |key: &str| {
-                rope.positive(key)?.ok_or_else(|| rope.missing(key, "llama3 needs it, a number above 0"))
-            };
-            Some(Llama3Scaling {
-                factor: need("factor")?,
-                low_freq_factor: need("low_freq_factor")?,
-                high_freq_factor: need("high_freq_factor")?,
-                original_max_positions: rope
-                    .count("original_max_position_embeddings", LONGEST_CONTEXT)?
-                    .unwrap_or(model.max_positions),
-            })
-        }
-        "yarn" if yarn => {
-            let need = |key: &str| {
-                rope.positive(key)?.ok_or_else(|| rope.missing(key, "yarn needs it, a number above 0"))
-            };
-            let original = rope.count("original_max_position_embeddings", LONGEST_CONTEXT)?;
-            let scaling = YarnScaling {
-                factor: need("factor")?,
-                original_max_positions: original.unwrap_or(model.max_positions),
-                beta_fast: rope.positive("beta_fast")?.unwrap_or(32.0),
-                beta_slow: rope.positive("beta_slow")?.unwrap_or(1.0),
-            };
-            return Ok(Positions::Yarn { theta, scaling });
-        }
-        _ => return Err(rope.unsupported(type_key, "this rotary scaling", INSTEAD)),
-    };
-    if let Some(Llama3Scaling { low_freq_factor, high_freq_factor, .. }) = scaling
-        && high_freq_factor <= low_freq_factor
-    {
-        let wanted = format!("a number above low_freq_factor, which is {low_freq_factor}, is wanted");
-        return Err(rope.wrong("high_freq_factor", &wanted));
-    }
-    Ok(Positions::Rotary { theta, scaling })
 }
 
 /// A window that is in use, that is shorter than the longest context, is refused.
@@ -281,7 +248,7 @@ fn refuse_windows(config: &Section<'_>, family: &Defaults, model: &Model) -> Res
         }
     }
     let default = match family.model_type {
-        "llama" => return Ok(()),
+        "llama" | "gemma" | "phi3" => return Ok(()),
         // Absent means 4096 in MistralConfig; null means none.
         "mixtral" => None,
         "mistral" if config.has("sliding_window") => None,
@@ -307,7 +274,38 @@ fn refuse_windows(config: &Section<'_>, family: &Defaults, model: &Model) -> Res
     Ok(())
 }
 
-fn finish_opt(config: &Section<'_>, model: &mut Model) -> Result<(), ScenarioError> {
+/// Gemma's checkpoints say `gelu` and mean its approximation by tanh, as transformers has it.
+fn make_gemma(config: &Section<'_>, family: &Defaults, model: &mut Model) -> Result<(), ScenarioError> {
+    if config.flag("use_bidirectional_attention")?.unwrap_or(false) {
+        let feature = "attention to later tokens";
+        return Err(config.unsupported("use_bidirectional_attention", feature, "only false is"));
+    }
+    let key = if config.get("hidden_activation").is_some() { "hidden_activation" } else { "hidden_act" };
+    match config.text(key)?.unwrap_or(family.activation) {
+        "gelu" | "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" => {}
+        _ => return Err(config.unsupported(key, "another gate than GELU", "use gelu_pytorch_tanh")),
+    }
+    model.activation = Activation::GeluTanhGated;
+    model.norm = Norm::RmsPlusOne;
+    model.wiring.scaled_embeddings = true;
+    Ok(())
+}
+
+/// The non-linearity of a network without a gate.
+pub(crate) fn plain_activation(config: &Section<'_>, family: &Defaults) -> Result<Activation, ScenarioError> {
+    let key = family.keys.activation;
+    match config.text(key)?.unwrap_or(family.activation) {
+        "relu" => Ok(Activation::Relu),
+        "gelu" => Ok(Activation::Gelu),
+        "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" => Ok(Activation::GeluTanh),
+        _ => {
+            let instead = "relu, gelu, gelu_new, gelu_fast and gelu_pytorch_tanh are";
+            Err(config.unsupported(key, "this non-linearity", instead))
+        }
+    }
+}
+
+fn finish_opt(config: &Section<'_>, family: &Defaults, model: &mut Model) -> Result<(), ScenarioError> {
     for (key, allowed, feature, instead) in [
         ("do_layer_norm_before", true, "a norm behind each sublayer", "only norms in front are (true)"),
         ("_remove_final_layer_norm", false, "a missing final norm", "only false is"),
@@ -321,15 +319,7 @@ fn finish_opt(config: &Section<'_>, model: &mut Model) -> Result<(), ScenarioErr
         let instead = format!("it must equal hidden_size, which is {}", model.hidden);
         return Err(config.unsupported("word_embed_proj_dim", "a projection of the embeddings", &instead));
     }
-    model.activation = match config.text("activation_function")?.unwrap_or("relu") {
-        "relu" => Activation::Relu,
-        "gelu" => Activation::Gelu,
-        "gelu_new" | "gelu_pytorch_tanh" => Activation::GeluTanh,
-        _ => {
-            let instead = "relu, gelu, gelu_new and gelu_pytorch_tanh are";
-            return Err(config.unsupported("activation_function", "this non-linearity", instead));
-        }
-    };
+    model.activation = plain_activation(config, family)?;
     let bias = config.flag("enable_bias")?.unwrap_or(true);
     (model.qkv_bias, model.out_bias, model.ffn_bias) = (bias, bias, bias);
     model.norm = Norm::Layer;

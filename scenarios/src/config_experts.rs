@@ -31,7 +31,7 @@ impl Keys {
             Architecture::DeepSeekV2 | Architecture::DeepSeekV3 => {
                 keys("n_routed_experts", "moe_intermediate_size", true)
             }
-            Architecture::Llama | Architecture::Qwen2 | Architecture::Qwen3 | Architecture::Opt => None,
+            _ => None,
         }
     }
 }

@@ -9,6 +9,8 @@ use std::ops::Range;
 pub enum LayerKind {
     /// Attention and a feed-forward network.
     Dense,
+    /// Attention beside a feed-forward network: both read the same residual.
+    Parallel,
     /// Attention and a mixture of experts.
     Experts,
     /// Attention, and a mixture of experts beside one that every token goes to.
@@ -18,9 +20,12 @@ pub enum LayerKind {
 impl LayerKind {
     /// Its sublayers, in the order in which they are issued.
     pub fn sublayers(self) -> &'static [Sublayer] {
-        use Sublayer::{Attention, Experts, Out, Qkv, Router, SharedExpert};
+        use Sublayer::{Attention, Experts, FfnDown, FfnUp, Out, Qkv, Router, SharedExpert};
         match self {
             LayerKind::Dense => &Sublayer::DENSE,
+            // The network first: it reads the residual that attention is not yet added to, and the attention's sum does
+            // not wait for it unless they share a device.
+            LayerKind::Parallel => &[Qkv, Attention, FfnUp, FfnDown, Out],
             LayerKind::Experts => &[Qkv, Attention, Out, Router, Experts],
             // The shared expert first: whoever computes the others can begin while it is under way.
             LayerKind::SharedExperts => &[Qkv, Attention, Out, Router, SharedExpert, Experts],
@@ -32,11 +37,16 @@ impl Model {
     /// The kind of layer `layer`.
     pub fn kind(&self, layer: u64) -> LayerKind {
         match &self.experts {
-            Some(experts) if layer < experts.dense_layers => LayerKind::Dense,
+            Some(experts) if layer < experts.dense_layers => self.dense_kind(),
             Some(experts) if experts.shared > 0 => LayerKind::SharedExperts,
             Some(_) => LayerKind::Experts,
-            None => LayerKind::Dense,
+            None => self.dense_kind(),
         }
+    }
+
+    /// The kind of its layers without experts.
+    pub fn dense_kind(&self) -> LayerKind {
+        if self.is_parallel() { LayerKind::Parallel } else { LayerKind::Dense }
     }
 
     /// The layers of `kind`, which are neighbours; an empty range where there is none.
@@ -44,7 +54,7 @@ impl Model {
         let dense =
             self.experts.as_ref().map_or(self.layers, |experts| experts.dense_layers.min(self.layers));
         match kind {
-            LayerKind::Dense => 0..dense,
+            _ if kind == self.dense_kind() => 0..dense,
             _ if dense < self.layers && self.kind(dense) == kind => dense..self.layers,
             _ => 0..0,
         }
@@ -52,7 +62,7 @@ impl Model {
 
     /// The kinds that it has, in the order of its layers, each with how many layers are of it.
     pub fn kinds(&self) -> impl Iterator<Item = (LayerKind, u64)> {
-        let all = [LayerKind::Dense, LayerKind::Experts, LayerKind::SharedExperts];
+        let all = [LayerKind::Dense, LayerKind::Parallel, LayerKind::Experts, LayerKind::SharedExperts];
         let counted = all.map(|kind| (kind, self.layers_of(kind)));
         counted
             .into_iter()

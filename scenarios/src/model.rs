@@ -2,6 +2,7 @@
 
 use crate::experts::Experts;
 use crate::latent::Latent;
+use crate::wiring::{Block, Wiring};
 use hwprofiles::DType;
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +32,19 @@ pub enum Architecture {
     /// DeepSeek-V3: as V2, with another router.
     #[serde(rename = "deepseek_v3")]
     DeepSeekV3,
+    /// Gemma 1: norms of 1 + weight, scaled embeddings, a GELU gate.
+    Gemma,
+    /// Phi 1 to 2: layer norms, biases everywhere, parallel blocks with one norm, partial rotation.
+    Phi,
+    /// Phi 3 and 4: Llama with q, k, v in one tensor, and gate and up in one.
+    Phi3,
+    /// GPT-NeoX: layer norms, biases, parallel blocks of two norms, partial rotation.
+    #[serde(rename = "gpt_neox")]
+    GptNeoX,
+    /// GPT-J: parallel blocks with one norm, partial rotation of neighbours, a bias on the logits.
+    GptJ,
+    /// Falcon: layer norms, parallel blocks, few heads of keys and values.
+    Falcon,
 }
 
 /// Normalisation in front of each half of a layer.
@@ -39,6 +53,8 @@ pub enum Architecture {
 pub enum Norm {
     /// x / rms(x) · w
     Rms,
+    /// x / rms(x) · (1 + w)
+    RmsPlusOne,
     /// (x − mean) / std · w + b
     Layer,
 }
@@ -49,6 +65,8 @@ pub enum Norm {
 pub enum Activation {
     /// silu(gate) · up: two matrices in front.
     SiluGated,
+    /// gelu(gate) · up, by tanh: two matrices in front.
+    GeluTanhGated,
     /// max(0, x)
     Relu,
     /// x · Φ(x), exact.
@@ -60,7 +78,7 @@ pub enum Activation {
 impl Activation {
     /// Whether the network has a gate beside its up projection.
     pub fn is_gated(self) -> bool {
-        self == Activation::SiluGated
+        matches!(self, Activation::SiluGated | Activation::GeluTanhGated)
     }
 }
 
@@ -165,12 +183,20 @@ pub struct Model {
     /// are expanded to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latent: Option<Latent>,
+    /// Where it is not wired as Llama is.
+    #[serde(skip_serializing_if = "Wiring::is_plain")]
+    pub wiring: Wiring,
 }
 
 impl Model {
     /// Columns of the attention's context: heads · width of a value.
     pub fn context_width(&self) -> u64 {
         self.heads * self.latent.map_or(self.head_dim, |latent| latent.v_dim)
+    }
+
+    /// Whether attention and the feed-forward network of a layer read the same residual.
+    pub fn is_parallel(&self) -> bool {
+        self.wiring.block != Block::Sequential
     }
 
     /// Columns of K (or V) of one token: kv_heads · head_dim.
@@ -202,7 +228,8 @@ impl Model {
 
     /// Columns of a head's query that are rotated.
     pub fn rotated_width(&self) -> u64 {
-        self.latent.map_or(self.head_dim, |latent| latent.rope_dim)
+        let partial = self.wiring.rotary_dim.unwrap_or(self.head_dim);
+        self.latent.map_or(partial, |latent| latent.rope_dim)
     }
 
     /// Output columns of the (fused gate and) up projection.

@@ -21,7 +21,7 @@ impl Model {
     /// Parameters without the experts that a token does not go to.
     pub fn active_parameters(&self) -> Elements {
         let Some(experts) = &self.experts else { return self.parameters() };
-        let layers = self.layers - self.layers_of(LayerKind::Dense).end;
+        let layers = self.layers - self.layers_of(self.dense_kind()).end;
         let one = self.parameters_of(Sublayer::Experts) / experts.count;
         Elements::new(self.parameters().get() - layers * one * (experts.count - experts.per_token))
     }

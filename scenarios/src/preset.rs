@@ -7,12 +7,18 @@ use crate::error::ScenarioError;
 use crate::model::Model;
 
 /// Names in ascending order with their files; a test holds this table against the folder.
-const PRESETS: [(&str, &str); 33] = [
+const PRESETS: [(&str, &str); 44] = [
     ("deepseek-v2-lite", include_str!("../models/deepseek-v2-lite.json")),
     ("deepseek-v3", include_str!("../models/deepseek-v3.json")),
+    ("falcon-40b", include_str!("../models/falcon-40b.json")),
+    ("falcon-7b", include_str!("../models/falcon-7b.json")),
     ("fulcrum-1b", include_str!("../models/fulcrum-1b.json")),
     ("fulcrum-250m", include_str!("../models/fulcrum-250m.json")),
     ("fulcrum-tiny", include_str!("../models/fulcrum-tiny.json")),
+    ("gemma-2b", include_str!("../models/gemma-2b.json")),
+    ("gemma-7b", include_str!("../models/gemma-7b.json")),
+    ("gpt-j-6b", include_str!("../models/gpt-j-6b.json")),
+    ("gpt-neox-20b", include_str!("../models/gpt-neox-20b.json")),
     ("gpt-oss-120b", include_str!("../models/gpt-oss-120b.json")),
     ("gpt-oss-20b", include_str!("../models/gpt-oss-20b.json")),
     ("llama-2-13b", include_str!("../models/llama-2-13b.json")),
@@ -32,6 +38,11 @@ const PRESETS: [(&str, &str); 33] = [
     ("opt-30b", include_str!("../models/opt-30b.json")),
     ("opt-6.7b", include_str!("../models/opt-6.7b.json")),
     ("opt-66b", include_str!("../models/opt-66b.json")),
+    ("phi-2", include_str!("../models/phi-2.json")),
+    ("phi-3-mini-4k", include_str!("../models/phi-3-mini-4k.json")),
+    ("phi-4", include_str!("../models/phi-4.json")),
+    ("pythia-1.4b", include_str!("../models/pythia-1.4b.json")),
+    ("pythia-6.9b", include_str!("../models/pythia-6.9b.json")),
     ("qwen2.5-0.5b", include_str!("../models/qwen2.5-0.5b.json")),
     ("qwen2.5-72b", include_str!("../models/qwen2.5-72b.json")),
     ("qwen2.5-7b", include_str!("../models/qwen2.5-7b.json")),

@@ -4,6 +4,7 @@ use crate::experts::Experts;
 use crate::model::{Architecture, Model, Norm, Positions};
 use crate::operator::Operator;
 use crate::weight_formats::WeightFormats;
+use crate::wiring::Block;
 use hwprofiles::{Bytes, DType, Elements};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -59,13 +60,17 @@ impl Sublayer {
         }
     }
 
-    /// Its operators, in order.
-    pub fn operators(self) -> &'static [Operator] {
+    /// Its operators in a layer of `model`, in order.
+    pub fn operators(self, model: &Model) -> &'static [Operator] {
         match self {
             Sublayer::Embed => &[Operator::Embed],
             Sublayer::Qkv => &[Operator::AttnNorm, Operator::QkvProj],
             Sublayer::Attention => &[Operator::Rotate, Operator::Attention],
             Sublayer::Out => &[Operator::OutProj, Operator::AttnAdd],
+            // What attention's norm made is still there.
+            Sublayer::FfnUp if model.wiring.block == Block::ParallelOneNorm => {
+                &[Operator::UpProj, Operator::Activate]
+            }
             Sublayer::FfnUp => &[Operator::FfnNorm, Operator::UpProj, Operator::Activate],
             Sublayer::FfnDown => &[Operator::DownProj, Operator::FfnAdd],
             Sublayer::Router => &[Operator::RouterNorm, Operator::Route],
@@ -141,12 +146,15 @@ impl Sublayer {
             Sublayer::Qkv => norm + latent + when(model.qkv_bias, model.qkv_width()),
             Sublayer::Attention => sinks + when(model.qk_norm, 2 * model.head_dim),
             Sublayer::Out => when(model.out_bias, model.hidden),
-            Sublayer::FfnUp => norm + when(model.ffn_bias, model.up_width()),
+            Sublayer::FfnUp => {
+                let own = when(model.wiring.block != Block::ParallelOneNorm, norm);
+                own + when(model.ffn_bias, model.up_width())
+            }
             Sublayer::FfnDown => when(model.ffn_bias, model.hidden),
             Sublayer::Router => norm + when(model.ffn_bias, experts(|experts, _| experts.count)),
             Sublayer::SharedExpert => 0,
             Sublayer::Experts => when(model.ffn_bias, experts(biases)),
-            Sublayer::Head => norm,
+            Sublayer::Head => norm + when(model.wiring.head_bias, model.vocab),
         };
         DType::F32.bytes(Elements::new(count))
     }

@@ -116,7 +116,7 @@ impl Workload {
         let wide = Formats { weights: DType::F32.into(), kv: DType::F32, activations: DType::F32 };
         let number = u128::from(DType::F32.matrix_bytes(1, 1).get());
         let columns = |sublayer: Sublayer| -> u128 {
-            let operators = sublayer.operators().iter();
+            let operators = sublayer.operators(model).iter();
             let buffers = operators.flat_map(|op: &Operator| op.reads().iter().copied().chain([op.writes()]));
             buffers.map(|buffer| u128::from(buffer.columns(model))).sum()
         };
@@ -127,7 +127,7 @@ impl Workload {
         });
         let layer = |kind: LayerKind| -> u128 {
             let buffers: u128 = kind.sublayers().iter().copied().map(columns).sum();
-            if kind == LayerKind::Dense { buffers } else { buffers + inner }
+            if kind == model.dense_kind() { buffers } else { buffers + inner }
         };
         let inside: u128 = model.kinds().map(|(kind, layers)| u128::from(layers) * layer(kind)).sum();
         let layers = u128::from(model.layers);

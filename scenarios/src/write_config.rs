@@ -11,6 +11,10 @@ impl Model {
     pub fn to_config_json(&self) -> String {
         let config = match self.architecture {
             Architecture::Opt => self.opt_config(),
+            Architecture::Phi => self.phi_config(),
+            Architecture::GptNeoX => self.neox_config(),
+            Architecture::GptJ => self.gptj_config(),
+            Architecture::Falcon => self.falcon_config(),
             _ => self.llama_config(),
         };
         // A value without non-text keys always has a text.
@@ -27,7 +31,9 @@ impl Model {
             Architecture::GptOss => ("GptOssForCausalLM", "gpt_oss"),
             Architecture::DeepSeekV2 => ("DeepseekV2ForCausalLM", "deepseek_v2"),
             Architecture::DeepSeekV3 => ("DeepseekV3ForCausalLM", "deepseek_v3"),
-            Architecture::Llama | Architecture::Opt => ("LlamaForCausalLM", "llama"),
+            Architecture::Gemma => ("GemmaForCausalLM", "gemma"),
+            Architecture::Phi3 => ("Phi3ForCausalLM", "phi3"),
+            _ => ("LlamaForCausalLM", "llama"),
         };
         let (theta, scaling) = rotation(self.positions);
         let mut config = json!({
@@ -40,7 +46,7 @@ impl Model {
             "num_attention_heads": self.heads,
             "num_key_value_heads": self.kv_heads,
             "head_dim": self.head_dim,
-            "hidden_act": "silu",
+            "hidden_act": self.activation_name(),
             "max_position_embeddings": self.max_positions,
             "rms_norm_eps": self.norm_eps,
             "rope_theta": theta,
@@ -54,13 +60,14 @@ impl Model {
                 config["use_sliding_window"] = json!(false);
                 config["attention_bias"] = json!(self.qkv_bias);
             }
-            Architecture::GptOss => config["attention_bias"] = json!(self.qkv_bias),
+            Architecture::GptOss | Architecture::Gemma => config["attention_bias"] = json!(self.qkv_bias),
             Architecture::Qwen3Moe => {
                 config["attention_bias"] = json!(self.qkv_bias);
                 config["mlp_only_layers"] = json!([]);
             }
+            Architecture::Phi3 => config["partial_rotary_factor"] = json!(self.rotated_part()),
             Architecture::Mixtral | Architecture::DeepSeekV2 | Architecture::DeepSeekV3 => {}
-            Architecture::Llama | Architecture::Opt => {
+            _ => {
                 config["attention_bias"] = json!(self.qkv_bias);
                 config["mlp_bias"] = json!(self.ffn_bias);
             }
@@ -112,11 +119,7 @@ impl Model {
             "ffn_dim": self.intermediate,
             "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads,
-            "activation_function": match self.activation {
-                Activation::Gelu => "gelu",
-                Activation::GeluTanh => "gelu_new",
-                Activation::Relu | Activation::SiluGated => "relu",
-            },
+            "activation_function": self.activation_name(),
             "max_position_embeddings": self.max_positions,
             "do_layer_norm_before": true,
             "enable_bias": self.qkv_bias,
@@ -124,10 +127,20 @@ impl Model {
             "torch_dtype": torch_name(self.dtype),
         })
     }
+
+    pub(crate) fn activation_name(&self) -> &'static str {
+        match self.activation {
+            Activation::SiluGated => "silu",
+            Activation::GeluTanhGated => "gelu_pytorch_tanh",
+            Activation::Relu => "relu",
+            Activation::Gelu => "gelu",
+            Activation::GeluTanh => "gelu_new",
+        }
+    }
 }
 
 /// The base of the frequencies, and their scaling as `rope_scaling` has it.
-fn rotation(positions: Positions) -> (f64, Option<Value>) {
+pub(crate) fn rotation(positions: Positions) -> (f64, Option<Value>) {
     match positions {
         Positions::Learned { .. } => (10000.0, None),
         Positions::Rotary { theta, scaling } => {
@@ -156,7 +169,7 @@ fn rotation(positions: Positions) -> (f64, Option<Value>) {
 }
 
 /// A quantised model's config names the format that it was quantised from.
-fn torch_name(dtype: DType) -> &'static str {
+pub(crate) fn torch_name(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "float32",
         DType::F16 => "float16",

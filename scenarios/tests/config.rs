@@ -1,7 +1,9 @@
 //! Reading Hugging Face's `config.json`: spellings, defaults, refusals.
 
 use hwprofiles::DType;
-use scenarios::{Activation, Architecture, Llama3Scaling, Model, Norm, Positions, ScenarioError};
+use scenarios::{
+    Activation, Architecture, Block, Llama3Scaling, Model, Norm, Positions, ScenarioError, Wiring,
+};
 use std::path::Path;
 
 fn read(text: &str) -> Result<Model, ScenarioError> {
@@ -38,6 +40,71 @@ fn absent_keys_have_the_defaults_of_their_configuration_class() {
     assert_eq!((opt.norm, opt.norm_eps, opt.activation), (Norm::Layer, 1e-5, Activation::Relu));
     assert_eq!(opt.positions, Positions::Learned { offset: 2 });
     assert!(opt.qkv_bias && opt.out_bias && opt.ffn_bias && opt.tied_embeddings);
+}
+
+#[test]
+fn families_are_wired_as_their_configuration_classes_say() {
+    let gemma = read(r#"{"model_type": "gemma"}"#).unwrap();
+    assert_eq!((gemma.hidden, gemma.heads, gemma.kv_heads, gemma.head_dim), (3072, 16, 16, 256));
+    assert_eq!((gemma.norm, gemma.activation), (Norm::RmsPlusOne, Activation::GeluTanhGated));
+    assert!(gemma.tied_embeddings && gemma.wiring.scaled_embeddings);
+
+    let phi = read(r#"{"model_type": "phi"}"#).unwrap();
+    assert_eq!((phi.hidden, phi.layers, phi.heads, phi.rotated_width()), (2048, 24, 32, 32));
+    assert_eq!((phi.norm, phi.norm_eps, phi.activation), (Norm::Layer, 1e-5, Activation::GeluTanh));
+    assert_eq!((phi.wiring.block, phi.wiring.head_bias), (Block::ParallelOneNorm, true));
+
+    let phi3 = read(r#"{"model_type": "phi3"}"#).unwrap();
+    assert_eq!((phi3.vocab, phi3.norm_eps, phi3.wiring), (32064, 1e-5, Wiring::default()));
+    // What every layer does not see past, the context does not reach.
+    assert_eq!(read(r#"{"model_type": "phi3", "sliding_window": 2047}"#).unwrap().max_positions, 2047);
+
+    let neox = read(r#"{"model_type": "gpt_neox"}"#).unwrap();
+    assert_eq!((neox.hidden, neox.layers, neox.head_dim, neox.rotated_width()), (6144, 44, 96, 24));
+    assert_eq!((neox.wiring.block, neox.activation), (Block::Parallel, Activation::Gelu));
+    assert!(neox.qkv_bias && neox.out_bias && neox.ffn_bias && !neox.wiring.head_bias);
+    let plain = read(r#"{"model_type": "gpt_neox", "use_parallel_residual": false}"#).unwrap();
+    assert_eq!(plain.wiring.block, Block::Sequential);
+
+    let gptj = read(r#"{"model_type": "gptj"}"#).unwrap();
+    assert_eq!((gptj.hidden, gptj.layers, gptj.intermediate, gptj.rotated_width()), (4096, 28, 16384, 64));
+    assert!(gptj.wiring.rotates_neighbours && gptj.wiring.head_bias && gptj.ffn_bias && !gptj.qkv_bias);
+
+    let falcon = read(r#"{"model_type": "falcon"}"#).unwrap();
+    assert_eq!((falcon.heads, falcon.kv_heads, falcon.head_dim, falcon.intermediate), (71, 1, 64, 18176));
+    assert_eq!((falcon.wiring.block, falcon.tied_embeddings), (Block::ParallelOneNorm, true));
+    let falcon = |rest: &str| {
+        read(&format!(r#"{{"model_type": "falcon", "hidden_size": 512, "num_attention_heads": 8, {rest}}}"#))
+            .unwrap()
+    };
+    let new = falcon(r#""new_decoder_architecture": true, "num_kv_heads": 2"#);
+    assert_eq!((new.kv_heads, new.wiring.block), (2, Block::Parallel));
+    let one = falcon(r#""new_decoder_architecture": true, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1"#);
+    assert_eq!(one.wiring.block, Block::ParallelOneNorm);
+    let old = falcon(r#""multi_query": false, "parallel_attn": false"#);
+    assert_eq!((old.kv_heads, old.wiring.block), (8, Block::Sequential));
+    for model in [new, one, old] {
+        assert_eq!(read(&model.to_config_json()).unwrap(), model);
+    }
+}
+
+#[test]
+fn any_rotated_part_survives_the_own_config() {
+    for head_dim in [2, 16, 26, 64, 80, 96, 254] {
+        for rotary_dim in (2..=head_dim).step_by(2) {
+            let model = Model {
+                name: "m".to_owned(),
+                head_dim,
+                hidden: 64 * head_dim,
+                wiring: Wiring {
+                    rotary_dim: Some(rotary_dim).filter(|&width| width < head_dim),
+                    ..Model::preset("gpt-neox-20b").unwrap().wiring
+                },
+                ..Model::preset("gpt-neox-20b").unwrap()
+            };
+            assert_eq!(read(&model.to_config_json()).unwrap(), model, "{rotary_dim} of {head_dim}");
+        }
+    }
 }
 
 #[test]
@@ -169,6 +236,26 @@ fn what_cannot_be_read_is_named_with_file_key_and_value() {
         opt(r#""layer_norm_elementwise_affine": false"#),
         opt(r#""activation_function": "silu""#),
         opt(r#""num_attention_heads": 7"#),
+        r#"{"model_type": "gemma2"}"#.to_owned(),
+        r#"{"model_type": "gemma", "hidden_activation": "relu"}"#.to_owned(),
+        r#"{"model_type": "gemma", "use_bidirectional_attention": true}"#.to_owned(),
+        r#"{"model_type": "phi", "qk_layernorm": true}"#.to_owned(),
+        r#"{"model_type": "phi", "partial_rotary_factor": 0.01}"#.to_owned(),
+        r#"{"model_type": "phi", "partial_rotary_factor": 1.5}"#.to_owned(),
+        r#"{"model_type": "phi", "tie_word_embeddings": true}"#.to_owned(),
+        r#"{"model_type": "phi", "num_attention_heads": 2048}"#.to_owned(),
+        r#"{"model_type": "phi3", "rope_scaling": {"type": "longrope", "short_factor": [1.0]}}"#.to_owned(),
+        r#"{"model_type": "gpt_neox", "rotary_pct": 0.52}"#.to_owned(),
+        r#"{"model_type": "gpt_neox", "num_attention_heads": 7}"#.to_owned(),
+        r#"{"model_type": "gpt_neox", "hidden_act": "silu"}"#.to_owned(),
+        r#"{"model_type": "gptj", "rotary_dim": null}"#.to_owned(),
+        r#"{"model_type": "gptj", "rotary_dim": 63}"#.to_owned(),
+        r#"{"model_type": "gptj", "n_head": 5}"#.to_owned(),
+        r#"{"model_type": "falcon", "alibi": true}"#.to_owned(),
+        r#"{"model_type": "falcon", "multi_query": false, "num_kv_heads": 1}"#.to_owned(),
+        r#"{"model_type": "falcon", "new_decoder_architecture": true, "parallel_attn": false}"#.to_owned(),
+        r#"{"model_type": "falcon", "num_ln_in_parallel_attn": 2}"#.to_owned(),
+        r#"{"model_type": "falcon", "new_decoder_architecture": true, "num_kv_heads": 8}"#.to_owned(),
     ];
     let table: String =
         cases.iter().map(|text| format!("{text}\n  {}\n", read(text).expect_err(text))).collect();

@@ -6,7 +6,7 @@ use scenarios::{
     Document, Formats, Grid, Model, Operator, Phase, Setting, Step, Sublayer, WeightFormats, Work,
 };
 
-const CONFIGS: [&str; 8] = [
+const CONFIGS: [&str; 15] = [
     include_str!("../models/llama-3.2-1b.json"),
     include_str!("../models/mistral-7b.json"),
     include_str!("../models/qwen3-8b.json"),
@@ -15,6 +15,13 @@ const CONFIGS: [&str; 8] = [
     include_str!("../models/qwen3-30b-a3b.json"),
     include_str!("../models/gpt-oss-20b.json"),
     include_str!("../models/deepseek-v3.json"),
+    include_str!("../models/gemma-2b.json"),
+    include_str!("../models/phi-2.json"),
+    include_str!("../models/phi-3-mini-4k.json"),
+    include_str!("../models/gpt-neox-20b.json"),
+    include_str!("../models/gpt-j-6b.json"),
+    include_str!("../models/falcon-7b.json"),
+    include_str!("../models/falcon-40b.json"),
 ];
 const SCENARIOS: [&str; 5] = [
     include_str!("../examples/quickstart.yaml"),
@@ -90,7 +97,7 @@ fn count(model: &Model) {
     let operators = model
         .sublayers()
         .into_iter()
-        .flat_map(|sublayer| sublayer.operators().iter().map(move |operator| (sublayer, *operator)));
+        .flat_map(|sublayer| sublayer.operators(model).iter().map(move |operator| (sublayer, *operator)));
     let flop: Flop = operators
         .map(|(sublayer, operator): (Sublayer, Operator)| {
             let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);

@@ -3,13 +3,16 @@
 use hwprofiles::{Bytes, DType, Flop};
 use proptest::prelude::*;
 use scenarios::{
-    Activation, Architecture, Formats, LayerKind, Model, Norm, Operator, Positions, Step, Sublayer,
-    WeightClass, WeightFormats, Work, Workload, kv_bytes,
+    Activation, Architecture, Block, Formats, LayerKind, Model, Norm, Operator, Positions, Step, Sublayer,
+    WeightClass, WeightFormats, Wiring, Work, Workload, kv_bytes,
 };
+
+const BLOCKS: [Block; 3] = [Block::Sequential, Block::Parallel, Block::ParallelOneNorm];
 
 prop_compose! {
     fn models()(
         family in 0..4_usize,
+        (block, partial, head_bias) in (prop::sample::select(BLOCKS.to_vec()), any::<bool>(), any::<bool>()),
         (kv_heads, queries_per_kv) in (1..5_u64, 1..5_u64),
         half_head in 1..40_u64,
         hidden in 1..300_u64,
@@ -46,6 +49,12 @@ prop_compose! {
             dtype: DType::Bf16,
             experts: None,
             latent: None,
+            wiring: Wiring {
+                block,
+                rotary_dim: (partial && half_head > 1).then_some(half_head / 2 * 2),
+                head_bias: head_bias && !tied,
+                ..Wiring::default()
+            },
         }
     }
 }
@@ -75,11 +84,11 @@ fn whole(operator: Operator, model: &Model, formats: &Formats, step: &Step) -> W
 
 /// One layer's operators.
 fn layer(model: &Model, formats: &Formats, step: &Step) -> Vec<Work> {
-    kind_of_layer(LayerKind::Dense, model, formats, step)
+    kind_of_layer(model.dense_kind(), model, formats, step)
 }
 
 fn kind_of_layer(kind: LayerKind, model: &Model, formats: &Formats, step: &Step) -> Vec<Work> {
-    let operators = kind.sublayers().iter().flat_map(|sublayer| sublayer.operators());
+    let operators = kind.sublayers().iter().flat_map(|sublayer| sublayer.operators(model));
     operators.map(|operator| whole(*operator, model, formats, step)).collect()
 }
 
@@ -173,7 +182,7 @@ proptest! {
     ) {
         let work = layer(&model, &formats, &Step::prefill(batch, tokens));
         let vectors: Bytes = Sublayer::DENSE.iter().map(|sublayer| sublayer.vector_bytes(&model)).sum();
-        prop_assert_eq!(work.iter().map(|w| w.weights).sum::<Bytes>() + vectors, model.layer_bytes(LayerKind::Dense, &formats));
+        prop_assert_eq!(work.iter().map(|w| w.weights).sum::<Bytes>() + vectors, model.layer_bytes(model.dense_kind(), &formats));
     }
 
     #[test]
@@ -186,7 +195,7 @@ proptest! {
         let mut bytes = Bytes::ZERO;
         for sublayer in sublayers {
             let own = alone(formats.weights.of(sublayer));
-            for operator in sublayer.operators() {
+            for operator in sublayer.operators(&model) {
                 prop_assert_eq!(whole(*operator, &model, &formats, &step), whole(*operator, &model, &own, &step));
             }
             let layers = if Sublayer::DENSE.contains(&sublayer) { model.layers } else { 1 };
@@ -219,7 +228,7 @@ proptest! {
         let small = Step { past_tokens: past, ..Step::prefill(batch, new) };
         let large = Step { past_tokens: past + more.2, ..Step::prefill(batch + more.0, new + more.1) };
         for sublayer in [Sublayer::Embed, Sublayer::Head].iter().chain(&Sublayer::DENSE) {
-            for operator in sublayer.operators() {
+            for operator in sublayer.operators(&model) {
                 let (a, b) = (whole(*operator, &model, &formats, &small), whole(*operator, &model, &formats, &large));
                 prop_assert!(a.flop <= b.flop && a.weights <= b.weights && a.activations <= b.activations);
                 prop_assert!(a.kv_read <= b.kv_read && a.kv_written <= b.kv_written);

@@ -25,6 +25,17 @@ fn parameter_counts_are_the_published_ones() {
         ("opt-125m", 125_239_296),
         ("opt-1.3b", 1_315_758_080),
         ("opt-6.7b", 6_658_473_984),
+        ("gemma-2b", 2_506_172_416),
+        ("gemma-7b", 8_537_680_896),
+        ("phi-2", 2_779_683_840),
+        ("phi-3-mini-4k", 3_821_079_552),
+        ("phi-4", 14_659_507_200),
+        ("gpt-neox-20b", 20_554_567_680),
+        ("pythia-1.4b", 1_414_647_808),
+        ("pythia-6.9b", 6_857_302_016),
+        ("gpt-j-6b", 6_050_882_784),
+        ("falcon-7b", 6_921_720_704),
+        ("falcon-40b", 41_303_293_952),
     ] {
         assert_eq!(Model::preset(name).unwrap().parameters().get(), published, "{name}");
     }

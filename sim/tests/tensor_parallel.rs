@@ -52,7 +52,7 @@ fn with_sums(machine: &Machine, factor: f64) -> Machine {
 }
 
 fn layer(pricing: Pricing<'_>, step: &Step) -> f64 {
-    let operators = Sublayer::DENSE.iter().flat_map(|sublayer| sublayer.operators());
+    let operators = Sublayer::DENSE.iter().flat_map(|sublayer| sublayer.operators(pricing.model));
     operators.map(|&operator| time(pricing, operator, step)).sum()
 }
 

@@ -123,7 +123,11 @@ fn show(model: &Model, json: bool) -> Outcome {
         }
     }
     for (kind, _) in model.kinds() {
-        let name = if kind == LayerKind::Dense { "layer" } else { "MoE layer" };
+        let name = match kind {
+            LayerKind::Dense => "layer",
+            LayerKind::Parallel => "parallel layer",
+            LayerKind::Experts | LayerKind::SharedExperts => "MoE layer",
+        };
         row(name, &|formats| model.layer_bytes(kind, formats));
     }
     row("model", &|formats| model.weight_bytes(formats));

@@ -63,6 +63,8 @@ class Golden:
     tokenizer: object
     std: float
     mistakes: dict = field(default_factory=dict)  # configuration keys, each with a wrong value
+    norm: float = 1.0  # mean of the norms' weights as they are stored
+    bias: float = 0.3  # standard deviation of biases
     invisible: str = "-"  # ending of the names of 1-D tensors that provably change nothing
     shard: str = "5GB"
 
@@ -133,6 +135,62 @@ def goldens():
             num_experts=8, num_experts_per_tok=3, norm_topk_prob=False, rms_norm_eps=1e-6,
             rope_parameters=rope(1000000.0), tie_word_embeddings=True,
         ), qwen_tokenizer, 0.15, {"norm_topk_prob": True, "num_experts_per_tok": 2}),
+        # 4 heads of 24 on one KV head; norms that are stored as the difference from 1.
+        Golden("gemma", t.GemmaConfig(
+            **size, hidden_size=64, intermediate_size=136, num_hidden_layers=3,
+            num_attention_heads=4, num_key_value_heads=1, head_dim=24, rms_norm_eps=1e-6,
+            rope_parameters=rope(10000.0), tie_word_embeddings=True,
+        ), byte_fallback, 0.2, {"rope_parameters": rope(500000.0), "hidden_act": "silu"}, norm=0.0),
+        # 10 of 20 columns of a head are rotated; one norm; a bias on the logits. See opt: what is not
+        # rotated of a key's bias cancels, and what is does not.
+        Golden("phi", t.PhiConfig(
+            **size, hidden_size=80, intermediate_size=144, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, layer_norm_eps=1e-2,
+            rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.5},
+            tie_word_embeddings=False,
+        ), qwen_tokenizer, 0.2,
+            {"rope_parameters": rope(10000.0) | {"partial_rotary_factor": 1.0},
+             "layer_norm_eps": 1e-6}, bias=0.5),
+        # q, k, v in one tensor; gate and up in one, of a width that is no multiple of 16.
+        Golden("phi3", t.Phi3Config(
+            **size, hidden_size=64, intermediate_size=120, num_hidden_layers=3,
+            num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5,
+            rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.75},
+            tie_word_embeddings=False, pad_token_id=0, eos_token_id=2,
+        ), byte_fallback, 0.16,
+            {"rope_parameters": rope(10000.0) | {"partial_rotary_factor": 1.0}}),
+        # 4 of 16 columns rotated; q, k, v of each head side by side; two norms of one residual.
+        Golden("gpt_neox", t.GPTNeoXConfig(
+            **size, hidden_size=64, intermediate_size=256, num_hidden_layers=3,
+            num_attention_heads=4, hidden_act="gelu", use_parallel_residual=True,
+            rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.25},
+            tie_word_embeddings=False,
+        ), qwen_tokenizer, 0.19,
+            {"use_parallel_residual": False, "rope_parameters": rope(10000.0) | {"partial_rotary_factor": 0.5}}),
+        Golden("gpt_neox_sequential", t.GPTNeoXConfig(
+            **size, hidden_size=64, intermediate_size=160, num_hidden_layers=2,
+            num_attention_heads=2, hidden_act="gelu_fast", use_parallel_residual=False,
+            attention_bias=False,
+            rope_parameters=rope(10000.0) | {"partial_rotary_factor": 1.0},
+            tie_word_embeddings=True,
+        ), qwen_tokenizer, 0.2, {"use_parallel_residual": True}),
+        # 8 of 16 columns rotated, in pairs of neighbours.
+        Golden("gptj", t.GPTJConfig(
+            vocab_size=VOCAB, n_positions=128, n_embd=64, n_inner=112, n_layer=2, n_head=4, rotary_dim=8,
+            tie_word_embeddings=False, bos_token_id=381, eos_token_id=383,
+        ), qwen_tokenizer, 0.2, {"rotary_dim": 4}, bias=0.5),
+        # One head of keys and values, one norm.
+        Golden("falcon_7b", t.FalconConfig(
+            **size, hidden_size=96, num_hidden_layers=3, num_attention_heads=6,
+            multi_query=True, parallel_attn=True, new_decoder_architecture=False, bias=False,
+            rope_parameters=rope(10000.0), tie_word_embeddings=True,
+        ), byte_fallback, 0.2, {"rope_parameters": rope(500000.0)}),
+        # Groups of 4 heads with their keys and values in one tensor, two norms, biases.
+        Golden("falcon_40b", t.FalconConfig(
+            **size, hidden_size=64, ffn_hidden_size=144, num_hidden_layers=3,
+            num_attention_heads=8, num_kv_heads=2, new_decoder_architecture=True, bias=True,
+            rope_parameters=rope(10000.0), tie_word_embeddings=False,
+        ), byte_fallback, 0.2, {"rope_parameters": rope(500000.0)}),
     ]
 
 
@@ -145,18 +203,18 @@ def build(config, state=None):
     return model
 
 
-def draw_weights(model, std, seed):
-    """Fills the parameters in name order: matrices N(0, std), biases N(0, 0.3), norms 1 + N(0, 0.3)."""
+def draw_weights(golden, model, seed):
+    """Fills the parameters in name order: matrices N(0, std), biases N(0, bias), norms norm + N(0, 0.3)."""
     rng = np.random.default_rng(seed)
     with torch.no_grad():
         for name, tensor in sorted(model.named_parameters()):
             unit = torch.from_numpy(rng.standard_normal(tuple(tensor.shape), dtype=np.float32))
             if tensor.ndim > 1:
-                tensor.copy_(std * unit)
+                tensor.copy_(golden.std * unit)
             elif name.endswith("bias"):
-                tensor.copy_(0.3 * unit)
+                tensor.copy_(golden.bias * unit)
             else:
-                tensor.copy_(1 + 0.3 * unit)
+                tensor.copy_(golden.norm + 0.3 * unit)
 
 
 # ---------------------------------------------------------------- expected values
@@ -207,7 +265,7 @@ def expect(model, tokenizer, seed):
 
 def find_seed(golden, model, tokenizer):
     for seed in range(1000):
-        draw_weights(model, golden.std, seed)
+        draw_weights(golden, model, seed)
         described, tensors, margin = expect(model, tokenizer, seed)
         rows = [row for entry in described.values() for row in entry["greedy"]]
         if margin >= MIN_MARGIN and min(len(set(row)) for row in rows) >= MIN_DISTINCT:
@@ -247,7 +305,7 @@ def require_sensitivity(golden, model, described, tensors):
         seen[key] = least_cosine(build(config, state), described, tensors)
     for name, tensor in state.items():
         if tensor.ndim == 1:
-            neutral = torch.zeros_like(tensor) if name.endswith("bias") else torch.ones_like(tensor)
+            neutral = torch.full_like(tensor, 0.0 if name.endswith("bias") else golden.norm)
             cosine = least_cosine(build(golden.config, state | {name: neutral}), described, tensors)
             if name.endswith(golden.invisible):
                 assert cosine > 0.999999, f"{golden.name}: {name} was said to change nothing"
@@ -294,9 +352,16 @@ def hub_spelling(config):
     if "rope_parameters" in old:
         scaling = dict(old.pop("rope_parameters"))
         old["rope_theta"] = scaling.pop("rope_theta")
+        part = scaling.pop("partial_rotary_factor", None)
         old["rope_scaling"] = None if scaling["rope_type"] == "default" else scaling
+        if old["model_type"] == "gpt_neox":
+            old["rotary_pct"], old["rotary_emb_base"] = part, old.pop("rope_theta")
+        elif part is not None:
+            old["partial_rotary_factor"] = part
     if old["model_type"] in ("llama", "mistral"):
         del old["head_dim"]  # absent from older files: hidden_size / num_attention_heads
+    if old["model_type"] == "gemma":
+        old["hidden_act"], old["hidden_activation"] = "gelu", None  # as its first checkpoints say
     if old["model_type"] == "qwen3_moe":
         old["num_experts"] = old.pop("num_local_experts")
     if "use_sliding_window" in old:

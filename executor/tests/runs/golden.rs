@@ -173,9 +173,9 @@ fn narrow_kv_changes_logits_little() {
 /// The class of a tensor of the golden models.
 fn class(tensor: &str) -> WeightClass {
     match () {
-        () if tensor.contains("self_attn") => WeightClass::Attention,
+        () if tensor.contains("attn") || tensor.contains("attention") => WeightClass::Attention,
         () if tensor.contains(".experts.") => WeightClass::Experts,
-        () if tensor.contains("embed_tokens") || tensor.contains("lm_head") => WeightClass::Ends,
+        () if ["embed", "wte", "lm_head"].iter().any(|end| tensor.contains(end)) => WeightClass::Ends,
         () => WeightClass::Ffn,
     }
 }

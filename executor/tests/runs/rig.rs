@@ -7,8 +7,24 @@ use rand_pcg::Pcg64Mcg;
 use scenarios::{Formats, Model, Sublayer, WeightFormats};
 use std::path::{Path, PathBuf};
 
-pub const GOLDEN: [&str; 8] =
-    ["opt", "llama_gqa", "llama3_rope", "qwen2", "qwen3", "mistral_sharded", "mixtral", "qwen3_moe"];
+pub const GOLDEN: [&str; 16] = [
+    "opt",
+    "llama_gqa",
+    "llama3_rope",
+    "qwen2",
+    "qwen3",
+    "mistral_sharded",
+    "mixtral",
+    "qwen3_moe",
+    "gemma",
+    "phi",
+    "phi3",
+    "gpt_neox",
+    "gpt_neox_sequential",
+    "gptj",
+    "falcon_7b",
+    "falcon_40b",
+];
 /// Those with experts.
 pub const EXPERTS: [&str; 2] = ["mixtral", "qwen3_moe"];
 pub const F32: Formats = formats(DType::F32, DType::F32);

@@ -11,7 +11,7 @@ use crate::memory::Usage;
 use crate::pipelining::Pipelining;
 use crate::placement::Placement;
 use hwprofiles::{DType, MemoryId};
-use scenarios::{Architecture, Model, Sublayer};
+use scenarios::{Architecture, Block, Model, Sublayer};
 use serde_json::{Map, Value, json};
 
 /// What the map and the options say.
@@ -66,8 +66,9 @@ impl Options {
             home if home == own || Some(home) == site.disk() => home,
             _ => site.dram,
         };
-        // Latent attention and attention with sinks are mapped as one module.
-        let one = site.model.latent.is_some() || site.model.architecture == Architecture::GptOss;
+        // Latent attention, attention with sinks and GPT-J's with its own table of rotations are mapped as one module.
+        let with_own = matches!(site.model.architecture, Architecture::GptOss | Architecture::GptJ);
+        let one = site.model.latent.is_some() || with_own;
         let of = |sublayer| if one && sublayer == Sublayer::Out { Sublayer::Qkv } else { sublayer };
         let homes = (0..site.placement.layers.len()).map(|index| {
             site.sublayers(index).iter().map(|&sublayer| known(site.home(index, of(sublayer)))).collect()
@@ -124,7 +125,7 @@ impl Options {
         if !self.with_gpu {
             return json!({"": "cpu"});
         }
-        let names = Names::of(site.model.architecture);
+        let names = Names::of(site.model);
         let gpu = json!(0);
         let mut map = Map::new();
         for name in names.outside {
@@ -146,7 +147,7 @@ impl Options {
                 map.insert(format!("{layer}.{module}"), place.clone());
             }
         }
-        map.insert("lm_head".to_owned(), self.place(site, self.head));
+        map.insert(names.head.to_owned(), self.place(site, self.head));
         Value::Object(map)
     }
 
@@ -197,9 +198,12 @@ print("\n".join(tokenizer.batch_decode(output, skip_special_tokens=True)))
 /// Module names of an architecture in Transformers.
 struct Names {
     layers: &'static str,
-    /// What lies outside the layers, but for `lm_head`.
+    /// What lies outside the layers, but for the head.
     outside: &'static [&'static str],
+    head: &'static str,
     norms: &'static [&'static str],
+    /// Attention as a whole.
+    attention: &'static str,
     qkv: &'static [&'static str],
     out: &'static [&'static str],
     up: &'static [&'static str],
@@ -212,7 +216,9 @@ struct Names {
 const LLAMA: Names = Names {
     layers: "model.layers",
     outside: &["model.embed_tokens", "model.rotary_emb", "model.norm"],
+    head: "lm_head",
     norms: &["input_layernorm", "post_attention_layernorm"],
+    attention: "self_attn",
     qkv: &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
     out: &["self_attn.o_proj"],
     up: &["mlp.gate_proj", "mlp.up_proj"],
@@ -222,8 +228,8 @@ const LLAMA: Names = Names {
 };
 
 impl Names {
-    fn of(architecture: Architecture) -> Self {
-        match architecture {
+    fn of(model: &Model) -> Self {
+        match model.architecture {
             Architecture::Opt => Self {
                 layers: "model.decoder.layers",
                 outside: &[
@@ -241,8 +247,53 @@ impl Names {
                 Self { router: &["block_sparse_moe.gate"], experts: &["block_sparse_moe.experts"], ..LLAMA }
             }
             Architecture::GptOss => Self { router: &["mlp.router"], ..LLAMA },
+            Architecture::Phi => Self {
+                outside: &["model.embed_tokens", "model.rotary_emb", "model.final_layernorm"],
+                norms: &["input_layernorm"],
+                out: &["self_attn.dense"],
+                up: &["mlp.fc1"],
+                down: &["mlp.fc2"],
+                ..LLAMA
+            },
+            Architecture::Phi3 => Self { qkv: &["self_attn.qkv_proj"], up: &["mlp.gate_up_proj"], ..LLAMA },
+            Architecture::GptNeoX => Self {
+                layers: "gpt_neox.layers",
+                outside: &["gpt_neox.embed_in", "gpt_neox.rotary_emb", "gpt_neox.final_layer_norm"],
+                head: "embed_out",
+                attention: "attention",
+                qkv: &["attention.query_key_value"],
+                out: &["attention.dense"],
+                ..LLAMA.with_4h()
+            },
+            Architecture::GptJ => Self {
+                layers: "transformer.h",
+                outside: &["transformer.wte", "transformer.ln_f"],
+                norms: &["ln_1"],
+                attention: "attn",
+                up: &["mlp.fc_in"],
+                down: &["mlp.fc_out"],
+                ..LLAMA
+            },
+            Architecture::Falcon => Self {
+                layers: "transformer.h",
+                outside: &["transformer.word_embeddings", "transformer.rotary_emb", "transformer.ln_f"],
+                norms: match model.wiring.block {
+                    Block::Sequential => LLAMA.norms,
+                    Block::Parallel => &["ln_attn", "ln_mlp"],
+                    Block::ParallelOneNorm => &["input_layernorm"],
+                },
+                attention: "self_attention",
+                qkv: &["self_attention.query_key_value"],
+                out: &["self_attention.dense"],
+                ..LLAMA.with_4h()
+            },
             _ => LLAMA,
         }
+    }
+
+    /// The network's matrices as Megatron-LM named them.
+    const fn with_4h(self) -> Self {
+        Self { up: &["mlp.dense_h_to_4h"], down: &["mlp.dense_4h_to_h"], ..self }
     }
 
     /// The modules of a layer of which not all are in one place, with their places. Attention is one module where
@@ -250,7 +301,7 @@ impl Names {
     fn modules<'p>(&self, placed: &'p [(Sublayer, Value)]) -> Vec<(&'static str, &'p Value)> {
         let whole = whole_attention(placed);
         let of = |sublayer: Sublayer| match sublayer {
-            Sublayer::Qkv if whole => &["self_attn"],
+            Sublayer::Qkv if whole => std::slice::from_ref(&self.attention),
             Sublayer::Out if whole => &[][..],
             Sublayer::Qkv => self.qkv,
             Sublayer::Out => self.out,

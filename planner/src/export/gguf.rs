@@ -2,7 +2,7 @@
 
 use super::site::Site;
 use hwprofiles::DType;
-use scenarios::{LayerKind, Sublayer};
+use scenarios::{Architecture, LayerKind, Sublayer};
 
 /// The file that the server reads.
 #[derive(Debug, Clone)]
@@ -56,10 +56,14 @@ impl ModelFile {
 
 /// The tensors of a sublayer's matrix in GGUF, as a pattern; `None` where it has none.
 pub(super) fn tensors(site: &Site<'_>, sublayer: Sublayer) -> Option<&'static str> {
+    let joined =
+        matches!(site.model.architecture, Architecture::Phi3 | Architecture::GptNeoX | Architecture::Falcon);
     match sublayer {
         Sublayer::Qkv if site.model.latent.is_some() => Some("attn_(q|q_a|q_b|kv_a_mqa|kv_b|k_b|v_b)"),
+        Sublayer::Qkv if joined => Some("attn_qkv"),
         Sublayer::Qkv => Some("attn_(q|k|v)"),
         Sublayer::Out => Some("attn_output"),
+        Sublayer::FfnUp if site.model.architecture == Architecture::Phi3 => Some("ffn_up"),
         Sublayer::FfnUp if site.model.activation.is_gated() => Some("ffn_(gate|up)"),
         Sublayer::FfnUp => Some("ffn_up"),
         Sublayer::FfnDown => Some("ffn_down"),

@@ -12,7 +12,7 @@ use super::{Export, ExportError};
 use crate::pipelining::Pipelining;
 use crate::placement::{Placement, Slices, whole};
 use hwprofiles::DeviceKind;
-use scenarios::{Phase, Sublayer};
+use scenarios::{Architecture, Phase, Sublayer};
 use std::collections::BTreeMap;
 
 /// Rows from which a product with a matrix of the host goes to the GPU.
@@ -32,6 +32,9 @@ struct Options {
 }
 
 pub(super) fn export(site: Site<'_>) -> Result<Export, ExportError> {
+    if site.model.architecture == Architecture::GptJ {
+        return Err(site.unsupported(format!("'{}'", site.model.name), "it does not know GPT-J"));
+    }
     let (site, exchanged) = with_kv_at_the_back(site);
     let closest = Options::closest(&site);
     let layers = site.placement.layers.len();

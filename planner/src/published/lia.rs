@@ -140,7 +140,7 @@ impl Layer {
         let (held, read) = (cache(length), cache(length));
         let attention = |columns| Term { input: activations(columns), held, read, flop };
         let (up, down) = match kind {
-            LayerKind::Dense => (
+            LayerKind::Dense | LayerKind::Parallel => (
                 products(&[Sublayer::FfnUp], model.hidden),
                 products(&[Sublayer::FfnDown], model.intermediate),
             ),

@@ -3,7 +3,9 @@
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{LayerPlacement, Pipelining, Placement, Slice, Slices};
 use proptest::prelude::*;
-use scenarios::{Activation, Architecture, Experts, Latent, LayerKind, Model, Norm, Positions, Sublayer};
+use scenarios::{
+    Activation, Architecture, Block, Experts, Latent, LayerKind, Model, Norm, Positions, Sublayer, Wiring,
+};
 use std::sync::LazyLock;
 
 /// The machine of `three-devices.yaml`.
@@ -39,6 +41,7 @@ pub fn tiny_model(layers: u64) -> Model {
         dtype: DType::Bf16,
         experts: None,
         latent: None,
+        wiring: Wiring::default(),
     }
 }
 
@@ -58,10 +61,23 @@ pub fn tiny_experts(layers: u64) -> Model {
     }
 }
 
-/// A model of `layers` layers, with or without experts, and any placement of it.
+/// The same with layers whose halves read one residual, through two norms or one.
+pub fn tiny_parallel(layers: u64, block: Block) -> Model {
+    Model {
+        name: format!("tiny-{block:?}"),
+        architecture: Architecture::Falcon,
+        norm: Norm::Layer,
+        activation: Activation::Gelu,
+        wiring: Wiring { block, ..Wiring::default() },
+        ..tiny_model(layers)
+    }
+}
+
+/// A model of `layers` layers of any kind, and any placement of it.
 pub fn placed(layers: u64) -> impl Strategy<Value = (Model, Placement)> {
     let any = |model: Model| placements(&model, &machine()).prop_map(move |it| (model.clone(), it));
-    prop_oneof![any(tiny_model(layers)), any(tiny_experts(layers))]
+    let [two, one] = [Block::Parallel, Block::ParallelOneNorm].map(|block| any(tiny_parallel(layers, block)));
+    prop_oneof![any(tiny_model(layers)), any(tiny_experts(layers)), two, one]
 }
 
 /// Any placement: sublayers split anywhere between any devices, weights and KV in any memory.

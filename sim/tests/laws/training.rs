@@ -37,8 +37,10 @@ fn forward(model: &Model, training: Training) -> [u128; 2] {
     let every = Step { phase: Phase::Decode, ..step };
     let of = |sublayer: Sublayer, step: &Step| -> u128 {
         let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
-        let works =
-            sublayer.operators().iter().map(|op: &Operator| Work::of(*op, model, &BF16, step, &(0..rows)));
+        let works = sublayer
+            .operators(model)
+            .iter()
+            .map(|op: &Operator| Work::of(*op, model, &BF16, step, &(0..rows)));
         works.map(|work| work.flop.get()).sum()
     };
     let layer: u128 = Sublayer::DENSE.iter().map(|&sublayer| of(sublayer, &step)).sum();
