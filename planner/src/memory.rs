@@ -205,13 +205,14 @@ fn expert_width(model: &Model, operator: Operator) -> u64 {
     }
 }
 
-/// Values for scores and contexts. With latent attention all heads share the one KV head of decode.
+/// Values for scores and contexts. With latent attention all heads share the one KV head of decode; where few heads share
+/// one, a member takes more tokens at once.
 fn attention_scratch(model: &Model, members: u64, batch: u64) -> u64 {
     let (group, width) = match model.latent {
         Some(latent) => (model.heads, latent.kv_rank),
-        None => (model.heads / model.kv_heads, model.head_dim),
+        None => ((model.heads / model.kv_heads).max(4), model.head_dim),
     };
-    members * group * (width + 64) * 64 + batch * model.heads * (width + 2)
+    members * group * (width + 64) * 64 + batch * model.heads * (width + 2).next_multiple_of(16)
 }
 
 /// Bytes of one staging slot of each device that streams: for weights, and for KV.

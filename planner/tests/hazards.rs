@@ -3,11 +3,13 @@
 
 mod machine;
 
-use hwprofiles::DType;
-use machine::{machine, placed, placements, tiny_model};
-use planner::{Action, Extent, Lane, MicroBatch, Placement, Program, Programs, Source, Task, usage};
+use hwprofiles::{DType, DeviceId};
+use machine::{machine, placed, placements, tiny_model, tiny_parallel};
+use planner::{
+    Action, Extent, Lane, LayerPlacement, MicroBatch, Placement, Program, Programs, Source, Task, usage,
+};
 use proptest::prelude::*;
-use scenarios::{Buffer, Formats, Model, Operator, Phase, Sublayer, WeightFormats};
+use scenarios::{Block, Buffer, Formats, Model, Operator, Phase, Sublayer, WeightFormats};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -333,5 +335,45 @@ proptest! {
         prop_assert_eq!(needs(&all), needs(&outline));
         // Each of the three follows each of the three, and the way from one to the next is at most two.
         prop_assert!(outline.layers.len() <= all.layers.len().min(28), "{}", outline.layers.len());
+    }
+}
+
+/// Whether `task` of the program waits for `other`, by itself or by what it waits for.
+fn waits_for(program: &Program, task: usize, other: usize) -> bool {
+    let lane = program.tasks[task].lane;
+    let before = (0..task).rev().find(|&earlier| program.tasks[earlier].lane == lane);
+    let after = program.tasks[task].after.iter().map(|id| id.0 as usize);
+    task == other || after.chain(before).any(|earlier| waits_for(program, earlier, other))
+}
+
+#[test]
+fn halves_that_read_one_residual_do_not_wait_for_each_other() {
+    let machine = machine();
+    for block in [Block::Sequential, Block::Parallel, Block::ParallelOneNorm] {
+        let model = tiny_parallel(2, block);
+        let on = |device| Placement::uniform(&model, DeviceId(device), machine.devices[device].memory);
+        let (mut placement, network) = (on(0), on(1));
+        for (layer, other) in placement.layers.iter_mut().zip(&network.layers) {
+            *layer = LayerPlacement::of(layer.kind, |sublayer| match sublayer {
+                Sublayer::FfnUp | Sublayer::FfnDown => other.slices(sublayer).clone(),
+                _ => layer.slices(sublayer).clone(),
+            });
+        }
+        let program = Program::lower(&machine, &model, &placement, Phase::Decode).unwrap();
+        let computes = |wanted: Operator, layer: u32| {
+            let is =
+                |task: &Task| matches!(&task.action, Action::Compute { operator, .. } if *operator == wanted);
+            program.tasks.iter().position(|task| is(task) && task.layer == Some(layer)).unwrap()
+        };
+        for layer in 0..2 {
+            let down = computes(Operator::DownProj, layer);
+            let waits = waits_for(&program, down, computes(Operator::Attention, layer));
+            assert_eq!(waits, block == Block::Sequential, "{block:?}");
+        }
+        // But the next layer waits for both.
+        let next = computes(Operator::AttnNorm, 1);
+        for sum in [Operator::AttnAdd, Operator::FfnAdd] {
+            assert!(waits_for(&program, next, computes(sum, 0)), "{block:?} {sum}");
+        }
     }
 }

@@ -147,7 +147,9 @@ impl Options {
                 map.insert(format!("{layer}.{module}"), place.clone());
             }
         }
-        map.insert(names.head.to_owned(), self.place(site, self.head));
+        for head in names.heads {
+            map.insert((*head).to_owned(), self.place(site, self.head));
+        }
         Value::Object(map)
     }
 
@@ -200,7 +202,8 @@ struct Names {
     layers: &'static str,
     /// What lies outside the layers, but for the head.
     outside: &'static [&'static str],
-    head: &'static str,
+    /// The head, by all names that it has had.
+    heads: &'static [&'static str],
     norms: &'static [&'static str],
     /// Attention as a whole.
     attention: &'static str,
@@ -216,7 +219,7 @@ struct Names {
 const LLAMA: Names = Names {
     layers: "model.layers",
     outside: &["model.embed_tokens", "model.rotary_emb", "model.norm"],
-    head: "lm_head",
+    heads: &["lm_head"],
     norms: &["input_layernorm", "post_attention_layernorm"],
     attention: "self_attn",
     qkv: &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
@@ -259,7 +262,7 @@ impl Names {
             Architecture::GptNeoX => Self {
                 layers: "gpt_neox.layers",
                 outside: &["gpt_neox.embed_in", "gpt_neox.rotary_emb", "gpt_neox.final_layer_norm"],
-                head: "embed_out",
+                heads: &["embed_out", "lm_head"],
                 attention: "attention",
                 qkv: &["attention.query_key_value"],
                 out: &["attention.dense"],
