@@ -46,8 +46,8 @@ impl Names {
         Fused::whole(projections.iter().zip(rows).map(tensor))
     }
 
-    /// Those of `layer` of `model`.
-    pub fn of(model: &Model, layer: Option<u32>) -> Self {
+    /// Llama's and of most after it, with the beginnings that `layer` of `model` has.
+    fn llama(model: &Model, layer: Option<u32>) -> Self {
         let (root, layers) = match model.architecture {
             Architecture::Opt => ("model.decoder.", "layers"),
             Architecture::GptNeoX => ("gpt_neox.", "layers"),
@@ -56,7 +56,7 @@ impl Names {
         };
         let layer = layer.map_or_else(String::new, |layer| format!("{root}{layers}.{layer}."));
         let mixtral = model.architecture == Architecture::Mixtral;
-        let llama = Self {
+        Self {
             root,
             embed: "embed_tokens",
             layer,
@@ -72,7 +72,12 @@ impl Names {
             expert: if mixtral { ["w1", "w3", "w2"] } else { ["gate_proj", "up_proj", "down_proj"] },
             head_norm: "norm",
             head: "lm_head",
-        };
+        }
+    }
+
+    /// Those of `layer` of `model`.
+    pub fn of(model: &Model, layer: Option<u32>) -> Self {
+        let llama = Self::llama(model, layer);
         match model.architecture {
             Architecture::Opt => Self {
                 attn_norm: "self_attn_layer_norm",
