@@ -4,8 +4,8 @@
 //! machine-readable form of whatever a command prints.
 #![forbid(unsafe_code)]
 
-mod capacity;
 mod asked;
+mod capacity;
 mod commands;
 mod day;
 mod engines;
@@ -22,8 +22,8 @@ mod pipeline;
 mod plan_grid;
 mod plan_text;
 mod rebalance;
-mod reproduce;
 mod repeat;
+mod reproduce;
 mod row_devices;
 mod serve;
 mod serve_tables;
