@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Compiles the kernels of kernels/src/cuda/device with NVRTC and assembles them with ptxas for every GPU generation, with no
 # GPU and no toolkit: both come from PyPI, into the folder named as argument (kept for the next time), or one that is
-# removed again. Prints each kernel's registers, shared memory and spills; warnings are errors.
+# removed again. Prints each kernel's registers, shared memory and spills; warnings are errors. Where PyPI cannot be reached it
+# says so in one line and exits with 3.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ $# -gt 0 ]; then
@@ -12,7 +13,11 @@ else
 fi
 if [ ! -e "$tools/complete" ]; then
   python3 -m venv "$tools"
-  "$tools/bin/pip" install --quiet 'nvidia-cuda-nvrtc==13.0.*' 'nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*'
+  "$tools/bin/pip" install --quiet --retries 1 --timeout 20 \
+    'nvidia-cuda-nvrtc==13.0.*' 'nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*' 2> "$tools/pip.log" || {
+    echo "the kernels of a GPU were not compiled: $(tail -n 1 "$tools/pip.log")"
+    exit 3
+  }
   touch "$tools/complete"
 fi
 nvrtc=$(find "$tools" -name 'libnvrtc.so.13')

@@ -1,78 +1,90 @@
 #!/usr/bin/env bash
-# Measures a machine with a GPU with a `fulcrum` that was built elsewhere, and checks what it says of the GPU.
-# Arguments: the program, a folder for results, and optionally a CSV of GEMM times (gpu,dtype,m,n,k,latency_us) with the
-# GPU's name there, to compare with: scripts/gpu_check.sh ./fulcrum out gpu_gemm_calibration.csv h200_sxm
-set -euo pipefail
+# Everything that a machine with a GPU is asked, in under eight minutes, with a `fulcrum` that was built elsewhere. It needs a
+# driver and CUDA's libraries (libnvrtc, libcublasLt), python3, and 25 GB where TMPDIR is.
+#
+#   scripts/gpu_check.sh ./fulcrum out [CSV GPU]
+#
+# CSV: GEMM times (gpu,dtype,m,n,k,latency_us) to compare with, under the GPU's name there. FULL=1 measures for five minutes
+# more; MODELS="a b" takes other models than one of 1 B and one of 8 B parameters, the last of which is also run with
+# an artificial limit of the GPU's memory; SLACK=3 gives every part three times as long.
+#
+# Each part prints `ok` or `FAILED` and why, in one line, and leaves its files in the folder.
+set -uo pipefail
+export FULL=${FULL:-}
 [ $# -ge 2 ] || { echo "usage: $0 FULCRUM OUT [CSV GPU]" >&2; exit 2; }
-fulcrum=$1 out=$2
-mkdir -p "$out"
-nvidia-smi | tee "$out/nvidia-smi.txt"
-lscpu > "$out/lscpu.txt"
-"$fulcrum" --json bench -o "$out/host.yaml" > "$out/host.json" 2> >(tee "$out/warnings.txt" >&2)
-python3 - "$out/host.json" "${@:3}" <<'PYTHON'
-import csv, json, statistics, sys
+fulcrum=$(realpath "$1") out=$2
+here=$(cd "$(dirname "$0")" && pwd)
+read -ra models <<< "${MODELS:-llama-3.2-1b llama-3.1-8b}"
+mkdir -p "$out" && out=$(realpath "$out")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=()
 
-SCALE = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
-         "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9}
-# Data sheet: memory bandwidth in B/s, dense bf16 rate in FLOP/s.
-SHEET = {"h200": (4.8e12, 989e12), "h100": (3.35e12, 989e12), "a100": (2.04e12, 312e12), "b200": (8e12, 2250e12),
-         "l40s": (864e9, 362e12), "rtx-4090": (1008e9, 165e12), "rtx-pro-6000": (1792e9, 504e12)}
+part() { # name, seconds, command...: one line, whatever happens
+  local name=$1 limit=$(($2 * ${SLACK:-1})) start=$SECONDS
+  shift 2
+  # What it runs is a function of this script.
+  if timeout "$limit" bash -c '"$@"' part "$@" > "$out/$name.log" 2>&1; then
+    echo "ok     $name ($((SECONDS - start)) s): $(tail -n 1 "$out/$name.log")"
+  else
+    local status=$? why
+    why=$(grep -v '^$' "$out/$name.log" | tail -n 1)
+    [ $status = 124 ] && why="not done after $limit s"
+    echo "FAILED $name ($((SECONDS - start)) s): ${why:-exit $status}"
+    failed+=("$name")
+    return 1
+  fi
+}
 
+machine() { nvidia-smi > "$out/nvidia-smi.txt" && lscpu > "$out/lscpu.txt" && nvidia-smi -L; }
+parity() { "$fulcrum" bench --gpu-kernels --json > "$out/kernels.json" && "$here/gpu_check.py" kernels "$out/kernels.json"; }
+bench() {
+  local depth=(--quick)
+  [ "$FULL" = 1 ] && depth=()
+  "$fulcrum" --json bench "${depth[@]}" -o "$out/host.yaml" > "$out/host.json" || return
+  "$here/gpu_check.py" host "$out/host.json" "$@"
+}
+amx() {
+  grep -qw amx_bf16 /proc/cpuinfo || { echo "this CPU has no AMX"; return; }
+  "$here/gpu_check.py" amx "$out/host.json"
+}
+model() { "$fulcrum" model init "$1" -o "$work/${1##*/}"; }
 
-def number(text):
-    value, unit = text["value"].split() if isinstance(text, dict) else text.split()
-    prefix = unit.removesuffix("/s").removesuffix("B").removesuffix("s")
-    return float(value) * SCALE.get(prefix, 1.0)
+# A plan for the model on the machine in $3, run once for its rates and trace, and beside the prediction.
+run() { # name, model, host file, batch, prompt tokens
+  local folder=$work/${2##*/} scenario=$out/$1.scenario.yaml plan=$out/$1.plan.yaml
+  cat > "$scenario" <<YAML
+machine: {cpu: $3, gpu: $3, link: $3}
+model: $folder
+dtype: {weights: bf16, kv: bf16}
+workload: {batch: $4, prompt_tokens: $5, output_tokens: 64}
+objective: latency
+YAML
+  "$fulcrum" plan "$scenario" -o "$plan" > "$out/$1.plan.txt" || return
+  "$fulcrum" --json run "$plan" --model-dir "$folder" --trace "$out/$1.trace.json" > "$out/$1.json" || return
+  "$fulcrum" --json validate "$plan" --model-dir "$folder" --repeats 1 -o "$out/$1.validation.json" > "$out/$1.validate.json" || return
+  "$here/gpu_check.py" run "$out/$1.json" "$out/$1.validation.json" "$out/host.json" "$plan"
+}
+# The same where the GPU's memory holds only a part of the model.
+limited() { # name, model, share of the weights in percent, batch, prompt tokens
+  "$here/gpu_check.py" limit "$out/host.yaml" "$work/${2##*/}/model.safetensors" "$3" > "$work/$1.yaml" || return
+  run "$1" "$2" "$work/$1.yaml" "$4" "$5"
+}
 
-
-gpu = json.load(open(sys.argv[1]))["gpu"]
-if gpu == "absent":
-    sys.exit("FAILED: gpu: absent; the warnings say why")
-part, link, failed = gpu["part"], gpu["link"], []
-
-
-def check(what, value, low, high, unit, scale):
-    good = low <= value <= high
-    print(f"{'ok    ' if good else 'FAILED'} {what}: {value / scale:.4g} {unit} ({low / scale:.4g} to {high / scale:.4g})")
-    if not good:
-        failed.append(what)
-
-
-def rate(point):
-    return 2 * point["m"] * point["n"] * point["k"] / number(point["time"])
-
-
-sheet = next((SHEET[name] for name in SHEET if name in part["gpu"]), (20e12, 1e16))
-known = sheet[0] < 20e12
-read, copy = number(part["bandwidth"]), number(gpu["copy"]["points"][-1]["value"])
-check("reads", read, sheet[0] * (0.7 if known else 0.002), sheet[0], "TB/s", 1e12)
-check("copies, both ways counted", copy, 0.6 * read, 1.1 * read, "TB/s", 1e12)
-host, node, replay = (number(gpu["launches"][key]) for key in ("host", "node", "replay"))
-check("an empty kernel in a graph", node, 0.3e-6, 5e-6, "us", 1e-6)
-check("an empty kernel from the host", host, node, 30e-6, "us", 1e-6)
-check("a replay", replay, node, 100e-6, "us", 1e-6)
-check("a round trip", number(part["sync"]), host / 2, 100e-6, "us", 1e-6)
-check("to the GPU", number(link["to_device"]), 2e9, 450e9, "GB/s", 1e9)
-check("from the GPU", number(link["to_host"]), 2e9, 450e9, "GB/s", 1e9)
-check("α", number(link["latency"]), 0.2e-6, 50e-6, "us", 1e-6)
-check("duplex", link["duplex"]["value"], 0.4, 1.0, "of each way alone", 1)
-major, minor = map(int, part["compute_capability"].split("."))
-wanted = {"f16", "int8"} | ({"bf16"} if major >= 8 else set()) | ({"fp8"} if (major, minor) >= (8, 9) else set())
-for dtype in sorted(wanted):
-    points = part.get("gemm", {}).get(dtype, {"points": []})["points"]
-    check(f"shapes in {dtype}", len(points), 500, 588, "of 588", 1)
-    if dtype in ("bf16", "f16") and points:
-        check(f"fastest product in {dtype}", max(map(rate, points)), sheet[1] * (0.5 if known else 1e-4), sheet[1] * 1.02, "TFLOP/s", 1e12)
-if len(sys.argv) > 3:
-    names = {"bfloat16": "bf16", "bf16": "bf16", "fp8": "fp8"}
-    rows = [row for row in csv.DictReader(open(sys.argv[2])) if row["gpu"] == sys.argv[3] and row["dtype"] in names]
-    ours = {(d, p["m"], p["n"], p["k"]): number(p["time"]) for d, r in part.get("gemm", {}).items() for p in r["points"]}
-    for dtype in sorted({names[row["dtype"]] for row in rows}):
-        pairs = [(ours.get((dtype, int(row["m"]), int(row["n"]), int(row["k"]))), float(row["latency_us"]) * 1e-6)
-                 for row in rows if names[row["dtype"]] == dtype]
-        ratios = sorted(a / b for a, b in pairs if a) or [0]
-        print(f"       {dtype} times over the CSV's: 10 % below {ratios[len(ratios) // 10]:.2f}, 10 % above {ratios[-1 - len(ratios) // 10]:.2f}")
-        check(f"{dtype} times over the CSV's, median", statistics.median(ratios), 0.7, 1.4, f"over {len(ratios)} shapes", 1)
-sys.exit(f"FAILED: {', '.join(failed)}" if failed else 0)
-PYTHON
-echo "the GPU is measured and plausible: $out/host.yaml"
+export -f machine parity bench amx model run limited
+export fulcrum out here work
+part machine 20 machine
+part kernels 90 parity
+if part bench "$([ "$FULL" = 1 ] && echo 600 || echo 150)" bench "${@:3}"; then
+  part amx 10 amx
+  for model in "${models[@]}"; do
+    part "init-${model##*/}" 120 model "$model" || continue
+    part "decode-${model##*/}" 120 run "decode-${model##*/}" "$model" "$out/host.yaml" 1 64
+    part "prefill-${model##*/}" 120 run "prefill-${model##*/}" "$model" "$out/host.yaml" 4 1024
+  done
+  last=${models[-1]}
+  part streamed 120 limited streamed "$last" 50 16 512
+  part hybrid 120 limited hybrid "$last" 70 1 64
+fi
+[ ${#failed[@]} = 0 ] || { echo "FAILED: ${failed[*]}"; exit 1; }
+echo "all parts are right: commit $out/host.yaml and $out/*.validation.json"

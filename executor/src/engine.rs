@@ -2,18 +2,23 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
+use crate::gpu::Board;
 use crate::setup::Setup;
 use crate::store::Store;
-use hwprofiles::{DeviceId, LinkId};
+use hwprofiles::{DeviceId, DeviceKind, LinkId};
+use kernels::cuda::Accelerator;
 use kernels::{Link, Pool, affinity};
 use planner::{Lane, Placement, Program, Programs, TaskId};
 use scenarios::{Phase, Step};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A placement on its devices.
 pub(crate) struct Engine {
     pub setup: Setup,
     pub programs: Programs,
+    /// The GPU, where there is one.
+    pub board: Option<Board>,
     pub store: Store,
     /// The lanes of both programs.
     pub lanes: Vec<Lane>,
@@ -44,8 +49,8 @@ impl Queues {
 impl Engine {
     /// Checks the setup, starts the devices' threads, allocates and loads.
     pub fn new(setup: Setup, checkpoint: &Checkpoint) -> Result<Self, Error> {
-        let mut engine = Self::empty(setup, checkpoint)?;
-        engine.store = Store::load(&engine.setup, &engine.programs, checkpoint)?;
+        let mut engine = Self::empty(setup, checkpoint, None)?;
+        engine.store = Store::load(&engine.setup, &engine.programs, checkpoint, engine.board.as_ref())?;
         Ok(engine)
     }
 
@@ -64,7 +69,12 @@ impl Engine {
                 format!("{parts}, as before"),
             ));
         }
-        let mut next = Self::empty(Setup { placement, ..self.setup.clone() }, checkpoint)?;
+        let gpu = self.board.as_ref().map(Board::gpu);
+        let mut next = Self::empty(Setup { placement, ..self.setup.clone() }, checkpoint, gpu)?;
+        if next.board.is_some() != self.board.is_some() {
+            let wanted = "a GPU's memory is there from the beginning or not at all";
+            return Err(Error::refused("placement", "with a GPU on one side only", wanted));
+        }
         let Setup { machine, model, formats, placement, extent, .. } = &next.setup;
         let usage = planner::usage(machine, model, formats, placement, &next.programs, extent);
         for (memory, usage) in machine.memories.iter().zip(usage) {
@@ -74,13 +84,14 @@ impl Engine {
             }
         }
         let store = std::mem::take(&mut self.store);
-        next.store = store.follow(Some(&self.setup.placement), &next.setup, &next.programs, checkpoint)?;
+        let before = Some(&self.setup.placement);
+        next.store = store.follow(before, &next.setup, &next.programs, checkpoint, next.board.as_ref())?;
         *self = next;
         Ok(())
     }
 
-    /// All but the store.
-    fn empty(setup: Setup, checkpoint: &Checkpoint) -> Result<Self, Error> {
+    /// All but the store; with the `gpu` that is open already.
+    fn empty(setup: Setup, checkpoint: &Checkpoint, gpu: Option<&Arc<Accelerator>>) -> Result<Self, Error> {
         setup.check_model(checkpoint.model())?;
         let programs = setup.programs()?;
         // What the trace will need is known before anything runs. One new token attends as in decode, two as in prefill.
@@ -94,12 +105,15 @@ impl Engine {
         lanes.dedup();
         let mut pools = BTreeMap::new();
         for lane in &lanes {
-            if let Lane::Device(device) = *lane {
+            if let Lane::Device(device) = *lane
+                && setup.machine.device(device).kind != DeviceKind::Gpu
+            {
                 pools.insert(device, pool(&setup, device)?);
             }
         }
         let link = |link: &hwprofiles::Link| Link::new(link.latency.value, link.bandwidth.value);
         Ok(Self {
+            board: Board::open(&setup, &programs, &lanes, gpu)?,
             store: Store::default(),
             prefill: Queues::new(&programs.prefill),
             decode: Queues::new(&programs.decode),

@@ -90,6 +90,14 @@ pub enum Error {
     /// A memory is full, a core is not ours, the system has no more memory.
     #[error(transparent)]
     Device(#[from] kernels::Error),
+    /// There is no GPU, or what it needs is missing.
+    #[error("device '{device}' cannot run: {reason}")]
+    NoGpu {
+        /// The machine's name for it.
+        device: String,
+        /// What is missing, and what to do about it.
+        reason: String,
+    },
     /// The placement needs a link that the machine does not have.
     #[error(transparent)]
     Lower(#[from] planner::LowerError),

@@ -2,8 +2,8 @@
 //!
 //! [`Checkpoint`] opens a Hugging Face folder or a GGUF file, [`make_random`] writes one. [`Session`] puts its weights, a KV
 //! cache and the activations into the memories that a placement names, and runs the placement's programs: one
-//! thread per lane, tasks in order, dependencies as flags. [`modelled`] runs the same programs on a clock instead
-//! of devices. Both write a [`planner::Trace`].
+//! thread per lane, tasks in order, dependencies as flags; lanes of a GPU enqueue, and their flags lead to events.
+//! [`modelled`] runs the same programs on a clock instead of devices. Both write a [`planner::Trace`].
 #![forbid(unsafe_code)]
 
 mod checkpoint;
@@ -13,6 +13,7 @@ mod engine;
 mod error;
 mod gguf_shard;
 mod gguf_tokenizer;
+mod gpu;
 mod lane;
 mod log;
 mod modelled;

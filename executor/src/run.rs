@@ -32,6 +32,8 @@ pub(crate) struct Run<'a> {
     records: Vec<Mutex<Record>>,
     origin: Instant,
     aborted: AtomicBool,
+    /// What ended it, if a device did.
+    failure: Mutex<Option<kernels::Error>>,
 }
 
 /// Where all lanes wait for the last.
@@ -73,6 +75,7 @@ impl<'a> Run<'a> {
             records: engine.lanes.iter().map(|_| Mutex::default()).collect(),
             origin,
             aborted: AtomicBool::new(false),
+            failure: Mutex::new(None),
         }
     }
 
@@ -157,13 +160,24 @@ impl<'a> Run<'a> {
         self.aborted.load(Ordering::Acquire)
     }
 
+    /// Ends the run: a device has refused. Of several errors the first is kept.
+    pub fn fail(&self, error: kernels::Error) {
+        self.failure.lock().expect(POISONED).get_or_insert(error);
+        self.abort();
+    }
+
+    /// What a device refused, if one did; told once.
+    pub fn failure(&self) -> Option<kernels::Error> {
+        self.failure.lock().expect(POISONED).take()
+    }
+
     fn abort(&self) {
         self.aborted.store(true, Ordering::Release);
         self.flags.iter().chain(self.gates.iter().map(|gate| &gate.open)).for_each(Flag::set);
     }
 
     /// Appends a token to each sampled sequence that has none behind what `pass` has computed.
-    pub fn sample(&self, pass: &Pass) {
+    pub fn sample(&self, pass: &Pass) -> Result<(), kernels::Error> {
         let device = self.engine.setup.placement.head[0].device(pass.phase);
         let mut sequences = self.sequences.write().expect(POISONED);
         let mut sampled = self.sampled.lock().expect(POISONED);
@@ -177,7 +191,8 @@ impl<'a> Run<'a> {
                 sequence.tokens.push(token);
                 sampled.push((slot, token));
             }
-        });
+        })?;
+        Ok(())
     }
 }
 

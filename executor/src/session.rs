@@ -99,6 +99,9 @@ impl Session {
             left.next().filter(|_| !ended).map(|step| Pass::uniform(step, batch, parts))
         };
         run.play(conduct, |tokens: Vec<u32>| on_tokens(&tokens));
+        if let Some(error) = run.failure() {
+            return Err(error.into());
+        }
         let steps = &steps[..log.passes()];
         let trace = log.trace(&self.engine, steps, tasks)?;
         let mut sequences = run.sequences.into_inner().expect("no lane has panicked");
@@ -134,6 +137,9 @@ impl Session {
     /// decode or before them, as soon as there is a slot. `on` hears of everything, on this thread. Returns when all are
     /// answered, or between two passes where `pause`, asked there, says so; what was begun goes on with the next
     /// call, where nothing else has run meanwhile.
+    ///
+    /// # Panics
+    /// Where a GPU refuses what it did before.
     pub fn serve<C: Client>(
         &mut self,
         service: &mut Service<C>,
@@ -151,6 +157,9 @@ impl Session {
             pass
         };
         run.play(conduct, on);
+        if let Some(error) = run.failure() {
+            panic!("{error}");
+        }
         service.sequences = run.sequences.into_inner().expect("no lane has panicked");
         self.last = last;
     }
@@ -160,7 +169,8 @@ impl Session {
         let Some((phase, rows)) = &self.last else { return Vec::new() };
         let device = self.engine.setup.placement.head[0].device(*phase);
         let vocab = self.engine.setup.model.vocab;
-        self.engine.store.logits(device, rows.iter().copied(), vocab, <[f32]>::to_vec)
+        let logits = self.engine.store.logits(device, rows.iter().copied(), vocab, <[f32]>::to_vec);
+        logits.expect("a device that ran a step tells its logits")
     }
 
     /// The prompts' common length, where they fit.

@@ -1,6 +1,7 @@
 //! What a run is made of, checked before anything is allocated.
 
 use crate::error::Error;
+use crate::gpu;
 use hwprofiles::{DType, DeviceKind, Machine, MemoryKind};
 use planner::{
     Event, Extent, Pipelining, Placement, Plan, Pricing, Programs, Recorder, Slice, Slices, StepSpan, Trace,
@@ -39,7 +40,7 @@ impl Setup {
     /// Checks that all of it can run, and lowers the placement.
     ///
     /// # Errors
-    /// A format that no kernel reads, a size of zero or beyond the model's positions, a device that is a GPU, slices
+    /// A format that no kernel reads, a size of zero or beyond the model's positions, what a GPU cannot do, slices
     /// that do not partition a matrix or lie where they cannot be read, a link that does not exist.
     pub(crate) fn programs(&self) -> Result<Programs, Error> {
         self.check_formats()?;
@@ -62,7 +63,9 @@ impl Setup {
                 layer.map_or_else(|| sublayer.to_string(), |layer| format!("layers[{layer}].{sublayer}"));
             self.check_slices(&place, sublayer, slices)?;
         }
-        Ok(Programs::lower(&self.machine, &self.model, &self.placement)?)
+        let programs = Programs::lower(&self.machine, &self.model, &self.placement)?;
+        gpu::check(self, &programs)?;
+        Ok(programs)
     }
 
     /// Refuses a checkpoint of another model. Its name, and the format that its weights come in, may differ.
@@ -175,14 +178,7 @@ impl Setup {
                 let wanted = "no device of several ranks is run here: export the plan, or plan with tensor_parallel: 1";
                 return Err(Error::refused(place, value, wanted));
             }
-            if device.kind == DeviceKind::Gpu {
-                return Err(Error::refused(
-                    place,
-                    &device.name,
-                    "this version runs cpu and loopback devices",
-                ));
-            }
-            if device.cores.is_empty() {
+            if device.kind != DeviceKind::Gpu && device.cores.is_empty() {
                 return Err(Error::refused(place, &device.name, "the device needs a core to run on"));
             }
             if sublayer == Sublayer::Embed && device.memory != slice.home {

@@ -6,22 +6,27 @@
 //! waits for another. Lanes take activation locks in the order of
 //! ([`scenarios::Buffer`], device) and others after them, so they cannot wait for each other in a circle.
 
+mod pins;
+
 use crate::checkpoint::Checkpoint;
 use crate::compute::{read, write};
 use crate::error::Error;
+use crate::gpu::Board;
 use crate::part::{Kept, Part, SUBLAYERS, kept, place};
 use crate::rotation::frequencies;
 use crate::setup::Setup;
 use crate::tensors::{self, Fused};
-use hwprofiles::{Bytes, DType, DeviceId};
+use hwprofiles::{Bytes, DType, DeviceId, MemoryId};
 use kernels::{Buffer, KvShape, Memory, RopeTable, Scratch, Weights};
 use planner::{MicroBatch, Placement, Programs};
 use rayon::prelude::*;
 use scenarios::{Buffer as Activation, Sublayer, kv_bytes};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::{Mutex, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
+/// A lane that panics ends the run before anybody meets its poisoned lock.
+const POISONED: &str = "no lane has panicked";
 /// Activations that there are.
 const ACTIVATIONS: usize = Activation::Shared as usize + 1;
 
@@ -58,10 +63,21 @@ fn places(setup: &Setup) -> usize {
 impl Store {
     /// Allocates everything and reads the weights. Threads of rayon's pool pack several matrices at once; no
     /// matrix is ever in memory twice.
-    pub fn load(setup: &Setup, programs: &Programs, checkpoint: &Checkpoint) -> Result<Self, Error> {
-        let memories = setup.machine.memories.iter();
-        let memories = memories.map(|memory| Memory::new(&memory.name, memory.capacity.value)).collect();
-        Self { memories, ..Self::default() }.follow(None, setup, programs, checkpoint)
+    pub fn load(
+        setup: &Setup,
+        programs: &Programs,
+        checkpoint: &Checkpoint,
+        board: Option<&Board>,
+    ) -> Result<Self, Error> {
+        let memory = |id: MemoryId| {
+            let memory = setup.machine.memory(id);
+            match board.filter(|board| board.memory() == id) {
+                Some(board) => Memory::on_gpu(&memory.name, memory.capacity.value, Arc::clone(board.gpu())),
+                None => Memory::new(&memory.name, memory.capacity.value),
+            }
+        };
+        let memories = setup.machine.memory_ids().map(memory).collect();
+        Self { memories, ..Self::default() }.follow(None, setup, programs, checkpoint, board)
     }
 
     /// The same for another placement than `before`: what has the same home there stays, KV caches with what is in them;
@@ -72,6 +88,7 @@ impl Store {
         setup: &Setup,
         programs: &Programs,
         checkpoint: &Checkpoint,
+        board: Option<&Board>,
     ) -> Result<Self, Error> {
         let machine = &setup.machine;
         let Self {
@@ -89,7 +106,7 @@ impl Store {
         // What is there now makes room for what comes.
         drop((activations, weight_slots, kv_slots, vectors, rotation, scratch));
         let kept = before.map_or_else(Kept::new, |before| kept(before, matrices, &setup.placement));
-        let left = before.map_or_else(Vec::new, |before| left(before, &setup.placement, old_kv));
+        let left = before.map_or(Ok(vec![]), |before| left(before, &setup.placement, old_kv))?;
         let own = |device: DeviceId| &memories[machine.device(device).memory.0];
         let tied = planner::shares_embedding(&setup.model, &setup.placement);
         let (activations, weight_slots, kv_slots) = Self::workspace(setup, programs, &own)?;
@@ -104,7 +121,7 @@ impl Store {
             capacity: setup.extent.context as usize,
             head_dim: setup.model.head_dim as usize,
         });
-        Ok(Self {
+        let mut store = Self {
             matrices: Self::matrices(setup, checkpoint, &memories, tied, kept)?,
             vectors: Self::vectors(setup, checkpoint, &own)?,
             rotation: Self::rotation(setup, &own)?,
@@ -116,7 +133,11 @@ impl Store {
             scratch,
             tied,
             memories,
-        })
+        };
+        if let Some(board) = board {
+            store.pin(setup, programs, board)?;
+        }
+        Ok(store)
     }
 
     /// The KV caches at their homes, with what is `left` of those that were there.
@@ -131,7 +152,7 @@ impl Store {
                     Some(Left::Here(cache)) => cache,
                     Some(Left::Bytes(bytes)) => {
                         let new = new()?;
-                        write(&new).bytes_mut().copy_from_slice(&bytes);
+                        write(&new).upload(0, &bytes)?;
                         new
                     }
                     None => new()?,
@@ -232,13 +253,15 @@ impl Store {
             if bytes == Bytes::ZERO {
                 continue;
             }
-            let mut buffer = own(device).allocate(bytes.get() as usize)?;
-            let mut rest = buffer.view_mut::<f32>();
-            for fused in &tensors::parts(&setup.model, layer, sublayer).vectors {
-                let (values, after) = rest.split_at_mut((fused.rows() * fused.columns()) as usize);
-                checkpoint.values(fused, values)?;
-                rest = after;
-            }
+            let buffer = own(device).filled(bytes.get() as usize, |buffer| {
+                let mut rest = buffer.view_mut::<f32>();
+                for fused in &tensors::parts(&setup.model, layer, sublayer).vectors {
+                    let (values, after) = rest.split_at_mut((fused.rows() * fused.columns()) as usize);
+                    checkpoint.values(fused, values)?;
+                    rest = after;
+                }
+                Ok::<_, Error>(())
+            })?;
             vectors[device.0 * places + place(layer, sublayer)] = Some(buffer);
         }
         Ok(vectors)
@@ -272,15 +295,24 @@ impl Store {
 
     /// The part of a sublayer's matrix that begins with row `first`.
     pub fn part(&self, layer: Option<u32>, sublayer: Sublayer, first: u64) -> &Part {
-        let sublayer = if self.tied && sublayer == Sublayer::Head { Sublayer::Embed } else { sublayer };
+        let sublayer = self.kept_as(sublayer);
         let parts = &self.matrices[place(layer, sublayer)];
         parts.iter().find(|part| part.rows.start == first).expect("the program's parts are the placement's")
     }
 
+    /// The sublayer that has a sublayer's matrix.
+    fn kept_as(&self, sublayer: Sublayer) -> Sublayer {
+        if self.tied && sublayer == Sublayer::Head { Sublayer::Embed } else { sublayer }
+    }
+
     /// Norms, biases and tables of a sublayer on `device`, one after the other; empty where it has none.
     pub fn vectors_of(&self, device: DeviceId, layer: Option<u32>, sublayer: Sublayer) -> &[f32] {
-        let vectors = &self.vectors[device.0 * self.matrices.len() + place(layer, sublayer)];
-        vectors.as_ref().map_or(&[], |buffer| buffer.view())
+        self.vectors_at(device, layer, sublayer).map_or(&[], |buffer| buffer.view())
+    }
+
+    /// Where they are, if there are any.
+    pub fn vectors_at(&self, device: DeviceId, layer: Option<u32>, sublayer: Sublayer) -> Option<&Buffer> {
+        self.vectors[device.0 * self.matrices.len() + place(layer, sublayer)].as_ref()
     }
 
     /// The rotation table of a device that attends.
@@ -312,15 +344,20 @@ impl Store {
         rows: impl Iterator<Item = usize>,
         vocab: u64,
         mut look: impl FnMut(&[f32]) -> T,
-    ) -> Vec<T> {
+    ) -> Result<Vec<T>, kernels::Error> {
         let mut seen = Vec::new();
         for (part, rows) in
             MicroBatch::all(self.kv_shapes.len() as u64).zip(rows).filter(|(_, rows)| *rows > 0)
         {
             let logits = read(self.activation(device, Activation::Logits, part));
-            seen.extend(logits.view::<f32>().chunks_exact(vocab as usize).take(rows).map(&mut look));
+            let (vocab, mut look) = (vocab as usize, |row: &[f32]| seen.push(look(row)));
+            if logits.is_on_gpu() {
+                logits.read_back::<f32>(0..rows * vocab)?.chunks_exact(vocab).for_each(&mut look);
+            } else {
+                logits.view::<f32>().chunks_exact(vocab).take(rows).for_each(&mut look);
+            }
         }
-        seen
+        Ok(seen)
     }
 
     /// The staging slots for weights of a device.
@@ -346,12 +383,21 @@ enum Left {
 }
 
 /// What is left of `caches`, which are placed as `before` says, for `after`: those whose home is another give it free.
-fn left(before: &Placement, after: &Placement, caches: Vec<RwLock<Buffer>>) -> Vec<Left> {
+fn left(
+    before: &Placement,
+    after: &Placement,
+    caches: Vec<RwLock<Buffer>>,
+) -> Result<Vec<Left>, kernels::Error> {
     let parts = before.pipelining.micro_batches as usize;
     let stays = before.layers.iter().zip(&after.layers).map(|(old, new)| old.kv_home() == new.kv_home());
     let stays = stays.flat_map(|stays| std::iter::repeat_n(stays, parts));
-    let left =
-        |(cache, stays)| if stays { Left::Here(cache) } else { Left::Bytes(read(&cache).bytes().to_vec()) };
+    let left = |(cache, stays): (RwLock<Buffer>, bool)| match stays {
+        true => Ok(Left::Here(cache)),
+        false => {
+            let cache = read(&cache);
+            cache.read_back(0..cache.len()).map(Left::Bytes)
+        }
+    };
     caches.into_iter().zip(stays).map(left).collect()
 }
 

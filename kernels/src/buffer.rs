@@ -1,5 +1,6 @@
 //! Aligned, zeroed memory straight from the operating system.
 
+use crate::cuda::{OnGpu, Pin};
 use crate::{Error, Memory};
 use bytemuck::{AnyBitPattern, NoUninit};
 use hwprofiles::PageSize;
@@ -16,6 +17,9 @@ const PAGE: usize = 4096;
 ///
 /// Huge pages can double the bandwidth of a stream (one translation in 2 MiB instead of 512), so every
 /// large buffer asks for them; whether the system gave them is [`Buffer::pages`].
+///
+/// A buffer of a GPU's memory ([`Memory::on_gpu`]) has an address and a length, and bytes that the host does not see: they
+/// are sent by [`Buffer::upload`] and fetched by [`Buffer::read_back`].
 #[derive(Debug)]
 pub struct Buffer {
     start: NonNull<u8>,
@@ -23,6 +27,10 @@ pub struct Buffer {
     mapping: NonNull<u8>,
     mapped: usize,
     memory: Option<Memory>,
+    /// Where it is, if not the host's.
+    pub(crate) gpu: Option<OnGpu>,
+    /// What lets a GPU reach the host's.
+    pub(crate) pin: Option<Pin>,
 }
 
 // SAFETY: a Buffer owns its mapping alone, like a Vec<u8>; shared references only read.
@@ -84,7 +92,7 @@ impl Buffer {
             // SAFETY: the range lies inside the mapping. A refusal leaves the system's choice, which `pages` reports.
             unsafe { libc::madvise(start.as_ptr().cast(), len.next_multiple_of(align), advice) };
         }
-        Ok(Self { start, len, mapping, mapped, memory: None })
+        Ok(Self { start, len, mapping, mapped, memory: None, gpu: None, pin: None })
     }
 
     /// As [`Buffer::new`], its memory from one NUMA node and from no other. The node must have that much free: the
@@ -123,6 +131,17 @@ impl Buffer {
         Ok(buffer)
     }
 
+    /// The same of a GPU's memory.
+    pub(crate) fn elsewhere(len: usize, memory: Memory, gpu: OnGpu) -> Self {
+        let (start, mapping) = (NonNull::dangling(), NonNull::dangling());
+        Self { start, len, mapping, mapped: 0, memory: Some(memory), gpu: Some(gpu), pin: None }
+    }
+
+    /// Where the host's bytes begin.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
     /// Length in bytes, as asked for.
     pub fn len(&self) -> usize {
         self.len
@@ -134,13 +153,18 @@ impl Buffer {
     }
 
     /// The bytes.
+    ///
+    /// # Panics
+    /// Where they are a GPU's; so does whatever else reads or writes them here.
     pub fn bytes(&self) -> &[u8] {
+        assert!(self.gpu.is_none(), "bytes in a GPU's memory are not seen from here");
         // SAFETY: start..start+len is mapped, initialised (zero pages) and lives as long as self.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
     /// The bytes, to write.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
+        assert!(self.gpu.is_none(), "bytes in a GPU's memory are not seen from here");
         // SAFETY: as in `bytes`, and &mut self makes the access exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
@@ -157,8 +181,11 @@ impl Buffer {
         bytemuck::cast_slice_mut(&mut self.bytes_mut()[..whole])
     }
 
-    /// Gives every page its physical memory now, near the calling thread, instead of at first use.
+    /// Gives every page its physical memory now, near the calling thread, instead of at first use. A GPU's have it.
     pub fn touch(&mut self) {
+        if self.gpu.is_some() {
+            return;
+        }
         for page in self.bytes_mut().chunks_mut(PAGE) {
             // A volatile store: an optimiser may drop a plain one of a value that is already there.
             let first = &mut page[0];
@@ -203,8 +230,12 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, whole, and nothing borrows from self any more.
-        unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.mapped) };
+        // No GPU reaches pages that are gone.
+        self.pin = None;
+        if self.gpu.take().is_none() {
+            // SAFETY: the mapping is ours, whole, and nothing borrows from self any more.
+            unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.mapped) };
+        }
         if let Some(memory) = &self.memory {
             memory.give_back(self.len);
         }

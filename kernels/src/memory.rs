@@ -1,5 +1,6 @@
 //! A memory that knows how much it holds.
 
+use crate::cuda::Accelerator;
 use crate::{Buffer, Error};
 use hwprofiles::units::Bytes;
 use std::sync::Arc;
@@ -20,19 +21,30 @@ struct Account {
     capacity: u64,
     used: AtomicU64,
     peak: AtomicU64,
+    /// Whose memory it is, where that is not the host's.
+    gpu: Option<Arc<Accelerator>>,
 }
 
 impl Memory {
-    /// An empty memory.
+    /// An empty memory of the host.
     pub fn new(name: impl Into<String>, capacity: Bytes) -> Self {
-        let (used, peak) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self(Arc::new(Account { name: name.into(), capacity: capacity.get(), used, peak }))
+        Self::of(name.into(), capacity, None)
     }
 
-    /// Allocates `len` bytes of zeros; dropping the buffer returns them.
+    /// An empty memory of a GPU.
+    pub fn on_gpu(name: impl Into<String>, capacity: Bytes, gpu: Arc<Accelerator>) -> Self {
+        Self::of(name.into(), capacity, Some(gpu))
+    }
+
+    fn of(name: String, capacity: Bytes, gpu: Option<Arc<Accelerator>>) -> Self {
+        let (used, peak) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self(Arc::new(Account { name, capacity: capacity.get(), used, peak, gpu }))
+    }
+
+    /// Allocates `len` bytes, of zeros on the host and of anything on a GPU; dropping the buffer returns them.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] beyond the capacity, [`Error::Map`] where the system has none left.
+    /// [`Error::OutOfMemory`] beyond the capacity, [`Error::Map`] or [`Error::Gpu`] where the system has none left.
     pub fn allocate(&self, len: usize) -> Result<Buffer, Error> {
         let account = &*self.0;
         let fits = |used: u64| used.checked_add(len as u64).filter(|&sum| sum <= account.capacity);
@@ -44,11 +56,34 @@ impl Memory {
                 capacity: self.capacity(),
             }),
             Ok(before) => {
-                let buffer = Buffer::counted(len, self.clone()).inspect_err(|_| self.give_back(len))?;
+                let buffer = match &account.gpu {
+                    None => Buffer::counted(len, self.clone()),
+                    Some(gpu) => Buffer::on_gpu(len, self.clone(), gpu),
+                };
+                let buffer = buffer.inspect_err(|_| self.give_back(len))?;
                 account.peak.fetch_max(before + len as u64, Ordering::Relaxed);
                 Ok(buffer)
             }
         }
+    }
+
+    /// Allocates `len` bytes that `fill` writes; for a GPU it writes them on the host, from where they are sent.
+    ///
+    /// # Errors
+    /// As [`Memory::allocate`], and those of `fill`.
+    pub fn filled<E: From<Error>>(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut Buffer) -> Result<(), E>,
+    ) -> Result<Buffer, E> {
+        let mut buffer = self.allocate(len)?;
+        if self.0.gpu.is_none() {
+            return fill(&mut buffer).map(|()| buffer);
+        }
+        let mut here = Buffer::new(len)?;
+        fill(&mut here)?;
+        buffer.upload(0, here.bytes())?;
+        Ok(buffer)
     }
 
     /// Its name, as in the machine file.

@@ -1,5 +1,6 @@
 //! Rotary position embedding.
 
+use crate::cuda::calls::Values;
 use crate::disjoint::Disjoint;
 use crate::vector::each_chunk;
 use crate::{Buffer, Error, Memory, Pool};
@@ -22,12 +23,15 @@ impl RopeTable {
     /// As [`Memory::allocate`].
     pub fn new(memory: &Memory, frequencies: &[f32], positions: usize) -> Result<Self, Error> {
         let half = frequencies.len();
-        let mut values = memory.allocate(2 * positions * half * size_of::<f32>())?;
-        let (cos, sin) = values.view_mut::<f32>().split_at_mut(positions * half);
-        let angles = (0..positions).flat_map(|p| frequencies.iter().map(move |f| p as f32 * f));
-        for ((cos, sin), angle) in cos.iter_mut().zip(sin).zip(angles) {
-            (*sin, *cos) = angle.sin_cos();
-        }
+        let values =
+            memory.filled(2 * positions * half * size_of::<f32>(), |values| -> Result<(), Error> {
+                let (cos, sin) = values.view_mut::<f32>().split_at_mut(positions * half);
+                let angles = (0..positions).flat_map(|p| frequencies.iter().map(move |f| p as f32 * f));
+                for ((cos, sin), angle) in cos.iter_mut().zip(sin).zip(angles) {
+                    (*sin, *cos) = angle.sin_cos();
+                }
+                Ok(())
+            })?;
         Ok(Self { half, neighbours: false, values })
     }
 
@@ -46,6 +50,18 @@ impl RopeTable {
     /// Positions it covers.
     pub fn positions(&self) -> usize {
         (self.bytes() / 2 / size_of::<f32>()).checked_div(self.half).unwrap_or(0)
+    }
+
+    /// Half of the rotated dimensions.
+    pub fn half(&self) -> usize {
+        self.half
+    }
+
+    /// Cosines and sines where a GPU has them.
+    pub fn on_gpu(&self) -> [Values<f32>; 2] {
+        let all = self.values.values();
+        let count = self.positions() * self.half;
+        [all.first(count), all.from(count).first(count)]
     }
 
     /// Bytes it takes.

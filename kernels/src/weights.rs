@@ -115,8 +115,10 @@ impl Weights {
         columns: usize,
         write: impl FnMut(usize, &mut [f32]),
     ) -> Result<Self, Error> {
-        let mut buffer = memory.allocate(matrix_bytes(dtype, rows, columns)?)?;
-        pack::pack(dtype, rows, columns, write, buffer.bytes_mut());
+        let buffer = memory.filled(matrix_bytes(dtype, rows, columns)?, |buffer| -> Result<(), Error> {
+            pack::pack(dtype, rows, columns, write, buffer.bytes_mut());
+            Ok(())
+        })?;
         Ok(Self { dtype, rows, columns, buffer })
     }
 
@@ -128,6 +130,21 @@ impl Weights {
     /// Its bytes, to be copied to another memory.
     pub fn bytes(&self) -> &[u8] {
         self.buffer.bytes()
+    }
+
+    /// Number format, rows, columns.
+    pub fn shape(&self) -> (DType, usize, usize) {
+        (self.dtype, self.rows, self.columns)
+    }
+
+    /// Where its bytes are.
+    pub fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
+    /// The same, to be made ready for a GPU.
+    pub fn buffer_mut(&mut self) -> &mut Buffer {
+        &mut self.buffer
     }
 }
 

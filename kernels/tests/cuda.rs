@@ -1,13 +1,13 @@
 //! What holds with and without a GPU: there is a reason, or everything that it computes is right.
 
-#![allow(unsafe_code)]
-
 mod stand_in;
 
 use hwprofiles::units::Bytes;
 use hwprofiles::{DType, Direction, HostMemory};
-use kernels::cuda::calls::add;
-use kernels::cuda::{Gpu, Program, Queue, Work, compile};
+use kernels::cuda::calls::{self, Output};
+use kernels::cuda::{Accelerator, Apart, Event, Gpu, Program, Queue, Work, compile, parity};
+use kernels::{Memory, Weights};
+use std::sync::Arc;
 
 #[test]
 fn there_is_a_reason_for_no_gpu_or_all_that_it_computes_is_right() {
@@ -69,31 +69,87 @@ fn there_is_a_reason_for_no_compiler_or_it_knows_every_program() {
     }
 }
 
+/// Products of a shape that is copied in several parts, kernels, copies between two streams: all of what a model needs.
 #[test]
-fn a_call_runs_or_says_what_is_missing() {
-    let mut queue = match Queue::open() {
-        Ok(queue) => queue,
+fn an_accelerator_works_or_says_what_is_missing() {
+    let gpu = match Accelerator::open() {
+        Ok(gpu) => Arc::new(gpu),
         Err(absent) => return assert_eq!(absent.reason.contains("libcuda.so.1"), !absent.driver, "{absent}"),
     };
-    let (x, ones) =
-        (queue.keep(&[1.5f32, 2.5, -1.0]).expect("room"), queue.keep(&[0x3f80u16; 3]).expect("room"));
-    // SAFETY: both are kept by the queue, and the kernel writes no more than x.
-    match unsafe { queue.run(&add(x, ones)) } {
-        Ok(()) => assert_eq!(queue.read(x).expect("a result"), [2.5, 3.5, 0.0]),
-        Err(error) => {
-            // The stand-in takes no machine code, where there is a compiler all the same.
-            let (text, known) = (error.to_string(), ["libnvrtc", "our kernels"]);
-            assert!(known.iter().any(|what| text.contains(what)), "{text}");
-            println!("a queue without a compiler: {error}");
-            assert_eq!(queue.read(x).expect("as it was"), [1.5, 2.5, -1.0]);
+    println!("an accelerator: {}", gpu.name().expect("a name"));
+    let memory = Memory::on_gpu("hbm", Bytes::new(1 << 30), Arc::clone(&gpu));
+    let host = Memory::new("dram", Bytes::new(1 << 30));
+    let (m, n, k) = (19, 100, 48);
+    let weights: Vec<f32> = (0..n * k).map(|i| ((i * 37 % 101) as f32 - 50.0) / 64.0).collect();
+    let packed = Weights::from_f32(&memory, DType::Bf16, n, k, &weights).expect("room");
+    assert_eq!(memory.used(), Bytes::new(2 * (n * k) as u64));
+    let x: Vec<f32> = (0..m * k).map(|i| ((i * 29 % 97) as f32 - 48.0) / 32.0).collect();
+    let mut from = host.allocate(4 * x.len()).expect("room");
+    from.view_mut().copy_from_slice(&x);
+    from.pin(&gpu).expect("pages to lock");
+    let mut to = host.allocate(4 * m * n).expect("room");
+    to.pin(&gpu).expect("pages to lock");
+    let (near, y) = (memory.allocate(2 * m * k).expect("room"), memory.allocate(4 * m * n).expect("room"));
+    // Room for 32 rows of the copy: four parts, the last of four rows.
+    let scratch = memory.allocate((32 << 20) + 2 * 32 * k).expect("room");
+    let (mut compute, mut copies) =
+        (Queue::new(&gpu).expect("a stream"), Queue::new(&gpu).expect("a stream"));
+    let (arrived, done) = (Event::new().expect("an event"), Event::new().expect("an event"));
+    copies.run(&calls::narrow_rows((near.values(), k), (from.values(), k), [m, k])).expect("a call");
+    copies.record(&arrived).expect("recorded");
+    compute.follow(&arrived).expect("followed");
+    let out = Output::Wide(y.values());
+    let w = packed.buffer().values();
+    compute.multiply(m, (out, n), near.values(), packed.shape(), w, scratch.values()).expect("a product");
+    compute.record(&done).expect("recorded");
+    copies.follow(&done).expect("followed");
+    copies.copy(to.values(), y.values()).expect("a copy");
+    copies.record(&arrived).expect("recorded");
+    arrived.wait().expect("all of it");
+    for (row, y) in to.view::<f32>().chunks(n).enumerate() {
+        for (column, y) in y.iter().enumerate() {
+            let (x, w) = (&x[row * k..][..k], &weights[column * k..][..k]);
+            // All of them are values of bf16.
+            let wanted: f64 = x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
+            assert!((f64::from(*y) - wanted).abs() < 1e-3, "{y} and not {wanted} at {row}, {column}");
         }
+    }
+    assert_eq!(y.read_back::<f32>(n..2 * n).expect("they are there"), to.view::<f32>()[n..2 * n]);
+    // Pieces: the first 8 bytes of every 16.
+    let pieces = Apart { count: 3, bytes: 8, apart: 16 };
+    compute.copy_pieces(near.values(), from.values(), pieces).expect("pieces");
+    compute.wait().expect("all of it");
+    let got = near.read_back::<f32>(0..10).expect("they are there");
+    for at in [0, 1, 4, 5, 8, 9] {
+        assert_eq!(got[at], x[at]);
+    }
+    println!("it works");
+}
+
+#[test]
+fn an_accelerator_works_in_every_order_that_events_allow_and_in_no_other() {
+    let folder = stand_in::folder();
+    for (words, works) in [("", true), ("late", true), ("others", true), ("late forget", false)] {
+        let output = stand_in::run_in(&folder, "an_accelerator_works_or_says_what_is_missing", words);
+        let (text, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(text.contains("an accelerator: Stand-in 1"), "{words}: {text}{errors}");
+        assert_eq!(output.status.success() && text.contains("it works"), works, "{words}: {text}{errors}");
     }
 }
 
 #[test]
-fn a_queue_keeps_and_reads_as_a_stand_in_stricter_than_the_driver_demands() {
-    let output = stand_in::run("a_call_runs_or_says_what_is_missing");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("a queue without a compiler"), "{text}{errors}");
+fn every_kernel_agrees_with_the_cpus() {
+    let Ok(gpu) = Accelerator::open() else { return };
+    let found = parity(&Arc::new(gpu)).expect("they compile and run");
+    let wrong: Vec<_> = found.iter().filter(|parity| !parity.holds()).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    println!("{} kernels and shapes agree", found.len());
+}
+
+#[test]
+fn every_kernel_agrees_with_the_cpus_behind_a_stand_in() {
+    let output = stand_in::run_in(&stand_in::folder(), "every_kernel_agrees_with_the_cpus", "early");
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && text.contains("kernels and shapes agree"), "{text}{errors}");
 }

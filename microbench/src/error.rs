@@ -21,6 +21,9 @@ pub enum Error {
     /// Memory or threads could not be had.
     #[error(transparent)]
     Kernels(#[from] kernels::Error),
+    /// There is no GPU, or what it needs is missing.
+    #[error("there is no GPU to check: {0}")]
+    NoGpu(kernels::cuda::Absent),
     /// The operating system does not say what we need to know.
     #[error("{}: {reason}; Linux with /proc is needed", file.display())]
     System {

@@ -41,6 +41,7 @@ mod sync;
 mod transfer;
 
 pub use error::Error;
+pub use gpu::kernels as gpu_kernels;
 
 use hwprofiles::{Host, WriteError};
 use std::fmt;

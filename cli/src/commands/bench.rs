@@ -1,11 +1,12 @@
 //! `fulcrum bench`
 
-use crate::exit::{Outcome, Sort};
+use crate::exit::{Failure, Outcome, Sort};
 use crate::terminal::{out, outln};
 use crate::{inputs, terminal};
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use hwprofiles::{Changes, Host, Parts, write_atomically};
 use microbench::{Depth, Options};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// Measure this machine: memory, matrix products, attention, threads, the loopback's link, and the GPU
@@ -21,6 +22,9 @@ pub struct Arguments {
     /// Measure nothing: show what changed from one host's file to another's, the largest change first.
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["out", "quick"])]
     compare: Option<Vec<PathBuf>>,
+    /// Measure nothing: run the kernels of a forward pass on the GPU, each beside the CPU's.
+    #[arg(long, conflicts_with_all = ["out", "quick", "compare"])]
+    gpu_kernels: bool,
 }
 
 /// Runs it.
@@ -32,6 +36,9 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
             false => out!("{changes}"),
         }
         return Ok(());
+    }
+    if arguments.gpu_kernels {
+        return kernels(json);
     }
     let out = arguments.out.unwrap_or_else(inputs::this_host);
     if let Some(folder) = out.parent() {
@@ -46,6 +53,28 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         outln!("written to {}", out.display());
     }
     Ok(())
+}
+
+/// Tells how far each of the GPU's kernels is from the CPU's.
+fn kernels(json: bool) -> Outcome {
+    let (gpu, found) = microbench::gpu_kernels().or_input()?;
+    let wrong: Vec<_> = found.iter().filter(|parity| !parity.holds()).map(|parity| &*parity.what).collect();
+    if json {
+        let found: Vec<_> = found
+            .iter()
+            .map(|parity| json!({"what": parity.what, "share_of_tolerance": parity.share.min(f32::MAX)}))
+            .collect();
+        outln!("{}", json!({"gpu": gpu, "kernels": found}));
+    } else {
+        for parity in &found {
+            outln!("{:6.3} of what rounding allows: {}", parity.share, parity.what);
+        }
+        outln!("{gpu}: {} of {} agree with the CPU's", found.len() - wrong.len(), found.len());
+    }
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Failed(anyhow!("not as the CPU's: {}", wrong.join("; ")))),
+    }
 }
 
 fn read(file: &Path) -> Outcome<Host> {

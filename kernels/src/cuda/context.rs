@@ -82,6 +82,12 @@ impl Context {
         Ok(value.max(0) as u64)
     }
 
+    /// Waits for all work of all streams.
+    pub fn settle(&self) -> Result<(), Error> {
+        // SAFETY: the context is current, which callers see to by `bind`.
+        done("to finish all work", unsafe { sys::cuCtxSynchronize() }.result())
+    }
+
     /// Bytes of its memory: free ones, all.
     pub fn memory(&self) -> Result<(u64, u64), Error> {
         let (free, total) = done("the size of its memory", result::mem_get_info())?;
@@ -99,6 +105,8 @@ impl Drop for Context {
 // SAFETY: the driver's functions may be called by any thread to which the context is current; the handle itself is
 // never changed.
 unsafe impl Sync for Context {}
+// SAFETY: as above; no thread owns it.
+unsafe impl Send for Context {}
 
 /// A queue of work.
 #[derive(Debug)]
@@ -106,6 +114,8 @@ pub(super) struct Stream(sys::CUstream);
 
 // SAFETY: the driver's functions take a stream from any thread; the handle itself is never changed.
 unsafe impl Sync for Stream {}
+// SAFETY: as above; no thread owns it.
+unsafe impl Send for Stream {}
 
 impl Stream {
     /// One that waits for no other.
@@ -145,17 +155,38 @@ impl Drop for Stream {
     }
 }
 
-/// A moment in a stream.
+/// A moment in a queue of a GPU's work.
 #[derive(Debug)]
-pub(super) struct Event(sys::CUevent);
+pub struct Event(sys::CUevent);
+
+// SAFETY: the driver's functions take an event from any thread; the handle itself is never changed.
+unsafe impl Sync for Event {}
+// SAFETY: as above; no thread owns it.
+unsafe impl Send for Event {}
 
 impl Event {
-    /// One that has not happened.
+    /// One that nothing has been recorded for: who waits for it does not wait. For the context of this thread, which it
+    /// must not outlive.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`], as of all calls.
     pub fn new() -> Result<Self, Error> {
         done("an event", result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT)).map(Self)
     }
 
+    /// Waits until it has happened.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`], also where work before it went wrong.
+    pub fn wait(&self) -> Result<(), Error> {
+        // SAFETY: the event is live.
+        done("to wait for an event", unsafe { result::event::synchronize(self.0) })
+    }
+
     /// From `start` to this; both must have happened. The clock ticks every half microsecond.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] where one has not.
     pub fn since(&self, start: &Event) -> Result<Seconds, Error> {
         type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
         // The bindings of CUDA 13 have only `cuEventElapsedTime_v2`, which drivers before 12.8 lack; all export this one.

@@ -3,13 +3,16 @@
 //! Nothing of CUDA is needed to build or to start: [`Gpu::open`] looks for the driver and says why there is none
 //! ([`Absent`]). `libcublasLt` is looked for besides; without it only products are missing.
 //!
-//! [`calls`] are the kernels of a forward pass, [`Queue`] runs them: compiled by NVRTC ([`compile`]) when first called.
-//! They are tested on the host; **none has run on a GPU yet**, and the executor does not use them.
+//! For a model [`Accelerator`] is the GPU, [`crate::Memory::on_gpu`] its memory, [`Queue`] a stream of its work and [`Event`]
+//! what orders streams; [`parity()`] compares its kernels with the CPU's. [`calls`] are the kernels of a forward pass, compiled by NVRTC ([`compile`]) when first called.
+//! They are tested on the host, and all of it behind a stand-in for the driver; **none has run on a GPU yet**.
 //!
 //! For what is timed [`Gpu::time`] is the whole interface: so many calls of a [`Work`] one after another, and the time of each.
 //! [`Gpu::check`] compares what that work computes with its definition.
 
+mod accelerator;
 mod arena;
+mod buffer;
 pub mod calls;
 mod check;
 mod context;
@@ -18,6 +21,7 @@ mod graph;
 mod kernels;
 mod memory;
 mod nvrtc;
+mod parity;
 mod product;
 mod program;
 mod queue;
@@ -25,10 +29,14 @@ mod random;
 mod transfer;
 mod work;
 
+pub use accelerator::Accelerator;
+pub(crate) use buffer::{OnGpu, Pin};
+pub use context::Event;
 pub use gpu::Gpu;
 pub use nvrtc::compile;
+pub use parity::{Parity, parity};
 pub use program::Program;
-pub use queue::Queue;
+pub use queue::{Apart, Queue};
 pub use work::{Absent, Check, Facts, Work};
 
 use crate::Error;

@@ -12,12 +12,7 @@ use std::ffi::{CStr, CString, c_char};
 /// [`Error::Gpu`] where there is no NVRTC, or it is too old for the GPU.
 pub fn compile(program: Program, (major, minor): (u32, u32)) -> Result<Vec<u8>, Error> {
     let what = || format!("to compile {}.cu for compute capability {major}.{minor}", program.name());
-    // SAFETY: the libraries looked for run no initialisers that we could disturb.
-    if !unsafe { sys::is_culib_present() } {
-        let reason = "libnvrtc.so.13 or .12 was not found: install it (PyPI: nvidia-cuda-nvrtc) and name its folder in \
-                      LD_LIBRARY_PATH";
-        return Err(Error::Gpu { what: what(), reason: reason.to_owned() });
-    }
+    look().map_err(|reason| Error::Gpu { what: what(), reason })?;
     let (text, name) =
         (done(what(), CString::new(program.text()))?, done(what(), CString::new(program.name()))?);
     let unit = Unit(done(what(), result::create_program(&text, Some(&name)))?);
@@ -26,6 +21,16 @@ pub fn compile(program: Program, (major, minor): (u32, u32)) -> Result<Vec<u8>, 
     let compiled = unsafe { result::compile_program(unit.0, &[option]) };
     compiled.map_err(|error| Error::Gpu { what: what(), reason: format!("{error}: {}", unit.log()) })?;
     done(what(), unit.code())
+}
+
+/// Where there is no NVRTC, what to do about it.
+pub(super) fn look() -> Result<(), String> {
+    // SAFETY: the libraries looked for run no initialisers that we could disturb.
+    if unsafe { sys::is_culib_present() } {
+        return Ok(());
+    }
+    let advice = "install it (PyPI: nvidia-cuda-nvrtc) and name its folder in LD_LIBRARY_PATH";
+    Err(format!("libnvrtc.so.13 or .12 was not found: {advice}"))
 }
 
 /// A text and what became of it.

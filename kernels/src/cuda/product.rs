@@ -6,6 +6,7 @@ use crate::Error;
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;
 use cudarc::cublaslt::sys::cublasLtMatmulDescAttributes_t as Attribute;
+use cudarc::cublaslt::sys::cublasLtMatmulPreferenceAttributes_t as Preferred;
 use hwprofiles::DType;
 use std::ffi::c_void;
 
@@ -15,6 +16,11 @@ pub(super) const WORKSPACE: usize = 32 << 20;
 /// The library, ready to work.
 #[derive(Debug)]
 pub(super) struct Blas(sys::cublasLtHandle_t);
+
+// SAFETY: cuBLASLt's functions may be called with one handle by several threads.
+unsafe impl Send for Blas {}
+// SAFETY: as above.
+unsafe impl Sync for Blas {}
 
 impl Blas {
     /// For the current context. Where it cannot be had, the reason: then only products are missing.
@@ -95,19 +101,50 @@ pub(super) struct Product {
     integer: bool,
 }
 
+// SAFETY: what it describes is never changed, and belongs to no thread.
+unsafe impl Send for Product {}
+
+/// Which product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Shape {
+    /// Of both operands.
+    pub dtype: DType,
+    /// Rows of x.
+    pub m: u64,
+    /// Rows of W.
+    pub n: u64,
+    /// Columns of both.
+    pub k: u64,
+    /// From one row of y to the next.
+    pub y_stride: u64,
+    /// Whether y is f32, which products of 16-bit floats can leave.
+    pub wide: bool,
+    /// What y's address is a multiple of, 256 at most; W and x start at multiples of 256.
+    pub y_align: u32,
+}
+
 impl Product {
-    /// Prepares one for operands that start at multiples of 256 bytes.
+    /// Prepares one whose operands all start at multiples of 256 bytes, y without gaps.
     pub fn new(blas: &Blas, dtype: DType, m: u64, n: u64, k: u64) -> Result<Self, Error> {
+        Self::of(blas, Shape { dtype, m, n, k, y_stride: n, wide: false, y_align: 256 })
+    }
+
+    /// Prepares one.
+    pub fn of(blas: &Blas, shape: Shape) -> Result<Self, Error> {
+        let Shape { dtype, m, n, k, .. } = shape;
         let what = || format!("a product of {m} × {n} × {k} in {dtype}");
         let unknown = || Error::Gpu { what: what(), reason: "use bf16, f16, fp8 or int8".to_owned() };
-        let format = format(dtype).ok_or_else(unknown)?;
+        let mut format = format(dtype).ok_or_else(unknown)?;
+        if shape.wide {
+            format.result = sys::cudaDataType_t::CUDA_R_32F;
+        }
         let prepare = || -> Result<Self, CublasError> {
             // Its matrices are stored by columns: our W[n, k] is its A[k, n] transposed, x[m, k] its B[k, m], and
             // y[m, n] its D[n, m]. That is also the only order in which it multiplies 8-bit formats.
             let description = Description::new(format)?;
-            let (w, x) = (Layout::new(format.operand, k, n)?, Layout::new(format.operand, k, m)?);
-            let y = Layout::new(format.result, n, m)?;
-            let preference = Preference::new()?;
+            let (w, x) = (Layout::new(format.operand, k, n, k)?, Layout::new(format.operand, k, m, k)?);
+            let y = Layout::new(format.result, n, m, shape.y_stride)?;
+            let preference = Preference::new(shape.y_align)?;
             // SAFETY: all handles are live.
             let found = unsafe {
                 result::get_matmul_algo_heuristic(blas.0, description.0, w.0, x.0, y.0, y.0, preference.0)
@@ -184,9 +221,9 @@ impl Drop for Description {
 struct Layout(sys::cublasLtMatrixLayout_t);
 
 impl Layout {
-    /// `rows` × `columns`, stored column after column.
-    fn new(of: sys::cudaDataType, rows: u64, columns: u64) -> Result<Self, CublasError> {
-        result::create_matrix_layout(of, rows, columns, rows as i64).map(Self)
+    /// `rows` × `columns`, stored column after column, `stride` apart.
+    fn new(of: sys::cudaDataType, rows: u64, columns: u64, stride: u64) -> Result<Self, CublasError> {
+        result::create_matrix_layout(of, rows, columns, stride as i64).map(Self)
     }
 }
 
@@ -201,13 +238,22 @@ impl Drop for Layout {
 struct Preference(sys::cublasLtMatmulPreference_t);
 
 impl Preference {
-    /// At most [`WORKSPACE`].
-    fn new() -> Result<Self, CublasError> {
+    /// At most [`WORKSPACE`], and a result at a multiple of `align`.
+    fn new(align: u32) -> Result<Self, CublasError> {
         let preference = Self(result::create_matmul_pref()?);
-        let which = sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
         let bytes = WORKSPACE;
-        // SAFETY: the preference is live; the attribute is of eight bytes, copied before the call returns.
-        unsafe { result::set_matmul_pref_attribute(preference.0, which, (&raw const bytes).cast(), 8) }?;
+        let set = |which, value: *const c_void, size| {
+            // SAFETY: the preference is live; the attribute is of `size` bytes, copied before the call returns.
+            unsafe { result::set_matmul_pref_attribute(preference.0, which, value, size) }
+        };
+        set(Preferred::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (&raw const bytes).cast(), 8)?;
+        // What is said of D holds for C, which is the same.
+        for which in [
+            Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+            Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+        ] {
+            set(which, (&raw const align).cast(), 4)?;
+        }
         Ok(preference)
     }
 }

@@ -27,6 +27,8 @@ pub enum Program {
     },
     /// Products with few rows.
     Gemv,
+    /// Between the host's formats and the GPU's.
+    Hop,
     /// From packed weights to plain ones.
     Unpack,
     /// From logits to tokens.
@@ -38,7 +40,7 @@ const PACKED: &str = include_str!("device/packed.cu");
 
 impl Program {
     /// Every program; those that are compiled for a size of heads for this one.
-    pub fn all(head_dim: usize) -> [Self; 11] {
+    pub fn all(head_dim: usize) -> [Self; 12] {
         let attention = [Self::Decode { head_dim }, Self::Prefill { head_dim }];
         let [decode, prefill] = attention;
         [
@@ -51,6 +53,7 @@ impl Program {
             decode,
             prefill,
             Self::Gemv,
+            Self::Hop,
             Self::Unpack,
             Self::Sampling,
         ]
@@ -80,6 +83,7 @@ impl Program {
             Self::Decode { .. } => ("decode", include_str!("device/decode.cu")),
             Self::Prefill { .. } => ("prefill", include_str!("device/prefill.cu")),
             Self::Gemv => ("gemv", include_str!("device/gemv.cu")),
+            Self::Hop => ("hop", include_str!("device/hop.cu")),
             Self::Unpack => ("unpack", include_str!("device/unpack.cu")),
             Self::Sampling => ("sampling", include_str!("device/sampling.cu")),
         }

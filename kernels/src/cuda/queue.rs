@@ -1,139 +1,233 @@
-//! Calls of our kernels on a GPU, one after another.
+//! A queue of a GPU's work: kernels, products and copies, one after another.
 
-use super::calls::{Call, Values};
-use super::context::{Context, Stream, initialise};
-use super::memory::DeviceMemory;
-use super::{Absent, Program, compile, done};
-use crate::Error;
-use bytemuck::Pod;
-use cudarc::driver::sys::CUdevice_attribute as Attribute;
+use super::calls::{self, Call, Output, Values};
+use super::context::{Event, Stream};
+use super::product::{Product, Shape, WORKSPACE};
+use super::{Accelerator, Program, done};
+use crate::{Error, PANEL};
 use cudarc::driver::{result, sys};
+use hwprofiles::DType;
 use std::collections::BTreeMap;
-use std::ffi::{CString, c_void};
+use std::collections::btree_map::Entry;
+use std::ffi::c_void;
+use std::sync::Arc;
 
-/// The first GPU's queue of calls, the kernels compiled so far, and the memory that was asked for.
+/// A stream of one GPU. What is enqueued runs in order; of other queues' work only what is followed comes before.
+///
+/// Operands are [`Values`] of buffers that the GPU reaches. When the host may read or write what a queue works on is told
+/// by events, as between threads by flags: that is for who enqueues.
 #[derive(Debug)]
 pub struct Queue {
-    // Dropped in this order: the context last.
-    modules: BTreeMap<Program, Module>,
-    memory: Vec<DeviceMemory>,
+    // Dropped in this order: the GPU last.
+    products: BTreeMap<Shape, Product>,
+    functions: BTreeMap<(Program, &'static str), sys::CUfunction>,
     stream: Stream,
-    capability: (u32, u32),
-    /// Keeps the GPU's context.
-    _context: Context,
+    gpu: Arc<Accelerator>,
+}
+
+// SAFETY: streams and functions may be used by any thread to which the context is current.
+unsafe impl Send for Queue {}
+
+/// How far apart the pieces of a copy are.
+#[derive(Debug, Clone, Copy)]
+pub struct Apart {
+    /// Pieces.
+    pub count: usize,
+    /// Bytes of each.
+    pub bytes: usize,
+    /// From one piece's beginning to the next, on both sides.
+    pub apart: usize,
 }
 
 impl Queue {
-    /// Of the first GPU. NVRTC is looked for when a kernel is first called.
-    pub fn open() -> Result<Self, Absent> {
-        initialise()?;
-        Self::of_first().map_err(|error| Absent { reason: error.to_string(), driver: true })
-    }
-
-    fn of_first() -> Result<Self, Error> {
-        let context = Context::open()?;
-        let major = context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)? as u32;
-        let minor = context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)? as u32;
-        let stream = Stream::new()?;
-        Ok(Self {
-            modules: BTreeMap::new(),
-            memory: Vec::new(),
-            stream,
-            capability: (major, minor),
-            _context: context,
-        })
-    }
-
-    /// A copy of `values` in the GPU's memory, which stays until the queue is dropped.
+    /// A new stream, on whose thread the GPU is then bound.
     ///
     /// # Errors
-    /// [`Error::Gpu`] where there is no room.
-    pub fn keep<T: Pod>(&mut self, values: &[T]) -> Result<Values<T>, Error> {
-        let bytes = bytemuck::cast_slice(values);
-        // An allocation of nothing is refused.
-        let memory = DeviceMemory::new(bytes.len().max(1))?;
-        memory.upload(0, bytes, &self.stream)?;
-        let at = Values::new(memory.at(0, bytes.len()), values.len());
-        self.memory.push(memory);
-        Ok(at)
+    /// [`Error::Gpu`], as of all calls.
+    pub fn new(gpu: &Arc<Accelerator>) -> Result<Self, Error> {
+        gpu.bind()?;
+        let (products, functions) = Default::default();
+        Ok(Self { products, functions, stream: Stream::new()?, gpu: Arc::clone(gpu) })
     }
 
-    /// What lies in memory that [`Queue::keep`] gave, when all calls before are done.
-    ///
-    /// # Errors
-    /// [`Error::Gpu`], also where a call before went wrong.
-    ///
-    /// # Panics
-    /// Where the values are not all of one [`Queue::keep`].
-    pub fn read<T: Pod>(&self, values: Values<T>) -> Result<Vec<T>, Error> {
-        let len = values.len() * size_of::<T>();
-        let within = |memory: &&DeviceMemory| {
-            let offset = values.address().checked_sub(memory.at(0, 0));
-            offset.is_some_and(|offset| offset as usize + len <= memory.len())
-        };
-        let memory = self.memory.iter().find(within).expect("values that this queue keeps");
-        let offset = (values.address() - memory.at(0, 0)) as usize;
-        let bytes = memory.download(offset, len, &self.stream)?;
-        Ok(bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect())
+    /// Its GPU.
+    pub fn gpu(&self) -> &Arc<Accelerator> {
+        &self.gpu
     }
 
     /// Enqueues a call; the first of a program compiles it.
     ///
     /// # Errors
-    /// [`Error::Gpu`] where there is no NVRTC, or the GPU refuses.
-    ///
-    /// # Safety
-    /// All [`Values`] of the call are in this GPU's memory until it is done, what is written is used by no one else
-    /// meanwhile, and tables, positions and tokens stay inside what they point into.
-    pub unsafe fn run(&mut self, call: &Call) -> Result<(), Error> {
+    /// [`Error::Gpu`] where the GPU refuses.
+    pub fn run(&mut self, call: &Call) -> Result<(), Error> {
         let [x, y, z] = call.grid();
         if x == 0 || y == 0 || z == 0 {
             return Ok(());
         }
-        let program = call.program();
-        if !self.modules.contains_key(&program) {
-            self.modules.insert(program, Module::load(&compile(program, self.capability)?)?);
-        }
-        let function = self.modules[&program].function(call.kernel())?;
+        let name = (call.program(), call.kernel());
+        let function = match self.functions.get(&name) {
+            Some(function) => *function,
+            None => {
+                let function = self.gpu.function(name.0, name.1)?;
+                self.functions.insert(name, function);
+                function
+            }
+        };
         // A kernel takes one structure; the driver copies it before the call returns.
         let mut parameters = [call.arguments().as_ptr().cast_mut().cast::<c_void>()];
         let threads = (call.threads(), 1, 1);
-        // SAFETY: the kernel is live and its one parameter is as long as the structure that `Call` made for it; what it
-        // points to is the caller's word.
+        // SAFETY: the kernel is live and its one parameter is as long as the structure that `Call` made for it. What it
+        // points to is there: `Values` are of buffers, which wait for all work before they go.
         let launched = unsafe {
             result::launch_kernel(function, (x, y, z), threads, 0, self.stream.raw(), &mut parameters)
         };
         done(call.kernel(), launched)
     }
+
+    /// Enqueues y = x·Wᵀ: `m` rows of x without gaps, W `shape` (format, rows, columns) as [`crate::Weights`] packs it, y's
+    /// rows `y_stride` apart. Few rows are multiplied by W as it is; many by a plain copy in bf16, made in `scratch` for as
+    /// many of W's rows as there is room for at a time.
+    ///
+    /// # Errors
+    /// [`Error::DType`] and [`Error::Size`] as [`calls::gemv`]; [`Error::Gpu`].
+    ///
+    /// # Panics
+    /// Where `scratch` is not as [`Queue::scratch_bytes`] tells.
+    pub fn multiply(
+        &mut self,
+        m: usize,
+        (y, y_stride): (Output, usize),
+        x: Values<u16>,
+        (dtype, n, k): (DType, usize, usize),
+        w: Values<u8>,
+        scratch: Values<u8>,
+    ) -> Result<(), Error> {
+        let packed = |rows: usize| dtype.matrix_bytes(rows as u64, k as u64).get() as usize;
+        // A product by a kernel of ours reads W once for each row; else W is read, and its copy written and read.
+        if m * packed(n) <= packed(n) + 2 * (2 * n * k) {
+            return self.run(&calls::gemv(m, (y, y_stride), (x, k), (dtype, n, k), w)?);
+        }
+        let (workspace, plain) = (scratch.first(WORKSPACE), scratch.from(WORKSPACE).cast::<u16>());
+        let most = plain.len() / k / PANEL * PANEL;
+        assert!(most > 0, "scratch of {} bytes for rows of {k} values", scratch.len());
+        for first in (0..n).step_by(most) {
+            let rows = most.min(n - first);
+            let bytes = w.from(packed(first)).first(packed(rows));
+            self.run(&calls::unpack(plain.first(rows * k), (dtype, rows, k), bytes)?)?;
+            let y = y.beyond(first);
+            let at = y.holding((m - 1) * y_stride + rows);
+            x.first(m * k);
+            let shape = Shape {
+                dtype: DType::Bf16,
+                m: m as u64,
+                n: rows as u64,
+                k: k as u64,
+                y_stride: y_stride as u64,
+                wide: y.is_wide(),
+                y_align: 1 << at.trailing_zeros().min(8),
+            };
+            let product = match self.products.entry(shape) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(Product::of(&self.gpu.blas, shape)?),
+            };
+            let addresses = [plain.address(), x.address(), at, workspace.address()];
+            product.enqueue(&self.gpu.blas, addresses, &self.stream)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of scratch with which W of these shapes is copied whole, or the best that fits 128 MiB.
+    pub fn scratch_bytes(shapes: impl IntoIterator<Item = (usize, usize)>) -> usize {
+        const MOST: usize = 128 << 20;
+        let plain = |(n, k): (usize, usize)| (2 * n.next_multiple_of(PANEL) * k).min(MOST.max(2 * PANEL * k));
+        WORKSPACE + shapes.into_iter().map(plain).max().unwrap_or(0)
+    }
+
+    /// Enqueues a copy of bytes, from or to the GPU's memory or within it.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    ///
+    /// # Panics
+    /// Where the lengths differ.
+    pub fn copy(&mut self, to: Values<u8>, from: Values<u8>) -> Result<(), Error> {
+        assert_eq!(to.len(), from.len(), "bytes to copy");
+        if to.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: both ranges are of buffers, which wait for all work before they go.
+        let enqueued =
+            unsafe { sys::cuMemcpyAsync(to.address(), from.address(), to.len(), self.stream.raw()) };
+        done("a copy", enqueued.result())
+    }
+
+    /// Enqueues a copy of pieces that are as far apart on both sides.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    ///
+    /// # Panics
+    /// Where they are not all there.
+    pub fn copy_pieces(&mut self, to: Values<u8>, from: Values<u8>, pieces: Apart) -> Result<(), Error> {
+        let Apart { count, bytes, apart } = pieces;
+        if count == 0 || bytes == 0 {
+            return Ok(());
+        }
+        assert!(bytes <= apart && (count - 1) * apart + bytes <= to.len().min(from.len()), "{pieces:?}");
+        let unified = sys::CUmemorytype::CU_MEMORYTYPE_UNIFIED;
+        let copy = sys::CUDA_MEMCPY2D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcMemoryType: unified,
+            srcHost: std::ptr::null(),
+            srcDevice: from.address(),
+            srcArray: std::ptr::null_mut(),
+            srcPitch: apart,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: unified,
+            dstHost: std::ptr::null_mut(),
+            dstDevice: to.address(),
+            dstArray: std::ptr::null_mut(),
+            dstPitch: apart,
+            WidthInBytes: bytes,
+            Height: count,
+        };
+        // SAFETY: the description is read before the call returns; for the ranges see `copy`.
+        done(
+            "a copy of pieces",
+            unsafe { sys::cuMemcpy2DAsync_v2(&raw const copy, self.stream.raw()) }.result(),
+        )
+    }
+
+    /// Lets `event` happen when all that was enqueued before is done.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub fn record(&self, event: &Event) -> Result<(), Error> {
+        self.stream.record(event)
+    }
+
+    /// Lets nothing that is enqueued after start before `event` has happened, as it was recorded last.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub fn follow(&self, event: &Event) -> Result<(), Error> {
+        self.stream.follow(event)
+    }
+
+    /// Waits until all of it is done.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`], also where something went wrong on the way.
+    pub fn wait(&self) -> Result<(), Error> {
+        self.stream.wait()
+    }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // What is enqueued must be done before its memory goes.
-        let _ = self.stream.wait();
-    }
-}
-
-/// Loaded machine code.
-#[derive(Debug)]
-struct Module(sys::CUmodule);
-
-impl Module {
-    fn load(code: &[u8]) -> Result<Self, Error> {
-        // SAFETY: the code is whole, as NVRTC made it; its length stands in it.
-        done("our kernels", unsafe { result::module::load_data(code.as_ptr().cast()) }).map(Self)
-    }
-
-    fn function(&self, name: &str) -> Result<sys::CUfunction, Error> {
-        let name = done("a kernel's name", CString::new(name))?;
-        // SAFETY: the module is live.
-        done("a kernel of ours", unsafe { result::module::get_function(self.0, name) })
-    }
-}
-
-impl Drop for Module {
-    fn drop(&mut self) {
-        // SAFETY: loaded by `load`; the queue has waited for all calls.
-        let _ = unsafe { result::module::unload(self.0) };
+        // What is enqueued must be done before what it uses goes.
+        let _ = self.gpu.bind().and(self.stream.wait());
     }
 }

@@ -106,7 +106,7 @@ fn activations_and_sums_agree() {
             host.run(&calls::add(x_at.values(), y_at.values()));
             let sum: Vec<f32> = x.iter().zip(&both).map(|(x, y)| x + y).collect();
             assert_eq!(x_at.read(), sum, "{what}");
-            host.run(&calls::add_bias(y_at.values(), bias_at.values()));
+            host.run(&calls::add_bias(y_at.values(), columns, both.len() / columns, bias_at.values()));
             let mut wanted = both.clone();
             kernels::add_bias(&pool, &mut wanted, &bias);
             assert_near(&y_at.read(), &wanted, 0.0, &what);

@@ -150,7 +150,8 @@ impl<T: Pod> Operand<T> {
     }
 
     pub fn values(&mut self) -> Values<T> {
-        Values::new(self.memory[AROUND..].as_mut_ptr() as u64, self.len)
+        // SAFETY: tests keep their operands until calls have run, which is at once.
+        unsafe { Values::new(self.memory[AROUND..].as_mut_ptr() as u64, self.len) }
     }
 
     pub fn read(&mut self) -> Vec<T> {

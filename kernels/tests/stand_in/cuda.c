@@ -1,55 +1,120 @@
-// A stand-in for libcuda.so.1 and libcublasLt.so: as much of them as we call, on the host.
+// A stand-in for libcuda.so.1, libcublasLt.so and libnvrtc.so: as much of them as we call, on the host.
 //
 // It is stricter than the driver: work on memory that was not allocated, calls without a context, waits inside a
 // recording and objects that outlive their context are errors. Its clock counts what work would take, not what it
 // takes: an empty kernel 2 us (1 us in a graph), 4 bytes of a stream and 500 kFLOP per ns.
 //
-// The types are those of cuda.h and cublasLt.h, written with plain integers and pointers.
-#include <pthread.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { OK = 0, BAD_VALUE = 1, NO_CONTEXT = 201, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, IN_RECORDING = 900 };
+// A GPU runs streams in any order that waits and events allow. So does this, by the words of STAND_IN:
+//   (none)   everything runs as it is enqueued; large products are only timed
+//   early    everything runs as it is enqueued
+//   late     a stream runs only when somebody waits for it, and only as far as that: what was not waited for has not run
+//   others   whoever waits first lets all other streams run, the youngest first; threads of a block run last one first
+//   forget   streams do not wait for events, which must be noticed
+// New memory of the GPU holds no numbers (NaN).
+#include "stand_in.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static double now; // ns
 static int objects; // streams, events, modules, graphs, descriptions: what must be gone before the context
-static int contexts, pinned;
-static __thread int current;
-static struct { uint64_t start, len; } memory[16];
+static int contexts;
+static int failed; // what work that ran later went wrong with, told to whoever waits next
+static Stream *streams; // all there ever were, the youngest first: events may speak of those that are gone
+__thread int current;
 
-static int inside(uint64_t at, uint64_t len)
+enum { RANGES = 1 << 14 };
+typedef struct { uint64_t start, len; } Range;
+static Range memory[RANGES], pages[RANGES];
+
+static int within(const Range *ranges, uint64_t at, uint64_t len)
 {
-    for (int i = 0; i < 16; i++)
-        if (memory[i].len && at >= memory[i].start && at + len <= memory[i].start + memory[i].len) return 1;
+    for (int i = 0; i < RANGES; i++)
+        if (ranges[i].len && at >= ranges[i].start && at + len <= ranges[i].start + ranges[i].len) return 1;
     return 0;
 }
+int inside(uint64_t at, uint64_t len) { return within(memory, at, len); }
+int reachable(uint64_t at, uint64_t len) { return inside(at, len) || within(pages, at, len); }
 
-// Work, and the queues that it waits in.
-typedef struct Op { int (*run)(const uint64_t *a); uint64_t a[8]; double ns; struct Op *next; } Op;
-typedef struct { Op *first, *last; } Graph;
-typedef struct { Graph *recording; } Stream;
-typedef struct { double at; } Event;
+static Range *find(Range *ranges, uint64_t start) // 0: a free one
+{
+    for (int i = 0; i < RANGES; i++)
+        if (start ? ranges[i].len && ranges[i].start == start : !ranges[i].len) return &ranges[i];
+    return NULL;
+}
 
-static int enqueue(Stream *stream, int (*run)(const uint64_t *), const uint64_t *a, double ns, double in_graph)
+static int count(const Range *ranges)
+{
+    int all = 0;
+    for (int i = 0; i < RANGES; i++) all += ranges[i].len > 0;
+    return all;
+}
+
+int asked(const char *word)
+{
+    const char *words = getenv("STAND_IN");
+    return words && strstr(words, word);
+}
+
+static int at_once(void) { return !getenv("STAND_IN") || asked("early"); }
+
+typedef struct { double at; Stream *stream; uint64_t place; } Event; // happens when so much of the stream is done
+
+// Runs a stream until so much of it is done.
+static void advance(Stream *stream, uint64_t place)
+{
+    while (stream->done < place) {
+        Op *op = stream->first;
+        stream->first = op->next;
+        if (!stream->first) stream->last = NULL;
+        int status = op->run(op->a);
+        if (status && !failed) failed = status;
+        free(op);
+        stream->done++;
+    }
+}
+
+// As a wait of the host: what runs besides is for STAND_IN to say.
+static int settle(Stream *stream, uint64_t place)
 {
     if (!current) return NO_CONTEXT;
     pthread_mutex_lock(&lock);
-    int status = OK;
-    if (stream && stream->recording) {
-        Op *op = calloc(1, sizeof *op);
-        op->run = run;
-        op->ns = in_graph;
-        memcpy(op->a, a, sizeof op->a);
-        Graph *graph = stream->recording;
-        if (graph->last) graph->last->next = op; else graph->first = op;
-        graph->last = op;
+    for (Stream *other = streams; other && asked("others"); other = other->older)
+        if (other != stream) advance(other, other->enqueued);
+    if (stream) advance(stream, place);
+    int status = failed;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+static int settle_all(void)
+{
+    for (Stream *stream = streams; stream; stream = stream->older) settle(stream, stream->enqueued);
+    return current ? failed : NO_CONTEXT;
+}
+
+static void append(Op **first, Op **last, int (*run)(const uint64_t *), const uint64_t *a, double ns)
+{
+    Op *op = calloc(1, sizeof *op);
+    op->run = run;
+    op->ns = ns;
+    memcpy(op->a, a, sizeof op->a);
+    if (*last) (*last)->next = op; else *first = op;
+    *last = op;
+}
+
+int enqueue(Stream *stream, int (*run)(const uint64_t *), const uint64_t *a, double ns, double in_graph)
+{
+    if (!current || !stream) return NO_CONTEXT;
+    pthread_mutex_lock(&lock);
+    if (stream->recording) {
+        append(&stream->recording->first, &stream->recording->last, run, a, in_graph);
     } else {
         now += ns;
-        status = run(a);
+        append(&stream->first, &stream->last, run, a, ns);
+        stream->enqueued++;
+        if (at_once()) advance(stream, stream->enqueued);
     }
+    // What runs at once also fails at once.
+    int status = at_once() ? failed : OK;
     pthread_mutex_unlock(&lock);
     return status;
 }
@@ -81,47 +146,59 @@ int cuCtxSetCurrent(void *context) { current = context == &contexts; return curr
 
 int cuDevicePrimaryCtxRelease_v2(int device)
 {
-    int allocated = 0;
-    for (int i = 0; i < 16; i++) allocated += memory[i].len > 0;
-    if (--contexts == 0 && (objects || allocated || pinned)) {
-        fprintf(stderr, "%d objects, %d allocations and %d pinned ranges outlive their context\n", objects, allocated, pinned);
+    if (--contexts == 0 && (objects || count(memory) || count(pages))) {
+        fprintf(stderr, "%d objects, %d allocations and %d pinned ranges outlive their context\n", objects, count(memory), count(pages));
         abort();
     }
     return device == 7 ? OK : BAD_VALUE;
 }
+int cuCtxSynchronize(void) { return settle_all(); }
 
 int cuMemGetInfo_v2(size_t *free, size_t *total) { *free = 256u << 20; *total = 300u << 20; return current ? OK : NO_CONTEXT; }
 
 int cuMemAlloc_v2(uint64_t *at, size_t len)
 {
     if (!current) return NO_CONTEXT;
-    for (int i = 0; i < 16; i++)
-        if (!memory[i].len) {
-            memory[i].start = *at = (uint64_t)aligned_alloc(4096, (len + 4095) / 4096 * 4096);
-            memory[i].len = len;
-            return OK;
-        }
-    return BAD_VALUE;
+    pthread_mutex_lock(&lock);
+    Range *range = find(memory, 0);
+    if (range) {
+        size_t whole = (len + 4095) / 4096 * 4096;
+        *range = (Range){*at = (uint64_t)aligned_alloc(4096, whole), len};
+        if (whole <= 64 << 20) memset((void *)*at, 0xff, whole);
+    }
+    pthread_mutex_unlock(&lock);
+    return range ? OK : BAD_VALUE;
 }
 
 int cuMemFree_v2(uint64_t at)
 {
-    for (int i = 0; i < 16; i++)
-        if (memory[i].len && memory[i].start == at) {
-            free((void *)at);
-            memory[i].len = 0;
-            return OK;
-        }
-    return BAD_VALUE;
+    settle_all();
+    pthread_mutex_lock(&lock);
+    Range *range = find(memory, at);
+    if (range) {
+        free((void *)at);
+        range->len = 0;
+    }
+    pthread_mutex_unlock(&lock);
+    return range && current ? OK : BAD_VALUE;
 }
 
 int cuMemHostRegister_v2(void *start, size_t len, unsigned flags)
 {
     if (flags || !len || (uint64_t)start % 4096) return BAD_VALUE;
-    pinned++;
-    return current ? OK : NO_CONTEXT;
+    pthread_mutex_lock(&lock);
+    Range *range = find(pages, 0);
+    if (range) *range = (Range){(uint64_t)start, len};
+    pthread_mutex_unlock(&lock);
+    return !range ? BAD_VALUE : current ? OK : NO_CONTEXT;
 }
-int cuMemHostUnregister(void *start) { pinned--; return start && current ? OK : NO_CONTEXT; }
+int cuMemHostUnregister(void *start)
+{
+    settle_all();
+    Range *range = find(pages, (uint64_t)start);
+    if (range) range->len = 0;
+    return range && current ? OK : BAD_VALUE;
+}
 
 // a: to, from, length, which of the two are the GPU's (1: to, 2: from).
 static int copy(const uint64_t *a)
@@ -142,17 +219,83 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t len, Stream *stre
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t len, Stream *stream) { return enqueue_copy(stream, (uint64_t)to, from, len, 2, 50); }
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t len, Stream *stream) { return enqueue_copy(stream, to, from, len, 3, 2); }
 
-static void *object(size_t size) { __atomic_add_fetch(&objects, 1, __ATOMIC_SEQ_CST); return calloc(1, size); }
-static int gone(void *it) { __atomic_sub_fetch(&objects, 1, __ATOMIC_SEQ_CST); free(it); return it ? OK : BAD_VALUE; }
+static int copy_any(const uint64_t *a)
+{
+    if (!reachable(a[0], a[2]) || !reachable(a[1], a[2])) return ILLEGAL_ADDRESS;
+    return copy(a);
+}
+int cuMemcpyAsync(uint64_t to, uint64_t from, size_t len, Stream *stream)
+{
+    uint64_t a[8] = {to, from, len};
+    return enqueue(stream, copy_any, a, 1500 + len / 50.0, 1500 + len / 50.0);
+}
 
-int cuStreamCreate(Stream **stream, unsigned flags) { *stream = object(sizeof(Stream)); return flags == 1 && current ? OK : BAD_VALUE; }
-int cuStreamDestroy_v2(Stream *stream) { return gone(stream); }
-int cuStreamSynchronize(Stream *stream) { return !current ? NO_CONTEXT : stream->recording ? IN_RECORDING : OK; }
-int cuStreamWaitEvent(Stream *stream, Event *event, unsigned flags) { return stream && event && !flags && current ? OK : BAD_VALUE; }
+typedef struct {
+    size_t from_x, from_y; int from_type; const void *from_host; uint64_t from; void *from_array; size_t from_pitch;
+    size_t to_x, to_y; int to_type; void *to_host; uint64_t to; void *to_array; size_t to_pitch;
+    size_t width, height;
+} Pieces;
+static int copy_pieces(const uint64_t *a)
+{
+    for (uint64_t i = 0; i < a[5]; i++) {
+        uint64_t piece[8] = {a[0] + i * a[2], a[1] + i * a[3], a[4]};
+        int status = copy_any(piece);
+        if (status) return status;
+    }
+    return OK;
+}
+int cuMemcpy2DAsync_v2(const Pieces *p, Stream *stream)
+{
+    if (p->from_x || p->from_y || p->to_x || p->to_y || p->from_type != 4 || p->to_type != 4) return BAD_VALUE;
+    if (p->width > p->from_pitch || p->width > p->to_pitch || p->to_pitch > 0x7fffffff) return BAD_VALUE;
+    uint64_t a[8] = {p->to, p->from, p->to_pitch, p->from_pitch, p->width, p->height};
+    return enqueue(stream, copy_pieces, a, 1500 + p->width * p->height / 50.0, 1500);
+}
+
+void *object(size_t size) { __atomic_add_fetch(&objects, 1, __ATOMIC_SEQ_CST); return calloc(1, size); }
+int gone(void *it) { __atomic_sub_fetch(&objects, 1, __ATOMIC_SEQ_CST); free(it); return it ? OK : BAD_VALUE; }
+
+int cuStreamCreate(Stream **stream, unsigned flags)
+{
+    *stream = object(sizeof(Stream));
+    pthread_mutex_lock(&lock);
+    (*stream)->older = streams;
+    streams = *stream;
+    pthread_mutex_unlock(&lock);
+    return flags == 1 && current ? OK : BAD_VALUE;
+}
+int cuStreamDestroy_v2(Stream *stream)
+{
+    // Its events may still be asked about it.
+    __atomic_sub_fetch(&objects, 1, __ATOMIC_SEQ_CST);
+    return settle(stream, stream->enqueued);
+}
+int cuStreamSynchronize(Stream *stream) { return stream->recording ? IN_RECORDING : settle(stream, stream->enqueued); }
+// a: stream, place.
+static int await(const uint64_t *a) { advance((Stream *)a[0], a[1]); return OK; }
+int cuStreamWaitEvent(Stream *stream, Event *event, unsigned flags)
+{
+    if (!stream || !event || flags || !current) return BAD_VALUE;
+    uint64_t a[8] = {(uint64_t)event->stream, event->place};
+    return event->stream && !asked("forget") ? enqueue(stream, await, a, 0, 0) : OK;
+}
 int cuEventCreate(Event **event, unsigned flags) { *event = object(sizeof(Event)); return flags ? BAD_VALUE : OK; }
 int cuEventDestroy_v2(Event *event) { return gone(event); }
-int cuEventRecord(Event *event, Stream *stream) { event->at = now; return stream->recording ? IN_RECORDING : OK; }
-int cuEventElapsedTime(float *ms, Event *start, Event *end) { *ms = (end->at - start->at) / 1e6; return OK; }
+int cuEventRecord(Event *event, Stream *stream)
+{
+    pthread_mutex_lock(&lock);
+    *event = (Event){now, stream, stream->enqueued};
+    pthread_mutex_unlock(&lock);
+    return stream->recording ? IN_RECORDING : current ? OK : NO_CONTEXT;
+}
+int cuEventSynchronize(Event *event) { return event->stream ? settle(event->stream, event->place) : OK; }
+int cuEventElapsedTime(float *ms, Event *start, Event *end)
+{
+    if (!start->stream || !end->stream) return BAD_VALUE;
+    if (start->stream->done < start->place || end->stream->done < end->place) return NOT_READY;
+    *ms = (end->at - start->at) / 1e6;
+    return OK;
+}
 
 int cuStreamBeginCapture_v2(Stream *stream, int mode)
 {
@@ -182,161 +325,7 @@ int cuGraphDestroy(Graph *graph) { return cuGraphExecDestroy(graph); }
 int cuGraphLaunch(Graph *graph, Stream *stream)
 {
     if (!current || stream->recording) return NO_CONTEXT;
-    for (Op *op = graph->first; op; op = op->next) {
-        int status = op->run(op->a);
-        if (status) return status;
-        now += op->ns;
-    }
-    return OK;
-}
-
-static const char EMPTY, READ;
-int cuModuleLoadData(void **module, const char *text) { *module = object(1); return strstr(text, ".entry") ? OK : BAD_VALUE; }
-int cuModuleUnload(void *module) { return gone(module); }
-int cuModuleGetFunction(const void **function, void *module, const char *name)
-{
-    *function = !strcmp(name, "empty") ? &EMPTY : !strcmp(name, "read_all") ? &READ : NULL;
-    return *function && module ? OK : NOT_FOUND;
-}
-
-static int empty(const uint64_t *a) { (void)a; return OK; }
-
-// a: from, count of 16 bytes, into.
-static int read_all(const uint64_t *a)
-{
-    if (!inside(a[0], 16 * a[1]) || !inside(a[2], 4)) return ILLEGAL_ADDRESS;
-    uint32_t sum = 0;
-    const uint32_t *words = (const uint32_t *)a[0];
-    for (uint64_t i = 0; i < 4 * a[1]; i++) sum ^= words[i];
-    *(uint32_t *)a[2] ^= sum;
-    return OK;
-}
-
-int cuLaunchKernel(const void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                   unsigned shared, Stream *stream, void **parameters, void **extra)
-{
-    uint64_t a[8] = {0};
-    if (!gx || gy != 1 || gz != 1 || bx % 32 || by != 1 || bz != 1 || shared || extra) return BAD_VALUE;
-    if (function == &EMPTY) return enqueue(stream, empty, a, 2000, 1000);
-    for (int i = 0; i < 3; i++) a[i] = *(uint64_t *)parameters[i];
-    return enqueue(stream, read_all, a, 16 * a[1] / 4.0, 16 * a[1] / 4.0);
-}
-
-// cuBLASLt. Formats: 2 f16, 3 int8, 10 int32, 14 bf16, 28 e4m3.
-typedef struct { int type; uint64_t rows, columns; int64_t stride; } Layout;
-typedef struct { int sum, scale, transpose_a; } Description;
-typedef struct { uint64_t algo[8]; size_t workspace; int state; float waves; int reserved[4]; } Heuristic;
-
-int cublasLtCreate(void **handle) { *handle = object(1); return OK; }
-int cublasLtDestroy(void *handle) { return gone(handle); }
-int cublasLtMatrixLayoutCreate(Layout **layout, int type, uint64_t rows, uint64_t columns, int64_t stride)
-{
-    *layout = object(sizeof(Layout));
-    **layout = (Layout){type, rows, columns, stride};
-    return OK;
-}
-int cublasLtMatrixLayoutDestroy(Layout *layout) { return gone(layout); }
-int cublasLtMatmulDescCreate(Description **it, int sum, int scale)
-{
-    *it = object(sizeof(Description));
-    **it = (Description){sum, scale, 0};
-    return OK;
-}
-int cublasLtMatmulDescSetAttribute(Description *it, int which, const void *value, size_t size)
-{
-    if (which == 3) memcpy(&it->transpose_a, value, 4);
-    return (which == 3 && size == 4) || (which == 25 && size == 1) ? OK : 7;
-}
-int cublasLtMatmulDescDestroy(Description *it) { return gone(it); }
-int cublasLtMatmulPreferenceCreate(uint64_t **it) { *it = object(8); return OK; }
-int cublasLtMatmulPreferenceSetAttribute(uint64_t *it, int which, const uint64_t *value, size_t size)
-{
-    *it = *value;
-    return which == 1 && size == 8 ? OK : 7;
-}
-int cublasLtMatmulPreferenceDestroy(void *it) { return gone(it); }
-
-static int knows(const Description *it, const Layout *a, const Layout *b, const Layout *d)
-{
-    int of_float = it->sum == 68 && it->scale == 0, of_integer = it->sum == 72 && it->scale == 10;
-    int types = a->type == b->type && ((of_float && (a->type == 14 || a->type == 2) && d->type == a->type)
-        || (of_float && a->type == 28 && d->type == 14) || (of_integer && a->type == 3 && d->type == 10));
-    return types && it->transpose_a == 1 && a->rows == b->rows && d->rows == a->columns && d->columns == b->columns
-        && a->stride == (int64_t)a->rows && b->stride == (int64_t)b->rows && d->stride == (int64_t)d->rows;
-}
-
-int cublasLtMatmulAlgoGetHeuristic(void *handle, Description *it, Layout *a, Layout *b, Layout *c, Layout *d,
-                                   uint64_t *preference, int wanted, Heuristic *found, int *count)
-{
-    memset(found, 0, sizeof *found);
-    found->workspace = *preference;
-    *count = handle && wanted == 1 && c == d && knows(it, a, b, d);
-    return OK;
-}
-
-static double half(uint16_t bits)
-{
-    _Float16 it;
-    memcpy(&it, &bits, 2);
-    return it;
-}
-
-static double brain(uint16_t bits)
-{
-    uint32_t wide = (uint32_t)bits << 16;
-    float it;
-    memcpy(&it, &wide, 4);
-    return it;
-}
-
-static double element(int type, uint64_t at, uint64_t i)
-{
-    if (type == 2) return half(((const uint16_t *)at)[i]);
-    if (type == 14) return brain(((const uint16_t *)at)[i]);
-    uint8_t byte = ((const uint8_t *)at)[i];
-    if (type == 3) return (int8_t)byte;
-    int exponent = byte >> 3 & 15;
-    double size = exponent ? 1 + (byte & 7) / 8.0 : (byte & 7) / 8.0;
-    for (int e = exponent ? exponent : 1; e < 7; e++) size /= 2;
-    for (int e = 7; e < exponent; e++) size *= 2;
-    return byte & 128 ? -size : size;
-}
-
-// a: W, x, y, n, m, k, type, workspace. Large products are only timed.
-static int multiply(const uint64_t *a)
-{
-    uint64_t n = a[3], m = a[4], k = a[5], operand = a[6] == 2 || a[6] == 14 ? 2 : 1, result = a[6] == 3 ? 4 : 2;
-    if (!inside(a[0], n * k * operand) || !inside(a[1], m * k * operand) || !inside(a[2], m * n * result)) return 14;
-    if (a[0] % 256 || a[1] % 256 || a[2] % 256 || !inside(a[7], 32 << 20)) return 7;
-    if (m * n * k > 1000000) return OK;
-    for (uint64_t i = 0; i < m; i++)
-        for (uint64_t j = 0; j < n; j++) {
-            double sum = 0;
-            for (uint64_t l = 0; l < k; l++) sum += element(a[6], a[1], i * k + l) * element(a[6], a[0], j * k + l);
-            uint64_t at = i * n + j;
-            if (a[6] == 3) ((int32_t *)a[2])[at] = (int32_t)sum;
-            else if (a[6] == 2) ((_Float16 *)a[2])[at] = (_Float16)sum;
-            else {
-                float wide = (float)sum;
-                uint32_t bits;
-                memcpy(&bits, &wide, 4);
-                ((uint16_t *)a[2])[at] = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-            }
-        }
-    return OK;
-}
-
-int cublasLtMatmul(void *handle, Description *it, const void *alpha, uint64_t w, Layout *wl, uint64_t x, Layout *xl,
-                   const void *beta, uint64_t c, Layout *cl, uint64_t y, Layout *yl, const void *algorithm,
-                   uint64_t workspace, size_t workspace_size, Stream *stream)
-{
-    uint32_t one = it->scale == 10 ? 1 : 0x3f800000, given[2];
-    memcpy(&given[0], alpha, 4);
-    memcpy(&given[1], beta, 4);
-    if (!handle || !algorithm || given[0] != one || given[1] || c != y || cl != yl || workspace_size != 32 << 20) return 7;
-    if (!knows(it, wl, xl, yl)) return 15;
-    uint64_t a[8] = {w, x, y, wl->columns, xl->columns, wl->rows, (uint64_t)wl->type, workspace};
-    double flop = 2.0 * a[3] * a[4] * a[5] / 500000, bytes = a[3] * a[5] * (wl->type == 2 || wl->type == 14 ? 2 : 1) / 4.0;
-    double ns = 1000 + (flop > bytes ? flop : bytes);
-    return enqueue(stream, multiply, a, ns + 1000, ns);
+    int status = OK;
+    for (Op *op = graph->first; op && !status; op = op->next) status = enqueue(stream, op->run, op->a, op->ns, 0);
+    return status;
 }

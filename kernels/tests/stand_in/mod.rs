@@ -1,27 +1,44 @@
-//! Builds the stand-in for CUDA's libraries, and runs a test of this program with it.
+//! Builds the stand-in for CUDA's libraries, and runs programs with it.
+#![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::path::Path;
 use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// A folder in which the stand-in is found by the names of CUDA's libraries.
+pub fn folder() -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let library = folder.path().join("stand_in.so");
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels/tests");
+    let block = format!("-DBLOCK=\"{}\"", tests.join("host_gpu/block.c").display());
+    // Rust links with `cc`, so it is there.
+    let built = Command::new("cc")
+        .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", "-o"])
+        .arg(&library)
+        .args(["cuda.c", "modules.c", "blas.c"].map(|file| tests.join("stand_in").join(file)))
+        .arg(block)
+        .status();
+    assert!(built.expect("a C compiler, as Rust itself needs").success());
+    // Links to one file: the loader then takes all for one library, so that they share what they know.
+    for name in ["cuda.so", "cuda.so.1", "cublasLt.so", "cublasLt.so.12", "nvrtc.so", "nvrtc.so.12"] {
+        std::os::unix::fs::symlink(&library, folder.path().join(format!("lib{name}"))).expect("a link");
+    }
+    folder
+}
 
 /// Runs the test `name` of this very program where the stand-in is found instead of CUDA.
 pub fn run(name: &str) -> Output {
-    let folder = tempfile::tempdir().expect("a folder");
-    let library = folder.path().join("stand_in.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels/tests/stand_in/cuda.c");
-    // Rust links with `cc`, so it is there.
-    let built = Command::new("cc")
-        .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", "-o"])
-        .args([&library, &source])
-        .status();
-    assert!(built.expect("a C compiler, as Rust itself needs").success());
-    // Links to one file: the loader then takes both for one library, so that they share what they know.
-    for name in ["libcuda.so", "libcuda.so.1", "libcublasLt.so", "libcublasLt.so.12"] {
-        std::os::unix::fs::symlink(&library, folder.path().join(name)).expect("a link");
-    }
+    run_in(&folder(), name, "")
+}
+
+/// The same with streams in the order that `words` ask for (see cuda.c).
+pub fn run_in(folder: &TempDir, name: &str, words: &str) -> Output {
     let test = std::env::current_exe().expect("this program");
-    let output = Command::new(test)
-        .args(["--exact", name, "--nocapture"])
-        .env("LD_LIBRARY_PATH", folder.path())
-        .output();
-    output.expect("this program runs again")
+    let mut command = Command::new(test);
+    command.args(["--exact", name, "--nocapture"]).env("LD_LIBRARY_PATH", folder.path());
+    match words {
+        "" => command.env_remove("STAND_IN"),
+        words => command.env("STAND_IN", words),
+    };
+    command.output().expect("this program runs again")
 }

@@ -16,8 +16,9 @@ use device::{Device, OnBoard};
 use grid::Extent;
 use hwprofiles::{Bytes, Host, MeasuredGpu, Presence, WriteError};
 use kernels::affinity;
-use kernels::cuda::Gpu;
+use kernels::cuda::{Accelerator, Gpu, Parity};
 use std::path::Path;
+use std::sync::Arc;
 use table::{Table, Visited};
 
 /// What is known of the GPU.
@@ -51,6 +52,15 @@ pub(crate) fn before(
     rest.host = with_gpu(&rest.host);
     rest.warnings.splice(..0, warnings);
     Ok(rest)
+}
+
+/// The GPU's name, and how far each kernel that runs a model on it is from the CPU's.
+///
+/// # Errors
+/// [`Error::NoGpu`] with what is missing, and what the GPU refuses.
+pub fn kernels() -> Result<(String, Vec<Parity>), Error> {
+    let gpu = Arc::new(Accelerator::open().map_err(Error::NoGpu)?);
+    Ok((gpu.name()?, kernels::cuda::parity(&gpu)?))
 }
 
 /// Looks for a GPU and measures it. One that is not there is no error, nor is one that fails: the reason is told as

@@ -115,6 +115,29 @@ pub struct Decoding {
     pub scale: f32,
 }
 
+/// Blocks that fill any GPU twice over: more splits would only add what joins them.
+const ENOUGH_BLOCKS: usize = 512;
+/// Positions that a block has at least, or its beginning and end outweigh them.
+const LEAST_CHUNK: usize = 2 * POSITIONS;
+
+/// Positions per block for [`Decoding`]: few where there are few sequences.
+pub fn decode_chunk(sequences: usize, kv_heads: usize, longest: usize) -> usize {
+    let splits = ENOUGH_BLOCKS.div_ceil((sequences * kv_heads).max(1));
+    longest.div_ceil(splits).next_multiple_of(POSITIONS).max(LEAST_CHUNK)
+}
+
+/// Bytes of scratch that [`Decoding`] with chunks of [`decode_chunk`] takes at most, for up to so many sequences and
+/// positions.
+pub fn decode_scratch(
+    sequences: usize,
+    [heads, kv_heads]: [usize; 2],
+    head_dim: usize,
+    longest: usize,
+) -> usize {
+    let splits = (sequences * longest.div_ceil(LEAST_CHUNK)).min(ENOUGH_BLOCKS / kv_heads + 1 + sequences);
+    splits * heads * (head_dim + 2) * size_of::<f32>()
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct DecodeArguments {

@@ -9,12 +9,14 @@
 //! from one to the other unchanged.
 
 mod attention;
+mod hop;
 mod product;
 mod rows;
 mod sampling;
 
-pub use attention::{Decoding, Paged, append, decode, prefill};
-pub use product::{gather, gemv, unpack};
+pub use attention::{Decoding, Paged, append, decode, decode_chunk, decode_scratch, prefill};
+pub use hop::{copy_rows, narrow_rows, widen_rows};
+pub use product::{Output, add_places, gather, gemv, unpack};
 pub use rows::{
     Activation, Norm, activation, add, add_bias, layer_norm, rms_norm, rms_norm_heads, rope, silu_mul,
 };
@@ -41,11 +43,14 @@ impl<T> Clone for Values<T> {
 impl<T> Copy for Values<T> {}
 
 impl<T> Values<T> {
-    /// `len` values at `address`. That they are there, and stay there while a call runs, is for who runs it.
+    /// `len` values at `address`.
+    ///
+    /// # Safety
+    /// They are there, and stay there while a call that they are given to runs. [`crate::Buffer::values`] gives such.
     ///
     /// # Panics
     /// Where the address is not a multiple of 16, which some kernels load at once.
-    pub fn new(address: u64, len: usize) -> Self {
+    pub unsafe fn new(address: u64, len: usize) -> Self {
         assert!(address.is_multiple_of(16), "{address:#x} is not a multiple of 16");
         Self { address, len, of: PhantomData }
     }
@@ -57,6 +62,20 @@ impl<T> Values<T> {
     pub fn from(self, from: usize) -> Self {
         assert!(from <= self.len, "{from} of {}", self.len);
         Self { address: self.address + (from * size_of::<T>()) as u64, len: self.len - from, ..self }
+    }
+
+    /// The first `len`.
+    ///
+    /// # Panics
+    /// Where there are fewer.
+    pub fn first(self, len: usize) -> Self {
+        assert!(len <= self.len, "{len} of {}", self.len);
+        Self { len, ..self }
+    }
+
+    /// The same bytes as values of another type, as many as there are whole.
+    pub fn cast<U>(self) -> Values<U> {
+        Values { address: self.address, len: self.len * size_of::<T>() / size_of::<U>(), of: PhantomData }
     }
 
     /// Where the first is.

@@ -39,29 +39,77 @@ struct GemvArguments {
     columns: i32,
     x_stride: i32,
     y_stride: i32,
+    wide: i32,
+    unused: i32,
 }
 
-/// y = x·Wᵀ for `m` rows of x, bf16, with W[rows, columns] as [`crate::Weights`] packs it. The weights are read once
+/// Where a product goes.
+#[derive(Debug, Clone, Copy)]
+pub enum Output {
+    /// Rounded to bf16, as the next kernel reads it.
+    Narrow(Values<u16>),
+    /// As it is: logits.
+    Wide(Values<f32>),
+}
+
+impl From<Values<u16>> for Output {
+    fn from(values: Values<u16>) -> Self {
+        Self::Narrow(values)
+    }
+}
+
+impl From<Values<f32>> for Output {
+    fn from(values: Values<f32>) -> Self {
+        Self::Wide(values)
+    }
+}
+
+impl Output {
+    /// Its address, where `wanted` values are there.
+    pub(crate) fn holding(self, wanted: usize) -> u64 {
+        match self {
+            Self::Narrow(values) => values.holding(wanted, "y"),
+            Self::Wide(values) => values.holding(wanted, "y"),
+        }
+    }
+
+    /// Those from `first` on.
+    pub(crate) fn beyond(self, first: usize) -> Self {
+        match self {
+            Self::Narrow(values) => Self::Narrow(values.from(first)),
+            Self::Wide(values) => Self::Wide(values.from(first)),
+        }
+    }
+
+    pub(crate) fn is_wide(self) -> bool {
+        matches!(self, Self::Wide(_))
+    }
+}
+
+/// y = x·Wᵀ for `m` rows of x in bf16, with W[rows, columns] as [`crate::Weights`] packs it. The weights are read once
 /// per row of x: from a few rows on [`unpack`] and a product by cuBLASLt are faster.
 ///
 /// # Errors
 /// [`Error::DType`], [`Error::Size`].
 pub fn gemv(
     m: usize,
-    (y, y_stride): (Values<u16>, usize),
+    (y, y_stride): (impl Into<Output>, usize),
     (x, x_stride): (Values<u16>, usize),
     (dtype, rows, columns): (DType, usize, usize),
     w: Values<u8>,
 ) -> Result<Call, Error> {
+    let y = y.into();
     let (kernel, w) = packed(["gemv_bf16", "gemv_int8", "gemv_int4"], dtype, rows, columns, w)?;
     let arguments = GemvArguments {
         x: x.holding(extent(m, x_stride, columns), "x"),
         w,
-        y: y.holding(extent(m, y_stride, rows), "y"),
+        y: y.holding(extent(m, y_stride, rows)),
         rows: count(rows),
         columns: count(columns),
         x_stride: count(x_stride),
         y_stride: count(y_stride),
+        wide: y.is_wide().into(),
+        unused: 0,
     };
     Ok(Call::new(Program::Gemv, kernel, [rows.div_ceil(PANEL), m, 1], THREADS, arguments))
 }
@@ -120,4 +168,33 @@ pub fn gather(
         columns: count(columns),
     };
     Ok(Call::new(Program::Embedding, kernel, [tokens.len(), 1, 1], THREADS, arguments))
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct PlaceArguments {
+    x: u64,
+    table: u64,
+    positions: u64,
+    columns: i32,
+    offset: i32,
+}
+
+/// x += table row by row: row `positions[r]` + `offset` of rows of `columns` values, which must be there: nobody checks
+/// that on a GPU.
+pub fn add_places(
+    x: Values<f32>,
+    columns: usize,
+    table: Values<f32>,
+    positions: Values<i32>,
+    offset: usize,
+) -> Call {
+    let arguments = PlaceArguments {
+        x: x.holding(positions.len() * columns, "x"),
+        table: table.address,
+        positions: positions.address,
+        columns: count(columns),
+        offset: count(offset),
+    };
+    Call::new(Program::Embedding, "add_places", [positions.len(), 1, 1], THREADS, arguments)
 }

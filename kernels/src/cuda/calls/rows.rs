@@ -224,18 +224,18 @@ struct AddBiasArguments {
     bias: u64,
     count: u64,
     columns: i32,
-    unused: i32,
+    stride: i32,
 }
 
-/// y += bias for every row of `bias.len()` values.
-pub fn add_bias(y: Values<u16>, bias: Values<f32>) -> Call {
-    assert!(y.is_empty() || y.len().is_multiple_of(bias.len()), "{} are not rows of {}", y.len(), bias.len());
+/// y += bias for every row of `bias.len()` values, `stride` values apart.
+pub fn add_bias(y: Values<u16>, stride: usize, rows: usize, bias: Values<f32>) -> Call {
+    let values = rows * bias.len();
     let arguments = AddBiasArguments {
-        y: y.address,
+        y: y.holding(extent(rows, stride, bias.len()), "y"),
         bias: bias.address,
-        count: y.len() as u64,
+        count: values as u64,
         columns: count(bias.len()),
-        unused: 0,
+        stride: count(stride),
     };
-    Call::new(Program::Residual, "add_bias", blocks(y.len()), THREADS, arguments)
+    Call::new(Program::Residual, "add_bias", blocks(values), THREADS, arguments)
 }

@@ -21,3 +21,17 @@ typedef struct {
 GATHER(bf16)
 GATHER(int8)
 GATHER(int4)
+
+typedef struct {
+    float *x;             // [rows][columns]
+    const float *table;   // [places][columns]
+    const int *positions; // of every row
+    int columns, offset;  // rows of the table in front of position 0
+} Places;
+
+// What a position begins with, where that is learned.
+KERNEL(add_places, Places, 256)
+{
+    u64 place = (u64)(a.positions[blockIdx.x] + a.offset) * a.columns, row = (u64)blockIdx.x * a.columns;
+    for (int i = threadIdx.x; i < a.columns; i += blockDim.x) a.x[row + i] += a.table[place + i];
+}

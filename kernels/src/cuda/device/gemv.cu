@@ -17,9 +17,16 @@
 typedef struct {
     const u16 *x; // rows of `columns` values, `x_stride` values apart
     const u8 *w;  // packed, [rows][columns]
-    u16 *y;       // rows of `rows` values, `y_stride` values apart
-    int rows, columns, x_stride, y_stride;
+    void *y;      // rows of `rows` values, `y_stride` values apart: bf16, or f32 where `wide`
+    int rows, columns, x_stride, y_stride, wide, unused;
 } Gemv;
+
+static __device__ inline void put(const Gemv *a, int row, float sum)
+{
+    u64 at = (u64)blockIdx.y * a->y_stride + blockIdx.x * PANEL + row;
+    if (a->wide) ((float *)a->y)[at] = sum;
+    else ((u16 *)a->y)[at] = narrow(sum);
+}
 
 static __device__ inline void stage(float *x, const Gemv *a, int from)
 {
@@ -103,7 +110,7 @@ static __device__ inline void finish(const Gemv *a, float *sums, int each)
     if (threadIdx.x < PANEL) {
         float sum = 0;
         for (int i = 0; i < WARPS; i++) sum += of_warp[i][threadIdx.x];
-        a->y[(u64)blockIdx.y * a->y_stride + blockIdx.x * PANEL + threadIdx.x] = narrow(sum);
+        put(a, threadIdx.x, sum);
     }
 }
 
@@ -117,8 +124,7 @@ static __device__ inline void finish(const Gemv *a, float *sums, int each)
             for (int column = threadIdx.x % WARP; column < a->columns; column += WARP)                            \
                 sum += wide(x[column]) * value_##format(panel, height, a->columns, lane, column);                 \
             sum = warp_sum(sum);                                                                                  \
-            if (threadIdx.x % WARP == 0)                                                                          \
-                a->y[(u64)blockIdx.y * a->y_stride + blockIdx.x * PANEL + lane] = narrow(sum);                    \
+            if (threadIdx.x % WARP == 0) put(a, lane, sum);                                                       \
         }                                                                                                         \
     }
 

@@ -1,0 +1,87 @@
+//! What a GPU can be given.
+
+use crate::error::Error;
+use crate::setup::Setup;
+use hwprofiles::{DType, DeviceKind, Machine};
+use planner::{Action, Lane, Programs, Source, Task};
+use scenarios::{Activation, Operator, Sublayer};
+
+/// Formats of matrices that its kernels read.
+const MATRICES: [DType; 3] = [DType::Bf16, DType::Int8, DType::Int4];
+
+/// Refuses tasks for a GPU that no kernel of ours runs, a second GPU, and a host that would read a GPU's memory.
+pub(crate) fn check(setup: &Setup, programs: &Programs) -> Result<(), Error> {
+    let machine = &setup.machine;
+    let mut first = None;
+    for task in programs.prefill.tasks.iter().chain(&programs.decode.tasks) {
+        let Lane::Device(device) = task.lane else { continue };
+        if machine.device(device).kind != DeviceKind::Gpu {
+            check_host(machine, task)?;
+            continue;
+        }
+        if *first.get_or_insert(device) != device {
+            let wanted = "this version runs one GPU: plan for a machine that has one";
+            return Err(Error::refused("placement", &machine.device(device).name, wanted));
+        }
+        let shared = machine
+            .devices
+            .iter()
+            .find(|other| other.kind != DeviceKind::Gpu && other.memory == machine.device(device).memory);
+        if let Some(shared) = shared {
+            let wanted = format!("a GPU's memory is its own here, and '{}' has the same", shared.name);
+            return Err(Error::refused("placement", &machine.device(device).name, wanted));
+        }
+        if let Action::Compute { operator, .. } = &task.action {
+            check_operator(setup, *operator)?;
+        }
+    }
+    Ok(())
+}
+
+/// A task of the host reads no memory of a GPU in place.
+fn check_host(machine: &Machine, task: &Task) -> Result<(), Error> {
+    let Action::Compute { source: Source::InPlace(memory), .. } = task.action else { return Ok(()) };
+    let gpu = machine.devices.iter().find(|device| device.kind == DeviceKind::Gpu && device.memory == memory);
+    match gpu {
+        None => Ok(()),
+        Some(gpu) => {
+            let wanted = format!("the host reads no memory of '{}' in place: give it a link", gpu.name);
+            Err(Error::refused("placement", &machine.memory(memory).name, wanted))
+        }
+    }
+}
+
+fn check_operator(setup: &Setup, operator: Operator) -> Result<(), Error> {
+    let (model, formats) = (&setup.model, &setup.formats);
+    let missing = match operator {
+        Operator::Embed if model.wiring.scaled_embeddings => Some("scaled embeddings"),
+        Operator::Rotate if model.wiring.rotates_neighbours => Some("rotation of neighbours"),
+        Operator::Activate if model.activation == Activation::GeluTanhGated => Some("a gate of GELU"),
+        Operator::HeadProj if model.wiring.head_bias => Some("a bias on logits"),
+        _ => None,
+    };
+    if let Some(missing) = missing {
+        let wanted = format!("no kernel for a GPU has {missing} yet: plan this on the CPU");
+        return Err(Error::refused("placement", format!("{operator} on a GPU"), wanted));
+    }
+    let sublayer = operator.sublayer();
+    if matches!(sublayer, Sublayer::Router | Sublayer::Experts | Sublayer::SharedExpert) {
+        let wanted = "this version computes experts on the CPU: plan them there";
+        return Err(Error::refused("placement", format!("{sublayer} on a GPU"), wanted));
+    }
+    let dtype = formats.weights.of(sublayer);
+    if (operator.is_matmul() || operator == Operator::Embed) && !MATRICES.contains(&dtype) {
+        let wanted = format!("a GPU computes {sublayer} of bf16, int8 or int4");
+        return Err(Error::refused("formats.weights", dtype, wanted));
+    }
+    if operator == Operator::Attention {
+        if formats.kv != DType::Bf16 {
+            return Err(Error::refused("formats.kv", formats.kv, "a GPU attends over a cache of bf16"));
+        }
+        if !model.head_dim.is_multiple_of(16) || model.head_dim > 256 {
+            let wanted = "a GPU attends with heads of a multiple of 16 values, at most 256";
+            return Err(Error::refused("head_dim", model.head_dim, wanted));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! The host's buffers that a GPU reaches.
+
+use super::{ACTIVATIONS, POISONED, Store};
+use crate::gpu::Board;
+use crate::part::place;
+use crate::setup::Setup;
+use kernels::{Buffer, Weights};
+use planner::{Action, Lane, Programs, Source};
+use scenarios::Sublayer;
+use std::sync::RwLock;
+
+impl Store {
+    /// Lets the GPU reach what of the host's memory its lanes read and write.
+    pub(super) fn pin(
+        &mut self,
+        setup: &Setup,
+        programs: &Programs,
+        board: &Board,
+    ) -> Result<(), kernels::Error> {
+        let parts = self.kv_shapes.len();
+        for task in programs.prefill.tasks.iter().chain(&programs.decode.tasks) {
+            let enqueued = board.works_for(setup, task.lane);
+            let layer = task.layer.map_or(0, |layer| layer as usize);
+            let pin = |buffers: &mut [RwLock<Buffer>]| {
+                buffers.iter_mut().try_for_each(|lock| lock.get_mut().expect(POISONED).pin(board.gpu()))
+            };
+            match &task.action {
+                Action::FetchWeights { sublayer, device, .. } if enqueued => {
+                    pin(&mut self.weight_slots[device.0])?;
+                    self.pin_matrix(task.layer, *sublayer, board)?;
+                }
+                Action::FetchKv { device, .. } | Action::StoreKv { device, .. } if enqueued => {
+                    pin(&mut self.kv_slots[device.0])?;
+                    pin(&mut self.kv[layer * parts..][..parts])?;
+                }
+                Action::Compute { operator, source: Source::InPlace(_), .. } if enqueued => {
+                    self.pin_matrix(task.layer, operator.sublayer(), board)?;
+                    if operator.sublayer() == Sublayer::Attention {
+                        pin(&mut self.kv[layer * parts..][..parts])?;
+                    }
+                }
+                Action::Hop { buffer, from, .. } => {
+                    let Lane::Device(to) = task.lane else { continue };
+                    if ![*from, to].contains(&board.device()) {
+                        continue;
+                    }
+                    for device in [*from, to] {
+                        let first = (device.0 * ACTIVATIONS + *buffer as usize) * parts;
+                        let ours = self.activations[first..][..parts].iter_mut().flatten();
+                        ours.map(|lock| lock.get_mut().expect(POISONED))
+                            .try_for_each(|it| it.pin(board.gpu()))?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn pin_matrix(
+        &mut self,
+        layer: Option<u32>,
+        sublayer: Sublayer,
+        board: &Board,
+    ) -> Result<(), kernels::Error> {
+        let sublayer = self.kept_as(sublayer);
+        let weights = self.matrices[place(layer, sublayer)].iter_mut().flat_map(|part| &mut part.weights);
+        weights.map(Weights::buffer_mut).try_for_each(|buffer| buffer.pin(board.gpu()))
+    }
+}

@@ -1,0 +1,54 @@
+//! Activations on their way between the host's f32 and what a GPU has.
+
+use super::{Call, Program, Values, count, extent};
+use bytemuck::{Pod, Zeroable};
+
+const THREADS: u32 = 256;
+/// Blocks that keep a bus busy; more would keep multiprocessors from other work.
+const MOST_BLOCKS: usize = 64;
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct HopArguments {
+    from: u64,
+    to: u64,
+    count: u64,
+    columns: i32,
+    from_stride: i32,
+    to_stride: i32,
+    unused: i32,
+}
+
+fn hop<F, T>(
+    kernel: &'static str,
+    (to, to_stride): (Values<T>, usize),
+    (from, from_stride): (Values<F>, usize),
+    [rows, columns]: [usize; 2],
+) -> Call {
+    let arguments = HopArguments {
+        from: from.holding(extent(rows, from_stride, columns), "from"),
+        to: to.holding(extent(rows, to_stride, columns), "to"),
+        count: (rows * columns) as u64,
+        columns: count(columns),
+        from_stride: count(from_stride),
+        to_stride: count(to_stride),
+        unused: 0,
+    };
+    let blocks = (rows * columns).div_ceil(THREADS as usize).min(MOST_BLOCKS);
+    Call::new(Program::Hop, kernel, [blocks, 1, 1], THREADS, arguments)
+}
+
+/// Rows and columns of bf16 as f32; each side has its own distance between rows.
+pub fn widen_rows(to: (Values<f32>, usize), from: (Values<u16>, usize), size: [usize; 2]) -> Call {
+    hop("widen_rows", to, from, size)
+}
+
+/// Rows and columns of f32 rounded to bf16.
+pub fn narrow_rows(to: (Values<u16>, usize), from: (Values<f32>, usize), size: [usize; 2]) -> Call {
+    hop("narrow_rows", to, from, size)
+}
+
+/// Rows and columns of f32 as they are.
+pub fn copy_rows(to: (Values<f32>, usize), from: (Values<f32>, usize), size: [usize; 2]) -> Call {
+    hop("copy_rows", to, from, size)
+}

@@ -1,0 +1,110 @@
+//! The KV cache and attention.
+
+use super::Bench;
+use crate::cuda::calls::{self, Decoding, Paged};
+use crate::{Buffer, Error, KvCacheMut, KvShape, Scratch, Span};
+use hwprofiles::DType;
+
+pub(super) fn check(bench: &mut Bench) -> Result<(), Error> {
+    for (heads, kv_heads, head_dim) in [(8, 8, 64), (12, 2, 80), (16, 4, 128)] {
+        for (past, new) in [(0, 1), (63, 1), (700, 1), (0, 70), (129, 33)] {
+            let capacity = past + new + 3;
+            let shape = KvShape { dtype: DType::Bf16, sequences: 2, kv_heads, capacity, head_dim };
+            Case { shape, heads, past, new }.check(bench)?;
+        }
+    }
+    Ok(())
+}
+
+/// Sequences whose last `new` tokens attend.
+struct Case {
+    shape: KvShape,
+    heads: usize,
+    past: usize,
+    new: usize,
+}
+
+impl Case {
+    fn width(&self) -> usize {
+        self.heads * self.shape.head_dim
+    }
+
+    fn kv_width(&self) -> usize {
+        self.shape.kv_heads * self.shape.head_dim
+    }
+
+    fn scale(&self) -> f32 {
+        (self.shape.head_dim as f32).sqrt().recip()
+    }
+
+    fn spans(&self, past: usize, new: usize) -> Vec<Span> {
+        (0..self.shape.sequences).map(|sequence| Span { sequence, past, new }).collect()
+    }
+
+    /// What the CPU makes of it; rows of `kv` are keys, then values.
+    fn wanted(&self, bench: &Bench, kv: &[f32], q: &[f32]) -> Result<Vec<f32>, Error> {
+        let (shape, heads, width, kv_width) = (self.shape, self.heads, self.width(), self.kv_width());
+        let [mut keys, mut values] = [Buffer::new(shape.bytes())?, Buffer::new(shape.bytes())?];
+        let mut cache = KvCacheMut::new(shape, keys.bytes_mut(), values.bytes_mut())?;
+        let (all, last) = (self.spans(0, self.past + self.new), self.spans(self.past, self.new));
+        cache.append(&bench.pool, &all, kv, &kv[kv_width..], 2 * kv_width);
+        let mut out = vec![0.0; q.len()];
+        let bytes = crate::attention::scratch_bytes(1, heads, shape, shape.sequences);
+        let (mut scratch, cache) = (Scratch::unaccounted(bytes)?, cache.as_cache());
+        let (pool, scale) = (&bench.pool, self.scale());
+        crate::attention(pool, heads, scale, &mut out, width, q, width, cache, &last, &mut scratch);
+        Ok(out)
+    }
+
+    /// Appends all on the GPU to a cache of a page per sequence in `room`.
+    fn cache(&self, bench: &mut Bench, kv: &[f32], [room, table]: [&Buffer; 2]) -> Result<Paged, Error> {
+        let KvShape { sequences, kv_heads, capacity, head_dim, .. } = self.shape;
+        let half = self.shape.bytes() / size_of::<u16>();
+        let cache = Paged {
+            keys: room.values().first(half),
+            values: room.values().from(half),
+            table: table.values(),
+            pages_per_sequence: 1,
+            page: capacity,
+            kv_heads,
+            head_dim,
+        };
+        let all = self.past + self.new;
+        let rows = || (0..sequences).flat_map(|sequence| (0..all).map(move |position| (sequence, position)));
+        let of = bench.numbers(&rows().map(|(sequence, _)| sequence).collect::<Vec<_>>())?;
+        let positions = bench.numbers(&rows().map(|(_, position)| position).collect::<Vec<_>>())?;
+        let kv = bench.narrow(kv)?;
+        let (values, stride) = (kv.values().from(self.kv_width()), 2 * self.kv_width());
+        bench.run(&calls::append(cache, kv.values(), values, stride, of.values(), positions.values()))?;
+        Ok(cache)
+    }
+
+    fn check(&self, bench: &mut Bench) -> Result<(), Error> {
+        let KvShape { sequences, kv_heads, head_dim, .. } = self.shape;
+        let (heads, past, new, all, width) =
+            (self.heads, self.past, self.new, self.past + self.new, self.width());
+        let (kv, q) =
+            (bench.noise(sequences * all * 2 * self.kv_width()), bench.noise(sequences * new * width));
+        let wanted = self.wanted(bench, &kv, &q)?;
+        let (room, table) = (bench.memory.allocate(2 * self.shape.bytes())?, bench.numbers(&[0, 1])?);
+        let cache = self.cache(bench, &kv, [&room, &table])?;
+        let (q, (out_at, out)) = (bench.narrow(&q)?, bench.room(q.len())?);
+        let (q, out) = ((q.values(), width), (out, width));
+        let what =
+            format!("attention of {new} tokens after {past}, {heads} heads over {kv_heads} of {head_dim}");
+        if new > 1 {
+            let spans = bench.numbers(&[0, past, new, 0, 1, past, new, new])?;
+            bench.run(&calls::prefill(cache, heads, self.scale(), q, out, spans.values(), new))?;
+            // Weights are rounded to bf16 before they multiply values, which are at most 1.
+            return bench.compare(what, &out_at, &wanted, 4e-3);
+        }
+        let lengths = bench.numbers(&vec![all; sequences])?;
+        let floats = calls::decode_scratch(sequences, [heads, kv_heads], head_dim, all) / size_of::<f32>();
+        let (_room, scratch) = bench.room(floats)?;
+        let chunk = calls::decode_chunk(sequences, kv_heads, all);
+        let (lengths, scale) = (lengths.values(), self.scale());
+        let step = Decoding { q, out, heads, lengths, longest: all, chunk, scratch, scale };
+        calls::decode(cache, step).iter().try_for_each(|call| bench.run(call))?;
+        bench.compare(what, &out_at, &wanted, 1e-5)
+    }
+}

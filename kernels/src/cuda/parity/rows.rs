@@ -1,0 +1,99 @@
+//! Norms, rotation, activations, sums, hops.
+
+use super::Bench;
+use crate::cuda::calls;
+use crate::{Error, Memory, RopeTable};
+use hwprofiles::units::Bytes;
+
+pub(super) fn check(bench: &mut Bench) -> Result<(), Error> {
+    for columns in [1, 33, 256, 5120] {
+        norms(bench, 3, columns)?;
+        maps(bench, 3, columns)?;
+    }
+    for head_dim in [64, 128] {
+        heads(bench, 5, 6, head_dim)?;
+    }
+    Ok(())
+}
+
+fn norms(bench: &mut Bench, rows: usize, columns: usize) -> Result<(), Error> {
+    let (x, gamma, beta) = (bench.noise(rows * columns), bench.noise(columns), bench.noise(columns));
+    let (x_at, gamma_at, beta_at) = (bench.wide(&x)?, bench.wide(&gamma)?, bench.wide(&beta)?);
+    let (y_at, y) = bench.room(rows * columns)?;
+    let operands = calls::Norm { x: x_at.values(), delta: None, y, gamma: gamma_at.values(), epsilon: 1e-5 };
+    let mut wanted = vec![0.0; x.len()];
+    bench.run(&calls::rms_norm(rows, operands))?;
+    crate::rms_norm(&bench.pool, &mut wanted, &x, &gamma, 1e-5);
+    bench.compare(format!("rms_norm of {rows} × {columns}"), &y_at, &wanted, 1e-5)?;
+    bench.run(&calls::layer_norm(rows, operands, beta_at.values()))?;
+    crate::layer_norm(&bench.pool, &mut wanted, &x, &gamma, &beta, 1e-5);
+    bench.compare(format!("layer_norm of {rows} × {columns}"), &y_at, &wanted, 1e-4)
+}
+
+fn maps(bench: &mut Bench, rows: usize, columns: usize) -> Result<(), Error> {
+    let what = |kernel: &str| format!("{kernel} of {rows} × {columns}");
+    let (gate, up) = (bench.noise(rows * columns), bench.noise(rows * columns));
+    let (gate_at, up_at) = (bench.narrow(&gate)?, bench.narrow(&up)?);
+    let (out_at, out) = bench.room(gate.len())?;
+    let mut wanted = vec![0.0; gate.len()];
+    bench.run(&calls::silu_mul(out, gate_at.values(), up_at.values(), columns, rows, columns))?;
+    crate::silu_mul(&bench.pool, &mut wanted, &gate, &up, columns, columns);
+    bench.compare(what("silu_mul"), &out_at, &wanted, 1e-5)?;
+    type Function = fn(&crate::Pool, &mut [f32]);
+    let functions: [(&str, calls::Activation, Function); 3] = [
+        ("relu", calls::Activation::Relu, crate::relu),
+        ("gelu_tanh", calls::Activation::GeluTanh, crate::gelu_tanh),
+        ("gelu_erf", calls::Activation::GeluErf, crate::gelu_erf),
+    ];
+    for (name, which, function) in functions {
+        let at = bench.narrow(&gate)?;
+        let mut wanted = gate.clone();
+        bench.run(&calls::activation(which, at.values()))?;
+        function(&bench.pool, &mut wanted);
+        bench.compare(what(name), &at, &wanted, 1e-5)?;
+    }
+    let (x_at, bias_at) = (bench.wide(&gate)?, bench.wide(&up[..columns])?);
+    bench.run(&calls::add(x_at.values(), up_at.values()))?;
+    let sum: Vec<f32> = gate.iter().zip(&up).map(|(a, b)| a + b).collect();
+    bench.compare_wide(what("add"), &x_at, &sum, 0.0)?;
+    bench.run(&calls::add_bias(gate_at.values(), columns, rows, bias_at.values()))?;
+    let mut wanted = gate.clone();
+    crate::add_bias(&bench.pool, &mut wanted, &up[..columns]);
+    bench.compare(what("add_bias"), &gate_at, &wanted, 0.0)?;
+    // A hop's two ends may both be the GPU's.
+    let (there_at, there) = bench.room::<f32>(up.len())?;
+    bench.run(&calls::widen_rows((there, columns), (up_at.values(), columns), [rows, columns]))?;
+    bench.compare_wide(what("widen_rows"), &there_at, &up, 0.0)?;
+    let (back_at, back) = bench.room::<u16>(up.len())?;
+    bench.run(&calls::narrow_rows((back, columns), (there, columns), [rows, columns]))?;
+    bench.compare(what("narrow_rows"), &back_at, &up, 0.0)
+}
+
+fn heads(bench: &mut Bench, rows: usize, heads: usize, head_dim: usize) -> Result<(), Error> {
+    let what = |kernel: &str| format!("{kernel} of {rows} × {heads} heads of {head_dim}");
+    let (width, half) = (heads * head_dim, head_dim / 2);
+    let (x, gamma) = (bench.noise(rows * width), bench.noise(head_dim));
+    let (x_at, gamma_at) = (bench.narrow(&x)?, bench.wide(&gamma)?);
+    let mut wanted = x.clone();
+    bench.run(&calls::rms_norm_heads(x_at.values(), rows, width, heads, gamma_at.values(), 1e-6))?;
+    crate::rms_norm_heads(&bench.pool, &mut wanted, rows, width, heads, &gamma, 1e-6);
+    bench.compare(what("rms_norm_heads"), &x_at, &wanted, 1e-5)?;
+    let frequencies: Vec<f32> = (0..half).map(|i| 1e4f32.powf(-(i as f32) / half as f32)).collect();
+    let host = Memory::new("host", Bytes::new(1 << 30));
+    let here = RopeTable::new(&host, &frequencies, 4096)?;
+    let there = RopeTable::new(&bench.memory, &frequencies, 4096)?;
+    let positions: Vec<usize> = (0..rows).map(|row| row * 1023).collect();
+    let (x_at, positions_at) = (bench.narrow(&x)?, bench.numbers(&positions)?);
+    bench.run(&calls::rope(
+        x_at.values(),
+        width,
+        heads,
+        head_dim,
+        there.on_gpu(),
+        half,
+        positions_at.values(),
+    ))?;
+    let mut wanted = x;
+    crate::rope(&bench.pool, &mut wanted, width, heads, head_dim, &here, &positions);
+    bench.compare(what("rope"), &x_at, &wanted, 1e-5)
+}

@@ -1,0 +1,59 @@
+//! Packed weights: products of few rows and of many, unpacked, gathered.
+
+use super::Bench;
+use crate::cuda::Queue;
+use crate::cuda::calls::{self, Output};
+use crate::{Error, Memory, Weights};
+use hwprofiles::DType;
+use hwprofiles::units::Bytes;
+
+pub(super) fn check(bench: &mut Bench) -> Result<(), Error> {
+    for dtype in [DType::Bf16, DType::Int8, DType::Int4] {
+        // Whole panels and not, whole groups and not, more columns than are staged at once.
+        for (n, k) in [(16, 32), (33, 65), (48, 2304), (1024, 512)] {
+            matrix(bench, dtype, n, k)?;
+        }
+    }
+    Ok(())
+}
+
+fn matrix(bench: &mut Bench, dtype: DType, n: usize, k: usize) -> Result<(), Error> {
+    let host = Memory::new("host", Bytes::new(1 << 30));
+    let values = bench.noise(n * k);
+    let weights = Weights::from_f32(&host, dtype, n, k, &values)?;
+    let view = weights.view();
+    let plain: Vec<f32> = (0..n * k).map(|i| view.value(i / k, i % k)).collect();
+    let w = bench.there(weights.bytes())?;
+    let (shape, what) = ((dtype, n, k), |kernel: &str| format!("{kernel} of {n} × {k} in {dtype}"));
+
+    let (out_at, out) = bench.room(n * k)?;
+    bench.run(&calls::unpack(out, shape, w.values())?)?;
+    bench.compare(what("unpack"), &out_at, &plain, 0.0)?;
+    let (row_at, row) = bench.room(k)?;
+    let token = bench.numbers(&[n / 2])?;
+    bench.run(&calls::gather(row, shape, w.values(), token.values())?)?;
+    bench.compare_wide(what("gather"), &row_at, &plain[n / 2 * k..][..k], 0.0)?;
+
+    // Room for a part of the matrix at a time.
+    let (_scratch, scratch) =
+        bench.room::<u8>(Queue::scratch_bytes([(n.div_ceil(2).next_multiple_of(16), k)]))?;
+    for m in [1, 2, 33] {
+        let x = bench.noise(m * k);
+        let x_at = bench.narrow(&x)?;
+        let dot = |row: &[f32], column: &[f32]| -> f64 {
+            row.iter().zip(column).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+        };
+        let rows = x.chunks(k);
+        let wanted: Vec<f32> =
+            rows.flat_map(|row| plain.chunks(k).map(move |column| dot(row, column) as f32)).collect();
+        // Integers times their scales are rounded to bf16 before many rows are multiplied.
+        let slack = if dtype == DType::Bf16 { 1e-5 } else { 1.0 / 256.0 } * (k as f32).sqrt();
+        let (y_at, y) = bench.room(m * n)?;
+        bench.queue.multiply(m, (Output::Narrow(y), n), x_at.values(), shape, w.values(), scratch)?;
+        bench.compare(what(&format!("a product of {m} rows")), &y_at, &wanted, slack)?;
+        let (y_at, y) = bench.room(m * n)?;
+        bench.queue.multiply(m, (Output::Wide(y), n), x_at.values(), shape, w.values(), scratch)?;
+        bench.compare_wide(what(&format!("a wide product of {m} rows")), &y_at, &wanted, slack)?;
+    }
+    Ok(())
+}
