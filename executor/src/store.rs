@@ -6,6 +6,7 @@
 //! waits for another. Lanes take activation locks in the order of
 //! ([`scenarios::Buffer`], device) and others after them, so they cannot wait for each other in a circle.
 
+mod constants;
 mod pins;
 
 use crate::checkpoint::Checkpoint;
@@ -13,16 +14,11 @@ use crate::compute::{read, write};
 use crate::error::Error;
 use crate::gpu::Board;
 use crate::part::{Kept, Part, SUBLAYERS, kept, place};
-use crate::rotation::frequencies;
 use crate::setup::Setup;
-use crate::tensors::{self, Fused};
-use hwprofiles::{Bytes, DType, DeviceId, MemoryId};
-use kernels::{Buffer, KvShape, Memory, RopeTable, Scratch, Weights};
+use hwprofiles::{Bytes, DeviceId, MemoryId};
+use kernels::{Buffer, KvShape, Memory, RopeTable, Scratch};
 use planner::{MicroBatch, Placement, Programs};
-use rayon::prelude::*;
 use scenarios::{Buffer as Activation, Sublayer, kv_bytes};
-use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, RwLock};
 
 /// A lane that panics ends the run before anybody meets its poisoned lock.
@@ -198,96 +194,6 @@ impl Store {
         Ok((activations, weight_slots, kv_slots))
     }
 
-    fn matrices(
-        setup: &Setup,
-        checkpoint: &Checkpoint,
-        memories: &[Memory],
-        tied: bool,
-        kept: Kept,
-    ) -> Result<Vec<Vec<Part>>, Error> {
-        let kept = Mutex::new(kept);
-        let jobs: Vec<_> = setup
-            .placement
-            .sublayers()
-            .filter(|&(_, sublayer, _)| !(tied && sublayer == Sublayer::Head))
-            .flat_map(|(layer, sublayer, slices)| slices.iter().map(move |slice| (layer, sublayer, slice)))
-            .collect();
-        let loaded: Vec<(usize, Part)> = jobs
-            .par_iter()
-            .map(|&(layer, sublayer, slice)| {
-                let place = place(layer, sublayer);
-                let same = (place, slice.rows.start, slice.rows.end, slice.home);
-                if let Some(part) = kept.lock().expect("no thread has panicked").remove(&same) {
-                    return Ok((place, part));
-                }
-                let dtype = setup.formats.weights.of(sublayer);
-                let matrices = tensors::parts(&setup.model, layer, sublayer).matrices;
-                let memory = &memories[slice.home.0];
-                let weights = match sublayer {
-                    Sublayer::Experts => matrices[2 * slice.rows.start as usize..2 * slice.rows.end as usize]
-                        .iter()
-                        .map(|fused| pack(dtype, checkpoint, memory, fused, &(0..fused.rows())))
-                        .collect(),
-                    _ => {
-                        let pack = |fused: &Fused| pack(dtype, checkpoint, memory, fused, &slice.rows);
-                        matrices.iter().map(pack).collect::<Result<_, _>>()
-                    }
-                };
-                Ok((place, Part { rows: slice.rows.clone(), weights: weights? }))
-            })
-            .collect::<Result<_, Error>>()?;
-        let mut matrices: Vec<_> = (0..places(setup)).map(|_| vec![]).collect();
-        loaded.into_iter().for_each(|(place, part): (usize, Part)| matrices[place].push(part));
-        Ok(matrices)
-    }
-
-    fn vectors<'a>(
-        setup: &Setup,
-        checkpoint: &Checkpoint,
-        own: &impl Fn(DeviceId) -> &'a Memory,
-    ) -> Result<Vec<Option<Buffer>>, Error> {
-        let places = places(setup);
-        let mut vectors: Vec<_> = (0..setup.machine.devices.len() * places).map(|_| None).collect();
-        for (device, layer, sublayer) in planner::vector_holders(&setup.placement) {
-            let bytes = sublayer.vector_bytes(&setup.model);
-            if bytes == Bytes::ZERO {
-                continue;
-            }
-            let buffer = own(device).filled(bytes.get() as usize, |buffer| {
-                let mut rest = buffer.view_mut::<f32>();
-                for fused in &tensors::parts(&setup.model, layer, sublayer).vectors {
-                    let (values, after) = rest.split_at_mut((fused.rows() * fused.columns()) as usize);
-                    checkpoint.values(fused, values)?;
-                    rest = after;
-                }
-                Ok::<_, Error>(())
-            })?;
-            vectors[device.0 * places + place(layer, sublayer)] = Some(buffer);
-        }
-        Ok(vectors)
-    }
-
-    fn rotation<'a>(
-        setup: &Setup,
-        own: &impl Fn(DeviceId) -> &'a Memory,
-    ) -> Result<Vec<Option<RopeTable>>, Error> {
-        let frequencies = frequencies(&setup.model);
-        let holders = planner::vector_holders(&setup.placement);
-        let attending: BTreeSet<DeviceId> = holders
-            .into_iter()
-            .filter(|(.., s)| *s == Sublayer::Attention)
-            .map(|(device, ..)| device)
-            .collect();
-        let table = |device| {
-            let wanted = !frequencies.is_empty() && attending.contains(&device);
-            wanted
-                .then(|| RopeTable::new(own(device), &frequencies, setup.extent.context as usize))
-                .transpose()
-                .map(|table| table.map(|table| table.with_neighbours(setup.model.wiring.rotates_neighbours)))
-        };
-        Ok(setup.machine.device_ids().map(table).collect::<Result<_, _>>()?)
-    }
-
     /// Bytes in use in each memory, by index.
     pub fn used(&self) -> Vec<Bytes> {
         self.memories.iter().map(Memory::used).collect()
@@ -415,25 +321,4 @@ fn touched(memory: &Memory, bytes: Bytes) -> Result<RwLock<Buffer>, Error> {
     let mut buffer = memory.allocate(bytes.get() as usize)?;
     buffer.touch();
     Ok(RwLock::new(buffer))
-}
-
-/// Reads some rows and packs them in `dtype`.
-fn pack(
-    dtype: DType,
-    checkpoint: &Checkpoint,
-    memory: &Memory,
-    fused: &Fused,
-    rows: &Range<u64>,
-) -> Result<Weights, Error> {
-    let (mut reader, mut failed) = (checkpoint.rows(fused), None);
-    let (count, columns) = ((rows.end - rows.start) as usize, fused.columns() as usize);
-    let weights = Weights::from_rows(memory, dtype, count, columns, |row, out| {
-        if failed.is_none() {
-            failed = reader.read(rows.start + row as u64, out).err();
-        }
-    })?;
-    match failed {
-        None => Ok(weights),
-        Some(error) => Err(error),
-    }
 }

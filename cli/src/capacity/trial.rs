@@ -83,7 +83,7 @@ impl<'q> Trial<'q> {
 
     /// The largest load within the limits, looked for from `start` on; `None`, with the day of the least, where none is.
     pub fn largest(&self, placed: &Placed, start: RequestsPerSec) -> Outcome<Result<Reached, ServedDay>> {
-        let (mut within, mut beyond): (Option<(f64, ServedDay)>, Option<(f64, ServedDay)>) = (None, None);
+        let (mut within, mut beyond) = (None::<(f64, ServedDay)>, None::<(f64, ServedDay)>);
         let mut curve = Vec::new();
         let range = [self.alone().get(), MOST_REQUESTS / self.answer.get()];
         let found = sim::largest(range, start.get(), FINENESS, |load| {

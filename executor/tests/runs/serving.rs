@@ -7,7 +7,7 @@ use planner::Extent;
 use proptest::prelude::*;
 use scenarios::{Phase, Scheduler};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Request number `id`: a prompt of so many tokens, an answer of at most so many.
@@ -148,17 +148,14 @@ fn an_answer_ends_with_its_stop_token_and_an_interrupted_one_with_what_there_is(
     assert_eq!(answers[&0].finish, Finish::Stop);
     assert_eq!(answers[&0].tokens, whole[..=at]);
 
-    let pause = AtomicBool::new(false);
+    // Asked between passes: the sixth time it ends a run of twelve.
+    let asked_for = AtomicU64::new(0);
     let mut service = session.service(batching(EXTENT), [asked.clone()].into_iter()).expect("valid");
-    let mut told = 0;
-    session.serve(&mut service, &|| pause.load(Ordering::Acquire), |event| {
-        told += u64::from(matches!(event, Event::Token { .. }));
-        pause.store(told >= 3, Ordering::Release);
-    });
+    session.serve(&mut service, &|| asked_for.fetch_add(1, Ordering::AcqRel) >= 5, |_| {});
     let rest = service.interrupt();
     let [answer] = &rest[..] else { panic!("one request was running: {rest:?}") };
     assert_eq!(answer.finish, Finish::Interrupted);
-    assert!(3 <= answer.tokens.len() && whole.starts_with(&answer.tokens), "{answer:?}");
+    assert!((1..12).contains(&answer.tokens.len()) && whole.starts_with(&answer.tokens), "{answer:?}");
     // Its slot is free again.
     let (answers, _) = serve(&mut session, batching(EXTENT), &[asked], false);
     assert_eq!(answers[&0].tokens, whole);
@@ -177,6 +174,7 @@ fn requests_come_when_they_come_and_those_that_never_fit_are_refused_alone() {
         Event::Refused { id, reason } => refused.push((id, reason.to_string())),
         Event::Token { .. } | Event::Made(_) => {}
     });
+    answers.sort_by_key(|answer| answer.id);
     assert_eq!(answers.iter().map(|answer| answer.id).collect::<Vec<_>>(), [0, 2]);
     assert!(answers[1].scheduled >= Duration::from_millis(30), "{answers:?}");
     let [(1, reason)] = &refused[..] else { panic!("{refused:?}") };

@@ -1,0 +1,132 @@
+//! What a run reads and never changes: matrices in their formats, vectors, rotations.
+
+use super::{Store, places};
+use crate::checkpoint::Checkpoint;
+use crate::error::Error;
+use crate::part::{Kept, Part, place};
+use crate::rotation::frequencies;
+use crate::setup::Setup;
+use crate::tensors::{self, Fused};
+use hwprofiles::{Bytes, DType, DeviceId};
+use kernels::{Buffer, Memory, RopeTable, Weights};
+use rayon::prelude::*;
+use scenarios::Sublayer;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Mutex;
+
+impl Store {
+    /// Every matrix that is not `kept`, read and packed in its home, by [`place`].
+    pub(super) fn matrices(
+        setup: &Setup,
+        checkpoint: &Checkpoint,
+        memories: &[Memory],
+        tied: bool,
+        kept: Kept,
+    ) -> Result<Vec<Vec<Part>>, Error> {
+        let kept = Mutex::new(kept);
+        let jobs: Vec<_> = setup
+            .placement
+            .sublayers()
+            .filter(|&(_, sublayer, _)| !(tied && sublayer == Sublayer::Head))
+            .flat_map(|(layer, sublayer, slices)| slices.iter().map(move |slice| (layer, sublayer, slice)))
+            .collect();
+        let loaded: Vec<(usize, Part)> = jobs
+            .par_iter()
+            .map(|&(layer, sublayer, slice)| {
+                let place = place(layer, sublayer);
+                let same = (place, slice.rows.start, slice.rows.end, slice.home);
+                if let Some(part) = kept.lock().expect("no thread has panicked").remove(&same) {
+                    return Ok((place, part));
+                }
+                let dtype = setup.formats.weights.of(sublayer);
+                let matrices = tensors::parts(&setup.model, layer, sublayer).matrices;
+                let memory = &memories[slice.home.0];
+                let weights = match sublayer {
+                    Sublayer::Experts => matrices[2 * slice.rows.start as usize..2 * slice.rows.end as usize]
+                        .iter()
+                        .map(|fused| pack(dtype, checkpoint, memory, fused, &(0..fused.rows())))
+                        .collect(),
+                    _ => {
+                        let pack = |fused: &Fused| pack(dtype, checkpoint, memory, fused, &slice.rows);
+                        matrices.iter().map(pack).collect::<Result<_, _>>()
+                    }
+                };
+                Ok((place, Part { rows: slice.rows.clone(), weights: weights? }))
+            })
+            .collect::<Result<_, Error>>()?;
+        let mut matrices: Vec<_> = (0..places(setup)).map(|_| vec![]).collect();
+        loaded.into_iter().for_each(|(place, part): (usize, Part)| matrices[place].push(part));
+        Ok(matrices)
+    }
+
+    /// Norms, biases and position tables, in the memory of each device that needs them.
+    pub(super) fn vectors<'a>(
+        setup: &Setup,
+        checkpoint: &Checkpoint,
+        own: &impl Fn(DeviceId) -> &'a Memory,
+    ) -> Result<Vec<Option<Buffer>>, Error> {
+        let places = places(setup);
+        let mut vectors: Vec<_> = (0..setup.machine.devices.len() * places).map(|_| None).collect();
+        for (device, layer, sublayer) in planner::vector_holders(&setup.placement) {
+            let bytes = sublayer.vector_bytes(&setup.model);
+            if bytes == Bytes::ZERO {
+                continue;
+            }
+            let buffer = own(device).filled(bytes.get() as usize, |buffer| {
+                let mut rest = buffer.view_mut::<f32>();
+                for fused in &tensors::parts(&setup.model, layer, sublayer).vectors {
+                    let (values, after) = rest.split_at_mut((fused.rows() * fused.columns()) as usize);
+                    checkpoint.values(fused, values)?;
+                    rest = after;
+                }
+                Ok::<_, Error>(())
+            })?;
+            vectors[device.0 * places + place(layer, sublayer)] = Some(buffer);
+        }
+        Ok(vectors)
+    }
+
+    /// A table of rotations for each device that attends.
+    pub(super) fn rotation<'a>(
+        setup: &Setup,
+        own: &impl Fn(DeviceId) -> &'a Memory,
+    ) -> Result<Vec<Option<RopeTable>>, Error> {
+        let frequencies = frequencies(&setup.model);
+        let holders = planner::vector_holders(&setup.placement);
+        let attending: BTreeSet<DeviceId> = holders
+            .into_iter()
+            .filter(|(.., s)| *s == Sublayer::Attention)
+            .map(|(device, ..)| device)
+            .collect();
+        let table = |device| {
+            let wanted = !frequencies.is_empty() && attending.contains(&device);
+            wanted
+                .then(|| RopeTable::new(own(device), &frequencies, setup.extent.context as usize))
+                .transpose()
+                .map(|table| table.map(|table| table.with_neighbours(setup.model.wiring.rotates_neighbours)))
+        };
+        Ok(setup.machine.device_ids().map(table).collect::<Result<_, _>>()?)
+    }
+}
+
+/// Reads some rows and packs them in `dtype`.
+fn pack(
+    dtype: DType,
+    checkpoint: &Checkpoint,
+    memory: &Memory,
+    fused: &Fused,
+    rows: &Range<u64>,
+) -> Result<Weights, Error> {
+    let (mut reader, mut failed) = (checkpoint.rows(fused), None);
+    let (count, columns) = ((rows.end - rows.start) as usize, fused.columns() as usize);
+    let weights = Weights::from_rows(memory, dtype, count, columns, |row, out| {
+        if failed.is_none() {
+            failed = reader.read(rows.start + row as u64, out).err();
+        }
+    })?;
+    match failed {
+        None => Ok(weights),
+        Some(error) => Err(error),
+    }
+}
