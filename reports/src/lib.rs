@@ -33,6 +33,7 @@ mod svg;
 mod tables;
 mod training;
 mod validation;
+mod wrap;
 
 pub use compare::{Comparison, Interval, JoinError, LaneRow, OperatorRow, StepRow, TaskRow, Timeline};
 pub use configuration::{Configuration, Label, MemoryUse, RunTimes};

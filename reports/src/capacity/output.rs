@@ -5,6 +5,7 @@ use super::{Bar, Candidate, CapacityReport, Payback, TOKENS};
 use crate::error::ReportError;
 use crate::svg::{Anchor, STYLE, Svg};
 use crate::tables::{csv_text, markdown};
+use crate::wrap::wrapped;
 use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, context};
 
@@ -142,29 +143,6 @@ fn line(what: &str, cells: &[String]) -> String {
         text.push('\n');
     }
     text
-}
-
-/// `text` in lines of at most `width` columns, broken between words; a longer word is cut.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    // A line break or a tab in a name would tear the table.
-    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
-    for word in words {
-        let mut rest: Vec<char> = word.chars().collect();
-        while !rest.is_empty() {
-            let line = lines.last_mut().expect("there is one");
-            let used = line.chars().count();
-            let blank = usize::from(used > 0);
-            if used + blank + rest.len() <= width || (used == 0 && rest.len() > width) {
-                let part: String = rest.drain(..rest.len().min(width - blank - used)).collect();
-                line.push_str(&" ".repeat(blank));
-                line.push_str(&part);
-            } else {
-                lines.push(String::new());
-            }
-        }
-    }
-    lines
 }
 
 fn csv_row(machine: &Candidate) -> Vec<String> {

@@ -2,7 +2,11 @@
 
 use super::{Reproduction, Reproductions, Score, WANTED_OVERALL};
 use crate::numbers::signed_percent;
+use crate::wrap::wrapped;
 use std::fmt::Write;
+
+/// Columns of the terminal that everybody has.
+const WIDTH: usize = 80;
 
 impl Reproductions {
     /// A line for each system and one for all; before them each row of each system where `rows`.
@@ -15,14 +19,21 @@ impl Reproductions {
         let _ = writeln!(text, "{:width$}  rows scored  median error  ratio  least rank", "system");
         for it in &self.0 {
             let score = it.score();
-            let _ =
-                write!(text, "{:width$}  {:>4} {:>6}  {}", it.id, it.rows.len(), score.rows, columns(&score));
+            let _ = writeln!(
+                text,
+                "{:width$}  {:>4} {:>6}  {}",
+                it.id,
+                it.rows.len(),
+                score.rows,
+                columns(&score)
+            );
             let missed = it.missed();
-            let _ = match (score.rows, missed.is_empty()) {
-                (0, _) => writeln!(text, "  not scored: {}", it.verdict.trim()),
-                (_, true) => writeln!(text),
-                (_, false) => writeln!(text, "  missed: {}", missed.join("; ")),
+            let told = match (score.rows, missed.is_empty()) {
+                (0, _) => format!("not scored: {}", it.verdict.trim()),
+                (_, true) => continue,
+                (_, false) => format!("missed: {}", missed.join("; ")),
             };
+            wrapped(&told, WIDTH - 4).iter().for_each(|line| text.extend(["    ", line, "\n"]));
         }
         let score = self.score();
         let all: usize = self.0.iter().map(|it| it.rows.len()).sum();
