@@ -39,7 +39,7 @@ def seconds(text):
 
 
 def peer(python, name, folder, dtype):
-    script = pathlib.Path(__file__).with_name(f"{name}.py")
+    script = pathlib.Path(__file__).with_name(f"with_{name}.py")
     said = subprocess.run([python, script, folder, dtype, str(PROMPT), str(OUTPUT)], check=True, capture_output=True)
     return json.loads(said.stdout.splitlines()[-1])
 

@@ -1,6 +1,6 @@
 """PyTorch on a model with random weights, by transformers: prints its rates as JSON.
 
-usage: pytorch.py FOLDER DTYPE PROMPT OUTPUT
+usage: with_pytorch.py FOLDER DTYPE PROMPT OUTPUT
 
 FOLDER/model is the model in Hugging Face's form; DTYPE is bf16, weights and activations. The KV cache is a static one, so that nothing
 is allocated between tokens.

@@ -1,6 +1,6 @@
 """llama.cpp on a model with random weights: prints its rates as JSON.
 
-usage: llama_cpp.py FOLDER DTYPE PROMPT OUTPUT
+usage: with_llama_cpp.py FOLDER DTYPE PROMPT OUTPUT
 
 FOLDER/model is a Llama in Hugging Face's form. Its weights are written once as FOLDER/DTYPE.gguf, all matrices in one format:
 bf16, Q8_0 (int8) or Q4_0 (int4), which are the formats of ours. Rows of q and k keep their order, so that what it computes is not the
