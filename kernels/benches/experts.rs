@@ -5,10 +5,14 @@
 //! side's fastest call with their ratio (what is left of a busy machine), and the median and middle half of the rounds' ratios.
 #![allow(missing_docs)]
 
+#[path = "../tests/noise/mod.rs"]
+mod noise;
+
 use hwprofiles::DType;
 use hwprofiles::units::Bytes;
 use kernels::{Group, Memory, Path, Pool, Scratch, SparseWeights, Weights};
 use kernels::{affinity, gemm, grouped_gemm, sparse_gemm};
+use noise::noise;
 use std::time::Instant;
 
 const ROUNDS: usize = 21;
@@ -16,10 +20,6 @@ const N: usize = 2048;
 const K: usize = 2048;
 /// Matrices of N × K, together beyond the caches in every format.
 const MATRICES: usize = 16;
-
-fn noise(len: usize) -> Vec<f32> {
-    (0..len).map(|i| (i * 2_654_435_761 % 65_521) as f32 / 32_768.0 - 1.0).collect()
-}
 
 /// Times `before` and `after` in turn, whose outputs must be nearly the same.
 fn compare(name: &str, size: usize, mut before: impl FnMut(&mut [f32]), mut after: impl FnMut(&mut [f32])) {
@@ -56,8 +56,8 @@ fn main() {
         let pools = [pool(Path::Avx2), pool(Path::best())];
         pools[0].pin_caller().expect("our core");
         for dtype in [DType::Int8, DType::Int4] {
-            let w =
-                Weights::from_f32(&memory, dtype, MATRICES * N, K, &noise(MATRICES * N * K)).expect("memory");
+            let w = Weights::from_f32(&memory, dtype, MATRICES * N, K, &noise(MATRICES * N * K, 1))
+                .expect("memory");
             [1, 4, 16, 64].into_iter().for_each(|m| vectors(&pools, &w, m));
             experts(&pools[1], &w);
         }
@@ -67,7 +67,7 @@ fn main() {
 
 /// AVX2, then the best path.
 fn vectors(pools: &[Pool; 2], w: &Weights, m: usize) {
-    let (w, x) = (w.view(), noise(m * K));
+    let (w, x) = (w.view(), noise(m * K, 1));
     let [avx2, best] = pools;
     let mut scratch = Scratch::unaccounted(gemm::scratch_bytes(avx2.members(), m, K)).expect("memory");
     let mut other = Scratch::unaccounted(gemm::scratch_bytes(best.members(), m, K)).expect("memory");
@@ -89,7 +89,7 @@ fn experts(pool: &Pool, w: &Weights) {
         end += rows;
         groups.push(Group { rows: end - rows..end, w: view.row_range(expert * N, (expert + 1) * N) });
     }
-    let x = noise(m * K);
+    let x = noise(m * K, 1);
     let scratch = || Scratch::unaccounted(gemm::scratch_bytes(pool.members(), m, K)).expect("memory");
     let (mut one, mut other) = (scratch(), scratch());
     compare(
@@ -108,12 +108,12 @@ fn experts(pool: &Pool, w: &Weights) {
 fn sparse(pool: &Pool, memory: &Memory) {
     let n = MATRICES * N / 4;
     for zeros in [0, 5, 9] {
-        let mut values = noise(n * K);
+        let mut values = noise(n * K, 1);
         values.iter_mut().enumerate().filter(|(i, _)| i * 7919 % 10 < zeros).for_each(|(_, w)| *w = 0.0);
         let dense = Weights::from_f32(memory, DType::Bf16, n, K, &values).expect("memory");
         let sparse = SparseWeights::from_f32(memory, n, K, &values).expect("memory");
         for m in [1, 8] {
-            let x = noise(m * K);
+            let x = noise(m * K, 1);
             let scratch = || Scratch::unaccounted(gemm::scratch_bytes(pool.members(), m, K)).expect("memory");
             let (mut one, mut other) = (scratch(), scratch());
             compare(

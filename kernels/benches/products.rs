@@ -4,10 +4,14 @@
 //! that no cache holds them; each result is checked against the definition before its rate is printed.
 #![allow(missing_docs)]
 
+#[path = "../tests/noise/mod.rs"]
+mod noise;
+
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use hwprofiles::DType;
 use hwprofiles::units::Bytes;
 use kernels::{Buffer, Memory, Pool, Scratch, Weights, WeightsView, affinity, gemm};
+use noise::noise;
 use std::time::{Duration, Instant};
 
 const N: usize = 4096;
@@ -15,21 +19,10 @@ const K: usize = 4096;
 /// Bytes of all copies of the weights together.
 const BEYOND_CACHES: usize = 256 << 20;
 
-fn noise(len: usize) -> Vec<f32> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
-    };
-    (0..len).map(|_| next()).collect()
-}
-
 fn products(criterion: &mut Criterion) {
     let memory = Memory::new("weights", Bytes::new(1 << 30));
     let cores = affinity::available_cores();
-    let values = noise(N * K);
+    let values = noise(N * K, 1);
     for dtype in [DType::F32, DType::Bf16, DType::Int8, DType::Int4] {
         let weights = Weights::from_f32(&memory, dtype, N, K, &values).expect("a matrix fits");
         let one = weights.bytes().len();
@@ -47,7 +40,7 @@ fn products(criterion: &mut Criterion) {
 
 fn product(criterion: &mut Criterion, pool: &Pool, weights: &Weights, copies: &Buffer, m: usize) {
     let (dtype, one, threads) = (weights.view().dtype(), weights.bytes().len(), pool.members());
-    let x = noise(m * K);
+    let x = noise(m * K, 2);
     let mut y = vec![0.0; m * N];
     let mut scratch = Scratch::unaccounted(gemm::scratch_bytes(threads, m, K)).expect("memory");
     let mut copies = copies.bytes().chunks_exact(one).cycle();

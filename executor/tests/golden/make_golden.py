@@ -25,7 +25,6 @@ import re
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # nothing here comes from the network
@@ -39,9 +38,8 @@ import torch
 import transformers
 
 sys.dont_write_bytecode = True  # no __pycache__ beside the golden files
-from golden_tokenizers import (
-    PROMPT, TOKENIZER_TEXTS, VOCAB, byte_fallback, llama3_tokenizer, opt_tokenizer, qwen_tokenizer,
-)
+from golden_models import goldens
+from golden_tokenizers import PROMPT, TOKENIZER_TEXTS, VOCAB
 
 HERE = Path(__file__).resolve().parent
 OUTPUT_TOKENS = 24
@@ -52,146 +50,6 @@ VISIBLE_COSINE = 0.999  # a mistake must fall below it in some row; the executor
 
 
 # ---------------------------------------------------------------- models
-
-
-@dataclass(frozen=True)
-class Golden:
-    """One golden model: how to configure it, and which mistakes its logits must reveal."""
-
-    name: str
-    config: transformers.PretrainedConfig
-    tokenizer: object
-    std: float
-    mistakes: dict = field(default_factory=dict)  # configuration keys, each with a wrong value
-    norm: float = 1.0  # mean of the norms' weights as they are stored
-    bias: float = 0.3  # standard deviation of biases
-    invisible: str = "-"  # ending of the names of 1-D tensors that provably change nothing
-    shard: str = "5GB"
-
-
-def rope(theta):
-    return {"rope_type": "default", "rope_theta": theta}
-
-
-def goldens():
-    t = transformers
-    llama3 = {
-        "rope_type": "llama3",
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 64,
-    }
-    qwen_ids = dict(bos_token_id=381, eos_token_id=383)
-    size = dict(vocab_size=VOCAB, max_position_embeddings=128)
-    return [
-        # A key bias adds the same number to all scores of a query, and softmax drops it; with
-        # rotary positions (qwen2) it does not cancel.
-        Golden("opt", t.OPTConfig(
-            **size, hidden_size=64, word_embed_proj_dim=64, ffn_dim=256, num_hidden_layers=3,
-            num_attention_heads=4, tie_word_embeddings=True,
-        ), opt_tokenizer, 0.2, {"activation_function": "gelu"}, invisible="k_proj.bias"),
-        Golden("llama_gqa", t.LlamaConfig(
-            **size, hidden_size=128, intermediate_size=160, num_hidden_layers=2,
-            num_attention_heads=8, num_key_value_heads=2, rms_norm_eps=1e-5,
-            rope_parameters=rope(10000.0), tie_word_embeddings=False,
-        ), byte_fallback, 0.12, {"rope_parameters": rope(500000.0)}),
-        # Wavelengths 6, 32, 167, ... against 64/4 and 64/1: one kept, one blended, six divided.
-        Golden("llama3_rope", t.LlamaConfig(
-            vocab_size=VOCAB, max_position_embeddings=512, hidden_size=64, intermediate_size=176,
-            num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5,
-            rope_parameters=rope(500000.0) | llama3, tie_word_embeddings=True,
-            bos_token_id=382, eos_token_id=383,
-        ), llama3_tokenizer, 0.15, {"rope_parameters": rope(500000.0)}),
-        Golden("qwen2", t.Qwen2Config(
-            **size, **qwen_ids, hidden_size=96, intermediate_size=128, num_hidden_layers=2,
-            num_attention_heads=6, num_key_value_heads=2, rms_norm_eps=1e-6,
-            rope_parameters=rope(1000000.0), tie_word_embeddings=False,
-        ), qwen_tokenizer, 0.13, {"rope_parameters": rope(10000.0)}),
-        # 4 heads of 32 on a hidden size of 64: head_dim cannot be derived.
-        Golden("qwen3", t.Qwen3Config(
-            **size, **qwen_ids, hidden_size=64, intermediate_size=160, num_hidden_layers=3,
-            num_attention_heads=4, num_key_value_heads=2, head_dim=32, rms_norm_eps=1e-6,
-            rope_parameters=rope(1000000.0), tie_word_embeddings=True,
-        ), qwen_tokenizer, 0.15, {"rope_parameters": rope(10000.0)}),
-        # The only large eps: with the usual 1e-5 nobody would notice it being ignored.
-        Golden("mistral_sharded", t.MistralConfig(
-            **size, hidden_size=64, intermediate_size=192, num_hidden_layers=3,
-            num_attention_heads=8, num_key_value_heads=4, rms_norm_eps=1e-2, sliding_window=None,
-            rope_parameters=rope(1000000.0), tie_word_embeddings=False,
-        ), byte_fallback, 0.15,
-            {"rope_parameters": rope(10000.0), "rms_norm_eps": 1e-6}, shard="300KB"),
-        # Few layers: where two experts' scores nearly tie, another order of summation could choose the other.
-        Golden("mixtral", t.MixtralConfig(
-            **size, hidden_size=64, intermediate_size=48, num_hidden_layers=2,
-            num_attention_heads=4, num_key_value_heads=2, num_local_experts=5, num_experts_per_tok=2,
-            rms_norm_eps=1e-5, sliding_window=None, rope_parameters=rope(1000000.0),
-            tie_word_embeddings=False,
-        ), byte_fallback, 0.15, {"rope_parameters": rope(10000.0), "num_experts_per_tok": 1}),
-        # Weights that are not normalised; a width that is no multiple of 32.
-        Golden("qwen3_moe", t.Qwen3MoeConfig(
-            **size, **qwen_ids, hidden_size=64, intermediate_size=160, moe_intermediate_size=40,
-            num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
-            num_experts=8, num_experts_per_tok=3, norm_topk_prob=False, rms_norm_eps=1e-6,
-            rope_parameters=rope(1000000.0), tie_word_embeddings=True,
-        ), qwen_tokenizer, 0.15, {"norm_topk_prob": True, "num_experts_per_tok": 2}),
-        # 4 heads of 24 on one KV head; norms that are stored as the difference from 1.
-        Golden("gemma", t.GemmaConfig(
-            **size, hidden_size=64, intermediate_size=136, num_hidden_layers=3,
-            num_attention_heads=4, num_key_value_heads=1, head_dim=24, rms_norm_eps=1e-6,
-            rope_parameters=rope(10000.0), tie_word_embeddings=True,
-        ), byte_fallback, 0.2, {"rope_parameters": rope(500000.0), "hidden_act": "silu"}, norm=0.0),
-        # 10 of 20 columns of a head are rotated; one norm; a bias on the logits. See opt: what is not
-        # rotated of a key's bias cancels, and what is does not.
-        Golden("phi", t.PhiConfig(
-            **size, hidden_size=80, intermediate_size=144, num_hidden_layers=2,
-            num_attention_heads=4, num_key_value_heads=2, layer_norm_eps=1e-2,
-            rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.5},
-            tie_word_embeddings=False,
-        ), qwen_tokenizer, 0.2,
-            {"rope_parameters": rope(10000.0) | {"partial_rotary_factor": 1.0},
-             "layer_norm_eps": 1e-6}, bias=0.5),
-        # q, k, v in one tensor; gate and up in one, of a width that is no multiple of 16.
-        Golden("phi3", t.Phi3Config(
-            **size, hidden_size=64, intermediate_size=120, num_hidden_layers=3,
-            num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5,
-            rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.75},
-            tie_word_embeddings=False, pad_token_id=0, eos_token_id=2,
-        ), byte_fallback, 0.16,
-            {"rope_parameters": rope(10000.0) | {"partial_rotary_factor": 1.0}}),
-        # 4 of 16 columns rotated; q, k, v of each head side by side; two norms of one residual.
-        Golden("gpt_neox", t.GPTNeoXConfig(
-            **size, hidden_size=64, intermediate_size=256, num_hidden_layers=3,
-            num_attention_heads=4, hidden_act="gelu", use_parallel_residual=True,
-            rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.25},
-            tie_word_embeddings=False,
-        ), qwen_tokenizer, 0.19,
-            {"use_parallel_residual": False, "rope_parameters": rope(10000.0) | {"partial_rotary_factor": 0.5}}),
-        Golden("gpt_neox_sequential", t.GPTNeoXConfig(
-            **size, hidden_size=64, intermediate_size=160, num_hidden_layers=2,
-            num_attention_heads=2, hidden_act="gelu_fast", use_parallel_residual=False,
-            attention_bias=False,
-            rope_parameters=rope(10000.0) | {"partial_rotary_factor": 1.0},
-            tie_word_embeddings=True,
-        ), qwen_tokenizer, 0.2, {"use_parallel_residual": True}),
-        # 8 of 16 columns rotated, in pairs of neighbours.
-        Golden("gptj", t.GPTJConfig(
-            vocab_size=VOCAB, n_positions=128, n_embd=64, n_inner=112, n_layer=2, n_head=4, rotary_dim=8,
-            tie_word_embeddings=False, bos_token_id=381, eos_token_id=383,
-        ), qwen_tokenizer, 0.2, {"rotary_dim": 4}, bias=0.5),
-        # One head of keys and values, one norm.
-        Golden("falcon_7b", t.FalconConfig(
-            **size, hidden_size=96, num_hidden_layers=3, num_attention_heads=6,
-            multi_query=True, parallel_attn=True, new_decoder_architecture=False, bias=False,
-            rope_parameters=rope(10000.0), tie_word_embeddings=True,
-        ), byte_fallback, 0.2, {"rope_parameters": rope(500000.0)}),
-        # Groups of 4 heads with their keys and values in one tensor, two norms, biases.
-        Golden("falcon_40b", t.FalconConfig(
-            **size, hidden_size=64, ffn_hidden_size=144, num_hidden_layers=3,
-            num_attention_heads=8, num_kv_heads=2, new_decoder_architecture=True, bias=True,
-            rope_parameters=rope(10000.0), tie_word_embeddings=False,
-        ), byte_fallback, 0.2, {"rope_parameters": rope(500000.0)}),
-    ]
 
 
 def build(config, state=None):

@@ -2,6 +2,7 @@
 
 pub(crate) mod cell_map;
 pub(crate) mod chart;
+mod diagonal;
 pub(crate) mod errors;
 pub(crate) mod memory;
 pub(crate) mod placement;

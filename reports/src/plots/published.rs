@@ -1,13 +1,12 @@
 //! What we say against what was published, both logarithmic, whatever the unit.
 
+use super::diagonal::{Diagonal, LEFT, SIDE};
 use super::{legend, legend_height};
 use crate::axis::Axis;
 use crate::numbers::signed_percent;
 use crate::published::{Reproduction, Standing};
 use crate::svg::{Anchor, Svg};
 
-const LEFT: f64 = 78.0;
-const SIDE: f64 = 400.0;
 /// The band around the diagonal.
 const BAND: f64 = 0.15;
 
@@ -35,7 +34,7 @@ pub(crate) fn draw(reproduction: &Reproduction) -> Option<Svg> {
     let y = x.on([top + SIDE, top]);
     svg.text("strong", [LEFT, 18.0], Anchor::Start, &reproduction.system);
     legend(&mut svg, [LEFT, 42.0], SIDE, &tables, |svg, group, at| svg.marker(group, at, 5.0, ""));
-    frame(&mut svg, &x, &y, top);
+    Diagonal { band: BAND, names: ["published", "ours"], label: plain }.draw(&mut svg, &x, &y, top);
     for row in rows {
         let ours = row.ours.unwrap_or(row.published);
         let group = tables.iter().position(|table| *table == row.table).unwrap_or(0);
@@ -54,30 +53,7 @@ pub(crate) fn draw(reproduction: &Reproduction) -> Option<Svg> {
     Some(svg)
 }
 
-/// The diagonal with its band, the grid and the axes.
-fn frame(svg: &mut Svg, x: &Axis, y: &Axis, top: f64) {
-    let [low, high] = x.ends();
-    let corner = |published: f64, ours: f64| [x.at(published), y.at(ours)];
-    let (above, below) = (1.0 + BAND, 1.0 - BAND);
-    let band = [
-        corner(low, low),
-        corner(low, low * above),
-        corner(high / above, high),
-        corner(high, high),
-        corner(high, high * below),
-        corner(low / below, low),
-    ];
-    svg.polygon("band", &band, &format!("within ±{:.0} %", BAND * 100.0));
-    for tick in x.ticks(8) {
-        // A tick of 0.2 may be 0.2 + 3e-17; its text must not show that.
-        let label = format!("{tick:.3e}").parse::<f64>().unwrap_or(tick).to_string();
-        svg.line("grid", [x.at(tick), top], [x.at(tick), top + SIDE]);
-        svg.text("soft", [x.at(tick), top + SIDE + 19.0], Anchor::Middle, &label);
-        svg.line("grid", [LEFT, y.at(tick)], [LEFT + SIDE, y.at(tick)]);
-        svg.text("soft", [LEFT - 8.0, y.at(tick) + 4.5], Anchor::End, &label);
-    }
-    svg.line("ideal", corner(low, low), corner(high, high));
-    svg.rect("frame", [LEFT, top], [SIDE, SIDE], "");
-    svg.text("", [LEFT + SIDE / 2.0, top + SIDE + 43.0], Anchor::Middle, "published");
-    svg.upright("", [16.0, top + SIDE / 2.0], "ours");
+/// A tick's number, without what rounding adds: 0.2 may be 0.2 + 3e-17.
+fn plain(tick: f64) -> String {
+    format!("{tick:.3e}").parse::<f64>().unwrap_or(tick).to_string()
 }

@@ -1,5 +1,6 @@
 //! Predicted against measured, both logarithmic: what lies on the diagonal was predicted exactly.
 
+use super::diagonal::{Diagonal, LEFT, SIDE};
 use super::{legend, legend_height, tick_label};
 use crate::axis::Axis;
 use crate::compare::Comparison;
@@ -9,9 +10,6 @@ use crate::pair::Pair;
 use crate::svg::{Anchor, Svg};
 use crate::validation::{ERROR_BAND, Validation};
 use scenarios::Phase;
-
-const LEFT: f64 = 78.0;
-const SIDE: f64 = 400.0;
 
 /// What is predicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +83,8 @@ fn plot(heading: &str, kinds: &[&str], points: &[Point<'_>], radius: f64) -> Svg
     let y = x.on([top + SIDE, top]);
     svg.text("strong", [LEFT, 18.0], Anchor::Start, heading);
     legend(&mut svg, [LEFT, 42.0], SIDE, kinds, |svg, group, at| svg.marker(group, at, 5.0, ""));
-    frame(&mut svg, &x, &y, top);
+    let square = Diagonal { band: ERROR_BAND, names: ["measured", "predicted"], label: tick_label };
+    square.draw(&mut svg, &x, &y, top);
     for Point { group, name, pair } in points {
         let (predicted, measured) = (duration(pair.predicted), duration(pair.measured));
         let error = signed_percent(pair.error());
@@ -96,31 +95,4 @@ fn plot(heading: &str, kinds: &[&str], points: &[Point<'_>], radius: f64) -> Svg
         }
     }
     svg
-}
-
-/// The diagonal with its band, the grid and the axes.
-fn frame(svg: &mut Svg, x: &Axis, y: &Axis, top: f64) {
-    let [low, high] = x.ends();
-    let (above, below) = (1.0 + ERROR_BAND, 1.0 - ERROR_BAND);
-    let corner = |measured: f64, predicted: f64| [x.at(measured), y.at(predicted)];
-    let band = [
-        corner(low, low),
-        corner(low, low * above),
-        corner(high / above, high),
-        corner(high, high),
-        corner(high, high * below),
-        corner(low / below, low),
-    ];
-    svg.polygon("band", &band, &format!("within ±{:.0} %", ERROR_BAND * 100.0));
-    for tick in x.ticks(8) {
-        let label = tick_label(tick);
-        svg.line("grid", [x.at(tick), top], [x.at(tick), top + SIDE]);
-        svg.text("soft", [x.at(tick), top + SIDE + 19.0], Anchor::Middle, &label);
-        svg.line("grid", [LEFT, y.at(tick)], [LEFT + SIDE, y.at(tick)]);
-        svg.text("soft", [LEFT - 8.0, y.at(tick) + 4.5], Anchor::End, &label);
-    }
-    svg.line("ideal", corner(low, low), corner(high, high));
-    svg.rect("frame", [LEFT, top], [SIDE, SIDE], "");
-    svg.text("", [LEFT + SIDE / 2.0, top + SIDE + 43.0], Anchor::Middle, "measured");
-    svg.upright("", [16.0, top + SIDE / 2.0], "predicted");
 }
