@@ -3,7 +3,8 @@
 use crate::exit::{Outcome, Sort};
 use crate::pipeline::Planned;
 use executor::{Checkpoint, Sampling, Session};
-use planner::{Programs, usage};
+use hwprofiles::Bytes;
+use planner::{Programs, Trace, usage};
 use rand::{Rng, SeedableRng};
 use reports::{Configuration, Label, MemoryUse, PlacementMap};
 use scenarios::{Model, Workload};
@@ -22,30 +23,39 @@ pub fn label(name: String, placement: String, load: &Workload) -> Label {
     Label { name, placement, batch, prompt_tokens, output_tokens }
 }
 
-/// Runs a plan `repeats` times after a warm-up and joins what happened with what was predicted.
-pub fn measure(
-    planned: &Planned,
-    checkpoint: &Checkpoint,
-    repeats: u32,
-    label: Label,
-) -> Outcome<Configuration> {
-    let predicted = planned.simulate(Draws::default())?;
-    tracing::info!(name = label.name, "loading");
-    let mut session = Session::new(planned.setup()?, checkpoint).or_input()?;
-    let load = &planned.plan.workload;
-    let prompts = random_prompts(&planned.model, load.batch, load.prompt_tokens, 1);
-    // Pages are touched and threads awake before anything counts: a short prompt visits every matrix.
-    let warm: Vec<_> = prompts.iter().map(|prompt| prompt[..prompt.len().min(16)].to_vec()).collect();
-    session.generate(&warm, load.output_tokens.min(2), Sampling::Greedy, |_| {}).or_failed()?;
-    let mut traces = Vec::new();
-    for _ in 0..repeats {
-        let run = session.generate(&prompts, load.output_tokens, Sampling::Greedy, |_| {}).or_failed()?;
-        traces.push(run.trace);
+/// What was measured of a plan so far.
+#[derive(Debug, Default)]
+pub struct Measured {
+    traces: Vec<Trace>,
+    /// By memory, what the last session allocated.
+    allocated: Vec<Bytes>,
+}
+
+impl Measured {
+    /// Runs a plan `repeats` times more, after a warm-up.
+    pub fn visit(&mut self, planned: &Planned, checkpoint: &Checkpoint, repeats: u32) -> Outcome {
+        let mut session = Session::new(planned.setup()?, checkpoint).or_input()?;
+        let load = &planned.plan.workload;
+        let prompts = random_prompts(&planned.model, load.batch, load.prompt_tokens, 1);
+        // Pages are touched and threads awake before anything counts: a short prompt visits every matrix.
+        let warm: Vec<_> = prompts.iter().map(|prompt| prompt[..prompt.len().min(16)].to_vec()).collect();
+        session.generate(&warm, load.output_tokens.min(2), Sampling::Greedy, |_| {}).or_failed()?;
+        for _ in 0..repeats {
+            let run = session.generate(&prompts, load.output_tokens, Sampling::Greedy, |_| {}).or_failed()?;
+            self.traces.push(run.trace);
+        }
+        self.allocated = session.memory_used();
+        Ok(())
     }
-    let Planned { machine, model, placement, plan, .. } = planned;
-    let programs = Programs::lower(machine, model, placement).or_failed()?;
-    let used = usage(machine, model, &plan.formats, placement, &programs, &plan.extent());
-    let allocated = session.memory_used();
-    let memory = MemoryUse::of(machine, &used, |id| allocated.get(id.0).copied());
-    Configuration::of(label, &predicted, &traces, memory, PlacementMap::of(machine, placement)).or_failed()
+
+    /// Joins it with what was predicted.
+    pub fn compare(&self, planned: &Planned, label: Label) -> Outcome<Configuration> {
+        let predicted = planned.simulate(Draws::default())?;
+        let Planned { machine, model, placement, plan, .. } = planned;
+        let programs = Programs::lower(machine, model, placement).or_failed()?;
+        let used = usage(machine, model, &plan.formats, placement, &programs, &plan.extent());
+        let memory = MemoryUse::of(machine, &used, |id| self.allocated.get(id.0).copied());
+        let map = PlacementMap::of(machine, placement);
+        Configuration::of(label, &predicted, &self.traces, memory, map).or_failed()
+    }
 }

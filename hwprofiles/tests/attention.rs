@@ -103,3 +103,27 @@ fn the_grouping_of_heads_most_like_the_wanted_answers() {
     // Eight heads over each are more like four than like one.
     assert_eq!(time(1199, 2), Seconds::new(6.0));
 }
+
+/// A decode takes what beginning with each of its sequences takes, and what its cache takes: both are known from two short
+/// decodes of one sequence, for any number of sequences of any length.
+#[test]
+fn beginning_with_a_sequence_costs_the_same_wherever_it_is() {
+    let decode = |batch: u64, past_tokens: u64| AttentionShape {
+        phase: Phase::Decode,
+        batch,
+        new_tokens: 1,
+        past_tokens,
+        heads: 16,
+        kv_heads: 4,
+        head_dim: 64,
+    };
+    let time = |s: &AttentionShape| Seconds::new(1e-6 * s.batch as f64 * (7.0 + 0.2 * s.tokens() as f64));
+    let measured = [decode(1, 31), decode(1, 127), decode(4, 2047)];
+    let points = measured.map(|shape| AttentionPoint { shape, time: time(&shape) });
+    let rates = AttentionRates::new(Provenance::Estimated { reason: "test".to_owned() }, points.to_vec());
+    for (batch, past_tokens) in [(1, 3), (1, 63), (16, 3), (16, 40), (3, 900), (64, 4000)] {
+        let shape = decode(batch, past_tokens);
+        let (got, wanted) = (rates.time(&shape).unwrap().time.get(), time(&shape).get());
+        assert!((got / wanted - 1.0).abs() < 1e-9, "{shape}: {got} and not {wanted}");
+    }
+}

@@ -3,11 +3,13 @@
 //! `cargo bench -p kernels --bench elementwise`. Rounds of all kernels in turn; the median and the best of a kernel's rounds.
 #![allow(missing_docs)]
 
-use kernels::{Pool, add, affinity, gelu_tanh, rms_norm, silu_mul};
+use hwprofiles::units::Bytes;
+use kernels::{Memory, PANEL, Pool, RopeTable, add, affinity, gelu_tanh, rms_norm, rope, silu_mul};
 use std::hint::black_box;
 use std::time::Instant;
 
 const COLUMNS: usize = 4096;
+const HEAD: usize = 64;
 const ROUNDS: usize = 40;
 
 struct Kernel<'a> {
@@ -21,8 +23,12 @@ fn main() {
     let pool = Pool::new(&affinity::available_cores()[..1]).expect("our core");
     pool.pin_caller().expect("our core");
     let gamma = vec![1.5; COLUMNS];
+    let frequencies: Vec<f32> = (0..HEAD / 2).map(|i| 1e4f32.powf(-2.0 * i as f32 / HEAD as f32)).collect();
+    let memory = Memory::new("table", Bytes::new(1 << 30));
+    let table = &RopeTable::new(&memory, &frequencies, 2048).expect("memory");
     for rows in [8, 2048] {
         let len = rows * COLUMNS;
+        let positions = &(0..rows).collect::<Vec<_>>()[..];
         let value = |i: usize| (i * 2_654_435_761 % 65_521) as f32 / 4096.0 - 8.0;
         let x: Vec<f32> = (0..2 * len).map(value).collect();
         let y = std::cell::RefCell::new(x[..len].to_vec());
@@ -41,6 +47,18 @@ fn main() {
                 3,
                 Box::new(move || {
                     silu_mul(pool, &mut y.borrow_mut(), &x[..len], &x[len..], COLUMNS, COLUMNS);
+                }),
+            ),
+            kernel(
+                "panels",
+                3,
+                Box::new(move || silu_mul(pool, &mut y.borrow_mut(), x, &x[PANEL..], 2 * PANEL, PANEL)),
+            ),
+            kernel(
+                "rope",
+                2,
+                Box::new(move || {
+                    rope(pool, &mut y.borrow_mut(), COLUMNS, COLUMNS / HEAD, HEAD, table, positions);
                 }),
             ),
             kernel("gelu_tanh", 2, Box::new(move || gelu_tanh(pool, &mut y.borrow_mut()))),

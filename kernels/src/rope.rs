@@ -2,7 +2,7 @@
 
 use crate::cuda::calls::Values;
 use crate::disjoint::Disjoint;
-use crate::vector::each_chunk;
+use crate::vector::{Rows, compute, each_range};
 use crate::{Buffer, Error, Memory, Pool};
 
 /// Cosines and sines of every position, `[position][half]`, with half = rotated dimensions / 2; and which values of a
@@ -90,23 +90,41 @@ pub fn rope(
     assert!(2 * half <= head_dim && (stride >= heads * head_dim || positions.len() <= 1));
     let x = Disjoint::new(x);
     let (cos, sin) = table.values.view::<f32>().split_at(table.positions() * half);
-    each_chunk(pool, positions.len(), heads * head_dim, |row| {
-        let at = positions[row] * half;
-        let (cos, sin) = (&cos[at..][..half], &sin[at..][..half]);
-        // SAFETY: rows do not overlap, and each is one item.
-        let row = unsafe { x.range(row * stride, heads * head_dim) };
-        for head in row.chunks_exact_mut(head_dim) {
-            if table.neighbours {
-                for ((pair, cos), sin) in head.chunks_exact_mut(2).zip(cos).zip(sin) {
-                    let (a, b) = (pair[0], pair[1]);
-                    (pair[0], pair[1]) = (a * cos - b * sin, b * cos + a * sin);
+    each_range(pool, positions.len(), heads * head_dim, |rows| {
+        for row in rows {
+            let at = positions[row] * half;
+            let (cos, sin) = (&cos[at..][..half], &sin[at..][..half]);
+            // SAFETY: rows do not overlap, and each is one item's.
+            let heads = unsafe { x.range(row * stride, heads * head_dim) };
+            compute(pool.path(), Turn { heads, head_dim, neighbours: table.neighbours, cos, sin });
+        }
+    });
+}
+
+/// All heads of one row.
+struct Turn<'a> {
+    heads: &'a mut [f32],
+    head_dim: usize,
+    neighbours: bool,
+    cos: &'a [f32],
+    sin: &'a [f32],
+}
+
+impl Rows for Turn<'_> {
+    #[inline(always)]
+    fn compute(self) {
+        let turn = |a: f32, b: f32, cos: f32, sin: f32| (a * cos - b * sin, b * cos + a * sin);
+        for head in self.heads.chunks_exact_mut(self.head_dim) {
+            if self.neighbours {
+                for ((pair, cos), sin) in head.chunks_exact_mut(2).zip(self.cos).zip(self.sin) {
+                    (pair[0], pair[1]) = turn(pair[0], pair[1], *cos, *sin);
                 }
                 continue;
             }
-            let (low, high) = head.split_at_mut(half);
-            for (((low, high), cos), sin) in low.iter_mut().zip(high).zip(cos).zip(sin) {
-                (*low, *high) = (*low * cos - *high * sin, *high * cos + *low * sin);
+            let (low, high) = head.split_at_mut(self.cos.len());
+            for (((low, high), cos), sin) in low.iter_mut().zip(high).zip(self.cos).zip(self.sin) {
+                (*low, *high) = turn(*low, *high, *cos, *sin);
             }
         }
-    });
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::disjoint::Disjoint;
 use crate::{Path, Pool};
+use std::ops::Range;
 
 /// Below so many values a team is not worth calling together: a fork and join costs about as much as one core
 /// needs for this many.
@@ -82,19 +83,21 @@ pub(crate) fn each_row_in_place_indexed(
 ///
 /// The element-wise kernels have one source for all paths: on all but the reference path it is compiled for AVX2.
 pub(crate) fn each_chunk(pool: &Pool, rows: usize, columns: usize, work: impl Fn(usize) + Sync) {
+    each_range(pool, rows, columns, |rows| match pool.path() {
+        Path::Reference => rows.for_each(&work),
+        // SAFETY: every other path is one of CPUs that have AVX2 and FMA.
+        _ => unsafe { compiled_for_avx2(|| rows.for_each(&work)) },
+    });
+}
+
+/// Runs `work(rows)` for ranges that together are all rows, by several members where rows of `columns` values make that worth it.
+pub(crate) fn each_range(pool: &Pool, rows: usize, columns: usize, work: impl Fn(Range<usize>) + Sync) {
     let alone = rows * columns < WORTH_SHARING || rows < pool.members();
     let chunk = match alone {
         true => rows,
         false => (WORTH_SHARING / 2).div_ceil(columns.max(1)).min(rows.div_ceil(pool.members())),
     };
-    pool.each(rows.div_ceil(chunk.max(1)), |_, item| {
-        let rows = item * chunk..rows.min((item + 1) * chunk);
-        match pool.path() {
-            Path::Reference => rows.for_each(&work),
-            // SAFETY: every other path is one of CPUs that have AVX2 and FMA.
-            _ => unsafe { compiled_for_avx2(|| rows.for_each(&work)) },
-        }
-    });
+    pool.each(rows.div_ceil(chunk.max(1)), |_, item| work(item * chunk..rows.min((item + 1) * chunk)));
 }
 
 /// Calls `work`, which is compiled into this function and so with its instructions.
@@ -106,37 +109,37 @@ unsafe fn compiled_for_avx2(work: impl FnOnce()) {
     work();
 }
 
-/// A kernel of one row, from one source for all paths. [`Row::compute`] must be `#[inline(always)]`: it is compiled into one
+/// A kernel of one row or several, from one source for all paths. [`Rows::compute`] must be `#[inline(always)]`: it is compiled into one
 /// function for each path, with that path's instructions. A closure gives no such promise, and a large one (an
 /// exponential) is left as a function of its own, in SSE2: a sixth of the rate.
-pub(crate) trait Row {
+pub(crate) trait Rows {
     /// Does it.
     fn compute(self);
 }
 
-/// Computes `row` with the instructions of `path`.
-pub(crate) fn compute(path: Path, row: impl Row) {
+/// Computes `rows` with the instructions of `path`.
+pub(crate) fn compute(path: Path, rows: impl Rows) {
     match path {
-        Path::Reference => row.compute(),
+        Path::Reference => rows.compute(),
         // SAFETY: the path is AVX2 only on a CPU that has AVX2 and FMA.
-        Path::Avx2 => unsafe { row_avx2(row) },
+        Path::Avx2 => unsafe { rows_avx2(rows) },
         // SAFETY: the other paths are of CPUs that have AVX-512 F, BW and VL.
-        _ => unsafe { row_avx512(row) },
+        _ => unsafe { rows_avx512(rows) },
     }
 }
 
 /// # Safety
 /// The CPU has AVX2 and FMA.
 #[target_feature(enable = "avx2,fma")]
-unsafe fn row_avx2(row: impl Row) {
-    row.compute();
+unsafe fn rows_avx2(rows: impl Rows) {
+    rows.compute();
 }
 
 /// # Safety
 /// The CPU has AVX-512 F, BW and VL.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn row_avx512(row: impl Row) {
-    row.compute();
+unsafe fn rows_avx512(rows: impl Rows) {
+    rows.compute();
 }
 
 /// Σ f(x) in sixteen interleaved partial sums: vector code, and more exact than one running sum.

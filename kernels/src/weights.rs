@@ -229,7 +229,16 @@ impl<'a> WeightsView<'a> {
     /// One whole row, dequantised into `out`, which is `columns` long.
     pub fn row(&self, row: usize, out: &mut [f32]) {
         assert_eq!(out.len(), self.columns);
-        out.iter_mut().enumerate().for_each(|(column, out)| *out = self.value(row, column));
+        if self.dtype != DType::Bf16 {
+            return out.iter_mut().enumerate().for_each(|(column, out)| *out = self.value(row, column));
+        }
+        // The usual table of embeddings: a row is a pair of values in every cache line of its panel, so it costs what the lines cost.
+        let height = PANEL.min(self.rows - row / PANEL * PANEL);
+        let values = &self.bytes[row / PANEL * PANEL * row_bytes(self.dtype, self.columns)..];
+        for (column, out) in out.iter_mut().enumerate() {
+            let at = 2 * bf16_slot(row % PANEL, column, height, self.columns);
+            *out = bf16::from_bits(u16::from_le_bytes([values[at], values[at + 1]])).to_f32();
+        }
     }
 
     /// Unpacks columns `from..from + out.len() / 16` of panel `panel` into `[column][16]`, lanes beyond the last

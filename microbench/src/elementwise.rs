@@ -8,10 +8,11 @@ use crate::rig::Rig;
 use crate::series::Series;
 use crate::statistics::Summary;
 use hwprofiles::{Bytes, Host, Seconds};
-use kernels::{Buffer, Memory, Pool, RopeTable};
+use kernels::{Buffer, Memory, PANEL, Pool, RopeTable};
 
 /// The element-wise operators of one Llama layer (hidden 1024, 16 heads over 4 of 64, intermediate 2816), in their
-/// order: norm, rotation, addition, norm, gated activation, addition.
+/// order: norm, rotation, addition, norm, gated activation, addition. Gate and up lie side by side in panels, as one product
+/// makes both.
 ///
 /// The rate is that of their bytes (every activation that an operator reads or writes, in f32) over their time without
 /// six fork-joins. Many rows are measured: at one row of a decode step the fork-join is the cost.
@@ -84,8 +85,7 @@ impl Layer {
             }
             4 => {
                 let (inner, gate) = (self.inner.view_mut(), self.up.view());
-                let up = &gate[INTERMEDIATE..];
-                subject.silu_mul(pool, inner, gate, up, 2 * INTERMEDIATE, INTERMEDIATE);
+                subject.silu_mul(pool, inner, gate, &gate[PANEL..], 2 * PANEL, PANEL);
             }
             _ => subject.add(pool, self.residual.view_mut(), self.projected.view()),
         }
@@ -114,8 +114,8 @@ impl Layer {
             let gamma = f64::from(self.gamma[at % HIDDEN]);
             check("norm", normed[at], (before + added) * inverse * gamma)?;
             let at = row * 5 % INTERMEDIATE;
-            let gate = f64::from(gates[row * 2 * INTERMEDIATE + at]);
-            let up = f64::from(gates[row * 2 * INTERMEDIATE + INTERMEDIATE + at]);
+            let gate_at = row * 2 * INTERMEDIATE + at / PANEL * 2 * PANEL + at % PANEL;
+            let (gate, up) = (f64::from(gates[gate_at]), f64::from(gates[gate_at + PANEL]));
             check("activation", inner[row * INTERMEDIATE + at], gate / (1.0 + (-gate).exp()) * up)?;
             // The first pair of a head turns by `row` radians.
             let at = row * QKV + row % (HEADS + KV_HEADS) * HEAD_DIM;

@@ -2,7 +2,7 @@
 
 use crate::commands::bench;
 use crate::exit::{Outcome, Sort};
-use crate::measure;
+use crate::measure::{self, Measured};
 use crate::pipeline::{Planned, Question};
 use crate::terminal;
 use crate::terminal::{out, outln};
@@ -34,7 +34,7 @@ pub struct Arguments {
     /// Measured before (`fulcrum bench`): skips measuring.
     #[arg(long, value_name = "FILE")]
     host: Option<PathBuf>,
-    /// Runs of each configuration; medians are compared.
+    /// Rounds in which every configuration is run once; medians are compared.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
 }
@@ -88,18 +88,7 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
     };
     let (loads, rules) = if arguments.full { (FULL, &Rule::ALL[..]) } else { (SHORT, &MEASURED[..]) };
     let cases = cases(&machine, &model, &origin, loads, rules, out)?;
-    let bar = terminal::progress("running");
-    bar.set_length(cases.len() as u64);
-    let mut configurations: Vec<Configuration> = Vec::new();
-    for (kind, planned) in &cases {
-        let load = &planned.plan.workload;
-        let name = format!("{kind}-b{}-p{}", load.batch, load.prompt_tokens);
-        bar.set_message(name.clone());
-        let label = measure::label(name, kind.clone(), load);
-        configurations.push(measure::measure(planned, &checkpoint, arguments.repeats, label)?);
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
+    let configurations = measure_all(&cases, &checkpoint, arguments.repeats)?;
     let validation = Validation {
         machine: machine.name.clone(),
         facts: machine_facts(&machine),
@@ -117,6 +106,31 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Runs every case in each of `rounds`, so that what others do to the machine meanwhile does not fall on one of them.
+fn measure_all(
+    cases: &[(String, Planned)],
+    checkpoint: &Checkpoint,
+    rounds: u32,
+) -> Outcome<Vec<Configuration>> {
+    let named = |kind: &str, load: &Workload| format!("{kind}-b{}-p{}", load.batch, load.prompt_tokens);
+    let bar = terminal::progress("running");
+    bar.set_length(u64::from(rounds) * cases.len() as u64);
+    let mut measured: Vec<Measured> = cases.iter().map(|_| Measured::default()).collect();
+    for _ in 0..rounds {
+        for ((kind, planned), measured) in cases.iter().zip(&mut measured) {
+            bar.set_message(named(kind, &planned.plan.workload));
+            measured.visit(planned, checkpoint, 1)?;
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    let compared = cases.iter().zip(&measured).map(|((kind, planned), measured)| {
+        let load = &planned.plan.workload;
+        measured.compare(planned, measure::label(named(kind, load), kind.clone(), load))
+    });
+    compared.collect()
 }
 
 /// The model's folder, made once.

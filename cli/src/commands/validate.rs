@@ -1,7 +1,7 @@
 //! `fulcrum validate PLAN... --model-dir DIR`
 
 use crate::exit::{Failure, Outcome, Sort};
-use crate::measure;
+use crate::measure::{self, Measured};
 use crate::pipeline::Planned;
 use crate::terminal;
 use crate::terminal::out;
@@ -56,8 +56,9 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         names.push(name.clone());
         let name = if same == 0 { name } else { format!("{name}-{}", same + 1) };
         let label = measure::label(name, placement, load);
-        let measured = measure::measure(planned, &checkpoint, arguments.repeats, label)?;
-        validation.configurations.push(measured);
+        let mut measured = Measured::default();
+        measured.visit(planned, &checkpoint, arguments.repeats)?;
+        validation.configurations.push(measured.compare(planned, label)?);
         // What was measured is kept, whatever happens to the plans that follow.
         if let Some(path) = &arguments.out {
             validation.write(path).or_failed()?;

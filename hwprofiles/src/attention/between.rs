@@ -10,16 +10,18 @@ impl AttentionRates {
     /// Time of a shape that is not empty; `None` without points of its phase.
     ///
     /// Of several groupings of heads the one most like the wanted answers, since the work for each byte of the cache
-    /// depends on it. Decode time is piecewise-linear in the elements of the cache; a prefill's time per FLOP is
-    /// interpolated in log(tokens); outside, the boundary's rate is carried on.
+    /// depends on it. Decode time is piecewise-linear in the elements of the cache and in what beginning with each sequence is
+    /// worth ([`AttentionRates::start`]); a prefill's time per FLOP is interpolated in log(tokens); outside, the boundary's
+    /// rate is carried on.
     pub(super) fn between_points(&self, shape: &AttentionShape) -> Option<Estimate> {
         if let Some(point) = self.points.iter().find(|p| p.shape == *shape) {
             let basis = Basis::Measured.sourced(&self.source);
             return Some(Estimate::about(point.time, bound(shape.phase), basis));
         }
         let decode = shape.phase == Phase::Decode;
+        let start = self.start();
         let size = |s: &AttentionShape| match s.phase {
-            Phase::Decode => s.kv_elements().as_f64(),
+            Phase::Decode => s.kv_elements().as_f64() * (1.0 + start / s.tokens() as f64),
             Phase::Prefill => (s.tokens() as f64).ln(),
         };
         let work = |s: &AttentionShape| if decode { 1.0 } else { s.flop().as_f64() };
@@ -61,6 +63,24 @@ impl AttentionRates {
             (None, None) => return None,
         };
         Some(Estimate::about(Seconds::new(time), bound(shape.phase), basis.sourced(&self.source)))
+    }
+}
+
+impl AttentionRates {
+    /// Tokens of a cache that are read in the time that beginning with a sequence takes: how far left of nothing the line through
+    /// the two shortest decodes of one sequence with the same heads meets no time. 0 without two such points.
+    fn start(&self) -> f64 {
+        let alone = || self.of(Phase::Decode).filter(|p| p.shape.batch == 1);
+        let heads = |p: &AttentionPoint| (p.shape.heads, p.shape.kv_heads, p.shape.head_dim);
+        let pairs = alone().filter_map(|one| {
+            let longer = alone().filter(|p| heads(p) == heads(one) && p.shape.tokens() > one.shape.tokens());
+            Some((one, longer.min_by_key(|p| p.shape.tokens())?))
+        });
+        let Some((short, long)) = pairs.min_by_key(|(short, _)| short.shape.tokens()) else { return 0.0 };
+        let [a, b] = [short, long].map(|p| (p.shape.tokens() as f64, p.time.get()));
+        let token = (b.1 - a.1) / (b.0 - a.0);
+        // Where a longer cache was no slower, there is no line.
+        if token > 0.0 { (a.1 / token - a.0).max(0.0) } else { 0.0 }
     }
 }
 
