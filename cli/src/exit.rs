@@ -44,6 +44,16 @@ impl Failure {
     }
 }
 
+impl From<executor::Error> for Failure {
+    /// What a GPU could not do is the world's failure; the rest is about plans, prompts and files, which are the user's.
+    fn from(error: executor::Error) -> Self {
+        match error {
+            executor::Error::Gpu { .. } => Self::Failed(error.into()),
+            _ => Self::Input(error.into()),
+        }
+    }
+}
+
 /// Sorts an error into its exit status at the place where its cause is known.
 pub trait Sort<T> {
     /// The user's input is wrong.

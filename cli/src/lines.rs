@@ -35,22 +35,22 @@ impl<'a> Lines<'a> {
         Request { id, arrival: Duration::ZERO, prompt, output_tokens, sampling, stop: ends.to_vec() }
     }
 
-    /// Answers all of them; `on_token` hears every token.
+    /// Answers all of them; `on_token` hears every token. Where the run fails there are the answers until then.
     pub fn run(
         live: &mut Live<'_>,
         service: &mut Service<Self>,
         mut on_token: impl FnMut(u32),
-    ) -> Outcome<Answered> {
+    ) -> (Answered, Outcome) {
         let (mut answers, mut passes) = (Vec::new(), Vec::new());
-        live.serve(service, |event| match event {
+        let outcome = live.serve(service, |event| match event {
             Event::Token { token, .. } => on_token(token),
             Event::Answered(answer) => answers.push(answer),
             Event::Made(made) => passes.push(Pass::of(&made)),
             Event::Refused { reason, .. } => eprintln!("note: {reason}"),
-        })?;
+        });
         answers.extend(service.interrupt());
         answers.sort_by_key(|answer| answer.id);
-        Ok(Answered { answers, passes })
+        (Answered { answers, passes }, outcome)
     }
 }
 
@@ -103,9 +103,10 @@ pub struct Answered {
 }
 
 impl Answered {
-    /// Answers that were not interrupted.
+    /// Answers that came to their own end.
     pub fn whole(&self) -> u64 {
-        self.answers.iter().filter(|answer| answer.finish != Finish::Interrupted).count() as u64
+        let is_whole = |answer: &&Answer| matches!(answer.finish, Finish::Length | Finish::Stop);
+        self.answers.iter().filter(is_whole).count() as u64
     }
 
     /// The steps of the only request.
@@ -139,6 +140,7 @@ impl Answered {
             let finish = match answer.map(|answer| answer.finish) {
                 Some(Finish::Length) => "length",
                 Some(Finish::Stop) => "stop",
+                Some(Finish::Failed) => "failed",
                 Some(Finish::Interrupted) | None => "interrupted",
             };
             let prompt_tokens = asked.prompt.len();

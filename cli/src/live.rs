@@ -3,7 +3,7 @@
 
 use crate::exit::{Outcome, Sort};
 use crate::pipeline::Planned;
-use executor::{Checkpoint, Client, Event, Made, Service, Session};
+use executor::{Checkpoint, Client, Event, Made, OnGpu, Service, Session};
 use hwprofiles::{Bytes, DeviceId, Machine, Ratio, Seconds};
 use planner::{Drift, Placement, PlannerError, Pricing, Programs, moved, moving_time};
 use scenarios::{Costs, Slo, Workload};
@@ -31,7 +31,7 @@ pub struct Live<'l> {
 
 impl Live<'_> {
     /// Answers the requests of `service` until none is left or the run is ended; `on` hears of everything. What devices do
-    /// is said on stderr.
+    /// is said on stderr. Where one fails, who ran has been answered with what there was.
     pub fn serve<C: Client>(&mut self, service: &mut Service<C>, mut on: impl FnMut(Event)) -> Outcome {
         let planned = self.planned;
         let mut drift = Drift::new(planned.machine.devices.len());
@@ -41,7 +41,7 @@ impl Live<'_> {
             let prices = RefCell::new(PlanPrices::new(planned.pricing(), &programs));
             let (another, mut next, mut looked) = (AtomicBool::new(false), None, Duration::ZERO);
             let pause = || self.interrupted.load(Ordering::Acquire) || another.load(Ordering::Acquire);
-            self.session.serve(service, &pause, |event| {
+            let served = self.session.serve(service, &pause, |event| {
                 if let Event::Made(made) = &event
                     && made.end >= looked + EVERY
                 {
@@ -55,12 +55,23 @@ impl Live<'_> {
                 }
                 on(event);
             });
+            served.or_failed()?;
             let Some(found) = next.filter(|_| !self.interrupted.load(Ordering::Acquire)) else {
+                self.say_passes();
                 return Ok(());
             };
             eprintln!("note: {found}");
             self.session.follow(found.placement.clone(), self.checkpoint).or_failed()?;
             placement = found.placement;
+        }
+    }
+}
+
+impl Live<'_> {
+    /// Says how a GPU got its passes, where there is one.
+    pub fn say_passes(&self) {
+        if let Some(OnGpu { device, launched, replayed }) = self.session.on_gpu() {
+            eprintln!("note: '{device}': {replayed} passes replayed as graphs, {launched} in launches");
         }
     }
 }

@@ -98,6 +98,14 @@ pub enum Error {
         /// What is missing, and what to do about it.
         reason: String,
     },
+    /// A GPU refused, or could not finish, what it was given.
+    #[error("device '{device}': {source}. {}", advice(source))]
+    Gpu {
+        /// The machine's name for it.
+        device: String,
+        /// Which call, and why in CUDA's words.
+        source: kernels::Error,
+    },
     /// The placement needs a link that the machine does not have.
     #[error(transparent)]
     Lower(#[from] planner::LowerError),
@@ -107,6 +115,19 @@ pub enum Error {
     /// A rate that a modelled run needs has not been measured.
     #[error(transparent)]
     Unmeasured(#[from] hwprofiles::Missing),
+}
+
+/// What to do where a GPU refused.
+fn advice(refused: &kernels::Error) -> &'static str {
+    match refused {
+        kernels::Error::Gpu { reason, .. } if reason.contains("OUT_OF_MEMORY") => {
+            "End what else uses its memory (`nvidia-smi` lists it), or plan for a GPU with less"
+        }
+        _ => {
+            "`nvidia-smi` and `dmesg` tell whether it still works, `fulcrum bench --gpu-kernels` which of its kernels \
+             do; a plan without it runs"
+        }
+    }
 }
 
 impl Error {

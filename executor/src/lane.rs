@@ -75,13 +75,17 @@ fn passes(
     run.record(index).arrived = run.now();
     for number in 0.. {
         let Some(pass) = run.next(number, between, wait) else { break };
-        match hands {
-            Hands::Host(Some(worker)) => worker.begin(&pass),
-            Hands::Host(None) => {}
-            Hands::Gpu(stream) => stream.begin(&pass)?,
-        }
+        let tasks = engine.tasks_of(pass.phase, lane);
+        let whole = match hands {
+            Hands::Gpu(stream) if !tasks.is_empty() => stream.begin(&pass)?,
+            Hands::Host(Some(worker)) => {
+                worker.begin(&pass);
+                false
+            }
+            Hands::Gpu(_) | Hands::Host(None) => false,
+        };
         let mut record = run.record(index);
-        for &id in engine.tasks_of(pass.phase, lane) {
+        for &id in if whole { &[] } else { tasks } {
             let task = &engine.programs.of(pass.phase).tasks[id.0 as usize];
             for &earlier in &task.after {
                 wait(run.flag(earlier));
@@ -111,11 +115,16 @@ fn passes(
                 run.flag(id).set();
             }
         }
-        if let Hands::Gpu(stream) = hands {
-            stream.finish(&pass, &mut record)?;
+        if let Hands::Gpu(stream) = hands
+            && !tasks.is_empty()
+        {
+            stream.finish(&pass, whole, &mut record)?;
         }
         if lane == Lane::Device(engine.setup.placement.head[0].device(pass.phase)) {
-            run.sample(&pass)?;
+            match hands {
+                Hands::Gpu(stream) => stream.append(&pass),
+                Hands::Host(_) => run.sample(&pass)?,
+            }
         }
         record.arrived = run.now();
     }

@@ -43,6 +43,6 @@ pub use random::make_random;
 pub use request::{Answer, Batching, Client, Event, Finish, Generation, Made, Request};
 pub use sampling::Sampling;
 pub use service::{Service, check_request};
-pub use session::Session;
+pub use session::{OnGpu, Session};
 pub use setup::Setup;
 pub use tokenizer::Tokenizer;

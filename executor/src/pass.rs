@@ -60,15 +60,7 @@ impl Pass {
 
     /// The slots whose logits are wanted, in the order of the logits' rows, each with the tokens it has after the pass.
     pub fn sampled(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        self.parts.iter().flat_map(|part| {
-            let mut ends = part.ends.iter().peekable();
-            let mut rows = 0;
-            part.spans.iter().filter_map(move |span| {
-                rows += span.new;
-                ends.next_if(|&&end| end + 1 == rows)?;
-                Some((part.first + span.sequence, span.past + span.new))
-            })
-        })
+        self.parts.iter().flat_map(Share::sampled)
     }
 }
 
@@ -89,6 +81,17 @@ impl Share {
         if sampled {
             self.ends.push(self.positions.len() - 1);
         }
+    }
+
+    /// As [`Pass::sampled`] of this part.
+    pub fn sampled(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let mut ends = self.ends.iter().peekable();
+        let mut rows = 0;
+        self.spans.iter().filter_map(move |span| {
+            rows += span.new;
+            ends.next_if(|&&end| end + 1 == rows)?;
+            Some((self.first + span.sequence, span.past + span.new))
+        })
     }
 
     /// Rows of every activation inside the layers.

@@ -32,6 +32,8 @@ pub enum Finish {
     Stop,
     /// The run was ended before.
     Interrupted,
+    /// A device failed.
+    Failed,
 }
 
 /// What became of a request. Times count from the first pass of its service.

@@ -30,6 +30,8 @@ pub(crate) struct Run<'a> {
     gates: [Gate; 2],
     /// By lane: what it recorded of the last pass.
     records: Vec<Mutex<Record>>,
+    /// Whether times of each task are wanted, and not only of each pass.
+    pub tasks: bool,
     origin: Instant,
     aborted: AtomicBool,
     /// What ended it, if a device did.
@@ -61,18 +63,19 @@ pub(crate) struct Moment<'m> {
 }
 
 impl<'a> Run<'a> {
-    /// A run of `sequences`, one for each slot, whose clock begins at `origin`.
-    pub fn new(engine: &'a Engine, sequences: Vec<Sequence>, origin: Instant) -> Self {
+    /// A run of `sequences`, one for each slot, whose clock begins at `origin`; times of `tasks` are wanted or not.
+    pub fn new(engine: &'a Engine, sequences: Vec<Sequence>, origin: Instant, tasks: bool) -> Self {
         let lanes = engine.lanes.len();
-        let tasks = engine.programs.prefill.tasks.len().max(engine.programs.decode.tasks.len());
+        let most = engine.programs.prefill.tasks.len().max(engine.programs.decode.tasks.len());
         Self {
             engine,
             sequences: RwLock::new(sequences),
             pass: Mutex::new(None),
             sampled: Mutex::new(Vec::new()),
-            flags: (0..tasks).map(|_| Flag::new()).collect(),
+            flags: (0..most).map(|_| Flag::new()).collect(),
             gates: [Gate::new(lanes), Gate::new(lanes)],
             records: engine.lanes.iter().map(|_| Mutex::default()).collect(),
+            tasks,
             origin,
             aborted: AtomicBool::new(false),
             failure: Mutex::new(None),
@@ -176,22 +179,33 @@ impl<'a> Run<'a> {
         self.flags.iter().chain(self.gates.iter().map(|gate| &gate.open)).for_each(Flag::set);
     }
 
-    /// Appends a token to each sampled sequence that has none behind what `pass` has computed.
-    pub fn sample(&self, pass: &Pass) -> Result<(), kernels::Error> {
-        let device = self.engine.setup.placement.head[0].device(pass.phase);
+    /// Appends a token to each sampled sequence that has none behind what `pass` has computed: of `tokens`, which are those
+    /// of the rows of logits.
+    pub fn append(&self, pass: &Pass, tokens: impl Iterator<Item = u32>) {
         let mut sequences = self.sequences.write().expect(POISONED);
         let mut sampled = self.sampled.lock().expect(POISONED);
-        let rows = pass.parts.iter().map(|part| part.ends.len());
-        let mut ends = pass.sampled();
-        self.engine.store.logits(device, rows, self.engine.setup.model.vocab, |row| {
-            let Some((slot, reached)) = ends.next() else { return };
-            let sequence = &mut sequences[slot];
-            if reached == sequence.tokens.len() {
-                let token = sequence.sampler.next(row);
-                sequence.tokens.push(token);
+        for ((slot, reached), token) in pass.sampled().zip(tokens) {
+            let tokens = &mut sequences[slot].tokens;
+            if reached == tokens.len() {
+                tokens.push(token);
                 sampled.push((slot, token));
             }
+        }
+    }
+
+    /// The same of tokens that are chosen now, by the logits that the host has.
+    pub fn sample(&self, pass: &Pass) -> Result<(), kernels::Error> {
+        let device = self.engine.setup.placement.head[0].device(pass.phase);
+        let rows = pass.parts.iter().map(|part| part.ends.len());
+        let mut sequences = self.sequences.write().expect(POISONED);
+        let mut ends = pass.sampled();
+        let tokens = self.engine.store.logits(device, rows, self.engine.setup.model.vocab, |row| {
+            let (slot, reached) = ends.next().expect("a row for each");
+            let Sequence { tokens, sampler } = &mut sequences[slot];
+            if reached == tokens.len() { sampler.next(row) } else { 0 }
         })?;
+        drop(sequences);
+        self.append(pass, tokens.into_iter());
         Ok(())
     }
 }
@@ -233,7 +247,7 @@ mod tests {
             vec![Sequence { tokens: vec![1; 6], sampler }]
         };
         let first = engine();
-        let run = Run::new(&first, sequence(), Instant::now());
+        let run = Run::new(&first, sequence(), Instant::now(), true);
         let mut next = || steps.next().map(|step| Pass::uniform(&step, 1, 1));
         let played = catch_unwind(AssertUnwindSafe(|| run.play(|_, _: &Sender<()>| next(), |()| {})));
         let panic = played.expect_err("the panic arrives");
@@ -241,7 +255,7 @@ mod tests {
         assert!(message.contains("index out of bounds"), "{message}");
         // So does one of whoever says what is computed.
         let second = engine();
-        let run = Run::new(&second, sequence(), Instant::now());
+        let run = Run::new(&second, sequence(), Instant::now(), true);
         let lost = |_: &mut Moment<'_>, _: &Sender<()>| panic!("lost the score");
         let panic = catch_unwind(AssertUnwindSafe(|| run.play(lost, |()| {}))).expect_err("it arrives");
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"lost the score"));

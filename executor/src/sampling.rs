@@ -1,6 +1,7 @@
 //! From logits to the next token.
 
 use crate::error::Error;
+use kernels::Choice;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -59,8 +60,8 @@ impl Sampling {
 pub(crate) struct Sampler {
     sampling: Sampling,
     random: Pcg64Mcg,
-    /// The tokens still possible with their logits, then probabilities; kept between calls.
-    candidates: Vec<(f32, u32)>,
+    /// Memory to work in.
+    keys: Vec<u64>,
 }
 
 impl Sampler {
@@ -68,54 +69,22 @@ impl Sampler {
     pub fn new(sampling: Sampling) -> Result<Self, Error> {
         sampling.check()?;
         let seed = if let Sampling::Random { seed, .. } = sampling { seed } else { 0 };
-        Ok(Self { sampling, random: Pcg64Mcg::seed_from_u64(seed), candidates: Vec::new() })
+        Ok(Self { sampling, random: Pcg64Mcg::seed_from_u64(seed), keys: Vec::new() })
+    }
+
+    /// How the next token is chosen; it takes the next random number.
+    pub fn choice(&mut self) -> Choice {
+        let Sampling::Random { temperature, top_k, top_p, .. } = self.sampling else { return Choice::GREEDY };
+        // 24 bits: as many as an f32 holds.
+        let uniform = (self.random.next_u32() >> 8) as f32 / (1 << 24) as f32;
+        let top_k = top_k.and_then(|k| i32::try_from(k).ok()).unwrap_or(0);
+        Choice { uniform, temperature, top_p: top_p.unwrap_or(1.0), top_k }
     }
 
     /// The next token of one sequence.
     pub fn next(&mut self, logits: &[f32]) -> u32 {
-        match self.sampling {
-            Sampling::Greedy => kernels::argmax(logits).unwrap_or(0) as u32,
-            Sampling::Random { temperature, top_k, top_p, .. } => {
-                self.draw(logits, temperature, top_k, top_p)
-            }
-        }
-    }
-
-    fn draw(&mut self, logits: &[f32], temperature: f32, top_k: Option<usize>, top_p: Option<f32>) -> u32 {
-        let candidates = &mut self.candidates;
-        candidates.clear();
-        candidates.extend(logits.iter().zip(0..).map(|(&logit, token)| (logit, token)));
-        // The most probable first; equals in the order of the vocabulary, so that runs agree.
-        let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-        if let Some(k) = top_k.filter(|&k| k < candidates.len()) {
-            candidates.select_nth_unstable_by(k - 1, order);
-            candidates.truncate(k);
-        }
-        candidates.sort_unstable_by(order);
-        let largest = candidates.first().map_or(0.0, |first| first.0);
-        let mut total = 0.0;
-        for (value, _) in candidates.iter_mut() {
-            *value = ((*value - largest) / temperature).exp();
-            total += *value;
-        }
-        if let Some(p) = top_p {
-            let mut kept = 0.0;
-            let enough = candidates.iter().position(|(value, _)| {
-                kept += value;
-                kept >= p * total
-            });
-            candidates.truncate(enough.map_or(candidates.len(), |last| last + 1));
-            total = candidates.iter().map(|(value, _)| value).sum();
-        }
-        // 24 bits: as many as an f32 holds.
-        let mut left = (self.random.next_u32() >> 8) as f32 / (1 << 24) as f32 * total;
-        for &(value, token) in candidates.iter() {
-            left -= value;
-            if left < 0.0 {
-                return token;
-            }
-        }
-        candidates.last().map_or(0, |&(_, token)| token)
+        let choice = self.choice();
+        kernels::sample(logits, choice, &mut self.keys) as u32
     }
 }
 

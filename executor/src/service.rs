@@ -141,11 +141,17 @@ impl<C: Client> Service<C> {
 
     /// Ends what runs, after the last pass: what there is of those answers, in the order of their admission.
     pub fn interrupt(&mut self) -> Vec<Answer> {
+        self.end(Finish::Interrupted)
+    }
+
+    /// The same for another reason, also in the middle of a pass.
+    pub(crate) fn end(&mut self, finish: Finish) -> Vec<Answer> {
+        self.at_work = None;
         let running = std::mem::take(&mut self.running);
         let end = |one: Running| {
             let tokens = std::mem::take(&mut self.sequences[one.slot].tokens);
             self.taken[one.slot] = false;
-            one.answer(tokens, Finish::Interrupted)
+            one.answer(tokens, finish)
         };
         running.into_iter().map(end).collect()
     }

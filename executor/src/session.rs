@@ -3,9 +3,10 @@
 use crate::checkpoint::Checkpoint;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::gpu;
 use crate::log::Log;
 use crate::pass::{Pass, slots_of};
-use crate::request::{Batching, Client, Event, Generation};
+use crate::request::{Batching, Client, Event, Finish, Generation};
 use crate::run::{Moment, Run};
 use crate::sampling::{Sampler, Sampling};
 use crate::sequence::Sequence;
@@ -24,6 +25,17 @@ pub struct Session {
     last: Option<(Phase, Vec<usize>)>,
 }
 
+/// How a GPU's passes were enqueued: those whose tokens it chose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnGpu {
+    /// The machine's name for it.
+    pub device: String,
+    /// Passes whose kernels the host launched one by one.
+    pub launched: u64,
+    /// Passes that were replayed: one launch each.
+    pub replayed: u64,
+}
+
 impl Session {
     /// Checks that `setup` can run and that `checkpoint` is of its model, allocates everything and loads the
     /// weights. The whole run's memory is allocated here, out of memories of the machine's capacities.
@@ -32,7 +44,9 @@ impl Session {
     /// [`Error::Refused`] for a setup that cannot run, [`Error::Device`] where a memory is too small or a core is
     /// not there, [`Error::Unmeasured`] for a rate that the trace needs, and those of reading files.
     pub fn new(setup: Setup, checkpoint: &Checkpoint) -> Result<Self, Error> {
-        Ok(Self { engine: Engine::new(setup, checkpoint)?, last: None })
+        let machine = setup.machine.clone();
+        let engine = Engine::new(setup, checkpoint).map_err(|error| gpu::named(error, &machine))?;
+        Ok(Self { engine, last: None })
     }
 
     /// What it was made of.
@@ -45,13 +59,21 @@ impl Session {
         self.engine.store.used()
     }
 
+    /// What a GPU did so far, where there is one.
+    pub fn on_gpu(&self) -> Option<OnGpu> {
+        let board = self.engine.board.as_ref()?;
+        let (device, [launched, replayed]) = (board.device(), board.passes());
+        Some(OnGpu { device: self.engine.setup.machine.device(device).name.clone(), launched, replayed })
+    }
+
     /// Continues each of `prompts` (of equal length) by `output_tokens` tokens: prefill in the setup's chunks, then
     /// one decode step for each token but the first. An end-of-text token does not stop it: runs of one shape must
     /// be comparable. `on_tokens` hears the tokens of all sequences as soon as they are sampled.
     ///
     /// # Errors
     /// [`Error::Refused`] for prompts that are empty, of unequal length, too many or too long for the setup's
-    /// extent, or with tokens outside the vocabulary; or a sampling that makes no sense.
+    /// extent, or with tokens outside the vocabulary; or a sampling that makes no sense. [`Error::Gpu`] where a GPU
+    /// fails.
     pub fn generate(
         &mut self,
         prompts: &[Vec<u32>],
@@ -87,7 +109,7 @@ impl Session {
             sequences[slot] = Sequence { tokens: prompt.clone(), sampler: Sampler::new(sampling.of(index))? };
         }
         let (mut log, mut left) = (Log::new(&self.engine, if tasks { &steps } else { &[] }), steps.iter());
-        let run = Run::new(&self.engine, sequences, Instant::now());
+        let run = Run::new(&self.engine, sequences, Instant::now(), tasks);
         let conduct = |moment: &mut Moment<'_>, said: &Sender<Vec<u32>>| {
             log.note(moment, tasks);
             let tokens: Vec<_> = moment.sampled.iter().map(|&(_, token)| token).collect();
@@ -100,7 +122,8 @@ impl Session {
         };
         run.play(conduct, |tokens: Vec<u32>| on_tokens(&tokens));
         if let Some(error) = run.failure() {
-            return Err(error.into());
+            self.last = None;
+            return Err(gpu::named(error.into(), &self.engine.setup.machine));
         }
         let steps = &steps[..log.passes()];
         let trace = log.trace(&self.engine, steps, tasks)?;
@@ -119,10 +142,11 @@ impl Session {
     /// # Errors
     /// [`Error::Refused`] for a placement that cannot run, whose micro-batches are others, or for which a memory is too
     /// small: then nothing has changed. Those of reading weights, which are to live elsewhere, from `checkpoint`: then
-    /// nothing can be run any more.
+    /// nothing can be run any more. [`Error::Gpu`] likewise.
     pub fn follow(&mut self, placement: Placement, checkpoint: &Checkpoint) -> Result<(), Error> {
         self.last = None;
-        self.engine.follow(placement, checkpoint)
+        let followed = self.engine.follow(placement, checkpoint);
+        followed.map_err(|error| gpu::named(error, &self.engine.setup.machine))
     }
 
     /// A service for the requests of `client`, to be run by [`Session::serve`].
@@ -138,17 +162,18 @@ impl Session {
     /// answered, or between two passes where `pause`, asked there, says so; what was begun goes on with the next
     /// call, where nothing else has run meanwhile.
     ///
-    /// # Panics
-    /// Where a GPU refuses what it did before.
+    /// # Errors
+    /// [`Error::Gpu`] where a GPU fails: who ran is answered before with what there is, as [`Finish::Failed`]; who waited
+    /// waits still.
     pub fn serve<C: Client>(
         &mut self,
         service: &mut Service<C>,
         pause: &(dyn Fn() -> bool + Sync),
-        on: impl FnMut(Event),
-    ) {
+        mut on: impl FnMut(Event),
+    ) -> Result<(), Error> {
         let (lanes, devices) = (&self.engine.lanes, self.engine.setup.machine.devices.len());
         let origin = *service.origin.get_or_insert_with(Instant::now);
-        let run = Run::new(&self.engine, std::mem::take(&mut service.sequences), origin);
+        let run = Run::new(&self.engine, std::mem::take(&mut service.sequences), origin, false);
         let mut last = None;
         let conduct = |moment: &mut Moment<'_>, said: &Sender<Event>| {
             let pass = service.conduct(moment, lanes, devices, pause, said);
@@ -156,21 +181,26 @@ impl Session {
             last = pass.as_ref().map(|pass| (pass.phase, rows(pass))).or(last.take());
             pass
         };
-        run.play(conduct, on);
-        if let Some(error) = run.failure() {
-            panic!("{error}");
-        }
+        run.play(conduct, &mut on);
+        let failure = run.failure();
         service.sequences = run.sequences.into_inner().expect("no lane has panicked");
-        self.last = last;
+        self.last = last.filter(|_| failure.is_none());
+        let Some(error) = failure else { return Ok(()) };
+        service.end(Finish::Failed).into_iter().for_each(|answer| on(Event::Answered(answer)));
+        Err(gpu::named(error.into(), &self.engine.setup.machine))
     }
 
-    /// The logits of the last step run, `[sequence][vocab]`: those that chose its tokens. Empty before any run.
-    pub fn logits(&self) -> Vec<Vec<f32>> {
-        let Some((phase, rows)) = &self.last else { return Vec::new() };
+    /// The logits of the last step run, `[sequence][vocab]`: those that chose its tokens. Empty before any run, and
+    /// after one that failed.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub fn logits(&self) -> Result<Vec<Vec<f32>>, Error> {
+        let Some((phase, rows)) = &self.last else { return Ok(Vec::new()) };
         let device = self.engine.setup.placement.head[0].device(*phase);
         let vocab = self.engine.setup.model.vocab;
         let logits = self.engine.store.logits(device, rows.iter().copied(), vocab, <[f32]>::to_vec);
-        logits.expect("a device that ran a step tells its logits")
+        logits.map_err(|error| gpu::named(error.into(), &self.engine.setup.machine))
     }
 
     /// The prompts' common length, where they fit.

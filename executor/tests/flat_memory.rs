@@ -64,12 +64,13 @@ fn ten_thousand_tokens_take_no_more_memory_than_five_hundred() {
     let request = Request { id: 0, arrival, prompt, output_tokens: TOKENS, sampling, stop };
     let mut service = session.service(batching, std::iter::once(request)).expect("valid");
     let mut answer = vec![];
-    session.serve(&mut service, &|| false, |event| match event {
+    let served = session.serve(&mut service, &|| false, |event| match event {
         Event::Token { .. } => look(),
         Event::Answered(answered) => answer = answered.tokens,
         Event::Refused { reason, .. } => panic!("{reason}"),
         Event::Made(_) => {}
     });
+    served.expect("it runs");
     assert_eq!(answer, generation.tokens[0], "two runs of one seed, thread count and placement");
     assert_eq!(count, 2 * TOKENS);
     assert!(most - least <= MOST_GROWTH, "from {least} to {most} bytes");

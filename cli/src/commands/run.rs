@@ -115,7 +115,7 @@ struct Job<'j> {
 
 impl<'j> Job<'j> {
     fn live(&self) -> Outcome<Live<'j>> {
-        let session = Session::new(self.planned.setup()?, self.checkpoint).or_input()?;
+        let session = Session::new(self.planned.setup()?, self.checkpoint).map_err(Failure::from)?;
         let (planned, checkpoint, interrupted) = (self.planned, self.checkpoint, self.interrupted);
         Ok(Live { planned, checkpoint, session, replans: self.arguments.replan, interrupted })
     }
@@ -164,7 +164,8 @@ impl<'j> Job<'j> {
             .generate_until(prompts, wanted, sampling(self.arguments), tasks, ends, |tokens| {
                 spoken.add(tokens[0])
             })
-            .or_input()?;
+            .map_err(Failure::from)?;
+        live.say_passes();
         if let Some(path) = &self.arguments.trace {
             generation.trace.write(path).or_failed()?;
         }
@@ -251,7 +252,8 @@ impl<'j> Job<'j> {
         let asked = [asked];
         let lines = Lines::new(&asked, &ends, Some(&tokenizer));
         let mut service = live.session.service(self.batching(), lines).or_input()?;
-        let answered = Lines::run(&mut live, &mut service, |token| spoken.add(token))?;
+        let (answered, outcome) = Lines::run(&mut live, &mut service, |token| spoken.add(token));
+        outcome?;
         let Some(answer) = answered.answers.first() else { return self.whole(0, "tokens") };
         let rates = self.rates(&answered.trace(self.planned))?;
         let sizes = (1, count, answer.tokens.len() as u64);
@@ -276,13 +278,14 @@ impl<'j> Job<'j> {
         let mut live = self.live()?;
         let lines = Lines::new(&asked, &ends, tokenizer.as_ref());
         let mut service = live.session.service(self.batching(), lines).or_input()?;
-        let answered = Lines::run(&mut live, &mut service, |_| ())?;
+        let (answered, outcome) = Lines::run(&mut live, &mut service, |_| ());
         let text = answered.to_jsonl(&asked, tokenizer.as_ref());
         match &self.arguments.out {
             Some(path) => hwprofiles::write_atomically(path, text).or_failed()?,
             None => out!("{text}"),
         }
         eprintln!("{}", answered.summary());
+        outcome?;
         self.whole(answered.whole(), "answers")
     }
 

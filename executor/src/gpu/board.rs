@@ -7,9 +7,10 @@ use hwprofiles::{DeviceId, DeviceKind, MemoryId};
 use kernels::cuda::calls::decode_scratch;
 use kernels::cuda::{Accelerator, Event, Program, Queue};
 use kernels::{Buffer, Memory};
-use planner::{Action, Lane, Programs, TaskId};
+use planner::{Action, Lane, Programs, Task, TaskId};
 use scenarios::{Operator, Phase};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// When a task's work begins and ends on its stream.
@@ -25,6 +26,10 @@ pub(crate) struct Board {
     moments: [Vec<Option<Moments>>; 2],
     queues: BTreeMap<Lane, Mutex<Queue>>,
     inputs: Mutex<Inputs>,
+    /// Whether all of decode is on its own lane.
+    decodes_alone: bool,
+    /// Passes so far whose tokens it chose: launched call by call, and replayed.
+    passes: [AtomicU64; 2],
     /// What its kernels use besides what the plan counts.
     scratch: Buffer,
     device: DeviceId,
@@ -69,9 +74,12 @@ impl Board {
         };
         let moments = [moments(Phase::Prefill)?, moments(Phase::Decode)?];
         let working = Memory::on_gpu("what kernels use", hwprofiles::Bytes::new(u64::MAX), Arc::clone(&gpu));
+        let mine = |task: &Task| task.lane == Lane::Device(device);
         Ok(Some(Self {
             moments,
             queues,
+            decodes_alone: programs.decode.tasks.iter().all(mine),
+            passes: Default::default(),
             inputs: Mutex::new(Inputs::new(setup, &working, &gpu)?),
             scratch: working.allocate(scratch_bytes(setup, programs, device))?,
             device,
@@ -96,6 +104,21 @@ impl Board {
     /// Whether tasks of `lane` are enqueued.
     pub fn works_for(&self, setup: &Setup, lane: Lane) -> bool {
         works_for(setup, self.device, lane)
+    }
+
+    /// Whether it does all of a pass of `phase`, the same from one to the next.
+    pub fn is_alone(&self, phase: Phase) -> bool {
+        self.decodes_alone && phase == Phase::Decode
+    }
+
+    /// Counts a pass that was enqueued.
+    pub fn count(&self, replayed: bool) {
+        self.passes[usize::from(replayed)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Passes whose tokens it chose: launched call by call, and replayed.
+    pub fn passes(&self) -> [u64; 2] {
+        self.passes.each_ref().map(|passes| passes.load(Ordering::Relaxed))
     }
 
     /// When a task happens, where it is enqueued.

@@ -85,3 +85,14 @@ fn check_operator(setup: &Setup, operator: Operator) -> Result<(), Error> {
     }
     Ok(())
 }
+
+/// An error that a call of a GPU ended with, told of the GPU that `machine` has.
+pub(crate) fn named(error: Error, machine: &Machine) -> Error {
+    let gpu = machine.devices.iter().find(|device| device.kind == DeviceKind::Gpu);
+    match (error, gpu) {
+        (Error::Device(source @ kernels::Error::Gpu { .. }), Some(gpu)) => {
+            Error::Gpu { device: gpu.name.clone(), source }
+        }
+        (error, _) => error,
+    }
+}

@@ -6,25 +6,31 @@ use crate::setup::Setup;
 use hwprofiles::Bytes;
 use kernels::cuda::calls::Values;
 use kernels::cuda::{Accelerator, Queue};
-use kernels::{Buffer, Memory};
+use kernels::{Buffer, Choice, Memory};
 use planner::MicroBatch;
 use std::sync::Arc;
 
 /// The current pass's integers of every micro-batch, on the host and on the GPU.
 pub(crate) struct Inputs {
     parts: Vec<Part>,
+    context: usize,
 }
+
+/// Passes whose sequences are all shorter than this are alike.
+const LEAST: usize = 128;
 
 struct Part {
     here: Buffer,
     there: Buffer,
+    /// The tokens that the pass has chosen, in the host's memory.
+    chosen: Buffer,
     view: View,
 }
 
 /// A micro-batch of the current pass, and where its integers are.
 #[derive(Clone, Copy)]
 pub(crate) struct View {
-    /// The longest sequence, its new tokens included.
+    /// No less than the longest sequence, its new tokens included: one number for many passes.
     pub longest: usize,
     /// The most new tokens of a sequence.
     pub most_new: usize,
@@ -40,6 +46,10 @@ pub(crate) struct View {
     pub turns: Values<i32>,
     /// Of each row.
     pub tokens: Values<i32>,
+    /// Of each row whose logits are wanted, where tokens are chosen here.
+    pub choices: Values<Choice>,
+    /// Where the tokens go that are chosen.
+    pub chosen: Values<i32>,
 }
 
 impl Inputs {
@@ -50,50 +60,76 @@ impl Inputs {
         let part = |part: MicroBatch| {
             let sequences = part.sequences(extent.batch).count();
             let rows = sequences * extent.chunk.max(1) as usize;
-            let bytes = (6 * sequences + 3 * rows) * size_of::<i32>();
+            let bytes = (6 * sequences + 3 * rows) * size_of::<i32>() + sequences * size_of::<Choice>();
             let (mut here, there) = (host.allocate(bytes)?, memory.allocate(bytes)?);
             here.pin(gpu)?;
-            let view = View::of(&there, &Share::default());
-            Ok(Part { here, there, view })
+            let mut chosen = host.allocate(sequences * size_of::<i32>())?;
+            chosen.pin(gpu)?;
+            let view = View::of(&there, &chosen, &Share::default(), 0);
+            Ok(Part { here, there, chosen, view })
         };
         let parts = MicroBatch::all(setup.placement.pipelining.micro_batches).map(part);
-        Ok(Self { parts: parts.collect::<Result<_, kernels::Error>>()? })
+        Ok(Self { parts: parts.collect::<Result<_, kernels::Error>>()?, context: extent.context as usize })
     }
 
-    /// Turns to the next pass, whose tokens `sequences` has by slot: enqueues what the GPU must know of it. All work of the
-    /// pass before has been waited for.
-    pub fn begin(
-        &mut self,
-        pass: &Pass,
-        sequences: &[Sequence],
-        queue: &mut Queue,
-    ) -> Result<(), kernels::Error> {
+    /// Turns to the next pass, whose tokens `sequences` has by slot. Where the GPU `samples`, random numbers are drawn for
+    /// those that have no token yet behind it. All work of the pass before has been waited for.
+    pub fn begin(&mut self, pass: &Pass, sequences: &mut [Sequence], samples: bool) {
         for (part, share) in self.parts.iter_mut().zip(&pass.parts) {
-            part.view = View::of(&part.there, share);
+            part.view = View::of(&part.there, &part.chosen, share, self.context);
             let integers = part.here.view_mut::<i32>();
             let mut at = 0;
-            let mut put = |value: usize| {
-                integers[at] = value as i32;
+            let mut put = |value: i32| {
+                integers[at] = value;
                 at += 1;
             };
-            share.spans.iter().for_each(|span| put(span.sequence));
-            share.spans.iter().for_each(|span| put(span.past + span.new));
+            share.spans.iter().for_each(|span| put(span.sequence as i32));
+            share.spans.iter().for_each(|span| put((span.past + span.new) as i32));
             let mut row = 0;
             for (turn, span) in share.spans.iter().enumerate() {
-                [turn, span.past, span.new, row].into_iter().for_each(&mut put);
+                [turn, span.past, span.new, row].into_iter().for_each(|value| put(value as i32));
                 row += span.new;
             }
-            share.positions.iter().copied().for_each(&mut put);
+            share.positions.iter().for_each(|&position| put(position as i32));
             let spans = || share.spans.iter().enumerate();
-            spans().for_each(|(turn, span)| (0..span.new).for_each(|_| put(turn)));
+            spans().for_each(|(turn, span)| (0..span.new).for_each(|_| put(turn as i32)));
             for span in &share.spans {
                 let tokens = &sequences[share.first + span.sequence].tokens;
-                tokens[span.past..span.past + span.new].iter().for_each(|&token| put(token as usize));
+                tokens[span.past..span.past + span.new].iter().for_each(|&token| put(token as i32));
             }
-            let bytes = at * size_of::<i32>();
-            queue.copy(part.there.values().first(bytes), part.here.values().first(bytes))?;
+            for (slot, reached) in share.sampled().filter(|_| samples) {
+                let sequence = &mut sequences[slot];
+                let wanted = reached == sequence.tokens.len();
+                let choice = if wanted { sequence.sampler.choice() } else { Choice::GREEDY };
+                let Choice { uniform, temperature, top_p, top_k } = choice;
+                [uniform, temperature, top_p].into_iter().for_each(|number| put(number.to_bits() as i32));
+                put(top_k);
+            }
         }
-        Ok(())
+    }
+
+    /// Enqueues the copy of what the GPU must know of the pass.
+    pub fn send(&self, queue: &mut Queue) -> Result<(), kernels::Error> {
+        self.parts.iter().try_for_each(|part| {
+            let bytes = part.view.bytes();
+            queue.copy(part.there.values().first(bytes), part.here.values().first(bytes))
+        })
+    }
+
+    /// What tells passes apart whose calls differ, if the next token of every sequence of this one is computed and chosen;
+    /// nothing where prompts enter.
+    pub fn shape(&self) -> Option<Vec<usize>> {
+        let decodes = |view: &View| view.most_new <= 1 && view.choices.len() == view.rows();
+        let views = || self.parts.iter().map(|part| &part.view);
+        views().all(decodes).then(|| views().flat_map(|view| [view.rows(), view.longest]).collect())
+    }
+
+    /// The tokens that a micro-batch's pass has chosen, which has been waited for.
+    pub fn chosen(&self) -> impl Iterator<Item = u32> + '_ {
+        self.parts.iter().flat_map(|part| {
+            let tokens = &part.chosen.view::<i32>()[..part.view.chosen.len()];
+            tokens.iter().map(|&token| token as u32)
+        })
     }
 
     /// A micro-batch of the current pass.
@@ -103,16 +139,17 @@ impl Inputs {
 }
 
 impl View {
-    fn of(buffer: &Buffer, share: &Share) -> Self {
+    fn of(there: &Buffer, chosen: &Buffer, share: &Share, context: usize) -> Self {
         let (turns, rows) = (share.spans.len(), share.rows());
-        let mut rest: Values<i32> = buffer.values();
+        let mut rest: Values<i32> = there.values();
         let mut next = |len| {
             let (these, after) = (rest.first(len), rest.from(len));
             rest = after;
             these
         };
+        let longest = share.spans.iter().map(|span| span.past + span.new).max().unwrap_or(0);
         Self {
-            longest: share.spans.iter().map(|span| span.past + span.new).max().unwrap_or(0),
+            longest: longest.next_power_of_two().max(LEAST).min(context),
             most_new: share.spans.iter().map(|span| span.new).max().unwrap_or(0),
             table: next(turns),
             lengths: next(turns),
@@ -120,11 +157,18 @@ impl View {
             positions: next(rows),
             turns: next(rows),
             tokens: next(rows),
+            choices: next(share.ends.len() * size_of::<Choice>() / size_of::<i32>()).cast(),
+            chosen: chosen.values().first(share.ends.len()),
         }
     }
 
     /// Rows of activations.
     pub fn rows(&self) -> usize {
         self.positions.len()
+    }
+
+    /// Of all that is sent.
+    fn bytes(&self) -> usize {
+        (6 * self.table.len() + 3 * self.rows()) * size_of::<i32>() + self.choices.len() * size_of::<Choice>()
     }
 }

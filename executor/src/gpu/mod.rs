@@ -14,6 +14,6 @@ mod transfer;
 mod worker;
 
 pub(crate) use board::Board;
-pub(crate) use check::check;
+pub(crate) use check::{check, named};
 pub(crate) use lane::Stream;
 pub(crate) use transfer::fetch_hop;

@@ -8,4 +8,6 @@ mod rig;
 mod stand_in;
 
 mod agreement;
+mod failing;
+mod graphs;
 mod orders;

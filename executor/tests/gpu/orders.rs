@@ -5,7 +5,12 @@ use tempfile::TempDir;
 
 /// Runs a test of [`crate::agreement`] there; what it says, where it passes.
 fn run(folder: &TempDir, test: &str, words: &str) -> Result<String, String> {
-    let output = stand_in::run_in(folder, &format!("agreement::{test}"), words);
+    run_any(folder, &format!("agreement::{test}"), words)
+}
+
+/// The same of any test that says so where things agree.
+pub fn run_any(folder: &TempDir, test: &str, words: &str) -> Result<String, String> {
+    let output = stand_in::run_in(folder, test, words);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let passed = output.status.success() && text.contains("they agree");
     assert!(text.contains("a GPU: Stand-in 1"), "{text}");

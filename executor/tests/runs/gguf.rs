@@ -26,7 +26,7 @@ fn a_file_gives_the_folders_logits_bit_for_bit() {
                 let mut session = rig::session(checkpoint, placement, formats, extent);
                 let prompts = [vec![5, 17, 300, 2, 9, 11, 40, 8], vec![7; 8]];
                 let made = session.generate(&prompts, 6, Sampling::Greedy, |_| {}).expect("it runs");
-                (made.tokens, session.logits())
+                (made.tokens, session.logits().expect("they are read"))
             });
             assert!(folder == file, "{name} in {weights}");
         }

@@ -81,7 +81,7 @@ impl Case {
                 let prompts: Vec<_> =
                     sequences.tokens.iter().map(|tokens| tokens[..=position].to_vec()).collect();
                 self.generate(session, &prompts, 1);
-                for (sequence, ours) in session.logits().iter().enumerate() {
+                for (sequence, ours) in session.logits().expect("they are read").iter().enumerate() {
                     let theirs = (sequence * sequences.positions.len() + index) * vocab;
                     worst = worst.min(rig::cosine(ours, &kept[theirs..][..vocab]));
                 }
@@ -92,7 +92,9 @@ impl Case {
             let prompts: Vec<_> = sequences.tokens.iter().zip(&sequences.greedy).map(known).collect();
             self.generate(session, &prompts, 1);
             let theirs = self.values(&format!("{name}.final_logits"));
-            for (ours, theirs) in session.logits().iter().zip(theirs.chunks_exact(vocab)) {
+            for (ours, theirs) in
+                session.logits().expect("they are read").iter().zip(theirs.chunks_exact(vocab))
+            {
                 worst = worst.min(rig::cosine(ours, theirs));
             }
         }
@@ -156,7 +158,9 @@ fn narrow_kv_changes_logits_little() {
             for sequences in case.golden.sequences.values() {
                 case.generate(&mut wide, &sequences.tokens, 1);
                 case.generate(&mut narrow, &sequences.tokens, 1);
-                for (a, b) in narrow.logits().iter().zip(wide.logits()) {
+                for (a, b) in
+                    narrow.logits().expect("they are read").iter().zip(wide.logits().expect("they are read"))
+                {
                     let largest = b.iter().fold(0.0_f32, |largest, b| largest.max(b.abs()));
                     let differences = a.iter().zip(&b).map(|(a, b)| (a - b).abs() / largest);
                     *worst = differences.fold(*worst, f32::max);
@@ -251,7 +255,12 @@ fn a_narrow_run_is_the_f32_run_of_the_rounded_weights() {
             for sequences in case.golden.sequences.values() {
                 case.generate(&mut narrow, &sequences.tokens, 1);
                 wide.generate(&mut wide_session, &sequences.tokens, 1);
-                for (a, b) in narrow.logits().iter().zip(wide_session.logits()) {
+                for (a, b) in narrow
+                    .logits()
+                    .expect("they are read")
+                    .iter()
+                    .zip(wide_session.logits().expect("they are read"))
+                {
                     let cosine = rig::cosine(a, &b);
                     assert!(cosine >= least, "{name} in {weights}: cosine {cosine}, at least {least}");
                 }

@@ -17,7 +17,7 @@ fn run(name: &str, placement: impl Fn(&Model) -> Placement, cores: usize) -> (Ve
     let sampling = Sampling::Random { temperature: 0.9, top_k: Some(60), top_p: Some(0.95), seed: 11 };
     let prompts = [vec![5, 9, 200, 31, 7], vec![77, 3, 3, 150, 12]];
     let generation = session.generate(&prompts, 20, sampling, |_| {}).expect("valid");
-    (generation.tokens, session.logits())
+    (generation.tokens, session.logits().expect("they are read"))
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn placements_change_no_logit_but_by_the_order_in_which_divided_experts_are_adde
             let logits = |placement| {
                 let mut session = rig::session(&checkpoint, placement, formats, EXTENT);
                 generate(&mut session, 2, 17, 6);
-                session.logits().concat()
+                session.logits().expect("they are read").concat()
             };
             let cpu = logits(rig::on(model, rig::CPU));
             for (kind, placement) in rig::placements(model) {

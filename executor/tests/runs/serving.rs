@@ -44,7 +44,7 @@ fn serve(
     let mut told = BTreeMap::<u64, Vec<u32>>::new();
     while answers.len() < requests.len() {
         let pause = AtomicBool::new(false);
-        session.serve(&mut service, &|| pause.load(Ordering::Acquire), |event| match event {
+        let served = session.serve(&mut service, &|| pause.load(Ordering::Acquire), |event| match event {
             Event::Token { id, token } => told.entry(id).or_default().push(token),
             Event::Answered(answer) => drop(answers.insert(answer.id, answer)),
             Event::Refused { id, reason } => panic!("{id}: {reason}"),
@@ -53,6 +53,7 @@ fn serve(
                 passes.push(made);
             }
         });
+        served.expect("it runs");
     }
     assert!(answers.iter().all(|(id, answer)| told[id] == answer.tokens), "tokens are told as they come");
     (answers, passes)
@@ -151,7 +152,8 @@ fn an_answer_ends_with_its_stop_token_and_an_interrupted_one_with_what_there_is(
     // Asked between passes: the sixth time it ends a run of twelve.
     let asked_for = AtomicU64::new(0);
     let mut service = session.service(batching(EXTENT), [asked.clone()].into_iter()).expect("valid");
-    session.serve(&mut service, &|| asked_for.fetch_add(1, Ordering::AcqRel) >= 5, |_| {});
+    let served = session.serve(&mut service, &|| asked_for.fetch_add(1, Ordering::AcqRel) >= 5, |_| {});
+    served.expect("it runs");
     let rest = service.interrupt();
     let [answer] = &rest[..] else { panic!("one request was running: {rest:?}") };
     assert_eq!(answer.finish, Finish::Interrupted);
@@ -169,11 +171,12 @@ fn requests_come_when_they_come_and_those_that_never_fit_are_refused_alone() {
     let requests = [request(0, 5, 3), request(1, 30, 12), late];
     let mut service = session.service(batching(EXTENT), requests.into_iter()).expect("valid");
     let (mut answers, mut refused) = (vec![], vec![]);
-    session.serve(&mut service, &|| false, |event| match event {
+    let served = session.serve(&mut service, &|| false, |event| match event {
         Event::Answered(answer) => answers.push(answer),
         Event::Refused { id, reason } => refused.push((id, reason.to_string())),
         Event::Token { .. } | Event::Made(_) => {}
     });
+    served.expect("it runs");
     answers.sort_by_key(|answer| answer.id);
     assert_eq!(answers.iter().map(|answer| answer.id).collect::<Vec<_>>(), [0, 2]);
     assert!(answers[1].scheduled >= Duration::from_millis(30), "{answers:?}");
@@ -218,11 +221,12 @@ proptest! {
         let mut answers = BTreeMap::new();
         for &seed in seeds.iter().cycle().skip(1) {
             let passes = std::sync::atomic::AtomicUsize::new(0);
-            session.serve(&mut service, &|| passes.fetch_add(1, Ordering::Relaxed) == 2, |event| {
+            let served = session.serve(&mut service, &|| passes.fetch_add(1, Ordering::Relaxed) == 2, |event| {
                 if let Event::Answered(answer) = event {
                     answers.insert(answer.id, answer.tokens);
                 }
             });
+            served.expect("it runs");
             if answers.len() == requests.len() {
                 break;
             }

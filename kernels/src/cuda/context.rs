@@ -140,6 +140,14 @@ impl Stream {
         done("to record an event", unsafe { result::event::record(event.0, self.0) })
     }
 
+    /// The same while it is being recorded: the graph has the event as a node.
+    pub fn record_in_graph(&self, event: &Event) -> Result<(), Error> {
+        let flags = sys::CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL as u32;
+        // SAFETY: both are live and of the same context; the event outlives the graph, which is for who records it.
+        let recorded = unsafe { sys::cuEventRecordWithFlags(event.0, self.0, flags) };
+        done("to record an event", recorded.result())
+    }
+
     /// Lets nothing after this start before `event` happens.
     pub fn follow(&self, event: &Event) -> Result<(), Error> {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;

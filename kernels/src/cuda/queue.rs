@@ -2,6 +2,7 @@
 
 use super::calls::{self, Call, Output, Values};
 use super::context::{Event, Stream};
+use super::graph::{Graph, Graphs};
 use super::product::{Product, Shape, WORKSPACE};
 use super::{Accelerator, Program, done};
 use crate::{Error, PANEL};
@@ -19,6 +20,9 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Queue {
     // Dropped in this order: the GPU last.
+    graphs: Graphs,
+    /// Whether what is enqueued is recorded, not run.
+    records: bool,
     products: BTreeMap<Shape, Product>,
     functions: BTreeMap<(Program, &'static str), sys::CUfunction>,
     stream: Stream,
@@ -46,8 +50,8 @@ impl Queue {
     /// [`Error::Gpu`], as of all calls.
     pub fn new(gpu: &Arc<Accelerator>) -> Result<Self, Error> {
         gpu.bind()?;
-        let (products, functions) = Default::default();
-        Ok(Self { products, functions, stream: Stream::new()?, gpu: Arc::clone(gpu) })
+        let (graphs, products, functions) = Default::default();
+        Ok(Self { graphs, records: false, products, functions, stream: Stream::new()?, gpu: Arc::clone(gpu) })
     }
 
     /// Its GPU.
@@ -200,12 +204,39 @@ impl Queue {
         )
     }
 
-    /// Lets `event` happen when all that was enqueued before is done.
+    /// Enqueues what `work` enqueues here and nowhere else: the first time that `shape` comes call by call, from the second
+    /// on as one graph, recorded then and replayed since; whether it was. Of one shape `work` must make the same calls with
+    /// the same arguments: what differs between them is read from memory. The work of the time before has been waited for.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub fn repeat(
+        &mut self,
+        shape: &[usize],
+        work: impl FnOnce(&mut Self) -> Result<(), Error>,
+    ) -> Result<bool, Error> {
+        match self.graphs.find(shape) {
+            // Every kernel runs once outside: the driver may load its code only then, which a recording forbids.
+            (false, _) => return work(self).map(|()| false),
+            (true, Some(graph)) => return graph.replay(&self.stream).map(|()| true),
+            (true, None) => {}
+        }
+        Graph::begin(&self.stream)?;
+        self.records = true;
+        let worked = work(self);
+        self.records = false;
+        let graph = Graph::end(&self.stream, worked)?;
+        graph.replay(&self.stream)?;
+        self.graphs.keep(shape, graph);
+        Ok(true)
+    }
+
+    /// Lets `event` happen when all that was enqueued before is done; in a graph, each time that it is replayed.
     ///
     /// # Errors
     /// [`Error::Gpu`].
     pub fn record(&self, event: &Event) -> Result<(), Error> {
-        self.stream.record(event)
+        if self.records { self.stream.record_in_graph(event) } else { self.stream.record(event) }
     }
 
     /// Lets nothing that is enqueued after start before `event` has happened, as it was recorded last.

@@ -9,14 +9,22 @@
 //   early    everything runs as it is enqueued
 //   late     a stream runs only when somebody waits for it, and only as far as that: what was not waited for has not run
 //   others   whoever waits first lets all other streams run, the youngest first; threads of a block run last one first
+//   count    says at a context's end how often kernels and graphs were launched, and how many kernels ran
 //   forget   streams do not wait for events, which must be noticed
 // New memory of the GPU holds no numbers (NaN).
+//
+// A call fails at a moment that a test chooses: it writes a file with the name that STAND_IN_FAULT has, "cuLaunchKernel 3
+// 719" for the third launch from then on and its error ("kernel": the third that runs). It is gone when that has happened.
+// As on a GPU everything fails from then on, until the context is gone.
 #include "stand_in.h"
+#include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static double now; // ns
 static int objects; // streams, events, modules, graphs, descriptions: what must be gone before the context
 static int contexts;
+int launches, ran;
+static int graphs;
 static int failed; // what work that ran later went wrong with, told to whoever waits next
 static Stream *streams; // all there ever were, the youngest first: events may speak of those that are gone
 __thread int current;
@@ -53,6 +61,28 @@ int asked(const char *word)
     const char *words = getenv("STAND_IN");
     return words && strstr(words, word);
 }
+
+int fault(const char *call)
+{
+    static int so_far;
+    const char *path = getenv("STAND_IN_FAULT");
+    if (!path) return OK;
+    static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&one);
+    FILE *file = fopen(path, "r");
+    char name[64];
+    int which, status = OK, error;
+    if (!file) so_far = 0;
+    else if (fscanf(file, "%63s %d %d", name, &which, &error) == 3 && !strcmp(name, call) && ++so_far == which) {
+        failed = status = error;
+        unlink(path);
+    }
+    if (file) fclose(file);
+    pthread_mutex_unlock(&one);
+    return status;
+}
+// In front of what a call does.
+#define FAULT(call) do { int error = fault(call); if (error) return error; } while (0)
 
 static int at_once(void) { return !getenv("STAND_IN") || asked("early"); }
 
@@ -124,7 +154,11 @@ int cuInit(unsigned flags) { return flags ? BAD_VALUE : OK; }
 int cuDeviceGetCount(int *count) { *count = 1; return OK; }
 int cuDeviceGet(int *device, int ordinal) { *device = 7; return ordinal ? BAD_VALUE : OK; }
 int cuDeviceGetName(char *name, int len, int device) { snprintf(name, len, "Stand-in 1"); return device == 7 ? OK : BAD_VALUE; }
-int cuGetErrorName(int error, const char **name) { *name = error == NO_CONTEXT ? "CUDA_ERROR_INVALID_CONTEXT" : "CUDA_ERROR"; return OK; }
+int cuGetErrorName(int error, const char **name)
+{
+    *name = error == NO_CONTEXT ? "CUDA_ERROR_INVALID_CONTEXT" : error == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR";
+    return OK;
+}
 int cuGetErrorString(int error, const char **text) { return cuGetErrorName(error, text); }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device)
@@ -150,6 +184,8 @@ int cuDevicePrimaryCtxRelease_v2(int device)
         fprintf(stderr, "%d objects, %d allocations and %d pinned ranges outlive their context\n", objects, count(memory), count(pages));
         abort();
     }
+    if (!contexts && asked("count")) printf("calls: %d launches of %d kernels, %d graphs\n", launches, ran, graphs);
+    if (!contexts) failed = launches = ran = graphs = 0;
     return device == 7 ? OK : BAD_VALUE;
 }
 int cuCtxSynchronize(void) { return settle_all(); }
@@ -158,6 +194,7 @@ int cuMemGetInfo_v2(size_t *free, size_t *total) { *free = 256u << 20; *total = 
 
 int cuMemAlloc_v2(uint64_t *at, size_t len)
 {
+    FAULT("cuMemAlloc_v2");
     if (!current) return NO_CONTEXT;
     pthread_mutex_lock(&lock);
     Range *range = find(memory, 0);
@@ -226,6 +263,7 @@ static int copy_any(const uint64_t *a)
 }
 int cuMemcpyAsync(uint64_t to, uint64_t from, size_t len, Stream *stream)
 {
+    FAULT("cuMemcpyAsync");
     uint64_t a[8] = {to, from, len};
     return enqueue(stream, copy_any, a, 1500 + len / 50.0, 1500 + len / 50.0);
 }
@@ -270,7 +308,11 @@ int cuStreamDestroy_v2(Stream *stream)
     __atomic_sub_fetch(&objects, 1, __ATOMIC_SEQ_CST);
     return settle(stream, stream->enqueued);
 }
-int cuStreamSynchronize(Stream *stream) { return stream->recording ? IN_RECORDING : settle(stream, stream->enqueued); }
+int cuStreamSynchronize(Stream *stream)
+{
+    FAULT("cuStreamSynchronize");
+    return stream->recording ? IN_RECORDING : settle(stream, stream->enqueued);
+}
 // a: stream, place.
 static int await(const uint64_t *a) { advance((Stream *)a[0], a[1]); return OK; }
 int cuStreamWaitEvent(Stream *stream, Event *event, unsigned flags)
@@ -283,10 +325,18 @@ int cuEventCreate(Event **event, unsigned flags) { *event = object(sizeof(Event)
 int cuEventDestroy_v2(Event *event) { return gone(event); }
 int cuEventRecord(Event *event, Stream *stream)
 {
+    FAULT("cuEventRecord");
     pthread_mutex_lock(&lock);
     *event = (Event){now, stream, stream->enqueued};
     pthread_mutex_unlock(&lock);
     return stream->recording ? IN_RECORDING : current ? OK : NO_CONTEXT;
+}
+// a: the event; it happens when the graph is launched.
+static int happen(const uint64_t *a) { (void)a; return OK; }
+int cuEventRecordWithFlags(Event *event, Stream *stream, unsigned flags)
+{
+    uint64_t a[8] = {(uint64_t)event};
+    return flags == 1 && stream->recording ? enqueue(stream, happen, a, 0, 0) : BAD_VALUE;
 }
 int cuEventSynchronize(Event *event) { return event->stream ? settle(event->stream, event->place) : OK; }
 int cuEventElapsedTime(float *ms, Event *start, Event *end)
@@ -311,6 +361,7 @@ int cuStreamEndCapture(Stream *stream, Graph **graph)
 }
 int cuGraphInstantiateWithFlags(Graph **ready, Graph *graph, unsigned long long flags)
 {
+    FAULT("cuGraphInstantiateWithFlags");
     *ready = object(sizeof(Graph));
     **ready = *graph;
     graph->first = NULL;
@@ -324,8 +375,11 @@ int cuGraphExecDestroy(Graph *graph)
 int cuGraphDestroy(Graph *graph) { return cuGraphExecDestroy(graph); }
 int cuGraphLaunch(Graph *graph, Stream *stream)
 {
+    FAULT("cuGraphLaunch");
     if (!current || stream->recording) return NO_CONTEXT;
     int status = OK;
-    for (Op *op = graph->first; op && !status; op = op->next) status = enqueue(stream, op->run, op->a, op->ns, 0);
+    __atomic_add_fetch(&graphs, 1, __ATOMIC_SEQ_CST);
+    for (Op *op = graph->first; op && !status; op = op->next)
+        status = op->run == happen ? cuEventRecord((Event *)op->a[0], stream) : enqueue(stream, op->run, op->a, op->ns, 0);
     return status;
 }

@@ -31,11 +31,12 @@ pub fn run(name: &str) -> Output {
     run_in(&folder(), name, "")
 }
 
-/// The same with streams in the order that `words` ask for (see cuda.c).
+/// The same with streams in the order that `words` ask for (see cuda.c), where a call can be made to fail.
 pub fn run_in(folder: &TempDir, name: &str, words: &str) -> Output {
     let test = std::env::current_exe().expect("this program");
     let mut command = Command::new(test);
     command.args(["--exact", name, "--nocapture"]).env("LD_LIBRARY_PATH", folder.path());
+    command.env("STAND_IN_FAULT", folder.path().join("fault"));
     match words {
         "" => command.env_remove("STAND_IN"),
         words => command.env("STAND_IN", words),

@@ -133,6 +133,9 @@ int cuModuleGetFunction(const void **function, Module *module, const char *name)
 // a: the function, blocks, threads, the arguments.
 static int run_kernel(const uint64_t *a)
 {
+    int error = fault("kernel");
+    __atomic_add_fetch(&ran, 1, __ATOMIC_SEQ_CST);
+    if (error) return error;
     const Function *function = (const Function *)a[0];
     const unsigned grid[3] = {a[1], a[2], a[3]};
     const char *(*run)(void *, const void *, const unsigned *, unsigned, int);
@@ -159,6 +162,9 @@ int cuLaunchKernel(const void *function, unsigned gx, unsigned gy, unsigned gz, 
                    unsigned shared, Stream *stream, void **parameters, void **extra)
 {
     uint64_t a[8] = {0};
+    int error = fault("cuLaunchKernel");
+    __atomic_add_fetch(&launches, 1, __ATOMIC_SEQ_CST);
+    if (error) return error;
     if (!gx || bx % 32 || by != 1 || bz != 1 || shared || extra) return BAD_VALUE;
     if (function == &EMPTY) return enqueue(stream, empty, a, 2000, 1000);
     if (function != &READ) {

@@ -29,3 +29,7 @@ void *object(size_t size);
 int gone(void *it);
 // Whether the environment's STAND_IN has this word; without one, everything runs as it is enqueued.
 int asked(const char *word);
+// What a call fails with now, if it is to.
+int fault(const char *call);
+// Kernels that were launched, and that ran.
+extern int launches, ran;

@@ -20,7 +20,7 @@ pub use product::{Output, add_places, gather, gemv, unpack};
 pub use rows::{
     Activation, Norm, activation, add, add_bias, layer_norm, rms_norm, rms_norm_heads, rope, silu_mul,
 };
-pub use sampling::{argmax, sample};
+pub use sampling::sample;
 
 use super::Program;
 use bytemuck::Pod;

@@ -1,4 +1,4 @@
-// From logits to tokens, a block per sequence, as executor/src/sampling.rs chooses them.
+// From logits to tokens, a block per sequence, as kernels/src/sampling.rs chooses them, to the token.
 //
 // That sorts the vocabulary; here nothing is sorted. What is asked is only: in the order from the most probable token
 // (of equals the first) down, at which token does a sum (of tokens, or of probability) first reach so much? A digit of
@@ -9,12 +9,6 @@
 #define THREADS 1024
 #define BINS 256
 #define ONE 1099511627776.0f // 2^40
-
-typedef struct {
-    const float *logits; // [sequence][vocabulary]
-    int *tokens;         // [sequence]
-    int vocabulary, unused;
-} Argmax;
 
 // A token's key: larger is earlier. The upper half is the logit, made to be compared as an integer; the lower the
 // token, inverted. No number at all is below all numbers.
@@ -48,29 +42,26 @@ static __device__ inline u64 largest_key(const float *logits, int vocabulary)
     return largest;
 }
 
-KERNEL(argmax, Argmax, THREADS)
-{
-    u64 key = largest_key(a.logits + (u64)blockIdx.x * a.vocabulary, a.vocabulary);
-    // Where nothing is a number the token is the first, as the executor has it.
-    if (threadIdx.x == 0) a.tokens[blockIdx.x] = key >> 32 ? (int)~(u32)key : 0;
-}
+typedef struct { float uniform, temperature, top_p; int top_k; } Choice; // temperature 0: the most probable; top_k 0: all
 
 typedef struct {
     const float *logits;   // [sequence][vocabulary]
-    const float *uniforms; // of every sequence: a number from 0 to below 1
+    const Choice *choices; // [sequence]
     int *tokens;           // [sequence]
-    int vocabulary, top_k; // 0: all
-    float temperature, top_p; // 1: all
+    int vocabulary, unused;
 } Sample;
 
-static __device__ inline u64 mass(const Sample *a, float logit, float largest)
+// A block's sequence.
+typedef struct { const float *logits; int vocabulary; float largest, temperature; } Row;
+
+static __device__ inline u64 mass(const Row *a, float logit)
 {
-    if (logit == largest) return (u64)ONE; // infinity less infinity is no number
-    return logit < largest ? (u64)(expf((logit - largest) / a->temperature) * ONE) : 0;
+    if (logit == a->largest) return (u64)ONE; // infinity less infinity is no number
+    return logit < a->largest ? (u64)(expf((logit - a->largest) / a->temperature) * ONE) : 0;
 }
 
 // The mass of the tokens whose keys are at least `last`.
-static __device__ u64 mass_down_to(const Sample *a, const float *logits, float largest, u64 last)
+static __device__ u64 mass_down_to(const Row *a, u64 last)
 {
     __shared__ u64 sum;
     // Others may still read the sum of the call before.
@@ -79,7 +70,7 @@ static __device__ u64 mass_down_to(const Sample *a, const float *logits, float l
     __syncthreads();
     u64 mine = 0;
     for (int i = threadIdx.x; i < a->vocabulary; i += blockDim.x)
-        if (key_of(logits[i], i) >= last) mine += mass(a, logits[i], largest);
+        if (key_of(a->logits[i], i) >= last) mine += mass(a, a->logits[i]);
     atomicAdd(&sum, mine);
     __syncthreads();
     return sum;
@@ -87,7 +78,7 @@ static __device__ u64 mass_down_to(const Sample *a, const float *logits, float l
 
 // The key of the token at which the sum reaches `target`, which is at least 1 and at most the sum of all. `counted`: a sum
 // of tokens, else of mass.
-static __device__ u64 reach(const Sample *a, const float *logits, float largest, u64 target, int counted)
+static __device__ u64 reach(const Row *a, u64 target, int counted)
 {
     __shared__ u64 sums[BINS], prefix, before, found;
     __shared__ u32 counts[BINS], left;
@@ -103,9 +94,9 @@ static __device__ u64 reach(const Sample *a, const float *logits, float largest,
         for (int i = threadIdx.x; i < BINS; i += blockDim.x) sums[i] = counts[i] = 0;
         __syncthreads();
         for (int i = threadIdx.x; i < a->vocabulary; i += blockDim.x) {
-            u64 key = key_of(logits[i], i);
+            u64 key = key_of(a->logits[i], i);
             if ((key & mask) != prefix) continue;
-            atomicAdd(&sums[key >> shift & 255], counted ? 1 : mass(a, logits[i], largest));
+            atomicAdd(&sums[key >> shift & 255], counted ? 1 : mass(a, a->logits[i]));
             atomicAdd(&counts[key >> shift & 255], 1);
         }
         __syncthreads();
@@ -119,7 +110,7 @@ static __device__ u64 reach(const Sample *a, const float *logits, float largest,
         __syncthreads();
     }
     for (int i = threadIdx.x; i < a->vocabulary; i += blockDim.x) {
-        u64 key = key_of(logits[i], i);
+        u64 key = key_of(a->logits[i], i);
         if ((key & mask) == prefix) found = key;
     }
     __syncthreads();
@@ -128,20 +119,22 @@ static __device__ u64 reach(const Sample *a, const float *logits, float largest,
 
 KERNEL(sample, Sample, THREADS)
 {
-    const float *logits = a.logits + (u64)blockIdx.x * a.vocabulary;
-    u64 first = largest_key(logits, a.vocabulary), last = 0;
-    if (first >> 32 == 0) { // nothing is a number
-        if (threadIdx.x == 0) a.tokens[blockIdx.x] = 0;
+    const Choice choice = a.choices[blockIdx.x];
+    Row row = {a.logits + (u64)blockIdx.x * a.vocabulary, a.vocabulary, 0, choice.temperature};
+    u64 first = largest_key(row.logits, row.vocabulary), last = 0;
+    int none = first >> 32 == 0; // nothing is a number
+    if (none || choice.temperature == 0) {
+        if (threadIdx.x == 0) a.tokens[blockIdx.x] = none ? 0 : (int)~(u32)first;
         return;
     }
-    float largest = logits[~(u32)first];
-    if (a.top_k > 0 && a.top_k < a.vocabulary) last = reach(&a, logits, largest, a.top_k, 1);
-    u64 total = mass_down_to(&a, logits, largest, last);
-    if (a.top_p < 1) {
-        u64 target = (u64)ceil((double)a.top_p * (double)total);
-        last = reach(&a, logits, largest, target > 1 ? target : 1, 0);
-        total = mass_down_to(&a, logits, largest, last);
+    row.largest = row.logits[~(u32)first];
+    if (choice.top_k > 0 && choice.top_k < row.vocabulary) last = reach(&row, choice.top_k, 1);
+    u64 total = mass_down_to(&row, last);
+    if (choice.top_p < 1) {
+        u64 target = (u64)ceil((double)choice.top_p * (double)total);
+        last = reach(&row, target > 1 ? target : 1, 0);
+        total = mass_down_to(&row, last);
     }
-    u64 key = reach(&a, logits, largest, (u64)((double)a.uniforms[blockIdx.x] * (double)total) + 1, 0);
+    u64 key = reach(&row, (u64)((double)choice.uniform * (double)total) + 1, 0);
     if (threadIdx.x == 0) a.tokens[blockIdx.x] = (int)~(u32)key;
 }
