@@ -77,12 +77,11 @@ fn passes(
         let Some(pass) = run.next(number, between, wait) else { break };
         let tasks = engine.tasks_of(pass.phase, lane);
         let whole = match hands {
-            Hands::Gpu(stream) if !tasks.is_empty() => stream.begin(&pass)?,
-            Hands::Host(Some(worker)) => {
-                worker.begin(&pass);
+            Hands::Gpu(stream) => stream.begin(&pass)?,
+            Hands::Host(worker) => {
+                worker.iter_mut().for_each(|worker| worker.begin(&pass));
                 false
             }
-            Hands::Gpu(_) | Hands::Host(None) => false,
         };
         let mut record = run.record(index);
         for &id in if whole { &[] } else { tasks } {
@@ -115,9 +114,7 @@ fn passes(
                 run.flag(id).set();
             }
         }
-        if let Hands::Gpu(stream) = hands
-            && !tasks.is_empty()
-        {
+        if let Hands::Gpu(stream) = hands {
             stream.finish(&pass, whole, &mut record)?;
         }
         if lane == Lane::Device(engine.setup.placement.head[0].device(pass.phase)) {

@@ -39,9 +39,13 @@ impl<'a> Stream<'a> {
 
     /// Turns to the next pass, and enqueues all of it where that is this lane's alone: whether it did.
     pub fn begin(&mut self, pass: &Pass) -> Result<bool, kernels::Error> {
-        self.zero.1 = self.at.run.now();
-        self.queue.record(&self.zero.0)?;
         let Place { run, board, lane } = self.at;
+        let tasks = run.engine.tasks_of(pass.phase, lane);
+        if tasks.is_empty() {
+            return Ok(false);
+        }
+        self.zero.1 = run.now();
+        self.queue.record(&self.zero.0)?;
         if matches!(lane, Lane::Link(_)) {
             return Ok(false);
         }
@@ -56,8 +60,7 @@ impl<'a> Stream<'a> {
         let at = self.at;
         let whole = |queue: &mut Queue| {
             board.inputs().send(queue)?;
-            let mut tasks = run.engine.tasks_of(pass.phase, lane).iter();
-            tasks.try_for_each(|&id| at.enqueue(queue, id, pass, run.tasks))?;
+            tasks.iter().try_for_each(|&id| at.enqueue(queue, id, pass, run.tasks))?;
             at.sample(queue, pass)
         };
         let replayed = self.queue.repeat(&shape, whole)?;
