@@ -17,6 +17,15 @@ pub enum Failure {
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
+    /// What a GPU could not do is the world's failure; other errors of a run are about plans, prompts and files, which are the
+    /// user's.
+    pub fn of_run(error: executor::Error) -> Self {
+        match error {
+            executor::Error::Gpu { .. } => Self::Failed(error.into()),
+            _ => Self::Input(error.into()),
+        }
+    }
+
     /// The process's exit status.
     pub fn status(&self) -> ExitCode {
         ExitCode::from(match self {
@@ -40,16 +49,6 @@ impl Failure {
     pub fn error(&self) -> &anyhow::Error {
         match self {
             Failure::Failed(error) | Failure::Input(error) | Failure::Infeasible(error) => error,
-        }
-    }
-}
-
-impl From<executor::Error> for Failure {
-    /// What a GPU could not do is the world's failure; the rest is about plans, prompts and files, which are the user's.
-    fn from(error: executor::Error) -> Self {
-        match error {
-            executor::Error::Gpu { .. } => Self::Failed(error.into()),
-            _ => Self::Input(error.into()),
         }
     }
 }

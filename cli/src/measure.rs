@@ -34,7 +34,7 @@ pub struct Measured {
 impl Measured {
     /// Runs a plan `repeats` times more, after a warm-up.
     pub fn visit(&mut self, planned: &Planned, checkpoint: &Checkpoint, repeats: u32) -> Outcome {
-        let mut session = Session::new(planned.setup()?, checkpoint).map_err(Failure::from)?;
+        let mut session = Session::new(planned.setup()?, checkpoint).map_err(Failure::of_run)?;
         let load = &planned.plan.workload;
         let prompts = random_prompts(&planned.model, load.batch, load.prompt_tokens, 1);
         // Pages are touched and threads awake before anything counts: a short prompt visits every matrix.

@@ -115,7 +115,7 @@ struct Job<'j> {
 
 impl<'j> Job<'j> {
     fn live(&self) -> Outcome<Live<'j>> {
-        let session = Session::new(self.planned.setup()?, self.checkpoint).map_err(Failure::from)?;
+        let session = Session::new(self.planned.setup()?, self.checkpoint).map_err(Failure::of_run)?;
         let (planned, checkpoint, interrupted) = (self.planned, self.checkpoint, self.interrupted);
         Ok(Live { planned, checkpoint, session, replans: self.arguments.replan, interrupted })
     }
@@ -164,7 +164,7 @@ impl<'j> Job<'j> {
             .generate_until(prompts, wanted, sampling(self.arguments), tasks, ends, |tokens| {
                 spoken.add(tokens[0])
             })
-            .map_err(Failure::from)?;
+            .map_err(Failure::of_run)?;
         live.say_passes();
         if let Some(path) = &self.arguments.trace {
             generation.trace.write(path).or_failed()?;
