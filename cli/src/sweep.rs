@@ -6,12 +6,21 @@
 
 mod cache;
 mod contents;
+mod counts;
 mod find;
+mod going;
+mod halving;
 mod journal;
+mod more;
+mod points;
 mod rank;
 mod row;
 
+pub use counts::Counts;
 pub use find::Find;
+pub use halving::Halving;
+pub use more::More;
+pub use points::{Budget, Shard};
 pub use rank::Rank;
 
 use crate::exit::{Failure, Outcome, Sort};
@@ -23,79 +32,17 @@ use crate::serve::{self, Tables};
 use anyhow::anyhow;
 use cache::Cache;
 use contents::Contents;
-use indicatif::{ProgressBar, ProgressStyle};
+use going::Going;
 use journal::Journal;
-use rayon::prelude::*;
+use points::Points;
 use row::{Answer, Columns, Status};
 use scenarios::{Grid, Requests, Scenario};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use sim::Largest;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-
-/// Which of the points are run here: every `of`-th, from `index` on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shard {
-    /// From 0.
-    pub index: u64,
-    /// At least 1.
-    pub of: u64,
-}
-
-impl std::str::FromStr for Shard {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        let parts = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
-        match parts {
-            Some((index, of)) if index < of => Ok(Self { index, of }),
-            _ => Err(anyhow!("'{text}' is no shard: i/n is wanted, i from 0 to n − 1, like 0/4")),
-        }
-    }
-}
-
-/// How many points came to what.
-#[derive(Debug, Default)]
-pub struct Counts {
-    by_status: [AtomicU64; Status::ALL.len()],
-    /// Points that an earlier run had finished.
-    pub before: u64,
-    /// The row that was wanted besides, where there is one.
-    pub best: Option<Map<String, Value>>,
-}
-
-impl Counts {
-    /// As JSON.
-    pub fn json(&self) -> Value {
-        let each = Status::ALL.iter().zip(&self.by_status);
-        let mut all: serde_json::Map<String, Value> = each
-            .map(|(status, count)| (status.name().to_owned(), json!(count.load(Ordering::Relaxed))))
-            .collect();
-        all.insert("finished_before".to_owned(), json!(self.before));
-        if let Some(best) = &self.best {
-            all.insert("best".to_owned(), json!(best));
-        }
-        Value::Object(all)
-    }
-
-    /// As words: `12 ok, 3 infeasible`.
-    pub fn words(&self) -> String {
-        let mut words = Vec::new();
-        for (status, count) in Status::ALL.iter().zip(&self.by_status) {
-            let count = count.load(Ordering::Relaxed);
-            if count > 0 {
-                words.push(format!("{count} {}", status.name()));
-            }
-        }
-        if self.before > 0 {
-            words.push(format!("{} finished before", self.before));
-        }
-        if words.is_empty() { "nothing to do".to_owned() } else { words.join(", ") }
-    }
-}
 
 /// Where rows come from and go to.
 pub struct Sweep {
@@ -106,8 +53,7 @@ pub struct Sweep {
     /// The fingerprints of traces, each looked up once.
     traces: Mutex<BTreeMap<PathBuf, String>>,
     cache: Option<Cache>,
-    /// What is looked for in each point, and the share of requests that must keep the limits.
-    search: Option<(Find, f64)>,
+    more: More,
 }
 
 /// How a sweep is run.
@@ -115,6 +61,8 @@ pub struct Sweep {
 pub struct Run<'p> {
     /// Which points.
     pub shard: Shard,
+    /// How many of them, where not all are.
+    pub budget: Option<Budget>,
     /// Whether it goes on where an earlier one was stopped.
     pub resume: bool,
     /// Where the table goes.
@@ -124,43 +72,42 @@ pub struct Run<'p> {
 }
 
 impl Sweep {
-    /// The sweep of `grid`, which takes from the cache in a folder what is there already. With a search, a point is that of the largest
-    /// value with which it keeps its limits; of requests that come and go, with which that share of them does.
+    /// The sweep of `grid`, which takes from the cache in a folder what is there already, and has one key more as `more` says.
     ///
     /// # Errors
     /// The first scenario is wrong in a key: then all are. A cache that cannot be used.
-    pub fn new(grid: Grid, cache: Option<&Path>, search: Option<(Find, f64)>) -> Outcome<Self> {
+    pub fn new(grid: Grid, cache: Option<&Path>, more: More) -> Outcome<Self> {
         use scenarios::ScenarioError as Error;
         // With another value a point may be right, with another key none is.
-        if let Err(error @ (Error::UnknownKey { .. } | Error::Setting { .. })) = first(&grid, search.as_ref())
-        {
+        if let Err(error @ (Error::UnknownKey { .. } | Error::Setting { .. })) = more.point(&grid) {
             return Err(error).or_input();
         }
         let mut keys: Vec<_> = grid.keys().map(str::to_owned).zip(grid.numeric_keys()).collect();
-        if let Some((find, _)) = &search {
-            if keys.iter().any(|(key, _)| *key == find.key) {
-                return Err(Failure::Input(anyhow!("--find {}: it is set already", find.key)));
-            }
-            keys.push((find.key.clone(), find.value(1.0).is_number()));
-            keys.push((BEYOND.to_owned(), find.value(1.0).is_number()));
+        let own = more.columns();
+        if let Some((key, _)) = own.first().filter(|(key, _)| keys.iter().any(|(known, _)| known == key)) {
+            return Err(Failure::Input(anyhow!("{key} is set already: leave it out of the lists")));
         }
+        keys.extend(own);
         let columns = Columns::of(keys);
         let cache = cache.map(Cache::open).transpose()?;
         let (machines, models) = (Machines::default(), Models::default());
-        Ok(Self { grid, columns, machines, models, traces: Mutex::default(), cache, search })
+        Ok(Self { grid, columns, machines, models, traces: Mutex::default(), cache, more })
     }
 
     /// What it is: another scenario, other lists, another version, or other contents of a file that they name make it another.
-    fn fingerprint(&self, shard: Shard) -> String {
+    fn fingerprint(&self, run: &Run<'_>) -> String {
         let mut contents = Contents::default();
         for (value, folder) in self.grid.values() {
             contents.add(value, &[folder, Path::new("")]);
         }
+        let Run { shard, budget, .. } = run;
+        // What points are ranked by says which are run where the better ones go on.
+        let rank = run.rank.as_ref().filter(|_| self.more.rungs() > 1);
         fingerprint(&format!(
-            "{} {shard:?} {:?} {:?} {contents:?}",
+            "{} {shard:?} {budget:?} {rank:?} {:?} {:?} {contents:?}",
             env!("CARGO_PKG_VERSION"),
             self.grid,
-            self.search
+            self.more
         ))
     }
 
@@ -168,40 +115,39 @@ impl Sweep {
     ///
     /// # Errors
     /// A path that cannot be written; a journal of another sweep, or one that is there without leave to go on.
-    pub fn run(&self, Run { shard, resume, out, rank }: Run<'_>) -> Outcome<Counts> {
-        let mut best = rank.map(|rank| rank.of(&self.columns)).transpose()?;
-        let all = self.grid.count().saturating_sub(shard.index).div_ceil(shard.of);
-        let (journal, done) = Journal::open(out, &self.fingerprint(shard), all, resume)?;
-        let mut counts =
-            Counts { before: done.iter().filter(|done| **done).count() as u64, ..Counts::default() };
-        let progress = progress(all, counts.before);
-        let journal = Mutex::new(journal);
-        let run = |position: u64| -> anyhow::Result<()> {
-            if done[position as usize] {
-                return Ok(());
-            }
-            let index = shard.index + position * shard.of;
-            let (status, row) = self.point(index)?;
-            counts.by_status[status as usize].fetch_add(1, Ordering::Relaxed);
-            progress.inc(1);
-            journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).add(position, &row)
+    pub fn run(&self, run: Run<'_>) -> Outcome<Counts> {
+        let mut best = run.rank.as_ref().map(|rank| rank.of(&self.columns)).transpose()?;
+        let points = Points::of(self.grid.count(), run.shard, run.budget);
+        let rungs = self.more.rungs() as u64;
+        let (journal, done) =
+            Journal::open(run.out, &self.fingerprint(&run), points.count() * rungs, run.resume)?;
+        let all = match &self.more {
+            More::Halving(halving) => halving.runs(points.count()),
+            _ => points.count(),
         };
-        (0..all).into_par_iter().try_for_each(run).or_failed()?;
-        progress.finish_and_clear();
-        let journal = journal.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let mut see = |row: &str| best.iter_mut().for_each(|best| best.see(row));
-        journal.publish(&self.columns, out, &mut see).or_failed()?;
-        counts.best = best.and_then(rank::Best::row);
-        Ok(counts)
+        let going = Going::new(self, points, (journal, done), all);
+        let ladder = match (&self.more, &mut best) {
+            (More::Halving(halving), Some(best)) => Some(going.climb(halving, best).or_failed()?),
+            _ => {
+                going.all().or_failed()?;
+                None
+            }
+        };
+        going.end(run.out, best, ladder).or_failed()
     }
 
-    /// The row of point `index`.
-    fn point(&self, index: u64) -> anyhow::Result<(Status, String)> {
-        let (reached, more) = match &self.search {
-            None => (self.at(index, None)?, vec![]),
-            Some((find, share)) => {
+    /// The row of point `index` on a rung.
+    fn point(&self, index: u64, rung: usize) -> anyhow::Result<(Status, String)> {
+        let (reached, more) = match &self.more {
+            More::Nothing => (self.at(index, None)?, vec![]),
+            More::Search(find, share) => {
                 let (reached, ends) = self.largest(index, find, *share)?;
                 (reached, ends.map(|end| end.map(|at| find.value(at))).to_vec())
+            }
+            More::Halving(Halving { steps, .. }) => {
+                let value = &steps.values[rung];
+                let reached = self.at(index, Some((&steps.key, value)))?;
+                (reached, vec![Some(value.clone()), Some(Value::from(rung + 1))])
             }
         };
         let settings = self.grid.settings(index).map(|(_, value)| value);
@@ -310,15 +256,6 @@ struct Reached {
     inputs: String,
 }
 
-/// The column of the smallest value that was tried and is beyond the limits.
-const BEYOND: &str = "beyond";
-
-/// The first scenario.
-fn first(grid: &Grid, search: Option<&(Find, f64)>) -> Result<scenarios::Point, scenarios::ScenarioError> {
-    let more = search.map(|(find, _)| (find, find.value(find.range[0])));
-    grid.point_with(0, more.as_ref().map(|(find, value)| (&*find.key, value)))
-}
-
 /// So many digits of a fingerprint are shown.
 const SHORT: usize = 16;
 
@@ -360,12 +297,4 @@ fn measures(question: &Question) -> Outcome<(String, Value)> {
         "cost": predicted.cost_per_token.map(|cost| cost.get() * tokens),
     });
     Ok((format!("{}, {}; {}", predicted.chosen, plan.formats, who_decodes(&plan)), measures))
-}
-
-fn progress(all: u64, before: u64) -> ProgressBar {
-    let bar = ProgressBar::new(all).with_position(before);
-    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} points, {per_sec}, {eta} left");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.reset_eta();
-    bar
 }

@@ -105,7 +105,9 @@ pub enum ScenarioError {
         reason: String,
     },
     /// A grid beyond its limit.
-    #[error("the sweep has {count} scenarios ({axes}): at most {limit} are allowed, leave out some values")]
+    #[error(
+        "the sweep has {count} scenarios ({axes}): at most {limit} are allowed, leave out some values, or `fulcrum sweep --budget` draws some of them"
+    )]
     GridTooLarge {
         /// Scenarios in it.
         count: u128,

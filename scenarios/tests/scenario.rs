@@ -216,7 +216,8 @@ fn a_grid_beyond_its_limit_is_refused_before_anything_is_made() {
     assert_eq!(
         error,
         "the sweep has 100000000000000000000 scenarios (workload.batch: 100000, workload.prompt_tokens: 100000, \
-         workload.output_tokens: 100000, a: 100000): at most 1000000 are allowed, leave out some values"
+         workload.output_tokens: 100000, a: 100000): at most 1000000 are allowed, leave out some values, or \
+         `fulcrum sweep --budget` draws some of them"
     );
     let twice = axes(["workload.batch=1", "workload.batch=2"]);
     assert!(Grid::new(base(), twice, 9).unwrap_err().to_string().contains("workload.batch is set twice"));

@@ -1,7 +1,7 @@
 //! `fulcrum sweep SCENARIO`
 
 use crate::exit::{Failure, Outcome, Sort};
-use crate::sweep::{Find, Rank, Run, Shard, Sweep};
+use crate::sweep::{Budget, Find, Halving, More, Rank, Run, Shard, Sweep};
 use crate::table_file::is_parquet;
 use crate::terminal::outln;
 use anyhow::anyhow;
@@ -31,11 +31,24 @@ pub struct Arguments {
     /// The share of requests that must keep the limits then, in per cent.
     #[arg(long, value_name = "PERCENT", default_value_t = 99.0, requires = "find")]
     within: f64,
+    /// Run every scenario with the first value of one more key, the best of them, by --least or --most, with the next, and so on:
+    /// KEY=VALUES, the cheapest first, like workload.requests=50,200,800.
+    #[arg(long, value_name = "KEY=VALUES", requires = "rank", conflicts_with_all = ["find", "shard"])]
+    halve: Option<Setting>,
+    /// The best of so many go on to the next value.
+    #[arg(long, value_name = "NUMBER", default_value_t = 3.0, requires = "halve")]
+    eta: f64,
+    /// Of more scenarios than this, run so many, drawn with --seed.
+    #[arg(long, value_name = "POINTS", conflicts_with_all = ["limit", "shard"])]
+    budget: Option<u64>,
+    /// The seed of what is drawn.
+    #[arg(long, default_value_t = 0, requires = "budget")]
+    seed: u64,
     /// Also show the row that has the least of a column, like cost.
-    #[arg(long, value_name = "COLUMN")]
+    #[arg(long, value_name = "COLUMN", group = "rank")]
     least: Option<String>,
     /// Also show the row that has the most of a column, like output_tokens_per_s.
-    #[arg(long, value_name = "COLUMN", conflicts_with = "least")]
+    #[arg(long, value_name = "COLUMN", group = "rank")]
     most: Option<String>,
     /// Refuse more scenarios than this.
     #[arg(long, default_value_t = GRID_LIMIT)]
@@ -57,23 +70,29 @@ pub struct Arguments {
 
 /// Runs it.
 pub fn run(arguments: Arguments, json: bool) -> Outcome {
-    let Arguments { shard, resume, out, cache, limit, within, .. } = &arguments;
+    let Arguments { shard, resume, out, cache, .. } = &arguments;
     if shard.of > 1 && is_parquet(out) {
         let message = "a shard's table is CSV, which `fulcrum merge` joins: give it another name";
         return Err(Failure::Input(anyhow!("-o {}: {message}", out.display())));
     }
-    if !(0.0..=100.0).contains(within) {
-        return Err(Failure::Input(anyhow!("--within {within}: a share from 0 to 100 is wanted")));
+    let budget = arguments.budget.map(|points| Budget { points, seed: arguments.seed });
+    if budget.is_some_and(|budget| budget.points == 0) {
+        return Err(Failure::Input(anyhow!("--budget 0: one point at least is wanted")));
     }
+    let more = arguments.more()?;
     let document = Document::from_file(&arguments.scenario).or_input()?;
     let axes = arguments.axes(&document)?;
-    let grid = Grid::new(document, axes, *limit).or_input()?;
-    let search = arguments.find.clone().map(|find| (find, within / 100.0));
-    let sweep = Sweep::new(grid, cache.as_deref(), search)?;
-    let counts = sweep.run(Run { shard: *shard, resume: *resume, out, rank: arguments.rank() })?;
+    let limit = if budget.is_some() { u64::MAX } else { arguments.limit };
+    let grid = Grid::new(document, axes, limit).or_input()?;
+    let sweep = Sweep::new(grid, cache.as_deref(), more)?;
+    let run = Run { shard: *shard, budget, resume: *resume, out, rank: arguments.rank() };
+    let counts = sweep.run(run)?;
     match json {
         true => outln!("{}", counts.json()),
         false => {
+            if let Some(ladder) = &counts.ladder {
+                outln!("{}", ladder.words().trim_end());
+            }
             for (column, value) in counts.best.iter().flatten() {
                 outln!("{column}: {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned));
             }
@@ -103,6 +122,18 @@ impl Arguments {
         all.retain(|axis| !axis.keys.iter().any(|key| keys.contains(key)));
         all.append(&mut asked);
         Ok(all)
+    }
+
+    /// What becomes of one key more.
+    fn more(&self) -> Outcome<More> {
+        if !(0.0..=100.0).contains(&self.within) {
+            return Err(Failure::Input(anyhow!("--within {}: a share from 0 to 100 is wanted", self.within)));
+        }
+        Ok(match (&self.find, &self.halve) {
+            (Some(find), _) => More::Search(find.clone(), self.within / 100.0),
+            (None, Some(steps)) => More::Halving(Halving::new(steps.clone(), self.eta).or_input()?),
+            (None, None) => More::Nothing,
+        })
     }
 
     fn rank(&self) -> Option<Rank> {

@@ -117,14 +117,20 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes the rows in the order of their points under the names of `columns` to `out`, shows each to `see`, and removes the journal.
-    pub fn publish(mut self, columns: &Columns, out: &Path, see: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
+    /// Writes the rows at `positions` under the names of `columns` to `out`, shows each to `see`, and removes the journal.
+    pub fn publish(
+        mut self,
+        columns: &Columns,
+        out: &Path,
+        positions: &mut dyn Iterator<Item = usize>,
+        see: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<()> {
         let mut draft = Draft::of(out)?;
         match is_parquet(out) {
-            true => self.write_parquet(columns, &mut draft, see)?,
+            true => self.write_parquet(columns, &mut draft, positions, see)?,
             false => {
                 writeln!(draft, "{}", columns.header())?;
-                for at in 0..self.rows.len() {
+                for at in positions {
                     let row = self.row(at)?;
                     see(&row);
                     writeln!(draft, "{row}")?;
@@ -136,11 +142,14 @@ impl Journal {
         Ok(())
     }
 
-    fn row(&mut self, at: usize) -> anyhow::Result<String> {
+    /// The row at a position, which is there.
+    pub fn row(&mut self, at: usize) -> anyhow::Result<String> {
         let (start, bytes) = self.rows[at];
         let mut row = vec![0; bytes as usize];
         self.file.seek(SeekFrom::Start(start))?;
         self.file.read_exact(&mut row)?;
+        // Where the next one is added.
+        self.file.seek(SeekFrom::Start(self.end))?;
         Ok(String::from_utf8(row)?)
     }
 
@@ -148,14 +157,16 @@ impl Journal {
         &mut self,
         columns: &Columns,
         to: &mut Draft,
+        positions: &mut dyn Iterator<Item = usize>,
         see: &mut dyn FnMut(&str),
     ) -> anyhow::Result<()> {
         let named = columns.named();
         let borrowed: Vec<_> = named.iter().map(|(name, kind)| (name.as_str(), *kind)).collect();
         let mut table = ParquetTable::new(to, &borrowed)?;
-        for first in (0..self.rows.len()).step_by(GROUP) {
+        let mut positions = positions.peekable();
+        while positions.peek().is_some() {
             let mut by_column: Vec<Vec<Option<String>>> = vec![Vec::new(); named.len()];
-            for at in first..(first + GROUP).min(self.rows.len()) {
+            for at in positions.by_ref().take(GROUP) {
                 let row = self.row(at)?;
                 see(&row);
                 let row = row::cells(&row);

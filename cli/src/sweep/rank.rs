@@ -21,6 +21,7 @@ pub struct Best<'c> {
     at: usize,
     status: usize,
     most: bool,
+    /// With its rank, less being better.
     best: Option<(f64, Vec<String>)>,
 }
 
@@ -50,14 +51,20 @@ impl Best<'_> {
     /// Looks at a row. Of equals the first is best.
     pub fn see(&mut self, row: &str) {
         let cells = row::cells(row);
-        if cells[self.status] != Status::Ok.name() {
-            return;
+        let Some(rank) = self.of_cells(&cells) else { return };
+        if self.best.as_ref().is_none_or(|(known, _)| rank < *known) {
+            self.best = Some((rank, cells));
         }
-        let Ok(value) = cells[self.at].parse::<f64>() else { return };
-        let better = |known: f64| if self.most { value > known } else { value < known };
-        if self.best.as_ref().is_none_or(|(known, _)| better(*known)) {
-            self.best = Some((value, cells));
-        }
+    }
+
+    /// What a row has in the column, negative where most of it is best: less is better. `None` where it has nothing.
+    pub fn rank(&self, row: &str) -> Option<f64> {
+        self.of_cells(&row::cells(row))
+    }
+
+    fn of_cells(&self, cells: &[String]) -> Option<f64> {
+        let value: f64 = cells[self.at].parse().ok().filter(|_| cells[self.status] == Status::Ok.name())?;
+        Some(if self.most { -value } else { value })
     }
 
     /// The best row, by its columns' names; cells without a value left out.
