@@ -8,12 +8,12 @@ use crate::machines::Machines;
 use crate::pipeline::Question;
 use crate::serve::{Placed, ServedDay};
 use anyhow::anyhow;
-use hwprofiles::{DeviceKind, Machine, MemoryKind, Ratio, RequestsPerSec};
+use hwprofiles::{DeviceKind, MemoryKind, Ratio, RequestsPerSec};
 use planner::{Pricing, Programs};
 use rayon::prelude::*;
 use reports::capacity::{
     Banded, Bottleneck, CAPACITY_VERSION, Candidate, CapacityReport, Figure, Fleet, Found, Running, Terms,
-    tornado,
+    Way, tornado,
 };
 use scenarios::{Capacity, Document, MachineOption, Step};
 use trial::{Reached, Trial};
@@ -42,7 +42,7 @@ pub fn run(document: &Document) -> Outcome<CapacityReport> {
     let each = asked.machines.par_iter().zip(&questions);
     let found = each.map(|(option, question)| Search { asked: &asked, load, option, question }.run());
     let found: Vec<(Candidate, Option<Fleet>, Vec<Figure>)> = found.collect::<Outcome<_>>()?;
-    let mut figures = bought::figures(&asked.prices);
+    let mut figures = bought::figures(&asked);
     let first = found[0].1;
     let mut machines = Vec::new();
     for (index, (mut candidate, fleet, more)) in found.into_iter().enumerate() {
@@ -116,7 +116,8 @@ impl Search<'_> {
     }
 
     fn unmet(&self, plan: &str, why: String) -> Candidate {
-        Candidate { name: self.option.name.clone(), plan: plan.to_owned(), found: None, unmet: Some(why) }
+        let (name, plan) = (self.option.name.clone(), plan.to_owned());
+        Candidate { name, plan, ways: vec![], found: None, unmet: Some(why) }
     }
 
     fn searched(&self) -> Outcome<(Candidate, Option<Fleet>, Vec<Figure>)> {
@@ -124,16 +125,16 @@ impl Search<'_> {
         let serving =
             question.serving.as_ref().ok_or_else(|| anyhow!("no requests come and go")).or_input()?;
         let trial = Trial::new(question, serving, self.asked.attainment)?;
-        let placed = Placed::of(question)?;
-        let (price, figures) = bought::price(option, &placed.machine, &self.asked.prices)?;
-        let power = bought::power(option, &placed.machine)?;
-        let reached = match trial.largest(&placed, trial.one_at_a_time())? {
-            Ok(reached) => reached,
+        let (ways, best) = ways(&trial, Placed::ways(question)?)?;
+        let (placed, reached) = match best {
+            Ok(best) => best,
             Err(day) => {
                 let why = format!("with hardly any load {}", trial.fails(&day.summary));
-                return Ok((self.unmet(&day.plan, why), None, vec![]));
+                return Ok((Candidate { ways, ..self.unmet(&day.plan, why) }, None, vec![]));
             }
         };
+        let (price, figures) = bought::price(option, &placed.machine, &self.asked.prices)?;
+        let power = bought::power(option, &placed.machine)?;
         let (most, day) = &reached.within;
         let bands = self.bands(&trial, &placed, *most, day)?;
         let machines = (self.load / *most).ceil().max(1.0);
@@ -142,13 +143,9 @@ impl Search<'_> {
         let running = bought::running(option, (price, power), *most, (share, &at_work.summary, &account));
         let tokens = at_work.summary.output_tokens_per_s / at_work.summary.requests_per_s;
         let fleet = Fleet { machine: running, terms: self.terms(tokens) };
-        let found = self.found(&trial, &placed.machine, &reached, &at_work, fleet, bands)?;
-        let plan = day.plan.clone();
-        Ok((
-            Candidate { name: option.name.clone(), plan, found: Some(found), unmet: None },
-            Some(fleet),
-            figures,
-        ))
+        let found = self.found(&trial, &placed, &reached, &at_work, fleet, bands)?;
+        let (name, plan) = (option.name.clone(), day.plan.clone());
+        Ok((Candidate { name, plan, ways, found: Some(found), unmet: None }, Some(fleet), figures))
     }
 
     fn terms(&self, output_tokens: f64) -> Terms {
@@ -198,7 +195,7 @@ impl Search<'_> {
     fn found(
         &self,
         trial: &Trial<'_>,
-        machine: &Machine,
+        Placed { machine, engines, .. }: &Placed,
         reached: &Reached,
         at_work: &ServedDay,
         fleet: Fleet,
@@ -227,7 +224,7 @@ impl Search<'_> {
                 .map(|tried| tried.map(|(_, day)| day.summary.slo_attainment)),
             requests: day.summary.requests.completed,
             fails: reached.beyond.as_ref().map(|(_, day)| trial.fails(&day.summary)),
-            bottlenecks: Bottleneck::all(machine, &day.engine, &day.summary, &account),
+            bottlenecks: Bottleneck::all(machine, &day.engine, *engines, &day.summary, &account),
             machines,
             utilization: at_work.summary.busy_share,
             price: fleet.machine.price.get(),
@@ -242,6 +239,41 @@ impl Search<'_> {
             curve: reached.curve.clone(),
         })
     }
+}
+
+/// How the largest load is reached, or the day of hardly any where none is.
+type Best = Result<(Placed, Reached), Box<ServedDay>>;
+
+/// The largest load of each way to use a machine's GPUs, and the way of the largest of them: of equal ones the first, whose engines
+/// have the fewest GPUs. Where none keeps the limits, the day of the last, whose GPUs work together most.
+fn ways(trial: &Trial<'_>, placed: Vec<Placed>) -> Outcome<(Vec<Way>, Best)> {
+    let tried = placed.into_par_iter().map(|placed| {
+        let start = trial.one_at_a_time() * placed.engines as f64;
+        Ok((trial.largest(&placed, start)?, placed))
+    });
+    let tried: Vec<_> = tried.collect::<Outcome<_>>()?;
+    let way = |(result, _): &(Result<Reached, ServedDay>, Placed)| match result {
+        Ok(reached) => Way {
+            plan: reached.within.1.plan.clone(),
+            largest_load_per_s: Some(reached.within.0.get()),
+            fails: reached.beyond.as_ref().map(|(_, day)| trial.fails(&day.summary)),
+        },
+        Err(day) => {
+            Way { plan: day.plan.clone(), largest_load_per_s: None, fails: Some(trial.fails(&day.summary)) }
+        }
+    };
+    let ways = if tried.len() > 1 { tried.iter().map(way).collect() } else { vec![] };
+    let better = |best: Best, (result, placed): (Result<Reached, ServedDay>, Placed)| match (best, result) {
+        (Ok(best), Ok(reached)) if reached.within.0 <= best.1.within.0 => Ok(best),
+        (_, Ok(reached)) => Ok((placed, reached)),
+        (Ok(best), Err(_)) => Ok(best),
+        (Err(_), Err(day)) => Err(Box::new(day)),
+    };
+    let mut tried = tried.into_iter();
+    let none = || anyhow!("there is no way to use the machine");
+    let (first, placed) = tried.next().ok_or_else(none).or_input()?;
+    let first = first.map(|reached| (placed, reached)).map_err(Box::new);
+    Ok((ways, tried.fold(first, better)))
 }
 
 fn with_account(day: ServedDay) -> Outcome<(ServedDay, sim::serving::Account)> {

@@ -53,7 +53,9 @@ pub fn run_on(
     tables: Tables<'_>,
 ) -> Outcome<ServedDay> {
     let (choice, habits) = (&question.engine, Habits::of(question));
-    let Placed { machine, formats, placement, chosen } = placed;
+    let Placed { machine, formats, placement, chosen, engines: each } = placed;
+    let machines = serving.replicas;
+    let serving = &Serving { replicas: machines * each, ..serving.clone() };
     let plan = format!("{chosen}, {formats}");
     let pricing = Pricing { machine: &machine, model: &question.model, formats: &formats };
     let engine = habits.engine(pricing, &placement)?.map_err(|full| Failure::Infeasible(full.into()))?;
@@ -92,14 +94,14 @@ pub fn run_on(
     let mut summary = tally.summary(0, 0);
     let duration = Seconds::new(summary.duration_s);
     let account =
-        Account::of(&pricing, engines.programs(0), &question.costs, &effort, duration, serving.replicas);
+        Account::of(&pricing, engines.programs(0), &question.costs, &effort, duration, [machines, each]);
     summary.account = Some(account);
     let engine = engines.engine(0);
     let heading = format!(
         "{} on {}{}: {}, {} KV blocks of {} tokens\n",
         question.model.name,
         machine.name,
-        if serving.replicas > 1 { format!(" × {}", serving.replicas) } else { String::new() },
+        if machines > 1 { format!(" × {machines}") } else { String::new() },
         choice.name.name(),
         engine.num_blocks,
         engine.block_size,
@@ -160,6 +162,8 @@ pub struct Placed {
     pub placement: Placement,
     /// In a word, what was chosen.
     pub chosen: String,
+    /// Engines alike side by side on the machine, each on a GPU or group of GPUs of its own.
+    pub engines: u64,
 }
 
 /// Sequences whose KV cache must fit on a GPU for everything to be there.
@@ -170,35 +174,63 @@ impl Placed {
     /// otherwise what the planner chooses for a batch like those that will run, the largest for which there is a plan. The limits
     /// are on requests, queueing included: the plan for a batch need not keep them.
     pub fn of(question: &Question) -> Outcome<Self> {
+        for machine in question.machines.iter() {
+            if let Some(placed) = Self::on_a_gpu(question, machine)? {
+                return Ok(placed);
+            }
+        }
+        Self::planned(question)
+    }
+
+    /// Each way to use all GPUs of the machine: in groups of every size that has room for everything, an engine on each; what
+    /// [`Placed::of`] says where none has.
+    pub fn ways(question: &Question) -> Outcome<Vec<Self>> {
+        let mut ways = Vec::new();
+        for machine in question.machines.iter() {
+            let Some(mut placed) = Self::on_a_gpu(question, machine)? else { continue };
+            let groups = machine.twins();
+            // One that is on a GPU of another kind is alone.
+            if groups.iter().any(|&id| machine.device(id).memory == placed.placement.head[0].home) {
+                placed.engines = groups.len() as u64;
+            }
+            if placed.engines > 1 {
+                let gpus = match machine.tensor_parallel() {
+                    1 => "a GPU".to_owned(),
+                    ranks => format!("{ranks} GPUs as one"),
+                };
+                placed.chosen = format!("{} side by side, each on {gpus}", placed.engines);
+            }
+            ways.push(placed);
+        }
+        Ok(if ways.is_empty() { vec![Self::planned(question)?] } else { ways })
+    }
+
+    /// Everything on the first GPU, or group of GPUs, of `machine` that has room.
+    fn on_a_gpu(question: &Question, machine: &Machine) -> Outcome<Option<Self>> {
         let habits = Habits::of(question);
         let (model, load) = (&question.model, &question.workload);
         let wanted = load.batch.min(FEW) * load.context().div_ceil(habits.draft.block_size);
-        for machine in question.machines.iter() {
-            for id in machine.device_ids() {
-                let device = machine.device(id);
-                if device.kind != DeviceKind::Gpu {
-                    continue;
-                }
-                let placement = Placement::uniform(model, id, device.memory);
-                let pricing = Pricing { machine, ..question.pricing() };
-                if habits.blocks(pricing, &placement)?.is_ok_and(|blocks| blocks >= wanted) {
-                    let chosen = format!("all on {}", device.name);
-                    return Ok(Self {
-                        machine: machine.clone(),
-                        formats: *pricing.formats,
-                        placement,
-                        chosen,
-                    });
-                }
+        for id in machine.device_ids().filter(|&id| machine.device(id).kind == DeviceKind::Gpu) {
+            let device = machine.device(id);
+            let placement = Placement::uniform(model, id, device.memory);
+            let pricing = Pricing { machine, ..question.pricing() };
+            if habits.blocks(pricing, &placement)?.is_ok_and(|blocks| blocks >= wanted) {
+                let chosen = format!("all on {}", device.name);
+                let (machine, formats) = (machine.clone(), *pricing.formats);
+                return Ok(Some(Self { machine, formats, placement, chosen, engines: 1 }));
             }
         }
-        let mut batch = load.batch;
+        Ok(None)
+    }
+
+    fn planned(question: &Question) -> Outcome<Self> {
+        let mut batch = question.workload.batch;
         loop {
             let alike = Question { slo: Slo::default(), ..question.with_batch(batch) };
             match alike.plan() {
                 Ok(Planned { plan, machine, placement, .. }) => {
                     let chosen = plan.predicted.chosen;
-                    return Ok(Self { machine, formats: plan.formats, placement, chosen });
+                    return Ok(Self { machine, formats: plan.formats, placement, chosen, engines: 1 });
                 }
                 Err(Failure::Infeasible(_)) if batch > 1 => batch /= 2,
                 Err(failure) => return Err(failure),

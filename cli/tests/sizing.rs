@@ -127,7 +127,7 @@ fn what_cannot_be_asked_is_told_with_its_place() {
     refused("--set capacity.prices.per_kwh=0USD", 2, &["capacity.prices.per_kwh", "above 0"]);
     refused("--set capacity.prices.per_kwh=-1USD", 2, &["capacity.prices.per_kwh", "negative"]);
     refused("--set capacity.prices.server=12000", 2, &["capacity.prices.server", "12000", "USD"]);
-    refused("--set capacity.prices.server=12000EUR", 2, &["12000EUR", "USD"]);
+    refused("--set capacity.prices.server=12000EUR", 2, &["12000EUR", "USD", "capacity.currencies", "EUR"]);
     refused("--set capacity.prices.serer=1USD", 2, &["capacity.prices.serer", "server"]);
     refused("--set capacity.prices.pue=0.9", 2, &["capacity.prices.pue", "at least 1"]);
     refused("--set capacity.attainment=120%", 2, &["capacity.attainment", "100 %"]);
@@ -146,4 +146,73 @@ fn what_cannot_be_asked_is_told_with_its_place() {
     let file = SCENARIO.replace("    - h100-sxm\n", "    - {name: y, machine: l4, prise: 3 USD}\n");
     fs::write(place.path("wrong.yaml"), file).expect("written");
     place.refused("capacity wrong.yaml", 2, &["wrong.yaml:11", "capacity.machines.2.prise", "price"]);
+}
+
+#[test]
+fn gpus_of_one_server_are_used_in_the_best_of_the_ways() {
+    let place = placed();
+    let machines = r#"[{"name":"one","machine":"h100-sxm"},{"name":"two","machine":"h100-sxm","set":{"tensor_parallel":[1,2]}},{"name":"joined","machine":"h100-sxm","set":{"tensor_parallel":2}}]"#;
+    let report = found(&place, &format!("--set capacity.machines={machines}"));
+    let [one, two, joined] = [0, 1, 2].map(|index| &report["machines"][index]);
+    let load = |machine: &Value| number(machine, "/largest_load_per_s/value");
+    let ways = two["ways"].as_array().expect("the ways");
+    let each: Vec<f64> = ways.iter().map(|way| number(way, "/largest_load_per_s")).collect();
+    assert_eq!((each.len(), one["ways"].is_null()), (2, true), "{two}");
+    // A model that one of them holds: the two answer for themselves, and nothing is lost but the last fiftieth.
+    assert!((1.9..2.1).contains(&(each[0] / load(one))), "{each:?} and {}", load(one));
+    assert_eq!(load(two), each[0].max(each[1]));
+    assert_eq!(load(joined), each[1], "the other way is that of both as one");
+    assert!(two["plan"].as_str().expect("a plan").contains("2 side by side"), "{two}");
+    for machine in [one, two] {
+        for share in machine["bottlenecks"].as_array().expect("shares") {
+            assert!(number(share, "/share") <= 1.0, "{share}");
+        }
+        assert!((0.0..=1.0).contains(&number(machine, "/utilization")), "{machine}");
+    }
+    // As busy, for each token two GPUs draw what one does, and share what the server draws besides.
+    let energy = |index: usize, load: f64| {
+        let machines: Vec<Value> = serde_json::from_str(machines).expect("JSON");
+        let settings =
+            format!("--set capacity.machines=[{}] --set capacity.load={load}req/s", machines[index]);
+        number(&found(&place, &settings), "/machines/0/energy_per_token_j")
+    };
+    let busy = load(one) * 0.9;
+    let share = energy(1, 2.0 * busy) / energy(0, busy);
+    assert!((0.5..1.02).contains(&share), "{share}");
+    assert_eq!(number(two, "/gpus"), number(two, "/machines/value") * 2.0);
+}
+
+#[test]
+fn prices_of_another_currency_need_its_rate_and_day() {
+    let with = |settings: &str| SCENARIO.replace("  years: 2\n", &format!("  years: 2\n{settings}"));
+    let place = Place::with(&[
+        ("usd.yaml", with("  prices: {server: 21600 USD}\n").as_bytes()),
+        (
+            "eur.yaml",
+            with("  prices: {server: 20000 EUR}\n  currencies: {EUR: 1.08 USD on 2026-11-01}\n").as_bytes(),
+        ),
+        ("day.yaml", with("  currencies: {EUR: 1.08 USD on 2026-11-31}\n").as_bytes()),
+        ("none.yaml", with("  currencies: {EUR: 0 USD on 2026-11-01}\n").as_bytes()),
+        ("own.yaml", with("  currencies: {USD: 1 USD on 2026-11-01}\n").as_bytes()),
+        (
+            "other.yaml",
+            with("  prices: {server: 9 CHF}\n  currencies: {EUR: 1.08 USD on 2026-11-01}\n").as_bytes(),
+        ),
+    ]);
+    let costs = ["usd", "eur"].map(|name| {
+        let told = place.done(&format!("--json capacity {name}.yaml --set capacity.machines=[l4]"));
+        let report: Value = serde_json::from_str(&told).expect("JSON");
+        assert_eq!(report["figures"].to_string().contains("given, on 2026-11-01"), name == "eur", "{report}");
+        number(&report, "/machines/0/price")
+    });
+    assert!((costs[0] / costs[1] - 1.0).abs() < 1e-12, "{costs:?}");
+    for name in ["day", "none"] {
+        place.refused(
+            &format!("capacity {name}.yaml"),
+            2,
+            &[&format!("{name}.yaml:8"), "currencies.EUR", "1.08 USD on"],
+        );
+    }
+    place.refused("capacity own.yaml", 2, &["capacity.currencies.USD", "EUR"]);
+    place.refused("capacity other.yaml", 2, &["other.yaml:8", "9 CHF", "capacity.currencies", "CHF"]);
 }

@@ -7,17 +7,19 @@
 //!   years: 3
 //!   attainment: 99 %                 # of the requests keep every limit
 //!   duty: 60 %                       # of the time the load is there
-//!   prices: {per_kwh: 0.09 USD, pue: 1.2}
+//!   prices: {per_kwh: 0.09 USD, pue: 1.2, hosting: 160 EUR}
+//!   currencies: {EUR: 1.08 USD on 2026-11-01}
 //!   machines:
 //!     - h100-sxm
 //!     - {name: two of them, machine: {…}, set: {tensor_parallel: 2}, price: 250000 USD, power: 2.1 kW}
 //! ```
 
 use crate::arrivals::Requests;
+use crate::currencies::Currencies;
 use crate::document::Document;
 use crate::error::ScenarioError;
 use crate::objective::Slo;
-use crate::prices::{PRICE, Prices, read_prices};
+use crate::prices::{Prices, read_prices};
 use crate::scenario::Scenario;
 use crate::section::Section;
 use hwprofiles::{Dollars, RequestsPerSec, Watts};
@@ -38,6 +40,8 @@ pub struct Capacity {
     pub duty: f64,
     /// What things cost.
     pub prices: Prices,
+    /// What other currencies are worth that prices are given in.
+    pub currencies: Currencies,
     /// The machines that may be bought; at least one.
     pub machines: Vec<MachineOption>,
 }
@@ -57,7 +61,7 @@ pub struct MachineOption {
     pub idle_power: Option<Watts>,
 }
 
-const KEYS: [&str; 7] = ["load", "growth", "years", "attainment", "duty", "prices", "machines"];
+const KEYS: [&str; 8] = ["load", "growth", "years", "attainment", "duty", "prices", "currencies", "machines"];
 const OPTION_KEYS: [&str; 6] = ["name", "machine", "set", "price", "power", "idle_power"];
 
 impl Document {
@@ -72,7 +76,8 @@ impl Document {
         let section =
             section.ok_or_else(|| root.missing("capacity", "{machines: [h100-sxm, l40s]} is wanted"))?;
         section.only(&KEYS)?;
-        let machines = self.options(&section)?;
+        let currencies = Currencies::read(root.section("capacity.currencies")?.as_ref())?;
+        let machines = self.options(&section, &currencies)?;
         let first = &machines[0].scenario;
         check(&root, first)?;
         Ok(Capacity {
@@ -81,20 +86,26 @@ impl Document {
             years: section.count("years", 30)?.unwrap_or(3),
             attainment: share(&section, "attainment", [0.5, 1.0])?.unwrap_or(0.99),
             duty: share(&section, "duty", [0.01, 1.0])?.unwrap_or(1.0),
-            prices: read_prices(root.section("capacity.prices")?.as_ref(), first.costs)?,
+            prices: read_prices(root.section("capacity.prices")?.as_ref(), first.costs, &currencies)?,
+            currencies,
             machines,
         })
     }
 
-    fn options(&self, section: &Section<'_>) -> Result<Vec<MachineOption>, ScenarioError> {
+    fn options(
+        &self,
+        section: &Section<'_>,
+        currencies: &Currencies,
+    ) -> Result<Vec<MachineOption>, ScenarioError> {
         const WANTED: &str =
             "a list of machines is wanted, each a name or {name: …, machine: …, set: {…}, price: …}";
         match section.get("machines") {
             None => Err(section.missing("machines", WANTED)),
             Some(Value::Array(all)) if !all.is_empty() => {
                 let each = all.iter().enumerate();
-                let options: Vec<_> =
-                    each.map(|(index, value)| self.option(index, value)).collect::<Result<_, _>>()?;
+                let options: Vec<_> = each
+                    .map(|(index, value)| self.option(index, value, currencies))
+                    .collect::<Result<_, _>>()?;
                 let twice = options
                     .iter()
                     .enumerate()
@@ -111,7 +122,12 @@ impl Document {
         }
     }
 
-    fn option(&self, index: usize, value: &Value) -> Result<MachineOption, ScenarioError> {
+    fn option(
+        &self,
+        index: usize,
+        value: &Value,
+        currencies: &Currencies,
+    ) -> Result<MachineOption, ScenarioError> {
         let path = format!("capacity.machines.{index}");
         let named = Value::Object([("machine".to_owned(), value.clone())].into_iter().collect());
         let entries = if value.is_string() { &named } else { value };
@@ -146,7 +162,7 @@ impl Document {
         let power = |key| section.quantity(key, ["a power", "2.1 kW"], |power: &Watts| power.get());
         Ok(MachineOption {
             scenario: document.scenario().map_err(within)?,
-            price: section.quantity("price", PRICE, |price: &Dollars| price.get())?,
+            price: currencies.price(&section, "price")?,
             power: power("power")?,
             idle_power: power("idle_power")?,
             name,

@@ -1,10 +1,10 @@
 //! What buying and running machines costs: the user's figures, and usual ones where the user says nothing.
 
 use crate::costs::Costs;
+use crate::currencies::Currencies;
 use crate::error::ScenarioError;
 use crate::section::Section;
-use hwprofiles::{Dollars, UnitError, Years};
-use std::str::FromStr;
+use hwprofiles::{Dollars, Years};
 
 /// A figure that the user may give.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -62,6 +62,7 @@ impl Prices {
 pub(crate) fn read_prices(
     section: Option<&Section<'_>>,
     costs: Option<Costs>,
+    currencies: &Currencies,
 ) -> Result<Prices, ScenarioError> {
     let costs = costs.unwrap_or_default();
     let mut prices = Prices::USUAL;
@@ -70,7 +71,9 @@ pub(crate) fn read_prices(
     prices.per_kwh = costs.per_kwh.map_or(prices.per_kwh, given);
     let Some(section) = section else { return Ok(prices) };
     section.only(&Prices::KEYS)?;
-    fill(section, "lifetime", ["a lifetime", "5 y"], Years::get, &mut prices.lifetime)?;
+    if let Some(value) = section.quantity("lifetime", ["a lifetime", "5 y"], |years: &Years| years.get())? {
+        prices.lifetime = Assumed { value, estimate: None };
+    }
     if let Some(value) = section.positive("pue")? {
         if value < 1.0 {
             return Err(section.wrong("pue", "the building's energy ÷ the machines' is at least 1"));
@@ -85,23 +88,12 @@ pub(crate) fn read_prices(
         ("cxl_per_gb", &mut prices.cxl_per_gb),
         ("nvme_per_gb", &mut prices.nvme_per_gb),
     ] {
-        fill(section, key, PRICE, Dollars::get, place)?;
+        if let Some(price) = currencies.price(section, key)? {
+            *place = given(price);
+        }
     }
     Ok(prices)
 }
 
 /// What a price is, and an example.
 pub(crate) const PRICE: [&str; 2] = ["a price", "0.12 USD"];
-
-fn fill<T: Copy + FromStr<Err = UnitError>>(
-    section: &Section<'_>,
-    key: &str,
-    what: [&str; 2],
-    number: fn(T) -> f64,
-    place: &mut Assumed<T>,
-) -> Result<(), ScenarioError> {
-    if let Some(value) = section.quantity(key, what, |value: &T| number(*value))? {
-        *place = Assumed { value, estimate: None };
-    }
-    Ok(())
-}

@@ -93,6 +93,11 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// Its keys, in order.
+    pub fn keys(&self) -> impl Iterator<Item = &'a str> {
+        self.entries.keys().map(String::as_str)
+    }
+
     /// The value under `key`; null counts as absent.
     pub fn get(&self, key: &str) -> Option<&'a Value> {
         self.entries.get(key).filter(|value| !value.is_null())

@@ -4,7 +4,7 @@ use crate::exit::{Outcome, Sort};
 use anyhow::anyhow;
 use hwprofiles::{Device, Dollars, Joules, Machine, MemoryKind, Provenance, RequestsPerSec, Watts};
 use reports::capacity::{Figure, Running};
-use scenarios::{Assumed, MachineOption, Prices};
+use scenarios::{Assumed, Capacity, MachineOption, Prices};
 use sim::serving::{Account, Summary};
 
 /// What a machine draws while it waits, as a share of what it draws when it is busy, where only that is said of the whole.
@@ -100,16 +100,21 @@ pub fn running(
 }
 
 /// Every figure that is the same for all machines.
-pub fn figures(prices: &Prices) -> Vec<Figure> {
+pub fn figures(Capacity { prices, currencies, .. }: &Capacity) -> Vec<Figure> {
     let money = |what: &str, each: &str, price: &Assumed<Dollars>| {
         figure(what, format!("{}{each}", price.value), who(price))
     };
-    vec![
+    let mut figures = vec![
         figure("a machine serves", prices.lifetime.value.to_string(), who(&prices.lifetime)),
         money("electricity", "/kWh", &prices.per_kwh),
         figure("the building's energy ÷ the machines'", prices.pue.value.to_string(), who(&prices.pue)),
         money("room and cooling", " for a kW and month", &prices.hosting),
-    ]
+    ];
+    let rate = |(code, worth, day): (&str, Dollars, &str)| {
+        figure(&format!("1 {code}"), worth.to_string(), format!("given, on {day}"))
+    };
+    figures.extend(currencies.iter().map(rate));
+    figures
 }
 
 fn figure(what: &str, value: String, source: String) -> Figure {

@@ -53,12 +53,26 @@ pub struct Candidate {
     pub name: String,
     /// What runs where on it.
     pub plan: String,
+    /// The ways to use its GPUs that were tried, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ways: Vec<Way>,
     /// What it was found to do; absent where it keeps the limits at no load.
     #[serde(flatten)]
     pub found: Option<Found>,
     /// Why it keeps them at none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unmet: Option<String>,
+}
+
+/// A way to use all GPUs of a machine: engines side by side, or more GPUs as one.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Way {
+    /// What runs where.
+    pub plan: String,
+    /// The largest load within the limits, requests per second; absent where it keeps them at none.
+    pub largest_load_per_s: Option<f64>,
+    /// Which limit fails beyond it.
+    pub fails: Option<String>,
 }
 
 /// A number with the ends of its band.

@@ -1,6 +1,6 @@
 //! The answer as rows of words: the same for a terminal, a document and a page.
 
-use super::{Banded, Candidate, CapacityReport, Found, Payback, TOKENS};
+use super::{Banded, Candidate, CapacityReport, Found, Payback, TOKENS, Way};
 use crate::numbers::percent;
 use hwprofiles::{Bytes, Dollars, Joules};
 
@@ -37,6 +37,17 @@ impl CapacityReport {
         };
         let plan = |machine: &Candidate| machine.plan.clone();
         let mut rows: Vec<Row> = vec![("runs", self.machines.iter().map(plan).collect())];
+        if self.machines.iter().any(|machine| !machine.ways.is_empty()) {
+            let way = |way: &Way| {
+                let load = way.largest_load_per_s.map_or("none".to_owned(), |load| bare(load, 3));
+                format!("{load}: {}", way.plan)
+            };
+            let ways = |machine: &Candidate| match &machine.ways[..] {
+                [] => "–".to_owned(),
+                ways => ways.iter().map(way).collect::<Vec<_>>().join("; "),
+            };
+            rows.push(("ways tried, req/s", self.machines.iter().map(ways).collect()));
+        }
         if self.machines.iter().any(|machine| machine.unmet.is_some()) {
             let unmet = |machine: &Candidate| machine.unmet.clone().unwrap_or_else(|| "–".to_owned());
             rows.push(("keeps no load, because", self.machines.iter().map(unmet).collect()));

@@ -37,17 +37,19 @@ pub struct Account {
 }
 
 impl Account {
-    /// That of `machines` machines, of which each ran `programs` for `duration`, and which took `effort` together.
+    /// That of so many machines, on each of which so many engines side by side ran `programs` for `duration`, and which took
+    /// `effort` together. Engines side by side have a group of the machine's GPUs each, and shares are those of such a group.
     pub fn of(
         pricing: &Pricing<'_>,
         programs: &Programs,
         costs: &Costs,
         effort: &Effort,
         duration: Seconds,
-        machines: u64,
+        [machines, engines]: [u64; 2],
     ) -> Self {
         let machine = pricing.machine;
-        let time = duration * machines as f64;
+        let on = duration * machines as f64;
+        let time = on * engines as f64;
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         let named = |names: Vec<&String>, amounts: &[u128]| {
             let amounts = amounts.iter().map(|&amount| amount as f64);
@@ -81,10 +83,10 @@ impl Account {
                 .sum();
             account.mbu = Some(share(through / time.get(), bandwidth));
         }
-        match energy(machine, time, &effort.busy) {
+        match energy(machine, on, &effort.busy) {
             Ok(joules) => {
                 account.energy_j = Some(joules.get());
-                match cost(machine, costs, time, joules) {
+                match cost(machine, costs, on, joules) {
                     Ok(dollars) => account.cost = Some(dollars.get()),
                     Err(error) => account.missing.push(wanted("cost", &error)),
                 }

@@ -175,7 +175,7 @@ fn day(machine: &Machine, costs: &Costs) -> (Effort, Account) {
     Series { pieces: vec![], decodes: 2, decode_tokens: 20, sampled: 2, count: 3 }.told(0, 3, 0, &mut meter);
     let effort = meter.effort().unwrap();
     let duration = Seconds::new(2.0 * effort.busy[gpu.0].get());
-    let account = Account::of(&pricing, &programs, costs, &effort, duration, 1);
+    let account = Account::of(&pricing, &programs, costs, &effort, duration, [1, 1]);
     (effort, account)
 }
 
