@@ -88,6 +88,26 @@ pub fn gelu_erf(pool: &Pool, x: &mut [f32]) {
     in_place::<GeluErf>(pool, x);
 }
 
+/// x = cap · tanh(x / cap).
+pub fn soft_cap(pool: &Pool, x: &mut [f32], cap: f32) {
+    let columns = x.len().clamp(1, 1 << 12);
+    let (whole, rest) = x.split_at_mut(x.len() - x.len() % columns);
+    each_row_in_place(pool, whole, columns, |x| compute(pool.path(), Capped { x, cap }));
+    compute(pool.path(), Capped { x: rest, cap });
+}
+
+struct Capped<'a> {
+    x: &'a mut [f32],
+    cap: f32,
+}
+
+impl Rows for Capped<'_> {
+    #[inline(always)]
+    fn compute(self) {
+        crate::attention::soften(self.x, self.cap);
+    }
+}
+
 /// A function of one value. `of` must be `#[inline(always)]`, as [`Rows::compute`].
 trait Function {
     fn of(x: f32) -> f32;

@@ -5,15 +5,20 @@ mod decode;
 mod element;
 mod prefill;
 mod reference;
+mod scores;
+
+pub use scores::Scores;
+pub(crate) use scores::soften;
 
 use crate::disjoint::Disjoint;
 use crate::{KvCache, KvShape, Path, Pool, Scratch, Span};
 
-/// Computes causal attention: out = softmax(scale · q·Kᵀ) · V for every new token and head.
+/// Computes causal attention: out = softmax(scale · q·Kᵀ) · V for every new token and head; what else becomes of scores
+/// is in [`Scores`].
 ///
 /// `q` and `out` have one row per new token, in the order of `spans`, rows `q_stride` and `out_stride` values
-/// apart, each row `[head][head dim]`. Token i of a span sees the positions 0 ..= past + i, so its own key and
-/// value must already be in the cache ([`crate::KvCacheMut::append`]). Query head h reads key/value head
+/// apart, each row `[head][head dim]`. Token i of a span sees the positions 0 ..= past + i, or the last of them that are in
+/// its window, so its own key and value must already be in the cache ([`crate::KvCacheMut::append`]). Query head h reads key/value head
 /// h / (heads / kv heads). Sums are f32, the softmax is computed online.
 ///
 /// FLOP: 4·heads·head dim per (token, visible position). Bytes read in decode: keys and values of every
@@ -25,7 +30,7 @@ use crate::{KvCache, KvShape, Path, Pool, Scratch, Span};
 pub fn attention(
     pool: &Pool,
     heads: usize,
-    scale: f32,
+    scores: Scores,
     out: &mut [f32],
     out_stride: usize,
     q: &[f32],
@@ -54,7 +59,7 @@ pub fn attention(
     }
     let needed = scratch_bytes(pool.members(), heads, shape, spans.len());
     assert!(scratch.bytes() >= needed, "scratch has {} bytes, {needed} needed", scratch.bytes());
-    let queries = Queries { q, q_stride, heads, scale };
+    let queries = Queries { q, q_stride, heads, scores };
     let out = Disjoint::new(out);
     match pool.path() {
         path if path >= Path::Avx2 && avx2::fits(shape.head_dim) => {
@@ -70,7 +75,7 @@ struct Queries<'a> {
     q: &'a [f32],
     q_stride: usize,
     heads: usize,
-    scale: f32,
+    scores: Scores,
 }
 
 impl<'a> Queries<'a> {

@@ -17,6 +17,19 @@ pub fn rms_norm(pool: &Pool, y: &mut [f32], x: &[f32], gamma: &[f32], epsilon: f
     });
 }
 
+/// Adds the RMS norm of each row: y += x / √(mean(x²) + ε) · γ. `x` and `y` are rows of `gamma.len()` values.
+///
+/// # Panics
+/// Where the lengths do not agree.
+pub fn add_rms_norm(pool: &Pool, y: &mut [f32], x: &[f32], gamma: &[f32], epsilon: f32) {
+    each_row(pool, y, x, gamma.len(), |y, x| {
+        let inverse = 1.0 / (sum(x, |x| x * x) / x.len() as f32 + epsilon).sqrt();
+        for ((y, x), gamma) in y.iter_mut().zip(x).zip(gamma) {
+            *y += x * inverse * gamma;
+        }
+    });
+}
+
 /// Layer norm of each row: y = (x − mean) / √(variance + ε) · γ + β. `x` and `y` are rows of `gamma.len()`
 /// values; the variance is the population's.
 ///

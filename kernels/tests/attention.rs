@@ -4,7 +4,7 @@ mod noise;
 
 use half::{bf16, f16};
 use hwprofiles::DType;
-use kernels::{Buffer, KvCacheMut, KvShape, Path, Pool, Scratch, Span, affinity, attention};
+use kernels::{Buffer, KvCacheMut, KvShape, Path, Pool, Scores, Scratch, Span, affinity, attention};
 use noise::noise;
 
 /// What a KV cache may be in.
@@ -22,7 +22,10 @@ struct Batch {
     shape: KvShape,
     heads: usize,
     spans: Vec<Span>,
+    scores: Scores,
 }
+
+const PLAIN: Scores = Scores::scaled(0.3);
 
 /// Key (`which` 0) or value (1) of one position, as the cache keeps it.
 fn kept(shape: KvShape, which: u64, sequence: usize, position: usize) -> Vec<f32> {
@@ -53,8 +56,8 @@ fn rounded(dtype: DType, group: &[f32]) -> Vec<f32> {
 }
 
 fn check(pool: &Pool, batch: &Batch) {
-    let Batch { shape, heads, spans } = batch;
-    let (shape, heads) = (*shape, *heads);
+    let Batch { shape, heads, spans, scores } = batch;
+    let (shape, heads, scores) = (*shape, *heads, *scores);
     let (width, kv_width) = (heads * shape.head_dim, shape.kv_heads * shape.head_dim);
     let mut keys = Buffer::new(shape.bytes()).expect("memory");
     let mut values = Buffer::new(shape.bytes()).expect("memory");
@@ -79,19 +82,19 @@ fn check(pool: &Pool, batch: &Batch) {
     let mut out = vec![7.0; tokens * out_stride];
     let bytes = attention::scratch_bytes(pool.members(), heads, shape, spans.len());
     let mut scratch = Scratch::unaccounted(bytes).expect("memory");
-    attention(pool, heads, 0.3, &mut out, out_stride, &q, q_stride, cache.as_cache(), spans, &mut scratch);
+    attention(pool, heads, scores, &mut out, out_stride, &q, q_stride, cache.as_cache(), spans, &mut scratch);
     let mut row = 0;
     for span in spans {
         for token in 0..span.new {
             let got = &out[row * out_stride..][..out_stride];
             assert!(got[width..].iter().all(|&x| x == 7.0), "values between rows are left alone");
-            let exact =
-                exact(shape, heads, &q[row * q_stride..][..width], span.sequence, span.past + token + 1);
+            let q = &q[row * q_stride..][..width];
+            let exact = exact(shape, heads, scores, q, span.sequence, span.past + token + 1);
             for (i, (got, exact)) in got.iter().zip(&exact).enumerate() {
                 let error = (f64::from(*got) - exact).abs();
                 assert!(
                     error < 2e-5,
-                    "{} {shape:?} {heads} {span:?} token {token} at {i}: {got}, exactly {exact}",
+                    "{} {shape:?} {heads} {scores:?} {span:?} token {token} at {i}: {got}, exactly {exact}",
                     pool.path()
                 );
             }
@@ -100,9 +103,10 @@ fn check(pool: &Pool, batch: &Batch) {
     }
 }
 
-fn exact(shape: KvShape, heads: usize, q: &[f32], sequence: usize, visible: usize) -> Vec<f64> {
-    let keys: Vec<_> = (0..visible).map(|p| kept(shape, 0, sequence, p)).collect();
-    let values: Vec<_> = (0..visible).map(|p| kept(shape, 1, sequence, p)).collect();
+fn exact(shape: KvShape, heads: usize, scores: Scores, q: &[f32], sequence: usize, end: usize) -> Vec<f64> {
+    let visible = end - scores.window.map_or(end, |window| window.min(end))..end;
+    let keys: Vec<_> = visible.clone().map(|p| kept(shape, 0, sequence, p)).collect();
+    let values: Vec<_> = visible.map(|p| kept(shape, 1, sequence, p)).collect();
     let mut out = Vec::new();
     for head in 0..heads {
         let q = &q[head * shape.head_dim..][..shape.head_dim];
@@ -110,7 +114,11 @@ fn exact(shape: KvShape, heads: usize, q: &[f32], sequence: usize, visible: usiz
         let dot = |key: &Vec<f32>| {
             q.iter().zip(&key[at..]).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum::<f64>()
         };
-        let weights: Vec<f64> = keys.iter().map(|key| (0.3 * dot(key)).exp()).collect();
+        let score = |key: &Vec<f32>| {
+            let (scaled, cap) = (f64::from(scores.scale) * dot(key), scores.cap.map(f64::from));
+            cap.map_or(scaled, |cap| cap * (scaled / cap).tanh())
+        };
+        let weights: Vec<f64> = keys.iter().map(|key| score(key).exp()).collect();
         let total: f64 = weights.iter().sum();
         for i in 0..shape.head_dim {
             out.push(weights.iter().zip(&values).map(|(w, v)| w * f64::from(v[at + i])).sum::<f64>() / total);
@@ -134,7 +142,7 @@ fn every_path_agrees_with_the_definition_for_every_grouping_and_head_size() {
                         Span { sequence: 0, past: 0, new: 3 },
                         Span { sequence: 2, past: 66, new: 1 },
                     ];
-                    check(&pool, &Batch { shape: shape(dtype, 3, kv_heads, 70, head_dim), heads, spans });
+                    check(&pool, &Batch { shape: shape(dtype, 3, kv_heads, 70, head_dim), heads, spans, scores: PLAIN });
                 }
             }
         }
@@ -148,7 +156,7 @@ fn lengths_around_every_block_are_exact() {
             for past in [0, 1, 3, 15, 16, 63, 64, 65, 128] {
                 for new in [0, 1, 2, 5, 6, 7, 47, 49, 65] {
                     let spans = vec![Span { sequence: 0, past, new }];
-                    check(&pool, &Batch { shape: shape(dtype, 1, 1, past + new, 16), heads: 2, spans });
+                    check(&pool, &Batch { shape: shape(dtype, 1, 1, past + new, 16), heads: 2, spans, scores: PLAIN });
                 }
             }
         }
@@ -161,7 +169,7 @@ fn positions_split_over_members_join_to_the_same_result() {
         for dtype in FORMATS {
             for past in [255, 256, 600, 1999] {
                 let spans = vec![Span { sequence: 0, past, new: 1 }];
-                check(&pool, &Batch { shape: shape(dtype, 1, 1, past + 1, 32), heads: 3, spans });
+                check(&pool, &Batch { shape: shape(dtype, 1, 1, past + 1, 32), heads: 3, spans, scores: PLAIN });
             }
         }
     }
@@ -171,6 +179,24 @@ fn positions_split_over_members_join_to_the_same_result() {
 fn a_long_prompt_in_chunks_equals_the_definition() {
     for pool in pools(2) {
         let spans = vec![Span { sequence: 0, past: 130, new: 170 }];
-        check(&pool, &Batch { shape: shape(DType::F32, 1, 2, 300, 64), heads: 8, spans });
+        check(&pool, &Batch { shape: shape(DType::F32, 1, 2, 300, 64), heads: 8, spans, scores: PLAIN });
+    }
+}
+
+#[test]
+fn windows_and_caps_are_those_of_the_definition() {
+    for pool in pools(2) {
+        for (window, cap) in
+            [(1, None), (2, Some(0.5)), (16, None), (17, None), (63, Some(2.0)), (64, None), (65, None), (400, Some(0.1))]
+        {
+            let scores = Scores { window: Some(window), cap, ..PLAIN };
+            for (past, new) in [(0, 1), (0, 70), (15, 3), (64, 1), (130, 140), (599, 1)] {
+                for (dtype, head_dim) in [(DType::F32, 16), (DType::Bf16, 32), (DType::F32, 8)] {
+                    let spans = vec![Span { sequence: 0, past, new }];
+                    let shape = shape(dtype, 1, 2, past + new, head_dim);
+                    check(&pool, &Batch { shape, heads: 6, spans, scores });
+                }
+            }
+        }
     }
 }

@@ -69,7 +69,8 @@ pub(crate) trait Subject: std::fmt::Debug + Sync {
         scratch: &mut Scratch,
     ) {
         let width = heads * cache.shape().head_dim;
-        kernels::attention(pool, heads, scale, out, width, q, width, cache, spans, scratch);
+        let scores = kernels::Scores::scaled(scale);
+        kernels::attention(pool, heads, scores, out, width, q, width, cache, spans, scratch);
     }
 
     fn rms_norm(&self, pool: &Pool, y: &mut [f32], x: &[f32], gamma: &[f32]) {

@@ -90,7 +90,9 @@ impl Call<'_> {
     fn single(&self, pool: &Pool, spans: &[(usize, Span)], partials: &mut [f32]) {
         let shape = self.cache.shape();
         let heads = spans.len() * shape.kv_heads;
-        let longest = spans.iter().map(|(_, span)| span.past + 1).max().unwrap_or(0);
+        let first_seen = |span: &Span| self.queries.scores.first_seen(span.past);
+        let seen = |span: &Span| span.past + 1 - first_seen(span);
+        let longest = spans.iter().map(|(_, span)| seen(span)).max().unwrap_or(0);
         let wanted = if pool.members() == 1 { 1 } else { (4 * pool.members()).div_ceil(heads.max(1)) };
         let splits = wanted.min(longest.div_ceil(WORTH_SPLITTING)).max(1);
         let partial_floats = self.group * Partial::floats(shape.head_dim);
@@ -100,8 +102,8 @@ impl Call<'_> {
             let (head, split) = (item / splits, item % splits);
             let (row, span) = spans[head / shape.kv_heads];
             let kv_head = head % shape.kv_heads;
-            let visible = span.past + 1;
-            let positions = visible * split / splits..visible * (split + 1) / splits;
+            let (first, seen) = (first_seen(&span), seen(&span));
+            let positions = first + seen * split / splits..first + seen * (split + 1) / splits;
             // SAFETY: one item per partial result; each member has its own working memory; the path is AVX2 only
             // on a CPU that has it.
             unsafe {
@@ -109,7 +111,7 @@ impl Call<'_> {
                 let q = self.queries.group(row, kv_head, self.group, shape.head_dim);
                 let (keys, values) =
                     (self.cache.keys(span.sequence, kv_head), self.cache.values(span.sequence, kv_head));
-                decode(shape, keys, values, positions, q, self.queries.scale, partial, self.member(member));
+                decode(shape, keys, values, positions, q, self.queries.scores, partial, self.member(member));
             }
         });
         for head in 0..heads {
@@ -147,7 +149,7 @@ impl Call<'_> {
                     span.past + token,
                     tokens,
                     self.group,
-                    (&self.queries.q[q..], self.queries.q_stride, self.queries.scale),
+                    (&self.queries.q[q..], self.queries.q_stride, self.queries.scores),
                     (self.out, at, self.out_stride),
                     self.member(member),
                 );

@@ -1,5 +1,6 @@
 //! One new token of one sequence: every query head of a group against a range of positions.
 
+use super::Scores;
 use super::element::{Brain, Bytes, Element, Quarters, Single};
 use crate::KvShape;
 use crate::exponential::exponential;
@@ -54,17 +55,17 @@ pub(super) unsafe fn decode(
     values: &[u8],
     positions: Range<usize>,
     q: &[f32],
-    scale: f32,
+    scoring: Scores,
     out: &mut [f32],
     scores: &mut [f32],
 ) {
     // SAFETY: (both) the caller's promises.
     unsafe {
         match shape.dtype {
-            DType::Bf16 => group::<Brain>(shape.head_dim, keys, values, positions, q, scale, out, scores),
-            DType::Int8 => group::<Bytes>(shape.head_dim, keys, values, positions, q, scale, out, scores),
-            DType::Int2 => group::<Quarters>(shape.head_dim, keys, values, positions, q, scale, out, scores),
-            _ => group::<Single>(shape.head_dim, keys, values, positions, q, scale, out, scores),
+            DType::Bf16 => group::<Brain>(shape.head_dim, keys, values, positions, q, scoring, out, scores),
+            DType::Int8 => group::<Bytes>(shape.head_dim, keys, values, positions, q, scoring, out, scores),
+            DType::Int2 => group::<Quarters>(shape.head_dim, keys, values, positions, q, scoring, out, scores),
+            _ => group::<Single>(shape.head_dim, keys, values, positions, q, scoring, out, scores),
         }
     }
 }
@@ -78,7 +79,7 @@ unsafe fn group<E: Element>(
     values: &[u8],
     positions: Range<usize>,
     q: &[f32],
-    scale: f32,
+    scoring: Scores,
     out: &mut [f32],
     scores: &mut [f32],
 ) {
@@ -99,7 +100,7 @@ unsafe fn group<E: Element>(
                 keys,
                 values,
                 q: &q[head * head_dim..],
-                scale,
+                scoring,
                 // The first heads of a block fetch the next one.
                 fetch: head == 0,
                 scores: &mut scores[head * BLOCK..],
@@ -123,7 +124,7 @@ struct Part<'a> {
     keys: &'a [u8],
     values: &'a [u8],
     q: &'a [f32],
-    scale: f32,
+    scoring: Scores,
     fetch: bool,
     scores: &'a mut [f32],
     out: &'a mut [f32],
@@ -141,9 +142,10 @@ impl Part<'_> {
         count: usize,
     ) -> usize {
         // SAFETY: (both) the caller's promises.
-        unsafe { score::<E, H, R>(head_dim, self.keys, self.q, self.scale, self.scores, self.fetch) };
+        unsafe { score::<E, H, R>(head_dim, self.keys, self.q, self.scoring.scale, self.scores, self.fetch) };
         let outs = self.out.chunks_exact_mut(Partial::floats(head_dim));
         for (scores, out) in self.scores.chunks_mut(BLOCK).zip(outs).take(H) {
+            self.scoring.cap(&mut scores[..count]);
             weigh(&mut scores[..count], &mut out[..head_dim + 2]);
         }
         // SAFETY: as above.

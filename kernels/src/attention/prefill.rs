@@ -1,6 +1,7 @@
 //! Several new tokens of one sequence: blocks of queries against blocks of keys, as two matrix products with an
 //! online softmax between them (FlashAttention, Dao et al. 2022, arXiv:2205.14135).
 
+use super::Scores;
 use super::element::{Brain, Bytes, Element, Quarters, Single};
 use crate::KvShape;
 use crate::disjoint::Disjoint;
@@ -20,7 +21,7 @@ pub(super) fn floats(rows: usize, head_dim: usize) -> usize {
 }
 
 /// Attention of `tokens` tokens, the first at position `first`, for the `group` heads that share `keys` and `values`.
-/// `q` is (values from the first token's first head on, stride, scale), `out` is (array, index, stride) likewise.
+/// `q` is (values from the first token's first head on, stride, what becomes of products), `out` is (array, index, stride) likewise.
 ///
 /// # Safety
 /// The CPU has AVX2, FMA and F16C; `keys` and `values` are one head of the cache with the tokens' own positions in it; the
@@ -33,7 +34,7 @@ pub(super) unsafe fn prefill(
     first: usize,
     tokens: usize,
     group: usize,
-    (q, q_stride, scale): (&[f32], usize, f32),
+    (q, q_stride, scoring): (&[f32], usize, Scores),
     (out, out_start, out_stride): (&Disjoint<'_, f32>, usize, usize),
     memory: &mut [f32],
 ) {
@@ -47,9 +48,9 @@ pub(super) unsafe fn prefill(
     sums.fill(0.0);
     largest.fill(f32::NEG_INFINITY);
     totals.fill(0.0);
-    let mut block = Block { head_dim, tokens, q, q_stride, scale, first, scores, sums, largest, totals };
+    let mut block = Block { head_dim, tokens, q, q_stride, scoring, first, scores, sums, largest, totals };
     let visible = first + tokens;
-    for start in (0..visible).step_by(KEYS) {
+    for start in (scoring.first_seen(first)..visible).step_by(KEYS) {
         let positions = start..visible.min(start + KEYS);
         let bytes = positions.start * shape.row_bytes()..positions.end * shape.row_bytes();
         // SAFETY: whole rows of the cache; the buffers hold KEYS rows.
@@ -85,7 +86,7 @@ struct Block<'a> {
     tokens: usize,
     q: &'a [f32],
     q_stride: usize,
-    scale: f32,
+    scoring: Scores,
     first: usize,
     scores: &'a mut [f32],
     sums: &'a mut [f32],
@@ -117,14 +118,15 @@ impl Block<'_> {
                 unsafe { tile(count, head_dim, q.as_ptr(), self.q_stride, w, scores, KEYS, false) };
             }
             for (i, scores) in scores.chunks_exact_mut(KEYS).enumerate() {
-                let visible =
-                    positions.len().min((self.first + start + i + 1).saturating_sub(positions.start));
+                let token = self.first + start + i;
+                let end = positions.len().min((token + 1).saturating_sub(positions.start));
+                let from = self.scoring.first_seen(token).saturating_sub(positions.start).min(end);
                 let row = row + i;
                 let sums = &mut self.sums[row * head_dim..][..head_dim];
                 weigh(
                     &mut scores[..keys],
-                    visible,
-                    self.scale,
+                    from..end,
+                    self.scoring,
                     &mut self.largest[row],
                     &mut self.totals[row],
                     sums,
@@ -141,27 +143,28 @@ impl Block<'_> {
     }
 }
 
-/// Turns one row's scores into weights relative to the largest so far, zero beyond `visible`, and rescales what was
+/// Turns one row's products into weights relative to the largest so far, zero outside of `visible`, and rescales what was
 /// summed before.
 #[target_feature(enable = "avx2,fma")]
 fn weigh(
     scores: &mut [f32],
-    visible: usize,
-    scale: f32,
+    visible: Range<usize>,
+    scoring: Scores,
     largest: &mut f32,
     total: &mut f32,
     sums: &mut [f32],
 ) {
-    let (seen, hidden) = scores.split_at_mut(visible);
-    hidden.fill(0.0);
-    let before = *largest;
-    for score in seen.iter_mut() {
-        *score *= scale;
-    }
-    *largest = maximum(seen, before);
+    scores[..visible.start].fill(0.0);
+    scores[visible.end..].fill(0.0);
+    let (seen, before) = (&mut scores[visible], *largest);
     if seen.is_empty() {
         return;
     }
+    for score in seen.iter_mut() {
+        *score *= scoring.scale;
+    }
+    scoring.cap(seen);
+    *largest = maximum(seen, before);
     let correction = exponential(before - *largest);
     if correction != 1.0 {
         for sum in sums {

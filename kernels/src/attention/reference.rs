@@ -1,8 +1,9 @@
 //! The definition: all scores of a row, their softmax, then the weighted sum.
 
-use super::Queries;
+use super::{Queries, Scores};
 use crate::disjoint::Disjoint;
 use crate::{KvCache, Pool, Span};
+use std::ops::Range;
 
 pub(super) fn attention(
     pool: &Pool,
@@ -22,7 +23,7 @@ pub(super) fn attention(
             // SAFETY: each (row, head) is one item.
             let out = unsafe { out.range(row * out_stride + head * head_dim, head_dim) };
             let kv_head = head / (queries.heads / cache.shape().kv_heads);
-            one_row(q, queries.scale, cache, span.sequence, kv_head, span.past + token + 1, out);
+            one_row(q, queries.scores, cache, span.sequence, kv_head, span.past + token, out);
         });
         first += span.new;
     }
@@ -30,16 +31,20 @@ pub(super) fn attention(
 
 fn one_row(
     q: &[f32],
-    scale: f32,
+    scores: Scores,
     cache: KvCache<'_>,
     sequence: usize,
     kv_head: usize,
-    visible: usize,
+    position: usize,
     out: &mut [f32],
 ) {
-    let keys = widen(cache, cache.keys(sequence, kv_head), visible);
-    let values = widen(cache, cache.values(sequence, kv_head), visible);
-    let dot = |key: &[f32]| scale * q.iter().zip(key).map(|(q, key)| q * key).sum::<f32>();
+    let seen = scores.first_seen(position)..position + 1;
+    let keys = widen(cache, cache.keys(sequence, kv_head), &seen);
+    let values = widen(cache, cache.values(sequence, kv_head), &seen);
+    let dot = |key: &[f32]| {
+        let scaled = scores.scale * q.iter().zip(key).map(|(q, key)| q * key).sum::<f32>();
+        scores.cap.map_or(scaled, |cap| cap * (scaled / cap).tanh())
+    };
     let scores: Vec<f32> = keys.chunks_exact(q.len()).map(dot).collect();
     let largest = scores.iter().fold(f32::NEG_INFINITY, |a, &b| a.max(b));
     let weights: Vec<f32> = scores.iter().map(|score| (score - largest).exp()).collect();
@@ -50,10 +55,11 @@ fn one_row(
     }
 }
 
-/// The first `positions` rows as f32.
-fn widen(cache: KvCache<'_>, bytes: &[u8], positions: usize) -> Vec<f32> {
+/// The rows `positions` as f32.
+fn widen(cache: KvCache<'_>, bytes: &[u8], positions: &Range<usize>) -> Vec<f32> {
     let shape = cache.shape();
-    let mut wide = vec![0.0; positions * shape.head_dim];
+    let mut wide = vec![0.0; positions.len() * shape.head_dim];
+    let bytes = &bytes[positions.start * shape.row_bytes()..];
     let rows = wide.chunks_exact_mut(shape.head_dim).zip(bytes.chunks_exact(shape.row_bytes()));
     rows.for_each(|(wide, row)| shape.read_row(row, wide));
     wide

@@ -41,7 +41,7 @@ impl Batch {
         kernels::attention(
             &pool,
             heads,
-            0.3,
+            kernels::Scores::scaled(0.3),
             &mut wanted,
             out_stride,
             &q,

@@ -51,8 +51,8 @@ impl Case {
         let mut out = vec![0.0; q.len()];
         let bytes = crate::attention::scratch_bytes(1, heads, shape, shape.sequences);
         let (mut scratch, cache) = (Scratch::unaccounted(bytes)?, cache.as_cache());
-        let (pool, scale) = (&bench.pool, self.scale());
-        crate::attention(pool, heads, scale, &mut out, width, q, width, cache, &last, &mut scratch);
+        let (pool, scores) = (&bench.pool, crate::Scores::scaled(self.scale()));
+        crate::attention(pool, heads, scores, &mut out, width, q, width, cache, &last, &mut scratch);
         Ok(out)
     }
 
