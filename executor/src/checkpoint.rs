@@ -124,13 +124,16 @@ impl Checkpoint {
         Ok(vec![])
     }
 
-    /// The tensor as stored. Checkpoints of the bare transformer leave the first word out of every name.
+    /// The tensor as stored. Checkpoints of the bare transformer leave the first word out of every name; those of models for
+    /// images too say that it is the language model's.
     fn find(&self, name: &str) -> Option<(&Shard, &Stored)> {
         let bare = ["model.", "gpt_neox.", "transformer."].iter().find_map(|base| name.strip_prefix(base));
-        let names = [Some(name), bare];
-        names.into_iter().flatten().find_map(|name| {
-            let shard = &self.shards[*self.holders.get(name)?];
-            Some((shard, shard.tensors.get(name)?))
+        let within = name.strip_prefix("model.").map(|rest| format!("model.language_model.{rest}"));
+        let names =
+            [Some(name.into()), bare.map(str::to_owned), within, Some(format!("language_model.{name}"))];
+        names.into_iter().flatten().find_map(|name: String| {
+            let shard = &self.shards[*self.holders.get(&name)?];
+            Some((shard, shard.tensors.get(&name)?))
         })
     }
 
@@ -203,7 +206,7 @@ impl Rows<'_> {
         }
         let at = ((row - source.first) * size) as usize;
         coding.decode(&source.bytes[at..at + size as usize], out);
-        if self.fused.shares[index].tensor.plus_one {
+        if self.fused.shares[index].tensor.plus_one && !source.stored.whole_norms {
             out.iter_mut().for_each(|value| *value += 1.0);
         }
         Ok(())

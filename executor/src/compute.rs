@@ -7,7 +7,7 @@ use crate::setup::Setup;
 use crate::store::Store;
 use crate::tensors::INTERLEAVE;
 use hwprofiles::DeviceId;
-use kernels::{Expert, KvCache, KvCacheMut, Pool, Scratch};
+use kernels::{Expert, KvCache, KvCacheMut, Pool, Scores, Scratch};
 use planner::{MicroBatch, Slice, Source};
 use scenarios::{Activation, Buffer, Model, Norm, Operator, Positions, Sublayer};
 use std::ops::Range;
@@ -80,7 +80,7 @@ impl<'a> Worker<'a> {
             Operator::HeadNorm => self.head_norm(job),
             Operator::Rotate => self.rotate(job),
             Operator::Attention => self.attend(job),
-            Operator::AttnAdd | Operator::FfnAdd | Operator::ExpertsAdd => self.add(),
+            Operator::AttnAdd | Operator::FfnAdd | Operator::ExpertsAdd => self.add(job),
             Operator::Activate => self.activate(),
             Operator::QkvProj
             | Operator::OutProj
@@ -124,7 +124,7 @@ impl<'a> Worker<'a> {
     fn norm_vectors(&self, job: Job<'_>) -> (&'a [f32], &'a [f32], &'a [f32]) {
         let (model, sublayer) = (self.model(), job.operator.sublayer());
         let all = self.store.vectors_of(self.device, job.layer, sublayer);
-        let normed = sublayer.operators(model)[0].writes() == Buffer::Normed;
+        let normed = sublayer.has_norm(model);
         let hidden = model.hidden as usize;
         let (weight, rest) = all.split_at(if normed { hidden } else { 0 });
         let (bias, rest) = rest.split_at(if normed && model.norm == Norm::Layer { hidden } else { 0 });
@@ -200,15 +200,18 @@ impl<'a> Worker<'a> {
         let to = &mut to.view_mut::<f32>()[..rows * width];
         kernels::gemm(self.pool, rows, &mut to[first..], width, from.view(), columns, weights, self.scratch);
         let (.., bias) = self.norm_vectors(job);
-        if bias.is_empty() {
-            return;
+        let mine = first..job.rows.end as usize;
+        if bias.len() == mine.len() {
+            kernels::add_bias(self.pool, to, bias);
+        } else if !bias.is_empty() {
+            let bias = &bias[mine.clone()];
+            to.chunks_exact_mut(width)
+                .for_each(|row| kernels::add_bias(self.pool, &mut row[mine.clone()], bias));
         }
-        let bias = &bias[first..job.rows.end as usize];
-        if bias.len() == width {
-            return kernels::add_bias(self.pool, to, bias);
+        if let Some(cap) = self.model().wiring.logit_cap.filter(|_| sublayer == Sublayer::Head) {
+            let cap = |row: &mut [f32]| kernels::soft_cap(self.pool, &mut row[mine.clone()], cap as f32);
+            to.chunks_exact_mut(width).for_each(cap);
         }
-        to.chunks_exact_mut(width)
-            .for_each(|row| kernels::add_bias(self.pool, &mut row[first..][..bias.len()], bias));
     }
 
     /// The slot that the job's weights were fetched into, if they were.
@@ -262,7 +265,7 @@ impl<'a> Worker<'a> {
             kernels::rms_norm_heads(self.pool, qkv, rows, width, heads, q, epsilon);
             kernels::rms_norm_heads(self.pool, &mut qkv[keys..], rows, width, kv_heads, k, epsilon);
         }
-        if let Some(table) = self.store.rotation_of(self.device) {
+        if let Some(table) = self.store.rotation_of(self.device, self.window(job).is_some()) {
             kernels::rope(self.pool, qkv, width, heads + kv_heads, dim, table, &self.view().positions);
         }
         let mut cache = write(self.cache(job));
@@ -280,11 +283,20 @@ impl<'a> Worker<'a> {
         let shape = self.store.kv_shape(self.part);
         let (keys, values) = cache.bytes().split_at(shape.bytes());
         let cache = KvCache::new(shape, keys, values).expect("the store's shape");
-        let scale = (model.head_dim as f32).sqrt().recip();
+        let scores = Scores {
+            scale: model.score_scale() as f32,
+            cap: model.wiring.score_cap.map(|cap| cap as f32),
+            window: self.window(job).map(|tokens| tokens as usize),
+        };
         let spans = &self.pass.parts[self.part.index as usize].spans;
         let (out, q) = (&mut context.view_mut::<f32>()[..self.rows() * width], qkv.view());
         let heads = model.heads as usize;
-        kernels::attention(self.pool, heads, scale, out, width, q, q_width, cache, spans, self.scratch);
+        kernels::attention(self.pool, heads, scores, out, width, q, q_width, cache, spans, self.scratch);
+    }
+
+    /// Tokens that a token sees in the job's layer; `None` means all.
+    fn window(&self, job: Job<'_>) -> Option<u64> {
+        self.model().window_of(u64::from(job.layer.expect("attention is in a layer")))
     }
 
     /// The layer's KV cache, where the job finds it.
@@ -297,11 +309,17 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn add(&self) {
+    /// Adds what a half of the layer made, through the norm behind it where there is one.
+    fn add(&self, job: Job<'_>) {
         let mut residual = write(self.lock(Buffer::Residual));
         let projected = read(self.lock(Buffer::Projected));
-        let values = self.rows() * self.model().hidden as usize;
-        kernels::add(self.pool, &mut residual.view_mut()[..values], &projected.view()[..values]);
+        let (model, values) = (self.model(), self.rows() * self.model().hidden as usize);
+        let (sum, made) = (&mut residual.view_mut()[..values], &projected.view()[..values]);
+        if !model.wiring.norms_behind {
+            return kernels::add(self.pool, sum, made);
+        }
+        let (weight, ..) = self.norm_vectors(job);
+        kernels::add_rms_norm(self.pool, sum, made, weight, model.norm_eps as f32);
     }
 
     fn activate(&self) {

@@ -2,35 +2,14 @@
 
 use crate::coding::Coding;
 use crate::error::Error;
+use crate::names::Names;
 use crate::rotation::frequencies;
-use crate::shard::{Shard, Stored};
+use crate::shard::{Order, Shard, Stored};
 use hwprofiles::Bytes;
-use scenarios::{Architecture, Gguf, GgufTensor, Model, Positions};
+use scenarios::{Architecture, Block, Gguf, GgufTensor, Model, Positions};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
-
-/// Names outside the layers.
-const ENDS: [(&str, &str); 3] = [
-    ("token_embd.weight", "model.embed_tokens.weight"),
-    ("output_norm.weight", "model.norm.weight"),
-    ("output.weight", "lm_head.weight"),
-];
-
-/// Names within a layer.
-const LAYER: [(&str, &str); 11] = [
-    ("attn_norm", "input_layernorm"),
-    ("attn_q", "self_attn.q_proj"),
-    ("attn_k", "self_attn.k_proj"),
-    ("attn_v", "self_attn.v_proj"),
-    ("attn_output", "self_attn.o_proj"),
-    ("attn_q_norm", "self_attn.q_norm"),
-    ("attn_k_norm", "self_attn.k_norm"),
-    ("ffn_norm", "post_attention_layernorm"),
-    ("ffn_gate", "mlp.gate_proj"),
-    ("ffn_up", "mlp.up_proj"),
-    ("ffn_down", "mlp.down_proj"),
-];
 
 /// Matrices of all experts in one tensor, with their names in Mixtral and in the others.
 const EXPERTS: [(&str, [&str; 2]); 3] = [
@@ -102,33 +81,56 @@ impl Shard {
 /// What of a GGUF tensor is ours, and under which names: nothing, one tensor, or one for each expert.
 fn stored(name: &str, tensor: &GgufTensor, model: &Model, turns: bool) -> Vec<(String, Stored)> {
     let coding = Coding::of_ggml(tensor.format);
-    let turned = |word: &str| (turns && matches!(word, "attn_q" | "attn_k")).then_some(model.head_dim);
-    let new = |shape: &[u64], start, turned| Stored {
+    let new = |shape: &[u64], start, order| Stored {
         coding,
         format: format!("ggml's format {}", tensor.format),
         shape: shape.to_vec(),
         start,
-        turned,
+        whole_norms: true,
+        order,
     };
-    if let Some((_, ours)) = ENDS.into_iter().find(|(theirs, _)| *theirs == name) {
-        return vec![(ours.to_owned(), new(&tensor.shape, tensor.start, None))];
-    }
     let parts = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
-    let Some((layer, (word, kind))) = parts.and_then(|(layer, rest)| Some((layer, rest.rsplit_once('.')?)))
-    else {
-        return vec![];
+    let layer = parts.and_then(|(layer, _)| layer.parse().ok());
+    let names = Names::of(model, layer);
+    let Some((word, kind)) = parts.map_or(name, |(_, rest)| rest).rsplit_once('.') else { return vec![] };
+    let one = |ours: &str| {
+        let order = match word {
+            "attn_q" | "attn_k" if turns => Order::SideBySide { head: model.head_dim },
+            "attn_qkv" if names.groups > 1 => Order::Whole {
+                groups: names.groups,
+                rows: [model.context_width(), model.kv_width(), model.kv_width()],
+            },
+            _ => Order::Same,
+        };
+        vec![(format!("{}{ours}.{kind}", names.layer), new(&tensor.shape, tensor.start, order))]
     };
-    let layer = format!("model.layers.{layer}.");
-    if let Some((_, ours)) = LAYER.into_iter().find(|(theirs, _)| *theirs == word) {
-        return vec![(format!("{layer}{ours}.{kind}"), new(&tensor.shape, tensor.start, turned(word)))];
+    if layer.is_none() {
+        return match word {
+            "token_embd" => one(&format!("{}{}", names.root, names.embed)),
+            "output_norm" => one(&format!("{}{}", names.root, names.head_norm)),
+            "output" => one(names.head),
+            _ => vec![],
+        };
+    }
+    if let ("attn_qkv", [_, _, _], Some(coding)) = (word, names.qkv, coding) {
+        // One tensor of what is three here.
+        let columns = tensor.shape.get(1).copied().unwrap_or(1);
+        let mut start = Some(tensor.start);
+        let rows = [model.context_width(), model.kv_width(), model.kv_width()];
+        let part = |(ours, rows): (&&str, u64)| {
+            let at = start?;
+            start = rows.checked_mul(columns).and_then(|values| at.checked_add(coding.bytes(values)?));
+            let shape: Vec<_> = std::iter::once(rows).chain(tensor.shape.get(1).copied()).collect();
+            Some((format!("{}{ours}.{kind}", names.layer), new(&shape, at, Order::Same)))
+        };
+        return names.qkv.iter().zip(rows).filter_map(part).collect();
+    }
+    if let Some(ours) = within_layer(word, &names, model) {
+        return one(ours);
     }
     let mixtral = model.architecture == Architecture::Mixtral;
-    let block = if mixtral { "block_sparse_moe" } else { "mlp" };
-    if word == "ffn_gate_inp" {
-        return vec![(format!("{layer}{block}.gate.{kind}"), new(&tensor.shape, tensor.start, None))];
-    }
     let matrix = EXPERTS.into_iter().find(|(theirs, _)| *theirs == word);
-    let (Some((_, names)), [count, rows, columns], Some(coding)) = (matrix, &tensor.shape[..], coding) else {
+    let (Some((_, own)), [count, rows, columns], Some(coding)) = (matrix, &tensor.shape[..], coding) else {
         return vec![];
     };
     let Some(bytes) = rows.checked_mul(*columns).and_then(|values| coding.bytes(values)) else {
@@ -136,10 +138,37 @@ fn stored(name: &str, tensor: &GgufTensor, model: &Model, turns: bool) -> Vec<(S
     };
     let expert = |expert: u64| {
         let start = tensor.start.saturating_add(expert.saturating_mul(bytes));
-        let ours = names[usize::from(!mixtral)];
-        (format!("{layer}{block}.experts.{expert}.{ours}.{kind}"), new(&[*rows, *columns], start, None))
+        let ours = own[usize::from(!mixtral)];
+        let name = format!("{}{}.{expert}.{ours}.{kind}", names.layer, names.experts);
+        (name, new(&[*rows, *columns], start, Order::Same))
     };
     // No more than the model has, whatever the file says.
     let known = model.experts.as_ref().map_or(0, |experts| experts.count);
     (0..known.min(*count)).map(expert).collect()
+}
+
+/// What Hugging Face calls a tensor of a layer.
+fn within_layer(word: &str, names: &Names, model: &Model) -> Option<&'static str> {
+    let two = model.architecture == Architecture::Falcon && model.wiring.block == Block::Parallel;
+    let at = |list: &'static [&'static str], index: usize| list.get(index).copied();
+    Some(match word {
+        // Falcon's second norm is attention's there.
+        "attn_norm" if two => names.ffn_norm,
+        "attn_norm_2" if two => names.attn_norm,
+        "attn_norm" => names.attn_norm,
+        "attn_q" | "attn_qkv" => at(names.qkv, 0)?,
+        "attn_k" => at(names.qkv, 1)?,
+        "attn_v" => at(names.qkv, 2)?,
+        "attn_q_norm" => "self_attn.q_norm",
+        "attn_k_norm" => "self_attn.k_norm",
+        "attn_output" => names.out,
+        "post_attention_norm" => names.norms_behind[0],
+        "ffn_norm" => names.ffn_norm,
+        "ffn_gate" => at(names.up, 0)?,
+        "ffn_up" => names.up.last().copied()?,
+        "ffn_down" => names.down,
+        "post_ffw_norm" => names.norms_behind[1],
+        "ffn_gate_inp" => names.router,
+        _ => return None,
+    })
 }

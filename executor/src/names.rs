@@ -16,6 +16,8 @@ pub(crate) struct Names {
     pub groups: u64,
     pub out: &'static str,
     pub ffn_norm: &'static str,
+    /// Behind attention and behind the network, in models that have these.
+    pub norms_behind: [&'static str; 2],
     /// Gate and up, the one tensor that they share, or up alone.
     pub up: &'static [&'static str],
     pub down: &'static str,
@@ -64,7 +66,12 @@ impl Names {
             qkv: QKV,
             groups: 1,
             out: "self_attn.o_proj",
-            ffn_norm: "post_attention_layernorm",
+            ffn_norm: if model.wiring.norms_behind {
+                "pre_feedforward_layernorm"
+            } else {
+                "post_attention_layernorm"
+            },
+            norms_behind: ["post_attention_layernorm", "post_feedforward_layernorm"],
             up: &["mlp.gate_proj", "mlp.up_proj"],
             down: "mlp.down_proj",
             router: if mixtral { "block_sparse_moe.gate" } else { "mlp.gate" },

@@ -6,14 +6,30 @@ use std::f32::consts::TAU;
 /// The frequencies, in radians per position, by which the pairs of a head's rotated columns turn; empty where positions
 /// are learned. In f32, in the order of operations of Hugging Face transformers.
 pub(crate) fn frequencies(model: &Model) -> Vec<f32> {
-    let Positions::Rotary { theta, scaling } = model.positions else { return Vec::new() };
+    match model.positions {
+        Positions::Rotary { theta, scaling: None } => plain(model, theta).collect(),
+        Positions::Rotary { theta, scaling: Some(scaling) } => {
+            plain(model, theta).map(|frequency| stretch(&scaling, frequency)).collect()
+        }
+        Positions::Linear { theta, factor } => {
+            plain(model, theta).map(|frequency| frequency / factor as f32).collect()
+        }
+        Positions::Learned { .. } | Positions::Yarn { .. } => Vec::new(),
+    }
+}
+
+/// Those of layers with a window; `None` where they are the others'.
+pub(crate) fn window_frequencies(model: &Model) -> Option<Vec<f32>> {
+    Some(plain(model, model.window_theta()?).collect())
+}
+
+/// Frequencies on the base `theta` that nothing stretches.
+fn plain(model: &Model, theta: f64) -> impl Iterator<Item = f32> + use<> {
     let width = model.rotated_width();
-    let frequency = |pair: u64| {
+    (0..width / 2).map(move |pair| {
         let exponent = (2 * pair) as f32 / width as f32;
-        let frequency = 1.0 / (theta as f32).powf(exponent);
-        scaling.map_or(frequency, |scaling| stretch(&scaling, frequency))
-    };
-    (0..width / 2).map(frequency).collect()
+        1.0 / (theta as f32).powf(exponent)
+    })
 }
 
 /// Llama 3's scaling: wavelengths beyond the first training stage's context are stretched by `factor`, short ones

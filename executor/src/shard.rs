@@ -23,16 +23,53 @@ pub(crate) struct Stored {
     pub shape: Vec<u64>,
     /// First byte in the file.
     pub start: u64,
-    /// Rows of a head, where the two rows that turn together lie side by side rather than half a head apart.
-    pub turned: Option<u64>,
+    /// Whether norms that others store as the difference from 1 are stored whole.
+    pub whole_norms: bool,
+    /// Its rows in the file.
+    pub order: Order,
+}
+
+/// In which order a file has the rows of a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// That of Hugging Face.
+    Same,
+    /// In each head of so many rows the two that turn together lie side by side rather than half a head apart.
+    SideBySide {
+        /// Rows of a head.
+        head: u64,
+    },
+    /// Matrices of so many rows follow each other whole, rather than in groups that have a part of each.
+    Whole {
+        /// Groups.
+        groups: u64,
+        /// Rows of each matrix.
+        rows: [u64; 3],
+    },
 }
 
 impl Stored {
     /// Where the file has `row`.
     pub fn place(&self, row: u64) -> u64 {
-        let Some(head) = self.turned else { return row };
-        let (first, within) = (row / head * head, row % head);
-        first + within % (head / 2) * 2 + within / (head / 2)
+        match self.order {
+            Order::Same => row,
+            Order::SideBySide { head } => {
+                let (first, within) = (row / head * head, row % head);
+                first + within % (head / 2) * 2 + within / (head / 2)
+            }
+            Order::Whole { groups, rows } => {
+                let group = rows.iter().sum::<u64>() / groups;
+                let (index, mut within, mut before) = (row / group, row % group, 0);
+                for rows in rows {
+                    let part = rows / groups;
+                    if within < part {
+                        return before + index * part + within;
+                    }
+                    (within, before) = (within - part, before + rows);
+                }
+                row
+            }
+        }
     }
 }
 
@@ -91,7 +128,8 @@ impl Shard {
                 format: info.dtype.to_string(),
                 shape: info.shape.iter().map(|&size| size as u64).collect(),
                 start: data + info.data_offsets.0 as u64,
-                turned: None,
+                whole_norms: false,
+                order: Order::Same,
             };
             (name, tensor)
         };
@@ -127,10 +165,21 @@ mod tests {
     #[test]
     fn rows_that_turn_together_lie_half_a_head_apart_here_and_side_by_side_there() {
         let shape = vec![16, 3];
-        let stored = Stored { coding: None, format: String::new(), shape, start: 0, turned: Some(8) };
+        let stored = Stored {
+            coding: None,
+            format: String::new(),
+            shape,
+            start: 0,
+            whole_norms: false,
+            order: Order::SideBySide { head: 8 },
+        };
         let places: Vec<_> = (0..16).map(|row| stored.place(row)).collect();
         assert_eq!(places, [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15]);
-        let plain = Stored { turned: None, ..stored };
+        let plain = Stored { order: Order::Same, ..stored.clone() };
         assert!((0..16).all(|row| plain.place(row) == row));
+        // Two groups of two rows of q, one of k and one of v.
+        let whole = Stored { order: Order::Whole { groups: 2, rows: [4, 2, 2] }, ..stored };
+        let places: Vec<_> = (0..8).map(|row| whole.place(row)).collect();
+        assert_eq!(places, [0, 1, 4, 6, 2, 3, 5, 7]);
     }
 }

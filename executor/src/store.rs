@@ -37,7 +37,8 @@ pub(crate) struct Store {
     matrices: Vec<Vec<Part>>,
     /// By device, then [`place`].
     vectors: Vec<Option<Buffer>>,
-    rotation: Vec<Option<RopeTable>>,
+    /// By device: of all layers, or of those that see everything and of those with a window.
+    rotation: Vec<Vec<RopeTable>>,
     /// By layer, then micro-batch.
     kv: Vec<RwLock<Buffer>>,
     /// By micro-batch: so many sequences has it at most.
@@ -221,9 +222,10 @@ impl Store {
         self.vectors[device.0 * self.matrices.len() + place(layer, sublayer)].as_ref()
     }
 
-    /// The rotation table of a device that attends.
-    pub fn rotation_of(&self, device: DeviceId) -> Option<&RopeTable> {
-        self.rotation[device.0].as_ref()
+    /// The rotation table of a device that attends, for layers with a window or for the others.
+    pub fn rotation_of(&self, device: DeviceId, windowed: bool) -> Option<&RopeTable> {
+        let tables = &self.rotation[device.0];
+        tables.get(usize::from(windowed)).or(tables.first())
     }
 
     /// A micro-batch's part of a layer's KV cache: all keys, then all values.

@@ -138,6 +138,10 @@ pub(crate) fn parts(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> Pa
     let matrix =
         |projections: &[&str], rows: &[u64], columns| names.matrix(projections, names.groups, rows, columns);
     let (context, kv, hidden) = (model.context_width(), model.kv_width(), model.hidden);
+    let behind = |half: usize| match model.wiring.norms_behind {
+        true => norm(model, format!("{}{}", names.layer, names.norms_behind[half])),
+        false => vec![],
+    };
     match sublayer {
         Sublayer::Embed => Parts {
             matrices: vec![Fused::one(
@@ -149,7 +153,7 @@ pub(crate) fn parts(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> Pa
                     format!("{}embed_positions.weight", names.root),
                     vec![model.max_positions + offset, hidden],
                 )],
-                Positions::Rotary { .. } | Positions::Yarn { .. } => vec![],
+                _ => vec![],
             },
         },
         Sublayer::Qkv => with_biases(
@@ -159,12 +163,14 @@ pub(crate) fn parts(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> Pa
         ),
         Sublayer::Attention => {
             let norm = |name: &str| {
-                Fused::one(format!("{}self_attn.{name}.weight", names.layer), vec![model.head_dim])
+                let name = format!("{}self_attn.{name}.weight", names.layer);
+                let plus_one = model.norm == Norm::RmsPlusOne;
+                Fused::whole([Tensor { name, shape: vec![model.head_dim], plus_one }])
             };
             let vectors = if model.qk_norm { vec![norm("q_norm"), norm("k_norm")] } else { vec![] };
             Parts { matrices: vec![], vectors }
         }
-        Sublayer::Out => with_biases(matrix(&[names.out], &[hidden], context), model.out_bias, vec![]),
+        Sublayer::Out => with_biases(matrix(&[names.out], &[hidden], context), model.out_bias, behind(0)),
         Sublayer::FfnUp => {
             let gated = model.activation.is_gated();
             let rows = [model.intermediate; 2];
@@ -177,7 +183,7 @@ pub(crate) fn parts(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> Pa
             with_biases(up, model.ffn_bias, own)
         }
         Sublayer::FfnDown => {
-            with_biases(matrix(&[names.down], &[hidden], model.intermediate), model.ffn_bias, vec![])
+            with_biases(matrix(&[names.down], &[hidden], model.intermediate), model.ffn_bias, behind(1))
         }
         Sublayer::Router => Parts {
             matrices: vec![matrix(&[names.router], &[experts(model).count], hidden)],

@@ -47,19 +47,30 @@ fn every_golden_folder_opens() {
         assert_eq!(checkpoint.model().name, name);
         seen += 1;
     }
-    assert_eq!(seen, 16);
+    assert_eq!(seen, 19);
 }
 
 #[test]
 fn a_random_model_reads_back_as_the_model_it_was_made_of() {
     let parent = tempfile::tempdir().expect("a temporary folder");
-    let others = ["gemma-2b", "phi-2", "phi-3-mini-4k", "pythia-1.4b", "gpt-j-6b", "falcon-7b", "falcon-40b"];
+    let others = [
+        "gemma-2b",
+        "gemma-2-2b",
+        "gemma-3-4b",
+        "phi-2",
+        "phi-3-mini-4k",
+        "pythia-1.4b",
+        "gpt-j-6b",
+        "falcon-7b",
+        "falcon-40b",
+    ];
     for name in ["fulcrum-tiny", "opt-125m"].into_iter().chain(others) {
         // Narrow, with the heads and switches of the real one.
         let model = Model::preset(name).expect("a preset");
         let (head_dim, intermediate) = (8, model.intermediate.min(96));
+        let full_every = model.wiring.window.and_then(|window| window.full_every);
         let narrow = Model {
-            layers: 2,
+            layers: full_every.unwrap_or(2),
             vocab: 500,
             head_dim,
             hidden: model.heads * head_dim,

@@ -142,7 +142,15 @@ fn every_path_agrees_with_the_definition_for_every_grouping_and_head_size() {
                         Span { sequence: 0, past: 0, new: 3 },
                         Span { sequence: 2, past: 66, new: 1 },
                     ];
-                    check(&pool, &Batch { shape: shape(dtype, 3, kv_heads, 70, head_dim), heads, spans, scores: PLAIN });
+                    check(
+                        &pool,
+                        &Batch {
+                            shape: shape(dtype, 3, kv_heads, 70, head_dim),
+                            heads,
+                            spans,
+                            scores: PLAIN,
+                        },
+                    );
                 }
             }
         }
@@ -156,7 +164,10 @@ fn lengths_around_every_block_are_exact() {
             for past in [0, 1, 3, 15, 16, 63, 64, 65, 128] {
                 for new in [0, 1, 2, 5, 6, 7, 47, 49, 65] {
                     let spans = vec![Span { sequence: 0, past, new }];
-                    check(&pool, &Batch { shape: shape(dtype, 1, 1, past + new, 16), heads: 2, spans, scores: PLAIN });
+                    check(
+                        &pool,
+                        &Batch { shape: shape(dtype, 1, 1, past + new, 16), heads: 2, spans, scores: PLAIN },
+                    );
                 }
             }
         }
@@ -169,7 +180,10 @@ fn positions_split_over_members_join_to_the_same_result() {
         for dtype in FORMATS {
             for past in [255, 256, 600, 1999] {
                 let spans = vec![Span { sequence: 0, past, new: 1 }];
-                check(&pool, &Batch { shape: shape(dtype, 1, 1, past + 1, 32), heads: 3, spans, scores: PLAIN });
+                check(
+                    &pool,
+                    &Batch { shape: shape(dtype, 1, 1, past + 1, 32), heads: 3, spans, scores: PLAIN },
+                );
             }
         }
     }
@@ -186,9 +200,16 @@ fn a_long_prompt_in_chunks_equals_the_definition() {
 #[test]
 fn windows_and_caps_are_those_of_the_definition() {
     for pool in pools(2) {
-        for (window, cap) in
-            [(1, None), (2, Some(0.5)), (16, None), (17, None), (63, Some(2.0)), (64, None), (65, None), (400, Some(0.1))]
-        {
+        for (window, cap) in [
+            (1, None),
+            (2, Some(0.5)),
+            (16, None),
+            (17, None),
+            (63, Some(2.0)),
+            (64, None),
+            (65, None),
+            (400, Some(0.1)),
+        ] {
             let scores = Scores { window: Some(window), cap, ..PLAIN };
             for (past, new) in [(0, 1), (0, 70), (15, 3), (64, 1), (130, 140), (599, 1)] {
                 for (dtype, head_dim) in [(DType::F32, 16), (DType::Bf16, 32), (DType::F32, 8)] {

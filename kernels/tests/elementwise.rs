@@ -48,7 +48,10 @@ fn norms_follow_their_formulas() {
                 let inverse = 1.0 / (mean(row, &|x| x * x) + 1e-5).sqrt();
                 row.iter().zip(&gamma).map(move |(x, g)| f64::from(*x) * inverse * f64::from(*g))
             });
-            close(&y, exact, 2e-6);
+            close(&y, exact.clone(), 2e-6);
+            y.copy_from_slice(&x);
+            add_rms_norm(&pool, &mut y, &x, &gamma, 1e-5);
+            close(&y, exact.zip(&x).map(|(norm, x)| norm + f64::from(*x)), 2e-6);
             layer_norm(&pool, &mut y, &x, &gamma, &beta, 1e-2);
             let exact = x.chunks(columns).flat_map(|row| {
                 let center = mean(row, &|x| x);
@@ -111,6 +114,8 @@ fn activations_follow_their_formulas() {
                 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
             };
             close(&apply(&gelu_tanh), wide().map(tanh), 2e-6);
+            let cap = |x: f64| 0.3 * (x / f64::from(0.3_f32)).tanh();
+            close(&apply(&|pool, x| soft_cap(pool, x, 0.3)), wide().map(cap), 2e-6);
             close(&apply(&gelu_erf), wide().map(|x| 0.5 * x * (1.0 + erf(x / 2.0f64.sqrt()))), 2e-6);
         }
     }

@@ -249,13 +249,15 @@ pub fn vector_holders(placement: &Placement) -> BTreeSet<(DeviceId, Option<u32>,
     holders.collect()
 }
 
-/// Bytes of the rotation table of one device: cosine and sine for half of a head's rotated columns at each position, f32.
+/// Bytes of the rotation tables of one device: cosine and sine for half of a head's rotated columns at each position, f32; two
+/// tables where layers with windows have another rotation.
 pub fn rotation_table_bytes(model: &Model, context: u64) -> Bytes {
     match model.positions {
-        Positions::Rotary { .. } | Positions::Yarn { .. } => {
-            DType::F32.bytes(Elements::product(&[context, model.rotated_width()]))
-        }
         Positions::Learned { .. } => Bytes::ZERO,
+        _ => {
+            let tables = 1 + u64::from(model.window_theta().is_some());
+            DType::F32.bytes(Elements::product(&[tables, context, model.rotated_width()]))
+        }
     }
 }
 

@@ -5,8 +5,10 @@
 //! configuration classes.
 
 use crate::config_experts::{read_experts, read_latent};
+use crate::config_gemma::make_gemma;
 use crate::config_gpt::finish_gpt;
 use crate::config_rotary::rotary;
+use crate::config_windows::window;
 use crate::error::ScenarioError;
 use crate::family::{Defaults, FAMILIES, OTHERS};
 use crate::model::{Activation, Architecture, Model, Norm, Positions};
@@ -29,8 +31,8 @@ impl Model {
     ///
     /// # Errors
     /// Not JSON; an unknown `model_type`; a size of the wrong type or out of range; a feature that cannot be
-    /// placed (sliding windows in use, experts in another family's layers, other rotary scalings than Llama 3's or
-    /// YaRN, OPT with norms behind or projected embeddings, quantised checkpoints). Each names `file`, key and value.
+    /// placed (windows in layers that keep to no pattern, experts in another family's layers, other rotary scalings than
+    /// linear, Llama 3's or YaRN, OPT with norms behind or projected embeddings, quantised checkpoints). Each names `file`, key and value.
     pub fn from_config_json(name: &str, file: &str, text: &str) -> Result<Self, ScenarioError> {
         let value: Value = serde_json::from_str(text).map_err(|error| ScenarioError::Syntax {
             place: format!("{file}:{}", error.line()),
@@ -69,12 +71,17 @@ fn read(name: &str, config: &Section<'_>) -> Result<Model, ScenarioError> {
     if let Some((_, feature)) = OTHERS.iter().find(|(other, _)| *other == model_type) {
         return Err(config.unsupported("model_type", feature, &wanted));
     }
+    // What a file says of a model for images too is that of its part for text.
+    let whole = config;
+    let text = if model_type == "gemma3" { config.section("text_config")? } else { None };
+    let (config, model_type) = text.as_ref().map_or((config, model_type), |text| (text, "gemma3_text"));
     let family = FAMILIES
         .into_iter()
         .find(|family| family.model_type == model_type)
-        .ok_or_else(|| config.wrong("model_type", &wanted))?;
-    refuse_quantisation(config, family)?;
+        .ok_or_else(|| whole.wrong("model_type", &wanted))?;
+    refuse_quantisation(whole, family)?;
     let mut model = sizes(name, config, family)?;
+    model.dtype = dtype(config)?.or(dtype(whole)?).unwrap_or(DType::F32);
     read_latent(config, &mut model)?;
     read_experts(config, &mut model)?;
     match family.architecture {
@@ -165,7 +172,7 @@ fn sizes(name: &str, config: &Section<'_>, family: &Defaults) -> Result<Model, S
         ffn_bias: false,
         qk_norm: false,
         tied_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(family.tied),
-        dtype: dtype(config)?,
+        dtype: DType::F32,
         experts: None,
         latent: None,
         wiring: Wiring::default(),
@@ -173,20 +180,22 @@ fn sizes(name: &str, config: &Section<'_>, family: &Defaults) -> Result<Model, S
 }
 
 /// `dtype` of transformers 5, else `torch_dtype`; a file without either means float32.
-fn dtype(config: &Section<'_>) -> Result<DType, ScenarioError> {
+fn dtype(config: &Section<'_>) -> Result<Option<DType>, ScenarioError> {
     let key = if config.get("dtype").is_some() { "dtype" } else { "torch_dtype" };
-    let Some(text) = config.text(key)? else { return Ok(DType::F32) };
-    match text.strip_prefix("torch.").unwrap_or(text) {
-        "float32" | "float" => Ok(DType::F32),
-        "float16" | "half" => Ok(DType::F16),
-        "bfloat16" => Ok(DType::Bf16),
-        _ => Err(config.wrong(key, "one of float32, float16, bfloat16 is wanted")),
-    }
+    let Some(text) = config.text(key)? else { return Ok(None) };
+    Ok(Some(match text.strip_prefix("torch.").unwrap_or(text) {
+        "float32" | "float" => DType::F32,
+        "float16" | "half" => DType::F16,
+        "bfloat16" => DType::Bf16,
+        _ => return Err(config.wrong(key, "one of float32, float16, bfloat16 is wanted")),
+    }))
 }
 
 fn finish_llama(config: &Section<'_>, family: &Defaults, model: &mut Model) -> Result<(), ScenarioError> {
     match family.architecture {
-        Architecture::Gemma => make_gemma(config, family, model)?,
+        Architecture::Gemma | Architecture::Gemma2 | Architecture::Gemma3 => {
+            make_gemma(config, family, model)?;
+        }
         _ => match config.text("hidden_act")?.unwrap_or(family.activation) {
             "silu" | "swish" => {}
             _ => return Err(config.unsupported("hidden_act", "another gate than SiLU", "use silu")),
@@ -198,16 +207,11 @@ fn finish_llama(config: &Section<'_>, family: &Defaults, model: &mut Model) -> R
         return Err(config.wrong(key, &wanted));
     }
     rotary(config, family, model)?;
-    if family.architecture == Architecture::Phi3 {
-        // Every layer has the window: up to its length it changes nothing, so that is the longest context.
-        let window = config.count("sliding_window", LONGEST_CONTEXT)?.unwrap_or(model.max_positions);
-        model.max_positions = model.max_positions.min(window);
-    }
-    refuse_windows(config, family, model)?;
+    model.wiring.window = window(config, family, model)?;
     let biased = family.architecture == Architecture::GptOss;
     let attention_bias = config.flag("attention_bias")?.unwrap_or(biased);
     match family.model_type {
-        "gemma" => (model.qkv_bias, model.out_bias) = (attention_bias, attention_bias),
+        "gemma" | "gemma2" => (model.qkv_bias, model.out_bias) = (attention_bias, attention_bias),
         "llama" => {
             (model.qkv_bias, model.out_bias) = (attention_bias, attention_bias);
             model.ffn_bias = config.flag("mlp_bias")?.unwrap_or(false);
@@ -217,77 +221,12 @@ fn finish_llama(config: &Section<'_>, family: &Defaults, model: &mut Model) -> R
             (model.qkv_bias, model.out_bias) = (attention_bias, attention_bias);
             model.ffn_bias = true;
         }
-        "qwen3" | "qwen3_moe" => {
+        "qwen3" | "qwen3_moe" | "gemma3_text" => {
             (model.qkv_bias, model.out_bias) = (attention_bias, attention_bias);
             model.qk_norm = true;
         }
         _ => {}
     }
-    Ok(())
-}
-
-/// A window that is in use, that is shorter than the longest context, is refused.
-fn refuse_windows(config: &Section<'_>, family: &Defaults, model: &Model) -> Result<(), ScenarioError> {
-    const FEATURE: &str = "a sliding window";
-    const INSTEAD: &str = "every layer must attend to the whole context";
-    // Every second layer of gpt-oss has a window of 128 tokens: it is counted as if it had none.
-    if model.architecture == Architecture::GptOss || model.latent.is_some() {
-        return Ok(());
-    }
-    if let Some(types) = config.get("layer_types") {
-        let layer_types: Vec<&str> =
-            types.as_array().into_iter().flatten().filter_map(|kind| kind.as_str()).collect();
-        if layer_types.len() as u64 != model.layers
-            || types.as_array().is_none_or(|t| t.len() != layer_types.len())
-        {
-            return Err(config
-                .wrong("layer_types", &format!("one text for each of {} layers is wanted", model.layers)));
-        }
-        if layer_types.iter().any(|&kind| kind != "full_attention") {
-            return Err(config.unsupported("layer_types", "a layer that is not full_attention", INSTEAD));
-        }
-    }
-    let default = match family.model_type {
-        "llama" | "gemma" | "phi3" => return Ok(()),
-        // Absent means 4096 in MistralConfig; null means none.
-        "mixtral" => None,
-        "mistral" if config.has("sliding_window") => None,
-        "mistral" => Some(4096),
-        _ if !config.flag("use_sliding_window")?.unwrap_or(false) => return Ok(()),
-        _ if config.has("sliding_window") => None,
-        _ => Some(4096),
-    };
-    let Some(window) = config.count("sliding_window", LONGEST_CONTEXT)?.or(default) else { return Ok(()) };
-    let first = match family.model_type {
-        "mistral" | "mixtral" => 0,
-        // Layers from this one on have the window.
-        _ => match config.get("max_window_layers").map(Value::as_u64) {
-            None => 28,
-            Some(Some(first)) => first,
-            Some(None) => return Err(config.wrong("max_window_layers", "a whole number from 0 is wanted")),
-        },
-    };
-    if window < model.max_positions && first < model.layers && config.get("layer_types").is_none() {
-        let feature = format!("{FEATURE} of {window} tokens (context: {})", model.max_positions);
-        return Err(config.unsupported("sliding_window", &feature, INSTEAD));
-    }
-    Ok(())
-}
-
-/// Gemma's checkpoints say `gelu` and mean its approximation by tanh, as transformers has it.
-fn make_gemma(config: &Section<'_>, family: &Defaults, model: &mut Model) -> Result<(), ScenarioError> {
-    if config.flag("use_bidirectional_attention")?.unwrap_or(false) {
-        let feature = "attention to later tokens";
-        return Err(config.unsupported("use_bidirectional_attention", feature, "only false is"));
-    }
-    let key = if config.get("hidden_activation").is_some() { "hidden_activation" } else { "hidden_act" };
-    match config.text(key)?.unwrap_or(family.activation) {
-        "gelu" | "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" => {}
-        _ => return Err(config.unsupported(key, "another gate than GELU", "use gelu_pytorch_tanh")),
-    }
-    model.activation = Activation::GeluTanhGated;
-    model.norm = Norm::RmsPlusOne;
-    model.wiring.scaled_embeddings = true;
     Ok(())
 }
 

@@ -14,10 +14,25 @@ pub(crate) fn rotary(
     model: &mut Model,
 ) -> Result<(), ScenarioError> {
     let key = if config.get("rope_scaling").is_some() { "rope_scaling" } else { "rope_parameters" };
-    let rope = config.section(key)?;
+    let mut rope = config.section(key)?;
+    if family.architecture == Architecture::Gemma3 {
+        // One mapping for each kind of layer, or keys beside each other as in transformers 4.
+        model.wiring.window_theta = Some(window_theta(config)?);
+        rope = config.section("rope_parameters.full_attention")?.or(config.section("rope_scaling")?);
+    }
     model.wiring.rotary_dim = partial(config, rope.as_ref(), family, model)?;
-    model.positions = positions(config, rope, model)?;
+    model.positions = positions(config, rope, family, model)?;
     Ok(())
+}
+
+/// The base of the frequencies in Gemma 3's layers with windows, which are never scaled.
+fn window_theta(config: &Section<'_>) -> Result<f64, ScenarioError> {
+    let outer = config.positive("rope_local_base_freq")?.unwrap_or(10000.0);
+    let Some(rope) = config.section("rope_parameters.sliding_attention")? else { return Ok(outer) };
+    match rope.text("rope_type")?.unwrap_or("default") {
+        "default" => Ok(rope.positive("rope_theta")?.unwrap_or(outer)),
+        _ => Err(rope.unsupported("rope_type", "a scaled rotation in layers with windows", "default is")),
+    }
 }
 
 /// The columns of a head that are rotated, where those are not all.
@@ -60,21 +75,27 @@ fn width(factor: f64, model: &Model) -> Option<u64> {
 fn positions(
     config: &Section<'_>,
     rope: Option<Section<'_>>,
+    family: &Defaults,
     model: &Model,
 ) -> Result<Positions, ScenarioError> {
-    const INSTEAD: &str = "rope_type default and llama3 are";
+    const INSTEAD: &str = "rope_type default, linear and llama3 are";
     let yarn = model.latent.is_some() || model.architecture == Architecture::GptOss;
     let outer_theta = config.positive("rope_theta")?.or(config.positive("rotary_emb_base")?);
     let Some(rope) = rope else {
-        return Ok(Positions::Rotary { theta: outer_theta.unwrap_or(10000.0), scaling: None });
+        return Ok(Positions::Rotary { theta: outer_theta.unwrap_or(family.theta), scaling: None });
     };
-    let theta = rope.positive("rope_theta")?.or(outer_theta).unwrap_or(10000.0);
+    let theta = rope.positive("rope_theta")?.or(outer_theta).unwrap_or(family.theta);
     let type_key = if rope.get("rope_type").is_some() { "rope_type" } else { "type" };
     let scaling = match rope.text(type_key)?.unwrap_or("default") {
         "default" => match ["full_attention", "sliding_attention"].into_iter().find(|key| rope.has(key)) {
             Some(key) => return Err(rope.unsupported(key, "a rotation for each kind of layer", INSTEAD)),
             None => None,
         },
+        "linear" => {
+            let wanted = "linear needs it, a number above 0";
+            let factor = rope.positive("factor")?.ok_or_else(|| rope.missing("factor", wanted))?;
+            return Ok(Positions::Linear { theta, factor });
+        }
         "llama3" => {
             let need = |key: &str| {
                 rope.positive(key)?.ok_or_else(|| rope.missing(key, "llama3 needs it, a number above 0"))

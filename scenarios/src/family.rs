@@ -34,6 +34,8 @@ pub(crate) struct Defaults {
     pub head_dim: Option<u64>,
     pub max_positions: u64,
     pub norm_eps: f64,
+    /// Base of the rotary frequencies.
+    pub theta: f64,
     pub activation: &'static str,
     /// The part of each head that is rotated, in classes where it can be less than all.
     pub rotated: Option<f64>,
@@ -65,6 +67,7 @@ const LLAMA: Defaults = Defaults {
     head_dim: None,
     max_positions: 2048,
     norm_eps: 1e-6,
+    theta: 1e4,
     activation: "silu",
     rotated: None,
     tied: false,
@@ -162,6 +165,24 @@ const GEMMA: Defaults = Defaults {
     tied: true,
     ..LLAMA
 };
+const GEMMA2: Defaults = Defaults {
+    model_type: "gemma2",
+    architecture: Architecture::Gemma2,
+    hidden: 2304,
+    intermediate: Some(9216),
+    layers: 26,
+    heads: 8,
+    kv_heads: Some(4),
+    ..GEMMA
+};
+const GEMMA3: Defaults = Defaults {
+    model_type: "gemma3_text",
+    architecture: Architecture::Gemma3,
+    vocab: 262208,
+    max_positions: 131072,
+    theta: 1e6,
+    ..GEMMA2
+};
 const PHI: Defaults = Defaults {
     model_type: "phi",
     architecture: Architecture::Phi,
@@ -244,7 +265,7 @@ const FALCON: Defaults = Defaults {
     ..LLAMA
 };
 /// Every class that is read.
-pub(crate) const FAMILIES: [&Defaults; 16] = [
+pub(crate) const FAMILIES: [&Defaults; 18] = [
     &LLAMA,
     &MISTRAL,
     &QWEN2,
@@ -256,6 +277,8 @@ pub(crate) const FAMILIES: [&Defaults; 16] = [
     &DEEPSEEK_V2,
     &DEEPSEEK_V3,
     &GEMMA,
+    &GEMMA2,
+    &GEMMA3,
     &PHI,
     &PHI3,
     &GPT_NEOX,
@@ -263,10 +286,8 @@ pub(crate) const FAMILIES: [&Defaults; 16] = [
     &FALCON,
 ];
 /// Classes that look like one that is read and are not, with what they have that nothing here computes.
-pub(crate) const OTHERS: [(&str, &str); 5] = [
-    ("gemma2", "soft caps on scores and logits, norms behind sublayers and windows in every second layer"),
-    ("gemma3", "windows in five of six layers, norms behind sublayers and a rotation for each kind"),
-    ("gemma3_text", "windows in five of six layers, norms behind sublayers and a rotation for each kind"),
+pub(crate) const OTHERS: [(&str, &str); 3] = [
+    ("gemma3n", "embeddings for each layer and streams of the residual"),
     ("phimoe", "layer norms around a mixture of experts whose weights are SparseMixer's"),
     ("phi4_multimodal", "adapters for images and speech"),
 ];

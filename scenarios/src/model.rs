@@ -34,6 +34,10 @@ pub enum Architecture {
     DeepSeekV3,
     /// Gemma 1: norms of 1 + weight, scaled embeddings, a GELU gate.
     Gemma,
+    /// Gemma 2: Gemma with norms behind sublayers too, soft caps, and windows in every second layer.
+    Gemma2,
+    /// Gemma 3: Gemma 2 with norms of q and k instead of caps, and another rotation in layers with windows.
+    Gemma3,
     /// Phi 1 to 2: layer norms, biases everywhere, parallel blocks with one norm, partial rotation.
     Phi,
     /// Phi 3 and 4: Llama with q, k, v in one tensor, and gate and up in one.
@@ -118,6 +122,13 @@ pub enum Positions {
         theta: f64,
         /// Stretching, if any.
         scaling: Option<Llama3Scaling>,
+    },
+    /// Rotation of q and k, all frequencies of it divided.
+    Linear {
+        /// Base of the frequencies.
+        theta: f64,
+        /// Divisor.
+        factor: f64,
     },
     /// Rotation of q and k, stretched by YaRN.
     Yarn {

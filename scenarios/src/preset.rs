@@ -7,7 +7,7 @@ use crate::error::ScenarioError;
 use crate::model::Model;
 
 /// Names in ascending order with their files; a test holds this table against the folder.
-const PRESETS: [(&str, &str); 44] = [
+const PRESETS: [(&str, &str); 51] = [
     ("deepseek-v2-lite", include_str!("../models/deepseek-v2-lite.json")),
     ("deepseek-v3", include_str!("../models/deepseek-v3.json")),
     ("falcon-40b", include_str!("../models/falcon-40b.json")),
@@ -15,7 +15,14 @@ const PRESETS: [(&str, &str); 44] = [
     ("fulcrum-1b", include_str!("../models/fulcrum-1b.json")),
     ("fulcrum-250m", include_str!("../models/fulcrum-250m.json")),
     ("fulcrum-tiny", include_str!("../models/fulcrum-tiny.json")),
+    ("gemma-2-27b", include_str!("../models/gemma-2-27b.json")),
+    ("gemma-2-2b", include_str!("../models/gemma-2-2b.json")),
+    ("gemma-2-9b", include_str!("../models/gemma-2-9b.json")),
     ("gemma-2b", include_str!("../models/gemma-2b.json")),
+    ("gemma-3-12b", include_str!("../models/gemma-3-12b.json")),
+    ("gemma-3-1b", include_str!("../models/gemma-3-1b.json")),
+    ("gemma-3-27b", include_str!("../models/gemma-3-27b.json")),
+    ("gemma-3-4b", include_str!("../models/gemma-3-4b.json")),
     ("gemma-7b", include_str!("../models/gemma-7b.json")),
     ("gpt-j-6b", include_str!("../models/gpt-j-6b.json")),
     ("gpt-neox-20b", include_str!("../models/gpt-neox-20b.json")),

@@ -2,7 +2,7 @@
 
 use crate::experts::Experts;
 use crate::model::{Architecture, Model, Norm, Positions};
-use crate::operator::Operator;
+use crate::operator::{Buffer, Operator};
 use crate::weight_formats::WeightFormats;
 use crate::wiring::Block;
 use hwprofiles::{Bytes, DType, Elements};
@@ -80,6 +80,14 @@ impl Sublayer {
         }
     }
 
+    /// Whether its vectors begin with those of a norm: the one in front of its matrix, or the one behind it.
+    pub fn has_norm(self, model: &Model) -> bool {
+        match self {
+            Sublayer::Out | Sublayer::FfnDown => model.wiring.norms_behind,
+            _ => self.operators(model)[0].writes() == Buffer::Normed,
+        }
+    }
+
     /// Its matrix, as (output rows, input columns); attention has none.
     ///
     /// Rows are what may be divided between devices. Those of the experts are whole experts, the most popular
@@ -133,10 +141,11 @@ impl Sublayer {
     pub fn vector_bytes(self, model: &Model) -> Bytes {
         let norm = model.hidden * if model.norm == Norm::Layer { 2 } else { 1 };
         let when = |present: bool, count: u64| if present { count } else { 0 };
+        let behind = when(model.wiring.norms_behind, norm);
         let learned = matches!(model.positions, Positions::Learned { .. });
         let offset = match model.positions {
             Positions::Learned { offset } => offset,
-            Positions::Rotary { .. } | Positions::Yarn { .. } => 0,
+            _ => 0,
         };
         let latent = model.latent.map_or(0, |latent| latent.q_rank.unwrap_or(0) + latent.kv_rank);
         let sinks = when(model.architecture == Architecture::GptOss, model.heads);
@@ -145,12 +154,12 @@ impl Sublayer {
             Sublayer::Embed => when(learned, (model.max_positions + offset) * model.hidden),
             Sublayer::Qkv => norm + latent + when(model.qkv_bias, model.qkv_width()),
             Sublayer::Attention => sinks + when(model.qk_norm, 2 * model.head_dim),
-            Sublayer::Out => when(model.out_bias, model.hidden),
+            Sublayer::Out => behind + when(model.out_bias, model.hidden),
             Sublayer::FfnUp => {
                 let own = when(model.wiring.block != Block::ParallelOneNorm, norm);
                 own + when(model.ffn_bias, model.up_width())
             }
-            Sublayer::FfnDown => when(model.ffn_bias, model.hidden),
+            Sublayer::FfnDown => behind + when(model.ffn_bias, model.hidden),
             Sublayer::Router => norm + when(model.ffn_bias, experts(|experts, _| experts.count)),
             Sublayer::SharedExpert => 0,
             Sublayer::Experts => when(model.ffn_bias, experts(biases)),

@@ -1,5 +1,6 @@
 //! How a model is wired where it is not wired as Llama is.
 
+use crate::window::Window;
 use serde::{Deserialize, Serialize};
 
 /// What the two halves of a layer read.
@@ -16,7 +17,7 @@ pub enum Block {
 }
 
 /// A family's departures from Llama; the default has none.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wiring {
     /// What the halves of a layer read.
     pub block: Block,
@@ -28,6 +29,24 @@ pub struct Wiring {
     pub scaled_embeddings: bool,
     /// Bias on the logits.
     pub head_bias: bool,
+    /// Whether what each half of a layer makes is normed before it is added.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub norms_behind: bool,
+    /// Scores are divided by its root; `None` means the head's width.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query_scalar: Option<u64>,
+    /// Scores x become cap · tanh(x / cap).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score_cap: Option<f64>,
+    /// Logits x become cap · tanh(x / cap).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logit_cap: Option<f64>,
+    /// Layers that do not see all that came before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Window>,
+    /// Base of the rotary frequencies in layers with a window, where it is one of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_theta: Option<f64>,
 }
 
 impl Wiring {

@@ -4,6 +4,7 @@ use crate::experts::Traffic;
 use crate::model::Model;
 use crate::operator::{Buffer, Formats, Operator, Step};
 use crate::sublayer::Sublayer;
+use crate::window::mean_attention;
 use hwprofiles::{AttentionShape, Bytes, Elements, Flop};
 use std::ops::Range;
 
@@ -105,10 +106,10 @@ impl Work {
                 work.kv_written = kv_bytes(model, formats, step.batch, step.new_tokens);
             }
             (Operator::Attention, _) => {
-                let (shape, flop) = attention(model, step);
+                let (shape, flop, tokens) = attention(model, step);
                 work.shape = Shape::Attention(shape);
                 work.flop = flop;
-                work.kv_read = kv_bytes(model, formats, step.batch, shape.tokens());
+                work.kv_read = kv_bytes(model, formats, step.batch, tokens);
             }
             _ => {}
         }
@@ -160,8 +161,9 @@ pub fn kv_bytes(model: &Model, formats: &Formats, batch: u64, tokens: u64) -> By
     formats.kv.matrix_bytes(rows, model.kv_numbers() / model.kv_rows())
 }
 
-/// The attention of one layer in `step`, and its FLOP.
-fn attention(model: &Model, step: &Step) -> (AttentionShape, Flop) {
+/// The attention of one layer in `step`, its FLOP, and the tokens of each sequence whose keys and values are read; in the mean
+/// over the layers where some have windows.
+fn attention(model: &Model, step: &Step) -> (AttentionShape, Flop, u64) {
     let shape = AttentionShape {
         phase: step.phase,
         batch: step.batch,
@@ -171,5 +173,11 @@ fn attention(model: &Model, step: &Step) -> (AttentionShape, Flop) {
         kv_heads: model.kv_heads,
         head_dim: model.head_dim,
     };
-    model.latent.map_or((shape, shape.flop()), |latent| latent.attention(model, shape))
+    match model.latent {
+        Some(latent) => {
+            let (of_latent, flop) = latent.attention(model, shape);
+            (of_latent, flop, shape.tokens())
+        }
+        None => mean_attention(model, step, shape),
+    }
 }

@@ -32,7 +32,10 @@ impl Model {
             Architecture::DeepSeekV2 => ("DeepseekV2ForCausalLM", "deepseek_v2"),
             Architecture::DeepSeekV3 => ("DeepseekV3ForCausalLM", "deepseek_v3"),
             Architecture::Gemma => ("GemmaForCausalLM", "gemma"),
+            Architecture::Gemma2 => ("Gemma2ForCausalLM", "gemma2"),
+            Architecture::Gemma3 => ("Gemma3ForCausalLM", "gemma3_text"),
             Architecture::Phi3 => ("Phi3ForCausalLM", "phi3"),
+            _ if self.wiring.window.is_some() => ("MistralForCausalLM", "mistral"),
             _ => ("LlamaForCausalLM", "llama"),
         };
         let (theta, scaling) = rotation(self.positions);
@@ -55,12 +58,11 @@ impl Model {
             "torch_dtype": torch_name(self.dtype),
         });
         match self.architecture {
-            Architecture::Qwen2 => config["use_sliding_window"] = json!(false),
-            Architecture::Qwen3 => {
-                config["use_sliding_window"] = json!(false);
+            Architecture::Qwen2 => {}
+            Architecture::Qwen3 | Architecture::GptOss | Architecture::Gemma => {
                 config["attention_bias"] = json!(self.qkv_bias);
             }
-            Architecture::GptOss | Architecture::Gemma => config["attention_bias"] = json!(self.qkv_bias),
+            Architecture::Gemma2 | Architecture::Gemma3 => self.write_gemma(&mut config),
             Architecture::Qwen3Moe => {
                 config["attention_bias"] = json!(self.qkv_bias);
                 config["mlp_only_layers"] = json!([]);
@@ -72,6 +74,7 @@ impl Model {
                 config["mlp_bias"] = json!(self.ffn_bias);
             }
         }
+        self.write_window(&mut config);
         self.write_experts(&mut config);
         self.write_latent(&mut config);
         config
@@ -143,6 +146,9 @@ impl Model {
 pub(crate) fn rotation(positions: Positions) -> (f64, Option<Value>) {
     match positions {
         Positions::Learned { .. } => (10000.0, None),
+        Positions::Linear { theta, factor } => {
+            (theta, Some(json!({ "factor": factor, "rope_type": "linear" })))
+        }
         Positions::Rotary { theta, scaling } => {
             let scaling = scaling.map(|scaling| {
                 json!({

@@ -2,7 +2,7 @@
 
 use hwprofiles::DType;
 use scenarios::{
-    Activation, Architecture, Block, Llama3Scaling, Model, Norm, Positions, ScenarioError, Wiring,
+    Activation, Architecture, Block, Llama3Scaling, Model, Norm, Positions, ScenarioError, Window, Wiring,
 };
 use std::path::Path;
 
@@ -56,8 +56,8 @@ fn families_are_wired_as_their_configuration_classes_say() {
 
     let phi3 = read(r#"{"model_type": "phi3"}"#).unwrap();
     assert_eq!((phi3.vocab, phi3.norm_eps, phi3.wiring), (32064, 1e-5, Wiring::default()));
-    // What every layer does not see past, the context does not reach.
-    assert_eq!(read(r#"{"model_type": "phi3", "sliding_window": 2047}"#).unwrap().max_positions, 2047);
+    let phi3 = read(r#"{"model_type": "phi3", "sliding_window": 2047}"#).unwrap();
+    assert_eq!((phi3.max_positions, phi3.window_of(31)), (4096, Some(2047)));
 
     let neox = read(r#"{"model_type": "gpt_neox"}"#).unwrap();
     assert_eq!((neox.hidden, neox.layers, neox.head_dim, neox.rotated_width()), (6144, 44, 96, 24));
@@ -165,6 +165,43 @@ fn a_window_that_no_context_reaches_is_no_window() {
     }
 }
 
+/// Two spellings of Gemma 3: transformers 4's, for images too, and 5's.
+const GEMMA3: [&str; 2] = [
+    r#"{"model_type": "gemma3", "torch_dtype": "bfloat16", "text_config": {"num_hidden_layers": 8, "sliding_window": 1024,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "query_pre_attn_scalar": 168}}"#,
+    r#"{"model_type": "gemma3_text", "dtype": "bfloat16", "num_hidden_layers": 8, "sliding_window": 1024,
+        "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention", "sliding_attention",
+            "sliding_attention", "full_attention", "sliding_attention", "sliding_attention"],
+        "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}, "query_pre_attn_scalar": 168}"#,
+];
+
+#[test]
+fn windows_and_caps_are_those_of_the_classes() {
+    let mistral = read(r#"{"model_type": "mistral"}"#).unwrap();
+    assert_eq!(mistral.wiring.window, Some(Window { tokens: 4096, full_every: None }));
+    let qwen =
+        read(r#"{"model_type": "qwen2", "use_sliding_window": true, "max_window_layers": 0}"#).unwrap();
+    assert_eq!(qwen.window_of(0), Some(4096));
+    let gemma2 = read(r#"{"model_type": "gemma2"}"#).unwrap();
+    assert_eq!(gemma2.wiring.window, Some(Window { tokens: 4096, full_every: Some(2) }));
+    assert_eq!((gemma2.window_of(0), gemma2.window_of(1)), (Some(4096), None));
+    assert_eq!((gemma2.wiring.score_cap, gemma2.wiring.logit_cap), (Some(50.0), Some(30.0)));
+    assert!(gemma2.wiring.norms_behind && !gemma2.qk_norm && gemma2.tied_embeddings);
+    let [gemma3, again] = GEMMA3.map(|text| read(text).unwrap());
+    assert_eq!(gemma3, again);
+    assert_eq!(gemma3.positions, Positions::Linear { theta: 1e6, factor: 8.0 });
+    assert_eq!(
+        (gemma3.window_theta(), gemma3.window_of(5), gemma3.window_of(6)),
+        (Some(1e4), None, Some(1024))
+    );
+    assert_eq!((gemma3.score_scale(), gemma3.wiring.score_cap), (168.0_f64.sqrt().recip(), None));
+    assert!(gemma3.wiring.norms_behind && gemma3.qk_norm && gemma3.dtype == DType::Bf16);
+    for model in [mistral, qwen, gemma2, gemma3] {
+        assert_eq!(read(&model.to_config_json()).unwrap(), Model { name: "m".to_owned(), ..model });
+    }
+}
+
 #[test]
 fn configs_written_by_transformers_are_read() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../executor/tests/golden");
@@ -183,7 +220,7 @@ fn configs_written_by_transformers_are_read() {
 
 /// What the families with layer norms, and Gemma, refuse.
 const FAMILIES: [&str; 20] = [
-    r#"{"model_type": "gemma2"}"#,
+    r#"{"model_type": "gemma3_text", "attn_logit_softcapping": 50.0}"#,
     r#"{"model_type": "gemma", "hidden_activation": "relu"}"#,
     r#"{"model_type": "gemma", "use_bidirectional_attention": true}"#,
     r#"{"model_type": "phi", "qk_layernorm": true}"#,
@@ -248,8 +285,6 @@ fn what_cannot_be_read_is_named_with_file_key_and_value() {
             r#""rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64"#,
         ),
         rope(r#""rope_type": "default", "partial_rotary_factor": 0.5"#),
-        r#"{"model_type": "mistral"}"#.to_owned(),
-        r#"{"model_type": "mistral", "sliding_window": 4096}"#.to_owned(),
         r#"{"model_type": "qwen2", "use_sliding_window": true}"#.to_owned(),
         r#"{"model_type": "qwen3", "num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"]}"#
             .to_owned(),

@@ -6,7 +6,7 @@ use scenarios::{
     Document, Formats, Grid, Model, Operator, Phase, Setting, Step, Sublayer, WeightFormats, Work,
 };
 
-const CONFIGS: [&str; 15] = [
+const CONFIGS: [&str; 17] = [
     include_str!("../models/llama-3.2-1b.json"),
     include_str!("../models/mistral-7b.json"),
     include_str!("../models/qwen3-8b.json"),
@@ -16,6 +16,8 @@ const CONFIGS: [&str; 15] = [
     include_str!("../models/gpt-oss-20b.json"),
     include_str!("../models/deepseek-v3.json"),
     include_str!("../models/gemma-2b.json"),
+    include_str!("../models/gemma-2-2b.json"),
+    include_str!("../models/gemma-3-4b.json"),
     include_str!("../models/phi-2.json"),
     include_str!("../models/phi-3-mini-4k.json"),
     include_str!("../models/gpt-neox-20b.json"),

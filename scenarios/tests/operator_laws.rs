@@ -3,8 +3,8 @@
 use hwprofiles::{Bytes, DType, Flop};
 use proptest::prelude::*;
 use scenarios::{
-    Activation, Architecture, Block, Formats, LayerKind, Model, Norm, Operator, Positions, Step, Sublayer,
-    WeightClass, WeightFormats, Wiring, Work, Workload, kv_bytes,
+    Activation, Architecture, Block, Formats, LayerKind, Model, Norm, Operator, Positions, Shape, Step,
+    Sublayer, WeightClass, WeightFormats, Window, Wiring, Work, Workload, kv_bytes,
 };
 
 const BLOCKS: [Block; 3] = [Block::Sequential, Block::Parallel, Block::ParallelOneNorm];
@@ -101,7 +101,43 @@ fn matrix_parameters(model: &Model) -> u128 {
     matrices.map(|(rows, columns)| u128::from(rows * columns)).sum()
 }
 
+/// Keys that the new tokens of `step` see in `layer`, counted one by one.
+fn seen(model: &Model, layer: u64, step: &Step) -> u64 {
+    let window = model.window_of(layer).unwrap_or(u64::MAX);
+    step.batch * (0..step.new_tokens).map(|token| (step.past_tokens + token + 1).min(window)).sum::<u64>()
+}
+
 proptest! {
+    #[test]
+    fn attention_with_windows_is_the_mean_of_what_each_layer_sees(
+        model in models(), formats in formats(), batch in 1..5_u64, new in 1..90_u64, past in 0..99_u64,
+        tokens in 1..120_u64, full_every in prop::option::of(1..7_u64),
+    ) {
+        let windowed = Model { wiring: Wiring { window: Some(Window { tokens, full_every }), ..model.wiring }, ..model.clone() };
+        let step = Step { past_tokens: past, ..Step::prefill(batch, new) };
+        let work = whole(Operator::Attention, &windowed, &formats, &step);
+        let pairs: u64 = (0..model.layers).map(|layer| seen(&windowed, layer, &step)).sum();
+        let exact = 4 * model.heads * model.head_dim * pairs;
+        // A pair of a head of each sequence is the most that the mean is rounded up by.
+        let rounding = 4 * model.heads * model.head_dim * batch * model.layers;
+        let all = work.flop.get() * u128::from(model.layers);
+        prop_assert!((u128::from(exact)..u128::from(exact + rounding)).contains(&all), "{all}, not {exact}");
+        let Shape::Attention(shape) = work.shape else { panic!("attention") };
+        // The shape is rounded up to whole tokens of all its queries.
+        let most = work.flop + Flop::new(u128::from(4 * model.heads * model.head_dim * batch * 4 * new));
+        prop_assert!(shape.flop() >= work.flop && shape.flop() <= most, "{shape}: {}, {}", shape.flop(), work.flop);
+        let plain = whole(Operator::Attention, &model, &formats, &step);
+        prop_assert!(work.kv_read <= plain.kv_read && work.flop <= plain.flop);
+        if tokens >= past + new {
+            prop_assert_eq!(work, plain);
+        }
+        // One token reads what it sees, a mean over the layers.
+        let one = Step::decode(batch, past);
+        let read: u64 = (0..model.layers).map(|layer| seen(&windowed, layer, &one) / batch).sum();
+        let kv = whole(Operator::Attention, &windowed, &formats, &one).kv_read;
+        prop_assert_eq!(kv, kv_bytes(&model, &formats, batch, read.div_ceil(model.layers)));
+    }
+
     #[test]
     fn a_prefill_costs_two_flop_per_parameter_and_token_and_the_attention_below_the_diagonal(
         model in models(), formats in formats(), batch in 1..9_u64, tokens in 1..300_u64,

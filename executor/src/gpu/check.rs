@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::setup::Setup;
 use hwprofiles::{DType, DeviceKind, Machine};
 use planner::{Action, Lane, Programs, Source, Task};
-use scenarios::{Activation, Operator, Sublayer};
+use scenarios::{Activation, Operator, Sublayer, Window};
 
 /// Formats of matrices that its kernels read.
 const MATRICES: [DType; 3] = [DType::Bf16, DType::Int8, DType::Int4];
@@ -53,11 +53,17 @@ fn check_host(machine: &Machine, task: &Task) -> Result<(), Error> {
 
 fn check_operator(setup: &Setup, operator: Operator) -> Result<(), Error> {
     let (model, formats) = (&setup.model, &setup.formats);
+    let in_use = |window: &Window| window.tokens < setup.extent.context;
     let missing = match operator {
         Operator::Embed if model.wiring.scaled_embeddings => Some("scaled embeddings"),
         Operator::Rotate if model.wiring.rotates_neighbours => Some("rotation of neighbours"),
         Operator::Activate if model.activation == Activation::GeluTanhGated => Some("a gate of GELU"),
+        Operator::Rotate if model.window_theta().is_some() => Some("a rotation for layers with windows"),
+        Operator::Attention if model.wiring.window.as_ref().is_some_and(in_use) => Some("sliding windows"),
+        Operator::Attention if model.wiring.score_cap.is_some() => Some("caps on scores"),
+        Operator::AttnAdd | Operator::FfnAdd if model.wiring.norms_behind => Some("norms behind sublayers"),
         Operator::HeadProj if model.wiring.head_bias => Some("a bias on logits"),
+        Operator::HeadProj if model.wiring.logit_cap.is_some() => Some("caps on logits"),
         _ => None,
     };
     if let Some(missing) = missing {

@@ -76,8 +76,7 @@ impl<'a> Worker<'a> {
             rest = after;
             (!these.is_empty()).then_some(these)
         };
-        let normed = sublayer.operators(model)[0].writes() == Activations::Normed;
-        let hidden = if normed { model.hidden as usize } else { 0 };
+        let hidden = if sublayer.has_norm(model) { model.hidden as usize } else { 0 };
         let weight = next(hidden);
         let bias = next(if model.norm == Norm::Layer { hidden } else { 0 });
         [weight, bias, (!rest.is_empty()).then_some(rest)]
@@ -193,7 +192,7 @@ impl<'a> Worker<'a> {
             let gamma = gammas.from(dim).first(dim);
             self.queue.run(&calls::rms_norm_heads(keys, rows, width, kv_heads, gamma, epsilon))?;
         }
-        if let Some(table) = self.store.rotation_of(self.device) {
+        if let Some(table) = self.store.rotation_of(self.device, false) {
             let call =
                 calls::rope(qkv, width, heads + kv_heads, dim, table.on_gpu(), table.half(), view.positions);
             self.queue.run(&call)?;
@@ -206,7 +205,7 @@ impl<'a> Worker<'a> {
         let (model, view, cache) = (self.model(), self.view, self.cache(job));
         let q = (self.values(job, Activations::Qkv), model.qkv_width() as usize);
         let out = (self.values(job, Activations::Context), model.context_width() as usize);
-        let (heads, scale) = (model.heads as usize, (model.head_dim as f32).sqrt().recip());
+        let (heads, scale) = (model.heads as usize, model.score_scale() as f32);
         if view.most_new > 1 {
             let new = view.most_new;
             return self.queue.run(&calls::prefill(cache, heads, scale, q, out, view.spans, new));

@@ -4,7 +4,7 @@ use super::{Store, places};
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
 use crate::part::{Kept, Part, place};
-use crate::rotation::frequencies;
+use crate::rotation::{frequencies, window_frequencies};
 use crate::setup::Setup;
 use crate::tensors::{self, Fused};
 use hwprofiles::{Bytes, DType, DeviceId};
@@ -87,26 +87,28 @@ impl Store {
         Ok(vectors)
     }
 
-    /// A table of rotations for each device that attends.
+    /// The tables of rotations for each device that attends.
     pub(super) fn rotation<'a>(
         setup: &Setup,
         own: &impl Fn(DeviceId) -> &'a Memory,
-    ) -> Result<Vec<Option<RopeTable>>, Error> {
-        let frequencies = frequencies(&setup.model);
+    ) -> Result<Vec<Vec<RopeTable>>, Error> {
+        let kinds = [Some(frequencies(&setup.model)), window_frequencies(&setup.model)];
+        let kinds: Vec<_> = kinds.into_iter().flatten().filter(|kind| !kind.is_empty()).collect();
         let holders = planner::vector_holders(&setup.placement);
         let attending: BTreeSet<DeviceId> = holders
             .into_iter()
             .filter(|(.., s)| *s == Sublayer::Attention)
             .map(|(device, ..)| device)
             .collect();
-        let table = |device| {
-            let wanted = !frequencies.is_empty() && attending.contains(&device);
-            wanted
-                .then(|| RopeTable::new(own(device), &frequencies, setup.extent.context as usize))
-                .transpose()
-                .map(|table| table.map(|table| table.with_neighbours(setup.model.wiring.rotates_neighbours)))
+        let tables = |device| {
+            let kinds = if attending.contains(&device) { &kinds[..] } else { &[] };
+            let table = |kind: &Vec<f32>| {
+                let table = RopeTable::new(own(device), kind, setup.extent.context as usize)?;
+                Ok(table.with_neighbours(setup.model.wiring.rotates_neighbours))
+            };
+            kinds.iter().map(table).collect()
         };
-        Ok(setup.machine.device_ids().map(table).collect::<Result<_, _>>()?)
+        setup.machine.device_ids().map(tables).collect()
     }
 }
 

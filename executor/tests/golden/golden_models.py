@@ -25,6 +25,11 @@ def rope(theta):
     return {"rope_type": "default", "rope_theta": theta}
 
 
+def by_layer(sliding, full):
+    """Gemma 3's rotations: the base of layers with windows, and what the others have."""
+    return {"sliding_attention": rope(sliding), "full_attention": full}
+
+
 def goldens():
     t = transformers
     llama3 = {
@@ -93,6 +98,31 @@ def goldens():
             num_attention_heads=4, num_key_value_heads=1, head_dim=24, rms_norm_eps=1e-6,
             rope_parameters=rope(10000.0), tie_word_embeddings=True,
         ), byte_fallback, 0.2, {"rope_parameters": rope(500000.0), "hidden_act": "silu"}, norm=0.0),
+        # Sequences are several times as long as the windows of the next three. This one's are in layers 0 and 2. Matrices are
+        # small and norms large: what norms behind sublayers let through must outweigh the embedding, which the head looks for.
+        Golden("gemma2", t.Gemma2Config(
+            **size, hidden_size=64, intermediate_size=136, num_hidden_layers=4,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=32, rms_norm_eps=1e-6,
+            query_pre_attn_scalar=48, sliding_window=20, attn_logit_softcapping=4.0, final_logit_softcapping=6.0,
+            rope_parameters=rope(10000.0), tie_word_embeddings=True,
+        ), byte_fallback, 0.1,
+            {"sliding_window": 96, "query_pre_attn_scalar": 32, "attn_logit_softcapping": None,
+             "final_logit_softcapping": None, "rope_parameters": rope(500000.0)}),
+        # Windows in all layers but the third, which has another rotation.
+        Golden("gemma3", t.Gemma3TextConfig(
+            **size, hidden_size=64, intermediate_size=120, num_hidden_layers=4,
+            num_attention_heads=4, num_key_value_heads=1, head_dim=16, rms_norm_eps=1e-6,
+            query_pre_attn_scalar=16, sliding_window=13, sliding_window_pattern=3,
+            rope_parameters=by_layer(10000.0, rope(1000000.0) | {"rope_type": "linear", "factor": 8.0}),
+            tie_word_embeddings=True,
+        ), byte_fallback, 0.1,
+            {"sliding_window": 96, "query_pre_attn_scalar": 32,
+             "rope_parameters": by_layer(1000000.0, rope(1000000.0) | {"rope_type": "linear", "factor": 8.0})}),
+        Golden("mistral_window", t.MistralConfig(
+            **size, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5, sliding_window=17,
+            rope_parameters=rope(10000.0), tie_word_embeddings=False,
+        ), byte_fallback, 0.15, {"sliding_window": None}),
         # 10 of 20 columns of a head are rotated; one norm; a bias on the logits. See opt: what is not
         # rotated of a key's bias cancels, and what is does not.
         Golden("phi", t.PhiConfig(

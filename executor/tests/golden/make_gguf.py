@@ -2,9 +2,16 @@
 
 gguf_blocks.json     random blocks of every format that we read, and the values that the package makes of them
 llama_gqa.gguf       the model of that folder in f32, as llama.cpp wants it: rows of q and k in the order of its rotation
-qwen3.gguf           likewise; its rotation is the checkpoint's
+qwen3.gguf           likewise; its rotation is the checkpoint's, as it is in those below
+gemma.gguf           norms with the 1 added
+gemma2.gguf          likewise; a file does not say by what scores are divided, so that q has the difference
+gemma3.gguf          likewise, scores being divided by the head's width
+phi3.gguf            q, k, v in one tensor, gate and up in one, as in the checkpoint
+phi.gguf             as phi2
+gpt_neox.gguf        q, k, v in one tensor, one after the other
+falcon_7b.gguf       likewise
 
-usage: make_gguf.py [--llama-cpp]      (in this folder; with --llama-cpp also runs both in llama.cpp, `pip install llama-cpp-python`,
+usage: make_gguf.py [--llama-cpp]      (in this folder; with --llama-cpp also runs them in llama.cpp, `pip install llama-cpp-python`,
                                         and compares its logits with golden.safetensors)
 """
 
@@ -23,8 +30,19 @@ LAYER = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+    "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
 }
-ENDS = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "lm_head.weight": "output.weight"}
+GPT = {
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.dense": "attn_output",
+    "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+    "attention.query_key_value": "attn_qkv", "self_attention.query_key_value": "attn_qkv", "attention.dense": "attn_output",
+    "self_attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down",
+}
+BEHIND = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
+ENDS = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "lm_head.weight": "output.weight", "lm_head.bias": "output.bias"}
+for kind in ("weight", "bias"):
+    ENDS |= {f"{norm}.{kind}": f"output_norm.{kind}" for norm in ("model.final_layernorm", "gpt_neox.final_layer_norm", "transformer.ln_f")}
+ENDS |= {"gpt_neox.embed_in.weight": "token_embd.weight", "transformer.word_embeddings.weight": "token_embd.weight", "embed_out.weight": "output.weight"}
 
 
 def blocks():
@@ -51,6 +69,12 @@ def turned(rows, heads):
     return rows.reshape(heads, 2, shape[0] // heads // 2, *shape[1:]).swapaxes(1, 2).reshape(shape)
 
 
+def whole(rows, groups, heads):
+    """q, k and v that alternate in groups of so many heads of q, as one after the other."""
+    parts = rows.reshape(groups, heads + 2, -1, *rows.shape[1:])
+    return np.concatenate([part.reshape(-1, *rows.shape[1:]) for part in (parts[:, :heads], parts[:, heads], parts[:, heads + 1])])
+
+
 def model(folder, architecture):
     config = json.loads((HERE / folder / "config.json").read_text())
     tensors = load_file(HERE / folder / "model.safetensors")
@@ -60,14 +84,35 @@ def model(folder, architecture):
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
-    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_feed_forward_length(config.get("intermediate_size") or config.get("ffn_hidden_size") or 4 * config["hidden_size"])
     writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_key_length(head_dim)
-    writer.add_value_length(head_dim)
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
-    writer.add_rope_dimension_count(head_dim)
+    heads = config["num_attention_heads"]
+    kv_heads = 1 if config.get("multi_query") else config.get("num_key_value_heads", heads)
+    writer.add_head_count_kv(kv_heads)
+    epsilon = [config[key] for key in ("layer_norm_eps", "layer_norm_epsilon") if key in config]
+    if epsilon:
+        writer.add_layer_norm_eps(epsilon[0])
+        if "use_parallel_residual" in config:
+            writer.add_parallel_residual(config["use_parallel_residual"])
+    else:
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
+        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    rope = config["rope_parameters"]
+    if "full_attention" in rope:
+        writer.add_rope_freq_base_swa(rope["sliding_attention"]["rope_theta"])
+        writer.add_sliding_window_pattern(config["layer_types"].index("full_attention") + 1)
+        rope = rope["full_attention"]
+    if rope["rope_type"] == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(rope["factor"])
+    writer.add_rope_freq_base(rope["rope_theta"])
+    writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))
+    if config.get("sliding_window"):
+        writer.add_sliding_window(config["sliding_window"])
+    for cap, add in (("attn_logit_softcapping", writer.add_attn_logit_softcapping), ("final_logit_softcapping", writer.add_final_logit_softcapping)):
+        if config.get(cap):
+            add(config[cap])
     writer.add_vocab_size(config["vocab_size"])
     vocabulary = [text for text, _ in sorted(tokenizer["model"]["vocab"].items(), key=lambda item: item[1])]
     vocabulary += [f"<unused{i}>" for i in range(len(vocabulary), config["vocab_size"])]
@@ -81,10 +126,17 @@ def model(folder, architecture):
         else:
             _, _, layer, rest = name.split(".", 3)
             rest, kind = rest.rsplit(".", 1)
-            if architecture == "llama" and LAYER[rest] in ("attn_q", "attn_k"):
-                heads = config["num_attention_heads" if LAYER[rest] == "attn_q" else "num_key_value_heads"]
+            if architecture == "llama" and rest in ("self_attn.q_proj", "self_attn.k_proj"):
+                heads = config["num_attention_heads" if rest == "self_attn.q_proj" else "num_key_value_heads"]
                 values = turned(values, heads)
-            name = f"blk.{layer}.{LAYER[rest]}.{kind}"
+            if rest == "self_attn.q_proj" and config.get("query_pre_attn_scalar"):
+                values = values * (head_dim / config["query_pre_attn_scalar"]) ** 0.5
+            if rest.endswith("query_key_value"):
+                values = whole(values, kv_heads, heads // kv_heads)
+            names = LAYER | BEHIND if architecture in ("gemma2", "gemma3") else GPT if epsilon else LAYER
+            name = f"blk.{layer}.{names[rest]}.{kind}"
+        if architecture.startswith("gemma") and name.endswith("norm.weight"):
+            values = values + 1.0
         writer.add_tensor(name, np.ascontiguousarray(values.astype(np.float32)))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -110,7 +162,8 @@ def compare(folder):
 
 if __name__ == "__main__":
     blocks()
-    for name, architecture in (("llama_gqa", "llama"), ("qwen3", "qwen3")):
+    for name, architecture in (("llama_gqa", "llama"), *((name, name) for name in ("qwen3", "gemma", "gemma2", "gemma3", "phi3")),
+                               ("phi", "phi2"), ("gpt_neox", "gptneox"), ("falcon_7b", "falcon")):
         model(name, architecture)
         if "--llama-cpp" in sys.argv:
             compare(name)

@@ -101,6 +101,8 @@ def greedy(model, tokens):
         last = logits_of(model, rows)[:, -1]
         best = last.topk(2)
         margin = min(margin, (best.values[:, 0] - best.values[:, 1]).min().item())
+        if margin < MIN_MARGIN:
+            break  # another seed is wanted
         for row, output, token in zip(rows, chosen, best.indices[:, 0].tolist()):
             row.append(token)
             output.append(token)
@@ -113,6 +115,8 @@ def expect(model, tokenizer, seed):
     for name, (tokens, positions) in sequences(tokenizer, seed).items():
         chosen, final, least = greedy(model, tokens)
         margin = min(margin, least)
+        if margin < MIN_MARGIN:
+            return described, tensors, margin
         described[name] = {"tokens": tokens, "positions": positions, "greedy": chosen}
         tensors[f"{name}.logits"] = logits_of(model, tokens)[:, positions].contiguous()
         tensors[f"{name}.final_logits"] = final.contiguous()
@@ -209,6 +213,10 @@ def hub_spelling(config):
     del old["transformers_version"]
     if "rope_parameters" in old:
         scaling = dict(old.pop("rope_parameters"))
+        if old["model_type"] == "gemma3_text":
+            old["rope_local_base_freq"] = scaling["sliding_attention"]["rope_theta"]
+            old["sliding_window_pattern"] = config["layer_types"].index("full_attention") + 1
+            scaling = dict(scaling["full_attention"])
         old["rope_theta"] = scaling.pop("rope_theta")
         part = scaling.pop("partial_rotary_factor", None)
         old["rope_scaling"] = None if scaling["rope_type"] == "default" else scaling

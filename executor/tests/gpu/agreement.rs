@@ -2,11 +2,11 @@
 
 use crate::rig;
 use executor::{Checkpoint, Error, Sampling, Session, Setup};
-use hwprofiles::{DType, DeviceKind, Machine, MemoryKind};
+use hwprofiles::{DType, DeviceId, DeviceKind, Machine, MemoryKind};
 use kernels::cuda::Accelerator;
-use planner::{Extent, Placement, Programs};
+use planner::{Extent, Placement, Programs, whole};
 use safetensors::SafeTensors;
-use scenarios::{Formats, Model};
+use scenarios::{Formats, Model, Sublayer};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -268,6 +268,26 @@ fn what_a_gpu_cannot_do_is_refused_with_what_would_be_right() {
     refused("llama_gqa", all, rig::formats(DType::Bf16, DType::Int8), "a cache of bf16");
     refused("mistral_sharded", all, narrow, "heads of a multiple of 16 values");
     refused("mixtral", all, narrow, "experts on the CPU");
+    refused("mistral_window", all, narrow, "sliding windows");
+    // Layers there, the ends on the CPU.
+    let within = |model: &Model| {
+        let layer =
+            |sublayer| vec![whole(model, sublayer, rig::LOOPBACK_MEMORY, rig::LOOPBACK, rig::LOOPBACK)];
+        let head = vec![whole(model, Sublayer::Head, rig::DRAM, rig::CPU, rig::CPU)];
+        rig::layered(model, rig::CPU, head, |_, sublayer| layer(sublayer))
+    };
+    refused("gemma3", within, narrow, "a rotation for layers with windows");
+    let sums = |model: &Model| {
+        let on = |sublayer, device: DeviceId| {
+            let home = if device == rig::CPU { rig::DRAM } else { rig::LOOPBACK_MEMORY };
+            vec![whole(model, sublayer, home, device, device)]
+        };
+        let device = |sublayer| if sublayer == Sublayer::Out { rig::LOOPBACK } else { rig::CPU };
+        rig::layered(model, rig::CPU, on(Sublayer::Head, rig::CPU), |_, sublayer| {
+            on(sublayer, device(sublayer))
+        })
+    };
+    refused("gemma2", sums, narrow, "norms behind sublayers");
 }
 
 #[test]

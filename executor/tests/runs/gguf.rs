@@ -8,7 +8,7 @@ use scenarios::{Formats, Gguf, Model, WeightFormats};
 use std::path::PathBuf;
 
 /// Those of `tests/golden/make_gguf.py`, in f32.
-const FILES: [&str; 2] = ["llama_gqa", "qwen3"];
+const FILES: [&str; 8] = ["llama_gqa", "qwen3", "gemma", "gemma3", "phi3", "phi", "gpt_neox", "falcon_7b"];
 
 fn file(name: &str) -> PathBuf {
     rig::folder(name).with_extension("gguf")
@@ -31,6 +31,22 @@ fn a_file_gives_the_folders_logits_bit_for_bit() {
             assert!(folder == file, "{name} in {weights}");
         }
     }
+}
+
+#[test]
+fn scores_that_are_divided_by_another_number_than_a_file_says_are_those_of_scaled_queries() {
+    let checkpoints = [rig::checkpoint("gemma2"), Checkpoint::open(&file("gemma2")).expect("it opens")];
+    let logits = checkpoints.each_ref().map(|checkpoint| {
+        let extent = Extent { batch: 1, context: 64, chunk: 7, step_tokens: 1 };
+        let mut session = rig::session(checkpoint, rig::split(checkpoint.model()), rig::F32, extent);
+        session.generate(&[(0..50).collect()], 6, Sampling::Greedy, |_| {}).expect("it runs");
+        session.logits()
+    });
+    let cosine = rig::cosine(&logits[0][0], &logits[1][0]);
+    assert!(cosine > 0.99999, "{cosine}");
+    // The folder says 48, and heads are 32 wide.
+    let [folder, file] = checkpoints.map(|checkpoint| checkpoint.model().wiring.query_scalar);
+    assert_eq!((folder, file), (Some(48), None));
 }
 
 #[test]

@@ -98,7 +98,7 @@ proptest! {
     /// The planner counts the kernels' working memory without knowing them; here both are known.
     #[test]
     fn kernels_need_no_more_working_memory_than_the_planner_counts(
-        name in prop::sample::select(vec!["fulcrum-tiny", "opt-125m", "llama-2-7b", "llama-3.1-8b", "qwen3-32b", "qwen2.5-0.5b", "mixtral-8x7b", "qwen3-30b-a3b", "gemma-7b", "phi-2", "phi-3-mini-4k", "gpt-neox-20b", "gpt-j-6b", "falcon-7b"]),
+        name in prop::sample::select(vec!["fulcrum-tiny", "opt-125m", "llama-2-7b", "llama-3.1-8b", "qwen3-32b", "qwen2.5-0.5b", "mixtral-8x7b", "qwen3-30b-a3b", "gemma-7b", "gemma-2-9b", "gemma-3-4b", "phi-2", "phi-3-mini-4k", "gpt-neox-20b", "gpt-j-6b", "falcon-7b"]),
         cores in 1usize..100,
         (batch, chunk, context) in (1u64..70, prop_oneof![1u64..4, 1u64..3000], 1u64..100_000),
     ) {

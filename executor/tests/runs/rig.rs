@@ -7,7 +7,7 @@ use rand_pcg::Pcg64Mcg;
 use scenarios::{Formats, Model, Sublayer, WeightFormats};
 use std::path::{Path, PathBuf};
 
-pub const GOLDEN: [&str; 16] = [
+pub const GOLDEN: [&str; 19] = [
     "opt",
     "llama_gqa",
     "llama3_rope",
@@ -17,6 +17,9 @@ pub const GOLDEN: [&str; 16] = [
     "mixtral",
     "qwen3_moe",
     "gemma",
+    "gemma2",
+    "gemma3",
+    "mistral_window",
     "phi",
     "phi3",
     "gpt_neox",

@@ -64,7 +64,9 @@ pub(super) unsafe fn decode(
         match shape.dtype {
             DType::Bf16 => group::<Brain>(shape.head_dim, keys, values, positions, q, scoring, out, scores),
             DType::Int8 => group::<Bytes>(shape.head_dim, keys, values, positions, q, scoring, out, scores),
-            DType::Int2 => group::<Quarters>(shape.head_dim, keys, values, positions, q, scoring, out, scores),
+            DType::Int2 => {
+                group::<Quarters>(shape.head_dim, keys, values, positions, q, scoring, out, scores)
+            }
             _ => group::<Single>(shape.head_dim, keys, values, positions, q, scoring, out, scores),
         }
     }

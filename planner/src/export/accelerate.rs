@@ -249,6 +249,16 @@ impl Names {
             Architecture::Mixtral => {
                 Self { router: &["block_sparse_moe.gate"], experts: &["block_sparse_moe.experts"], ..LLAMA }
             }
+            Architecture::Gemma2 | Architecture::Gemma3 => Self {
+                outside: &["model.embed_tokens", "model.rotary_emb", "model.rotary_emb_local", "model.norm"],
+                norms: &[
+                    "input_layernorm",
+                    "post_attention_layernorm",
+                    "pre_feedforward_layernorm",
+                    "post_feedforward_layernorm",
+                ],
+                ..LLAMA
+            },
             Architecture::GptOss => Self { router: &["mlp.router"], ..LLAMA },
             Architecture::Phi => Self {
                 outside: &["model.embed_tokens", "model.rotary_emb", "model.final_layernorm"],
