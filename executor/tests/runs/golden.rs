@@ -122,6 +122,12 @@ fn in_f32_logits_agree_and_greedy_tokens_are_the_same_on_every_placement() {
     }
 }
 
+/// The least cosine of a model where most may turn by so much. The norms of q and k in `gemma3` double both: its scores, and
+/// what rounding does to them, are larger than the others'.
+fn bound(name: &str, least: f64) -> f64 {
+    if name == "gemma3" { 1.0 - 4.0 * (1.0 - least) } else { least }
+}
+
 #[test]
 fn narrower_formats_stay_close() {
     // Bounds of the worst of all compared logits. int4 is left out: rounding a random matrix, in which nothing is
@@ -139,6 +145,7 @@ fn narrower_formats_stay_close() {
             let model = case.checkpoint.model();
             for placement in [rig::on(model, rig::CPU), rig::split(model), rig::streamed(model)] {
                 let worst = case.worst_cosine(&mut case.session(placement, rig::formats(weights, kv), 96));
+                let least = bound(name, least);
                 assert!(worst >= least, "{name}: weights {weights}, KV {kv}: cosine {worst}");
             }
         }
@@ -245,7 +252,7 @@ fn a_narrow_run_is_the_f32_run_of_the_rounded_weights() {
         let rounding = weights.distinct().map(|dtype| Path::best().rounding(dtype)).fold(0.0, f32::max);
         let least = 1.0 - 1e-5 - 10.0 * f64::from(rounding).powi(2);
         for name in rig::GOLDEN {
-            let case = Case::new(name);
+            let (case, least) = (Case::new(name), bound(name, least));
             let folder = rounded(name, weights);
             let wide =
                 Case { checkpoint: Checkpoint::open(folder.path()).expect("it opens"), ..Case::new(name) };
