@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for length in LENGTHS {
         let tokens: Vec<u32> = (0..length).map(|i| ((i * 7919 + 13) % model.vocab) as u32).collect();
         session.generate(std::slice::from_ref(&tokens), 1, Sampling::Greedy, |_| {})?;
-        rows.push(json!({ "tokens": tokens, "logits": session.logits()[0] }));
+        rows.push(json!({ "tokens": tokens, "logits": session.logits()?[0] }));
     }
     std::fs::write(folder.join("ours.json"), json!(rows).to_string())?;
     Ok(())

@@ -161,15 +161,7 @@ pub(crate) fn parts(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> Pa
             model.qkv_bias,
             norm(model, format!("{}{}", names.layer, names.attn_norm)),
         ),
-        Sublayer::Attention => {
-            let norm = |name: &str| {
-                let name = format!("{}self_attn.{name}.weight", names.layer);
-                let plus_one = model.norm == Norm::RmsPlusOne;
-                Fused::whole([Tensor { name, shape: vec![model.head_dim], plus_one }])
-            };
-            let vectors = if model.qk_norm { vec![norm("q_norm"), norm("k_norm")] } else { vec![] };
-            Parts { matrices: vec![], vectors }
-        }
+        Sublayer::Attention => Parts { matrices: vec![], vectors: head_norms(model, &names) },
         Sublayer::Out => with_biases(matrix(&[names.out], &[hidden], context), model.out_bias, behind(0)),
         Sublayer::FfnUp => {
             let gated = model.activation.is_gated();
@@ -207,6 +199,16 @@ pub(crate) fn parts(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> Pa
             }
         }
     }
+}
+
+/// The norms of a head's queries and keys, where there are any.
+fn head_norms(model: &Model, names: &Names) -> Vec<Fused> {
+    let norm = |name: &str| {
+        let name = format!("{}self_attn.{name}.weight", names.layer);
+        let plus_one = model.norm == Norm::RmsPlusOne;
+        Fused::whole([Tensor { name, shape: vec![model.head_dim], plus_one }])
+    };
+    if model.qk_norm { vec![norm("q_norm"), norm("k_norm")] } else { vec![] }
 }
 
 /// Refuses what has no kernels and no tensor names here: no checkpoint of it is made or opened, so none is run.

@@ -180,7 +180,7 @@ const GEMMA3: Defaults = Defaults {
     architecture: Architecture::Gemma3,
     vocab: 262208,
     max_positions: 131072,
-    theta: 1e6,
+    theta: 1_000_000.0,
     ..GEMMA2
 };
 const PHI: Defaults = Defaults {

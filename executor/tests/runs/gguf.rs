@@ -40,7 +40,7 @@ fn scores_that_are_divided_by_another_number_than_a_file_says_are_those_of_scale
         let extent = Extent { batch: 1, context: 64, chunk: 7, step_tokens: 1 };
         let mut session = rig::session(checkpoint, rig::split(checkpoint.model()), rig::F32, extent);
         session.generate(&[(0..50).collect()], 6, Sampling::Greedy, |_| {}).expect("it runs");
-        session.logits()
+        session.logits().expect("they are read")
     });
     let cosine = rig::cosine(&logits[0][0], &logits[1][0]);
     assert!(cosine > 0.99999, "{cosine}");

@@ -230,6 +230,18 @@ const LLAMA: Names = Names {
     experts: &["mlp.experts"],
 };
 
+/// Gemma 2's and 3's, with a norm before and behind each half.
+const GEMMA2: Names = Names {
+    outside: &["model.embed_tokens", "model.rotary_emb", "model.rotary_emb_local", "model.norm"],
+    norms: &[
+        "input_layernorm",
+        "post_attention_layernorm",
+        "pre_feedforward_layernorm",
+        "post_feedforward_layernorm",
+    ],
+    ..LLAMA
+};
+
 impl Names {
     fn of(model: &Model) -> Self {
         match model.architecture {
@@ -249,16 +261,7 @@ impl Names {
             Architecture::Mixtral => {
                 Self { router: &["block_sparse_moe.gate"], experts: &["block_sparse_moe.experts"], ..LLAMA }
             }
-            Architecture::Gemma2 | Architecture::Gemma3 => Self {
-                outside: &["model.embed_tokens", "model.rotary_emb", "model.rotary_emb_local", "model.norm"],
-                norms: &[
-                    "input_layernorm",
-                    "post_attention_layernorm",
-                    "pre_feedforward_layernorm",
-                    "post_feedforward_layernorm",
-                ],
-                ..LLAMA
-            },
+            Architecture::Gemma2 | Architecture::Gemma3 => GEMMA2,
             Architecture::GptOss => Self { router: &["mlp.router"], ..LLAMA },
             Architecture::Phi => Self {
                 outside: &["model.embed_tokens", "model.rotary_emb", "model.final_layernorm"],
