@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 def main():
     folder, preset = pathlib.Path(sys.argv[1]).resolve(), (sys.argv[2:] or ["llama-3.2-1b"])[0]
     folder.mkdir(parents=True, exist_ok=True)
-    command = ["cargo", "run", "-p", "executor", "--example", "logits", "--", str(folder), preset]
+    command = ["cargo", "run", "--release", "-p", "executor", "--example", "logits", "--", str(folder), preset]
     subprocess.run(command, cwd=ROOT, check=True)
 
     import torch
