@@ -1,13 +1,13 @@
 //! `fulcrum sweep --halve` and `--budget`.
 
+mod killed;
 mod place;
 
+use killed::killed_at;
 use place::Place;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
 /// Requests that come and go; their number is what costs time.
 const DAY: &str = "machine: h100-sxm
@@ -81,22 +81,8 @@ fn a_halving_that_is_killed_ends_as_one_that_is_not() {
     let arguments =
         format!("sweep s.yaml {AXES} --halve workload.requests=20..320*4 --eta 2 --most goodput_per_s");
     place.done(&format!("{arguments} -o whole.csv"));
-    let journal = place.path("killed.csv.journal");
     for lines in [9, 27, 38] {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_fulcrum"))
-            .args(arguments.split(' '))
-            .args(["--resume", "-o", "killed.csv"])
-            .current_dir(place.path("."))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("it starts");
-        let finished = || fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
-        while finished() < lines && child.try_wait().expect("it is asked").is_none() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        child.kill().expect("it is killed");
-        child.wait().expect("it is gone");
+        killed_at(&place, &format!("{arguments} --resume -o killed.csv"), "killed.csv.journal", lines);
     }
     place.refused(&format!("{arguments} --seed 1 --budget 20 --resume -o killed.csv"), 2, &["another sweep"]);
     place.done(&format!("{arguments} --resume -o killed.csv"));

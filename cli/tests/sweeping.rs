@@ -1,11 +1,12 @@
 //! `fulcrum sweep` and `fulcrum merge`.
 
+mod killed;
 mod place;
 
+use killed::{killed_at, lines};
 use place::Place;
 use std::fs;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 const SCENARIO: &str = "machine: h100-sxm
 model: llama-3.2-1b
@@ -87,25 +88,12 @@ fn a_sweep_that_is_killed_again_and_again_ends_as_one_that_is_not() {
     let axes = "--set workload.batch=1..40 --set workload.prompt_tokens=32,64,96";
     place.done(&format!("sweep s.yaml {axes} -o whole.csv"));
     let journal = place.path("killed.csv.journal");
-    let lines = || fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
     let mut before = 0;
     for _ in 0..5 {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_fulcrum"))
-            .args(["sweep", "s.yaml"])
-            .args(axes.split(' '))
-            .args(["--resume", "-o", "killed.csv"])
-            .current_dir(place.path("."))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("it starts");
         // Until it has come further.
-        while lines() < before + 4 && child.try_wait().expect("it is asked").is_none() {
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        child.kill().expect("it is killed");
-        child.wait().expect("it is gone");
-        before = lines().max(before);
+        let arguments = format!("sweep s.yaml {axes} --resume -o killed.csv");
+        killed_at(&place, &arguments, "killed.csv.journal", before + 4);
+        before = lines(&place, "killed.csv.journal").max(before);
     }
     assert!(before >= 20, "{before} lines");
     // What a kill leaves of a line is not a row.
@@ -230,36 +218,11 @@ fn a_file_whose_content_changes_makes_another_sweep_and_other_answers() {
     place.done(sweep);
     let slow = read(&place, "out.csv");
     // A journal of before is another sweep's after the part of a machine has changed.
-    let journal = place.path("out.csv.journal");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_fulcrum"))
-        .args([
-            "sweep",
-            "s.yaml",
-            "--set",
-            "machine=mine.yaml",
-            "--set",
-            "workload.batch=1..4000",
-            "--resume",
-            "-o",
-            "out.csv",
-        ])
-        .current_dir(place.path("."))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("it starts");
-    while fs::read_to_string(&journal).map_or(0, |text| text.lines().count()) < 2 {
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    child.kill().expect("it is killed");
-    child.wait().expect("it is gone");
+    let longer = "sweep s.yaml --set machine=mine.yaml --set workload.batch=1..4000 --resume -o out.csv";
+    killed_at(&place, longer, "out.csv.journal", 2);
     fs::write(place.path("gpu.yaml"), gpu("600 GB/s")).expect("written");
-    place.refused(
-        "sweep s.yaml --set machine=mine.yaml --set workload.batch=1..4000 --resume -o out.csv",
-        2,
-        &["another sweep", "files"],
-    );
-    fs::remove_file(&journal).expect("removed");
+    place.refused(longer, 2, &["another sweep", "files"]);
+    fs::remove_file(place.path("out.csv.journal")).expect("removed");
     place.done(sweep);
     let fast = read(&place, "out.csv");
     let times = |table: &str| {
@@ -278,26 +241,15 @@ fn a_sweep_with_a_cache_that_is_killed_again_and_again_ends_as_one_that_is_not()
     let axes = "--set workload.batch=1..40 --set workload.prompt_tokens=32,64,96";
     place.done(&format!("sweep s.yaml {axes} -o whole.csv"));
     let answers = place.path("kept/answers");
-    let known = || {
-        fs::read_to_string(&answers).map_or(0, |text| text.lines().filter(|line| !line.is_empty()).count())
-    };
     for _ in 0..5 {
-        let before = known();
         let _ = fs::remove_file(place.path("killed.csv.journal"));
-        let mut child = Command::new(env!("CARGO_BIN_EXE_fulcrum"))
-            .args(["sweep", "s.yaml"])
-            .args(axes.split(' '))
-            .args(["--cache", "kept", "-o", "killed.csv"])
-            .current_dir(place.path("."))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("it starts");
-        while known() < before + 4 && child.try_wait().expect("it is asked").is_none() {
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        child.kill().expect("it is killed");
-        child.wait().expect("it is gone");
+        let known = lines(&place, "kept/answers");
+        killed_at(
+            &place,
+            &format!("sweep s.yaml {axes} --cache kept -o killed.csv"),
+            "kept/answers",
+            known + 4,
+        );
         // What a kill leaves of a line.
         let mut text = fs::read(&answers).expect("a cache");
         text.extend_from_slice(b"\n0123456789abcdef0123456789abcdef 0011");

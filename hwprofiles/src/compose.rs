@@ -185,6 +185,10 @@ fn add_loopback(host: &Host, limit: LoopbackLimit, machine: &mut Machine) -> Res
         unfit("loopback", format!("the host '{}' says `loopback: absent`: it needs two cores", host.host))
     })?;
     let dram = &mut machine.memories[DRAM.0];
+    // Two devices that multiply at once have no more between them than all cores that multiply together.
+    if let Some(drawn) = host.product_bandwidth().filter(|drawn| drawn.value < dram.bandwidth.value) {
+        dram.bandwidth = drawn;
+    }
     let left = dram.capacity.value.saturating_sub(limit.memory);
     if left == Bytes::ZERO {
         let message = format!("{} of {} leaves the host none: lend less", limit.memory, dram.capacity.value);

@@ -190,6 +190,18 @@ impl Host {
     pub fn team(&self, threads: usize) -> Option<&Team> {
         self.teams.iter().find(|t| t.threads == threads)
     }
+
+    /// The most that products of one row draw from memory when all cores take part, over the formats and shapes
+    /// measured. A stream that does nothing but read draws more.
+    pub fn product_bandwidth(&self) -> Option<Sourced<BytesPerSec>> {
+        let team = self.team(self.cpu.cores.len())?;
+        let drawn = team.gemm.iter().flat_map(|(&dtype, rates)| {
+            let rows = rates.points().iter().filter(|point| point.m == 1);
+            rows.map(move |p| (dtype.matrix_bytes(p.n, p.k) / p.time, &rates.source))
+        });
+        let (value, source) = drawn.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+        Some(Sourced { value, source: source.clone() })
+    }
 }
 
 impl<T: Serialize> Serialize for Presence<T> {

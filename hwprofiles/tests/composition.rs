@@ -167,6 +167,22 @@ fn a_loopback_takes_the_last_core_and_its_memory_from_the_host() {
 }
 
 #[test]
+fn two_devices_that_multiply_share_what_all_cores_drew_when_they_multiplied() {
+    let bandwidth = |time| {
+        let mut host = host(2);
+        let rates =
+            GemmRates::new(source(), vec![GemmPoint { m: 1, n: 1000, k: 1000, time: Seconds::new(time) }]);
+        host.teams[1].gemm = [(DType::Bf16, rates)].into();
+        let shared = Parts::of(host.clone()).with_loopback(limit(1_000_000, 4e9)).machine("split").unwrap();
+        let alone = Parts::of(host).machine("whole").unwrap();
+        assert_eq!(alone.memories[0].bandwidth.value, BytesPerSec::new(2e10));
+        shared.memories[0].bandwidth.value
+    };
+    assert_eq!(bandwidth(125e-6), BytesPerSec::new(1.6e10));
+    assert_eq!(bandwidth(50e-6), BytesPerSec::new(2e10), "a product from a cache says nothing of memory");
+}
+
+#[test]
 fn a_loopback_link_is_never_faster_than_what_was_measured() {
     let machine = Parts::of(host(2)).with_loopback(limit(1_000_000, 1e12)).machine("fast").unwrap();
     assert_eq!(machine.links[0].bandwidth, measured(BytesPerSec::new(8e9)));

@@ -1,0 +1,27 @@
+//! A command that is killed in the midst of its work.
+
+use crate::place::Place;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Runs the command and kills it as soon as a file has so many lines.
+pub fn killed_at(place: &Place, arguments: &str, file: &str, least: usize) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fulcrum"))
+        .args(arguments.split_whitespace())
+        .current_dir(place.path("."))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the command starts");
+    while lines(place, file) < least && child.try_wait().expect("it is asked").is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().expect("it is killed");
+    child.wait().expect("it is gone");
+}
+
+/// Lines of a file; none where there is no file.
+pub fn lines(place: &Place, file: &str) -> usize {
+    fs::read_to_string(place.path(file)).map_or(0, |text| text.lines().count())
+}
