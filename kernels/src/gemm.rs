@@ -4,7 +4,6 @@ mod amx;
 mod amx_tile;
 mod avx2;
 mod avx512;
-mod avx512_tile;
 mod expand;
 mod group;
 mod integer;

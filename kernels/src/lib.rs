@@ -44,6 +44,7 @@ pub mod stream;
 mod tile;
 mod vector;
 mod weights;
+mod wide_tile;
 
 pub use activation::{gelu_erf, gelu_mul, gelu_tanh, relu, silu_mul, soft_cap};
 pub use attention::{Scores, attention};

@@ -143,6 +143,7 @@ impl Call<'_> {
             // only on a CPU that has it; the shapes were checked by `attention`.
             unsafe {
                 prefill(
+                    pool.path(),
                     shape,
                     self.cache.keys(span.sequence, kv_head),
                     self.cache.values(span.sequence, kv_head),

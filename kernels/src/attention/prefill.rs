@@ -3,11 +3,12 @@
 
 use super::Scores;
 use super::element::{Brain, Bytes, Element, Quarters, Single};
-use crate::KvShape;
 use crate::disjoint::Disjoint;
 use crate::exponential::exponential;
-use crate::tile::{Floats, TILE_ROWS, tile};
+use crate::tile::{self, Floats};
 use crate::vector::{maximum, sum};
+use crate::wide_tile::{self, Float};
+use crate::{KvShape, Path};
 use hwprofiles::DType;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -24,10 +25,11 @@ pub(super) fn floats(rows: usize, head_dim: usize) -> usize {
 /// `q` is (values from the first token's first head on, stride, what becomes of products), `out` is (array, index, stride) likewise.
 ///
 /// # Safety
-/// The CPU has AVX2, FMA and F16C; `keys` and `values` are one head of the cache with the tokens' own positions in it; the
-/// head size is a multiple of 16; nobody else touches these values of `out`.
+/// The CPU has the path's instructions, AVX2 at least; `keys` and `values` are one head of the cache with the tokens' own
+/// positions in it; the head size is a multiple of 16; nobody else touches these values of `out`.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn prefill(
+    path: Path,
     shape: KvShape,
     keys: &[u8],
     values: &[u8],
@@ -44,11 +46,13 @@ pub(super) unsafe fn prefill(
     let (sums, memory) = memory.split_at_mut(rows * head_dim);
     let (largest, memory) = memory.split_at_mut(rows);
     let (totals, memory) = memory.split_at_mut(rows);
-    let (key_panels, value_rows) = memory.split_at_mut(KEYS * head_dim);
+    let (key_panels, value_panels) = memory.split_at_mut(KEYS * head_dim);
     sums.fill(0.0);
     largest.fill(f32::NEG_INFINITY);
     totals.fill(0.0);
-    let mut block = Block { head_dim, tokens, q, q_stride, scoring, first, scores, sums, largest, totals };
+    let wide = path >= Path::Avx512;
+    let mut block =
+        Block { wide, head_dim, tokens, q, q_stride, scoring, first, scores, sums, largest, totals };
     let visible = first + tokens;
     for start in (scoring.first_seen(first)..visible).step_by(KEYS) {
         let positions = start..visible.min(start + KEYS);
@@ -57,15 +61,15 @@ pub(super) unsafe fn prefill(
         unsafe {
             let (keys, values) = (&keys[bytes.clone()], &values[bytes]);
             match shape.dtype {
-                DType::Bf16 => load::<Brain>(head_dim, keys, values, key_panels, value_rows),
-                DType::Int8 => load::<Bytes>(head_dim, keys, values, key_panels, value_rows),
-                DType::Int2 => load::<Quarters>(head_dim, keys, values, key_panels, value_rows),
-                _ => load::<Single>(head_dim, keys, values, key_panels, value_rows),
+                DType::Bf16 => load::<Brain>(head_dim, keys, values, key_panels, value_panels),
+                DType::Int8 => load::<Bytes>(head_dim, keys, values, key_panels, value_panels),
+                DType::Int2 => load::<Quarters>(head_dim, keys, values, key_panels, value_panels),
+                _ => load::<Single>(head_dim, keys, values, key_panels, value_panels),
             }
         }
         for head in 0..group {
             // SAFETY: the buffers hold these positions; CPU features as promised.
-            unsafe { block.add(head, positions.clone(), key_panels, value_rows) };
+            unsafe { block.add(head, positions.clone(), key_panels, value_panels) };
         }
     }
     for head in 0..group {
@@ -82,6 +86,8 @@ pub(super) unsafe fn prefill(
 
 /// A block of queries and what was summed for it; its rows are `[head][token]`.
 struct Block<'a> {
+    /// Whether by 512-bit vectors.
+    wide: bool,
     head_dim: usize,
     tokens: usize,
     q: &'a [f32],
@@ -98,25 +104,24 @@ impl Block<'_> {
     /// Adds what the keys at `positions` contribute to one head's tokens.
     ///
     /// # Safety
-    /// The CPU has AVX2 and FMA; the buffers hold these positions, zeros (keys) beyond them up to sixteen.
+    /// The CPU has AVX2 and FMA, AVX-512 where `wide`; the buffers hold these positions, zeros (keys) beyond them up to sixteen.
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn add(&mut self, head: usize, positions: Range<usize>, key_panels: &[f32], value_rows: &[f32]) {
+    unsafe fn add(&mut self, head: usize, positions: Range<usize>, key_panels: &[f32], value_panels: &[f32]) {
         let head_dim = self.head_dim;
         // Tokens before the first position see none of it.
         let seeing = positions.start.saturating_sub(self.first)..self.tokens;
-        for start in seeing.clone().step_by(TILE_ROWS) {
-            let count = TILE_ROWS.min(seeing.end - start);
+        let most = if self.wide { wide_tile::TILE_ROWS } else { tile::TILE_ROWS };
+        for start in seeing.clone().step_by(most) {
+            let count = most.min(seeing.end - start);
             // The last of these tokens sees so many of the keys.
             let keys = positions.len().min(self.first + start + count - positions.start);
             let row = head * self.tokens + start;
             let q = &self.q[start * self.q_stride + head * head_dim..];
             let scores = &mut self.scores[row * KEYS..][..count * KEYS];
-            for (panel, keys) in key_panels.chunks_exact(16 * head_dim).take(keys.div_ceil(16)).enumerate() {
-                let w = Floats { start: keys.as_ptr(), stride: 16 };
-                let scores = scores[16 * panel..].as_mut_ptr();
-                // SAFETY: `count` rows of q and of scores; a panel of head_dim columns.
-                unsafe { tile(count, head_dim, q.as_ptr(), self.q_stride, w, scores, KEYS, false) };
-            }
+            let (x, stride, y) = (q.as_ptr(), self.q_stride, scores.as_mut_ptr());
+            let panels = key_panels.chunks_exact(16 * head_dim).take(keys.div_ceil(16));
+            // SAFETY: `count` rows of q and of scores; panels of head_dim columns.
+            unsafe { multiply(self.wide, count, head_dim, (x, stride), panels, (y, KEYS), false) };
             for (i, scores) in scores.chunks_exact_mut(KEYS).enumerate() {
                 let token = self.first + start + i;
                 let end = positions.len().min((token + 1).saturating_sub(positions.start));
@@ -133,11 +138,42 @@ impl Block<'_> {
                 );
             }
             let sums = &mut self.sums[row * head_dim..][..count * head_dim];
-            for from in (0..head_dim).step_by(16) {
-                let w = Floats { start: value_rows[from..].as_ptr(), stride: head_dim };
-                let sums = sums[from..].as_mut_ptr();
-                // SAFETY: `count` rows of weights and of sums; `keys` rows of values, sixteen wide from here.
-                unsafe { tile(count, keys, scores.as_ptr(), KEYS, w, sums, head_dim, true) };
+            let (x, y) = (scores.as_ptr(), sums.as_mut_ptr());
+            let panels = value_panels.chunks_exact(16 * KEYS).take(head_dim / 16);
+            // SAFETY: `count` rows of weights and of sums; panels of `keys` positions.
+            unsafe { multiply(self.wide, count, keys, (x, KEYS), panels, (y, head_dim), true) };
+        }
+    }
+}
+
+/// y (+)= x·w for `m` rows of x and panels of sixteen outputs, [column][16] each, `k` columns; x and y come with their
+/// rows' distance.
+///
+/// # Safety
+/// The CPU has AVX2 and FMA, AVX-512 where `wide`; `m` is at most a tile's rows; x, the panels and y hold what the shape
+/// says, and nobody else touches y.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn multiply<'a>(
+    wide: bool,
+    m: usize,
+    k: usize,
+    (x, x_stride): (*const f32, usize),
+    panels: impl ExactSizeIterator<Item = &'a [f32]>,
+    (y, y_stride): (*mut f32, usize),
+    add: bool,
+) {
+    let count = panels.len();
+    for (panel, w) in panels.enumerate().step_by(if wide { 2 } else { 1 }) {
+        // SAFETY: the caller's promises; panels lie one behind the other.
+        unsafe {
+            let y = y.add(16 * panel);
+            if wide {
+                let (panel_bytes, ahead) = (4 * w.len(), std::ptr::null());
+                let w = w.as_ptr().cast();
+                wide_tile::Tile { x, x_stride, w, panel_bytes, steps: k, add, y, y_stride, ahead }
+                    .run::<Float>(m, 2.min(count - panel));
+            } else {
+                tile::tile(m, k, x, x_stride, Floats { start: w.as_ptr(), stride: 16 }, y, y_stride, add);
             }
         }
     }
@@ -179,7 +215,7 @@ fn weigh(
 }
 
 /// Widens a block of keys into panels `[16 keys][head dim][16]`, zeros beyond the last key up to sixteen, and of
-/// values into rows.
+/// values into panels `[16 of the head's dims][KEYS][16]`.
 ///
 /// # Safety
 /// The CPU has AVX2 and F16C; the head size is a multiple of 8; the buffers hold [`KEYS`] rows.
@@ -189,14 +225,15 @@ unsafe fn load<E: Element>(
     keys: &[u8],
     values: &[u8],
     key_panels: &mut [f32],
-    value_rows: &mut [f32],
+    value_panels: &mut [f32],
 ) {
     let row_bytes = E::row_bytes(head_dim);
     let count = keys.len() / row_bytes;
-    for (out, row) in value_rows.chunks_exact_mut(head_dim).zip(values.chunks_exact(row_bytes)) {
-        for (from, out) in out.chunks_exact_mut(8).enumerate() {
+    for (position, row) in values.chunks_exact(row_bytes).enumerate() {
+        for from in (0..head_dim).step_by(8) {
+            let out = &mut value_panels[from / 16 * 16 * KEYS + 16 * position + from % 16..][..8];
             // SAFETY: eight values in, eight out.
-            unsafe { _mm256_storeu_ps(out.as_mut_ptr(), E::load(row.as_ptr(), 8 * from)) };
+            unsafe { _mm256_storeu_ps(out.as_mut_ptr(), E::load(row.as_ptr(), from)) };
         }
     }
     for first in (0..count.next_multiple_of(16)).step_by(8) {

@@ -1,11 +1,11 @@
 //! Blocking and sharing of work around the micro-kernel of 512-bit vectors, as in `avx2` but by two panels at a time.
 
 use super::avx2::{BUFFER, copy_x, even_tiles, padded_stride};
-use super::avx512_tile::{Float, Paired, Step, TILE_ROWS, Tile, Widened};
 use super::expand::expand_plainly;
 use super::group::{Group, each_part};
 use super::rounded::Halves;
 use crate::disjoint::Disjoint;
+use crate::wide_tile::{Float, Paired, Step, TILE_ROWS, Tile, Widened};
 use crate::{PANEL, Pool, WeightsView};
 use hwprofiles::DType;
 use std::ops::Range;

@@ -5,11 +5,11 @@
 
 use super::amx_tile::{Block, TILE_ROWS as AMX_ROWS, config, configure, release};
 use super::avx2::{BUFFER, CHUNK_ROWS, even_tiles};
-use super::avx512_tile::{self, Paired, Step, Widened};
 use super::rounded::{DEPTH, Halves};
 use super::scratch_bytes;
 use crate::disjoint::Disjoint;
 use crate::tile::{self, Bf16Panel, Fetch};
+use crate::wide_tile::{self, Paired, Step, Widened};
 use crate::{PANEL, Path, Pool, Scratch, SparseWeights};
 use std::ops::Range;
 
@@ -113,7 +113,7 @@ impl Product<'_> {
         let mut shape = 0;
         let most = match self.path {
             Path::Amx => 2 * AMX_ROWS,
-            Path::Avx512 | Path::Avx512Bf16 => avx512_tile::TILE_ROWS,
+            Path::Avx512 | Path::Avx512Bf16 => wide_tile::TILE_ROWS,
             Path::Reference | Path::Avx2 => tile::TILE_ROWS,
         };
         // Without columns a product is zero; one empty block says so.
@@ -217,7 +217,7 @@ fn half_of(pair: f32, which: usize) -> f32 {
 unsafe fn wide<S: Step>(m: usize, steps: usize, x: &[f32], x_stride: usize, w: *const u8, y: *mut f32) {
     let (x, ahead) = (x.as_ptr(), std::ptr::null());
     let tile =
-        avx512_tile::Tile { x, x_stride, w, panel_bytes: 0, steps, add: true, y, y_stride: PANEL, ahead };
+        wide_tile::Tile { x, x_stride, w, panel_bytes: 0, steps, add: true, y, y_stride: PANEL, ahead };
     // SAFETY: the caller's promises.
     unsafe { tile.run::<S>(m, 1) };
 }

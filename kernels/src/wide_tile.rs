@@ -8,10 +8,10 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 
 /// Most rows of one tile.
-pub(super) const TILE_ROWS: usize = 12;
+pub(crate) const TILE_ROWS: usize = 12;
 
 /// How a step of a panel becomes vectors of sixteen outputs' weights, and how they are multiplied.
-pub(super) trait Step: Copy {
+pub(crate) trait Step: Copy {
     /// Columns of one step.
     const COLUMNS: usize;
     /// Values of x of one step: as many vectors of weights are made of it.
@@ -34,7 +34,7 @@ pub(super) trait Step: Copy {
 
 /// f32 weights: one column.
 #[derive(Clone, Copy)]
-pub(super) struct Float;
+pub(crate) struct Float;
 
 impl Step for Float {
     const COLUMNS: usize = 1;
@@ -56,7 +56,7 @@ impl Step for Float {
 
 /// bf16 weights widened to f32: two columns, the first in the lower halves.
 #[derive(Clone, Copy)]
-pub(super) struct Widened;
+pub(crate) struct Widened;
 
 impl Step for Widened {
     const COLUMNS: usize = 2;
@@ -84,7 +84,7 @@ impl Step for Widened {
 
 /// bf16 weights times pairs of x rounded to bf16: two columns.
 #[derive(Clone, Copy)]
-pub(super) struct Paired;
+pub(crate) struct Paired;
 
 impl Step for Paired {
     const COLUMNS: usize = 2;
@@ -121,20 +121,20 @@ unsafe fn add_pairs(mut sum: __m512, x: __m512, w: __m512) -> __m512 {
 }
 
 /// One tile's operands: y (+)= x·w.
-pub(super) struct Tile {
+pub(crate) struct Tile {
     /// The first row's first step (of bf16 a pair for each value), and rows' distance in values.
-    pub(super) x: *const f32,
-    pub(super) x_stride: usize,
+    pub(crate) x: *const f32,
+    pub(crate) x_stride: usize,
     /// The first panel's first step, and the second panel's distance in bytes.
-    pub(super) w: *const u8,
-    pub(super) panel_bytes: usize,
-    pub(super) steps: usize,
+    pub(crate) w: *const u8,
+    pub(crate) panel_bytes: usize,
+    pub(crate) steps: usize,
     /// Added to where true, written to where false.
-    pub(super) add: bool,
-    pub(super) y: *mut f32,
-    pub(super) y_stride: usize,
+    pub(crate) add: bool,
+    pub(crate) y: *mut f32,
+    pub(crate) y_stride: usize,
     /// What to ask memory for meanwhile: a step's bytes lie as far from it as its weights from `w`. Null: nothing.
-    pub(super) ahead: *const u8,
+    pub(crate) ahead: *const u8,
 }
 
 impl Tile {
@@ -145,7 +145,7 @@ impl Tile {
     /// touches y.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    pub(super) unsafe fn run<S: Step>(&self, m: usize, panels: usize) {
+    pub(crate) unsafe fn run<S: Step>(&self, m: usize, panels: usize) {
         // SAFETY: the caller's promises.
         unsafe {
             match panels {
