@@ -26,10 +26,11 @@ import ctypes, pathlib, re, subprocess, sys, tempfile
 
 nvrtc, ptxas = ctypes.CDLL(sys.argv[1]), sys.argv[2]
 folder = pathlib.Path("kernels/src/cuda/device")
-shared = (folder / "prelude.cu").read_text() + (folder / "packed.cu").read_text()
+SHARED = ("prelude", "packed", "tile")
+shared = "".join((folder / f"{name}.cu").read_text() for name in SHARED)
 # Turing has no products of bf16 tiles: heads of 64 show that the plain way compiles.
 PROGRAMS = [(path.stem, size, generation)
-            for path in sorted(folder.glob("*.cu")) if path.stem not in ("prelude", "packed")
+            for path in sorted(folder.glob("*.cu")) if path.stem not in SHARED
             for size in ([64, 80, 128, 256] if path.stem in ("decode", "prefill") else [0])
             for generation in (75, 80, 86, 89, 90, 100)
             if not (path.stem == "prefill" and generation == 75 and size != 64)]

@@ -6,7 +6,7 @@
 #
 # CSV: GEMM times (gpu,dtype,m,n,k,latency_us) to compare with, under the GPU's name there. FULL=1 measures for five minutes
 # more; MODELS="a b" takes other models than one of 1 B and one of 8 B parameters, the last of which is also run with
-# an artificial limit of the GPU's memory; SLACK=3 gives every part three times as long.
+# an artificial limit of the GPU's memory, as is a small mixture of experts; SLACK=3 gives every part three times as long.
 #
 # Each part prints `ok` or `FAILED` and why, in one line, and leaves its files in the folder.
 set -uo pipefail
@@ -49,6 +49,17 @@ amx() {
   "$here/gpu_check.py" amx "$out/host.json"
 }
 model() { "$fulcrum" model init "$1" -o "$work/${1##*/}"; }
+# A mixture of 0.5 B parameters, of which a token reads an eighth.
+experts() {
+  cat > "$work/config.json" <<JSON
+{"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_act": "silu", "hidden_size": 1024, "head_dim": 64,
+ "num_attention_heads": 16, "num_key_value_heads": 4, "num_hidden_layers": 8, "intermediate_size": 2048, "vocab_size": 32000,
+ "num_experts": 32, "num_experts_per_tok": 4, "moe_intermediate_size": 512, "norm_topk_prob": true, "decoder_sparse_step": 1,
+ "mlp_only_layers": [], "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "max_position_embeddings": 4096,
+ "tie_word_embeddings": false, "attention_bias": false, "torch_dtype": "bfloat16"}
+JSON
+  "$fulcrum" model init "$work/config.json" -o "$work/experts"
+}
 
 # A plan for the model on the machine in $3, run once for its rates and trace, and beside the prediction.
 run() { # name, model, host file, batch, prompt tokens
@@ -71,7 +82,7 @@ limited() { # name, model, share of the weights in percent, batch, prompt tokens
   run "$1" "$2" "$work/$1.yaml" "$4" "$5"
 }
 
-export -f machine parity bench amx model run limited
+export -f machine parity bench amx model experts run limited
 export fulcrum out here work
 part machine 20 machine
 part kernels 90 parity
@@ -85,6 +96,11 @@ if part bench "$([ "$FULL" = 1 ] && echo 600 || echo 150)" bench "${@:3}"; then
   last=${models[-1]}
   part streamed 120 limited streamed "$last" 50 16 512
   part hybrid 120 limited hybrid "$last" 70 1 64
+  if part init-experts 60 experts; then
+    part decode-experts 60 run decode-experts experts "$out/host.yaml" 1 64
+    part prefill-experts 60 run prefill-experts experts "$out/host.yaml" 4 1024
+    part hybrid-experts 60 limited hybrid-experts experts 50 4 64
+  fi
 fi
 [ ${#failed[@]} = 0 ] || { echo "FAILED: ${failed[*]}"; exit 1; }
 echo "all parts are right: commit $out/host.yaml and $out/*.validation.json"

@@ -8,7 +8,7 @@ use crate::store::Store;
 use crate::tensors::INTERLEAVE;
 use hwprofiles::DeviceId;
 use kernels::{Expert, KvCache, KvCacheMut, Pool, Scores, Scratch};
-use planner::{MicroBatch, Slice, Source};
+use planner::{MicroBatch, Source};
 use scenarios::{Activation, Buffer, Model, Norm, Operator, Positions, Sublayer};
 use std::ops::Range;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -227,14 +227,11 @@ impl<'a> Worker<'a> {
     fn experts(&mut self, job: Job<'_>) {
         let (rows, hidden) = (self.rows(), self.model().hidden as usize);
         let mixture = self.model().experts.as_ref().expect("a layer of experts");
-        let layer = &self.setup.placement.layers[job.layer.expect("experts are in a layer") as usize];
-        let mine = |slice: &&Slice| slice.device(self.pass.phase) == self.device;
-        let first = layer.slices(Sublayer::Experts).iter().find(mine).expect("its own slice").rows.start;
         let normed = read(self.lock(Buffer::Normed));
         let mut sums = write(self.lock(Buffer::Projected));
         let routes = read(self.lock(Buffer::Routes));
         let sums = &mut sums.view_mut::<f32>()[..rows * hidden];
-        if job.rows.start == first {
+        if routing::begins(self.setup, self.pass.phase, self.device, job) {
             sums.fill(0.0);
         }
         let tokens =

@@ -29,11 +29,12 @@ impl Part {
     pub fn views<'a>(&'a self, copy: Option<&'a [u8]>) -> impl Iterator<Item = WeightsView<'a>> {
         let mut rest = copy;
         self.weights.iter().map(move |weights| {
-            let home = weights.view();
-            let Some(bytes) = rest else { return home };
-            let (here, after) = bytes.split_at(home.bytes().len());
+            // At home they may be where nobody but a GPU sees them.
+            let Some(bytes) = rest else { return weights.view() };
+            let (here, after) = bytes.split_at(weights.buffer().len());
             rest = Some(after);
-            WeightsView::new(home.dtype(), home.rows(), home.columns(), here).expect("a copy of a matrix")
+            let (dtype, rows, columns) = weights.shape();
+            WeightsView::new(dtype, rows, columns, here).expect("a copy of a matrix")
         })
     }
 }

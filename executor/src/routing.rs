@@ -1,7 +1,19 @@
 //! Which experts each token goes to.
 
-use scenarios::Experts;
+use crate::compute::Job;
+use crate::setup::Setup;
+use hwprofiles::DeviceId;
+use planner::Slice;
+use scenarios::{Experts, Phase, Sublayer};
 use std::ops::Range;
+
+/// Whether a job begins the sum of what a device's experts make of tokens; its later parts of the same layer add to it.
+pub(crate) fn begins(setup: &Setup, phase: Phase, device: DeviceId, job: Job<'_>) -> bool {
+    let layer = &setup.placement.layers[job.layer.expect("experts are in a layer") as usize];
+    let mine = |slice: &&Slice| slice.device(phase) == device;
+    let first = layer.slices(Sublayer::Experts).iter().find(mine).expect("its own slice");
+    first.rows.start == job.rows.start
+}
 
 /// The tokens that go to each of the experts `range`, in their order, with the weight of what it makes of them.
 ///

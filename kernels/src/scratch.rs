@@ -32,6 +32,14 @@ impl Scratch {
         self.0.len()
     }
 
+    /// All of it as values that a GPU's kernels take, where it is a GPU's.
+    ///
+    /// # Panics
+    /// As [`Buffer::values`].
+    pub fn values<T>(&self) -> crate::cuda::calls::Values<T> {
+        self.0.values()
+    }
+
     pub(crate) fn floats(&mut self) -> &mut [f32] {
         self.0.view_mut()
     }

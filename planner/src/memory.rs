@@ -133,7 +133,8 @@ const TOGETHER: u64 = 64;
 /// its matrices and its output; attention, for each core, the scores of 64 tokens by 64 positions and
 /// the context of the query heads that share a KV head, and the partial results of each sequence. The executor
 /// allocates exactly this and checks that its kernels need no more. A GPU's kernels bring their own, but for what
-/// is kept between the matrices of experts: as if all of a token's experts were on the device.
+/// is kept between the matrices of experts: as if all of a token's experts were on the device. There what they make takes the
+/// place of what they read, in 16 bits.
 pub fn scratch_bytes(
     machine: &Machine,
     programs: &Programs,
@@ -172,7 +173,9 @@ pub(crate) fn scratch_of(
     let values = match operator.sublayer().inputs(model) {
         // What is kept between the matrices of experts is in no buffer of the plan.
         _ if members == 0 => {
-            rows * model.inner_numbers() * network_width(&shared.share, operator) * shared.ranks
+            let width = network_width(&shared.share, operator);
+            let made = made_by_experts(model, operator);
+            rows * (model.inner_numbers() * width).max((made + width).div_ceil(2)) * shared.ranks
         }
         Some(columns) if operator.is_matmul() => {
             let width = expert_width(model, operator);
@@ -191,6 +194,14 @@ fn network_width(model: &Model, operator: Operator) -> u64 {
     match (operator, &model.experts) {
         (Operator::SharedExpert, Some(experts)) => experts.shared,
         (Operator::Experts, Some(experts)) => experts.per_token * experts.intermediate,
+        _ => 0,
+    }
+}
+
+/// What a token's experts make of it before it is added up.
+fn made_by_experts(model: &Model, operator: Operator) -> u64 {
+    match (operator, &model.experts) {
+        (Operator::Experts, Some(experts)) => experts.per_token * model.hidden,
         _ => 0,
     }
 }

@@ -1,5 +1,6 @@
 //! A GPU at a run's disposal: its streams, and the moments of its tasks.
 
+use super::experts::routing_bytes;
 use super::inputs::Inputs;
 use crate::error::Error;
 use crate::setup::Setup;
@@ -178,5 +179,6 @@ fn scratch_bytes(setup: &Setup, programs: &Programs, device: DeviceId) -> usize 
         _ => None,
     });
     most = most.max(Queue::scratch_bytes(matrices));
-    most
+    let rows = extent.batch * extent.chunk.max(1);
+    most.max(routing_bytes(model, rows as usize))
 }

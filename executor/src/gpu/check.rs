@@ -4,10 +4,12 @@ use crate::error::Error;
 use crate::setup::Setup;
 use hwprofiles::{DType, DeviceKind, Machine};
 use planner::{Action, Lane, Programs, Source, Task};
-use scenarios::{Activation, Operator, Sublayer, Window};
+use scenarios::{Activation, Operator, Window};
 
 /// Formats of matrices that its kernels read.
 const MATRICES: [DType; 3] = [DType::Bf16, DType::Int8, DType::Int4];
+/// Experts by which its kernels group tokens.
+const MOST_EXPERTS: u64 = kernels::cuda::calls::Routing::MOST as u64;
 
 /// Refuses tasks for a GPU that no kernel of ours runs, a second GPU, and a host that would read a GPU's memory.
 pub(crate) fn check(setup: &Setup, programs: &Programs) -> Result<(), Error> {
@@ -71,9 +73,16 @@ fn check_operator(setup: &Setup, operator: Operator) -> Result<(), Error> {
         return Err(Error::refused("placement", format!("{operator} on a GPU"), wanted));
     }
     let sublayer = operator.sublayer();
-    if matches!(sublayer, Sublayer::Router | Sublayer::Experts | Sublayer::SharedExpert) {
-        let wanted = "this version computes experts on the CPU: plan them there";
-        return Err(Error::refused("placement", format!("{sublayer} on a GPU"), wanted));
+    if let (Operator::Experts, Some(experts)) = (operator, &model.experts) {
+        // As a slot has their matrices one after the other, each begins where the kernels can read.
+        let whole = model.hidden.is_multiple_of(16) && experts.intermediate.is_multiple_of(8);
+        if experts.count > MOST_EXPERTS || !whole {
+            let wanted = format!(
+                "a GPU computes at most {MOST_EXPERTS} experts, of a multiple of 8 neurons and a hidden size of a multiple of 16"
+            );
+            let found = format!("{} of {} neurons in {}", experts.count, experts.intermediate, model.hidden);
+            return Err(Error::refused("experts", found, wanted));
+        }
     }
     let dtype = formats.weights.of(sublayer);
     if (operator.is_matmul() || operator == Operator::Embed) && !MATRICES.contains(&dtype) {

@@ -139,7 +139,8 @@ impl Place<'_> {
                 let job = Job { layer: task.layer, part, operator: *operator, rows, source: *source };
                 let (view, ends) = (self.board.inputs().view(part), &turns.ends[..]);
                 let (setup, scratch) = (&engine.setup, self.board.scratch());
-                Worker { setup, store, device, view, ends, queue, scratch }.run(job)
+                let phase = pass.phase;
+                Worker { setup, store, device, phase, view, ends, queue, scratch }.run(job)
             }
             (Action::Hop { .. }, Lane::Device(_)) => {
                 let hop = hop_of(task, self.lane).expect("it is a hop");

@@ -9,6 +9,7 @@
 
 mod board;
 mod check;
+mod experts;
 mod inputs;
 mod lane;
 mod transfer;

@@ -102,9 +102,9 @@ pub(crate) fn fetch_hop(
     done.wait()
 }
 
-/// What a GPU keeps in f32: sums of many layers, and what tokens are chosen by.
+/// What a GPU keeps in f32: sums of many layers, and what tokens and experts are chosen by.
 fn is_wide(buffer: Activation) -> bool {
-    matches!(buffer, Activation::Residual | Activation::Logits)
+    matches!(buffer, Activation::Residual | Activation::Logits | Activation::Routes)
 }
 
 /// A hop's pieces: where each begins, its rows and columns. Of the residual the head wants rows here and there.

@@ -6,18 +6,19 @@ use crate::lane::Job;
 use crate::setup::Setup;
 use crate::store::Store;
 use crate::tensors::INTERLEAVE;
-use hwprofiles::DeviceId;
+use hwprofiles::{DType, DeviceId};
 use kernels::Buffer;
 use kernels::cuda::Queue;
 use kernels::cuda::calls::{self, Decoding, Output, Paged, Values};
 use planner::Source;
-use scenarios::{Activation, Buffer as Activations, Model, Norm, Operator, Positions, Sublayer};
+use scenarios::{Activation, Buffer as Activations, Model, Norm, Operator, Phase, Positions, Sublayer};
 
 /// A GPU at work on one micro-batch of a pass.
 pub(super) struct Worker<'a> {
     pub setup: &'a Setup,
     pub store: &'a Store,
     pub device: DeviceId,
+    pub phase: Phase,
     pub view: View,
     /// The rows whose logits are wanted.
     pub ends: &'a [usize],
@@ -26,43 +27,44 @@ pub(super) struct Worker<'a> {
     pub scratch: &'a Buffer,
 }
 
-type Done = Result<(), kernels::Error>;
+pub(super) type Done = Result<(), kernels::Error>;
 
 impl<'a> Worker<'a> {
     /// Enqueues one operator.
     pub fn run(&mut self, job: Job<'_>) -> Done {
         match job.operator {
             Operator::Embed => self.embed(job),
-            Operator::AttnNorm | Operator::FfnNorm => self.norm(job, 0, 0, self.rows()),
+            Operator::AttnNorm | Operator::FfnNorm | Operator::RouterNorm => {
+                self.norm(job, 0, 0, self.rows())
+            }
             Operator::HeadNorm => self.head_norm(job),
             Operator::Rotate => self.rotate(job),
             Operator::Attention => self.attend(job),
-            Operator::AttnAdd | Operator::FfnAdd => self.add(job),
+            Operator::AttnAdd | Operator::FfnAdd | Operator::ExpertsAdd => self.add(job),
             Operator::Activate => self.activate(job),
             Operator::QkvProj
             | Operator::OutProj
             | Operator::UpProj
             | Operator::DownProj
-            | Operator::HeadProj => self.multiply(job),
-            Operator::RouterNorm
             | Operator::Route
-            | Operator::Experts
-            | Operator::ExpertsAdd
-            | Operator::SharedExpert
-            | Operator::SharedAdd => unreachable!("experts on a GPU are refused before they run"),
+            | Operator::HeadProj => self.multiply(job),
+            Operator::Experts => self.experts(job),
+            Operator::SharedExpert | Operator::SharedAdd => {
+                unreachable!("models with a shared expert are refused before they run")
+            }
         }
     }
 
-    fn rows(&self) -> usize {
+    pub(super) fn rows(&self) -> usize {
         self.view.rows()
     }
 
-    fn model(&self) -> &'a Model {
+    pub(super) fn model(&self) -> &'a Model {
         &self.setup.model
     }
 
     /// An activation, as values of whatever it has.
-    fn values<T>(&self, job: Job<'_>, buffer: Activations) -> Values<T> {
+    pub(super) fn values<T>(&self, job: Job<'_>, buffer: Activations) -> Values<T> {
         read(self.store.activation(self.device, buffer, job.part)).values()
     }
 
@@ -135,18 +137,12 @@ impl<'a> Worker<'a> {
         let (input, output) = (job.operator.reads()[0], job.operator.writes());
         let (first, width) = (job.rows.start as usize, output.columns(model) as usize);
         let y = match output {
-            Activations::Logits => Output::Wide(self.values(job, output).from(first)),
+            Activations::Logits | Activations::Routes => Output::Wide(self.values(job, output).from(first)),
             _ => Output::Narrow(self.values(job, output).from(first)),
         };
-        let weights = &self.store.part(job.layer, sublayer, job.rows.start).weights[0];
-        let bytes: Values<u8> = match job.source {
-            Source::Resident | Source::InPlace(_) => weights.buffer().values(),
-            Source::Staged(slot) => {
-                read(self.store.weight_slot(self.device, slot)).values().first(weights.buffer().len())
-            }
-        };
+        let (shape, bytes) = self.matrices(job).next().expect("it has a matrix");
         let x = self.values(job, input);
-        self.queue.multiply(rows, (y, width), x, weights.shape(), bytes, self.scratch.values())?;
+        self.queue.multiply(rows, (y, width), x, shape, bytes, self.scratch.values())?;
         match (self.vectors(job), y) {
             ([.., Some(bias)], Output::Narrow(y)) => {
                 let bias = bias.from(first).first((job.rows.end - job.rows.start) as usize);
@@ -154,6 +150,25 @@ impl<'a> Worker<'a> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The shapes of a job's matrices, and their bytes where it finds them.
+    pub(super) fn matrices(
+        &self,
+        job: Job<'_>,
+    ) -> impl Iterator<Item = ((DType, usize, usize), Values<u8>)> + use<'a> {
+        let part = self.store.part(job.layer, job.operator.sublayer(), job.rows.start);
+        // A slot has copies of all of them, one after the other.
+        let mut copies = match job.source {
+            Source::Resident | Source::InPlace(_) => None,
+            Source::Staged(slot) => Some(read(self.store.weight_slot(self.device, slot)).values()),
+        };
+        part.weights.iter().map(move |weights| {
+            let Some(rest) = copies else { return (weights.shape(), weights.buffer().values()) };
+            let len = weights.buffer().len();
+            copies = Some(rest.from(len));
+            (weights.shape(), rest.first(len))
+        })
     }
 
     /// The layer's KV cache of this micro-batch, where the job finds it.

@@ -8,6 +8,7 @@ mod rig;
 mod stand_in;
 
 mod agreement;
+mod experts;
 mod failing;
 mod graphs;
 mod orders;

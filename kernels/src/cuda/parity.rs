@@ -1,6 +1,7 @@
 //! Our kernels on a GPU beside the CPU's: what a machine with a GPU is asked first.
 
 mod caches;
+mod experts;
 mod rows;
 mod weights;
 
@@ -43,6 +44,7 @@ pub fn parity(gpu: &Arc<Accelerator>) -> Result<Vec<Parity>, Error> {
     rows::check(&mut bench)?;
     weights::check(&mut bench)?;
     caches::check(&mut bench)?;
+    experts::check(&mut bench)?;
     Ok(bench.found)
 }
 

@@ -25,8 +25,12 @@ pub enum Program {
         /// As in [`Program::Decode`].
         head_dim: usize,
     },
-    /// Products with few rows.
+    /// Products with few rows, or each row by its expert's matrix.
     Gemv,
+    /// Products of many rows by their experts' matrices.
+    Grouped,
+    /// Which experts rows go to.
+    Experts,
     /// Between the host's formats and the GPU's.
     Hop,
     /// From packed weights to plain ones.
@@ -37,10 +41,11 @@ pub enum Program {
 
 const PRELUDE: &str = include_str!("device/prelude.cu");
 const PACKED: &str = include_str!("device/packed.cu");
+const TILE: &str = include_str!("device/tile.cu");
 
 impl Program {
     /// Every program; those that are compiled for a size of heads for this one.
-    pub fn all(head_dim: usize) -> [Self; 12] {
+    pub fn all(head_dim: usize) -> [Self; 14] {
         let attention = [Self::Decode { head_dim }, Self::Prefill { head_dim }];
         let [decode, prefill] = attention;
         [
@@ -53,6 +58,8 @@ impl Program {
             decode,
             prefill,
             Self::Gemv,
+            Self::Grouped,
+            Self::Experts,
             Self::Hop,
             Self::Unpack,
             Self::Sampling,
@@ -83,6 +90,8 @@ impl Program {
             Self::Decode { .. } => ("decode", include_str!("device/decode.cu")),
             Self::Prefill { .. } => ("prefill", include_str!("device/prefill.cu")),
             Self::Gemv => ("gemv", include_str!("device/gemv.cu")),
+            Self::Grouped => ("grouped", include_str!("device/grouped.cu")),
+            Self::Experts => ("experts", include_str!("device/experts.cu")),
             Self::Hop => ("hop", include_str!("device/hop.cu")),
             Self::Unpack => ("unpack", include_str!("device/unpack.cu")),
             Self::Sampling => ("sampling", include_str!("device/sampling.cu")),
@@ -95,6 +104,6 @@ impl Program {
             0 => String::new(),
             head_dim => format!("#define HEAD_DIM {head_dim}\n"),
         };
-        [&define, PRELUDE, PACKED, self.file().1].concat()
+        [&define, PRELUDE, PACKED, TILE, self.file().1].concat()
     }
 }

@@ -7,6 +7,7 @@ mod host_gpu;
 mod noise;
 
 mod attention;
+mod experts;
 mod rows;
 mod sampling;
 mod values;

@@ -9,12 +9,14 @@
 //! from one to the other unchanged.
 
 mod attention;
+mod experts;
 mod hop;
 mod product;
 mod rows;
 mod sampling;
 
 pub use attention::{Decoding, Paged, append, decode, decode_chunk, decode_scratch, prefill};
+pub use experts::{Matrices, Routing};
 pub use hop::{copy_rows, narrow_rows, widen_rows};
 pub use product::{Output, add_places, gather, gemv, unpack};
 pub use rows::{

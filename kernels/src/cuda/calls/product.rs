@@ -8,7 +8,7 @@ use hwprofiles::DType;
 const THREADS: u32 = 256;
 
 /// The kernel for a format, and the address of a matrix that is all there.
-fn packed(
+pub(super) fn packed(
     of: [&'static str; 3],
     dtype: DType,
     rows: usize,

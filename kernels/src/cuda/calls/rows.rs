@@ -7,7 +7,7 @@ const THREADS: u32 = 256;
 /// Blocks of a kernel over many values: threads of more take turns.
 const MOST_BLOCKS: usize = 1 << 12;
 
-fn blocks(values: usize) -> [usize; 3] {
+pub(super) fn blocks(values: usize) -> [usize; 3] {
     [values.div_ceil(THREADS as usize).min(MOST_BLOCKS), 1, 1]
 }
 

@@ -132,27 +132,58 @@ LAST(bf16)
 LAST(int8)
 LAST(int4)
 
-// Grid: panels, rows of x. `each` rows per lane, `step` columns per warp.
-#define GEMV(format, each, step)                                                                                  \
-    KERNEL(gemv_##format, Gemv, 256)                                                                              \
+// Panel blockIdx.x of row blockIdx.y. `each` rows per lane, `step` columns per warp.
+#define PRODUCT(format, each, step)                                                                               \
+    static __device__ inline void product_##format(const Gemv *a)                                                \
     {                                                                                                             \
         __shared__ float x[CHUNK];                                                                                \
-        const u8 *panel = a.w + (u64)blockIdx.x * PANEL * row_bytes_##format(a.columns);                          \
-        int height = height_of(blockIdx.x, a.rows), warp = threadIdx.x / WARP;                                    \
+        const u8 *panel = a->w + (u64)blockIdx.x * PANEL * row_bytes_##format(a->columns);                        \
+        int height = height_of(blockIdx.x, a->rows), warp = threadIdx.x / WARP;                                   \
         if (height < PANEL) {                                                                                     \
-            last_##format(&a, panel, height);                                                                     \
+            last_##format(a, panel, height);                                                                      \
             return;                                                                                               \
         }                                                                                                         \
         float sums[each] = {0};                                                                                   \
-        for (int from = 0; from < a.columns; from += CHUNK) {                                                     \
-            stage(x, &a, from);                                                                                   \
-            int to = a.columns - from < CHUNK ? a.columns - from : CHUNK;                                         \
+        for (int from = 0; from < a->columns; from += CHUNK) {                                                    \
+            stage(x, a, from);                                                                                    \
+            int to = a->columns - from < CHUNK ? a->columns - from : CHUNK;                                       \
             _Pragma("unroll 4") for (int column = warp * step; column < to; column += WARPS * step)               \
                 step_##format(sums, panel, x, from, column, to);                                                  \
         }                                                                                                         \
-        finish(&a, sums, each);                                                                                   \
+        finish(a, sums, each);                                                                                    \
     }
 
-GEMV(bf16, 4, 16)
-GEMV(int8, 8, 32)
-GEMV(int4, 4, 64)
+PRODUCT(bf16, 4, 16)
+PRODUCT(int8, 8, 32)
+PRODUCT(int4, 4, 64)
+
+// Grid: panels, rows of x.
+#define GEMV(format)                                                                                              \
+    KERNEL(gemv_##format, Gemv, 256) { product_##format(&a); }
+
+GEMV(bf16)
+GEMV(int8)
+GEMV(int4)
+
+typedef struct {
+    const u16 *x;     // rows of `columns` values, each for `per_row` results
+    u16 *y;           // [results][rows]
+    const int *ids;   // [results], which expert
+    int rows, columns, per_row, first, count, unused;
+    const u8 *w[EXPERTS]; // of expert `first` and those that follow it, `count` of them
+} Experts;
+
+// Each result by its own expert's matrix; those of other experts are left alone. Grid: panels, results.
+#define EXPERT(format)                                                                                            \
+    KERNEL(gemv_experts_##format, Experts, 256)                                                                   \
+    {                                                                                                             \
+        int expert = a.ids[blockIdx.y] - a.first;                                                                 \
+        if (expert < 0 || expert >= a.count) return;                                                              \
+        const u16 *x = a.x + (u64)(blockIdx.y / a.per_row) * a.columns;                                           \
+        const Gemv one = {x, a.w[expert], a.y, a.rows, a.columns, 0, a.rows, 0, 0};                               \
+        product_##format(&one);                                                                                   \
+    }
+
+EXPERT(bf16)
+EXPERT(int8)
+EXPERT(int4)

@@ -2,6 +2,8 @@
 // matrix whose home is the host's memory is streamed and multiplied without being packed again.
 #define PANEL 16
 #define GROUP 32
+// Experts whose matrices one call can have: a structure of arguments is at most 4 KiB.
+#define EXPERTS 128
 
 // bytes of a row: with its f16 scales, in whole groups.
 static __device__ inline u64 row_bytes_bf16(int columns) { return 2 * (u64)columns; }

@@ -71,6 +71,28 @@ static __device__ inline float warp_max(float value)
     return value;
 }
 
+// A key of number `at` among others: larger is earlier. The upper half is its value, made to be compared as an integer; the
+// lower `at`, inverted, so that of equals the first is the largest. No number at all is below all numbers.
+static __device__ inline u64 key_of(float value, int at)
+{
+    u32 bits = __float_as_uint(value);
+    u32 ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    // Zeros are equal whatever their sign.
+    if (value == 0) ordered = 0x80000000u;
+    if (value != value) ordered = 0;
+    return (u64)ordered << 32 | (u32)~at;
+}
+
+static __device__ inline u64 warp_largest(u64 key)
+{
+    for (int apart = WARP / 2; apart > 0; apart /= 2) {
+        u64 other = (u64)__shfl_xor_sync(ALL, (u32)(key >> 32), apart) << 32;
+        other |= __shfl_xor_sync(ALL, (u32)key, apart);
+        if (other > key) key = other;
+    }
+    return key;
+}
+
 // The sum over a block of whole warps, in every thread. All threads of the block must come here.
 static __device__ inline float block_sum(float value)
 {

@@ -10,18 +10,6 @@
 #define BINS 256
 #define ONE 1099511627776.0f // 2^40
 
-// A token's key: larger is earlier. The upper half is the logit, made to be compared as an integer; the lower the
-// token, inverted. No number at all is below all numbers.
-static __device__ inline u64 key_of(float logit, int token)
-{
-    u32 bits = __float_as_uint(logit);
-    u32 ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    // Zeros are equal whatever their sign.
-    if (logit == 0) ordered = 0x80000000u;
-    if (logit != logit) ordered = 0;
-    return (u64)ordered << 32 | (u32)~token;
-}
-
 static __device__ inline u64 largest_key(const float *logits, int vocabulary)
 {
     __shared__ u64 of_warp[WARP];
@@ -30,11 +18,7 @@ static __device__ inline u64 largest_key(const float *logits, int vocabulary)
         u64 key = key_of(logits[i], i);
         if (key > largest) largest = key;
     }
-    for (int apart = WARP / 2; apart > 0; apart /= 2) {
-        u64 other = (u64)__shfl_xor_sync(ALL, (u32)(largest >> 32), apart) << 32;
-        other |= __shfl_xor_sync(ALL, (u32)largest, apart);
-        if (other > largest) largest = other;
-    }
+    largest = warp_largest(largest);
     if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = largest;
     __syncthreads();
     for (u32 warp = 0; warp < blockDim.x / WARP; warp++)

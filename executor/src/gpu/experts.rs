@@ -1,0 +1,59 @@
+//! A layer's experts on a GPU: where tokens go, what their experts make of them, and the sum.
+
+use super::worker::{Done, Worker};
+use crate::lane::Job;
+use crate::routing;
+use kernels::cuda::calls::{self, Matrices, Routing, Values};
+use scenarios::{Buffer as Activations, Experts, Model};
+
+impl Worker<'_> {
+    /// What the experts `rows` make of the tokens that go to them, by their shares. The first part of a device begins the sum,
+    /// further ones add to it. Pairs of experts that are elsewhere have their rows in the scratch, and nobody reads them.
+    pub(super) fn experts(&mut self, job: Job<'_>) -> Done {
+        let model = self.model();
+        let (rows, hidden) = (self.rows(), model.hidden as usize);
+        let mixture = model.experts.as_ref().expect("a layer of experts");
+        let routing = routing_of(mixture, self.scratch.values(), rows);
+        let scores = self.values(job, Activations::Routes);
+        self.run_all(&routing.choose(scores, mixture.normalised))?;
+        let (pairs, inner) = (routing.pairs(), mixture.intermediate as usize);
+        let room: Values<u16> =
+            self.store.scratch(self.device).lock().expect("no lane has panicked").values();
+        // What experts make takes the place of what their gates have read.
+        let (up, made) = (room.first(2 * inner * pairs), room.first(hidden * pairs));
+        let gated = room.from(hidden.max(2 * inner) * pairs).first(inner * pairs);
+        let [front, back] = self.matrices_of_experts(job);
+        let x = self.values(job, Activations::Normed).first(rows * hidden);
+        self.run_all(&routing.multiply(up, x, &front)?)?;
+        self.queue.run(&calls::silu_mul(gated, up, up.from(inner.min(up.len())), 2 * inner, pairs, inner))?;
+        self.run_all(&routing.multiply(made, gated, &back)?)?;
+        let adds = !routing::begins(self.setup, self.phase, self.device, job);
+        let sum = self.values(job, Activations::Projected).first(rows * hidden);
+        let which = job.rows.start as usize..job.rows.end as usize;
+        self.queue.run(&routing.sum(sum, made, which, adds))
+    }
+
+    fn run_all(&mut self, calls: &[calls::Call]) -> Done {
+        calls.iter().try_for_each(|call| self.queue.run(call))
+    }
+
+    /// Gates over ups, and downs, of a job's experts.
+    fn matrices_of_experts(&self, job: Job<'_>) -> [Matrices; 2] {
+        let all: Vec<_> = self.matrices(job).collect();
+        [0, 1].map(|which| Matrices {
+            first: job.rows.start as usize,
+            shape: all[which].0,
+            bytes: all.iter().skip(which).step_by(2).map(|(_, bytes)| *bytes).collect(),
+        })
+    }
+}
+
+fn routing_of(mixture: &Experts, room: Values<u8>, rows: usize) -> Routing {
+    Routing::new(room, rows, mixture.count as usize, mixture.per_token as usize)
+}
+
+/// What [`Routing`] takes of a GPU's memory for so many rows.
+pub(super) fn routing_bytes(model: &Model, rows: usize) -> usize {
+    let of = |mixture: &Experts| Routing::bytes(rows, mixture.count as usize, mixture.per_token as usize);
+    model.experts.as_ref().map_or(0, of)
+}

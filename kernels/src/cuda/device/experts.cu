@@ -1,0 +1,100 @@
+// Which experts each token goes to, and what becomes of what they make. A token's experts are `per_token` *pairs* that follow
+// each other; products of pairs are in gemv.cu and grouped.cu. How many pairs an expert has is known on the GPU alone: the host
+// launches as many blocks as there could be, and those without work end at once. So nothing waits for the host, and a graph
+// holds for any routing.
+#define TILE 64
+#define MOST 1024
+
+typedef struct {
+    const float *scores; // [token][count]
+    int *ids;            // [pair]
+    float *shares;       // [pair]
+    int tokens, count, per_token, normalised;
+} Route;
+
+// The experts of the highest scores, of equal ones the first, with their shares of a softmax over all scores or over those
+// of a token's own experts. A warp per token: each round finds the largest key below the one before.
+KERNEL(route, Route, 256)
+{
+    int token = (blockIdx.x * blockDim.x + threadIdx.x) / WARP, lane = threadIdx.x % WARP;
+    if (token >= a.tokens) return;
+    const float *scores = a.scores + (u64)token * a.count;
+    u64 first = (u64)token * a.per_token, before = ~(u64)0;
+    float highest = 0, total = 0;
+    for (int i = 0; i < a.per_token; i++) {
+        u64 best = 0;
+        for (int expert = lane; expert < a.count; expert += WARP) {
+            u64 key = key_of(scores[expert], expert);
+            if (key < before && key > best) best = key;
+        }
+        before = warp_largest(best);
+        int expert = (int)~(u32)before;
+        if (i == 0) highest = scores[expert];
+        float share = expf(scores[expert] - highest);
+        total += share;
+        if (lane == 0) {
+            a.ids[first + i] = expert;
+            a.shares[first + i] = share;
+        }
+    }
+    if (!a.normalised) {
+        total = 0;
+        for (int expert = lane; expert < a.count; expert += WARP) total += expf(scores[expert] - highest);
+        total = warp_sum(total);
+    }
+    if (lane == 0)
+        for (int i = 0; i < a.per_token; i++) a.shares[first + i] /= total;
+}
+
+typedef struct {
+    const int *ids; // [pair]
+    int *order;     // [tile][TILE]: pairs of one expert, or -1
+    int *tiles;     // [tile]: whose pairs, or -1
+    int pairs, count, most, unused; // most: tiles there is room for
+} Group;
+
+// Pairs by expert, in tiles that each expert has to itself. One block. Where in its expert's tiles a pair comes depends on the
+// schedule; what is made of it does not.
+KERNEL(group, Group, 1024)
+{
+    __shared__ int counts[MOST], next[MOST];
+    for (int i = threadIdx.x; i < a.count; i += blockDim.x) counts[i] = 0;
+    for (int i = threadIdx.x; i < a.most; i += blockDim.x) a.tiles[i] = -1;
+    for (int i = threadIdx.x; i < a.most * TILE; i += blockDim.x) a.order[i] = -1;
+    __syncthreads();
+    for (int i = threadIdx.x; i < a.pairs; i += blockDim.x) atomicAdd(&counts[a.ids[i]], 1);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        int tile = 0;
+        for (int expert = 0; expert < a.count; expert++) {
+            next[expert] = tile * TILE;
+            for (int left = counts[expert]; left > 0; left -= TILE) a.tiles[tile++] = expert;
+        }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < a.pairs; i += blockDim.x) a.order[atomicAdd(&next[a.ids[i]], 1)] = i;
+}
+
+typedef struct {
+    const u16 *made;     // [pair][columns]
+    const int *ids;      // [pair]
+    const float *shares; // [pair]
+    u16 *out;            // [token][columns]
+    u64 values;          // tokens * columns
+    int columns, per_token, first, count, adds, unused;
+} Sum;
+
+// What the experts from `first` on made of each token, by their shares; added to what is there where it `adds`.
+KERNEL(sum_experts, Sum, 256)
+{
+    u64 all = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < a.values; i += all) {
+        u64 pair = i / a.columns * a.per_token;
+        float sum = a.adds ? wide(a.out[i]) : 0;
+        for (int k = 0; k < a.per_token; k++, pair++) {
+            int expert = a.ids[pair] - a.first;
+            if (expert >= 0 && expert < a.count) sum += a.shares[pair] * wide(a.made[pair * a.columns + i % a.columns]);
+        }
+        a.out[i] = narrow(sum);
+    }
+}
