@@ -262,7 +262,7 @@ impl<'a> Worker<'a> {
             kernels::rms_norm_heads(self.pool, qkv, rows, width, heads, q, epsilon);
             kernels::rms_norm_heads(self.pool, &mut qkv[keys..], rows, width, kv_heads, k, epsilon);
         }
-        if let Some(table) = self.store.rotation_of(self.device, self.window(job).is_some()) {
+        if let Some(table) = self.store.rotation_of(self.device, scores(model, job).window.is_some()) {
             kernels::rope(self.pool, qkv, width, heads + kv_heads, dim, table, &self.view().positions);
         }
         let mut cache = write(self.cache(job));
@@ -280,20 +280,11 @@ impl<'a> Worker<'a> {
         let shape = self.store.kv_shape(self.part);
         let (keys, values) = cache.bytes().split_at(shape.bytes());
         let cache = KvCache::new(shape, keys, values).expect("the store's shape");
-        let scores = Scores {
-            scale: model.score_scale() as f32,
-            cap: model.wiring.score_cap.map(|cap| cap as f32),
-            window: self.window(job).map(|tokens| tokens as usize),
-        };
+        let scores = scores(model, job);
         let spans = &self.pass.parts[self.part.index as usize].spans;
         let (out, q) = (&mut context.view_mut::<f32>()[..self.rows() * width], qkv.view());
         let heads = model.heads as usize;
         kernels::attention(self.pool, heads, scores, out, width, q, q_width, cache, spans, self.scratch);
-    }
-
-    /// Tokens that a token sees in the job's layer; `None` means all.
-    fn window(&self, job: Job<'_>) -> Option<u64> {
-        self.model().window_of(u64::from(job.layer.expect("attention is in a layer")))
     }
 
     /// The layer's KV cache, where the job finds it.
@@ -334,6 +325,16 @@ impl<'a> Worker<'a> {
             Activation::Gelu => kernels::gelu_erf(self.pool, inner),
             Activation::GeluTanh => kernels::gelu_tanh(self.pool, inner),
         }
+    }
+}
+
+/// What becomes of scores in the job's layer, and how far back a token sees there.
+pub(crate) fn scores(model: &Model, job: Job<'_>) -> Scores {
+    let layer = job.layer.expect("attention is in a layer");
+    Scores {
+        scale: model.score_scale() as f32,
+        cap: model.wiring.score_cap.map(|cap| cap as f32),
+        window: model.window_of(u64::from(layer)).map(|tokens| tokens as usize),
     }
 }
 

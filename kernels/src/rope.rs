@@ -1,6 +1,6 @@
 //! Rotary position embedding.
 
-use crate::cuda::calls::Values;
+use crate::cuda::calls::Rotation;
 use crate::disjoint::Disjoint;
 use crate::vector::{Rows, compute, each_range};
 use crate::{Buffer, Error, Memory, Pool};
@@ -57,11 +57,12 @@ impl RopeTable {
         self.half
     }
 
-    /// Cosines and sines where a GPU has them.
-    pub fn on_gpu(&self) -> [Values<f32>; 2] {
+    /// The table where a GPU has it.
+    pub fn on_gpu(&self) -> Rotation {
         let all = self.values.values();
         let count = self.positions() * self.half;
-        [all.first(count), all.from(count).first(count)]
+        let (cosines, sines) = (all.first(count), all.from(count).first(count));
+        Rotation { cosines, sines, half: self.half, neighbours: self.neighbours }
     }
 
     /// Bytes it takes.

@@ -3,8 +3,9 @@
 use crate::error::Error;
 use crate::setup::Setup;
 use hwprofiles::{DType, DeviceKind, Machine};
+use kernels::cuda::calls::MOST_VALUES;
 use planner::{Action, Lane, Programs, Source, Task};
-use scenarios::{Activation, Operator, Window};
+use scenarios::Operator;
 
 /// Formats of matrices that its kernels read.
 const MATRICES: [DType; 3] = [DType::Bf16, DType::Int8, DType::Int4];
@@ -55,23 +56,6 @@ fn check_host(machine: &Machine, task: &Task) -> Result<(), Error> {
 
 fn check_operator(setup: &Setup, operator: Operator) -> Result<(), Error> {
     let (model, formats) = (&setup.model, &setup.formats);
-    let in_use = |window: &Window| window.tokens < setup.extent.context;
-    let missing = match operator {
-        Operator::Embed if model.wiring.scaled_embeddings => Some("scaled embeddings"),
-        Operator::Rotate if model.wiring.rotates_neighbours => Some("rotation of neighbours"),
-        Operator::Activate if model.activation == Activation::GeluTanhGated => Some("a gate of GELU"),
-        Operator::Rotate if model.window_theta().is_some() => Some("a rotation for layers with windows"),
-        Operator::Attention if model.wiring.window.as_ref().is_some_and(in_use) => Some("sliding windows"),
-        Operator::Attention if model.wiring.score_cap.is_some() => Some("caps on scores"),
-        Operator::AttnAdd | Operator::FfnAdd if model.wiring.norms_behind => Some("norms behind sublayers"),
-        Operator::HeadProj if model.wiring.head_bias => Some("a bias on logits"),
-        Operator::HeadProj if model.wiring.logit_cap.is_some() => Some("caps on logits"),
-        _ => None,
-    };
-    if let Some(missing) = missing {
-        let wanted = format!("no kernel for a GPU has {missing} yet: plan this on the CPU");
-        return Err(Error::refused("placement", format!("{operator} on a GPU"), wanted));
-    }
     let sublayer = operator.sublayer();
     if let (Operator::Experts, Some(experts)) = (operator, &model.experts) {
         // As a slot has their matrices one after the other, each begins where the kernels can read.
@@ -93,8 +77,9 @@ fn check_operator(setup: &Setup, operator: Operator) -> Result<(), Error> {
         if formats.kv != DType::Bf16 {
             return Err(Error::refused("formats.kv", formats.kv, "a GPU attends over a cache of bf16"));
         }
-        if !model.head_dim.is_multiple_of(16) || model.head_dim > 256 {
-            let wanted = "a GPU attends with heads of a multiple of 16 values, at most 256";
+        if !model.head_dim.is_multiple_of(2) || model.head_dim > MOST_VALUES as u64 {
+            let wanted =
+                format!("a GPU attends with heads of an even number of values, at most {MOST_VALUES}");
             return Err(Error::refused("head_dim", model.head_dim, wanted));
         }
     }

@@ -1,7 +1,7 @@
 //! An operator of the model as kernels on a GPU: the twin of [`crate::compute`], enqueued.
 
 use super::inputs::View;
-use crate::compute::read;
+use crate::compute::{read, scores};
 use crate::lane::Job;
 use crate::setup::Setup;
 use crate::store::Store;
@@ -9,7 +9,7 @@ use crate::tensors::INTERLEAVE;
 use hwprofiles::{DType, DeviceId};
 use kernels::Buffer;
 use kernels::cuda::Queue;
-use kernels::cuda::calls::{self, Decoding, Output, Paged, Values};
+use kernels::cuda::calls::{self, Call, Decoding, Output, Paged, Values};
 use planner::Source;
 use scenarios::{Activation, Buffer as Activations, Model, Norm, Operator, Phase, Positions, Sublayer};
 
@@ -28,6 +28,8 @@ pub(super) struct Worker<'a> {
 }
 
 pub(super) type Done = Result<(), kernels::Error>;
+/// A gate's call: out, gate, up, distance of rows, rows, columns.
+type Gate = fn(Values<u16>, Values<u16>, Values<u16>, usize, usize, usize) -> Call;
 
 impl<'a> Worker<'a> {
     /// Enqueues one operator.
@@ -90,7 +92,9 @@ impl<'a> Worker<'a> {
         let table = &table.weights[0];
         let residual = self.values(job, Activations::Residual);
         let view = self.view;
-        self.queue.run(&calls::gather(residual, table.shape(), table.buffer().values(), view.tokens)?)?;
+        let scale = if self.model().wiring.scaled_embeddings { (columns as f64).sqrt() as f32 } else { 1.0 };
+        let bytes = table.buffer().values();
+        self.queue.run(&calls::gather(residual, table.shape(), bytes, view.tokens, scale)?)?;
         if let (Positions::Learned { offset }, [.., Some(places)]) =
             (self.model().positions, self.vectors(job))
         {
@@ -143,10 +147,14 @@ impl<'a> Worker<'a> {
         let (shape, bytes) = self.matrices(job).next().expect("it has a matrix");
         let x = self.values(job, input);
         self.queue.multiply(rows, (y, width), x, shape, bytes, self.scratch.values())?;
-        match (self.vectors(job), y) {
-            ([.., Some(bias)], Output::Narrow(y)) => {
-                let bias = bias.from(first).first((job.rows.end - job.rows.start) as usize);
-                self.queue.run(&calls::add_bias(y, width, rows, bias))
+        let columns = (job.rows.end - job.rows.start) as usize;
+        if let [.., Some(bias)] = self.vectors(job) {
+            let bias = bias.from(first).first(columns);
+            self.queue.run(&calls::add_bias(y, width, rows, bias))?;
+        }
+        match (model.wiring.logit_cap, y) {
+            (Some(cap), Output::Wide(logits)) => {
+                self.queue.run(&calls::soft_cap(logits, width, rows, columns, cap as f32))
             }
             _ => Ok(()),
         }
@@ -207,9 +215,9 @@ impl<'a> Worker<'a> {
             let gamma = gammas.from(dim).first(dim);
             self.queue.run(&calls::rms_norm_heads(keys, rows, width, kv_heads, gamma, epsilon))?;
         }
-        if let Some(table) = self.store.rotation_of(self.device, false) {
-            let call =
-                calls::rope(qkv, width, heads + kv_heads, dim, table.on_gpu(), table.half(), view.positions);
+        let windowed = scores(model, job).window.is_some();
+        if let Some(table) = self.store.rotation_of(self.device, windowed) {
+            let call = calls::rope(qkv, width, heads + kv_heads, dim, table.on_gpu(), view.positions);
             self.queue.run(&call)?;
         }
         let values = keys.from(kv_heads * dim);
@@ -220,29 +228,35 @@ impl<'a> Worker<'a> {
         let (model, view, cache) = (self.model(), self.view, self.cache(job));
         let q = (self.values(job, Activations::Qkv), model.qkv_width() as usize);
         let out = (self.values(job, Activations::Context), model.context_width() as usize);
-        let (heads, scale) = (model.heads as usize, model.score_scale() as f32);
+        let (heads, scores) = (model.heads as usize, scores(model, job));
         if view.most_new > 1 {
             let new = view.most_new;
-            return self.queue.run(&calls::prefill(cache, heads, scale, q, out, view.spans, new));
+            return self.queue.run(&calls::prefill(cache, heads, scores, q, out, view.spans, new));
         }
-        let chunk = calls::decode_chunk(view.lengths.len(), cache.kv_heads, view.longest);
+        let seen = scores.seen(view.longest);
+        let chunk = calls::decode_chunk(view.lengths.len(), cache.kv_heads, seen);
         let (lengths, longest, scratch) = (view.lengths, view.longest, self.scratch.values());
-        let step = Decoding { q, out, heads, lengths, longest, chunk, scratch, scale };
+        let step = Decoding { q, out, heads, lengths, longest, chunk, scratch, scores };
         calls::decode(cache, step).iter().try_for_each(|call| self.queue.run(call))
     }
 
     fn add(&mut self, job: Job<'_>) -> Done {
-        let values = self.rows() * self.model().hidden as usize;
+        let (model, rows) = (self.model(), self.rows());
         let (x, y) = (self.values(job, Activations::Residual), self.values(job, Activations::Projected));
-        self.queue.run(&calls::add(x.first(values), y))
+        self.queue.run(&match self.vectors(job) {
+            [Some(gamma), ..] if model.wiring.norms_behind => {
+                calls::add_rms_norm(rows, x, y, gamma, model.norm_eps as f32)
+            }
+            _ => calls::add(x.first(rows * model.hidden as usize), y),
+        })
     }
 
     fn activate(&mut self, job: Job<'_>) -> Done {
         let (rows, columns) = (self.rows(), self.model().intermediate as usize);
         let (up, inner) = (self.values(job, Activations::Up), self.values(job, Activations::Inner));
         let which = match self.model().activation {
-            Activation::SiluGated => return self.gate(inner, up, rows, columns),
-            Activation::GeluTanhGated => unreachable!("refused before it runs"),
+            Activation::SiluGated => return self.gate(calls::silu_mul, inner, up, [rows, columns]),
+            Activation::GeluTanhGated => return self.gate(calls::gelu_mul, inner, up, [rows, columns]),
             Activation::Relu => calls::Activation::Relu,
             Activation::Gelu => calls::Activation::GeluErf,
             Activation::GeluTanh => calls::Activation::GeluTanh,
@@ -252,21 +266,21 @@ impl<'a> Worker<'a> {
         self.queue.run(&calls::activation(which, inner))
     }
 
-    /// silu(gate) · up, of panels that hold gate and up side by side (see [`crate::tensors`]).
-    fn gate(&mut self, inner: Values<u16>, up: Values<u16>, rows: usize, columns: usize) -> Done {
+    /// f(gate) · up, of panels that hold gate and up side by side (see [`crate::tensors`]).
+    fn gate(&mut self, f: Gate, inner: Values<u16>, up: Values<u16>, [rows, columns]: [usize; 2]) -> Done {
         let panel = INTERLEAVE as usize;
         if columns.is_multiple_of(panel) {
             let panels = rows * columns / panel;
-            return self.queue.run(&calls::silu_mul(inner, up, up.from(panel), 2 * panel, panels, panel));
+            return self.queue.run(&f(inner, up, up.from(panel), 2 * panel, panels, panel));
         }
         let (last, whole) = (columns % panel, columns / panel);
         for row in 0..rows {
             let (inner, up) = (inner.from(row * columns), up.from(row * 2 * columns));
             if whole > 0 {
-                self.queue.run(&calls::silu_mul(inner, up, up.from(panel), 2 * panel, whole, panel))?;
+                self.queue.run(&f(inner, up, up.from(panel), 2 * panel, whole, panel))?;
             }
             let (inner, up) = (inner.from(whole * panel), up.from(2 * whole * panel));
-            self.queue.run(&calls::silu_mul(inner, up, up.from(last), 2 * last, 1, last))?;
+            self.queue.run(&f(inner, up, up.from(last), 2 * last, 1, last))?;
         }
         Ok(())
     }

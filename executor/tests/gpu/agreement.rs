@@ -2,19 +2,16 @@
 
 use crate::rig;
 use executor::{Checkpoint, Error, Sampling, Session, Setup};
-use hwprofiles::{DType, DeviceId, DeviceKind, Machine, MemoryKind};
+use hwprofiles::{DType, DeviceKind, Machine, MemoryKind};
 use kernels::cuda::Accelerator;
-use planner::{Extent, Placement, Programs, whole};
+use planner::{Extent, Placement, Programs};
 use safetensors::SafeTensors;
-use scenarios::{Formats, Model, Sublayer};
+use scenarios::{Formats, Model};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// Tokens that are generated one by one.
 const STEPS: usize = 8;
-/// Those whose heads a GPU's kernels take.
-const MODELS: [&str; 7] = ["opt", "llama_gqa", "llama3_rope", "qwen2", "qwen3", "mixtral", "qwen3_moe"];
-
 #[derive(Deserialize)]
 struct Golden {
     sequences: BTreeMap<String, Sequences>,
@@ -190,7 +187,7 @@ fn what_a_gpu_computes_agrees_with_the_golden_models() {
         return;
     }
     let mut found = Found::default();
-    for name in MODELS {
+    for name in rig::GOLDEN {
         let checkpoint = rig::checkpoint(name);
         let (golden, tensors) = golden(name);
         let model = checkpoint.model();
@@ -267,30 +264,8 @@ fn what_a_gpu_cannot_do_is_refused_with_what_would_be_right() {
         assert!(error.contains(wanted), "{error}");
     };
     let all = |model: &Model| rig::on(model, rig::LOOPBACK);
-    let narrow = rig::formats(DType::Bf16, DType::Bf16);
     refused("llama_gqa", all, rig::F32, "a GPU computes embed of bf16, int8 or int4");
     refused("llama_gqa", all, rig::formats(DType::Bf16, DType::Int8), "a cache of bf16");
-    refused("mistral_sharded", all, narrow, "heads of a multiple of 16 values");
-    refused("mistral_window", all, narrow, "sliding windows");
-    // Layers there, the ends on the CPU.
-    let within = |model: &Model| {
-        let layer =
-            |sublayer| vec![whole(model, sublayer, rig::LOOPBACK_MEMORY, rig::LOOPBACK, rig::LOOPBACK)];
-        let head = vec![whole(model, Sublayer::Head, rig::DRAM, rig::CPU, rig::CPU)];
-        rig::layered(model, rig::CPU, head, |_, sublayer| layer(sublayer))
-    };
-    refused("gemma3", within, narrow, "a rotation for layers with windows");
-    let sums = |model: &Model| {
-        let on = |sublayer, device: DeviceId| {
-            let home = if device == rig::CPU { rig::DRAM } else { rig::LOOPBACK_MEMORY };
-            vec![whole(model, sublayer, home, device, device)]
-        };
-        let device = |sublayer| if sublayer == Sublayer::Out { rig::LOOPBACK } else { rig::CPU };
-        rig::layered(model, rig::CPU, on(Sublayer::Head, rig::CPU), |_, sublayer| {
-            on(sublayer, device(sublayer))
-        })
-    };
-    refused("gemma2", sums, narrow, "norms behind sublayers");
 }
 
 #[test]

@@ -94,6 +94,30 @@ fn replayed_passes_give_what_launched_ones_do() {
     println!("they agree");
 }
 
+#[test]
+fn windows_slide_in_replayed_passes_as_in_launched_ones() {
+    if !there_is_one() {
+        return;
+    }
+    for name in ["mistral_window", "gemma2", "gemma3"] {
+        let checkpoint = rig::checkpoint(name);
+        let model = checkpoint.model();
+        let [replayed, launched] = [rig::on(model, rig::LOOPBACK), rig::streamed(model)].map(|placement| {
+            let mut session = session(&checkpoint, placement);
+            (generate(&mut session, 24), session.on_gpu().expect("it has one").replayed)
+        });
+        assert!(replayed.0 == launched.0, "{name}: tokens and logits, to the bit");
+        assert_eq!((replayed.1, launched.1), (22, 0), "{name}");
+    }
+    println!("they agree");
+}
+
+#[test]
+fn windows_slide_on_the_stand_in() {
+    let test = "graphs::windows_slide_in_replayed_passes_as_in_launched_ones";
+    orders::run_any(&stand_in::folder(), test, "late").unwrap_or_else(|text| panic!("{text}"));
+}
+
 /// Launches, kernels that ran, graphs of each context that was used.
 fn calls(text: &str) -> Vec<[u64; 3]> {
     let numbers = |line: &str| {

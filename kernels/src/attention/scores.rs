@@ -19,6 +19,11 @@ impl Scores {
         Self { scale, cap: None, window: None }
     }
 
+    /// How many of the `length` positions up to its own a token sees.
+    pub fn seen(self, length: usize) -> usize {
+        self.window.map_or(length, |window| length.min(window))
+    }
+
     /// The first position that the token at `position` sees.
     pub(super) fn first_seen(self, position: usize) -> usize {
         self.window.map_or(0, |window| (position + 1).saturating_sub(window))

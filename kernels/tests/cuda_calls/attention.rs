@@ -4,7 +4,9 @@ use crate::host_gpu::{Host, Operand, each_order};
 use crate::values::{assert_near, narrow, pool, short};
 use hwprofiles::DType;
 use kernels::cuda::calls::{self, Decoding, Paged};
-use kernels::{Buffer, KvCacheMut, KvShape, Scratch, Span};
+use kernels::{Buffer, KvCacheMut, KvShape, Scores, Scratch, Span};
+
+const PLAIN: Scores = Scores::scaled(0.3);
 
 /// A batch over a cache: the CPU's, and the same in pages that lie in no order.
 struct Batch {
@@ -12,13 +14,14 @@ struct Batch {
     heads: usize,
     spans: Vec<Span>,
     page: usize,
+    scores: Scores,
 }
 
 impl Batch {
     /// Appends all with the GPU's kernel and the CPU's, attends with both; in the end the cache is read for what lies around it.
     fn check(&self, host: &mut Host, paged: bool) {
-        let Self { shape, heads, ref spans, page } = *self;
-        let what = format!("{shape:?} {heads} {spans:?} pages of {page}");
+        let Self { shape, heads, ref spans, page, scores } = *self;
+        let what = format!("{shape:?} {heads} {spans:?} pages of {page}, {scores:?}");
         let (width, kv_width) = (heads * shape.head_dim, shape.kv_heads * shape.head_dim);
         let whole: Vec<Span> =
             spans.iter().map(|span| Span { past: 0, new: span.past + span.new, ..*span }).collect();
@@ -41,7 +44,7 @@ impl Batch {
         kernels::attention(
             &pool,
             heads,
-            kernels::Scores::scaled(0.3),
+            scores,
             &mut wanted,
             out_stride,
             &q,
@@ -94,7 +97,7 @@ impl Batch {
         q: (calls::Values<u16>, usize),
         out: (calls::Values<u16>, usize),
     ) {
-        let (heads, spans) = (self.heads, &self.spans);
+        let Self { heads, ref spans, scores, .. } = *self;
         if spans.iter().any(|span| span.new != 1)
             || spans.iter().enumerate().any(|(i, span)| span.sequence != i)
         {
@@ -109,16 +112,16 @@ impl Batch {
                 .collect();
             let most = spans.iter().map(|span| span.new).max().unwrap_or(0);
             let mut numbers = Operand::of(&numbers);
-            return host.run(&calls::prefill(cache, heads, 0.3, q, out, numbers.values(), most));
+            return host.run(&calls::prefill(cache, heads, scores, q, out, numbers.values(), most));
         }
         let lengths: Vec<i32> = spans.iter().map(|span| span.past as i32 + 1).collect();
         let longest = spans.iter().map(|span| span.past + 1).max().unwrap_or(0);
         for chunk in [64, 128] {
-            let parts = spans.len() * heads * longest.div_ceil(chunk);
+            let parts = spans.len() * heads * scores.seen(longest).div_ceil(chunk);
             let mut scratch = Operand::unwritten(parts * (self.shape.head_dim + 2));
             let mut lengths = Operand::of(&lengths);
             let (lengths, values) = (lengths.values(), scratch.values());
-            let step = Decoding { q, out, heads, lengths, longest, chunk, scratch: values, scale: 0.3 };
+            let step = Decoding { q, out, heads, lengths, longest, chunk, scratch: values, scores };
             for call in calls::decode(cache, step) {
                 host.run(&call);
             }
@@ -152,15 +155,23 @@ fn decoding_agrees_for_every_grouping_head_size_and_length() {
         for (kv_heads, heads) in [(1, 1), (2, 6), (1, 9), (2, 16)] {
             for head_dim in [8, 64, 80, 128, 256] {
                 let spans = tokens(&[0, 66, 5]);
-                Batch { shape: shape(3, kv_heads, 70, head_dim), heads, spans, page: 16 }.check(host, true);
+                Batch { shape: shape(3, kv_heads, 70, head_dim), heads, spans, page: 16, scores: PLAIN }
+                    .check(host, true);
             }
         }
         for past in [0, 1, 62, 63, 64, 65, 127, 128, 200, 300] {
-            Batch { shape: shape(1, 1, past + 1, 64), heads: 2, spans: tokens(&[past]), page: 16 }
-                .check(host, true);
+            Batch {
+                shape: shape(1, 1, past + 1, 64),
+                heads: 2,
+                spans: tokens(&[past]),
+                page: 16,
+                scores: PLAIN,
+            }
+            .check(host, true);
         }
         // The CPU's cache as it is.
-        Batch { shape: shape(2, 2, 90, 64), heads: 4, spans: tokens(&[80, 3]), page: 90 }.check(host, false);
+        Batch { shape: shape(2, 2, 90, 64), heads: 4, spans: tokens(&[80, 3]), page: 90, scores: PLAIN }
+            .check(host, false);
     });
 }
 
@@ -169,11 +180,49 @@ fn prompts_agree_around_every_tile() {
     each_order(|host| {
         for (past, new) in [(0, 1), (0, 2), (0, 15), (0, 33), (1, 31), (31, 2), (32, 17), (0, 65), (70, 63)] {
             let spans = vec![Span { sequence: 0, past, new }, Span { sequence: 1, past: new, new: 3 }];
-            Batch { shape: shape(2, 1, past + new + 3, 16), heads: 2, spans, page: 16 }.check(host, true);
+            Batch { shape: shape(2, 1, past + new + 3, 16), heads: 2, spans, page: 16, scores: PLAIN }
+                .check(host, true);
         }
         for (kv_heads, heads, head_dim) in [(1, 3, 64), (2, 2, 80), (2, 10, 32)] {
             let spans = vec![Span { sequence: 1, past: 3, new: 9 }, Span { sequence: 0, past: 0, new: 20 }];
-            Batch { shape: shape(2, kv_heads, 20, head_dim), heads, spans, page: 20 }.check(host, false);
+            Batch { shape: shape(2, kv_heads, 20, head_dim), heads, spans, page: 20, scores: PLAIN }
+                .check(host, false);
+        }
+    });
+}
+
+/// Random, so that a score at the wrong side of a window's edge shows.
+#[test]
+fn windows_and_caps_agree_around_every_edge() {
+    each_order(|host| {
+        for cap in [None, Some(0.2)] {
+            for window in [1, 2, 31, 32, 33, 63, 64, 65, 100, 400] {
+                let scores = Scores { cap, window: Some(window), ..PLAIN };
+                let tokens = tokens(&[0, window - 1, window, 150]);
+                let most = window.max(150) + 1;
+                Batch { shape: shape(4, 1, most, 16), heads: 2, spans: tokens, page: 16, scores }
+                    .check(host, true);
+                let spans =
+                    vec![Span { sequence: 0, past: 70, new: 75 }, Span { sequence: 1, past: 0, new: 40 }];
+                Batch { shape: shape(2, 1, 145, 16), heads: 2, spans, page: 16, scores }.check(host, true);
+            }
+            let spans = vec![Span { sequence: 0, past: 3, new: 20 }, Span { sequence: 1, past: 20, new: 1 }];
+            let scores = Scores { cap, ..PLAIN };
+            Batch { shape: shape(2, 2, 23, 32), heads: 4, spans, page: 16, scores }.check(host, true);
+        }
+    });
+}
+
+#[test]
+fn heads_of_any_even_number_of_values_agree() {
+    each_order(|host| {
+        for head_dim in [2, 6, 8, 18, 20, 24, 40, 250] {
+            let spans = tokens(&[40, 3]);
+            Batch { shape: shape(2, 2, 41, head_dim), heads: 6, spans, page: 41, scores: PLAIN }
+                .check(host, false);
+            let spans = vec![Span { sequence: 0, past: 5, new: 35 }, Span { sequence: 1, past: 0, new: 7 }];
+            Batch { shape: shape(2, 2, 40, head_dim), heads: 6, spans, page: 16, scores: PLAIN }
+                .check(host, true);
         }
     });
 }
@@ -196,7 +245,7 @@ fn a_token_that_sees_nothing_gets_zeros() {
             longest: 8,
             chunk: 64,
             scratch,
-            scale: 1.0,
+            scores: PLAIN,
         };
         calls::decode(cache, step).iter().for_each(|call| host.run(call));
         assert_eq!(out.read(), [0; 8]);

@@ -1,9 +1,9 @@
 //! What goes over rows.
 
 use crate::host_gpu::{Operand, each_order};
-use crate::values::{assert_near, narrow, noise, pool, short, widen};
+use crate::values::{assert_close, assert_near, narrow, noise, pool, short, widen};
 use hwprofiles::units::Bytes;
-use kernels::cuda::calls::{self, Activation, Norm};
+use kernels::cuda::calls::{self, Activation, Call, Norm, Rotation, Values};
 use kernels::{Memory, Pool, RopeTable};
 
 #[test]
@@ -34,6 +34,12 @@ fn norms_agree_and_add_what_came_before() {
                 assert_near(&y.read(), &wanted, 1e-4, &what);
                 assert_eq!(&x_at.read(), input, "{what}");
             }
+            let (mut x_at, mut made) = (Operand::of(&x), Operand::of(&narrow(&delta)));
+            let mut gamma_at = Operand::of(&gamma);
+            host.run(&calls::add_rms_norm(rows, x_at.values(), made.values(), gamma_at.values(), 1e-5));
+            let mut wanted = x.clone();
+            kernels::add_rms_norm(&pool, &mut wanted, &delta, &gamma, 1e-5);
+            assert_close(&x_at.read(), &wanted, 1e-5, &what);
         }
     });
 }
@@ -54,20 +60,29 @@ fn heads_are_normalised_and_rotated_in_place() {
 
             let frequencies: Vec<f32> = (0..half).map(|i| 1e4f32.powf(-(i as f32) / half as f32)).collect();
             let positions: Vec<usize> = (0..rows).map(|row| row * 37 % 50).collect();
-            let table = RopeTable::new(&memory, &frequencies, 50).expect("memory");
             let angles = || (0..50).flat_map(|p| frequencies.iter().map(move |f| p as f32 * f));
             let (cos, sin): (Vec<_>, Vec<_>) = angles().map(|angle| (angle.cos(), angle.sin())).unzip();
             let (mut cos, mut sin) = (Operand::of(&cos), Operand::of(&sin));
             let places: Vec<i32> = positions.iter().map(|&position| position as i32).collect();
-            let (mut at, mut places) = (Operand::of(&narrow(&x)), Operand::of(&places));
-            let tables = [cos.values(), sin.values()];
-            host.run(&calls::rope(at.values(), stride, heads, head_dim, tables, half, places.values()));
-            let mut wanted = x.clone();
-            kernels::rope(&pool, &mut wanted, stride, heads, head_dim, &table, &positions);
-            assert_near(&at.read(), &wanted, 1e-5, "rotated heads");
+            let mut places = Operand::of(&places);
+            for neighbours in [false, true] {
+                let table = RopeTable::new(&memory, &frequencies, 50).expect("memory");
+                let table = table.with_neighbours(neighbours);
+                let mut at = Operand::of(&narrow(&x));
+                let rotation = Rotation { cosines: cos.values(), sines: sin.values(), half, neighbours };
+                host.run(&calls::rope(at.values(), stride, heads, head_dim, rotation, places.values()));
+                let mut wanted = x.clone();
+                kernels::rope(&pool, &mut wanted, stride, heads, head_dim, &table, &positions);
+                assert_near(&at.read(), &wanted, 1e-5, "rotated heads");
+            }
         }
     });
 }
+
+/// Out, gate, up, distance of rows, rows, columns.
+type Gate = fn(Values<u16>, Values<u16>, Values<u16>, usize, usize, usize) -> Call;
+/// Out, gate, up, distance of rows, columns.
+type HostGate = fn(&Pool, &mut [f32], &[f32], &[f32], usize, usize);
 
 #[test]
 fn activations_and_sums_agree() {
@@ -81,11 +96,15 @@ fn activations_and_sums_agree() {
             let both = scaled(7);
             let (mut at, mut out) = (Operand::of(&narrow(&both)), Operand::<u16>::unwritten(rows * columns));
             let up = at.values().from(columns * usize::from(rows > 0));
-            host.run(&calls::silu_mul(out.values(), at.values(), up, 2 * columns, rows, columns));
-            let mut wanted = vec![0.0; rows * columns];
-            let up = &both[columns * usize::from(rows > 0)..];
-            kernels::silu_mul(&pool, &mut wanted, &both, up, 2 * columns, columns);
-            assert_near(&out.read(), &wanted, 1e-5, &what);
+            let gates: [(Gate, HostGate); 2] =
+                [(calls::silu_mul, kernels::silu_mul), (calls::gelu_mul, kernels::gelu_mul)];
+            for (gate, on_host) in gates {
+                host.run(&gate(out.values(), at.values(), up, 2 * columns, rows, columns));
+                let mut wanted = vec![0.0; rows * columns];
+                let up = &both[columns * usize::from(rows > 0)..];
+                on_host(&pool, &mut wanted, &both, up, 2 * columns, columns);
+                assert_near(&out.read(), &wanted, 1e-5, &what);
+            }
 
             type Function = fn(&Pool, &mut [f32]);
             for (which, function) in [
@@ -110,6 +129,28 @@ fn activations_and_sums_agree() {
             let mut wanted = both.clone();
             kernels::add_bias(&pool, &mut wanted, &bias);
             assert_near(&y_at.read(), &wanted, 0.0, &what);
+        }
+    });
+}
+
+#[test]
+fn logits_get_their_bias_and_cap_and_others_between_them_stay() {
+    let pool = pool();
+    each_order(|host| {
+        for (rows, columns, stride) in [(0, 3, 3), (1, 1, 1), (3, 85, 90), (2, 256, 257), (5, 300, 300)] {
+            let (x, bias) = (noise(rows * stride, 15), noise(columns, 16));
+            let (mut at, mut bias_at) = (Operand::of(&x), Operand::of(&bias));
+            host.run(&calls::add_bias(at.values(), stride, rows, bias_at.values()));
+            let mut wanted = x.clone();
+            let mut each = |act: &dyn Fn(&mut [f32])| {
+                wanted.chunks_mut(stride).for_each(|row| act(&mut row[..columns]));
+                wanted.clone()
+            };
+            let biased = each(&|row| kernels::add_bias(&pool, row, &bias));
+            assert_eq!(at.read(), biased, "{rows} × {columns}");
+            host.run(&calls::soft_cap(at.values(), stride, rows, columns, 0.7));
+            let capped = each(&|row| kernels::soft_cap(&pool, row, 0.7));
+            assert_close(&at.read(), &capped, 1e-6, &format!("{rows} × {columns}"));
         }
     });
 }

@@ -21,6 +21,14 @@ pub fn pool() -> Pool {
     Pool::new(&affinity::available_cores()[..1]).expect("our core").with_path(Path::Reference)
 }
 
+/// Equal but for a difference of `slack`.
+pub fn assert_close(got: &[f32], wanted: &[f32], slack: f32, what: &str) {
+    assert_eq!(got.len(), wanted.len(), "{what}");
+    for (i, (got, wanted)) in got.iter().zip(wanted).enumerate() {
+        assert!((got - wanted).abs() <= slack, "{what}: {got} at {i}, not {wanted}");
+    }
+}
+
 /// Equal but for rounding to bf16, and a difference of `slack` before that.
 pub fn assert_near(got: &[u16], wanted: &[f32], slack: f32, what: &str) {
     assert_eq!(got.len(), wanted.len(), "{what}");

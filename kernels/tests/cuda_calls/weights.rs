@@ -25,10 +25,13 @@ fn check_weights(host: &mut Host, dtype: DType, rows: usize, columns: usize) {
     let tokens = [rows - 1, 0, rows / 2];
     let mut token_at = Operand::of(&tokens.map(|token| token as i32));
     let mut out = Operand::<f32>::unwritten(3 * columns);
-    let gather = calls::gather(out.values(), shape, w.values(), token_at.values());
+    let gather = calls::gather(out.values(), shape, w.values(), token_at.values(), 3.7);
     host.run(&gather.expect("the right bytes"));
-    let gathered: Vec<f32> =
-        tokens.iter().flat_map(|&token| &wanted[token * columns..][..columns]).copied().collect();
+    let gathered: Vec<f32> = tokens
+        .iter()
+        .flat_map(|&token| &wanted[token * columns..][..columns])
+        .map(|value| 3.7 * value)
+        .collect();
     assert_eq!(out.read(), gathered, "{what}");
 
     let (m, x_stride, y_stride) = (2, columns + 3, rows + 1);

@@ -1,6 +1,7 @@
 //! The KV cache and attention.
 
 use super::{Call, Program, Values, count, extent};
+use crate::Scores;
 use bytemuck::{Pod, Zeroable};
 
 const THREADS: u32 = 128;
@@ -10,6 +11,8 @@ const HEADS: usize = 8;
 const POSITIONS: usize = 64;
 /// Rows of a block of `prefill`.
 const ROWS: usize = 64;
+/// The most values of a head, of which there must be an even number: what fits the registers of a block.
+pub const MOST_VALUES: usize = 256;
 
 /// A paged KV cache of bf16: keys and values `[page][kv head][position][head dim]`, and which page holds which
 /// positions of a sequence. A [`crate::KvCache`] is one of a page per sequence.
@@ -36,13 +39,17 @@ impl Paged {
         self.table.len().checked_div(self.pages_per_sequence).unwrap_or(0)
     }
 
-    /// For kernels that are compiled for a size of heads, a multiple of `of`.
-    fn check(&self, heads: usize, of: usize) {
+    fn check(&self, heads: usize) {
         let Self { head_dim, kv_heads, .. } = *self;
-        assert!(head_dim.is_multiple_of(of) && (of..=256).contains(&head_dim), "heads of {head_dim} values");
+        assert!(
+            head_dim.is_multiple_of(2) && (2..=MOST_VALUES).contains(&head_dim),
+            "heads of {head_dim} values"
+        );
         assert!(heads > 0 && heads.is_multiple_of(kv_heads), "{heads} heads over {kv_heads} KV heads");
-        self.keys.aligned(16, "keys");
-        self.values.aligned(16, "values");
+        // Eight values are loaded at once where heads are whole eights, else two.
+        let at_once = if head_dim.is_multiple_of(8) { 16 } else { 4 };
+        self.keys.aligned(at_once, "keys");
+        self.values.aligned(at_once, "values");
         assert!(self.page > 0 && self.keys.len() == self.values.len());
     }
 }
@@ -109,10 +116,11 @@ pub struct Decoding {
     pub longest: usize,
     /// Positions per block, a multiple of 64: fewer make more blocks.
     pub chunk: usize,
-    /// Room for `sequences × heads × splits × (head dim + 2)` values, splits = ⌈longest / chunk⌉.
+    /// Room for `sequences × heads × splits × (head dim + 2)` values, splits = ⌈longest / chunk⌉; of a window, no longer
+    /// than that.
     pub scratch: Values<f32>,
-    /// Of the scores.
-    pub scale: f32,
+    /// What becomes of them, and which positions are seen.
+    pub scores: Scores,
 }
 
 /// Blocks that fill any GPU twice over: more splits would only add what joins them.
@@ -155,7 +163,9 @@ struct DecodeArguments {
     pages_per_sequence: i32,
     chunk: i32,
     splits: i32,
+    window: i32,
     scale: f32,
+    cap: f32,
 }
 
 #[repr(C)]
@@ -170,11 +180,12 @@ struct CombineArguments {
 
 /// Attention of one new token per sequence: two calls, one after the other.
 pub fn decode(cache: Paged, step: Decoding) -> [Call; 2] {
-    cache.check(step.heads, 8);
-    let Decoding { heads, chunk, longest, .. } = step;
+    cache.check(step.heads);
+    let Decoding { heads, chunk, longest, scores, .. } = step;
     assert!(chunk > 0 && chunk.is_multiple_of(POSITIONS), "{chunk} positions per block");
     assert!(longest <= cache.page * cache.pages_per_sequence, "{longest} positions");
-    let (sequences, splits, head_dim) = (step.lengths.len(), longest.div_ceil(chunk), cache.head_dim);
+    let (sequences, head_dim) = (step.lengths.len(), cache.head_dim);
+    let splits = scores.seen(longest).div_ceil(chunk);
     assert!(sequences <= cache.sequences(), "{sequences} sequences");
     let parts = sequences * heads * splits;
     step.scratch.holding(parts * (head_dim + 2), "scratch");
@@ -195,7 +206,9 @@ pub fn decode(cache: Paged, step: Decoding) -> [Call; 2] {
         pages_per_sequence: count(cache.pages_per_sequence),
         chunk: count(chunk),
         splits: count(splits),
-        scale: step.scale,
+        window: window(scores),
+        scale: scores.scale,
+        cap: scores.cap.unwrap_or(0.0),
     };
     let program = Program::Decode { head_dim };
     let pieces = cache.kv_heads * (heads / cache.kv_heads).div_ceil(HEADS);
@@ -222,7 +235,9 @@ struct PrefillArguments {
     kv_heads: i32,
     page: i32,
     pages_per_sequence: i32,
+    window: i32,
     scale: f32,
+    cap: f32,
     unused: i32,
 }
 
@@ -231,13 +246,13 @@ struct PrefillArguments {
 pub fn prefill(
     cache: Paged,
     heads: usize,
-    scale: f32,
+    scores: Scores,
     (q, q_stride): (Values<u16>, usize),
     (out, out_stride): (Values<u16>, usize),
     spans: Values<i32>,
     most_new: usize,
 ) -> Call {
-    cache.check(heads, 16);
+    cache.check(heads);
     // Two values are read and written at once.
     assert!(q_stride.is_multiple_of(2) && out_stride.is_multiple_of(2), "strides {q_stride}, {out_stride}");
     assert!(q_stride >= heads * cache.head_dim && out_stride >= heads * cache.head_dim);
@@ -254,10 +269,17 @@ pub fn prefill(
         kv_heads: count(cache.kv_heads),
         page: count(cache.page),
         pages_per_sequence: count(cache.pages_per_sequence),
-        scale,
+        window: window(scores),
+        scale: scores.scale,
+        cap: scores.cap.unwrap_or(0.0),
         unused: 0,
     };
     let rows = most_new * (heads / cache.kv_heads);
     let grid = [rows.div_ceil(ROWS), cache.kv_heads, spans.len() / 4];
     Call::new(Program::Prefill { head_dim: cache.head_dim }, "prefill", grid, THREADS, arguments)
+}
+
+/// The positions of a window, as kernels take it: more than any sequence has where there is none.
+fn window(scores: Scores) -> i32 {
+    scores.window.map_or(i32::MAX, count)
 }

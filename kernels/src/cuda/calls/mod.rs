@@ -15,12 +15,13 @@ mod product;
 mod rows;
 mod sampling;
 
-pub use attention::{Decoding, Paged, append, decode, decode_chunk, decode_scratch, prefill};
+pub use attention::{Decoding, MOST_VALUES, Paged, append, decode, decode_chunk, decode_scratch, prefill};
 pub use experts::{Matrices, Routing};
 pub use hop::{copy_rows, narrow_rows, widen_rows};
 pub use product::{Output, add_places, gather, gemv, unpack};
 pub use rows::{
-    Activation, Norm, activation, add, add_bias, layer_norm, rms_norm, rms_norm_heads, rope, silu_mul,
+    Activation, Norm, Rotation, activation, add, add_bias, add_rms_norm, gelu_mul, layer_norm, rms_norm,
+    rms_norm_heads, rope, silu_mul, soft_cap,
 };
 pub use sampling::sample;
 

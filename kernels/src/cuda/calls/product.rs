@@ -147,9 +147,11 @@ struct GatherArguments {
     out: u64,
     rows: i32,
     columns: i32,
+    scale: f32,
+    unused: i32,
 }
 
-/// [`crate::gather`]. Every token must be a row of the table: nobody checks that on a GPU.
+/// [`crate::gather`], times `scale`. Every token must be a row of the table: nobody checks that on a GPU.
 ///
 /// # Errors
 /// As [`gemv`].
@@ -158,6 +160,7 @@ pub fn gather(
     (dtype, rows, columns): (DType, usize, usize),
     table: Values<u8>,
     tokens: Values<i32>,
+    scale: f32,
 ) -> Result<Call, Error> {
     let (kernel, table) = packed(["gather_bf16", "gather_int8", "gather_int4"], dtype, rows, columns, table)?;
     let arguments = GatherArguments {
@@ -166,6 +169,8 @@ pub fn gather(
         out: out.holding(tokens.len() * columns, "out"),
         rows: count(rows),
         columns: count(columns),
+        scale,
+        unused: 0,
     };
     Ok(Call::new(Program::Embedding, kernel, [tokens.len(), 1, 1], THREADS, arguments))
 }

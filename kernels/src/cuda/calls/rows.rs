@@ -1,6 +1,6 @@
 //! Kernels that go over rows: norms, rotary embedding, activations, sums.
 
-use super::{Call, Program, Values, count, extent};
+use super::{Call, Output, Program, Values, count, extent};
 use bytemuck::{Pod, Zeroable};
 
 const THREADS: u32 = 256;
@@ -68,6 +68,29 @@ pub fn layer_norm(rows: usize, operands: Norm, beta: Values<f32>) -> Call {
 
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
+struct AddNormArguments {
+    x: u64,
+    y: u64,
+    gamma: u64,
+    columns: i32,
+    epsilon: f32,
+}
+
+/// [`crate::add_rms_norm`]: x += the norm of `rows` rows of y.
+pub fn add_rms_norm(rows: usize, x: Values<f32>, y: Values<u16>, gamma: Values<f32>, epsilon: f32) -> Call {
+    let columns = gamma.len();
+    let arguments = AddNormArguments {
+        x: x.holding(rows * columns, "x"),
+        y: y.holding(rows * columns, "what is added"),
+        gamma: gamma.address,
+        columns: count(columns),
+        epsilon,
+    };
+    Call::new(Program::Norm, "add_rms_norm", [rows, 1, 1], THREADS, arguments)
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 struct HeadNormArguments {
     x: u64,
     gamma: u64,
@@ -113,19 +136,33 @@ struct RopeArguments {
     heads: i32,
     head_dim: i32,
     half: i32,
+    neighbours: i32,
+    unused: i32,
 }
 
-/// [`crate::rope()`] of bf16. `cosines` and `sines` are `[position][half]`, and every one of `positions` must be among
-/// theirs: nobody checks that on a GPU.
+/// The angles by which values turn, and which of them are pairs: a [`crate::RopeTable`] on a GPU.
+#[derive(Debug, Clone, Copy)]
+pub struct Rotation {
+    /// `[position][half]`.
+    pub cosines: Values<f32>,
+    /// `[position][half]`.
+    pub sines: Values<f32>,
+    /// Half of a head's values that turn.
+    pub half: usize,
+    /// Whether pairs are neighbours rather than one value of each half.
+    pub neighbours: bool,
+}
+
+/// [`crate::rope()`] of bf16. Every one of `positions` must be among the table's: nobody checks that on a GPU.
 pub fn rope(
     x: Values<u16>,
     stride: usize,
     heads: usize,
     head_dim: usize,
-    [cosines, sines]: [Values<f32>; 2],
-    half: usize,
+    rotation: Rotation,
     positions: Values<i32>,
 ) -> Call {
+    let Rotation { cosines, sines, half, neighbours } = rotation;
     assert!(2 * half <= head_dim && cosines.len() == sines.len());
     let rows = positions.len();
     let arguments = RopeArguments {
@@ -137,13 +174,15 @@ pub fn rope(
         heads: count(heads),
         head_dim: count(head_dim),
         half: count(half),
+        neighbours: neighbours.into(),
+        unused: 0,
     };
     Call::new(Program::Rope, "rope", [rows, 1, 1], THREADS, arguments)
 }
 
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-struct SiluMulArguments {
+struct GatedArguments {
     gate: u64,
     up: u64,
     out: u64,
@@ -161,8 +200,30 @@ pub fn silu_mul(
     rows: usize,
     columns: usize,
 ) -> Call {
+    gated("silu_mul", out, [gate, up], stride, [rows, columns])
+}
+
+/// [`crate::gelu_mul`] of bf16.
+pub fn gelu_mul(
+    out: Values<u16>,
+    gate: Values<u16>,
+    up: Values<u16>,
+    stride: usize,
+    rows: usize,
+    columns: usize,
+) -> Call {
+    gated("gelu_mul", out, [gate, up], stride, [rows, columns])
+}
+
+fn gated(
+    kernel: &'static str,
+    out: Values<u16>,
+    [gate, up]: [Values<u16>; 2],
+    stride: usize,
+    [rows, columns]: [usize; 2],
+) -> Call {
     let read = extent(rows, stride, columns);
-    let arguments = SiluMulArguments {
+    let arguments = GatedArguments {
         gate: gate.holding(read, "gate"),
         up: up.holding(read, "up"),
         out: out.holding(rows * columns, "out"),
@@ -170,7 +231,31 @@ pub fn silu_mul(
         columns: count(columns),
         stride: count(stride),
     };
-    Call::new(Program::Activation, "silu_mul", blocks(rows * columns), THREADS, arguments)
+    Call::new(Program::Activation, kernel, blocks(rows * columns), THREADS, arguments)
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct SoftCapArguments {
+    x: u64,
+    count: u64,
+    columns: i32,
+    stride: i32,
+    cap: f32,
+    unused: i32,
+}
+
+/// [`crate::soft_cap`] of `rows` rows of `columns` values, `stride` values apart.
+pub fn soft_cap(x: Values<f32>, stride: usize, rows: usize, columns: usize, cap: f32) -> Call {
+    let arguments = SoftCapArguments {
+        x: x.holding(extent(rows, stride, columns), "x"),
+        count: (rows * columns) as u64,
+        columns: count(columns),
+        stride: count(stride),
+        cap,
+        unused: 0,
+    };
+    Call::new(Program::Activation, "soft_cap", blocks(rows * columns), THREADS, arguments)
 }
 
 /// Functions of one value.
@@ -225,17 +310,21 @@ struct AddBiasArguments {
     count: u64,
     columns: i32,
     stride: i32,
+    wide: i32,
+    unused: i32,
 }
 
 /// y += bias for every row of `bias.len()` values, `stride` values apart.
-pub fn add_bias(y: Values<u16>, stride: usize, rows: usize, bias: Values<f32>) -> Call {
-    let values = rows * bias.len();
+pub fn add_bias(y: impl Into<Output>, stride: usize, rows: usize, bias: Values<f32>) -> Call {
+    let (y, values) = (y.into(), rows * bias.len());
     let arguments = AddBiasArguments {
-        y: y.holding(extent(rows, stride, bias.len()), "y"),
+        y: y.holding(extent(rows, stride, bias.len())),
         bias: bias.address,
         count: values as u64,
         columns: count(bias.len()),
         stride: count(stride),
+        wide: y.is_wide().into(),
+        unused: 0,
     };
     Call::new(Program::Residual, "add_bias", blocks(values), THREADS, arguments)
 }

@@ -5,18 +5,33 @@ typedef struct {
     u16 *out;             // [rows][columns]
     u64 count;            // rows * columns
     int columns, stride;
-} SiluMul;
+} Gated;
 
-// out = silu(gate) * up, silu(x) = x / (1 + exp(-x)). Far below zero exp overflows to infinity, and the quotient is 0.
-KERNEL(silu_mul, SiluMul, 256)
+// Far below zero exp overflows to infinity, and the quotients are 0.
+static __device__ inline float silu(float x)
 {
-    u64 all = (u64)gridDim.x * blockDim.x;
-    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += all) {
-        u64 at = i / a.columns * a.stride + i % a.columns;
-        float gate = wide(a.gate[at]);
-        a.out[i] = narrow(gate / (1 + expf(-gate)) * wide(a.up[at]));
-    }
+    return x / (1 + expf(-x));
 }
+
+// x/2 * (1 + tanh(z)) = x / (1 + exp(-2 z)), z = sqrt(2/pi) * (x + 0.044715 x^3).
+static __device__ inline float gelu(float x)
+{
+    return x / (1 + expf(-2 * 0.7978846f * (x + 0.044715f * x * x * x)));
+}
+
+// out = function(gate) * up.
+#define GATED(function)                                                                                           \
+    KERNEL(function##_mul, Gated, 256)                                                                            \
+    {                                                                                                             \
+        u64 all = (u64)gridDim.x * blockDim.x;                                                                    \
+        for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += all) {                         \
+            u64 at = i / a.columns * a.stride + i % a.columns;                                                    \
+            a.out[i] = narrow(function(wide(a.gate[at])) * wide(a.up[at]));                                       \
+        }                                                                                                         \
+    }
+
+GATED(silu)
+GATED(gelu)
 
 typedef struct {
     u16 *x;
@@ -30,13 +45,11 @@ KERNEL(relu, Map, 256)
         a.x[i] = narrow(fmaxf(wide(a.x[i]), 0));
 }
 
-// x/2 * (1 + tanh(z)) = x / (1 + exp(-2 z)), z = sqrt(2/pi) * (x + 0.044715 x^3).
 KERNEL(gelu_tanh, Map, 256)
 {
     u64 all = (u64)gridDim.x * blockDim.x;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += all) {
-        float x = wide(a.x[i]);
-        a.x[i] = narrow(x / (1 + expf(-2 * 0.7978846f * (x + 0.044715f * x * x * x))));
+        a.x[i] = narrow(gelu(wide(a.x[i])));
     }
 }
 
@@ -47,5 +60,23 @@ KERNEL(gelu_erf, Map, 256)
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += all) {
         float x = wide(a.x[i]);
         a.x[i] = narrow(0.5f * x * (1 + erff(x * 0.70710678f)));
+    }
+}
+
+typedef struct {
+    float *x;  // rows of `columns` values, `stride` values apart
+    u64 count; // rows * columns
+    int columns, stride;
+    float cap;
+    int unused;
+} SoftCap;
+
+// Logits of Gemma 2.
+KERNEL(soft_cap, SoftCap, 256)
+{
+    u64 all = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += all) {
+        u64 at = i / a.columns * a.stride + i % a.columns;
+        a.x[at] = soften(a.x[at], a.cap);
     }
 }

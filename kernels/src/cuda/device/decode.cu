@@ -1,16 +1,18 @@
-// Attention of one new token per sequence over a paged KV cache, compiled for one HEAD_DIM: a multiple of 8 up to 256.
+// Attention of one new token per sequence over a paged KV cache, compiled for one HEAD_DIM: even, up to 256.
 //
 // The cache is read once and decides the time. Two things make that fast: all query heads of a key/value head are
 // computed by the same block, so that its keys are read for all of them at once; and a sequence's positions are split
 // over blocks, since one long sequence has fewer heads than the GPU has multiprocessors. Each split leaves its largest
 // score, its sum of weights and its weighted sum of values, relative to that score; `combine` joins them. Nothing
-// overflows, because every exponent is at most 0.
+// overflows, because every exponent is at most 0. Of a window only what lies in it is split.
 #define POSITIONS 64
 #define HEADS 8
 #define THREADS 128
 #define WARPS (THREADS / WARP)
 // Two values of a row per thread; as many rows side by side as there are threads for.
 #define PAIRS (HEAD_DIM / 2)
+// Values of a query in shared memory: whole loads of eight, the last filled up with zeros.
+#define WIDTH ((HEAD_DIM + 7) / 8 * 8)
 #define SLICES (THREADS / PAIRS)
 
 typedef struct {
@@ -21,7 +23,8 @@ typedef struct {
     float *sums;              // [sequence][head][split][HEAD_DIM]
     float *scales;            // [sequence][head][split][2]: the largest score, the sum of weights
     int q_stride, heads, kv_heads, page, pages_per_sequence, chunk, splits; // chunk: positions of a split
-    float scale;
+    int window;               // the last positions that a token sees, its own included
+    float scale, cap;         // cap: as `soften` has it
 } Decode;
 
 static __device__ inline u64 row_of(const Decode *a, int sequence, int kv_head, int position)
@@ -32,7 +35,7 @@ static __device__ inline u64 row_of(const Decode *a, int sequence, int kv_head, 
 
 // Eight lanes per position, each with 16 bytes of its key at a time: 128 consecutive bytes, and three shuffles per head
 // instead of a whole warp's five.
-static __device__ inline void scores(const Decode *a, float weights[HEADS][POSITIONS], float q[HEADS][HEAD_DIM], int count,
+static __device__ inline void scores(const Decode *a, float weights[HEADS][POSITIONS], float q[HEADS][WIDTH], int count,
                                      int kv_head, int tile, int n)
 {
     for (int p = threadIdx.x / 8; p < POSITIONS; p += THREADS / 8) {
@@ -40,8 +43,8 @@ static __device__ inline void scores(const Decode *a, float weights[HEADS][POSIT
         if (p < n) {
             const u16 *key = a->keys + row_of(a, blockIdx.z, kv_head, tile + p);
             for (int i = threadIdx.x % 8 * 8; i < HEAD_DIM; i += 64) {
-                uint4 eight = *(const uint4 *)(key + i);
-                const u32 k[4] = {eight.x, eight.y, eight.z, eight.w};
+                uint4 of_key = eight(key, i);
+                const u32 k[4] = {of_key.x, of_key.y, of_key.z, of_key.w};
 #pragma unroll
                 for (int h = 0; h < HEADS; h++)
                     if (h < count)
@@ -54,7 +57,7 @@ static __device__ inline void scores(const Decode *a, float weights[HEADS][POSIT
             if (h >= count) continue; // the same for all threads
             float dot = dots[h];
             for (int apart = 1; apart < 8; apart *= 2) dot += __shfl_xor_sync(ALL, dot, apart);
-            if (threadIdx.x % 8 == 0) weights[h][p] = p < n ? dot : NONE;
+            if (threadIdx.x % 8 == 0) weights[h][p] = p < n ? soften(dot, a->cap) : NONE;
         }
     }
 }
@@ -62,16 +65,20 @@ static __device__ inline void scores(const Decode *a, float weights[HEADS][POSIT
 // Grid: splits, key/value heads times pieces of HEADS query heads, sequences.
 KERNEL(decode, Decode, THREADS)
 {
-    __shared__ float q[HEADS][HEAD_DIM], weights[HEADS][POSITIONS];
+    __shared__ float q[HEADS][WIDTH], weights[HEADS][POSITIONS];
     __shared__ float largest[HEADS], total[HEADS], shrink[HEADS], joined[THREADS][2];
     int group = a.heads / a.kv_heads, pieces = (group + HEADS - 1) / HEADS;
     int kv_head = blockIdx.y / pieces, piece = blockIdx.y % pieces;
     int first = kv_head * group + piece * HEADS, count = group - piece * HEADS < HEADS ? group - piece * HEADS : HEADS;
     int thread = threadIdx.x, lane = thread % WARP, pair = thread % PAIRS, slice = thread / PAIRS;
-    int from = blockIdx.x * a.chunk, length = a.lengths[blockIdx.z];
+    int length = a.lengths[blockIdx.z], before = length > a.window ? length - a.window : 0;
+    int from = before + blockIdx.x * a.chunk;
     int to = from + a.chunk < length ? from + a.chunk : length;
-    for (int i = thread; i < count * HEAD_DIM; i += THREADS)
-        q[i / HEAD_DIM][i % HEAD_DIM] = wide(a.q[(u64)blockIdx.z * a.q_stride + first * HEAD_DIM + i]) * a.scale;
+    const u16 *queries = a.q + (u64)blockIdx.z * a.q_stride + first * HEAD_DIM;
+    for (int i = thread; i < count * WIDTH; i += THREADS) {
+        int h = i / WIDTH, d = i % WIDTH;
+        q[h][d] = d < HEAD_DIM ? wide(queries[h * HEAD_DIM + d]) * a.scale : 0;
+    }
     if (thread < HEADS) {
         largest[thread] = NONE;
         total[thread] = 0;
@@ -84,15 +91,15 @@ KERNEL(decode, Decode, THREADS)
         __syncthreads();
         // A warp per head: what was summed up so far shrinks where the largest score grows.
         for (int h = thread / WARP; h < count; h += WARPS) {
-            float before = largest[h], one = weights[h][lane], two = weights[h][lane + WARP];
-            float most = fmaxf(before, warp_max(fmaxf(one, two)));
+            float known = largest[h], one = weights[h][lane], two = weights[h][lane + WARP];
+            float most = fmaxf(known, warp_max(fmaxf(one, two)));
             one = expf(one - most);
             two = expf(two - most);
             weights[h][lane] = one;
             weights[h][lane + WARP] = two;
             float sum = warp_sum(one + two);
             if (lane == 0) {
-                shrink[h] = expf(before - most);
+                shrink[h] = expf(known - most);
                 total[h] = total[h] * shrink[h] + sum;
                 largest[h] = most;
             }

@@ -1,4 +1,4 @@
-// Rows of a packed matrix by index, as f32: what a token begins with. The matrix is often that of the output too, so it
+// Rows of a packed matrix by index, as f32 and times `scale`: what a token begins with. The matrix is often that of the output too, so it
 // stays packed: a row of a panel is read with gaps, eight bytes for each that is used, which for the few rows of a step
 // is nothing.
 typedef struct {
@@ -6,6 +6,8 @@ typedef struct {
     const int *tokens; // of every row of out
     float *out;        // [tokens][columns]
     int rows, columns; // of the table
+    float scale;
+    int unused;
 } Gather;
 
 #define GATHER(format)                                                                                            \
@@ -15,7 +17,7 @@ typedef struct {
         const u8 *bytes = a.table + (u64)panel * PANEL * row_bytes_##format(a.columns);                           \
         float *out = a.out + (u64)blockIdx.x * a.columns;                                                         \
         for (int i = threadIdx.x; i < a.columns; i += blockDim.x)                                                 \
-            out[i] = value_##format(bytes, height_of(panel, a.rows), a.columns, token % PANEL, i);                \
+            out[i] = a.scale * value_##format(bytes, height_of(panel, a.rows), a.columns, token % PANEL, i);      \
     }
 
 GATHER(bf16)

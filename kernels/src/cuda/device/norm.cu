@@ -54,6 +54,24 @@ KERNEL(layer_norm, Norm, 256)
 }
 
 typedef struct {
+    float *x;           // [rows][columns]
+    const u16 *y;       // [rows][columns]
+    const float *gamma; // [columns]
+    int columns;
+    float epsilon;
+} AddNorm;
+
+// x += rms_norm(y): the norms behind the sublayers of Gemma 2 and 3.
+KERNEL(add_rms_norm, AddNorm, 256)
+{
+    u64 row = (u64)blockIdx.x * a.columns;
+    float sum = 0;
+    for (int i = threadIdx.x; i < a.columns; i += blockDim.x) sum += wide(a.y[row + i]) * wide(a.y[row + i]);
+    float inverse = 1 / sqrtf(block_sum(sum) / a.columns + a.epsilon);
+    for (int i = threadIdx.x; i < a.columns; i += blockDim.x) a.x[row + i] += wide(a.y[row + i]) * inverse * a.gamma[i];
+}
+
+typedef struct {
     u16 *x;             // rows of `heads` heads, `stride` values apart
     const float *gamma; // [head_dim]
     int stride, heads, head_dim, count; // count: rows * heads

@@ -1,5 +1,5 @@
-// Causal attention of a prompt, or of a chunk of one, over a paged KV cache; compiled for one HEAD_DIM: a multiple of 16 up
-// to 256. Scores and weighted sums are products of 16 x 8 x 16 tiles, on tensor cores where they multiply bf16 (from
+// Causal attention of a prompt, or of a chunk of one, over a paged KV cache; compiled for one HEAD_DIM: even, up to 256;
+// tiles are filled up with zeros. Scores and weighted sums are products of 16 x 8 x 16 tiles, on tensor cores where they multiply bf16 (from
 // compute capability 8.0 on); the softmax is online, in f32.
 //
 // A block has 64 rows, 16 per warp, and goes over the visible positions 32 at a time. A row is one query head of one
@@ -9,6 +9,9 @@
 #define KEYS 32
 #define ROWS 64
 #define THREADS 128
+// Whole tiles of a head, and whether a column of them is one of its values.
+#define WIDTH ((HEAD_DIM + 15) / 16 * 16)
+#define IS_OURS(column) (HEAD_DIM == WIDTH || (column) < HEAD_DIM)
 // Rows in shared memory are 16 bytes longer than what they hold: the eight rows of a tile then lie in different banks.
 #define APART 8
 
@@ -19,7 +22,8 @@ typedef struct {
     const int *pages;         // [sequence][pages_per_sequence]
     const int *spans;         // [span][4]: sequence, positions before it, new tokens, first row
     int q_stride, out_stride, heads, kv_heads, page, pages_per_sequence;
-    float scale;
+    int window;               // the last positions that a token sees, its own included
+    float scale, cap;         // cap: as `soften` has it
     int unused;
 } Prefill;
 
@@ -31,18 +35,18 @@ static __device__ inline u64 place(int row, int group, int first, int stride)
 
 // Keys by rows, values by columns: both are then read in pairs along the inner dimension. Positions from `end` on are
 // zeros; the mask leaves nothing of them, but 0 times what lies in memory could be no number.
-static __device__ inline void stage(const Prefill *a, u16 keys[KEYS][HEAD_DIM + APART], u16 values[HEAD_DIM][KEYS + APART],
+static __device__ inline void stage(const Prefill *a, u16 keys[KEYS][WIDTH + APART], u16 values[WIDTH][KEYS + APART],
                                     int sequence, int tile, int end)
 {
     const uint4 zero = {0, 0, 0, 0};
-    for (int i = threadIdx.x; i < KEYS * HEAD_DIM / 8; i += THREADS) {
+    for (int i = threadIdx.x; i < KEYS * WIDTH / 8; i += THREADS) {
         int p = i % KEYS, d = i / KEYS * 8;
         uint4 key = zero, value = zero;
-        if (tile + p < end) {
+        if (tile + p < end && IS_OURS(d)) {
             u64 page = a->pages[(u64)sequence * a->pages_per_sequence + (tile + p) / a->page];
-            u64 at = ((page * a->kv_heads + blockIdx.y) * a->page + (tile + p) % a->page) * HEAD_DIM + d;
-            key = *(const uint4 *)(a->keys + at);
-            value = *(const uint4 *)(a->values + at);
+            u64 at = ((page * a->kv_heads + blockIdx.y) * a->page + (tile + p) % a->page) * HEAD_DIM;
+            key = eight(a->keys + at, d);
+            value = eight(a->values + at, d);
         }
         *(uint4 *)&keys[p][d] = key;
         const u32 v[4] = {value.x, value.y, value.z, value.w};
@@ -69,8 +73,8 @@ static __device__ inline float row_sum(float value)
 // Grid: pieces of 64 rows, key/value heads, spans.
 KERNEL(prefill, Prefill, THREADS)
 {
-    __shared__ __align__(16) u16 keys[KEYS][HEAD_DIM + APART];
-    __shared__ __align__(16) u16 values[HEAD_DIM][KEYS + APART];
+    __shared__ __align__(16) u16 keys[KEYS][WIDTH + APART];
+    __shared__ __align__(16) u16 values[WIDTH][KEYS + APART];
     const int *span = a.spans + 4 * blockIdx.z;
     int sequence = span[0], past = span[1], first = span[3], group = a.heads / a.kv_heads, rows = span[2] * group;
     int block = blockIdx.x * ROWS;
@@ -82,16 +86,19 @@ KERNEL(prefill, Prefill, THREADS)
         row[i] = block + threadIdx.x / WARP * 16 + g + 8 * i;
         last[i] = past + row[i] / group;
     }
-    u32 q[HEAD_DIM / 16][4];
+    u32 q[WIDTH / 16][4];
 #pragma unroll
-    for (int k = 0; k < HEAD_DIM / 16; k++)
+    for (int k = 0; k < WIDTH / 16; k++)
         for (int i = 0; i < 4; i++) {
-            const u16 *from = a.q + place(row[i % 2], group, first, a.q_stride) + 16 * k + 2 * t + i / 2 * 8;
-            q[k][i] = row[i % 2] < rows ? *(const u32 *)from : 0;
+            int column = 16 * k + 2 * t + i / 2 * 8;
+            const u16 *from = a.q + place(row[i % 2], group, first, a.q_stride) + column;
+            q[k][i] = row[i % 2] < rows && IS_OURS(column) ? *(const u32 *)from : 0;
         }
-    float sums[HEAD_DIM / 8][4] = {{0}}, most[2] = {NONE, NONE}, total[2] = {0, 0};
+    float sums[WIDTH / 8][4] = {{0}}, most[2] = {NONE, NONE}, total[2] = {0, 0};
     int end = past + (block + ROWS < rows ? block + ROWS - 1 : rows - 1) / group + 1;
-    for (int tile = 0; tile < end; tile += KEYS) {
+    // What the block's first token does not see, none does.
+    int unseen = past + block / group + 1 - a.window;
+    for (int tile = unseen > 0 ? unseen : 0; tile < end; tile += KEYS) {
         __syncthreads();
         stage(&a, keys, values, sequence, tile, end);
         __syncthreads();
@@ -100,25 +107,28 @@ KERNEL(prefill, Prefill, THREADS)
 #pragma unroll
         for (int j = 0; j < KEYS / 8; j++) {
 #pragma unroll
-            for (int k = 0; k < HEAD_DIM / 16; k++) {
+            for (int k = 0; k < WIDTH / 16; k++) {
                 const u16 *key = &keys[8 * j + g][16 * k + 2 * t];
                 const u32 b[2] = {*(const u32 *)key, *(const u32 *)(key + 8)};
                 multiply(scores[j], q[k], b);
             }
             for (int i = 0; i < 4; i++) {
                 int position = tile + 8 * j + 2 * t + i % 2;
-                scores[j][i] = position <= last[i / 2] && position < end ? scores[j][i] * a.scale : NONE;
+                int seen = position <= last[i / 2] && position > last[i / 2] - a.window && position < end;
+                scores[j][i] = seen ? soften(scores[j][i] * a.scale, a.cap) : NONE;
                 now[i / 2] = fmaxf(now[i / 2], scores[j][i]);
             }
         }
-        // Every row sees position 0, so from the first tile on its largest score is a number.
+        // A row whose window begins in a later tile has no largest score yet: any number does in its place.
+        float base[2];
         for (int i = 0; i < 2; i++) {
             now[i] = row_max(now[i]);
-            float shrink = expf(most[i] - now[i]);
+            base[i] = now[i] > NONE ? now[i] : 0;
+            float shrink = expf(most[i] - base[i]);
             most[i] = now[i];
             total[i] *= shrink;
 #pragma unroll
-            for (int n = 0; n < HEAD_DIM / 8; n++) {
+            for (int n = 0; n < WIDTH / 8; n++) {
                 sums[n][2 * i] *= shrink;
                 sums[n][2 * i + 1] *= shrink;
             }
@@ -128,12 +138,12 @@ KERNEL(prefill, Prefill, THREADS)
             u32 weights[4];
             for (int i = 0; i < 4; i++) {
                 const float *pair = &scores[2 * k + i / 2][i % 2 * 2];
-                float one = expf(pair[0] - most[i % 2]), two = expf(pair[1] - most[i % 2]);
+                float one = expf(pair[0] - base[i % 2]), two = expf(pair[1] - base[i % 2]);
                 total[i % 2] += one + two;
                 weights[i] = narrow_pair(one, two);
             }
 #pragma unroll
-            for (int n = 0; n < HEAD_DIM / 8; n++) {
+            for (int n = 0; n < WIDTH / 8; n++) {
                 const u16 *value = &values[8 * n + g][16 * k + 2 * t];
                 const u32 b[2] = {*(const u32 *)value, *(const u32 *)(value + 8)};
                 multiply(sums[n], weights, b);
@@ -145,7 +155,7 @@ KERNEL(prefill, Prefill, THREADS)
         if (row[i] >= rows) continue;
         u16 *out = a.out + place(row[i], group, first, a.out_stride) + 2 * t;
 #pragma unroll
-        for (int n = 0; n < HEAD_DIM / 8; n++)
-            *(u32 *)(out + 8 * n) = narrow_pair(sums[n][2 * i] * inverse, sums[n][2 * i + 1] * inverse);
+        for (int n = 0; n < WIDTH / 8; n++)
+            if (IS_OURS(8 * n + 2 * t)) *(u32 *)(out + 8 * n) = narrow_pair(sums[n][2 * i] * inverse, sums[n][2 * i + 1] * inverse);
     }
 }

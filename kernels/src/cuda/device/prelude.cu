@@ -58,6 +58,28 @@ static __device__ inline float wide_half(u16 bits)
     return bits & 0x8000 ? -magnitude : magnitude;
 }
 
+// cap * tanh(x / cap); 0: there is no cap.
+static __device__ inline float soften(float x, float cap)
+{
+    return cap > 0 ? cap * tanhf(x / cap) : x;
+}
+
+#ifdef HEAD_DIM
+// Eight values of a head from value `i` on, zeros beyond its end. Heads of an even number of values that is no multiple of
+// eight do not begin at a multiple of 16 bytes.
+static __device__ inline uint4 eight(const u16 *head, int i)
+{
+#if HEAD_DIM % 8 == 0
+    return *(const uint4 *)(head + i);
+#else
+    u32 pairs[4];
+    for (int j = 0; j < 4; j++) pairs[j] = i + 2 * j < HEAD_DIM ? *(const u32 *)(head + i + 2 * j) : 0;
+    const uint4 all = {pairs[0], pairs[1], pairs[2], pairs[3]};
+    return all;
+#endif
+}
+#endif
+
 // The sum over a warp, in every lane: a butterfly, so all lanes add in an order that gives the same bits.
 static __device__ inline float warp_sum(float value)
 {

@@ -12,10 +12,10 @@ KERNEL(add, Add, 256)
 }
 
 typedef struct {
-    u16 *y;            // rows of `columns` values, `stride` values apart
+    void *y;           // rows of `columns` values, `stride` values apart: bf16, or f32 where `wide`
     const float *bias; // [columns]
     u64 count;         // rows * columns
-    int columns, stride;
+    int columns, stride, wide, unused;
 } AddBias;
 
 KERNEL(add_bias, AddBias, 256)
@@ -23,6 +23,9 @@ KERNEL(add_bias, AddBias, 256)
     u64 all = (u64)gridDim.x * blockDim.x;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += all) {
         u64 at = i / a.columns * a.stride + i % a.columns;
-        a.y[at] = narrow(wide(a.y[at]) + a.bias[i % a.columns]);
+        float bias = a.bias[i % a.columns];
+        u16 *y = (u16 *)a.y + at;
+        if (a.wide) ((float *)a.y)[at] += bias;
+        else *y = narrow(wide(*y) + bias);
     }
 }

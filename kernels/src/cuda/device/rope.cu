@@ -1,12 +1,12 @@
 // Rotary position embedding, in place, of the first 2 * half values of every head: value i and value i + half are one
-// pair (the half-split order of Hugging Face's Llama). Cosines and sines come from a table that the host computes in the
+// pair (the half-split order of Hugging Face's Llama), or values 2 i and 2 i + 1 (GPT-J's neighbours). Cosines and sines come from a table that the host computes in the
 // precision in which the models were trained; computing them here would differ in the last bits at far positions.
 typedef struct {
     u16 *x;               // rows of `heads` heads of `head_dim` values, `stride` values apart
     const float *cosines; // [position][half]
     const float *sines;
     const int *positions; // of every row
-    int stride, heads, head_dim, half;
+    int stride, heads, head_dim, half, neighbours, unused;
 } Rope;
 
 // One block per row: its position's cosines and sines stay in the cache for all its heads.
@@ -17,8 +17,9 @@ KERNEL(rope, Rope, 256)
     for (int pair = threadIdx.x; pair < a.heads * a.half; pair += blockDim.x) {
         int i = pair % a.half;
         u16 *head = row + pair / a.half * a.head_dim;
-        float x = wide(head[i]), y = wide(head[i + a.half]), c = a.cosines[at + i], s = a.sines[at + i];
-        head[i] = narrow(x * c - y * s);
-        head[i + a.half] = narrow(y * c + x * s);
+        u16 *one = head + (a.neighbours ? 2 * i : i), *other = one + (a.neighbours ? 1 : a.half);
+        float x = wide(*one), y = wide(*other), c = a.cosines[at + i], s = a.sines[at + i];
+        *one = narrow(x * c - y * s);
+        *other = narrow(y * c + x * s);
     }
 }

@@ -2,15 +2,20 @@
 
 use super::Bench;
 use crate::cuda::calls::{self, Decoding, Paged};
-use crate::{Buffer, Error, KvCacheMut, KvShape, Scratch, Span};
+use crate::{Buffer, Error, KvCacheMut, KvShape, Scores, Scratch, Span};
 use hwprofiles::DType;
 
 pub(super) fn check(bench: &mut Bench) -> Result<(), Error> {
-    for (heads, kv_heads, head_dim) in [(8, 8, 64), (12, 2, 80), (16, 4, 128)] {
+    for (heads, kv_heads, head_dim) in [(8, 8, 64), (12, 2, 80), (16, 4, 128), (8, 4, 256), (4, 2, 20)] {
         for (past, new) in [(0, 1), (63, 1), (700, 1), (0, 70), (129, 33)] {
             let capacity = past + new + 3;
             let shape = KvShape { dtype: DType::Bf16, sequences: 2, kv_heads, capacity, head_dim };
-            Case { shape, heads, past, new }.check(bench)?;
+            let plain = Scores::scaled((head_dim as f32).sqrt().recip());
+            Case { shape, heads, past, new, scores: plain }.check(bench)?;
+            for window in [7, 65] {
+                let scores = Scores { cap: Some(0.5), window: Some(window), ..plain };
+                Case { shape, heads, past, new, scores }.check(bench)?;
+            }
         }
     }
     Ok(())
@@ -22,6 +27,7 @@ struct Case {
     heads: usize,
     past: usize,
     new: usize,
+    scores: Scores,
 }
 
 impl Case {
@@ -31,10 +37,6 @@ impl Case {
 
     fn kv_width(&self) -> usize {
         self.shape.kv_heads * self.shape.head_dim
-    }
-
-    fn scale(&self) -> f32 {
-        (self.shape.head_dim as f32).sqrt().recip()
     }
 
     fn spans(&self, past: usize, new: usize) -> Vec<Span> {
@@ -51,8 +53,8 @@ impl Case {
         let mut out = vec![0.0; q.len()];
         let bytes = crate::attention::scratch_bytes(1, heads, shape, shape.sequences);
         let (mut scratch, cache) = (Scratch::unaccounted(bytes)?, cache.as_cache());
-        let (pool, scores) = (&bench.pool, crate::Scores::scaled(self.scale()));
-        crate::attention(pool, heads, scores, &mut out, width, q, width, cache, &last, &mut scratch);
+        let pool = &bench.pool;
+        crate::attention(pool, heads, self.scores, &mut out, width, q, width, cache, &last, &mut scratch);
         Ok(out)
     }
 
@@ -81,8 +83,8 @@ impl Case {
 
     fn check(&self, bench: &mut Bench) -> Result<(), Error> {
         let KvShape { sequences, kv_heads, head_dim, .. } = self.shape;
-        let (heads, past, new, all, width) =
-            (self.heads, self.past, self.new, self.past + self.new, self.width());
+        let Self { heads, past, new, scores, .. } = *self;
+        let (all, width) = (past + new, self.width());
         let (kv, q) =
             (bench.noise(sequences * all * 2 * self.kv_width()), bench.noise(sequences * new * width));
         let wanted = self.wanted(bench, &kv, &q)?;
@@ -90,11 +92,14 @@ impl Case {
         let cache = self.cache(bench, &kv, [&room, &table])?;
         let (q, (out_at, out)) = (bench.narrow(&q)?, bench.room(q.len())?);
         let (q, out) = ((q.values(), width), (out, width));
-        let what =
+        let mut what =
             format!("attention of {new} tokens after {past}, {heads} heads over {kv_heads} of {head_dim}");
+        if let Some(window) = scores.window {
+            what += &format!(", a window of {window} and a cap");
+        }
         if new > 1 {
             let spans = bench.numbers(&[0, past, new, 0, 1, past, new, new])?;
-            bench.run(&calls::prefill(cache, heads, self.scale(), q, out, spans.values(), new))?;
+            bench.run(&calls::prefill(cache, heads, scores, q, out, spans.values(), new))?;
             // Weights are rounded to bf16 before they multiply values, which are at most 1.
             return bench.compare(what, &out_at, &wanted, 4e-3);
         }
@@ -102,8 +107,8 @@ impl Case {
         let floats = calls::decode_scratch(sequences, [heads, kv_heads], head_dim, all) / size_of::<f32>();
         let (_room, scratch) = bench.room(floats)?;
         let chunk = calls::decode_chunk(sequences, kv_heads, all);
-        let (lengths, scale) = (lengths.values(), self.scale());
-        let step = Decoding { q, out, heads, lengths, longest: all, chunk, scratch, scale };
+        let lengths = lengths.values();
+        let step = Decoding { q, out, heads, lengths, longest: all, chunk, scratch, scores };
         calls::decode(cache, step).iter().try_for_each(|call| bench.run(call))?;
         bench.compare(what, &out_at, &wanted, 1e-5)
     }

@@ -27,7 +27,13 @@ fn norms(bench: &mut Bench, rows: usize, columns: usize) -> Result<(), Error> {
     bench.compare(format!("rms_norm of {rows} × {columns}"), &y_at, &wanted, 1e-5)?;
     bench.run(&calls::layer_norm(rows, operands, beta_at.values()))?;
     crate::layer_norm(&bench.pool, &mut wanted, &x, &gamma, &beta, 1e-5);
-    bench.compare(format!("layer_norm of {rows} × {columns}"), &y_at, &wanted, 1e-4)
+    bench.compare(format!("layer_norm of {rows} × {columns}"), &y_at, &wanted, 1e-4)?;
+    let made = bench.noise(rows * columns);
+    let made_at = bench.narrow(&made)?;
+    bench.run(&calls::add_rms_norm(rows, x_at.values(), made_at.values(), gamma_at.values(), 1e-5))?;
+    let mut wanted = x;
+    crate::add_rms_norm(&bench.pool, &mut wanted, &made, &gamma, 1e-5);
+    bench.compare_wide(format!("add_rms_norm of {rows} × {columns}"), &x_at, &wanted, 1e-5)
 }
 
 fn maps(bench: &mut Bench, rows: usize, columns: usize) -> Result<(), Error> {
@@ -39,6 +45,9 @@ fn maps(bench: &mut Bench, rows: usize, columns: usize) -> Result<(), Error> {
     bench.run(&calls::silu_mul(out, gate_at.values(), up_at.values(), columns, rows, columns))?;
     crate::silu_mul(&bench.pool, &mut wanted, &gate, &up, columns, columns);
     bench.compare(what("silu_mul"), &out_at, &wanted, 1e-5)?;
+    bench.run(&calls::gelu_mul(out, gate_at.values(), up_at.values(), columns, rows, columns))?;
+    crate::gelu_mul(&bench.pool, &mut wanted, &gate, &up, columns, columns);
+    bench.compare(what("gelu_mul"), &out_at, &wanted, 1e-5)?;
     type Function = fn(&crate::Pool, &mut [f32]);
     let functions: [(&str, calls::Activation, Function); 3] = [
         ("relu", calls::Activation::Relu, crate::relu),
@@ -56,10 +65,15 @@ fn maps(bench: &mut Bench, rows: usize, columns: usize) -> Result<(), Error> {
     bench.run(&calls::add(x_at.values(), up_at.values()))?;
     let sum: Vec<f32> = gate.iter().zip(&up).map(|(a, b)| a + b).collect();
     bench.compare_wide(what("add"), &x_at, &sum, 0.0)?;
-    bench.run(&calls::add_bias(gate_at.values(), columns, rows, bias_at.values()))?;
+    let (gate_at, logits_at) = (bench.narrow(&gate)?, bench.wide(&gate)?);
+    bench.run(&calls::add_bias(gate_at.values::<u16>(), columns, rows, bias_at.values()))?;
+    bench.run(&calls::add_bias(logits_at.values::<f32>(), columns, rows, bias_at.values()))?;
     let mut wanted = gate.clone();
     crate::add_bias(&bench.pool, &mut wanted, &up[..columns]);
     bench.compare(what("add_bias"), &gate_at, &wanted, 0.0)?;
+    bench.run(&calls::soft_cap(logits_at.values(), columns, rows, columns, 1.5))?;
+    crate::soft_cap(&bench.pool, &mut wanted, 1.5);
+    bench.compare_wide(what("add_bias and soft_cap"), &logits_at, &wanted, 1e-5)?;
     // A hop's two ends may both be the GPU's.
     let (there_at, there) = bench.room::<f32>(up.len())?;
     bench.run(&calls::widen_rows((there, columns), (up_at.values(), columns), [rows, columns]))?;
@@ -80,20 +94,17 @@ fn heads(bench: &mut Bench, rows: usize, heads: usize, head_dim: usize) -> Resul
     bench.compare(what("rms_norm_heads"), &x_at, &wanted, 1e-5)?;
     let frequencies: Vec<f32> = (0..half).map(|i| 1e4f32.powf(-(i as f32) / half as f32)).collect();
     let host = Memory::new("host", Bytes::new(1 << 30));
-    let here = RopeTable::new(&host, &frequencies, 4096)?;
-    let there = RopeTable::new(&bench.memory, &frequencies, 4096)?;
     let positions: Vec<usize> = (0..rows).map(|row| row * 1023).collect();
-    let (x_at, positions_at) = (bench.narrow(&x)?, bench.numbers(&positions)?);
-    bench.run(&calls::rope(
-        x_at.values(),
-        width,
-        heads,
-        head_dim,
-        there.on_gpu(),
-        half,
-        positions_at.values(),
-    ))?;
-    let mut wanted = x;
-    crate::rope(&bench.pool, &mut wanted, width, heads, head_dim, &here, &positions);
-    bench.compare(what("rope"), &x_at, &wanted, 1e-5)
+    let positions_at = bench.numbers(&positions)?;
+    for (name, neighbours) in [("rope", false), ("rope of neighbours", true)] {
+        let table = |memory| Ok(RopeTable::new(memory, &frequencies, 4096)?.with_neighbours(neighbours));
+        let (here, there): (RopeTable, _) = (table(&host)?, table(&bench.memory)?);
+        let x_at = bench.narrow(&x)?;
+        let (at, places) = (x_at.values(), positions_at.values());
+        bench.run(&calls::rope(at, width, heads, head_dim, there.on_gpu(), places))?;
+        let mut wanted = x.clone();
+        crate::rope(&bench.pool, &mut wanted, width, heads, head_dim, &here, &positions);
+        bench.compare(what(name), &x_at, &wanted, 1e-5)?;
+    }
+    Ok(())
 }

@@ -31,7 +31,7 @@ fn matrix(bench: &mut Bench, dtype: DType, n: usize, k: usize) -> Result<(), Err
     bench.compare(what("unpack"), &out_at, &plain, 0.0)?;
     let (row_at, row) = bench.room(k)?;
     let token = bench.numbers(&[n / 2])?;
-    bench.run(&calls::gather(row, shape, w.values(), token.values())?)?;
+    bench.run(&calls::gather(row, shape, w.values(), token.values(), 1.0)?)?;
     bench.compare_wide(what("gather"), &row_at, &plain[n / 2 * k..][..k], 0.0)?;
 
     // Room for a part of the matrix at a time.
