@@ -122,10 +122,9 @@ fn in_f32_logits_agree_and_greedy_tokens_are_the_same_on_every_placement() {
     }
 }
 
-/// The least cosine of a model where most may turn by so much. The norms of q and k in `gemma3` double both: its scores, and
-/// what rounding does to them, are larger than the others'.
+/// The least cosine of a model where most may turn by so much.
 fn bound(name: &str, least: f64) -> f64 {
-    if name == "gemma3" { 1.0 - 4.0 * (1.0 - least) } else { least }
+    1.0 - rig::rounding(name) * (1.0 - least)
 }
 
 #[test]
