@@ -36,7 +36,7 @@ fn all_that_commands_write_is_on_the_page() {
     place.done("sweep batch.yaml --set workload.batch=1,2,0 --set workload.prompt_tokens=8,16 -o sweep.csv");
     let files =
         "plan.yaml trace.json grid.yaml front.csv front.json day.json r.parquet r.csv s.csv sweep.csv";
-    let told = place.done(&format!("report {files} -o report.html --plots plots --json"));
+    let told = place.done(&format!("report {files} -o report.html --plots plots --format svg,png --json"));
     let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
     assert_eq!(told["files"].as_array().map(Vec::len), Some(10));
     let page = fs::read_to_string(place.path("report.html")).expect("a page");
@@ -53,8 +53,16 @@ fn all_that_commands_write_is_on_the_page() {
     ] {
         assert!(page.contains(words), "{words} is not on the page");
     }
-    let plots = fs::read_dir(place.path("plots")).expect("a folder").count();
-    assert_eq!(page.matches("<svg").count(), plots);
+    let plots =
+        fs::read_dir(place.path("plots")).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let (drawings, pictures): (Vec<_>, Vec<_>) =
+        plots.partition(|path| path.extension().is_some_and(|end| end == "svg"));
+    assert_eq!(page.matches("<svg").count(), drawings.len());
+    assert_eq!(pictures.len(), drawings.len());
+    for picture in pictures {
+        let bytes = fs::read(&picture).expect("a file");
+        assert!(bytes.starts_with(b"\x89PNG\r\n"), "{}", picture.display());
+    }
     // The two forms of requests and of fronts say the same.
     let section = |from: &str, to: &str| {
         let start = page.find(&format!("<section id=\"{from}\">")).expect("a section");

@@ -8,6 +8,7 @@ mod draft;
 mod error;
 mod explain;
 mod export;
+mod followed;
 mod footprint;
 mod formats;
 mod front;

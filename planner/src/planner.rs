@@ -13,7 +13,7 @@ use crate::roofline::Roofline;
 use crate::rules::{NoRule, Rule};
 use crate::solve::{Chosen, Effort};
 use crate::space::{Family, Space};
-use crate::twins::{MARGINS, Twins};
+use crate::twins::MARGINS;
 use hwprofiles::{Ratio, Seconds};
 use rayon::prelude::*;
 use scenarios::{Costs, Objective, Slo, Workload};
@@ -175,41 +175,6 @@ impl Question<'_> {
         Goal::new(self.pricing.machine, &self.workload, self.objective, self.slo, &self.costs)
     }
 
-    /// The rule's placement at the first of its chunks at which it fits.
-    fn followed(&self, goal: &Goal, rule: Rule, scorer: &Scorer<'_>) -> Result<Scored, NoRule> {
-        let mut chunks = prefill_chunks(&self.workload);
-        if rule.streams() {
-            chunks.reverse();
-        }
-        let mut refused = None;
-        for chunk in chunks {
-            let placed = self.placed(rule, &Course::of(&self.workload, chunk));
-            match placed {
-                Ok(placement) => return Ok(self.scored(goal, rule.name(), placement, chunk, scorer)?),
-                Err(reason) => refused = Some(reason),
-            }
-        }
-        Err(refused.unwrap_or(NoRule::NoDevice("prefill step")))
-    }
-
-    /// The rule's placement. Rules know one accelerator: of several alike, one with the room of all, over which the
-    /// layers are dealt out.
-    fn placed(&self, rule: Rule, course: &Course) -> Result<Placement, NoRule> {
-        let twins = Twins::of(self.pricing.machine);
-        if twins.count() == 1 {
-            return rule.placement(self.pricing, course);
-        }
-        for margin in MARGINS {
-            let pooled = twins.pooled(self.pricing.machine, margin);
-            let placement = rule.placement(Pricing { machine: &pooled, ..self.pricing }, course)?;
-            let dealt = twins.dealt_out(self.pricing, &course.extent, placement);
-            if let Some(first) = dealt.map_err(PlannerError::from)?.into_iter().next() {
-                return Ok(first);
-            }
-        }
-        Err(NoRule::NoDevice("accelerator with room for its share"))
-    }
-
     /// `placement` as `scorer` sees it.
     pub(crate) fn scored(
         &self,
@@ -285,7 +250,7 @@ fn proven(least: f64, value: f64) -> Option<Ratio> {
 
 /// The better of two: what keeps the limits, then what is less. Of equals the first, so that a rule stays where
 /// nothing beats it.
-fn better(goal: &Goal, best: Option<Scored>, next: Scored) -> Option<Scored> {
+pub(crate) fn better(goal: &Goal, best: Option<Scored>, next: Scored) -> Option<Scored> {
     let rank = |scored: &Scored| (!goal.keeps(&scored.times), scored.value);
     match best {
         Some(best) if rank(&best) <= rank(&next) => Some(best),
@@ -310,8 +275,8 @@ struct Search<'a, 's> {
 }
 
 impl Search<'_, '_> {
-    /// The solver's best placement of each chunk, the most promising chunk first, then that of each family for the chunk
-    /// whose is best, until the best so far is good enough. The solver's value is what a placement takes without
+    /// The solver's best placement of each chunk, the most promising chunk first, then that of each family,
+    /// until the best so far is good enough. The solver's value is what a placement takes without
     /// contention: it will not take less, so only what is below the best so far is looked for.
     fn run(&mut self, chunks: &[u64], spaces: &[Space<'_>], effort: Effort) -> Result<(), PlannerError> {
         self.least = f64::INFINITY;
@@ -324,38 +289,38 @@ impl Search<'_, '_> {
             .filter_map(|(index, outlook)| outlook.as_ref().map(|outlook| (outlook.floor, index)))
             .collect();
         order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        let mut first: Option<(f64, usize)> = None;
-        for (floor, index) in order {
+        let mut first: Option<f64> = None;
+        for &(floor, index) in &order {
             let Some(outlook) = &outlooks[index] else { continue };
             // Another chunk changes contention little: where it is no better without, it is not with.
-            if first.is_some_and(|(value, _)| floor >= value) {
+            if first.is_some_and(|value| floor >= value) {
                 self.least = self.least.min(floor);
                 continue;
             }
             let solved = outlook.solve(Family::ALL, effort, self.below())?;
             self.least = self.least.min(solved.bound);
             let Some(chosen) = solved.chosen else { continue };
-            if first.is_none_or(|(value, _)| chosen.value < value) {
-                first = Some((chosen.value, index));
-            }
+            first = Some(first.map_or(chosen.value, |value| value.min(chosen.value)));
             let scored = self.simulated(&spaces[index], &chosen, chunks[index], Family::ALL)?;
             // Without a placement, or with the best so far as the only one.
             self.crowded |= scored.is_empty() && spaces[index].placements(&chosen, self.goal).is_empty();
             scored.into_iter().for_each(|scored| self.take(scored));
         }
-        let Some((_, index)) = first else { return Ok(()) };
-        let Some(outlook) = &outlooks[index] else { return Ok(()) };
-        if self.below() * ENOUGH <= self.least {
-            return Ok(());
-        }
-        let of_family = |&family: &Family| -> Result<Vec<Scored>, PlannerError> {
-            match outlook.solve(family, effort, self.below())?.chosen {
-                Some(chosen) => self.simulated(&spaces[index], &chosen, chunks[index], family),
-                None => Ok(vec![]),
+        // The search is cut short: what it does not find of all patterns it may find of a restriction's few.
+        for (floor, index) in order {
+            let Some(outlook) = &outlooks[index] else { continue };
+            if self.below() * ENOUGH <= self.least.max(floor) {
+                continue;
             }
-        };
-        let scored = Family::RESTRICTED.par_iter().map(of_family).collect::<Result<Vec<_>, _>>()?;
-        scored.into_iter().flatten().for_each(|scored| self.take(scored));
+            let of_family = |&family: &Family| -> Result<Vec<Scored>, PlannerError> {
+                match outlook.solve(family, effort, self.below())?.chosen {
+                    Some(chosen) => self.simulated(&spaces[index], &chosen, chunks[index], family),
+                    None => Ok(vec![]),
+                }
+            };
+            let scored = Family::RESTRICTED.par_iter().map(of_family).collect::<Result<Vec<_>, _>>()?;
+            scored.into_iter().flatten().for_each(|scored| self.take(scored));
+        }
         Ok(())
     }
 

@@ -12,8 +12,9 @@ use crate::course::Course;
 use crate::error::PlannerError;
 use crate::placement::Placement;
 use fit::{filled, fitting};
+use hwprofiles::{Machine, MemoryId};
 use scenarios::Sublayer;
-use sides::Sides;
+use sides::{Sides, with_host};
 
 /// A rule for placing a model. Those that fill memory never look at speeds; LIA's and FlexGen's planners do, each in
 /// its own cost form with the machine's rates.
@@ -81,20 +82,38 @@ impl Rule {
         matches!(self, Rule::AllStreamed | Rule::Lia | Rule::FlexGen | Rule::MoeLightning)
     }
 
-    /// The placement that follows the rule, which fits.
-    pub(crate) fn placement(self, pricing: Pricing<'_>, course: &Course) -> Result<Placement, NoRule> {
+    /// The memories that may be the host's to it: the host's own, then those that are striped over it.
+    pub(crate) fn host_memories(self, machine: &Machine) -> Result<Vec<MemoryId>, NoRule> {
+        if self == Rule::AllGpu {
+            return Ok(vec![Sides::accelerator(machine)?.1]);
+        }
+        let (host, own) = Sides::host(machine)?;
+        let striped = machine.memory_ids().filter(|&memory| {
+            let over = machine.memory(memory).stripes.iter().any(|stripe| stripe.memory == own);
+            over && machine.reads_in_place(host, memory)
+        });
+        Ok(std::iter::once(own).chain(striped).collect())
+    }
+
+    /// The placement that follows the rule, which fits, with `dram` as the host's memory.
+    pub(crate) fn placement(
+        self,
+        pricing: Pricing<'_>,
+        dram: MemoryId,
+        course: &Course,
+    ) -> Result<Placement, NoRule> {
         let extent = &course.extent;
         let model = pricing.model;
         if self == Rule::AllGpu {
             let (device, memory) = Sides::accelerator(pricing.machine)?;
             return Ok(fitting(pricing, extent, Placement::uniform(model, device, memory))?);
         }
-        let (host, dram) = Sides::host(pricing.machine)?;
-        let all_cpu = Placement::uniform(model, host, dram);
+        let (host, own) = Sides::host(pricing.machine)?;
+        let all_cpu = with_host(model, host, own, dram);
         if self == Rule::AllCpu {
             return Ok(fitting(pricing, extent, all_cpu)?);
         }
-        let sides = Sides::of(pricing.machine)?;
+        let sides = Sides::of(pricing.machine, dram)?;
         match self {
             Rule::AllCpu | Rule::AllGpu | Rule::FillMemory => filled(pricing, extent, &all_cpu, &sides),
             Rule::AllStreamed => {

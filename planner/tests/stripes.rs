@@ -5,7 +5,7 @@ mod scorer;
 
 use fixture::{Spec, formats, model};
 use hwprofiles::{DeviceId, Machine, MemoryId};
-use planner::{Action, Lane, MicroBatch, Placement, Plan, Pricing, Question, Task, plan};
+use planner::{Action, Lane, MicroBatch, Placement, Plan, Pricing, Question, Rule, Task, follow, plan};
 use scenarios::{Costs, Model, Objective, Phase, Slo, Step, Sublayer, Workload};
 use scorer::roofline_times;
 
@@ -19,13 +19,32 @@ fn host(pages: [u64; 2]) -> Spec {
 }
 
 fn planned(machine: &Machine, model: &Model) -> Plan {
+    answer(machine, model, WORKLOAD, None).unwrap()
+}
+
+/// What is planned, or what `rule` comes to where it can be followed.
+fn answer(machine: &Machine, model: &Model, workload: Workload, rule: Option<Rule>) -> Option<Plan> {
     let formats = formats();
     let pricing = Pricing { machine, model, formats: &formats };
     let (slo, costs) = (Slo::default(), Costs::default());
-    let question =
-        Question { pricing, workload: WORKLOAD, objective: Objective::Latency, slo, costs, draft: None };
-    let score = |placement: &Placement, chunk| roofline_times(machine, model, &WORKLOAD, placement, chunk);
-    plan(&question, &score).unwrap()
+    let question = Question { pricing, workload, objective: Objective::Latency, slo, costs, draft: None };
+    let score = |placement: &Placement, chunk| roofline_times(machine, model, &workload, placement, chunk);
+    match rule {
+        Some(rule) => follow(&question, rule, &score).ok(),
+        None => Some(plan(&question, &score).unwrap()),
+    }
+}
+
+/// A machine with so many CXL cards, each with a sixteenth of DRAM's rate, its pages striped as suits that.
+fn with_cards(cards: u64, vram: u64, model: &Model) -> Machine {
+    let stripes = (cards > 0).then_some([16, cards]);
+    let spec = Spec { cxl: stripes.map(|_| 1 << 36), stripes, ..Spec::gpu(vram) };
+    let mut machine = spec.machine(model);
+    if cards > 0 {
+        machine.memories[2].bandwidth.value = machine.memories[0].bandwidth.value * (cards as f64 / 16.0);
+        machine.restripe();
+    }
+    machine
 }
 
 fn homes(plan: &Plan, machine: &Machine, model: &Model) -> Vec<String> {
@@ -97,4 +116,30 @@ fn a_fetch_from_stripes_into_a_memory_within_one_of_them_reads_and_writes_it() {
     let loads: Vec<_> = price.loads.into_iter().flatten().map(|l| (l.memory.0, l.bytes.get())).collect();
     let bytes = 1024 * 1024 * 2;
     assert_eq!(loads, [(0, bytes * 3 / 4 + bytes), (2, bytes / 4)]);
+}
+
+#[test]
+fn more_cards_never_make_it_slower() {
+    let model = model(8, 1024);
+    let workload = Workload { batch: 4, prompt_tokens: 64, output_tokens: 64, speculation: None };
+    let took = |plan: &Plan| {
+        let times = plan.predicted.simulated;
+        times.ttft.get() + times.tpot.unwrap().get() * workload.decode_steps() as f64
+    };
+    for vram in [1 << 10, 80_000_000, 200_000_000] {
+        let of = |rule| {
+            let cards = [0, 1, 2, 4, 8].map(|cards| with_cards(cards, vram, &model));
+            cards.map(|machine| answer(&machine, &model, workload, rule).map(|plan| took(&plan)))
+        };
+        for rule in Rule::ALL {
+            // A rule may follow stripes where that is better, so that cards do it no harm.
+            let times = of(Some(rule));
+            assert!(times.iter().all(|time| *time <= times[0]), "{vram}: {rule:?} {times:?}");
+        }
+        let all_cpu = of(Some(Rule::AllCpu)).map(Option::unwrap);
+        assert!(all_cpu.is_sorted_by(|fewer, more| more < fewer), "{all_cpu:?}");
+        // What is planned is within a hundredth of the best.
+        let planned = of(None).map(Option::unwrap);
+        assert!(planned.is_sorted_by(|fewer, more| *more <= fewer * 1.01), "{vram}: {planned:?}");
+    }
 }

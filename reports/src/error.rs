@@ -7,6 +7,12 @@ use std::path::PathBuf;
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
+    /// A drawing that cannot be a picture.
+    #[error("a plot cannot be made a PNG: {reason}")]
+    Picture {
+        /// Why not.
+        reason: String,
+    },
     /// Two traces that cannot be compared.
     #[error(transparent)]
     Join(#[from] JoinError),

@@ -19,6 +19,7 @@ mod operation_errors;
 mod operation_rows;
 mod page;
 mod pair;
+mod picture;
 mod placement_map;
 mod plots;
 pub mod published;

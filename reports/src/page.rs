@@ -77,6 +77,18 @@ impl Report {
         }
         Ok(())
     }
+
+    /// Writes every plot as a picture of pixels (PNG) into `folder`.
+    ///
+    /// # Errors
+    /// A path that cannot be written; a plot too large for a picture.
+    pub fn write_pictures(&self, folder: impl AsRef<Path>) -> Result<(), ReportError> {
+        for (name, text) in self.plots() {
+            let path = folder.as_ref().join(name).with_extension("png");
+            write_atomically(path, crate::picture::png(&text)?)?;
+        }
+        Ok(())
+    }
 }
 
 impl Validation {

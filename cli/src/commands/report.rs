@@ -21,9 +21,21 @@ pub struct Arguments {
     /// The page, one file that needs no network.
     #[arg(short, long, default_value = "report.html")]
     out: PathBuf,
-    /// Also write each plot as an SVG file into this folder.
+    /// Also write each plot as a file into this folder.
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
+    /// As what.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "svg", requires = "plots")]
+    format: Vec<PlotFormat>,
+}
+
+/// What a plot is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum PlotFormat {
+    /// A drawing, in the colours of the reader's screen.
+    Svg,
+    /// A picture of pixels, in light colours.
+    Png,
 }
 
 /// Runs it.
@@ -42,7 +54,12 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
     }
     report.write_html(&arguments.out).or_failed()?;
     if let Some(folder) = &arguments.plots {
-        report.write_plots(folder).or_failed()?;
+        for format in &arguments.format {
+            match format {
+                PlotFormat::Svg => report.write_plots(folder).or_failed()?,
+                PlotFormat::Png => report.write_pictures(folder).or_failed()?,
+            }
+        }
     }
     match json {
         true => outln!("{}", json!({"page": arguments.out, "files": files})),

@@ -9,7 +9,7 @@ use crate::course::Course;
 use crate::error::PlannerError;
 use crate::placement::Placement;
 use crate::published::lia::{DeviceRates, Layer, Policy, Rates};
-use hwprofiles::DeviceId;
+use hwprofiles::{DeviceId, MemoryId};
 use scenarios::{LayerKind, Step};
 use std::collections::BTreeMap;
 
@@ -34,16 +34,19 @@ pub(super) fn placement(pricing: Pricing<'_>, course: &Course, sides: &Sides) ->
 
 /// LIA's policy for layers of `kind` in `step`.
 fn policy(pricing: Pricing<'_>, sides: &Sides, kind: LayerKind, step: &Step) -> Result<Policy, PlannerError> {
-    let rates = |device: DeviceId| -> Result<DeviceRates, PlannerError> {
+    let rates = |device: DeviceId, memory: MemoryId| -> Result<DeviceRates, PlannerError> {
         let machine = pricing.machine;
-        let memory = machine.bandwidth_of(machine.device(device).memory);
+        let memory = machine.bandwidth_of(memory);
         Ok(DeviceRates {
             memory: machine.memory(memory).bandwidth.value,
             matrix: matrix_rate(pricing, device, ROWS)?,
             attention: attention_rate(pricing, device, step)?,
         })
     };
-    let rates =
-        Rates { cpu: rates(sides.host)?, gpu: rates(sides.accelerator)?, link: link_rate(pricing, sides)? };
+    let rates = Rates {
+        cpu: rates(sides.host, sides.dram)?,
+        gpu: rates(sides.accelerator, sides.own)?,
+        link: link_rate(pricing, sides)?,
+    };
     Ok(Layer::of(pricing.model, pricing.formats, kind, step).undivided_policy(&rates))
 }

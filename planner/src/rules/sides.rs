@@ -9,16 +9,19 @@ use scenarios::{LayerKind, Model, Sublayer};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sides {
     pub host: DeviceId,
+    /// The host's own memory, where the token table stays.
+    pub table: MemoryId,
+    /// What is the host's memory to the rule: its own, or one striped over it.
     pub dram: MemoryId,
     pub accelerator: DeviceId,
     pub own: MemoryId,
 }
 
 impl Sides {
-    pub fn of(machine: &Machine) -> Result<Self, NoRule> {
-        let (host, dram) = Self::host(machine)?;
+    pub fn of(machine: &Machine, dram: MemoryId) -> Result<Self, NoRule> {
+        let (host, table) = Self::host(machine)?;
         let (accelerator, own) = Self::accelerator(machine)?;
-        Ok(Self { host, dram, accelerator, own })
+        Ok(Self { host, table, dram, accelerator, own })
     }
 
     pub fn host(machine: &Machine) -> Result<(DeviceId, MemoryId), NoRule> {
@@ -36,7 +39,7 @@ impl Sides {
         model: &Model,
         place: impl Fn(usize, LayerKind, Sublayer) -> (MemoryId, [DeviceId; 2]),
     ) -> Placement {
-        let with_host = Placement::uniform(model, self.host, self.dram);
+        let with_host = with_host(model, self.host, self.table, self.dram);
         let layer = |(index, layer): (usize, &LayerPlacement)| {
             LayerPlacement::of(layer.kind, |sublayer| {
                 let (home, [prefill, decode]) = place(index, layer.kind, sublayer);
@@ -45,6 +48,11 @@ impl Sides {
         };
         Placement { layers: with_host.layers.iter().enumerate().map(layer).collect(), ..with_host }
     }
+}
+
+/// Everything with the host: the token table in its own memory, the rest in `dram`.
+pub(super) fn with_host(model: &Model, host: DeviceId, own: MemoryId, dram: MemoryId) -> Placement {
+    Placement { embed: Placement::uniform(model, host, own).embed, ..Placement::uniform(model, host, dram) }
 }
 
 fn first(machine: &Machine, cpu: bool) -> Option<(DeviceId, MemoryId)> {
