@@ -67,6 +67,8 @@ impl Ceilings {
         let links = links.map(|link| (link.name.clone(), link.bandwidth.value.get()));
         let mut bytes: Vec<_> = memories.chain(links).collect();
         bytes.sort_by(|a, b| b.1.total_cmp(&a.1));
+        // One line, one label.
+        let bytes = bytes.chunk_by(|a, b| a.1 == b.1).map(|alike| (names(alike), alike[0].1)).collect();
         Self { compute: compute.collect(), bytes }
     }
 
@@ -98,6 +100,15 @@ fn achieved(trace: &Trace) -> Vec<Achieved> {
     rows.retain(|row| row.time > Seconds::ZERO);
     rows.sort_by_key(|row| row.phase);
     rows
+}
+
+/// The names of ceilings at the same height.
+fn names(alike: &[(String, f64)]) -> String {
+    match alike {
+        [one, other] => format!("{}, {}", one.0, other.0),
+        [one, _, rest @ ..] => format!("{} and {} more", one.0, 1 + rest.len()),
+        rest => rest.iter().map(|(name, _)| name.as_str()).collect(),
+    }
 }
 
 /// A chart for each device that computes, and the table of all operators. Ceilings are drawn where the machine is
