@@ -67,13 +67,7 @@ struct EachArguments {
     x: u64,
     y: u64,
     ids: u64,
-    rows: i32,
-    columns: i32,
-    per_row: i32,
-    first: i32,
-    count: i32,
-    unused: i32,
-    w: [u64; MATRICES],
+    of: OfMatrices,
 }
 
 #[repr(C)]
@@ -83,6 +77,13 @@ struct GroupedArguments {
     y: u64,
     order: u64,
     tiles: u64,
+    of: OfMatrices,
+}
+
+/// The matrices of experts `first` and those that follow it, `count` of them; a row of x serves `per_row` pairs.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct OfMatrices {
     rows: i32,
     columns: i32,
     per_row: i32,
@@ -201,31 +202,24 @@ impl Routing {
             for (w, bytes) in w.iter_mut().zip(bytes) {
                 (kernel, *w) = packed(names, dtype, rows, columns, *bytes)?;
             }
-            let [first, here, rows, columns] = [first, bytes.len(), rows, columns].map(count);
-            let unused = 0;
+            let [first, here] = [first, bytes.len()].map(count);
+            let of = OfMatrices {
+                rows: count(rows),
+                columns: count(columns),
+                per_row,
+                first,
+                count: here,
+                unused: 0,
+                w,
+            };
             Ok(if self.is_sparse() {
-                let ids = self.ids.address;
-                let arguments =
-                    EachArguments { x, y, ids, rows, columns, per_row, first, count: here, unused, w };
-                let grid = [rows as usize / PANEL, self.pairs(), 1];
+                let grid = [rows / PANEL, self.pairs(), 1];
+                let arguments = EachArguments { x, y, ids: self.ids.address, of };
                 Call::new(Program::Gemv, kernel, grid, 256, arguments)
             } else {
+                let grid = [self.tiles.len(), rows.div_ceil(TILE), 1];
                 let (order, tiles) = (self.order.address, self.tiles.address);
-                let arguments = GroupedArguments {
-                    x,
-                    y,
-                    order,
-                    tiles,
-                    rows,
-                    columns,
-                    per_row,
-                    first,
-                    count: here,
-                    unused,
-                    w,
-                };
-                let grid = [self.tiles.len(), (rows as usize).div_ceil(TILE), 1];
-                Call::new(Program::Grouped, kernel, grid, 128, arguments)
+                Call::new(Program::Grouped, kernel, grid, 128, GroupedArguments { x, y, order, tiles, of })
             })
         };
         calls.map(call).collect()
