@@ -46,6 +46,7 @@ mod roofline;
 mod rules;
 mod run_steps;
 mod runs;
+mod scratch;
 mod search;
 mod shadow;
 mod sketch;
@@ -81,8 +82,8 @@ pub use front::{Criterion, Front, FrontPoint, Taken, UnknownCriterion, front, la
 pub use grid::{Cell, GridScorer, plan_grid};
 pub use layer_group::LayerGroup;
 pub use memory::{
-    Extent, Programs, Usage, activation_buffers, rotation_table_bytes, scratch_bytes, shares_embedding,
-    staging_slots, usage, vector_holders,
+    Extent, Programs, Usage, activation_buffers, rotation_table_bytes, shares_embedding, staging_slots,
+    usage, vector_holders,
 };
 pub use micro_batch::MicroBatch;
 pub use monitor::{Drift, Monitor};
@@ -99,6 +100,7 @@ pub use roofline::{Binding, Roofline};
 pub use rules::{NoRule, Rule};
 pub use run_steps::steps;
 pub use runs::Run;
+pub use scratch::scratch_bytes;
 pub use sketch::{Look, Sketch};
 pub use trace::{Event, Recorder, StepSpan, Trace};
 pub use trace_file::TraceError;

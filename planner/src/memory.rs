@@ -2,9 +2,10 @@
 
 use crate::placement::{Placement, Slices};
 use crate::program::{Action, Lane, Program};
+use crate::scratch::scratch_bytes;
 use crate::tensor_parallel::Shared;
 use hwprofiles::{Bytes, DType, DeviceId, Elements, Machine};
-use scenarios::{Buffer, Formats, Model, Operator, Phase, Positions, Sublayer, Workload};
+use scenarios::{Buffer, Formats, Model, Phase, Positions, Sublayer, Workload};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +39,7 @@ impl Extent {
     }
 
     /// Rows of the logits.
-    fn sampled(&self) -> u64 {
+    pub(crate) fn sampled(&self) -> u64 {
         self.rows(Phase::Decode)
     }
 }
@@ -94,7 +95,7 @@ impl Programs {
         }
     }
 
-    fn both(&self) -> [&Program; 2] {
+    pub(crate) fn both(&self) -> [&Program; 2] {
         [&self.prefill, &self.decode]
     }
 }
@@ -121,109 +122,6 @@ pub fn activation_buffers(programs: &Programs, extent: &Extent) -> BTreeMap<(Dev
         }
     }
     buffers
-}
-
-/// Rows of experts that are computed together even where a step has fewer: one token goes to several.
-const TOGETHER: u64 = 64;
-
-/// Working memory of each device's kernels: what its largest matrix product or attention takes, f32.
-///
-/// A product over m rows of k inputs takes at most m · (k + 64) + members · 32 Ki values, its inputs and one tile
-/// of weights for each core of the device; experts besides, for each row and at least 64, its input, what is between
-/// its matrices and its output; attention, for each core, the scores of 64 tokens by 64 positions and
-/// the context of the query heads that share a KV head, and the partial results of each sequence. The executor
-/// allocates exactly this and checks that its kernels need no more. A GPU's kernels bring their own, but for what
-/// is kept between the matrices of experts: as if all of a token's experts were on the device. There what they make takes the
-/// place of what they read, in 16 bits.
-pub fn scratch_bytes(
-    machine: &Machine,
-    programs: &Programs,
-    model: &Model,
-    extent: &Extent,
-) -> BTreeMap<DeviceId, Bytes> {
-    let mut scratch = BTreeMap::new();
-    for program in programs.both() {
-        for task in &program.tasks {
-            let (Action::Compute { operator, .. }, Lane::Device(device)) = (&task.action, task.lane) else {
-                continue;
-            };
-            let bytes = scratch_of(machine, model, extent, program.phase, *operator, device);
-            let most = scratch.entry(device).or_insert(Bytes::ZERO);
-            *most = bytes.max(*most);
-        }
-    }
-    scratch
-}
-
-/// What one operator takes of it.
-pub(crate) fn scratch_of(
-    machine: &Machine,
-    model: &Model,
-    extent: &Extent,
-    phase: Phase,
-    operator: Operator,
-    device: DeviceId,
-) -> Bytes {
-    let members = machine.device(device).cores.len() as u64;
-    let shared = Shared::on(machine, model, device);
-    let rows = match operator.sublayer() {
-        Sublayer::Head => extent.sampled(),
-        _ => extent.rows(phase),
-    };
-    let values = match operator.sublayer().inputs(model) {
-        // What is kept between the matrices of experts is in no buffer of the plan.
-        _ if members == 0 => {
-            let width = network_width(&shared.share, operator);
-            let made = made_by_experts(model, operator);
-            rows * (model.inner_numbers() * width).max((made + width).div_ceil(2)) * shared.ranks
-        }
-        Some(columns) if operator.is_matmul() => {
-            let width = expert_width(model, operator);
-            let network = if width > 0 { 2 * model.hidden + model.inner_numbers() * width } else { 0 };
-            let rows = if width > 0 { rows.max(TOGETHER) } else { rows };
-            rows * (network + columns.max(width) + 64) + members * (32 << 10)
-        }
-        None if operator == Operator::Attention => attention_scratch(model, members, extent.batch),
-        _ => 0,
-    };
-    DType::F32.bytes(Elements::new(values))
-}
-
-/// Neurons of a network that one operator computes as a whole, for each token.
-fn network_width(model: &Model, operator: Operator) -> u64 {
-    match (operator, &model.experts) {
-        (Operator::SharedExpert, Some(experts)) => experts.shared,
-        (Operator::Experts, Some(experts)) => experts.per_token * experts.intermediate,
-        _ => 0,
-    }
-}
-
-/// What a token's experts make of it before it is added up.
-fn made_by_experts(model: &Model, operator: Operator) -> u64 {
-    match (operator, &model.experts) {
-        (Operator::Experts, Some(experts)) => experts.per_token * model.hidden,
-        _ => 0,
-    }
-}
-
-/// Neurons of one expert; 0 for other operators. A CPU computes its experts one after the other, each for the
-/// tokens that go to it, which are all of them at most.
-fn expert_width(model: &Model, operator: Operator) -> u64 {
-    match (operator, &model.experts) {
-        (Operator::SharedExpert, Some(experts)) => experts.shared,
-        (Operator::Experts, Some(experts)) => experts.intermediate,
-        _ => 0,
-    }
-}
-
-/// Values for scores and contexts. With latent attention all heads share the one KV head of decode; where few heads share
-/// one, a member takes more tokens at once.
-fn attention_scratch(model: &Model, members: u64, batch: u64) -> u64 {
-    let (group, width) = match model.latent {
-        Some(latent) => (model.heads, latent.kv_rank),
-        None => ((model.heads / model.kv_heads).max(4), model.head_dim),
-    };
-    members * group * (width + 64) * 64 + batch * model.heads * (width + 2).next_multiple_of(16)
 }
 
 /// Bytes of one staging slot of each device that streams: for weights, and for KV.

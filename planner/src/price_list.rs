@@ -3,12 +3,13 @@
 use crate::cost::Pricing;
 use crate::course::Course;
 use crate::home::Home;
-use crate::memory::{Extent, rotation_table_bytes, scratch_of};
+use crate::memory::{Extent, rotation_table_bytes};
 use crate::micro_batch::MicroBatch;
 use crate::pipelining::Pipelining;
 use crate::placement::Slice;
 use crate::plain_tasks::{compute, fetches};
 use crate::program::{Action, Lane, Source, Task};
+use crate::scratch::scratch_of;
 use crate::tensor_parallel::Shared;
 use crate::twins::Twins;
 use crate::walk::{Part, Stage};

@@ -229,7 +229,7 @@ fn a_plan_for_something_else_is_refused_with_line_key_and_value() {
 #[test]
 fn an_explanation_keeps_to_80_columns() {
     let model = model(4, 256);
-    for spec in [Spec::loopback(9_000_000), Spec::gpu(3_000_000)] {
+    for spec in [Spec::loopback(9_000_000), Spec::gpu(5_000_000)] {
         let (machine, plan) = planned(spec, &model, &WORKLOAD).unwrap();
         let text = explain(&plan, &machine, &model).unwrap().to_string();
         let widest = text.lines().map(|line| line.chars().count()).max();
@@ -325,8 +325,8 @@ fn what_fits_only_just_is_found() {
     let (delay, gpu) = (1e-4, Spec::gpu(0));
     let (model, formats) = (model(2, 256), formats());
     let workload = Workload { batch: 7, output_tokens: 11, ..WORKLOAD };
-    for dram in [17_500_000, 18_000_000, 18_500_000] {
-        let (capacity, launch) = ([dram, 5_132_284], [delay; 2]);
+    for dram in [18_500_000, 19_000_000, 19_500_000] {
+        let (capacity, launch) = ([dram, 6_900_000], [delay; 2]);
         let spec =
             Spec { flop, read, bandwidth, capacity, link: 1e9, latency: delay, launch, sync: delay, ..gpu };
         let machine = spec.machine(&model);

@@ -1,15 +1,12 @@
 //! A GPU at a run's disposal: its streams, and the moments of its tasks.
 
-use super::experts::routing_bytes;
 use super::inputs::Inputs;
 use crate::error::Error;
 use crate::setup::Setup;
 use hwprofiles::{DeviceId, DeviceKind, MemoryId};
-use kernels::cuda::calls::decode_scratch;
 use kernels::cuda::{Accelerator, Event, Program, Queue};
-use kernels::{Buffer, Memory};
-use planner::{Action, Lane, Programs, Task, TaskId};
-use scenarios::{Operator, Phase};
+use planner::{Lane, Programs, Task, TaskId};
+use scenarios::Phase;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -31,8 +28,6 @@ pub(crate) struct Board {
     decodes_alone: bool,
     /// Passes so far whose tokens it chose: launched call by call, and replayed.
     passes: [AtomicU64; 2],
-    /// What its kernels use besides what the plan counts.
-    scratch: Buffer,
     device: DeviceId,
     memory: MemoryId,
     gpu: Arc<Accelerator>,
@@ -74,15 +69,13 @@ impl Board {
                 .collect::<Result<Vec<_>, _>>()
         };
         let moments = [moments(Phase::Prefill)?, moments(Phase::Decode)?];
-        let working = Memory::on_gpu("what kernels use", hwprofiles::Bytes::new(u64::MAX), Arc::clone(&gpu));
         let mine = |task: &Task| task.lane == Lane::Device(device);
         Ok(Some(Self {
             moments,
             queues,
             decodes_alone: programs.decode.tasks.iter().all(mine),
             passes: Default::default(),
-            inputs: Mutex::new(Inputs::new(setup, &working, &gpu)?),
-            scratch: working.allocate(scratch_bytes(setup, programs, device))?,
+            inputs: Mutex::new(Inputs::new(setup, &gpu)?),
             device,
             memory,
             gpu,
@@ -136,10 +129,6 @@ impl Board {
     pub fn inputs(&self) -> MutexGuard<'_, Inputs> {
         self.inputs.lock().expect("no lane has panicked")
     }
-
-    pub fn scratch(&self) -> &Buffer {
-        &self.scratch
-    }
 }
 
 /// The GPU among the lanes' devices: [`super::check`] has seen to it that there are not two.
@@ -158,27 +147,4 @@ fn works_for(setup: &Setup, device: DeviceId, lane: Lane) -> bool {
             link.from == memory || link.to == memory
         }
     }
-}
-
-/// The most that a product or attention of its tasks takes.
-fn scratch_bytes(setup: &Setup, programs: &Programs, device: DeviceId) -> usize {
-    let (model, extent) = (&setup.model, &setup.extent);
-    let tasks = programs.prefill.tasks.iter().chain(&programs.decode.tasks);
-    let mine = tasks.filter(|task| task.lane == Lane::Device(device));
-    let mut most = decode_scratch(
-        extent.batch as usize,
-        [model.heads as usize, model.kv_heads as usize],
-        model.head_dim as usize,
-        extent.context as usize,
-    );
-    let matrices = mine.filter_map(|task| match &task.action {
-        Action::Compute { operator, rows, .. } if operator.is_matmul() && *operator != Operator::Experts => {
-            let columns = operator.sublayer().inputs(model)?;
-            Some(((rows.end - rows.start) as usize, columns as usize))
-        }
-        _ => None,
-    });
-    most = most.max(Queue::scratch_bytes(matrices));
-    let rows = extent.batch * extent.chunk.max(1);
-    most.max(routing_bytes(model, rows as usize))
 }

@@ -4,7 +4,7 @@ use super::worker::{Done, Worker};
 use crate::lane::Job;
 use crate::routing;
 use kernels::cuda::calls::{self, Matrices, Routing, Values};
-use scenarios::{Buffer as Activations, Experts, Model};
+use scenarios::Buffer as Activations;
 
 impl Worker<'_> {
     /// What the experts `rows` make of the tokens that go to them, by their shares. The first part of a device begins the sum,
@@ -13,15 +13,16 @@ impl Worker<'_> {
         let model = self.model();
         let (rows, hidden) = (self.rows(), model.hidden as usize);
         let mixture = model.experts.as_ref().expect("a layer of experts");
-        let routing = routing_of(mixture, self.scratch.values(), rows);
-        let scores = self.values(job, Activations::Routes);
-        self.run_all(&routing.choose(scores, mixture.normalised))?;
-        let (pairs, inner) = (routing.pairs(), mixture.intermediate as usize);
-        let room: Values<u16> =
-            self.store.scratch(self.device).lock().expect("no lane has panicked").values();
+        let (experts, per_token) = (mixture.count as usize, mixture.per_token as usize);
+        let (pairs, inner) = (rows * per_token, mixture.intermediate as usize);
+        let room: Values<u16> = self.scratch.cast();
         // What experts make takes the place of what their gates have read.
         let (up, made) = (room.first(2 * inner * pairs), room.first(hidden * pairs));
-        let gated = room.from(hidden.max(2 * inner) * pairs).first(inner * pairs);
+        let rest = room.from(hidden.max(2 * inner) * pairs);
+        let (gated, rest) = (rest.first(inner * pairs), rest.from(inner * pairs));
+        let routing = Routing::new(rest.cast(), rows, experts, per_token);
+        let scores = self.values(job, Activations::Routes);
+        self.run_all(&routing.choose(scores, mixture.normalised))?;
         let [front, back] = self.matrices_of_experts(job);
         let x = self.values(job, Activations::Normed).first(rows * hidden);
         self.run_all(&routing.multiply(up, x, &front)?)?;
@@ -46,14 +47,4 @@ impl Worker<'_> {
             bytes: all.iter().skip(which).step_by(2).map(|(_, bytes)| *bytes).collect(),
         })
     }
-}
-
-fn routing_of(mixture: &Experts, room: Values<u8>, rows: usize) -> Routing {
-    Routing::new(room, rows, mixture.count as usize, mixture.per_token as usize)
-}
-
-/// What [`Routing`] takes of a GPU's memory for so many rows.
-pub(super) fn routing_bytes(model: &Model, rows: usize) -> usize {
-    let of = |mixture: &Experts| Routing::bytes(rows, mixture.count as usize, mixture.per_token as usize);
-    model.experts.as_ref().map_or(0, of)
 }

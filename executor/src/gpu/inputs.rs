@@ -7,7 +7,7 @@ use hwprofiles::Bytes;
 use kernels::cuda::calls::Values;
 use kernels::cuda::{Accelerator, Queue};
 use kernels::{Buffer, Choice, Memory};
-use planner::MicroBatch;
+use planner::{Extent, MicroBatch};
 use std::sync::Arc;
 
 /// The current pass's integers of every micro-batch, on the host and on the GPU.
@@ -21,15 +21,17 @@ const LEAST: usize = 128;
 
 struct Part {
     here: Buffer,
-    there: Buffer,
     /// The tokens that the pass has chosen, in the host's memory.
     chosen: Buffer,
-    view: View,
+    /// Of the current pass; before the first there is none.
+    view: Option<View>,
 }
 
 /// A micro-batch of the current pass, and where its integers are.
 #[derive(Clone, Copy)]
 pub(crate) struct View {
+    /// All that follows, on the GPU.
+    all: Values<u8>,
     /// No less than the longest sequence, its new tokens included: one number for many passes.
     pub longest: usize,
     /// The most new tokens of a sequence.
@@ -54,29 +56,33 @@ pub(crate) struct View {
 
 impl Inputs {
     /// For passes of `setup`'s extent.
-    pub fn new(setup: &Setup, memory: &Memory, gpu: &Arc<Accelerator>) -> Result<Self, kernels::Error> {
+    pub fn new(setup: &Setup, gpu: &Arc<Accelerator>) -> Result<Self, kernels::Error> {
         let extent = &setup.extent;
         let host = Memory::new("a pass's integers", Bytes::new(u64::MAX));
         let part = |part: MicroBatch| {
             let sequences = part.sequences(extent.batch).count();
-            let rows = sequences * extent.chunk.max(1) as usize;
-            let bytes = (6 * sequences + 3 * rows) * size_of::<i32>() + sequences * size_of::<Choice>();
-            let (mut here, there) = (host.allocate(bytes)?, memory.allocate(bytes)?);
+            let mut here = host.allocate(bytes_of(sequences, extent))?;
             here.pin(gpu)?;
             let mut chosen = host.allocate(sequences * size_of::<i32>())?;
             chosen.pin(gpu)?;
-            let view = View::of(&there, &chosen, &Share::default(), 0);
-            Ok(Part { here, there, chosen, view })
+            Ok(Part { here, chosen, view: None })
         };
         let parts = MicroBatch::all(setup.placement.pipelining.micro_batches).map(part);
         Ok(Self { parts: parts.collect::<Result<_, kernels::Error>>()?, context: extent.context as usize })
     }
 
-    /// Turns to the next pass, whose tokens `sequences` has by slot. Where the GPU `samples`, random numbers are drawn for
-    /// those that have no token yet behind it. All work of the pass before has been waited for.
-    pub fn begin(&mut self, pass: &Pass, sequences: &mut [Sequence], samples: bool) {
+    /// What a pass of `extent` takes on the GPU; what comes behind it is aligned.
+    pub fn bytes(extent: &Extent) -> usize {
+        bytes_of(extent.batch as usize, extent).next_multiple_of(256)
+    }
+
+    /// Turns to the next pass, whose tokens `sequences` has by slot, and whose integers go to `room` of the GPU. Where the GPU
+    /// `samples`, random numbers are drawn for those that have no token yet behind it. All work of the pass before has been
+    /// waited for.
+    pub fn begin(&mut self, pass: &Pass, sequences: &mut [Sequence], samples: bool, mut room: Values<u8>) {
         for (part, share) in self.parts.iter_mut().zip(&pass.parts) {
-            part.view = View::of(&part.there, &part.chosen, share, self.context);
+            part.view = Some(View::of(room, &part.chosen, share, self.context));
+            room = room.from(part.here.len());
             let integers = part.here.view_mut::<i32>();
             let mut at = 0;
             let mut put = |value: i32| {
@@ -111,8 +117,8 @@ impl Inputs {
     /// Enqueues the copy of what the GPU must know of the pass.
     pub fn send(&self, queue: &mut Queue) -> Result<(), kernels::Error> {
         self.parts.iter().try_for_each(|part| {
-            let bytes = part.view.bytes();
-            queue.copy(part.there.values().first(bytes), part.here.values().first(bytes))
+            let all = part.view().all;
+            queue.copy(all, part.here.values().first(all.len()))
         })
     }
 
@@ -120,28 +126,41 @@ impl Inputs {
     /// nothing where prompts enter.
     pub fn shape(&self) -> Option<Vec<usize>> {
         let decodes = |view: &View| view.most_new <= 1 && view.choices.len() == view.rows();
-        let views = || self.parts.iter().map(|part| &part.view);
+        let views = || self.parts.iter().map(Part::view);
         views().all(decodes).then(|| views().flat_map(|view| [view.rows(), view.longest]).collect())
     }
 
     /// The tokens that a micro-batch's pass has chosen, which has been waited for.
     pub fn chosen(&self) -> impl Iterator<Item = u32> + '_ {
         self.parts.iter().flat_map(|part| {
-            let tokens = &part.chosen.view::<i32>()[..part.view.chosen.len()];
+            let tokens = &part.chosen.view::<i32>()[..part.view().chosen.len()];
             tokens.iter().map(|&token| token as u32)
         })
     }
 
     /// A micro-batch of the current pass.
     pub fn view(&self, part: MicroBatch) -> View {
-        self.parts[part.index as usize].view
+        *self.parts[part.index as usize].view()
+    }
+}
+
+/// Integers of the turns and rows of so many sequences, and by which of them tokens are chosen.
+fn bytes_of(sequences: usize, extent: &Extent) -> usize {
+    let rows = sequences * extent.chunk.max(1) as usize;
+    (6 * sequences + 3 * rows) * size_of::<i32>() + sequences * size_of::<Choice>()
+}
+
+impl Part {
+    fn view(&self) -> &View {
+        self.view.as_ref().expect("a pass has begun")
     }
 }
 
 impl View {
-    fn of(there: &Buffer, chosen: &Buffer, share: &Share, context: usize) -> Self {
-        let (turns, rows) = (share.spans.len(), share.rows());
-        let mut rest: Values<i32> = there.values();
+    fn of(room: Values<u8>, chosen: &Buffer, share: &Share, context: usize) -> Self {
+        let (turns, rows, ends) = (share.spans.len(), share.rows(), share.ends.len());
+        let bytes = (6 * turns + 3 * rows) * size_of::<i32>() + ends * size_of::<Choice>();
+        let mut rest: Values<i32> = room.cast();
         let mut next = |len| {
             let (these, after) = (rest.first(len), rest.from(len));
             rest = after;
@@ -149,6 +168,7 @@ impl View {
         };
         let longest = share.spans.iter().map(|span| span.past + span.new).max().unwrap_or(0);
         Self {
+            all: room.first(bytes),
             longest: longest.next_power_of_two().max(LEAST).min(context),
             most_new: share.spans.iter().map(|span| span.new).max().unwrap_or(0),
             table: next(turns),
@@ -157,18 +177,13 @@ impl View {
             positions: next(rows),
             turns: next(rows),
             tokens: next(rows),
-            choices: next(share.ends.len() * size_of::<Choice>() / size_of::<i32>()).cast(),
-            chosen: chosen.values().first(share.ends.len()),
+            choices: next(ends * size_of::<Choice>() / size_of::<i32>()).cast(),
+            chosen: chosen.values().first(ends),
         }
     }
 
     /// Rows of activations.
     pub fn rows(&self) -> usize {
         self.positions.len()
-    }
-
-    /// Of all that is sent.
-    fn bytes(&self) -> usize {
-        (6 * self.table.len() + 3 * self.rows()) * size_of::<i32>() + self.choices.len() * size_of::<Choice>()
     }
 }

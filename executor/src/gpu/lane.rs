@@ -1,6 +1,7 @@
 //! A lane of a GPU at work: tasks go into its stream between two events, or a whole pass goes at once.
 
 use super::board::Board;
+use super::inputs::Inputs;
 use super::transfer;
 use super::worker::Worker;
 use crate::compute::read;
@@ -8,7 +9,8 @@ use crate::lane::{Interval, Job, Record, hop_of, is_idle};
 use crate::pass::Pass;
 use crate::run::Run;
 use kernels::Span;
-use kernels::cuda::{Event, Queue, calls};
+use kernels::cuda::calls::{self, Values};
+use kernels::cuda::{Event, Queue};
 use planner::{Action, Lane, MicroBatch, Task, TaskId};
 use scenarios::{Buffer, Phase};
 use std::sync::MutexGuard;
@@ -50,7 +52,8 @@ impl<'a> Stream<'a> {
             return Ok(false);
         }
         let mut sequences = run.sequences.write().expect("no lane has panicked");
-        board.inputs().begin(pass, &mut sequences, self.at.samples(pass.phase));
+        let room = self.at.room().first(Inputs::bytes(&run.engine.setup.extent));
+        board.inputs().begin(pass, &mut sequences, self.at.samples(pass.phase), room);
         drop(sequences);
         let shape = board.inputs().shape().filter(|_| board.is_alone(pass.phase));
         let Some(mut shape) = shape else {
@@ -112,6 +115,12 @@ impl<'a> Stream<'a> {
 }
 
 impl Place<'_> {
+    /// What its kernels work with, the pass's integers first.
+    fn room(self) -> Values<u8> {
+        let scratch = self.run.engine.store.scratch(self.board.device());
+        scratch.lock().expect("no lane has panicked").values()
+    }
+
     /// Whether tokens are chosen on this lane.
     fn samples(self, phase: Phase) -> bool {
         self.lane == Lane::Device(self.run.engine.setup.placement.head[0].device(phase))
@@ -138,8 +147,8 @@ impl Place<'_> {
             (Action::Compute { operator, rows, source }, Lane::Device(device)) => {
                 let job = Job { layer: task.layer, part, operator: *operator, rows, source: *source };
                 let (view, ends) = (self.board.inputs().view(part), &turns.ends[..]);
-                let (setup, scratch) = (&engine.setup, self.board.scratch());
-                let phase = pass.phase;
+                let (setup, phase) = (&engine.setup, pass.phase);
+                let scratch = self.room().from(Inputs::bytes(&setup.extent));
                 Worker { setup, store, device, phase, view, ends, queue, scratch }.run(job)
             }
             (Action::Hop { .. }, Lane::Device(_)) => {

@@ -7,7 +7,6 @@ use crate::setup::Setup;
 use crate::store::Store;
 use crate::tensors::INTERLEAVE;
 use hwprofiles::{DType, DeviceId};
-use kernels::Buffer;
 use kernels::cuda::Queue;
 use kernels::cuda::calls::{self, Call, Decoding, Output, Paged, Values};
 use planner::Source;
@@ -23,8 +22,8 @@ pub(super) struct Worker<'a> {
     /// The rows whose logits are wanted.
     pub ends: &'a [usize],
     pub queue: &'a mut Queue,
-    /// For products and attention.
-    pub scratch: &'a Buffer,
+    /// For products, attention and experts.
+    pub scratch: Values<u8>,
 }
 
 pub(super) type Done = Result<(), kernels::Error>;
@@ -146,7 +145,7 @@ impl<'a> Worker<'a> {
         };
         let (shape, bytes) = self.matrices(job).next().expect("it has a matrix");
         let x = self.values(job, input);
-        self.queue.multiply(rows, (y, width), x, shape, bytes, self.scratch.values())?;
+        self.queue.multiply(rows, (y, width), x, shape, bytes, self.scratch)?;
         let columns = (job.rows.end - job.rows.start) as usize;
         if let [.., Some(bias)] = self.vectors(job) {
             let bias = bias.from(first).first(columns);
@@ -235,7 +234,7 @@ impl<'a> Worker<'a> {
         }
         let seen = scores.seen(view.longest);
         let chunk = calls::decode_chunk(view.lengths.len(), cache.kv_heads, seen);
-        let (lengths, longest, scratch) = (view.lengths, view.longest, self.scratch.values());
+        let (lengths, longest, scratch) = (view.lengths, view.longest, self.scratch.cast());
         let step = Decoding { q, out, heads, lengths, longest, chunk, scratch, scores };
         calls::decode(cache, step).iter().try_for_each(|call| self.queue.run(call))
     }

@@ -92,42 +92,6 @@ proptest! {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
-
-    /// The planner counts the kernels' working memory without knowing them; here both are known.
-    #[test]
-    fn kernels_need_no_more_working_memory_than_the_planner_counts(
-        name in prop::sample::select(vec!["fulcrum-tiny", "opt-125m", "llama-2-7b", "llama-3.1-8b", "qwen3-32b", "qwen2.5-0.5b", "mixtral-8x7b", "qwen3-30b-a3b", "gemma-7b", "gemma-2-9b", "gemma-3-4b", "phi-2", "phi-3-mini-4k", "gpt-neox-20b", "gpt-j-6b", "falcon-7b"]),
-        cores in 1usize..100,
-        (batch, chunk, context) in (1u64..70, prop_oneof![1u64..4, 1u64..3000], 1u64..100_000),
-    ) {
-        let model = Model::preset(name).expect("a preset");
-        let mut machine = rig::machine();
-        machine.devices[0].cores = (0..cores).collect();
-        let programs = Programs::lower(&machine, &model, &rig::on(&model, rig::CPU)).expect("it lowers");
-        let extent = Extent { batch, context, chunk, step_tokens: 1 };
-        let counted = planner::scratch_bytes(&machine, &programs, &model, &extent)[&rig::CPU].get() as usize;
-        let rows = (batch * chunk) as usize;
-        for columns in model.sublayers().into_iter().filter_map(|sublayer| sublayer.inputs(&model)) {
-            prop_assert!(kernels::gemm::scratch_bytes(cores, rows, columns as usize) <= counted);
-        }
-        if let Some(experts) = &model.experts {
-            let (hidden, inner) = (model.hidden as usize, experts.intermediate as usize);
-            prop_assert!(kernels::expert::scratch_bytes(cores, rows, hidden, inner) <= counted);
-        }
-        let shape = kernels::KvShape {
-            dtype: DType::F32,
-            sequences: batch as usize,
-            kv_heads: model.kv_heads as usize,
-            capacity: context as usize,
-            head_dim: model.head_dim as usize,
-        };
-        let heads = model.heads as usize;
-        prop_assert!(kernels::attention::scratch_bytes(cores, heads, shape, batch as usize) <= counted);
-    }
-}
-
 #[test]
 fn the_same_run_twice_gives_the_same_bits() {
     let checkpoint = rig::checkpoint("llama_gqa");

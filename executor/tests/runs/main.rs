@@ -7,4 +7,5 @@ mod laws;
 mod pieces;
 mod repeat;
 mod rig;
+mod scratch;
 mod serving;

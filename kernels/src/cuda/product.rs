@@ -1,5 +1,6 @@
 //! Matrix products by cuBLASLt.
 
+use super::arena::ALIGN;
 use super::context::Stream;
 use super::done;
 use crate::Error;
@@ -10,8 +11,14 @@ use cudarc::cublaslt::sys::cublasLtMatmulPreferenceAttributes_t as Preferred;
 use hwprofiles::DType;
 use std::ffi::c_void;
 
-/// What cuBLASLt may use besides the operands: what it advises for Hopper.
+/// The most that cuBLASLt may use besides the operands: what it advises for Hopper.
 pub(super) const WORKSPACE: usize = 32 << 20;
+
+/// What it may use for m × n sums over k products: each in f32 in up to sixteen parts, of 256 products or more, but no more than
+/// [`WORKSPACE`].
+pub(super) fn workspace(m: usize, n: usize, k: usize) -> usize {
+    (size_of::<f32>() * m * n * k.div_ceil(256).min(16)).min(WORKSPACE).next_multiple_of(ALIGN)
+}
 
 /// The library, ready to work.
 #[derive(Debug)]
@@ -98,6 +105,8 @@ pub(super) struct Product {
     x: Layout,
     y: Layout,
     algorithm: sys::cublasLtMatmulAlgo_t,
+    /// Bytes that it may use besides.
+    workspace: usize,
     integer: bool,
 }
 
@@ -144,18 +153,19 @@ impl Product {
             let description = Description::new(format)?;
             let (w, x) = (Layout::new(format.operand, k, n, k)?, Layout::new(format.operand, k, m, k)?);
             let y = Layout::new(format.result, n, m, shape.y_stride)?;
-            let preference = Preference::new(shape.y_align)?;
+            let workspace = workspace(m as usize, n as usize, k as usize);
+            let preference = Preference::new(shape.y_align, workspace)?;
             // SAFETY: all handles are live.
             let found = unsafe {
                 result::get_matmul_algo_heuristic(blas.0, description.0, w.0, x.0, y.0, y.0, preference.0)
             }?;
             let integer = format.scale == sys::cudaDataType_t::CUDA_R_32I;
-            Ok(Self { description, w, x, y, algorithm: found.algo, integer })
+            Ok(Self { description, w, x, y, algorithm: found.algo, workspace, integer })
         };
         done(what(), prepare())
     }
 
-    /// Enqueues it: addresses of W, x, y and of [`WORKSPACE`] bytes, all the caller's and of the right lengths.
+    /// Enqueues it: addresses of W, x, y and of as many bytes as [`workspace`] tells, all the caller's and of the right lengths.
     pub fn enqueue(&self, blas: &Blas, [w, x, y, workspace]: [u64; 4], stream: &Stream) -> Result<(), Error> {
         let address = |at: u64| at as *mut c_void;
         let (one, zero, one_integer, zero_integer) = (1f32, 0f32, 1i32, 0i32);
@@ -181,7 +191,7 @@ impl Product {
                 self.y.0,
                 &self.algorithm,
                 address(workspace),
-                WORKSPACE,
+                self.workspace,
                 stream.raw().cast(),
             )
         };
@@ -238,15 +248,14 @@ impl Drop for Layout {
 struct Preference(sys::cublasLtMatmulPreference_t);
 
 impl Preference {
-    /// At most [`WORKSPACE`], and a result at a multiple of `align`.
-    fn new(align: u32) -> Result<Self, CublasError> {
+    /// At most `workspace` bytes, and a result at a multiple of `align`.
+    fn new(align: u32, workspace: usize) -> Result<Self, CublasError> {
         let preference = Self(result::create_matmul_pref()?);
-        let bytes = WORKSPACE;
         let set = |which, value: *const c_void, size| {
             // SAFETY: the preference is live; the attribute is of `size` bytes, copied before the call returns.
             unsafe { result::set_matmul_pref_attribute(preference.0, which, value, size) }
         };
-        set(Preferred::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (&raw const bytes).cast(), 8)?;
+        set(Preferred::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (&raw const workspace).cast(), 8)?;
         // What is said of D holds for C, which is the same.
         for which in [
             Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,

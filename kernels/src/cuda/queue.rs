@@ -3,7 +3,7 @@
 use super::calls::{self, Call, Output, Values};
 use super::context::{Event, Stream};
 use super::graph::{Graph, Graphs};
-use super::product::{Product, Shape, WORKSPACE};
+use super::product::{Product, Shape, workspace};
 use super::{Accelerator, Program, done};
 use crate::{Error, PANEL};
 use cudarc::driver::{result, sys};
@@ -107,11 +107,11 @@ impl Queue {
         scratch: Values<u8>,
     ) -> Result<(), Error> {
         let packed = |rows: usize| dtype.matrix_bytes(rows as u64, k as u64).get() as usize;
-        // A product by a kernel of ours reads W once for each row; else W is read, and its copy written and read.
-        if m * packed(n) <= packed(n) + 2 * (2 * n * k) {
+        if Self::takes_as_it_is(m, (dtype, n, k)) {
             return self.run(&calls::gemv(m, (y, y_stride), (x, k), (dtype, n, k), w)?);
         }
-        let (workspace, plain) = (scratch.first(WORKSPACE), scratch.from(WORKSPACE).cast::<u16>());
+        let reserved = workspace(m, n, k);
+        let (workspace, plain) = (scratch.first(reserved), scratch.from(reserved).cast::<u16>());
         let most = plain.len() / k / PANEL * PANEL;
         assert!(most > 0, "scratch of {} bytes for rows of {k} values", scratch.len());
         for first in (0..n).step_by(most) {
@@ -140,11 +140,18 @@ impl Queue {
         Ok(())
     }
 
-    /// Bytes of scratch with which W of these shapes is copied whole, or the best that fits 128 MiB.
-    pub fn scratch_bytes(shapes: impl IntoIterator<Item = (usize, usize)>) -> usize {
+    /// Whether `m` rows are multiplied by a matrix as it is packed, without a copy: a product by a kernel of ours reads W once
+    /// for each row; else W is read, and its copy written and read.
+    pub fn takes_as_it_is(m: usize, (dtype, n, k): (DType, usize, usize)) -> bool {
+        let packed = dtype.matrix_bytes(n as u64, k as u64).get() as usize;
+        m * packed <= packed + 2 * (2 * n * k)
+    }
+
+    /// Bytes of scratch with which `m` rows are multiplied by n × k values of W copied whole, or as many of its rows as 128 MiB
+    /// hold.
+    pub fn scratch_bytes(m: usize, (n, k): (usize, usize)) -> usize {
         const MOST: usize = 128 << 20;
-        let plain = |(n, k): (usize, usize)| (2 * n.next_multiple_of(PANEL) * k).min(MOST.max(2 * PANEL * k));
-        WORKSPACE + shapes.into_iter().map(plain).max().unwrap_or(0)
+        workspace(m, n, k) + (2 * n.next_multiple_of(PANEL) * k).min(MOST.max(2 * PANEL * k))
     }
 
     /// Enqueues a copy of bytes, from or to the GPU's memory or within it.

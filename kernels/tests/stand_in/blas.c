@@ -57,6 +57,7 @@ int cublasLtMatmulAlgoGetHeuristic(void *handle, Description *it, Layout *a, Lay
     memset(found, 0, sizeof *found);
     found->workspace = preference->workspace;
     for (int i = 0; i < 4; i++) found->algo[i] = preference->align[i];
+    found->algo[4] = preference->workspace;
     *count = handle && wanted == 1 && c == d && knows(it, a, b, d);
     return OK;
 }
@@ -128,9 +129,10 @@ int cublasLtMatmul(void *handle, Description *it, const void *alpha, uint64_t w,
     uint32_t one = it->scale == 10 ? 1 : 0x3f800000, given[2];
     memcpy(&given[0], alpha, 4);
     memcpy(&given[1], beta, 4);
-    if (!handle || !algorithm || given[0] != one || given[1] || c != y || cl != yl || workspace_size != 32 << 20) return 7;
+    if (!handle || !algorithm || given[0] != one || given[1] || c != y || cl != yl) return 7;
     if (!knows(it, wl, xl, yl)) return 15;
     const uint64_t *align = algorithm;
+    if (workspace_size < align[4]) return 7;
     if (w % align[0] || x % align[1] || y % align[3] || align[2] != align[3] || !inside(workspace, workspace_size)) return 7;
     uint64_t a[8] = {w, x, y, wl->columns, xl->columns, wl->rows, (uint64_t)wl->type | (uint64_t)yl->type << 8, (uint64_t)yl->stride};
     double flop = 2.0 * a[3] * a[4] * a[5] / 500000, bytes = a[3] * a[5] * (wl->type == 2 || wl->type == 14 ? 2 : 1) / 4.0;

@@ -34,9 +34,9 @@ fn matrix(bench: &mut Bench, dtype: DType, n: usize, k: usize) -> Result<(), Err
     bench.run(&calls::gather(row, shape, w.values(), token.values(), 1.0)?)?;
     bench.compare_wide(what("gather"), &row_at, &plain[n / 2 * k..][..k], 0.0)?;
 
-    // Room for a part of the matrix at a time.
-    let (_scratch, scratch) =
-        bench.room::<u8>(Queue::scratch_bytes([(n.div_ceil(2).next_multiple_of(16), k)]))?;
+    // Room for a part of the matrix at a time: of half of it, for twice the rows.
+    let half = (n.div_ceil(2).next_multiple_of(16), k);
+    let (_scratch, scratch) = bench.room::<u8>(Queue::scratch_bytes(2 * 33, half))?;
     for m in [1, 2, 33] {
         let x = bench.noise(m * k);
         let x_at = bench.narrow(&x)?;
