@@ -3,7 +3,7 @@
 use crate::coding::Coding;
 use crate::error::Error;
 use crate::names::Names;
-use crate::rotation::frequencies;
+use crate::rotation::Turning;
 use crate::shard::{Order, Shard, Stored};
 use hwprofiles::Bytes;
 use scenarios::{Architecture, Block, Gguf, GgufTensor, Model, Positions};
@@ -52,10 +52,12 @@ impl Shard {
 
     /// Refuses a rotation that is stretched otherwise than the model was read to be.
     fn check_stretch(&self, stretch: &GgufTensor, model: &Model) -> Result<(), Error> {
-        let stretched = frequencies(model);
         let Positions::Rotary { theta, .. } = model.positions else { return Ok(()) };
-        let plain =
-            frequencies(&Model { positions: Positions::Rotary { theta, scaling: None }, ..model.clone() });
+        let unstretched = Positions::Rotary { theta, scaling: None };
+        let [stretched, plain] = [model.positions.clone(), unstretched].map(|positions| {
+            let turning = Turning::of(&Model { positions, ..model.clone() }, model.max_positions);
+            turning.expect("it is rotary").frequencies
+        });
         let mut factors = vec![0.0; plain.len()];
         let wrong = || Error::Malformed {
             path: self.path.clone(),

@@ -214,12 +214,11 @@ fn head_norms(model: &Model, names: &Names) -> Vec<Fused> {
 /// Refuses what has no kernels and no tensor names here: no checkpoint of it is made or opened, so none is run.
 ///
 /// # Errors
-/// [`Error::Refused`] for latent attention, gpt-oss, or YaRN's rotation.
+/// [`Error::Refused`] for latent attention and gpt-oss.
 pub(crate) fn check_runs(model: &Model) -> Result<(), Error> {
     let feature = match model {
         Model { latent: Some(_), .. } => "latent attention",
         Model { architecture: Architecture::GptOss, .. } => "attention sinks",
-        Model { positions: Positions::Yarn { .. }, .. } => "a rotation stretched by YaRN",
         _ => return Ok(()),
     };
     let wanted = "it can be planned and simulated, but not run: use a model without";

@@ -22,13 +22,22 @@ impl RopeTable {
     /// # Errors
     /// As [`Memory::allocate`].
     pub fn new(memory: &Memory, frequencies: &[f32], positions: usize) -> Result<Self, Error> {
+        Self::scaled(memory, frequencies, 1.0, positions)
+    }
+
+    /// The same with cosines and sines multiplied by `scale`, as YaRN and LongRoPE have them.
+    ///
+    /// # Errors
+    /// As [`RopeTable::new`].
+    pub fn scaled(memory: &Memory, frequencies: &[f32], scale: f32, positions: usize) -> Result<Self, Error> {
         let half = frequencies.len();
         let values =
             memory.filled(2 * positions * half * size_of::<f32>(), |values| -> Result<(), Error> {
                 let (cos, sin) = values.view_mut::<f32>().split_at_mut(positions * half);
                 let angles = (0..positions).flat_map(|p| frequencies.iter().map(move |f| p as f32 * f));
                 for ((cos, sin), angle) in cos.iter_mut().zip(sin).zip(angles) {
-                    (*sin, *cos) = angle.sin_cos();
+                    let (s, c) = angle.sin_cos();
+                    (*sin, *cos) = (s * scale, c * scale);
                 }
                 Ok(())
             })?;

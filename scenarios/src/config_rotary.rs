@@ -3,8 +3,9 @@
 use crate::config::LONGEST_CONTEXT;
 use crate::error::ScenarioError;
 use crate::family::Defaults;
-use crate::model::{Architecture, Llama3Scaling, Model, Positions, YarnScaling};
+use crate::model::{Architecture, Llama3Scaling, LongRopeScaling, Model, Positions, YarnScaling};
 use crate::section::Section;
+use serde_json::Value;
 
 /// `rope_parameters` (transformers 5), or `rope_theta`, `rope_scaling` and the part that is rotated. What is within the
 /// mapping wins.
@@ -22,6 +23,11 @@ pub(crate) fn rotary(
     }
     model.wiring.rotary_dim = partial(config, rope.as_ref(), family, model)?;
     model.positions = positions(config, rope, family, model)?;
+    if let Positions::Yarn { scaling, .. } = &model.positions {
+        // Files name either the context before it is stretched or the one after.
+        let stretched = (scaling.factor * scaling.original_max_positions as f64) as u64;
+        model.max_positions = model.max_positions.max(stretched.min(LONGEST_CONTEXT));
+    }
     Ok(())
 }
 
@@ -78,8 +84,7 @@ fn positions(
     family: &Defaults,
     model: &Model,
 ) -> Result<Positions, ScenarioError> {
-    const INSTEAD: &str = "rope_type default, linear and llama3 are";
-    let yarn = model.latent.is_some() || model.architecture == Architecture::GptOss;
+    const INSTEAD: &str = "rope_type default, linear, llama3, yarn and longrope are";
     let outer_theta = config.positive("rope_theta")?.or(config.positive("rotary_emb_base")?);
     let Some(rope) = rope else {
         return Ok(Positions::Rotary { theta: outer_theta.unwrap_or(family.theta), scaling: None });
@@ -109,18 +114,9 @@ fn positions(
                     .unwrap_or(model.max_positions),
             })
         }
-        "yarn" if yarn => {
-            let need = |key: &str| {
-                rope.positive(key)?.ok_or_else(|| rope.missing(key, "yarn needs it, a number above 0"))
-            };
-            let original = rope.count("original_max_position_embeddings", LONGEST_CONTEXT)?;
-            let scaling = YarnScaling {
-                factor: need("factor")?,
-                original_max_positions: original.unwrap_or(model.max_positions),
-                beta_fast: rope.positive("beta_fast")?.unwrap_or(32.0),
-                beta_slow: rope.positive("beta_slow")?.unwrap_or(1.0),
-            };
-            return Ok(Positions::Yarn { theta, scaling });
+        "yarn" => return Ok(Positions::Yarn { theta, scaling: yarn(&rope, model)? }),
+        "longrope" | "su" => {
+            return Ok(Positions::LongRope { theta, scaling: long_rope(config, &rope, model)? });
         }
         _ => return Err(rope.unsupported(type_key, "this rotary scaling", INSTEAD)),
     };
@@ -131,4 +127,62 @@ fn positions(
         return Err(rope.wrong("high_freq_factor", &wanted));
     }
     Ok(Positions::Rotary { theta, scaling })
+}
+
+/// YaRN as transformers' `_compute_yarn_parameters` reads it.
+fn yarn(rope: &Section<'_>, model: &Model) -> Result<YarnScaling, ScenarioError> {
+    let wanted = "yarn needs it, a number above 0";
+    let factor = rope.positive("factor")?.ok_or_else(|| rope.missing("factor", wanted))?;
+    let original = rope.count("original_max_position_embeddings", LONGEST_CONTEXT)?;
+    let grown = |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
+    let attention = match (rope.positive("mscale")?, rope.positive("mscale_all_dim")?) {
+        (Some(scale), Some(all)) => grown(scale) / grown(all),
+        _ => grown(1.0),
+    };
+    let (fast, slow) =
+        (rope.positive("beta_fast")?.unwrap_or(32.0), rope.positive("beta_slow")?.unwrap_or(1.0));
+    if fast < slow {
+        return Err(
+            rope.wrong("beta_fast", &format!("a number no less than beta_slow, which is {slow}, is wanted"))
+        );
+    }
+    Ok(YarnScaling {
+        factor,
+        original_max_positions: original.unwrap_or(model.max_positions),
+        beta_fast: fast,
+        beta_slow: slow,
+        truncate: rope.flag("truncate")?.unwrap_or(true),
+        attention: rope.positive("attention_factor")?.unwrap_or(attention),
+    })
+}
+
+/// LongRoPE as transformers' `_compute_longrope_parameters` reads it; the first context may stand outside.
+fn long_rope(
+    config: &Section<'_>,
+    rope: &Section<'_>,
+    model: &Model,
+) -> Result<LongRopeScaling, ScenarioError> {
+    let original = |at: &Section<'_>| at.count("original_max_position_embeddings", LONGEST_CONTEXT);
+    let original = original(rope)?.or(original(config)?).unwrap_or(model.max_positions);
+    let factor = rope.positive("factor")?.unwrap_or(model.max_positions as f64 / original as f64);
+    let attention = match factor <= 1.0 || original <= 1 {
+        true => 1.0,
+        false => (1.0 + factor.ln() / (original as f64).ln()).sqrt(),
+    };
+    Ok(LongRopeScaling {
+        short: divisors(rope, "short_factor", model)?,
+        long: divisors(rope, "long_factor", model)?,
+        original_max_positions: original,
+        attention: rope.positive("attention_factor")?.unwrap_or(attention),
+    })
+}
+
+/// One number above 0 for each pair of a head's rotated columns.
+fn divisors(rope: &Section<'_>, key: &str, model: &Model) -> Result<Vec<f64>, ScenarioError> {
+    let pairs = model.rotated_width() as usize / 2;
+    let wanted = format!("{pairs} numbers above 0 are wanted, one for each pair of a head's rotated columns");
+    let value = rope.get(key).ok_or_else(|| rope.missing(key, &format!("longrope needs it: {wanted}")))?;
+    let number = |value: &Value| value.as_f64().filter(|number| number.is_finite() && *number > 0.0);
+    let numbers: Option<Vec<f64>> = value.as_array().and_then(|all| all.iter().map(number).collect());
+    numbers.filter(|numbers| numbers.len() == pairs).ok_or_else(|| rope.wrong(key, &wanted))
 }

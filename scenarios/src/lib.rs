@@ -69,7 +69,9 @@ pub use grid::{GRID_LIMIT, Grid, Point};
 pub use hwprofiles::Phase;
 pub use latent::Latent;
 pub use layer::LayerKind;
-pub use model::{Activation, Architecture, Llama3Scaling, Model, Norm, Positions, YarnScaling};
+pub use model::{
+    Activation, Architecture, Llama3Scaling, LongRopeScaling, Model, Norm, Positions, YarnScaling,
+};
 pub use objective::{Objective, Slo};
 pub use operator::{Buffer, Formats, Operator, Step};
 pub use prices::{Assumed, Prices};

@@ -110,10 +110,27 @@ pub struct YarnScaling {
     pub beta_fast: f64,
     /// Those of fewer turns than this are divided.
     pub beta_slow: f64,
+    /// Whether the pairs between them are counted whole.
+    pub truncate: bool,
+    /// What cosines and sines are multiplied by.
+    pub attention: f64,
+}
+
+/// LongRoPE's divisors of rotary frequencies, found by search, of each pair its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LongRopeScaling {
+    /// For contexts no longer than the first training stage's.
+    pub short: Vec<f64>,
+    /// For longer ones.
+    pub long: Vec<f64>,
+    /// Context of the first training stage.
+    pub original_max_positions: u64,
+    /// What cosines and sines are multiplied by.
+    pub attention: f64,
 }
 
 /// How a token's place enters.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Positions {
     /// Rotation of q and k.
@@ -136,6 +153,13 @@ pub enum Positions {
         theta: f64,
         /// Stretching.
         scaling: YarnScaling,
+    },
+    /// Rotation of q and k, stretched by LongRoPE.
+    LongRope {
+        /// Base of the frequencies.
+        theta: f64,
+        /// Stretching.
+        scaling: LongRopeScaling,
     },
     /// A learned table added to the embeddings.
     Learned {

@@ -38,7 +38,7 @@ impl Model {
             _ if self.wiring.window.is_some() => ("MistralForCausalLM", "mistral"),
             _ => ("LlamaForCausalLM", "llama"),
         };
-        let (theta, scaling) = rotation(self.positions);
+        let (theta, scaling) = rotation(&self.positions);
         let mut config = json!({
             "architectures": [class],
             "model_type": model_type,
@@ -143,14 +143,14 @@ impl Model {
 }
 
 /// The base of the frequencies, and their scaling as `rope_scaling` has it.
-pub(crate) fn rotation(positions: Positions) -> (f64, Option<Value>) {
+pub(crate) fn rotation(positions: &Positions) -> (f64, Option<Value>) {
     match positions {
         Positions::Learned { .. } => (10000.0, None),
         Positions::Linear { theta, factor } => {
-            (theta, Some(json!({ "factor": factor, "rope_type": "linear" })))
+            (*theta, Some(json!({ "factor": factor, "rope_type": "linear" })))
         }
         Positions::Rotary { theta, scaling } => {
-            let scaling = scaling.map(|scaling| {
+            let scaling = scaling.as_ref().map(|scaling| {
                 json!({
                     "factor": scaling.factor,
                     "high_freq_factor": scaling.high_freq_factor,
@@ -159,17 +159,29 @@ pub(crate) fn rotation(positions: Positions) -> (f64, Option<Value>) {
                     "rope_type": "llama3",
                 })
             });
-            (theta, scaling)
+            (*theta, scaling)
         }
         Positions::Yarn { theta, scaling } => {
             let scaling = json!({
+                "attention_factor": scaling.attention,
                 "beta_fast": scaling.beta_fast,
                 "beta_slow": scaling.beta_slow,
                 "factor": scaling.factor,
                 "original_max_position_embeddings": scaling.original_max_positions,
                 "rope_type": "yarn",
+                "truncate": scaling.truncate,
             });
-            (theta, Some(scaling))
+            (*theta, Some(scaling))
+        }
+        Positions::LongRope { theta, scaling } => {
+            let scaling = json!({
+                "attention_factor": scaling.attention,
+                "long_factor": scaling.long,
+                "original_max_position_embeddings": scaling.original_max_positions,
+                "rope_type": "longrope",
+                "short_factor": scaling.short,
+            });
+            (*theta, Some(scaling))
         }
     }
 }

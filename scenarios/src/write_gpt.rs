@@ -16,7 +16,7 @@ impl Model {
     }
 
     pub(crate) fn phi_config(&self) -> Value {
-        let (theta, scaling) = rotation(self.positions);
+        let (theta, scaling) = rotation(&self.positions);
         json!({
             "architectures": ["PhiForCausalLM"],
             "model_type": "phi",
@@ -39,7 +39,7 @@ impl Model {
     }
 
     pub(crate) fn neox_config(&self) -> Value {
-        let (theta, scaling) = rotation(self.positions);
+        let (theta, scaling) = rotation(&self.positions);
         json!({
             "architectures": ["GPTNeoXForCausalLM"],
             "model_type": "gpt_neox",
@@ -80,7 +80,7 @@ impl Model {
     }
 
     pub(crate) fn falcon_config(&self) -> Value {
-        let (theta, scaling) = rotation(self.positions);
+        let (theta, scaling) = rotation(&self.positions);
         let parallel = self.is_parallel();
         // The older classes have one head of keys and values, or as many as of queries.
         let old = self.wiring.block != Block::Parallel && (self.kv_heads == 1 || self.kv_heads == self.heads);

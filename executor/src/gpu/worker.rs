@@ -95,7 +95,7 @@ impl<'a> Worker<'a> {
         let bytes = table.buffer().values();
         self.queue.run(&calls::gather(residual, table.shape(), bytes, view.tokens, scale)?)?;
         if let (Positions::Learned { offset }, [.., Some(places)]) =
-            (self.model().positions, self.vectors(job))
+            (&self.model().positions, self.vectors(job))
         {
             let call = calls::add_places(residual, columns, places, view.positions, offset as usize);
             self.queue.run(&call)?;

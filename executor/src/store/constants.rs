@@ -4,7 +4,7 @@ use super::{Store, places};
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
 use crate::part::{Kept, Part, place};
-use crate::rotation::{frequencies, window_frequencies};
+use crate::rotation::Turning;
 use crate::setup::Setup;
 use crate::tensors::{self, Fused};
 use hwprofiles::{Bytes, DType, DeviceId};
@@ -92,8 +92,9 @@ impl Store {
         setup: &Setup,
         own: &impl Fn(DeviceId) -> &'a Memory,
     ) -> Result<Vec<Vec<RopeTable>>, Error> {
-        let kinds = [Some(frequencies(&setup.model)), window_frequencies(&setup.model)];
-        let kinds: Vec<_> = kinds.into_iter().flatten().filter(|kind| !kind.is_empty()).collect();
+        let (model, context) = (&setup.model, setup.extent.context);
+        let kinds: Vec<_> =
+            Turning::of(model, context).into_iter().chain(Turning::of_windows(model)).collect();
         let holders = planner::vector_holders(&setup.placement);
         let attending: BTreeSet<DeviceId> = holders
             .into_iter()
@@ -102,9 +103,9 @@ impl Store {
             .collect();
         let tables = |device| {
             let kinds = if attending.contains(&device) { &kinds[..] } else { &[] };
-            let table = |kind: &Vec<f32>| {
-                let table = RopeTable::new(own(device), kind, setup.extent.context as usize)?;
-                Ok(table.with_neighbours(setup.model.wiring.rotates_neighbours))
+            let table = |Turning { frequencies, scale }: &Turning| {
+                let table = RopeTable::scaled(own(device), frequencies, *scale, context as usize)?;
+                Ok(table.with_neighbours(model.wiring.rotates_neighbours))
             };
             kinds.iter().map(table).collect()
         };

@@ -14,7 +14,7 @@ class Golden:
     config: transformers.PretrainedConfig
     tokenizer: object
     std: float
-    mistakes: dict = field(default_factory=dict)  # configuration keys, each with a wrong value
+    mistakes: dict = field(default_factory=dict)  # configuration keys, each with a wrong value or several
     norm: float = 1.0  # mean of the norms' weights as they are stored
     bias: float = 0.3  # standard deviation of biases
     invisible: str = "-"  # ending of the names of 1-D tensors that provably change nothing
@@ -38,6 +38,14 @@ def goldens():
         "low_freq_factor": 1.0,
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 64,
+    }
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+    longrope = {
+        "rope_type": "longrope",
+        "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
+        "long_factor": [1.5, 2.0, 3.5, 6.0, 10.0, 16.0],
+        "original_max_position_embeddings": 8,
+        "partial_rotary_factor": 0.75,
     }
     qwen_ids = dict(bos_token_id=381, eos_token_id=383)
     size = dict(vocab_size=VOCAB, max_position_embeddings=128)
@@ -133,6 +141,23 @@ def goldens():
         ), qwen_tokenizer, 0.2,
             {"rope_parameters": rope(10000.0) | {"partial_rotary_factor": 1.0},
              "layer_norm_eps": 1e-6}, bias=0.5),
+        # Pairs that are kept, blended and stretched four times; the context of the first training stage is shorter than ours.
+        Golden("qwen2_yarn", t.Qwen2Config(
+            vocab_size=VOCAB, max_position_embeddings=128, **qwen_ids, hidden_size=64, intermediate_size=112, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-6,
+            rope_parameters=rope(1000000.0) | yarn, tie_word_embeddings=False,
+        ), qwen_tokenizer, 0.15,
+            {"rope_parameters": [rope(1000000.0), rope(1000000.0) | yarn | {"attention_factor": 1.0}]}),
+        # Six of eight pairs are rotated, each divided by its own number; all sequences are longer than the first context.
+        Golden("phi3_long", t.Phi3Config(
+            **size, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5, original_max_position_embeddings=8,
+            rope_parameters=rope(10000.0) | longrope, tie_word_embeddings=False, pad_token_id=0, eos_token_id=2,
+        ), byte_fallback, 0.18,
+            {"rope_parameters": [
+                rope(10000.0) | longrope | {"long_factor": longrope["short_factor"]},
+                rope(10000.0) | longrope | {"attention_factor": 1.0},
+            ]}),
         # q, k, v in one tensor; gate and up in one, of a width that is no multiple of 16.
         Golden("phi3", t.Phi3Config(
             **size, hidden_size=64, intermediate_size=120, num_hidden_layers=3,

@@ -162,9 +162,11 @@ def require_sensitivity(golden, model, described, tensors):
     """Every mistake must be visible; returns the least visible one and its cosine."""
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     seen = {}
-    for key, wrong in golden.mistakes.items():
-        config = type(golden.config).from_dict(golden.config.to_dict() | {key: wrong})
-        seen[key] = least_cosine(build(config, state), described, tensors)
+    for key, wrongs in golden.mistakes.items():
+        for wrong in wrongs if isinstance(wrongs, list) else [wrongs]:
+            config = type(golden.config).from_dict(golden.config.to_dict() | {key: wrong})
+            cosine = least_cosine(build(config, state), described, tensors)
+            seen[key] = max(cosine, seen.get(key, -1.0))
     for name, tensor in state.items():
         if tensor.ndim == 1:
             neutral = torch.full_like(tensor, 0.0 if name.endswith("bias") else golden.norm)

@@ -7,11 +7,12 @@ use rand_pcg::Pcg64Mcg;
 use scenarios::{Formats, Model, Sublayer, WeightFormats};
 use std::path::{Path, PathBuf};
 
-pub const GOLDEN: [&str; 19] = [
+pub const GOLDEN: [&str; 21] = [
     "opt",
     "llama_gqa",
     "llama3_rope",
     "qwen2",
+    "qwen2_yarn",
     "qwen3",
     "mistral_sharded",
     "mixtral",
@@ -22,6 +23,7 @@ pub const GOLDEN: [&str; 19] = [
     "mistral_window",
     "phi",
     "phi3",
+    "phi3_long",
     "gpt_neox",
     "gpt_neox_sequential",
     "gptj",
