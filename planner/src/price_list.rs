@@ -9,7 +9,7 @@ use crate::pipelining::Pipelining;
 use crate::placement::Slice;
 use crate::plain_tasks::{compute, fetches};
 use crate::program::{Action, Lane, Source, Task};
-use crate::scratch::scratch_of;
+use crate::scratch::{is_gpu, scratch_of};
 use crate::tensor_parallel::Shared;
 use crate::twins::Twins;
 use crate::walk::{Part, Stage};
@@ -289,8 +289,12 @@ impl<'a> PriceList<'a> {
             let sizes = &self.sizes[device.0];
             let mut need = needs[device.0].and(Needs::vectors(sublayer));
             for operator in word.operators(model).iter().filter(|op| index == 0 || op.is_matmul()) {
-                let scratch = scratch_of(machine, model, &self.extent, self.phase, *operator, device);
-                need = need.and(up_to(scratch, &self.scratch[device.0], STREAMS + sizes.len() as u32));
+                let steps = &self.scratch[device.0];
+                let scratch = match steps[..] {
+                    [all] if is_gpu(machine, device) => all,
+                    _ => scratch_of(machine, model, &self.extent, self.phase, *operator, device),
+                };
+                need = need.and(up_to(scratch, steps, STREAMS + sizes.len() as u32));
                 for buffer in operator.reads().iter().chain([&operator.writes()]) {
                     need = need.and(Needs::item(*buffer as u32));
                     if self.phase == Phase::Prefill {

@@ -26,8 +26,9 @@ const FEW: u64 = 3;
 /// the context of the query heads that share a KV head, and the partial results of each sequence. The executor
 /// allocates exactly this and checks that its kernels need no more.
 ///
-/// On a GPU it is, for every pass, the numbers that say where its rows are (six for each sequence and three for each
-/// row) and by which tokens are chosen (four for each sequence); and, for the largest of:
+/// On a GPU it is the same whichever operators are there, so that no plan need weigh it: for every pass, the numbers that
+/// say where its rows are (six for each sequence and three for each row) and by which tokens are chosen (four for each
+/// sequence); and the largest of what operators borrow:
 /// - a matrix product of more rows than few: a plain copy in bf16 of as many of the matrix's rows as 128 MiB hold, and
 ///   what cuBLASLt may keep its sums in, each in up to sixteen parts in f32, at most 32 MiB;
 /// - decode's attention: the context of each query head over each part of a sequence, and there are enough parts for
@@ -40,21 +41,28 @@ pub fn scratch_bytes(
     model: &Model,
     extent: &Extent,
 ) -> BTreeMap<DeviceId, Bytes> {
-    let mut scratch = BTreeMap::new();
+    let mut scratch: BTreeMap<DeviceId, Bytes> = BTreeMap::new();
     for program in programs.both() {
         for task in &program.tasks {
             let (Action::Compute { operator, .. }, Lane::Device(device)) = (&task.action, task.lane) else {
                 continue;
             };
-            let bytes = scratch_of(machine, model, extent, program.phase, *operator, device);
-            let most = scratch.entry(device).or_insert(Bytes::ZERO);
-            *most = bytes.max(*most);
+            match scratch.get_mut(&device) {
+                Some(_) if is_gpu(machine, device) => {}
+                most => {
+                    let bytes = scratch_of(machine, model, extent, program.phase, *operator, device);
+                    match most {
+                        Some(most) => *most = bytes.max(*most),
+                        None => _ = scratch.insert(device, bytes),
+                    }
+                }
+            }
         }
     }
     scratch
 }
 
-/// What one operator takes of it.
+/// What one operator takes of it; on a GPU, which has room for any, all of it.
 pub(crate) fn scratch_of(
     machine: &Machine,
     model: &Model,
@@ -63,16 +71,10 @@ pub(crate) fn scratch_of(
     operator: Operator,
     device: DeviceId,
 ) -> Bytes {
-    let rows = match operator.sublayer() {
-        Sublayer::Head => extent.sampled(),
-        _ => extent.rows(phase),
-    };
-    if machine.device(device).kind == DeviceKind::Gpu {
-        let shared = Shared::on(machine, model, device);
-        let pass = pass_numbers(extent) * WORD;
-        return Bytes::new(pass.next_multiple_of(ALIGN) + on_gpu(&shared.share, extent, rows, operator))
-            * shared.ranks;
+    if is_gpu(machine, device) {
+        return on_gpu(&Shared::on(machine, model, device), extent);
     }
+    let rows = rows_of(operator, extent, phase);
     let members = machine.device(device).cores.len() as u64;
     let values = match operator.sublayer().inputs(model) {
         Some(columns) if operator.is_matmul() => {
@@ -87,8 +89,32 @@ pub(crate) fn scratch_of(
     DType::F32.bytes(Elements::new(values))
 }
 
-/// Bytes that a GPU's kernels take for `operator` of a step of `rows` rows.
-fn on_gpu(model: &Model, extent: &Extent, rows: u64, operator: Operator) -> u64 {
+pub(crate) fn is_gpu(machine: &Machine, device: DeviceId) -> bool {
+    machine.device(device).kind == DeviceKind::Gpu
+}
+
+/// Rows that an operator computes at most.
+fn rows_of(operator: Operator, extent: &Extent, phase: Phase) -> u64 {
+    match operator.sublayer() {
+        Sublayer::Head => extent.sampled(),
+        _ => extent.rows(phase),
+    }
+}
+
+/// What a GPU's kernels take, whichever of the model's operators are there.
+fn on_gpu(shared: &Shared<'_>, extent: &Extent) -> Bytes {
+    let model: &Model = &shared.share;
+    let sublayers = model.sublayers();
+    let operators = sublayers.iter().flat_map(|sublayer| sublayer.operators(model));
+    // No phase has more rows than prefill.
+    let takes =
+        |operator: &Operator| borrowed(model, extent, rows_of(*operator, extent, Phase::Prefill), *operator);
+    let most = operators.map(takes).max().unwrap_or(0);
+    Bytes::new((pass_numbers(extent) * WORD).next_multiple_of(ALIGN) + most) * shared.ranks
+}
+
+/// Bytes that a GPU's kernels borrow for `operator` of a step of `rows` rows.
+fn borrowed(model: &Model, extent: &Extent, rows: u64, operator: Operator) -> u64 {
     let width = network_width(model, operator);
     if width > 0 {
         let made = made_by_experts(model, operator);

@@ -50,12 +50,12 @@ impl Effort {
     /// Within 0.1 % of the best, far less than prices are known to, in a millisecond or two.
     pub const PLAN: Self = Self { worth: 1e-3, nodes: 1_000, all: false, sets: 12 };
     /// To know whether something fits: any solution is as good as another.
-    pub const FITTING: Self = Self { worth: 0.0, nodes: 300, all: true, sets: 64 };
+    pub const FITTING: Self = Self { worth: 0.0, nodes: 300, all: true, sets: 256 };
     /// Everything.
     #[cfg(test)]
     pub const EXACT: Self = Self { worth: 0.0, nodes: u64::MAX, all: true, sets: 8192 };
     /// Before something is said not to fit: as many sets as [`Self::FITTING`] has, or the two contradict each other.
-    pub const THOROUGH: Self = Self { worth: 1e-3, nodes: 300, all: true, sets: 64 };
+    pub const THOROUGH: Self = Self { worth: 1e-3, nodes: 300, all: true, sets: 256 };
 }
 
 /// What is to be solved.

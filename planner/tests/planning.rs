@@ -325,8 +325,8 @@ fn what_fits_only_just_is_found() {
     let (delay, gpu) = (1e-4, Spec::gpu(0));
     let (model, formats) = (model(2, 256), formats());
     let workload = Workload { batch: 7, output_tokens: 11, ..WORKLOAD };
-    for dram in [18_500_000, 19_000_000, 19_500_000] {
-        let (capacity, launch) = ([dram, 6_900_000], [delay; 2]);
+    for dram in [20_000_000, 20_500_000, 21_000_000] {
+        let (capacity, launch) = ([dram, 7_900_000], [delay; 2]);
         let spec =
             Spec { flop, read, bandwidth, capacity, link: 1e9, latency: delay, launch, sync: delay, ..gpu };
         let machine = spec.machine(&model);

@@ -312,8 +312,8 @@ fn with_cxl_decodes_attention_alone_is_the_cpus_and_less_dram_costs_nothing() {
                 dram.to_string(),
                 rate(&ours)
             );
-            // Where DRAM is short, two layers' matrices on the CPU may spare some KV the way to CXL memory: 784 for 779 tokens/s.
-            let all = if rates.is_empty() { 1.0 } else { 0.95 };
+            // One matrix may be the CPU's; where DRAM is short, two layers' may spare some KV the way to CXL memory: 784 for 779 tokens/s.
+            let all = if rates.is_empty() { 0.99 } else { 0.95 };
             assert!(attention == 1.0 && on_gpu >= all, "{batch} {dram}: {attention} {on_gpu}");
             rates.push(rate(&ours));
         }

@@ -97,7 +97,7 @@ impl<'a> Worker<'a> {
         if let (Positions::Learned { offset }, [.., Some(places)]) =
             (&self.model().positions, self.vectors(job))
         {
-            let call = calls::add_places(residual, columns, places, view.positions, offset as usize);
+            let call = calls::add_places(residual, columns, places, view.positions, *offset as usize);
             self.queue.run(&call)?;
         }
         Ok(())

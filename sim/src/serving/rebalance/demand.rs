@@ -3,9 +3,11 @@
 use crate::serving::picos::Picos;
 use crate::serving::replica::Seen;
 
-/// What is seen counts less and less, by half in so many seconds, or in so many requests where these take longer.
+/// What is seen counts less and less, by half in so many seconds, or in so many requests where these take longer, but in
+/// so many seconds at the latest: a few requests more or less would else be taken for another load.
 const HALVED_IN: f64 = 10.0;
 const HALVED_BY: f64 = 8.0;
+const FORGOTTEN: f64 = 320.0;
 
 /// Requests that come to each engine: how many, how long.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -46,7 +48,7 @@ impl Demand {
         let gap = (at - self.at).to_seconds().get();
         let more = |now: u64, before: u64| (now - before) as f64;
         let came = more(seen.requests, self.seen.requests);
-        let kept = 0.5_f64.powf((gap / HALVED_IN).min((came / HALVED_BY).max(gap / (8.0 * HALVED_IN))));
+        let kept = 0.5_f64.powf((gap / HALVED_IN).min((came / HALVED_BY).max(gap / FORGOTTEN)));
         let add = |sum: &mut f64, more: f64| *sum = *sum * kept + more;
         add(&mut self.seconds, gap);
         add(&mut self.requests, came);
