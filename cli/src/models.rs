@@ -2,6 +2,7 @@
 
 use scenarios::{Model, Reference, ScenarioError};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 /// Those that were read: a sweep asks for the same ones again and again.
@@ -20,9 +21,18 @@ impl Models {
             Some(model) => Ok(model),
             None => {
                 let model = reference.load()?;
-                self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, model.clone());
+                self.know(key, model.clone());
                 Ok(model)
             }
         }
+    }
+
+    /// Lets scenarios that lie in no folder call `model` by `name`.
+    pub fn put(&self, name: &str, model: Model) {
+        self.know(format!("{:?}", Reference { text: name.to_owned(), folder: PathBuf::new() }), model);
+    }
+
+    fn know(&self, key: String, model: Model) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, model);
     }
 }

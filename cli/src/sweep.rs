@@ -269,7 +269,7 @@ fn fingerprint(text: &str) -> String {
 }
 
 /// What was chosen, and what it gives, in the words of a served day.
-fn measures(question: &Question) -> Outcome<(String, Value)> {
+pub fn measures(question: &Question) -> Outcome<(String, Value)> {
     if question.training.is_some() {
         let message = "a training step is not planned: `fulcrum sim` simulates it";
         return Err(Failure::Input(anyhow!(message)));

@@ -28,6 +28,29 @@ fn a_report_has_a_page_a_plot_and_every_row() {
     assert!(rows > 20, "{rows} lines");
 }
 
+#[test]
+fn what_is_no_target_runs_and_carries_no_error() {
+    let place = Place::with(&[("kept", b"")]);
+    // A training step, requests that come and go, a machine's own numbers, a plan's energy, a pool that is read in place.
+    let ids = ["megatrain", "vultr-b200", "tacc-spr-hbm", "qeil", "photonic-fabric"];
+    let json: serde_json::Value =
+        serde_json::from_str(&place.done(&format!("--json reproduce {}", ids.join(" ")))).expect("JSON");
+    for system in json["systems"].as_array().expect("systems") {
+        let rows = system["rows"].as_array().expect("rows");
+        assert!(rows.iter().any(|row| row["ours"].as_f64().is_some()), "{}", system["id"]);
+        for row in rows {
+            let wanted = if row["ours"].is_null() { "unscored" } else { "shown" };
+            assert_eq!(
+                (&row["standing"], &row["error"]),
+                (&wanted.into(), &serde_json::Value::Null),
+                "{row}"
+            );
+            assert!(row["why"].as_str().is_some_and(|why| !why.is_empty()), "{row}");
+        }
+        assert_eq!(system["score"]["rows"], 0, "{}", system["id"]);
+    }
+}
+
 const SYSTEM: &str = "system: Mine\nsource: a shed\nlicence: mine\nresources: one\nmechanism: m\nverdict: v\n\
     constants: {rate: {value: 30, prior: [10, 90], fitted: true, why: GB/s}}\nfitted_on: [{id: [a, b]}]\n\
     machines: {m: {base: xeon-8480p-56c, devices: {cpu: {products: 10 TFLOP/s, weights: \"${rate} GB/s\"}}}}\n\

@@ -93,24 +93,13 @@ pub enum Standing {
     Fitted,
     /// It is reproduced, but its setup was not published in full.
     Shown(String),
-    /// It cannot be scored.
+    /// It cannot be scored, whether or not we say something.
     Unscored(String),
     /// It could not be reproduced: an error of the description.
     Failed(String),
 }
 
 impl Standing {
-    /// One word.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Standing::Scored => "scored",
-            Standing::Fitted => "fitted",
-            Standing::Shown(_) => "shown",
-            Standing::Unscored(_) => "unscored",
-            Standing::Failed(_) => "failed",
-        }
-    }
-
     /// Why it does not count; empty where it does.
     pub fn why(&self) -> &str {
         match self {
@@ -122,9 +111,22 @@ impl Standing {
 }
 
 impl Reproduced {
-    /// Ours ÷ published − 1.
+    /// Ours ÷ published − 1; none where the published number is no target.
     pub fn error(&self) -> Option<f64> {
-        relative_error(self.ours?, self.published).filter(|error| error.is_finite())
+        let target = !matches!(self.standing, Standing::Unscored(_));
+        relative_error(self.ours?, self.published).filter(|error| target && error.is_finite())
+    }
+
+    /// Its standing in a word.
+    pub fn word(&self) -> &'static str {
+        match &self.standing {
+            Standing::Scored => "scored",
+            Standing::Fitted => "fitted",
+            Standing::Shown(_) => "shown",
+            Standing::Unscored(_) if self.ours.is_some() => "shown",
+            Standing::Unscored(_) => "unscored",
+            Standing::Failed(_) => "failed",
+        }
     }
 
     /// Ours and the published number, both above zero, of a row that counts.

@@ -1,8 +1,11 @@
 //! One run of a published system: machine, model and policy from its description, priced by the simulator.
 
+use super::described::described;
 use super::place::Place;
 use super::testbed;
+use super::whole::Whole;
 use crate::exit::{Outcome, Sort};
+use crate::models::Models;
 use anyhow::anyhow;
 use hwprofiles::{DType, Device, DeviceKind, Machine, MemoryKind};
 use planner::{Placement, Pricing, Programs, Question, Rule, Times};
@@ -43,6 +46,24 @@ struct Run {
     /// A matrix product instead of a batch.
     #[serde(default)]
     product: Option<Product>,
+    /// A whole scenario instead, as its file would be: requests that come and go, a plan's energy, a training step.
+    #[serde(default)]
+    scenario: Option<Value>,
+    /// Of the scenario `found`, the largest value of a key with which so much of its requests keep their limits:
+    /// `{find: "workload.concurrency=1..512", attainment: 0.9}`.
+    #[serde(default)]
+    largest: Option<Search>,
+    /// The publication's machine of this name itself instead: `dram.bandwidth`, `gpu.price`.
+    #[serde(default)]
+    describe: Option<String>,
+}
+
+/// The search of a scenario's largest load.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Search {
+    find: String,
+    attainment: f64,
 }
 
 /// y[m, n] = x[m, k] · W[n, k]ᵀ.
@@ -70,13 +91,27 @@ pub struct Case<'a> {
 
 impl Case<'_> {
     /// Runs `template`; its numbers by name.
-    pub fn run(&self, template: &Value) -> Outcome<Vec<(&'static str, f64)>> {
+    pub fn run(&self, template: &Value) -> Outcome<Vec<(String, f64)>> {
         let filled = self.scope.filled(template).map_err(|reason| anyhow!(reason)).or_input()?;
         let run: Run = serde_json::from_value(filled).or_input()?;
-        let machine = self.machine(run.machine.as_deref())?;
-        if let Some(product) = &run.product {
-            return product.time(&machine);
+        match &run {
+            Run { scenario: Some(scenario), largest, .. } => {
+                let whole = Whole { scenario, models: self.models(scenario)? };
+                match largest {
+                    Some(search) => whole.largest(&search.find, search.attainment),
+                    None => whole.numbers(),
+                }
+            }
+            Run { largest: Some(_), .. } => Err(anyhow!("largest: say of which scenario")).or_input(),
+            Run { describe: Some(name), .. } => Ok(described(&self.machine(Some(name))?)),
+            Run { product: Some(product), machine, .. } => product.time(&self.machine(machine.as_deref())?),
+            _ => self.batch(&run),
         }
+    }
+
+    /// Runs a batch.
+    fn batch(&self, run: &Run) -> Outcome<Vec<(String, f64)>> {
+        let machine = self.machine(run.machine.as_deref())?;
         let model = self.model(run.model.as_deref().unwrap_or(self.model))?;
         let number = |own: Option<f64>, column: &str| -> Outcome<u64> {
             let named = || {
@@ -105,7 +140,7 @@ impl Case<'_> {
         let accelerators = |slice: &planner::Slice| machine.memory(slice.home).kind == MemoryKind::Hbm;
         let resident =
             placement.layers.iter().filter(|layer| layer.sublayers.iter().flatten().all(accelerators));
-        Ok(vec![
+        Ok(named([
             ("ttft", times.ttft.get()),
             ("tpot", times.tpot.map_or(0.0, |tpot| tpot.get())),
             ("layers", model.layers as f64),
@@ -113,7 +148,18 @@ impl Case<'_> {
             ("gpu_bytes", own(false)),
             ("cpu_bytes", own(true)),
             ("gpu_layers", resident.count() as f64),
-        ])
+            ("active_parameters", model.active_parameters().get() as f64),
+        ]))
+    }
+
+    /// The publication's own model, where `scenario` names one.
+    fn models(&self, scenario: &Value) -> Outcome<Models> {
+        let models = Models::default();
+        let named = scenario["model"].as_str().filter(|name| self.publication.models.contains_key(*name));
+        if let Some(name) = named {
+            models.put(name, self.model(name)?);
+        }
+        Ok(models)
     }
 
     fn machine(&self, name: Option<&str>) -> Outcome<Machine> {
@@ -170,12 +216,16 @@ impl Run {
 }
 
 impl Product {
-    fn time(&self, machine: &Machine) -> Outcome<Vec<(&'static str, f64)>> {
+    fn time(&self, machine: &Machine) -> Outcome<Vec<(String, f64)>> {
         let device = machine.device_named(&self.device);
         let unknown = || anyhow!("there is no device '{}' in {}", self.device, machine.name);
         let device = machine.device(device.ok_or_else(unknown).or_input()?);
         let [m, n, k] = [self.m, self.n, self.k].map(|size| size.round() as u64);
         let time = device.gemm_time(self.format, m, n, k).or_input()?.time + device.launch.value;
-        Ok(vec![("time", time.get())])
+        Ok(named([("time", time.get())]))
     }
+}
+
+fn named<const N: usize>(numbers: [(&str, f64); N]) -> Vec<(String, f64)> {
+    numbers.into_iter().map(|(name, number)| (name.to_owned(), number)).collect()
 }

@@ -1,9 +1,11 @@
 //! Published systems, reproduced: each row's run, priced by the simulator, beside what was published.
 
 mod case;
+mod described;
 mod fit;
 mod place;
 mod testbed;
+mod whole;
 
 pub use fit::fitted;
 
@@ -169,7 +171,7 @@ fn ours(
         let results = Case { publication, scope: &scope, model }.run(template)?;
         for (result, number) in results {
             match name {
-                "run" => scope.set(result, number),
+                "run" => scope.set(&result, number),
                 name => scope.set(&format!("{name}.{result}"), number),
             }
         }

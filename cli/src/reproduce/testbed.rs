@@ -4,9 +4,9 @@ use crate::exit::{Outcome, Sort};
 use anyhow::{Context, anyhow};
 use hwprofiles::yaml::{self, Entries};
 use hwprofiles::{
-    AttentionRates, Bytes, BytesPerSec, DType, Device, DeviceDetails, DeviceKind, FlopPerSec, GemmPoint,
-    GemmRates, Library, Link, LinkDetails, LinkId, Machine, Memory, MemoryDetails, MemoryId, MemoryKind,
-    Provenance, Seconds, Sourced,
+    AttentionRates, Bytes, BytesPerSec, Composition, DType, Device, DeviceDetails, DeviceKind, FlopPerSec,
+    GemmPoint, GemmRates, Library, Link, LinkDetails, LinkId, Machine, Memory, MemoryDetails, MemoryId,
+    MemoryKind, PartNames, Provenance, Seconds, Sourced,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Testbed {
-    /// A shipped machine, or a GPU in its server.
+    /// A shipped machine, a GPU in its server, or parts as scenarios write them.
     #[serde(default)]
-    base: Option<String>,
+    base: Option<Base>,
     /// How many of the base's GPU.
     #[serde(default = "one")]
     gpus: u64,
@@ -31,6 +31,13 @@ struct Testbed {
     memories: Entries<Store>,
     #[serde(default)]
     links: Entries<Wire>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Base {
+    Named(String),
+    Parts(Box<PartNames>),
 }
 
 fn one() -> u64 {
@@ -110,8 +117,13 @@ pub fn machine(name: &str, value: &Value) -> Outcome<Machine> {
     let mut machine = match &bed.base {
         Some(base) => {
             let library = Library::default();
-            let machine = library.machine_with(base, bed.gpus).or_input()?;
-            machine.with_tensor_parallel(bed.tensor_parallel).or_input()?
+            let machine = match base {
+                Base::Named(name) => library.machine_with(name, bed.gpus),
+                Base::Parts(parts) => {
+                    library.compose(&Composition { parts: (**parts).clone(), ..Composition::default() })
+                }
+            };
+            machine.or_input()?.with_tensor_parallel(bed.tensor_parallel).or_input()?
         }
         None => {
             Machine { name: name.to_owned(), note: None, devices: vec![], memories: vec![], links: vec![] }
@@ -339,5 +351,16 @@ mod tests {
         let machine = machine("m", &value).expect("a machine");
         assert_eq!(machine.links[0].bandwidth.value, BytesPerSec::new(20e9));
         assert_eq!(machine.devices, base.devices);
+    }
+
+    #[test]
+    fn parts_make_a_base_too() {
+        let dram = json!({"capacity": {"value": "512 GB", "source": {"estimated": {"reason": "made up"}}}});
+        let value =
+            json!({"base": {"cpu": "xeon-8592p", "dram": dram, "cxl": {"part": "micron-cz122", "count": 4}}});
+        let machine = machine("m", &value).expect("a machine");
+        assert!(machine.memory_named("cxl").is_some() && machine.memory_named("dram").is_some());
+        let unknown = json!({"base": {"cpu": "abacus"}});
+        assert!(super::machine("m", &unknown).expect_err("no part").error().to_string().contains("abacus"));
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn draw(reproduction: &Reproduction) -> Option<Svg> {
             row.published,
             row.unit,
             signed_percent(row.error()),
-            row.standing.word()
+            row.word()
         );
         // What does not count is small.
         let radius = if row.standing == Standing::Scored { 4.0 } else { 2.5 };

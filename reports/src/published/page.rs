@@ -65,7 +65,8 @@ impl Reproductions {
 const HEAD: &str = "# What others published, and what Fulcrum says\n\n\
     Made by `fulcrum reproduce --report`. Each row is a run of the system's policy on a model of its machine, priced by the \
     simulator; the description is in `scenarios/published`. *Scored* are rows whose setup was published in full and on which \
-    no constant was fitted. The error is ours ÷ published − 1, the ratio the geometric mean of ours ÷ published.\n\n";
+    no constant was fitted. *Shown* rows run too and count nowhere; those without an error are no target at all, and the system's section \
+    says why. The error is ours ÷ published − 1, the ratio the geometric mean of ours ÷ published.\n\n";
 
 impl Reproduction {
     fn write_section(&self, page: &mut String) {
@@ -122,7 +123,7 @@ impl Reproduction {
             let what = cell(&row.what);
             let (table, unit) = (cell(&row.table), cell(&row.unit));
             let published = digits(row.published);
-            let standing = row.standing.word();
+            let standing = row.word();
             let _ = writeln!(
                 page,
                 "| {} | {table} | {what} | {published} | {ours} | {unit} | {error} | {standing} |",

@@ -40,7 +40,7 @@ impl Reproductions {
                     number(Some(row.published).filter(|number| number.is_finite())),
                     number(row.ours),
                     number(row.error()),
-                    row.standing.word().to_owned(),
+                    row.word().to_owned(),
                     row.standing.why().to_owned(),
                 ]);
             }
@@ -54,7 +54,7 @@ impl Reproductions {
             let rows = it.rows.iter().map(|row| {
                 json!({
                     "id": row.id, "table": row.table, "metric": row.metric, "unit": row.unit, "published": row.published,
-                    "ours": row.ours, "error": row.error(), "standing": row.standing.word(), "why": row.standing.why(),
+                    "ours": row.ours, "error": row.error(), "standing": row.word(), "why": row.standing.why(),
                 })
             });
             json!({

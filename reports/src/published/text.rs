@@ -62,8 +62,7 @@ impl Reproduction {
             }
             let ours = row.ours.map_or_else(|| "–".to_owned(), digits);
             let _ = write!(text, "  {:>10} {:>10} {:<8}", digits(row.published), ours, row.unit);
-            let _ =
-                write!(text, " {:>9}  {:<8} {}", signed_percent(row.error()), row.standing.word(), row.what);
+            let _ = write!(text, " {:>9}  {:<8} {}", signed_percent(row.error()), row.word(), row.what);
             let _ = match row.standing.why() {
                 "" => writeln!(text, "  [{}]", row.id),
                 why => writeln!(text, "  [{}: {why}]", row.id),
