@@ -8,14 +8,14 @@ use crate::machines::Machines;
 use crate::pipeline::Question;
 use crate::serve::{Placed, ServedDay};
 use anyhow::anyhow;
-use hwprofiles::{DeviceKind, MemoryKind, Ratio, RequestsPerSec};
+use hwprofiles::{DeviceKind, MemoryKind, Ratio};
 use planner::{Pricing, Programs};
 use rayon::prelude::*;
 use reports::capacity::{
     Banded, Bottleneck, CAPACITY_VERSION, Candidate, CapacityReport, Figure, Fleet, Found, Running, Terms,
     Way, tornado,
 };
-use scenarios::{Capacity, Document, MachineOption, Step};
+use scenarios::{Capacity, Document, LoadUnit, MachineOption, Requests, Step, ThinkTime};
 use trial::{Reached, Trial};
 
 /// The answer to what `document` asks.
@@ -30,17 +30,8 @@ pub fn run(document: &Document) -> Outcome<CapacityReport> {
         .iter()
         .map(|option| Question::with(&option.scenario, &known).map_err(|failure| failure.of(&option.name)))
         .collect::<Outcome<_>>()?;
-    let load = match asked.load {
-        Some(load) => load,
-        None => {
-            let rate = questions[0].serving.as_ref().map(|serving| serving.requests.rate());
-            let rate = rate.transpose().or_input()?.flatten();
-            rate.ok_or_else(|| anyhow!("capacity.load is missing: requests per second, like \"100 req/s\""))
-                .or_input()?
-        }
-    };
     let each = asked.machines.par_iter().zip(&questions);
-    let found = each.map(|(option, question)| Search { asked: &asked, load, option, question }.run());
+    let found = each.map(|(option, question)| Search { asked: &asked, option, question }.run());
     let found: Vec<(Candidate, Option<Fleet>, Vec<Figure>)> = found.collect::<Outcome<_>>()?;
     let mut figures = bought::figures(&asked);
     let first = found[0].1;
@@ -60,31 +51,41 @@ pub fn run(document: &Document) -> Outcome<CapacityReport> {
             .map(|it| format!("{}: {}", it.name, it.unmet.as_deref().unwrap_or("nothing fits")));
         let why = why.collect::<Vec<_>>().join("; ");
         return Err(Failure::Infeasible(anyhow!(
-            "no machine keeps the limits, however few requests come: {why}"
+            "no machine keeps the limits, however little is asked of it: {why}"
         )));
     }
-    Ok(CapacityReport {
+    let report = CapacityReport {
         capacity: CAPACITY_VERSION,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         model: questions[0].model.name.clone(),
-        asked: words(&asked, load, &questions[0]),
-        load_per_s: load.get(),
+        asked: words(&asked, &questions[0]),
+        answer: vec![],
+        unit: asked.load.unit.name().to_owned(),
+        load: asked.load.amount,
         machines,
         figures,
-    })
+    };
+    Ok(report.answered())
 }
 
-fn words(asked: &Capacity, load: RequestsPerSec, question: &Question) -> Vec<String> {
+fn words(asked: &Capacity, question: &Question) -> Vec<String> {
     let growth = match asked.growth {
         0.0 => String::new(),
         growth => format!(", {:+.0} % each year", growth * 100.0),
     };
     let limits = [("TTFT", question.slo.ttft), ("TPOT", question.slo.tpot)];
     let limits = limits.iter().filter_map(|(name, limit)| Some(format!("{name} within {}", (*limit)?)));
+    let thinking = match question.serving.as_ref().map(|serving| &serving.requests) {
+        Some(Requests::Closed { think, .. }) if *think != ThinkTime::NONE => {
+            format!(", who think {} before each request,", think.mean())
+        }
+        _ => String::new(),
+    };
     vec![
         format!(
-            "{}: {load} for {} years{growth}, {:.0} % of the time",
+            "{}: {}{thinking} for {} years{growth}, {:.0} % of the time",
             question.model.name,
+            asked.load,
             asked.years,
             asked.duty * 100.0
         ),
@@ -100,7 +101,6 @@ fn words(asked: &Capacity, load: RequestsPerSec, question: &Question) -> Vec<Str
 /// What is asked of one machine.
 struct Search<'a> {
     asked: &'a Capacity,
-    load: RequestsPerSec,
     option: &'a MachineOption,
     question: &'a Question,
 }
@@ -129,7 +129,11 @@ impl Search<'_> {
         let (placed, reached) = match best {
             Ok(best) => best,
             Err(day) => {
-                let why = format!("with hardly any load {}", trial.fails(&day.summary));
+                let little = match self.asked.load.unit {
+                    LoadUnit::Requests => "hardly any load",
+                    LoadUnit::Users => "a single user",
+                };
+                let why = format!("with {little} {}", trial.fails(&day.summary));
                 return Ok((Candidate { ways, ..self.unmet(&day.plan, why) }, None, vec![]));
             }
         };
@@ -137,25 +141,33 @@ impl Search<'_> {
         let power = bought::power(option, &placed.machine)?;
         let (most, day) = &reached.within;
         let bands = self.bands(&trial, &placed, *most, day)?;
-        let machines = (self.load / *most).ceil().max(1.0);
-        let share = self.load / machines;
+        let load = self.asked.load;
+        let machines = (load.amount / *most).ceil().max(1.0);
+        let share = match load.unit {
+            LoadUnit::Requests => load.amount / machines,
+            LoadUnit::Users => (load.amount / machines).ceil(),
+        };
         let (at_work, account) = with_account(trial.day(&placed, share)?)?;
         let running = bought::running(option, (price, power), *most, (share, &at_work.summary, &account));
-        let tokens = at_work.summary.output_tokens_per_s / at_work.summary.requests_per_s;
+        let requests = match load.unit {
+            LoadUnit::Requests => 1.0,
+            LoadUnit::Users => at_work.summary.requests_per_s / share,
+        };
+        let tokens = at_work.summary.output_tokens_per_s / at_work.summary.requests_per_s * requests;
         let fleet = Fleet { machine: running, terms: self.terms(tokens) };
         let found = self.found(&trial, &placed, &reached, &at_work, fleet, bands)?;
         let (name, plan) = (option.name.clone(), day.plan.clone());
         Ok((Candidate { name, plan, ways, found: Some(found), unmet: None }, Some(fleet), figures))
     }
 
-    fn terms(&self, output_tokens: f64) -> Terms {
+    fn terms(&self, tokens_per_s: f64) -> Terms {
         let Capacity { growth, years, duty, prices, .. } = self.asked;
         Terms {
-            load: self.load,
+            load: self.asked.load.amount,
             growth: *growth,
             years: *years,
             duty: *duty,
-            output_tokens,
+            tokens_per_s,
             lifetime: prices.lifetime.value,
             per_kwh: prices.per_kwh.value,
             pue: prices.pue.value,
@@ -169,9 +181,9 @@ impl Search<'_> {
         &self,
         trial: &Trial<'_>,
         placed: &Placed,
-        most: RequestsPerSec,
+        most: f64,
         day: &ServedDay,
-    ) -> Outcome<[(Ratio, Option<RequestsPerSec>); 2]> {
+    ) -> Outcome<[(Ratio, Option<f64>); 2]> {
         let Placed { machine, formats, placement, .. } = placed;
         let model = &self.question.model;
         let programs = Programs::lower(machine, model, placement).or_input()?;
@@ -184,7 +196,7 @@ impl Search<'_> {
         );
         let slow = if decode.1 > prefill.1 { decode.1 } else { prefill.1 };
         let fast = if decode.0 < prefill.0 { decode.0 } else { prefill.0 };
-        let at = |slower: Ratio| -> Outcome<(Ratio, Option<RequestsPerSec>)> {
+        let at = |slower: Ratio| -> Outcome<(Ratio, Option<f64>)> {
             let placed = Placed { machine: machine.slower(slower), ..placed.clone() };
             let reached = trial.largest(&placed, most / slower.get())?;
             Ok((slower, reached.ok().map(|reached| reached.within.0)))
@@ -199,7 +211,7 @@ impl Search<'_> {
         reached: &Reached,
         at_work: &ServedDay,
         fleet: Fleet,
-        bands: [(Ratio, Option<RequestsPerSec>); 2],
+        bands: [(Ratio, Option<f64>); 2],
     ) -> Outcome<Found> {
         let (most, day) = &reached.within;
         let account = day.summary.account.clone().unwrap_or_default();
@@ -216,10 +228,11 @@ impl Search<'_> {
         let gpus = machine.devices.iter().filter(|device| device.kind == DeviceKind::Gpu);
         let cxl = machine.memories.iter().filter(|memory| memory.kind == MemoryKind::Cxl);
         let needed = fleet.machines(fleet.terms.load);
-        let loads = bands.map(|(_, load)| load.map_or(0.0, RequestsPerSec::get));
+        let loads = bands.map(|(_, load)| load.unwrap_or(0.0));
         Ok(Found {
-            largest_load_per_s: Banded { value: most.get(), slow: loads[0], fast: loads[1] },
-            beyond_per_s: reached.beyond.as_ref().map(|(load, _)| load.get()),
+            largest_load: Banded { value: *most, slow: loads[0], fast: loads[1] },
+            requests_per_s: day.summary.requests_per_s,
+            beyond: reached.beyond.as_ref().map(|(load, _)| *load),
             slo_attainment: [Some(&reached.within), reached.beyond.as_ref()]
                 .map(|tried| tried.map(|(_, day)| day.summary.slo_attainment)),
             requests: day.summary.requests.completed,
@@ -255,11 +268,11 @@ fn ways(trial: &Trial<'_>, placed: Vec<Placed>) -> Outcome<(Vec<Way>, Best)> {
     let way = |(result, _): &(Result<Reached, ServedDay>, Placed)| match result {
         Ok(reached) => Way {
             plan: reached.within.1.plan.clone(),
-            largest_load_per_s: Some(reached.within.0.get()),
+            largest_load: Some(reached.within.0),
             fails: reached.beyond.as_ref().map(|(_, day)| trial.fails(&day.summary)),
         },
         Err(day) => {
-            Way { plan: day.plan.clone(), largest_load_per_s: None, fails: Some(trial.fails(&day.summary)) }
+            Way { plan: day.plan.clone(), largest_load: None, fails: Some(trial.fails(&day.summary)) }
         }
     };
     let ways = if tried.len() > 1 { tried.iter().map(way).collect() } else { vec![] };

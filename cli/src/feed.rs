@@ -32,9 +32,10 @@ impl Feed {
         let seed = serving.seed;
         let part = |whole: u64| whole / of + u64::from(share < whole % of);
         let requests = match &serving.requests {
-            &Requests::Closed { concurrency, requests, prompt, output } => {
+            &Requests::Closed { concurrency, think, ramp, requests, prompt, output } => {
                 let made = Generated::closed(part(concurrency), part(requests), prompt, output, seed + share);
-                return Ok(Self { requests: Generator::Made(made), share, of, own: true, wrong: None });
+                let made = Generator::Made(made.thinking(think, ramp));
+                return Ok(Self { requests: made, share, of, own: true, wrong: None });
             }
             &Requests::Open { arrivals, requests, prompt, output } => {
                 Generator::Made(Generated::open(arrivals, requests, prompt, output, seed))
@@ -83,6 +84,12 @@ impl Source for Feed {
             if request.id % self.of == self.share {
                 return Some(request);
             }
+        }
+    }
+
+    fn sooner(&mut self, held: &mut Request) {
+        if let Generator::Made(made) = &mut self.requests {
+            made.sooner(held);
         }
     }
 

@@ -161,6 +161,18 @@ impl Client for Asking {
         })
     }
 
+    fn sooner(&mut self, held: &mut Request) {
+        let mut same = sim::serving::Request {
+            id: held.id,
+            arrival: picos(held.arrival),
+            prompt_tokens: held.prompt.len() as u64,
+            output_tokens: held.output_tokens,
+            prefix: vec![],
+        };
+        self.feed.sooner(&mut same);
+        held.arrival = Duration::from_nanos(same.arrival.0 / 1000);
+    }
+
     fn done(&mut self, _id: u64, at: Duration) {
         self.feed.done(picos(at));
     }

@@ -90,6 +90,26 @@ fn a_halving_that_is_killed_ends_as_one_that_is_not() {
 }
 
 #[test]
+fn shards_of_the_first_value_leave_their_answers_to_a_halving_in_a_cache() {
+    let place = day();
+    let halving = format!("sweep s.yaml {AXES} --halve workload.requests=15,60 --eta 4 --most goodput_per_s");
+    place.done(&format!("{halving} -o whole.csv"));
+    for shard in 0..3 {
+        let first = format!("--set workload.requests=15 --shard {shard}/3 --cache kept -o part{shard}.csv");
+        place.done(&format!("sweep s.yaml {AXES} {first}"));
+    }
+    let answers = || {
+        let kept = fs::read_to_string(place.path("kept/answers")).expect("a cache");
+        kept.lines().filter(|line| !line.is_empty()).count()
+    };
+    assert_eq!(answers(), 24);
+    place.done(&format!("{halving} --cache kept -o halved.csv"));
+    assert_eq!(rows(&place, "halved.csv"), rows(&place, "whole.csv"));
+    // A quarter of 24 went on, and nothing else was computed.
+    assert_eq!(answers(), 24 + 6);
+}
+
+#[test]
 fn a_budget_draws_from_a_space_that_nobody_could_run() {
     let place = Place::with(&[(
         "s.yaml",
@@ -129,8 +149,9 @@ fn what_is_wrong_with_a_halving_is_told_before_it_begins() {
     refused(&format!("--halve workload.replicas=1,2 {most}"), &["workload.replicas is set already"]);
     refused(&format!("--halve workload.request=9,90 {most}"), &["workload.request", "requests"]);
     refused("--halve workload.requests=9,90 --most plan", &["plan", "goodput_per_s"]);
-    refused(&format!("--halve workload.requests=9,90 {most} --shard 0/2"), &["--shard"]);
+    let sharded = ["--shard", "--set workload.requests=9", "--cache"];
+    refused(&format!("--halve workload.requests=9,90 {most} --shard 0/2"), &sharded);
     refused(&format!("--budget 0 {most}"), &["--budget 0"]);
-    refused("--budget 5 --shard 0/2", &["--shard"]);
+    refused("--budget 5 --shard 0/2", &["--shard", "merge"]);
     refused("--eta 2", &["--halve"]);
 }

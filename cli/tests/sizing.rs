@@ -36,7 +36,7 @@ fn the_load_is_the_border_that_days_of_every_load_show() {
     let place = placed();
     let report = found(&place, "--set capacity.machines=[l4]");
     let machine = &report["machines"][0];
-    let (within, beyond) = (number(machine, "/largest_load_per_s/value"), number(machine, "/beyond_per_s"));
+    let (within, beyond) = (number(machine, "/largest_load/value"), number(machine, "/beyond"));
     assert!(within < beyond && beyond <= within * 1.0201, "{within} and {beyond}");
     assert!(number(machine, "/slo_attainment/0") >= 0.99 && number(machine, "/slo_attainment/1") < 0.99);
     assert!(machine["fails"].as_str().expect("a limit").starts_with("slo."), "{machine}");
@@ -49,7 +49,7 @@ fn the_load_is_the_border_that_days_of_every_load_show() {
         let day: Value = serde_json::from_str(&day).expect("JSON");
         assert_eq!(number(&day, "/slo_attainment") >= 0.99, keeps, "{factor}: {day}");
     }
-    let [slow, fast] = ["slow", "fast"].map(|end| number(machine, &format!("/largest_load_per_s/{end}")));
+    let [slow, fast] = ["slow", "fast"].map(|end| number(machine, &format!("/largest_load/{end}")));
     assert!(slow <= within && within <= fast, "{slow}, {within}, {fast}");
     assert!(number(machine, "/machines/fast") <= number(machine, "/machines/value"));
 }
@@ -60,16 +60,13 @@ fn equal_machines_tie_and_more_load_never_needs_fewer() {
     let (few, many) = (found(&place, ""), found(&place, "--set capacity.load=6000req/s"));
     let [one, same] = [&few["machines"][0], &few["machines"][1]];
     assert_eq!(one["total_cost"], same["total_cost"]);
-    assert_eq!(one["largest_load_per_s"], same["largest_load_per_s"]);
+    assert_eq!(one["largest_load"], same["largest_load"]);
     assert_eq!((one["payback"].is_null(), &same["payback"]), (true, &Value::from("at_once")));
     for (few, many) in
         few["machines"].as_array().expect("a list").iter().zip(many["machines"].as_array().expect("a list"))
     {
         assert!(number(many, "/machines/value") >= number(few, "/machines/value"));
-        assert_eq!(
-            few["largest_load_per_s"], many["largest_load_per_s"],
-            "how much is asked changes no machine"
-        );
+        assert_eq!(few["largest_load"], many["largest_load"], "how much is asked changes no machine");
     }
     // A price of one's own takes the place of the parts', and scales what is paid for hardware.
     let cost = |price: &str| {
@@ -136,7 +133,16 @@ fn what_cannot_be_asked_is_told_with_its_place() {
     refused("--set slo=null", 2, &["slo.ttft is missing"]);
     refused("--set slo.ttft=null", 2, &["slo.ttft is missing"]);
     let closed = r#"workload={"concurrency":4,"requests":9,"prompt_tokens":8,"output_tokens":8}"#;
-    refused(&format!("--set {closed}"), 2, &["workload", "arrivals"]);
+    refused(&format!("--set {closed}"), 2, &["capacity.load", "900 users"]);
+    refused("--set capacity.load=900users", 2, &["capacity.load", "900users", "req/s"]);
+    let fixed = r#"workload={"batch":4,"prompt_tokens":8,"output_tokens":8}"#;
+    refused(&format!("--set {fixed}"), 2, &["workload", "arrivals", "concurrency"]);
+    let both = format!(
+        r#"[{{"name":"x","machine":"l4","set":{{{}}}}},"l4"]"#,
+        closed.replacen("workload=", "\"workload\":", 1)
+    );
+    refused(&format!("--set capacity.machines={both}"), 2, &["capacity.load"]);
+    refused("--set workload.think_time=5s", 2, &["workload.think_time", "concurrency"]);
     refused("--set capacity=null", 2, &["capacity is missing"]);
     let parts = r#"capacity.machines=[{"name":"x","machine":"gh200"}]"#;
     refused(&format!("--set {parts}"), 2, &["x: ", "no price", "price:"]);
@@ -154,9 +160,9 @@ fn gpus_of_one_server_are_used_in_the_best_of_the_ways() {
     let machines = r#"[{"name":"one","machine":"h100-sxm"},{"name":"two","machine":"h100-sxm","set":{"tensor_parallel":[1,2]}},{"name":"joined","machine":"h100-sxm","set":{"tensor_parallel":2}}]"#;
     let report = found(&place, &format!("--set capacity.machines={machines}"));
     let [one, two, joined] = [0, 1, 2].map(|index| &report["machines"][index]);
-    let load = |machine: &Value| number(machine, "/largest_load_per_s/value");
+    let load = |machine: &Value| number(machine, "/largest_load/value");
     let ways = two["ways"].as_array().expect("the ways");
-    let each: Vec<f64> = ways.iter().map(|way| number(way, "/largest_load_per_s")).collect();
+    let each: Vec<f64> = ways.iter().map(|way| number(way, "/largest_load")).collect();
     assert_eq!((each.len(), one["ways"].is_null()), (2, true), "{two}");
     // A model that one of them holds: the two answer for themselves, and nothing is lost but the last fiftieth.
     assert!((1.9..2.1).contains(&(each[0] / load(one))), "{each:?} and {}", load(one));
@@ -215,4 +221,66 @@ fn prices_of_another_currency_need_its_rate_and_day() {
     }
     place.refused("capacity own.yaml", 2, &["capacity.currencies.USD", "EUR"]);
     place.refused("capacity other.yaml", 2, &["other.yaml:8", "9 CHF", "capacity.currencies", "CHF"]);
+}
+
+/// Users who read for a while before they ask again.
+const USERS: &str = "model: llama-3.2-1b
+workload: {concurrency: 3000, think_time: {mean: 4 s, cv: 0.5}, prompt_tokens: 256, output_tokens: 16}
+engine: vllm
+slo: {ttft: 100 ms, tpot: 20 ms}
+capacity:
+  growth: 50 %
+  years: 2
+  machines: [l4]
+";
+
+#[test]
+fn users_are_counted_as_requests_are() {
+    let place = Place::with(&[("c.yaml", USERS.as_bytes())]);
+    let report = found(&place, "");
+    let machine = &report["machines"][0];
+    let (within, beyond) = (number(machine, "/largest_load/value"), number(machine, "/beyond"));
+    assert_eq!((report["unit"].as_str(), number(&report, "/load")), (Some("users"), 3000.0));
+    assert!(within.fract() == 0.0 && beyond.fract() == 0.0 && within < beyond && beyond <= within * 1.0201);
+    assert!(number(machine, "/slo_attainment/0") >= 0.99 && number(machine, "/slo_attainment/1") < 0.99);
+    let machines = |year: usize| number(machine, &format!("/years/{year}/machines"));
+    assert_eq!(machines(0), (3000.0 / within).ceil());
+    assert_eq!(machines(1), (4500.0 / within).ceil());
+    // Little's law, on every day that was tried: but for its ends, each user waits for an answer or thinks.
+    for day in machine["curve"].as_array().expect("days") {
+        let cycle = number(day, "/e2el_mean_s") + 4.0;
+        let users = number(day, "/requests_per_s") * cycle / number(day, "/load");
+        assert!((0.9..1.05).contains(&users), "{day}");
+    }
+    // A looser limit lets in as many at least, and whoever thinks for twice as long leaves room for others.
+    let most = |settings: &str| number(&found(&place, settings), "/machines/0/largest_load/value");
+    let limits = ["60ms", "100ms", "200ms", "400ms"];
+    let by_limit = limits.map(|limit| most(&format!(r#"--set slo={{"ttft":"{limit}"}}"#)));
+    assert!(by_limit.windows(2).all(|pair| pair[1] >= pair[0] * 0.98), "{by_limit:?}");
+    assert!(by_limit[3] > by_limit[0] * 1.5 && by_limit[1] >= within * 0.98, "{by_limit:?}");
+    let slower = most(r#"--set workload.think_time={"mean":"8s","cv":0.5}"#);
+    assert!((1.7..2.2).contains(&(slower / within)), "{slower} and {within}");
+    let text = place.done("capacity c.yaml");
+    for words in ["3000 users, who think 4 s", "largest load, users", "answers then, req/s"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    // The same cost as of requests that come at that rate.
+    let cost = |report: &Value| {
+        number(report, "/machines/0/cost_per_token/value") / number(report, "/machines/0/machines/value")
+    };
+    let rate = 3000.0 * number(machine, "/requests_per_s") / within;
+    let open = format!(
+        r#"--set workload={{"arrivals":{{"poisson":{rate}}},"requests":2000,"prompt_tokens":256,"output_tokens":16}}"#
+    );
+    let (users, requests) = (cost(&report), cost(&found(&place, &open)));
+    assert!((0.9..1.1).contains(&(users / requests)), "{users} and {requests}");
+    place.refused("capacity c.yaml --set capacity.load=60req/s", 2, &["capacity.load", "900 users"]);
+    place.refused("capacity c.yaml --set capacity.load=0users", 2, &["capacity.load", "900 users"]);
+    for think in [r#"{"mean":"4s"}"#, "4", "-4s", r#"{"from":"5s","to":"4s"}"#, r#"{"mean":"4s","cv":0}"#] {
+        place.refused(
+            &format!("capacity c.yaml --set workload.think_time={think}"),
+            2,
+            &["workload.think_time", "20 s"],
+        );
+    }
 }

@@ -1,8 +1,10 @@
 //! `fulcrum sweep` and `fulcrum merge`.
 
+mod column;
 mod killed;
 mod place;
 
+use column::column;
 use killed::{killed_at, lines};
 use place::Place;
 use std::fs;
@@ -19,25 +21,6 @@ fn placed() -> Place {
 
 fn read(place: &Place, name: &str) -> String {
     fs::read_to_string(place.path(name)).expect("a table")
-}
-
-/// The cells of a column.
-fn column(table: &str, name: &str) -> Vec<String> {
-    let split = |line: &str| {
-        let (mut cells, mut quoted) = (vec![String::new()], false);
-        for c in line.chars() {
-            match c {
-                '"' => quoted = !quoted,
-                ',' if !quoted => cells.push(String::new()),
-                c => cells.last_mut().expect("one at least").push(c),
-            }
-        }
-        cells
-    };
-    let mut lines = table.lines().map(split);
-    let header = lines.next().expect("a header");
-    let at = header.iter().position(|cell| cell == name).expect("the column");
-    lines.map(|cells| cells[at].clone()).collect()
 }
 
 const AXES: &str = "--set workload.batch=1..32*2 --set workload.prompt_tokens=32,64,96";
@@ -76,8 +59,10 @@ fn shards_join_to_the_table_of_the_whole_whatever_their_order() {
     }
     place.done("merge part2.csv part0.csv part3.csv part1.csv -o merged.csv");
     assert_eq!(read(&place, "merged.csv"), read(&place, "all.csv"));
-    place.refused("merge part2.csv part0.csv part3.csv -o gap.csv", 2, &["point 1", "all shards"]);
-    place.refused("merge part0.csv part0.csv -o twice.csv", 2, &["all shards"]);
+    let gap = "merge part2.csv part0.csv part3.csv -o gap.csv";
+    place.refused(gap, 2, &["point 1 is in none", "all shards"]);
+    let twice = "merge part0.csv part1.csv part2.csv part0.csv part3.csv -o twice.csv";
+    place.refused(twice, 2, &["point 0 of part0.csv is in another", "each once"]);
     place.refused("merge s.yaml -o x.csv", 2, &["s.yaml:1", "point"]);
     assert!(!place.path("gap.csv").exists());
 }
@@ -263,21 +248,33 @@ fn a_sweep_with_a_cache_that_is_killed_again_and_again_ends_as_one_that_is_not()
 #[test]
 fn a_full_disk_ends_a_sweep_with_its_rows_safe() {
     let place = placed();
-    let axes = "--set workload.batch=1..24";
-    place.done(&format!("sweep s.yaml {axes} -o whole.csv"));
-    // Files may have 4 blocks of 512 bytes (of 1024 in some shells): fewer than the rows take.
-    let command = format!(
-        "ulimit -f 4; trap '' XFSZ; exec {} sweep s.yaml {axes} -o full.csv",
-        env!("CARGO_BIN_EXE_fulcrum")
-    );
-    let full =
-        Command::new("sh").args(["-c", &command]).current_dir(place.path(".")).output().expect("it starts");
-    let message = String::from_utf8(full.stderr).expect("text");
-    assert_eq!(full.status.code(), Some(1), "{message}");
-    assert!(message.contains("full.csv.journal") && message.contains("--resume"), "{message}");
-    assert!(!place.path("full.csv").exists());
-    place.done(&format!("sweep s.yaml {axes} --resume -o full.csv"));
-    assert_eq!(read(&place, "full.csv"), read(&place, "whole.csv"));
+    let bytes = |name: &str| fs::read(place.path(name)).expect("a table");
+    // Two rows fit, and a Parquet table of them does not; of 24 the journal does not either.
+    for (batches, end, rows_fit) in
+        [("1..24", "csv", false), ("1..24", "parquet", false), ("1,2", "parquet", true)]
+    {
+        let (full, whole) = (format!("full.{end}"), format!("whole.{end}"));
+        let axes = format!("--set workload.batch={batches}");
+        place.done(&format!("sweep s.yaml {axes} -o {whole}"));
+        // Files may have 4 blocks of 512 bytes (of 1024 in some shells).
+        let command = format!(
+            "ulimit -f 4; trap '' XFSZ; exec {} sweep s.yaml {axes} -o {full}",
+            env!("CARGO_BIN_EXE_fulcrum")
+        );
+        let ended = Command::new("sh").args(["-c", &command]).current_dir(place.path(".")).output();
+        let ended = ended.expect("it starts");
+        let message = String::from_utf8(ended.stderr).expect("text");
+        assert_eq!(ended.status.code(), Some(1), "{message}");
+        assert_eq!(message.contains(&format!("{full} cannot be written")), rows_fit, "{message}");
+        assert!(message.contains(&format!("{full}.journal")) && message.contains("--resume"), "{message}");
+        assert!(!place.path(&full).exists());
+        let said = place.done(&format!("--json sweep s.yaml {axes} --resume -o {full}"));
+        let counts: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        let before = counts["finished_before"].as_u64().expect("a count");
+        assert!(if rows_fit { before == 2 } else { (1..24).contains(&before) }, "{said}");
+        assert_eq!(bytes(&full), bytes(&whole));
+        fs::remove_file(place.path(&full)).expect("removed");
+    }
 }
 
 #[test]

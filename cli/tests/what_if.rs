@@ -1,7 +1,9 @@
 //! The what-if questions that come with Fulcrum: each runs by one command.
 
+mod column;
 mod place;
 
+use column::column;
 use place::Place;
 use std::fs;
 use std::path::Path;
@@ -23,6 +25,22 @@ fn every_what_if_runs_by_one_command_and_answers_something() {
         let table = fs::read_to_string(place.path("out.csv")).expect("a table");
         assert!(count("ok") >= 1, "{}: {table}", file.display());
         assert_eq!((count("invalid"), count("failed")), (0, 0), "{}: {table}", file.display());
+    }
+}
+
+#[test]
+fn a_faster_pool_and_more_cards_never_make_an_answer_slower() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios/what-if");
+    // Pools in the order of their bandwidth, then of their latency; no card to eight, before they are interleaved otherwise.
+    for (file, points) in [("photonic-cxl.yaml", 5), ("cxl-cards.yaml", 5)] {
+        let place = Place::with(&[]);
+        place.done(&format!("sweep {} -o out.csv", folder.join(file).display()));
+        let table = fs::read_to_string(place.path("out.csv")).expect("a table");
+        let rates = column(&table, "output_tokens_per_s").into_iter().take(points);
+        let rates: Vec<f64> = rates.map(|cell| cell.parse().expect("a number")).collect();
+        assert_eq!(rates.len(), points);
+        // The search ends where nothing is better by more than a hundredth.
+        assert!(rates.windows(2).all(|pair| pair[1] >= pair[0] * 0.99), "{file}: {rates:?}");
     }
 }
 

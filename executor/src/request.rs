@@ -62,6 +62,9 @@ pub trait Client: Send {
     /// The next request; nothing where there is none now. After an answer there may be one again, not earlier than that.
     fn next(&mut self) -> Option<Request>;
 
+    /// `held` was taken and did not come yet: in its place comes who comes sooner since somebody was answered, if anybody.
+    fn sooner(&mut self, _held: &mut Request) {}
+
     /// Whether the answer of request `id` ends here, its last token being the last of `tokens`.
     fn ends(&mut self, _id: u64, _tokens: &[u32]) -> bool {
         false

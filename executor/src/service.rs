@@ -245,8 +245,9 @@ impl<C: Client> Service<C> {
     /// Takes in who has come.
     fn listen(&mut self, now: u64, say: &dyn Fn(Event)) {
         loop {
-            if self.upcoming.is_none() {
-                self.upcoming = self.client.next();
+            match &mut self.upcoming {
+                Some(held) => self.client.sooner(held),
+                None => self.upcoming = self.client.next(),
             }
             let come = self.upcoming.take_if(|next| next.arrival.as_nanos() as u64 <= now);
             let Some(request) = come else { return };

@@ -10,7 +10,7 @@ use crate::memory::{Extent, Usage};
 use crate::pipelining::Pipelining;
 use crate::placement::Placement;
 use crate::plan::overfilled;
-use crate::planner::{ENOUGH, PLANNED, Question, Scored, Scorer};
+use crate::planner::{ENOUGH, PLANNED, Question, Scored, Scorer, better, is_better};
 use crate::solve::Effort;
 use crate::space::{Family, Space};
 use rayon::prelude::*;
@@ -38,14 +38,39 @@ pub(crate) struct Overlap<'a, 's> {
 }
 
 impl Overlap<'_, '_> {
-    /// `best` in micro-batches or with more staging slots, where that is worth it.
-    pub fn best(&self, best: Scored) -> Result<Scored, PlannerError> {
-        let best = self.in_parts(best)?;
-        let whole = best.placement.pipelining.micro_batches == 1;
-        match self.streams(&best.placement) && !(whole && self.least >= best.value * ENOUGH) {
+    /// The better of the best of the rules' and of the solver's, in micro-batches or with more staging slots, where that is
+    /// worth it. More slots may put the solver's before a rule's, which holds less and streams more evenly.
+    pub fn better(
+        &self,
+        ruled: Option<Scored>,
+        found: Option<Scored>,
+    ) -> Result<Option<Scored>, PlannerError> {
+        let (first, second) = match (ruled, found) {
+            (Some(ruled), Some(found)) if is_better(self.goal, &ruled, &found) => (found, None),
+            (Some(ruled), found) => (ruled, found),
+            (None, Some(found)) => (found, None),
+            (None, None) => return Ok(None),
+        };
+        let best = self.with_slots(self.in_parts(first)?)?;
+        match second {
+            Some(second) if !self.is_enough(&best) => {
+                Ok(better(self.goal, Some(best), self.with_slots(second)?))
+            }
+            _ => Ok(Some(best)),
+        }
+    }
+
+    /// `best` with more staging slots, where that is worth it.
+    fn with_slots(&self, best: Scored) -> Result<Scored, PlannerError> {
+        match self.streams(&best.placement) && !self.is_enough(&best) {
             true => self.deeper(best),
             false => Ok(best),
         }
+    }
+
+    /// Whether no other placement is better by more than prices are known to.
+    fn is_enough(&self, best: &Scored) -> bool {
+        best.placement.pipelining.micro_batches == 1 && self.least >= best.value * ENOUGH
     }
 
     /// The best placement, and those that the solver finds where each device's work counts and not their turns, in

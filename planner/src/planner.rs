@@ -93,12 +93,12 @@ pub(crate) fn plan_with_value(
     );
     let spaces = spaces?;
     let (mut baselines, mut without) = (BTreeMap::new(), BTreeMap::new());
-    let mut best: Option<Scored> = None;
+    let mut ruled: Option<Scored> = None;
     for (rule, followed) in Rule::ALL.into_iter().zip(followed) {
         match followed {
             Ok(scored) => {
                 baselines.insert(scored.name.clone(), scored.times);
-                best = better(&goal, best, scored);
+                ruled = better(&goal, ruled, scored);
             }
             Err(reason) => {
                 without.insert(rule.name().to_owned(), reason.to_string());
@@ -110,7 +110,8 @@ pub(crate) fn plan_with_value(
         question,
         goal: &goal,
         scorer,
-        best,
+        ruled,
+        found: None,
         least: f64::INFINITY,
         margin: 0.0,
         crowded: false,
@@ -123,16 +124,15 @@ pub(crate) fn plan_with_value(
             break;
         }
     }
-    if search.best.is_none() {
+    if search.best().is_none() {
         // What fits only just takes longer to find.
         search.run(&chunks, &spaces, Effort::THOROUGH)?;
     }
-    let Search { best, least, .. } = search;
+    let Search { ruled, found, least, .. } = search;
     let spaces = chunks.iter().copied().zip(&spaces).collect();
     let least = least + apart;
     let overlap = Overlap { question, goal: &goal, scorer, spaces, least, apart };
-    let best = best.map(|best| overlap.best(best)).transpose()?;
-    match best {
+    match overlap.better(ruled, found)? {
         Some(best) if goal.keeps(&best.times) => {
             let value = best.value;
             Ok((question.answer(&goal, best, known, Some(least), baselines, without)?, value))
@@ -248,14 +248,18 @@ fn proven(least: f64, value: f64) -> Option<Ratio> {
     Ratio::new((least / value).min(1.0)).filter(|_| least <= ALIKE * value)
 }
 
-/// The better of two: what keeps the limits, then what is less. Of equals the first, so that a rule stays where
-/// nothing beats it.
+/// The better of two: of equals the first, so that a rule stays where nothing beats it.
 pub(crate) fn better(goal: &Goal, best: Option<Scored>, next: Scored) -> Option<Scored> {
-    let rank = |scored: &Scored| (!goal.keeps(&scored.times), scored.value);
     match best {
-        Some(best) if rank(&best) <= rank(&next) => Some(best),
+        Some(best) if !is_better(goal, &best, &next) => Some(best),
         _ => Some(next),
     }
+}
+
+/// Whether `next` keeps limits that `best` does not, or is less.
+pub(crate) fn is_better(goal: &Goal, best: &Scored, next: &Scored) -> bool {
+    let rank = |scored: &Scored| (!goal.keeps(&scored.times), scored.value);
+    rank(next) < rank(best)
 }
 
 /// The search for a placement that is better, once simulated, than the best so far.
@@ -263,7 +267,10 @@ struct Search<'a, 's> {
     question: &'a Question<'a>,
     goal: &'a Goal,
     scorer: &'a Scorer<'s>,
-    best: Option<Scored>,
+    /// The best of the rules'.
+    ruled: Option<Scored>,
+    /// The best of the solver's.
+    found: Option<Scored>,
     /// No solution is better than this.
     least: f64,
     /// See [`Space::capacity_less`].
@@ -325,12 +332,20 @@ impl Search<'_, '_> {
     }
 
     fn take(&mut self, scored: Scored) {
-        self.best = better(self.goal, self.best.take(), scored);
+        self.found = better(self.goal, self.found.take(), scored);
+    }
+
+    /// The best so far.
+    fn best(&self) -> Option<&Scored> {
+        match (&self.ruled, &self.found) {
+            (Some(ruled), Some(found)) if is_better(self.goal, ruled, found) => Some(found),
+            (ruled, found) => ruled.as_ref().or(found.as_ref()),
+        }
     }
 
     /// What a solution has to be below: the best that keeps the limits, less what the solver does not see.
     fn below(&self) -> f64 {
-        let kept = self.best.as_ref().filter(|best| self.goal.keeps(&best.times));
+        let kept = self.best().filter(|best| self.goal.keeps(&best.times));
         kept.map_or(f64::INFINITY, |best| best.value - self.apart)
     }
 
@@ -344,7 +359,7 @@ impl Search<'_, '_> {
     ) -> Result<Vec<Scored>, PlannerError> {
         let placements = space.placements(chosen, self.goal);
         let known = |placement: &Placement| {
-            self.best.as_ref().is_some_and(|best| best.placement == *placement && best.chunk == chunk)
+            self.best().is_some_and(|best| best.placement == *placement && best.chunk == chunk)
         };
         let new: Vec<_> = placements.into_iter().filter(|placement| !known(placement)).collect();
         let scored = |placement| {

@@ -1,5 +1,6 @@
 //! Serving workloads: requests that come and go.
 
+use hwprofiles::Seconds;
 use std::path::PathBuf;
 
 /// When requests come that do not wait for each other's answers. Rates are requests per second.
@@ -63,13 +64,52 @@ impl Length {
     }
 }
 
+/// How long a user thinks between an answer and the next request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ThinkTime {
+    /// Always as long; zero for users who never do.
+    Fixed(Seconds),
+    /// Equally often each.
+    Uniform {
+        /// The shortest.
+        from: Seconds,
+        /// The longest.
+        to: Seconds,
+    },
+    /// Logarithms are normal.
+    LogNormal {
+        /// Mean.
+        mean: Seconds,
+        /// Standard deviation ÷ mean.
+        cv: f64,
+    },
+}
+
+impl ThinkTime {
+    /// Who never thinks.
+    pub const NONE: Self = Self::Fixed(Seconds::ZERO);
+
+    /// In the mean.
+    pub fn mean(&self) -> Seconds {
+        match *self {
+            ThinkTime::Fixed(time) => time,
+            ThinkTime::Uniform { from, to } => (from + to) / 2.0,
+            ThinkTime::LogNormal { mean, .. } => mean,
+        }
+    }
+}
+
 /// Where the requests of a serving workload come from.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Requests {
-    /// So many users, each of whom sends the next request when the last is answered.
+    /// So many users, each of whom sends the next request when the last is answered and thought about.
     Closed {
         /// Users.
         concurrency: u64,
+        /// How long they think.
+        think: ThinkTime,
+        /// The time over which they begin, one after the other at equal distances.
+        ramp: Seconds,
         /// Requests, all together.
         requests: u64,
         /// Prompts.

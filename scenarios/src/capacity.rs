@@ -2,7 +2,7 @@
 //!
 //! ```yaml
 //! capacity:
-//!   load: 100 req/s                  # the workload's own where absent
+//!   load: 100 req/s                  # the workload's own where absent; of a closed loop so many users: 900 users
 //!   growth: 40 %                     # a year
 //!   years: 3
 //!   attainment: 99 %                 # of the requests keep every limit
@@ -18,6 +18,7 @@ use crate::arrivals::Requests;
 use crate::currencies::Currencies;
 use crate::document::Document;
 use crate::error::ScenarioError;
+use crate::load::{Load, LoadUnit};
 use crate::objective::Slo;
 use crate::prices::{Prices, read_prices};
 use crate::scenario::Scenario;
@@ -28,8 +29,8 @@ use serde_json::Value;
 /// What is asked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Capacity {
-    /// Requests per second, all together; the workload's own where absent.
-    pub load: Option<RequestsPerSec>,
+    /// Requests per second, or users, all together.
+    pub load: Load,
     /// By which share the load rises from one year to the next.
     pub growth: f64,
     /// For how many years.
@@ -79,9 +80,15 @@ impl Document {
         let currencies = Currencies::read(root.section("capacity.currencies")?.as_ref())?;
         let machines = self.options(&section, &currencies)?;
         let first = &machines[0].scenario;
-        check(&root, first)?;
+        let load = load(&section, check(&root, first)?)?;
+        let unit = |option: &MachineOption| Some(option.scenario.serving.as_ref()?.requests.unit());
+        if let Some(other) = machines.iter().find(|option| unit(option) != Some(load.unit)) {
+            let wanted =
+                format!("{} is given another kind of load than the first: one is wanted", other.name);
+            return Err(section.wrong("machines", &wanted));
+        }
         Ok(Capacity {
-            load: section.quantity("load", ["a load", "100 req/s"], |load: &RequestsPerSec| load.get())?,
+            load,
             growth: share(&section, "growth", [-0.9, 10.0])?.unwrap_or(0.0),
             years: section.count("years", 30)?.unwrap_or(3),
             attainment: share(&section, "attainment", [0.5, 1.0])?.unwrap_or(0.99),
@@ -170,28 +177,50 @@ impl Document {
     }
 }
 
-/// Whether the question can be answered: requests that come by themselves, and a limit on how long they wait.
-fn check(root: &Section<'_>, scenario: &Scenario) -> Result<(), ScenarioError> {
-    const WANTED: &str = "requests that come by themselves are wanted, {arrivals: {poisson: 5 req/s}, …} or {trace: …}: \
-                          how many users wait for each other's answers says nothing of a load";
-    match &scenario.serving {
-        None => return Err(root.wrong("workload", WANTED)),
-        Some(serving) if matches!(serving.requests, Requests::Closed { .. }) => {
-            return Err(root.wrong("workload", WANTED));
-        }
-        Some(serving) if serving.replicas > 1 => {
-            let wanted = "machines are what is counted here, each with one engine: leave it out";
-            return Err(root.wrong("workload.replicas", wanted));
-        }
-        Some(_) => {}
+/// The requests, where the question can be answered: they come and go, and how long they wait has a limit.
+fn check<'s>(root: &Section<'_>, scenario: &'s Scenario) -> Result<&'s Requests, ScenarioError> {
+    const WANTED: &str = "requests that come and go are wanted: {arrivals: {poisson: 5 req/s}, …}, {trace: …}, or users, \
+                          {concurrency: 900, think_time: 20 s, …}";
+    let serving = scenario.serving.as_ref().ok_or_else(|| root.wrong("workload", WANTED))?;
+    if serving.replicas > 1 {
+        let wanted = "machines are what is counted here, each with one engine: leave it out";
+        return Err(root.wrong("workload.replicas", wanted));
     }
     match scenario.slo {
-        Some(Slo { ttft: Some(_), .. }) => Ok(()),
+        Some(Slo { ttft: Some(_), .. }) => Ok(&serving.requests),
         _ => Err(root.missing(
             "slo.ttft",
             "how long a request may wait for its first token: without a limit, any load is served some day",
         )),
     }
+}
+
+/// The load that is asked about, counted as that of `requests` is, or theirs.
+fn load(section: &Section<'_>, requests: &Requests) -> Result<Load, ScenarioError> {
+    let unit = requests.unit();
+    let asked = match unit {
+        LoadUnit::Requests => {
+            let rate =
+                section.quantity("load", ["a load", "100 req/s"], |load: &RequestsPerSec| load.get())?;
+            rate.map(RequestsPerSec::get)
+        }
+        LoadUnit::Users => {
+            let wrong = || section.wrong("load", "how many users, like \"900 users\", is wanted");
+            let count = |value: &Value| value.as_str()?.strip_suffix("users")?.trim().parse::<u32>().ok();
+            let users = |value| count(value).filter(|users| *users > 0).ok_or_else(wrong);
+            section.get("load").map(users).transpose()?.map(f64::from)
+        }
+    };
+    let amount = match asked {
+        Some(amount) => amount,
+        None => requests.load()?.ok_or_else(|| {
+            section.missing(
+                "load",
+                "the trace's requests come all at once: requests per second, like \"100 req/s\"",
+            )
+        })?,
+    };
+    Ok(Load { amount, unit })
 }
 
 /// A share written in per cent, within `range`.

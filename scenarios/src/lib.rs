@@ -54,7 +54,7 @@ mod write_config;
 mod write_gemma;
 mod write_gpt;
 
-pub use arrivals::{Arrivals, Length, Requests};
+pub use arrivals::{Arrivals, Length, Requests, ThinkTime};
 pub use axis::Axis;
 pub use capacity::{Capacity, MachineOption};
 pub use costs::Costs;
@@ -72,6 +72,8 @@ pub use layer::LayerKind;
 pub use model::{
     Activation, Architecture, Llama3Scaling, LongRopeScaling, Model, Norm, Positions, YarnScaling,
 };
+pub use load::{Load, LoadUnit};
+pub use model::{Activation, Architecture, Llama3Scaling, Model, Norm, Positions, YarnScaling};
 pub use objective::{Objective, Slo};
 pub use operator::{Buffer, Formats, Operator, Step};
 pub use prices::{Assumed, Prices};

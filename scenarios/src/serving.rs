@@ -2,11 +2,12 @@
 //!
 //! ```yaml
 //! workload: {concurrency: 32, requests: 640, prompt_tokens: 1024, output_tokens: 512}      # a closed loop
+//! workload: {concurrency: 900, think_time: {mean: 20 s, cv: 1}, prompt_tokens: 1024, output_tokens: 512}  # of users who think
 //! workload: {arrivals: {poisson: 5 req/s}, requests: 1000, prompt_tokens: {mean: 900, cv: 1}, output_tokens: {from: 16, to: 512}}
 //! workload: {trace: azure_llm_2023_conv.csv, requests: 10000}
 //! ```
 
-use crate::arrivals::{Arrivals, Length, Requests};
+use crate::arrivals::{Arrivals, Length, Requests, ThinkTime};
 use crate::error::ScenarioError;
 use crate::model::Model;
 use crate::request_trace::RequestTrace;
@@ -14,6 +15,7 @@ use crate::routing::Routing;
 use crate::section::Section;
 use crate::shift::{Change, Shift, read_shifts};
 use crate::workload::Workload;
+use hwprofiles::Seconds;
 use serde_json::{Map, Value};
 use std::fs::File;
 use std::io::BufReader;
@@ -52,7 +54,11 @@ impl Serving {
             }
         };
         let batch = match self.requests {
-            Requests::Closed { concurrency, .. } => concurrency.div_ceil(self.replicas),
+            // Of users who think, few wait for an answer.
+            Requests::Closed { concurrency, think, .. } => {
+                let most = if think == ThinkTime::NONE { u64::MAX } else { BATCH };
+                concurrency.div_ceil(self.replicas).min(most)
+            }
             _ => BATCH,
         };
         let whole = |tokens: f64| (tokens.ceil() as u64).clamp(1, model.max_positions / 2);
@@ -80,8 +86,10 @@ fn trace_means(path: &Path) -> Result<(f64, f64), ScenarioError> {
     Ok((sums.0 / count, sums.1 / count))
 }
 
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 12] = [
     "concurrency",
+    "think_time",
+    "ramp",
     "arrivals",
     "trace",
     "requests",
@@ -126,8 +134,12 @@ pub(crate) fn read_serving(
         "concurrency" => {
             let concurrency = section.count("concurrency", 1 << 20)?;
             let concurrency = concurrency.ok_or_else(|| section.missing("concurrency", "how many users"))?;
+            let think = think_time(section)?;
+            let ramp = section.quantity("ramp", ["a time", "30 s"], |time: &Seconds| time.get())?;
+            let ramp = ramp.unwrap_or(think.mean());
             let (prompt, output) = lengths()?;
-            Requests::Closed { concurrency, requests: requests.unwrap_or(20 * concurrency), prompt, output }
+            let requests = requests.unwrap_or(20 * concurrency);
+            Requests::Closed { concurrency, think, ramp, requests, prompt, output }
         }
         "arrivals" => {
             let arrivals = arrivals(section)?;
@@ -147,6 +159,11 @@ pub(crate) fn read_serving(
             Requests::Trace { path: folder.join(path), requests, speedup }
         }
     };
+    if kind != "concurrency"
+        && let Some(key) = ["think_time", "ramp"].into_iter().find(|key| section.has(key))
+    {
+        return Err(section.wrong(key, "only users who wait for answers think: it goes with concurrency"));
+    }
     if kind != "trace" && section.has("speedup") {
         return Err(section.wrong("speedup", "only a trace is sped up"));
     }
@@ -189,6 +206,31 @@ fn length(section: &Section<'_>, key: &str) -> Result<Length, ScenarioError> {
             Err(wrong())
         }
         Some(value) => tokens(value).map(Length::Fixed).ok_or_else(wrong),
+    }
+}
+
+/// `20 s`, `{from: 5 s, to: 40 s}` or `{mean: 20 s, cv: 1}`; nobody thinks where nothing is said.
+fn think_time(section: &Section<'_>) -> Result<ThinkTime, ScenarioError> {
+    const WANTED: &str = "a time is wanted: 20 s, {from: 5 s, to: 40 s}, or {mean: 20 s, cv: 1}";
+    const LONGEST: Seconds = Seconds::new(1e5);
+    let time = |value: &Value| -> Option<Seconds> {
+        let time: Seconds = value.as_str()?.parse().ok()?;
+        (time >= Seconds::ZERO && time <= LONGEST).then_some(time)
+    };
+    let read = |value: &Value| -> Option<ThinkTime> {
+        let Some(entries) = value.as_object() else { return time(value).map(ThinkTime::Fixed) };
+        let of = |key: &str| entries.get(key).filter(|_| entries.len() == 2);
+        if let (Some(from), Some(to)) = (of("from"), of("to")) {
+            let (from, to) = (time(from)?, time(to)?);
+            return (from <= to).then_some(ThinkTime::Uniform { from, to });
+        }
+        let (mean, cv) = (time(of("mean")?)?, of("cv")?.as_f64()?);
+        let possible = mean > Seconds::ZERO && cv > 0.0 && cv <= 10.0;
+        possible.then_some(ThinkTime::LogNormal { mean, cv })
+    };
+    match section.get("think_time") {
+        None => Ok(ThinkTime::NONE),
+        Some(value) => read(value).ok_or_else(|| section.wrong("think_time", WANTED)),
     }
 }
 

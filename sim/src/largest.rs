@@ -7,6 +7,8 @@ pub enum Fineness {
     Share(f64),
     /// Whole numbers.
     Whole,
+    /// Whole numbers, and a share of them where there are many.
+    WholeShare(f64),
 }
 
 /// What was found. With both ends it was tried.
@@ -32,7 +34,7 @@ pub fn largest<E>(
     fineness: Fineness,
     mut holds: impl FnMut(f64) -> Result<bool, E>,
 ) -> Result<Largest, E> {
-    let unit = if fineness == Fineness::Whole { 1.0 } else { 0.0 };
+    let unit = if matches!(fineness, Fineness::Share(_)) { 0.0 } else { 1.0 };
     let rounded = |value: f64| if unit > 0.0 { value.floor() } else { value };
     let start = rounded(start.clamp(least, most));
     let (mut keeps, mut breaks) = (start, start);
@@ -63,6 +65,7 @@ pub fn largest<E>(
         let close = match fineness {
             Fineness::Share(share) => breaks <= keeps * (1.0 + share),
             Fineness::Whole => breaks - keeps <= unit,
+            Fineness::WholeShare(share) => breaks - keeps <= unit.max(keeps * share),
         };
         if close {
             return Ok(Largest::Between(keeps, breaks));
@@ -89,6 +92,16 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn whole_numbers_a_share_apart_are_tried_and_near_the_border(limit in 1_u32..100_000, start in 0.1_f64..2e5) {
+            let (border, tries) = found([1.0, 1e6], start, Fineness::WholeShare(0.02), f64::from(limit));
+            let Largest::Between(keeps, breaks) = border else { panic!("{border:?}") };
+            let limit = f64::from(limit);
+            prop_assert!(keeps <= limit && limit < breaks && keeps.fract() == 0.0 && breaks.fract() == 0.0);
+            prop_assert!(breaks - keeps <= f64::max(1.0, keeps * 0.02));
+            prop_assert!(tries <= 30, "{} tries", tries);
+        }
+
         #[test]
         fn the_border_lies_between_two_that_were_tried(limit in 0.02_f64..900.0, start in 0.001_f64..2000.0) {
             let (border, tries) = found([0.01, 1000.0], start, Fineness::Share(0.02), limit);

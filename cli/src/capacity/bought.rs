@@ -2,7 +2,7 @@
 
 use crate::exit::{Outcome, Sort};
 use anyhow::anyhow;
-use hwprofiles::{Device, Dollars, Joules, Machine, MemoryKind, Provenance, RequestsPerSec, Watts};
+use hwprofiles::{Device, Dollars, Machine, MemoryKind, Provenance, Watts};
 use reports::capacity::{Figure, Running};
 use scenarios::{Assumed, Capacity, MachineOption, Prices};
 use sim::serving::{Account, Summary};
@@ -84,19 +84,19 @@ pub fn power(option: &MachineOption, machine: &Machine) -> Outcome<[Watts; 2]> {
     Ok(sum)
 }
 
-/// A machine at work, from a day with so many requests a second.
+/// A machine at work, from a day of so much load.
 pub fn running(
     option: &MachineOption,
     (price, [idle, busy]): (Dollars, [Watts; 2]),
-    most: RequestsPerSec,
-    (load, day, account): (RequestsPerSec, &Summary, &Account),
+    most: f64,
+    (load, day, account): (f64, &Summary, &Account),
 ) -> Running {
     let drawn = match (option.power, account.energy_j) {
         (None, Some(energy)) => Watts::new(energy / day.duration_s),
         _ => Watts::new(idle.get() + (busy.get() - idle.get()) * day.busy_share),
     };
     let more = (drawn.get() - idle.get()).max(0.0);
-    Running { price, idle, busy, per_request: Joules::new(more / load.get()), load: most }
+    Running { price, idle, busy, for_load: Watts::new(more / load), load: most }
 }
 
 /// Every figure that is the same for all machines.

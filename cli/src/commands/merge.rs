@@ -87,10 +87,11 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
     }
     if let Some(table) = tables.iter().find(|table| table.next.is_some()) {
         let (at, _) = table.next.as_ref().expect("it is");
-        return Err(Failure::Input(anyhow!(
-            "point {points} is in none of the tables, or point {at} of {} is in two: all shards are wanted, each once",
-            table.name
-        )));
+        let wrong = match *at < points {
+            true => format!("point {at} of {} is in another table too", table.name),
+            false => format!("point {points} is in none of the tables, and point {at} is in {}", table.name),
+        };
+        return Err(Failure::Input(anyhow!("{wrong}: all shards are wanted, each once")));
     }
     draft.publish().or_failed()?;
     match json {

@@ -33,13 +33,13 @@ pub struct Arguments {
     within: f64,
     /// Run every scenario with the first value of one more key, the best of them, by --least or --most, with the next, and so on:
     /// KEY=VALUES, the cheapest first, like workload.requests=50,200,800.
-    #[arg(long, value_name = "KEY=VALUES", requires = "rank", conflicts_with_all = ["find", "shard"])]
+    #[arg(long, value_name = "KEY=VALUES", requires = "rank", conflicts_with = "find")]
     halve: Option<Setting>,
     /// The best of so many go on to the next value.
     #[arg(long, value_name = "NUMBER", default_value_t = 3.0, requires = "halve")]
     eta: f64,
     /// Of more scenarios than this, run so many, drawn with --seed.
-    #[arg(long, value_name = "POINTS", conflicts_with_all = ["limit", "shard"])]
+    #[arg(long, value_name = "POINTS", conflicts_with = "limit")]
     budget: Option<u64>,
     /// The seed of what is drawn.
     #[arg(long, default_value_t = 0, requires = "budget")]
@@ -75,6 +75,7 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         let message = "a shard's table is CSV, which `fulcrum merge` joins: give it another name";
         return Err(Failure::Input(anyhow!("-o {}: {message}", out.display())));
     }
+    arguments.check_shard()?;
     let budget = arguments.budget.map(|points| Budget { points, seed: arguments.seed });
     if budget.is_some_and(|budget| budget.points == 0) {
         return Err(Failure::Input(anyhow!("--budget 0: one point at least is wanted")));
@@ -103,6 +104,26 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
 }
 
 impl Arguments {
+    /// Shards know nothing of each other.
+    fn check_shard(&self) -> Outcome {
+        let wrong = |message: String| Err(Failure::Input(anyhow!("--shard: {message}")));
+        match (&self.halve, self.budget) {
+            _ if self.shard.of == 1 => Ok(()),
+            (Some(steps), _) => wrong(format!(
+                "which scenarios go on is known when all have been run, and --halve ranks them. Run the first value, with which most \
+                 time goes, in shards that share a cache (--set {}={} --shard {}/{} --cache DIR); then --halve with the same --cache and \
+                 without --shard takes from there what they found",
+                steps.key, steps.values[0], self.shard.index, self.shard.of
+            )),
+            (None, Some(_)) => wrong(
+                "`fulcrum merge` would take the scenarios that --budget leaves out for a shard that is missing: \
+                 run the budget in one piece, or smaller lists in shards"
+                    .to_owned(),
+            ),
+            (None, None) => Ok(()),
+        }
+    }
+
     /// What is asked for here, after the scenario's own lists of other keys.
     fn axes(&self, document: &Document) -> Outcome<Vec<Axis>> {
         let zipped: Vec<Vec<String>> = self

@@ -125,6 +125,21 @@ impl Journal {
         positions: &mut dyn Iterator<Item = usize>,
         see: &mut dyn FnMut(&str),
     ) -> anyhow::Result<()> {
+        self.write(columns, out, positions, see).with_context(|| {
+            let (out, journal) = (out.display(), self.path.display());
+            format!("{out} cannot be written: its rows are safe in {journal}, --resume writes them")
+        })?;
+        std::fs::remove_file(&self.path)?;
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        columns: &Columns,
+        out: &Path,
+        positions: &mut dyn Iterator<Item = usize>,
+        see: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<()> {
         let mut draft = Draft::of(out)?;
         match is_parquet(out) {
             true => self.write_parquet(columns, &mut draft, positions, see)?,
@@ -137,9 +152,7 @@ impl Journal {
                 }
             }
         }
-        draft.publish()?;
-        std::fs::remove_file(&self.path)?;
-        Ok(())
+        Ok(draft.publish()?)
     }
 
     /// The row at a position, which is there.

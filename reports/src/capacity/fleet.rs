@@ -1,6 +1,7 @@
-//! Machines of one kind that share a load: how many, what they draw, and what they cost year after year.
+//! Machines of one kind that share a load: how many, what they draw, and what they cost year after year. Loads are counted in one
+//! unit throughout, requests per second or users.
 
-use hwprofiles::{Dollars, Joules, RequestsPerSec, Seconds, Watts, Years};
+use hwprofiles::{Dollars, Joules, Seconds, Watts, Years};
 use serde::Serialize;
 
 /// A machine at work.
@@ -12,25 +13,25 @@ pub struct Running {
     pub idle: Watts,
     /// What one draws when it is busy, which room and cooling are paid for.
     pub busy: Watts,
-    /// What a request takes on top of waiting.
-    pub per_request: Joules,
+    /// What it draws on top of waiting for a load of one.
+    pub for_load: Watts,
     /// The most that one serves within the limits.
-    pub load: RequestsPerSec,
+    pub load: f64,
 }
 
 /// What is asked of them, and what is paid.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Terms {
-    /// Requests per second in the first year, all together.
-    pub load: RequestsPerSec,
+    /// The load in the first year, all together.
+    pub load: f64,
     /// By which share the load rises from one year to the next.
     pub growth: f64,
     /// How many years.
     pub years: u64,
     /// The share of the time in which the load is there.
     pub duty: f64,
-    /// Output tokens of a request, mean.
-    pub output_tokens: f64,
+    /// Output tokens per second of a load of one, mean.
+    pub tokens_per_s: f64,
     /// Over how long a machine is paid, and after which it is bought again.
     pub lifetime: Years,
     /// Price of a kilowatt-hour.
@@ -44,8 +45,8 @@ pub struct Terms {
 /// One year.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Year {
-    /// Requests per second.
-    pub load_per_s: f64,
+    /// The load, all together.
+    pub load: f64,
     /// Machines that serve them.
     pub machines: u64,
     /// Those bought when it begins, for the load and for those that have served their time.
@@ -93,7 +94,7 @@ pub enum Payback {
 
 impl Fleet {
     /// Machines for `load`: each takes an equal share.
-    pub fn machines(&self, load: RequestsPerSec) -> u64 {
+    pub fn machines(&self, load: f64) -> u64 {
         (load / self.machine.load).ceil().max(1.0) as u64
     }
 
@@ -113,14 +114,13 @@ impl Fleet {
         (0..terms.years).map(year).collect()
     }
 
-    fn year(&self, load: RequestsPerSec, machines: u64, bought: u64) -> Year {
+    fn year(&self, load: f64, machines: u64, bought: u64) -> Year {
         let (machine, terms) = (&self.machine, &self.terms);
         let count = machines as f64;
-        let served = machine.per_request.get() * load.get() * terms.duty;
-        let energy = (machine.idle * count + Watts::new(served)) * year_long();
+        let energy = (machine.idle * count + machine.for_load * (load * terms.duty)) * year_long();
         let kilowatts = machine.busy.get() * count / WATTS_TO_THE_KILOWATT;
         Year {
-            load_per_s: load.get(),
+            load,
             machines,
             bought,
             hardware: machine.price.get() * bought as f64,
@@ -150,7 +150,7 @@ impl Fleet {
     }
 
     fn tokens_a_year(&self) -> f64 {
-        self.terms.load.get() * self.terms.duty * self.terms.output_tokens * year_long().get()
+        self.terms.load * self.terms.duty * self.terms.tokens_per_s * year_long().get()
     }
 
     /// From when on this fleet has cost less than `other`, or as much.
@@ -189,22 +189,22 @@ mod tests {
         let machine = (100.0..100_000.0, 0.0..500.0, 1.0..2000.0, 0.0..3000.0, 0.1..50.0);
         let terms = (0.1..500.0, -0.3..1.0, 1..9_u64, 0.1..1.0, 1.0..2000.0, 1.0..8.0, 0.01..0.5);
         (machine, terms).prop_map(|(machine, terms)| {
-            let (price, idle, more, per_request, load) = machine;
-            let (asked, growth, years, duty, output_tokens, lifetime, per_kwh) = terms;
+            let (price, idle, more, for_load, load) = machine;
+            let (asked, growth, years, duty, tokens_per_s, lifetime, per_kwh) = terms;
             Fleet {
                 machine: Running {
                     price: Dollars::new(price),
                     idle: Watts::new(idle),
                     busy: Watts::new(idle + more),
-                    per_request: Joules::new(per_request),
-                    load: RequestsPerSec::new(load),
+                    for_load: Watts::new(for_load),
+                    load,
                 },
                 terms: Terms {
-                    load: RequestsPerSec::new(asked),
+                    load: asked,
                     growth,
                     years,
                     duty,
-                    output_tokens,
+                    tokens_per_s,
                     lifetime: Years::new(lifetime),
                     per_kwh: Dollars::new(per_kwh),
                     pue: 1.3,
@@ -270,16 +270,16 @@ mod tests {
             price: Dollars::new(price),
             idle: Watts::new(idle),
             busy: Watts::new(idle),
-            per_request: Joules::ZERO,
-            load: RequestsPerSec::new(10.0),
+            for_load: Watts::ZERO,
+            load: 10.0,
         };
         // A kilowatt less for a year of 8766 hours saves 876.6 dollars at 0.1 each.
         let terms = Terms {
-            load: RequestsPerSec::new(10.0),
+            load: 10.0,
             growth: 0.0,
             years: 5,
             duty: 1.0,
-            output_tokens: 100.0,
+            tokens_per_s: 100.0,
             lifetime: Years::new(5.0),
             per_kwh: Dollars::new(0.1),
             pue: 1.0,

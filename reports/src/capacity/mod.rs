@@ -1,5 +1,6 @@
 //! Which machine, how many of them, at what load and price: the answer to `fulcrum capacity`.
 
+mod answer;
 mod bottleneck;
 mod fleet;
 mod output;
@@ -14,7 +15,7 @@ use serde::Serialize;
 use sim::serving::Summary;
 
 /// The form of the JSON.
-pub const CAPACITY_VERSION: u32 = 1;
+pub const CAPACITY_VERSION: u32 = 2;
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -27,8 +28,12 @@ pub struct CapacityReport {
     pub model: String,
     /// What was asked, in words.
     pub asked: Vec<String>,
-    /// Requests per second, all together, in the first year.
-    pub load_per_s: f64,
+    /// The answer, in words.
+    pub answer: Vec<String>,
+    /// What loads are counted in: `req/s` or `users`.
+    pub unit: String,
+    /// The load, all together, in the first year.
+    pub load: f64,
     /// The machines, in the order asked.
     pub machines: Vec<Candidate>,
     /// What things cost, and who says so.
@@ -69,8 +74,8 @@ pub struct Candidate {
 pub struct Way {
     /// What runs where.
     pub plan: String,
-    /// The largest load within the limits, requests per second; absent where it keeps them at none.
-    pub largest_load_per_s: Option<f64>,
+    /// The largest load within the limits; absent where it keeps them at none.
+    pub largest_load: Option<f64>,
     /// Which limit fails beyond it.
     pub fails: Option<String>,
 }
@@ -89,10 +94,12 @@ pub struct Banded {
 /// What was found of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Found {
-    /// The largest load of one machine within the limits, requests per second.
-    pub largest_load_per_s: Banded,
+    /// The largest load of one machine within the limits.
+    pub largest_load: Banded,
+    /// Requests that it answers in a second then.
+    pub requests_per_s: f64,
     /// The smallest load that was tried and is beyond them; absent where none was.
-    pub beyond_per_s: Option<f64>,
+    pub beyond: Option<f64>,
     /// The share of requests that keep the limits at both.
     pub slo_attainment: [Option<f64>; 2],
     /// Requests simulated at the largest load.
@@ -131,8 +138,12 @@ pub struct Found {
 /// A day of one load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Loaded {
-    /// Requests per second.
-    pub load_per_s: f64,
+    /// How much.
+    pub load: f64,
+    /// Requests that were answered in a second.
+    pub requests_per_s: f64,
+    /// How long an answer took, mean, seconds.
+    pub e2el_mean_s: f64,
     /// The share of requests that keep the limits.
     pub slo_attainment: f64,
     /// The longest time to the first token of 99 in a hundred, seconds.
@@ -142,10 +153,12 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// That of a day with so many requests a second.
-    pub fn of(load_per_s: f64, day: &Summary) -> Self {
+    /// That of a day of so much.
+    pub fn of(load: f64, day: &Summary) -> Self {
         Self {
-            load_per_s,
+            load,
+            requests_per_s: day.requests_per_s,
+            e2el_mean_s: day.e2el_s.mean,
             slo_attainment: day.slo_attainment,
             ttft_p99_s: day.ttft_s.p99,
             tpot_p99_s: day.tpot_s.p99,

@@ -1,9 +1,11 @@
 //! The answer for a terminal (at most 80 columns), and as Markdown, CSV, JSON and a page.
 
 use super::table::per_million;
-use super::{Bar, Candidate, CapacityReport, Payback, TOKENS};
+use super::{Bar, Candidate, CapacityReport, Found, Payback, TOKENS};
 use crate::error::ReportError;
-use crate::svg::{Anchor, STYLE, Svg};
+use crate::numbers::plain;
+use crate::plots::tornado;
+use crate::svg::{STYLE, Svg};
 use crate::tables::{csv_text, markdown};
 use crate::wrap::wrapped;
 use minijinja::value::Value;
@@ -17,8 +19,10 @@ const CELL: usize = 28;
 impl CapacityReport {
     /// For a terminal: two machines beside each other.
     pub fn to_text(&self) -> String {
-        let mut text = self.asked.iter().flat_map(|line| wrapped(line, WIDTH)).collect::<Vec<_>>().join("\n");
-        text.push('\n');
+        let told = |lines: &[String]| {
+            lines.iter().flat_map(|line| wrapped(line, WIDTH)).map(|line| line + "\n").collect::<String>()
+        };
+        let mut text = format!("{}\n{}", told(&self.asked), told(&self.answer));
         let rows = self.rows();
         for (pair, machines) in self.machines.chunks(2).enumerate() {
             let names: Vec<_> = machines.iter().map(|machine| machine.name.clone()).collect();
@@ -49,6 +53,8 @@ impl CapacityReport {
     pub fn to_markdown(&self) -> String {
         let mut text = format!("# {}: which machine\n\n", markdown(&self.model));
         text += &self.asked.iter().map(|line| format!("{}\n", markdown(line))).collect::<String>();
+        text.push('\n');
+        text += &self.answer.iter().map(|line| format!("- {}\n", markdown(line))).collect::<String>();
         let names: Vec<_> = self.machines.iter().map(|machine| markdown(&machine.name)).collect();
         text += &format!("\n| | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
         for (what, cells) in self.rows() {
@@ -73,11 +79,11 @@ impl CapacityReport {
 
     /// For a spreadsheet: a row for each machine.
     pub fn to_csv(&self) -> String {
-        let header = "machine plan largest_load_per_s largest_load_per_s_slow largest_load_per_s_fast beyond_per_s \
+        let header = "machine plan unit largest_load largest_load_slow largest_load_fast requests_per_s beyond \
                       slo_attainment fails bottleneck bottleneck_share machines machines_slow machines_fast utilization \
                       price_usd gpus cxl_bytes energy_per_token_j cost_per_mtoken_usd cost_per_mtoken_usd_slow \
                       cost_per_mtoken_usd_fast total_cost_usd payback_years unmet";
-        csv_text(header, self.machines.iter().map(csv_row))
+        csv_text(header, self.machines.iter().map(|machine| csv_row(&self.unit, machine)))
     }
 
     /// All of it.
@@ -96,9 +102,9 @@ impl CapacityReport {
         environment.add_template("capacity.html", include_str!("../../templates/capacity.html"))?;
         let safe = Value::from_safe_string;
         let rows = self.rows().into_iter().map(|(what, cells)| context! { what, cells });
-        let tornados = self.tornados().map(|(machine, bars)| {
-            context! { machine, plot => safe(drawn(machine, bars).inline()) }
-        });
+        let found = self.machines.iter().filter_map(|it| Some((&it.name, it.found.as_ref()?)));
+        let tornados =
+            found.map(|(machine, found)| context! { machine, plot => safe(drawn(machine, found).inline()) });
         let figures = self.figures.iter().map(|figure| {
             context! {
                 what => figure.what.as_str(),
@@ -110,6 +116,7 @@ impl CapacityReport {
             style => safe(format!("{STYLE}{}", include_str!("../../templates/report.css"))),
             model => self.model.as_str(),
             asked => self.asked.clone(),
+            answer => self.answer.clone(),
             machines => self.machines.iter().map(|machine| machine.name.clone()).collect::<Vec<_>>(),
             rows => rows.collect::<Vec<_>>(),
             tornados => tornados.collect::<Vec<_>>(),
@@ -145,15 +152,16 @@ fn line(what: &str, cells: &[String]) -> String {
     text
 }
 
-fn csv_row(machine: &Candidate) -> Vec<String> {
-    let mut row = vec![machine.name.clone(), machine.plan.clone()];
+fn csv_row(unit: &str, machine: &Candidate) -> Vec<String> {
+    let mut row = vec![machine.name.clone(), machine.plan.clone(), unit.to_owned()];
     let number = |number: Option<f64>| number.map_or(String::new(), |number| number.to_string());
     match &machine.found {
-        None => row.extend(std::iter::repeat_n(String::new(), 21)),
+        None => row.extend(std::iter::repeat_n(String::new(), 22)),
         Some(found) => {
-            let (load, machines, cost) = (found.largest_load_per_s, found.machines, found.cost_per_token);
+            let (load, machines, cost) = (found.largest_load, found.machines, found.cost_per_token);
             row.extend([load.value, load.slow, load.fast].map(|load| load.to_string()));
-            row.extend([found.beyond_per_s, found.slo_attainment[0]].map(number));
+            row.push(found.requests_per_s.to_string());
+            row.extend([found.beyond, found.slo_attainment[0]].map(number));
             row.push(found.fails.clone().unwrap_or_default());
             row.push(found.bottlenecks.first().map_or(String::new(), |most| most.what.clone()));
             row.push(number(found.bottlenecks.first().map(|most| most.share)));
@@ -174,27 +182,14 @@ fn csv_row(machine: &Candidate) -> Vec<String> {
     row
 }
 
-const BAR: f64 = 24.0;
-const LEFT: f64 = 250.0;
-const PLOT: f64 = 380.0;
-
-/// Bars from the lower to the higher cost, the widest on top.
-fn drawn(machine: &str, bars: &[Bar]) -> Svg {
-    let title = format!("What a million output tokens cost on {machine}");
-    let mut svg = Svg::new(LEFT + PLOT + 20.0, BAR * (bars.len() as f64 + 1.0) + 10.0, &title);
-    let ends = bars.iter().flat_map(|bar| [bar.lower, bar.higher]);
-    let (least, most) =
-        ends.fold((f64::INFINITY, 0.0_f64), |(least, most), end| (least.min(end), most.max(end)));
-    let at = |cost: f64| LEFT + PLOT * if most > least { (cost - least) / (most - least) } else { 0.5 };
-    for (index, bar) in bars.iter().enumerate() {
-        let y = BAR * index as f64 + 6.0;
-        let (from, to) = (at(bar.lower.min(bar.higher)), at(bar.lower.max(bar.higher)));
-        let hover = format!("{}: {} to {}", bar.what, per_million(bar.lower), per_million(bar.higher));
-        svg.text("label", [LEFT - 8.0, y + BAR * 0.6], Anchor::End, &bar.what);
-        svg.rect("bar c0", [from, y], [(to - from).max(1.0), BAR * 0.7], &hover);
-    }
-    let y = BAR * (bars.len() as f64 + 0.8);
-    svg.text("label", [LEFT, y], Anchor::Start, &per_million(least));
-    svg.text("label", [LEFT + PLOT, y], Anchor::End, &per_million(most));
-    svg
+/// Bars from the lower to the higher cost around what a million tokens cost as it is, the widest on top.
+fn drawn(machine: &str, found: &Found) -> Svg {
+    let bar = |bar: &Bar| tornado::Bar {
+        name: bar.what.clone(),
+        values: ["lower".to_owned(), "higher".to_owned()],
+        answers: [bar.lower, bar.higher].map(|cost| cost * TOKENS),
+    };
+    let bars: Vec<_> = found.sensitivity.iter().map(bar).collect();
+    let title = format!("{machine}: USD for a million output tokens");
+    tornado::draw(&title, found.cost_per_token.value * TOKENS, &bars, plain)
 }

@@ -3,9 +3,10 @@
 use super::{Banded, Candidate, CapacityReport, Found, Payback, TOKENS, Way};
 use crate::numbers::percent;
 use hwprofiles::{Bytes, Dollars, Joules};
+use scenarios::LoadUnit;
 
 /// A row: what it tells, and of each machine.
-pub(super) type Row = (&'static str, Vec<String>);
+pub(super) type Row = (String, Vec<String>);
 
 /// How a number with a band is written.
 fn banded(number: &Banded, text: impl Fn(f64) -> String) -> String {
@@ -35,46 +36,63 @@ impl CapacityReport {
             let cell = |machine: &Candidate| machine.found.as_ref().map_or("–".to_owned(), text);
             self.machines.iter().map(cell).collect()
         };
-        let plan = |machine: &Candidate| machine.plan.clone();
-        let mut rows: Vec<Row> = vec![("runs", self.machines.iter().map(plan).collect())];
+        let each = |text: &dyn Fn(&Candidate) -> String| self.machines.iter().map(text).collect::<Vec<_>>();
+        let unit = &self.unit;
+        let mut rows: Vec<Row> = Vec::new();
+        let mut add = |what: &str, cells: Vec<String>| rows.push((what.to_owned(), cells));
+        if self.machines.iter().any(|machine| machine.unmet.is_some()) {
+            add("keeps no load, because", each(&|it| it.unmet.clone().unwrap_or_else(|| "–".to_owned())));
+        }
+        add("machines", of(&|it| banded(&it.machines, |count| bare(count, 1))));
+        add("year by year", of(&by_year));
+        add("all of it, USD", of(&|it| banded(&it.total_cost, thousands)));
+        add("against the first", self.against());
+        add("USD/M output tokens", of(&|it| banded(&it.cost_per_token, |cost| bare(cost * TOKENS, 3))));
+        add("energy per token", of(&|it| Joules::new(it.energy_per_token_j).to_string()));
+        add("one costs, USD", of(&|it| thousands(it.price)));
+        let mut if_any = |what: &str, cells: Vec<String>| {
+            if cells.iter().any(|cell| !["0", "0 B", "–"].contains(&&**cell)) {
+                add(what, cells);
+            }
+        };
+        if_any("GPUs in all", of(&|it| it.gpus.to_string()));
+        if_any("CXL memory in all", of(&|it| Bytes::new(it.cxl_bytes).to_string()));
+        add(&format!("largest load, {unit}"), of(&|it| banded(&it.largest_load, |load| self.amount(load))));
+        if self.unit != LoadUnit::Requests.name() {
+            add("answers then, req/s", of(&|it| bare(it.requests_per_s, 3)));
+        }
+        add("keeps the limits", of(&|it| it.slo_attainment[0].map_or("–".to_owned(), percent)));
+        add(&format!("beyond it, {unit}"), of(&|it| self.beyond(it)));
+        add("fails there", of(&|it| it.fails.clone().unwrap_or_else(|| "–".to_owned())));
+        add("taken most", of(&|it| bottleneck(it, 0)));
+        add("then", of(&|it| bottleneck(it, 1)));
+        add("time at work", of(&|it| percent(it.utilization)));
+        add("runs", each(&|it| it.plan.clone()));
         if self.machines.iter().any(|machine| !machine.ways.is_empty()) {
             let way = |way: &Way| {
-                let load = way.largest_load_per_s.map_or("none".to_owned(), |load| bare(load, 3));
+                let load = way.largest_load.map_or("none".to_owned(), |load| self.amount(load));
                 format!("{load}: {}", way.plan)
             };
             let ways = |machine: &Candidate| match &machine.ways[..] {
                 [] => "–".to_owned(),
                 ways => ways.iter().map(way).collect::<Vec<_>>().join("; "),
             };
-            rows.push(("ways tried, req/s", self.machines.iter().map(ways).collect()));
+            add(&format!("ways tried, {unit}"), each(&ways));
         }
-        if self.machines.iter().any(|machine| machine.unmet.is_some()) {
-            let unmet = |machine: &Candidate| machine.unmet.clone().unwrap_or_else(|| "–".to_owned());
-            rows.push(("keeps no load, because", self.machines.iter().map(unmet).collect()));
-        }
-        rows.extend([
-            ("largest load, req/s", of(&|it| banded(&it.largest_load_per_s, |load| bare(load, 3)))),
-            ("keeps the limits", of(&|it| it.slo_attainment[0].map_or("–".to_owned(), percent))),
-            ("beyond it, req/s", of(&beyond)),
-            ("fails there", of(&|it| it.fails.clone().unwrap_or_else(|| "–".to_owned()))),
-            ("taken most", of(&|it| bottleneck(it, 0))),
-            ("then", of(&|it| bottleneck(it, 1))),
-            ("machines", of(&|it| banded(&it.machines, |count| bare(count, 1)))),
-            ("year by year", of(&by_year)),
-            ("GPUs", of(&|it| it.gpus.to_string())),
-            ("CXL memory", of(&|it| Bytes::new(it.cxl_bytes).to_string())),
-            ("at work", of(&|it| percent(it.utilization))),
-            ("one costs, USD", of(&|it| thousands(it.price))),
-            ("J/output token", of(&|it| Joules::new(it.energy_per_token_j).to_string())),
-            ("USD/M output tokens", of(&|it| banded(&it.cost_per_token, |cost| bare(cost * TOKENS, 3)))),
-            ("all of it, USD", of(&|it| banded(&it.total_cost, thousands))),
-            ("against the first", self.against()),
-        ]);
-        rows.retain(|(what, cells)| {
-            !["GPUs", "CXL memory"].contains(what)
-                || cells.iter().any(|cell| !["0", "0 B"].contains(&&**cell))
-        });
         rows
+    }
+
+    /// A load: whole users, or three digits of a rate.
+    fn amount(&self, load: f64) -> String {
+        let digits = if self.unit == LoadUnit::Users.name() { 1 } else { 3 };
+        bare(load, digits)
+    }
+
+    fn beyond(&self, found: &Found) -> String {
+        match (found.beyond, found.slo_attainment[1]) {
+            (Some(load), Some(kept)) => format!("{} ({} keep them)", self.amount(load), percent(kept)),
+            _ => "–".to_owned(),
+        }
     }
 
     /// When each machine pays back, and what it saves.
@@ -93,13 +111,6 @@ impl CapacityReport {
             })
         };
         self.machines.iter().map(|machine| cell(machine).unwrap_or_else(|| "–".to_owned())).collect()
-    }
-}
-
-fn beyond(found: &Found) -> String {
-    match (found.beyond_per_s, found.slo_attainment[1]) {
-        (Some(load), Some(kept)) => format!("{} ({} keep them)", bare(load, 3), percent(kept)),
-        _ => "–".to_owned(),
     }
 }
 

@@ -53,7 +53,7 @@ pub fn tornado(fleet: &Fleet, rates: [Option<Running>; 2]) -> Vec<Bar> {
             terms(&|terms| terms.per_kwh = terms.per_kwh * factor)
         }),
         scaled("room and cooling", HALF, &|_, factor| terms(&|terms| terms.hosting = terms.hosting * factor)),
-        scaled("load", QUARTER, &|_, factor| terms(&|terms| terms.load = terms.load * factor)),
+        scaled("load", QUARTER, &|_, factor| terms(&|terms| terms.load *= factor)),
         bar(
             format!("lifetime ±{A_YEAR} y"),
             [(life - A_YEAR).max(life / 2.0), life + A_YEAR]
@@ -71,7 +71,7 @@ pub fn tornado(fleet: &Fleet, rates: [Option<Running>; 2]) -> Vec<Bar> {
 impl Running {
     /// The same machine where everything takes `slower` times as long and which serves `load` then: what a request takes grows
     /// with its time.
-    pub fn slower(&self, slower: Ratio, load: hwprofiles::RequestsPerSec) -> Self {
-        Self { load, per_request: self.per_request * slower.get(), ..*self }
+    pub fn slower(&self, slower: Ratio, load: f64) -> Self {
+        Self { load, for_load: self.for_load * slower.get(), ..*self }
     }
 }

@@ -1,13 +1,15 @@
 //! What an answer rests on: a bar for each number, from the answer with the number's low value to that with its high one.
 
 use super::chart::Tick;
-use super::{legend, text_width};
+use super::legend;
 use crate::axis::Axis;
 use crate::svg::{Anchor, Svg};
 
 const TOP: f64 = 66.0;
-const ROW: f64 = 30.0;
-const WIDTH: f64 = 480.0;
+/// A name, and its bar below it: on a phone there is no room beside it.
+const ROW: f64 = 46.0;
+const LEFT: f64 = 14.0;
+const WIDTH: f64 = 270.0;
 
 /// One number and what the answer is at its ends.
 #[derive(Debug, Clone)]
@@ -29,25 +31,24 @@ pub(crate) fn draw(title: &str, base: f64, bars: &[Bar], tick: Tick) -> Svg {
         high - low
     };
     bars.sort_by(|a, b| width(b).total_cmp(&width(a)));
-    let left = bars.iter().map(|bar| text_width(&bar.name)).fold(80.0, f64::max) + 14.0;
     let bottom = TOP + ROW * bars.len() as f64;
-    let mut svg = Svg::new(left + WIDTH + 90.0, bottom + 36.0, title);
+    let mut svg = Svg::new(LEFT + WIDTH + 100.0, bottom + 36.0, title);
     svg.text("strong", [14.0, 18.0], Anchor::Start, title);
-    legend(&mut svg, [left, 42.0], WIDTH, &["low value", "high value"], |svg, side, [x, y]| {
+    legend(&mut svg, [LEFT + 6.0, 42.0], WIDTH, &["low value", "high value"], |svg, side, [x, y]| {
         svg.rect(&format!("bar c{side}"), [x - 6.0, y - 6.0], [12.0, 12.0], "");
     });
     let answers = || bars.iter().flat_map(|bar| bar.answers).chain([base]);
     let (least, most) =
         (answers().fold(f64::INFINITY, f64::min), answers().fold(f64::NEG_INFINITY, f64::max));
     let air = 0.08 * (most - least).max(base.abs() * 0.01);
-    let axis = Axis::linear(least - air, most + air, [left, left + WIDTH]);
-    for at in axis.ticks(6) {
+    let axis = Axis::linear(least - air, most + air, [LEFT, LEFT + WIDTH]);
+    for at in axis.ticks(4) {
         svg.line("grid", [axis.at(at), TOP], [axis.at(at), bottom]);
         svg.text("soft", [axis.at(at), bottom + 19.0], Anchor::Middle, &tick(at));
     }
     for (index, bar) in bars.iter().enumerate() {
-        let y = TOP + ROW * index as f64 + 5.0;
-        svg.text("", [left - 10.0, y + 14.5], Anchor::End, &bar.name);
+        let y = TOP + ROW * index as f64 + 20.0;
+        svg.text("", [LEFT, y - 5.0], Anchor::Start, &bar.name);
         for (side, (answer, value)) in bar.answers.iter().zip(&bar.values).enumerate() {
             let ends = [axis.at(base), axis.at(*answer)];
             let (from, to) = (ends[0].min(ends[1]), ends[0].max(ends[1]));

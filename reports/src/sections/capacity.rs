@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use std::path::Path;
 
 /// Version of the form that is read.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// What costs are told for.
 const TOKENS: f64 = 1e6;
 
@@ -25,7 +25,10 @@ pub(crate) struct CapacityFile {
     model: String,
     #[serde(default)]
     asked: Vec<String>,
-    load_per_s: f64,
+    #[serde(default)]
+    answer: Vec<String>,
+    unit: String,
+    load: f64,
     machines: Vec<Candidate>,
     #[serde(default)]
     figures: Vec<Figure>,
@@ -45,7 +48,7 @@ struct Candidate {
     plan: String,
     /// Why it keeps the limits at no load.
     unmet: Option<String>,
-    largest_load_per_s: Option<Banded>,
+    largest_load: Option<Banded>,
     machines: Option<Banded>,
     utilization: Option<f64>,
     energy_per_token_j: Option<f64>,
@@ -94,7 +97,7 @@ type Measure = fn(&Loaded) -> Option<f64>;
 /// What was kept at one load.
 #[derive(Debug, Clone, Deserialize)]
 struct Loaded {
-    load_per_s: f64,
+    load: f64,
     slo_attainment: f64,
     ttft_p99_s: Option<f64>,
     tpot_p99_s: Option<f64>,
@@ -136,6 +139,9 @@ impl CapacityFile {
 
     pub(crate) fn section(&self) -> Section {
         let mut blocks: Vec<_> = self.asked.iter().map(|line| Block::Text(line.clone())).collect();
+        let (first, more) = self.answer.split_at(self.answer.len().min(1));
+        blocks.extend(first.iter().map(|line| Block::Note(line.clone())));
+        blocks.extend(more.iter().map(|line| Block::Text(line.clone())));
         let tiles: Vec<_> = self.machines.iter().map(tile).collect();
         match tiles.is_empty() {
             true => blocks.push(Block::Note("No machine was asked about.".to_owned())),
@@ -149,19 +155,20 @@ impl CapacityFile {
         }
         let tornados = self.machines.iter().enumerate().filter(|(_, it)| !it.sensitivity.is_empty());
         let tornados: Vec<_> =
-            tornados.map(|(index, it)| Plot::wide(format!("tornado-{index}"), tornado(it))).collect();
+            tornados.map(|(index, it)| Plot::fitting(format!("tornado-{index}"), tornado(it))).collect();
         if !tornados.is_empty() {
             blocks.push(Block::Heading("What the cost of a million output tokens hangs on".to_owned()));
-            blocks.extend(tornados.into_iter().map(|it| Block::Plots(vec![it])));
+            blocks.push(Block::Plots(tornados));
         }
         blocks.push(Block::Heading("Reckoned with".to_owned()));
         blocks.push(Block::Table(self.figures()));
         Section {
             title: format!("{}: which machine", self.model),
             lead: format!(
-                "{} for {} requests per second.",
+                "{} for {} {}.",
                 counted(self.machines.len(), "candidate"),
-                plain(self.load_per_s)
+                plain(self.load),
+                self.unit
             ),
             blocks,
         }
@@ -177,7 +184,7 @@ impl CapacityFile {
                 .map_or(String::new(), |it| format!("{} {}", it.what, percent(it.share)));
             let cells = [
                 it.name.clone(),
-                banded(it.largest_load_per_s),
+                banded(it.largest_load),
                 banded(it.machines),
                 it.utilization.map_or("–".to_owned(), percent),
                 banded(it.cost_per_token.map(|it| it.times(TOKENS))),
@@ -188,8 +195,9 @@ impl CapacityFile {
             ];
             cells.map(Cell::from).to_vec()
         };
+        let largest = format!("{} of one", self.unit);
         let numbers = [
-            "requests/s of one",
+            largest.as_str(),
             "machines",
             "utilisation",
             "USD per million tokens",
@@ -207,7 +215,7 @@ impl CapacityFile {
 
     /// What was kept, and what was waited for, against the load of one machine.
     fn curves(&self) -> Vec<Plot> {
-        let load = || Scale::linear("requests per second of one machine", plain);
+        let load = || Scale::linear(&format!("{} of one machine", self.unit), plain);
         let measures: [(&str, &str, Scale, Measure); 3] = [
             ("attainment", "Requests within the limits", Scale::linear("share", whole_percent), |it| {
                 Some(it.slo_attainment)
@@ -221,12 +229,12 @@ impl CapacityFile {
                 let points = machine.curve.iter().filter_map(|at| {
                     let value = of(at)?;
                     let hover =
-                        format!("{}: {} requests/s, {}", machine.name, plain(at.load_per_s), plain(value));
-                    Some(Point { at: [at.load_per_s, value], hover })
+                        format!("{}: {} {}, {}", machine.name, plain(at.load), self.unit, plain(value));
+                    Some(Point { at: [at.load, value], hover })
                 });
                 let (name, points) = (machine.name.clone(), points.collect());
                 chart.series.push(Series { name, points, line: true, radius: 4.0 });
-                if let Some(most) = machine.largest_load_per_s {
+                if let Some(most) = machine.largest_load {
                     let ends = [[most.value, f64::NEG_INFINITY], [most.value, f64::INFINITY]];
                     chart.guides.push(Guide { ends, name: machine.name.clone(), counts: false });
                 }

@@ -159,11 +159,11 @@ fn ranges(table: &DataTable) -> Table {
             }
             Values::Words { words, rows } => {
                 let words: Vec<_> = words.iter().filter(|word| !word.is_empty()).collect();
-                let (first, last) = (words.first()?, words.last()?);
+                let (first, last) = (shortened(words.first()?), shortened(words.last()?));
                 let count = rows.len();
                 match words.len() {
-                    0..=8 => ((*first).clone(), (*last).clone(), count),
-                    many => ((*first).clone(), format!("{many} in all"), count),
+                    0..=8 => (first, last, count),
+                    many => (first, format!("{many} in all"), count),
                 }
             }
         };
@@ -175,6 +175,15 @@ fn ranges(table: &DataTable) -> Table {
         caption: "The columns that hold something. Names that end in _s are seconds.".to_owned(),
         columns: [Column::name("column")].into_iter().chain(numbers).collect(),
         rows: table.columns.iter().filter_map(row).collect(),
+    }
+}
+
+/// So much of a text that columns stay on the page.
+fn shortened(word: &str) -> String {
+    const MOST: usize = 28;
+    match word.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &word[..end]),
+        None => word.to_owned(),
     }
 }
 

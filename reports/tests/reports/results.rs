@@ -49,7 +49,7 @@ fn grid(cells: &str) -> String {
 fn capacity(machines: &str) -> String {
     let name = serde_json::to_string(HOSTILE).unwrap();
     format!(
-        "{{\"capacity\": 1, \"version\": \"0.1.0\", \"model\": {name}, \"asked\": [{name}], \"load_per_s\": 3.0, \"machines\": [{machines}], \
+        "{{\"capacity\": 2, \"version\": \"0.1.0\", \"model\": {name}, \"asked\": [{name}], \"unit\": \"req/s\", \"load\": 3.0, \"machines\": [{machines}], \
          \"figures\": [{{\"what\": {name}, \"value\": {name}, \"source\": {name}}}]}}"
     )
 }
@@ -58,10 +58,10 @@ fn candidate() -> String {
     let name = serde_json::to_string(HOSTILE).unwrap();
     let banded = "{\"value\": 2.0, \"slow\": 1.5, \"fast\": 2.5}";
     format!(
-        "{{\"name\": {name}, \"plan\": {name}, \"largest_load_per_s\": {banded}, \"machines\": {banded}, \"utilization\": 0.5, \
+        "{{\"name\": {name}, \"plan\": {name}, \"largest_load\": {banded}, \"machines\": {banded}, \"utilization\": 0.5, \
          \"cost_per_token\": {{\"value\": 2e-6, \"slow\": 3e-6, \"fast\": 1e-6}}, \"bottlenecks\": [{{\"what\": {name}, \"share\": 0.9}}], \
          \"sensitivity\": [{{\"what\": {name}, \"lower\": 1e-6, \"higher\": 3e-6}}], \
-         \"curve\": [{{\"load_per_s\": 1.0, \"slo_attainment\": 1.0, \"ttft_p99_s\": 0.2}}, {{\"load_per_s\": 2.0, \"slo_attainment\": 0.5}}]}}"
+         \"curve\": [{{\"load\": 1.0, \"slo_attainment\": 1.0, \"ttft_p99_s\": 0.2}}, {{\"load\": 2.0, \"slo_attainment\": 0.5}}]}}"
     )
 }
 
@@ -262,7 +262,7 @@ fn what_is_no_result_or_of_another_version_is_refused_by_name() {
         ("name: m\ndevices: []\n", &["a document with the keys name, devices"]),
         (&newer, &["version is 7", "reads 1"]),
         (&grid("cells: []\n").replace("table: 1", "table: 9"), &["table is 9", "reads 1"]),
-        (&capacity("").replace("\"capacity\": 1", "\"capacity\": 2"), &["capacity is 2", "reads 1"]),
+        (&capacity("").replace("\"capacity\": 2", "\"capacity\": 1"), &["capacity is 1", "reads 2"]),
         (&format!("{}\n1,2\n", sweep(0)), &["line: 2"]),
     ] {
         let message = message("odd.file", text);

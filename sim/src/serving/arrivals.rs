@@ -7,7 +7,9 @@ use hwprofiles::Seconds;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp1, Gamma, LogNormal};
 use rand_pcg::Pcg64;
-use scenarios::{Arrivals, Length};
+use scenarios::{Arrivals, Length, ThinkTime};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// Requests as a stream.
 #[derive(Debug, Clone)]
@@ -18,9 +20,12 @@ pub struct Generated {
     left: u64,
     next: u64,
     at: Seconds,
-    /// Of a closed loop: when those come that wait for an answer.
-    pending: std::collections::VecDeque<Picos>,
+    think: ThinkTime,
+    /// Of a closed loop: when the users come who wait for no answer.
+    pending: BinaryHeap<Reverse<Picos>>,
     random: Pcg64,
+    /// Of what users think: how long requests are does not depend on who is answered first.
+    thoughts: Pcg64,
 }
 
 impl Generated {
@@ -33,8 +38,10 @@ impl Generated {
             left: requests,
             next: 0,
             at: Seconds::ZERO,
-            pending: Default::default(),
+            think: ThinkTime::NONE,
+            pending: BinaryHeap::new(),
             random: Pcg64::seed_from_u64(seed),
+            thoughts: Pcg64::seed_from_u64(!seed),
         }
     }
 
@@ -47,13 +54,32 @@ impl Generated {
             left: requests,
             next: 0,
             at: Seconds::ZERO,
-            pending: (0..concurrency.min(requests)).map(|_| Picos::ZERO).collect(),
+            think: ThinkTime::NONE,
+            pending: (0..concurrency.min(requests)).map(|_| Reverse(Picos::ZERO)).collect(),
             random: Pcg64::seed_from_u64(seed),
+            thoughts: Pcg64::seed_from_u64(!seed),
+        }
+    }
+
+    /// The same users, who think for so long before each request but the first, and begin one after the other within `ramp`.
+    pub fn thinking(mut self, think: ThinkTime, ramp: Seconds) -> Self {
+        let users = self.pending.len();
+        let begins = |user| Reverse(Picos::rounding_up(ramp * (user as f64 / users as f64)));
+        self.pending = (0..users).map(begins).collect();
+        Self { think, ..self }
+    }
+
+    fn thought(&mut self) -> Seconds {
+        let random = &mut self.thoughts;
+        match self.think {
+            ThinkTime::Fixed(time) => time,
+            ThinkTime::Uniform { from, to } => from + (to - from) * random.random::<f64>(),
+            ThinkTime::LogNormal { mean, cv } => Seconds::new(log_normal(mean.get(), cv).sample(random)),
         }
     }
 
     fn arrival(&mut self) -> Option<Picos> {
-        let Some(arrivals) = self.arrivals else { return self.pending.pop_front() };
+        let Some(arrivals) = self.arrivals else { return self.pending.pop().map(|Reverse(at)| at) };
         let gap = match arrivals {
             Arrivals::Poisson { rate } => self.random.sample::<f64, _>(Exp1) / rate,
             Arrivals::Uniform { rate } => 1.0 / rate,
@@ -77,14 +103,16 @@ impl Generated {
         match length {
             Length::Fixed(tokens) => tokens,
             Length::Uniform { from, to } => random.random_range(from..=to),
-            Length::LogNormal { mean, cv } => {
-                let variance = (1.0 + cv * cv).ln();
-                let spread = LogNormal::new(mean.ln() - variance / 2.0, variance.sqrt());
-                let tokens = spread.expect("a scenario's mean and cv are above 0").sample(random);
-                (tokens.round() as u64).max(1)
-            }
+            Length::LogNormal { mean, cv } => (log_normal(mean, cv).sample(random).round() as u64).max(1),
         }
     }
+}
+
+/// Whose mean is `mean` and whose standard deviation `cv` times that.
+fn log_normal(mean: f64, cv: f64) -> LogNormal<f64> {
+    let variance = (1.0 + cv * cv).ln();
+    let spread = LogNormal::new(mean.ln() - variance / 2.0, variance.sqrt());
+    spread.expect("a scenario's mean and cv are above 0")
 }
 
 impl Source for Generated {
@@ -103,7 +131,16 @@ impl Source for Generated {
 
     fn done(&mut self, at: Picos) {
         if self.arrivals.is_none() {
-            self.pending.push_back(at);
+            let at = at + Picos::rounding_up(self.thought());
+            self.pending.push(Reverse(at));
+        }
+    }
+
+    fn sooner(&mut self, held: &mut Request) {
+        if let Some(mut first) = self.pending.peek_mut()
+            && first.0 < held.arrival
+        {
+            std::mem::swap(&mut first.0, &mut held.arrival);
         }
     }
 

@@ -71,6 +71,9 @@ pub fn serve_fleet<P: StepPrices, W: Watch>(
             Some(at) if at <= sent.min(due) => {
                 fleet.tell_first();
                 source.done(at);
+                if let Some(held) = &mut next {
+                    source.sooner(held);
+                }
             }
             _ if due < sent => steward.act(fleet.replicas)?,
             _ => {

@@ -13,6 +13,8 @@ pub struct Shifted<S> {
     longer: Vec<Window>,
     /// When the last request came, unshifted and shifted.
     last: [Picos; 2],
+    /// The prompt of the last request, not longer.
+    prompt: u64,
 }
 
 /// A factor that holds for a while.
@@ -48,7 +50,7 @@ impl<S: Source> Shifted<S> {
                 Change::Slower { .. } => {}
             }
         }
-        Self { source, busier, longer, last: [Picos::ZERO; 2] }
+        Self { source, busier, longer, last: [Picos::ZERO; 2], prompt: 0 }
     }
 
     /// What it shifts.
@@ -79,15 +81,31 @@ impl<S: Source> Shifted<S> {
     }
 }
 
-impl<S: Source> Source for Shifted<S> {
-    fn next(&mut self) -> Option<Request> {
-        let mut request = self.source.next()?;
+impl<S: Source> Shifted<S> {
+    /// Shifts a request of the source.
+    fn shift(&mut self, request: &mut Request) {
+        self.prompt = request.prompt_tokens;
         request.arrival = self.arrival(request.arrival);
         let factor = Window::product(&self.longer, request.arrival);
         if factor != 1.0 {
             request.prompt_tokens = ((request.prompt_tokens as f64 * factor).round() as u64).max(1);
         }
+    }
+}
+
+impl<S: Source> Source for Shifted<S> {
+    fn next(&mut self) -> Option<Request> {
+        let mut request = self.source.next()?;
+        self.shift(&mut request);
         Some(request)
+    }
+
+    fn sooner(&mut self, held: &mut Request) {
+        if self.source.listens() {
+            held.prompt_tokens = self.prompt;
+            self.source.sooner(held);
+            self.shift(held);
+        }
     }
 
     fn done(&mut self, at: Picos) {

@@ -16,6 +16,9 @@ pub trait Source {
     /// that.
     fn next(&mut self) -> Option<Request>;
 
+    /// `held` was taken and not sent yet: in its place comes who comes sooner since somebody was answered, if anybody.
+    fn sooner(&mut self, _held: &mut Request) {}
+
     /// One was answered, or refused: whoever sent it may send another.
     fn done(&mut self, _at: super::Picos) {}
 

@@ -2,8 +2,9 @@
 
 use crate::queues;
 use crate::serving::{Prices, Told, by_id, engines, requests};
+use hwprofiles::Seconds;
 use proptest::prelude::*;
-use scenarios::{Length, Routing};
+use scenarios::{Length, Routing, ThinkTime};
 use sim::serving::{
     End, Engine, Generated, Picos, Replica, Request, Router, Served, Source, StepPrices, Watch, serve,
     serve_fleet,
@@ -78,10 +79,11 @@ proptest! {
     #[test]
     fn a_closed_loop_over_replicas_is_the_same_in_series_and_step_by_step(
         engine in engines(), replicas in 1usize..4, routing in routings(), users in 1u64..9, seed in 0u64..1000,
+        think in thoughts(), ramp in (0.0..1e-7).prop_map(Seconds::new),
     ) {
         let run = |stretch: u64| {
             let length = |from, to| Length::Uniform { from, to };
-            let mut users = Generated::closed(users, 30, length(1, 39), length(1, 29), seed);
+            let mut users = Generated::closed(users, 30, length(1, 39), length(1, 29), seed).thinking(think, ramp);
             served(&engine, replicas, routing, &Prices { stretch }, &mut users)
         };
         let (whole, single) = (run(1 << 40), run(1));
@@ -89,7 +91,40 @@ proptest! {
         let (whole, single) = (all(whole), all(single));
         prop_assert_eq!(&whole, &single);
         prop_assert!(most_at_once(&whole) <= users as i64);
+        prop_assert!(whole.is_sorted_by_key(|one| one.arrival), "who comes sooner has the lower number");
     }
+
+    #[test]
+    fn users_are_throughput_times_response_and_thinking(
+        engine in engines(), users in 1u64..9, seed in 0u64..1000, think in thoughts(),
+    ) {
+        // Little's law of a closed loop: while nobody has ended, each user waits for an answer or thinks.
+        let (length, rounds) = (|from, to| Length::Uniform { from, to }, 600);
+        let engine = Engine { num_blocks: 80, chunked_prefill: true, ..engine };
+        let mut source = Generated::closed(users, users * rounds, length(1, 30), length(1, 29), seed)
+            .thinking(think, think.mean());
+        let day = all(served(&engine, 1, Routing::RoundRobin, &Prices { stretch: 50 }, &mut source));
+        let end = day.iter().map(|one| one.last_token).max().expect("somebody came");
+        let rate = day.len() as f64 / end.to_seconds().get();
+        let response = day.iter().map(|one| one.e2el().to_seconds().get()).sum::<f64>() / day.len() as f64;
+        let reckoned = rate * (response + think.mean().get());
+        prop_assert_eq!(day.len() as u64, users * rounds);
+        prop_assert!((reckoned / users as f64 - 1.0).abs() < 0.12, "{} of {}", reckoned, users);
+        if users == 1 && think == ThinkTime::NONE {
+            prop_assert!((rate * response - 1.0).abs() < 1e-9, "one after the other: {} at {}", rate, response);
+        }
+    }
+}
+
+/// Thinking times from none to longer than answers take.
+fn thoughts() -> impl Strategy<Value = ThinkTime> {
+    let time = |from: f64, to: f64| (from..to).prop_map(Seconds::new);
+    prop_oneof![
+        Just(ThinkTime::NONE),
+        time(1e-9, 1e-6).prop_map(ThinkTime::Fixed),
+        (time(0.0, 1e-7), time(1e-7, 1e-6)).prop_map(|(from, to)| ThinkTime::Uniform { from, to }),
+        (time(1e-8, 1e-6), 0.1..0.5).prop_map(|(mean, cv)| ThinkTime::LogNormal { mean, cv }),
+    ]
 }
 
 /// The mean time in a system of four replicas that serve one request at a time, ρ = 0.75, exponential lengths.

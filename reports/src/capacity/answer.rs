@@ -1,0 +1,51 @@
+//! The answer in a few sentences: what a reader who stops after two lines should know.
+
+use super::table::{per_million, thousands};
+use super::{CapacityReport, Found};
+use crate::numbers::percent;
+
+impl CapacityReport {
+    /// Which machine costs least in all, by how much, and whether the band of the rates leaves that open.
+    pub fn answered(mut self) -> Self {
+        let mut found: Vec<(&str, &Found)> =
+            self.machines.iter().filter_map(|it| Some((it.name.as_str(), it.found.as_ref()?))).collect();
+        found.sort_by(|one, other| one.1.total_cost.value.total_cmp(&other.1.total_cost.value));
+        let mut answer = Vec::new();
+        if let Some((name, least)) = found.first() {
+            let years = least.years.len();
+            let machines = match least.machines.value as u64 {
+                1 => "one machine".to_owned(),
+                count => format!("{count} machines"),
+            };
+            let which = if found.len() > 1 { "least cost over" } else { "over" };
+            let [slow, fast] = [least.total_cost.slow, least.total_cost.fast].map(thousands);
+            answer.push(format!(
+                "{which} {years} years: {name}, {machines}, {} USD in all ({fast} – {slow}), {} for a million output tokens",
+                thousands(least.total_cost.value),
+                per_million(least.cost_per_token.value),
+            ));
+            for (other, found) in &found[1..] {
+                let more = found.total_cost.value / least.total_cost.value - 1.0;
+                let open = found.total_cost.fast < least.total_cost.slow;
+                answer.push(format!(
+                    "{other}: {} more{}",
+                    percent(more),
+                    if open {
+                        "; the bands of their rates overlap, so that the order may be another"
+                    } else {
+                        ""
+                    }
+                ));
+            }
+        }
+        let estimates = self.figures.iter().filter(|figure| figure.source.contains("estimate")).count();
+        if estimates > 0 {
+            answer.push(format!(
+                "{estimates} of {} prices and rates are estimates: what was reckoned with stands at the end",
+                self.figures.len()
+            ));
+        }
+        self.answer = answer;
+        self
+    }
+}
