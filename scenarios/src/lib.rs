@@ -69,11 +69,10 @@ pub use grid::{GRID_LIMIT, Grid, Point};
 pub use hwprofiles::Phase;
 pub use latent::Latent;
 pub use layer::LayerKind;
+pub use load::{Load, LoadUnit};
 pub use model::{
     Activation, Architecture, Llama3Scaling, LongRopeScaling, Model, Norm, Positions, YarnScaling,
 };
-pub use load::{Load, LoadUnit};
-pub use model::{Activation, Architecture, Llama3Scaling, Model, Norm, Positions, YarnScaling};
 pub use objective::{Objective, Slo};
 pub use operator::{Buffer, Formats, Operator, Step};
 pub use prices::{Assumed, Prices};

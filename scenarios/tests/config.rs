@@ -219,7 +219,7 @@ fn configs_written_by_transformers_are_read() {
 }
 
 /// What the families with layer norms, and Gemma, refuse.
-const FAMILIES: [&str; 20] = [
+const FAMILIES: [&str; 21] = [
     r#"{"model_type": "gemma3_text", "attn_logit_softcapping": 50.0}"#,
     r#"{"model_type": "gemma", "hidden_activation": "relu"}"#,
     r#"{"model_type": "gemma", "use_bidirectional_attention": true}"#,
