@@ -47,7 +47,7 @@ fn every_golden_folder_opens() {
         assert_eq!(checkpoint.model().name, name);
         seen += 1;
     }
-    assert_eq!(seen, 19);
+    assert_eq!(seen, 21);
 }
 
 #[test]

@@ -262,12 +262,12 @@ impl<P: StepPrices> Replica<P> {
         let sequences = &self.sequences;
         let end = self.decoding.first_end(|place, life| sequences[place as usize].life == life);
         // After a preemption, the next step may admit again; and so it may where less and less is reserved,
-        // where who is late changes with time, or where more is found meanwhile.
+        // where who is late changes with time, or where something else is found meanwhile.
         let once = preempted
             || self.stalled
             || self.engine.reserve == Reserve::Answer && self.waiting.len() > 0
             || self.is_paced()
-            || self.may_find_more(self.now);
+            || self.may_find_otherwise(self.now);
         let most = if once { 1 } else { end.expect("who decodes will end") };
         let most = most.min((line.until - 1 - tokens) / count + 1);
         let most = 1 + self.decoding.steps_within(self.blocks.free(), most - 1);

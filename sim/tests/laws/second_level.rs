@@ -5,8 +5,8 @@ use crate::serving::{Prices, Told, by_id, engines, requests, served};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use sim::serving::{
-    Batch, End, Engine, Host, Picos, Piece, Policy, Replica, Request, StepPrices, Swap, Transfer, Watch,
-    serve,
+    Batch, End, Engine, Host, Picos, Piece, Policy, Replica, Request, Reserve, StepPrices, Swap, Transfer,
+    Watch, serve,
 };
 use std::collections::BTreeSet;
 
@@ -165,6 +165,40 @@ proptest! {
         prop_assert_eq!(told[2].ttft(), step(0).min(back.of(names) + step(hit)));
         prop_assert_eq!(told[2].cached_tokens, 0);
     }
+}
+
+/// The third request is sent back. As the others grow, half of its first name is overwritten, and without it the name behind,
+/// which the second level has, is no longer reached: with so much less in front, there is room for it.
+#[test]
+fn less_that_is_found_may_let_a_request_enter() {
+    let second_level = level(4, FREE, false);
+    let engine = Engine {
+        max_num_seqs: 5,
+        max_num_batched_tokens: 12,
+        num_blocks: 15,
+        block_size: 2,
+        chunked_prefill: true,
+        prefix_caching: true,
+        prefix_tokens: 4,
+        prefill_first: true,
+        reserve: Reserve::Chunk,
+        policy: Policy::Fcfs,
+        swap: None,
+        second_level,
+        host: Host::default(),
+        ..crate::queues::engine(1)
+    };
+    let request = |id: u64, prompt_tokens: u64, output_tokens: u64, prefix: Vec<u64>| Request {
+        id,
+        arrival: Picos::ZERO,
+        prompt_tokens,
+        output_tokens,
+        prefix,
+    };
+    let requests = [request(0, 4, 8, vec![]), request(1, 1, 16, vec![]), request(2, 22, 2, vec![0, 1, 2])];
+    let whole = served(&engine, Prices { stretch: 1 << 40 }, &requests);
+    assert_eq!(whole, served(&engine, Prices { stretch: 1 }, &requests));
+    assert!(whole.iter().any(|one| one.preemptions == 2), "{whole:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 use super::super::batch::{Batch, Piece, StepPrices};
 use super::super::picos::Picos;
-use super::super::prefix::{names, publish};
+use super::super::prefix::{find, names, publish};
 use super::super::watch::Watch;
 use super::Replica;
 use hwprofiles::Missing;
@@ -73,8 +73,13 @@ impl<P: StepPrices> Replica<P> {
         self.second.as_ref().map_or(0, |second| second.blocks())
     }
 
-    /// Whether more may be found later, of who waits, without a step that computes it.
-    pub(super) fn may_find_more(&self, now: Picos) -> bool {
-        self.waiting.len() > 0 && self.second.as_ref().is_some_and(|second| second.writes(now))
+    /// Whether something else may be found later, of who waits, without a step that computes it: more, once it is written; or
+    /// less, where what is found is in free blocks. What would be fetched behind it is then none of its either, and a
+    /// shorter beginning with as much behind it may have room.
+    pub(super) fn may_find_otherwise(&self, now: Picos) -> bool {
+        let (Some(second), Some(place)) = (&self.second, self.waiting.first(self.pace.end)) else {
+            return false;
+        };
+        second.writes(now) || find(&self.engine, &self.blocks, &self.sequences[place as usize]).1 > 0
     }
 }
