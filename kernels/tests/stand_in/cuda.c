@@ -95,7 +95,8 @@ static void advance(Stream *stream, uint64_t place)
         Op *op = stream->first;
         stream->first = op->next;
         if (!stream->first) stream->last = NULL;
-        int status = op->run(op->a);
+        // After a failure nothing runs any more: it would have the numbers of what has not come.
+        int status = failed ? OK : op->run(op->a);
         if (status && !failed) failed = status;
         free(op);
         stream->done++;
