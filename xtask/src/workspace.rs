@@ -72,8 +72,15 @@ impl Workspace {
     /// # Errors
     /// A file that cannot be read or parsed, by name.
     pub fn read() -> Result<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let crates = MAY_USE.iter().map(|(name, _)| Crate::read(&root, name)).collect::<Result<_>>()?;
+        Self::read_from(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+    }
+
+    /// Reads the workspace in the folder `root`.
+    ///
+    /// # Errors
+    /// A file that cannot be read or parsed, by name.
+    pub fn read_from(root: &Path) -> Result<Self> {
+        let crates = MAY_USE.iter().map(|(name, _)| Crate::read(root, name)).collect::<Result<_>>()?;
         Ok(Self { crates })
     }
 

@@ -3,8 +3,8 @@
 use super::imports::{Import, imports};
 use crate::workspace::{Crate, Workspace};
 use petgraph::algo::tarjan_scc;
-use petgraph::graphmap::DiGraphMap;
-use std::collections::BTreeSet;
+use petgraph::graph::{DiGraph, NodeIndex};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The line of a crate's first comment that states the order of its rooms.
 const STATEMENT: &str = "//! Rooms, each using only those before it:";
@@ -52,15 +52,18 @@ pub fn order(workspace: &Workspace) -> Vec<String> {
 pub fn circles(workspace: &Workspace) -> Vec<String> {
     let mut circles = Vec::new();
     for member in &workspace.crates {
-        let found = imports(member);
-        let graph: DiGraphMap<&str, ()> = found
-            .iter()
-            .filter(|import| !import.to.module.is_empty())
-            .map(|import| (import.from.path.as_str(), import.to.path.as_str()))
-            .collect();
-        for mut circle in tarjan_scc(&graph).into_iter().filter(|circle| circle.len() > 1) {
-            circle.sort_unstable();
-            circles.push(circle.join(", "));
+        let mut graph = DiGraph::<&str, ()>::new();
+        let nodes: BTreeMap<&str, NodeIndex> =
+            member.sources.iter().map(|file| (file.path.as_str(), graph.add_node(&file.path))).collect();
+        for Import { from, to } in imports(member) {
+            if !to.module.is_empty() {
+                graph.update_edge(nodes[from.path.as_str()], nodes[to.path.as_str()], ());
+            }
+        }
+        for circle in tarjan_scc(&graph).into_iter().filter(|circle| circle.len() > 1) {
+            let mut files: Vec<_> = circle.into_iter().map(|node| graph[node]).collect();
+            files.sort_unstable();
+            circles.push(files.join(", "));
         }
     }
     let small = |circle: &&String| circle.split(", ").count() <= LARGEST_CIRCLE;
