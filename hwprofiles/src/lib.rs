@@ -32,109 +32,42 @@
 //! reader refuses unknown and duplicate keys, bare numbers, zero sizes, and names that lead nowhere, with
 //! file, line, key and what would be right ([`FileError`]); [`Machine::check`] lists what is merely
 //! suspicious. All YAML goes through [`yaml`], which the other crates may use for their documents.
+//!
+//! Rooms, each using only those before it: units, files, rates, machine, parts, library.
 #![forbid(unsafe_code)]
 
-mod all_reduce;
-mod attention;
-mod ceiling;
-mod changes;
-mod check;
-mod checked;
-mod compose;
-mod composition;
-mod cpu_part;
-mod cpu_sheet;
-mod curve;
-mod dram;
-mod dtype;
-mod error;
-mod estimate;
-mod expander;
-mod faster;
 mod files;
-mod footnotes;
-mod gemm;
-mod gpu_device;
-mod gpus;
-mod host;
-mod host_show;
-mod kriging;
-mod least_squares;
 mod library;
-mod link_part;
 mod machine;
-mod machine_file;
-mod measured_gpu;
-mod numa;
-mod operations;
-mod parameter;
 mod parts;
-mod point_fit;
-mod points;
-mod provenance;
 mod rates;
-mod ratio;
-mod refusal;
-mod roofline;
-mod rows;
-mod sheet;
-mod show;
-mod sockets;
-mod stripes;
-mod summary;
-mod table;
-mod tensor_parallel;
-mod unit_text;
 pub mod units;
-pub mod yaml;
 
-pub use all_reduce::{AllReduce, MeasuredAllReduce};
-pub use attention::{
-    AttentionFacts, AttentionFitError, AttentionKernels, AttentionPoint, AttentionRates, AttentionShape,
-    AttentionSurface, MixedPoint, Phase,
+pub use files::yaml;
+pub use files::{
+    Draft, FileError, Presence, ProfileError, Rows, TableError, WriteError, plain_name, write_atomically,
 };
-pub use ceiling::{Ceilings, Crossover};
-pub use changes::{Change, Changes};
-pub use check::Finding;
-pub use compose::{Base, Expanders, Parts};
-pub use composition::{Composition, CxlChoice, GpuChoice, LoopbackLimit, PartNames};
-pub use cpu_part::{
-    CoreCurve, CorePoint, CpuPart, Instructions, RowShare, RowShares, SheetRates, SocketDram,
-};
-pub use cpu_sheet::{CpuSheet, DramChoice};
-pub use curve::{Curve, CurvePoint, Reading};
-pub use dram::{
-    Dram, LoadedLatency, LoadedPoint, Mix, Mixes, PageMode, PageSize, Stores, Stream, StreamCurve,
-};
-pub use dtype::{DType, GROUP};
-pub use error::ProfileError;
-pub use estimate::Missing;
-pub use files::{Draft, WriteError, write_atomically};
-pub use gemm::{FitError, GemmFacts, GemmPoint, GemmRates, GemmSurface, Kernels, Unfounded};
-pub use gpus::Gpus;
-pub use host::{Host, Loopback, Presence, Processor, Team};
-pub use library::{Library, Profile, plain_name, shipped};
-pub use link_part::{Directions, LinkPart};
+pub use library::{Entry, Library, Profile, Sheet, shipped};
 pub use machine::{
-    CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, Interleave, Link, LinkDetails, LinkId,
-    Machine, Memory, MemoryDetails, MemoryId, MemoryKind,
+    CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, Finding, Interleave, Link, LinkDetails,
+    LinkId, Machine, Memory, MemoryDetails, MemoryId, MemoryKind, Missing, Ranks, Stripe,
 };
-pub use measured_gpu::{Direction, HostMemory, Launches, MeasuredGpu, TransferCurve};
-pub use numa::{Numa, NumaNode, NumaPath, PathRates};
-pub use operations::{Operation, Operations};
-pub use parts::{Achieved, CxlPart, GpuPart, LoadCurve, LoadPoint, NvmePart};
-pub use point_fit::PointsError;
-pub use points::{DevicePoints, MeasuredPoints, TransferPoint};
-pub use provenance::{Confidence, Provenance, Sourced};
-pub use rates::{Basis, Bound, Estimate};
-pub use ratio::Ratio;
-pub use rows::{Rows, TableError};
-pub use sheet::{Entry, Sheet};
-pub use sockets::SocketsChoice;
-pub use stripes::Stripe;
-pub use tensor_parallel::Ranks;
+pub use parts::{
+    Achieved, Base, Ceilings, Change, Changes, Composition, CoreCurve, CorePoint, CpuPart, CpuSheet,
+    Crossover, CxlChoice, CxlPart, Directions, Dram, DramChoice, Expanders, GpuChoice, GpuPart, Gpus, Host,
+    Instructions, Launches, LinkPart, LoadedLatency, LoadedPoint, Loopback, LoopbackLimit, MeasuredGpu, Mix,
+    Mixes, Numa, NumaNode, NumaPath, NvmePart, PageMode, PageSize, PartNames, Parts, PathRates, PointsError,
+    Processor, RowShare, RowShares, SheetRates, SocketDram, SocketsChoice, Stores, Stream, StreamCurve, Team,
+    TransferCurve,
+};
+pub use rates::{
+    AllReduce, AttentionFacts, AttentionFitError, AttentionKernels, AttentionPoint, AttentionRates,
+    AttentionShape, AttentionSurface, Basis, Bound, Curve, CurvePoint, DevicePoints, Direction, Estimate,
+    FitError, GemmFacts, GemmPoint, GemmRates, GemmSurface, HostMemory, Kernels, LoadCurve, LoadPoint,
+    MeasuredAllReduce, MeasuredPoints, MixedPoint, Operation, Operations, Phase, Reading, TransferPoint,
+    Unfounded,
+};
 pub use units::{
-    Bytes, BytesPerSec, Dollars, Elements, Flop, FlopPerByte, FlopPerSec, Hertz, Joules, RequestsPerSec,
-    Seconds, Tokens, UnitError, Watts, Years,
+    Bytes, BytesPerSec, Confidence, DType, Dollars, Elements, Flop, FlopPerByte, FlopPerSec, GROUP, Hertz,
+    Joules, Provenance, Ratio, RequestsPerSec, Seconds, Sourced, Tokens, UnitError, Watts, Years,
 };
-pub use yaml::FileError;

@@ -1,0 +1,80 @@
+//! A machine: devices that compute, memories that store, links between memories.
+
+use crate::machine::device::{Device, DeviceId};
+use crate::machine::link::{Link, LinkId};
+use crate::machine::memory::{Memory, MemoryId};
+
+/// All of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Machine {
+    /// Its name.
+    pub name: String,
+    /// What a reader should know of it: of which published testbed it is made, and what of that is unknown.
+    pub note: Option<String>,
+    /// What computes, in the order of the file.
+    pub devices: Vec<Device>,
+    /// What stores, in the order of the file.
+    pub memories: Vec<Memory>,
+    /// The directed links, in the order of the file.
+    pub links: Vec<Link>,
+}
+
+impl Machine {
+    /// The device of that name.
+    pub fn device_named(&self, name: &str) -> Option<DeviceId> {
+        self.devices.iter().position(|d| d.name == name).map(DeviceId)
+    }
+
+    /// The memory of that name.
+    pub fn memory_named(&self, name: &str) -> Option<MemoryId> {
+        self.memories.iter().position(|m| m.name == name).map(MemoryId)
+    }
+
+    /// The device `id`.
+    pub fn device(&self, id: DeviceId) -> &Device {
+        &self.devices[id.0]
+    }
+
+    /// The memory `id`.
+    pub fn memory(&self, id: MemoryId) -> &Memory {
+        &self.memories[id.0]
+    }
+
+    /// The link `id`.
+    pub fn link(&self, id: LinkId) -> &Link {
+        &self.links[id.0]
+    }
+
+    /// The link whose wire `id` goes over: itself, or the one that it shares the wire of.
+    pub fn wire(&self, id: LinkId) -> LinkId {
+        self.links[id.0].wire.unwrap_or(id)
+    }
+
+    /// Every device, in order.
+    pub fn device_ids(&self) -> impl Iterator<Item = DeviceId> + use<> {
+        (0..self.devices.len()).map(DeviceId)
+    }
+
+    /// Every memory, in order.
+    pub fn memory_ids(&self) -> impl Iterator<Item = MemoryId> + use<> {
+        (0..self.memories.len()).map(MemoryId)
+    }
+
+    /// The direct link between two memories, if there is one.
+    pub fn link_between(&self, from: MemoryId, to: MemoryId) -> Option<LinkId> {
+        self.links.iter().position(|l| l.from == from && l.to == to).map(LinkId)
+    }
+
+    /// The memory whose bandwidth reading `id` consumes: itself, or the one that it lies within.
+    pub fn bandwidth_of(&self, id: MemoryId) -> MemoryId {
+        let mut root = id;
+        // A reader refuses cycles; the bound keeps a hand-made one from hanging.
+        for _ in 0..self.memories.len() {
+            match self.memories[root.0].within {
+                Some(outer) => root = outer,
+                None => break,
+            }
+        }
+        root
+    }
+}

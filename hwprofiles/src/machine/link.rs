@@ -1,0 +1,76 @@
+//! TODO machine/link.rs
+
+use crate::machine::memory::MemoryId;
+use crate::rates::{AllReduce, Curve};
+use crate::units::{Bytes, BytesPerSec, Ratio, Seconds, Sourced};
+use serde::{Deserialize, Serialize};
+
+/// Index of a link in its machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub usize);
+
+/// A directed path between two memories. A transfer of B bytes takes latency + B / bandwidth when it is alone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Link {
+    /// Its name in files.
+    pub name: String,
+    /// Where bytes come from.
+    pub from: MemoryId,
+    /// Where bytes go.
+    pub to: MemoryId,
+    /// α: time before the first byte.
+    pub latency: Sourced<Seconds>,
+    /// β: rate of a long transfer.
+    pub bandwidth: Sourced<BytesPerSec>,
+    /// The link over whose wire it goes, in the same direction, where it has none of its own: transfers of both
+    /// share that link's bandwidth.
+    pub wire: Option<LinkId>,
+    /// What is known beyond α and β.
+    pub details: LinkDetails,
+}
+
+/// What is known of a link beyond α and β, which are those of page-locked memory on the near socket.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkDetails {
+    /// On the wire.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Sourced<BytesPerSec>>,
+    /// Measured times against bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<Curve<Seconds>>,
+    /// β of host memory that is not page-locked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pageable: Option<Sourced<BytesPerSec>>,
+    /// β of page-locked memory on the other socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far: Option<Sourced<BytesPerSec>>,
+    /// The rate under opposing traffic over the rate alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duplex: Option<Sourced<Ratio>>,
+    /// Bytes of host memory traffic per byte moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dram_traffic: Option<Sourced<Ratio>>,
+    /// What sums over GPUs that are linked so take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all_reduce: Option<AllReduce>,
+}
+
+impl Link {
+    /// The time of a transfer of `bytes` by the link's curve of measured times; `None` where it has none.
+    ///
+    /// Linear in bytes between measured points; below the smallest its time, beyond the largest its rate.
+    pub fn measured_time(&self, bytes: Bytes) -> Option<Seconds> {
+        self.details.times.as_ref()?.time_of(bytes)
+    }
+}
+
+impl Link {
+    /// Time of a transfer of `bytes` that has the link to itself: α + bytes / β; zero for no bytes.
+    pub fn time(&self, bytes: Bytes) -> Seconds {
+        if bytes == Bytes::ZERO {
+            return Seconds::ZERO;
+        }
+        self.latency.value + bytes / self.bandwidth.value
+    }
+}

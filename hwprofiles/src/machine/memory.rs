@@ -1,0 +1,110 @@
+//! TODO machine/memory.rs
+
+use crate::rates::LoadCurve;
+use crate::units::{Bytes, BytesPerSec, Dollars, Seconds, Sourced};
+use serde::{Deserialize, Serialize};
+
+/// Index of a memory in its machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemoryId(pub usize);
+
+/// What kind of thing stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MemoryKind {
+    /// On-package memory of a GPU.
+    Hbm,
+    /// Host memory of one NUMA node.
+    Dram,
+    /// Memory behind CXL.
+    Cxl,
+    /// A disk.
+    Nvme,
+    /// The loopback device's share of the host's memory.
+    Loopback,
+    /// Other memories, their pages in turn.
+    Striped,
+}
+
+/// Something that stores.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Memory {
+    /// Its name in files.
+    pub name: String,
+    /// Its kind.
+    pub kind: MemoryKind,
+    /// How much it holds.
+    pub capacity: Sourced<Bytes>,
+    /// The rate that all its readers together can reach.
+    pub bandwidth: Sourced<BytesPerSec>,
+    /// Load-to-use latency, where known.
+    pub latency: Option<Sourced<Seconds>>,
+    /// The memory whose bandwidth this one draws on, where it has none of its own (loopback memory lies in DRAM).
+    pub within: Option<MemoryId>,
+    /// The memories that its pages lie in, in turn; empty where it is a memory by itself. Then its capacity, rate and
+    /// latency follow from theirs ([`Machine::restripe`]).
+    pub stripes: Vec<Stripe>,
+    /// Price per GB, where known.
+    pub price_per_gb: Option<Sourced<Dollars>>,
+    /// What no time is made of yet.
+    pub details: MemoryDetails,
+}
+
+/// What is known of a memory beyond its capacity, read bandwidth and unloaded latency.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryDetails {
+    /// Write bandwidth, where it differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write: Option<Sourced<BytesPerSec>>,
+    /// Latency under load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded: Option<LoadCurve>,
+    /// Pages of DRAM to pages of this memory in stripes over both, where somebody chose them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interleave: Option<Interleave>,
+}
+
+/// Weighted interleaving: so many pages of DRAM, then so many of the other memory, and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interleave {
+    /// Pages of DRAM.
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub dram: u64,
+    /// Pages of the other memory.
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub cxl: u64,
+}
+
+impl Interleave {
+    /// The rate of a stream over pages interleaved so: both memories work at once, and the one that is done
+    /// last decides. Rate = min over memories of bandwidth ÷ share of the pages.
+    pub fn bandwidth(self, dram: BytesPerSec, cxl: BytesPerSec) -> BytesPerSec {
+        let pages = (self.dram + self.cxl) as f64;
+        (dram * (pages / self.dram as f64)).min(cxl * (pages / self.cxl as f64))
+    }
+}
+
+/// The pages that lie in one memory before those in the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stripe {
+    /// Where.
+    pub memory: MemoryId,
+    /// How many.
+    pub pages: u64,
+}
+
+impl Interleave {
+    /// The fewest pages with which a stream is within a hundredth as fast as with any so few.
+    pub(crate) fn of(dram: BytesPerSec, cxl: BytesPerSec) -> Self {
+        let all = (1..=32u64).flat_map(|dram| (1..=32u64).map(move |cxl| Self { dram, cxl }));
+        let rate = |pages: &Self| pages.bandwidth(dram, cxl);
+        let best = all.clone().map(|pages| rate(&pages)).fold(BytesPerSec::ZERO, BytesPerSec::max);
+        let good = all.filter(|pages| rate(pages) >= best * 0.99);
+        good.min_by_key(|pages| (pages.dram + pages.cxl, pages.cxl)).unwrap_or(Self { dram: 1, cxl: 1 })
+    }
+}
+
+/// Host memory is always the first.
+pub(crate) const DRAM: MemoryId = MemoryId(0);

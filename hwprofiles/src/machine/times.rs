@@ -1,0 +1,110 @@
+//! From measured points to the time of any shape.
+//!
+//! Times are interpolated, never rates: between two measured points the truth lies near the straight
+//! line of *time* (a fixed part plus a part per row), while a rate bends. Outside the measured region
+//! the efficiency of its boundary is carried on, and the answer says so ([`Basis::Extrapolated`]).
+
+use crate::machine::device::Device;
+use crate::rates::{AttentionShape, Basis, Bound, Estimate, Operation, Phase};
+use crate::units::{Bytes, DType};
+
+/// A rate that nobody measured. Says which, and how to get it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "device '{device}' has no {rate} rate for {dtype} (it has: {known}); measure it with `fulcrum bench`, \
+     or choose a number format that it has"
+)]
+pub struct Missing {
+    /// The device.
+    pub device: String,
+    /// What is missing: "gemm", "decode attention", "prefill attention".
+    pub rate: &'static str,
+    /// The number format asked for.
+    pub dtype: DType,
+    /// The formats that the device has, comma-separated, or "none".
+    pub known: String,
+}
+
+impl Missing {
+    pub(crate) fn new(
+        device: &Device,
+        rate: &'static str,
+        dtype: DType,
+        has: impl Fn(DType) -> bool,
+    ) -> Self {
+        let known: Vec<_> = DType::ALL.into_iter().filter(|&d| has(d)).map(DType::name).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        Self { device: device.name.clone(), rate, dtype, known }
+    }
+}
+
+impl Device {
+    /// Time of y[m, n] = x[m, k] · W[n, k]ᵀ with `weights` in the device's own memory, without [`Device::launch`].
+    ///
+    /// Zero where any dimension is zero.
+    pub fn gemm_time(&self, weights: DType, m: u64, n: u64, k: u64) -> Result<Estimate, Missing> {
+        if m == 0 || n == 0 || k == 0 {
+            return Ok(Estimate::ZERO);
+        }
+        let has = |d| self.gemm.get(&d).is_some_and(|rates| !rates.points().is_empty());
+        let estimate = self.gemm.get(&weights).and_then(|rates| rates.time(m, n, k));
+        estimate.ok_or_else(|| Missing::new(self, "gemm", weights, has))
+    }
+
+    /// Time of an elementwise operator that reads and writes `bytes` of activations, without [`Device::launch`].
+    pub fn elementwise_time(&self, bytes: Bytes) -> Estimate {
+        if bytes == Bytes::ZERO {
+            return Estimate::ZERO;
+        }
+        let basis = Basis::Interpolated.sourced(&self.elementwise.source);
+        Estimate::about(bytes / self.elementwise.value, Bound::Memory, basis)
+    }
+}
+
+impl Device {
+    /// Time of the attention of one layer over a KV cache in `kv` in the device's own memory, without
+    /// [`Device::launch`]. Zero where there is nothing to attend to.
+    pub fn attention_time(&self, kv: DType, shape: &AttentionShape) -> Result<Estimate, Missing> {
+        if shape.is_empty() {
+            return Ok(Estimate::ZERO);
+        }
+        let has = |d| self.attention.get(&d).is_some_and(|rates| rates.knows(shape.phase));
+        let rate = match shape.phase {
+            Phase::Decode => "decode attention",
+            Phase::Prefill => "prefill attention",
+        };
+        let estimate = self.attention.get(&kv).and_then(|rates| rates.time(shape));
+        estimate.ok_or_else(|| Missing::new(self, rate, kv, has))
+    }
+}
+
+impl Device {
+    /// Time of a chunk of a prompt and of decodes of other sequences in one step, both with the same heads; otherwise
+    /// as [`Device::attention_time`].
+    pub fn mixed_attention_time(
+        &self,
+        kv: DType,
+        prefill: &AttentionShape,
+        decode: &AttentionShape,
+    ) -> Result<Estimate, Missing> {
+        match (prefill.is_empty(), decode.is_empty()) {
+            (true, _) => self.attention_time(kv, decode),
+            (false, true) => self.attention_time(kv, prefill),
+            (false, false) => {
+                let estimate = self.attention.get(&kv).and_then(|rates| rates.mixed_time(prefill, decode));
+                let has = |d| self.attention.get(&d).is_some_and(|rates| rates.knows(Phase::Prefill));
+                estimate.ok_or_else(|| Missing::new(self, "attention", kv, has))
+            }
+        }
+    }
+}
+
+impl Operation {
+    /// The time of one call on `device`.
+    pub fn time_on(&self, device: &Device) -> Result<Estimate, Missing> {
+        match self {
+            Operation::Gemm { dtype, m, n, k } => device.gemm_time(*dtype, *m, *n, *k),
+            Operation::Attention { kv, shape } => device.attention_time(*kv, shape),
+        }
+    }
+}

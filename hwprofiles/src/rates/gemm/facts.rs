@@ -1,0 +1,59 @@
+//! What a fit needs to know of a device beforehand.
+
+use crate::units::{Bytes, BytesPerSec, DType, FlopPerSec};
+use serde::{Deserialize, Serialize};
+
+/// What the datasheet says of a device, for one weight format.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GemmFacts {
+    /// Dense peak rate of the format.
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub peak: FlopPerSec,
+    /// Peak bandwidth of the device's memory.
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub bandwidth: BytesPerSec,
+    /// Multiprocessors that tiles are dealt to.
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub multiprocessors: u64,
+    /// The cache that all multiprocessors share.
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub l2: Bytes,
+    /// How its library picks kernels for the format.
+    pub kernels: Kernels,
+}
+
+/// How a library picks a kernel for a product: what a benchmark at powers of two cannot see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kernels {
+    /// The best of a menu of tile shapes and splits of k (cuBLAS and its like).
+    Searched,
+    /// The same from so long a menu that a tile at an edge costs only what it holds: cuBLAS on Hopper, 16 bits.
+    SearchedFinely,
+    /// The best of a few tile shapes, activations quantised first: one-byte formats.
+    Quantised,
+    /// A tile shape chosen by the rows alone, activations quantised first, and rows that are no multiple of 16
+    /// slow: one-byte formats on Hopper. Times at m of 64, 128, 256 and 512 show the choice.
+    QuantisedHopper,
+    /// A tile shape chosen by the rows alone, activations quantised first: one-byte formats on Ada.
+    QuantisedAda,
+}
+
+impl Kernels {
+    pub(crate) fn for_architecture(architecture: Option<&str>, dtype: DType) -> Self {
+        let one_byte = matches!(dtype, DType::Fp8 | DType::Int8);
+        match (architecture, one_byte) {
+            (Some("hopper"), false) => Self::SearchedFinely,
+            (_, false) => Self::Searched,
+            (Some("hopper"), true) => Self::QuantisedHopper,
+            (Some("ada"), true) => Self::QuantisedAda,
+            (_, true) => Self::Quantised,
+        }
+    }
+
+    /// Whether activations are quantised before the product.
+    pub(crate) fn quantises(self) -> bool {
+        matches!(self, Self::Quantised | Self::QuantisedHopper | Self::QuantisedAda)
+    }
+}

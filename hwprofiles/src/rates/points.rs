@@ -1,0 +1,325 @@
+//! Measured points from CSV: what a profile is fitted to.
+//!
+//! The columns of a file tell what was measured; a column `gpu` says of which device, and others are left alone:
+//!
+//! | measured | columns |
+//! |---|---|
+//! | products, attention | those of [`Operations`], with `latency_us` |
+//! | the device's memory | `stream` (read or copy; a copy counts what it reads and what it writes), `bytes`, `gb_per_s` |
+//! | its link | `direction` (h2d, d2h or both), `memory` (pinned or pageable), `bytes` each way, `latency_us` |
+
+use crate::files::{Rows, TableError, plain_name};
+use crate::rates::attention::AttentionPoint;
+use crate::rates::gemm::GemmPoint;
+use crate::rates::operations::{Operation, Operations, microseconds, whole};
+use crate::rates::transfer::{Direction, HostMemory, TransferPoint};
+use crate::units::{Bytes, BytesPerSec, DType, Seconds};
+use std::collections::BTreeMap;
+use std::io::BufRead;
+
+/// Measurements of one thing that differ by more than this factor contradict each other.
+const CONTRADICTION: f64 = 2.0;
+
+/// The points of several files, by the device that they were measured on.
+#[derive(Debug, Clone, Default)]
+pub struct MeasuredPoints {
+    files: Vec<String>,
+    devices: BTreeMap<String, DevicePoints>,
+}
+
+/// The points of one device.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DevicePoints {
+    measured: BTreeMap<Subject, Repeats>,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    Operation(Operation),
+    Stream(Stream, Bytes),
+    Transfer(Direction, HostMemory, Bytes),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stream {
+    Read,
+    Copy,
+}
+
+/// How often, and where that is said: value, index of the file, line. Values are seconds, of streams bytes/s.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Repeats(Vec<(f64, usize, u64)>);
+
+impl MeasuredPoints {
+    /// Adds the points of a file. `file` is its name in messages.
+    ///
+    /// Refuses what is no point with its line: unknown words, counts and times that are not above zero, and a time
+    /// that contradicts an earlier one of the same thing (more than twice as long, or less than half); nearer ones
+    /// are repeats, of which the median is taken.
+    pub fn read(&mut self, reader: impl BufRead, file: &str) -> Result<(), TableError> {
+        let rows = Rows::new(reader, file)?;
+        self.files.push(file.to_owned());
+        let has = |name: &str| rows.names().iter().any(|it| it == name);
+        let read = match () {
+            () if has("direction") => self.transfers(rows)?,
+            () if has("stream") => self.streams(rows)?,
+            () => self.operations(rows)?,
+        };
+        if read == 0 {
+            return Err(TableError {
+                file: file.to_owned(),
+                line: 1,
+                column: String::new(),
+                message: "there are no points below the header: give at least one".to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// The devices by name (plainly written, empty where a file names none), and their points.
+    pub fn devices(&self) -> impl Iterator<Item = (&str, &DevicePoints)> {
+        self.devices.iter().map(|(name, points)| (name.as_str(), points))
+    }
+
+    fn operations<R: BufRead>(&mut self, rows: Rows<R>) -> Result<usize, TableError> {
+        let mut operations = Operations::of(rows)?;
+        let column = needed(operations.rows(), "latency_us")?;
+        let gpu = operations.gpu_column();
+        let mut read = 0;
+        while let Some(operation) = operations.advance()? {
+            let time = microseconds(operations.rows(), column)?;
+            self.add(operations.rows(), gpu, column, Subject::Operation(operation), time.get())?;
+            read += 1;
+        }
+        Ok(read)
+    }
+
+    fn streams<R: BufRead>(&mut self, mut rows: Rows<R>) -> Result<usize, TableError> {
+        let [stream, bytes, rate] = columns(&rows, ["stream", "bytes", "gb_per_s"])?;
+        let gpu = rows.column("gpu")?;
+        let mut read = 0;
+        while rows.advance()? {
+            let kind = word(&rows, stream, &[("read", Stream::Read), ("copy", Stream::Copy)])?;
+            let subject = Subject::Stream(kind, size(&rows, bytes)?);
+            let value = number(&rows, rate).ok_or_else(|| {
+                let message =
+                    format!("'{}' is not a rate: write GB/s above zero, as 3350.5", rows.shown(rate));
+                rows.refuse(rate, message)
+            })?;
+            self.add(&rows, gpu, rate, subject, value * 1e9)?;
+            read += 1;
+        }
+        Ok(read)
+    }
+
+    fn transfers<R: BufRead>(&mut self, mut rows: Rows<R>) -> Result<usize, TableError> {
+        let names = ["direction", "memory", "bytes", "latency_us"];
+        let [direction, memory, bytes, latency] = columns(&rows, names)?;
+        let gpu = rows.column("gpu")?;
+        let directions =
+            [("h2d", Direction::ToDevice), ("d2h", Direction::ToHost), ("both", Direction::Both)];
+        let memories = [("pinned", HostMemory::Pinned), ("pageable", HostMemory::Pageable)];
+        let mut read = 0;
+        while rows.advance()? {
+            let way = word(&rows, direction, &directions)?;
+            let kind = word(&rows, memory, &memories)?;
+            let subject = Subject::Transfer(way, kind, size(&rows, bytes)?);
+            let time = microseconds(&rows, latency)?;
+            self.add(&rows, gpu, latency, subject, time.get())?;
+            read += 1;
+        }
+        Ok(read)
+    }
+
+    /// Adds the value that stands in `column` of the row.
+    fn add<R: BufRead>(
+        &mut self,
+        rows: &Rows<R>,
+        gpu: Option<usize>,
+        column: usize,
+        subject: Subject,
+        value: f64,
+    ) -> Result<(), TableError> {
+        let name = gpu.map_or(String::new(), |gpu| plain_name(&String::from_utf8_lossy(rows.cell(gpu))));
+        if let Some(gpu) = gpu.filter(|_| name.is_empty()) {
+            return Err(rows.refuse(gpu, "the cell is empty: every point must name its GPU"));
+        }
+        let device = self.devices.entry(name).or_default();
+        let repeats = device.measured.entry(subject).or_default();
+        let contradicts = |&&(other, _, _): &&(f64, usize, u64)| {
+            value > CONTRADICTION * other || other > CONTRADICTION * value
+        };
+        if let Some(&(other, file, line)) = repeats.0.iter().find(contradicts) {
+            let (shown, times) = (rows.shown(column), value.max(other) / value.min(other));
+            let message = format!(
+                "'{shown}' contradicts {}:{line}, which measured the same and differs {times:.1} times: keep the \
+                 right one, or measure again",
+                self.files[file]
+            );
+            return Err(rows.refuse(column, message));
+        }
+        repeats.0.push((value, self.files.len() - 1, rows.line()));
+        Ok(())
+    }
+}
+
+impl DevicePoints {
+    /// How many things were measured, repeats not counted.
+    pub fn len(&self) -> usize {
+        self.measured.len()
+    }
+
+    /// Whether nothing was.
+    pub fn is_empty(&self) -> bool {
+        self.measured.is_empty()
+    }
+
+    /// Products and attention with their median times.
+    pub fn operations(&self) -> impl Iterator<Item = (Operation, Seconds)> {
+        self.measured.iter().filter_map(|(subject, repeats)| match subject {
+            Subject::Operation(operation) => Some((*operation, Seconds::new(repeats.median()))),
+            _ => None,
+        })
+    }
+
+    /// Products by format.
+    pub fn gemm(&self) -> BTreeMap<DType, Vec<GemmPoint>> {
+        let mut points: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (operation, time) in self.operations() {
+            if let Operation::Gemm { dtype, m, n, k } = operation {
+                points.entry(dtype).or_default().push(GemmPoint { m, n, k, time });
+            }
+        }
+        points
+    }
+
+    /// Attention by format of the KV cache.
+    pub fn attention(&self) -> BTreeMap<DType, Vec<AttentionPoint>> {
+        let mut points: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (operation, time) in self.operations() {
+            if let Operation::Attention { kv, shape } = operation {
+                points.entry(kv).or_default().push(AttentionPoint { shape, time });
+            }
+        }
+        points
+    }
+
+    /// The rate of the largest read of the device's memory, or of the largest copy where nothing was only read.
+    pub fn bandwidth(&self) -> Option<BytesPerSec> {
+        let largest = |wanted| {
+            let streams = self.measured.iter().filter_map(move |(subject, repeats)| match subject {
+                Subject::Stream(kind, bytes) if *kind == wanted => Some((*bytes, repeats.median())),
+                _ => None,
+            });
+            streams.max_by_key(|(bytes, _)| *bytes).map(|(_, rate)| BytesPerSec::new(rate))
+        };
+        largest(Stream::Read).or_else(|| largest(Stream::Copy))
+    }
+
+    /// Transfers over the link, by direction, memory and size.
+    pub fn transfers(&self) -> Vec<TransferPoint> {
+        let transfer = |(subject, repeats): (&Subject, &Repeats)| match *subject {
+            Subject::Transfer(direction, memory, bytes) => {
+                Some(TransferPoint { direction, memory, bytes, time: Seconds::new(repeats.median()) })
+            }
+            _ => None,
+        };
+        self.measured.iter().filter_map(transfer).collect()
+    }
+
+    /// The spread of repeats, (largest − smallest) ÷ median: the median over what was measured more than once, zero
+    /// where nothing was.
+    pub fn spread(&self) -> f64 {
+        let mut spreads: Vec<_> =
+            self.measured.values().filter(|it| it.0.len() > 1).map(Repeats::spread).collect();
+        spreads.sort_by(f64::total_cmp);
+        spreads.get(spreads.len() / 2).copied().unwrap_or(0.0)
+    }
+
+    /// Every `of`-th product and attention of its kind, from the `index`-th on, and all other points: what to test a
+    /// fit on, and what to fit to meanwhile. A kind of fewer than `of` points stays whole among the others.
+    pub fn fold(&self, index: usize, of: usize) -> (Self, Self) {
+        let mut counts: BTreeMap<(u8, DType), usize> = BTreeMap::new();
+        let kind = |operation: &Operation| match operation {
+            Operation::Gemm { dtype, .. } => (0, *dtype),
+            Operation::Attention { kv, shape } => (1 + shape.phase as u8, *kv),
+        };
+        for (operation, _) in self.operations() {
+            *counts.entry(kind(&operation)).or_default() += 1;
+        }
+        let mut seen: BTreeMap<(u8, DType), usize> = BTreeMap::new();
+        let (mut test, mut rest) = (Self::default(), Self::default());
+        for (subject, repeats) in &self.measured {
+            let mut tested = false;
+            if let Subject::Operation(operation) = subject {
+                let kind = kind(operation);
+                let number = seen.entry(kind).or_default();
+                tested = counts[&kind] >= of && *number % of == index;
+                *number += 1;
+            }
+            let side = if tested { &mut test } else { &mut rest };
+            side.measured.insert(*subject, repeats.clone());
+        }
+        (test, rest)
+    }
+}
+
+impl Repeats {
+    fn sorted(&self) -> Vec<f64> {
+        let mut values: Vec<_> = self.0.iter().map(|(value, ..)| *value).collect();
+        values.sort_by(f64::total_cmp);
+        values
+    }
+
+    fn median(&self) -> f64 {
+        let sorted = self.sorted();
+        let upper = sorted[sorted.len() / 2];
+        let lower = sorted[(sorted.len() - 1) / 2];
+        lower + (upper - lower) / 2.0
+    }
+
+    fn spread(&self) -> f64 {
+        let sorted = self.sorted();
+        (sorted[sorted.len() - 1] - sorted[0]) / self.median()
+    }
+}
+
+/// Where the column of that name is; refuses a file without it.
+fn needed<R: BufRead>(rows: &Rows<R>, name: &str) -> Result<usize, TableError> {
+    let message = "there is no such column, and points need it";
+    rows.column(name)?.ok_or_else(|| rows.refuse_header(name, message))
+}
+
+fn columns<R: BufRead, const N: usize>(rows: &Rows<R>, names: [&str; N]) -> Result<[usize; N], TableError> {
+    let mut found = [0; N];
+    for (place, name) in found.iter_mut().zip(names) {
+        *place = needed(rows, name)?;
+    }
+    Ok(found)
+}
+
+/// What the cell's word stands for.
+fn word<R: BufRead, T: Copy>(rows: &Rows<R>, column: usize, words: &[(&str, T)]) -> Result<T, TableError> {
+    let cell = rows.cell(column);
+    let found = words.iter().find(|(word, _)| cell.eq_ignore_ascii_case(word.as_bytes()));
+    found.map(|(_, meaning)| *meaning).ok_or_else(|| {
+        let known = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
+        rows.refuse(column, format!("'{}' is none of {known}", rows.shown(column)))
+    })
+}
+
+/// A finite number above zero.
+fn number<R: BufRead>(rows: &Rows<R>, column: usize) -> Option<f64> {
+    let number = std::str::from_utf8(rows.cell(column)).ok()?.parse::<f64>().ok()?;
+    (number.is_finite() && number > 0.0).then_some(number)
+}
+
+/// A number of bytes.
+fn size<R: BufRead>(rows: &Rows<R>, column: usize) -> Result<Bytes, TableError> {
+    whole(rows.cell(column)).filter(|&bytes| bytes > 0).map(Bytes::new).ok_or_else(|| {
+        let message =
+            format!("'{}' is not a size: write a whole number of bytes above zero", rows.shown(column));
+        rows.refuse(column, message)
+    })
+}
