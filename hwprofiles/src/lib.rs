@@ -15,12 +15,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //! Between measured points time is interpolated; outside them the boundary's efficiency is carried on and the
-//! [`Basis`] says so; where nothing was measured the answer is [`Missing`], which names the command that
+//! [`Basis`] says so; where nothing was measured the answer is [`MissingRate`], which names the command that
 //! measures it. Nothing is guessed.
 //!
 //! # From measuring to a machine
 //! `fulcrum bench` fills a [`Host`]: rates of *teams* of 1, 2, … threads, curves of memory bandwidth and
-//! latency, the loopback's link. [`Parts`] composes a host, or a datasheet CPU ([`CpuPart`]), with a loopback
+//! latency, the loopback's link. [`MachineParts`] composes a host, or a datasheet CPU ([`CpuPart`]), with a loopback
 //! device, a GPU and its link, CXL memory and a disk into a [`Machine`]; a [`Composition`] is the same by name,
 //! and a [`Library`] looks names up: `this`, a shipped profile ([`shipped`]), or a file. A GPU's name also
 //! stands for a machine: the GPU in the server that its part names.
@@ -45,27 +45,28 @@ pub mod units;
 
 pub use files::yaml;
 pub use files::{
-    Draft, FileError, Presence, ProfileError, Rows, TableError, WriteError, plain_name, write_atomically,
+    AtomicFile, FileError, Presence, ProfileError, RowsError, TableRows, WriteError, plain_name,
+    write_atomically,
 };
-pub use library::{Entry, Library, Profile, Sheet, shipped};
+pub use library::{Library, PartSheet, Profile, SheetEntry, shipped};
 pub use machine::{
     CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, Finding, Interleave, Link, LinkDetails,
-    LinkId, Machine, Memory, MemoryDetails, MemoryId, MemoryKind, Missing, Ranks, Stripe,
+    LinkId, Machine, Memory, MemoryDetails, MemoryId, MemoryKind, MissingRate, Ranks, Stripe,
 };
 pub use parts::{
-    Achieved, Base, Ceilings, Change, Changes, Composition, CoreCurve, CorePoint, CpuPart, CpuSheet,
-    Crossover, CxlChoice, CxlPart, Directions, Dram, DramChoice, Expanders, GpuChoice, GpuPart, Gpus, Host,
-    Instructions, Launches, LinkPart, LoadedLatency, LoadedPoint, Loopback, LoopbackLimit, MeasuredGpu, Mix,
-    Mixes, Numa, NumaNode, NumaPath, NvmePart, PageMode, PageSize, PartNames, Parts, PathRates, PointsError,
-    Processor, RowShare, RowShares, SheetRates, SocketDram, SocketsChoice, Stores, Stream, StreamCurve, Team,
-    TransferCurve,
+    AchievedShares, Composition, CoreCurve, CorePoint, CoreTeam, CpuPart, CpuSheet, Crossover, CxlChoice,
+    CxlExpanders, CxlPart, DirectionRates, Dram, DramChoice, GpuChoice, GpuGroup, GpuPart, Host, HostChange,
+    HostChanges, InstructionSet, LaunchCosts, LinkPart, LoadedLatency, LoadedPoint, Loopback, LoopbackLimit,
+    MachineBase, MachineParts, MeasuredCeilings, MeasuredGpu, Numa, NumaNode, NumaPath, NvmePart, PageMode,
+    PageSize, PartNames, PathRates, PointsError, Processor, ReadWriteMix, ReadWriteMixes, RowShare,
+    RowShares, SheetRates, SocketDram, SocketsChoice, StoreKind, StreamCurve, StreamKind, TransferCurve,
 };
 pub use rates::{
     AllReduce, AttentionFacts, AttentionFitError, AttentionKernels, AttentionPoint, AttentionRates,
-    AttentionShape, AttentionSurface, Basis, Bound, Curve, CurvePoint, DevicePoints, Direction, Estimate,
-    FitError, GemmFacts, GemmPoint, GemmRates, GemmSurface, HostMemory, Kernels, LoadCurve, LoadPoint,
-    MeasuredAllReduce, MeasuredPoints, MixedPoint, Operation, Operations, Phase, Reading, TransferPoint,
-    Unfounded,
+    AttentionShape, AttentionSurface, Basis, Bound, Curve, CurvePoint, CurveReading, DevicePoints, Direction,
+    Estimate, GemmFacts, GemmFitError, GemmKernels, GemmPoint, GemmRates, GemmSurface, HostMemory, LoadCurve,
+    LoadPoint, MeasuredAllReduce, MeasuredPoints, MissingFact, MixedPoint, Operation, Operations, Phase,
+    TransferPoint,
 };
 pub use units::{
     Bytes, BytesPerSec, Confidence, DType, Dollars, Elements, Flop, FlopPerByte, FlopPerSec, GROUP, Hertz,

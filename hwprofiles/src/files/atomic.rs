@@ -20,16 +20,16 @@ pub struct WriteError {
 /// What exists and is not a regular file (`/dev/stdout`, a pipe) is written to directly: it cannot be replaced.
 pub fn write_atomically(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<(), WriteError> {
     let path = path.as_ref();
-    let mut draft = Draft::of(path)?;
+    let mut draft = AtomicFile::create(path)?;
     let written = draft.write_all(bytes.as_ref());
     written.map_err(|source| WriteError { path: path.to_owned(), source })?;
     draft.publish()
 }
 
 /// A file that is being written, part by part, as [`write_atomically`] does at once: nobody sees it before
-/// [`Draft::publish`], and one that is dropped without that leaves nothing behind.
+/// [`AtomicFile::publish`], and one that is dropped without that leaves nothing behind.
 #[derive(Debug)]
-pub struct Draft {
+pub struct AtomicFile {
     path: PathBuf,
     file: BufWriter<File>,
     /// The file that has the name until it is published, and the one that it replaces then; none where the path
@@ -37,9 +37,9 @@ pub struct Draft {
     renaming: Option<(PathBuf, PathBuf)>,
 }
 
-impl Draft {
+impl AtomicFile {
     /// A draft of `path`.
-    pub fn of(path: impl AsRef<Path>) -> Result<Self, WriteError> {
+    pub fn create(path: impl AsRef<Path>) -> Result<Self, WriteError> {
         let path = path.as_ref();
         let special = fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir());
         let opened = if special {
@@ -80,7 +80,7 @@ impl Draft {
     }
 }
 
-impl Write for Draft {
+impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes)
     }
@@ -94,7 +94,7 @@ impl Write for Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for AtomicFile {
     fn drop(&mut self) {
         if let Some((temporary, _)) = &self.renaming {
             // The first error is the one to tell; a temporary file that stays behind is named `.tmp`.
@@ -155,14 +155,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows.csv");
         fs::write(&path, "old").unwrap();
-        let mut draft = Draft::of(&path).unwrap();
+        let mut draft = AtomicFile::create(&path).unwrap();
         draft.write_all(b"new").unwrap();
         drop(draft);
         assert_eq!(
             (fs::read_to_string(&path).unwrap(), names(folder.path())),
             ("old".into(), vec!["rows.csv".into()])
         );
-        let mut draft = Draft::of(&path).unwrap();
+        let mut draft = AtomicFile::create(&path).unwrap();
         draft.write_all(b"ne").unwrap();
         draft.write_all(b"w").unwrap();
         draft.publish().unwrap();

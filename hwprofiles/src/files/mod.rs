@@ -9,12 +9,12 @@ mod rows;
 pub(crate) mod table;
 pub mod yaml;
 
-pub use atomic::{Draft, WriteError, write_atomically};
+pub use atomic::{AtomicFile, WriteError, write_atomically};
 pub use error::ProfileError;
 pub use names::plain_name;
 pub use presence::Presence;
 pub(crate) use refusal::{Refusal, refuse_if};
-pub use rows::{Rows, TableError};
+pub use rows::{RowsError, TableRows};
 pub(crate) use table::checked_table;
 pub(crate) use yaml::Entries;
 pub use yaml::FileError;

@@ -11,7 +11,7 @@ use std::ops::Range;
 /// Something wrong in a table: where, and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {}{message}", prefix(column))]
-pub struct TableError {
+pub struct RowsError {
     /// The file, as the user named it.
     pub file: String,
     /// The line, from 1.
@@ -35,7 +35,7 @@ const UTF_16_MARKS: [&[u8]; 2] = [b"\xFF\xFE", b"\xFE\xFF"];
 /// Commas separate cells; a cell in double quotes may hold commas, line ends and doubled quotes. Blank lines are
 /// passed over, a byte order mark is allowed, lines end in LF or CRLF.
 #[derive(Debug)]
-pub struct Rows<R> {
+pub struct TableRows<R> {
     reader: R,
     file: String,
     names: Vec<String>,
@@ -47,9 +47,9 @@ pub struct Rows<R> {
     cells: Vec<Range<usize>>,
 }
 
-impl<R: BufRead> Rows<R> {
+impl<R: BufRead> TableRows<R> {
     /// Reads the header. `file` is the name in messages. Refuses a file without one, and UTF-16.
-    pub fn new(reader: R, file: &str) -> Result<Self, TableError> {
+    pub fn new(reader: R, file: &str) -> Result<Self, RowsError> {
         let (names, text, cells) = (Vec::new(), Vec::new(), Vec::new());
         let mut rows =
             Self { reader, file: file.to_owned(), names, header_line: 1, line: 1, next_line: 1, text, cells };
@@ -76,7 +76,7 @@ impl<R: BufRead> Rows<R> {
     }
 
     /// Where the column called `name` (in lower case) is. Refuses a name that stands there twice.
-    pub fn column(&self, name: &str) -> Result<Option<usize>, TableError> {
+    pub fn column(&self, name: &str) -> Result<Option<usize>, RowsError> {
         let mut found = (0..self.names.len()).filter(|&index| self.names[index] == name);
         match (found.next(), found.next()) {
             (first, None) => Ok(first),
@@ -87,7 +87,7 @@ impl<R: BufRead> Rows<R> {
     /// Goes to the next row; `false` after the last.
     ///
     /// Refuses a row of more or fewer cells than the header, and a quoted cell that does not end well.
-    pub fn advance(&mut self) -> Result<bool, TableError> {
+    pub fn advance(&mut self) -> Result<bool, RowsError> {
         if !self.read()? {
             return Ok(false);
         }
@@ -119,7 +119,7 @@ impl<R: BufRead> Rows<R> {
         self.line
     }
 
-    /// The row's cell in a column that [`Rows::column`] gave, without the quotes and blanks around it.
+    /// The row's cell in a column that [`TableRows::column`] gave, without the quotes and blanks around it.
     pub fn cell(&self, column: usize) -> &[u8] {
         self.cells.get(column).map_or(&[], |cell| self.text[cell.clone()].trim_ascii())
     }
@@ -135,27 +135,27 @@ impl<R: BufRead> Rows<R> {
     }
 
     /// The error for a cell of the row.
-    pub fn refuse(&self, column: usize, message: impl Display) -> TableError {
+    pub fn refuse(&self, column: usize, message: impl Display) -> RowsError {
         let name = self.names.get(column).cloned().unwrap_or_default();
         self.error(self.line, name, message)
     }
 
     /// The error for the whole row.
-    pub fn refuse_line(&self, message: impl Display) -> TableError {
+    pub fn refuse_line(&self, message: impl Display) -> RowsError {
         self.error(self.line, String::new(), message)
     }
 
     /// The error for the header, of the column `name` where one is meant.
-    pub fn refuse_header(&self, name: &str, message: impl Display) -> TableError {
+    pub fn refuse_header(&self, name: &str, message: impl Display) -> RowsError {
         self.error(self.header_line, name.to_owned(), message)
     }
 
-    fn error(&self, line: u64, column: String, message: impl Display) -> TableError {
-        TableError { file: self.file.clone(), line, column, message: message.to_string() }
+    fn error(&self, line: u64, column: String, message: impl Display) -> RowsError {
+        RowsError { file: self.file.clone(), line, column, message: message.to_string() }
     }
 
     /// Reads the next row that is not blank, whatever its number of cells; `false` at the end.
-    fn read(&mut self) -> Result<bool, TableError> {
+    fn read(&mut self) -> Result<bool, RowsError> {
         loop {
             self.text.clear();
             self.line = self.next_line;
@@ -176,7 +176,7 @@ impl<R: BufRead> Rows<R> {
     }
 
     /// Appends one line to the text.
-    fn read_line(&mut self) -> Result<bool, TableError> {
+    fn read_line(&mut self) -> Result<bool, RowsError> {
         match self.reader.read_until(b'\n', &mut self.text) {
             Ok(0) => Ok(false),
             Ok(_) => {
@@ -188,7 +188,7 @@ impl<R: BufRead> Rows<R> {
     }
 
     /// Finds the cells of the text; `false` where it ends inside quotes.
-    fn split(&mut self) -> Result<bool, TableError> {
+    fn split(&mut self) -> Result<bool, RowsError> {
         self.cells.clear();
         let text = &self.text[..self.text.len() - self.line_end().len()];
         let mark = if self.names.is_empty() && text.starts_with(UTF_8_MARK) { UTF_8_MARK.len() } else { 0 };

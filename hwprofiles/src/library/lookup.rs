@@ -5,8 +5,8 @@ use crate::library::profile::Profile;
 use crate::library::shipped::{shipped_as, similar};
 use crate::machine::Machine;
 use crate::parts::{
-    Base, Composition, CpuSheet, CxlChoice, CxlPart, DramChoice, Expanders, GpuChoice, GpuPart, Gpus, Host,
-    LinkPart, MeasuredGpu, NvmePart, PartNames, Parts, SocketsChoice,
+    Composition, CpuSheet, CxlChoice, CxlExpanders, CxlPart, DramChoice, GpuChoice, GpuGroup, GpuPart, Host,
+    LinkPart, MachineBase, MachineParts, MeasuredGpu, NvmePart, PartNames, SocketsChoice,
 };
 use crate::units::Sourced;
 use std::path::{Path, PathBuf};
@@ -46,12 +46,12 @@ impl Library {
             Profile::Machine(machine) => Ok(machine),
             Profile::Host(host) => {
                 let name = host.host.clone();
-                Parts::of(*host).with_own_gpu().machine(&name)
+                MachineParts::from_host(*host).with_own_gpu().machine(&name)
             }
             Profile::Cpu(part) => {
                 let name = part.cpu.clone();
                 let sheet = CpuSheet { part: *part, sockets: 1, cores: None, dram: DramChoice::default() };
-                Parts::on(Base::Sheet(Box::new(sheet))).machine(&name)
+                MachineParts::from_base(MachineBase::Sheet(Box::new(sheet))).machine(&name)
             }
             Profile::Gpu(gpu) => {
                 let server = gpu.server.clone().ok_or_else(|| serverless(&gpu.gpu))?;
@@ -59,8 +59,8 @@ impl Library {
                 let link = self.link(server.link.as_deref().unwrap_or_default())?;
                 let (name, parts) = (gpu.gpu.clone(), self.parts(&server)?);
                 let peer = gpu.peer.as_deref().map(|peer| self.link(peer)).transpose()?;
-                let gpus = Gpus { count: gpus, peer, ..Gpus::one(*gpu, link) };
-                let machine = Parts { gpu: Some(gpus), ..parts }.machine(&name)?;
+                let gpus = GpuGroup { count: gpus, peer, ..GpuGroup::one(*gpu, link) };
+                let machine = MachineParts { gpu: Some(gpus), ..parts }.machine(&name)?;
                 Ok(Machine { note: Some(note), ..machine })
             }
             Profile::Composition(composition) => match shipped_as(name) {
@@ -97,16 +97,16 @@ impl Library {
     }
 
     /// The parts of these names; a link without a GPU is left out.
-    pub fn parts(&self, names: &PartNames) -> Result<Parts, ProfileError> {
+    pub fn parts(&self, names: &PartNames) -> Result<MachineParts, ProfileError> {
         let gpu = match (&names.gpu, &names.link) {
             (Some(gpus), Some(link)) => Some(self.gpus(gpus, link)?),
             _ => None,
         };
         let expanders = |choice: &CxlChoice| {
             let (part, count, interleave) = (self.cxl(&choice.part)?, choice.count, choice.interleave);
-            Ok::<_, ProfileError>(Expanders { part, count, interleave })
+            Ok::<_, ProfileError>(CxlExpanders { part, count, interleave })
         };
-        Ok(Parts {
+        Ok(MachineParts {
             base: self.base(names)?,
             loopback: names.loopback,
             gpu,
@@ -115,7 +115,7 @@ impl Library {
         })
     }
 
-    fn base(&self, names: &PartNames) -> Result<Base, ProfileError> {
+    fn base(&self, names: &PartNames) -> Result<MachineBase, ProfileError> {
         match self.profile(&names.cpu)? {
             Profile::Host(host) => {
                 let said = [
@@ -128,7 +128,7 @@ impl Library {
                         let message = format!("'{}' was measured as it is: leave `{key}` out", names.cpu);
                         Err(ProfileError::Unfit { part: key.to_owned(), message })
                     }
-                    None => Ok(Base::Host(host)),
+                    None => Ok(MachineBase::Host(host)),
                 }
             }
             Profile::Cpu(part) => {
@@ -137,15 +137,17 @@ impl Library {
                 let dram = names.dram.clone().unwrap_or_default();
                 let sheet = CpuSheet { part: *part, sockets: sockets.count, cores: names.cores, dram };
                 Ok(match sockets.link {
-                    None => Base::Sheet(Box::new(sheet)),
-                    Some(link) => Base::Sockets { sheet: Box::new(sheet), link: Box::new(self.link(&link)?) },
+                    None => MachineBase::Sheet(Box::new(sheet)),
+                    Some(link) => {
+                        MachineBase::Sockets { sheet: Box::new(sheet), link: Box::new(self.link(&link)?) }
+                    }
                 })
             }
             other => Err(wrong(&names.cpu, &other, "a host or a CPU")),
         }
     }
 
-    fn gpus(&self, gpus: &GpuChoice, link: &str) -> Result<Gpus, ProfileError> {
+    fn gpus(&self, gpus: &GpuChoice, link: &str) -> Result<GpuGroup, ProfileError> {
         // Each is linked with each: far more than any server has are a slip of the finger.
         const MOST: u64 = 64;
         if gpus.count > MOST {
@@ -160,7 +162,7 @@ impl Library {
         let part = self.gpu(&gpus.part)?;
         let chosen = gpus.issue.map(|issue| Sourced::estimated(issue, "chosen in the composition"));
         let part = GpuPart { issue: chosen.or(part.issue.clone()), ..part };
-        Ok(Gpus { part, link: self.link(link)?, count: gpus.count, peer })
+        Ok(GpuGroup { part, link: self.link(link)?, count: gpus.count, peer })
     }
 
     fn gpu(&self, name: &str) -> Result<GpuPart, ProfileError> {

@@ -8,5 +8,5 @@ mod summary;
 
 pub use lookup::Library;
 pub use profile::Profile;
-pub use sheet::{Entry, Sheet};
+pub use sheet::{PartSheet, SheetEntry};
 pub use shipped::shipped;

@@ -9,7 +9,7 @@ use std::fmt;
 
 /// What a part's file says, flattened: one line per number, table or word.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Sheet {
+pub struct PartSheet {
     /// "a GPU", "a link", …
     pub kind: &'static str,
     /// The part's name.
@@ -18,12 +18,12 @@ pub struct Sheet {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// The rest, in the order of the file.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<SheetEntry>,
 }
 
-/// One line of a [`Sheet`].
+/// One line of a [`PartSheet`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Entry {
+pub struct SheetEntry {
     /// The path of the key: `peak.bf16`.
     pub key: String,
     /// The value as a text; of a table, how many points it has.
@@ -35,7 +35,7 @@ pub struct Entry {
 
 impl Profile {
     /// What a part's file says; `None` for machines, hosts and compositions, which are shown as machines.
-    pub fn sheet(&self) -> Option<Sheet> {
+    pub fn sheet(&self) -> Option<PartSheet> {
         let value = match self {
             Profile::Machine(_) | Profile::Host(_) | Profile::Composition(_) => return None,
             Profile::Gpu(part) => serde_json::to_value(part),
@@ -52,22 +52,22 @@ impl Profile {
         let note = text(keys.shift_remove("note"));
         let mut entries = Vec::new();
         flatten("", &keys, &mut entries);
-        Some(Sheet { kind: self.kind(), name, note, entries })
+        Some(PartSheet { kind: self.kind(), name, note, entries })
     }
 }
 
-fn flatten(path: &str, keys: &Map<String, Value>, entries: &mut Vec<Entry>) {
+fn flatten(path: &str, keys: &Map<String, Value>, entries: &mut Vec<SheetEntry>) {
     for (key, value) in keys {
         let key = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
         match value {
             Value::Object(keys) => match keys.get("source").map(Provenance::deserialize) {
                 Some(Ok(source)) => {
                     let value = keys.get("value").map_or_else(|| table(keys), word);
-                    entries.push(Entry { key, value, source: Some(source) });
+                    entries.push(SheetEntry { key, value, source: Some(source) });
                 }
                 _ => flatten(&key, keys, entries),
             },
-            other => entries.push(Entry { key, value: word(other), source: None }),
+            other => entries.push(SheetEntry { key, value: word(other), source: None }),
         }
     }
 }
@@ -86,7 +86,7 @@ fn word(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-impl fmt::Display for Sheet {
+impl fmt::Display for PartSheet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}, {}", self.name, self.kind)?;
         if let Some(note) = &self.note {
@@ -94,7 +94,7 @@ impl fmt::Display for Sheet {
         }
         let mut notes = Footnotes::default();
         writeln!(f)?;
-        for Entry { key, value, source } in &self.entries {
+        for SheetEntry { key, value, source } in &self.entries {
             let source = source.as_ref().map(|source| notes.cite(source)).unwrap_or_default();
             writeln!(f, "{}", format!("{key:<34} {value:>18}  {source}").trim_end())?;
         }

@@ -107,7 +107,7 @@ impl Machine {
 
     /// Writes a machine file: [`Machine::from_yaml`] reads the same machine back.
     pub fn to_yaml(&self) -> String {
-        yaml::write(&MachineFile::of(self))
+        yaml::write(&MachineFile::from_machine(self))
     }
 }
 
@@ -291,7 +291,7 @@ impl MachineFile {
         machine
     }
 
-    fn of(machine: &Machine) -> Self {
+    fn from_machine(machine: &Machine) -> Self {
         let name = |id: MemoryId| machine.memory(id).name.clone();
         let device = |d: &Device| DeviceFile {
             kind: d.kind,

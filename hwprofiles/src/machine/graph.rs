@@ -66,7 +66,7 @@ impl Machine {
     }
 
     /// The memory whose bandwidth reading `id` consumes: itself, or the one that it lies within.
-    pub fn bandwidth_of(&self, id: MemoryId) -> MemoryId {
+    pub fn bandwidth_owner(&self, id: MemoryId) -> MemoryId {
         let mut root = id;
         // A reader refuses cycles; the bound keeps a hand-made one from hanging.
         for _ in 0..self.memories.len() {

@@ -97,7 +97,7 @@ pub struct Stripe {
 
 impl Interleave {
     /// The fewest pages with which a stream is within a hundredth as fast as with any so few.
-    pub(crate) fn of(dram: BytesPerSec, cxl: BytesPerSec) -> Self {
+    pub(crate) fn suited_to(dram: BytesPerSec, cxl: BytesPerSec) -> Self {
         let all = (1..=32u64).flat_map(|dram| (1..=32u64).map(move |cxl| Self { dram, cxl }));
         let rate = |pages: &Self| pages.bandwidth(dram, cxl);
         let best = all.clone().map(|pages| rate(&pages)).fold(BytesPerSec::ZERO, BytesPerSec::max);

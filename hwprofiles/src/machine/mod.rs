@@ -21,4 +21,4 @@ pub use link::{Link, LinkDetails, LinkId};
 pub(crate) use memory::DRAM;
 pub use memory::{Interleave, Memory, MemoryDetails, MemoryId, MemoryKind, Stripe};
 pub(crate) use show::shortened;
-pub use times::Missing;
+pub use times::MissingRate;

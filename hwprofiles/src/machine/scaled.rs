@@ -2,7 +2,7 @@
 
 use crate::machine::device::Device;
 use crate::machine::graph::Machine;
-use crate::machine::times::Missing;
+use crate::machine::times::MissingRate;
 use crate::rates::{AttentionShape, Bound, Estimate, Speedup};
 use crate::units::{BytesPerSec, DType, Ratio};
 
@@ -17,7 +17,7 @@ impl Device {
         m: u64,
         n: u64,
         k: u64,
-    ) -> Result<Estimate, Missing> {
+    ) -> Result<Estimate, MissingRate> {
         let rows = (m as f64 * factor.get()).round() as u64;
         let rows = if m == 0 { 0 } else { rows.max(1) };
         Ok(self.gemm_time(weights, rows, n, k)?.shorter(factor))
@@ -29,9 +29,9 @@ impl Device {
         factor: Ratio,
         kv: DType,
         shape: &AttentionShape,
-    ) -> Result<Estimate, Missing> {
+    ) -> Result<Estimate, MissingRate> {
         let speedup = Speedup { memory: factor, ..Speedup::default() };
-        Ok(speedup.of(self.attention_time(kv, shape)?))
+        Ok(speedup.apply(self.attention_time(kv, shape)?))
     }
 
     /// The same device where what is bound by `bound` is faster by `factor`: products and attention that compute or

@@ -20,7 +20,11 @@ impl Machine {
 
     /// The memories that `bytes` kept in `memory` really lie in, with the bytes in each: itself, or its stripes'.
     /// What does not divide evenly lies in the first.
-    pub fn spread(&self, memory: MemoryId, bytes: Bytes) -> impl Iterator<Item = (MemoryId, Bytes)> + use<> {
+    pub fn bytes_by_memory(
+        &self,
+        memory: MemoryId,
+        bytes: Bytes,
+    ) -> impl Iterator<Item = (MemoryId, Bytes)> + use<> {
         let parts = match self.memory(memory).stripes[..] {
             [first, second] => {
                 let share = u128::from(bytes.get()) * u128::from(second.pages);
@@ -84,7 +88,8 @@ impl Machine {
             return Ok(());
         };
         let rate = |id: MemoryId| self.memory(id).bandwidth.value;
-        let Interleave { dram, cxl: there } = pages.unwrap_or_else(|| Interleave::of(rate(DRAM), rate(cxl)));
+        let Interleave { dram, cxl: there } =
+            pages.unwrap_or_else(|| Interleave::suited_to(rate(DRAM), rate(cxl)));
         if dram.max(there) > MOST_PAGES {
             let message = format!("{dram} pages to {there}: a memory has at most {MOST_PAGES} in turn");
             return Err(ProfileError::Unfit { part: "cxl.interleave".to_owned(), message });

@@ -25,7 +25,7 @@ impl Machine {
 
     /// The first GPU, and those that are like it in everything but their name: each with a memory of its own alike, and
     /// linked with each other. None where there is no GPU.
-    pub fn twins(&self) -> Vec<DeviceId> {
+    pub fn identical_gpus(&self) -> Vec<DeviceId> {
         let gpu = |id: &DeviceId| self.device(*id).kind == DeviceKind::Gpu;
         let Some(first) = self.device_ids().find(gpu) else { return vec![] };
         let one = self.device(first);
@@ -44,12 +44,12 @@ impl Machine {
 
     /// The ranks of its first GPU; 1 without one.
     pub fn tensor_parallel(&self) -> u64 {
-        self.twins().first().map_or(1, |&gpu| self.device(gpu).ranks())
+        self.identical_gpus().first().map_or(1, |&gpu| self.device(gpu).ranks())
     }
 
     /// The degrees of tensor parallelism that its GPUs can be grouped in, ascending.
     pub fn tensor_parallel_degrees(&self) -> Vec<u64> {
-        let (groups, ranks) = (self.twins().len().max(1) as u64, self.tensor_parallel());
+        let (groups, ranks) = (self.identical_gpus().len().max(1) as u64, self.tensor_parallel());
         (1..=groups).filter(|ranks| groups.is_multiple_of(*ranks)).map(|more| more * ranks).collect()
     }
 
@@ -62,7 +62,7 @@ impl Machine {
         let degrees = self.tensor_parallel_degrees();
         if !degrees.contains(&degree) {
             let known: Vec<_> = degrees.iter().map(u64::to_string).collect();
-            let gpus = self.twins().len() as u64 * self.tensor_parallel();
+            let gpus = self.identical_gpus().len() as u64 * self.tensor_parallel();
             let message = format!(
                 "{degree} does not divide the {gpus} GPUs of '{}': use {}",
                 self.name,
@@ -72,7 +72,7 @@ impl Machine {
         }
         match degree / self.tensor_parallel() {
             1 => Ok(self.clone()),
-            together => Ok(Grouping::of(self, together).machine()),
+            together => Ok(Grouping::new(self, together).machine()),
         }
     }
 }
@@ -105,8 +105,8 @@ struct Grouping<'m> {
 }
 
 impl<'m> Grouping<'m> {
-    fn of(machine: &'m Machine, together: u64) -> Self {
-        let groups = machine.twins().chunks(together as usize).map(<[_]>::to_vec).collect();
+    fn new(machine: &'m Machine, together: u64) -> Self {
+        let groups = machine.identical_gpus().chunks(together as usize).map(<[_]>::to_vec).collect();
         Self { machine, together, groups }
     }
 

@@ -14,7 +14,7 @@ use crate::units::{Bytes, DType};
     "device '{device}' has no {rate} rate for {dtype} (it has: {known}); measure it with `fulcrum bench`, \
      or choose a number format that it has"
 )]
-pub struct Missing {
+pub struct MissingRate {
     /// The device.
     pub device: String,
     /// What is missing: "gemm", "decode attention", "prefill attention".
@@ -25,7 +25,7 @@ pub struct Missing {
     pub known: String,
 }
 
-impl Missing {
+impl MissingRate {
     pub(crate) fn new(
         device: &Device,
         rate: &'static str,
@@ -42,13 +42,13 @@ impl Device {
     /// Time of y[m, n] = x[m, k] · W[n, k]ᵀ with `weights` in the device's own memory, without [`Device::launch`].
     ///
     /// Zero where any dimension is zero.
-    pub fn gemm_time(&self, weights: DType, m: u64, n: u64, k: u64) -> Result<Estimate, Missing> {
+    pub fn gemm_time(&self, weights: DType, m: u64, n: u64, k: u64) -> Result<Estimate, MissingRate> {
         if m == 0 || n == 0 || k == 0 {
             return Ok(Estimate::ZERO);
         }
         let has = |d| self.gemm.get(&d).is_some_and(|rates| !rates.points().is_empty());
         let estimate = self.gemm.get(&weights).and_then(|rates| rates.time(m, n, k));
-        estimate.ok_or_else(|| Missing::new(self, "gemm", weights, has))
+        estimate.ok_or_else(|| MissingRate::new(self, "gemm", weights, has))
     }
 
     /// Time of an elementwise operator that reads and writes `bytes` of activations, without [`Device::launch`].
@@ -57,14 +57,14 @@ impl Device {
             return Estimate::ZERO;
         }
         let basis = Basis::Interpolated.sourced(&self.elementwise.source);
-        Estimate::about(bytes / self.elementwise.value, Bound::Memory, basis)
+        Estimate::with_default_band(bytes / self.elementwise.value, Bound::Memory, basis)
     }
 }
 
 impl Device {
     /// Time of the attention of one layer over a KV cache in `kv` in the device's own memory, without
     /// [`Device::launch`]. Zero where there is nothing to attend to.
-    pub fn attention_time(&self, kv: DType, shape: &AttentionShape) -> Result<Estimate, Missing> {
+    pub fn attention_time(&self, kv: DType, shape: &AttentionShape) -> Result<Estimate, MissingRate> {
         if shape.is_empty() {
             return Ok(Estimate::ZERO);
         }
@@ -74,7 +74,7 @@ impl Device {
             Phase::Prefill => "prefill attention",
         };
         let estimate = self.attention.get(&kv).and_then(|rates| rates.time(shape));
-        estimate.ok_or_else(|| Missing::new(self, rate, kv, has))
+        estimate.ok_or_else(|| MissingRate::new(self, rate, kv, has))
     }
 }
 
@@ -86,14 +86,14 @@ impl Device {
         kv: DType,
         prefill: &AttentionShape,
         decode: &AttentionShape,
-    ) -> Result<Estimate, Missing> {
+    ) -> Result<Estimate, MissingRate> {
         match (prefill.is_empty(), decode.is_empty()) {
             (true, _) => self.attention_time(kv, decode),
             (false, true) => self.attention_time(kv, prefill),
             (false, false) => {
                 let estimate = self.attention.get(&kv).and_then(|rates| rates.mixed_time(prefill, decode));
                 let has = |d| self.attention.get(&d).is_some_and(|rates| rates.knows(Phase::Prefill));
-                estimate.ok_or_else(|| Missing::new(self, "attention", kv, has))
+                estimate.ok_or_else(|| MissingRate::new(self, "attention", kv, has))
             }
         }
     }
@@ -101,7 +101,7 @@ impl Device {
 
 impl Operation {
     /// The time of one call on `device`.
-    pub fn time_on(&self, device: &Device) -> Result<Estimate, Missing> {
+    pub fn time_on(&self, device: &Device) -> Result<Estimate, MissingRate> {
         match self {
             Operation::Gemm { dtype, m, n, k } => device.gemm_time(*dtype, *m, *n, *k),
             Operation::Attention { kv, shape } => device.attention_time(*kv, shape),

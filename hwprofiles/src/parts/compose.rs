@@ -8,9 +8,9 @@ use crate::machine::{
 use crate::parts::attach::{add_direct_links, add_links};
 use crate::parts::composition::LoopbackLimit;
 use crate::parts::cpu_sheet::CpuSheet;
-use crate::parts::cxl::Expanders;
-use crate::parts::gpu_group::Gpus;
-use crate::parts::host::{Host, Team};
+use crate::parts::cxl::CxlExpanders;
+use crate::parts::gpu_group::GpuGroup;
+use crate::parts::host::{CoreTeam, Host};
 use crate::parts::link::LinkPart;
 use crate::parts::nvme::NvmePart;
 use crate::parts::sockets::{add_far_links, add_sockets};
@@ -18,22 +18,22 @@ use crate::units::{Bytes, FlopPerSec, Seconds, Sourced};
 
 /// The parts themselves.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Parts {
+pub struct MachineParts {
     /// The host, or a datasheet CPU.
-    pub base: Base,
+    pub base: MachineBase,
     /// The loopback device's limits, where there is one.
     pub loopback: Option<LoopbackLimit>,
     /// GPUs of one kind and their links.
-    pub gpu: Option<Gpus>,
+    pub gpu: Option<GpuGroup>,
     /// Memory behind CXL.
-    pub cxl: Option<Expanders>,
+    pub cxl: Option<CxlExpanders>,
     /// A disk.
     pub nvme: Option<NvmePart>,
 }
 
 /// What a machine is built around.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Base {
+pub enum MachineBase {
     /// A measured host.
     Host(Box<Host>),
     /// A CPU of which only publications are known.
@@ -47,32 +47,34 @@ pub enum Base {
     },
 }
 
-impl Base {
+impl MachineBase {
     /// The host's or the CPU's name.
     pub fn name(&self) -> &str {
         match self {
-            Base::Host(host) => &host.host,
-            Base::Sheet(sheet) | Base::Sockets { sheet, .. } => &sheet.part.cpu,
+            MachineBase::Host(host) => &host.host,
+            MachineBase::Sheet(sheet) | MachineBase::Sockets { sheet, .. } => &sheet.part.cpu,
         }
     }
 }
 
-impl Parts {
+impl MachineParts {
     /// The host alone.
-    pub fn of(host: Host) -> Self {
-        Self::on(Base::Host(Box::new(host)))
+    pub fn from_host(host: Host) -> Self {
+        Self::from_base(MachineBase::Host(Box::new(host)))
     }
 
     /// The base alone.
-    pub fn on(base: Base) -> Self {
+    pub fn from_base(base: MachineBase) -> Self {
         Self { base, loopback: None, gpu: None, cxl: None, nvme: None }
     }
 
     /// The same with the GPU that was measured in the host, where one was.
     pub fn with_own_gpu(self) -> Self {
         let gpu = match &self.base {
-            Base::Host(host) => host.gpu.as_option().map(|gpu| Gpus::one(gpu.part.clone(), gpu.link.clone())),
-            Base::Sheet(_) | Base::Sockets { .. } => None,
+            MachineBase::Host(host) => {
+                host.gpu.as_option().map(|gpu| GpuGroup::one(gpu.part.clone(), gpu.link.clone()))
+            }
+            MachineBase::Sheet(_) | MachineBase::Sockets { .. } => None,
         };
         Self { gpu, ..self }
     }
@@ -99,13 +101,13 @@ impl Parts {
             links: Vec::new(),
         };
         match &self.base {
-            Base::Host(host) => self.add_host(host, &mut machine)?,
+            MachineBase::Host(host) => self.add_host(host, &mut machine)?,
             _ if self.loopback.is_some() => {
                 let message = "it needs a measured host, as `cpu: this`: a datasheet's cores do not run";
                 return Err(unfit("loopback", message.to_owned()));
             }
-            Base::Sockets { sheet, link } => add_sockets(sheet, link, &mut machine)?,
-            Base::Sheet(sheet) => {
+            MachineBase::Sockets { sheet, link } => add_sockets(sheet, link, &mut machine)?,
+            MachineBase::Sheet(sheet) => {
                 machine.memories.push(sheet.memory()?);
                 machine.devices.push(sheet.device(DRAM)?);
             }
@@ -113,7 +115,7 @@ impl Parts {
         if let Some(gpus) = &self.gpu {
             gpus.add_to(&mut machine);
         }
-        if let Base::Sockets { link, .. } = &self.base {
+        if let MachineBase::Sockets { link, .. } = &self.base {
             add_far_links(link, self.gpu.as_ref().and_then(|gpus| gpus.link.far.as_ref()), &mut machine);
         }
         if let Some(expanders) = &self.cxl {
@@ -206,7 +208,7 @@ fn add_loopback(host: &Host, limit: LoopbackLimit, machine: &mut Machine) -> Res
     Ok(())
 }
 
-fn team(host: &Host, threads: usize) -> Result<&Team, ProfileError> {
+fn team(host: &Host, threads: usize) -> Result<&CoreTeam, ProfileError> {
     host.team(threads).ok_or_else(|| {
         let known: Vec<_> = host.teams.iter().map(|t| t.threads.to_string()).collect();
         let message = format!(
@@ -228,7 +230,7 @@ fn host_device(
     kind: DeviceKind,
     memory: MemoryId,
     cores: Vec<usize>,
-    team: &Team,
+    team: &CoreTeam,
     sync: &Sourced<Seconds>,
 ) -> Device {
     Device {
@@ -251,7 +253,7 @@ fn host_device(
     }
 }
 
-fn team_details(team: &Team) -> DeviceDetails {
+fn team_details(team: &CoreTeam) -> DeviceDetails {
     let mut details = DeviceDetails { kernels: team.kernels.clone(), ..DeviceDetails::default() };
     for (&dtype, by_instructions) in &team.ceilings {
         for (instructions, measured) in by_instructions {

@@ -45,7 +45,7 @@ pub struct CpuPart {
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub llc: Option<Sourced<Bytes>>,
     /// The ceilings of matrix products, all cores together, by instruction set and number format.
-    pub rates: BTreeMap<Instructions, BTreeMap<DType, SheetRates>>,
+    pub rates: BTreeMap<InstructionSet, BTreeMap<DType, SheetRates>>,
     /// Rows from which tile instructions are faster than vector ones; without it the faster one is taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
@@ -77,7 +77,7 @@ pub struct CpuPart {
 /// An instruction set that computes matrix products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Instructions {
+pub enum InstructionSet {
     /// 256-bit vectors.
     Avx2,
     /// 512-bit vectors, with bf16 and int8 dot products where a rate is given for them.
@@ -88,13 +88,13 @@ pub enum Instructions {
     Sve2,
 }
 
-impl fmt::Display for Instructions {
+impl fmt::Display for InstructionSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Instructions::Avx2 => "avx2",
-            Instructions::Avx512 => "avx512",
-            Instructions::Amx => "amx",
-            Instructions::Sve2 => "sve2",
+            InstructionSet::Avx2 => "avx2",
+            InstructionSet::Avx512 => "avx512",
+            InstructionSet::Amx => "amx",
+            InstructionSet::Sve2 => "sve2",
         })
     }
 }

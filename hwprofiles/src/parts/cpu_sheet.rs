@@ -10,7 +10,7 @@ use crate::machine::{
     CeilingRates, Device, DeviceDetails, DeviceKind, Memory, MemoryDetails, MemoryId, MemoryKind,
 };
 use crate::parts::composition::DramChoice;
-use crate::parts::cpu::{CpuPart, Instructions, SheetRates};
+use crate::parts::cpu::{CpuPart, InstructionSet, SheetRates};
 use crate::rates::{AttentionRates, GemmRates};
 use crate::units::{BytesPerSec, DType, Flop, FlopPerSec, Provenance, Seconds, Sourced, Watts};
 use std::collections::BTreeMap;
@@ -139,7 +139,7 @@ impl CpuSheet {
                     streamed: Some(self.scaled(&streamed)),
                 };
                 details.ceilings.entry(dtype).or_default().insert(instructions.to_string(), ceilings);
-                if let (Instructions::Amx, Some(rows)) = (instructions, &self.part.crossover) {
+                if let (InstructionSet::Amx, Some(rows)) = (instructions, &self.part.crossover) {
                     details.crossover.insert(dtype, rows.clone());
                 }
             }
@@ -195,7 +195,7 @@ impl CpuSheet {
     }
 
     /// The ways to compute with weights of `dtype`: one per instruction set, in the nearest format it has.
-    fn paths(&self, dtype: DType) -> Vec<Path<'_>> {
+    fn paths(&self, dtype: DType) -> Vec<ComputePath<'_>> {
         let widened: &[DType] = match dtype {
             DType::F32 => &[DType::F32],
             DType::F16 => &[DType::F16, DType::F32],
@@ -205,7 +205,7 @@ impl CpuSheet {
         let mut paths = Vec::new();
         for (&instructions, by_format) in &self.part.rates {
             if let Some(ceilings) = widened.iter().find_map(|format| by_format.get(format)) {
-                paths.push(Path {
+                paths.push(ComputePath {
                     instructions,
                     ceilings,
                     rate: ceilings.streamed_rate(instructions) * self.scale(),
@@ -215,7 +215,7 @@ impl CpuSheet {
         paths
     }
 
-    fn source(&self, paths: &[Path<'_>], bandwidth: &Sourced<BytesPerSec>) -> Provenance {
+    fn source(&self, paths: &[ComputePath<'_>], bandwidth: &Sourced<BytesPerSec>) -> Provenance {
         let ways: Vec<_> = paths.iter().map(|p| format!("{} {}", p.instructions, p.rate)).collect();
         let reason = format!("roofline of {} and {} of DRAM", ways.join(", "), bandwidth.value);
         Provenance::Estimated { reason }
@@ -225,22 +225,23 @@ impl CpuSheet {
     fn gemm(
         &self,
         dtype: DType,
-        paths: &[Path<'_>],
+        paths: &[ComputePath<'_>],
         bandwidth: BytesPerSec,
         source: Provenance,
     ) -> GemmRates {
         let read = dtype.matrix_bytes(SIDE, SIDE) / bandwidth;
         let row = Flop::new(2 * u128::from(SIDE) * u128::from(SIDE));
-        let compute = |path: &Path<'_>, m: u64| row / path.rate * (m as f64 / path.share(m));
-        let is_tiled = |path: &Path<'_>| path.instructions == Instructions::Amx;
+        let compute = |path: &ComputePath<'_>, m: u64| row / path.rate * (m as f64 / path.share(m));
+        let is_tiled = |path: &ComputePath<'_>| path.instructions == InstructionSet::Amx;
         let choice = paths.iter().any(is_tiled) && !paths.iter().all(is_tiled);
         let crossover = self.part.crossover.as_ref().filter(|_| choice).map(|crossover| crossover.value);
         let time = |m: u64| {
-            let usable = |path: &&Path<'_>| crossover.is_none_or(|first| is_tiled(path) == (m >= first));
+            let usable =
+                |path: &&ComputePath<'_>| crossover.is_none_or(|first| is_tiled(path) == (m >= first));
             let times = paths.iter().filter(usable).map(|path| compute(path, m).max(read));
             times.min_by(Seconds::total_cmp).unwrap_or(read)
         };
-        let ridge = |path: &Path<'_>| (read / (row / path.rate)).floor() as u64;
+        let ridge = |path: &ComputePath<'_>| (read / (row / path.rate)).floor() as u64;
         let mut rows: Vec<u64> = paths.iter().flat_map(|path| [ridge(path), ridge(path) + 1]).collect();
         let shares = paths.iter().filter_map(|path| path.ceilings.by_rows.as_ref());
         rows.extend(shares.flat_map(|shares| shares.points.iter().map(|point| point.m)));
@@ -260,14 +261,14 @@ impl CpuSheet {
 }
 
 /// One way to compute.
-struct Path<'a> {
-    instructions: Instructions,
+struct ComputePath<'a> {
+    instructions: InstructionSet,
     ceilings: &'a SheetRates,
     /// With many rows, all cores in use together.
     rate: FlopPerSec,
 }
 
-impl Path<'_> {
+impl ComputePath<'_> {
     fn share(&self, m: u64) -> f64 {
         self.ceilings.by_rows.as_ref().map_or(1.0, |rows| rows.at(m))
     }
@@ -275,10 +276,10 @@ impl Path<'_> {
 
 impl SheetRates {
     /// The rate of long products with streamed weights: as said, or a documented share of the peak.
-    pub fn streamed_rate(&self, instructions: Instructions) -> FlopPerSec {
+    pub fn streamed_rate(&self, instructions: InstructionSet) -> FlopPerSec {
         let share = match instructions {
-            Instructions::Amx => OF_PEAK_TILES,
-            Instructions::Avx2 | Instructions::Avx512 | Instructions::Sve2 => OF_PEAK_VECTORS,
+            InstructionSet::Amx => OF_PEAK_TILES,
+            InstructionSet::Avx2 | InstructionSet::Avx512 | InstructionSet::Sve2 => OF_PEAK_VECTORS,
         };
         self.streamed.as_ref().map_or(self.resident.value * share, |streamed| streamed.value)
     }

@@ -49,7 +49,7 @@ impl CxlPart {
 
 /// CXL expanders of one kind.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Expanders {
+pub struct CxlExpanders {
     /// One of them.
     pub part: CxlPart,
     /// How many, their pages interleaved.
@@ -58,7 +58,7 @@ pub struct Expanders {
     pub interleave: Option<Interleave>,
 }
 
-impl Expanders {
+impl CxlExpanders {
     pub(crate) fn add_to(&self, machine: &mut Machine) {
         let (part, count) = (&self.part, self.count);
         let all = |rate: &Sourced<BytesPerSec>| match count {
@@ -112,7 +112,7 @@ impl Machine {
             if machine.memory_named(name).is_some() {
                 return None;
             }
-            Expanders { part: part.clone(), count: 1, interleave: None }.add_to(&mut machine);
+            CxlExpanders { part: part.clone(), count: 1, interleave: None }.add_to(&mut machine);
             add_direct_links(name, &mut machine);
             machine.stripe_over_cxl(None).ok()?;
             return Some(machine);

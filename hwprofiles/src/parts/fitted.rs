@@ -1,10 +1,10 @@
 //! From measured points to parts: a GPU's rates, and the link to it.
 
 use crate::parts::gpu::GpuPart;
-use crate::parts::link::{Directions, LinkPart};
+use crate::parts::link::{DirectionRates, LinkPart};
 use crate::rates::{
     AttentionFacts, AttentionFitError, AttentionKernels, AttentionRates, Curve, CurvePoint, DevicePoints,
-    Direction, FitError, GemmFacts, GemmRates, HostMemory, Kernels, TransferPoint, Unfounded,
+    Direction, GemmFacts, GemmFitError, GemmKernels, GemmRates, HostMemory, MissingFact, TransferPoint,
 };
 use crate::units::{BytesPerSec, DType, Provenance, Ratio, Seconds, Sourced};
 
@@ -13,10 +13,10 @@ use crate::units::{BytesPerSec, DType, Provenance, Ratio, Seconds, Sourced};
 pub enum PointsError {
     /// The datasheet lacks what the fit starts from.
     #[error(transparent)]
-    Unfounded(#[from] Unfounded),
+    MissingFact(#[from] MissingFact),
     /// Products have no fit.
     #[error(transparent)]
-    Gemm(#[from] FitError),
+    Gemm(#[from] GemmFitError),
     /// Attention has none.
     #[error(transparent)]
     Attention(#[from] AttentionFitError),
@@ -95,7 +95,7 @@ impl LinkPart {
         Ok(Some(Self {
             to_device_times: times(Direction::ToDevice),
             to_host_times: times(Direction::ToHost),
-            pageable: pageable.map(|(to_device, to_host)| Directions { to_device, to_host }),
+            pageable: pageable.map(|(to_device, to_host)| DirectionRates { to_device, to_host }),
             duplex,
             ..Self::new(link, latency, sourced(to_device), sourced(to_host))
         }))
@@ -104,8 +104,8 @@ impl LinkPart {
 
 impl GemmFacts {
     /// What a GPU's part says of products with weights of `dtype`.
-    pub fn from_gpu(gpu: &GpuPart, dtype: DType) -> Result<Self, Unfounded> {
-        let missing = |fact, example| Unfounded { gpu: gpu.gpu.clone(), dtype, fact, example };
+    pub fn from_gpu(gpu: &GpuPart, dtype: DType) -> Result<Self, MissingFact> {
+        let missing = |fact, example| MissingFact { gpu: gpu.gpu.clone(), dtype, fact, example };
         let peak = gpu
             .peak
             .get(&dtype)
@@ -121,15 +121,15 @@ impl GemmFacts {
                 })?
                 .value,
             l2: l2.ok_or_else(|| missing("L2 cache", "`l2: {value: 40 MB, source: …}`"))?.value,
-            kernels: Kernels::for_architecture(gpu.architecture.as_deref(), dtype),
+            kernels: GemmKernels::for_architecture(gpu.architecture.as_deref(), dtype),
         })
     }
 }
 
 impl AttentionFacts {
     /// What a GPU's part says of attention over keys and values in `kv`.
-    pub fn from_gpu(gpu: &GpuPart, kv: DType) -> Result<Self, Unfounded> {
-        let missing = |fact, example| Unfounded { gpu: gpu.gpu.clone(), dtype: kv, fact, example };
+    pub fn from_gpu(gpu: &GpuPart, kv: DType) -> Result<Self, MissingFact> {
+        let missing = |fact, example| MissingFact { gpu: gpu.gpu.clone(), dtype: kv, fact, example };
         let peak = || missing("peak rate", "`peak: {bf16: {value: 100 TFLOP/s, source: …}}`");
         let count = || missing("number of multiprocessors", "`multiprocessors: {value: 108, source: …}`");
         let cache = || missing("L2 cache", "`l2: {value: 40 MB, source: …}`");

@@ -42,7 +42,7 @@ pub struct GpuPart {
     pub peak: BTreeMap<DType, Sourced<FlopPerSec>>,
     /// Shares of the peaks that long products and long streams reach, where they are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub achieved: Option<Achieved>,
+    pub achieved: Option<AchievedShares>,
     /// Cost of one kernel launch, on the GPU.
     pub launch: Sourced<Seconds>,
     /// What the host takes to launch one kernel, where it launches one by one, ahead of the GPU, which then waits only
@@ -88,7 +88,7 @@ pub struct GpuPart {
 /// What a device reaches of its peaks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Achieved {
+pub struct AchievedShares {
     /// Share of the peak rate that long products reach, by format.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gemm: BTreeMap<DType, Sourced<Ratio>>,

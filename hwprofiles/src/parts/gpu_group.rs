@@ -8,7 +8,7 @@ use crate::units::{BytesPerSec, Seconds, Sourced};
 
 /// GPUs of one kind.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Gpus {
+pub struct GpuGroup {
     /// One of them.
     pub part: GpuPart,
     /// The link of each to the host.
@@ -19,7 +19,7 @@ pub struct Gpus {
     pub peer: Option<LinkPart>,
 }
 
-impl Gpus {
+impl GpuGroup {
     /// One GPU.
     pub fn one(part: GpuPart, link: LinkPart) -> Self {
         Self { part, link, count: 1, peer: None }

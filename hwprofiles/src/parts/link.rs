@@ -37,10 +37,10 @@ pub struct LinkPart {
     pub to_host_times: Option<Curve<Seconds>>,
     /// β of host memory that is not page-locked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pageable: Option<Directions>,
+    pub pageable: Option<DirectionRates>,
     /// β of page-locked memory on the other socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub far: Option<Directions>,
+    pub far: Option<DirectionRates>,
     /// Each direction's rate under opposing traffic over its rate alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplex: Option<Sourced<Ratio>>,
@@ -55,7 +55,7 @@ pub struct LinkPart {
 /// A rate each way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Directions {
+pub struct DirectionRates {
     /// From host to device.
     #[serde(deserialize_with = "crate::units::checked")]
     pub to_device: Sourced<BytesPerSec>,

@@ -15,20 +15,20 @@ mod link;
 mod nvme;
 mod sockets;
 
-pub use compose::{Base, Parts};
+pub use compose::{MachineBase, MachineParts};
 pub use composition::{
     Composition, CxlChoice, DramChoice, GpuChoice, LoopbackLimit, PartNames, SocketsChoice,
 };
-pub use cpu::{CoreCurve, CorePoint, CpuPart, Instructions, RowShare, RowShares, SheetRates, SocketDram};
+pub use cpu::{CoreCurve, CorePoint, CpuPart, InstructionSet, RowShare, RowShares, SheetRates, SocketDram};
 pub use cpu_sheet::CpuSheet;
-pub use cxl::{CxlPart, Expanders};
+pub use cxl::{CxlExpanders, CxlPart};
 pub use fitted::PointsError;
-pub use gpu::{Achieved, GpuPart};
-pub use gpu_group::Gpus;
+pub use gpu::{AchievedShares, GpuPart};
+pub use gpu_group::GpuGroup;
 pub use host::{
-    Ceilings, Change, Changes, Crossover, Dram, Host, Launches, LoadedLatency, LoadedPoint, Loopback,
-    MeasuredGpu, Mix, Mixes, Numa, NumaNode, NumaPath, PageMode, PageSize, PathRates, Processor, Stores,
-    Stream, StreamCurve, Team, TransferCurve,
+    CoreTeam, Crossover, Dram, Host, HostChange, HostChanges, LaunchCosts, LoadedLatency, LoadedPoint,
+    Loopback, MeasuredCeilings, MeasuredGpu, Numa, NumaNode, NumaPath, PageMode, PageSize, PathRates,
+    Processor, ReadWriteMix, ReadWriteMixes, StoreKind, StreamCurve, StreamKind, TransferCurve,
 };
-pub use link::{Directions, LinkPart};
+pub use link::{DirectionRates, LinkPart};
 pub use nvme::NvmePart;

@@ -4,7 +4,7 @@ use crate::files::ProfileError;
 use crate::machine::{DRAM, Link, LinkDetails, LinkId, Machine, Memory, MemoryId, MemoryKind};
 use crate::parts::composition::DramChoice;
 use crate::parts::cpu_sheet::CpuSheet;
-use crate::parts::link::{Directions, LinkPart};
+use crate::parts::link::{DirectionRates, LinkPart};
 use crate::units::{Bytes, BytesPerSec, Sourced};
 use std::fmt;
 
@@ -63,7 +63,7 @@ pub(crate) fn add_sockets(
 
 /// Links between the memories of the other sockets and the GPUs, which hang on the first one: over the GPU's wire, at what
 /// its part says of the far socket, else no faster than the link between sockets.
-pub(crate) fn add_far_links(link: &LinkPart, far: Option<&Directions>, machine: &mut Machine) {
+pub(crate) fn add_far_links(link: &LinkPart, far: Option<&DirectionRates>, machine: &mut Machine) {
     let of_kind = |kind| -> Vec<MemoryId> {
         machine.memory_ids().filter(|&id| machine.memory(id).kind == kind && id != DRAM).collect()
     };

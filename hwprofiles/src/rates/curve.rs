@@ -31,7 +31,7 @@ pub struct Curve<Y> {
 
 /// A value read off a curve, and how well it is known there.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Reading<Y> {
+pub struct CurveReading<Y> {
     /// The value.
     pub value: Y,
     /// How it was found: outside the measured sizes it is [`Basis::Extrapolated`].
@@ -41,7 +41,7 @@ pub struct Reading<Y> {
 impl<Y: Copy + Add<Output = Y> + Mul<f64, Output = Y>> Curve<Y> {
     /// The value at `size`: linear in log(size) between measured points, the nearest point's value (and
     /// [`Basis::Extrapolated`]) outside them; `None` without points.
-    pub fn at(&self, size: Bytes) -> Option<Reading<Y>> {
+    pub fn at(&self, size: Bytes) -> Option<CurveReading<Y>> {
         let below = self.points.iter().filter(|p| p.size <= size).max_by_key(|p| p.size);
         let above = self.points.iter().filter(|p| p.size >= size).min_by_key(|p| p.size);
         let (value, basis) = match (below, above) {
@@ -55,7 +55,7 @@ impl<Y: Copy + Add<Output = Y> + Mul<f64, Output = Y>> Curve<Y> {
             (Some(one), None) | (None, Some(one)) => (one.value, Basis::Extrapolated),
             (None, None) => return None,
         };
-        Some(Reading { value, basis: basis.sourced(&self.source) })
+        Some(CurveReading { value, basis: basis.sourced(&self.source) })
     }
 
     /// The value at the largest measured size: DRAM's, past every cache.

@@ -91,7 +91,7 @@ impl Estimate {
     /// A time of which nothing better is known than its basis. The 80 % band is then time ÷ (1 + w) to
     /// time · (1 + w), where w is 3 % for a measured time, 15 % between measured points, 40 % outside them,
     /// and 100 % for a datasheet's.
-    pub fn about(time: Seconds, bound: Bound, basis: Basis) -> Self {
+    pub fn with_default_band(time: Seconds, bound: Bound, basis: Basis) -> Self {
         let width = match basis {
             Basis::Measured => 1.03,
             Basis::Interpolated => 1.15,

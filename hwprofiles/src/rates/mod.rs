@@ -18,10 +18,10 @@ pub use attention::{
     AttentionSurface, MixedPoint, Phase,
 };
 pub(crate) use curve::check_times;
-pub use curve::{Curve, CurvePoint, Reading};
+pub use curve::{Curve, CurvePoint, CurveReading};
 pub use estimate::{Basis, Bound, Estimate};
-pub use fit::Unfounded;
-pub use gemm::{FitError, GemmFacts, GemmPoint, GemmRates, GemmSurface, Kernels};
+pub use fit::MissingFact;
+pub use gemm::{GemmFacts, GemmFitError, GemmKernels, GemmPoint, GemmRates, GemmSurface};
 pub use load_curve::{LoadCurve, LoadPoint};
 pub use operations::{Operation, Operations};
 pub use points::{DevicePoints, MeasuredPoints};

@@ -10,7 +10,7 @@
 //!
 //! One file may hold both kinds; a row leaves the other kind's cells empty.
 
-use crate::files::{Rows, TableError};
+use crate::files::{RowsError, TableRows};
 use crate::rates::attention::{AttentionShape, Phase};
 use crate::units::{DType, Seconds};
 use std::fmt;
@@ -65,7 +65,7 @@ impl fmt::Display for Operation {
 /// A file of operations, read row by row.
 #[derive(Debug)]
 pub struct Operations<R> {
-    rows: Rows<R>,
+    rows: TableRows<R>,
     gemm: Option<GemmColumns>,
     attention: Option<AttentionColumns>,
     dtype: Option<usize>,
@@ -121,15 +121,15 @@ const ALIASES: [(&str, DType); 16] = [
 impl<R: BufRead> Operations<R> {
     /// Reads the header. `file` is the name in messages.
     ///
-    /// Refuses what [`Operations::of`] refuses.
-    pub fn new(reader: R, file: &str) -> Result<Self, TableError> {
-        Self::of(Rows::new(reader, file)?)
+    /// Refuses what [`Operations::from_rows`] refuses.
+    pub fn new(reader: R, file: &str) -> Result<Self, RowsError> {
+        Self::from_rows(TableRows::new(reader, file)?)
     }
 
     /// The operations of rows of which only the header was read.
     ///
     /// Refuses a file that names the columns of neither kind wholly, or one of them twice.
-    pub fn of(rows: Rows<R>) -> Result<Self, TableError> {
+    pub fn from_rows(rows: TableRows<R>) -> Result<Self, RowsError> {
         let dtype = rows.column("dtype")?;
         let gemm = columns(&rows, GemmColumns::NAMES)?;
         let counts = columns(&rows, AttentionColumns::COUNTS)?;
@@ -161,7 +161,7 @@ impl<R: BufRead> Operations<R> {
     ///
     /// Refuses a row that says neither or both kinds, an unknown word, and a number that is not a whole number
     /// within bounds; a number may be written as `128.0`, as spreadsheets do.
-    pub fn advance(&mut self) -> Result<Option<Operation>, TableError> {
+    pub fn advance(&mut self) -> Result<Option<Operation>, RowsError> {
         if !self.rows.advance()? {
             return Ok(None);
         }
@@ -183,7 +183,7 @@ impl<R: BufRead> Operations<R> {
     }
 
     /// The row as it stands: text, line, cells.
-    pub fn rows(&self) -> &Rows<R> {
+    pub fn rows(&self) -> &TableRows<R> {
         &self.rows
     }
 
@@ -193,14 +193,14 @@ impl<R: BufRead> Operations<R> {
     }
 
     /// The row's measured time; `None` where its cell is empty. Refuses what is no time above zero.
-    pub fn measured(&self) -> Result<Option<Seconds>, TableError> {
+    pub fn measured(&self) -> Result<Option<Seconds>, RowsError> {
         let Some(column) = self.measured.filter(|&column| !self.rows.cell(column).is_empty()) else {
             return Ok(None);
         };
         microseconds(&self.rows, column).map(Some)
     }
 
-    fn gemm(&self, columns: GemmColumns) -> Result<Operation, TableError> {
+    fn gemm(&self, columns: GemmColumns) -> Result<Operation, RowsError> {
         let [m, n, k] = columns.0;
         let dtype = match self.dtype {
             Some(column) => dtype(&self.rows, column)?,
@@ -210,7 +210,7 @@ impl<R: BufRead> Operations<R> {
         Ok(Operation::Gemm { dtype, m: size(m)?, n: size(n)?, k: size(k)? })
     }
 
-    fn attention(&self, columns: AttentionColumns) -> Result<Operation, TableError> {
+    fn attention(&self, columns: AttentionColumns) -> Result<Operation, RowsError> {
         let rows = &self.rows;
         let kv = match self.dtype.filter(|&column| !rows.cell(column).is_empty()) {
             Some(column) => dtype(rows, column)?,
@@ -252,9 +252,9 @@ impl<R: BufRead> Operations<R> {
 }
 
 fn columns<R: BufRead, const N: usize>(
-    rows: &Rows<R>,
+    rows: &TableRows<R>,
     names: [&str; N],
-) -> Result<[Option<usize>; N], TableError> {
+) -> Result<[Option<usize>; N], RowsError> {
     let mut found = [None; N];
     for (place, name) in found.iter_mut().zip(names) {
         *place = rows.column(name)?;
@@ -270,12 +270,12 @@ fn all<const N: usize>(columns: [Option<usize>; N]) -> Option<[usize; N]> {
     Some(found)
 }
 
-fn incomplete<R: BufRead>(rows: &Rows<R>, kind: &str, missing: &[&str]) -> TableError {
+fn incomplete<R: BufRead>(rows: &TableRows<R>, kind: &str, missing: &[&str]) -> RowsError {
     let columns = if missing.len() == 1 { "the column" } else { "the columns" };
     rows.refuse_header("", format!("{kind} needs {columns} {} as well", missing.join(", ")))
 }
 
-fn no_operations<R: BufRead>(rows: &Rows<R>) -> TableError {
+fn no_operations<R: BufRead>(rows: &TableRows<R>) -> RowsError {
     let hint = match rows.names() {
         [only] if only.contains([';', '\t']) => "; cells are separated by commas",
         _ => "",
@@ -288,7 +288,7 @@ fn no_operations<R: BufRead>(rows: &Rows<R>) -> TableError {
 }
 
 /// A count of at least `least`.
-fn count<R: BufRead>(rows: &Rows<R>, column: usize, least: u64) -> Result<u64, TableError> {
+fn count<R: BufRead>(rows: &TableRows<R>, column: usize, least: u64) -> Result<u64, RowsError> {
     match whole(rows.cell(column)) {
         Some(value) if (least..=MOST).contains(&value) => Ok(value),
         _ => {
@@ -315,7 +315,7 @@ pub(crate) fn whole(cell: &[u8]) -> Option<u64> {
 }
 
 /// A time in microseconds.
-pub(crate) fn microseconds<R: BufRead>(rows: &Rows<R>, column: usize) -> Result<Seconds, TableError> {
+pub(crate) fn microseconds<R: BufRead>(rows: &TableRows<R>, column: usize) -> Result<Seconds, RowsError> {
     let number = std::str::from_utf8(rows.cell(column)).ok().and_then(|text| text.parse::<f64>().ok());
     match number.filter(|number| number.is_finite() && *number > 0.0) {
         Some(number) => Ok(Seconds::new(number / 1e6)),
@@ -328,7 +328,7 @@ pub(crate) fn microseconds<R: BufRead>(rows: &Rows<R>, column: usize) -> Result<
 }
 
 /// A number format, by our word or another that is in use.
-fn dtype<R: BufRead>(rows: &Rows<R>, column: usize) -> Result<DType, TableError> {
+fn dtype<R: BufRead>(rows: &TableRows<R>, column: usize) -> Result<DType, RowsError> {
     let cell = rows.cell(column);
     let ours = DType::ALL.into_iter().map(|dtype| (dtype.name(), dtype));
     let mut words = ours.chain(ALIASES);
@@ -342,7 +342,7 @@ fn dtype<R: BufRead>(rows: &Rows<R>, column: usize) -> Result<DType, TableError>
 }
 
 /// Prefill or decode.
-fn phase<R: BufRead>(rows: &Rows<R>, column: usize) -> Result<Phase, TableError> {
+fn phase<R: BufRead>(rows: &TableRows<R>, column: usize) -> Result<Phase, RowsError> {
     let words = [("prefill", Phase::Prefill), ("decode", Phase::Decode)];
     let cell = rows.cell(column);
     let found = words.into_iter().find(|(word, _)| cell.eq_ignore_ascii_case(word.as_bytes()));

@@ -8,7 +8,7 @@
 //! | the device's memory | `stream` (read or copy; a copy counts what it reads and what it writes), `bytes`, `gb_per_s` |
 //! | its link | `direction` (h2d, d2h or both), `memory` (pinned or pageable), `bytes` each way, `latency_us` |
 
-use crate::files::{Rows, TableError, plain_name};
+use crate::files::{RowsError, TableRows, plain_name};
 use crate::rates::attention::AttentionPoint;
 use crate::rates::gemm::GemmPoint;
 use crate::rates::operations::{Operation, Operations, microseconds, whole};
@@ -30,19 +30,19 @@ pub struct MeasuredPoints {
 /// The points of one device.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DevicePoints {
-    measured: BTreeMap<Subject, Repeats>,
+    measured: BTreeMap<PointSubject, Repeats>,
 }
 
 /// What was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Subject {
+enum PointSubject {
     Operation(Operation),
-    Stream(Stream, Bytes),
+    Stream(DeviceStream, Bytes),
     Transfer(Direction, HostMemory, Bytes),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Stream {
+enum DeviceStream {
     Read,
     Copy,
 }
@@ -57,8 +57,8 @@ impl MeasuredPoints {
     /// Refuses what is no point with its line: unknown words, counts and times that are not above zero, and a time
     /// that contradicts an earlier one of the same thing (more than twice as long, or less than half); nearer ones
     /// are repeats, of which the median is taken.
-    pub fn read(&mut self, reader: impl BufRead, file: &str) -> Result<(), TableError> {
-        let rows = Rows::new(reader, file)?;
+    pub fn read(&mut self, reader: impl BufRead, file: &str) -> Result<(), RowsError> {
+        let rows = TableRows::new(reader, file)?;
         self.files.push(file.to_owned());
         let has = |name: &str| rows.names().iter().any(|it| it == name);
         let read = match () {
@@ -67,7 +67,7 @@ impl MeasuredPoints {
             () => self.operations(rows)?,
         };
         if read == 0 {
-            return Err(TableError {
+            return Err(RowsError {
                 file: file.to_owned(),
                 line: 1,
                 column: String::new(),
@@ -82,26 +82,26 @@ impl MeasuredPoints {
         self.devices.iter().map(|(name, points)| (name.as_str(), points))
     }
 
-    fn operations<R: BufRead>(&mut self, rows: Rows<R>) -> Result<usize, TableError> {
-        let mut operations = Operations::of(rows)?;
+    fn operations<R: BufRead>(&mut self, rows: TableRows<R>) -> Result<usize, RowsError> {
+        let mut operations = Operations::from_rows(rows)?;
         let column = needed(operations.rows(), "latency_us")?;
         let gpu = operations.gpu_column();
         let mut read = 0;
         while let Some(operation) = operations.advance()? {
             let time = microseconds(operations.rows(), column)?;
-            self.add(operations.rows(), gpu, column, Subject::Operation(operation), time.get())?;
+            self.add(operations.rows(), gpu, column, PointSubject::Operation(operation), time.get())?;
             read += 1;
         }
         Ok(read)
     }
 
-    fn streams<R: BufRead>(&mut self, mut rows: Rows<R>) -> Result<usize, TableError> {
+    fn streams<R: BufRead>(&mut self, mut rows: TableRows<R>) -> Result<usize, RowsError> {
         let [stream, bytes, rate] = columns(&rows, ["stream", "bytes", "gb_per_s"])?;
         let gpu = rows.column("gpu")?;
         let mut read = 0;
         while rows.advance()? {
-            let kind = word(&rows, stream, &[("read", Stream::Read), ("copy", Stream::Copy)])?;
-            let subject = Subject::Stream(kind, size(&rows, bytes)?);
+            let kind = word(&rows, stream, &[("read", DeviceStream::Read), ("copy", DeviceStream::Copy)])?;
+            let subject = PointSubject::Stream(kind, size(&rows, bytes)?);
             let value = number(&rows, rate).ok_or_else(|| {
                 let message =
                     format!("'{}' is not a rate: write GB/s above zero, as 3350.5", rows.shown(rate));
@@ -113,7 +113,7 @@ impl MeasuredPoints {
         Ok(read)
     }
 
-    fn transfers<R: BufRead>(&mut self, mut rows: Rows<R>) -> Result<usize, TableError> {
+    fn transfers<R: BufRead>(&mut self, mut rows: TableRows<R>) -> Result<usize, RowsError> {
         let names = ["direction", "memory", "bytes", "latency_us"];
         let [direction, memory, bytes, latency] = columns(&rows, names)?;
         let gpu = rows.column("gpu")?;
@@ -124,7 +124,7 @@ impl MeasuredPoints {
         while rows.advance()? {
             let way = word(&rows, direction, &directions)?;
             let kind = word(&rows, memory, &memories)?;
-            let subject = Subject::Transfer(way, kind, size(&rows, bytes)?);
+            let subject = PointSubject::Transfer(way, kind, size(&rows, bytes)?);
             let time = microseconds(&rows, latency)?;
             self.add(&rows, gpu, latency, subject, time.get())?;
             read += 1;
@@ -135,12 +135,12 @@ impl MeasuredPoints {
     /// Adds the value that stands in `column` of the row.
     fn add<R: BufRead>(
         &mut self,
-        rows: &Rows<R>,
+        rows: &TableRows<R>,
         gpu: Option<usize>,
         column: usize,
-        subject: Subject,
+        subject: PointSubject,
         value: f64,
-    ) -> Result<(), TableError> {
+    ) -> Result<(), RowsError> {
         let name = gpu.map_or(String::new(), |gpu| plain_name(&String::from_utf8_lossy(rows.cell(gpu))));
         if let Some(gpu) = gpu.filter(|_| name.is_empty()) {
             return Err(rows.refuse(gpu, "the cell is empty: every point must name its GPU"));
@@ -178,7 +178,7 @@ impl DevicePoints {
     /// Products and attention with their median times.
     pub fn operations(&self) -> impl Iterator<Item = (Operation, Seconds)> {
         self.measured.iter().filter_map(|(subject, repeats)| match subject {
-            Subject::Operation(operation) => Some((*operation, Seconds::new(repeats.median()))),
+            PointSubject::Operation(operation) => Some((*operation, Seconds::new(repeats.median()))),
             _ => None,
         })
     }
@@ -209,18 +209,18 @@ impl DevicePoints {
     pub fn bandwidth(&self) -> Option<BytesPerSec> {
         let largest = |wanted| {
             let streams = self.measured.iter().filter_map(move |(subject, repeats)| match subject {
-                Subject::Stream(kind, bytes) if *kind == wanted => Some((*bytes, repeats.median())),
+                PointSubject::Stream(kind, bytes) if *kind == wanted => Some((*bytes, repeats.median())),
                 _ => None,
             });
             streams.max_by_key(|(bytes, _)| *bytes).map(|(_, rate)| BytesPerSec::new(rate))
         };
-        largest(Stream::Read).or_else(|| largest(Stream::Copy))
+        largest(DeviceStream::Read).or_else(|| largest(DeviceStream::Copy))
     }
 
     /// Transfers over the link, by direction, memory and size.
     pub fn transfers(&self) -> Vec<TransferPoint> {
-        let transfer = |(subject, repeats): (&Subject, &Repeats)| match *subject {
-            Subject::Transfer(direction, memory, bytes) => {
+        let transfer = |(subject, repeats): (&PointSubject, &Repeats)| match *subject {
+            PointSubject::Transfer(direction, memory, bytes) => {
                 Some(TransferPoint { direction, memory, bytes, time: Seconds::new(repeats.median()) })
             }
             _ => None,
@@ -252,7 +252,7 @@ impl DevicePoints {
         let (mut test, mut rest) = (Self::default(), Self::default());
         for (subject, repeats) in &self.measured {
             let mut tested = false;
-            if let Subject::Operation(operation) = subject {
+            if let PointSubject::Operation(operation) = subject {
                 let kind = kind(operation);
                 let number = seen.entry(kind).or_default();
                 tested = counts[&kind] >= of && *number % of == index;
@@ -286,12 +286,15 @@ impl Repeats {
 }
 
 /// Where the column of that name is; refuses a file without it.
-fn needed<R: BufRead>(rows: &Rows<R>, name: &str) -> Result<usize, TableError> {
+fn needed<R: BufRead>(rows: &TableRows<R>, name: &str) -> Result<usize, RowsError> {
     let message = "there is no such column, and points need it";
     rows.column(name)?.ok_or_else(|| rows.refuse_header(name, message))
 }
 
-fn columns<R: BufRead, const N: usize>(rows: &Rows<R>, names: [&str; N]) -> Result<[usize; N], TableError> {
+fn columns<R: BufRead, const N: usize>(
+    rows: &TableRows<R>,
+    names: [&str; N],
+) -> Result<[usize; N], RowsError> {
     let mut found = [0; N];
     for (place, name) in found.iter_mut().zip(names) {
         *place = needed(rows, name)?;
@@ -300,7 +303,11 @@ fn columns<R: BufRead, const N: usize>(rows: &Rows<R>, names: [&str; N]) -> Resu
 }
 
 /// What the cell's word stands for.
-fn word<R: BufRead, T: Copy>(rows: &Rows<R>, column: usize, words: &[(&str, T)]) -> Result<T, TableError> {
+fn word<R: BufRead, T: Copy>(
+    rows: &TableRows<R>,
+    column: usize,
+    words: &[(&str, T)],
+) -> Result<T, RowsError> {
     let cell = rows.cell(column);
     let found = words.iter().find(|(word, _)| cell.eq_ignore_ascii_case(word.as_bytes()));
     found.map(|(_, meaning)| *meaning).ok_or_else(|| {
@@ -310,13 +317,13 @@ fn word<R: BufRead, T: Copy>(rows: &Rows<R>, column: usize, words: &[(&str, T)])
 }
 
 /// A finite number above zero.
-fn number<R: BufRead>(rows: &Rows<R>, column: usize) -> Option<f64> {
+fn number<R: BufRead>(rows: &TableRows<R>, column: usize) -> Option<f64> {
     let number = std::str::from_utf8(rows.cell(column)).ok()?.parse::<f64>().ok()?;
     (number.is_finite() && number > 0.0).then_some(number)
 }
 
 /// A number of bytes.
-fn size<R: BufRead>(rows: &Rows<R>, column: usize) -> Result<Bytes, TableError> {
+fn size<R: BufRead>(rows: &TableRows<R>, column: usize) -> Result<Bytes, RowsError> {
     whole(rows.cell(column)).filter(|&bytes| bytes > 0).map(Bytes::new).ok_or_else(|| {
         let message =
             format!("'{}' is not a size: write a whole number of bytes above zero", rows.shown(column));

@@ -28,7 +28,7 @@ impl Speedup {
     }
 
     /// The estimate, shorter where it is bound by what is faster.
-    pub fn of(self, estimate: Estimate) -> Estimate {
+    pub fn apply(self, estimate: Estimate) -> Estimate {
         let factor = match estimate.bound {
             Bound::Launch => Ratio::ONE,
             Bound::Compute => self.compute,

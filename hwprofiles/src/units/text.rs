@@ -11,7 +11,7 @@ use std::fmt::Write;
 pub(crate) type UnitTable = &'static [(&'static str, f64)];
 
 /// A text split into its number and its unit's size.
-struct Parts {
+struct SplitQuantity {
     /// The number without underscores.
     number: String,
     factor: f64,
@@ -23,7 +23,7 @@ fn error(text: &str, kind: &'static str, table: UnitTable, reason: &'static str)
 }
 
 /// Splits `"4.8 TB/s"`; the number is a decimal number, not negative.
-fn split(text: &str, table: UnitTable) -> Result<Parts, &'static str> {
+fn split(text: &str, table: UnitTable) -> Result<SplitQuantity, &'static str> {
     let trimmed = text.trim();
     let end = trimmed
         .char_indices()
@@ -38,7 +38,7 @@ fn split(text: &str, table: UnitTable) -> Result<Parts, &'static str> {
     if value < 0.0 {
         return Err("it is negative");
     }
-    Ok(Parts { number, factor })
+    Ok(SplitQuantity { number, factor })
 }
 
 /// Whether the letter at `i` is the `e` of `1e9`.
@@ -48,7 +48,7 @@ fn is_exponent(text: &str, i: usize) -> bool {
         && after.trim_start_matches(['+', '-']).starts_with(|c: char| c.is_ascii_digit())
 }
 
-impl Parts {
+impl SplitQuantity {
     fn value(&self) -> Result<f64, &'static str> {
         let value = match decimal_exponent(self.factor) {
             Some(shift) => {

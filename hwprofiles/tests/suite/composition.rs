@@ -1,10 +1,10 @@
 //! Hosts, and machines made of parts.
 
 use hwprofiles::{
-    AttentionRates, AttentionShape, Basis, Bytes, BytesPerSec, CeilingRates, Ceilings, Composition,
+    AttentionRates, AttentionShape, Basis, Bytes, BytesPerSec, CeilingRates, Composition, CoreTeam,
     Crossover, Curve, CurvePoint, DType, DeviceKind, Dram, FlopPerSec, GemmPoint, GemmRates, Host, Library,
-    Loopback, LoopbackLimit, Machine, Parts, Phase, Presence, Processor, Profile, Provenance, Seconds,
-    Sourced, Stream, StreamCurve, Team, yaml,
+    Loopback, LoopbackLimit, Machine, MachineParts, MeasuredCeilings, Phase, Presence, Processor, Profile,
+    Provenance, Seconds, Sourced, StreamCurve, StreamKind, yaml,
 };
 use proptest::prelude::*;
 
@@ -21,12 +21,12 @@ fn curve(points: &[(u64, f64)]) -> Curve<BytesPerSec> {
     Curve { source: source(), points: points.iter().map(point).collect() }
 }
 
-fn team(threads: usize) -> Team {
+fn team(threads: usize) -> CoreTeam {
     let time = Seconds::new(1e-4 / threads as f64);
     let gemm = GemmRates::new(source(), vec![GemmPoint { m: 1, n: 512, k: 512, time }]);
     let (rate, bandwidth) = (FlopPerSec::new(2e10), BytesPerSec::new(9e9));
     let attention = AttentionRates::roofline(DType::Bf16, rate, bandwidth, source());
-    Team {
+    CoreTeam {
         threads,
         frequency: Presence::Absent,
         kernels: None,
@@ -40,8 +40,11 @@ fn team(threads: usize) -> Team {
 }
 
 fn host(cores: usize) -> Host {
-    let stream =
-        |threads, points: &[(u64, f64)]| StreamCurve { stream: Stream::Read, threads, curve: curve(points) };
+    let stream = |threads, points: &[(u64, f64)]| StreamCurve {
+        stream: StreamKind::Read,
+        threads,
+        curve: curve(points),
+    };
     Host {
         host: "bench-host".to_owned(),
         cpu: Processor {
@@ -117,7 +120,7 @@ fn a_bad_host_gets_one_message_with_its_line() {
 
 #[test]
 fn a_host_alone_is_a_machine_with_all_its_cores() {
-    let machine = Parts::of(host(2)).machine("alone").unwrap();
+    let machine = MachineParts::from_host(host(2)).machine("alone").unwrap();
     assert_eq!(machine.devices.len(), 1);
     assert_eq!(machine.devices[0].cores, [0, 1]);
     assert_eq!(machine.devices[0].launch.value, Seconds::new(2e-6));
@@ -132,12 +135,12 @@ fn what_was_measured_of_a_hosts_arithmetic_comes_with_its_device() {
     let mut host = host(2);
     let rate = |tera: f64| Presence::Present(FlopPerSec::new(tera * 1e12));
     let (resident, cached) = (rate(2.0), rate(1.0));
-    let ceilings = Ceilings { source: source(), resident, cached, streamed: Presence::Absent };
+    let ceilings = MeasuredCeilings { source: source(), resident, cached, streamed: Presence::Absent };
     host.teams[1].ceilings = [(DType::Bf16, [("amx".to_owned(), ceilings)].into())].into();
     let rows = Presence::Present(5);
     let crossover = Crossover { source: source(), below: "avx512".to_owned(), above: "amx".to_owned(), rows };
     host.teams[1].crossover = [(DType::Bf16, crossover)].into();
-    let machine = Parts::of(host).machine("host").unwrap();
+    let machine = MachineParts::from_host(host).machine("host").unwrap();
     let details = &machine.devices[0].details;
     let CeilingRates { resident, cached, streamed } = &details.ceilings[&DType::Bf16]["amx"];
     assert_eq!(resident.as_ref(), Some(&measured(FlopPerSec::new(2e12))));
@@ -149,7 +152,8 @@ fn what_was_measured_of_a_hosts_arithmetic_comes_with_its_device() {
 
 #[test]
 fn a_loopback_takes_the_last_core_and_its_memory_from_the_host() {
-    let machine = Parts::of(host(4)).with_loopback(limit(200_000_000, 4e9)).machine("split").unwrap();
+    let machine =
+        MachineParts::from_host(host(4)).with_loopback(limit(200_000_000, 4e9)).machine("split").unwrap();
     let [cpu, loopback] = &machine.devices[..] else { panic!("two devices") };
     assert_eq!((cpu.kind, cpu.cores.as_slice()), (DeviceKind::Cpu, [0, 1, 2].as_slice()));
     assert_eq!((loopback.kind, loopback.cores.as_slice()), (DeviceKind::Loopback, [3].as_slice()));
@@ -158,7 +162,7 @@ fn a_loopback_takes_the_last_core_and_its_memory_from_the_host() {
     assert_eq!((cpu.sync.value, loopback.sync.value), (Seconds::new(5e-6), Seconds::new(5e-6)));
     let total: Bytes = machine.memories.iter().map(|m| m.capacity.value).sum();
     assert_eq!(total, Bytes::new(8_000_000_000));
-    assert_eq!(machine.bandwidth_of(loopback.memory), cpu.memory);
+    assert_eq!(machine.bandwidth_owner(loopback.memory), cpu.memory);
     for (from, to) in [(cpu.memory, loopback.memory), (loopback.memory, cpu.memory)] {
         let link = machine.link(machine.link_between(from, to).expect("both ways"));
         assert_eq!((link.latency.value, link.bandwidth.value), (Seconds::new(2e-6), BytesPerSec::new(4e9)));
@@ -173,8 +177,11 @@ fn two_devices_that_multiply_share_what_all_cores_drew_when_they_multiplied() {
         let rates =
             GemmRates::new(source(), vec![GemmPoint { m: 1, n: 1000, k: 1000, time: Seconds::new(time) }]);
         host.teams[1].gemm = [(DType::Bf16, rates)].into();
-        let shared = Parts::of(host.clone()).with_loopback(limit(1_000_000, 4e9)).machine("split").unwrap();
-        let alone = Parts::of(host).machine("whole").unwrap();
+        let shared = MachineParts::from_host(host.clone())
+            .with_loopback(limit(1_000_000, 4e9))
+            .machine("split")
+            .unwrap();
+        let alone = MachineParts::from_host(host).machine("whole").unwrap();
         assert_eq!(alone.memories[0].bandwidth.value, BytesPerSec::new(2e10));
         shared.memories[0].bandwidth.value
     };
@@ -184,7 +191,8 @@ fn two_devices_that_multiply_share_what_all_cores_drew_when_they_multiplied() {
 
 #[test]
 fn a_loopback_link_is_never_faster_than_what_was_measured() {
-    let machine = Parts::of(host(2)).with_loopback(limit(1_000_000, 1e12)).machine("fast").unwrap();
+    let machine =
+        MachineParts::from_host(host(2)).with_loopback(limit(1_000_000, 1e12)).machine("fast").unwrap();
     assert_eq!(machine.links[0].bandwidth, measured(BytesPerSec::new(8e9)));
 }
 
@@ -193,10 +201,11 @@ fn parts_that_do_not_fit_say_why() {
     let mut missing = host(4);
     missing.teams.retain(|t| t.threads != 3);
     let lines = [
-        Parts::of(host(1)).with_loopback(limit(1_000_000, 4e9)),
-        Parts::of(host(2)).with_loopback(limit(8_000_000_000, 4e9)),
-        Parts::of(missing).with_loopback(limit(1_000_000, 4e9)),
-        Parts::of(Host { loopback: Presence::Absent, ..host(2) }).with_loopback(limit(1_000_000, 4e9)),
+        MachineParts::from_host(host(1)).with_loopback(limit(1_000_000, 4e9)),
+        MachineParts::from_host(host(2)).with_loopback(limit(8_000_000_000, 4e9)),
+        MachineParts::from_host(missing).with_loopback(limit(1_000_000, 4e9)),
+        MachineParts::from_host(Host { loopback: Presence::Absent, ..host(2) })
+            .with_loopback(limit(1_000_000, 4e9)),
     ]
     .map(|parts| parts.machine("unfit").expect_err("must be refused").to_string());
     insta::assert_snapshot!(lines.join("\n"));
@@ -289,7 +298,7 @@ fn a_datasheet_gpu_follows_its_roofline_and_says_estimated() {
 
 #[test]
 fn the_fingerprint_changes_with_any_number_and_with_nothing_else() {
-    let parts = Parts::of(host(2)).with_loopback(limit(200_000_000, 4e9));
+    let parts = MachineParts::from_host(host(2)).with_loopback(limit(200_000_000, 4e9));
     let machine = parts.machine("one").unwrap();
     let fingerprint = machine.fingerprint();
     assert_eq!(fingerprint, Machine::from_yaml(&machine.to_yaml(), "again").unwrap().fingerprint());
@@ -301,7 +310,8 @@ fn the_fingerprint_changes_with_any_number_and_with_nothing_else() {
 
 #[test]
 fn a_suspicious_machine_is_told_what_is_suspicious() {
-    let mut machine = Parts::of(host(2)).with_loopback(limit(200_000_000, 4e9)).machine("odd").unwrap();
+    let mut machine =
+        MachineParts::from_host(host(2)).with_loopback(limit(200_000_000, 4e9)).machine("odd").unwrap();
     machine.links.pop();
     machine.links[0].bandwidth.value = BytesPerSec::new(1e11);
     machine.memories[1].bandwidth =

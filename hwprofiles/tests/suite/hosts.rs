@@ -1,9 +1,10 @@
 //! Host files with everything that can be measured: what is written is read back, and what is wrong is refused.
 
 use hwprofiles::{
-    Bytes, BytesPerSec, Ceilings, Changes, Crossover, Curve, CurvePoint, DType, Dram, FlopPerSec, Hertz,
-    Host, LoadedLatency, LoadedPoint, Mix, Mixes, Numa, NumaNode, NumaPath, PageMode, PageSize, PathRates,
-    Presence, Processor, Provenance, Seconds, Sourced, Stores, Stream, StreamCurve, Team,
+    Bytes, BytesPerSec, CoreTeam, Crossover, Curve, CurvePoint, DType, Dram, FlopPerSec, Hertz, Host,
+    HostChanges, LoadedLatency, LoadedPoint, MeasuredCeilings, Numa, NumaNode, NumaPath, PageMode, PageSize,
+    PathRates, Presence, Processor, Provenance, ReadWriteMix, ReadWriteMixes, Seconds, Sourced, StoreKind,
+    StreamCurve, StreamKind,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -64,11 +65,11 @@ prop_compose! {
             LoadedPoint { percent: 0, bandwidth: BytesPerSec::ZERO, latency: Seconds::new(time) },
             LoadedPoint { percent: 100, bandwidth: BytesPerSec::new(rate), latency: Seconds::new(2.0 * time) },
         ]});
-        let mix = |reads, writes, stores, rate| Mix { reads, writes, stores, rate: BytesPerSec::new(rate) };
-        let mixes = mixes.map(|(threads, a, b)| Mixes { source: source(0.03), threads, points: vec![
-            mix(1, 0, Stores::None, a), mix(3, 1, Stores::Ordinary, b), mix(3, 1, Stores::NonTemporal, a),
+        let mix = |reads, writes, stores, rate| ReadWriteMix { reads, writes, stores, rate: BytesPerSec::new(rate) };
+        let mixes = mixes.map(|(threads, a, b)| ReadWriteMixes { source: source(0.03), threads, points: vec![
+            mix(1, 0, StoreKind::None, a), mix(3, 1, StoreKind::Ordinary, b), mix(3, 1, StoreKind::NonTemporal, a),
         ]});
-        let pages = pages.map(|(huge, rate, time)| [PageSize::Base, PageSize::Huge].map(|asked| PageMode {
+        let pages = pages.map(|(huge, rate, time)| [PageSize::MachineBase, PageSize::Huge].map(|asked| PageMode {
             asked,
             size: Bytes::new(1 << 32),
             huge: sourced(Bytes::new(u64::from(huge))),
@@ -76,7 +77,7 @@ prop_compose! {
             latency: sourced(Seconds::new(time)),
         }).to_vec());
         Dram {
-            bandwidth: vec![StreamCurve { stream: Stream::Read, threads: 2, curve }],
+            bandwidth: vec![StreamCurve { stream: StreamKind::Read, threads: 2, curve }],
             latency: Some(Curve { source: source(0.1), points: vec![at(Seconds::new(latency))] }),
             loaded_latency: loaded,
             mixes,
@@ -95,7 +96,7 @@ prop_compose! {
         rows in presence(1u64..512),
     ) -> Host {
         let flop = |rate: &Presence<f64>, factor| rate.clone().map(|rate| FlopPerSec::new(rate * factor));
-        let ceilings: BTreeMap<_, _> = ceilings.iter().map(|(name, rate)| (name.clone(), Ceilings {
+        let ceilings: BTreeMap<_, _> = ceilings.iter().map(|(name, rate)| (name.clone(), MeasuredCeilings {
             source: source(0.02), resident: flop(rate, 4.0), cached: flop(rate, 3.0), streamed: flop(rate, 1.0),
         })).collect();
         let crossover =
@@ -105,7 +106,7 @@ prop_compose! {
             cpu: Processor { model: "Some CPU".to_owned(), cores: vec![0, 1], features: vec![] },
             dram,
             numa,
-            teams: vec![Team {
+            teams: vec![CoreTeam {
                 threads: 2,
                 frequency: hertz.map(|hertz| sourced(Hertz::new(hertz))),
                 kernels: None,
@@ -277,7 +278,7 @@ fn two_hosts_are_compared_number_by_number_the_largest_change_first() {
             ("    - {from: 0, to: 3, distance: 17, measured: absent}\n", ""),
         ],
     );
-    let changes = Changes::between(&a, &changed(&b));
+    let changes = HostChanges::between(&a, &changed(&b));
     insta::assert_snapshot!(changes.to_string());
     assert!(changes.to_string().lines().all(|line| line.chars().count() <= 80));
     insta::assert_snapshot!("changes_as_json", serde_json::to_string_pretty(&changes).expect("JSON"));
@@ -288,10 +289,10 @@ proptest! {
 
     #[test]
     fn a_host_beside_itself_has_not_changed_and_beside_another_changes_back(a in host(), b in host()) {
-        let same = Changes::between(&a, &a);
+        let same = HostChanges::between(&a, &a);
         prop_assert!(same.numbers.iter().all(|change| change.ratio == Some(1.0) && change.a == change.b));
         prop_assert!(same.only_a.is_empty() && same.only_b.is_empty());
-        let (there, back) = (Changes::between(&a, &b), Changes::between(&b, &a));
+        let (there, back) = (HostChanges::between(&a, &b), HostChanges::between(&b, &a));
         prop_assert_eq!(&there.only_a, &back.only_b);
         prop_assert_eq!(there.numbers.len(), back.numbers.len());
         let sizes: Vec<_> = there.numbers.iter().map(|c| c.ratio.map_or(f64::INFINITY, |r| r.ln().abs())).collect();

@@ -1,11 +1,11 @@
 //! Rows of CSV files: what is read, and what is refused.
 
-use hwprofiles::Rows;
+use hwprofiles::TableRows;
 use proptest::prelude::*;
 
 /// Line and cells of every row, or the error.
 fn read(text: &[u8]) -> Result<Vec<(u64, Vec<String>)>, String> {
-    let mut rows = Rows::new(text, "t.csv").map_err(|e| e.to_string())?;
+    let mut rows = TableRows::new(text, "t.csv").map_err(|e| e.to_string())?;
     let mut all = Vec::new();
     while rows.advance().map_err(|e| e.to_string())? {
         let cells = (0..rows.names().len()).map(|i| String::from_utf8_lossy(rows.cell(i)).into_owned());
@@ -51,7 +51,7 @@ fn what_is_no_table_is_refused_with_its_line() {
 
 #[test]
 fn a_column_that_stands_there_twice_is_refused_only_where_it_is_asked_for() {
-    let rows = Rows::new(&b"x, M ,x\n"[..], "t.csv").unwrap();
+    let rows = TableRows::new(&b"x, M ,x\n"[..], "t.csv").unwrap();
     assert_eq!((rows.column("m"), rows.column("n")), (Ok(Some(1)), Ok(None)));
     assert_eq!(
         rows.column("x").unwrap_err().to_string(),
@@ -66,7 +66,7 @@ proptest! {
     fn no_bytes_make_it_panic_and_what_is_read_is_the_file_without_its_blank_lines(
         text in prop::collection::vec(prop::sample::select(&b"ab,\"\r\n \xEF\xBB\xBF"[..]), 0..60),
     ) {
-        let Ok(mut rows) = Rows::new(&text[..], "t.csv") else { return Ok(()) };
+        let Ok(mut rows) = TableRows::new(&text[..], "t.csv") else { return Ok(()) };
         let mut again = [rows.text(), rows.line_end().as_bytes()].concat();
         while let Ok(true) = rows.advance() {
             again.extend(rows.text());

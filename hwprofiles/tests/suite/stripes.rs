@@ -118,7 +118,7 @@ proptest! {
         machine.restripe();
         let whole = machine.memory(both);
         let bytes = Bytes::new((whole.capacity.value.as_f64() * share) as u64).min(whole.capacity.value);
-        let spread: Vec<_> = machine.spread(both, bytes).collect();
+        let spread: Vec<_> = machine.bytes_by_memory(both, bytes).collect();
         prop_assert_eq!(spread.iter().map(|(_, part)| *part).sum::<Bytes>(), bytes);
         for (index, (id, part)) in spread.into_iter().enumerate() {
             prop_assert_eq!(id, parts[index]);

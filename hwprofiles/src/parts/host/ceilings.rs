@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// that no single number can be called the peak.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ceilings {
+pub struct MeasuredCeilings {
     /// Where they came from.
     pub source: Provenance,
     /// Operands and sums stay in registers or tiles: the instructions alone.

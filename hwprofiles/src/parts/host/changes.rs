@@ -12,11 +12,11 @@ use std::fmt;
 ///
 /// It compares the documents and not the types: what a host learns to say later is compared without a word here.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Changes {
+pub struct HostChanges {
     /// The hosts' names.
     pub hosts: [String; 2],
     /// Every number that both have, the one that changed most first; ties in the order of their names.
-    pub numbers: Vec<Change>,
+    pub numbers: Vec<HostChange>,
     /// What only the first has.
     pub only_a: Vec<String>,
     /// What only the second has.
@@ -25,7 +25,7 @@ pub struct Changes {
 
 /// One number in both files.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Change {
+pub struct HostChange {
     /// Which: `dram bandwidth read threads=2 512 MiB`.
     pub what: String,
     /// In the first file.
@@ -38,11 +38,11 @@ pub struct Change {
     pub spread: f64,
 }
 
-impl Changes {
+impl HostChanges {
     /// From `a` to `b`.
     pub fn between(a: &Host, b: &Host) -> Self {
         let hosts = [a.host.clone(), b.host.clone()];
-        let [a, mut b] = [a, b].map(Entries::of);
+        let [a, mut b] = [a, b].map(HostValues::from_host);
         let (mut numbers, mut only_a) = (Vec::new(), Vec::new());
         for (what, a) in a.0 {
             match b.0.remove(&what) {
@@ -55,7 +55,7 @@ impl Changes {
     }
 }
 
-impl Change {
+impl HostChange {
     /// How far the ratio is from one, halving and doubling being as far.
     fn size(&self) -> f64 {
         self.ratio.map_or(f64::INFINITY, |ratio| ratio.ln().abs())
@@ -71,25 +71,25 @@ struct Number {
 }
 
 impl Number {
-    fn change(self, what: String, b: &Self) -> Change {
+    fn change(self, what: String, b: &Self) -> HostChange {
         let ratio = match (self.value, b.value) {
             (a, b) if a == b => Some(1.0),
             (0.0, _) => None,
             (a, b) => Some(b / a),
         };
-        Change { what, a: self.text, b: b.text.clone(), ratio, spread: self.spread.max(b.spread) }
+        HostChange { what, a: self.text, b: b.text.clone(), ratio, spread: self.spread.max(b.spread) }
     }
 }
 
 /// What a document says, by its keys: numbers, and facts that have none (their value is part of the key).
 #[derive(Debug, Default)]
-struct Entries(BTreeMap<String, Option<Number>>);
+struct HostValues(BTreeMap<String, Option<Number>>);
 
 /// Keys that tell nothing in a name: what is in them is the point.
 const SILENT: [&str; 5] = ["value", "curve", "points", "measured", "time"];
 
-impl Entries {
-    fn of(host: &Host) -> Self {
+impl HostValues {
+    fn from_host(host: &Host) -> Self {
         let mut entries = Self::default();
         // A host's file is made of such values too.
         if let Ok(Value::Object(mut document)) = serde_json::to_value(host) {
@@ -192,11 +192,11 @@ fn quantity(key: &str, value: &Value) -> Option<(f64, String)> {
 const NAME: usize = 43;
 
 /// A table of 80 columns.
-impl fmt::Display for Changes {
+impl fmt::Display for HostChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "a: {}\nb: {}\n", shortened(&self.hosts[0], 77), shortened(&self.hosts[1], 77))?;
         writeln!(f, "{:<NAME$} {:>10} {:>10} {:>6} {:>6}", "measured", "a", "b", "b/a", "spread")?;
-        for Change { what, a, b, ratio, spread } in &self.numbers {
+        for HostChange { what, a, b, ratio, spread } in &self.numbers {
             let what =
                 if what.chars().count() > NAME { format!("{what}\n{:NAME$}", "") } else { what.clone() };
             let ratio = ratio.map_or("–".to_owned(), |ratio| match ratio {

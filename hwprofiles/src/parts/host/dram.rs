@@ -22,7 +22,7 @@ pub struct Dram {
     pub loaded_latency: Presence<LoadedLatency>,
     /// Reads and writes mixed, with ordinary and with non-temporal stores.
     #[serde(default)]
-    pub mixes: Presence<Mixes>,
+    pub mixes: Presence<ReadWriteMixes>,
     /// Base pages beside huge pages.
     #[serde(default, deserialize_with = "crate::units::checked")]
     pub pages: Presence<Vec<PageMode>>,
@@ -32,7 +32,7 @@ pub struct Dram {
 /// traffic is not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Stream {
+pub enum StreamKind {
     /// Sum of an array.
     Read,
     /// Fill of an array.
@@ -48,7 +48,7 @@ pub enum Stream {
 #[serde(deny_unknown_fields)]
 pub struct StreamCurve {
     /// Which stream.
-    pub stream: Stream,
+    pub stream: StreamKind,
     /// By how many pinned threads.
     #[serde(deserialize_with = "crate::units::checked")]
     pub threads: usize,
@@ -85,7 +85,7 @@ pub struct LoadedPoint {
 /// Streams of several arrays that are read and one that is written, all past the caches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Mixes {
+pub struct ReadWriteMixes {
     /// Where the points came from.
     pub source: Provenance,
     /// By how many pinned threads.
@@ -93,19 +93,19 @@ pub struct Mixes {
     pub threads: usize,
     /// The points; at least one.
     #[serde(deserialize_with = "crate::units::checked")]
-    pub points: Vec<Mix>,
+    pub points: Vec<ReadWriteMix>,
 }
 
 /// One mix. Counted are the bytes that the program reads and writes, not the lines that ordinary stores read first.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Mix {
+pub struct ReadWriteMix {
     /// Bytes read …
     pub reads: u64,
     /// … for so many written.
     pub writes: u64,
     /// How they are written.
-    pub stores: Stores,
+    pub stores: StoreKind,
     /// Bytes read and written per second.
     pub rate: BytesPerSec,
 }
@@ -113,7 +113,7 @@ pub struct Mix {
 /// How a program stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stores {
+pub enum StoreKind {
     /// Nothing is stored.
     None,
     /// Through the caches: a line is read before it is written.
@@ -146,7 +146,7 @@ pub struct PageMode {
 #[serde(rename_all = "lowercase")]
 pub enum PageSize {
     /// The processor's smallest: 4 KiB on x86-64.
-    Base,
+    MachineBase,
     /// 2 MiB on x86-64.
     Huge,
 }
@@ -165,14 +165,14 @@ impl Dram {
     }
 
     /// The curve of a stream by exactly so many threads.
-    pub fn stream(&self, stream: Stream, threads: usize) -> Option<&Curve<BytesPerSec>> {
+    pub fn stream(&self, stream: StreamKind, threads: usize) -> Option<&Curve<BytesPerSec>> {
         self.bandwidth.iter().find(|s| s.stream == stream && s.threads == threads).map(|s| &s.curve)
     }
 
     /// The rate at which the most threads measured read arrays of the largest size measured: what all
     /// readers of the memory share.
     pub fn read_bandwidth(&self) -> Option<Sourced<BytesPerSec>> {
-        let reads = self.bandwidth.iter().filter(|s| s.stream == Stream::Read);
+        let reads = self.bandwidth.iter().filter(|s| s.stream == StreamKind::Read);
         let curve = &reads.max_by_key(|s| s.threads)?.curve;
         Some(Sourced { value: curve.at_largest()?, source: curve.source.clone() })
     }
@@ -193,14 +193,14 @@ impl Checked for Vec<LoadedPoint> {
     }
 }
 
-impl Checked for Vec<Mix> {
+impl Checked for Vec<ReadWriteMix> {
     fn check(&self) -> Result<(), String> {
         for point in self {
             positive(&point.rate)?;
             if (point.reads, point.writes) == (0, 0) {
                 return Err("reads and writes are both 0: one must be above".to_owned());
             }
-            if (point.writes == 0) != (point.stores == Stores::None) {
+            if (point.writes == 0) != (point.stores == StoreKind::None) {
                 return Err("`stores: none` is right where writes are 0, and only there".to_owned());
             }
         }

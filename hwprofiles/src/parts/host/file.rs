@@ -6,7 +6,7 @@
 
 use crate::files::{FileError, Presence, yaml};
 use crate::parts::cxl::CxlPart;
-use crate::parts::host::ceilings::{Ceilings, Crossover};
+use crate::parts::host::ceilings::{Crossover, MeasuredCeilings};
 use crate::parts::host::dram::{Dram, StreamCurve};
 use crate::parts::host::measured_gpu::MeasuredGpu;
 use crate::parts::host::numa::Numa;
@@ -29,7 +29,7 @@ pub struct Host {
     #[serde(default)]
     pub numa: Presence<Numa>,
     /// What so many of its cores can do together, by ascending team size.
-    pub teams: Vec<Team>,
+    pub teams: Vec<CoreTeam>,
     /// A second device played by one core, where there are two.
     #[serde(default)]
     pub loopback: Presence<Loopback>,
@@ -57,7 +57,7 @@ pub struct Processor {
 /// What `threads` pinned cores can do together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Team {
+pub struct CoreTeam {
     /// How many.
     #[serde(deserialize_with = "crate::units::checked")]
     pub threads: usize,
@@ -74,7 +74,7 @@ pub struct Team {
     pub gemm: BTreeMap<DType, GemmRates>,
     /// The ceilings of matrix products by weight format and instruction set (`avx2`, `avx512`, `amx`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub ceilings: BTreeMap<DType, BTreeMap<String, Ceilings>>,
+    pub ceilings: BTreeMap<DType, BTreeMap<String, MeasuredCeilings>>,
     /// Which instruction set is faster from how many rows on, by weight format; where there are two.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub crossover: BTreeMap<DType, Crossover>,
@@ -134,7 +134,7 @@ impl Host {
                 "there is no `stream: read`: measure it with `fulcrum bench`",
             );
         }
-        if let Some((keys, message)) = host.numa.as_option().and_then(Numa::wrong) {
+        if let Some((keys, message)) = host.numa.as_option().and_then(Numa::first_fault) {
             let keys: Vec<&str> = ["numa"].into_iter().chain(keys.iter().map(String::as_str)).collect();
             return refuse(&keys, &message);
         }
@@ -147,7 +147,7 @@ impl Host {
     }
 
     /// The team of exactly so many threads.
-    pub fn team(&self, threads: usize) -> Option<&Team> {
+    pub fn team(&self, threads: usize) -> Option<&CoreTeam> {
         self.teams.iter().find(|t| t.threads == threads)
     }
 

@@ -18,7 +18,7 @@ pub struct MeasuredGpu {
     /// The link to it. α is that of the smallest pinned transfer, β that of the largest.
     pub link: LinkPart,
     /// What starting work costs.
-    pub launches: Launches,
+    pub launches: LaunchCosts,
     /// Reads of its memory, against the bytes read: all larger than the L2 cache.
     pub read: Curve<BytesPerSec>,
     /// Copies within its memory, against the bytes copied; read and written bytes both count.
@@ -30,7 +30,7 @@ pub struct MeasuredGpu {
 /// What an empty kernel costs, by how it is started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Launches {
+pub struct LaunchCosts {
     /// Each, where the host launches one after another.
     pub host: Sourced<Seconds>,
     /// Each, as one node after another of a replayed graph.

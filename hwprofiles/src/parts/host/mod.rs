@@ -8,11 +8,12 @@ mod measured_gpu;
 mod numa;
 mod show;
 
-pub use ceilings::{Ceilings, Crossover};
-pub use changes::{Change, Changes};
+pub use ceilings::{Crossover, MeasuredCeilings};
+pub use changes::{HostChange, HostChanges};
 pub use dram::{
-    Dram, LoadedLatency, LoadedPoint, Mix, Mixes, PageMode, PageSize, Stores, Stream, StreamCurve,
+    Dram, LoadedLatency, LoadedPoint, PageMode, PageSize, ReadWriteMix, ReadWriteMixes, StoreKind,
+    StreamCurve, StreamKind,
 };
-pub use file::{Host, Loopback, Processor, Team};
-pub use measured_gpu::{Launches, MeasuredGpu, TransferCurve};
+pub use file::{CoreTeam, Host, Loopback, Processor};
+pub use measured_gpu::{LaunchCosts, MeasuredGpu, TransferCurve};
 pub use numa::{Numa, NumaNode, NumaPath, PathRates};

@@ -67,7 +67,7 @@ impl Numa {
     }
 
     /// What is wrong with it: the keys that lead there, and the words.
-    pub(crate) fn wrong(&self) -> Option<(Vec<String>, String)> {
+    pub(crate) fn first_fault(&self) -> Option<(Vec<String>, String)> {
         let at =
             |list: &str, index: usize, key: &str| vec![list.to_owned(), index.to_string(), key.to_owned()];
         if self.nodes.is_empty() {

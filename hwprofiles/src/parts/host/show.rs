@@ -1,7 +1,7 @@
 //! What was measured of a host beyond its rates, as tables of at most 80 columns.
 
 use crate::files::Presence;
-use crate::parts::host::dram::{Dram, LoadedLatency, Mixes, PageMode, Stores};
+use crate::parts::host::dram::{Dram, LoadedLatency, PageMode, ReadWriteMixes, StoreKind};
 use crate::parts::host::file::Host;
 use crate::parts::host::numa::Numa;
 use std::fmt;
@@ -42,13 +42,13 @@ impl Dram {
         }
         match &self.mixes {
             Presence::Absent => writeln!(f, "\nreads and writes mixed: absent")?,
-            Presence::Present(Mixes { threads, points, .. }) => {
+            Presence::Present(ReadWriteMixes { threads, points, .. }) => {
                 writeln!(f, "\nreads : writes by all cores ({threads})")?;
                 for mix in points {
                     let stores = match mix.stores {
-                        Stores::None => "no stores",
-                        Stores::Ordinary => "ordinary stores",
-                        Stores::NonTemporal => "non-temporal stores",
+                        StoreKind::None => "no stores",
+                        StoreKind::Ordinary => "ordinary stores",
+                        StoreKind::NonTemporal => "non-temporal stores",
                     };
                     writeln!(f, "  {} : {} {:>12}  {stores}", mix.reads, mix.writes, mix.rate.to_string())?;
                 }

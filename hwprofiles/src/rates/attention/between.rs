@@ -16,7 +16,7 @@ impl AttentionRates {
     pub(super) fn between_points(&self, shape: &AttentionShape) -> Option<Estimate> {
         if let Some(point) = self.points().iter().find(|p| p.shape == *shape) {
             let basis = Basis::Measured.sourced(&self.source);
-            return Some(Estimate::about(point.time, bound(shape.phase), basis));
+            return Some(Estimate::with_default_band(point.time, bound(shape.phase), basis));
         }
         let decode = shape.phase == Phase::Decode;
         let start = self.start();
@@ -62,7 +62,7 @@ impl AttentionRates {
             }
             (None, None) => return None,
         };
-        Some(Estimate::about(Seconds::new(time), bound(shape.phase), basis.sourced(&self.source)))
+        Some(Estimate::with_default_band(Seconds::new(time), bound(shape.phase), basis.sourced(&self.source)))
     }
 }
 

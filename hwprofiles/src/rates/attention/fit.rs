@@ -10,8 +10,8 @@ use crate::rates::attention::mixed::MixedPoint;
 use crate::rates::attention::point::AttentionPoint;
 use crate::rates::attention::shape::AttentionShape;
 use crate::rates::attention::surface::{
-    AttentionSurface, DecodeNode, Fitted, Heads, MixedNode, PrefillNode, SurfaceFile, decode_place,
-    mixed_place, prefill_place,
+    AttentionSurface, AttentionSurfaceFile, DecodeNode, HeadShapes, KernelFit, MixedNode, PrefillNode,
+    decode_place, mixed_place, prefill_place,
 };
 use crate::rates::fit::kriging::{Covariance, Kriging};
 use crate::rates::fit::least_squares;
@@ -76,7 +76,8 @@ impl AttentionSurface {
         let (single, several): (Vec<_>, Vec<_>) = points.into_iter().partition(|p| p.shape.new_tokens == 1);
         let decode = (!single.is_empty()).then(|| decode(kv, &facts, &single));
         let prefill = (!several.is_empty()).then(|| prefill(kv, &facts, &several));
-        Self::try_from(SurfaceFile { kv, facts, decode, prefill, mixed: None }).map_err(AttentionFitError)
+        Self::try_from(AttentionSurfaceFile { kv, facts, decode, prefill, mixed: None })
+            .map_err(AttentionFitError)
     }
 }
 
@@ -86,13 +87,13 @@ impl AttentionSurface {
         if points.is_empty() {
             return Err(AttentionFitError("there are no mixed steps to fit: give at least one".to_owned()));
         }
-        let (kv, facts) = self.ground();
+        let (kv, facts) = self.kv_and_facts();
         let fitted = mixed(kv, facts, points);
         self.with_mixed(fitted).map_err(AttentionFitError)
     }
 }
 
-fn decode(kv: DType, facts: &AttentionFacts, points: &[AttentionPoint]) -> Fitted<DecodeNode> {
+fn decode(kv: DType, facts: &AttentionFacts, points: &[AttentionPoint]) -> KernelFit<DecodeNode> {
     let new = |logarithms: &[f64]| Decode::new(facts, kv, logarithms);
     let logarithms = parameters(points, &DECODE, |logarithms| {
         let mechanism = new(logarithms);
@@ -108,7 +109,7 @@ fn decode(kv: DType, facts: &AttentionFacts, points: &[AttentionPoint]) -> Fitte
     let (nodes, spread) = table(tabulated, |p| decode_place(&p.shape), DECODE_LENGTHS, residual);
     let node = |([units, tokens], residual): ([f64; 2], f64)| DecodeNode { units, tokens, residual };
     let nodes = nodes.into_iter().map(node).collect();
-    Fitted {
+    KernelFit {
         spread,
         heads: heads(points.iter().map(|p| &p.shape)),
         parameters: rows(&DECODE, mechanism.parameters().iter().copied()),
@@ -116,7 +117,7 @@ fn decode(kv: DType, facts: &AttentionFacts, points: &[AttentionPoint]) -> Fitte
     }
 }
 
-fn prefill(kv: DType, facts: &AttentionFacts, points: &[AttentionPoint]) -> Fitted<PrefillNode> {
+fn prefill(kv: DType, facts: &AttentionFacts, points: &[AttentionPoint]) -> KernelFit<PrefillNode> {
     let new = |logarithms: &[f64]| Prefill::new(facts, kv, logarithms);
     let logarithms = parameters(points, &PREFILL, |logarithms| {
         let mechanism = new(logarithms);
@@ -133,7 +134,7 @@ fn prefill(kv: DType, facts: &AttentionFacts, points: &[AttentionPoint]) -> Fitt
         residual,
     };
     let nodes = nodes.into_iter().map(node).collect();
-    Fitted {
+    KernelFit {
         spread,
         heads: heads(points.iter().map(|p| &p.shape)),
         parameters: rows(&PREFILL, mechanism.parameters().iter().copied()),
@@ -142,7 +143,7 @@ fn prefill(kv: DType, facts: &AttentionFacts, points: &[AttentionPoint]) -> Fitt
 }
 
 /// The fit of mixed steps.
-fn mixed(kv: DType, facts: &AttentionFacts, points: &[MixedPoint]) -> Fitted<MixedNode> {
+fn mixed(kv: DType, facts: &AttentionFacts, points: &[MixedPoint]) -> KernelFit<MixedNode> {
     let new = |logarithms: &[f64]| Prefill::new(facts, kv, logarithms);
     let logarithms = parameters(points, &PREFILL, |logarithms| {
         let mechanism = new(logarithms);
@@ -161,7 +162,7 @@ fn mixed(kv: DType, facts: &AttentionFacts, points: &[MixedPoint]) -> Fitted<Mix
     };
     let heads = heads(points.iter().map(|p| &p.prefill));
     let nodes = nodes.into_iter().map(node).collect();
-    Fitted { spread, heads, parameters: rows(&PREFILL, mechanism.parameters().iter().copied()), nodes }
+    KernelFit { spread, heads, parameters: rows(&PREFILL, mechanism.parameters().iter().copied()), nodes }
 }
 
 /// The logarithms of the parameters that fit best; `mechanism` makes of logarithms the ratio of its time to a point's.
@@ -239,11 +240,11 @@ fn spread(left_out: &[f64]) -> f64 {
     rounded_residual(UNSEEN * doubts[((doubts.len() - 1) as f64 * INSIDE).round() as usize])
 }
 
-fn heads<'a>(shapes: impl Iterator<Item = &'a AttentionShape> + Clone) -> Heads {
+fn heads<'a>(shapes: impl Iterator<Item = &'a AttentionShape> + Clone) -> HeadShapes {
     let of = |value: fn(&AttentionShape) -> u64| {
         shapes.clone().map(value).collect::<BTreeSet<_>>().into_iter().collect()
     };
-    Heads {
+    HeadShapes {
         kv_heads: of(|s| s.kv_heads),
         groups: of(|s| s.heads / s.kv_heads),
         head_dims: of(|s| s.head_dim),

@@ -56,14 +56,14 @@ const FLASH3_START: f64 = 0.15;
 
 /// A time by its parts, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Parts {
+pub(crate) struct KernelTime {
     pub time: f64,
     pub bound: Bound,
 }
 
 /// What both kernels run on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Ground {
+struct DeviceLimits {
     multiprocessors: f64,
     l2: f64,
     bandwidth: f64,
@@ -73,7 +73,7 @@ struct Ground {
     kernels: AttentionKernels,
 }
 
-impl Ground {
+impl DeviceLimits {
     fn new(facts: &AttentionFacts, kv: DType) -> Self {
         const MANY: u64 = 1 << 20;
         Self {
@@ -87,7 +87,7 @@ impl Ground {
     }
 
     /// The tiles of `shape`, and of decodes of so many `sequences` of `length` keys.
-    fn tiles(&self, shape: &AttentionShape, sequences: f64, length: f64) -> Tiles {
+    fn tiles(&self, shape: &AttentionShape, sequences: f64, length: f64) -> TileCounts {
         let half_block = BLOCK as f64 / 4.0;
         let (new, past) = (shape.new_tokens as f64, shape.past_tokens as f64);
         let rows = self.kernels.tile(shape.head_dim);
@@ -98,7 +98,7 @@ impl Ground {
         let per_tile = (rows as f64 / packed as f64).max(1.0).min(new);
         let keys = past + (new + per_tile) / 2.0 + half_block;
         let decoded = strips * sequences;
-        Tiles {
+        TileCounts {
             count: count + decoded,
             keys: (count * keys + decoded * (length + half_block)) / (count + decoded),
             last: (past + new).max(length) + half_block,
@@ -132,7 +132,7 @@ impl Ground {
 /// - combine where KV is split; pack where the queries of a group are copied next to each other first.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Decode {
-    ground: Ground,
+    limits: DeviceLimits,
     parameters: [f64; DECODE.len()],
 }
 
@@ -140,7 +140,7 @@ impl Decode {
     /// `logarithms` of the parameters.
     pub fn new(facts: &AttentionFacts, kv: DType, logarithms: &[f64]) -> Self {
         let parameters = std::array::from_fn(|i| logarithms[i].exp());
-        Self { ground: Ground::new(facts, kv), parameters }
+        Self { limits: DeviceLimits::new(facts, kv), parameters }
     }
 
     pub fn parameters(&self) -> &[f64] {
@@ -149,10 +149,10 @@ impl Decode {
 
     /// Whether one multiprocessor reads all keys of a head.
     pub fn is_unsplit(&self, shape: &AttentionShape) -> bool {
-        self.ground.kernels.packs_by_copy() && shape.heads == shape.kv_heads
+        self.limits.kernels.packs_by_copy() && shape.heads == shape.kv_heads
     }
 
-    pub fn time(&self, shape: &AttentionShape) -> Parts {
+    pub fn time(&self, shape: &AttentionShape) -> KernelTime {
         let [
             fixed,
             item,
@@ -169,14 +169,14 @@ impl Decode {
             pack,
             sequence,
         ] = self.parameters;
-        let ground = &self.ground;
+        let limits = &self.limits;
         let (batch, heads, dim) = (shape.batch as f64, shape.heads as f64, shape.head_dim as f64);
         let (kv_heads, keys) = (shape.kv_heads as f64, shape.tokens() as f64);
         let (units, group, wide) = (batch * kv_heads, heads / kv_heads, dim / HEAD_DIM);
-        let read = 2.0 * ground.element * dim * keys * units;
-        let memory = ground.read(read, share, speed, edge, bandwidth)
-            + 4.0 * dim * heads * batch / (ground.bandwidth * bandwidth);
-        let items = item * units / ground.multiprocessors
+        let read = 2.0 * limits.element * dim * keys * units;
+        let memory = limits.read(read, share, speed, edge, bandwidth)
+            + 4.0 * dim * heads * batch / (limits.bandwidth * bandwidth);
+        let items = item * units / limits.multiprocessors
             * (of_dim * wide.ln() + of_group * (group / 4.0).ln()).exp();
         let blocks = shape.tokens().div_ceil(BLOCK) as f64;
         let (chain, combined) = match self.is_unsplit(shape) {
@@ -184,18 +184,18 @@ impl Decode {
             false => (block * blocks.sqrt(), combine * (1.0 - 1.0 / blocks)),
         };
         let copies = shape.batch > 1 && shape.kv_heads > 1 && shape.heads > shape.kv_heads;
-        let packed = if ground.kernels.packs_by_copy() && copies { pack } else { 0.0 };
-        let sequences = if ground.kernels == AttentionKernels::Flash3 { sequence * batch } else { 0.0 };
+        let packed = if limits.kernels.packs_by_copy() && copies { pack } else { 0.0 };
+        let sequences = if limits.kernels == AttentionKernels::Flash3 { sequence * batch } else { 0.0 };
         let work = norm(items, memory, smooth);
         let work = (work * work * work + chain * chain * chain).cbrt().hypot(sequences);
-        let small = if ground.kernels == AttentionKernels::Flash3 { wide.powf(FLASH3_START) } else { 1.0 };
+        let small = if limits.kernels == AttentionKernels::Flash3 { wide.powf(FLASH3_START) } else { 1.0 };
         let fixed = fixed * small + combined + packed;
         let bound = match () {
             () if fixed > work => Bound::Launch,
             () if memory >= items.max(chain) => Bound::Memory,
             () => Bound::Compute,
         };
-        Parts { time: fixed + work, bound }
+        KernelTime { time: fixed + work, bound }
     }
 }
 
@@ -206,7 +206,7 @@ impl Decode {
 /// - memory: queries, outputs, past keys and values once, new ones `new_kv` times (projected, written, read).
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Prefill {
-    ground: Ground,
+    limits: DeviceLimits,
     parameters: [f64; PREFILL.len()],
 }
 
@@ -214,14 +214,14 @@ impl Prefill {
     /// `logarithms` of the parameters.
     pub fn new(facts: &AttentionFacts, kv: DType, logarithms: &[f64]) -> Self {
         let parameters = std::array::from_fn(|i| logarithms[i].exp());
-        Self { ground: Ground::new(facts, kv), parameters }
+        Self { limits: DeviceLimits::new(facts, kv), parameters }
     }
 
     pub fn parameters(&self) -> &[f64] {
         &self.parameters
     }
 
-    pub fn time(&self, shape: &AttentionShape) -> Parts {
+    pub fn time(&self, shape: &AttentionShape) -> KernelTime {
         self.together(shape, None)
     }
 
@@ -230,43 +230,43 @@ impl Prefill {
     /// Each decoding sequence is one more tile per head, nearly empty, with all of its keys: neither split nor packed.
     /// Tiles of one head run next to each other; where the keys of all sequences in one KV head do not fit the L2,
     /// each head of a group reads them again, but for those that run at the same time.
-    pub fn together(&self, shape: &AttentionShape, decode: Option<&AttentionShape>) -> Parts {
+    pub fn together(&self, shape: &AttentionShape, decode: Option<&AttentionShape>) -> KernelTime {
         let [fixed, kv_head, bandwidth, rate, smooth, tile, alone, speed, token, new_kv, ragged, share, edge] =
             self.parameters;
-        let ground = &self.ground;
+        let limits = &self.limits;
         let (batch, heads, dim) = (shape.batch as f64, shape.heads as f64, shape.head_dim as f64);
         let (new, past, kv_heads) =
             (shape.new_tokens as f64, shape.past_tokens as f64, shape.kv_heads as f64);
         let (sequences, length) = decode.map_or((0.0, 0.0), |d| (d.batch as f64, d.tokens() as f64));
-        let Tiles { count, keys, last } = ground.tiles(shape, sequences, length);
-        let softmax = ground.kernels.softmax_share();
+        let TileCounts { count, keys, last } = limits.tiles(shape, sequences, length);
+        let softmax = limits.kernels.softmax_share();
         let wide = dim / HEAD_DIM * (1.0 - softmax) + softmax;
-        let rows = ground.kernels.tile(shape.head_dim) as f64;
-        let key = 4.0 * HEAD_DIM * wide * rows * ground.multiprocessors / (ground.peak * rate);
-        let rounds = count / ground.multiprocessors;
+        let rows = limits.kernels.tile(shape.head_dim) as f64;
+        let key = 4.0 * HEAD_DIM * wide * rows * limits.multiprocessors / (limits.peak * rate);
+        let rounds = count / limits.multiprocessors;
         let longest = last * key * alone;
         let even = keys / last;
         let idle = even * even * (rounds.ceil() - rounds) * keys * key + (1.0 - even) * 0.5 * longest;
         let dealt = rounds * (keys * key + tile) + idle * ragged;
         let compute = if rounds > 1.0 { dealt.max(longest) } else { longest };
-        let kept = 2.0 * ground.element * dim * sequences * kv_heads * length;
-        let moved = 2.0 * ground.element * dim * batch * kv_heads * (past + new_kv * new)
+        let kept = 2.0 * limits.element * dim * sequences * kv_heads * length;
+        let moved = 2.0 * limits.element * dim * batch * kv_heads * (past + new_kv * new)
             + 4.0 * dim * heads * (batch * new + sequences)
-            + kept * ground.rereads(kept / kv_heads, share, edge, heads / kv_heads, sequences);
-        let memory = ground.read(moved, share, speed, edge, bandwidth);
-        let aside = kv_head * (batch + sequences) * kv_heads / ground.multiprocessors
+            + kept * limits.rereads(kept / kv_heads, share, edge, heads / kv_heads, sequences);
+        let memory = limits.read(moved, share, speed, edge, bandwidth);
+        let aside = kv_head * (batch + sequences) * kv_heads / limits.multiprocessors
             + token * (batch * new + sequences);
         let bound = match () {
             () if fixed > compute + memory + aside => Bound::Launch,
             () if memory + aside > compute => Bound::Memory,
             () => Bound::Compute,
         };
-        Parts { time: fixed + norm(compute, memory, smooth) + aside, bound }
+        KernelTime { time: fixed + norm(compute, memory, smooth) + aside, bound }
     }
 }
 
 /// Tiles of a call.
-struct Tiles {
+struct TileCounts {
     count: f64,
     /// Keys that a tile meets on the mean, rounded up by half a block.
     keys: f64,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// One measured call that computed a prefill and a decode together, both with the same heads.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Row", into = "Row")]
+#[serde(try_from = "MixedRow", into = "MixedRow")]
 pub struct MixedPoint {
     /// The chunk of a prompt.
     pub prefill: AttentionShape,
@@ -20,7 +20,7 @@ pub struct MixedPoint {
 /// A line of the table.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct MixedRow {
     batch: u64,
     new_tokens: u64,
     past_tokens: u64,
@@ -33,10 +33,10 @@ struct Row {
     time_us: Seconds,
 }
 
-impl TryFrom<Row> for MixedPoint {
+impl TryFrom<MixedRow> for MixedPoint {
     type Error = String;
 
-    fn try_from(row: Row) -> Result<Self, String> {
+    fn try_from(row: MixedRow) -> Result<Self, String> {
         let prefill = AttentionShape {
             phase: Phase::Prefill,
             batch: row.batch,
@@ -59,7 +59,7 @@ impl TryFrom<Row> for MixedPoint {
     }
 }
 
-impl From<MixedPoint> for Row {
+impl From<MixedPoint> for MixedRow {
     fn from(MixedPoint { prefill, decode, time }: MixedPoint) -> Self {
         Self {
             batch: prefill.batch,

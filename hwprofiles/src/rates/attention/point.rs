@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// One measured call of attention.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Row", into = "Row")]
+#[serde(try_from = "AttentionRow", into = "AttentionRow")]
 pub struct AttentionPoint {
     /// What was computed.
     pub shape: AttentionShape,
@@ -18,7 +18,7 @@ pub struct AttentionPoint {
 /// A line of the table.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct AttentionRow {
     phase: Phase,
     batch: u64,
     new_tokens: u64,
@@ -64,11 +64,11 @@ impl AttentionPoint {
     }
 }
 
-impl TryFrom<Row> for AttentionPoint {
+impl TryFrom<AttentionRow> for AttentionPoint {
     type Error = String;
 
-    fn try_from(row: Row) -> Result<Self, String> {
-        let Row { phase, batch, new_tokens, past_tokens, heads, kv_heads, head_dim, time_us } = row;
+    fn try_from(row: AttentionRow) -> Result<Self, String> {
+        let AttentionRow { phase, batch, new_tokens, past_tokens, heads, kv_heads, head_dim, time_us } = row;
         let shape = AttentionShape { phase, batch, new_tokens, past_tokens, heads, kv_heads, head_dim };
         Self::new(shape, time_us)
     }
@@ -101,7 +101,7 @@ impl AttentionPoint {
     }
 }
 
-impl From<AttentionPoint> for Row {
+impl From<AttentionPoint> for AttentionRow {
     fn from(AttentionPoint { shape, time }: AttentionPoint) -> Self {
         let AttentionShape { phase, batch, new_tokens, past_tokens, heads, kv_heads, head_dim } = shape;
         Self { phase, batch, new_tokens, past_tokens, heads, kv_heads, head_dim, time_us: time }

@@ -10,7 +10,7 @@ use crate::rates::attention::point::AttentionPoint;
 use crate::rates::attention::shape::{AttentionShape, Phase};
 use crate::rates::attention::surface::AttentionSurface;
 use crate::rates::estimate::{Basis, Bound, Estimate};
-use crate::rates::fit::reading::Reading;
+use crate::rates::fit::reading::SurfaceReading;
 use crate::rates::speedup::Speedup;
 use crate::units::{BytesPerSec, DType, FlopPerSec, Provenance, Ratio, Seconds};
 use serde::{Deserialize, Serialize};
@@ -130,7 +130,7 @@ impl AttentionRates {
     /// time.
     pub fn time(&self, shape: &AttentionShape) -> Option<Estimate> {
         let Some(surface) = &self.surface else {
-            return self.between_points(shape).map(|estimate| self.speedup.of(estimate));
+            return self.between_points(shape).map(|estimate| self.speedup.apply(estimate));
         };
         let measured = self.points.binary_search_by_key(shape, |p| p.shape).ok().map(|i| self.points[i].time);
         Some(self.estimate(measured, surface.at(shape)?))
@@ -150,7 +150,7 @@ impl AttentionRates {
         Some(self.estimate(measured.ok().map(|i| self.mixed[i].time), surface.at_mixed(prefill, decode)?))
     }
 
-    fn estimate(&self, measured: Option<Seconds>, reading: Reading) -> Estimate {
+    fn estimate(&self, measured: Option<Seconds>, reading: SurfaceReading) -> Estimate {
         let (time, basis, spread) = match measured {
             // Measured once, it is known to the noise of one measurement.
             Some(time) => (time, Basis::Measured, reading.spread.min(MEASURED_SPREAD)),
@@ -158,7 +158,13 @@ impl AttentionRates {
             None => (Seconds::new(reading.time), Basis::Extrapolated, reading.spread),
         };
         let (width, basis) = (spread.exp(), basis.sourced(&self.source));
-        self.speedup.of(Estimate { time, low: time / width, high: time * width, bound: reading.bound, basis })
+        self.speedup.apply(Estimate {
+            time,
+            low: time / width,
+            high: time * width,
+            bound: reading.bound,
+            basis,
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use crate::rates::attention::shape::{AttentionShape, Phase};
 use crate::rates::estimate::Bound;
 use crate::rates::fit::lattice::Lattice;
 use crate::rates::fit::parameter::{ParameterRow, logarithms};
-use crate::rates::fit::reading::Reading;
+use crate::rates::fit::reading::SurfaceReading;
 use crate::units::DType;
 use serde::{Deserialize, Serialize};
 
@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 /// A single query per sequence and several are two kernels, whatever the phase is called, and each has a fit of its
 /// own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "SurfaceFile", into = "SurfaceFile")]
+#[serde(try_from = "AttentionSurfaceFile", into = "AttentionSurfaceFile")]
 pub struct AttentionSurface {
-    file: SurfaceFile,
+    file: AttentionSurfaceFile,
     decode: Option<(Decode, Lattice<2>)>,
     prefill: Option<(Prefill, Lattice<4>)>,
     mixed: Option<(Prefill, Lattice<4>)>,
@@ -26,26 +26,26 @@ pub struct AttentionSurface {
 /// How a surface is written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct SurfaceFile {
+pub(crate) struct AttentionSurfaceFile {
     pub kv: DType,
     pub facts: AttentionFacts,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decode: Option<Fitted<DecodeNode>>,
+    pub decode: Option<KernelFit<DecodeNode>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prefill: Option<Fitted<PrefillNode>>,
+    pub prefill: Option<KernelFit<PrefillNode>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mixed: Option<Fitted<MixedNode>>,
+    pub mixed: Option<KernelFit<MixedNode>>,
 }
 
 /// The fit of one kernel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Fitted<Node: Serialize + serde::de::DeserializeOwned> {
+pub(crate) struct KernelFit<Node: Serialize + serde::de::DeserializeOwned> {
     /// Half the width of the 80 % band at measured head shapes, as a logarithm.
     #[serde(deserialize_with = "crate::units::checked")]
     pub spread: f64,
     /// The head shapes that were measured.
-    pub heads: Heads,
+    pub heads: HeadShapes,
     #[serde(
         serialize_with = "crate::files::table::serialize",
         deserialize_with = "crate::files::table::deserialize"
@@ -61,7 +61,7 @@ pub(crate) struct Fitted<Node: Serialize + serde::de::DeserializeOwned> {
 /// The head shapes of the measured points, each list rising.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Heads {
+pub(crate) struct HeadShapes {
     pub kv_heads: Vec<u64>,
     /// Query heads per KV head.
     pub groups: Vec<u64>,
@@ -133,7 +133,7 @@ const UNMIXED: f64 = 0.2;
 
 const LARGEST_DIM: u64 = 256;
 
-impl Heads {
+impl HeadShapes {
     /// How much a head shape's distance adds to the band's half width, and whether the shape is within the measured
     /// ones.
     fn doubt(&self, s: &AttentionShape) -> (f64, bool) {
@@ -165,7 +165,7 @@ impl AttentionSurface {
     }
 
     /// The time of a shape that is not empty; `None` where its kernel was not fitted.
-    pub(crate) fn at(&self, shape: &AttentionShape) -> Option<Reading> {
+    pub(crate) fn at(&self, shape: &AttentionShape) -> Option<SurfaceReading> {
         let single = shape.new_tokens == 1;
         match (&self.decode, &self.prefill, &self.file.decode, &self.file.prefill) {
             (Some((mechanism, lattice)), _, Some(fitted), _) if single => {
@@ -185,7 +185,11 @@ impl AttentionSurface {
     }
 
     /// The time of a prefill and a decode in one call, neither empty; `None` where no prefill was fitted.
-    pub(crate) fn at_mixed(&self, prefill: &AttentionShape, decode: &AttentionShape) -> Option<Reading> {
+    pub(crate) fn at_mixed(
+        &self,
+        prefill: &AttentionShape,
+        decode: &AttentionShape,
+    ) -> Option<SurfaceReading> {
         if let (Some((mechanism, lattice)), Some(fitted)) = (&self.mixed, &self.file.mixed) {
             let parts = mechanism.together(prefill, Some(decode));
             let (residual, outside) = lattice.at(&mixed_place(prefill, decode));
@@ -204,16 +208,16 @@ impl AttentionSurface {
         let (residual, outside) = lattice.at(&prefill_place(prefill));
         let spread = fitted.spread + UNMIXED;
         let known = reading(parts.time, residual, parts.bound, outside, &fitted.heads, spread, prefill);
-        Some(Reading { inside: false, ..known })
+        Some(SurfaceReading { inside: false, ..known })
     }
 
     /// The same with mixed steps fitted too.
-    pub(super) fn with_mixed(self, mixed: Fitted<MixedNode>) -> Result<Self, String> {
-        Self::try_from(SurfaceFile { mixed: Some(mixed), ..self.file })
+    pub(super) fn with_mixed(self, mixed: KernelFit<MixedNode>) -> Result<Self, String> {
+        Self::try_from(AttentionSurfaceFile { mixed: Some(mixed), ..self.file })
     }
 
     /// What the fit started from: the format of the keys and values, and the device's facts.
-    pub fn ground(&self) -> (DType, &AttentionFacts) {
+    pub fn kv_and_facts(&self) -> (DType, &AttentionFacts) {
         (self.file.kv, &self.file.facts)
     }
 
@@ -231,12 +235,12 @@ fn reading(
     residual: f64,
     bound: Bound,
     outside: f64,
-    heads: &Heads,
+    heads: &HeadShapes,
     spread: f64,
     shape: &AttentionShape,
-) -> Reading {
+) -> SurfaceReading {
     let (doubt, within) = heads.doubt(shape);
-    Reading {
+    SurfaceReading {
         time: time * residual.exp(),
         spread: spread + doubt + FAR * outside,
         bound,
@@ -247,16 +251,16 @@ fn reading(
 fn lattice<const N: usize>(nodes: impl Iterator<Item = ([f64; N], f64)>) -> Result<Lattice<N>, String> {
     let nodes: Vec<_> = nodes.map(|(place, residual)| (place.map(f64::ln), residual)).collect();
     let fine = nodes.iter().all(|(place, residual)| place.iter().chain([residual]).all(|x| x.is_finite()));
-    Lattice::of(&nodes).filter(|_| fine).ok_or_else(|| {
+    Lattice::from_nodes(&nodes).filter(|_| fine).ok_or_else(|| {
         "the nodes do not fill a lattice: one finite residual at every combination of the coordinates"
             .to_owned()
     })
 }
 
-impl TryFrom<SurfaceFile> for AttentionSurface {
+impl TryFrom<AttentionSurfaceFile> for AttentionSurface {
     type Error = String;
 
-    fn try_from(file: SurfaceFile) -> Result<Self, String> {
+    fn try_from(file: AttentionSurfaceFile) -> Result<Self, String> {
         let decode = file.decode.as_ref().map(|fitted| {
             let parameters = logarithms(&fitted.parameters, &DECODE)?;
             let nodes = fitted.nodes.iter().map(|n| ([n.units, n.tokens], n.residual));
@@ -278,7 +282,7 @@ impl TryFrom<SurfaceFile> for AttentionSurface {
     }
 }
 
-impl From<AttentionSurface> for SurfaceFile {
+impl From<AttentionSurface> for AttentionSurfaceFile {
     fn from(surface: AttentionSurface) -> Self {
         surface.file
     }

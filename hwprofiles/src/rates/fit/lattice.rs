@@ -11,7 +11,7 @@ pub(crate) struct Lattice<const N: usize> {
 impl<const N: usize> Lattice<N> {
     /// The lattice of these values at their places, in any order; `None` unless there is exactly one at every
     /// combination of the coordinates that occur.
-    pub(crate) fn of(places: &[([f64; N], f64)]) -> Option<Self> {
+    pub(crate) fn from_nodes(places: &[([f64; N], f64)]) -> Option<Self> {
         let axes: [Vec<f64>; N] = std::array::from_fn(|axis| {
             let mut along: Vec<f64> = places.iter().map(|(place, _)| place[axis]).collect();
             along.sort_by(f64::total_cmp);
@@ -72,7 +72,7 @@ mod tests {
     fn plane() -> Lattice<2> {
         let places = [1.0, 2.0, 4.0].into_iter().flat_map(|x| [0.0, 10.0].map(|y| [x, y]));
         let nodes: Vec<_> = places.map(|[x, y]| ([x, y], 3.0 * x - y)).collect();
-        Lattice::of(&nodes).unwrap()
+        Lattice::from_nodes(&nodes).unwrap()
     }
 
     #[test]
@@ -84,8 +84,8 @@ mod tests {
     #[test]
     fn a_lattice_with_a_hole_is_none() {
         let node = |x, y| ([x, y], 1.0);
-        assert_eq!(Lattice::of(&[node(0.0, 0.0), node(1.0, 0.0), node(0.0, 1.0)]), None);
-        assert_eq!(Lattice::of(&[node(0.0, 0.0), node(0.0, 0.0)]), None);
-        assert_eq!(Lattice::<2>::of(&[]), None);
+        assert_eq!(Lattice::from_nodes(&[node(0.0, 0.0), node(1.0, 0.0), node(0.0, 1.0)]), None);
+        assert_eq!(Lattice::from_nodes(&[node(0.0, 0.0), node(0.0, 0.0)]), None);
+        assert_eq!(Lattice::<2>::from_nodes(&[]), None);
     }
 }

@@ -7,7 +7,7 @@ use crate::units::DType;
 #[error(
     "the GPU '{gpu}' does not state its {fact}, which a fit of {dtype} products starts from: add {example} to its file"
 )]
-pub struct Unfounded {
+pub struct MissingFact {
     /// The part.
     pub gpu: String,
     /// The format.

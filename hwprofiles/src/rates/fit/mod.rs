@@ -7,4 +7,4 @@ mod missing_fact;
 pub(crate) mod parameter;
 pub(crate) mod reading;
 
-pub use missing_fact::Unfounded;
+pub use missing_fact::MissingFact;

@@ -4,7 +4,7 @@ use crate::rates::estimate::Bound;
 
 /// What a surface says of a shape, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Reading {
+pub(crate) struct SurfaceReading {
     pub time: f64,
     /// Half the width of the 80 % band, as a logarithm.
     pub spread: f64,

@@ -22,7 +22,7 @@ impl GemmRates {
         // A product waits for its weights as long as one row alone takes more than half of the time.
         let one_row = self.row_alone(n, k)?;
         let bound = if time > 2.0 * one_row { Bound::Compute } else { Bound::Memory };
-        Some(Estimate::about(Seconds::new(time), bound, basis.sourced(&self.source)))
+        Some(Estimate::with_default_band(Seconds::new(time), bound, basis.sourced(&self.source)))
     }
 
     /// Time of the fewest measured rows of the nearest shape, for the weights of (n, k).

@@ -20,13 +20,13 @@ pub struct GemmFacts {
     #[serde(deserialize_with = "crate::units::checked")]
     pub l2: Bytes,
     /// How its library picks kernels for the format.
-    pub kernels: Kernels,
+    pub kernels: GemmKernels,
 }
 
 /// How a library picks a kernel for a product: what a benchmark at powers of two cannot see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kernels {
+pub enum GemmKernels {
     /// The best of a menu of tile shapes and splits of k (cuBLAS and its like).
     Searched,
     /// The same from so long a menu that a tile at an edge costs only what it holds: cuBLAS on Hopper, 16 bits.
@@ -40,7 +40,7 @@ pub enum Kernels {
     QuantisedAda,
 }
 
-impl Kernels {
+impl GemmKernels {
     pub(crate) fn for_architecture(architecture: Option<&str>, dtype: DType) -> Self {
         let one_byte = matches!(dtype, DType::Fp8 | DType::Int8);
         match (architecture, one_byte) {

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 /// Why points make no surface.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FitError {
+pub enum GemmFitError {
     /// There are none.
     #[error("there are no points to fit: give at least one measured product")]
     NoPoints,
@@ -47,9 +47,9 @@ const UNSEEN: f64 = 1.25;
 
 impl GemmSurface {
     /// The surface that fits `points` of products with weights of `dtype` best; `facts` are the datasheet's.
-    pub fn fit(dtype: DType, facts: GemmFacts, points: &[GemmPoint]) -> Result<Self, FitError> {
+    pub fn fit(dtype: DType, facts: GemmFacts, points: &[GemmPoint]) -> Result<Self, GemmFitError> {
         if points.is_empty() {
-            return Err(FitError::NoPoints);
+            return Err(GemmFitError::NoPoints);
         }
         let (vectors, matrices): (Vec<_>, Vec<_>) = points.iter().copied().partition(|p| p.m == 1);
         let mechanism = mechanism(dtype, &facts, if matrices.is_empty() { &vectors } else { &matrices });
@@ -68,7 +68,7 @@ impl GemmSurface {
                 nodes.push(SurfaceNode { m, n, k, residual: rounded(surface.at(&place([m, n, k]))) });
             }
         }
-        Self::new(dtype, facts, mechanism, spread(&surfaces), nodes).ok_or(FitError::NoPoints)
+        Self::new(dtype, facts, mechanism, spread(&surfaces), nodes).ok_or(GemmFitError::NoPoints)
     }
 }
 

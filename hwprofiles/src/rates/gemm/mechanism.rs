@@ -16,7 +16,7 @@
 use crate::rates::estimate::Bound;
 use crate::rates::fit::least_squares::Prior;
 use crate::rates::fit::parameter::{Parameter, parameter, priors};
-use crate::rates::gemm::facts::{GemmFacts, Kernels};
+use crate::rates::gemm::facts::{GemmFacts, GemmKernels};
 use crate::units::DType;
 
 /// Rows and columns of the tiles.
@@ -111,13 +111,13 @@ pub(crate) struct Mechanism {
     widen: Option<(f64, f64, f64)>,
     /// Seconds per m·n·k that unaligned rows add.
     unaligned: f64,
-    kernels: Kernels,
-    tiles: [Tile; TILES.len()],
+    kernels: GemmKernels,
+    tiles: [TileCost; TILES.len()],
 }
 
 /// One shape on the menu.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct Tile {
+struct TileCost {
     rows: u64,
     columns: u64,
     /// Seconds of a wave per unit of k.
@@ -129,7 +129,7 @@ struct Tile {
 impl Mechanism {
     /// What is known before anything is measured. Kernels of one-byte formats deal whole waves of tiles; those of
     /// wider formats mostly fill up the last one with splits of k or other tile shapes.
-    pub(crate) fn priors(kernels: Kernels) -> Vec<Prior> {
+    pub(crate) fn priors(kernels: GemmKernels) -> Vec<Prior> {
         let mut known = priors(&PARAMETERS);
         if kernels.quantises() {
             let waves = PARAMETERS.iter().position(|p| p.name == "whole_waves");
@@ -153,7 +153,7 @@ impl Mechanism {
         let tiles = std::array::from_fn(|i| {
             let (rows, columns) = TILES[i];
             let (r, c) = (rows as f64, columns as f64);
-            Tile {
+            TileCost {
                 rows,
                 columns,
                 step: 2.0 * r * c * multiprocessors / (peak * shares[i].min(1.0)) + (r + c) * bytes / feed,
@@ -174,7 +174,11 @@ impl Mechanism {
             whole_waves: odds / (1.0 + odds),
             split_start: value("split_start"),
             widen: facts.kernels.quantises().then(|| (value("row"), value("element"), value("column"))),
-            unaligned: if facts.kernels == Kernels::QuantisedHopper { 2.0 * UNALIGNED / peak } else { 0.0 },
+            unaligned: if facts.kernels == GemmKernels::QuantisedHopper {
+                2.0 * UNALIGNED / peak
+            } else {
+                0.0
+            },
             kernels: facts.kernels,
             tiles,
             parameters,
@@ -208,8 +212,8 @@ impl Mechanism {
         (self.launch + joined + unaligned + widen, bound)
     }
 
-    fn tiles(&self, tile: &Tile, m: u64, n: u64) -> f64 {
-        match self.kernels == Kernels::SearchedFinely {
+    fn tiles(&self, tile: &TileCost, m: u64, n: u64) -> f64 {
+        match self.kernels == GemmKernels::SearchedFinely {
             true => (m as f64 / tile.rows as f64).max(1.0) * (n as f64 / tile.columns as f64).max(1.0),
             false => (m.div_ceil(tile.rows) * n.div_ceil(tile.columns)) as f64,
         }
@@ -218,16 +222,16 @@ impl Mechanism {
     /// The tiles that the library may choose for so many rows, by their index, and how many splits of k.
     fn menu(&self, m: u64, k: u64) -> (&'static [usize], usize) {
         let menu: &[usize] = match (self.kernels, m) {
-            (Kernels::Searched | Kernels::SearchedFinely, _) => {
+            (GemmKernels::Searched | GemmKernels::SearchedFinely, _) => {
                 let splits = SPLITS.iter().take_while(|&&s| s == 1 || k >= s * SHORTEST_SPLIT).count();
                 return (SEARCHED, splits);
             }
-            (Kernels::Quantised, _) => QUANTISED,
-            (Kernels::QuantisedAda, ..=16) => &[12],
-            (Kernels::QuantisedAda, ..=32) => &[10],
+            (GemmKernels::Quantised, _) => QUANTISED,
+            (GemmKernels::QuantisedAda, ..=16) => &[12],
+            (GemmKernels::QuantisedAda, ..=32) => &[10],
             (_, ..=64) => &[7],
             (_, ..=128) => &[6],
-            (Kernels::QuantisedAda, ..=256) => &[5],
+            (GemmKernels::QuantisedAda, ..=256) => &[5],
             _ => &[2],
         };
         (menu, 1)

@@ -12,8 +12,8 @@ mod rates;
 mod roofline;
 mod surface;
 
-pub use facts::{GemmFacts, Kernels};
-pub use fit::FitError;
+pub use facts::{GemmFacts, GemmKernels};
+pub use fit::GemmFitError;
 pub use point::GemmPoint;
 pub use rates::GemmRates;
 pub use surface::GemmSurface;

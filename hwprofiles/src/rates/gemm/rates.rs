@@ -5,7 +5,7 @@
 
 use crate::rates::estimate::{Basis, Bound, Estimate};
 use crate::rates::gemm::facts::GemmFacts;
-use crate::rates::gemm::fit::FitError;
+use crate::rates::gemm::fit::GemmFitError;
 use crate::rates::gemm::point::GemmPoint;
 use crate::rates::gemm::surface::GemmSurface;
 use crate::rates::speedup::Speedup;
@@ -52,7 +52,7 @@ impl GemmRates {
         points: Vec<GemmPoint>,
         dtype: DType,
         facts: GemmFacts,
-    ) -> Result<Self, FitError> {
+    ) -> Result<Self, GemmFitError> {
         let surface = GemmSurface::fit(dtype, facts, &points)?;
         Ok(Self { surface: Some(surface), ..Self::new(source, points) })
     }
@@ -76,7 +76,7 @@ impl GemmRates {
             Some(surface) => self.of_surface(surface, m, n, k),
             None => self.between_points(m, n, k)?,
         };
-        Some(self.speedup.of(estimate))
+        Some(self.speedup.apply(estimate))
     }
 
     fn of_surface(&self, surface: &GemmSurface, m: u64, n: u64, k: u64) -> Estimate {

@@ -2,7 +2,7 @@
 
 use crate::rates::fit::lattice::Lattice;
 use crate::rates::fit::parameter::{self, ParameterRow};
-use crate::rates::fit::reading::Reading;
+use crate::rates::fit::reading::SurfaceReading;
 use crate::rates::gemm::facts::GemmFacts;
 use crate::rates::gemm::mechanism::{Mechanism, PARAMETERS};
 use crate::units::DType;
@@ -17,7 +17,7 @@ const WIDER_OUTSIDE: f64 = 0.3;
 /// From 2 rows up to the smallest measured number above 1 a product takes as long as that one: a tile is not
 /// finer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "SurfaceFile", into = "SurfaceFile")]
+#[serde(try_from = "GemmSurfaceFile", into = "GemmSurfaceFile")]
 pub struct GemmSurface {
     dtype: DType,
     facts: GemmFacts,
@@ -57,7 +57,7 @@ impl GemmSurface {
         let of_matrix = |n: &SurfaceNode| (place([n.m, n.n, n.k]), n.residual);
         let vectors: Vec<_> = nodes.iter().filter(|n| n.m == 1).map(of_vector).collect();
         let matrices: Vec<_> = nodes.iter().filter(|n| n.m != 1).map(of_matrix).collect();
-        let (vector, matrix) = (Lattice::of(&vectors), Lattice::of(&matrices));
+        let (vector, matrix) = (Lattice::from_nodes(&vectors), Lattice::from_nodes(&matrices));
         let whole = vector.is_some() != vectors.is_empty() && matrix.is_some() != matrices.is_empty();
         (whole && !nodes.is_empty()).then_some(Self {
             dtype,
@@ -71,7 +71,7 @@ impl GemmSurface {
     }
 
     /// All dimensions at least 1.
-    pub(crate) fn at(&self, m: u64, n: u64, k: u64) -> Reading {
+    pub(crate) fn at(&self, m: u64, n: u64, k: u64) -> SurfaceReading {
         let (seconds, bound) = self.mechanism.time(m, n, k);
         let [row, column, depth] = place([m, n, k]);
         let (residual, outside) = match (&self.vector, &self.matrix) {
@@ -85,7 +85,7 @@ impl GemmSurface {
             }
             (None, None) => (0.0, f64::INFINITY),
         };
-        Reading {
+        SurfaceReading {
             time: seconds * residual.exp(),
             spread: self.spread * (1.0 + WIDER_OUTSIDE * outside),
             bound,
@@ -107,7 +107,7 @@ impl GemmSurface {
 /// How a surface is written.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SurfaceFile {
+struct GemmSurfaceFile {
     weights: DType,
     facts: GemmFacts,
     #[serde(deserialize_with = "crate::units::checked")]
@@ -124,7 +124,7 @@ struct SurfaceFile {
     nodes: Vec<SurfaceNode>,
 }
 
-impl From<GemmSurface> for SurfaceFile {
+impl From<GemmSurface> for GemmSurfaceFile {
     fn from(surface: GemmSurface) -> Self {
         Self {
             weights: surface.dtype,
@@ -136,10 +136,10 @@ impl From<GemmSurface> for SurfaceFile {
     }
 }
 
-impl TryFrom<SurfaceFile> for GemmSurface {
+impl TryFrom<GemmSurfaceFile> for GemmSurface {
     type Error = String;
 
-    fn try_from(file: SurfaceFile) -> Result<Self, String> {
+    fn try_from(file: GemmSurfaceFile) -> Result<Self, String> {
         let parameters = parameter::logarithms(&file.parameters, &PARAMETERS)?;
         if let Some(node) = file.nodes.iter().find(|n| !n.residual.is_finite()) {
             return Err(format!("the node at {},{},{} has no finite residual", node.m, node.n, node.k));
