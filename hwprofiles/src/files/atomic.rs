@@ -1,7 +1,6 @@
 //! Files that are whole or not there.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// A file that could not be written.
@@ -14,111 +13,180 @@ pub struct WriteError {
     pub source: io::Error,
 }
 
-/// Writes `bytes` to `path` so that at every moment the path holds either what it held before or all of `bytes`:
-/// they go to a temporary file beside it, which then takes its name. Missing folders are made.
+/// Writes `bytes` to `path`. At every moment the path holds either what it held before or all of
+/// `bytes`: they go to a temporary file in the same folder, which then takes the path's name. Missing
+/// folders are made.
 ///
-/// What exists and is not a regular file (`/dev/stdout`, a pipe) is written to directly: it cannot be replaced.
+/// A path that exists and is not a regular file (`/dev/stdout`, a pipe) is written to directly: it
+/// cannot be replaced.
 pub fn write_atomically(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<(), WriteError> {
     let path = path.as_ref();
-    let mut draft = AtomicFile::create(path)?;
-    let written = draft.write_all(bytes.as_ref());
+    let mut file = AtomicFile::create(path)?;
+    let written = file.write_all(bytes.as_ref());
     written.map_err(|source| WriteError { path: path.to_owned(), source })?;
-    draft.publish()
+    file.publish()
 }
 
-/// A file that is being written, part by part, as [`write_atomically`] does at once: nobody sees it before
-/// [`AtomicFile::publish`], and one that is dropped without that leaves nothing behind.
+/// A file that is written part by part, with the guarantees of [`write_atomically`]: nobody sees it
+/// before [`AtomicFile::publish`], and one that is dropped before that leaves nothing behind.
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,
-    file: BufWriter<File>,
-    /// The file that has the name until it is published, and the one that it replaces then; none where the path
-    /// cannot be replaced.
-    renaming: Option<(PathBuf, PathBuf)>,
+    target: Target,
 }
 
 impl AtomicFile {
-    /// A draft of `path`.
+    /// Begins a file that will be at `path`.
+    ///
+    /// # Errors
+    /// The path names no file, its folder cannot be made or written to, or the platform has no files.
     pub fn create(path: impl AsRef<Path>) -> Result<Self, WriteError> {
-        let path = path.as_ref();
-        let special = fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir());
-        let opened = if special {
-            OpenOptions::new().write(true).open(path).map(|file| (file, None))
-        } else {
-            Self::beside(path)
-        };
-        let (file, renaming) = opened.map_err(|source| WriteError { path: path.to_owned(), source })?;
-        Ok(Self { path: path.to_owned(), file: BufWriter::with_capacity(1 << 16, file), renaming })
-    }
-
-    fn beside(path: &Path) -> io::Result<(File, Option<(PathBuf, PathBuf)>)> {
-        let name = path.file_name().ok_or_else(|| io::Error::other("it names no file"))?;
-        // A link is followed, so that its target is replaced and not the link.
-        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let folder = target.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        fs::create_dir_all(folder)?;
-        let (temporary, file) = create_beside(folder, &name.to_string_lossy())?;
-        Ok((file, Some((temporary, target))))
+        let path = path.as_ref().to_owned();
+        match Target::open(&path) {
+            Ok(target) => Ok(Self { path, target }),
+            Err(source) => Err(WriteError { path, source }),
+        }
     }
 
     /// Gives the path what was written.
-    pub fn publish(mut self) -> Result<(), WriteError> {
-        let published = self.file.flush().and_then(|()| match &self.renaming {
-            Some((temporary, target)) => {
-                self.file.get_ref().sync_all()?;
-                fs::rename(temporary, target)
-            }
-            None => Ok(()),
-        });
-        match published {
-            Ok(()) => {
-                self.renaming = None;
-                Ok(())
-            }
-            Err(source) => Err(WriteError { path: self.path.clone(), source }),
-        }
+    ///
+    /// # Errors
+    /// The bytes cannot be stored, or the path cannot be replaced. Then it keeps what it held before.
+    pub fn publish(self) -> Result<(), WriteError> {
+        let Self { path, target } = self;
+        target.publish().map_err(|source| WriteError { path, source })
     }
 }
 
 impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
+        self.target.writer().write(bytes)
     }
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all(bytes)
+        self.target.writer().write_all(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        self.target.writer().flush()
     }
 }
 
-impl Drop for AtomicFile {
-    fn drop(&mut self) {
-        if let Some((temporary, _)) = &self.renaming {
-            // The first error is the one to tell; a temporary file that stays behind is named `.tmp`.
-            let _ = fs::remove_file(temporary);
+#[cfg(not(target_family = "wasm"))]
+use on_disk::Target;
+
+/// Files of an operating system.
+#[cfg(not(target_family = "wasm"))]
+mod on_disk {
+    use std::fs::{self, File, OpenOptions};
+    use std::io::{self, BufWriter, Write};
+    use std::path::{Path, PathBuf};
+    use tempfile::NamedTempFile;
+
+    /// Bytes that are collected before they are handed to the operating system.
+    const BUFFER: usize = 1 << 16;
+
+    /// Where the bytes go until they are published.
+    #[derive(Debug)]
+    pub(super) enum Target {
+        /// To what cannot be replaced.
+        Direct(BufWriter<File>),
+        /// To a temporary file in the folder of the path that it will replace.
+        Replacing(BufWriter<NamedTempFile>, PathBuf),
+    }
+
+    impl Target {
+        pub fn open(path: &Path) -> io::Result<Self> {
+            if fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir()) {
+                let file = OpenOptions::new().write(true).open(path)?;
+                return Ok(Self::Direct(BufWriter::with_capacity(BUFFER, file)));
+            }
+            let name = path.file_name().ok_or_else(|| io::Error::other("it names no file"))?;
+            // A link is followed, so that its target is replaced and not the link.
+            let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+            fs::create_dir_all(folder(&path))?;
+            let prefix = format!(".{}.", name.to_string_lossy());
+            let mut builder = tempfile::Builder::new();
+            builder.prefix(&prefix).suffix(".tmp");
+            // As of any new file; a temporary one is private by default.
+            #[cfg(unix)]
+            builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+            let file = builder.tempfile_in(folder(&path))?;
+            Ok(Self::Replacing(BufWriter::with_capacity(BUFFER, file), path))
+        }
+
+        pub fn writer(&mut self) -> &mut dyn Write {
+            match self {
+                Self::Direct(file) => file,
+                Self::Replacing(file, _) => file,
+            }
+        }
+
+        pub fn publish(self) -> io::Result<()> {
+            match self {
+                Self::Direct(mut file) => file.flush(),
+                Self::Replacing(file, path) => {
+                    let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+                    file.as_file().sync_all()?;
+                    file.persist(&path).map_err(|error| error.error)?;
+                    sync_folder(folder(&path))
+                }
+            }
+        }
+    }
+
+    /// The folder that holds `path`.
+    fn folder(path: &Path) -> &Path {
+        path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    }
+
+    /// Stores the folder's new entry, so that the new name survives a loss of power.
+    fn sync_folder(folder: &Path) -> io::Result<()> {
+        // Windows opens no folders as files.
+        if !cfg!(unix) {
+            return Ok(());
+        }
+        match File::open(folder).and_then(|folder| folder.sync_all()) {
+            // Some file systems do not sync folders, and a folder that may be written to may still not be read.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::InvalidInput
+                        | io::ErrorKind::Unsupported
+                        | io::ErrorKind::PermissionDenied
+                ) =>
+            {
+                Ok(())
+            }
+            result => result,
         }
     }
 }
 
-/// A new file of a name that nobody has; other writers may be at work in the same folder.
-fn create_beside(folder: &Path, name: &str) -> io::Result<(PathBuf, File)> {
-    let mut attempt = 0_u32;
-    loop {
-        let path = folder.join(format!(".{name}.{}.{attempt}.tmp", std::process::id()));
-        match OpenOptions::new().write(true).create_new(true).open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < 1000 => attempt += 1,
-            Err(error) => return Err(error),
-            Ok(file) => return Ok((path, file)),
-        }
+/// A platform without files: nothing can be created.
+#[cfg(target_family = "wasm")]
+#[derive(Debug)]
+enum Target {}
+
+#[cfg(target_family = "wasm")]
+impl Target {
+    fn open(_path: &Path) -> io::Result<Self> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "WebAssembly has no files to write to"))
+    }
+
+    fn writer(&mut self) -> &mut dyn Write {
+        match *self {}
+    }
+
+    fn publish(self) -> io::Result<()> {
+        match self {}
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn names(folder: &Path) -> Vec<String> {
         let entries = fs::read_dir(folder).unwrap();

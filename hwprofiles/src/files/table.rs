@@ -53,7 +53,7 @@ fn explain(error: &csv::Error, header: &csv::StringRecord) -> String {
                 "line {line} of the table has {len} values, its header {expected_len}: give one value per column"
             )
         }
-        other => format!("line {line} of the table: {other:?}"),
+        _ => format!("line {line} of the table: {error}"),
     }
 }
 

@@ -22,6 +22,17 @@ pub enum DeviceKind {
     Loopback,
 }
 
+impl DeviceKind {
+    /// The word used in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            DeviceKind::Cpu => "cpu",
+            DeviceKind::Gpu => "gpu",
+            DeviceKind::Loopback => "loopback",
+        }
+    }
+}
+
 /// Something that computes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Device {

@@ -26,6 +26,20 @@ pub enum MemoryKind {
     Striped,
 }
 
+impl MemoryKind {
+    /// The word used in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            MemoryKind::Hbm => "hbm",
+            MemoryKind::Dram => "dram",
+            MemoryKind::Cxl => "cxl",
+            MemoryKind::Nvme => "nvme",
+            MemoryKind::Loopback => "loopback",
+            MemoryKind::Striped => "striped",
+        }
+    }
+}
+
 /// Something that stores.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Memory {

@@ -7,6 +7,7 @@ mod footnotes;
 mod graph;
 mod link;
 mod memory;
+mod routes;
 mod scaled;
 mod show;
 mod stripes;

@@ -41,7 +41,7 @@ impl fmt::Display for Machine {
 
 impl Machine {
     fn fmt_device(&self, device: &Device, notes: &mut Footnotes, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = format!("{:?}", device.kind).to_lowercase();
+        let kind = device.kind.name();
         let memory = shortened(&self.memory(device.memory).name, 20);
         writeln!(f, "\ndevice {} ({kind}, memory {memory}, {})", shortened(&device.name, 20), cores(device))?;
         let mut facts = vec![
@@ -75,7 +75,7 @@ impl Machine {
     }
 
     fn fmt_memory(&self, memory: &Memory, notes: &mut Footnotes, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = format!("{:?}", memory.kind).to_lowercase();
+        let kind = memory.kind.name();
         let latency = memory.latency.as_ref().map_or("-".to_owned(), |l| l.value.to_string());
         let (capacity, bandwidth) = (memory.capacity.value, memory.bandwidth.value);
         let name = shortened(&memory.name, 16);

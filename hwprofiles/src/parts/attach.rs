@@ -31,10 +31,8 @@ pub(crate) fn add_direct_links(name: &str, machine: &mut Machine) {
 }
 
 fn add_direct_link(name: String, from: MemoryId, to: MemoryId, second_is_wire: bool, machine: &mut Machine) {
-    let (Some(first), Some(second)) = (machine.link_between(from, DRAM), machine.link_between(DRAM, to))
-    else {
-        return;
-    };
+    let Some(route) = machine.route(from, to) else { return };
+    let [first, second] = route[..] else { return };
     let wire = if second_is_wire { second } else { first };
     let (first, second) = (machine.link(first), machine.link(second));
     let slower = if second.bandwidth.value < first.bandwidth.value { second } else { first };

@@ -71,8 +71,10 @@ pub(crate) fn add_far_links(link: &LinkPart, far: Option<&DirectionRates>, machi
     for &socket in &sockets {
         for &gpu in &gpus {
             for (from, to) in [(socket, gpu), (gpu, socket)] {
-                let near = |end: MemoryId| if end == socket { DRAM } else { end };
-                let Some(wire) = machine.link_between(near(from), near(to)) else { continue };
+                let route = machine.route(from, to).unwrap_or_default();
+                let at_gpu =
+                    |link: &&LinkId| [machine.link(**link).from, machine.link(**link).to].contains(&gpu);
+                let Some(&wire) = route.iter().find(at_gpu) else { continue };
                 let far = far.map(|far| if to == gpu { &far.to_device } else { &far.to_host });
                 let link = far_link(link, far, wire, (from, to), machine);
                 machine.links.push(link);

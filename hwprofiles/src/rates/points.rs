@@ -9,7 +9,7 @@
 //! | its link | `direction` (h2d, d2h or both), `memory` (pinned or pageable), `bytes` each way, `latency_us` |
 
 use crate::files::{RowsError, TableRows, plain_name};
-use crate::rates::attention::AttentionPoint;
+use crate::rates::attention::{AttentionPoint, Phase};
 use crate::rates::gemm::GemmPoint;
 use crate::rates::operations::{Operation, Operations, microseconds, whole};
 use crate::rates::transfer::{Direction, HostMemory, TransferPoint};
@@ -61,10 +61,12 @@ impl MeasuredPoints {
         let rows = TableRows::new(reader, file)?;
         self.files.push(file.to_owned());
         let has = |name: &str| rows.names().iter().any(|it| it == name);
-        let read = match () {
-            () if has("direction") => self.transfers(rows)?,
-            () if has("stream") => self.streams(rows)?,
-            () => self.operations(rows)?,
+        let read = if has("direction") {
+            self.transfers(rows)?
+        } else if has("stream") {
+            self.streams(rows)?
+        } else {
+            self.operations(rows)?
         };
         if read == 0 {
             return Err(RowsError {
@@ -240,15 +242,15 @@ impl DevicePoints {
     /// Every `of`-th product and attention of its kind, from the `index`-th on, and all other points: what to test a
     /// fit on, and what to fit to meanwhile. A kind of fewer than `of` points stays whole among the others.
     pub fn fold(&self, index: usize, of: usize) -> (Self, Self) {
-        let mut counts: BTreeMap<(u8, DType), usize> = BTreeMap::new();
+        let mut counts: BTreeMap<FoldKind, usize> = BTreeMap::new();
         let kind = |operation: &Operation| match operation {
-            Operation::Gemm { dtype, .. } => (0, *dtype),
-            Operation::Attention { kv, shape } => (1 + shape.phase as u8, *kv),
+            Operation::Gemm { dtype, .. } => FoldKind::Gemm(*dtype),
+            Operation::Attention { kv, shape } => FoldKind::Attention(shape.phase, *kv),
         };
         for (operation, _) in self.operations() {
             *counts.entry(kind(&operation)).or_default() += 1;
         }
-        let mut seen: BTreeMap<(u8, DType), usize> = BTreeMap::new();
+        let mut seen: BTreeMap<FoldKind, usize> = BTreeMap::new();
         let (mut test, mut rest) = (Self::default(), Self::default());
         for (subject, repeats) in &self.measured {
             let mut tested = false;
@@ -263,6 +265,13 @@ impl DevicePoints {
         }
         (test, rest)
     }
+}
+
+/// Operations that are tested together: products of one format, or attention of one phase and format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum FoldKind {
+    Gemm(DType),
+    Attention(Phase, DType),
 }
 
 impl Repeats {

@@ -69,7 +69,7 @@ prop_compose! {
         let mixes = mixes.map(|(threads, a, b)| ReadWriteMixes { source: source(0.03), threads, points: vec![
             mix(1, 0, StoreKind::None, a), mix(3, 1, StoreKind::Ordinary, b), mix(3, 1, StoreKind::NonTemporal, a),
         ]});
-        let pages = pages.map(|(huge, rate, time)| [PageSize::MachineBase, PageSize::Huge].map(|asked| PageMode {
+        let pages = pages.map(|(huge, rate, time)| [PageSize::Base, PageSize::Huge].map(|asked| PageMode {
             asked,
             size: Bytes::new(1 << 32),
             huge: sourced(Bytes::new(u64::from(huge))),

@@ -146,9 +146,19 @@ pub struct PageMode {
 #[serde(rename_all = "lowercase")]
 pub enum PageSize {
     /// The processor's smallest: 4 KiB on x86-64.
-    MachineBase,
+    Base,
     /// 2 MiB on x86-64.
     Huge,
+}
+
+impl PageSize {
+    /// The word used in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            PageSize::Base => "base",
+            PageSize::Huge => "huge",
+        }
+    }
 }
 
 impl Dram {

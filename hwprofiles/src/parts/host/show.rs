@@ -61,7 +61,7 @@ impl Dram {
             "pages asked", "of", "huge obtained", "read", "latency"
         )?;
         for PageMode { asked, size, huge, read, latency } in pages {
-            let asked = format!("{asked:?}").to_lowercase();
+            let asked = asked.name();
             let (size, huge) = (size.to_string(), huge.value.to_string());
             let (read, latency) = (read.value.to_string(), latency.value.to_string());
             writeln!(f, "{asked:<12} {size:>12} {huge:>14} {read:>12} {latency:>10}")?;

@@ -190,10 +190,12 @@ impl Decode {
         let work = (work * work * work + chain * chain * chain).cbrt().hypot(sequences);
         let small = if limits.kernels == AttentionKernels::Flash3 { wide.powf(FLASH3_START) } else { 1.0 };
         let fixed = fixed * small + combined + packed;
-        let bound = match () {
-            () if fixed > work => Bound::Launch,
-            () if memory >= items.max(chain) => Bound::Memory,
-            () => Bound::Compute,
+        let bound = if fixed > work {
+            Bound::Launch
+        } else if memory >= items.max(chain) {
+            Bound::Memory
+        } else {
+            Bound::Compute
         };
         KernelTime { time: fixed + work, bound }
     }
@@ -256,10 +258,12 @@ impl Prefill {
         let memory = limits.read(moved, share, speed, edge, bandwidth);
         let aside = kv_head * (batch + sequences) * kv_heads / limits.multiprocessors
             + token * (batch * new + sequences);
-        let bound = match () {
-            () if fixed > compute + memory + aside => Bound::Launch,
-            () if memory + aside > compute => Bound::Memory,
-            () => Bound::Compute,
+        let bound = if fixed > compute + memory + aside {
+            Bound::Launch
+        } else if memory + aside > compute {
+            Bound::Memory
+        } else {
+            Bound::Compute
         };
         KernelTime { time: fixed + norm(compute, memory, smooth) + aside, bound }
     }

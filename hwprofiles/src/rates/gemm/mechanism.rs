@@ -44,9 +44,6 @@ const QUANTISED: &[usize] = &[0, 2, 6, 7];
 
 const SPLITS: [u64; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
 
-/// The likeliest odds of whole waves in kernels for one-byte formats.
-const QUANTISED_WAVES: f64 = 4.5;
-
 /// Share of the time at the peak rate by which rows that are no multiple of 16 prolong one-byte products on Hopper.
 const UNALIGNED: f64 = 0.5;
 
@@ -59,36 +56,47 @@ const L2_EDGE: i32 = 6;
 /// How sharply the quantising kernel goes from per-row to per-element cost.
 const WIDEN_KNEE: i32 = 3;
 
-/// In the order of the parameter vector, whose entries are logarithms (of the odds, for the share of waves).
-pub(crate) const PARAMETERS: [Parameter; 27] = [
-    parameter("launch", "s", 2e-6, 1.0),
-    parameter("bandwidth_share", "1", 0.8, 0.15),
-    parameter("l2_speedup", "1", 2.5, 0.7),
-    parameter("l2_share", "1", 0.8, 0.4),
-    parameter("weight_copies", "1", 3.0, 0.5),
-    parameter("knee", "1", 3.0, 0.6),
-    parameter("tile_start", "s", 1e-6, 1.0),
-    parameter("tile_feed", "B/s", 80e9, 0.5),
-    parameter("whole_waves", "odds", 0.22, 1.0),
-    parameter("reread", "1", 0.1, 1.0),
-    parameter("split_start", "s", 1.5e-6, 1.0),
-    parameter("row", "s", 5e-9, 1.5),
-    parameter("element", "s", 2e-12, 1.5),
-    parameter("column", "s", 3e-10, 1.5),
-    parameter("tile_256x128", "1", 0.800, 0.35),
-    parameter("tile_128x256", "1", 0.800, 0.35),
-    parameter("tile_128x128", "1", 0.673, 0.35),
-    parameter("tile_256x64", "1", 0.673, 0.35),
-    parameter("tile_64x256", "1", 0.673, 0.35),
-    parameter("tile_128x64", "1", 0.566, 0.35),
-    parameter("tile_64x128", "1", 0.566, 0.35),
-    parameter("tile_64x64", "1", 0.476, 0.35),
-    parameter("tile_32x128", "1", 0.476, 0.35),
-    parameter("tile_128x32", "1", 0.476, 0.35),
-    parameter("tile_32x64", "1", 0.400, 0.35),
-    parameter("tile_16x128", "1", 0.400, 0.35),
-    parameter("tile_16x64", "1", 0.336, 0.35),
-];
+/// What is known of the odds that kernels deal whole waves of tiles. Those of wider formats mostly fill
+/// up the last wave with splits of k or other tile shapes.
+const WHOLE_WAVES: Parameter = parameter("whole_waves", "odds", 0.22, 1.0);
+/// The same of kernels for one-byte formats, which deal whole waves.
+const QUANTISED_WAVES: Parameter = parameter("whole_waves", "odds", 4.5, 1.0);
+
+/// The order of the parameter vector. Its entries are logarithms.
+pub(crate) const PARAMETERS: [Parameter; 27] = table(WHOLE_WAVES);
+
+/// The parameters, and what is known of each; the last ones are each tile shape's share of the peak.
+const fn table(whole_waves: Parameter) -> [Parameter; 27] {
+    [
+        parameter("launch", "s", 2e-6, 1.0),
+        parameter("bandwidth_share", "1", 0.8, 0.15),
+        parameter("l2_speedup", "1", 2.5, 0.7),
+        parameter("l2_share", "1", 0.8, 0.4),
+        parameter("weight_copies", "1", 3.0, 0.5),
+        parameter("knee", "1", 3.0, 0.6),
+        parameter("tile_start", "s", 1e-6, 1.0),
+        parameter("tile_feed", "B/s", 80e9, 0.5),
+        whole_waves,
+        parameter("reread", "1", 0.1, 1.0),
+        parameter("split_start", "s", 1.5e-6, 1.0),
+        parameter("row", "s", 5e-9, 1.5),
+        parameter("element", "s", 2e-12, 1.5),
+        parameter("column", "s", 3e-10, 1.5),
+        parameter("tile_256x128", "1", 0.800, 0.35),
+        parameter("tile_128x256", "1", 0.800, 0.35),
+        parameter("tile_128x128", "1", 0.673, 0.35),
+        parameter("tile_256x64", "1", 0.673, 0.35),
+        parameter("tile_64x256", "1", 0.673, 0.35),
+        parameter("tile_128x64", "1", 0.566, 0.35),
+        parameter("tile_64x128", "1", 0.566, 0.35),
+        parameter("tile_64x64", "1", 0.476, 0.35),
+        parameter("tile_32x128", "1", 0.476, 0.35),
+        parameter("tile_128x32", "1", 0.476, 0.35),
+        parameter("tile_32x64", "1", 0.400, 0.35),
+        parameter("tile_16x128", "1", 0.400, 0.35),
+        parameter("tile_16x64", "1", 0.336, 0.35),
+    ]
+}
 
 /// The formula with its parameters, ready to be asked.
 #[derive(Debug, Clone, PartialEq)]
@@ -127,53 +135,62 @@ struct TileCost {
 }
 
 impl Mechanism {
-    /// What is known before anything is measured. Kernels of one-byte formats deal whole waves of tiles; those of
-    /// wider formats mostly fill up the last one with splits of k or other tile shapes.
+    /// What is known before anything is measured.
     pub(crate) fn priors(kernels: GemmKernels) -> Vec<Prior> {
-        let mut known = priors(&PARAMETERS);
-        if kernels.quantises() {
-            let waves = PARAMETERS.iter().position(|p| p.name == "whole_waves");
-            waves.into_iter().for_each(|i| known[i].mean = QUANTISED_WAVES.ln());
-        }
-        known
+        priors(&table(if kernels.quantises() { QUANTISED_WAVES } else { WHOLE_WAVES }))
     }
 
     /// The formula for products with weights of `dtype` on a device of `facts`; `parameters` in the order of
     /// [`PARAMETERS`], as logarithms.
     pub(crate) fn new(facts: &GemmFacts, dtype: DType, parameters: Vec<f64>) -> Self {
-        let values: Vec<f64> = parameters.iter().map(|p| p.exp()).collect();
-        let value = |name| PARAMETERS.iter().position(|p| p.name == name).map_or(f64::NAN, |i| values[i]);
+        let values: [f64; PARAMETERS.len()] = std::array::from_fn(|i| parameters[i].exp());
+        let [
+            launch,
+            bandwidth_share,
+            l2_speedup,
+            l2_share,
+            weight_copies,
+            knee,
+            tile_start,
+            tile_feed,
+            whole_waves,
+            reread,
+            split_start,
+            row,
+            element,
+            column,
+            shares @ ..,
+        ] = values;
         let bytes = dtype.matrix_bytes(1, 1024).as_f64() / 1024.0;
-        let streamed = facts.bandwidth.get() * value("bandwidth_share").min(1.0);
-        let cached = streamed * (1.0 + value("l2_speedup"));
+        let streamed = facts.bandwidth.get() * bandwidth_share.min(1.0);
+        let cached = streamed * (1.0 + l2_speedup);
         let multiprocessors = facts.multiprocessors as f64;
-        let (peak, feed) = (facts.peak.get(), value("tile_feed"));
-        let odds = value("whole_waves");
-        let shares = &values[PARAMETERS.len() - TILES.len()..];
+        let peak = facts.peak.get();
         let tiles = std::array::from_fn(|i| {
             let (rows, columns) = TILES[i];
             let (r, c) = (rows as f64, columns as f64);
             TileCost {
                 rows,
                 columns,
-                step: 2.0 * r * c * multiprocessors / (peak * shares[i].min(1.0)) + (r + c) * bytes / feed,
-                reread: value("reread") * bytes * (1.0 / r + 1.0 / c) / cached,
+                step: 2.0 * r * c * multiprocessors / (peak * shares[i].min(1.0))
+                    + (r + c) * bytes / tile_feed,
+                reread: reread * bytes * (1.0 / r + 1.0 / c) / cached,
             }
         });
 
         Self {
             bytes,
             multiprocessors,
-            cache: facts.l2.as_f64() * value("l2_share"),
-            launch: value("launch"),
+            cache: facts.l2.as_f64() * l2_share,
+            launch,
             streamed,
             cached,
-            weight_copies: 1.0 + value("weight_copies"),
-            knee: 1.0 + value("knee"),
-            tile_start: value("tile_start"),
-            whole_waves: odds / (1.0 + odds),
-            split_start: value("split_start"),
-            widen: facts.kernels.quantises().then(|| (value("row"), value("element"), value("column"))),
+            weight_copies: 1.0 + weight_copies,
+            knee: 1.0 + knee,
+            tile_start,
+            whole_waves: whole_waves / (1.0 + whole_waves),
+            split_start,
+            widen: facts.kernels.quantises().then(|| (row, element, column)),
             unaligned: if facts.kernels == GemmKernels::QuantisedHopper {
                 2.0 * UNALIGNED / peak
             } else {
@@ -204,10 +221,12 @@ impl Mechanism {
             knee.cbrt() + depth * column
         });
         let compute = multiply + unaligned;
-        let bound = match () {
-            () if self.launch > compute.max(memory + widen) => Bound::Launch,
-            () if compute > memory + widen => Bound::Compute,
-            () => Bound::Memory,
+        let bound = if self.launch > compute.max(memory + widen) {
+            Bound::Launch
+        } else if compute > memory + widen {
+            Bound::Compute
+        } else {
+            Bound::Memory
         };
         (self.launch + joined + unaligned + widen, bound)
     }
