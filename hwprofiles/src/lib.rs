@@ -1,7 +1,7 @@
 //! What a machine can do: units, devices, memories, links, measured curves.
 //!
-//! A [`Machine`] is a graph: [`Device`]s compute, [`Memory`]s store, directed [`Link`]s join memories. Every
-//! number has a unit type ([`units`]) and a [`Provenance`]. Ask a device for times:
+//! A [`Machine`] is a graph: [`Device`]s compute, [`Memory`]s store, directed [`Link`]s join
+//! memories. Every number has a unit type ([`units`]) and a [`Provenance`]. Ask a device for times:
 //!
 //! ```
 //! use hwprofiles::{AttentionShape, DType, Library, Phase};
@@ -14,24 +14,25 @@
 //! assert!(product.time + attention.time > cpu.launch.value);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//! Between measured points time is interpolated; outside them the boundary's efficiency is carried on and the
-//! [`Basis`] says so; where nothing was measured the answer is [`MissingRate`], which names the command that
-//! measures it. Nothing is guessed.
+//! Between measured points time is interpolated; outside them the boundary's efficiency is carried
+//! on and the [`Basis`] says so; where nothing was measured the answer is [`MissingRate`], which
+//! names the command that measures it. Nothing is guessed.
 //!
 //! # From measuring to a machine
-//! `fulcrum bench` fills a [`Host`]: rates of *teams* of 1, 2, … threads, curves of memory bandwidth and
-//! latency, the loopback's link. [`MachineParts`] composes a host, or a datasheet CPU ([`CpuPart`]), with a loopback
-//! device, a GPU and its link, CXL memory and a disk into a [`Machine`]; a [`Composition`] is the same by name,
-//! and a [`Library`] looks names up: `this`, a shipped profile ([`shipped`]), or a file. A GPU's name also
-//! stands for a machine: the GPU in the server that its part names.
+//! `fulcrum bench` fills a [`Host`]: rates of *teams* of 1, 2, … threads, curves of memory
+//! bandwidth and latency, the loopback's link. [`MachineParts`] composes a host, or a datasheet CPU
+//! ([`CpuPart`]), with a loopback device, a GPU and its link, CXL memory and a disk into a
+//! [`Machine`]; a [`Composition`] is the same by name, and a [`Library`] looks names up: `this`, a
+//! shipped profile ([`shipped`]), or a file. A GPU's name also stands for a machine: the GPU in the
+//! server that its part names.
 //!
 //! # Files
-//! The key at the top tells the kind: `machine:`, `host:`, `parts:`, `gpu:`, `cpu:`, `link:`, `cxl:`, `nvme:`
-//! ([`Profile`]).
-//! A value carries its unit and its source: `launch: {value: 2 us, source: {estimated: {reason: …}}}`. The
-//! reader refuses unknown and duplicate keys, bare numbers, zero sizes, and names that lead nowhere, with
-//! file, line, key and what would be right ([`FileError`]); [`Machine::check`] lists what is merely
-//! suspicious. All YAML goes through [`yaml`], which the other crates may use for their documents.
+//! The key at the top tells the kind: `machine:`, `host:`, `parts:`, `gpu:`, `cpu:`, `link:`,
+//! `cxl:`, `nvme:` ([`Profile`]). A value carries its unit and its source:
+//! `launch: {value: 2 us, source: {estimated: {reason: …}}}`. The reader refuses unknown and
+//! duplicate keys, bare numbers, zero sizes, and names that lead nowhere, with file, line, key and
+//! what would be right ([`FileError`]); [`Machine::check`] lists what is merely suspicious. All
+//! YAML goes through [`yaml`], which the other crates may use for their documents.
 //!
 //! Rooms, each using only those before it: units, files, rates, machine, parts, library.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Files that are whole or not there.
+//! Files that are written completely or not at all.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ pub struct WriteError {
 }
 
 /// Writes `bytes` to `path`. At every moment the path holds either what it held before or all of
-/// `bytes`: they go to a temporary file in the same folder, which then takes the path's name. Missing
-/// folders are made.
+/// `bytes`: they go to a temporary file in the same folder, which then takes the path's name.
+/// Missing folders are made.
 ///
 /// A path that exists and is not a regular file (`/dev/stdout`, a pipe) is written to directly: it
 /// cannot be replaced.
@@ -27,8 +27,9 @@ pub fn write_atomically(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Resu
     file.publish()
 }
 
-/// A file that is written part by part, with the guarantees of [`write_atomically`]: nobody sees it
-/// before [`AtomicFile::publish`], and one that is dropped before that leaves nothing behind.
+/// A file that is written part by part, with the guarantees of [`write_atomically`]: it is
+/// invisible before [`AtomicFile::publish`], and a file that is dropped before that leaves nothing
+/// behind.
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,
@@ -39,7 +40,8 @@ impl AtomicFile {
     /// Begins a file that will be at `path`.
     ///
     /// # Errors
-    /// The path names no file, its folder cannot be made or written to, or the platform has no files.
+    /// The path names no file, its folder cannot be made or written to, or the platform has no
+    /// files.
     pub fn create(path: impl AsRef<Path>) -> Result<Self, WriteError> {
         let path = path.as_ref().to_owned();
         match Target::open(&path) {
@@ -48,10 +50,11 @@ impl AtomicFile {
         }
     }
 
-    /// Gives the path what was written.
+    /// Puts what was written at the path.
     ///
     /// # Errors
-    /// The bytes cannot be stored, or the path cannot be replaced. Then it keeps what it held before.
+    /// The bytes cannot be stored, or the path cannot be replaced. Then it keeps what it held
+    /// before.
     pub fn publish(self) -> Result<(), WriteError> {
         let Self { path, target } = self;
         target.publish().map_err(|source| WriteError { path, source })
@@ -75,7 +78,7 @@ impl Write for AtomicFile {
 #[cfg(not(target_family = "wasm"))]
 use on_disk::Target;
 
-/// Files of an operating system.
+/// Files on a disk.
 #[cfg(not(target_family = "wasm"))]
 mod on_disk {
     use std::fs::{self, File, OpenOptions};
@@ -89,7 +92,7 @@ mod on_disk {
     /// Where the bytes go until they are published.
     #[derive(Debug)]
     pub(super) enum Target {
-        /// To what cannot be replaced.
+        /// To a device or pipe, which cannot be replaced.
         Direct(BufWriter<File>),
         /// To a temporary file in the folder of the path that it will replace.
         Replacing(BufWriter<NamedTempFile>, PathBuf),
@@ -108,7 +111,7 @@ mod on_disk {
             let prefix = format!(".{}.", name.to_string_lossy());
             let mut builder = tempfile::Builder::new();
             builder.prefix(&prefix).suffix(".tmp");
-            // As of any new file; a temporary one is private by default.
+            // The permissions of any new file. A temporary file is private by default.
             #[cfg(unix)]
             builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
             let file = builder.tempfile_in(folder(&path))?;
@@ -147,7 +150,8 @@ mod on_disk {
             return Ok(());
         }
         match File::open(folder).and_then(|folder| folder.sync_all()) {
-            // Some file systems do not sync folders, and a folder that may be written to may still not be read.
+            // Some file systems do not sync folders, and a folder that may be written to may still
+            // not be read.
             Err(error)
                 if matches!(
                     error.kind(),

@@ -3,7 +3,7 @@
 use crate::files::yaml::FileError;
 use std::path::PathBuf;
 
-/// A profile that cannot be had.
+/// A profile that cannot be read or made.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// A file cannot be read at all.
@@ -17,18 +17,18 @@ pub enum ProfileError {
     /// A file says something wrong.
     #[error(transparent)]
     Wrong(#[from] FileError),
-    /// Neither a shipped name nor a file.
+    /// The name is neither a shipped profile nor a file.
     #[error("'{name}' is neither a file nor a shipped profile; {known}")]
     Unknown {
         /// What was asked for.
         name: String,
-        /// Shipped names that begin alike, or how to list them.
+        /// Shipped names that begin like it, or how to list them.
         known: String,
     },
     /// `this` machine was not measured.
     #[error("'this' is what `fulcrum bench` wrote last, and it has not written anything yet: run it first")]
     Unmeasured,
-    /// The file is of another kind than wanted.
+    /// The profile is of another kind than wanted.
     #[error("{name}: this is {found}, but {wanted} is wanted here")]
     WrongKind {
         /// The file or shipped name.

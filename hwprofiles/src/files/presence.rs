@@ -1,4 +1,4 @@
-//! TODO files/presence.rs
+//! Parts that a document may say are absent.
 
 use crate::units::Checked;
 use serde::de::{self, MapAccess};
@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 /// A part of a host that may not be there. In files: the part itself, or the word `absent`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Presence<T> {
-    /// There is none; said, rather than left out.
+    /// The document says that there is none.
     #[default]
     Absent,
     /// There is one.
@@ -25,7 +25,7 @@ impl<T> Presence<T> {
         }
     }
 
-    /// What `change` makes of the part, where it is present.
+    /// The part changed by `change`, where it is present.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Presence<U> {
         match self {
             Presence::Absent => Presence::Absent,
@@ -61,7 +61,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Presence<T> {
                 if text == "absent" {
                     return Ok(Presence::Absent);
                 }
-                // A quantity is a text itself, and knows best what is wrong with it.
+                // A quantity is a text too, and its own message is the better one.
                 match T::deserialize(de::value::StrDeserializer::<E>::new(text)) {
                     Ok(part) => Ok(Presence::Present(part)),
                     Err(error) if error.to_string().starts_with("invalid type") => {

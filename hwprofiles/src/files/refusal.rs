@@ -1,8 +1,8 @@
-//! A rule between the keys of a document that the document breaks.
+//! A rule between several keys that a document breaks.
 
 use crate::files::yaml::{self, FileError};
 
-/// Where, and what would be right.
+/// The keys that lead to the value, and what would be right.
 pub(crate) struct Refusal {
     path: Vec<String>,
     message: String,
@@ -17,13 +17,13 @@ pub(crate) fn refuse_if(wrong: bool, path: &[&str], message: String) -> Result<(
 }
 
 impl Refusal {
-    /// The same, of a value under `key`.
+    /// The same refusal for a value under `key`.
     pub fn under(mut self, key: &str) -> Self {
         self.path.insert(0, key.to_owned());
         self
     }
 
-    /// With the line of the key.
+    /// The error with the line of the key.
     pub fn located(self, text: &str, file: &str) -> FileError {
         let path: Vec<_> = self.path.iter().map(String::as_str).collect();
         yaml::refuse(text, file, &path, self.message)

@@ -1,8 +1,9 @@
-//! Rows of a CSV file: the bytes as they stand, where the cells are in them, and on which line.
+//! Rows of a CSV file, each with its bytes, its cells and its line.
 //!
-//! A row keeps its own text, so that a table with columns added is the table as it was, byte for byte, quotes and
-//! line ends included; and lines are counted as an editor counts them. (The `csv` crate gives neither: it unquotes,
-//! and its positions are one line too low after a blank line or a CRLF.)
+//! A row keeps its own text. A table to which columns are added therefore stays the same byte for
+//! byte, with its quotes and line ends. Lines are counted as an editor counts them. The `csv` crate
+//! does neither: it drops the quotes, and its line numbers are too low after a blank line or a
+//! CRLF.
 
 use std::fmt::Display;
 use std::io::BufRead;
@@ -30,17 +31,17 @@ const UTF_8_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 const UTF_16_MARKS: [&[u8]; 2] = [b"\xFF\xFE", b"\xFE\xFF"];
 
-/// A CSV file under a header: cells by column name, one row at a time.
+/// A CSV file with a header: cells by column name, one row at a time.
 ///
-/// Commas separate cells; a cell in double quotes may hold commas, line ends and doubled quotes. Blank lines are
-/// passed over, a byte order mark is allowed, lines end in LF or CRLF.
+/// Commas separate cells; a cell in double quotes may hold commas, line ends and doubled quotes.
+/// Blank lines are skipped. A byte order mark is allowed. Lines end in LF or CRLF.
 #[derive(Debug)]
 pub struct TableRows<R> {
     reader: R,
     file: String,
     names: Vec<String>,
     header_line: u64,
-    /// Line of the row, from 1, and of what follows it.
+    /// The line of the row and of the next one, from 1.
     line: u64,
     next_line: u64,
     text: Vec<u8>,
@@ -75,7 +76,8 @@ impl<R: BufRead> TableRows<R> {
         &self.file
     }
 
-    /// Where the column called `name` (in lower case) is. Refuses a name that stands there twice.
+    /// The index of the column called `name` (in lower case). Refuses a name that the header holds
+    /// twice.
     pub fn column(&self, name: &str) -> Result<Option<usize>, RowsError> {
         let mut found = (0..self.names.len()).filter(|&index| self.names[index] == name);
         match (found.next(), found.next()) {
@@ -86,7 +88,8 @@ impl<R: BufRead> TableRows<R> {
 
     /// Goes to the next row; `false` after the last.
     ///
-    /// Refuses a row of more or fewer cells than the header, and a quoted cell that does not end well.
+    /// Refuses a row with more or fewer cells than the header, and a quoted cell without a closing
+    /// quote.
     pub fn advance(&mut self) -> Result<bool, RowsError> {
         if !self.read()? {
             return Ok(false);
@@ -100,7 +103,7 @@ impl<R: BufRead> TableRows<R> {
         Ok(true)
     }
 
-    /// The row's text as it stands, without its line end; before the first row, the header's.
+    /// The row's text without its line end; before the first row, the header's text.
     pub fn text(&self) -> &[u8] {
         &self.text[..self.text.len() - self.line_end().len()]
     }
@@ -114,19 +117,21 @@ impl<R: BufRead> TableRows<R> {
         }
     }
 
-    /// The row's line, from 1; that of its first one where a quoted cell spans several.
+    /// The row's line, from 1. A row whose quoted cell spans lines has the number of its first
+    /// line.
     pub fn line(&self) -> u64 {
         self.line
     }
 
-    /// The row's cell in a column that [`TableRows::column`] gave, without the quotes and blanks around it.
+    /// The row's cell in a column that [`TableRows::column`] gave, without the quotes and blanks
+    /// around it.
     pub fn cell(&self, column: usize) -> &[u8] {
         self.cells.get(column).map_or(&[], |cell| self.text[cell.clone()].trim_ascii())
     }
 
-    /// The same as text, for messages.
+    /// The cell as text, for messages.
     pub fn shown(&self, column: usize) -> String {
-        /// Longer ones would bury the message.
+        /// A longer text would hide the message.
         const MOST: usize = 40;
         let text = String::from_utf8_lossy(self.cell(column));
         let shown: String = text.chars().take(MOST).collect();
@@ -145,7 +150,7 @@ impl<R: BufRead> TableRows<R> {
         self.error(self.line, String::new(), message)
     }
 
-    /// The error for the header, of the column `name` where one is meant.
+    /// The error for the header, or for its column `name`.
     pub fn refuse_header(&self, name: &str, message: impl Display) -> RowsError {
         self.error(self.header_line, name.to_owned(), message)
     }
@@ -221,7 +226,8 @@ impl<R: BufRead> TableRows<R> {
     }
 }
 
-/// Where the quote is that closes a cell whose text begins at `start`; two in a row stand for one of the text's.
+/// The index of the closing quote of a cell whose text begins at `start`. Two quotes in a row stand
+/// for one quote in the text.
 fn closing(text: &[u8], mut start: usize) -> Option<usize> {
     loop {
         let quote = start + text.get(start..)?.iter().position(|&byte| byte == b'"')?;

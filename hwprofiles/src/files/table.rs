@@ -1,11 +1,11 @@
-//! Tables of points inside a document: one block of CSV, a header line and a line per point.
+//! Tables of points inside a document: a block of CSV with a header line and a line per point.
 //!
 //! ```yaml
 //! points: |
 //!   m,n,k,time_us
 //!   1,4096,4096,12.5
 //! ```
-//! A few hundred points read like a table, cost the YAML reader one node, and can be cut out into a spreadsheet.
+//! A table reads well, is one value for the YAML reader, and can be pasted into a spreadsheet.
 
 use crate::units::Checked;
 use serde::de::{DeserializeOwned, Error};
@@ -25,7 +25,8 @@ pub(crate) fn serialize<T: Serialize, S: Serializer>(rows: &[T], serializer: S) 
 
 /// Reads rows from a block of CSV; for `#[serde(with)]`.
 ///
-/// Columns may be in any order. An error names the table's line (the header is line 1) and the column.
+/// Columns may be in any order. An error names the table's line (the header is line 1) and the
+/// column.
 pub(crate) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
@@ -63,8 +64,8 @@ pub(crate) mod microseconds {
     use crate::units::Seconds;
     use serde::de::Error as _;
 
-    /// The shortest digits that [`deserialize`] takes back to the very same time: seconds with the decimal point
-    /// six places on, since a multiplication would round.
+    /// The shortest digits that [`deserialize`] reads back as the same time: seconds with the
+    /// decimal point six places to the right. A multiplication would round.
     pub(crate) fn serialize<S: Serializer>(time: &Seconds, serializer: S) -> Result<S::Ok, S::Error> {
         let seconds = format!("{:e}", time.get());
         let (digits, exponent) = seconds.split_once('e').unwrap_or((&seconds, "0"));
@@ -92,7 +93,7 @@ pub(crate) mod microseconds {
     }
 }
 
-/// The same for a table.
+/// The same for a table, as a block of CSV.
 pub(crate) fn checked_table<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     T: serde::de::DeserializeOwned,

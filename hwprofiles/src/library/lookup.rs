@@ -32,10 +32,11 @@ impl Library {
         Ok(Profile::from_yaml(&text, &path.display().to_string())?)
     }
 
-    /// The machine called `name`: a machine, a composition, a host or a CPU by itself, or a GPU in its server.
+    /// The machine called `name`: a machine, a composition, a host or a CPU by itself, or a GPU in
+    /// its server.
     ///
-    /// A GPU's name stands for the GPU in the machine that its part describes under `server:`, a usual host and
-    /// link of its generation; a GPU without one must be composed.
+    /// A GPU's name stands for the GPU in the machine that its part describes under `server:`, a
+    /// usual host and link of its generation; a GPU without one must be composed.
     pub fn machine(&self, name: &str) -> Result<Machine, ProfileError> {
         self.machine_with(name, 1)
     }

@@ -34,7 +34,8 @@ pub struct SheetEntry {
 }
 
 impl Profile {
-    /// What a part's file says; `None` for machines, hosts and compositions, which are shown as machines.
+    /// What a part's file says; `None` for machines, hosts and compositions, which are shown as
+    /// machines.
     pub fn sheet(&self) -> Option<PartSheet> {
         let value = match self {
             Profile::Machine(_) | Profile::Host(_) | Profile::Composition(_) => return None,

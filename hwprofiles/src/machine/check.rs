@@ -1,6 +1,6 @@
-//! What is suspicious about a machine that reads well.
+//! What is suspicious about a machine whose file reads without errors.
 //!
-//! The reader refuses what cannot be; this lists what can hardly be, or what will be missed later.
+//! The reader refuses what is impossible. This lists what is unlikely, and what a plan will miss.
 
 use crate::machine::device::Device;
 use crate::machine::graph::Machine;
@@ -14,13 +14,14 @@ use std::fmt;
 /// Spread of samples above which a measurement is called noisy.
 const NOISY: f64 = 0.10;
 
-/// A rate may pass the memory's by so much before it is called impossible; measurements scatter.
+/// A rate may exceed its limit by this factor before it is called impossible, because measurements
+/// scatter.
 const TOLERANCE: f64 = 1.10;
 
 /// Something suspicious.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Where: the path of the key in the machine's file.
+    /// The path of the key in the machine's file.
     pub key: String,
     /// What is suspicious and what to do about it.
     pub message: String,
@@ -33,14 +34,14 @@ impl fmt::Display for Finding {
 }
 
 impl Machine {
-    /// The first 16 hexadecimal digits of the SHA-256 of the machine's file as [`Machine::to_yaml`] writes
-    /// it: what a plan records of the machine it was made for.
+    /// The first 16 hexadecimal digits of the SHA-256 of the machine's file as [`Machine::to_yaml`]
+    /// writes it. A plan records which machine it was made for by this.
     pub fn fingerprint(&self) -> String {
         let digest = Sha256::digest(self.to_yaml().as_bytes());
         digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// What is suspicious, in the order of the file; empty for a sound machine.
+    /// Everything suspicious, in the order of the file; empty for a sound machine.
     pub fn check(&self) -> Vec<Finding> {
         let mut findings = Findings(Vec::new());
         for device in &self.devices {
@@ -94,7 +95,7 @@ impl Machine {
         for (dtype, rates) in &device.gemm {
             let key = format!("{key}.gemm.{dtype}");
             findings.noise(&key, &rates.source);
-            // A fit smooths what was disturbed, and knows the cache that small operands lie in.
+            // A fit smooths disturbed points, and it knows the cache that small operands lie in.
             if rates.surface().is_some() {
                 continue;
             }
@@ -136,7 +137,7 @@ impl Machine {
     }
 }
 
-/// What lies farther away is not reached faster.
+/// Operands from farther away are not multiplied faster.
 fn check_ceilings(device: &Device, key: &str, findings: &mut Findings) {
     for (dtype, by_instructions) in &device.details.ceilings {
         for (instructions, rates) in by_instructions {
@@ -154,7 +155,7 @@ fn check_ceilings(device: &Device, key: &str, findings: &mut Findings) {
     }
 }
 
-/// What is said of a link beyond α and β agrees with β.
+/// The details of a link agree with its bandwidth β.
 fn check_details(link: &Link, key: &str, findings: &mut Findings) {
     let (near, details) = (link.bandwidth.value, &link.details);
     for (name, rate) in [("far", &details.far), ("pageable", &details.pageable)] {
@@ -209,7 +210,8 @@ impl Findings {
     }
 }
 
-/// Two points of one shape of which the one with more rows is faster by more than measurements scatter.
+/// Two points of one shape where the one with more rows is faster by more than measurements
+/// scatter.
 fn falling(rates: &GemmRates) -> Option<(&GemmPoint, &GemmPoint)> {
     let slower = |a: &GemmPoint, b: &GemmPoint| {
         (a.n, a.k) == (b.n, b.k) && a.m < b.m && a.time > b.time * TOLERANCE && b.time > Seconds::ZERO

@@ -1,4 +1,4 @@
-//! TODO machine/device.rs
+//! What computes.
 
 use crate::machine::memory::MemoryId;
 use crate::rates::{AllReduce, AttentionRates, GemmRates};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(pub usize);
 
-/// What kind of thing computes.
+/// Kinds of devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceKind {
@@ -18,7 +18,8 @@ pub enum DeviceKind {
     Cpu,
     /// A GPU.
     Gpu,
-    /// One pinned core of the host that plays a second device: own capacity-limited memory behind a rate-limited copy.
+    /// One pinned core of the host that acts as a second device, with limited memory behind a
+    /// rate-limited copy.
     Loopback,
 }
 
@@ -40,18 +41,21 @@ pub struct Device {
     pub name: String,
     /// Its kind.
     pub kind: DeviceKind,
-    /// Its own memory: what it reads without a link, and where its buffers are.
+    /// Its own memory, which it reads without a link and which holds its buffers.
     pub memory: MemoryId,
-    /// What it reads and writes in place besides, without a link or a copy: memory behind CXL, stripes over it.
+    /// Other memories that it reads and writes in place, without a link or a copy: memory behind
+    /// CXL, and stripes over it.
     pub reads: Vec<MemoryId>,
-    /// The host cores it runs on; empty for a GPU.
+    /// The host cores that it runs on; empty for a GPU.
     pub cores: Vec<usize>,
     /// Cost of starting one operator: a fork-join of the team, or a kernel launch.
     pub launch: Sourced<Seconds>,
-    /// Time in which the host issues one kernel, where it does so kernel by kernel, ahead of the device: a kernel begins
-    /// when it was issued and the one before it has ended. Absent where nobody has to, as in a replayed graph.
+    /// The time that the host takes to issue one kernel, where it issues kernels one by one ahead
+    /// of the device. A kernel begins when it was issued and the one before it has ended. Absent
+    /// where no kernel is issued, as in a replayed graph.
     pub issue: Option<Sourced<Seconds>>,
-    /// Time from another device's completion until this one runs: a wake-up, or a stream's wait for an event.
+    /// The time from another device's completion until this one runs: a wake-up, or a stream's wait
+    /// for an event.
     pub sync: Sourced<Seconds>,
     /// Matrix products by weight format.
     pub gemm: BTreeMap<DType, GemmRates>,
@@ -59,19 +63,19 @@ pub struct Device {
     pub attention: BTreeMap<DType, AttentionRates>,
     /// Rate of norms, activations, additions: activation bytes read and written per second.
     pub elementwise: Sourced<BytesPerSec>,
-    /// Draw when busy, where known.
+    /// Power when busy, where known.
     pub power: Option<Sourced<Watts>>,
-    /// Draw while it waits, where known.
+    /// Power while it waits, where known.
     pub idle_power: Option<Sourced<Watts>>,
     /// Price, where known.
     pub price: Option<Sourced<Dollars>>,
-    /// Where it is several GPUs that compute as one: how many, and how they add up. Rates are those of one of them.
+    /// The ranks of a group of GPUs that compute as one device. The rates are those of one of them.
     pub ranks: Option<Ranks>,
-    /// What no time is made of yet.
+    /// Facts that no time depends on yet.
     pub details: DeviceDetails,
 }
 
-/// What is known of a device beyond its rates: what a CPU's were made of, how long it serves.
+/// Facts about a device beyond its rates: what a CPU's rates were made of, and how long it serves.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceDetails {
@@ -81,36 +85,36 @@ pub struct DeviceDetails {
     /// Rows from which the wider instruction set is faster, by weight format.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub crossover: BTreeMap<DType, Sourced<u64>>,
-    /// Time in service over which the price is written off.
+    /// The time in service over which its price is written off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<Sourced<Years>>,
-    /// The kernels that its rates were measured with, where it was measured by ours.
+    /// The kernels that its rates were measured with, where they are ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernels: Option<String>,
 }
 
-/// What matrix products reach at most, by where their operands come from.
+/// The most that matrix products reach, by where their operands come from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CeilingRates {
-    /// From registers or tiles.
+    /// With operands from registers or tiles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resident: Option<Sourced<FlopPerSec>>,
-    /// From the cores' own caches.
+    /// With operands from the cores' own caches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached: Option<Sourced<FlopPerSec>>,
-    /// Weights from memory, many rows.
+    /// With weights from memory and many rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streamed: Option<Sourced<FlopPerSec>>,
 }
 
-/// What makes one device of several GPUs.
+/// A group of GPUs that compute as one device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ranks {
-    /// How many GPUs. The device's rates are those of one of them, its memory is that of all.
+    /// How many GPUs. The device's rates are those of one of them; its memory is that of all.
     #[serde(deserialize_with = "crate::units::checked")]
     pub count: u64,
-    /// How they add up what each has computed.
+    /// How they sum what each has computed.
     pub all_reduce: AllReduce,
 }

@@ -90,7 +90,7 @@ struct LinkFile {
     details: LinkDetails,
 }
 
-/// For `skip_serializing_if`: a machine of which nothing more is known is written without the key.
+/// Details that are all unknown are not written.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -211,7 +211,7 @@ impl MachineFile {
             let message = format!("'{wire}' is not a link of this machine: use one of {}", known.join(", "));
             return refuse_if(true, &path, message);
         };
-        // Itself is refused here too: a link that goes over a wire has none of its own.
+        // This refuses the link itself too, because a link with a wire has no wire of its own.
         let message = format!("'{wire}' has no wire of its own: name the link that it goes over");
         refuse_if(other.wire.is_some(), &path, message)?;
         let apart = link.from != other.from && link.to != other.to;
@@ -231,7 +231,7 @@ impl MachineFile {
         )
     }
 
-    /// The machine; every name is known to resolve.
+    /// The machine. All names were checked before.
     fn machine(self) -> Machine {
         let names: Vec<String> = self.memories.0.iter().map(|(name, _)| name.clone()).collect();
         let links: Vec<String> = self.links.0.iter().map(|(name, _)| name.clone()).collect();
@@ -312,7 +312,7 @@ impl MachineFile {
         };
         let memory = |m: &Memory| MemoryFile {
             kind: m.kind,
-            // What follows from the stripes is not said twice.
+            // What follows from the stripes is not written.
             capacity: m.stripes.is_empty().then(|| m.capacity.clone()),
             bandwidth: m.stripes.is_empty().then(|| m.bandwidth.clone()),
             latency: m.latency.clone().filter(|_| m.stripes.is_empty()),
@@ -339,7 +339,7 @@ impl MachineFile {
     }
 }
 
-/// Until [`Machine::restripe`] says it.
+/// A value that [`Machine::restripe`] will replace.
 fn unknown<T: Default>() -> Sourced<T> {
     Sourced::estimated(T::default(), "by its stripes")
 }
@@ -358,7 +358,7 @@ fn check_name(path: &[&str], name: &str) -> Result<(), Refusal> {
     refuse_if(true, path, format!("'{name}' is not a name: use letters, digits and any of - _ . + > /"))
 }
 
-/// Refuses what is neither a memory by itself nor one striped over two of those.
+/// Refuses a memory that is neither plain nor striped over two plain ones.
 pub(crate) fn check_stripes(
     memories: &[(String, MemoryFile)],
     name: &str,

@@ -1,4 +1,4 @@
-//! Where numbers came from, below the table that shows them.
+//! The sources of numbers, listed below the table that shows them.
 
 use crate::units::Provenance;
 use std::fmt;
@@ -6,12 +6,13 @@ use std::fmt;
 /// Columns of a terminal.
 const WIDTH: usize = 80;
 
-/// Sources in the order of their first mention; a table says `datasheet [2]`, the list at its end the rest.
+/// Sources in the order of their first mention. A table says `datasheet [2]`, and the list at its
+/// end gives the source.
 #[derive(Default)]
 pub(crate) struct Footnotes(Vec<String>);
 
 impl Footnotes {
-    /// The word and the number of a source.
+    /// The kind of a source and its number.
     pub fn cite(&mut self, source: &Provenance) -> String {
         format!("{} {}", source.word(), self.mark(source))
     }
@@ -19,7 +20,7 @@ impl Footnotes {
     /// The number of a source.
     pub fn mark(&mut self, source: &Provenance) -> String {
         let text = match source {
-            // Spreads differ from number to number, their origin does not.
+            // Numbers of one origin differ in their spread only.
             Provenance::Measured { date, command, .. } => format!("measured {date} by `{command}`"),
             other => other.to_string(),
         };
@@ -41,7 +42,7 @@ impl fmt::Display for Footnotes {
     }
 }
 
-/// `text` behind `head`, in lines of at most 80 columns, the later ones indented.
+/// `head` and `text` in lines of at most 80 columns; later lines are indented.
 pub(crate) fn wrapped(text: &str, head: &str, indent: usize) -> String {
     let (mut lines, mut line) = (Vec::new(), head.to_owned());
     let mut fresh = true;
@@ -61,7 +62,7 @@ pub(crate) fn wrapped(text: &str, head: &str, indent: usize) -> String {
     lines.join("\n")
 }
 
-/// A word longer than a line, cut.
+/// Cuts a word that is longer than a line.
 fn pieces(word: &str, width: usize) -> Vec<String> {
     let letters: Vec<char> = word.chars().collect();
     letters.chunks(width).map(|piece| piece.iter().collect()).collect()

@@ -4,12 +4,12 @@ use crate::machine::device::{Device, DeviceId};
 use crate::machine::link::{Link, LinkId};
 use crate::machine::memory::{Memory, MemoryId};
 
-/// All of it.
+/// A whole machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
     /// Its name.
     pub name: String,
-    /// What a reader should know of it: of which published testbed it is made, and what of that is unknown.
+    /// A note for readers: which published testbed it is, and which of its numbers are unknown.
     pub note: Option<String>,
     /// What computes, in the order of the file.
     pub devices: Vec<Device>,
@@ -45,7 +45,7 @@ impl Machine {
         &self.links[id.0]
     }
 
-    /// The link whose wire `id` goes over: itself, or the one that it shares the wire of.
+    /// The link whose wire `id` uses: itself, or the link whose wire it shares.
     pub fn wire(&self, id: LinkId) -> LinkId {
         self.links[id.0].wire.unwrap_or(id)
     }
@@ -60,15 +60,17 @@ impl Machine {
         (0..self.memories.len()).map(MemoryId)
     }
 
-    /// The direct link between two memories, if there is one.
+    /// The direct link between two memories, if there is one; see [`Machine::route`] for several
+    /// links.
     pub fn link_between(&self, from: MemoryId, to: MemoryId) -> Option<LinkId> {
         self.links.iter().position(|l| l.from == from && l.to == to).map(LinkId)
     }
 
-    /// The memory whose bandwidth reading `id` consumes: itself, or the one that it lies within.
+    /// The memory whose bandwidth is used by reading `id`: itself, or the memory that it lies
+    /// within.
     pub fn bandwidth_owner(&self, id: MemoryId) -> MemoryId {
         let mut root = id;
-        // A reader refuses cycles; the bound keeps a hand-made one from hanging.
+        // The reader refuses cycles. The bound keeps a hand-made one from hanging the loop.
         for _ in 0..self.memories.len() {
             match self.memories[root.0].within {
                 Some(outer) => root = outer,

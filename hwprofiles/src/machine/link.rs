@@ -1,4 +1,4 @@
-//! TODO machine/link.rs
+//! What carries bytes between two memories.
 
 use crate::machine::memory::MemoryId;
 use crate::rates::{AllReduce, Curve};
@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub usize);
 
-/// A directed path between two memories. A transfer of B bytes takes latency + B / bandwidth when it is alone.
+/// A directed link between two memories. A transfer of B bytes alone on it takes latency + B /
+/// bandwidth.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Link {
     /// Its name in files.
@@ -22,18 +23,18 @@ pub struct Link {
     pub latency: Sourced<Seconds>,
     /// β: rate of a long transfer.
     pub bandwidth: Sourced<BytesPerSec>,
-    /// The link over whose wire it goes, in the same direction, where it has none of its own: transfers of both
-    /// share that link's bandwidth.
+    /// The link in the same direction whose wire this one uses, where it has none of its own.
+    /// Transfers of both share that link's bandwidth.
     pub wire: Option<LinkId>,
-    /// What is known beyond α and β.
+    /// Facts beyond α and β.
     pub details: LinkDetails,
 }
 
-/// What is known of a link beyond α and β, which are those of page-locked memory on the near socket.
+/// Facts about a link beyond α and β. Those are for page-locked memory on the near socket.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkDetails {
-    /// On the wire.
+    /// The rate on the wire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<Sourced<BytesPerSec>>,
     /// Measured times against bytes.
@@ -45,28 +46,30 @@ pub struct LinkDetails {
     /// β of page-locked memory on the other socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub far: Option<Sourced<BytesPerSec>>,
-    /// The rate under opposing traffic over the rate alone.
+    /// The rate under opposing traffic divided by the rate alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplex: Option<Sourced<Ratio>>,
     /// Bytes of host memory traffic per byte moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dram_traffic: Option<Sourced<Ratio>>,
-    /// What sums over GPUs that are linked so take.
+    /// What all-reduces over GPUs that are linked this way take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_reduce: Option<AllReduce>,
 }
 
 impl Link {
-    /// The time of a transfer of `bytes` by the link's curve of measured times; `None` where it has none.
+    /// The time of a transfer of `bytes` from the link's curve of measured times; `None` without a
+    /// curve.
     ///
-    /// Linear in bytes between measured points; below the smallest its time, beyond the largest its rate.
+    /// Linear in bytes between measured points, the smallest point's time below them, and the
+    /// largest point's rate beyond them.
     pub fn measured_time(&self, bytes: Bytes) -> Option<Seconds> {
         self.details.times.as_ref()?.time_of(bytes)
     }
 }
 
 impl Link {
-    /// Time of a transfer of `bytes` that has the link to itself: α + bytes / β; zero for no bytes.
+    /// The time of a transfer of `bytes` alone on the link: α + bytes / β; zero for no bytes.
     pub fn time(&self, bytes: Bytes) -> Seconds {
         if bytes == Bytes::ZERO {
             return Seconds::ZERO;

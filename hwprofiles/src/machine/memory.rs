@@ -1,4 +1,4 @@
-//! TODO machine/memory.rs
+//! What stores, and how pages are spread over several memories.
 
 use crate::rates::LoadCurve;
 use crate::units::{Bytes, BytesPerSec, Dollars, Seconds, Sourced};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemoryId(pub usize);
 
-/// What kind of thing stores.
+/// Kinds of memories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemoryKind {
@@ -22,7 +22,7 @@ pub enum MemoryKind {
     Nvme,
     /// The loopback device's share of the host's memory.
     Loopback,
-    /// Other memories, their pages in turn.
+    /// Other memories whose pages take turns.
     Striped,
 }
 
@@ -49,22 +49,23 @@ pub struct Memory {
     pub kind: MemoryKind,
     /// How much it holds.
     pub capacity: Sourced<Bytes>,
-    /// The rate that all its readers together can reach.
+    /// The rate that all readers reach together.
     pub bandwidth: Sourced<BytesPerSec>,
     /// Load-to-use latency, where known.
     pub latency: Option<Sourced<Seconds>>,
-    /// The memory whose bandwidth this one draws on, where it has none of its own (loopback memory lies in DRAM).
+    /// The memory whose bandwidth this one uses, where it has none of its own. Loopback memory lies
+    /// in DRAM.
     pub within: Option<MemoryId>,
-    /// The memories that its pages lie in, in turn; empty where it is a memory by itself. Then its capacity, rate and
-    /// latency follow from theirs ([`Machine::restripe`]).
+    /// The memories in which its pages lie in turn; empty for a plain memory. Capacity, rate and
+    /// latency then follow from those memories ([`Machine::restripe`](crate::Machine::restripe)).
     pub stripes: Vec<Stripe>,
     /// Price per GB, where known.
     pub price_per_gb: Option<Sourced<Dollars>>,
-    /// What no time is made of yet.
+    /// Facts that no time depends on yet.
     pub details: MemoryDetails,
 }
 
-/// What is known of a memory beyond its capacity, read bandwidth and unloaded latency.
+/// Facts about a memory beyond its capacity, read bandwidth and unloaded latency.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryDetails {
@@ -74,12 +75,13 @@ pub struct MemoryDetails {
     /// Latency under load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded: Option<LoadCurve>,
-    /// Pages of DRAM to pages of this memory in stripes over both, where somebody chose them.
+    /// How pages alternate between DRAM and this memory in stripes over both, where somebody chose
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interleave: Option<Interleave>,
 }
 
-/// Weighted interleaving: so many pages of DRAM, then so many of the other memory, and again.
+/// Weighted interleaving: some pages of DRAM, then some of the other memory, over and over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interleave {
@@ -92,25 +94,25 @@ pub struct Interleave {
 }
 
 impl Interleave {
-    /// The rate of a stream over pages interleaved so: both memories work at once, and the one that is done
-    /// last decides. Rate = min over memories of bandwidth ÷ share of the pages.
+    /// The rate of a stream over interleaved pages. Both memories work at once, and the one that
+    /// finishes last decides: rate = min over memories of bandwidth ÷ share of the pages.
     pub fn bandwidth(self, dram: BytesPerSec, cxl: BytesPerSec) -> BytesPerSec {
         let pages = (self.dram + self.cxl) as f64;
         (dram * (pages / self.dram as f64)).min(cxl * (pages / self.cxl as f64))
     }
 }
 
-/// The pages that lie in one memory before those in the next.
+/// One memory's share of a striped memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stripe {
-    /// Where.
+    /// The memory.
     pub memory: MemoryId,
-    /// How many.
+    /// How many pages in a row lie in it.
     pub pages: u64,
 }
 
 impl Interleave {
-    /// The fewest pages with which a stream is within a hundredth as fast as with any so few.
+    /// The fewest pages with which a stream reaches 99 % of the best rate with up to 32 pages each.
     pub(crate) fn suited_to(dram: BytesPerSec, cxl: BytesPerSec) -> Self {
         let all = (1..=32u64).flat_map(|dram| (1..=32u64).map(move |cxl| Self { dram, cxl }));
         let rate = |pages: &Self| pages.bandwidth(dram, cxl);
@@ -120,5 +122,5 @@ impl Interleave {
     }
 }
 
-/// Host memory is always the first.
+/// Host memory is always the first memory of a composed machine.
 pub(crate) const DRAM: MemoryId = MemoryId(0);

@@ -1,4 +1,5 @@
-//! A machine: devices that compute, memories that store, links between memories; its file and its tables.
+//! A machine: devices that compute, memories that store, links between memories; its file and its
+//! tables.
 
 mod check;
 mod device;

@@ -1,4 +1,5 @@
-//! Routes: the links that lead from one memory to another, over other memories where there is no direct one.
+//! Routes: the links that lead from one memory to another, over other memories where there is no
+//! direct one.
 
 use crate::machine::graph::Machine;
 use crate::machine::link::LinkId;
@@ -8,8 +9,8 @@ use petgraph::algo::astar;
 use petgraph::graph::{DiGraph, NodeIndex};
 use std::ops::Add;
 
-/// What a route costs, the most important first: fewer links, then less latency, then links that the
-/// machine lists earlier.
+/// What a route costs, the most important first: fewer links, then less latency, then links that
+/// the machine lists earlier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd)]
 struct RouteCost {
     links: usize,
@@ -29,9 +30,10 @@ impl Add for RouteCost {
 }
 
 impl Machine {
-    /// The links of the best route between two memories, in the order in which bytes pass them; `None`
-    /// where none leads there. The best route has the fewest links; of equally short ones it has the
-    /// least latency, then the links that are listed first. From a memory to itself it is empty.
+    /// The links of the best route between two memories, in the order in which bytes pass them;
+    /// `None` where none leads there. The best route has the fewest links; of equally short ones it
+    /// has the least latency, then the links that are listed first. From a memory to itself it is
+    /// empty.
     pub fn route(&self, from: MemoryId, to: MemoryId) -> Option<Vec<LinkId>> {
         let mut graph: DiGraph<(), RouteCost> = DiGraph::with_capacity(self.memories.len(), self.links.len());
         for _ in &self.memories {

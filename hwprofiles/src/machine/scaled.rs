@@ -1,4 +1,4 @@
-//! TODO machine/scaled.rs
+//! Devices and machines that are faster or slower than measured.
 
 use crate::machine::device::Device;
 use crate::machine::graph::Machine;
@@ -7,9 +7,10 @@ use crate::rates::{AttentionShape, Bound, Estimate, Speedup};
 use crate::units::{BytesPerSec, DType, Ratio};
 
 impl Device {
-    /// [`Device::gemm_time`] with the weights in a memory that is `factor` times as fast as the device's own. What reads
-    /// the weights for m rows in the time t at one rate is done with factor · m rows in t at the other, by reading and
-    /// by computing: the time is that of so many rows ÷ factor, which needs no telling what binds.
+    /// [`Device::gemm_time`] with the weights in a memory that is `factor` times as fast as the
+    /// device's own. What reads the weights for m rows in the time t at one rate is done with
+    /// factor · m rows in t at the other, by reading and by computing: the time is that of so many
+    /// rows ÷ factor, which needs no telling what binds.
     pub fn gemm_time_from(
         &self,
         factor: Ratio,
@@ -23,7 +24,8 @@ impl Device {
         Ok(self.gemm_time(weights, rows, n, k)?.shorter(factor))
     }
 
-    /// [`Device::attention_time`] with the KV cache in a memory that is `factor` times as fast as the device's own.
+    /// [`Device::attention_time`] with the KV cache in a memory that is `factor` times as fast as
+    /// the device's own.
     pub fn attention_time_from(
         &self,
         factor: Ratio,
@@ -34,8 +36,9 @@ impl Device {
         Ok(speedup.apply(self.attention_time(kv, shape)?))
     }
 
-    /// The same device where what is bound by `bound` is faster by `factor`: products and attention that compute or
-    /// that read memory, with the latter all that has no matrix, or launches and wake-ups.
+    /// The same device where what is bound by `bound` is faster by `factor`: products and attention
+    /// that compute or that read memory, with the latter all that has no matrix, or launches and
+    /// wake-ups.
     pub fn faster(&self, bound: Bound, factor: Ratio) -> Self {
         let mut device = self.clone();
         device.gemm.values_mut().for_each(|rates| *rates = rates.faster(bound, factor));

@@ -107,7 +107,7 @@ impl Machine {
     }
 }
 
-/// The best rates of a table: of reading weights with the fewest rows, of computing with the most.
+/// The best rates of a table: reading weights with the fewest rows, and computing with the most.
 fn fmt_gemm(
     dtype: DType,
     rates: &GemmRates,
@@ -138,7 +138,7 @@ fn fmt_attention(
     writeln!(f, "  {dtype:<6} {decode:>22} {prefill:>24} {points:>7}  {source}")
 }
 
-/// Three ceilings, not one, by instruction set and format.
+/// Three ceilings by instruction set and format.
 fn fmt_ceilings(device: &Device, notes: &mut Footnotes, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if !device.details.ceilings.is_empty() {
         writeln!(f, "  {:<13} {:>19} {:>19} {:>19}", "ceiling", "in registers", "in caches", "streamed")?;
@@ -208,7 +208,7 @@ fn cores(device: &Device) -> String {
     }
 }
 
-/// A name cut to its column.
+/// A name, cut to its column.
 pub(crate) fn shortened(name: &str, width: usize) -> String {
     if name.chars().count() <= width {
         return name.to_owned();

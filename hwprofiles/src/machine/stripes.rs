@@ -1,5 +1,6 @@
-//! Stripes: a memory whose pages lie in two others in turn, so many in the one, then so many in the other. A stream over
-//! it draws on both at once, which is what Linux's weighted interleaving and a hardware interleave set are for.
+//! Striped memories: pages lie in two other memories in turn, some in the one, then some in the
+//! other. A stream over them uses both memories at once, as with Linux's weighted interleaving or a
+//! hardware interleave set.
 
 use crate::files::ProfileError;
 use crate::machine::device::{DeviceId, DeviceKind};
@@ -8,18 +9,19 @@ use crate::machine::link::{Link, LinkDetails};
 use crate::machine::memory::{DRAM, Interleave, Memory, MemoryDetails, MemoryId, MemoryKind, Stripe};
 use crate::units::{Bytes, BytesPerSec, Seconds, Sourced};
 
-/// Linux keeps a node's weight in a byte.
+/// The most pages in a row: Linux keeps a node's weight in a byte.
 pub(crate) const MOST_PAGES: u64 = 255;
 
 impl Machine {
-    /// Whether `device` uses what is in `memory` where it is, without a link: its own, or one that it reads in place.
+    /// Whether `device` uses what is in `memory` without a link: its own memory, or one that it
+    /// reads in place.
     pub fn reads_in_place(&self, device: DeviceId, memory: MemoryId) -> bool {
         let device = self.device(device);
         device.memory == memory || device.reads.contains(&memory)
     }
 
-    /// The memories that `bytes` kept in `memory` really lie in, with the bytes in each: itself, or its stripes'.
-    /// What does not divide evenly lies in the first.
+    /// The memories that hold `bytes` of `memory`, with the bytes in each: itself, or its stripes'
+    /// memories. The remainder of the division lies in the first.
     pub fn bytes_by_memory(
         &self,
         memory: MemoryId,
@@ -36,8 +38,8 @@ impl Machine {
         parts.into_iter().flatten()
     }
 
-    /// Makes capacity, rates and latency of striped memories follow from those of the memories they lie in: all pages are
-    /// used up where one of these is full, and a stream is done where the slower one is.
+    /// Updates capacity, rates and latency of striped memories from the memories they lie in. A
+    /// striped memory is full when one of these is, and a stream takes as long as the slower one.
     pub fn restripe(&mut self) {
         for id in self.memory_ids() {
             let stripes = &self.memory(id).stripes;
@@ -81,8 +83,9 @@ impl Machine {
         }
     }
 
-    /// Lets the host's cores read its CXL memory in place, and DRAM and CXL memory together as one striped memory, over
-    /// `pages` or whatever suits both rates; where that is there already, suits it to the rates again.
+    /// Lets the host's cores read CXL memory in place, alone and as one striped memory together
+    /// with DRAM. `pages` says how their pages alternate; without it they suit both rates. A
+    /// striped memory that exists is updated.
     pub(crate) fn stripe_over_cxl(&mut self, pages: Option<Interleave>) -> Result<(), ProfileError> {
         let Some(cxl) = self.memories.iter().position(|m| m.kind == MemoryKind::Cxl).map(MemoryId) else {
             return Ok(());
@@ -137,7 +140,8 @@ impl Machine {
         self.suit_links(both);
     }
 
-    /// What links carry over their wires from and to both memories at once.
+    /// Updates the links from and to the striped memory: the slower of their wires and of both
+    /// memories.
     fn suit_links(&mut self, both: MemoryId) {
         let memory = self.memory(both);
         let (read, write) = (&memory.bandwidth, memory.details.write.as_ref().unwrap_or(&memory.bandwidth));

@@ -1,4 +1,4 @@
-//! GPUs that compute as one: a group whose ranks hold and compute a share of each matrix.
+//! Tensor parallelism: GPUs that compute as one device, each with a share of every matrix.
 
 use crate::files::ProfileError;
 use crate::machine::device::{Device, DeviceId, DeviceKind, Ranks};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::ops::Mul;
 
 impl Device {
-    /// How many GPUs compute as this device; 1 where it is no group.
+    /// How many GPUs compute as this device; 1 for a single one.
     pub fn ranks(&self) -> u64 {
         self.ranks.as_ref().map_or(1, |ranks| ranks.count)
     }
@@ -23,15 +23,15 @@ impl Machine {
         self.devices.iter().filter(|d| d.memory == memory).map(Device::ranks).max().unwrap_or(1)
     }
 
-    /// The first GPU, and those that are like it in everything but their name: each with a memory of its own alike, and
-    /// linked with each other. None where there is no GPU.
+    /// The first GPU and those that are identical to it: only their names differ, their own
+    /// memories are alike, and they are linked with it both ways. Empty without a GPU.
     pub fn identical_gpus(&self) -> Vec<DeviceId> {
         let gpu = |id: &DeviceId| self.device(*id).kind == DeviceKind::Gpu;
         let Some(first) = self.device_ids().find(gpu) else { return vec![] };
         let one = self.device(first);
         let like = |id: &DeviceId| {
             let other = self.device(*id);
-            // Links both ways are compared first: they are cheap, and most devices have none.
+            // Links are compared first: they are cheap, and most devices have none.
             (other.memory != one.memory
                 && self.link_between(one.memory, other.memory).is_some()
                 && self.link_between(other.memory, one.memory).is_some()
@@ -42,22 +42,23 @@ impl Machine {
         self.device_ids().filter(gpu).filter(like).collect()
     }
 
-    /// The ranks of its first GPU; 1 without one.
+    /// The ranks of the first GPU; 1 without a GPU.
     pub fn tensor_parallel(&self) -> u64 {
         self.identical_gpus().first().map_or(1, |&gpu| self.device(gpu).ranks())
     }
 
-    /// The degrees of tensor parallelism that its GPUs can be grouped in, ascending.
+    /// The degrees of tensor parallelism into which its GPUs can be grouped, ascending.
     pub fn tensor_parallel_degrees(&self) -> Vec<u64> {
         let (groups, ranks) = (self.identical_gpus().len().max(1) as u64, self.tensor_parallel());
         (1..=groups).filter(|ranks| groups.is_multiple_of(*ranks)).map(|more| more * ranks).collect()
     }
 
-    /// The machine with so many neighbouring GPUs as one device each: its memory and its link to the host are theirs
-    /// together, and sums over them take what their links among each other allow.
+    /// The machine in which `degree` neighbouring GPUs are one device each. Such a device has the
+    /// memory and the host links of all of them, and its all-reduces take what the links between
+    /// them allow.
     ///
     /// # Errors
-    /// The degree does not divide the GPUs that are alike.
+    /// The degree does not divide the number of identical GPUs.
     pub fn with_tensor_parallel(&self, degree: u64) -> Result<Self, ProfileError> {
         let degrees = self.tensor_parallel_degrees();
         if !degrees.contains(&degree) {
@@ -78,7 +79,7 @@ impl Machine {
 }
 
 impl Device {
-    /// Whether they differ in nothing but name and memory.
+    /// Whether the two differ only in name and memory.
     fn is_like(&self, other: &Self) -> bool {
         let rest = |d: &Self| (d.kind, d.cores.clone(), d.launch.value, d.sync.value, d.elementwise.value);
         rest(self) == rest(other)
@@ -97,7 +98,7 @@ impl Memory {
     }
 }
 
-/// Twins, so many of them in each group.
+/// Identical GPUs in groups of `together`.
 struct Grouping<'m> {
     machine: &'m Machine,
     together: u64,
@@ -143,7 +144,7 @@ impl<'m> Grouping<'m> {
             }
         };
         let mut links: Vec<Link> = Vec::new();
-        // A wire is named by where it leads: links of a group's members become one.
+        // A wire is found by its ends, because links of a group's members become one link.
         let mut wires = Vec::new();
         for link in &machine.links {
             let (from, to) = (new(link.from), new(link.to));
@@ -172,7 +173,8 @@ impl<'m> Grouping<'m> {
         self.groups.iter().flatten().any(|&device| self.machine.device(device).memory == memory)
     }
 
-    /// A device's or memory's name: with its group's number in place of its own, without any where there is one group.
+    /// A device's or memory's name with its group's number in place of its own, and without a
+    /// number where there is one group.
     fn renamed(&self, name: &str) -> String {
         let group = self.groups.iter().position(|group| {
             group
@@ -204,7 +206,7 @@ impl<'m> Grouping<'m> {
         }
     }
 
-    /// What the link between the first two of a group allows.
+    /// The all-reduce over the link between the first two GPUs of a group.
     fn all_reduce(&self) -> AllReduce {
         let ends = [0, 1].map(|member| self.machine.device(self.groups[0][member]).memory);
         let link = self.machine.link_between(ends[0], ends[1]).expect("twins are linked");
@@ -230,7 +232,7 @@ impl<'m> Grouping<'m> {
         }
     }
 
-    /// As many links at once as a group has members.
+    /// The links of all members of a group as one link.
     fn link(&self, one: &Link) -> Link {
         let mut details = one.details.clone();
         details.raw = details.raw.as_ref().map(|rate| self.times(rate));
@@ -240,7 +242,7 @@ impl<'m> Grouping<'m> {
         Link { bandwidth: self.times(&one.bandwidth), details, ..one.clone() }
     }
 
-    /// Times of bytes that are spread over the members' links.
+    /// The times of bytes that are spread over the members' links.
     fn spread(&self, times: &Curve<Seconds>) -> Curve<Seconds> {
         let mut times = times.clone();
         times.points.iter_mut().for_each(|point| point.size = point.size * self.together);

@@ -1,14 +1,15 @@
-//! From measured points to the time of any shape.
+//! The times of a device's operators and of a link's transfers.
 //!
-//! Times are interpolated, never rates: between two measured points the truth lies near the straight
-//! line of *time* (a fixed part plus a part per row), while a rate bends. Outside the measured region
-//! the efficiency of its boundary is carried on, and the answer says so ([`Basis::Extrapolated`]).
+//! Times are interpolated, and rates are not: between two measured points *time* is close to linear
+//! (a fixed part plus a part per row), while a rate is not. Outside the measured region the
+//! efficiency at its boundary is used, and the answer says so
+//! ([`Basis::Extrapolated`](crate::Basis::Extrapolated)).
 
 use crate::machine::device::Device;
 use crate::rates::{AttentionShape, Basis, Bound, Estimate, Operation, Phase};
 use crate::units::{Bytes, DType};
 
-/// A rate that nobody measured. Says which, and how to get it.
+/// A rate that was not measured. The message says which, and how to measure it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "device '{device}' has no {rate} rate for {dtype} (it has: {known}); measure it with `fulcrum bench`, \
@@ -19,7 +20,7 @@ pub struct MissingRate {
     pub device: String,
     /// What is missing: "gemm", "decode attention", "prefill attention".
     pub rate: &'static str,
-    /// The number format asked for.
+    /// The wanted number format.
     pub dtype: DType,
     /// The formats that the device has, comma-separated, or "none".
     pub known: String,
@@ -39,9 +40,9 @@ impl MissingRate {
 }
 
 impl Device {
-    /// Time of y[m, n] = x[m, k] · W[n, k]ᵀ with `weights` in the device's own memory, without [`Device::launch`].
+    /// The time of y[m, n] = x[m, k] · W[n, k]ᵀ with `weights` in the device's own memory, without
+    /// [`Device::launch`]. Zero where a dimension is zero.
     ///
-    /// Zero where any dimension is zero.
     pub fn gemm_time(&self, weights: DType, m: u64, n: u64, k: u64) -> Result<Estimate, MissingRate> {
         if m == 0 || n == 0 || k == 0 {
             return Ok(Estimate::ZERO);
@@ -51,7 +52,8 @@ impl Device {
         estimate.ok_or_else(|| MissingRate::new(self, "gemm", weights, has))
     }
 
-    /// Time of an elementwise operator that reads and writes `bytes` of activations, without [`Device::launch`].
+    /// The time of an elementwise operator that reads and writes `bytes` of activations, without
+    /// [`Device::launch`].
     pub fn elementwise_time(&self, bytes: Bytes) -> Estimate {
         if bytes == Bytes::ZERO {
             return Estimate::ZERO;
@@ -62,8 +64,8 @@ impl Device {
 }
 
 impl Device {
-    /// Time of the attention of one layer over a KV cache in `kv` in the device's own memory, without
-    /// [`Device::launch`]. Zero where there is nothing to attend to.
+    /// The time of the attention of one layer over a KV cache in `kv` in the device's own memory,
+    /// without [`Device::launch`]. Zero for an empty shape.
     pub fn attention_time(&self, kv: DType, shape: &AttentionShape) -> Result<Estimate, MissingRate> {
         if shape.is_empty() {
             return Ok(Estimate::ZERO);
@@ -79,8 +81,8 @@ impl Device {
 }
 
 impl Device {
-    /// Time of a chunk of a prompt and of decodes of other sequences in one step, both with the same heads; otherwise
-    /// as [`Device::attention_time`].
+    /// The time of a chunk of a prompt and of decodes of other sequences in one step. Both have the
+    /// same heads. Otherwise as [`Device::attention_time`].
     pub fn mixed_attention_time(
         &self,
         kv: DType,

@@ -14,8 +14,9 @@ pub(crate) fn add_links(name: &str, memory: MemoryId, link: &LinkPart, machine: 
     add(format!("{name}->{host}"), memory, DRAM, &link.to_host, link.details_to_host());
 }
 
-/// Links between the memory `name`, which hangs on the host, and the GPUs': a DMA through the host's root complex,
-/// which passes the GPU's wire but not DRAM. It is as fast as the slower of the two ways, and both delays add up.
+/// Links between the memory `name`, which hangs on the host, and the GPUs': a DMA through the
+/// host's root complex, which passes the GPU's wire but not DRAM. It is as fast as the slower of
+/// the two ways, and both delays add up.
 pub(crate) fn add_direct_links(name: &str, machine: &mut Machine) {
     let Some(memory) = machine.memory_named(name) else { return };
     let hbm = |id: &MemoryId| machine.memory(*id).kind == MemoryKind::Hbm;

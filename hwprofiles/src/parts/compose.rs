@@ -84,14 +84,15 @@ impl MachineParts {
         Self { loopback: Some(limit), ..self }
     }
 
-    /// The machine of these parts: devices `cpu`, `loopback`, `gpu` (`gpu0`, `gpu1`, … where there are several); memories `dram`, `loopback-memory`,
-    /// `hbm`, `cxl`, `nvme`, and `dram+cxl` striped over both; links `dram->loopback`, `loopback->dram` and so on. What lies
-    /// beside host memory (`cxl`, `nvme`) reaches the GPU without it, over the wire that host memory reaches it by. The
-    /// CPU reads `cxl` and `dram+cxl` in place.
+    /// The machine of these parts: devices `cpu`, `loopback`, `gpu` (`gpu0`, `gpu1`, … where there
+    /// are several); memories `dram`, `loopback-memory`, `hbm`, `cxl`, `nvme`, and `dram+cxl`
+    /// striped over both; links `dram->loopback`, `loopback->dram` and so on. What lies beside host
+    /// memory (`cxl`, `nvme`) reaches the GPU without it, over the wire that host memory reaches it
+    /// by. The CPU reads `cxl` and `dram+cxl` in place.
     ///
-    /// Refuses a loopback on one core, on a datasheet CPU or where it was not measured, a loopback memory that leaves no host
-    /// memory, a number of cores that was not measured as a team, and a datasheet CPU of which nobody says how
-    /// much memory it has.
+    /// Refuses a loopback on one core, on a datasheet CPU or where it was not measured, a loopback
+    /// memory that leaves no host memory, a number of cores that was not measured as a team, and a
+    /// datasheet CPU of which nobody says how much memory it has.
     pub fn machine(&self, name: &str) -> Result<Machine, ProfileError> {
         let mut machine = Machine {
             name: name.to_owned(),
@@ -158,7 +159,8 @@ impl MachineParts {
             price_per_gb: None,
             details: MemoryDetails::default(),
         });
-        // Without a second device nothing waits for another; a fork-join is the nearest measured cost.
+        // Without a second device nothing waits for another; a fork-join is the nearest measured
+        // cost.
         let sync = host.loopback.as_option().map_or(&team.launch, |loopback| &loopback.sync);
         machine.devices.push(host_device("cpu", DeviceKind::Cpu, DRAM, cores[..own].to_vec(), team, sync));
         if let Some(limit) = &self.loopback {
@@ -173,7 +175,8 @@ fn add_loopback(host: &Host, limit: LoopbackLimit, machine: &mut Machine) -> Res
         unfit("loopback", format!("the host '{}' says `loopback: absent`: it needs two cores", host.host))
     })?;
     let dram = &mut machine.memories[DRAM.0];
-    // Two devices that multiply at once have no more between them than all cores that multiply together.
+    // Two devices that multiply at once have no more between them than all cores that multiply
+    // together.
     if let Some(drawn) = host.product_bandwidth().filter(|drawn| drawn.value < dram.bandwidth.value) {
         dram.bandwidth = drawn;
     }

@@ -5,9 +5,10 @@
 //!   cpu: this                                   # a host: what `fulcrum bench` wrote, or a file
 //!   loopback: {memory: 200 MB, bandwidth: 4 GB/s}
 //! ```
-//! The loopback device is the host's last core behind a copy that is slowed down to the bandwidth given;
-//! the cpu device keeps the other cores. `gpu:` with `link:`, `cxl:` and `nvme:` name parts of their own. `cpu:`
-//! may also name a datasheet CPU, with `sockets:`, `cores:` and `dram:` beside it.
+//! The loopback device is the host's last core behind a copy that is slowed down to the bandwidth
+//! given; the cpu device keeps the other cores. `gpu:` with `link:`, `cxl:` and `nvme:` name parts
+//! of their own. `cpu:` may also name a datasheet CPU, with `sockets:`, `cores:` and `dram:` beside
+//! it.
 
 use crate::files::ProfileError;
 use crate::machine::Interleave;
@@ -29,14 +30,15 @@ pub struct Composition {
     pub parts: PartNames,
 }
 
-/// The names of the parts of a machine: `this`, a shipped name, or a file. A host's name as a GPU, a link or CXL
-/// memory stands for the one that was measured in it.
+/// The names of the parts of a machine: `this`, a shipped name, or a file. A host's name as a GPU,
+/// a link or CXL memory stands for the one that was measured in it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartNames {
     /// The host, or a datasheet CPU.
     pub cpu: String,
-    /// Sockets of a datasheet CPU: how many, one where absent; or `{count: 2, link: upi2}` for each as a device.
+    /// Sockets of a datasheet CPU: how many, one where absent; or `{count: 2, link: upi2}` for each
+    /// as a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sockets: Option<SocketsChoice>,
     /// Cores in use of a datasheet CPU, all sockets together; all where absent.
@@ -48,8 +50,8 @@ pub struct PartNames {
     /// Lend the last core to a loopback device with so much memory behind so slow a link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loopback: Option<LoopbackLimit>,
-    /// A GPU, which needs a link: a name, or `{part: NAME, count: 4, link: nvlink3}` for several and the link between them;
-    /// with `issue: 10 us` the host launches kernels one by one.
+    /// A GPU, which needs a link: a name, or `{part: NAME, count: 4, link: nvlink3}` for several
+    /// and the link between them; with `issue: 10 us` the host launches kernels one by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuChoice>,
     /// The link to the GPU.
@@ -126,7 +128,8 @@ pub struct GpuChoice {
     pub count: u64,
     /// The link between any two of them; over the host's where there is none.
     pub link: Option<String>,
-    /// What the host takes to launch one kernel; what the part says where absent ([`crate::GpuPart::issue`]).
+    /// What the host takes to launch one kernel; what the part says where absent
+    /// ([`crate::GpuPart::issue`]).
     pub issue: Option<Seconds>,
 }
 
@@ -210,8 +213,8 @@ pub struct DramChoice {
     pub bandwidth: Option<Sourced<BytesPerSec>>,
 }
 
-/// Sockets of a datasheet CPU. In files: how many, which then are one device with one memory; or, with the link between
-/// any two of them, each a device with a memory of its own.
+/// Sockets of a datasheet CPU. In files: how many, which then are one device with one memory; or,
+/// with the link between any two of them, each a device with a memory of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SocketsChoice {
     /// How many.

@@ -46,7 +46,8 @@ pub struct CpuPart {
     pub llc: Option<Sourced<Bytes>>,
     /// The ceilings of matrix products, all cores together, by instruction set and number format.
     pub rates: BTreeMap<InstructionSet, BTreeMap<DType, SheetRates>>,
-    /// Rows from which tile instructions are faster than vector ones; without it the faster one is taken.
+    /// Rows from which tile instructions are faster than vector ones; without it the faster one is
+    /// taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub crossover: Option<Sourced<u64>>,
@@ -110,8 +111,8 @@ pub struct SheetRates {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub cached: Option<Sourced<FlopPerSec>>,
-    /// Weights streamed from memory, with so many rows that their reading no longer matters; a documented
-    /// share of `resident` where absent.
+    /// Weights streamed from memory, with so many rows that their reading no longer matters; a
+    /// documented share of `resident` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub streamed: Option<Sourced<FlopPerSec>>,
@@ -250,8 +251,8 @@ impl RowShares {
         Ok(())
     }
 
-    /// The share at `m` rows: time per product is interpolated between points; below the first its time,
-    /// beyond the last its share.
+    /// The share at `m` rows: time per product is interpolated between points; below the first its
+    /// time, beyond the last its share.
     pub fn at(&self, m: u64) -> f64 {
         let time = |p: RowShare| p.m as f64 / p.share.get();
         let above = self.points.partition_point(|p| p.m < m);

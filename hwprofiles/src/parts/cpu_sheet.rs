@@ -1,9 +1,11 @@
-//! The device and memory that a datasheet CPU makes: rooflines below documented shares of its peaks.
+//! The device and memory that a datasheet CPU makes: rooflines below documented shares of its
+//! peaks.
 //!
-//! Where a part does not say what is reached, long products by tile instructions reach 20 % of their peak with
-//! weights streamed from memory, and by vector instructions 65 %; reads of memory reach 75 % of its peak.
-//! LIA's Sapphire Rapids reaches 16.6 to 20 of 90 TFLOP/s by AMX and 3.7 of 5.6 by AVX-512; published
-//! streams reach 65 to 95 %. The answers say [`Basis::Estimated`](crate::Basis::Estimated).
+//! Where a part does not say what is reached, long products by tile instructions reach 20 % of
+//! their peak with weights streamed from memory, and by vector instructions 65 %; reads of memory
+//! reach 75 % of its peak. LIA's Sapphire Rapids reaches 16.6 to 20 of 90 TFLOP/s by AMX and 3.7 of
+//! 5.6 by AVX-512; published streams reach 65 to 95 %. The answers say
+//! [`Basis::Estimated`](crate::Basis::Estimated).
 
 use crate::files::ProfileError;
 use crate::machine::{
@@ -194,7 +196,8 @@ impl CpuSheet {
         }
     }
 
-    /// The ways to compute with weights of `dtype`: one per instruction set, in the nearest format it has.
+    /// The ways to compute with weights of `dtype`: one per instruction set, in the nearest format
+    /// it has.
     fn paths(&self, dtype: DType) -> Vec<ComputePath<'_>> {
         let widened: &[DType] = match dtype {
             DType::F32 => &[DType::F32],
@@ -250,7 +253,8 @@ impl CpuSheet {
         rows.retain(|&m| m > 0);
         rows.sort_unstable();
         rows.dedup();
-        // Where the slower instructions are said to take over early, more rows still never take less time.
+        // Where the slower instructions are said to take over early, more rows still never take
+        // less time.
         let mut slowest = Seconds::ZERO;
         let rising = rows.into_iter().map(|m| {
             slowest = slowest.max(time(m));

@@ -102,8 +102,8 @@ impl CxlExpanders {
 }
 
 impl Machine {
-    /// The machine with one CXL expander more, beside its host memory or, where it has some, interleaved with them;
-    /// `None` where its first memory is not DRAM.
+    /// The machine with one CXL expander more, beside its host memory or, where it has some,
+    /// interleaved with them; `None` where its first memory is not DRAM.
     pub fn with_expander(&self, part: &CxlPart) -> Option<Self> {
         let mut machine = self.clone();
         machine.memories.first().filter(|memory| memory.kind == MemoryKind::Dram)?;
@@ -122,7 +122,8 @@ impl Machine {
         memory.capacity.value += part.capacity.value;
         memory.bandwidth.value += part.read.value;
         let written = part.write.as_ref().unwrap_or(&part.read).value;
-        // Its links to the host carry more; those over another's wire as much more as the wire lets through.
+        // Its links to the host carry more; those over another's wire as much more as the wire lets
+        // through.
         let wires: Vec<_> =
             machine.links.iter().map(|l| l.wire.map(|w| machine.link(w).bandwidth.value)).collect();
         for (link, wire) in machine.links.iter_mut().zip(wires) {

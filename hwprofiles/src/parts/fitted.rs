@@ -26,8 +26,9 @@ pub enum PointsError {
 }
 
 impl GpuPart {
-    /// This part with what was measured in the place of what its datasheet says: products and attention of the
-    /// formats that were measured, and the bandwidth. `source` says where the points came from.
+    /// This part with what was measured in the place of what its datasheet says: products and
+    /// attention of the formats that were measured, and the bandwidth. `source` says where the
+    /// points came from.
     pub fn fitted(&self, points: &DevicePoints, source: &Provenance) -> Result<Self, PointsError> {
         let mut part = self.clone();
         for (dtype, points) in points.gemm() {
@@ -48,8 +49,9 @@ impl GpuPart {
 impl LinkPart {
     /// The link called `link` of which these transfers were measured; `None` where none were.
     ///
-    /// β is the rate of the largest pinned transfer, α what the smallest takes beyond its bytes ÷ β, the larger of
-    /// both ways'. Measured times that fall with the size are noise and are raised to the one before.
+    /// β is the rate of the largest pinned transfer, α what the smallest takes beyond its bytes ÷
+    /// β, the larger of both ways'. Measured times that fall with the size are noise and are raised
+    /// to the one before.
     pub fn fitted(
         link: &str,
         transfers: &[TransferPoint],

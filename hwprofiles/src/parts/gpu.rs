@@ -1,4 +1,5 @@
-//! Parts that machines are composed of, apart from the host and the links: a GPU, CXL memory, a disk.
+//! Parts that machines are composed of, apart from the host and the links: a GPU, CXL memory, a
+//! disk.
 
 use crate::files::{Refusal, refuse_if};
 use crate::parts::composition::PartNames;
@@ -7,7 +8,8 @@ use crate::units::{Bytes, BytesPerSec, DType, Dollars, FlopPerSec, Ratio, Second
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A GPU, or another accelerator with memory of its own: its datasheet, and what was measured of it.
+/// A GPU, or another accelerator with memory of its own: its datasheet, and what was measured of
+/// it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GpuPart {
@@ -45,8 +47,8 @@ pub struct GpuPart {
     pub achieved: Option<AchievedShares>,
     /// Cost of one kernel launch, on the GPU.
     pub launch: Sourced<Seconds>,
-    /// What the host takes to launch one kernel, where it launches one by one, ahead of the GPU, which then waits only
-    /// where it is the faster of the two. Absent where graphs are replayed.
+    /// What the host takes to launch one kernel, where it launches one by one, ahead of the GPU,
+    /// which then waits only where it is the faster of the two. Absent where graphs are replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issue: Option<Sourced<Seconds>>,
     /// From the host's signal until the stream runs, and back.
@@ -61,7 +63,8 @@ pub struct GpuPart {
     /// Measured matrix products; formats without any fall back to `peak` × a documented efficiency.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gemm: BTreeMap<DType, GemmRates>,
-    /// Measured attention; formats without any fall back to `peak` and `bandwidth` × documented efficiencies.
+    /// Measured attention; formats without any fall back to `peak` and `bandwidth` × documented
+    /// efficiencies.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attention: BTreeMap<DType, AttentionRates>,
     /// Draw when busy.

@@ -11,8 +11,8 @@ use std::fmt::Display;
 const OF_POWER_WAITING: f64 = 0.20;
 
 impl GpuPart {
-    /// The device that it is in a machine in which its memory is `memory`: measured rates, and for formats that
-    /// were not measured those of its datasheet.
+    /// The device that it is in a machine in which its memory is `memory`: measured rates, and for
+    /// formats that were not measured those of its datasheet.
     pub fn device(&self, memory: MemoryId) -> Device {
         let bandwidth = self.reached_bandwidth();
         let (mut gemm, mut attention) = (BTreeMap::new(), BTreeMap::new());
@@ -49,7 +49,8 @@ impl GpuPart {
         }
     }
 
-    /// bf16 and f16 go through the same units: with equal peaks, what was measured of one stands for the other.
+    /// bf16 and f16 go through the same units: with equal peaks, what was measured of one stands
+    /// for the other.
     fn add_twins(
         &self,
         gemm: &mut BTreeMap<DType, GemmRates>,
@@ -92,9 +93,10 @@ const OF_PEAK_RATE: f64 = 0.6;
 const OF_PEAK_BANDWIDTH: f64 = 0.75;
 
 impl GpuPart {
-    /// The rate that products with weights of `dtype` are expected to reach, where a peak is known. Where it is not,
-    /// but products were measured, the fastest of them is taken for it: attention is slower than products.
-    /// Storage formats without a peak of their own are widened to 16 bits and reach that peak.
+    /// The rate that products with weights of `dtype` are expected to reach, where a peak is known.
+    /// Where it is not, but products were measured, the fastest of them is taken for it: attention
+    /// is slower than products. Storage formats without a peak of their own are widened to 16 bits
+    /// and reach that peak.
     pub fn reached_peak(&self, dtype: DType) -> Option<Sourced<FlopPerSec>> {
         let widened = [DType::Bf16, DType::F16];
         let formats = match dtype {

@@ -44,10 +44,12 @@ pub struct LinkPart {
     /// Each direction's rate under opposing traffic over its rate alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplex: Option<Sourced<Ratio>>,
-    /// Bytes of host memory traffic that a transfer causes per byte moved: what a DMA takes from the CPU.
+    /// Bytes of host memory traffic that a transfer causes per byte moved: what a DMA takes from
+    /// the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dram_traffic: Option<Sourced<Ratio>>,
-    /// Of a link between GPUs: what sums over them take. Where absent, a step takes `latency` and goes at `to_device`.
+    /// Of a link between GPUs: what sums over them take. Where absent, a step takes `latency` and
+    /// goes at `to_device`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_reduce: Option<AllReduce>,
 }

@@ -1,4 +1,5 @@
-//! Parts that machines are made of: CPUs, GPUs, links, CXL memory, disks, measured hosts; and their composition.
+//! Parts that machines are made of: CPUs, GPUs, links, CXL memory, disks, measured hosts; and their
+//! composition.
 
 mod attach;
 mod compose;

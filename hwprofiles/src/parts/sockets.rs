@@ -31,7 +31,8 @@ impl CpuSheet {
     }
 }
 
-/// Devices `cpu0`, `cpu1`, … with memories `dram0`, `dram1`, … and links between these. Everything else hangs on the first.
+/// Devices `cpu0`, `cpu1`, … with memories `dram0`, `dram1`, … and links between these. Everything
+/// else hangs on the first.
 pub(crate) fn add_sockets(
     all: &CpuSheet,
     link: &LinkPart,
@@ -61,8 +62,9 @@ pub(crate) fn add_sockets(
     Ok(())
 }
 
-/// Links between the memories of the other sockets and the GPUs, which hang on the first one: over the GPU's wire, at what
-/// its part says of the far socket, else no faster than the link between sockets.
+/// Links between the memories of the other sockets and the GPUs, which hang on the first one: over
+/// the GPU's wire, at what its part says of the far socket, else no faster than the link between
+/// sockets.
 pub(crate) fn add_far_links(link: &LinkPart, far: Option<&DirectionRates>, machine: &mut Machine) {
     let of_kind = |kind| -> Vec<MemoryId> {
         machine.memory_ids().filter(|&id| machine.memory(id).kind == kind && id != DRAM).collect()

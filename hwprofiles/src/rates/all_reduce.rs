@@ -1,22 +1,25 @@
-//! The sum over GPUs that each of them gets: what joins the shares of a matrix that is cut along its inputs.
+//! All-reduce: every GPU gets the sum over all GPUs, which joins the shares of a matrix that is cut
+//! along its inputs.
 
 use crate::rates::curve::Curve;
 use crate::units::{Bytes, BytesPerSec, Seconds, Sourced};
 use serde::{Deserialize, Serialize};
 
-/// What an all-reduce over GPUs that are linked with each other takes.
+/// How long an all-reduce over linked GPUs takes.
 ///
-/// Recursive halving, then doubling, over N ranks goes through 2·log₂ N steps, in which every rank sends 2(N − 1)/N of
-/// the bytes (Rabenseifner's algorithm, in Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
-/// Operations in MPICH", IJHPCA 2005): t(B, N) = 2·log₂ N·α + 2(N − 1)/N · B/β. A ring sends as much in 2(N − 1) steps;
-/// what engines do for the few bytes of a decode step grows more slowly with N than that. Where it was measured over some number of ranks, the formula says how it
-/// changes with their number, and the measurement what it takes: t = t_measured(B) · t(B, N) / t(B, N_measured).
+/// Recursive halving, then doubling, over N ranks takes 2·log₂ N steps, in which every rank sends
+/// 2(N − 1)/N of the bytes: t(B, N) = 2·log₂ N·α + 2(N − 1)/N · B/β. This is Rabenseifner's
+/// algorithm (Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations
+/// in MPICH", IJHPCA 2005). A ring sends as many bytes in 2(N − 1) steps, but for the few bytes of
+/// a decode step engines scale better than a ring. Where times were measured over some number of
+/// ranks, the measurement gives the time and the formula its change with the ranks: t =
+/// t_measured(B) · t(B, N) / t(B, N_measured).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AllReduce {
     /// α of one step.
     pub step: Sourced<Seconds>,
-    /// β: what each rank sends while all do.
+    /// β: the rate at which each rank sends while all ranks do.
     #[serde(deserialize_with = "crate::units::checked")]
     pub bandwidth: Sourced<BytesPerSec>,
     /// Measured times against bytes.
@@ -36,7 +39,8 @@ pub struct MeasuredAllReduce {
 }
 
 impl AllReduce {
-    /// Time in which the sum of `bytes` on each of `ranks` reaches all of them; zero for one rank or no bytes.
+    /// The time until all `ranks` have the sum of `bytes` that each of them holds; zero for one
+    /// rank or no bytes.
     pub fn time(&self, bytes: Bytes, ranks: u64) -> Seconds {
         if bytes == Bytes::ZERO || ranks < 2 {
             return Seconds::ZERO;
@@ -47,7 +51,8 @@ impl AllReduce {
         measured.map_or(formula, |(time, there)| time * (formula.get() / there.get()))
     }
 
-    /// Time in which each of `ranks` gets the shares of all others, `bytes` together: the second half of an all-reduce.
+    /// The time until each of `ranks` has the shares of all others, `bytes` together. It is the
+    /// second half of an all-reduce.
     pub fn gather_time(&self, bytes: Bytes, ranks: u64) -> Seconds {
         self.time(bytes, ranks) * 0.5
     }

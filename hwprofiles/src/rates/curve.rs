@@ -29,18 +29,18 @@ pub struct Curve<Y> {
     pub points: Vec<CurvePoint<Y>>,
 }
 
-/// A value read off a curve, and how well it is known there.
+/// A value read off a curve, and how well it is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CurveReading<Y> {
     /// The value.
     pub value: Y,
-    /// How it was found: outside the measured sizes it is [`Basis::Extrapolated`].
+    /// How it was found: [`Basis::Extrapolated`] outside the measured sizes.
     pub basis: Basis,
 }
 
 impl<Y: Copy + Add<Output = Y> + Mul<f64, Output = Y>> Curve<Y> {
-    /// The value at `size`: linear in log(size) between measured points, the nearest point's value (and
-    /// [`Basis::Extrapolated`]) outside them; `None` without points.
+    /// The value at `size`: linear in log(size) between measured points, and the nearest point's
+    /// value, as [`Basis::Extrapolated`], outside them. `None` without points.
     pub fn at(&self, size: Bytes) -> Option<CurveReading<Y>> {
         let below = self.points.iter().filter(|p| p.size <= size).max_by_key(|p| p.size);
         let above = self.points.iter().filter(|p| p.size >= size).min_by_key(|p| p.size);
@@ -58,15 +58,15 @@ impl<Y: Copy + Add<Output = Y> + Mul<f64, Output = Y>> Curve<Y> {
         Some(CurveReading { value, basis: basis.sourced(&self.source) })
     }
 
-    /// The value at the largest measured size: DRAM's, past every cache.
+    /// The value at the largest measured size, which is past every cache.
     pub fn at_largest(&self) -> Option<Y> {
         self.points.iter().max_by_key(|p| p.size).map(|p| p.value)
     }
 }
 
 impl Curve<Seconds> {
-    /// The time for `bytes`: linear in bytes between measured points; below the smallest its time, beyond the largest
-    /// its rate. `None` without points.
+    /// The time for `bytes`: linear in bytes between measured points, the smallest point's time
+    /// below them, and the largest point's rate beyond them. `None` without points.
     pub fn time_of(&self, bytes: Bytes) -> Option<Seconds> {
         let below = self.points.iter().filter(|p| p.size <= bytes).max_by_key(|p| p.size);
         let above = self.points.iter().filter(|p| p.size >= bytes).min_by_key(|p| p.size);
@@ -89,7 +89,7 @@ impl<Y: PartialOrd + Default + Display> Checked for Vec<CurvePoint<Y>> {
     }
 }
 
-/// A curve of transfer times may not fall.
+/// Refuses a curve of transfer times that falls.
 pub(crate) fn check_times(times: &Curve<Seconds>) -> Result<(), Refusal> {
     let mut points: Vec<_> = times.points.iter().collect();
     points.sort_by_key(|p| p.size);

@@ -1,4 +1,4 @@
-//! How fast a device computes: measured points, and the time of a shape between them.
+//! Times with a band around them, and what they are based on.
 
 use crate::units::{Provenance, Seconds};
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
-    /// The very point was measured.
+    /// The shape itself was measured.
     Measured,
     /// Between measured points.
     Interpolated,
@@ -29,15 +29,15 @@ impl Basis {
     }
 }
 
-/// What a time consists of, mostly.
+/// What most of a time is spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bound {
     /// A fixed part that does not depend on the size.
     Launch,
-    /// FLOP ÷ rate.
+    /// Computing: FLOP ÷ rate.
     Compute,
-    /// Bytes ÷ bandwidth.
+    /// Reading and writing memory: bytes ÷ bandwidth.
     Memory,
 }
 
@@ -57,9 +57,9 @@ impl Bound {
 pub struct Estimate {
     /// The time of one call, launch overhead not included.
     pub time: Seconds,
-    /// The lower end of the 80 % band: of ten such times one is below.
+    /// The lower end of the 80 % band: one of ten such times is below it.
     pub low: Seconds,
-    /// The upper end of the 80 % band: of ten such times one is above.
+    /// The upper end of the 80 % band: one of ten such times is above it.
     pub high: Seconds,
     /// Its largest part.
     pub bound: Bound,
@@ -77,7 +77,8 @@ impl Estimate {
         basis: Basis::Measured,
     };
 
-    /// One after the other: the bound is the longer one's, the basis the weaker.
+    /// Both, one after the other. The bound is that of the longer one, the basis the weaker of the
+    /// two.
     pub fn then(&self, other: &Self) -> Self {
         Self {
             time: self.time + other.time,
@@ -88,9 +89,9 @@ impl Estimate {
         }
     }
 
-    /// A time of which nothing better is known than its basis. The 80 % band is then time ÷ (1 + w) to
-    /// time · (1 + w), where w is 3 % for a measured time, 15 % between measured points, 40 % outside them,
-    /// and 100 % for a datasheet's.
+    /// A time with the usual band of its basis: from time ÷ (1 + w) to time · (1 + w), where w is 3
+    /// % for a measured time, 15 % between measured points, 40 % outside them, and 100 % for a
+    /// datasheet.
     pub fn with_default_band(time: Seconds, bound: Bound, basis: Basis) -> Self {
         let width = match basis {
             Basis::Measured => 1.03,
@@ -103,8 +104,8 @@ impl Estimate {
 }
 
 impl Basis {
-    /// What becomes of this basis when the points themselves came from `source`: only measured points
-    /// make a measured or interpolated estimate.
+    /// The basis of an estimate from points that came from `source`. Only measured points give a
+    /// measured or interpolated estimate.
     pub fn sourced(self, source: &Provenance) -> Self {
         match source {
             Provenance::Measured { .. } => self,

@@ -1,10 +1,10 @@
-//! TODO rates/load_curve.rs
+//! How the latency of a memory rises with its load.
 
 use crate::files::{Refusal, refuse_if};
 use crate::units::{Provenance, Ratio, Seconds};
 use serde::{Deserialize, Serialize};
 
-/// Latency of a memory against the bandwidth that others take from it meanwhile.
+/// The latency of a memory against the share of its bandwidth that is in use.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadCurve {
@@ -20,7 +20,7 @@ pub struct LoadCurve {
 pub struct LoadPoint {
     /// Share of the bandwidth that is in use.
     pub utilisation: Ratio,
-    /// Load-to-use latency then.
+    /// Load-to-use latency at that share.
     #[serde(deserialize_with = "crate::units::checked")]
     pub latency: Seconds,
 }
@@ -45,7 +45,7 @@ impl LoadCurve {
         Ok(())
     }
 
-    /// The latency at `utilisation`: linear between points, the nearest point's outside them.
+    /// The latency at `utilisation`: linear between points, and the nearest point's outside them.
     pub fn at(&self, utilisation: Ratio) -> Seconds {
         let above = self.points.partition_point(|p| p.utilisation < utilisation);
         match (above.checked_sub(1).map(|below| self.points[below]), self.points.get(above)) {

@@ -1,6 +1,6 @@
-//! Operators in bulk: the rows of a CSV file whose times are asked for.
+//! Operators in bulk: rows of a CSV file, each an operator whose time is wanted.
 //!
-//! Columns are found by name, in any order; others are left alone:
+//! Columns are found by name, in any order. Others are ignored:
 //!
 //! | rows | columns |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | attention | `phase`, `batch`, `new_tokens`, `past_tokens`, `heads`, `kv_heads`, `head_dim`; `dtype` of the KV cache, bf16 without |
 //! | either | `gpu`, the device of the row; `latency_us`, a measured time to compare with |
 //!
-//! One file may hold both kinds; a row leaves the other kind's cells empty.
+//! One file may hold both kinds. A row leaves the cells of the other kind empty.
 
 use crate::files::{RowsError, TableRows};
 use crate::rates::attention::{AttentionShape, Phase};
@@ -16,7 +16,7 @@ use crate::units::{DType, Seconds};
 use std::fmt;
 use std::io::BufRead;
 
-/// What one row asks for.
+/// The operator of one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// y[m, n] = x[m, k] · W[n, k]ᵀ.
@@ -40,7 +40,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// What it is, in words: "bf16 products", "decode attention".
+    /// The kind in words: "bf16 products", "decode attention".
     pub fn kind(&self) -> String {
         match self {
             Operation::Gemm { dtype, .. } => format!("{dtype} products"),
@@ -92,13 +92,13 @@ impl AttentionColumns {
     const COUNTS: [&str; 6] = ["batch", "new_tokens", "past_tokens", "heads", "kv_heads", "head_dim"];
 }
 
-/// The largest number a cell may hold: with it a product's bytes and FLOP can still be counted.
+/// The largest number in a cell: with it, a product's bytes and FLOP still fit their types.
 const MOST: u64 = 1_000_000_000;
 
-/// Elements that an attention's cache may have at most, for the same reason.
+/// The most elements of a KV cache, for the same reason.
 const MOST_KV_ELEMENTS: u128 = 1 << 60;
 
-/// The words for number formats that are in use elsewhere, besides our own.
+/// Other programs' words for number formats.
 const ALIASES: [(&str, DType); 16] = [
     ("bfloat16", DType::Bf16),
     ("fp16", DType::F16),
@@ -126,9 +126,9 @@ impl<R: BufRead> Operations<R> {
         Self::from_rows(TableRows::new(reader, file)?)
     }
 
-    /// The operations of rows of which only the header was read.
+    /// The operations of `rows`, of which only the header was read.
     ///
-    /// Refuses a file that names the columns of neither kind wholly, or one of them twice.
+    /// Refuses a file that has all columns of neither kind, or one of them twice.
     pub fn from_rows(rows: TableRows<R>) -> Result<Self, RowsError> {
         let dtype = rows.column("dtype")?;
         let gemm = columns(&rows, GemmColumns::NAMES)?;
@@ -157,10 +157,10 @@ impl<R: BufRead> Operations<R> {
         })
     }
 
-    /// Goes to the next row and reads what it asks for; `None` after the last.
+    /// Goes to the next row and returns its operator; `None` after the last row.
     ///
-    /// Refuses a row that says neither or both kinds, an unknown word, and a number that is not a whole number
-    /// within bounds; a number may be written as `128.0`, as spreadsheets do.
+    /// Refuses a row of neither or of both kinds, an unknown word, and a number that is not whole
+    /// or out of bounds. A number may be written as `128.0`, as spreadsheets do.
     pub fn advance(&mut self) -> Result<Option<Operation>, RowsError> {
         if !self.rows.advance()? {
             return Ok(None);
@@ -182,7 +182,7 @@ impl<R: BufRead> Operations<R> {
         }
     }
 
-    /// The row as it stands: text, line, cells.
+    /// The current row: its text, line and cells.
     pub fn rows(&self) -> &TableRows<R> {
         &self.rows
     }
@@ -192,7 +192,8 @@ impl<R: BufRead> Operations<R> {
         self.gpu
     }
 
-    /// The row's measured time; `None` where its cell is empty. Refuses what is no time above zero.
+    /// The row's measured time; `None` where its cell is empty. Refuses a time that is not above
+    /// zero.
     pub fn measured(&self) -> Result<Option<Seconds>, RowsError> {
         let Some(column) = self.measured.filter(|&column| !self.rows.cell(column).is_empty()) else {
             return Ok(None);
@@ -301,7 +302,8 @@ fn count<R: BufRead>(rows: &TableRows<R>, column: usize, least: u64) -> Result<u
     }
 }
 
-/// The whole number that a cell holds, also as `128.0`; `None` for anything else and for what is far too large.
+/// The whole number in a cell, also written as `128.0`. `None` for anything else; a number beyond
+/// `u64` saturates.
 pub(crate) fn whole(cell: &[u8]) -> Option<u64> {
     let (digits, rest) = match cell.iter().position(|&byte| byte == b'.') {
         Some(point) => (&cell[..point], &cell[point + 1..]),
@@ -327,7 +329,7 @@ pub(crate) fn microseconds<R: BufRead>(rows: &TableRows<R>, column: usize) -> Re
     }
 }
 
-/// A number format, by our word or another that is in use.
+/// A number format, in our word or another program's.
 fn dtype<R: BufRead>(rows: &TableRows<R>, column: usize) -> Result<DType, RowsError> {
     let cell = rows.cell(column);
     let ours = DType::ALL.into_iter().map(|dtype| (dtype.name(), dtype));

@@ -1,6 +1,7 @@
-//! Measured points from CSV: what a profile is fitted to.
+//! Measured points from CSV files, which profiles are fitted to.
 //!
-//! The columns of a file tell what was measured; a column `gpu` says of which device, and others are left alone:
+//! The columns of a file tell what was measured. A column `gpu` names the device; other columns are
+//! ignored:
 //!
 //! | measured | columns |
 //! |---|---|
@@ -17,7 +18,8 @@ use crate::units::{Bytes, BytesPerSec, DType, Seconds};
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
-/// Measurements of one thing that differ by more than this factor contradict each other.
+/// Two measurements of the same thing contradict each other if they differ by more than this
+/// factor.
 const CONTRADICTION: f64 = 2.0;
 
 /// The points of several files, by the device that they were measured on.
@@ -47,16 +49,17 @@ enum DeviceStream {
     Copy,
 }
 
-/// How often, and where that is said: value, index of the file, line. Values are seconds, of streams bytes/s.
+/// Repeated measurements: value, index of the file, line. Values are seconds, or bytes/s for
+/// streams.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Repeats(Vec<(f64, usize, u64)>);
 
 impl MeasuredPoints {
     /// Adds the points of a file. `file` is its name in messages.
     ///
-    /// Refuses what is no point with its line: unknown words, counts and times that are not above zero, and a time
-    /// that contradicts an earlier one of the same thing (more than twice as long, or less than half); nearer ones
-    /// are repeats, of which the median is taken.
+    /// Refuses rows that are not points and names their line: unknown words, counts and times that
+    /// are not above zero, and a time that contradicts an earlier one of the same thing (more than
+    /// twice or less than half of it). Nearer times are repeats, and their median counts.
     pub fn read(&mut self, reader: impl BufRead, file: &str) -> Result<(), RowsError> {
         let rows = TableRows::new(reader, file)?;
         self.files.push(file.to_owned());
@@ -79,7 +82,8 @@ impl MeasuredPoints {
         Ok(())
     }
 
-    /// The devices by name (plainly written, empty where a file names none), and their points.
+    /// The devices and their points. Names are in plain spelling, and empty where a file names no
+    /// device.
     pub fn devices(&self) -> impl Iterator<Item = (&str, &DevicePoints)> {
         self.devices.iter().map(|(name, points)| (name.as_str(), points))
     }
@@ -167,12 +171,12 @@ impl MeasuredPoints {
 }
 
 impl DevicePoints {
-    /// How many things were measured, repeats not counted.
+    /// How many things were measured. Repeats are not counted.
     pub fn len(&self) -> usize {
         self.measured.len()
     }
 
-    /// Whether nothing was.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.measured.is_empty()
     }
@@ -207,7 +211,8 @@ impl DevicePoints {
         points
     }
 
-    /// The rate of the largest read of the device's memory, or of the largest copy where nothing was only read.
+    /// The rate of the largest read of the device's memory, or of the largest copy where there is
+    /// no read.
     pub fn bandwidth(&self) -> Option<BytesPerSec> {
         let largest = |wanted| {
             let streams = self.measured.iter().filter_map(move |(subject, repeats)| match subject {
@@ -230,8 +235,8 @@ impl DevicePoints {
         self.measured.iter().filter_map(transfer).collect()
     }
 
-    /// The spread of repeats, (largest − smallest) ÷ median: the median over what was measured more than once, zero
-    /// where nothing was.
+    /// The spread of repeats, (largest − smallest) ÷ median: the median over everything measured
+    /// more than once, zero where nothing was.
     pub fn spread(&self) -> f64 {
         let mut spreads: Vec<_> =
             self.measured.values().filter(|it| it.0.len() > 1).map(Repeats::spread).collect();
@@ -239,8 +244,9 @@ impl DevicePoints {
         spreads.get(spreads.len() / 2).copied().unwrap_or(0.0)
     }
 
-    /// Every `of`-th product and attention of its kind, from the `index`-th on, and all other points: what to test a
-    /// fit on, and what to fit to meanwhile. A kind of fewer than `of` points stays whole among the others.
+    /// Splits the points for cross-validation: every `of`-th product and attention of its kind from
+    /// the `index`-th on, to test a fit on, and all other points, to fit to. A kind with fewer than
+    /// `of` points stays whole among the others.
     pub fn fold(&self, index: usize, of: usize) -> (Self, Self) {
         let mut counts: BTreeMap<FoldKind, usize> = BTreeMap::new();
         let kind = |operation: &Operation| match operation {
@@ -267,7 +273,8 @@ impl DevicePoints {
     }
 }
 
-/// Operations that are tested together: products of one format, or attention of one phase and format.
+/// Operations that are tested together: products of one format, or attention of one phase and
+/// format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum FoldKind {
     Gemm(DType),
@@ -294,7 +301,7 @@ impl Repeats {
     }
 }
 
-/// Where the column of that name is; refuses a file without it.
+/// The index of the column called `name`; refuses a file without it.
 fn needed<R: BufRead>(rows: &TableRows<R>, name: &str) -> Result<usize, RowsError> {
     let message = "there is no such column, and points need it";
     rows.column(name)?.ok_or_else(|| rows.refuse_header(name, message))
@@ -311,7 +318,7 @@ fn columns<R: BufRead, const N: usize>(
     Ok(found)
 }
 
-/// What the cell's word stands for.
+/// What the word in the cell stands for.
 fn word<R: BufRead, T: Copy>(
     rows: &TableRows<R>,
     column: usize,

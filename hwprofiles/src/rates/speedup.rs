@@ -1,9 +1,9 @@
-//! Rates as they would be if what binds them were faster: for asking what a faster part would be worth.
+//! Rates of a device whose bottleneck were faster, which show what a faster part would be worth.
 
 use crate::rates::estimate::{Bound, Estimate};
 use crate::units::{Ratio, Seconds};
 
-/// By which factor times are shorter than the measured points say, by what binds them.
+/// The factors by which times are shorter than measured, by what binds them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Speedup {
     pub compute: Ratio,
@@ -27,7 +27,7 @@ impl Speedup {
         self
     }
 
-    /// The estimate, shorter where it is bound by what is faster.
+    /// The estimate, shortened by the factor of its bound.
     pub fn apply(self, estimate: Estimate) -> Estimate {
         let factor = match estimate.bound {
             Bound::Launch => Ratio::ONE,

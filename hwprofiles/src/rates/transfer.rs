@@ -1,4 +1,4 @@
-//! TODO rates/transfer.rs
+//! Transfers between the host's memory and a device's memory, as they are measured.
 
 use crate::units::{Bytes, Seconds};
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ pub enum Direction {
     ToDevice,
     /// To the host's memory.
     ToHost,
-    /// As many bytes both ways at once.
+    /// The same number of bytes both ways at once.
     Both,
 }
 
@@ -30,9 +30,9 @@ pub enum HostMemory {
 pub struct TransferPoint {
     /// Which way.
     pub direction: Direction,
-    /// From or to which kind of host memory.
+    /// The kind of host memory.
     pub memory: HostMemory,
-    /// How much, each way.
+    /// Bytes each way.
     pub bytes: Bytes,
     /// How long it took.
     pub time: Seconds,

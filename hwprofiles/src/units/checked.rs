@@ -1,4 +1,4 @@
-//! Rules that hold for a value by itself, checked while it is read so that the message has its line.
+//! Rules for a single value. They are checked while it is read, so that the message names its line.
 
 use crate::units::provenance::Sourced;
 use crate::units::quantities::{Bytes, BytesPerSec, Dollars, FlopPerSec, Hertz, Seconds, Watts, Years};
@@ -7,9 +7,9 @@ use serde::{Deserialize, Deserializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
-/// A value that not every value of its type may be.
+/// A type some of whose values are refused in files.
 pub(crate) trait Checked {
-    /// What is wrong with it and what would be right.
+    /// Says what is wrong with the value and what would be right.
     fn check(&self) -> Result<(), String>;
 }
 
@@ -24,7 +24,7 @@ where
     Ok(value)
 }
 
-/// The same for a value that may be left out.
+/// The same for a value that files may leave out.
 pub(crate) fn checked_option<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: Checked + Deserialize<'de>,

@@ -7,9 +7,9 @@ use std::str::FromStr;
 
 /// A number format of weights, KV cache or activations.
 ///
-/// `int8` and `int4` are storage formats: symmetric, in groups of [`GROUP`] values along a row (of a KV cache: the
-/// values of one head at one position), each group with one f16 scale. `int2` has a minimum besides. A row is padded to a
-/// whole number of groups.
+/// `int8` and `int4` are storage formats: symmetric integers in groups of [`GROUP`] values along a
+/// row, each group with one f16 scale. In a KV cache a row holds the values of one head at one
+/// position. `int2` has an f16 minimum per group as well. A row is padded to whole groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
@@ -25,7 +25,8 @@ pub enum DType {
     Int8,
     /// 4-bit integers with one f16 scale per group: 4.5 bits a value.
     Int4,
-    /// 2-bit integers from 0 with one f16 scale and one f16 minimum per group: 3 bits a value. Of KV caches alone.
+    /// 2-bit integers from 0 with one f16 scale and one f16 minimum per group: 3 bits a value. Only
+    /// KV caches use it.
     Int2,
 }
 
@@ -37,7 +38,7 @@ impl DType {
     pub const ALL: [DType; 7] =
         [DType::F32, DType::F16, DType::Bf16, DType::Fp8, DType::Int8, DType::Int4, DType::Int2];
 
-    /// Whether matrices may be in it.
+    /// Whether weight matrices may be stored in it.
     pub fn holds_weights(self) -> bool {
         self != DType::Int2
     }
@@ -91,7 +92,7 @@ impl FromStr for DType {
     }
 }
 
-/// As a text, not as an enum: so that a table's format is part of the key path in messages.
+/// Read as a text and not as an enum, so that messages about a table name its format.
 impl<'de> Deserialize<'de> for DType {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(de::Error::custom)

@@ -1,4 +1,4 @@
-//! Where a number came from. A number without a provenance does not enter a profile.
+//! Where a number came from. Profiles hold no number without a provenance.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -21,11 +21,11 @@ pub enum Provenance {
     Datasheet {
         /// Which document.
         document: String,
-        /// How far to trust it, where somebody judged that.
+        /// How far to trust it, if somebody judged that.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         confidence: Option<Confidence>,
     },
-    /// Somebody derived it; the weakest word.
+    /// Somebody derived it. This is the weakest source.
     Estimated {
         /// From what, and why.
         reason: String,

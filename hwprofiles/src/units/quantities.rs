@@ -1,8 +1,8 @@
 //! Quantities as types: a number never crosses a public signature without its unit.
 //!
-//! Counted things (bytes, elements, tokens, FLOP) are integers, measured things (seconds, rates) are
-//! floats. There is no `From<f64>`: whoever makes a quantity names its unit. Powers of ten and of two
-//! live in this file alone: `GB` is 10⁹ bytes and `GiB` is 2³⁰, everywhere.
+//! Counted things (bytes, elements, tokens, FLOP) are integers, measured things (seconds, rates)
+//! are floats. There is no `From<f64>`: code that makes a quantity names its unit. Powers of ten
+//! and of two live in this file alone: `GB` is 10⁹ bytes and `GiB` is 2³⁰, everywhere.
 //!
 //! In files a value carries its unit (`"4.8 TB/s"`); a bare number is refused, and the error lists
 //! the accepted units.
@@ -14,7 +14,7 @@ use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, Sub};
 use std::str::FromStr;
 
-/// A text that is not a quantity of the wanted kind; says what would be.
+/// A text that is not a quantity of the wanted kind. The message says what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is not {kind}: {reason}; write a number and a unit, one of {units}")]
 pub struct UnitError {
@@ -95,7 +95,7 @@ macro_rules! in_files_as_text {
                     fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
                         text.parse().map_err(E::custom)
                     }
-                    // A bare number gets the message of a text without its unit.
+                    // A bare number gets the message for a text without a unit.
                     fn visit_u64<E: de::Error>(self, number: u64) -> Result<$name, E> {
                         self.visit_str(&number.to_string())
                     }
@@ -147,9 +147,9 @@ macro_rules! counted {
         pub struct $name($inner);
         arithmetic!($name);
         impl $name {
-            /// None of it.
+            /// Zero.
             pub const ZERO: Self = Self(0);
-            /// So many of the base unit.
+            /// A count of the base unit.
             pub const fn new(count: $inner) -> Self {
                 Self(count)
             }
@@ -231,9 +231,9 @@ macro_rules! measured {
         pub struct $name(f64);
         arithmetic!($name);
         impl $name {
-            /// None of it.
+            /// Zero.
             pub const ZERO: Self = Self(0.0);
-            /// So much of the base unit.
+            /// A value in the base unit.
             pub const fn $from(value: f64) -> Self {
                 Self(value)
             }
@@ -330,7 +330,7 @@ impl Elements {
 impl Seconds {
     /// From nanoseconds, as clocks count them.
     pub fn from_nanos(nanos: u64) -> Self {
-        // Divided, not multiplied by 1e-9, which is no float: 3 ns are the float nearest to 3e-9.
+        // A division, because 1e-9 is not exact as a float: 3 ns become the float nearest to 3e-9.
         Self(nanos as f64 / 1e9)
     }
 
@@ -349,14 +349,14 @@ impl Seconds {
         (self.0 * 1e9).ceil() as u64
     }
 
-    /// Whole picoseconds, likewise.
+    /// Whole picoseconds, rounded up, at least zero; a value beyond `u64` saturates.
     pub fn to_picos_ceil(self) -> u64 {
         (self.0 * 1e12).ceil() as u64
     }
 }
 
 impl Years {
-    /// As seconds, of 365.25 days to the year.
+    /// In seconds; a year has 365.25 days.
     pub fn to_seconds(self) -> Seconds {
         Seconds::new(self.get() * 365.25 * 86_400.0)
     }
@@ -368,12 +368,12 @@ impl Joules {
 }
 
 impl Bytes {
-    /// In units of 2³⁰ bytes, which other programs' options count in.
+    /// In units of 2³⁰ bytes, which the options of other programs use.
     pub fn gibibytes(self) -> f64 {
         self.as_f64() / 1073741824.0
     }
 
-    /// In units of 10⁹ bytes, which prices are for.
+    /// In units of 10⁹ bytes, which prices use.
     pub fn gigabytes(self) -> f64 {
         self.as_f64() / 1e9
     }

@@ -1,7 +1,7 @@
-//! Numbers with units, from text and to text.
+//! Numbers with units: from text and to text.
 //!
-//! A decimal unit only moves the decimal point, so it is moved in the text: `"2.5 us"` is read as
-//! `2.5e-6`, the float nearest to it, and written back as `2.5 us`. Multiplying by `1e-6` would lose
+//! A decimal unit moves the decimal point, so the point is moved in the text: `"2.5 us"` is read as
+//! `2.5e-6`, the nearest float, and written back as `2.5 us`. A multiplication by `1e-6` would lose
 //! the last bit both ways.
 
 use crate::units::quantities::UnitError;
@@ -22,7 +22,7 @@ fn error(text: &str, kind: &'static str, table: UnitTable, reason: &'static str)
     UnitError { text: text.to_owned(), kind, reason, units }
 }
 
-/// Splits `"4.8 TB/s"`; the number is a decimal number, not negative.
+/// Splits `"4.8 TB/s"`. The number is decimal and not negative.
 fn split(text: &str, table: UnitTable) -> Result<SplitQuantity, &'static str> {
     let trimmed = text.trim();
     let end = trimmed
@@ -58,7 +58,7 @@ impl SplitQuantity {
             }
             None => self.number.parse::<f64>().unwrap_or(f64::INFINITY) * self.factor,
         };
-        // Adding zero makes 0 of −0.
+        // Adding zero turns −0 into 0.
         if value.is_finite() { Ok(value + 0.0) } else { Err("it is not finite") }
     }
 
@@ -67,7 +67,8 @@ impl SplitQuantity {
             return whole.checked_mul(self.factor as u128).ok_or("it is too large");
         }
         let value = self.value()?;
-        // "1.1 GB" is whole, though 1.1 × 10⁹ in floats is off in the last bit; "1.5 B" is not.
+        // "1.1 GB" is a whole number of bytes, although 1.1 × 10⁹ as a float is off in the last
+        // bit.
         if (value - value.round()).abs() > value * 1e-9 {
             return Err("it is not a whole number of the base unit");
         }
@@ -92,7 +93,8 @@ pub(crate) fn parse_counted<T: TryFrom<u128>>(
         .map_err(|reason| error(text, kind, table, reason))
 }
 
-/// For people: the largest decimal unit that leaves at least 1 in front, at most four significant digits.
+/// For people: in the largest decimal unit that leaves at least 1 before the point, with at most
+/// four significant digits.
 pub(crate) fn short(value: f64, table: UnitTable) -> String {
     let (name, factor) = unit_for(value, table);
     let scaled = value / factor;
@@ -103,12 +105,12 @@ pub(crate) fn short(value: f64, table: UnitTable) -> String {
     format!("{text} {name}")
 }
 
-/// For files: the same unit, every digit that the float needs.
+/// For files: in the same unit, with every digit that the float needs.
 pub(crate) fn exact(value: f64, table: UnitTable) -> String {
     let (name, factor) = unit_for(value, table);
     match decimal_exponent(factor) {
         Some(shift) => format!("{} {name}", decimal(value, -shift)),
-        // No table of a measured quantity lacks a decimal base unit; then this is never reached.
+        // Never reached: every measured quantity has a decimal base unit.
         None => format!("{} {name}", value / factor),
     }
 }
@@ -141,13 +143,13 @@ fn unit_for(value: f64, table: UnitTable) -> (&'static str, f64) {
     largest_below.or(smallest).unwrap_or(("", 1.0))
 }
 
-/// Units that are read but never written: binary ones, and those in which a number is harder to compare.
+/// Units that are read but not written: binary ones, and those whose numbers are hard to compare.
 fn is_written(name: &str) -> bool {
     let binary = name.starts_with(|c: char| "KMGT".contains(c)) && name[1..].starts_with("iB");
     !binary && !["µs", "min", "h", "Wh", "kWh", "req/min", "req/h"].contains(&name)
 }
 
-/// e where `factor` is 10^e.
+/// The exponent e where `factor` is 10^e.
 fn decimal_exponent(factor: f64) -> Option<i32> {
     let exponent = factor.log10().round() as i32;
     (format!("1e{exponent}").parse() == Ok(factor)).then_some(exponent)

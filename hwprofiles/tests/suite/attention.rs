@@ -106,8 +106,8 @@ fn the_grouping_of_heads_most_like_the_wanted_answers() {
     assert_eq!(time(1199, 2), Seconds::new(6.0));
 }
 
-/// A decode takes what beginning with each of its sequences takes, and what its cache takes: both are known from two short
-/// decodes of one sequence, for any number of sequences of any length.
+/// A decode takes what beginning with each of its sequences takes, and what its cache takes: both
+/// are known from two short decodes of one sequence, for any number of sequences of any length.
 #[test]
 fn beginning_with_a_sequence_costs_the_same_wherever_it_is() {
     let decode = |batch: u64, past_tokens: u64| AttentionShape {

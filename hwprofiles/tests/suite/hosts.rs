@@ -1,4 +1,5 @@
-//! Host files with everything that can be measured: what is written is read back, and what is wrong is refused.
+//! Host files with everything that can be measured: what is written is read back, and what is wrong
+//! is refused.
 
 use hwprofiles::{
     Bytes, BytesPerSec, CoreTeam, Crossover, Curve, CurvePoint, DType, Dram, FlopPerSec, Hertz, Host,

@@ -1,4 +1,5 @@
-//! The shipped profiles: all of them read, compose, fit a terminal and say where their numbers came from.
+//! The shipped profiles: all of them read, compose, fit a terminal and say where their numbers came
+//! from.
 
 use hwprofiles::{
     AttentionShape, Bytes, BytesPerSec, Composition, DType, DeviceKind, Library, Machine, MemoryKind, Phase,

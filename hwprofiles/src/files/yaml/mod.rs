@@ -4,8 +4,8 @@
 //! tree by one deserializer, so that each type of document is compiled once. Reading is strict
 //! (unknown and duplicate keys, non-finite numbers and loose booleans are refused) and an error
 //! names file, line, column and key. A rule that a type cannot express is checked after reading and
-//! reported with [`refuse`], which finds the line of a key path by parsing the text again: documents
-//! stay plain types.
+//! reported with [`refuse`], which finds the line of a key path by parsing the text again:
+//! documents stay plain types.
 //!
 //! JSON is YAML, so the same functions read it.
 //!
@@ -69,8 +69,8 @@ pub fn read_value<T: DeserializeOwned>(value: &Value, file: &str) -> Result<T, F
     })
 }
 
-/// The error for the key at `path` of a document that [`read`] accepted: a rule about its meaning is
-/// broken. A step of the path is a key, or the index of a list's item.
+/// The error for the key at `path` of a document that [`read`] accepted: a rule about its meaning
+/// is broken. A step of the path is a key, or the index of a list's item.
 pub fn refuse(text: &str, file: &str, path: &[&str], message: String) -> FileError {
     let place = parse::parse(text).map_or(Place::UNKNOWN, |document| document.root.nearest(path).place);
     let (key, message) = (one_line(&path.join(".")), one_line(&message));

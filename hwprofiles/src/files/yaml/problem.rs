@@ -93,7 +93,8 @@ impl Problem {
         one_line(&steps.join("."))
     }
 
-    /// What is wrong and what would be right; `token` is what the file says there, where there is a file.
+    /// What is wrong and what would be right; `token` is what the file says there, where there is a
+    /// file.
     pub fn message(&self, token: Option<&str>) -> String {
         // Of a list or map on one line the file's own words would be a bracket alone.
         let token = token.filter(|token| token.len() > 1 || self.0.found.len() <= 1).unwrap_or(&self.0.found);

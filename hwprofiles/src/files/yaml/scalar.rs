@@ -12,7 +12,8 @@ pub(super) fn truth(text: &str) -> Option<bool> {
     }
 }
 
-/// A whole number: decimal, or with `0x`, `0o` or `0b` in front; single underscores may part digits.
+/// A whole number: decimal, or with `0x`, `0o` or `0b` in front; single underscores may part
+/// digits.
 pub(super) fn whole(text: &str) -> Option<i128> {
     let text = text.trim_matches(BLANKS);
     let (negative, digits) = match text.strip_prefix('-') {

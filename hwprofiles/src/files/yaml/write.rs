@@ -67,7 +67,8 @@ fn holds_table(value: &Value) -> bool {
     }
 }
 
-/// The value on one line of at most `room` bytes; what is longer is given up as soon as that is seen.
+/// The value on one line of at most `room` bytes; what is longer is given up as soon as that is
+/// seen.
 fn inline(value: &Value, room: usize) -> Option<String> {
     let (mut line, close) = match value {
         Value::Object(_) => (String::from("{"), '}'),

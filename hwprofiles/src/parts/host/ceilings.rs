@@ -4,8 +4,8 @@ use crate::files::Presence;
 use crate::units::{FlopPerSec, Provenance};
 use serde::{Deserialize, Serialize};
 
-/// The three ceilings of matrix products with one instruction set in one weight format. They differ up to sixfold, so
-/// that no single number can be called the peak.
+/// The three ceilings of matrix products with one instruction set in one weight format. They differ
+/// up to sixfold, so that no single number can be called the peak.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredCeilings {
@@ -22,7 +22,8 @@ pub struct MeasuredCeilings {
     pub streamed: Presence<FlopPerSec>,
 }
 
-/// From how many rows on a wide instruction set is faster than a narrow one, weights streamed from memory.
+/// From how many rows on a wide instruction set is faster than a narrow one, weights streamed from
+/// memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Crossover {
@@ -32,7 +33,8 @@ pub struct Crossover {
     pub below: String,
     /// That of many: `amx`.
     pub above: String,
-    /// The fewest rows measured from which on `above` is never slower; `absent` where at the most rows it still is.
+    /// The fewest rows measured from which on `above` is never slower; `absent` where at the most
+    /// rows it still is.
     #[serde(default, deserialize_with = "crate::units::checked")]
     pub rows: Presence<u64>,
 }

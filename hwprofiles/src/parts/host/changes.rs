@@ -1,4 +1,5 @@
-//! Two measurements of a host side by side: every number that both have, and what only one of them has.
+//! Two measurements of a host side by side: every number that both have, and what only one of them
+//! has.
 
 use crate::machine::shortened;
 use crate::parts::host::file::Host;
@@ -10,12 +11,14 @@ use std::fmt;
 
 /// How two host files differ.
 ///
-/// It compares the documents and not the types: what a host learns to say later is compared without a word here.
+/// It compares the documents and not the types: what a host learns to say later is compared without
+/// a word here.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HostChanges {
     /// The hosts' names.
     pub hosts: [String; 2],
-    /// Every number that both have, the one that changed most first; ties in the order of their names.
+    /// Every number that both have, the one that changed most first; ties in the order of their
+    /// names.
     pub numbers: Vec<HostChange>,
     /// What only the first has.
     pub only_a: Vec<String>,
@@ -34,7 +37,8 @@ pub struct HostChange {
     pub b: String,
     /// Second ÷ first; none where the first alone is zero.
     pub ratio: Option<f64>,
-    /// The larger of the spreads that the files tell of it; of a table it is the median of its points' spreads.
+    /// The larger of the spreads that the files tell of it; of a table it is the median of its
+    /// points' spreads.
     pub spread: f64,
 }
 
@@ -81,7 +85,8 @@ impl Number {
     }
 }
 
-/// What a document says, by its keys: numbers, and facts that have none (their value is part of the key).
+/// What a document says, by its keys: numbers, and facts that have none (their value is part of the
+/// key).
 #[derive(Debug, Default)]
 struct HostValues(BTreeMap<String, Option<Number>>);
 
@@ -146,7 +151,8 @@ impl HostValues {
         }
     }
 
-    /// What an item is about is told by its plain values: `threads: 2`, `stream: read`, `size: 64 KiB`.
+    /// What an item is about is told by its plain values: `threads: 2`, `stream: read`,
+    /// `size: 64 KiB`.
     fn list(&mut self, items: &[Value], name: &str, spread: f64) {
         for item in items.iter().filter_map(Value::as_object) {
             let mut name = name.to_owned();
@@ -176,8 +182,8 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// A measured quantity in base units and as people write it. Bytes are measured where they are a `value`; elsewhere
-/// they say what was measured, as the size of a point does.
+/// A measured quantity in base units and as people write it. Bytes are measured where they are a
+/// `value`; elsewhere they say what was measured, as the size of a point does.
 fn quantity(key: &str, value: &Value) -> Option<(f64, String)> {
     let text = value.as_str()?;
     let bytes = || text.parse::<Bytes>().ok().filter(|_| key == "value").map(|q| (q.as_f64(), q.to_string()));

@@ -1,4 +1,5 @@
-//! Main memory, as measured: how fast it streams and answers, alone and under load, by page size and by kind of access.
+//! Main memory, as measured: how fast it streams and answers, alone and under load, by page size
+//! and by kind of access.
 
 use crate::files::Presence;
 use crate::rates::Curve;
@@ -28,8 +29,8 @@ pub struct Dram {
     pub pages: Presence<Vec<PageMode>>,
 }
 
-/// A memory stream. Bytes counted per element: read 1, write 1, copy 2, triad 3 times its size; write-allocate
-/// traffic is not counted.
+/// A memory stream. Bytes counted per element: read 1, write 1, copy 2, triad 3 times its size;
+/// write-allocate traffic is not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StreamKind {
@@ -43,7 +44,8 @@ pub enum StreamKind {
     Triad,
 }
 
-/// The bandwidth of one stream by one number of threads, against the bytes of all its arrays together.
+/// The bandwidth of one stream by one number of threads, against the bytes of all its arrays
+/// together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamCurve {
@@ -96,7 +98,8 @@ pub struct ReadWriteMixes {
     pub points: Vec<ReadWriteMix>,
 }
 
-/// One mix. Counted are the bytes that the program reads and writes, not the lines that ordinary stores read first.
+/// One mix. Counted are the bytes that the program reads and writes, not the lines that ordinary
+/// stores read first.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadWriteMix {
@@ -131,7 +134,8 @@ pub struct PageMode {
     /// Bytes of the arrays measured.
     #[serde(deserialize_with = "crate::units::checked")]
     pub size: Bytes,
-    /// How many of them the system really put into huge pages, by its own account of the very mapping.
+    /// How many of them the system really put into huge pages, by its own account of the very
+    /// mapping.
     pub huge: Sourced<Bytes>,
     /// Rate of reading them by all cores.
     #[serde(deserialize_with = "crate::units::checked")]
@@ -179,8 +183,8 @@ impl Dram {
         self.bandwidth.iter().find(|s| s.stream == stream && s.threads == threads).map(|s| &s.curve)
     }
 
-    /// The rate at which the most threads measured read arrays of the largest size measured: what all
-    /// readers of the memory share.
+    /// The rate at which the most threads measured read arrays of the largest size measured: what
+    /// all readers of the memory share.
     pub fn read_bandwidth(&self) -> Option<Sourced<BytesPerSec>> {
         let reads = self.bandwidth.iter().filter(|s| s.stream == StreamKind::Read);
         let curve = &reads.max_by_key(|s| s.threads)?.curve;

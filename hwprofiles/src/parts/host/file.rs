@@ -1,8 +1,8 @@
 //! A measured host: what `fulcrum bench` writes, before it is composed into a [`crate::Machine`].
 //!
-//! Cores are measured in *teams*: 1 thread, 2 threads, …, up to all. A composition that lends one core
-//! to a loopback device takes the cpu device's rates from the team of the remaining cores and the
-//! loopback's from the team of one.
+//! Cores are measured in *teams*: 1 thread, 2 threads, …, up to all. A composition that lends one
+//! core to a loopback device takes the cpu device's rates from the team of the remaining cores and
+//! the loopback's from the team of one.
 
 use crate::files::{FileError, Presence, yaml};
 use crate::parts::cxl::CxlPart;
@@ -47,9 +47,11 @@ pub struct Host {
 pub struct Processor {
     /// As it calls itself.
     pub model: String,
-    /// Operating-system numbers of the cores that the process may use, ascending, one per physical core.
+    /// Operating-system numbers of the cores that the process may use, ascending, one per physical
+    /// core.
     pub cores: Vec<usize>,
-    /// The instruction sets that kernels may use here: `avx2`, `avx512f`, `avx512_bf16`, `amx_bf16`, …
+    /// The instruction sets that kernels may use here: `avx2`, `avx512f`, `avx512_bf16`,
+    /// `amx_bf16`, …
     #[serde(default)]
     pub features: Vec<String>,
 }
@@ -61,7 +63,8 @@ pub struct CoreTeam {
     /// How many.
     #[serde(deserialize_with = "crate::units::checked")]
     pub threads: usize,
-    /// Clock of the cores while all of them are busy with scalar arithmetic; vector units may lower it.
+    /// Clock of the cores while all of them are busy with scalar arithmetic; vector units may lower
+    /// it.
     #[serde(default, deserialize_with = "crate::units::checked")]
     pub frequency: Presence<Sourced<Hertz>>,
     /// The kernels that gave its rates: `avx2`, `avx512`, `avx512-bf16`, `amx`.
@@ -72,10 +75,12 @@ pub struct CoreTeam {
     /// Matrix products by weight format, weights streamed from DRAM, launch not included.
     #[serde(default)]
     pub gemm: BTreeMap<DType, GemmRates>,
-    /// The ceilings of matrix products by weight format and instruction set (`avx2`, `avx512`, `amx`).
+    /// The ceilings of matrix products by weight format and instruction set (`avx2`, `avx512`,
+    /// `amx`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ceilings: BTreeMap<DType, BTreeMap<String, MeasuredCeilings>>,
-    /// Which instruction set is faster from how many rows on, by weight format; where there are two.
+    /// Which instruction set is faster from how many rows on, by weight format; where there are
+    /// two.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub crossover: BTreeMap<DType, Crossover>,
     /// Attention by KV format, launch not included.
@@ -151,8 +156,8 @@ impl Host {
         self.teams.iter().find(|t| t.threads == threads)
     }
 
-    /// The most that products of one row draw from memory when all cores take part, over the formats and shapes
-    /// measured. A stream that does nothing but read draws more.
+    /// The most that products of one row draw from memory when all cores take part, over the
+    /// formats and shapes measured. A stream that does nothing but read draws more.
     pub fn product_bandwidth(&self) -> Option<Sourced<BytesPerSec>> {
         let team = self.team(self.cpu.cores.len())?;
         let drawn = team.gemm.iter().flat_map(|(&dtype, rates)| {

@@ -1,4 +1,5 @@
-//! A GPU as `fulcrum bench` measured it in a host: the part, the link to it, and the curves behind them.
+//! A GPU as `fulcrum bench` measured it in a host: the part, the link to it, and the curves behind
+//! them.
 
 use crate::parts::gpu::GpuPart;
 use crate::parts::link::LinkPart;
@@ -6,14 +7,15 @@ use crate::rates::{Curve, Direction, HostMemory};
 use crate::units::{BytesPerSec, Seconds, Sourced};
 use serde::{Deserialize, Serialize};
 
-/// A measured GPU. `part` and `link` alone are what a composition needs; a datasheet's numbers that cannot be
-/// measured (peaks, price) are absent from them.
+/// A measured GPU. `part` and `link` alone are what a composition needs; a datasheet's numbers that
+/// cannot be measured (peaks, price) are absent from them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredGpu {
-    /// What it reached. Its bandwidth is that of the largest read; the time of a product is that of a kernel
-    /// in a replayed graph, the floor of a small kernel included, so that `launch` is nothing; `issue` is what the
-    /// host takes to launch a kernel, ahead of the GPU, and `sync` the round trip of an empty kernel.
+    /// What it reached. Its bandwidth is that of the largest read; the time of a product is that of
+    /// a kernel in a replayed graph, the floor of a small kernel included, so that `launch` is
+    /// nothing; `issue` is what the host takes to launch a kernel, ahead of the GPU, and `sync` the
+    /// round trip of an empty kernel.
     pub part: GpuPart,
     /// The link to it. α is that of the smallest pinned transfer, β that of the largest.
     pub link: LinkPart,
@@ -35,7 +37,8 @@ pub struct LaunchCosts {
     pub host: Sourced<Seconds>,
     /// Each, as one node after another of a replayed graph.
     pub node: Sourced<Seconds>,
-    /// The replay of a graph of one node, from the host's call until the host knows that it is done.
+    /// The replay of a graph of one node, from the host's call until the host knows that it is
+    /// done.
     pub replay: Sourced<Seconds>,
 }
 

@@ -22,7 +22,8 @@ pub struct NumaNode {
     pub node: usize,
     /// All its memory; zero where it has none.
     pub capacity: Bytes,
-    /// Its cores, as the operating system numbers them; none where it is memory alone, such as CXL memory.
+    /// Its cores, as the operating system numbers them; none where it is memory alone, such as CXL
+    /// memory.
     pub cores: Vec<usize>,
 }
 

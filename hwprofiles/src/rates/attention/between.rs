@@ -1,4 +1,4 @@
-//! Times between a few points that are taken as they are.
+//! Times between measured points that were not fitted: they are interpolated.
 
 use crate::rates::attention::point::AttentionPoint;
 use crate::rates::attention::rates::AttentionRates;
@@ -9,10 +9,11 @@ use crate::units::Seconds;
 impl AttentionRates {
     /// Time of a shape that is not empty; `None` without points of its phase.
     ///
-    /// Of several groupings of heads the one most like the wanted answers, since the work for each byte of the cache
-    /// depends on it. Decode time is piecewise-linear in the elements of the cache and in what beginning with each sequence is
-    /// worth ([`AttentionRates::start`]); a prefill's time per FLOP is interpolated in log(tokens); outside, the boundary's
-    /// rate is carried on.
+    /// If several groupings of heads were measured, the most similar one is used, because the work
+    /// per byte of the cache depends on it. Decode time is linear between points in the elements of
+    /// the cache, to which each sequence adds the cost of its start ([`AttentionRates::start`]). A
+    /// prefill's time per FLOP is interpolated in log(tokens). Outside the points the rate at the
+    /// boundary is used.
     pub(super) fn between_points(&self, shape: &AttentionShape) -> Option<Estimate> {
         if let Some(point) = self.points().iter().find(|p| p.shape == *shape) {
             let basis = Basis::Measured.sourced(&self.source);
@@ -67,8 +68,9 @@ impl AttentionRates {
 }
 
 impl AttentionRates {
-    /// Tokens of a cache that are read in the time that beginning with a sequence takes: how far left of nothing the line through
-    /// the two shortest decodes of one sequence with the same heads meets no time. 0 without two such points.
+    /// The start of a sequence, expressed as tokens of its cache that are read in the same time:
+    /// where the line through the two shortest decodes of one sequence with the same heads reaches
+    /// zero. 0 without two such points.
     fn start(&self) -> f64 {
         let alone = || self.points_of(Phase::Decode).filter(|p| p.shape.batch == 1);
         let heads = |p: &AttentionPoint| (p.shape.heads, p.shape.kv_heads, p.shape.head_dim);
@@ -79,7 +81,7 @@ impl AttentionRates {
         let Some((short, long)) = pairs.min_by_key(|(short, _)| short.shape.tokens()) else { return 0.0 };
         let [a, b] = [short, long].map(|p| (p.shape.tokens() as f64, p.time.get()));
         let token = (b.1 - a.1) / (b.0 - a.0);
-        // Where a longer cache was no slower, there is no line.
+        // If the longer cache was not slower, there is no such line.
         if token > 0.0 { (a.1 / token - a.0).max(0.0) } else { 0.0 }
     }
 }

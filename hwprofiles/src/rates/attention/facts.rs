@@ -1,4 +1,4 @@
-//! What a fit needs to know of a device beforehand.
+//! What a fit needs to know of a device.
 
 use crate::units::{Bytes, BytesPerSec, FlopPerSec};
 use serde::{Deserialize, Serialize};
@@ -19,23 +19,27 @@ pub struct AttentionFacts {
     /// The cache that all multiprocessors share.
     #[serde(deserialize_with = "crate::units::checked")]
     pub l2: Bytes,
-    /// What runs on it.
+    /// The family of kernels that runs on it.
     pub kernels: AttentionKernels,
 }
 
-/// The family of kernels: how work is cut into tiles, which a benchmark at one head shape cannot see.
+/// The family of kernels, which decides how work is cut into tiles. Measurements at one head shape
+/// do not show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttentionKernels {
-    /// FlashAttention 2 on a datacenter GPU: tiles of 128 queries of one head; the queries of a group are packed
-    /// into one tile in decode alone, by a copy of their own, and only packed queries have their KV split.
+    /// FlashAttention 2 on a datacenter GPU: tiles of 128 queries of one head. Only decode packs
+    /// the queries of a group into one tile, by a separate copy, and only packed queries have their
+    /// KV split.
     Flash2,
-    /// The same with tiles of 64 queries where heads have 128 values or more: GPUs with 100 KiB of shared memory.
+    /// The same, with tiles of 64 queries where heads have 128 values or more: GPUs with 100 KiB of
+    /// shared memory.
     Flash2Small,
-    /// FlashAttention 3 on Hopper: the queries of a group packed always, KV split always, sequences scheduled one
-    /// by one.
+    /// FlashAttention 3 on Hopper: it always packs the queries of a group, always splits KV, and
+    /// schedules sequences one by one.
     Flash3,
-    /// Blackwell's in the datacenter: tiles of 128 queries of one head in prefill, KV split always in decode.
+    /// Kernels of datacenter Blackwell: tiles of 128 queries of one head in prefill, and KV always
+    /// split in decode.
     Blackwell,
 }
 
@@ -59,13 +63,15 @@ impl AttentionKernels {
         self == Self::Flash3
     }
 
-    /// Whether a decode needs a copy to pack the queries of a group, and leaves the KV of groups of one unsplit.
+    /// Whether a decode packs the queries of a group by a copy, and does not split the KV of groups
+    /// of one.
     pub(crate) fn packs_by_copy(self) -> bool {
         matches!(self, Self::Flash2 | Self::Flash2Small)
     }
 
-    /// The exponentials' share of the time of a tile at 128 values per head: a multiprocessor computes 16 of them
-    /// per clock on all of these, and 512 (Ada), 1024 (Ampere), 2048 (Hopper), 4096 (Blackwell) multiply-adds.
+    /// The exponentials' share of a tile's time at 128 values per head. On all these GPUs a
+    /// multiprocessor computes 16 exponentials per clock, and 512 (Ada), 1024 (Ampere), 2048
+    /// (Hopper) or 4096 (Blackwell) multiply-adds.
     pub(crate) fn softmax_share(self) -> f64 {
         match self {
             Self::Flash2Small => 0.12,

@@ -1,8 +1,9 @@
 //! Fitting a surface to measured attention.
 //!
-//! For each kernel: the mechanism's parameters by least squares with priors ([`crate::least_squares`]); then what it
-//! leaves unexplained, smoothed over the points ([`crate::kriging`]) and tabulated; then the band, from how far each
-//! point lies from what all the others say of its place.
+//! For each kernel, the mechanism's parameters come first, by least squares with priors
+//! ([`least_squares`]). What the mechanism leaves unexplained is smoothed over the points
+//! ([`Kriging`]) and tabulated. The width of the band follows from how far each point lies from the
+//! surface through all others.
 
 use crate::rates::attention::facts::AttentionFacts;
 use crate::rates::attention::mechanism::{DECODE, Decode, PREFILL, Prefill};
@@ -20,7 +21,7 @@ use crate::units::DType;
 use std::collections::BTreeSet;
 use std::f64::consts::LN_2;
 
-/// Why points make no surface.
+/// Why points cannot be fitted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct AttentionFitError(String);
@@ -34,39 +35,42 @@ impl From<String> for AttentionFitError {
 /// Standard deviation of ln(mechanism ÷ measured) that the least squares assume.
 const DEVIATION: f64 = 0.06;
 
-/// Logarithms over which the unexplained part is alike: a bit more than a doubling; wider in the group.
+/// Distances, as logarithms, over which the unexplained part is alike: a bit more than a doubling,
+/// and more in the group.
 const DECODE_LENGTHS: [f64; 2] = [1.2 * LN_2, 1.2 * LN_2];
 
 const PREFILL_LENGTHS: [f64; 4] = [1.5 * LN_2, 1.2 * LN_2, 2.5 * LN_2, 1.5 * LN_2];
 
 const MIXED_LENGTHS: [f64; 4] = [1.5 * LN_2, 2.0 * LN_2, 1.5 * LN_2, 1.5 * LN_2];
 
-/// Of what the mechanisms leave unexplained; lengths are divided out.
+/// The variance of what the mechanisms leave unexplained. Distances are divided by the lengths
+/// above.
 const UNEXPLAINED: Covariance = Covariance { variance: 0.0225, length: 1.0, noise: 0.0012 };
 
-/// Half the width of the band, as a logarithm, where so few points were measured that they cannot tell.
+/// Half the width of the band, as a logarithm, where there are too few points to tell.
 const UNKNOWN_SPREAD: f64 = 0.4;
 
-/// Fewer points cannot tell how sure they are.
+/// With fewer points the spread is not known.
 const FEWEST_FOR_SPREAD: usize = 12;
 
 /// The share of points inside the band.
 const INSIDE: f64 = 0.8;
 
-/// New shapes lie further from the surface than a point left out of a regular grid.
+/// New shapes lie further from the surface than a left-out point of a regular grid.
 const UNSEEN: f64 = 1.25;
 
-/// Nodes of a table, at most.
+/// The most nodes of a table.
 const NODES: usize = 5000;
 
-/// Points that the unexplained part is smoothed over, at most.
+/// The most points that the unexplained part is smoothed over.
 const MOST_POINTS: usize = 700;
 
 impl AttentionSurface {
-    /// The surface that fits `points` over a cache in `kv` best, on a device whose datasheet says `facts`.
+    /// The surface that fits `points` best: attention over a cache in `kv` on a device with these
+    /// `facts`.
     ///
     /// # Errors
-    /// Where there are no points, or times of one shape contradict each other.
+    /// There are no points, or times of one shape contradict each other.
     pub fn fit(
         kv: DType,
         facts: AttentionFacts,
@@ -82,7 +86,7 @@ impl AttentionSurface {
 }
 
 impl AttentionSurface {
-    /// The same surface with `points` of mixed steps fitted too; at least one.
+    /// The same surface, fitted to `points` of mixed steps too. There is at least one.
     pub(super) fn fit_mixed(self, points: &[MixedPoint]) -> Result<Self, AttentionFitError> {
         if points.is_empty() {
             return Err(AttentionFitError("there are no mixed steps to fit: give at least one".to_owned()));
@@ -101,7 +105,7 @@ fn decode(kv: DType, facts: &AttentionFacts, points: &[AttentionPoint]) -> Kerne
     });
     let mechanism = new(&logarithms);
     let split: Vec<_> = points.iter().filter(|p| !mechanism.is_unsplit(&p.shape)).copied().collect();
-    // Points of the unsplit kernel alone still make a table: of zeros.
+    // If all points are of the unsplit kernel, the table holds zeros.
     let (tabulated, known) = if split.is_empty() { (points, false) } else { (split.as_slice(), true) };
     let residual = |p: &AttentionPoint| {
         if known { (p.time.get() / mechanism.time(&p.shape).time).ln() } else { 0.0 }
@@ -165,7 +169,8 @@ fn mixed(kv: DType, facts: &AttentionFacts, points: &[MixedPoint]) -> KernelFit<
     KernelFit { spread, heads, parameters: rows(&PREFILL, mechanism.parameters().iter().copied()), nodes }
 }
 
-/// The logarithms of the parameters that fit best; `mechanism` makes of logarithms the ratio of its time to a point's.
+/// The logarithms of the parameters that fit best. `mechanism` turns logarithms into a function
+/// that gives the ratio of the mechanism's time to a point's time.
 fn parameters<P, F: Fn(&P) -> f64>(
     points: &[P],
     parameters: &[Parameter],
@@ -176,13 +181,14 @@ fn parameters<P, F: Fn(&P) -> f64>(
         points.iter().map(|p| ratio(p).ln() / DEVIATION).collect()
     };
     let found = least_squares::fit(&priors(parameters), residuals);
-    // Those that the file will hold, so that a surface reads back as it was.
+    // Rounded as in the file, so that a surface reads back unchanged.
     found.into_iter().map(|logarithm| six_digits(logarithm.exp()).ln()).collect()
 }
 
-/// The nodes of a table of `residual`, with their coordinates, and half the width of the band.
+/// The nodes of a table of `residual` with their coordinates, and half the width of the band.
 ///
-/// Of very many points every second, third, … is taken: the cost grows with the cube of their number.
+/// Of very many points only every second, third, … is used, because the cost grows with the cube of
+/// their number.
 fn table<P, const N: usize>(
     points: &[P],
     place: impl Fn(&P) -> [f64; N],
@@ -208,7 +214,8 @@ fn table<P, const N: usize>(
     (nodes.into_iter().map(value).collect(), spread(surface.left_out()))
 }
 
-/// Along each coordinate the doublings from the least to the most, or fewer where they would be too many.
+/// Along each coordinate, doublings from the smallest to the largest value, or fewer steps where
+/// there would be too many nodes.
 fn axes<const N: usize>(places: &[[f64; N]]) -> [Vec<f64>; N] {
     let range = |i: usize| {
         let of = places.iter().map(|place| place[i]);
@@ -229,8 +236,8 @@ fn axes<const N: usize>(places: &[[f64; N]]) -> [Vec<f64>; N] {
     })
 }
 
-/// Half the width of the band that holds [`INSIDE`] of new points, from how far each measured one lies from what
-/// all the others say of its place.
+/// Half the width of the band that holds [`INSIDE`] of new points, from the distance of each
+/// measured point to the surface through all others.
 fn spread(left_out: &[f64]) -> f64 {
     let mut doubts: Vec<f64> = left_out.iter().map(|doubt| doubt.abs()).collect();
     if doubts.len() < FEWEST_FOR_SPREAD {
@@ -251,7 +258,7 @@ fn heads<'a>(shapes: impl Iterator<Item = &'a AttentionShape> + Clone) -> HeadSh
     }
 }
 
-/// To four decimals of a logarithm: a hundredth of a per cent.
+/// Rounded to four decimals of a logarithm, a hundredth of a per cent.
 fn rounded_residual(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }

@@ -1,8 +1,8 @@
-//! The mechanism of fused attention kernels: where the time of a shape goes.
+//! Where the time of fused attention kernels goes, as formulas with a few parameters.
 //!
-//! Two kernels: one for a single query per sequence ([`Decode`]), which streams keys and values, and one for more
-//! ([`Prefill`]), which multiplies tiles of queries with them. Both see the last cache: keys and values that fit
-//! into it are read several times as fast, and the edge is sharp.
+//! There are two kernels. [`Decode`] takes a single query per sequence and streams keys and values.
+//! [`Prefill`] takes several and multiplies tiles of queries with them. Keys and values that fit
+//! into the last cache are read several times as fast, and the edge is sharp.
 
 use crate::rates::attention::facts::{AttentionFacts, AttentionKernels};
 use crate::rates::attention::shape::AttentionShape;
@@ -10,7 +10,7 @@ use crate::rates::estimate::Bound;
 use crate::rates::fit::parameter::{Parameter, parameter};
 use crate::units::{DType, Elements};
 
-/// Of [`Decode`], in its order.
+/// The parameters of [`Decode`], in its order.
 pub(crate) const DECODE: [Parameter; 14] = [
     parameter("fixed", "s", 10e-6, 0.5),
     parameter("item", "s", 3e-6, 0.6),
@@ -28,7 +28,7 @@ pub(crate) const DECODE: [Parameter; 14] = [
     parameter("sequence", "s", 30e-9, 0.2),
 ];
 
-/// Of [`Prefill`], in its order.
+/// The parameters of [`Prefill`], in its order.
 pub(crate) const PREFILL: [Parameter; 13] = [
     parameter("fixed", "s", 9e-6, 0.4),
     parameter("kv_head", "s", 1e-6, 0.8),
@@ -45,23 +45,24 @@ pub(crate) const PREFILL: [Parameter; 13] = [
     parameter("edge", "1", 6.0, 0.4),
 ];
 
-/// The head dimension at which parameters are stated.
+/// The head dimension for which the parameters are stated.
 const HEAD_DIM: f64 = 128.0;
 
 /// Keys of a block.
 const BLOCK: u64 = 128;
 
-/// FlashAttention 3 starts sooner where heads are small: its fixed time goes with this power of their size.
+/// FlashAttention 3 starts sooner with small heads: its fixed time grows with this power of their
+/// size.
 const FLASH3_START: f64 = 0.15;
 
-/// A time by its parts, in seconds.
+/// A time in seconds, and what most of it is spent on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct KernelTime {
     pub time: f64,
     pub bound: Bound,
 }
 
-/// What both kernels run on.
+/// The limits of the device that both kernels run on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct DeviceLimits {
     multiprocessors: f64,
@@ -86,7 +87,8 @@ impl DeviceLimits {
         }
     }
 
-    /// The tiles of `shape`, and of decodes of so many `sequences` of `length` keys.
+    /// The tiles of `shape`, together with those of decodes of `sequences` sequences of `length`
+    /// keys.
     fn tiles(&self, shape: &AttentionShape, sequences: f64, length: f64) -> TileCounts {
         let half_block = BLOCK as f64 / 4.0;
         let (new, past) = (shape.new_tokens as f64, shape.past_tokens as f64);
@@ -105,8 +107,8 @@ impl DeviceLimits {
         }
     }
 
-    /// How often the keys of a decode are read: once, or by the heads of a group in turns where the `bytes` of one KV
-    /// head do not stay in the L2.
+    /// How often the keys of a decode are read: once, or once by each head of a group where the
+    /// `bytes` of one KV head do not stay in the L2.
     fn rereads(&self, bytes: f64, share: f64, edge: f64, group: f64, sequences: f64) -> f64 {
         if sequences == 0.0 {
             return 0.0;
@@ -116,7 +118,7 @@ impl DeviceLimits {
         1.0 + missed * (group.max(1.0) / at_once - 1.0)
     }
 
-    /// Seconds to read `bytes` of which the part that the L2 holds comes `speed` times as fast.
+    /// Seconds to read `bytes`; the part that the L2 holds is read `speed` times as fast.
     fn read(&self, bytes: f64, share: f64, speed: f64, edge: f64, bandwidth: f64) -> f64 {
         let missed = 1.0 / (1.0 + (share * self.l2 / bytes).powf(edge));
         bytes * (missed + (1.0 - missed) / speed) / (self.bandwidth * bandwidth)
@@ -124,12 +126,14 @@ impl DeviceLimits {
 }
 
 /// One query per sequence: fixed + combine + pack + ‖items, memory, blocks, sequences‖, where
-/// - items: batch · KV heads on the multiprocessors, each `item` · (head dim / 128)^`head_dim` · (group / 4)^`group`;
+/// - items: batch · KV heads on the multiprocessors, each `item` · (head dim / 128)^`head_dim` ·
+///   (group / 4)^`group`;
 /// - memory: keys, values, queries and outputs, through the L2 or past it;
-/// - blocks: the chain of blocks of 128 keys that one multiprocessor works off: all keys, `serial` each, where KV
-///   is not split, else `block` · √blocks;
+/// - blocks: the chain of blocks of 128 keys that one multiprocessor computes one after another:
+///   all keys at `serial` each where KV is not split, else `block` · √blocks;
 /// - sequences: `sequence` each where they are scheduled one by one;
-/// - combine where KV is split; pack where the queries of a group are copied next to each other first.
+/// - combine where KV is split; pack where the queries of a group are copied next to each other
+///   first.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Decode {
     limits: DeviceLimits,
@@ -137,7 +141,7 @@ pub(crate) struct Decode {
 }
 
 impl Decode {
-    /// `logarithms` of the parameters.
+    /// The kernel on a device; `logarithms` are those of its parameters.
     pub fn new(facts: &AttentionFacts, kv: DType, logarithms: &[f64]) -> Self {
         let parameters = std::array::from_fn(|i| logarithms[i].exp());
         Self { limits: DeviceLimits::new(facts, kv), parameters }
@@ -201,11 +205,14 @@ impl Decode {
     }
 }
 
-/// Several queries per sequence: fixed + `kv_head` · KV heads + `token` · tokens + ‖tiles, memory‖, where
-/// - tiles of 128 (or 64) queries with all keys that the causal mask admits, rounded up by half a block, at `rate` of
-///   the peak; exponentials cost the same whatever the head dimension. Tiles are dealt to the multiprocessors:
-///   evenly, plus what the last round leaves idle (`ragged`), and never faster than the longest tile `alone`;
-/// - memory: queries, outputs, past keys and values once, new ones `new_kv` times (projected, written, read).
+/// Several queries per sequence: fixed + `kv_head` · KV heads + `token` · tokens + ‖tiles, memory‖,
+/// where
+/// - tiles of 128 (or 64) queries with all keys that the causal mask admits, rounded up by half a
+///   block, at `rate` of the peak; exponentials cost the same whatever the head dimension. Tiles
+///   are dealt to the multiprocessors: evenly, plus what the last round leaves idle (`ragged`), and
+///   never faster than the longest tile `alone`;
+/// - memory: queries, outputs, past keys and values once, new ones `new_kv` times (projected,
+///   written, read).
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Prefill {
     limits: DeviceLimits,
@@ -213,7 +220,7 @@ pub(crate) struct Prefill {
 }
 
 impl Prefill {
-    /// `logarithms` of the parameters.
+    /// The kernel on a device; `logarithms` are those of its parameters.
     pub fn new(facts: &AttentionFacts, kv: DType, logarithms: &[f64]) -> Self {
         let parameters = std::array::from_fn(|i| logarithms[i].exp());
         Self { limits: DeviceLimits::new(facts, kv), parameters }
@@ -227,11 +234,12 @@ impl Prefill {
         self.together(shape, None)
     }
 
-    /// A prefill, and a decode in the same call.
+    /// A prefill and a decode in the same call.
     ///
-    /// Each decoding sequence is one more tile per head, nearly empty, with all of its keys: neither split nor packed.
-    /// Tiles of one head run next to each other; where the keys of all sequences in one KV head do not fit the L2,
-    /// each head of a group reads them again, but for those that run at the same time.
+    /// Each decoding sequence adds one tile per head that is nearly empty and meets all keys of the
+    /// sequence: they are neither split nor packed. The tiles of one head run next to each other.
+    /// Where the keys of all sequences in one KV head do not fit the L2, each head of a group reads
+    /// them again, except those that run at the same time.
     pub fn together(&self, shape: &AttentionShape, decode: Option<&AttentionShape>) -> KernelTime {
         let [fixed, kv_head, bandwidth, rate, smooth, tile, alone, speed, token, new_kv, ragged, share, edge] =
             self.parameters;
@@ -269,16 +277,16 @@ impl Prefill {
     }
 }
 
-/// Tiles of a call.
+/// The tiles of a call.
 struct TileCounts {
     count: f64,
-    /// Keys that a tile meets on the mean, rounded up by half a block.
+    /// The mean number of keys that a tile meets, rounded up by half a block.
     keys: f64,
-    /// Keys that the longest meets.
+    /// The number of keys that the longest tile meets.
     last: f64,
 }
 
-/// (aᵖ + bᵖ)^(1/p), both above zero: between the sum (p = 1) and the larger (p → ∞).
+/// (aᵖ + bᵖ)^(1/p) for a and b above zero: between their sum (p = 1) and the larger one (p → ∞).
 fn norm(a: f64, b: f64, p: f64) -> f64 {
     let (large, small) = if a > b { (a, b) } else { (b, a) };
     large * (1.0 + (small / large).powf(p)).powf(1.0 / p)

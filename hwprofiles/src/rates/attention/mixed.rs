@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 pub struct MixedPoint {
     /// The chunk of a prompt.
     pub prefill: AttentionShape,
-    /// The sequences that decode meanwhile.
+    /// The sequences that decode at the same time.
     pub decode: AttentionShape,
     /// Median time of the call, without the fork-join or launch.
     pub time: Seconds,
 }
 
-/// A line of the table.
+/// One row of the table.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MixedRow {

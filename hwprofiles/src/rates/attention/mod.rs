@@ -1,7 +1,8 @@
 //! Attention: from measured points to the time of any shape.
 //!
-//! A few points of a CPU's team are interpolated as they are ([`between`]); the hundreds that a GPU's benchmark
-//! measures are fitted first ([`AttentionRates::fit`]), and the [`AttentionSurface`] answers.
+//! The few points of a CPU's team are interpolated ([`between`]). The hundreds of points that a
+//! GPU's benchmark measures are fitted ([`AttentionRates::fit`]), and the [`AttentionSurface`]
+//! gives the times.
 
 mod between;
 mod facts;

@@ -1,4 +1,4 @@
-//! Measured attention: a line of a table.
+//! Measured attention: one row of a table.
 
 use crate::rates::attention::shape::{AttentionShape, Phase};
 use crate::units::Seconds;
@@ -15,7 +15,7 @@ pub struct AttentionPoint {
     pub time: Seconds,
 }
 
-/// A line of the table.
+/// One row of the table.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AttentionRow {
@@ -30,17 +30,18 @@ struct AttentionRow {
     time_us: Seconds,
 }
 
-/// Times of one shape that differ by more than this factor contradict each other.
+/// Two times of one shape contradict each other if they differ by more than this factor.
 const CONTRADICTION: f64 = 2.0;
 
-/// Products of seven counts up to this must not overflow.
+/// The largest count: products of seven counts must not overflow.
 const LARGEST: u64 = 1 << 32;
 
 impl AttentionPoint {
-    /// The points in order of their shapes; a shape that was measured more than once has the median of its times.
+    /// The points in the order of their shapes. A shape that was measured more than once has the
+    /// median of its times.
     ///
     /// # Errors
-    /// Where times of one shape differ by more than a factor of 2, and where there is no point at all.
+    /// Times of one shape differ by more than a factor of 2, or there is no point.
     pub fn merged(points: &[Self]) -> Result<Vec<Self>, String> {
         let mut times: BTreeMap<AttentionShape, Vec<f64>> = BTreeMap::new();
         for point in points {
@@ -75,7 +76,8 @@ impl TryFrom<AttentionRow> for AttentionPoint {
 }
 
 impl AttentionPoint {
-    /// A point, where `shape` can be measured: its counts are above zero and the heads divide evenly.
+    /// A point of a shape that can be measured: its counts are above zero and the heads divide
+    /// evenly.
     pub(super) fn new(shape: AttentionShape, time: Seconds) -> Result<Self, String> {
         let AttentionShape { phase, batch, new_tokens, past_tokens, heads, kv_heads, head_dim } = shape;
         let counts = [

@@ -1,7 +1,5 @@
-//! Attention: from measured points to the time of any shape.
+//! The attention of one device over a cache of one number format: points and a fitted surface.
 //!
-//! A few points of a CPU's team are interpolated as they are ([`between`]); the hundreds that a GPU's benchmark
-//! measures are fitted first ([`AttentionRates::fit`]), and the [`AttentionSurface`] answers.
 
 use crate::rates::attention::facts::AttentionFacts;
 use crate::rates::attention::fit::AttentionFitError;
@@ -15,15 +13,17 @@ use crate::rates::speedup::Speedup;
 use crate::units::{BytesPerSec, DType, FlopPerSec, Provenance, Ratio, Seconds};
 use serde::{Deserialize, Serialize};
 
-/// Measured attention over a KV cache of one number format, and the surface fitted to it where there is one.
+/// Measured attention over a KV cache of one number format, and the surface fitted to it where
+/// there is one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttentionRates {
     /// Where the points came from.
     pub source: Provenance,
     /// The points, in the order of their shapes; at least one. In files a table of
-    /// `phase,batch,new_tokens,past_tokens,heads,kv_heads,head_dim,time_us`; a shape that is given more than once
-    /// has the median of its times, and is refused where they differ by more than a factor of 2.
+    /// `phase,batch,new_tokens,past_tokens,heads,kv_heads,head_dim,time_us`; a shape that is given
+    /// more than once has the median of its times, and is refused where they differ by more than a
+    /// factor of 2.
     #[serde(with = "super::point::table")]
     points: Vec<AttentionPoint>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,17 +41,17 @@ pub struct AttentionRates {
 }
 
 impl AttentionRates {
-    /// Points that are interpolated as they are; no two of one shape.
+    /// Points without a fit, between which times are interpolated. No two have the same shape.
     pub fn new(source: Provenance, mut points: Vec<AttentionPoint>) -> Self {
         points.sort_by_key(|p| p.shape);
         Self { source, points, surface: None, mixed: Vec::new(), speedup: Speedup::default() }
     }
 
-    /// Points, and the surface that fits them best: attention over a cache in `kv` on a device whose datasheet says
-    /// `facts`. A shape that was measured more than once has the median of its times.
+    /// Points and the surface that fits them best: attention over a cache in `kv` on a device with
+    /// these `facts`. A shape that was measured more than once has the median of its times.
     ///
     /// # Errors
-    /// Where there are no points, or times of one shape differ by more than a factor of 2.
+    /// There are no points, or times of one shape differ by more than a factor of 2.
     pub fn fit(
         source: Provenance,
         points: &[AttentionPoint],
@@ -63,10 +63,10 @@ impl AttentionRates {
         Ok(Self { surface: Some(surface), ..Self::new(source, points) })
     }
 
-    /// The same with measured mixed steps, which the surface, where there is one, then fits too.
+    /// The same rates with measured mixed steps. A fitted surface is fitted to them too.
     ///
     /// # Errors
-    /// Where there are none.
+    /// There are no mixed steps.
     pub fn with_mixed(mut self, mut points: Vec<MixedPoint>) -> Result<Self, AttentionFitError> {
         points.sort_by_key(|p| (p.prefill, p.decode));
         self.surface = self.surface.map(|surface| surface.fit_mixed(&points)).transpose()?;
@@ -83,7 +83,8 @@ impl AttentionRates {
         self.surface.as_ref()
     }
 
-    /// Decode at `bandwidth` with a cache in `kv`, prefill at `rate`, whatever the size.
+    /// Rates without points: decode reads its cache, which is in `kv`, at `bandwidth`, and prefill
+    /// computes at `rate`, whatever the shape.
     pub fn roofline(kv: DType, rate: FlopPerSec, bandwidth: BytesPerSec, source: Provenance) -> Self {
         let decode = AttentionShape {
             phase: Phase::Decode,
@@ -117,7 +118,7 @@ impl AttentionRates {
             .max_by(BytesPerSec::total_cmp)
     }
 
-    /// The fastest rate of a prefill point.
+    /// The fastest compute rate of a prefill point.
     pub fn best_rate(&self) -> Option<FlopPerSec> {
         self.points_of(Phase::Prefill).map(|p| p.shape.flop() / p.time).max_by(FlopPerSec::total_cmp)
     }
@@ -126,8 +127,8 @@ impl AttentionRates {
         self.points.iter().filter(move |p| p.shape.phase == phase)
     }
 
-    /// Time of a shape that is not empty; `None` without points of its phase. A measured shape takes the measured
-    /// time.
+    /// The time of a shape that is not empty; `None` without points of its phase. A measured shape
+    /// has its measured time.
     pub fn time(&self, shape: &AttentionShape) -> Option<Estimate> {
         let Some(surface) = &self.surface else {
             return self.between_points(shape).map(|estimate| self.speedup.apply(estimate));
@@ -136,10 +137,10 @@ impl AttentionRates {
         Some(self.estimate(measured, surface.at(shape)?))
     }
 
-    /// Time of a prefill and a decode of other sequences in one step, neither empty and both with the same heads;
-    /// `None` where one of them is unknown.
+    /// The time of a prefill and a decode of other sequences in one step. Neither is empty, and
+    /// both have the same heads. `None` where one of them is unknown.
     ///
-    /// Fitted kernels compute both in one call; others one after the other.
+    /// Fitted kernels compute both in one call; others compute one after the other.
     pub fn mixed_time(&self, prefill: &AttentionShape, decode: &AttentionShape) -> Option<Estimate> {
         let Some(surface) = &self.surface else {
             let (first, second) = (self.time(prefill)?, self.time(decode)?);
@@ -152,7 +153,7 @@ impl AttentionRates {
 
     fn estimate(&self, measured: Option<Seconds>, reading: SurfaceReading) -> Estimate {
         let (time, basis, spread) = match measured {
-            // Measured once, it is known to the noise of one measurement.
+            // A single measurement is as uncertain as its noise.
             Some(time) => (time, Basis::Measured, reading.spread.min(MEASURED_SPREAD)),
             None if reading.inside => (Seconds::new(reading.time), Basis::Interpolated, reading.spread),
             None => (Seconds::new(reading.time), Basis::Extrapolated, reading.spread),
@@ -172,7 +173,8 @@ impl AttentionRates {
 const MEASURED_SPREAD: f64 = 0.03;
 
 impl AttentionRates {
-    /// The same where times bound by `bound` are shorter by `factor`; the points stay what was measured.
+    /// The same rates with times that are bound by `bound` shorter by `factor`. The points stay as
+    /// measured.
     pub fn faster(&self, bound: Bound, factor: Ratio) -> Self {
         let mut rates = self.clone();
         rates.speedup = self.speedup.faster(bound, factor);

@@ -23,8 +23,8 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Causal attention of equal sequences in one layer: each new token attends to the past ones, to the new ones
-/// before it, and to itself.
+/// Causal attention of equal sequences in one layer: each new token attends to the past ones, to
+/// the new ones before it, and to itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttentionShape {
     /// Prefill and decode run different kernels.

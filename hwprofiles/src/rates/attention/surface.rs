@@ -1,4 +1,4 @@
-//! Fitted attention: a mechanism, what it leaves unexplained, and how sure that is.
+//! A fitted surface: mechanisms, tables of what they leave unexplained, and the width of the band.
 
 use crate::rates::attention::facts::AttentionFacts;
 use crate::rates::attention::mechanism::{DECODE, Decode, PREFILL, Prefill};
@@ -10,10 +10,10 @@ use crate::rates::fit::reading::SurfaceReading;
 use crate::units::DType;
 use serde::{Deserialize, Serialize};
 
-/// Attention over a KV cache of one number format as a fitted function of its shape.
+/// The time of attention over a KV cache of one number format, as a fitted function of its shape.
 ///
-/// A single query per sequence and several are two kernels, whatever the phase is called, and each has a fit of its
-/// own.
+/// A single query per sequence and several queries run two kernels, whatever the phase is called,
+/// and each kernel has its own fit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "AttentionSurfaceFile", into = "AttentionSurfaceFile")]
 pub struct AttentionSurface {
@@ -23,7 +23,7 @@ pub struct AttentionSurface {
     mixed: Option<(Prefill, Lattice<4>)>,
 }
 
-/// How a surface is written.
+/// A surface as files hold it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AttentionSurfaceFile {
@@ -58,7 +58,7 @@ pub(crate) struct KernelFit<Node: Serialize + serde::de::DeserializeOwned> {
     pub nodes: Vec<Node>,
 }
 
-/// The head shapes of the measured points, each list rising.
+/// The head shapes of the measured points; each list is rising.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HeadShapes {
@@ -68,7 +68,8 @@ pub(crate) struct HeadShapes {
     pub head_dims: Vec<u64>,
 }
 
-/// ln(measured ÷ mechanism) of a decode, smoothed: batch · KV heads, and keys of one.
+/// A node of decode's table: ln(measured ÷ mechanism), smoothed, at batch · KV heads and keys of
+/// one sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DecodeNode {
@@ -77,7 +78,8 @@ pub(crate) struct DecodeNode {
     pub residual: f64,
 }
 
-/// The same of a prefill: batch · heads, new tokens, queries per KV head, and all tokens ÷ new ones.
+/// A node of prefill's table, at batch · heads, new tokens, queries per KV head, and all tokens ÷
+/// new ones.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PrefillNode {
@@ -88,7 +90,8 @@ pub(crate) struct PrefillNode {
     pub residual: f64,
 }
 
-/// The same of a mixed step: new tokens and all tokens of the prefill, sequences and keys of one in the decode.
+/// A node of the mixed steps' table, at new tokens and all tokens of the prefill, and sequences and
+/// keys of one sequence in the decode.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MixedNode {
@@ -99,27 +102,27 @@ pub(crate) struct MixedNode {
     pub residual: f64,
 }
 
-/// The logarithms that a decode's table is linear in.
+/// The coordinates of decode's table, as logarithms.
 pub(crate) fn decode_place(s: &AttentionShape) -> [f64; 2] {
     [(s.batch as f64 * s.kv_heads as f64).ln(), (s.tokens() as f64).ln()]
 }
 
-/// The logarithms that a prefill's table is linear in.
+/// The coordinates of prefill's table, as logarithms.
 pub(crate) fn prefill_place(s: &AttentionShape) -> [f64; 4] {
     let (new, heads) = (s.new_tokens as f64, s.heads as f64);
     let units = (s.batch as f64 * heads).ln();
     [units, new.ln(), (heads / s.kv_heads as f64).ln(), (s.tokens() as f64 / new).ln()]
 }
 
-/// The logarithms that a mixed step's table is linear in.
+/// The coordinates of the mixed steps' table, as logarithms.
 pub(crate) fn mixed_place(prefill: &AttentionShape, decode: &AttentionShape) -> [f64; 4] {
     [prefill.batch * prefill.new_tokens, prefill.tokens(), decode.batch, decode.tokens()]
         .map(|x| (x as f64).ln())
 }
 
-/// By so much of a logarithm the band widens for each unit of logarithmic distance from what was measured: in the
-/// coordinates of a table; in the number of KV heads; in their size; and in their size beyond what kernels are made
-/// for.
+/// How much the band widens, as a logarithm, per unit of logarithmic distance from what was
+/// measured: in the coordinates of a table, in the number of KV heads, in their size, and in their
+/// size beyond what kernels are made for.
 const FAR: f64 = 0.06;
 
 const FAR_HEADS: f64 = 0.035;
@@ -128,14 +131,14 @@ const FAR_DIM: f64 = 0.08;
 
 const FAR_LARGE: f64 = 1.2;
 
-/// How much wider the band of a mixed step is where none was measured.
+/// How much wider the band of a mixed step is where no mixed step was measured.
 const UNMIXED: f64 = 0.2;
 
 const LARGEST_DIM: u64 = 256;
 
 impl HeadShapes {
-    /// How much a head shape's distance adds to the band's half width, and whether the shape is within the measured
-    /// ones.
+    /// How much the distance of a head shape adds to the half width of the band, and whether the
+    /// shape is within the measured ones.
     fn doubt(&self, s: &AttentionShape) -> (f64, bool) {
         let far = |measured: &[u64], x: u64| {
             let distance = |m: u64| (m as f64 / x as f64).ln().abs();
@@ -156,7 +159,7 @@ impl HeadShapes {
 }
 
 impl AttentionSurface {
-    /// Whether a shape of `phase` has a kernel that was fitted.
+    /// Whether the kernel of `phase` was fitted.
     pub(crate) fn knows(&self, phase: Phase) -> bool {
         match phase {
             Phase::Decode => self.decode.is_some(),
@@ -171,7 +174,7 @@ impl AttentionSurface {
             (Some((mechanism, lattice)), _, Some(fitted), _) if single => {
                 let parts = mechanism.time(shape);
                 let (residual, outside) = lattice.at(&decode_place(shape));
-                // Where KV is not split another kernel runs, which the table does not know.
+                // Where KV is not split another kernel runs, and the table does not hold it.
                 let residual = if mechanism.is_unsplit(shape) { 0.0 } else { residual };
                 Some(reading(parts.time, residual, parts.bound, outside, &fitted.heads, fitted.spread, shape))
             }
@@ -184,7 +187,8 @@ impl AttentionSurface {
         }
     }
 
-    /// The time of a prefill and a decode in one call, neither empty; `None` where no prefill was fitted.
+    /// The time of a prefill and a decode in one call, neither empty; `None` where no prefill was
+    /// fitted.
     pub(crate) fn at_mixed(
         &self,
         prefill: &AttentionShape,
@@ -211,18 +215,18 @@ impl AttentionSurface {
         Some(SurfaceReading { inside: false, ..known })
     }
 
-    /// The same with mixed steps fitted too.
+    /// The same surface with a fit of mixed steps.
     pub(super) fn with_mixed(self, mixed: KernelFit<MixedNode>) -> Result<Self, String> {
         Self::try_from(AttentionSurfaceFile { mixed: Some(mixed), ..self.file })
     }
 
-    /// What the fit started from: the format of the keys and values, and the device's facts.
+    /// The format of the keys and values, and the device's facts, which the fit started from.
     pub fn kv_and_facts(&self) -> (DType, &AttentionFacts) {
         (self.file.kv, &self.file.facts)
     }
 
-    /// Of each parameter of the fitted mechanisms: the kernel, its name, value, and unit (`1` for a share, factor or
-    /// exponent).
+    /// For each parameter of the fitted mechanisms: the kernel, its name, value, and unit (`1` for
+    /// a share, factor or exponent).
     pub fn parameters(&self) -> impl Iterator<Item = (Phase, &str, f64, &str)> {
         let decode = self.file.decode.iter().flat_map(|f| &f.parameters).map(|row| (Phase::Decode, row));
         let prefill = self.file.prefill.iter().flat_map(|f| &f.parameters).map(|row| (Phase::Prefill, row));

@@ -1,22 +1,22 @@
-//! Kriging: what a mechanism leaves unexplained, smoothed over the points that were measured.
+//! Kriging: a smooth surface over measured points, for what a mechanism leaves unexplained.
 //!
-//! Simple Kriging with a Matérn 3/2 covariance. A point that disagrees with what all the others say of its place is
-//! trusted less, as under Student's t: with l its left-out residual, v that residual's variance and z² = l²/v, its
-//! noise grows by v · (z² − 1) / (ν + 1), and the surface is solved again.
+//! Simple Kriging with a Matérn 3/2 covariance. A point that disagrees with its neighbours counts
+//! less, as under Student's t: with l its left-out residual, v that residual's variance and z² =
+//! l²/v, its noise grows by v · (z² − 1) / (ν + 1), and the surface is solved again.
 
 use nalgebra::{DMatrix, DVector};
 
-/// Degrees of freedom of the noise: few, since one measurement in ten is disturbed by something.
+/// Degrees of freedom of the noise. They are few because one measurement in ten is disturbed.
 const FREEDOM: f64 = 4.0;
 
 const ROUNDS: usize = 4;
 
-/// How values vary from place to place.
+/// The covariance of values at two places.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Covariance {
     /// Variance of the values.
     pub variance: f64,
-    /// Distance over which they are alike.
+    /// Distance over which values are alike.
     pub length: f64,
     /// Variance of the noise of one point.
     pub noise: f64,
@@ -33,7 +33,7 @@ pub(crate) struct Kriging<const N: usize> {
 }
 
 impl<const N: usize> Kriging<N> {
-    /// The surface through `values` at `places`; both as long, and at least one.
+    /// The surface through `values` at `places`. Both have the same length, at least one.
     pub(crate) fn new(covariance: Covariance, places: Vec<[f64; N]>, values: &[f64]) -> Self {
         let count = places.len();
         let mean = median(values.to_vec());
@@ -61,7 +61,7 @@ impl<const N: usize> Kriging<N> {
         self.mean + alike.zip(self.weights.iter()).map(|(a, w)| a * w).sum::<f64>()
     }
 
-    /// Of each point: its value less what the surface through all the others says there.
+    /// For each point: its value less the value of the surface through all other points.
     pub(crate) fn left_out(&self) -> &[f64] {
         &self.left_out
     }
@@ -75,7 +75,7 @@ impl Covariance {
     }
 }
 
-/// The middle value; zero of none.
+/// The middle value; zero for no values.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)

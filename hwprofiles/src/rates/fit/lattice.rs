@@ -1,4 +1,4 @@
-//! A table over a lattice of places, read between its nodes.
+//! A table over a lattice of places, interpolated between its nodes.
 
 /// A value at every combination of the coordinates on `N` axes.
 #[derive(Debug, Clone, PartialEq)]
@@ -9,7 +9,7 @@ pub(crate) struct Lattice<const N: usize> {
 }
 
 impl<const N: usize> Lattice<N> {
-    /// The lattice of these values at their places, in any order; `None` unless there is exactly one at every
+    /// The lattice of these values, in any order. `None` unless there is exactly one value at every
     /// combination of the coordinates that occur.
     pub(crate) fn from_nodes(places: &[([f64; N], f64)]) -> Option<Self> {
         let axes: [Vec<f64>; N] = std::array::from_fn(|axis| {
@@ -37,8 +37,8 @@ impl<const N: usize> Lattice<N> {
         self.axes[axis][0]
     }
 
-    /// The value at a place, linear between nodes, and how far outside the lattice it lies (the sum over the
-    /// axes; 0 inside). Outside, the nearest place of the boundary answers.
+    /// The value at a place, linear between nodes, and the distance from the lattice (the sum over
+    /// the axes; 0 inside). Outside, the nearest place of the boundary gives the value.
     pub(crate) fn at(&self, place: &[f64; N]) -> (f64, f64) {
         let mut outside = 0.0;
         let mut corner = [(0, 0, 0.0); N];

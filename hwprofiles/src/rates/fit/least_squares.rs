@@ -1,8 +1,9 @@
-//! Least squares with prior knowledge: parameters of a mechanism from measured points.
+//! Least squares with prior knowledge: the parameters of a mechanism from measured points.
 //!
-//! Maximum a posteriori by Levenberg and Marquardt's method: Σ ρ(rᵢ²) + Σ ((θⱼ − μⱼ) / σⱼ)² over the parameters θ,
-//! with ρ(z) = 2·c²·(√(1 + z / c²) − 1) (`soft l1`), which lets a point that was disturbed disagree. The priors
-//! keep what the points do not determine where the datasheet puts it, so few points give a sane answer.
+//! Maximum a posteriori by Levenberg and Marquardt's method: Σ ρ(rᵢ²) + Σ ((θⱼ − μⱼ) / σⱼ)² over
+//! the parameters θ, with ρ(z) = 2·c²·(√(1 + z / c²) − 1) (`soft l1`), under which a disturbed
+//! point counts less. The priors hold parameters that the points do not determine near their
+//! datasheet values, so that few points suffice.
 
 use nalgebra::{DMatrix, DVector};
 
@@ -15,14 +16,15 @@ pub(crate) struct Prior {
     pub deviation: f64,
 }
 
-/// Residuals beyond so many standard deviations count linearly.
+/// Residuals beyond this many standard deviations count linearly.
 const ROBUST: f64 = 1.5;
 
 const STEP: f64 = 1e-3;
 
 const ITERATIONS: usize = 60;
 
-/// The parameters that fit best. `residuals` are in standard deviations, one per point, and finite.
+/// The parameters that fit best. `residuals` returns one finite residual per point, in standard
+/// deviations.
 pub(crate) fn fit(priors: &[Prior], residuals: impl Fn(&[f64]) -> Vec<f64>) -> Vec<f64> {
     let mut here: Vec<f64> = priors.iter().map(|prior| prior.mean).collect();
     let mut misfit = Misfit::at(priors, &here, residuals(&here));

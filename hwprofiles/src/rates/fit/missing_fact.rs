@@ -1,8 +1,8 @@
-//! TODO rates/fit/missing_fact.rs
+//! A datasheet fact without which a fit cannot start.
 
 use crate::units::DType;
 
-/// A fact that a part does not state.
+/// A fact that a part's file does not state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the GPU '{gpu}' does not state its {fact}, which a fit of {dtype} products starts from: add {example} to its file"

@@ -1,4 +1,4 @@
-//! Parameters of a mechanism: above zero, fitted in their logarithms, named in files.
+//! Parameters of a mechanism: above zero, fitted as logarithms, and named in files.
 
 use crate::rates::fit::least_squares::Prior;
 use serde::{Deserialize, Serialize};
@@ -24,12 +24,12 @@ pub(crate) const fn parameter(
     Parameter { name, unit, mean, deviation }
 }
 
-/// Prior knowledge of the logarithms.
+/// What is known of the logarithms beforehand.
 pub(crate) fn priors(parameters: &[Parameter]) -> Vec<Prior> {
     parameters.iter().map(|p| Prior { mean: p.mean.ln(), deviation: p.deviation }).collect()
 }
 
-/// A row of the table in which a fit's parameters are written.
+/// A row of the table that holds the parameters of a fit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ParameterRow {
@@ -38,7 +38,7 @@ pub(crate) struct ParameterRow {
     pub unit: String,
 }
 
-/// The table of these parameters, of these values.
+/// The table of `parameters` with these values.
 pub(crate) fn rows(parameters: &[Parameter], values: impl IntoIterator<Item = f64>) -> Vec<ParameterRow> {
     let row = |(p, value): (&Parameter, f64)| ParameterRow {
         name: p.name.to_owned(),
@@ -48,7 +48,8 @@ pub(crate) fn rows(parameters: &[Parameter], values: impl IntoIterator<Item = f6
     parameters.iter().zip(values).map(row).collect()
 }
 
-/// The logarithms that a table holds, if it is a table of `wanted`.
+/// The logarithms of a table's values. Refuses a table that does not hold exactly the `wanted`
+/// parameters.
 pub(crate) fn logarithms(rows: &[ParameterRow], wanted: &[Parameter]) -> Result<Vec<f64>, String> {
     if !rows.iter().map(|row| row.name.as_str()).eq(wanted.iter().map(|p| p.name)) {
         let names: Vec<_> = wanted.iter().map(|p| p.name).collect();
@@ -63,7 +64,7 @@ pub(crate) fn logarithms(rows: &[ParameterRow], wanted: &[Parameter]) -> Result<
     Ok(rows.iter().map(|row| row.value.ln()).collect())
 }
 
-/// More digits would pretend.
+/// Rounded to six digits: a fit is not more precise.
 pub(crate) fn six_digits(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }

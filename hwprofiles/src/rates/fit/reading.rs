@@ -1,8 +1,8 @@
-//! TODO rates/fit/reading.rs
+//! What a fitted surface says of a shape.
 
 use crate::rates::estimate::Bound;
 
-/// What a surface says of a shape, in seconds.
+/// A time from a fitted surface, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct SurfaceReading {
     pub time: f64,

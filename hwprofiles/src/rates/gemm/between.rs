@@ -1,6 +1,6 @@
-//! Between measured points of a device whose points were not fitted: time is interpolated as it is.
+//! Times between measured points that were not fitted: they are interpolated.
 //!
-//! The points are scanned: a few dozen cost some tens of nanoseconds.
+//! The points are scanned linearly: a few dozen take some tens of nanoseconds.
 
 use crate::rates::estimate::{Basis, Bound, Estimate};
 use crate::rates::gemm::point::GemmPoint;
@@ -9,17 +9,19 @@ use crate::units::Seconds;
 use std::cmp::Ordering;
 
 impl GemmRates {
-    /// The time between points: time of y[m, n] = x[m, k] · W[n, k]ᵀ, all dimensions at least 1; `None` without points.
+    /// The interpolated time of y[m, n] = x[m, k] · W[n, k]ᵀ, all dimensions at least 1; `None`
+    /// without points.
     ///
-    /// A measured shape (n, k) answers for itself. Otherwise the time per weight element, t / (n·k), is
-    /// interpolated in log(n·k) between the nearest measured shapes below and above, and outside them
-    /// the nearest one's is used. Between shapes of equal n·k the more alike in n / k wins.
+    /// A measured shape (n, k) uses its own points. For any other shape the time per weight
+    /// element, t / (n·k), is interpolated in log(n·k) between the nearest smaller and larger
+    /// measured shapes; outside them the nearest one's is used. Of shapes with equal n·k the one
+    /// with the most similar n / k is used.
     pub(super) fn between_points(&self, m: u64, n: u64, k: u64) -> Option<Estimate> {
         let (time, basis) = match self.points().iter().any(|p| (p.n, p.k) == (n, k)) {
             true => self.time_of_shape(m, n, k)?,
             false => self.time_between_shapes(m, n, k)?,
         };
-        // A product waits for its weights as long as one row alone takes more than half of the time.
+        // A product is bound by its weights while one row alone takes more than half of its time.
         let one_row = self.row_alone(n, k)?;
         let bound = if time > 2.0 * one_row { Bound::Compute } else { Bound::Memory };
         Some(Estimate::with_default_band(Seconds::new(time), bound, basis.sourced(&self.source)))
@@ -52,11 +54,12 @@ impl GemmRates {
         Some((time * elements, basis))
     }
 
-    /// A point of the wanted shape whose n·k is nearest to that of (n, k); all wanted lie on one side of it.
+    /// A point, among the `wanted` ones, whose n·k is nearest to that of (n, k). All wanted points
+    /// lie on one side of it.
     fn nearest_shape(&self, n: u64, k: u64, wanted: impl Fn(&GemmPoint) -> bool) -> Option<&GemmPoint> {
         let (elements, aspect) = (n as f64 * k as f64, (n as f64 / k as f64).ln());
         let unlike = |p: &GemmPoint| ((p.n as f64 / p.k as f64).ln() - aspect).abs();
-        // Planners ask this very often, and logarithms are its cost: they are taken only between equals.
+        // Planners call this often and logarithms are its cost, so only ties compute them.
         let nearer = |a: &&GemmPoint, b: &&GemmPoint| {
             let by_size = (size(a) - elements).abs().total_cmp(&(size(b) - elements).abs());
             let by_aspect = || match (a.n, a.k) == (b.n, b.k) {
@@ -68,8 +71,9 @@ impl GemmRates {
         self.points().iter().filter(|p| wanted(p)).min_by(nearer)
     }
 
-    /// Time for `m` rows of a measured shape: piecewise-linear in m; below the smallest measured m its
-    /// time (a matrix-vector product reads the same weights), beyond the largest its time per row.
+    /// The time for `m` rows of a measured shape: linear in m between points. Below the smallest
+    /// measured m it is that point's time, because a matrix-vector product reads the same weights;
+    /// beyond the largest it is the time per row.
     fn time_of_shape(&self, m: u64, n: u64, k: u64) -> Option<(f64, Basis)> {
         let row = || self.points().iter().filter(|p| (p.n, p.k) == (n, k));
         let below = row().filter(|p| p.m <= m).max_by_key(|p| p.m);

@@ -1,9 +1,9 @@
-//! What a fit needs to know of a device beforehand.
+//! What a fit needs to know of a device.
 
 use crate::units::{Bytes, BytesPerSec, DType, FlopPerSec};
 use serde::{Deserialize, Serialize};
 
-/// What the datasheet says of a device, for one weight format.
+/// What the datasheet says of a device for one weight format.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GemmFacts {
@@ -19,24 +19,27 @@ pub struct GemmFacts {
     /// The cache that all multiprocessors share.
     #[serde(deserialize_with = "crate::units::checked")]
     pub l2: Bytes,
-    /// How its library picks kernels for the format.
+    /// How its library picks kernels for this format.
     pub kernels: GemmKernels,
 }
 
-/// How a library picks a kernel for a product: what a benchmark at powers of two cannot see.
+/// How a library picks the kernel of a product. Measurements at powers of two do not show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GemmKernels {
-    /// The best of a menu of tile shapes and splits of k (cuBLAS and its like).
+    /// It picks the best of many tile shapes and splits of k, as cuBLAS does.
     Searched,
-    /// The same from so long a menu that a tile at an edge costs only what it holds: cuBLAS on Hopper, 16 bits.
+    /// The same with so many tile shapes that a tile at an edge costs only what it holds: cuBLAS on
+    /// Hopper with 16 bits.
     SearchedFinely,
-    /// The best of a few tile shapes, activations quantised first: one-byte formats.
+    /// It picks the best of a few tile shapes and quantises activations first: one-byte formats.
     Quantised,
-    /// A tile shape chosen by the rows alone, activations quantised first, and rows that are no multiple of 16
-    /// slow: one-byte formats on Hopper. Times at m of 64, 128, 256 and 512 show the choice.
+    /// The number of rows alone decides the tile shape, activations are quantised first, and a
+    /// number of rows that is not a multiple of 16 is slow: one-byte formats on Hopper. Times at m
+    /// of 64, 128, 256 and 512 show this.
     QuantisedHopper,
-    /// A tile shape chosen by the rows alone, activations quantised first: one-byte formats on Ada.
+    /// The number of rows alone decides the tile shape, and activations are quantised first:
+    /// one-byte formats on Ada.
     QuantisedAda,
 }
 

@@ -1,8 +1,9 @@
 //! Fitting a surface to measured products.
 //!
-//! First the mechanism's parameters, by least squares with priors ([`crate::least_squares`]); then what it leaves
-//! unexplained, smoothed over the points ([`crate::kriging`]) and tabulated on the lattice of their coordinates;
-//! then the band, from how far each point lies from what all the others say of its place.
+//! First come the mechanism's parameters, by least squares with priors ([`least_squares`]). What
+//! the mechanism leaves unexplained is smoothed over the points ([`Kriging`]) and tabulated on the
+//! lattice of their coordinates. The width of the band follows from how far each point lies from
+//! the surface through all others.
 
 use crate::rates::fit::kriging::{Covariance, Kriging};
 use crate::rates::fit::least_squares;
@@ -14,7 +15,7 @@ use crate::rates::gemm::surface::{GemmSurface, SurfaceNode, place};
 use crate::units::DType;
 use std::collections::BTreeSet;
 
-/// Why points make no surface.
+/// Why points cannot be fitted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GemmFitError {
     /// There are none.
@@ -25,28 +26,30 @@ pub enum GemmFitError {
 /// Standard deviation of ln(measured ÷ mechanism) that the least squares assume.
 const DEVIATION: f64 = 0.05;
 
-/// Of what the mechanism leaves unexplained: it varies by about 14 % over factors of e^1.5 in a dimension; a single
-/// measurement is off by 5 %.
+/// What the mechanism leaves unexplained varies by about 14 % over factors of e^1.5 in a dimension,
+/// and a single measurement is off by 5 %.
 const UNEXPLAINED: Covariance = Covariance { variance: 0.02, length: 1.5, noise: 0.003 };
 
-/// Half the width of the band, as a logarithm, where so few points were measured that they cannot tell.
+/// Half the width of the band, as a logarithm, where there are too few points to tell.
 const UNKNOWN_SPREAD: f64 = 0.4;
 
-/// Fewer points cannot tell how sure they are.
+/// With fewer points the spread is not known.
 const FEWEST_FOR_SPREAD: usize = 12;
 
-/// Values per axis of the table where the points are scattered: more of rows, which are measured most.
+/// Values per axis of the table where the points are scattered. Rows get more because they are
+/// measured most.
 const SCATTERED_NODES: [usize; 3] = [16, 8, 8];
 
 /// The share of points inside the band.
 const INSIDE: f64 = 0.8;
 
-/// New shapes lie a quarter further from the surface than a point left out: a grid of powers of two does not show
-/// all that happens between them.
+/// New shapes lie a quarter further from the surface than a left-out point, because a grid of
+/// powers of two does not show everything between its points.
 const UNSEEN: f64 = 1.25;
 
 impl GemmSurface {
-    /// The surface that fits `points` of products with weights of `dtype` best; `facts` are the datasheet's.
+    /// The surface that fits `points` best: products with weights of `dtype` on a device with these
+    /// `facts`.
     pub fn fit(dtype: DType, facts: GemmFacts, points: &[GemmPoint]) -> Result<Self, GemmFitError> {
         if points.is_empty() {
             return Err(GemmFitError::NoPoints);
@@ -79,13 +82,13 @@ fn mechanism(dtype: DType, facts: &GemmFacts, points: &[GemmPoint]) -> Mechanism
         points.iter().map(residual).collect()
     };
     let found = least_squares::fit(&Mechanism::priors(facts.kernels), residuals);
-    // Those that the file will hold, so that a surface reads back as it was.
+    // Rounded as in the file, so that a surface reads back unchanged.
     let held = found.into_iter().map(|logarithm| six_digits(logarithm.exp()).ln()).collect();
     Mechanism::new(facts, dtype, held)
 }
 
-/// The shapes of the table's nodes: every combination of the coordinates that were measured, or of some of them
-/// where the points are scattered.
+/// The shapes of the table's nodes: every combination of the measured coordinates, or of some of
+/// them where the points are scattered.
 fn lattice(points: &[GemmPoint]) -> Vec<[u64; 3]> {
     let axis = |of: fn(&GemmPoint) -> u64| -> Vec<u64> {
         points.iter().map(of).collect::<BTreeSet<_>>().into_iter().collect()
@@ -99,7 +102,7 @@ fn lattice(points: &[GemmPoint]) -> Vec<[u64; 3]> {
     shapes.collect()
 }
 
-/// Keeps the ends and evenly chosen values between them.
+/// Keeps the first and last value and `count` − 2 evenly chosen ones between them.
 fn thin(axis: &mut Vec<u64>, count: usize) {
     if axis.len() > count {
         let last = axis.len() - 1;
@@ -107,8 +110,8 @@ fn thin(axis: &mut Vec<u64>, count: usize) {
     }
 }
 
-/// Half the width of the band that holds [`INSIDE`] of new points, from how far each measured one lies from what
-/// all the others say of its place.
+/// Half the width of the band that holds [`INSIDE`] of new points, from the distance of each
+/// measured point to the surface through all others.
 fn spread(surfaces: &[(Kriging<3>, Vec<[u64; 3]>)]) -> f64 {
     let mut doubts: Vec<f64> =
         surfaces.iter().flat_map(|(s, _)| s.left_out()).map(|doubt| doubt.abs()).collect();
@@ -119,7 +122,7 @@ fn spread(surfaces: &[(Kriging<3>, Vec<[u64; 3]>)]) -> f64 {
     rounded(UNSEEN * doubts[((doubts.len() - 1) as f64 * INSIDE).round() as usize])
 }
 
-/// To four decimals of a logarithm: a hundredth of a per cent.
+/// Rounded to four decimals of a logarithm, a hundredth of a per cent.
 fn rounded(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }

@@ -1,17 +1,20 @@
-//! What a matrix product on a GPU spends its time on, as a formula with a few parameters.
+//! Where the time of a matrix product on a GPU goes, as a formula with a few parameters.
 //!
 //! time = launch + smoothmax(multiply, memory) + widen
 //!
-//! - *multiply*: the library picks a tile shape and a number of splits of k; the pick is good, so the time is the
-//!   soft minimum over a menu of them. Tiles run in waves over the multiprocessors; a wave multiplies its tiles at
-//!   the shape's share of the peak, feeds each multiprocessor, and starts up once; operands are read again for every tile of the other side, from
-//!   the L2. A split adds a reduction of its partial sums.
-//! - *memory*: bytes over the bandwidth of HBM, or of the L2 where the operands fit there. Benchmarks rotate
-//!   through several copies of the weights, so these count several times towards what must fit.
-//! - *widen*: formats of one byte quantise the activations first, row by row.
+//! - *multiply*: the library picks a tile shape and a number of splits of k. It picks well, so the
+//!   time is the soft minimum over all of them. Tiles run in waves over the multiprocessors. A wave
+//!   multiplies its tiles at the shape's share of the peak, feeds each multiprocessor, and starts
+//!   up once. For every tile of the other side operands are read again from the L2. A split adds a
+//!   reduction of its partial sums.
+//! - *memory*: bytes over the bandwidth of HBM, or of the L2 where the operands fit there.
+//!   Benchmarks rotate through several copies of the weights, so the weights count several times
+//!   towards what must fit.
+//! - *widen*: one-byte formats quantise the activations first, row by row.
 //!
-//! Sources: tiles, waves and split-k as in NVIDIA's CUTLASS documentation ("Efficient GEMM in CUDA"); the roofline
-//! of Williams, Waterman and Patterson (2009). The soft minimum and maximum keep every parameter's slope alive.
+//! Sources: tiles, waves and split-k as in NVIDIA's CUTLASS documentation ("Efficient GEMM in
+//! CUDA"); the roofline of Williams, Waterman and Patterson (2009). The soft minimum and maximum
+//! let the fit see every parameter's effect.
 
 use crate::rates::estimate::Bound;
 use crate::rates::fit::least_squares::Prior;
@@ -39,33 +42,34 @@ const TILES: [(u64, u64); 13] = [
 /// The tiles that a searching library chooses among: all but the last.
 const SEARCHED: &[usize] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
 
-/// The tiles of kernels for one-byte formats, where they are searched.
+/// The tiles that kernels for one-byte formats choose among.
 const QUANTISED: &[usize] = &[0, 2, 6, 7];
 
 const SPLITS: [u64; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
 
-/// Share of the time at the peak rate by which rows that are no multiple of 16 prolong one-byte products on Hopper.
+/// The share of the time at the peak rate that one-byte products on Hopper take longer when their
+/// rows are no multiple of 16.
 const UNALIGNED: f64 = 0.5;
 
-/// A split of k is not shorter.
+/// The shortest split of k.
 const SHORTEST_SPLIT: u64 = 128;
 
-/// How sharply the L2 ends.
+/// How sharp the edge of the L2 is: an exponent.
 const L2_EDGE: i32 = 6;
 
-/// How sharply the quantising kernel goes from per-row to per-element cost.
+/// How sharply quantising changes from a cost per row to a cost per element: an exponent.
 const WIDEN_KNEE: i32 = 3;
 
-/// What is known of the odds that kernels deal whole waves of tiles. Those of wider formats mostly fill
-/// up the last wave with splits of k or other tile shapes.
+/// The odds that kernels run whole waves of tiles, before anything is measured. Kernels of wider
+/// formats mostly fill the last wave with splits of k or other tile shapes.
 const WHOLE_WAVES: Parameter = parameter("whole_waves", "odds", 0.22, 1.0);
-/// The same of kernels for one-byte formats, which deal whole waves.
+/// The same for kernels of one-byte formats, which run whole waves.
 const QUANTISED_WAVES: Parameter = parameter("whole_waves", "odds", 4.5, 1.0);
 
-/// The order of the parameter vector. Its entries are logarithms.
+/// All parameters, in the order of the parameter vector, whose entries are logarithms.
 pub(crate) const PARAMETERS: [Parameter; 27] = table(WHOLE_WAVES);
 
-/// The parameters, and what is known of each; the last ones are each tile shape's share of the peak.
+/// The parameters with their priors. The last ones are the tile shapes' shares of the peak.
 const fn table(whole_waves: Parameter) -> [Parameter; 27] {
     [
         parameter("launch", "s", 2e-6, 1.0),
@@ -98,7 +102,7 @@ const fn table(whole_waves: Parameter) -> [Parameter; 27] {
     ]
 }
 
-/// The formula with its parameters, ready to be asked.
+/// The formula with its parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Mechanism {
     /// Logarithms, in the order of [`PARAMETERS`].
@@ -107,7 +111,7 @@ pub(crate) struct Mechanism {
     multiprocessors: f64,
     cache: f64,
     launch: f64,
-    /// Bytes per second that HBM reaches, and the L2.
+    /// Bytes per second that HBM and the L2 reach.
     streamed: f64,
     cached: f64,
     weight_copies: f64,
@@ -123,12 +127,12 @@ pub(crate) struct Mechanism {
     tiles: [TileCost; TILES.len()],
 }
 
-/// One shape on the menu.
+/// One tile shape and what it costs.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct TileCost {
     rows: u64,
     columns: u64,
-    /// Seconds of a wave per unit of k.
+    /// Seconds of one wave per unit of k.
     step: f64,
     /// Seconds per m·n·k of reading operands again.
     reread: f64,
@@ -140,8 +144,8 @@ impl Mechanism {
         priors(&table(if kernels.quantises() { QUANTISED_WAVES } else { WHOLE_WAVES }))
     }
 
-    /// The formula for products with weights of `dtype` on a device of `facts`; `parameters` in the order of
-    /// [`PARAMETERS`], as logarithms.
+    /// The formula for products with weights of `dtype` on a device with these `facts`.
+    /// `parameters` are logarithms in the order of [`PARAMETERS`].
     pub(crate) fn new(facts: &GemmFacts, dtype: DType, parameters: Vec<f64>) -> Self {
         let values: [f64; PARAMETERS.len()] = std::array::from_fn(|i| parameters[i].exp());
         let [
@@ -202,7 +206,7 @@ impl Mechanism {
         }
     }
 
-    /// Seconds of y[m, n] = x[m, k] · W[n, k]ᵀ, and the largest part of them.
+    /// Seconds of y[m, n] = x[m, k] · W[n, k]ᵀ, and what most of them are spent on.
     pub(crate) fn time(&self, m: u64, n: u64, k: u64) -> (f64, Bound) {
         let (rows, columns, depth) = (m as f64, n as f64, k as f64);
         let multiply = self.multiply(m, n, k);
@@ -238,7 +242,8 @@ impl Mechanism {
         }
     }
 
-    /// The tiles that the library may choose for so many rows, by their index, and how many splits of k.
+    /// The indices of the tiles that the library may choose for this many rows, and the number of
+    /// splits of k.
     fn menu(&self, m: u64, k: u64) -> (&'static [usize], usize) {
         let menu: &[usize] = match (self.kernels, m) {
             (GemmKernels::Searched | GemmKernels::SearchedFinely, _) => {
@@ -256,7 +261,7 @@ impl Mechanism {
         (menu, 1)
     }
 
-    /// Seconds of multiplying, operands at hand: the soft minimum of order 8 over tile shapes and splits.
+    /// Seconds of multiplying alone: the soft minimum of order 8 over tile shapes and splits.
     fn multiply(&self, m: u64, n: u64, k: u64) -> f64 {
         let (output, depth) = (m as f64 * n as f64, k as f64);
         let (menu, splits) = self.menu(m, k);
@@ -277,7 +282,7 @@ impl Mechanism {
                 let rate = 1.0 / (waves * wave + reread + reduce);
                 let (square, fourth) = (rate * rate, rate.powi(4));
                 sum += square * square * fourth;
-                // Once every multiprocessor has several parts, further splits only add sums.
+                // Once every multiprocessor has several tiles, further splits only add reductions.
                 if fill > 4.0 {
                     break;
                 }

@@ -1,7 +1,8 @@
 //! Matrix products: from measured points to the time of any shape.
 //!
-//! A few points of a CPU's team are interpolated as they are ([`between`]); the hundreds that a GPU's benchmark
-//! measures are fitted first ([`GemmRates::fit`]), and the [`GemmSurface`] answers.
+//! The few points of a CPU's team are interpolated ([`between`]). The hundreds of points that a
+//! GPU's benchmark measures are fitted ([`GemmRates::fit`]), and the [`GemmSurface`] gives the
+//! times.
 
 mod between;
 mod facts;

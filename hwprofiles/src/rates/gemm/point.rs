@@ -1,9 +1,10 @@
-//! TODO rates/gemm/point.rs
+//! Measured matrix products.
 
 use crate::units::{Checked, Seconds, distinct};
 use serde::{Deserialize, Serialize};
 
-/// One measured matrix product y[m, n] = x[m, k] · W[n, k]ᵀ whose weights came from the device's own memory.
+/// One measured matrix product y[m, n] = x[m, k] · W[n, k]ᵀ whose weights came from the device's
+/// own memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GemmPoint {

@@ -1,7 +1,5 @@
-//! Matrix products: from measured points to the time of any shape.
+//! The matrix products of one device in one weight format: points and a fitted surface.
 //!
-//! A few points of a CPU's team are interpolated as they are ([`between`]); the hundreds that a GPU's benchmark
-//! measures are fitted first ([`GemmRates::fit`]), and the [`GemmSurface`] answers.
 
 use crate::rates::estimate::{Basis, Bound, Estimate};
 use crate::rates::gemm::facts::GemmFacts;
@@ -12,13 +10,14 @@ use crate::rates::speedup::Speedup;
 use crate::units::{DType, Provenance, Ratio, Seconds};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Measured matrix products of one weight format, and the surface fitted to them where there is one.
+/// Measured matrix products of one weight format, and the surface fitted to them where there is
+/// one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GemmRates {
     /// Where the points came from.
     pub source: Provenance,
-    /// By n, k and m; at least one. In files a table of `m,n,k,time_us`.
+    /// Sorted by n, k and m; at least one. In files a table of `m,n,k,time_us`.
     #[serde(serialize_with = "crate::files::table::serialize", deserialize_with = "read_points")]
     points: Vec<GemmPoint>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -27,7 +26,7 @@ pub struct GemmRates {
     pub(crate) speedup: Speedup,
 }
 
-/// The order of points: those of one weight matrix together, by rows.
+/// The order of points: by weight matrix, then by rows.
 fn order(point: &GemmPoint) -> (u64, u64, u64) {
     (point.n, point.k, point.m)
 }
@@ -39,14 +38,14 @@ fn read_points<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<GemmPoi
 }
 
 impl GemmRates {
-    /// Points that are interpolated as they are.
+    /// Points without a fit, between which times are interpolated.
     pub fn new(source: Provenance, mut points: Vec<GemmPoint>) -> Self {
         points.sort_by_key(order);
         Self { source, points, surface: None, speedup: Speedup::default() }
     }
 
-    /// Points, and the surface that fits them best: products with weights of `dtype` on a device whose datasheet
-    /// says `facts`.
+    /// Points and the surface that fits them best: products with weights of `dtype` on a device
+    /// with these `facts`.
     pub fn fit(
         source: Provenance,
         points: Vec<GemmPoint>,
@@ -57,7 +56,7 @@ impl GemmRates {
         Ok(Self { surface: Some(surface), ..Self::new(source, points) })
     }
 
-    /// The points, by n, k and m.
+    /// The points, sorted by n, k and m.
     pub fn points(&self) -> &[GemmPoint] {
         &self.points
     }
@@ -69,8 +68,9 @@ impl GemmRates {
 
     /// Time of y[m, n] = x[m, k] · W[n, k]ᵀ, all dimensions at least 1; `None` without points.
     ///
-    /// A measured shape takes the measured time. Between two points of the very weights whose rows lie close
-    /// together, time is linear in the rows. Everywhere else the surface answers, where one was fitted.
+    /// A measured shape has its measured time. Between two measured numbers of rows of the same
+    /// weights that lie close together, time is linear in the rows. Everywhere else the fitted
+    /// surface gives the time, where there is one.
     pub fn time(&self, m: u64, n: u64, k: u64) -> Option<Estimate> {
         let estimate = match &self.surface {
             Some(surface) => self.of_surface(surface, m, n, k),
@@ -92,7 +92,8 @@ impl GemmRates {
         Estimate { time, low: time / width, high: time * width, bound: reading.bound, basis }
     }
 
-    /// The time of the point itself (and true), or between two near points of the same n and k.
+    /// The measured time of this very shape (and true), or the interpolated time between two near
+    /// points of the same n and k (and false).
     fn near(&self, m: u64, n: u64, k: u64) -> Option<(Seconds, bool)> {
         let at = match self.points.binary_search_by_key(&(n, k, m), order) {
             Ok(at) => return Some((self.points[at].time, true)),
@@ -108,17 +109,18 @@ impl GemmRates {
     }
 }
 
-/// Rows are close together up to this ratio: closer than tiles are coarse.
+/// Two numbers of rows are close up to this ratio, which is finer than tiles are.
 const NEAR: f64 = 1.5;
 
 /// Half the width of the 80 % band of a measured time, as a logarithm.
 const MEASURED_SPREAD: f64 = 0.03;
 
-/// The same between near points.
+/// The same for a time between near points.
 const NEAR_SPREAD: f64 = 0.06;
 
 impl GemmRates {
-    /// The same where times bound by `bound` are shorter by `factor`; the points stay what was measured.
+    /// The same rates with times that are bound by `bound` shorter by `factor`. The points stay as
+    /// measured.
     pub fn faster(&self, bound: Bound, factor: Ratio) -> Self {
         let mut rates = self.clone();
         rates.speedup = self.speedup.faster(bound, factor);

@@ -1,4 +1,4 @@
-//! TODO rates/gemm/roofline.rs
+//! Matrix products of a device of which only peak rates are known.
 
 use crate::rates::gemm::point::GemmPoint;
 use crate::rates::gemm::rates::GemmRates;
@@ -13,8 +13,8 @@ impl GemmRates {
         Some(Sourced { value, source: self.source.clone() })
     }
 
-    /// A table that says max(FLOP / rate, weight bytes / bandwidth): one point on each side of the ridge is
-    /// enough, since times are constant below the smallest m and proportional to m beyond the largest.
+    /// A table for max(FLOP / rate, weight bytes / bandwidth). One point on each side of the ridge
+    /// is enough: times are constant below the smallest m and proportional to m beyond the largest.
     pub fn roofline(dtype: DType, rate: FlopPerSec, bandwidth: BytesPerSec, source: Provenance) -> Self {
         let read = dtype.matrix_bytes(SIDE, SIDE) / bandwidth;
         let row = Flop::new(2 * u128::from(SIDE) * u128::from(SIDE)) / rate;
@@ -36,5 +36,6 @@ impl GemmRates {
     }
 }
 
-/// The shape whose table stands for all: large enough that a row's scales and padding do not matter.
+/// The side of the weights that stand for all shapes: so large that a row's scales and padding do
+/// not matter.
 const SIDE: u64 = 8192;

@@ -1,4 +1,4 @@
-//! A fitted surface: a mechanism, what it leaves unexplained, and how sure that is.
+//! A fitted surface: a mechanism, a table of what it leaves unexplained, and the width of the band.
 
 use crate::rates::fit::lattice::Lattice;
 use crate::rates::fit::parameter::{self, ParameterRow};
@@ -8,14 +8,15 @@ use crate::rates::gemm::mechanism::{Mechanism, PARAMETERS};
 use crate::units::DType;
 use serde::{Deserialize, Serialize};
 
-/// Per unit of logarithmic distance outside the measured region, the band is wider by this share of itself.
+/// The band widens by this share of itself per unit of logarithmic distance outside the measured
+/// region.
 const WIDER_OUTSIDE: f64 = 0.3;
 
-/// Products of one weight format as a fitted function of their shape.
+/// The time of products of one weight format, as a fitted function of their shape.
 ///
-/// Products with one row are another kernel (matrix × vector) than those with more; each has a table of its own.
-/// From 2 rows up to the smallest measured number above 1 a product takes as long as that one: a tile is not
-/// finer.
+/// Products with one row run another kernel (matrix × vector) than those with more, so each kind
+/// has its own table. From 2 rows up to the smallest measured number above 1, a product takes as
+/// long as that number of rows: tiles are not finer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "GemmSurfaceFile", into = "GemmSurfaceFile")]
 pub struct GemmSurface {
@@ -38,14 +39,14 @@ pub(crate) struct SurfaceNode {
     pub residual: f64,
 }
 
-/// The logarithms that tables are linear in.
+/// The coordinates of the tables, in which they are linear.
 pub(crate) fn place<const N: usize>(shape: [u64; N]) -> [f64; N] {
     shape.map(|x| (x as f64).ln())
 }
 
 impl GemmSurface {
-    /// `spread` is half the width of the 80 % band inside the measured region, as a logarithm; `None` unless the
-    /// nodes fill a lattice.
+    /// A surface from its parts. `spread` is half the width of the 80 % band inside the measured
+    /// region, as a logarithm. `None` unless the nodes fill a lattice.
     pub(crate) fn new(
         dtype: DType,
         facts: GemmFacts,
@@ -70,7 +71,7 @@ impl GemmSurface {
         })
     }
 
-    /// All dimensions at least 1.
+    /// The time of a product, all dimensions at least 1.
     pub(crate) fn at(&self, m: u64, n: u64, k: u64) -> SurfaceReading {
         let (seconds, bound) = self.mechanism.time(m, n, k);
         let [row, column, depth] = place([m, n, k]);
@@ -98,13 +99,13 @@ impl GemmSurface {
         self.spread.exp() - 1.0
     }
 
-    /// Of each parameter of the fitted mechanism: its name, value, and unit (`1` for a share).
+    /// For each parameter of the fitted mechanism: its name, value, and unit (`1` for a share).
     pub fn parameters(&self) -> impl Iterator<Item = (&'static str, f64, &'static str)> {
         PARAMETERS.iter().zip(&self.mechanism.parameters).map(|(p, value)| (p.name, value.exp(), p.unit))
     }
 }
 
-/// How a surface is written.
+/// A surface as files hold it.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GemmSurfaceFile {
