@@ -7,32 +7,37 @@
 //! use hwprofiles::{AttentionShape, DType, Library, Phase};
 //! let machine = Library::default().machine("example-loopback")?;
 //! let cpu = machine.device(machine.device_named("cpu").ok_or("no cpu")?);
-//! let product = cpu.gemm_time(DType::Bf16, 3, 2048, 2048)?;      // Estimate { time, low, high, bound, basis }
+//! // An estimate: time, low, high, bound, basis.
+//! let product = cpu.gemm_time(DType::Bf16, 3, 2048, 2048)?;
 //! let (phase, heads, kv_heads, head_dim) = (Phase::Decode, 32, 4, 64);
-//! let step = AttentionShape { phase, batch: 8, new_tokens: 1, past_tokens: 999, heads, kv_heads, head_dim };
+//! let (batch, new_tokens, past_tokens) = (8, 1, 999);
+//! let step =
+//!     AttentionShape { phase, batch, new_tokens, past_tokens, heads, kv_heads, head_dim };
 //! let attention = cpu.attention_time(DType::Bf16, &step)?;
 //! assert!(product.time + attention.time > cpu.launch.value);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//! Between measured points time is interpolated; outside them the boundary's efficiency is carried
-//! on and the [`Basis`] says so; where nothing was measured the answer is [`MissingRate`], which
+//! Between measured points time is interpolated. Outside them the efficiency at the boundary is
+//! used, and the [`Basis`] says so. Where nothing was measured the answer is [`MissingRate`], which
 //! names the command that measures it. Nothing is guessed.
 //!
 //! # From measuring to a machine
 //! `fulcrum bench` fills a [`Host`]: rates of *teams* of 1, 2, … threads, curves of memory
-//! bandwidth and latency, the loopback's link. [`MachineParts`] composes a host, or a datasheet CPU
-//! ([`CpuPart`]), with a loopback device, a GPU and its link, CXL memory and a disk into a
-//! [`Machine`]; a [`Composition`] is the same by name, and a [`Library`] looks names up: `this`, a
-//! shipped profile ([`shipped`]), or a file. A GPU's name also stands for a machine: the GPU in the
-//! server that its part names.
+//! bandwidth and latency, and the loopback's link. [`MachineParts`] composes a host, or a datasheet
+//! CPU ([`CpuPart`]), with a loopback device, a GPU and its link, CXL memory and a disk into a
+//! [`Machine`]. A [`Composition`] does the same by name, and a [`Library`] looks names up: `this`,
+//! a shipped profile ([`shipped`]), or a file. A GPU's name also stands for a machine: that GPU in
+//! the server that its part names.
 //!
 //! # Files
-//! The key at the top tells the kind: `machine:`, `host:`, `parts:`, `gpu:`, `cpu:`, `link:`,
-//! `cxl:`, `nvme:` ([`Profile`]). A value carries its unit and its source:
-//! `launch: {value: 2 us, source: {estimated: {reason: …}}}`. The reader refuses unknown and
-//! duplicate keys, bare numbers, zero sizes, and names that lead nowhere, with file, line, key and
-//! what would be right ([`FileError`]); [`Machine::check`] lists what is merely suspicious. All
-//! YAML goes through [`yaml`], which the other crates may use for their documents.
+//! A key at the top tells the kind: `machine:`, `host:`, `parts:`, `gpu:`, `cpu:`, `link:`, `cxl:`,
+//! `nvme:` ([`Profile`]).
+//!
+//! A value carries its unit and its source: `launch: {value: 2 us, source: {estimated: {reason: …}}}`.
+//! The reader refuses unknown and duplicate keys, bare numbers, zero sizes and unknown names. Its
+//! message gives file, line, key and what would be right ([`FileError`]). [`Machine::check`] lists
+//! what is merely suspicious. All YAML is read by [`yaml`], which other crates use for their
+//! documents too.
 //!
 //! Rooms, each using only those before it: units, files, rates, machine, parts, library.
 #![forbid(unsafe_code)]

@@ -32,16 +32,16 @@ impl Library {
         Ok(Profile::from_yaml(&text, &path.display().to_string())?)
     }
 
-    /// The machine called `name`: a machine, a composition, a host or a CPU by itself, or a GPU in
-    /// its server.
+    /// The machine called `name`: a machine, a composition, a host, a CPU alone, or a GPU in its
+    /// server.
     ///
-    /// A GPU's name stands for the GPU in the machine that its part describes under `server:`, a
-    /// usual host and link of its generation; a GPU without one must be composed.
+    /// A GPU's name stands for that GPU in the server that its part describes under `server:`, a
+    /// usual host and link of its generation. A GPU without one must be composed.
     pub fn machine(&self, name: &str) -> Result<Machine, ProfileError> {
         self.machine_with(name, 1)
     }
 
-    /// The same, where a GPU's name stands for so many of them in one server.
+    /// The same, with `gpus` GPUs in one server where the name is a GPU's.
     pub fn machine_with(&self, name: &str, gpus: u64) -> Result<Machine, ProfileError> {
         match self.profile(name)? {
             Profile::Machine(machine) => Ok(machine),
@@ -97,7 +97,7 @@ impl Library {
         Ok(Machine { note: composition.note.clone(), ..parts.machine(&name)? })
     }
 
-    /// The parts of these names; a link without a GPU is left out.
+    /// The parts with these names. A link without a GPU is left out.
     pub fn parts(&self, names: &PartNames) -> Result<MachineParts, ProfileError> {
         let gpu = match (&names.gpu, &names.link) {
             (Some(gpus), Some(link)) => Some(self.gpus(gpus, link)?),
@@ -149,7 +149,8 @@ impl Library {
     }
 
     fn gpus(&self, gpus: &GpuChoice, link: &str) -> Result<GpuGroup, ProfileError> {
-        // Each is linked with each: far more than any server has are a slip of the finger.
+        // Each GPU is linked with each, and no server has this many: a larger number is a typing
+        // error.
         const MOST: u64 = 64;
         if gpus.count > MOST {
             let message = format!("{} are more than the {MOST} that a server can have here", gpus.count);

@@ -1,11 +1,11 @@
-//! TODO library/profile.rs
+//! Profiles of any kind.
 
 use crate::files::{FileError, Refusal, yaml};
 use crate::machine::Machine;
 use crate::parts::{Composition, CpuPart, CxlPart, GpuPart, Host, LinkPart, NvmePart};
 use serde::de::DeserializeOwned;
 
-/// Any profile file; the kinds are told apart by a key at the top.
+/// A profile of any kind. A key at the top of its file tells the kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Profile {
     /// `machine:`, a whole machine.
@@ -58,7 +58,7 @@ impl Profile {
         }
     }
 
-    /// What kind it is, in words.
+    /// The kind, in words.
     pub fn kind(&self) -> &'static str {
         match self {
             Profile::Machine(_) => "a machine",

@@ -1,4 +1,4 @@
-//! A part as a table of at most 80 columns: what is known of it and from where.
+//! A part as a table of at most 80 columns: its values and their sources.
 
 use crate::library::profile::Profile;
 use crate::machine::{Footnotes, wrapped};
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// What a part's file says, flattened: one line per number, table or word.
+/// The content of a part's file, flattened: one line per number, table or word.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PartSheet {
     /// "a GPU", "a link", …
     pub kind: &'static str,
     /// The part's name.
     pub name: String,
-    /// What a reader should know, where its file says it.
+    /// A note for readers, where its file has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// The rest, in the order of the file.
@@ -26,16 +26,16 @@ pub struct PartSheet {
 pub struct SheetEntry {
     /// The path of the key: `peak.bf16`.
     pub key: String,
-    /// The value as a text; of a table, how many points it has.
+    /// The value as a text; for a table, its number of points.
     pub value: String,
-    /// Where it came from; words have no source.
+    /// Where it came from. Words have no source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Provenance>,
 }
 
 impl Profile {
-    /// What a part's file says; `None` for machines, hosts and compositions, which are shown as
-    /// machines.
+    /// The content of a part's file; `None` for machines, hosts and compositions, which are shown
+    /// as machines.
     pub fn sheet(&self) -> Option<PartSheet> {
         let value = match self {
             Profile::Machine(_) | Profile::Host(_) | Profile::Composition(_) => return None,
@@ -73,7 +73,7 @@ fn flatten(path: &str, keys: &Map<String, Value>, entries: &mut Vec<SheetEntry>)
     }
 }
 
-/// How large a table is: a list of points, or a block of CSV with a header.
+/// The size of a table: a list of points, or a block of CSV with a header.
 fn table(keys: &Map<String, Value>) -> String {
     let rows = keys.iter().filter(|(key, _)| *key != "source").map(|(_, value)| match value {
         Value::Array(points) => points.len(),

@@ -1,8 +1,8 @@
-//! TODO library/shipped.rs
+//! The profiles that come with Fulcrum.
 
 use crate::files::plain_name;
 
-/// The profiles that come with Fulcrum, by folder and name: every file below `data/`.
+/// Name and text of every file below `data/`, by folder and name.
 const SHIPPED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shipped.rs"));
 
 /// Name and text of every shipped profile. A profile's name is that of its file.
@@ -10,13 +10,13 @@ pub fn shipped() -> impl Iterator<Item = (&'static str, &'static str)> {
     SHIPPED.iter().copied()
 }
 
-/// The shipped profile called `name`, whichever way it is spelt.
+/// The shipped profile called `name`, in any spelling.
 pub(crate) fn shipped_as(name: &str) -> Option<(&'static str, &'static str)> {
     let plain = plain_name(name);
     shipped().find(|(shipped, _)| *shipped == plain)
 }
 
-/// Letters and digits by which a name is taken for a misspelt other one.
+/// Names whose first letters and digits agree in this number are alike.
 const ALIKE: usize = 3;
 
 /// The shipped names that begin like `name`, if there are any.

@@ -4,7 +4,7 @@ use crate::library::profile::Profile;
 use crate::parts::{CpuPart, GpuPart, PartNames};
 
 impl Profile {
-    /// What it is in a few words, without its name: at most 58 columns.
+    /// The profile in a few words, without its name: at most 58 columns.
     pub fn summary(&self) -> String {
         let text = match self {
             Profile::Machine(machine) => {

@@ -214,9 +214,9 @@ impl MachineFile {
         // This refuses the link itself too, because a link with a wire has no wire of its own.
         let message = format!("'{wire}' has no wire of its own: name the link that it goes over");
         refuse_if(other.wire.is_some(), &path, message)?;
-        let apart = link.from != other.from && link.to != other.to;
+        let shares_no_end = link.from != other.from && link.to != other.to;
         let message = format!("'{wire}' neither begins at '{}' nor ends at '{}'", link.from, link.to);
-        refuse_if(apart, &path, message)
+        refuse_if(shares_no_end, &path, message)
     }
 
     fn check_memory(&self, path: &[&str], name: &str) -> Result<(), Refusal> {
@@ -381,8 +381,8 @@ pub(crate) fn check_stripes(
     }
     let message = "it lies in others: say `striped`".to_owned();
     refuse(memory.kind != MemoryKind::Striped, at("kind"), message)?;
-    let more = [("latency", memory.latency.is_some()), ("within", memory.within.is_some())];
-    for (key, given) in given.into_iter().chain(more) {
+    let derived = [("latency", memory.latency.is_some()), ("within", memory.within.is_some())];
+    for (key, given) in given.into_iter().chain(derived) {
         refuse(given, at(key), "it follows from the stripes: leave it out".to_owned())?;
     }
     let stripes = &memory.stripes.0;

@@ -8,9 +8,9 @@ use crate::units::{BytesPerSec, DType, Ratio};
 
 impl Device {
     /// [`Device::gemm_time`] with the weights in a memory that is `factor` times as fast as the
-    /// device's own. What reads the weights for m rows in the time t at one rate is done with
-    /// factor · m rows in t at the other, by reading and by computing: the time is that of so many
-    /// rows ÷ factor, which needs no telling what binds.
+    /// device's own. If reading the weights for m rows takes the time t at one rate, then at the
+    /// other rate factor · m rows take t, both for reading and for computing. The time is therefore
+    /// that of factor · m rows ÷ factor, whichever of the two binds.
     pub fn gemm_time_from(
         &self,
         factor: Ratio,
@@ -36,8 +36,8 @@ impl Device {
         Ok(speedup.apply(self.attention_time(kv, shape)?))
     }
 
-    /// The same device where what is bound by `bound` is faster by `factor`: products and attention
-    /// that compute or that read memory, with the latter all that has no matrix, or launches and
+    /// The same device, faster by `factor` where `bound` binds: products and attention that
+    /// compute, or those that read memory together with elementwise operators, or launches and
     /// wake-ups.
     pub fn faster(&self, bound: Bound, factor: Ratio) -> Self {
         let mut device = self.clone();
@@ -55,7 +55,7 @@ impl Device {
         device
     }
 
-    /// The same device where everything that it does takes `factor` times as long.
+    /// The same device, on which everything takes `factor` times as long.
     pub fn slower(&self, factor: Ratio) -> Self {
         let inverse = Ratio::new(1.0 / factor.get()).unwrap_or(Ratio::ONE);
         let all = [Bound::Compute, Bound::Memory, Bound::Launch];
@@ -64,7 +64,8 @@ impl Device {
 }
 
 impl Machine {
-    /// The same machine where everything takes `factor` times as long: devices, memories and links.
+    /// The same machine, on which everything takes `factor` times as long: devices, memories and
+    /// links.
     pub fn slower(&self, factor: Ratio) -> Self {
         let mut machine = self.clone();
         machine.devices.iter_mut().for_each(|device| *device = device.slower(factor));

@@ -1,4 +1,4 @@
-//! TODO parts/attach.rs
+//! Links between a part's memory, host memory and GPUs.
 
 use crate::machine::{DRAM, Link, LinkDetails, Machine, MemoryId, MemoryKind};
 use crate::parts::link::LinkPart;
@@ -14,9 +14,9 @@ pub(crate) fn add_links(name: &str, memory: MemoryId, link: &LinkPart, machine: 
     add(format!("{name}->{host}"), memory, DRAM, &link.to_host, link.details_to_host());
 }
 
-/// Links between the memory `name`, which hangs on the host, and the GPUs': a DMA through the
-/// host's root complex, which passes the GPU's wire but not DRAM. It is as fast as the slower of
-/// the two ways, and both delays add up.
+/// Adds links between the memory `name`, which is attached to the host, and the GPUs' memories. A
+/// DMA through the host's root complex uses the GPU's wire but not DRAM. It is as fast as the
+/// slower of the two links, and their latencies add up.
 pub(crate) fn add_direct_links(name: &str, machine: &mut Machine) {
     let Some(memory) = machine.memory_named(name) else { return };
     let hbm = |id: &MemoryId| machine.memory(*id).kind == MemoryKind::Hbm;

@@ -1,4 +1,4 @@
-//! Composition: parts in, a machine out.
+//! Composition: from parts to a machine.
 
 use crate::files::{Presence, ProfileError};
 use crate::machine::{
@@ -16,7 +16,7 @@ use crate::parts::nvme::NvmePart;
 use crate::parts::sockets::{add_far_links, add_sockets};
 use crate::units::{Bytes, FlopPerSec, Seconds, Sourced};
 
-/// The parts themselves.
+/// The parts of a machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MachineParts {
     /// The host, or a datasheet CPU.
@@ -36,9 +36,9 @@ pub struct MachineParts {
 pub enum MachineBase {
     /// A measured host.
     Host(Box<Host>),
-    /// A CPU of which only publications are known.
+    /// A CPU that is known from publications only.
     Sheet(Box<CpuSheet>),
-    /// The same where each socket is a device with a memory of its own.
+    /// The same CPU with each socket as a device that has its own memory.
     Sockets {
         /// All of them.
         sheet: Box<CpuSheet>,
@@ -68,7 +68,7 @@ impl MachineParts {
         Self { base, loopback: None, gpu: None, cxl: None, nvme: None }
     }
 
-    /// The same with the GPU that was measured in the host, where one was.
+    /// The same parts with the GPU that was measured in the host, where there is one.
     pub fn with_own_gpu(self) -> Self {
         let gpu = match &self.base {
             MachineBase::Host(host) => {
@@ -79,20 +79,20 @@ impl MachineParts {
         Self { gpu, ..self }
     }
 
-    /// The same with a loopback device.
+    /// The same parts with a loopback device.
     pub fn with_loopback(self, limit: LoopbackLimit) -> Self {
         Self { loopback: Some(limit), ..self }
     }
 
     /// The machine of these parts: devices `cpu`, `loopback`, `gpu` (`gpu0`, `gpu1`, … where there
     /// are several); memories `dram`, `loopback-memory`, `hbm`, `cxl`, `nvme`, and `dram+cxl`
-    /// striped over both; links `dram->loopback`, `loopback->dram` and so on. What lies beside host
-    /// memory (`cxl`, `nvme`) reaches the GPU without it, over the wire that host memory reaches it
-    /// by. The CPU reads `cxl` and `dram+cxl` in place.
+    /// striped over both; links `dram->loopback`, `loopback->dram` and so on. The memories `cxl`
+    /// and `nvme` reach the GPU directly, over the wire between host memory and the GPU. The CPU
+    /// reads `cxl` and `dram+cxl` in place.
     ///
-    /// Refuses a loopback on one core, on a datasheet CPU or where it was not measured, a loopback
-    /// memory that leaves no host memory, a number of cores that was not measured as a team, and a
-    /// datasheet CPU of which nobody says how much memory it has.
+    /// Refuses a loopback on one core, on a datasheet CPU or where it was not measured; a loopback
+    /// memory that leaves no host memory; a number of cores that was not measured as a team; and a
+    /// datasheet CPU without the size of its memory.
     pub fn machine(&self, name: &str) -> Result<Machine, ProfileError> {
         let mut machine = Machine {
             name: name.to_owned(),
@@ -159,8 +159,7 @@ impl MachineParts {
             price_per_gb: None,
             details: MemoryDetails::default(),
         });
-        // Without a second device nothing waits for another; a fork-join is the nearest measured
-        // cost.
+        // Without a second device there is no wake-up to measure; a fork-join is the nearest cost.
         let sync = host.loopback.as_option().map_or(&team.launch, |loopback| &loopback.sync);
         machine.devices.push(host_device("cpu", DeviceKind::Cpu, DRAM, cores[..own].to_vec(), team, sync));
         if let Some(limit) = &self.loopback {
@@ -175,7 +174,7 @@ fn add_loopback(host: &Host, limit: LoopbackLimit, machine: &mut Machine) -> Res
         unfit("loopback", format!("the host '{}' says `loopback: absent`: it needs two cores", host.host))
     })?;
     let dram = &mut machine.memories[DRAM.0];
-    // Two devices that multiply at once have no more between them than all cores that multiply
+    // Two devices that multiply at once share the bandwidth that all cores reach when they multiply
     // together.
     if let Some(drawn) = host.product_bandwidth().filter(|drawn| drawn.value < dram.bandwidth.value) {
         dram.bandwidth = drawn;

@@ -5,9 +5,9 @@
 //!   cpu: this                                   # a host: what `fulcrum bench` wrote, or a file
 //!   loopback: {memory: 200 MB, bandwidth: 4 GB/s}
 //! ```
-//! The loopback device is the host's last core behind a copy that is slowed down to the bandwidth
-//! given; the cpu device keeps the other cores. `gpu:` with `link:`, `cxl:` and `nvme:` name parts
-//! of their own. `cpu:` may also name a datasheet CPU, with `sockets:`, `cores:` and `dram:` beside
+//! The loopback device is the host's last core, behind a copy that is limited to the given
+//! bandwidth. The cpu device keeps the other cores. `gpu:` with `link:`, `cxl:` and `nvme:` name
+//! more parts. `cpu:` may also name a datasheet CPU, with `sockets:`, `cores:` and `dram:` next to
 //! it.
 
 use crate::files::ProfileError;
@@ -20,38 +20,38 @@ use std::fmt;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Composition {
-    /// The name of the machine; without one it is made of the parts' names.
+    /// The name of the machine; where absent, it is made of the parts' names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What a reader should know of it: which testbed it is, and what of that is unknown.
+    /// A note for readers: which testbed it is, and which of its numbers are unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// The parts.
     pub parts: PartNames,
 }
 
-/// The names of the parts of a machine: `this`, a shipped name, or a file. A host's name as a GPU,
-/// a link or CXL memory stands for the one that was measured in it.
+/// The names of a machine's parts: `this`, a shipped name, or a file. A host's name as a GPU, a
+/// link or CXL memory stands for the part that was measured in that host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartNames {
     /// The host, or a datasheet CPU.
     pub cpu: String,
-    /// Sockets of a datasheet CPU: how many, one where absent; or `{count: 2, link: upi2}` for each
-    /// as a device.
+    /// Sockets of a datasheet CPU: a number, one where absent; or `{count: 2, link: upi2}`, which
+    /// makes each a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sockets: Option<SocketsChoice>,
-    /// Cores in use of a datasheet CPU, all sockets together; all where absent.
+    /// The cores of a datasheet CPU that are used, over all sockets; all where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<u64>,
     /// The memory modules of a datasheet CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dram: Option<DramChoice>,
-    /// Lend the last core to a loopback device with so much memory behind so slow a link.
+    /// A loopback device on the last core, with this much memory behind a link this slow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loopback: Option<LoopbackLimit>,
     /// A GPU, which needs a link: a name, or `{part: NAME, count: 4, link: nvlink3}` for several
-    /// and the link between them; with `issue: 10 us` the host launches kernels one by one.
+    /// and the link between them. With `issue: 10 us` the host launches kernels one by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuChoice>,
     /// The link to the GPU.
@@ -77,14 +77,15 @@ impl PartNames {
     }
 }
 
-/// Expanders of one kind. In files: the part's name alone for one of them, or the keys.
+/// CXL expanders of one kind. In files the part's name stands for one of them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CxlChoice {
     /// The part.
     pub part: String,
-    /// How many, their pages interleaved.
+    /// How many. Their pages are interleaved.
     pub count: u64,
-    /// Pages of DRAM to pages of theirs in stripes over both; what suits both rates where absent.
+    /// How pages alternate between DRAM and theirs in stripes over both; as suits both rates where
+    /// absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interleave: Option<Interleave>,
 }
@@ -119,16 +120,16 @@ impl<'de> Deserialize<'de> for CxlChoice {
     }
 }
 
-/// GPUs of one kind. In files: the part's name alone for one of them, or the keys.
+/// GPUs of one kind. In files the part's name stands for one of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GpuChoice {
     /// The part.
     pub part: String,
     /// How many, each with a link of its own to the host.
     pub count: u64,
-    /// The link between any two of them; over the host's where there is none.
+    /// The link between any two of them; where absent, they use their links to the host.
     pub link: Option<String>,
-    /// What the host takes to launch one kernel; what the part says where absent
+    /// The time that the host takes to launch one kernel; the part's where absent
     /// ([`crate::GpuPart::issue`]).
     pub issue: Option<Seconds>,
 }
@@ -187,39 +188,39 @@ impl<'de> Deserialize<'de> for GpuChoice {
     }
 }
 
-/// What the loopback device is allowed.
+/// The limits of the loopback device.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoopbackLimit {
     /// Its memory, taken from the host's.
     #[serde(deserialize_with = "crate::units::checked")]
     pub memory: Bytes,
-    /// The rate of its link, each way; what was measured where that is less.
+    /// The rate of its link each way; the measured rate where that is less.
     #[serde(deserialize_with = "crate::units::checked")]
     pub bandwidth: BytesPerSec,
 }
 
-/// What a composition says of the DRAM of a datasheet CPU.
+/// The DRAM of a datasheet CPU, as a composition gives it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DramChoice {
-    /// How much there is, all sockets together.
+    /// Its size, over all sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub capacity: Option<Sourced<Bytes>>,
-    /// What long reads reach, all sockets together; what the part says where absent.
+    /// The rate of long reads, over all sockets; the part's where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub bandwidth: Option<Sourced<BytesPerSec>>,
 }
 
-/// Sockets of a datasheet CPU. In files: how many, which then are one device with one memory; or,
-/// with the link between any two of them, each a device with a memory of its own.
+/// Sockets of a datasheet CPU. In files a number makes them one device with one memory; a number
+/// with a link makes each a device with its own memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SocketsChoice {
     /// How many.
     pub count: u64,
-    /// The link between any two, where each is a device.
+    /// The link between any two sockets, where each is a device.
     pub link: Option<String>,
 }
 
@@ -231,11 +232,11 @@ struct Keys {
     link: String,
 }
 
-/// No board has more.
+/// The most sockets of a board.
 const MOST: u64 = 16;
 
 impl SocketsChoice {
-    /// Refuses what no board has.
+    /// Refuses numbers of sockets that no board has.
     pub(crate) fn check(&self) -> Result<(), ProfileError> {
         let message = match self.count {
             0 => "0 sockets hold no CPU: use 1 or more".to_owned(),

@@ -1,4 +1,4 @@
-//! A CPU as its datasheet and publications describe it, as opposed to a measured [`crate::Host`].
+//! A CPU from its datasheet and publications, in contrast to a measured [`crate::Host`].
 
 use crate::files::{Refusal, refuse_if};
 use crate::parts::gpu::check_idle;
@@ -15,10 +15,10 @@ use std::fmt;
 pub struct CpuPart {
     /// Its name, the first key of the file.
     pub cpu: String,
-    /// What a reader should know.
+    /// A note for readers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// The maker's word for its generation: `sapphire-rapids`, `zen4`.
+    /// The maker's name of its generation: `sapphire-rapids`, `zen4`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<String>,
     /// Physical cores.
@@ -32,7 +32,7 @@ pub struct CpuPart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub turbo_clock: Option<Sourced<Hertz>>,
-    /// Clock with every core at its widest instructions.
+    /// Clock with all cores at their widest instructions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub busy_clock: Option<Sourced<Hertz>>,
@@ -46,8 +46,8 @@ pub struct CpuPart {
     pub llc: Option<Sourced<Bytes>>,
     /// The ceilings of matrix products, all cores together, by instruction set and number format.
     pub rates: BTreeMap<InstructionSet, BTreeMap<DType, SheetRates>>,
-    /// Rows from which tile instructions are faster than vector ones; without it the faster one is
-    /// taken.
+    /// The number of rows from which tile instructions are faster than vector ones; where absent,
+    /// the faster one is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub crossover: Option<Sourced<u64>>,
@@ -55,13 +55,13 @@ pub struct CpuPart {
     pub dram: SocketDram,
     /// One fork-join of all cores.
     pub launch: Sourced<Seconds>,
-    /// From another device's completion until the cores run.
+    /// The time from another device's completion until the cores run.
     pub sync: Sourced<Seconds>,
     /// Thermal design power.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub power: Option<Sourced<Watts>>,
-    /// Draw of a socket whose cores wait for work; a documented share of `power` where absent.
+    /// Power of a socket whose cores wait for work; a documented share of `power` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub idle_power: Option<Sourced<Watts>>,
@@ -69,7 +69,7 @@ pub struct CpuPart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub price: Option<Sourced<Dollars>>,
-    /// Time in service over which its price is written off.
+    /// The time in service over which its price is written off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub lifetime: Option<Sourced<Years>>,
@@ -100,28 +100,28 @@ impl fmt::Display for InstructionSet {
     }
 }
 
-/// Three ceilings of matrix products: they differ up to sixfold, so one number would not do.
+/// Three ceilings of matrix products. They differ up to sixfold, so one number is not enough.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SheetRates {
-    /// Operands in tiles or registers: cores × FLOP per cycle × clock.
+    /// With operands in tiles or registers: cores × FLOP per cycle × clock.
     #[serde(deserialize_with = "crate::units::checked")]
     pub resident: Sourced<FlopPerSec>,
-    /// Operands in caches.
+    /// With operands in caches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub cached: Option<Sourced<FlopPerSec>>,
-    /// Weights streamed from memory, with so many rows that their reading no longer matters; a
+    /// With weights streamed from memory, and so many rows that reading them no longer matters; a
     /// documented share of `resident` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub streamed: Option<Sourced<FlopPerSec>>,
-    /// How the streamed rate rises with rows; flat where absent.
+    /// How the streamed rate rises with rows; constant where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_rows: Option<RowShares>,
 }
 
-/// The rate of products of m rows as a share of the rate of many.
+/// The rate of products of m rows as a share of the rate with many rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RowShares {
@@ -138,7 +138,7 @@ pub struct RowShare {
     /// Rows of the activations.
     #[serde(deserialize_with = "crate::units::checked")]
     pub m: u64,
-    /// Share of the rate of many rows.
+    /// The share of the rate with many rows.
     pub share: Ratio,
 }
 
@@ -155,14 +155,14 @@ pub struct SocketDram {
     /// Peak: channels × transfers per second × 8 bytes.
     #[serde(deserialize_with = "crate::units::checked")]
     pub bandwidth: Sourced<BytesPerSec>,
-    /// What long reads by all cores reach; a documented share of `bandwidth` where absent.
+    /// The rate of long reads by all cores; a documented share of `bandwidth` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub reached: Option<Sourced<BytesPerSec>>,
-    /// What long reads by fewer cores reach.
+    /// The rate of long reads by fewer cores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_cores: Option<CoreCurve>,
-    /// How much there is, where it is soldered on; else the composition says it.
+    /// Its size, where it is soldered on; otherwise the composition gives it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub capacity: Option<Sourced<Bytes>>,
@@ -189,7 +189,7 @@ pub struct CorePoint {
     /// Cores that read.
     #[serde(deserialize_with = "crate::units::checked")]
     pub cores: u64,
-    /// What they reach together. It may fall with cores: they disturb each other.
+    /// The rate that they reach together. It may fall with more cores, which disturb each other.
     #[serde(deserialize_with = "crate::units::checked")]
     pub bandwidth: BytesPerSec,
 }
@@ -242,7 +242,7 @@ impl RowShares {
             let (index, a, b) = ((index + 1).to_string(), pair[0], pair[1]);
             let message = format!("m = {} follows m = {}: list rising ones", b.m, a.m);
             refuse_if(b.m <= a.m, &["points", &index, "m"], message)?;
-            // Time ∝ m / share, and published points are rounded.
+            // Time ∝ m / share. Published points are rounded.
             let falls = b.m as f64 / b.share.get() < a.m as f64 / a.share.get() * ROUNDING;
             let message =
                 format!("m = {} would take less time than m = {}: more rows never take less", b.m, a.m);
@@ -251,8 +251,8 @@ impl RowShares {
         Ok(())
     }
 
-    /// The share at `m` rows: time per product is interpolated between points; below the first its
-    /// time, beyond the last its share.
+    /// The share at `m` rows. The time per product is interpolated between points. Below the first
+    /// point it is that point's time; beyond the last, the share is that point's.
     pub fn at(&self, m: u64) -> f64 {
         let time = |p: RowShare| p.m as f64 / p.share.get();
         let above = self.points.partition_point(|p| p.m < m);
@@ -270,7 +270,7 @@ impl RowShares {
     }
 }
 
-/// Points of a published table are rounded to so much.
+/// Published points are rounded, so times may fall by this factor.
 const ROUNDING: f64 = 0.9;
 
 impl CoreCurve {
@@ -289,7 +289,8 @@ impl CoreCurve {
         Ok(())
     }
 
-    /// What `cores` reach: linear between points, from nothing below the first, the last beyond it.
+    /// The rate of `cores`: linear between points, from zero below the first one, and constant
+    /// beyond the last.
     pub fn at(&self, cores: u64) -> BytesPerSec {
         let above = self.points.partition_point(|p| p.cores < cores);
         let below = above.checked_sub(1).map(|below| self.points[below]);

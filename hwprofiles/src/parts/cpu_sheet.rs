@@ -1,10 +1,9 @@
-//! The device and memory that a datasheet CPU makes: rooflines below documented shares of its
-//! peaks.
+//! The device and the memory of a datasheet CPU: rooflines at documented shares of its peaks.
 //!
-//! Where a part does not say what is reached, long products by tile instructions reach 20 % of
-//! their peak with weights streamed from memory, and by vector instructions 65 %; reads of memory
-//! reach 75 % of its peak. LIA's Sapphire Rapids reaches 16.6 to 20 of 90 TFLOP/s by AMX and 3.7 of
-//! 5.6 by AVX-512; published streams reach 65 to 95 %. The answers say
+//! Where a part does not give the rates that it reaches, long products with weights streamed from
+//! memory reach 20 % of the peak by tile instructions and 65 % by vector instructions, and reads of
+//! memory reach 75 % of its peak. LIA's Sapphire Rapids reaches 16.6 to 20 of 90 TFLOP/s by AMX and
+//! 3.7 of 5.6 by AVX-512; published streams reach 65 to 95 %. The answers say
 //! [`Basis::Estimated`](crate::Basis::Estimated).
 
 use crate::files::ProfileError;
@@ -23,27 +22,27 @@ const OF_PEAK_VECTORS: f64 = 0.65;
 
 const OF_PEAK_DRAM: f64 = 0.75;
 
-/// Share of its power that a socket draws whose cores wait for work.
+/// The share of its power that a socket uses while its cores wait for work.
 const OF_POWER_WAITING: f64 = 0.30;
 
-/// The shape whose table stands for all, as for a GPU's roofline.
+/// The side of the square weights that stand for all shapes.
 const SIDE: u64 = 8192;
 
-/// A datasheet CPU as it stands in a machine.
+/// A datasheet CPU with what a composition says of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CpuSheet {
     /// One socket.
     pub part: CpuPart,
     /// Sockets.
     pub sockets: u64,
-    /// Cores in use, all sockets together; all where absent.
+    /// The cores in use, over all sockets; all where absent.
     pub cores: Option<u64>,
-    /// The memory modules, where the part does not say them.
+    /// The memory, where the part does not give it.
     pub dram: DramChoice,
 }
 
 impl CpuSheet {
-    /// The memory `dram`. Refuses where nobody says how much there is.
+    /// The memory `dram`. Refuses a CPU without the size of its memory.
     pub(crate) fn memory(&self) -> Result<Memory, ProfileError> {
         let own = self.part.dram.capacity.as_ref().map(|capacity| match self.sockets {
             1 => capacity.clone(),
@@ -149,13 +148,13 @@ impl CpuSheet {
         details
     }
 
-    /// Cores in use over the cores of one socket.
+    /// The cores in use divided by the cores of one socket.
     fn scale(&self) -> f64 {
         let cores = self.cores.unwrap_or(self.part.cores.value * self.sockets);
         cores as f64 / self.part.cores.value as f64
     }
 
-    /// A rate of one socket, for the cores in use.
+    /// The rate of the cores in use, from that of one socket.
     fn scaled(&self, rate: &Sourced<FlopPerSec>) -> Sourced<FlopPerSec> {
         match self.scale() {
             1.0 => rate.clone(),
@@ -166,7 +165,7 @@ impl CpuSheet {
         }
     }
 
-    /// What long reads reach, by the cores in use.
+    /// The rate of long reads by the cores in use.
     fn bandwidth(&self) -> Sourced<BytesPerSec> {
         if let Some(bandwidth) = &self.dram.bandwidth {
             return bandwidth.clone();
@@ -196,7 +195,7 @@ impl CpuSheet {
         }
     }
 
-    /// The ways to compute with weights of `dtype`: one per instruction set, in the nearest format
+    /// The instruction sets that compute with weights of `dtype`, each in the nearest format that
     /// it has.
     fn paths(&self, dtype: DType) -> Vec<ComputePath<'_>> {
         let widened: &[DType] = match dtype {
@@ -224,7 +223,7 @@ impl CpuSheet {
         Provenance::Estimated { reason }
     }
 
-    /// A table of times over rows: the slower of reading the weights and of computing.
+    /// A table of times against rows: the slower of reading the weights and of computing.
     fn gemm(
         &self,
         dtype: DType,
@@ -253,8 +252,8 @@ impl CpuSheet {
         rows.retain(|&m| m > 0);
         rows.sort_unstable();
         rows.dedup();
-        // Where the slower instructions are said to take over early, more rows still never take
-        // less time.
+        // More rows never take less time, even where slower instructions are said to take over
+        // early.
         let mut slowest = Seconds::ZERO;
         let rising = rows.into_iter().map(|m| {
             slowest = slowest.max(time(m));
@@ -264,11 +263,11 @@ impl CpuSheet {
     }
 }
 
-/// One way to compute.
+/// One instruction set with its rates.
 struct ComputePath<'a> {
     instructions: InstructionSet,
     ceilings: &'a SheetRates,
-    /// With many rows, all cores in use together.
+    /// With many rows, for all cores in use.
     rate: FlopPerSec,
 }
 
@@ -279,7 +278,8 @@ impl ComputePath<'_> {
 }
 
 impl SheetRates {
-    /// The rate of long products with streamed weights: as said, or a documented share of the peak.
+    /// The rate of long products with streamed weights: as given, or a documented share of the
+    /// peak.
     pub fn streamed_rate(&self, instructions: InstructionSet) -> FlopPerSec {
         let share = match instructions {
             InstructionSet::Amx => OF_PEAK_TILES,
@@ -289,7 +289,7 @@ impl SheetRates {
     }
 }
 
-/// What a CPU draws while it waits, where only its busy draw is known.
+/// The power of a waiting CPU, where only its busy power is known.
 fn waiting(power: &Sourced<Watts>) -> Sourced<Watts> {
     let reason = format!(
         "{:.0} % of {}: uncore, memory controllers and cores that spin for a while; measure it",
@@ -299,7 +299,7 @@ fn waiting(power: &Sourced<Watts>) -> Sourced<Watts> {
     Sourced { value: power.value * OF_POWER_WAITING, source: Provenance::Estimated { reason } }
 }
 
-/// The source of a number that is so many times another.
+/// The source of a number that is `sockets` times another.
 fn times(sockets: u64, value: &str, source: &Provenance) -> Provenance {
     if sockets == 1 {
         return source.clone();

@@ -1,4 +1,4 @@
-//! Memory behind CXL, and what lies beside host memory: their way to the GPU.
+//! Memory behind CXL.
 
 use crate::files::Refusal;
 use crate::machine::{Interleave, Machine, Memory, MemoryDetails, MemoryId, MemoryKind};
@@ -8,13 +8,13 @@ use crate::rates::LoadCurve;
 use crate::units::{Bytes, BytesPerSec, Dollars, Seconds, Sourced};
 use serde::{Deserialize, Serialize};
 
-/// Memory behind CXL, read by the host's cores in place.
+/// Memory behind CXL, which the host's cores read in place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CxlPart {
     /// Its name, the first key of the file.
     pub cxl: String,
-    /// What a reader should know.
+    /// A note for readers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// How much it holds.
@@ -23,7 +23,7 @@ pub struct CxlPart {
     /// Read bandwidth.
     #[serde(deserialize_with = "crate::units::checked")]
     pub read: Sourced<BytesPerSec>,
-    /// Write bandwidth; unknown where absent, and links then use the read bandwidth and say so.
+    /// Write bandwidth. Where it is absent, links use the read bandwidth and say so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub write: Option<Sourced<BytesPerSec>>,
@@ -52,9 +52,10 @@ impl CxlPart {
 pub struct CxlExpanders {
     /// One of them.
     pub part: CxlPart,
-    /// How many, their pages interleaved.
+    /// How many. Their pages are interleaved.
     pub count: u64,
-    /// Pages of DRAM to pages of theirs in stripes over both; what suits both rates where absent.
+    /// How pages alternate between DRAM and theirs in stripes over both; as suits both rates where
+    /// absent.
     pub interleave: Option<Interleave>,
 }
 
@@ -102,8 +103,8 @@ impl CxlExpanders {
 }
 
 impl Machine {
-    /// The machine with one CXL expander more, beside its host memory or, where it has some,
-    /// interleaved with them; `None` where its first memory is not DRAM.
+    /// The machine with one more CXL expander. Its pages are interleaved with those of the
+    /// expanders that are there. `None` where the first memory is not DRAM.
     pub fn with_expander(&self, part: &CxlPart) -> Option<Self> {
         let mut machine = self.clone();
         machine.memories.first().filter(|memory| memory.kind == MemoryKind::Dram)?;
@@ -122,17 +123,17 @@ impl Machine {
         memory.capacity.value += part.capacity.value;
         memory.bandwidth.value += part.read.value;
         let written = part.write.as_ref().unwrap_or(&part.read).value;
-        // Its links to the host carry more; those over another's wire as much more as the wire lets
-        // through.
+        // Links to the host carry more. Links over another link's wire carry as much more as that
+        // wire lets through.
         let wires: Vec<_> =
             machine.links.iter().map(|l| l.wire.map(|w| machine.link(w).bandwidth.value)).collect();
         for (link, wire) in machine.links.iter_mut().zip(wires) {
-            let more = match (link.from == cxl, link.to == cxl) {
+            let added = match (link.from == cxl, link.to == cxl) {
                 (true, _) => part.read.value,
                 (_, true) => written,
                 _ => continue,
             };
-            let rate = link.bandwidth.value + more;
+            let rate = link.bandwidth.value + added;
             link.bandwidth.value = wire.map_or(rate, |wire| rate.min(wire).max(link.bandwidth.value));
         }
         machine.stripe_over_cxl(machine.memory(cxl).details.interleave).ok()?;

@@ -1,4 +1,4 @@
-//! From measured points to parts: a GPU's rates, and the link to it.
+//! Parts that are fitted to measured points: a GPU's rates, and the link to it.
 
 use crate::parts::gpu::GpuPart;
 use crate::parts::link::{DirectionRates, LinkPart};
@@ -8,27 +8,26 @@ use crate::rates::{
 };
 use crate::units::{BytesPerSec, DType, Provenance, Ratio, Seconds, Sourced};
 
-/// Why points do not make a part.
+/// Why points do not give a part.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PointsError {
-    /// The datasheet lacks what the fit starts from.
+    /// The datasheet lacks a fact that the fit needs.
     #[error(transparent)]
     MissingFact(#[from] MissingFact),
-    /// Products have no fit.
+    /// Products cannot be fitted.
     #[error(transparent)]
     Gemm(#[from] GemmFitError),
-    /// Attention has none.
+    /// Attention cannot be fitted.
     #[error(transparent)]
     Attention(#[from] AttentionFitError),
-    /// Transfers of one way alone, or none from page-locked memory.
+    /// Transfers were measured one way only, or none from page-locked memory.
     #[error("transfers must be measured both ways from page-locked memory: there is no {0} of pinned memory")]
     OneWay(&'static str),
 }
 
 impl GpuPart {
-    /// This part with what was measured in the place of what its datasheet says: products and
-    /// attention of the formats that were measured, and the bandwidth. `source` says where the
-    /// points came from.
+    /// This part with measured values in place of the datasheet's: products and attention of the
+    /// measured formats, and the bandwidth. `source` says where the points came from.
     pub fn fitted(&self, points: &DevicePoints, source: &Provenance) -> Result<Self, PointsError> {
         let mut part = self.clone();
         for (dtype, points) in points.gemm() {
@@ -47,11 +46,11 @@ impl GpuPart {
 }
 
 impl LinkPart {
-    /// The link called `link` of which these transfers were measured; `None` where none were.
+    /// The link called `link` from measured transfers; `None` without transfers.
     ///
-    /// β is the rate of the largest pinned transfer, α what the smallest takes beyond its bytes ÷
-    /// β, the larger of both ways'. Measured times that fall with the size are noise and are raised
-    /// to the one before.
+    /// β is the rate of the largest pinned transfer. α is what the smallest one takes beyond its
+    /// bytes ÷ β, the larger of both directions. Measured times that fall with the size are noise
+    /// and are raised to the one before.
     pub fn fitted(
         link: &str,
         transfers: &[TransferPoint],
@@ -60,37 +59,37 @@ impl LinkPart {
         if transfers.is_empty() {
             return Ok(None);
         }
-        let of = |direction, memory| -> Vec<&TransferPoint> {
+        let measured = |direction, memory| -> Vec<&TransferPoint> {
             transfers.iter().filter(|it| (it.direction, it.memory) == (direction, memory)).collect()
         };
-        // Points come by rising size.
-        let rate = |direction, memory| of(direction, memory).last().map(|it| it.bytes / it.time);
+        // Points are sorted by size.
+        let rate = |direction, memory| measured(direction, memory).last().map(|it| it.bytes / it.time);
         let sourced = |value: BytesPerSec| Sourced { value, source: source.clone() };
         let pinned = |direction, word| rate(direction, HostMemory::Pinned).ok_or(PointsError::OneWay(word));
         let to_device = pinned(Direction::ToDevice, "h2d")?;
         let to_host = pinned(Direction::ToHost, "d2h")?;
         let alpha = |direction, beta: BytesPerSec| {
-            let smallest = of(direction, HostMemory::Pinned)[0];
+            let smallest = measured(direction, HostMemory::Pinned)[0];
             (smallest.time.get() - (smallest.bytes / beta).get()).max(0.0)
         };
         let latency = alpha(Direction::ToDevice, to_device).max(alpha(Direction::ToHost, to_host));
         let latency = Sourced { value: Seconds::new(latency), source: source.clone() };
         let times = |direction| {
             let mut longest = Seconds::ZERO;
-            let points = of(direction, HostMemory::Pinned).into_iter().map(|it| {
+            let points = measured(direction, HostMemory::Pinned).into_iter().map(|it| {
                 longest = longest.max(it.time);
                 CurvePoint { size: it.bytes, value: longest }
             });
             Some(Curve { source: source.clone(), points: points.collect() })
         };
-        // Noise may make the slower kind of memory the faster one where the two are alike.
+        // Where both kinds of memory are alike, noise may make the slower kind the faster one.
         let pageable = |direction, pinned: BytesPerSec| {
             let rate = rate(direction, HostMemory::Pageable)?;
             Some(sourced(if rate < pinned { rate } else { pinned }))
         };
         let pageable = pageable(Direction::ToDevice, to_device).zip(pageable(Direction::ToHost, to_host));
         let duplex = rate(Direction::Both, HostMemory::Pinned).and_then(|both| {
-            // The slower direction ends last, and it is its end that was timed.
+            // The slower direction ends last, and its end was timed.
             let slower = to_device.get().min(to_host.get());
             Some(Sourced { value: Ratio::new((both.get() / slower).min(1.0))?, source: source.clone() })
         });
@@ -105,7 +104,7 @@ impl LinkPart {
 }
 
 impl GemmFacts {
-    /// What a GPU's part says of products with weights of `dtype`.
+    /// The facts for products with weights of `dtype`, from a GPU's part.
     pub fn from_gpu(gpu: &GpuPart, dtype: DType) -> Result<Self, MissingFact> {
         let missing = |fact, example| MissingFact { gpu: gpu.gpu.clone(), dtype, fact, example };
         let peak = gpu
@@ -129,7 +128,7 @@ impl GemmFacts {
 }
 
 impl AttentionFacts {
-    /// What a GPU's part says of attention over keys and values in `kv`.
+    /// The facts for attention over keys and values in `kv`, from a GPU's part.
     pub fn from_gpu(gpu: &GpuPart, kv: DType) -> Result<Self, MissingFact> {
         let missing = |fact, example| MissingFact { gpu: gpu.gpu.clone(), dtype: kv, fact, example };
         let peak = || missing("peak rate", "`peak: {bf16: {value: 100 TFLOP/s, source: …}}`");

@@ -1,5 +1,4 @@
-//! Parts that machines are composed of, apart from the host and the links: a GPU, CXL memory, a
-//! disk.
+//! GPUs as parts of machines.
 
 use crate::files::{Refusal, refuse_if};
 use crate::parts::composition::PartNames;
@@ -8,17 +7,16 @@ use crate::units::{Bytes, BytesPerSec, DType, Dollars, FlopPerSec, Ratio, Second
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A GPU, or another accelerator with memory of its own: its datasheet, and what was measured of
-/// it.
+/// A GPU or another accelerator with its own memory: its datasheet, and what was measured of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GpuPart {
     /// Its name, the first key of the file.
     pub gpu: String,
-    /// What a reader should know: conflicting sources, what is not known.
+    /// A note for readers: conflicting sources, and unknown numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// The maker's word for its generation: `hopper`, `cdna3`.
+    /// The maker's name of its generation: `hopper`, `cdna3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<String>,
     /// CUDA's compute capability, as `9.0` in quotes.
@@ -35,43 +33,44 @@ pub struct GpuPart {
     /// Memory on the package.
     #[serde(deserialize_with = "crate::units::checked")]
     pub capacity: Sourced<Bytes>,
-    /// Bandwidth of that memory: its peak, or what reads reached where it was measured.
+    /// The bandwidth of that memory: its peak, or the measured rate of reads.
     #[serde(deserialize_with = "crate::units::checked")]
     pub bandwidth: Sourced<BytesPerSec>,
     /// Peak dense rate by weight format.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[serde(deserialize_with = "crate::units::checked")]
     pub peak: BTreeMap<DType, Sourced<FlopPerSec>>,
-    /// Shares of the peaks that long products and long streams reach, where they are known.
+    /// The shares of the peaks that long products and long streams reach, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub achieved: Option<AchievedShares>,
     /// Cost of one kernel launch, on the GPU.
     pub launch: Sourced<Seconds>,
-    /// What the host takes to launch one kernel, where it launches one by one, ahead of the GPU,
-    /// which then waits only where it is the faster of the two. Absent where graphs are replayed.
+    /// The time that the host takes to launch one kernel, where it launches kernels one by one
+    /// ahead of the GPU. The GPU waits only where it is faster than the host. Absent where graphs
+    /// are replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issue: Option<Sourced<Seconds>>,
-    /// From the host's signal until the stream runs, and back.
+    /// The time from the host's signal until the stream runs, and back.
     pub sync: Sourced<Seconds>,
-    /// Rate to the other GPUs of its server, each way.
+    /// The rate to the other GPUs of its server, each way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub nvlink: Option<Sourced<BytesPerSec>>,
     /// The link between GPUs of its kind in one server: a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
-    /// Measured matrix products; formats without any fall back to `peak` × a documented efficiency.
+    /// Measured matrix products. Formats without any use `peak` × a documented efficiency.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gemm: BTreeMap<DType, GemmRates>,
-    /// Measured attention; formats without any fall back to `peak` and `bandwidth` × documented
+    /// Measured attention. Formats without any use `peak` and `bandwidth` × documented
     /// efficiencies.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attention: BTreeMap<DType, AttentionRates>,
-    /// Draw when busy.
+    /// Power when busy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub power: Option<Sourced<Watts>>,
-    /// Draw of a GPU that waits with a model loaded; a documented share of `power` where absent.
+    /// Power of a GPU that waits with a model loaded; a documented share of `power` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub idle_power: Option<Sourced<Watts>>,
@@ -79,29 +78,30 @@ pub struct GpuPart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub price: Option<Sourced<Dollars>>,
-    /// Time in service over which its price is written off.
+    /// The time in service over which its price is written off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub lifetime: Option<Sourced<Years>>,
-    /// The other parts of the machine that the GPU's own name stands for where a machine is wanted.
+    /// The other parts of its default server. The GPU's own name stands for that machine where a
+    /// machine is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<PartNames>,
 }
 
-/// What a device reaches of its peaks.
+/// The shares of its peaks that a device reaches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AchievedShares {
-    /// Share of the peak rate that long products reach, by format.
+    /// The share of the peak rate that long products reach, by format.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gemm: BTreeMap<DType, Sourced<Ratio>>,
-    /// Share of the peak bandwidth that long streams reach.
+    /// The share of the peak bandwidth that long streams reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<Sourced<Ratio>>,
 }
 
 impl GpuPart {
-    /// A GPU of which only this much is known.
+    /// A GPU of which only these values are known.
     pub fn new(
         gpu: &str,
         capacity: Sourced<Bytes>,
@@ -153,7 +153,7 @@ impl GpuPart {
     }
 }
 
-/// Refuses an idle draw above the busy one.
+/// Refuses an idle power above the busy power.
 pub(crate) fn check_idle(
     busy: Option<&Sourced<Watts>>,
     idle: Option<&Sourced<Watts>>,

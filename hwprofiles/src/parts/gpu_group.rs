@@ -1,5 +1,5 @@
-//! Several GPUs of one kind in a machine: each with its memory and its own link to the host, all
-//! linked with each other.
+//! Several GPUs of one kind in a machine. Each has its memory and its own link to the host, and all
+//! are linked with each other.
 
 use crate::machine::{DRAM, Link, LinkDetails, LinkId, Machine, Memory, MemoryDetails, MemoryId, MemoryKind};
 use crate::parts::attach::add_links;
@@ -16,8 +16,7 @@ pub struct GpuGroup {
     pub link: LinkPart,
     /// How many.
     pub count: u64,
-    /// The link between any two of them; where there is none, they reach each other over their
-    /// links to the host.
+    /// The link between any two of them; where absent, they use their links to the host.
     pub peer: Option<LinkPart>,
 }
 
@@ -27,8 +26,8 @@ impl GpuGroup {
         Self { part, link, count: 1, peer: None }
     }
 
-    /// Devices `gpu0`, `gpu1`, … with memories `hbm0`, `hbm1`, …; without a number where there is
-    /// one.
+    /// Adds devices `gpu0`, `gpu1`, … with memories `hbm0`, `hbm1`, …; without a number where there
+    /// is one.
     pub(crate) fn add_to(&self, machine: &mut Machine) {
         let number = |index: u64| if self.count == 1 { String::new() } else { index.to_string() };
         let mut memories = Vec::new();

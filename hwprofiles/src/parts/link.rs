@@ -6,18 +6,18 @@ use crate::rates::{AllReduce, Curve, check_times};
 use crate::units::{BytesPerSec, Ratio, Seconds, Sourced};
 use serde::{Deserialize, Serialize};
 
-/// A link. A transfer of B bytes takes α + B / β, or what its curve of measured times says.
+/// A link. A transfer of B bytes takes α + B / β, or the time of its measured curve.
 ///
-/// α and β are those of page-locked host memory on the socket that the link hangs on.
+/// α and β are for page-locked host memory on the socket that the link is attached to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkPart {
     /// Its name, the first key of the file.
     pub link: String,
-    /// What a reader should know.
+    /// A note for readers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// On the wire, each way.
+    /// The rate on the wire, each way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub raw: Option<Sourced<BytesPerSec>>,
@@ -41,15 +41,14 @@ pub struct LinkPart {
     /// β of page-locked memory on the other socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub far: Option<DirectionRates>,
-    /// Each direction's rate under opposing traffic over its rate alone.
+    /// Each direction's rate under opposing traffic divided by its rate alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplex: Option<Sourced<Ratio>>,
-    /// Bytes of host memory traffic that a transfer causes per byte moved: what a DMA takes from
-    /// the CPU.
+    /// Bytes of host memory traffic per byte moved, which a DMA takes from the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dram_traffic: Option<Sourced<Ratio>>,
-    /// Of a link between GPUs: what sums over them take. Where absent, a step takes `latency` and
-    /// goes at `to_device`.
+    /// For a link between GPUs: what all-reduces over them take. Where absent, a step takes
+    /// `latency` and runs at `to_device`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_reduce: Option<AllReduce>,
 }
@@ -120,7 +119,7 @@ impl LinkPart {
         Ok(())
     }
 
-    /// What the link from host to device says beyond α and β.
+    /// Facts of the link from host to device beyond α and β.
     pub(crate) fn details_to_device(&self) -> LinkDetails {
         LinkDetails {
             times: self.to_device_times.clone(),
@@ -130,7 +129,7 @@ impl LinkPart {
         }
     }
 
-    /// What the link from device to host says beyond α and β.
+    /// Facts of the link from device to host beyond α and β.
     pub(crate) fn details_to_host(&self) -> LinkDetails {
         LinkDetails {
             times: self.to_host_times.clone(),

@@ -1,4 +1,4 @@
-//! TODO parts/nvme.rs
+//! Disks.
 
 use crate::machine::{Machine, Memory, MemoryDetails, MemoryId, MemoryKind};
 use crate::parts::attach::add_links;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct NvmePart {
     /// Its name, the first key of the file.
     pub nvme: String,
-    /// What a reader should know.
+    /// A note for readers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// How much it holds.
@@ -24,7 +24,7 @@ pub struct NvmePart {
     /// Rate of long sequential writes.
     #[serde(deserialize_with = "crate::units::checked")]
     pub write: Sourced<BytesPerSec>,
-    /// From a request until its first byte.
+    /// The time from a request until its first byte.
     #[serde(deserialize_with = "crate::units::checked")]
     pub latency: Sourced<Seconds>,
     /// Price per GB.

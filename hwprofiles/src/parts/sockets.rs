@@ -1,4 +1,4 @@
-//! The sockets of a CPU as devices: each with a memory of its own, and a link between any two.
+//! The sockets of a CPU as devices, each with its own memory and a link to every other one.
 
 use crate::files::ProfileError;
 use crate::machine::{DRAM, Link, LinkDetails, LinkId, Machine, Memory, MemoryId, MemoryKind};
@@ -31,8 +31,8 @@ impl CpuSheet {
     }
 }
 
-/// Devices `cpu0`, `cpu1`, … with memories `dram0`, `dram1`, … and links between these. Everything
-/// else hangs on the first.
+/// Adds devices `cpu0`, `cpu1`, … with memories `dram0`, `dram1`, … and links between them. All
+/// other parts are attached to the first.
 pub(crate) fn add_sockets(
     all: &CpuSheet,
     link: &LinkPart,
@@ -62,9 +62,9 @@ pub(crate) fn add_sockets(
     Ok(())
 }
 
-/// Links between the memories of the other sockets and the GPUs, which hang on the first one: over
-/// the GPU's wire, at what its part says of the far socket, else no faster than the link between
-/// sockets.
+/// Adds links between the memories of the other sockets and the GPUs, which are attached to the
+/// first socket. They use the GPU's wire, at the rate that its part gives for the far socket, or
+/// else at most at the rate of the link between sockets.
 pub(crate) fn add_far_links(link: &LinkPart, far: Option<&DirectionRates>, machine: &mut Machine) {
     let of_kind = |kind| -> Vec<MemoryId> {
         machine.memory_ids().filter(|&id| machine.memory(id).kind == kind && id != DRAM).collect()
@@ -94,7 +94,7 @@ fn far_link(
 ) -> Link {
     let near = machine.link(wire);
     let ends = [machine.memory(from).name.as_str(), machine.memory(to).name.as_str()];
-    // Devices are what links are named by.
+    // Links are named by devices.
     let named = |name: &str| name.replace("hbm", "gpu");
     let slower = near.bandwidth.value.min(between.to_device.value).min(between.to_host.value);
     let reason = format!("the slower of {} and {}", near.name, between.link);

@@ -2,11 +2,10 @@
 //!
 //! Columns are found by name, in any order. Others are ignored:
 //!
-//! | rows | columns |
-//! |---|---|
-//! | matrix products | `dtype`, `m`, `n`, `k` |
-//! | attention | `phase`, `batch`, `new_tokens`, `past_tokens`, `heads`, `kv_heads`, `head_dim`; `dtype` of the KV cache, bf16 without |
-//! | either | `gpu`, the device of the row; `latency_us`, a measured time to compare with |
+//! - matrix products: `dtype`, `m`, `n`, `k`;
+//! - attention: `phase`, `batch`, `new_tokens`, `past_tokens`, `heads`, `kv_heads`, `head_dim`, and
+//!   `dtype` of the KV cache, which is bf16 without the column;
+//! - both: `gpu`, the device of the row, and `latency_us`, a measured time to compare with.
 //!
 //! One file may hold both kinds. A row leaves the cells of the other kind empty.
 

@@ -3,11 +3,11 @@
 //! The columns of a file tell what was measured. A column `gpu` names the device; other columns are
 //! ignored:
 //!
-//! | measured | columns |
-//! |---|---|
-//! | products, attention | those of [`Operations`], with `latency_us` |
-//! | the device's memory | `stream` (read or copy; a copy counts what it reads and what it writes), `bytes`, `gb_per_s` |
-//! | its link | `direction` (h2d, d2h or both), `memory` (pinned or pageable), `bytes` each way, `latency_us` |
+//! - products and attention: the columns of [`Operations`], with `latency_us`;
+//! - the device's memory: `stream` (read or copy; a copy counts the bytes it reads and those it
+//!   writes), `bytes`, `gb_per_s`;
+//! - its link: `direction` (h2d, d2h or both), `memory` (pinned or pageable), `bytes` each way,
+//!   `latency_us`.
 
 use crate::files::{RowsError, TableRows, plain_name};
 use crate::rates::attention::{AttentionPoint, Phase};

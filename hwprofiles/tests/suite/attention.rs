@@ -95,19 +95,19 @@ fn the_grouping_of_heads_most_like_the_wanted_answers() {
         };
         AttentionPoint { shape, time: Seconds::new(time) }
     };
-    // As many elements of the cache, four times the work: the groupings lie side by side.
+    // The groupings have caches of equal sizes, but differ fourfold in the work per element.
     let points = vec![point(99, 16, 1.0), point(199, 16, 2.0), point(399, 4, 4.0), point(799, 4, 8.0)];
     let rates = AttentionRates::new(Provenance::Estimated { reason: "test".to_owned() }, points);
     let time =
         |past_tokens, kv_heads| rates.time(&point(past_tokens, kv_heads, 1.0).shape).expect("known").time;
     assert_eq!(time(149, 16), Seconds::new(1.5));
     assert_eq!(time(599, 4), Seconds::new(6.0));
-    // Eight heads over each are more like four than like one.
+    // Eight query heads per KV head are closer to four than to one.
     assert_eq!(time(1199, 2), Seconds::new(6.0));
 }
 
-/// A decode takes what beginning with each of its sequences takes, and what its cache takes: both
-/// are known from two short decodes of one sequence, for any number of sequences of any length.
+/// A decode takes the start of each of its sequences plus the reading of its cache. Two short
+/// decodes of one sequence give both, for any number of sequences of any length.
 #[test]
 fn beginning_with_a_sequence_costs_the_same_wherever_it_is() {
     let decode = |batch: u64, past_tokens: u64| AttentionShape {

@@ -1,4 +1,5 @@
-//! How far fitted surfaces are from attention that they have not seen: measured times of five GPUs.
+//! The error of fitted surfaces on attention that they were not fitted to: measured times of five
+//! GPUs.
 
 use hwprofiles::{
     AttentionFacts, AttentionPoint, AttentionRates, AttentionShape, Basis, DType, GpuPart, MixedPoint, Phase,

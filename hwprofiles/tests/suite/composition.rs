@@ -227,7 +227,7 @@ fn names_are_looked_up_as_this_shipped_or_file() {
     std::fs::write(inner.join("host.yaml"), host(2).to_yaml()).unwrap();
     let split = "parts: {cpu: host.yaml, loopback: {memory: 200 MB, bandwidth: 4 GB/s}}";
     std::fs::write(inner.join("split.yaml"), split).unwrap();
-    // A composition's files are named from its own folder.
+    // File names in a composition are relative to its own folder.
     let machine = library.machine("inner/split.yaml").unwrap();
     assert_eq!((machine.name.as_str(), machine.devices.len()), ("bench-host+loopback", 2));
     std::fs::write(folder.path().join("odd.yaml"), "price: 3\n").unwrap();
@@ -268,7 +268,7 @@ fn a_datasheet_gpu_follows_its_roofline_and_says_estimated() {
         let peak = match dtype {
             DType::F32 => 51e12,
             DType::Fp8 | DType::Int8 => 1513e12,
-            // Weights of four bits are widened to sixteen.
+            // Four-bit weights are widened to 16 bits.
             DType::F16 | DType::Bf16 | DType::Int4 | DType::Int2 => 756e12,
         };
         for m in [1u64, 7, 100, 300, 2000, 100_000] {
@@ -283,7 +283,7 @@ fn a_datasheet_gpu_follows_its_roofline_and_says_estimated() {
     let (phase, heads, kv_heads, head_dim) = (Phase::Prefill, 32, 8, 128);
     let prompt =
         AttentionShape { phase, batch: 2, new_tokens: 3000, past_tokens: 0, heads, kv_heads, head_dim };
-    // Caches of two bits are widened likewise, and read at the bandwidth of memory.
+    // Two-bit caches are widened too, and read at the bandwidth of memory.
     let decode =
         AttentionShape { phase: Phase::Decode, new_tokens: 1, past_tokens: 8191, batch: 64, ..prompt };
     let estimate = gpu.attention_time(DType::Int2, &decode).unwrap();

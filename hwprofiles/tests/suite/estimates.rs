@@ -117,7 +117,7 @@ fn between_two_measured_m_time_is_linear() {
 #[test]
 fn between_two_shapes_the_time_per_weight_is_linear_in_log_size() {
     let point = |n, time| GemmPoint { m: 1, n, k: 16, time: Seconds::new(time) };
-    // 1 s and 2 s per 16 weights; n = 32 is half-way from 16 to 64 in the logarithm.
+    // Times per 16 weights are 1 s and 2 s; n = 32 is half-way from 16 to 64 as a logarithm.
     let device = device(measured(), vec![point(16, 16.0), point(64, 128.0)]);
     let estimate = device.gemm_time(DType::Bf16, 1, 32, 16).unwrap();
     assert!((estimate.time.get() - 48.0).abs() < 1e-9, "{estimate:?}");

@@ -1,4 +1,5 @@
-//! How far fitted surfaces are from products that they have not seen: measured ones of five GPUs.
+//! The error of fitted surfaces on products that they were not fitted to: measured times of five
+//! GPUs.
 
 use hwprofiles::{
     Basis, DType, GemmFacts, GemmPoint, GemmRates, GpuPart, Profile, Provenance, Seconds, shipped,
@@ -102,9 +103,9 @@ const LAYERS: [(&str, u64, u64); 5] = [
     ("lm_head", 128_256, 4096),
 ];
 
-/// Measured products of a run: of every layer the rows in the order of their tokens.
+/// The measured products of a run: for every layer its rows by rising tokens.
 fn layers(texts: [&str; 2]) -> Vec<Vec<GemmPoint>> {
-    let of = |&(name, n, k): &(&str, u64, u64)| {
+    let points_of_layer = |&(name, n, k): &(&str, u64, u64)| {
         let cells = texts
             .iter()
             .flat_map(|text| text.lines().skip(1))
@@ -119,7 +120,7 @@ fn layers(texts: [&str; 2]) -> Vec<Vec<GemmPoint>> {
         points.sort_by_key(|p| p.m);
         points
     };
-    LAYERS.iter().map(of).collect()
+    LAYERS.iter().map(points_of_layer).collect()
 }
 
 #[test]
@@ -145,9 +146,9 @@ fn a_fifth_of_a_models_layer_times_predicts_the_rest() {
         }
         let facts = GemmFacts::from_gpu(&part(name), DType::Bf16).unwrap();
         let rates = GemmRates::fit(measured(), fifth, DType::Bf16, facts).unwrap();
-        let of = |p: &GemmPoint| rates.time(p.m, p.n, p.k).unwrap();
-        let error = mean(rest.iter().map(|p| (of(p).time / p.time - 1.0).abs()));
-        let held = |p: &GemmPoint| of(p).low <= p.time && p.time <= of(p).high;
+        let estimate = |p: &GemmPoint| rates.time(p.m, p.n, p.k).unwrap();
+        let error = mean(rest.iter().map(|p| (estimate(p).time / p.time - 1.0).abs()));
+        let held = |p: &GemmPoint| estimate(p).low <= p.time && p.time <= estimate(p).high;
         let inside = mean(rest.iter().map(|p| f64::from(u8::from(held(p)))));
         println!("{name}: {} rows, error {error:.4}, inside {inside:.3}", rest.len());
         assert!(error < 0.06, "{name}: {error}");

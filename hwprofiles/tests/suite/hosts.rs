@@ -1,5 +1,5 @@
-//! Host files with everything that can be measured: what is written is read back, and what is wrong
-//! is refused.
+//! Host files with everything that can be measured: what is written is read back, and errors are
+//! refused.
 
 use hwprofiles::{
     Bytes, BytesPerSec, CoreTeam, Crossover, Curve, CurvePoint, DType, Dram, FlopPerSec, Hertz, Host,
@@ -299,9 +299,9 @@ proptest! {
         let sizes: Vec<_> = there.numbers.iter().map(|c| c.ratio.map_or(f64::INFINITY, |r| r.ln().abs())).collect();
         prop_assert!(sizes.is_sorted_by(|a, b| a >= b));
         for change in &there.numbers {
-            let other = back.numbers.iter().find(|other| other.what == change.what).expect("both ways");
+            let other = back.numbers.iter().find(|other| other.name == change.name).expect("both ways");
             let (Some(x), Some(y)) = (change.ratio, other.ratio) else { continue };
-            prop_assert!((x * y - 1.0).abs() < 1e-9, "{} {x} {y}", change.what);
+            prop_assert!((x * y - 1.0).abs() < 1e-9, "{} {x} {y}", change.name);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The shipped profiles: all of them read, compose, fit a terminal and say where their numbers came
-//! from.
+//! The shipped profiles: all of them can be read and composed, fit a terminal, and give the sources
+//! of their numbers.
 
 use hwprofiles::{
     AttentionShape, Bytes, BytesPerSec, Composition, DType, DeviceKind, Library, Machine, MemoryKind, Phase,
@@ -14,7 +14,7 @@ fn profiles() -> impl Iterator<Item = &'static (&'static str, Profile)> {
     READ.get_or_init(read).iter()
 }
 
-/// Whether a name can be asked for where a machine is wanted.
+/// Whether the profile's name can stand for a machine.
 fn is_machine(profile: &Profile) -> bool {
     match profile {
         Profile::Machine(_) | Profile::Composition(_) | Profile::Host(_) => true,
@@ -195,7 +195,7 @@ fn a_testbed_keeps_the_numbers_of_its_parts() {
     assert_eq!(memory("cxl").bandwidth.value, BytesPerSec::new(34e9));
     assert_eq!(machine.devices[0].cores.len(), 40);
     let plain = library.machine("spr-a100").unwrap();
-    // The expanders change nothing but what its cores read in place.
+    // The expanders change only what its cores read in place.
     let mut devices = machine.devices.clone();
     devices.iter_mut().for_each(|device| device.reads.clear());
     assert_eq!(plain.devices, devices);
@@ -213,7 +213,7 @@ fn every_memory_is_read_in_place_or_has_a_link_to_every_devices_memory_and_back(
         let name = &machine.name;
         let pairs = machine.device_ids().flat_map(|d| machine.memory_ids().map(move |m| (d, m)));
         let far = pairs.filter(|&(device, memory)| {
-            // What lies in others has a link where it is not read in place.
+            // A striped memory needs a link where it is not read in place.
             machine.memory(memory).stripes.is_empty() || !machine.reads_in_place(device, memory)
         });
         for (own, memory) in far.map(|(device, memory)| (machine.device(device).memory, memory)) {
@@ -294,7 +294,7 @@ parts:
     let composition: Composition = yaml::read(text, "inline").unwrap();
     let machine = Library::default().compose(&composition).unwrap();
     let shown = machine.to_string();
-    // The tables of rates have their own test; what stands around them is shown here.
+    // Another test shows the tables of rates; this one shows the rest.
     let formats = DType::ALL.map(|dtype| format!("  {dtype} "));
     let is_rate = |line: &&str| formats.iter().any(|f| line.starts_with(f.as_str())) && line.contains("(m =");
     let kept: Vec<_> = shown.lines().filter(|line| !is_rate(line)).skip(1).collect();

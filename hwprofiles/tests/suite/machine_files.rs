@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 const EXAMPLE: &str = include_str!("../../data/example-loopback.yaml");
 
-/// A machine small enough that a line number in a message can be counted.
+/// A machine that is so small that line numbers in messages can be counted.
 const SMALL: &str = "machine: small
 devices:
   cpu:

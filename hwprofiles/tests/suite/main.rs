@@ -1,4 +1,4 @@
-//! The crate's tests from outside, one module per subject, as one program.
+//! The crate's tests through its public functions, one module per subject, as one program.
 
 mod attention;
 mod attention_accuracy;
@@ -16,7 +16,8 @@ mod sockets;
 mod stripes;
 mod units;
 
-/// How often a law is tried: `usual` cases, times the per cent in the variable `FULCRUM_CASES`.
+/// The number of cases on which a law is tried: `usual`, times the percentage in the variable
+/// `FULCRUM_CASES`.
 fn cases(usual: u32) -> proptest::test_runner::Config {
     let percent =
         std::env::var("FULCRUM_CASES").ok().and_then(|text| text.parse::<u32>().ok()).unwrap_or(100);

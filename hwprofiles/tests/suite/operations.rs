@@ -1,4 +1,4 @@
-//! Operators in bulk: what is read, and what is said of what cannot be.
+//! Operators in bulk: what is read, and the messages for what is refused.
 
 use hwprofiles::{DType, Operation, Operations, Phase};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! Parts: what their files may say, and the laws of what is made of them.
+//! Parts: what their files may contain, and the laws of the machines made of them.
 
 use hwprofiles::{
     Bytes, BytesPerSec, Composition, Curve, CurvePoint, DType, FlopPerSec, Interleave, Library, Link,
@@ -121,24 +121,24 @@ fn a_composition_that_cannot_be_says_why() {
 #[test]
 fn a_gpu_whose_host_issues_kernels_says_so_in_a_composition_and_in_the_machine_made_of_it() {
     let dram = "dram: {capacity: {value: 64 GB, source: {estimated: {reason: t}}}}";
-    let of = |gpu: &str| format!("parts: {{cpu: xeon-8480p, {dram}, gpu: {gpu}, link: pcie5-x16}}");
+    let with_gpu = |gpu: &str| format!("parts: {{cpu: xeon-8480p, {dram}, gpu: {gpu}, link: pcie5-x16}}");
     let composed = |text: &str| {
         let composition: Composition = yaml::read(text, "inline").unwrap();
         let again: Composition = yaml::read(&yaml::write(&composition), "again").unwrap();
         assert_eq!(again, composition);
         Library::default().compose(&composition).unwrap()
     };
-    let machine = composed(&of("{part: h100-pcie, count: 2, issue: 10 us}"));
+    let machine = composed(&with_gpu("{part: h100-pcie, count: 2, issue: 10 us}"));
     let issues = machine.devices.iter().map(|device| device.issue.as_ref().map(|issue| issue.value));
     let ten = Some(Seconds::from_nanos(10_000));
     assert_eq!(issues.collect::<Vec<_>>(), [None, ten, ten]);
     assert_eq!(Machine::from_yaml(&machine.to_yaml(), "m.yaml").unwrap(), machine);
     let shown: Vec<_> = machine.to_string().split_whitespace().map(str::to_owned).collect();
     assert!(shown.join(" ").contains("issue of a kernel 10 us"), "{machine}");
-    assert!(composed(&of("h100-pcie")).devices.iter().all(|device| device.issue.is_none()));
-    let refused = yaml::read::<Composition>(&of("{part: h100-pcie, issue: 10}"), "inline").unwrap_err();
+    assert!(composed(&with_gpu("h100-pcie")).devices.iter().all(|device| device.issue.is_none()));
+    let refused = yaml::read::<Composition>(&with_gpu("{part: h100-pcie, issue: 10}"), "inline").unwrap_err();
     assert!(refused.to_string().contains("issue"), "{refused}");
-    let negative = of("{part: h100-pcie, issue: -1 us}");
+    let negative = with_gpu("{part: h100-pcie, issue: -1 us}");
     assert!(yaml::read::<Composition>(&negative, "inline").is_err());
 }
 
@@ -171,11 +171,11 @@ fn two_sockets_are_twice_one_and_half_the_cores_half_the_rate() {
         assert!((time(&one, m) / time(&two, m) - 2.0).abs() < 1e-9, "m = {m}");
     }
     assert!((time(&half, 5000) / time(&one, 5000) - 2.0).abs() < 1e-9);
-    // Half of the cores still read as fast: nobody measured otherwise.
+    // Half of the cores read as fast as all, because nobody measured otherwise.
     assert!((time(&half, 1) / time(&one, 1) - 1.0).abs() < 1e-9);
     assert_eq!(two.devices[0].cores.len(), 120);
     assert_eq!(two.devices[0].power.as_ref().unwrap().value.get(), 700.0);
-    // Nobody says what it draws while it waits.
+    // The part does not give its power while it waits.
     let idle = two.devices[0].idle_power.as_ref().unwrap();
     assert_eq!(idle.value.get(), 700.0 * 0.3);
     assert!(matches!(idle.source, Provenance::Estimated { .. }));
@@ -225,7 +225,7 @@ fn a_datasheet_cpu_is_bound_by_memory_at_few_rows_and_follows_its_curve_at_many(
         let time = machine.devices[0].gemm_time(DType::Bf16, m, 8192, 8192).unwrap().time;
         2.0 * m as f64 * 8192.0 * 8192.0 / time.get()
     };
-    // One row: two FLOP for each two bytes of weights at 260 GB/s.
+    // One row takes two FLOP per two bytes of weights, at 260 GB/s.
     assert!((rate(1) / 260e9 - 1.0).abs() < 1e-3, "{}", rate(1));
     assert!((rate(64) / (0.433 * 20e12) - 1.0).abs() < 1e-3, "{}", rate(64));
     assert!((rate(1024) / 20e12 - 1.0).abs() < 1e-3, "{}", rate(1024));

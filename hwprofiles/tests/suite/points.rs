@@ -125,7 +125,8 @@ fn a_gpu_of_which_too_little_is_known_is_refused_with_what_to_add() {
 
 #[test]
 fn transfers_make_a_link() {
-    // 4 us + bytes / 20 GB/s down, / 25 GB/s up; pageable half of that; both ways 80 % each.
+    // Up: 4 us + bytes / 20 GB/s. Down: bytes / 25 GB/s instead. Pageable memory has half of these
+    // rates, and both ways at once each has 80 % of the slower.
     let mut text = "direction,memory,bytes,latency_us\n".to_owned();
     for bytes in [4096.0, 1e6, 1e9] {
         for (way, rate) in [("h2d", 20e9), ("d2h", 25e9), ("both", 16e9)] {

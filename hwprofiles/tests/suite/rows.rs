@@ -72,7 +72,7 @@ proptest! {
             again.extend(rows.text());
             again.extend(rows.line_end().as_bytes());
         }
-        // Every byte comes back in order; only line ends of blank lines are passed over.
+        // Every byte comes back in order, except the line ends of blank lines.
         let mut rest = text.iter();
         let passed_over = |byte: &u8| b"\r\n".contains(byte);
         for byte in again {

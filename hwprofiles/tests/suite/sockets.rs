@@ -7,35 +7,38 @@ fn composed(text: &str) -> Result<Machine, String> {
     Library::default().compose(&composition).map_err(|error| error.to_string())
 }
 
-fn with(sockets: &str, more: &str) -> String {
+fn with(sockets: &str, others: &str) -> String {
     let dram = "dram: {capacity: {value: 512 GB, source: {estimated: {reason: test}}}}";
-    format!("parts: {{cpu: xeon-8460h, sockets: {sockets}, {dram}{more}}}")
+    format!("parts: {{cpu: xeon-8460h, sockets: {sockets}, {dram}{others}}}")
 }
 
 #[test]
 fn sockets_with_a_link_between_them_are_devices_that_share_nothing() {
     let whole = composed(&with("2", "")).unwrap();
-    let apart = composed(&with("{count: 2, link: upi2}", "")).unwrap();
+    let separate = composed(&with("{count: 2, link: upi2}", "")).unwrap();
     let names = |machine: &Machine| machine.devices.iter().map(|d| d.name.clone()).collect::<Vec<_>>();
-    assert_eq!((names(&whole), names(&apart)), (vec!["cpu".to_owned()], vec!["cpu0".into(), "cpu1".into()]));
-    let memories: Vec<_> = apart.memories.iter().map(|m| (m.name.as_str(), m.capacity.value)).collect();
+    assert_eq!(
+        (names(&whole), names(&separate)),
+        (vec!["cpu".to_owned()], vec!["cpu0".into(), "cpu1".into()])
+    );
+    let memories: Vec<_> = separate.memories.iter().map(|m| (m.name.as_str(), m.capacity.value)).collect();
     assert_eq!(memories, [("dram0", Bytes::new(256_000_000_000)), ("dram1", Bytes::new(256_000_000_000))]);
     let rate = |machine: &Machine| machine.memories.iter().map(|m| m.bandwidth.value.get()).sum::<f64>();
-    assert!((rate(&apart) / rate(&whole) - 1.0).abs() < 1e-12);
+    assert!((rate(&separate) / rate(&whole) - 1.0).abs() < 1e-12);
     let cores = |machine: &Machine| {
         machine.devices.iter().flat_map(|device| device.cores.clone()).collect::<Vec<_>>()
     };
-    assert_eq!(cores(&apart), cores(&whole));
-    let links: Vec<_> = apart.links.iter().map(|link| link.name.as_str()).collect();
+    assert_eq!(cores(&separate), cores(&whole));
+    let links: Vec<_> = separate.links.iter().map(|link| link.name.as_str()).collect();
     assert_eq!(links, ["dram0->dram1", "dram1->dram0"]);
-    assert_eq!(apart.check(), []);
-    assert_eq!(Machine::from_yaml(&apart.to_yaml(), "again"), Ok(apart));
+    assert_eq!(separate.check(), []);
+    assert_eq!(Machine::from_yaml(&separate.to_yaml(), "again"), Ok(separate));
 }
 
 #[test]
 fn everything_else_hangs_on_the_first_socket() {
-    let more = ", gpu: h100-pcie, link: pcie5-x16, cxl: samsung-128gb, nvme: nvme-gcp-1.5tb";
-    let machine = composed(&with("{count: 2, link: upi2}", more)).unwrap();
+    let others = ", gpu: h100-pcie, link: pcie5-x16, cxl: samsung-128gb, nvme: nvme-gcp-1.5tb";
+    let machine = composed(&with("{count: 2, link: upi2}", others)).unwrap();
     let named = |name: &str| machine.memory_named(name).unwrap();
     let [near, far] = ["dram0", "dram1"].map(|name| machine.link_between(named(name), named("hbm")).unwrap());
     assert_eq!(machine.wire(far), near);

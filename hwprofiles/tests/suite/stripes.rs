@@ -23,7 +23,7 @@ fn a_machine_with_cxl_memory_has_it_and_dram_as_one_that_its_cores_read_in_place
     let [dram, cxl, both] = ["dram", "cxl", "dram+cxl"].map(|name| machine.memory_named(name).unwrap());
     let memory = machine.memory(both);
     assert_eq!((memory.kind, memory.stripes.len()), (MemoryKind::Striped, 2));
-    // 256 GB behind CXL are full after six times as much DRAM, of which there is less.
+    // 256 GB of CXL memory would be full after six times as much DRAM, and there is less DRAM.
     assert_eq!(memory.capacity.value, Bytes::new(512_000_000_000 * 7 / 6));
     let expected = (rate(&machine, "dram") * 7.0 / 6.0).min(rate(&machine, "cxl") * 7.0);
     assert!((memory.bandwidth.value.get() / expected - 1.0).abs() < 1e-12);
@@ -57,10 +57,10 @@ fn pages_that_nobody_chose_suit_the_rates() {
 fn one_card_more_suits_pages_and_links_again() {
     let Ok(Profile::Cxl(card)) = Library::default().profile("samsung-128gb") else { panic!("a card") };
     let machine = Library::default().machine("spr-h100-cxl").unwrap();
-    let more = machine.with_expander(&card).unwrap();
-    assert_eq!(more.memories.len(), machine.memories.len());
-    assert!(rate(&more, "dram+cxl") > rate(&machine, "dram+cxl") + 0.5 * 17e9);
-    assert_eq!(more.check(), []);
+    let larger = machine.with_expander(&card).unwrap();
+    assert_eq!(larger.memories.len(), machine.memories.len());
+    assert!(rate(&larger, "dram+cxl") > rate(&machine, "dram+cxl") + 0.5 * 17e9);
+    assert_eq!(larger.check(), []);
     let plain = Library::default().machine("spr-h100").unwrap();
     let first = plain.with_expander(&card).unwrap();
     let named = |machine: &Machine| machine.memories.iter().map(|m| m.name.clone()).collect::<Vec<_>>();

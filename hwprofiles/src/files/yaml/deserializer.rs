@@ -3,9 +3,8 @@
 use super::node::{Node, NodeKind, Scalar, ScalarTag};
 use super::problem::{Kind, Problem};
 use super::scalar::{number, overflows, truth, whole};
-use serde::de::{
-    DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor,
-};
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor};
 
 impl Node<'_> {
     fn scalar(&self, otherwise: Kind) -> Result<&Scalar<'_>, Problem> {

@@ -1,7 +1,7 @@
 //! A map that keeps the order of its file.
 
-use serde::de::{self, Deserializer, MapAccess};
-use serde::{Deserialize, Serialize};
+use serde::de::{self, MapAccess};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
 /// A map that keeps the order of the file.

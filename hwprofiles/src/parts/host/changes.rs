@@ -1,5 +1,4 @@
-//! Two measurements of a host side by side: every number that both have, and what only one of them
-//! has.
+//! Two measurements of a host compared: every number that both have, and what only one of them has.
 
 use crate::machine::shortened;
 use crate::parts::host::file::Host;
@@ -11,14 +10,12 @@ use std::fmt;
 
 /// How two host files differ.
 ///
-/// It compares the documents and not the types: what a host learns to say later is compared without
-/// a word here.
+/// It compares documents and not types, so new keys of a host are compared without new code here.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HostChanges {
     /// The hosts' names.
     pub hosts: [String; 2],
-    /// Every number that both have, the one that changed most first; ties in the order of their
-    /// names.
+    /// Every number that both have, the largest change first; ties by name.
     pub numbers: Vec<HostChange>,
     /// What only the first has.
     pub only_a: Vec<String>,
@@ -29,15 +26,16 @@ pub struct HostChanges {
 /// One number in both files.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HostChange {
-    /// Which: `dram bandwidth read threads=2 512 MiB`.
-    pub what: String,
+    /// Its name: `dram bandwidth read threads=2 512 MiB`.
+    #[serde(rename = "what")]
+    pub name: String,
     /// In the first file.
     pub a: String,
     /// In the second file.
     pub b: String,
-    /// Second ÷ first; none where the first alone is zero.
+    /// Second ÷ first; absent where only the first is zero.
     pub ratio: Option<f64>,
-    /// The larger of the spreads that the files tell of it; of a table it is the median of its
+    /// The larger of the spreads that the two files give. For a table it is the median of its
     /// points' spreads.
     pub spread: f64,
 }
@@ -48,19 +46,19 @@ impl HostChanges {
         let hosts = [a.host.clone(), b.host.clone()];
         let [a, mut b] = [a, b].map(HostValues::from_host);
         let (mut numbers, mut only_a) = (Vec::new(), Vec::new());
-        for (what, a) in a.0 {
-            match b.0.remove(&what) {
-                Some(b) => numbers.extend(a.zip(b).map(|(a, b)| a.change(what, &b))),
-                None => only_a.push(what),
+        for (name, a) in a.0 {
+            match b.0.remove(&name) {
+                Some(b) => numbers.extend(a.zip(b).map(|(a, b)| a.change(name, &b))),
+                None => only_a.push(name),
             }
         }
-        numbers.sort_by(|a, b| b.size().total_cmp(&a.size()).then_with(|| a.what.cmp(&b.what)));
+        numbers.sort_by(|a, b| b.size().total_cmp(&a.size()).then_with(|| a.name.cmp(&b.name)));
         Self { hosts, numbers, only_a, only_b: b.0.into_keys().collect() }
     }
 }
 
 impl HostChange {
-    /// How far the ratio is from one, halving and doubling being as far.
+    /// The distance of the ratio from one, as a logarithm: halving is as far as doubling.
     fn size(&self) -> f64 {
         self.ratio.map_or(f64::INFINITY, |ratio| ratio.ln().abs())
     }
@@ -75,28 +73,28 @@ struct Number {
 }
 
 impl Number {
-    fn change(self, what: String, b: &Self) -> HostChange {
+    fn change(self, name: String, b: &Self) -> HostChange {
         let ratio = match (self.value, b.value) {
             (a, b) if a == b => Some(1.0),
             (0.0, _) => None,
             (a, b) => Some(b / a),
         };
-        HostChange { what, a: self.text, b: b.text.clone(), ratio, spread: self.spread.max(b.spread) }
+        HostChange { name, a: self.text, b: b.text.clone(), ratio, spread: self.spread.max(b.spread) }
     }
 }
 
-/// What a document says, by its keys: numbers, and facts that have none (their value is part of the
-/// key).
+/// The values of a document by name: numbers, and facts without a number, whose value is a part of
+/// the name.
 #[derive(Debug, Default)]
 struct HostValues(BTreeMap<String, Option<Number>>);
 
-/// Keys that tell nothing in a name: what is in them is the point.
+/// Keys that a name leaves out because they say nothing.
 const SILENT: [&str; 5] = ["value", "curve", "points", "measured", "time"];
 
 impl HostValues {
     fn from_host(host: &Host) -> Self {
         let mut entries = Self::default();
-        // A host's file is made of such values too.
+        // Files are made of such values too.
         if let Ok(Value::Object(mut document)) = serde_json::to_value(host) {
             document.remove("host");
             entries.object(&document, "", 0.0);
@@ -105,7 +103,7 @@ impl HostValues {
     }
 
     fn add(&mut self, name: &str, number: Option<Number>) {
-        // Two points of a list may differ in nothing but their numbers.
+        // Two points of a list may differ in their numbers only.
         let again = (2..).map(|count| format!("{name} #{count}"));
         let mut names = std::iter::once(name.to_owned()).chain(again);
         if let Some(name) = names.find(|name| !self.0.contains_key(name)) {
@@ -130,7 +128,8 @@ impl HostValues {
         }
     }
 
-    /// The rows of a block of CSV, whose columns `…_us` are measured and whose others say what was.
+    /// Adds the rows of a block of CSV. Columns `…_us` are measured, and the others say what was
+    /// measured.
     fn table(&mut self, table: &str, name: &str, spread: f64) {
         let mut lines = table.lines().map(|line| line.split(',').map(str::trim));
         let columns: Vec<&str> = lines.next().into_iter().flatten().collect();
@@ -143,15 +142,15 @@ impl HostValues {
                 Err(_) => joined(&name, cell),
             });
             for (column, cell) in times {
-                let what = column.trim_end_matches("_us");
-                let name = if SILENT.contains(&what) { name.clone() } else { joined(&name, what) };
+                let quantity = column.trim_end_matches("_us");
+                let name = if SILENT.contains(&quantity) { name.clone() } else { joined(&name, quantity) };
                 let Ok(time) = format!("{cell} us").parse::<Seconds>() else { continue };
                 self.add(&name, Some(Number { value: time.get(), text: time.to_string(), spread }));
             }
         }
     }
 
-    /// What an item is about is told by its plain values: `threads: 2`, `stream: read`,
+    /// Adds the items of a list. An item's plain values name it: `threads: 2`, `stream: read`,
     /// `size: 64 KiB`.
     fn list(&mut self, items: &[Value], name: &str, spread: f64) {
         for item in items.iter().filter_map(Value::as_object) {
@@ -174,16 +173,16 @@ impl HostValues {
     }
 }
 
-fn joined(name: &str, more: &str) -> String {
-    if name.is_empty() { more.to_owned() } else { format!("{name} {more}") }
+fn joined(name: &str, word: &str) -> String {
+    if name.is_empty() { word.to_owned() } else { format!("{name} {word}") }
 }
 
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// A measured quantity in base units and as people write it. Bytes are measured where they are a
-/// `value`; elsewhere they say what was measured, as the size of a point does.
+/// A measured quantity in base units and as people write it. Bytes are measured only as a `value`;
+/// elsewhere they say what was measured, like the size of a point.
 fn quantity(key: &str, value: &Value) -> Option<(f64, String)> {
     let text = value.as_str()?;
     let bytes = || text.parse::<Bytes>().ok().filter(|_| key == "value").map(|q| (q.as_f64(), q.to_string()));
@@ -194,7 +193,7 @@ fn quantity(key: &str, value: &Value) -> Option<(f64, String)> {
     seconds().or_else(bandwidth).or_else(rate).or_else(clock).or_else(bytes)
 }
 
-/// Columns of a name; longer ones have a line of their own.
+/// The columns of a name. A longer name has a line of its own.
 const NAME: usize = 43;
 
 /// A table of 80 columns.
@@ -202,14 +201,14 @@ impl fmt::Display for HostChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "a: {}\nb: {}\n", shortened(&self.hosts[0], 77), shortened(&self.hosts[1], 77))?;
         writeln!(f, "{:<NAME$} {:>10} {:>10} {:>6} {:>6}", "measured", "a", "b", "b/a", "spread")?;
-        for HostChange { what, a, b, ratio, spread } in &self.numbers {
-            let what =
-                if what.chars().count() > NAME { format!("{what}\n{:NAME$}", "") } else { what.clone() };
+        for HostChange { name, a, b, ratio, spread } in &self.numbers {
+            let name =
+                if name.chars().count() > NAME { format!("{name}\n{:NAME$}", "") } else { name.clone() };
             let ratio = ratio.map_or("–".to_owned(), |ratio| match ratio {
                 100.0.. => format!("{ratio:.0}"),
                 _ => format!("{ratio:.3}"),
             });
-            writeln!(f, "{what:<NAME$} {a:>10} {b:>10} {ratio:>6} {:>4.0} %", spread * 100.0)?;
+            writeln!(f, "{name:<NAME$} {a:>10} {b:>10} {ratio:>6} {:>4.0} %", spread * 100.0)?;
         }
         for (file, names) in [("a", &self.only_a), ("b", &self.only_b)] {
             if !names.is_empty() {

@@ -1,5 +1,5 @@
-//! Main memory, as measured: how fast it streams and answers, alone and under load, by page size
-//! and by kind of access.
+//! Main memory as measured: rates and latency, alone and under load, by page size and by kind of
+//! access.
 
 use crate::files::Presence;
 use crate::rates::Curve;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dram {
-    /// How much a process may use.
+    /// The size that a process may use.
     #[serde(deserialize_with = "crate::units::checked")]
     pub capacity: Sourced<Bytes>,
     /// Streams by kind and thread count, against the size of the arrays. `read` must be there.
@@ -18,7 +18,7 @@ pub struct Dram {
     /// Time of one dependent random load, against the working set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Curve<Seconds>>,
-    /// The same past all caches, while other cores read: what load does to latency.
+    /// The same, past all caches, while other cores read.
     #[serde(default)]
     pub loaded_latency: Presence<LoadedLatency>,
     /// Reads and writes mixed, with ordinary and with non-temporal stores.
@@ -29,8 +29,8 @@ pub struct Dram {
     pub pages: Presence<Vec<PageMode>>,
 }
 
-/// A memory stream. Bytes counted per element: read 1, write 1, copy 2, triad 3 times its size;
-/// write-allocate traffic is not counted.
+/// A memory stream. Per element it counts its size once for read and write, twice for copy, and
+/// three times for triad, without write-allocate traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StreamKind {
@@ -58,13 +58,13 @@ pub struct StreamCurve {
     pub curve: Curve<BytesPerSec>,
 }
 
-/// Latency of dependent random loads by one core while the others read memory at a pace.
+/// The latency of dependent random loads by one core while the others read memory at a given pace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadedLatency {
     /// Where the points came from.
     pub source: Provenance,
-    /// How many threads read, beside the one whose loads are timed.
+    /// The number of threads that read, in addition to the one whose loads are timed.
     #[serde(deserialize_with = "crate::units::checked")]
     pub threads: usize,
     /// The points; at least one.
@@ -76,9 +76,9 @@ pub struct LoadedLatency {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadedPoint {
-    /// The pace, in percent of what the readers reach without one; 0 where they stand still.
+    /// The pace, in percent of the readers' rate without a limit; 0 where they do not read.
     pub percent: u64,
-    /// What they really read meanwhile.
+    /// The rate at which they read.
     pub bandwidth: BytesPerSec,
     /// Time of one load.
     pub latency: Seconds,
@@ -98,14 +98,14 @@ pub struct ReadWriteMixes {
     pub points: Vec<ReadWriteMix>,
 }
 
-/// One mix. Counted are the bytes that the program reads and writes, not the lines that ordinary
+/// One mix. It counts the bytes that the program reads and writes, without the lines that ordinary
 /// stores read first.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadWriteMix {
-    /// Bytes read …
+    /// Bytes read
     pub reads: u64,
-    /// … for so many written.
+    /// for this many bytes written.
     pub writes: u64,
     /// How they are written.
     pub stores: StoreKind,
@@ -125,7 +125,7 @@ pub enum StoreKind {
     NonTemporal,
 }
 
-/// What one request for pages got, and what that is worth.
+/// One request for pages: what the system gave, and how fast it is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PageMode {
@@ -134,13 +134,12 @@ pub struct PageMode {
     /// Bytes of the arrays measured.
     #[serde(deserialize_with = "crate::units::checked")]
     pub size: Bytes,
-    /// How many of them the system really put into huge pages, by its own account of the very
-    /// mapping.
+    /// How many of them the system put into huge pages, by its own account of this mapping.
     pub huge: Sourced<Bytes>,
-    /// Rate of reading them by all cores.
+    /// The rate at which all cores read them.
     #[serde(deserialize_with = "crate::units::checked")]
     pub read: Sourced<BytesPerSec>,
-    /// Time of one dependent random load among them, by one core.
+    /// The time of one dependent random load from them, by one core.
     #[serde(deserialize_with = "crate::units::checked")]
     pub latency: Sourced<Seconds>,
 }
@@ -149,7 +148,7 @@ pub struct PageMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PageSize {
-    /// The processor's smallest: 4 KiB on x86-64.
+    /// The processor's smallest pages: 4 KiB on x86-64.
     Base,
     /// 2 MiB on x86-64.
     Huge,
@@ -166,7 +165,7 @@ impl PageSize {
 }
 
 impl Dram {
-    /// Of so much memory, before anything was measured of it.
+    /// Memory of this size, before anything else was measured.
     pub fn new(capacity: Sourced<Bytes>) -> Self {
         Self {
             capacity,
@@ -178,13 +177,13 @@ impl Dram {
         }
     }
 
-    /// The curve of a stream by exactly so many threads.
+    /// The curve of a stream by exactly this many threads.
     pub fn stream(&self, stream: StreamKind, threads: usize) -> Option<&Curve<BytesPerSec>> {
         self.bandwidth.iter().find(|s| s.stream == stream && s.threads == threads).map(|s| &s.curve)
     }
 
-    /// The rate at which the most threads measured read arrays of the largest size measured: what
-    /// all readers of the memory share.
+    /// The rate at which the largest measured number of threads reads the largest measured arrays.
+    /// All readers of the memory share it.
     pub fn read_bandwidth(&self) -> Option<Sourced<BytesPerSec>> {
         let reads = self.bandwidth.iter().filter(|s| s.stream == StreamKind::Read);
         let curve = &reads.max_by_key(|s| s.threads)?.curve;

@@ -1,8 +1,8 @@
 //! A measured host: what `fulcrum bench` writes, before it is composed into a [`crate::Machine`].
 //!
-//! Cores are measured in *teams*: 1 thread, 2 threads, …, up to all. A composition that lends one
-//! core to a loopback device takes the cpu device's rates from the team of the remaining cores and
-//! the loopback's from the team of one.
+//! Cores are measured in *teams* of 1, 2, … up to all threads. If a composition lends one core to a
+//! loopback device, the cpu device has the rates of the team of the remaining cores, and the
+//! loopback device those of the team of one.
 
 use crate::files::{FileError, Presence, yaml};
 use crate::parts::cxl::CxlPart;
@@ -28,12 +28,12 @@ pub struct Host {
     /// The memory by nodes, where the system tells them.
     #[serde(default)]
     pub numa: Presence<Numa>,
-    /// What so many of its cores can do together, by ascending team size.
+    /// The rates of teams of its cores, by ascending size.
     pub teams: Vec<CoreTeam>,
-    /// A second device played by one core, where there are two.
+    /// A second device that one core plays, where there are two cores.
     #[serde(default)]
     pub loopback: Presence<Loopback>,
-    /// The GPU and the link to it, where there is one and it was measured.
+    /// The GPU and the link to it, where there is one that was measured.
     #[serde(default)]
     pub gpu: Presence<MeasuredGpu>,
     /// Memory behind CXL.
@@ -56,7 +56,7 @@ pub struct Processor {
     pub features: Vec<String>,
 }
 
-/// What `threads` pinned cores can do together.
+/// The rates of `threads` pinned cores together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoreTeam {
@@ -67,7 +67,7 @@ pub struct CoreTeam {
     /// it.
     #[serde(default, deserialize_with = "crate::units::checked")]
     pub frequency: Presence<Sourced<Hertz>>,
-    /// The kernels that gave its rates: `avx2`, `avx512`, `avx512-bf16`, `amx`.
+    /// The kernels that its rates were measured with: `avx2`, `avx512`, `avx512-bf16`, `amx`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernels: Option<String>,
     /// One fork-join of the team (one call of an empty operator).
@@ -79,8 +79,8 @@ pub struct CoreTeam {
     /// `amx`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ceilings: BTreeMap<DType, BTreeMap<String, MeasuredCeilings>>,
-    /// Which instruction set is faster from how many rows on, by weight format; where there are
-    /// two.
+    /// The number of rows from which another instruction set is faster, by weight format, where
+    /// there are two.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub crossover: BTreeMap<DType, Crossover>,
     /// Attention by KV format, launch not included.
@@ -95,11 +95,11 @@ pub struct CoreTeam {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Loopback {
-    /// From one device's completion until the other, waiting, runs.
+    /// The time from one device's completion until the other one, which waits, runs.
     pub sync: Sourced<Seconds>,
     /// α of a copy between the two memories.
     pub latency: Sourced<Seconds>,
-    /// The highest rate that the copy reached without a limit.
+    /// The highest rate of the copy without a limit.
     #[serde(deserialize_with = "crate::units::checked")]
     pub bandwidth: Sourced<BytesPerSec>,
 }
@@ -151,13 +151,13 @@ impl Host {
         yaml::write(self)
     }
 
-    /// The team of exactly so many threads.
+    /// The team of exactly this many threads.
     pub fn team(&self, threads: usize) -> Option<&CoreTeam> {
         self.teams.iter().find(|t| t.threads == threads)
     }
 
-    /// The most that products of one row draw from memory when all cores take part, over the
-    /// formats and shapes measured. A stream that does nothing but read draws more.
+    /// The most bandwidth that products of one row use when all cores take part, over the measured
+    /// formats and shapes. A stream that only reads uses more.
     pub fn product_bandwidth(&self) -> Option<Sourced<BytesPerSec>> {
         let team = self.team(self.cpu.cores.len())?;
         let drawn = team.gemm.iter().flat_map(|(&dtype, rates)| {

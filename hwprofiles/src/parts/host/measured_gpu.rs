@@ -7,19 +7,19 @@ use crate::rates::{Curve, Direction, HostMemory};
 use crate::units::{BytesPerSec, Seconds, Sourced};
 use serde::{Deserialize, Serialize};
 
-/// A measured GPU. `part` and `link` alone are what a composition needs; a datasheet's numbers that
-/// cannot be measured (peaks, price) are absent from them.
+/// A measured GPU. A composition needs `part` and `link` alone. They lack a datasheet's numbers
+/// that cannot be measured (peaks, price).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredGpu {
-    /// What it reached. Its bandwidth is that of the largest read; the time of a product is that of
-    /// a kernel in a replayed graph, the floor of a small kernel included, so that `launch` is
-    /// nothing; `issue` is what the host takes to launch a kernel, ahead of the GPU, and `sync` the
-    /// round trip of an empty kernel.
+    /// Its measured rates. The bandwidth is that of the largest read. The time of a product is that
+    /// of a kernel in a replayed graph, which includes the minimum time of a small kernel, so
+    /// `launch` is zero. `issue` is the time that the host takes to launch a kernel ahead of the
+    /// GPU, and `sync` is the round trip of an empty kernel.
     pub part: GpuPart,
-    /// The link to it. α is that of the smallest pinned transfer, β that of the largest.
+    /// The link to it. α comes from the smallest pinned transfer, β from the largest.
     pub link: LinkPart,
-    /// What starting work costs.
+    /// The costs of starting work.
     pub launches: LaunchCosts,
     /// Reads of its memory, against the bytes read: all larger than the L2 cache.
     pub read: Curve<BytesPerSec>,
@@ -29,16 +29,15 @@ pub struct MeasuredGpu {
     pub transfers: Vec<TransferCurve>,
 }
 
-/// What an empty kernel costs, by how it is started.
+/// The time of an empty kernel, by how it is started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LaunchCosts {
-    /// Each, where the host launches one after another.
+    /// Each kernel, launched by the host one after another.
     pub host: Sourced<Seconds>,
-    /// Each, as one node after another of a replayed graph.
+    /// Each kernel, as one node after another of a replayed graph.
     pub node: Sourced<Seconds>,
-    /// The replay of a graph of one node, from the host's call until the host knows that it is
-    /// done.
+    /// A replay of a graph of one node, from the host's call until the host knows that it is done.
     pub replay: Sourced<Seconds>,
 }
 
@@ -48,7 +47,7 @@ pub struct LaunchCosts {
 pub struct TransferCurve {
     /// Which way.
     pub direction: Direction,
-    /// From or to which kind of host memory.
+    /// The kind of host memory.
     pub host_memory: HostMemory,
     /// Bytes per second each way, against the bytes of one transfer.
     pub curve: Curve<BytesPerSec>,

@@ -1,4 +1,4 @@
-//! The nodes of a machine's memory, and what the cores of each reach of each.
+//! NUMA: the nodes of a machine's memory, and how fast the cores of each reach each.
 
 use crate::files::Presence;
 use crate::units::{Bytes, BytesPerSec, Seconds, Sourced};
@@ -18,16 +18,15 @@ pub struct Numa {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NumaNode {
-    /// The operating system's number, which may have gaps.
+    /// The operating system's number. Numbers may have gaps.
     pub node: usize,
     /// All its memory; zero where it has none.
     pub capacity: Bytes,
-    /// Its cores, as the operating system numbers them; none where it is memory alone, such as CXL
-    /// memory.
+    /// Its cores by the operating system's numbers; empty for memory alone, such as CXL memory.
     pub cores: Vec<usize>,
 }
 
-/// What the cores of one node reach of the memory of one node.
+/// How fast the cores of one node reach the memory of one node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NumaPath {
@@ -35,7 +34,7 @@ pub struct NumaPath {
     pub from: usize,
     /// The node of the memory.
     pub to: usize,
-    /// As the firmware tells it: 10 is the node's own, 20 twice as far.
+    /// The firmware's distance: 10 is the node's own memory, 20 is twice as far.
     #[serde(default, deserialize_with = "crate::units::checked")]
     pub distance: Presence<u64>,
     /// What was measured.
@@ -47,7 +46,7 @@ pub struct NumaPath {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathRates {
-    /// By how many of the node's cores.
+    /// The number of cores of the node that took part.
     #[serde(deserialize_with = "crate::units::checked")]
     pub threads: usize,
     /// Reading.
@@ -67,7 +66,7 @@ impl Numa {
         self.paths.iter().find(|path| (path.from, path.to) == (from, to))
     }
 
-    /// What is wrong with it: the keys that lead there, and the words.
+    /// The first thing that is wrong: the keys that lead to it, and a message.
     pub(crate) fn first_fault(&self) -> Option<(Vec<String>, String)> {
         let at =
             |list: &str, index: usize, key: &str| vec![list.to_owned(), index.to_string(), key.to_owned()];

@@ -1,4 +1,4 @@
-//! What was measured of a host beyond its rates, as tables of at most 80 columns.
+//! A host's measurements beyond its rates, as tables of at most 80 columns.
 
 use crate::files::Presence;
 use crate::parts::host::dram::{Dram, LoadedLatency, PageMode, ReadWriteMixes, StoreKind};
@@ -6,7 +6,7 @@ use crate::parts::host::file::Host;
 use crate::parts::host::numa::Numa;
 use std::fmt;
 
-/// Clock, memory and crossovers; what is absent is said to be.
+/// Clock, memory and crossovers. It says what is absent.
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for team in &self.teams {
@@ -24,7 +24,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// A quantity, or that there is none.
+/// A quantity, or the word `absent`.
 fn word(quantity: Option<impl fmt::Display>) -> String {
     quantity.map_or("absent".to_owned(), |quantity| quantity.to_string())
 }

@@ -28,23 +28,24 @@ impl AttentionRates {
         let work = |s: &AttentionShape| if decode { 1.0 } else { s.flop().as_f64() };
         let wanted = size(shape);
         let unlike = |p: &AttentionPoint| {
-            let apart = |a: u64, b: u64, c: u64, d: u64| {
+            let unlike_ratios = |a: u64, b: u64, c: u64, d: u64| {
                 let ratio = (a * d) as f64 / (b * c) as f64;
                 ratio.max(1.0 / ratio)
             };
             let (a, b) = (&p.shape, shape);
-            apart(a.heads, a.kv_heads, b.heads, b.kv_heads) * apart(a.head_dim, b.head_dim, 1, 1)
+            unlike_ratios(a.heads, a.kv_heads, b.heads, b.kv_heads)
+                * unlike_ratios(a.head_dim, b.head_dim, 1, 1)
         };
         let alike = self.points_of(shape.phase).min_by(|a, b| unlike(a).total_cmp(&unlike(b)))?.shape;
-        let of_alike = || {
+        let similar = || {
             self.points_of(shape.phase).filter(move |AttentionPoint { shape: s, .. }| {
                 (s.heads * alike.kv_heads, s.head_dim) == (alike.heads * s.kv_heads, alike.head_dim)
             })
         };
         let sized = |p: &&AttentionPoint| size(&p.shape);
-        let below = of_alike().filter(|p| sized(p) <= wanted);
+        let below = similar().filter(|p| sized(p) <= wanted);
         let below = below.max_by(|a, b| sized(a).total_cmp(&sized(b)));
-        let above = of_alike().filter(|p| sized(p) >= wanted);
+        let above = similar().filter(|p| sized(p) >= wanted);
         let above = above.min_by(|a, b| sized(a).total_cmp(&sized(b)));
         let per_work = |p: &AttentionPoint| p.time.get() / work(&p.shape);
         let (time, basis) = match (below, above) {
@@ -55,11 +56,11 @@ impl AttentionRates {
                 (time * work(shape), Basis::Interpolated)
             }
             (Some(one), None) | (None, Some(one)) => {
-                let more = match shape.phase {
+                let factor = match shape.phase {
                     Phase::Decode => wanted / sized(&one),
                     Phase::Prefill => shape.flop().as_f64() / one.shape.flop().as_f64(),
                 };
-                (one.time.get() * more, Basis::Extrapolated)
+                (one.time.get() * factor, Basis::Extrapolated)
             }
             (None, None) => return None,
         };

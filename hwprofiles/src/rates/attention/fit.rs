@@ -218,8 +218,8 @@ fn table<P, const N: usize>(
 /// there would be too many nodes.
 fn axes<const N: usize>(places: &[[f64; N]]) -> [Vec<f64>; N] {
     let range = |i: usize| {
-        let of = places.iter().map(|place| place[i]);
-        (of.clone().fold(f64::INFINITY, f64::min), of.fold(f64::NEG_INFINITY, f64::max))
+        let along = places.iter().map(|place| place[i]);
+        (along.clone().fold(f64::INFINITY, f64::min), along.fold(f64::NEG_INFINITY, f64::max))
     };
     let mut steps: [usize; N] = std::array::from_fn(|i| {
         let (low, high) = range(i);
@@ -248,13 +248,13 @@ fn spread(left_out: &[f64]) -> f64 {
 }
 
 fn heads<'a>(shapes: impl Iterator<Item = &'a AttentionShape> + Clone) -> HeadShapes {
-    let of = |value: fn(&AttentionShape) -> u64| {
+    let distinct = |value: fn(&AttentionShape) -> u64| {
         shapes.clone().map(value).collect::<BTreeSet<_>>().into_iter().collect()
     };
     HeadShapes {
-        kv_heads: of(|s| s.kv_heads),
-        groups: of(|s| s.heads / s.kv_heads),
-        head_dims: of(|s| s.head_dim),
+        kv_heads: distinct(|s| s.kv_heads),
+        groups: distinct(|s| s.heads / s.kv_heads),
+        head_dims: distinct(|s| s.head_dim),
     }
 }
 

@@ -194,7 +194,7 @@ impl Mechanism {
             tile_start,
             whole_waves: whole_waves / (1.0 + whole_waves),
             split_start,
-            widen: facts.kernels.quantises().then(|| (row, element, column)),
+            widen: facts.kernels.quantises().then_some((row, element, column)),
             unaligned: if facts.kernels == GemmKernels::QuantisedHopper {
                 2.0 * UNALIGNED / peak
             } else {
