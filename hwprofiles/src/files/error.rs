@@ -1,0 +1,49 @@
+//! What can go wrong between a file and a machine.
+
+use crate::files::yaml::FileError;
+use std::path::PathBuf;
+
+/// A profile that cannot be read or made.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// A file cannot be read at all.
+    #[error("{}: cannot be read: {reason}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        reason: std::io::Error,
+    },
+    /// A file says something wrong.
+    #[error(transparent)]
+    Wrong(#[from] FileError),
+    /// The name is neither a shipped profile nor a file.
+    #[error("'{name}' is neither a file nor a shipped profile; {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// Shipped names that begin like it, or how to list them.
+        known: String,
+    },
+    /// `this` machine was not measured.
+    #[error("'this' is what `fulcrum bench` wrote last, and it has not written anything yet: run it first")]
+    Unmeasured,
+    /// The profile is of another kind than wanted.
+    #[error("{name}: this is {found}, but {wanted} is wanted here")]
+    WrongKind {
+        /// The file or shipped name.
+        name: String,
+        /// "a machine", "a GPU", …
+        found: &'static str,
+        /// The same, wanted.
+        wanted: &'static str,
+    },
+    /// The parts do not make a machine.
+    #[error("{part}: {message}")]
+    Unfit {
+        /// The part: `loopback.memory`, `gpu`, …
+        part: String,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+}

@@ -1,0 +1,20 @@
+//! Documents and files: YAML in and out, CSV tables, atomic writes, and errors that name a place.
+
+mod atomic;
+mod error;
+mod names;
+mod presence;
+mod refusal;
+mod rows;
+pub(crate) mod table;
+pub mod yaml;
+
+pub use atomic::{AtomicFile, WriteError, write_atomically};
+pub use error::ProfileError;
+pub use names::plain_name;
+pub use presence::Presence;
+pub(crate) use refusal::{Refusal, refuse_if};
+pub use rows::{RowsError, TableRows};
+pub(crate) use table::checked_table;
+pub(crate) use yaml::Entries;
+pub use yaml::FileError;

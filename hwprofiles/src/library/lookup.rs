@@ -1,0 +1,245 @@
+//! Where profiles come from: the shipped ones, files, and `this` machine.
+
+use crate::files::{Presence, ProfileError};
+use crate::library::profile::Profile;
+use crate::library::shipped::{shipped_as, similar};
+use crate::machine::Machine;
+use crate::parts::{
+    Composition, CpuSheet, CxlChoice, CxlExpanders, CxlPart, DramChoice, GpuChoice, GpuGroup, GpuPart, Host,
+    LinkPart, MachineBase, MachineParts, MeasuredGpu, NvmePart, PartNames, SocketsChoice,
+};
+use crate::units::Sourced;
+use std::path::{Path, PathBuf};
+
+/// Looks profiles up by name: `this`, a shipped name, or a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Library {
+    /// The file that `this` stands for: what `fulcrum bench` wrote last.
+    pub this: Option<PathBuf>,
+    /// The folder that relative file names start from; the current one where empty.
+    pub folder: PathBuf,
+}
+
+impl Library {
+    /// The profile called `name`.
+    pub fn profile(&self, name: &str) -> Result<Profile, ProfileError> {
+        if let Some((shipped, text)) = shipped_as(name) {
+            return Ok(Profile::from_yaml(text, shipped)?);
+        }
+        let path = self.path(name)?;
+        let text = std::fs::read_to_string(&path)
+            .map_err(|reason| ProfileError::Unreadable { file: path.clone(), reason })?;
+        Ok(Profile::from_yaml(&text, &path.display().to_string())?)
+    }
+
+    /// The machine called `name`: a machine, a composition, a host, a CPU alone, or a GPU in its
+    /// server.
+    ///
+    /// A GPU's name stands for that GPU in the server that its part describes under `server:`, a
+    /// usual host and link of its generation. A GPU without one must be composed.
+    pub fn machine(&self, name: &str) -> Result<Machine, ProfileError> {
+        self.machine_with(name, 1)
+    }
+
+    /// The same, with `gpus` GPUs in one server where the name is a GPU's.
+    pub fn machine_with(&self, name: &str, gpus: u64) -> Result<Machine, ProfileError> {
+        match self.profile(name)? {
+            Profile::Machine(machine) => Ok(machine),
+            Profile::Host(host) => {
+                let name = host.host.clone();
+                MachineParts::from_host(*host).with_own_gpu().machine(&name)
+            }
+            Profile::Cpu(part) => {
+                let name = part.cpu.clone();
+                let sheet = CpuSheet { part: *part, sockets: 1, cores: None, dram: DramChoice::default() };
+                MachineParts::from_base(MachineBase::Sheet(Box::new(sheet))).machine(&name)
+            }
+            Profile::Gpu(gpu) => {
+                let server = gpu.server.clone().ok_or_else(|| serverless(&gpu.gpu))?;
+                let note = format!("the GPU {} in its part's default server", gpu.gpu);
+                let link = self.link(server.link.as_deref().unwrap_or_default())?;
+                let (name, parts) = (gpu.gpu.clone(), self.parts(&server)?);
+                let peer = gpu.peer.as_deref().map(|peer| self.link(peer)).transpose()?;
+                let gpus = GpuGroup { count: gpus, peer, ..GpuGroup::one(*gpu, link) };
+                let machine = MachineParts { gpu: Some(gpus), ..parts }.machine(&name)?;
+                Ok(Machine { note: Some(note), ..machine })
+            }
+            Profile::Composition(composition) => match shipped_as(name) {
+                Some(_) => self.compose(&composition),
+                None => {
+                    let path = self.path(name)?;
+                    let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
+                    Self { folder, ..self.clone() }.compose(&composition)
+                }
+            },
+            other => Err(wrong(name, &other, "a machine")),
+        }
+    }
+
+    /// The machine that a composition describes.
+    pub fn compose(&self, composition: &Composition) -> Result<Machine, ProfileError> {
+        let names = &composition.parts;
+        match (&names.gpu, &names.link) {
+            (Some(_), None) => return Err(lonely("gpu", "link", "pcie5-x16")),
+            (None, Some(_)) => return Err(lonely("link", "gpu", "h100-sxm")),
+            _ => {}
+        }
+        let parts = self.parts(names)?;
+        let loopback = parts.loopback.map(|_| "loopback".to_owned());
+        let gpu = parts.gpu.as_ref().map(|gpus| match gpus.count {
+            1 => gpus.part.gpu.clone(),
+            count => format!("{count}x-{}", gpus.part.gpu),
+        });
+        let cxl = parts.cxl.as_ref().map(|cxl| cxl.part.cxl.clone());
+        let others = [loopback, gpu, cxl, parts.nvme.as_ref().map(|nvme| nvme.nvme.clone())];
+        let made = std::iter::once(parts.base.name().to_owned()).chain(others.into_iter().flatten());
+        let name = composition.name.clone().unwrap_or_else(|| made.collect::<Vec<_>>().join("+"));
+        Ok(Machine { note: composition.note.clone(), ..parts.machine(&name)? })
+    }
+
+    /// The parts with these names. A link without a GPU is left out.
+    pub fn parts(&self, names: &PartNames) -> Result<MachineParts, ProfileError> {
+        let gpu = match (&names.gpu, &names.link) {
+            (Some(gpus), Some(link)) => Some(self.gpus(gpus, link)?),
+            _ => None,
+        };
+        let expanders = |choice: &CxlChoice| {
+            let (part, count, interleave) = (self.cxl(&choice.part)?, choice.count, choice.interleave);
+            Ok::<_, ProfileError>(CxlExpanders { part, count, interleave })
+        };
+        Ok(MachineParts {
+            base: self.base(names)?,
+            loopback: names.loopback,
+            gpu,
+            cxl: names.cxl.as_ref().map(expanders).transpose()?,
+            nvme: names.nvme.as_ref().map(|name| self.nvme(name)).transpose()?,
+        })
+    }
+
+    fn base(&self, names: &PartNames) -> Result<MachineBase, ProfileError> {
+        match self.profile(&names.cpu)? {
+            Profile::Host(host) => {
+                let said = [
+                    ("sockets", names.sockets.is_some()),
+                    ("cores", names.cores.is_some()),
+                    ("dram", names.dram.is_some()),
+                ];
+                match said.into_iter().find(|(_, said)| *said) {
+                    Some((key, _)) => {
+                        let message = format!("'{}' was measured as it is: leave `{key}` out", names.cpu);
+                        Err(ProfileError::Unfit { part: key.to_owned(), message })
+                    }
+                    None => Ok(MachineBase::Host(host)),
+                }
+            }
+            Profile::Cpu(part) => {
+                let sockets = names.sockets.clone().unwrap_or(SocketsChoice { count: 1, link: None });
+                sockets.check()?;
+                let dram = names.dram.clone().unwrap_or_default();
+                let sheet = CpuSheet { part: *part, sockets: sockets.count, cores: names.cores, dram };
+                Ok(match sockets.link {
+                    None => MachineBase::Sheet(Box::new(sheet)),
+                    Some(link) => {
+                        MachineBase::Sockets { sheet: Box::new(sheet), link: Box::new(self.link(&link)?) }
+                    }
+                })
+            }
+            other => Err(wrong(&names.cpu, &other, "a host or a CPU")),
+        }
+    }
+
+    fn gpus(&self, gpus: &GpuChoice, link: &str) -> Result<GpuGroup, ProfileError> {
+        // Each GPU is linked with each, and no server has this many: a larger number is a typing
+        // error.
+        const MOST: u64 = 64;
+        if gpus.count > MOST {
+            let message = format!("{} are more than the {MOST} that a server can have here", gpus.count);
+            return Err(ProfileError::Unfit { part: "gpu.count".to_owned(), message });
+        }
+        if let (1, Some(peer)) = (gpus.count, &gpus.link) {
+            let message = format!("'{peer}' joins GPUs, and there is one: leave it out, or say `count: 2`");
+            return Err(ProfileError::Unfit { part: "gpu.link".to_owned(), message });
+        }
+        let peer = gpus.link.as_ref().map(|peer| self.link(peer)).transpose()?;
+        let part = self.gpu(&gpus.part)?;
+        let chosen = gpus.issue.map(|issue| Sourced::estimated(issue, "chosen in the composition"));
+        let part = GpuPart { issue: chosen.or(part.issue.clone()), ..part };
+        Ok(GpuGroup { part, link: self.link(link)?, count: gpus.count, peer })
+    }
+
+    fn gpu(&self, name: &str) -> Result<GpuPart, ProfileError> {
+        match self.profile(name)? {
+            Profile::Gpu(gpu) => Ok(*gpu),
+            Profile::Host(host) => Ok(measured_gpu(name, *host)?.part),
+            other => Err(wrong(name, &other, "a GPU")),
+        }
+    }
+
+    fn link(&self, name: &str) -> Result<LinkPart, ProfileError> {
+        match self.profile(name)? {
+            Profile::Link(link) => Ok(*link),
+            Profile::Host(host) => Ok(measured_gpu(name, *host)?.link),
+            other => Err(wrong(name, &other, "a link")),
+        }
+    }
+
+    fn cxl(&self, name: &str) -> Result<CxlPart, ProfileError> {
+        match self.profile(name)? {
+            Profile::Cxl(cxl) => Ok(*cxl),
+            Profile::Host(host) => host.cxl.as_option().cloned().ok_or_else(|| {
+                let message =
+                    format!("the host '{name}' says `cxl: absent`: name CXL memory, as samsung-128gb");
+                ProfileError::Unfit { part: "cxl".to_owned(), message }
+            }),
+            other => Err(wrong(name, &other, "CXL memory")),
+        }
+    }
+
+    fn nvme(&self, name: &str) -> Result<NvmePart, ProfileError> {
+        match self.profile(name)? {
+            Profile::Nvme(nvme) => Ok(*nvme),
+            other => Err(wrong(name, &other, "a disk")),
+        }
+    }
+
+    fn path(&self, name: &str) -> Result<PathBuf, ProfileError> {
+        if name == "this" {
+            return self.this.clone().filter(|path| path.exists()).ok_or(ProfileError::Unmeasured);
+        }
+        let path = self.folder.join(name);
+        if path.exists() {
+            return Ok(path);
+        }
+        let known = similar(name).unwrap_or_else(|| "`fulcrum machine list` names those".to_owned());
+        Err(ProfileError::Unknown { name: name.to_owned(), known })
+    }
+}
+
+/// The GPU that was measured in a host.
+fn measured_gpu(name: &str, host: Host) -> Result<MeasuredGpu, ProfileError> {
+    match host.gpu {
+        Presence::Present(gpu) => Ok(gpu),
+        Presence::Absent => {
+            let message = format!(
+                "the host '{name}' says `gpu: absent`: name a GPU and its link, as h100-sxm and pcie5-x16"
+            );
+            Err(ProfileError::Unfit { part: "gpu".to_owned(), message })
+        }
+    }
+}
+
+fn wrong(name: &str, found: &Profile, wanted: &'static str) -> ProfileError {
+    ProfileError::WrongKind { name: name.to_owned(), found: found.kind(), wanted }
+}
+
+fn serverless(gpu: &str) -> ProfileError {
+    let message = format!(
+        "the part '{gpu}' names no server: write a composition, as `parts: {{cpu: this, gpu: {gpu}, link: pcie5-x16}}`"
+    );
+    ProfileError::Unfit { part: "gpu".to_owned(), message }
+}
+
+fn lonely(part: &str, other: &str, example: &str) -> ProfileError {
+    let message = format!("it needs a `{other}` beside it, as `{other}: {example}`");
+    ProfileError::Unfit { part: part.to_owned(), message }
+}

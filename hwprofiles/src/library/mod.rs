@@ -1,0 +1,12 @@
+//! Where profiles come from: the shipped ones, files, and `this` machine.
+
+mod lookup;
+mod profile;
+mod sheet;
+mod shipped;
+mod summary;
+
+pub use lookup::Library;
+pub use profile::Profile;
+pub use sheet::{PartSheet, SheetEntry};
+pub use shipped::shipped;

@@ -1,0 +1,120 @@
+//! What computes.
+
+use crate::machine::memory::MemoryId;
+use crate::rates::{AllReduce, AttentionRates, GemmRates};
+use crate::units::{BytesPerSec, DType, Dollars, FlopPerSec, Seconds, Sourced, Watts, Years};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Index of a device in its machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId(pub usize);
+
+/// Kinds of devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceKind {
+    /// Cores of the host.
+    Cpu,
+    /// A GPU.
+    Gpu,
+    /// One pinned core of the host that acts as a second device, with limited memory behind a
+    /// rate-limited copy.
+    Loopback,
+}
+
+impl DeviceKind {
+    /// The word used in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            DeviceKind::Cpu => "cpu",
+            DeviceKind::Gpu => "gpu",
+            DeviceKind::Loopback => "loopback",
+        }
+    }
+}
+
+/// Something that computes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Device {
+    /// Its name in files.
+    pub name: String,
+    /// Its kind.
+    pub kind: DeviceKind,
+    /// Its own memory, which it reads without a link and which holds its buffers.
+    pub memory: MemoryId,
+    /// Other memories that it reads and writes in place, without a link or a copy: memory behind
+    /// CXL, and stripes over it.
+    pub reads: Vec<MemoryId>,
+    /// The host cores that it runs on; empty for a GPU.
+    pub cores: Vec<usize>,
+    /// Cost of starting one operator: a fork-join of the team, or a kernel launch.
+    pub launch: Sourced<Seconds>,
+    /// The time that the host takes to issue one kernel, where it issues kernels one by one ahead
+    /// of the device. A kernel begins when it was issued and the one before it has ended. Absent
+    /// where no kernel is issued, as in a replayed graph.
+    pub issue: Option<Sourced<Seconds>>,
+    /// The time from another device's completion until this one runs: a wake-up, or a stream's wait
+    /// for an event.
+    pub sync: Sourced<Seconds>,
+    /// Matrix products by weight format.
+    pub gemm: BTreeMap<DType, GemmRates>,
+    /// Attention by KV format.
+    pub attention: BTreeMap<DType, AttentionRates>,
+    /// Rate of norms, activations, additions: activation bytes read and written per second.
+    pub elementwise: Sourced<BytesPerSec>,
+    /// Power when busy, where known.
+    pub power: Option<Sourced<Watts>>,
+    /// Power while it waits, where known.
+    pub idle_power: Option<Sourced<Watts>>,
+    /// Price, where known.
+    pub price: Option<Sourced<Dollars>>,
+    /// The ranks of a group of GPUs that compute as one device. The rates are those of one of them.
+    pub ranks: Option<Ranks>,
+    /// Facts that no time depends on yet.
+    pub details: DeviceDetails,
+}
+
+/// Facts about a device beyond its rates: what a CPU's rates were made of, and how long it serves.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceDetails {
+    /// The ceilings of its matrix products, by weight format and instruction set (`avx512`, `amx`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ceilings: BTreeMap<DType, BTreeMap<String, CeilingRates>>,
+    /// Rows from which the wider instruction set is faster, by weight format.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub crossover: BTreeMap<DType, Sourced<u64>>,
+    /// The time in service over which its price is written off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<Sourced<Years>>,
+    /// The kernels that its rates were measured with, where they are ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernels: Option<String>,
+}
+
+/// The most that matrix products reach, by where their operands come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CeilingRates {
+    /// With operands from registers or tiles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resident: Option<Sourced<FlopPerSec>>,
+    /// With operands from the cores' own caches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached: Option<Sourced<FlopPerSec>>,
+    /// With weights from memory and many rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streamed: Option<Sourced<FlopPerSec>>,
+}
+
+/// A group of GPUs that compute as one device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ranks {
+    /// How many GPUs. The device's rates are those of one of them; its memory is that of all.
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub count: u64,
+    /// How they sum what each has computed.
+    pub all_reduce: AllReduce,
+}

@@ -1,0 +1,79 @@
+//! What carries bytes between two memories.
+
+use crate::machine::memory::MemoryId;
+use crate::rates::{AllReduce, Curve};
+use crate::units::{Bytes, BytesPerSec, Ratio, Seconds, Sourced};
+use serde::{Deserialize, Serialize};
+
+/// Index of a link in its machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub usize);
+
+/// A directed link between two memories. A transfer of B bytes alone on it takes latency + B /
+/// bandwidth.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Link {
+    /// Its name in files.
+    pub name: String,
+    /// Where bytes come from.
+    pub from: MemoryId,
+    /// Where bytes go.
+    pub to: MemoryId,
+    /// α: time before the first byte.
+    pub latency: Sourced<Seconds>,
+    /// β: rate of a long transfer.
+    pub bandwidth: Sourced<BytesPerSec>,
+    /// The link in the same direction whose wire this one uses, where it has none of its own.
+    /// Transfers of both share that link's bandwidth.
+    pub wire: Option<LinkId>,
+    /// Facts beyond α and β.
+    pub details: LinkDetails,
+}
+
+/// Facts about a link beyond α and β. Those are for page-locked memory on the near socket.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkDetails {
+    /// The rate on the wire.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Sourced<BytesPerSec>>,
+    /// Measured times against bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<Curve<Seconds>>,
+    /// β of host memory that is not page-locked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pageable: Option<Sourced<BytesPerSec>>,
+    /// β of page-locked memory on the other socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far: Option<Sourced<BytesPerSec>>,
+    /// The rate under opposing traffic divided by the rate alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duplex: Option<Sourced<Ratio>>,
+    /// Bytes of host memory traffic per byte moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dram_traffic: Option<Sourced<Ratio>>,
+    /// What all-reduces over GPUs that are linked this way take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all_reduce: Option<AllReduce>,
+}
+
+impl Link {
+    /// The time of a transfer of `bytes` from the link's curve of measured times; `None` without a
+    /// curve.
+    ///
+    /// Linear in bytes between measured points, the smallest point's time below them, and the
+    /// largest point's rate beyond them.
+    pub fn measured_time(&self, bytes: Bytes) -> Option<Seconds> {
+        self.details.times.as_ref()?.time_of(bytes)
+    }
+}
+
+impl Link {
+    /// The time of a transfer of `bytes` alone on the link: α + bytes / β; zero for no bytes.
+    pub fn time(&self, bytes: Bytes) -> Seconds {
+        if bytes == Bytes::ZERO {
+            return Seconds::ZERO;
+        }
+        self.latency.value + bytes / self.bandwidth.value
+    }
+}

@@ -1,0 +1,26 @@
+//! A machine: devices that compute, memories that store, links between memories; its file and its
+//! tables.
+
+mod check;
+mod device;
+mod file;
+mod footnotes;
+mod graph;
+mod link;
+mod memory;
+mod routes;
+mod scaled;
+mod show;
+mod stripes;
+mod tensor_parallel;
+mod times;
+
+pub use check::Finding;
+pub use device::{CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, Ranks};
+pub(crate) use footnotes::{Footnotes, wrapped};
+pub use graph::Machine;
+pub use link::{Link, LinkDetails, LinkId};
+pub(crate) use memory::DRAM;
+pub use memory::{Interleave, Memory, MemoryDetails, MemoryId, MemoryKind, Stripe};
+pub(crate) use show::shortened;
+pub use times::MissingRate;

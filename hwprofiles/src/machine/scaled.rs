@@ -1,0 +1,78 @@
+//! Devices and machines that are faster or slower than measured.
+
+use crate::machine::device::Device;
+use crate::machine::graph::Machine;
+use crate::machine::times::MissingRate;
+use crate::rates::{AttentionShape, Bound, Estimate, Speedup};
+use crate::units::{BytesPerSec, DType, Ratio};
+
+impl Device {
+    /// [`Device::gemm_time`] with the weights in a memory that is `factor` times as fast as the
+    /// device's own. If reading the weights for m rows takes the time t at one rate, then at the
+    /// other rate factor · m rows take t, both for reading and for computing. The time is therefore
+    /// that of factor · m rows ÷ factor, whichever of the two binds.
+    pub fn gemm_time_from(
+        &self,
+        factor: Ratio,
+        weights: DType,
+        m: u64,
+        n: u64,
+        k: u64,
+    ) -> Result<Estimate, MissingRate> {
+        let rows = (m as f64 * factor.get()).round() as u64;
+        let rows = if m == 0 { 0 } else { rows.max(1) };
+        Ok(self.gemm_time(weights, rows, n, k)?.shorter(factor))
+    }
+
+    /// [`Device::attention_time`] with the KV cache in a memory that is `factor` times as fast as
+    /// the device's own.
+    pub fn attention_time_from(
+        &self,
+        factor: Ratio,
+        kv: DType,
+        shape: &AttentionShape,
+    ) -> Result<Estimate, MissingRate> {
+        let speedup = Speedup { memory: factor, ..Speedup::default() };
+        Ok(speedup.apply(self.attention_time(kv, shape)?))
+    }
+
+    /// The same device, faster by `factor` where `bound` binds: products and attention that
+    /// compute, or those that read memory together with elementwise operators, or launches and
+    /// wake-ups.
+    pub fn faster(&self, bound: Bound, factor: Ratio) -> Self {
+        let mut device = self.clone();
+        device.gemm.values_mut().for_each(|rates| *rates = rates.faster(bound, factor));
+        device.attention.values_mut().for_each(|rates| *rates = rates.faster(bound, factor));
+        match bound {
+            Bound::Compute => {}
+            Bound::Memory => device.elementwise.value = device.elementwise.value * factor.get(),
+            Bound::Launch => {
+                device.launch.value = device.launch.value / factor.get();
+                device.sync.value = device.sync.value / factor.get();
+                device.issue.iter_mut().for_each(|issue| issue.value = issue.value / factor.get());
+            }
+        }
+        device
+    }
+
+    /// The same device, on which everything takes `factor` times as long.
+    pub fn slower(&self, factor: Ratio) -> Self {
+        let inverse = Ratio::new(1.0 / factor.get()).unwrap_or(Ratio::ONE);
+        let all = [Bound::Compute, Bound::Memory, Bound::Launch];
+        all.into_iter().fold(self.clone(), |device, bound| device.faster(bound, inverse))
+    }
+}
+
+impl Machine {
+    /// The same machine, on which everything takes `factor` times as long: devices, memories and
+    /// links.
+    pub fn slower(&self, factor: Ratio) -> Self {
+        let mut machine = self.clone();
+        machine.devices.iter_mut().for_each(|device| *device = device.slower(factor));
+        let slow = |rate: &mut BytesPerSec| *rate = *rate / factor.get();
+        machine.memories.iter_mut().for_each(|memory| slow(&mut memory.bandwidth.value));
+        machine.links.iter_mut().for_each(|link| slow(&mut link.bandwidth.value));
+        machine.restripe();
+        machine
+    }
+}

@@ -1,0 +1,112 @@
+//! The times of a device's operators and of a link's transfers.
+//!
+//! Times are interpolated, and rates are not: between two measured points *time* is close to linear
+//! (a fixed part plus a part per row), while a rate is not. Outside the measured region the
+//! efficiency at its boundary is used, and the answer says so
+//! ([`Basis::Extrapolated`](crate::Basis::Extrapolated)).
+
+use crate::machine::device::Device;
+use crate::rates::{AttentionShape, Basis, Bound, Estimate, Operation, Phase};
+use crate::units::{Bytes, DType};
+
+/// A rate that was not measured. The message says which, and how to measure it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "device '{device}' has no {rate} rate for {dtype} (it has: {known}); measure it with `fulcrum bench`, \
+     or choose a number format that it has"
+)]
+pub struct MissingRate {
+    /// The device.
+    pub device: String,
+    /// What is missing: "gemm", "decode attention", "prefill attention".
+    pub rate: &'static str,
+    /// The wanted number format.
+    pub dtype: DType,
+    /// The formats that the device has, comma-separated, or "none".
+    pub known: String,
+}
+
+impl MissingRate {
+    pub(crate) fn new(
+        device: &Device,
+        rate: &'static str,
+        dtype: DType,
+        has: impl Fn(DType) -> bool,
+    ) -> Self {
+        let known: Vec<_> = DType::ALL.into_iter().filter(|&d| has(d)).map(DType::name).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        Self { device: device.name.clone(), rate, dtype, known }
+    }
+}
+
+impl Device {
+    /// The time of y[m, n] = x[m, k] · W[n, k]ᵀ with `weights` in the device's own memory, without
+    /// [`Device::launch`]. Zero where a dimension is zero.
+    ///
+    pub fn gemm_time(&self, weights: DType, m: u64, n: u64, k: u64) -> Result<Estimate, MissingRate> {
+        if m == 0 || n == 0 || k == 0 {
+            return Ok(Estimate::ZERO);
+        }
+        let has = |d| self.gemm.get(&d).is_some_and(|rates| !rates.points().is_empty());
+        let estimate = self.gemm.get(&weights).and_then(|rates| rates.time(m, n, k));
+        estimate.ok_or_else(|| MissingRate::new(self, "gemm", weights, has))
+    }
+
+    /// The time of an elementwise operator that reads and writes `bytes` of activations, without
+    /// [`Device::launch`].
+    pub fn elementwise_time(&self, bytes: Bytes) -> Estimate {
+        if bytes == Bytes::ZERO {
+            return Estimate::ZERO;
+        }
+        let basis = Basis::Interpolated.sourced(&self.elementwise.source);
+        Estimate::with_default_band(bytes / self.elementwise.value, Bound::Memory, basis)
+    }
+}
+
+impl Device {
+    /// The time of the attention of one layer over a KV cache in `kv` in the device's own memory,
+    /// without [`Device::launch`]. Zero for an empty shape.
+    pub fn attention_time(&self, kv: DType, shape: &AttentionShape) -> Result<Estimate, MissingRate> {
+        if shape.is_empty() {
+            return Ok(Estimate::ZERO);
+        }
+        let has = |d| self.attention.get(&d).is_some_and(|rates| rates.knows(shape.phase));
+        let rate = match shape.phase {
+            Phase::Decode => "decode attention",
+            Phase::Prefill => "prefill attention",
+        };
+        let estimate = self.attention.get(&kv).and_then(|rates| rates.time(shape));
+        estimate.ok_or_else(|| MissingRate::new(self, rate, kv, has))
+    }
+}
+
+impl Device {
+    /// The time of a chunk of a prompt and of decodes of other sequences in one step. Both have the
+    /// same heads. Otherwise as [`Device::attention_time`].
+    pub fn mixed_attention_time(
+        &self,
+        kv: DType,
+        prefill: &AttentionShape,
+        decode: &AttentionShape,
+    ) -> Result<Estimate, MissingRate> {
+        match (prefill.is_empty(), decode.is_empty()) {
+            (true, _) => self.attention_time(kv, decode),
+            (false, true) => self.attention_time(kv, prefill),
+            (false, false) => {
+                let estimate = self.attention.get(&kv).and_then(|rates| rates.mixed_time(prefill, decode));
+                let has = |d| self.attention.get(&d).is_some_and(|rates| rates.knows(Phase::Prefill));
+                estimate.ok_or_else(|| MissingRate::new(self, "attention", kv, has))
+            }
+        }
+    }
+}
+
+impl Operation {
+    /// The time of one call on `device`.
+    pub fn time_on(&self, device: &Device) -> Result<Estimate, MissingRate> {
+        match self {
+            Operation::Gemm { dtype, m, n, k } => device.gemm_time(*dtype, *m, *n, *k),
+            Operation::Attention { kv, shape } => device.attention_time(*kv, shape),
+        }
+    }
+}

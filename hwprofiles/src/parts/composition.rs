@@ -1,0 +1,282 @@
+//! A composition as written: parts by name.
+//!
+//! ```yaml
+//! parts:
+//!   cpu: this                                   # a host: what `fulcrum bench` wrote, or a file
+//!   loopback: {memory: 200 MB, bandwidth: 4 GB/s}
+//! ```
+//! The loopback device is the host's last core, behind a copy that is limited to the given
+//! bandwidth. The cpu device keeps the other cores. `gpu:` with `link:`, `cxl:` and `nvme:` name
+//! more parts. `cpu:` may also name a datasheet CPU, with `sockets:`, `cores:` and `dram:` next to
+//! it.
+
+use crate::files::ProfileError;
+use crate::machine::Interleave;
+use crate::units::{Bytes, BytesPerSec, Seconds, Sourced};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::fmt;
+
+/// A composition as written: parts by name. [`crate::Library::parts`] looks the names up.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Composition {
+    /// The name of the machine; where absent, it is made of the parts' names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// A note for readers: which testbed it is, and which of its numbers are unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// The parts.
+    pub parts: PartNames,
+}
+
+/// The names of a machine's parts: `this`, a shipped name, or a file. A host's name as a GPU, a
+/// link or CXL memory stands for the part that was measured in that host.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartNames {
+    /// The host, or a datasheet CPU.
+    pub cpu: String,
+    /// Sockets of a datasheet CPU: a number, one where absent; or `{count: 2, link: upi2}`, which
+    /// makes each a device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sockets: Option<SocketsChoice>,
+    /// The cores of a datasheet CPU that are used, over all sockets; all where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<u64>,
+    /// The memory modules of a datasheet CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dram: Option<DramChoice>,
+    /// A loopback device on the last core, with this much memory behind a link this slow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loopback: Option<LoopbackLimit>,
+    /// A GPU, which needs a link: a name, or `{part: NAME, count: 4, link: nvlink3}` for several
+    /// and the link between them. With `issue: 10 us` the host launches kernels one by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuChoice>,
+    /// The link to the GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    /// Memory behind CXL: a name, or `{part: NAME, count: 2, interleave: {dram: 5, cxl: 2}}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cxl: Option<CxlChoice>,
+    /// A disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvme: Option<String>,
+}
+
+impl PartNames {
+    /// Every name of a part.
+    pub fn names_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        let gpu = self.gpu.as_mut().map(|gpu| (&mut gpu.part, gpu.link.as_mut()));
+        let (gpu, peer) = gpu.map_or((None, None), |(part, peer)| (Some(part), peer));
+        let between = self.sockets.as_mut().and_then(|sockets| sockets.link.as_mut());
+        let cxl = self.cxl.as_mut().map(|cxl| &mut cxl.part);
+        let others = [between, gpu, peer, self.link.as_mut(), cxl, self.nvme.as_mut()];
+        std::iter::once(&mut self.cpu).chain(others.into_iter().flatten())
+    }
+}
+
+/// CXL expanders of one kind. In files the part's name stands for one of them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CxlChoice {
+    /// The part.
+    pub part: String,
+    /// How many. Their pages are interleaved.
+    pub count: u64,
+    /// How pages alternate between DRAM and theirs in stripes over both; as suits both rates where
+    /// absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interleave: Option<Interleave>,
+}
+
+impl<'de> Deserialize<'de> for CxlChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Keys {
+            part: String,
+            #[serde(default = "one", deserialize_with = "crate::units::checked")]
+            count: u64,
+            #[serde(default)]
+            interleave: Option<Interleave>,
+        }
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = CxlChoice;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a part, or {part: NAME, count: 2}")
+            }
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<CxlChoice, E> {
+                Ok(CxlChoice { part: name.to_owned(), count: 1, interleave: None })
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<CxlChoice, A::Error> {
+                let Keys { part, count, interleave } =
+                    Keys::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(CxlChoice { part, count, interleave })
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// GPUs of one kind. In files the part's name stands for one of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GpuChoice {
+    /// The part.
+    pub part: String,
+    /// How many, each with a link of its own to the host.
+    pub count: u64,
+    /// The link between any two of them; where absent, they use their links to the host.
+    pub link: Option<String>,
+    /// The time that the host takes to launch one kernel; the part's where absent
+    /// ([`crate::GpuPart::issue`]).
+    pub issue: Option<Seconds>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GpuKeys {
+    part: String,
+    #[serde(default = "one", deserialize_with = "crate::units::checked")]
+    count: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    link: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    issue: Option<Seconds>,
+}
+
+pub(crate) fn one() -> u64 {
+    1
+}
+
+impl GpuChoice {
+    /// One GPU.
+    pub fn one(part: &str) -> Self {
+        Self { part: part.to_owned(), count: 1, link: None, issue: None }
+    }
+}
+
+impl Serialize for GpuChoice {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { part, count, link, issue } = self.clone();
+        match (count, &link, issue) {
+            (1, None, None) => part.serialize(serializer),
+            _ => GpuKeys { part, count, link, issue }.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for GpuChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = GpuChoice;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a part, or {part: NAME, count: 4, link: nvlink3}")
+            }
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<GpuChoice, E> {
+                Ok(GpuChoice::one(name))
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<GpuChoice, A::Error> {
+                let GpuKeys { part, count, link, issue } =
+                    GpuKeys::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(GpuChoice { part, count, link, issue })
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// The limits of the loopback device.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoopbackLimit {
+    /// Its memory, taken from the host's.
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub memory: Bytes,
+    /// The rate of its link each way; the measured rate where that is less.
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub bandwidth: BytesPerSec,
+}
+
+/// The DRAM of a datasheet CPU, as a composition gives it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DramChoice {
+    /// Its size, over all sockets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::units::checked_option")]
+    pub capacity: Option<Sourced<Bytes>>,
+    /// The rate of long reads, over all sockets; the part's where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::units::checked_option")]
+    pub bandwidth: Option<Sourced<BytesPerSec>>,
+}
+
+/// Sockets of a datasheet CPU. In files a number makes them one device with one memory; a number
+/// with a link makes each a device with its own memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SocketsChoice {
+    /// How many.
+    pub count: u64,
+    /// The link between any two sockets, where each is a device.
+    pub link: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    #[serde(default = "one")]
+    count: u64,
+    link: String,
+}
+
+/// The most sockets of a board.
+const MOST: u64 = 16;
+
+impl SocketsChoice {
+    /// Refuses numbers of sockets that no board has.
+    pub(crate) fn check(&self) -> Result<(), ProfileError> {
+        let message = match self.count {
+            0 => "0 sockets hold no CPU: use 1 or more".to_owned(),
+            count if count > MOST => {
+                format!("{count} sockets are more than the {MOST} that a board can have")
+            }
+            1 if self.link.is_some() => {
+                "a link joins sockets, and there is one: leave it out, or say `count: 2`".to_owned()
+            }
+            _ => return Ok(()),
+        };
+        Err(ProfileError::Unfit { part: "sockets".to_owned(), message })
+    }
+}
+
+impl Serialize for SocketsChoice {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.clone() {
+            Self { count, link: None } => count.serialize(serializer),
+            Self { count, link: Some(link) } => Keys { count, link }.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for SocketsChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = SocketsChoice;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("how many sockets, or {count: 2, link: NAME} for each as a device")
+            }
+            fn visit_u64<E: de::Error>(self, count: u64) -> Result<SocketsChoice, E> {
+                Ok(SocketsChoice { count, link: None })
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<SocketsChoice, A::Error> {
+                let Keys { count, link } = Keys::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(SocketsChoice { count, link: Some(link) })
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}

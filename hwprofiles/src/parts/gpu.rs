@@ -1,0 +1,164 @@
+//! GPUs as parts of machines.
+
+use crate::files::{Refusal, refuse_if};
+use crate::parts::composition::PartNames;
+use crate::rates::{AttentionRates, GemmRates};
+use crate::units::{Bytes, BytesPerSec, DType, Dollars, FlopPerSec, Ratio, Seconds, Sourced, Watts, Years};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A GPU or another accelerator with its own memory: its datasheet, and what was measured of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GpuPart {
+    /// Its name, the first key of the file.
+    pub gpu: String,
+    /// A note for readers: conflicting sources, and unknown numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// The maker's name of its generation: `hopper`, `cdna3`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<String>,
+    /// CUDA's compute capability, as `9.0` in quotes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute_capability: Option<String>,
+    /// Streaming multiprocessors, or what the maker calls them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::units::checked_option")]
+    pub multiprocessors: Option<Sourced<u64>>,
+    /// The last cache that all multiprocessors share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::units::checked_option")]
+    pub l2: Option<Sourced<Bytes>>,
+    /// Memory on the package.
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub capacity: Sourced<Bytes>,
+    /// The bandwidth of that memory: its peak, or the measured rate of reads.
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub bandwidth: Sourced<BytesPerSec>,
+    /// Peak dense rate by weight format.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub peak: BTreeMap<DType, Sourced<FlopPerSec>>,
+    /// The shares of the peaks that long products and long streams reach, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub achieved: Option<AchievedShares>,
+    /// Cost of one kernel launch, on the GPU.
+    pub launch: Sourced<Seconds>,
+    /// The time that the host takes to launch one kernel, where it launches kernels one by one
+    /// ahead of the GPU. The GPU waits only where it is faster than the host. Absent where graphs
+    /// are replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issue: Option<Sourced<Seconds>>,
+    /// The time from the host's signal until the stream runs, and back.
+    pub sync: Sourced<Seconds>,
+    /// The rate to the other GPUs of its server, each way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::units::checked_option")]
+    pub nvlink: Option<Sourced<BytesPerSec>>,
+    /// The link between GPUs of its kind in one server: a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// Measured matrix products. Formats without any use `peak` × a documented efficiency.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub gemm: BTreeMap<DType, GemmRates>,
+    /// Measured attention. Formats without any use `peak` and `bandwidth` × documented
+    /// efficiencies.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attention: BTreeMap<DType, AttentionRates>,
+    /// Power when busy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::units::checked_option")]
+    pub power: Option<Sourced<Watts>>,
+    /// Power of a GPU that waits with a model loaded; a documented share of `power` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::units::checked_option")]
+    pub idle_power: Option<Sourced<Watts>>,
+    /// Price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::units::checked_option")]
+    pub price: Option<Sourced<Dollars>>,
+    /// The time in service over which its price is written off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::units::checked_option")]
+    pub lifetime: Option<Sourced<Years>>,
+    /// The other parts of its default server. The GPU's own name stands for that machine where a
+    /// machine is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<PartNames>,
+}
+
+/// The shares of its peaks that a device reaches.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AchievedShares {
+    /// The share of the peak rate that long products reach, by format.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub gemm: BTreeMap<DType, Sourced<Ratio>>,
+    /// The share of the peak bandwidth that long streams reach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Sourced<Ratio>>,
+}
+
+impl GpuPart {
+    /// A GPU of which only these values are known.
+    pub fn new(
+        gpu: &str,
+        capacity: Sourced<Bytes>,
+        bandwidth: Sourced<BytesPerSec>,
+        launch: Sourced<Seconds>,
+        sync: Sourced<Seconds>,
+    ) -> Self {
+        Self {
+            gpu: gpu.to_owned(),
+            note: None,
+            architecture: None,
+            compute_capability: None,
+            multiprocessors: None,
+            l2: None,
+            capacity,
+            bandwidth,
+            peak: BTreeMap::new(),
+            achieved: None,
+            launch,
+            issue: None,
+            sync,
+            nvlink: None,
+            peer: None,
+            gemm: BTreeMap::new(),
+            attention: BTreeMap::new(),
+            power: None,
+            idle_power: None,
+            price: None,
+            lifetime: None,
+            server: None,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        for (dtype, share) in self.achieved.iter().flat_map(|achieved| &achieved.gemm) {
+            let message = format!("{} of the peak is more than the peak: a share is at most 1", share.value);
+            refuse_if(share.value > Ratio::ONE, &["achieved", "gemm", dtype.name(), "value"], message)?;
+        }
+        if let Some(share) = self.achieved.as_ref().and_then(|achieved| achieved.bandwidth.as_ref()) {
+            let message = format!("{} of the peak is more than the peak: a share is at most 1", share.value);
+            refuse_if(share.value > Ratio::ONE, &["achieved", "bandwidth", "value"], message)?;
+        }
+        check_idle(self.power.as_ref(), self.idle_power.as_ref())?;
+        let Some(server) = &self.server else { return Ok(()) };
+        let message = "the server's GPU is this one: leave `gpu` out".to_owned();
+        refuse_if(server.gpu.is_some(), &["server", "gpu"], message)?;
+        let message = "the server's GPU needs a link: name one, as `link: pcie5-x16`".to_owned();
+        refuse_if(server.link.is_none(), &["server"], message)
+    }
+}
+
+/// Refuses an idle power above the busy power.
+pub(crate) fn check_idle(
+    busy: Option<&Sourced<Watts>>,
+    idle: Option<&Sourced<Watts>>,
+) -> Result<(), Refusal> {
+    let (Some(busy), Some(idle)) = (busy, idle) else { return Ok(()) };
+    let message = format!("{} idle is more than {} busy", idle.value, busy.value);
+    refuse_if(idle.value > busy.value, &["idle_power", "value"], message)
+}

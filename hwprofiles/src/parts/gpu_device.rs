@@ -1,0 +1,141 @@
+//! A GPU as a device: measured rates where there are some, the datasheet's otherwise. Without a
+//! stated share ([`GpuPart::achieved`]), long products reach 60 % of the peak rate and streams 75 %
+//! of the peak bandwidth. Fits to measured products of A100, H100, H200, B200 and L40S give 61–82 %
+//! and 72–87 %; the defaults are the cautious end, and the answers say
+//! [`Basis::Estimated`](crate::Basis::Estimated).
+
+use crate::machine::{Device, DeviceDetails, DeviceKind, MemoryId};
+use crate::parts::gpu::GpuPart;
+use crate::rates::{AttentionRates, GemmRates};
+use crate::units::{BytesPerSec, DType, FlopPerSec, Provenance, Ratio, Sourced, Watts};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+/// The share of its power that a GPU uses while it waits with a model loaded.
+const OF_POWER_WAITING: f64 = 0.20;
+
+impl GpuPart {
+    /// The device of a machine in which `memory` is the GPU's memory: measured rates, and the
+    /// datasheet's for formats that were not measured.
+    pub fn device(&self, memory: MemoryId) -> Device {
+        let bandwidth = self.reached_bandwidth();
+        let (mut gemm, mut attention) = (BTreeMap::new(), BTreeMap::new());
+        for dtype in DType::ALL {
+            if let Some(peak) = self.reached_peak(dtype) {
+                let source = || peak.source.clone();
+                if dtype.holds_weights() {
+                    gemm.insert(dtype, GemmRates::roofline(dtype, peak.value, bandwidth.value, source()));
+                }
+                let rates = AttentionRates::roofline(dtype, peak.value, bandwidth.value, source());
+                attention.insert(dtype, rates);
+            }
+        }
+        gemm.extend(self.gemm.clone());
+        attention.extend(self.attention.clone());
+        self.add_twins(&mut gemm, &mut attention);
+        Device {
+            name: "gpu".to_owned(),
+            kind: DeviceKind::Gpu,
+            memory,
+            reads: vec![],
+            cores: Vec::new(),
+            launch: self.launch.clone(),
+            issue: self.issue.clone(),
+            sync: self.sync.clone(),
+            gemm,
+            attention,
+            elementwise: bandwidth,
+            power: self.power.clone(),
+            idle_power: self.idle_power.clone().or_else(|| self.power.as_ref().map(waiting)),
+            price: self.price.clone(),
+            ranks: None,
+            details: DeviceDetails { lifetime: self.lifetime.clone(), ..DeviceDetails::default() },
+        }
+    }
+
+    /// bf16 and f16 use the same units: where their peaks are equal, measurements of one stand for
+    /// the other.
+    fn add_twins(
+        &self,
+        gemm: &mut BTreeMap<DType, GemmRates>,
+        attention: &mut BTreeMap<DType, AttentionRates>,
+    ) {
+        for (wanted, twin) in [(DType::F16, DType::Bf16), (DType::Bf16, DType::F16)] {
+            let peak = |dtype| self.peak.get(&dtype).map(|peak| peak.value);
+            if peak(wanted) != peak(twin) || peak(twin).is_none() {
+                continue;
+            }
+            let as_twin = |source: &Provenance| Provenance::Estimated {
+                reason: format!("as {twin}, whose peak is the same ({source})"),
+            };
+            if let (false, Some(rates)) = (self.gemm.contains_key(&wanted), self.gemm.get(&twin)) {
+                let mut rates = rates.clone();
+                rates.source = as_twin(&rates.source);
+                gemm.insert(wanted, rates);
+            }
+            if let (false, Some(rates)) = (self.attention.contains_key(&wanted), self.attention.get(&twin)) {
+                let mut rates = rates.clone();
+                rates.source = as_twin(&rates.source);
+                attention.insert(wanted, rates);
+            }
+        }
+    }
+}
+
+/// The power of a waiting GPU, where only its busy power is known.
+fn waiting(power: &Sourced<Watts>) -> Sourced<Watts> {
+    let reason = format!(
+        "{:.0} % of {}: a CUDA context alone adds 26 to 66 W to an idle A100, H100 or L40S, arXiv 2605.23918",
+        OF_POWER_WAITING * 100.0,
+        power.value
+    );
+    Sourced { value: power.value * OF_POWER_WAITING, source: Provenance::Estimated { reason } }
+}
+
+const OF_PEAK_RATE: f64 = 0.6;
+
+const OF_PEAK_BANDWIDTH: f64 = 0.75;
+
+impl GpuPart {
+    /// The rate that products with weights of `dtype` are expected to reach. Without a known peak
+    /// but with measured products it is a share of the fastest of them, because attention is slower
+    /// than products. Storage formats without a peak of their own are widened to 16 bits and reach
+    /// that peak.
+    pub fn reached_peak(&self, dtype: DType) -> Option<Sourced<FlopPerSec>> {
+        let widened = [DType::Bf16, DType::F16];
+        let formats = match dtype {
+            DType::Int8 | DType::Int4 | DType::Int2 => [&[dtype][..], &widened].concat(),
+            _ => vec![dtype],
+        };
+        let peak = formats.iter().find_map(|format| Some((format, self.peak.get(format)?)));
+        let Some((format, peak)) = peak else {
+            let fastest = formats.iter().find_map(|format| self.gemm.get(format)?.fastest())?;
+            return Some(reached(&fastest, None, OF_PEAK_RATE, |peak, share| peak * share));
+        };
+        let achieved = self.achieved.as_ref().and_then(|achieved| achieved.gemm.get(format));
+        Some(reached(peak, achieved, OF_PEAK_RATE, |peak, share| peak * share))
+    }
+
+    /// The bandwidth that streams are expected to reach: the measured one, where there is one.
+    pub fn reached_bandwidth(&self) -> Sourced<BytesPerSec> {
+        let peak = &self.bandwidth;
+        if let Provenance::Measured { .. } = peak.source {
+            return peak.clone();
+        }
+        let achieved = self.achieved.as_ref().and_then(|achieved| achieved.bandwidth.as_ref());
+        reached(peak, achieved, OF_PEAK_BANDWIDTH, |peak, share| peak * share)
+    }
+}
+
+/// The reached part of a peak: the share that was achieved, or the documented one.
+fn reached<T: Copy + Display>(
+    peak: &Sourced<T>,
+    achieved: Option<&Sourced<Ratio>>,
+    documented: f64,
+    times: impl Fn(T, f64) -> T,
+) -> Sourced<T> {
+    let share = achieved.map_or(documented, |share| share.value.get());
+    let why = achieved.map_or_else(String::new, |share| format!("; the share: {}", share.source));
+    let reason = format!("{share} of the peak of {} ({}){why}", peak.value, peak.source);
+    Sourced::estimated(times(peak.value, share), &reason)
+}

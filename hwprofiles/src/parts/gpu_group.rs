@@ -1,0 +1,80 @@
+//! Several GPUs of one kind in a machine. Each has its memory and its own link to the host, and all
+//! are linked with each other.
+
+use crate::machine::{DRAM, Link, LinkDetails, LinkId, Machine, Memory, MemoryDetails, MemoryId, MemoryKind};
+use crate::parts::attach::add_links;
+use crate::parts::gpu::GpuPart;
+use crate::parts::link::LinkPart;
+use crate::units::{BytesPerSec, Seconds, Sourced};
+
+/// GPUs of one kind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GpuGroup {
+    /// One of them.
+    pub part: GpuPart,
+    /// The link of each to the host.
+    pub link: LinkPart,
+    /// How many.
+    pub count: u64,
+    /// The link between any two of them; where absent, they use their links to the host.
+    pub peer: Option<LinkPart>,
+}
+
+impl GpuGroup {
+    /// One GPU.
+    pub fn one(part: GpuPart, link: LinkPart) -> Self {
+        Self { part, link, count: 1, peer: None }
+    }
+
+    /// Adds devices `gpu0`, `gpu1`, … with memories `hbm0`, `hbm1`, …; without a number where there
+    /// is one.
+    pub(crate) fn add_to(&self, machine: &mut Machine) {
+        let number = |index: u64| if self.count == 1 { String::new() } else { index.to_string() };
+        let mut memories = Vec::new();
+        for index in 0..self.count {
+            let id = MemoryId(machine.memories.len());
+            machine.memories.push(Memory {
+                name: format!("hbm{}", number(index)),
+                kind: MemoryKind::Hbm,
+                capacity: self.part.capacity.clone(),
+                bandwidth: self.part.reached_bandwidth(),
+                latency: None,
+                within: None,
+                stripes: vec![],
+                price_per_gb: None,
+                details: MemoryDetails::default(),
+            });
+            let name = format!("gpu{}", number(index));
+            let mut device = self.part.device(id);
+            device.name.clone_from(&name);
+            machine.devices.push(device);
+            add_links(&name, id, &self.link, machine);
+            memories.push((name, id));
+        }
+        for (from_name, from) in &memories {
+            for (to_name, to) in memories.iter().filter(|(_, to)| to != from) {
+                let link = self.between(format!("{from_name}->{to_name}"), *from, *to, machine);
+                machine.links.push(link);
+            }
+        }
+    }
+
+    /// From one GPU to another.
+    fn between(&self, name: String, from: MemoryId, to: MemoryId, machine: &Machine) -> Link {
+        match &self.peer {
+            Some(peer) => {
+                let (latency, bandwidth) = (peer.latency.clone(), peer.to_device.clone());
+                let details = LinkDetails { all_reduce: peer.all_reduce.clone(), ..peer.details_to_device() };
+                Link { name, from, to, latency, bandwidth, wire: None, details }
+            }
+            None => {
+                let reason = format!("through the host, over {}", self.link.link);
+                let rate = self.link.to_device.value.min(self.link.to_host.value);
+                let bandwidth: Sourced<BytesPerSec> = Sourced::estimated(rate, &reason);
+                let latency: Sourced<Seconds> = Sourced::estimated(self.link.latency.value, &reason);
+                let wire: Option<LinkId> = machine.link_between(DRAM, to);
+                Link { name, from, to, latency, bandwidth, wire, details: LinkDetails::default() }
+            }
+        }
+    }
+}

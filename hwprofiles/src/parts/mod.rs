@@ -1,0 +1,35 @@
+//! Parts that machines are made of: CPUs, GPUs, links, CXL memory, disks, measured hosts; and their
+//! composition.
+
+mod attach;
+mod compose;
+mod composition;
+mod cpu;
+mod cpu_sheet;
+mod cxl;
+mod fitted;
+mod gpu;
+mod gpu_device;
+mod gpu_group;
+mod host;
+mod link;
+mod nvme;
+mod sockets;
+
+pub use compose::{MachineBase, MachineParts};
+pub use composition::{
+    Composition, CxlChoice, DramChoice, GpuChoice, LoopbackLimit, PartNames, SocketsChoice,
+};
+pub use cpu::{CoreCurve, CorePoint, CpuPart, InstructionSet, RowShare, RowShares, SheetRates, SocketDram};
+pub use cpu_sheet::CpuSheet;
+pub use cxl::{CxlExpanders, CxlPart};
+pub use fitted::PointsError;
+pub use gpu::{AchievedShares, GpuPart};
+pub use gpu_group::GpuGroup;
+pub use host::{
+    CoreTeam, Crossover, Dram, Host, HostChange, HostChanges, LaunchCosts, LoadedLatency, LoadedPoint,
+    Loopback, MeasuredCeilings, MeasuredGpu, Numa, NumaNode, NumaPath, PageMode, PageSize, PathRates,
+    Processor, ReadWriteMix, ReadWriteMixes, StoreKind, StreamCurve, StreamKind, TransferCurve,
+};
+pub use link::{DirectionRates, LinkPart};
+pub use nvme::NvmePart;

@@ -1,0 +1,83 @@
+//! What a fit needs to know of a device.
+
+use crate::units::{Bytes, BytesPerSec, FlopPerSec};
+use serde::{Deserialize, Serialize};
+
+/// What the datasheet says of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttentionFacts {
+    /// Dense peak rate of the format of the keys and values.
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub peak: FlopPerSec,
+    /// Peak bandwidth of the device's memory.
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub bandwidth: BytesPerSec,
+    /// Multiprocessors that tiles are dealt to.
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub multiprocessors: u64,
+    /// The cache that all multiprocessors share.
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub l2: Bytes,
+    /// The family of kernels that runs on it.
+    pub kernels: AttentionKernels,
+}
+
+/// The family of kernels, which decides how work is cut into tiles. Measurements at one head shape
+/// do not show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttentionKernels {
+    /// FlashAttention 2 on a datacenter GPU: tiles of 128 queries of one head. Only decode packs
+    /// the queries of a group into one tile, by a separate copy, and only packed queries have their
+    /// KV split.
+    Flash2,
+    /// The same, with tiles of 64 queries where heads have 128 values or more: GPUs with 100 KiB of
+    /// shared memory.
+    Flash2Small,
+    /// FlashAttention 3 on Hopper: it always packs the queries of a group, always splits KV, and
+    /// schedules sequences one by one.
+    Flash3,
+    /// Kernels of datacenter Blackwell: tiles of 128 queries of one head in prefill, and KV always
+    /// split in decode.
+    Blackwell,
+}
+
+impl AttentionKernels {
+    pub(crate) fn for_compute_capability(capability: Option<&str>) -> Self {
+        match capability {
+            Some("9.0") => Self::Flash3,
+            Some("10.0" | "10.3") => Self::Blackwell,
+            Some("8.6" | "8.9" | "12.0") => Self::Flash2Small,
+            _ => Self::Flash2,
+        }
+    }
+
+    /// Queries of a tile.
+    pub(crate) fn tile(self, head_dim: u64) -> u64 {
+        if self == Self::Flash2Small && head_dim >= 128 { 64 } else { 128 }
+    }
+
+    /// Whether the queries of a group share tiles in prefill.
+    pub(crate) fn packs(self) -> bool {
+        self == Self::Flash3
+    }
+
+    /// Whether a decode packs the queries of a group by a copy, and does not split the KV of groups
+    /// of one.
+    pub(crate) fn packs_by_copy(self) -> bool {
+        matches!(self, Self::Flash2 | Self::Flash2Small)
+    }
+
+    /// The exponentials' share of a tile's time at 128 values per head. On all these GPUs a
+    /// multiprocessor computes 16 exponentials per clock, and 512 (Ada), 1024 (Ampere), 2048
+    /// (Hopper) or 4096 (Blackwell) multiply-adds.
+    pub(crate) fn softmax_share(self) -> f64 {
+        match self {
+            Self::Flash2Small => 0.12,
+            Self::Flash2 => 0.2,
+            Self::Flash3 => 0.36,
+            Self::Blackwell => 0.5,
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Numbers with their units and sources: quantities, ratios, number formats, provenance.
+
+mod checked;
+mod dtype;
+mod provenance;
+mod quantities;
+mod ratio;
+mod text;
+
+pub(crate) use checked::{Checked, checked, checked_option, distinct, positive};
+pub use dtype::{DType, GROUP};
+pub use provenance::{Confidence, Provenance, Sourced};
+pub use quantities::{
+    Bytes, BytesPerSec, Dollars, Elements, Flop, FlopPerByte, FlopPerSec, Hertz, Joules, RequestsPerSec,
+    Seconds, Tokens, UnitError, Watts, Years,
+};
+pub use ratio::Ratio;

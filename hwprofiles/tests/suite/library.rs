@@ -1,0 +1,302 @@
+//! The shipped profiles: all of them can be read and composed, fit a terminal, and give the sources
+//! of their numbers.
+
+use hwprofiles::{
+    AttentionShape, Bytes, BytesPerSec, Composition, DType, DeviceKind, Library, Machine, MemoryKind, Phase,
+    Profile, Provenance, Seconds, shipped, yaml,
+};
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+
+fn profiles() -> impl Iterator<Item = &'static (&'static str, Profile)> {
+    static READ: OnceLock<Vec<(&'static str, Profile)>> = OnceLock::new();
+    let read = || shipped().map(|(name, text)| (name, Profile::from_yaml(text, name).expect(name))).collect();
+    READ.get_or_init(read).iter()
+}
+
+/// Whether the profile's name can stand for a machine.
+fn is_machine(profile: &Profile) -> bool {
+    match profile {
+        Profile::Machine(_) | Profile::Composition(_) | Profile::Host(_) => true,
+        Profile::Gpu(gpu) => gpu.server.is_some(),
+        Profile::Cpu(cpu) => cpu.dram.capacity.is_some(),
+        Profile::Link(_) | Profile::Cxl(_) | Profile::Nvme(_) => false,
+    }
+}
+
+fn machines() -> impl Iterator<Item = &'static Machine> {
+    static MADE: OnceLock<Vec<Machine>> = OnceLock::new();
+    let names = || profiles().filter(|(_, profile)| is_machine(profile)).map(|(name, _)| *name);
+    let make = || names().map(|name| Library::default().machine(name).expect(name)).collect();
+    MADE.get_or_init(make).iter()
+}
+
+#[test]
+fn a_profile_is_named_like_its_file_and_no_two_alike() {
+    let mut seen = BTreeSet::new();
+    for (name, profile) in profiles() {
+        let said = match profile {
+            Profile::Machine(machine) => machine.name.clone(),
+            Profile::Composition(composition) => composition.name.clone().unwrap_or_default(),
+            Profile::Host(host) => host.host.clone(),
+            Profile::Gpu(gpu) => gpu.gpu.clone(),
+            Profile::Cpu(cpu) => cpu.cpu.clone(),
+            Profile::Link(link) => link.link.clone(),
+            Profile::Cxl(cxl) => cxl.cxl.clone(),
+            Profile::Nvme(nvme) => nvme.nvme.clone(),
+        };
+        assert_eq!(said, *name);
+        assert!(seen.insert(name), "{name} is shipped twice");
+        assert_eq!(*name, name.to_lowercase().replace('_', "-"), "its spelling could not be looked up");
+    }
+    assert!(seen.len() > 80, "only {} profiles are shipped: is the folder right?", seen.len());
+}
+
+#[test]
+fn every_shipped_machine_is_sound_and_reads_back_as_it_was_written() {
+    for machine in machines() {
+        assert_eq!(machine.check(), [], "{}", machine.name);
+        assert_eq!(Machine::from_yaml(&machine.to_yaml(), &machine.name).as_ref(), Ok(machine));
+    }
+}
+
+#[test]
+fn every_number_of_a_part_says_where_it_came_from() {
+    for (name, profile) in profiles() {
+        let Some(sheet) = profile.sheet() else { continue };
+        assert_eq!(sheet.name, *name);
+        assert!(sheet.entries.iter().any(|entry| entry.source.is_some()), "{name} has no number");
+        for entry in sheet.entries.iter().filter(|entry| entry.source.is_none()) {
+            let key = entry.key.rsplit('.').next().unwrap_or("");
+            let words = [
+                "architecture",
+                "compute_capability",
+                "kind",
+                "cpu",
+                "link",
+                "peer",
+                "sockets",
+                "cores",
+                "ranks",
+            ];
+            assert!(words.contains(&key), "{name}: {} = {} has no source", entry.key, entry.value);
+        }
+        let sources = sheet.entries.iter().filter_map(|entry| entry.source.as_ref());
+        for source in sources {
+            if let Provenance::Datasheet { document, confidence } = source {
+                assert!(confidence.is_some(), "{name}: how far is '{document}' to be trusted?");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_machine_computes_and_stores_at_rates_above_zero() {
+    for machine in machines() {
+        let name = &machine.name;
+        for device in &machine.devices {
+            assert!(!device.gemm.is_empty(), "{name}: {} computes nothing", device.name);
+            for &dtype in device.gemm.keys() {
+                for m in [1, 17, 5000] {
+                    let product = device.gemm_time(dtype, m, 4096, 4096).expect("a rate").time;
+                    assert!(
+                        product > Seconds::ZERO && product < Seconds::new(1e3),
+                        "{name} {dtype}: {product}"
+                    );
+                }
+            }
+            for &kv in device.attention.keys() {
+                let (phase, heads, kv_heads, head_dim) = (Phase::Decode, 8, 4, 64);
+                let step = AttentionShape {
+                    phase,
+                    batch: 1,
+                    new_tokens: 1,
+                    past_tokens: 999,
+                    heads,
+                    kv_heads,
+                    head_dim,
+                };
+                let decode = device.attention_time(kv, &step).expect("a rate").time;
+                assert!(decode > Seconds::ZERO && decode < Seconds::new(1.0), "{name} {kv}: {decode}");
+            }
+        }
+        for memory in &machine.memories {
+            assert!(
+                memory.capacity.value > Bytes::ZERO && memory.bandwidth.value > BytesPerSec::ZERO,
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_machines_that_the_documents_name_are_there() {
+    let library = Library::default();
+    let names = [
+        "a100-sxm",
+        "h100-sxm",
+        "h200-sxm",
+        "b200-sxm",
+        "l40s",
+        "rtx4090-desktop",
+        "spr-a100",
+        "spr-h100-cxl",
+        "gnr-h200",
+        "gh200",
+        "t4-flexgen",
+    ];
+    for name in names {
+        let machine = library.machine(name).expect(name);
+        let gpus = machine.devices.iter().filter(|device| device.kind == DeviceKind::Gpu).count();
+        assert_eq!((machine.name.as_str(), gpus), (name, 1));
+    }
+}
+
+#[test]
+fn a_name_is_found_however_it_is_spelt() {
+    let library = Library::default();
+    let machine = library.machine("a100-sxm").unwrap();
+    for name in ["A100-SXM", "a100_sxm", "A100_Sxm"] {
+        assert_eq!(library.machine(name).unwrap(), machine);
+    }
+}
+
+#[test]
+fn a_gpus_name_is_a_machine_of_the_server_that_its_part_describes() {
+    let library = Library::default();
+    for (name, profile) in profiles() {
+        let Profile::Gpu(gpu) = profile else { continue };
+        let Some(server) = &gpu.server else { continue };
+        let machine = library.machine(name).unwrap();
+        let Profile::Cpu(cpu) = library.profile(&server.cpu).unwrap() else { panic!("{name}: a CPU") };
+        assert_eq!(machine.name, *name);
+        assert_eq!(machine.devices[0].cores.len() as u64, cpu.cores.value);
+        assert_eq!(machine.devices[1].power, gpu.power);
+        assert_eq!(machine.devices[1].price, gpu.price);
+        let hbm = machine.memories.iter().find(|memory| memory.kind == MemoryKind::Hbm).unwrap();
+        assert_eq!(hbm.capacity, gpu.capacity);
+        let Profile::Link(link) = library.profile(server.link.as_deref().unwrap()).unwrap() else {
+            panic!("{name}: a link")
+        };
+        let [there, back] = &machine.links[..] else { panic!("{name}: two links") };
+        assert_eq!((&there.bandwidth, &back.bandwidth), (&link.to_device, &link.to_host));
+    }
+}
+
+#[test]
+fn a_testbed_keeps_the_numbers_of_its_parts() {
+    let library = Library::default();
+    let machine = library.machine("spr-a100-cxl").unwrap();
+    let memory = |name: &str| machine.memory(machine.memory_named(name).unwrap());
+    assert_eq!(memory("dram").capacity.value, Bytes::new(512_000_000_000));
+    assert_eq!(memory("dram").bandwidth.value, BytesPerSec::new(260e9));
+    // Two expanders hold and read twice as much as one.
+    assert_eq!(memory("cxl").capacity.value, Bytes::new(256_000_000_000));
+    assert_eq!(memory("cxl").bandwidth.value, BytesPerSec::new(34e9));
+    assert_eq!(machine.devices[0].cores.len(), 40);
+    let plain = library.machine("spr-a100").unwrap();
+    // The expanders change only what its cores read in place.
+    let mut devices = machine.devices.clone();
+    devices.iter_mut().for_each(|device| device.reads.clear());
+    assert_eq!(plain.devices, devices);
+    let disk = library.machine("t4-flexgen").unwrap();
+    let nvme = disk.memory_named("nvme").unwrap();
+    let dram = disk.memory_named("dram").unwrap();
+    let rate = |from, to| disk.link(disk.link_between(from, to).unwrap()).bandwidth.value;
+    assert_eq!((rate(nvme, dram), rate(dram, nvme)), (BytesPerSec::new(2e9), BytesPerSec::new(1e9)));
+}
+
+#[test]
+fn every_memory_is_read_in_place_or_has_a_link_to_every_devices_memory_and_back() {
+    let mut direct = 0;
+    for machine in machines() {
+        let name = &machine.name;
+        let pairs = machine.device_ids().flat_map(|d| machine.memory_ids().map(move |m| (d, m)));
+        let far = pairs.filter(|&(device, memory)| {
+            // A striped memory needs a link where it is not read in place.
+            machine.memory(memory).stripes.is_empty() || !machine.reads_in_place(device, memory)
+        });
+        for (own, memory) in far.map(|(device, memory)| (machine.device(device).memory, memory)) {
+            for (from, to) in [(memory, own), (own, memory)].into_iter().filter(|(from, to)| from != to) {
+                let link =
+                    machine.link_between(from, to).unwrap_or_else(|| panic!("{name}: {from:?} {to:?}"));
+                let wire = machine.wire(link);
+                direct += usize::from(wire != link);
+                let (link, wire) = (machine.link(link), machine.link(wire));
+                assert!(link.bandwidth.value <= wire.bandwidth.value, "{name}: {}", link.name);
+                assert!(link.from == wire.from || link.to == wire.to, "{name}: {}", link.name);
+            }
+        }
+        assert_eq!(Machine::from_yaml(&machine.to_yaml(), name).as_ref(), Ok(machine));
+    }
+    assert!(direct >= 6, "CXL memory and disks reach GPUs over their wires: {direct}");
+}
+
+#[test]
+fn expanders_reach_the_gpu_over_its_wire_as_fast_as_they_read() {
+    let machine = Library::default().machine("spr-h100-cxl").unwrap();
+    let link = |from: &str, to: &str| {
+        let [from, to] = [from, to].map(|name| machine.memory_named(name).unwrap());
+        machine.link_between(from, to).unwrap()
+    };
+    for (direct, wire) in [(("cxl", "hbm"), ("dram", "hbm")), (("hbm", "cxl"), ("hbm", "dram"))] {
+        assert_eq!(machine.wire(link(direct.0, direct.1)), link(wire.0, wire.1));
+    }
+    assert_eq!(machine.link(link("cxl", "hbm")).bandwidth.value, BytesPerSec::new(34e9));
+    let text = machine.to_yaml();
+    let refused = |from: &str, to: &str| {
+        assert!(text.contains(from), "{text}");
+        Machine::from_yaml(&text.replacen(from, to, 1), "machine.yaml").unwrap_err().to_string()
+    };
+    for (wire, why) in [
+        ("nvlink", "is not a link of this machine: use one of dram->gpu"),
+        ("gpu->cxl", "has no wire of its own"),
+        ("dram->cxl", "neither begins at 'cxl' nor ends at 'hbm'"),
+    ] {
+        let message = refused("wire: dram->gpu", &format!("wire: {wire}"));
+        assert!(message.contains(why) && message.starts_with("machine.yaml:"), "{message}");
+    }
+}
+
+#[test]
+fn everything_shown_fits_eighty_columns() {
+    let fits = |name: &str, text: &str| {
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{name}: {line}");
+        }
+    };
+    for (name, profile) in profiles() {
+        fits(name, &format!("  {name:<21} {}", profile.summary()));
+        fits(name, &profile.sheet().map(|sheet| sheet.to_string()).unwrap_or_default());
+    }
+    machines().for_each(|machine| fits(&machine.name, &machine.to_string()));
+}
+
+#[test]
+fn a_part_is_shown_with_its_sources_and_how_far_to_trust_them() {
+    let shown = |name: &str| Library::default().profile(name).unwrap().sheet().unwrap().to_string();
+    insta::assert_snapshot!(["pcie3-x16-gcp-t4", "adreno-750", "xeon-gold-6454s"].map(shown).join("\n"));
+}
+
+#[test]
+fn a_machine_is_shown_with_its_ceilings_and_what_else_is_known() {
+    let text = "
+name: shown
+note: every part at once
+parts:
+  cpu: xeon-8460h
+  dram: {capacity: {value: 512 GB, source: {datasheet: {document: a leaflet, confidence: low}}}}
+  gpu: l4
+  link: pcie3-x16-gcp-t4
+  cxl: {part: samsung-128gb, count: 2, interleave: {dram: 8, cxl: 1}}
+  nvme: nvme-gcp-1.5tb
+";
+    let composition: Composition = yaml::read(text, "inline").unwrap();
+    let machine = Library::default().compose(&composition).unwrap();
+    let shown = machine.to_string();
+    // Another test shows the tables of rates; this one shows the rest.
+    let formats = DType::ALL.map(|dtype| format!("  {dtype} "));
+    let is_rate = |line: &&str| formats.iter().any(|f| line.starts_with(f.as_str())) && line.contains("(m =");
+    let kept: Vec<_> = shown.lines().filter(|line| !is_rate(line)).skip(1).collect();
+    insta::assert_snapshot!(kept.join("\n"));
+}
