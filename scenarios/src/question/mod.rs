@@ -1,0 +1,9 @@
+//! The question that a scenario asks: machine, model, formats, workload, objective and limits.
+
+pub(crate) mod costs;
+pub(crate) mod engine_choice;
+pub(crate) mod format_choice;
+pub(crate) mod lookup;
+pub(crate) mod objective;
+pub(crate) mod quality;
+pub(crate) mod scenario;

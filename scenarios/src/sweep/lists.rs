@@ -1,0 +1,60 @@
+//! The lists of a sweep that a scenario brings along.
+//!
+//! ```yaml
+//! sweep:
+//!   workload.batch: [1, 8, 64]                          # every value with every one of the other keys
+//!   workload.prompt_tokens: 512..8192*2                 # a range
+//!   machine.gpu, machine.link: [[l4, pcie4-x16], [h100-sxm, pcie5-x16]]     # values that go together
+//! ```
+
+use crate::input::document::Document;
+use crate::input::error::ScenarioError;
+use crate::input::section::Section;
+use crate::input::setting::range;
+use crate::sweep::axis::Axis;
+use serde_json::Value;
+
+impl Document {
+    /// The axes under `sweep`, in the order of the file; none where there is no such key.
+    ///
+    /// # Errors
+    /// Something that is no list, an empty one, or values that go together of which one is missing.
+    pub fn axes(&self) -> Result<Vec<Axis>, ScenarioError> {
+        const WANTED: &str = "a list of values is wanted, or a range like 1..256*2; of keys that go together (\"a.b, c.d\") a list \
+                              of lists, each with a value for each key";
+        let root = Section::root(&self.origin, &self.root)?;
+        let Some(Value::Object(lists)) = root.get("sweep") else {
+            return match root.get("sweep") {
+                None => Ok(vec![]),
+                Some(_) => Err(root.wrong("sweep", "keys with their lists of values are wanted")),
+            };
+        };
+        let axis = |(written, values): (&String, &Value)| -> Result<Axis, ScenarioError> {
+            let wrong = || ScenarioError::Value {
+                place: self.origin.place("sweep"),
+                key: format!("sweep.{written}"),
+                value: crate::input::section::shown(values),
+                wanted: WANTED.to_owned(),
+            };
+            let keys: Vec<String> = written.split(',').map(|key| key.trim().to_owned()).collect();
+            if keys.iter().any(|key| key.split('.').any(str::is_empty)) {
+                return Err(wrong());
+            }
+            let values = match values {
+                Value::String(text) => range(text).and_then(Result::ok).ok_or_else(wrong)?,
+                Value::Array(values) if !values.is_empty() => values.clone(),
+                _ => return Err(wrong()),
+            };
+            let row = |value: Value| match (keys.len(), value) {
+                (1, value) => Some(vec![Some(value)]),
+                (several, Value::Array(row)) if row.len() == several => {
+                    Some(row.into_iter().map(Some).collect())
+                }
+                _ => None,
+            };
+            let rows = values.into_iter().map(row).collect::<Option<_>>().ok_or_else(wrong)?;
+            Ok(Axis { keys, rows, of_document: true })
+        };
+        lists.iter().map(axis).collect()
+    }
+}
