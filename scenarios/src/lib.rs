@@ -1,6 +1,10 @@
-//! What we ask: models, operators, workloads, objectives.
+//! What Fulcrum is asked: models, operators and their work, workloads, objectives.
 //!
 //! Rooms, each using only those before it: input, model, load, question, capacity, sweep, published.
+//!
+//! A scenario's file passes through three shapes. A [`Document`] is the untyped YAML, in which settings
+//! of the command line are applied. A [`Scenario`] is what the file says, typed. A [`ResolvedScenario`]
+//! has the machine and the model looked up; it is everything that a plan depends on.
 #![forbid(unsafe_code)]
 
 mod capacity;
@@ -11,42 +15,48 @@ pub mod published;
 mod question;
 mod sweep;
 
-pub use capacity::currencies::{Currencies, Rate};
-pub use capacity::prices::{Assumed, Prices};
-pub use capacity::question::{Capacity, MachineOption};
+pub use capacity::currencies::Currencies;
+pub use capacity::market_prices::{Assumed, MarketPrices};
+pub use capacity::question::{CapacityQuestion, MachineOption};
 pub use hwprofiles::Phase;
 pub use input::document::Document;
-pub use input::error::ScenarioError;
+pub use input::error::{RequestTraceError, ScenarioError};
 pub use input::setting::Setting;
 pub use load::arrivals::{Arrivals, Length, Requests, ThinkTime};
-pub use load::offered_load::{Load, LoadUnit};
-pub use load::request_trace::{MOONCAKE_TOKENS, Recorded, RequestTrace, TraceError};
+pub use load::offered_load::{LoadUnit, OfferedLoad};
+pub use load::request_trace::{MOONCAKE_TOKENS, RecordedRequest, RequestTrace};
 pub use load::routing::Routing;
 pub use load::serving::Serving;
-pub use load::shift::{Change, Shift};
-pub use load::speculation::Speculation;
+pub use load::shift::{Shift, ShiftChange};
+pub use load::speculation::{Speculation, SpeculationChoice};
 pub use load::training::Training;
 pub use load::workload::Workload;
-pub use model::experts::{Experts, Traffic};
+pub use load::workload_kind::WorkloadKind;
+pub use model::architecture::{Activation, Architecture, Norm};
+pub use model::experts::{ExpertTraffic, Experts};
 pub use model::gguf::header::{Gguf, GgufTensor};
-pub use model::latent_attention::Latent;
-pub use model::operators::formats::{WeightClass, WeightFormats};
+pub use model::latent_attention::LatentAttention;
+pub use model::operators::activation_buffer::ActivationBuffer;
+pub use model::operators::formats::{Formats, WeightClass, WeightFormats};
 pub use model::operators::layer::LayerKind;
-pub use model::operators::operator::{Buffer, Formats, Operator, Step};
-pub use model::operators::sublayer::{ROW_PANEL, Sublayer};
-pub use model::operators::tensor_parallel::Undivided;
+pub use model::operators::operator::Operator;
+pub use model::operators::step::Step;
+pub use model::operators::sublayer::Sublayer;
+pub use model::operators::tensor_parallel::IndivisibleModel;
+pub use model::operators::tensors::ROW_PANEL;
 pub use model::operators::work::{Shape, Work, kv_bytes};
-pub use model::sliding_window::Window;
-pub use model::transformer::{
-    Activation, Architecture, Llama3Scaling, LongRopeScaling, Model, Norm, Positions, YarnScaling,
-};
-pub use model::wiring::{Block, Wiring};
+pub use model::positions::{Llama3Scaling, LongRopeScaling, Positions, YarnScaling};
+pub use model::sliding_window::SlidingWindow;
+pub use model::transformer::Model;
+pub use model::wiring::{BlockOrder, Wiring};
 pub use question::costs::Costs;
 pub use question::engine_choice::{EngineChoice, EngineName, Scheduler, SwapChoice};
 pub use question::format_choice::{FORMAT_LIMIT, FormatChoice, FormatLists, WeightLists};
-pub use question::lookup::{LoadModel, MachineSource};
+pub use question::lookup::{Catalog, FileCatalog, MachineSource, MachineSpec, Reference};
 pub use question::objective::{Objective, Slo};
-pub use question::quality::Loss;
-pub use question::scenario::{MachineSpec, Reference, ResolvedScenario, Scenario};
-pub use sweep::axis::Axis;
-pub use sweep::grid::{GRID_LIMIT, Grid, Point};
+pub use question::quality_loss::QualityLoss;
+pub use question::requirements::Requirements;
+pub use question::resolved::ResolvedScenario;
+pub use question::scenario::Scenario;
+pub use sweep::axis::SweepAxis;
+pub use sweep::grid::{GRID_LIMIT, Grid, GridPoint};

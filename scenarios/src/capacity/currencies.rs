@@ -1,44 +1,46 @@
-//! Prices in other currencies than dollars, at a rate that the user states with its day.
+//! Prices in currencies other than dollars, converted at a rate that the user gives with its day.
 
-use crate::capacity::prices::PRICE;
 use crate::input::error::ScenarioError;
-use crate::input::section::Section;
+use crate::input::section::DocumentSection;
 use hwprofiles::Dollars;
 use std::collections::BTreeMap;
 
-/// What currencies are worth, by their codes of three letters.
+/// Exchange rates by currency, which is a code of three letters.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Currencies(BTreeMap<String, Rate>);
+pub struct Currencies(BTreeMap<String, ExchangeRate>);
 
-/// What one unit of a currency is worth.
+/// The value of one unit of a currency.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Rate {
-    /// In dollars.
+struct ExchangeRate {
+    /// Its value in dollars.
     worth: Dollars,
-    /// The day of the rate, as 2026-11-01.
+    /// The day of the rate, like 2026-11-01.
     day: String,
 }
 
-/// The currency of everything that is told.
-const OWN: &str = "USD";
+/// A price in messages, with an example.
+const PRICE: [&str; 2] = ["a price", "0.12 USD"];
+
+/// The currency of all results.
+const BASE: &str = "USD";
 
 impl Currencies {
-    /// `{EUR: 1.08 USD on 2026-11-01}`.
+    /// Reads `{EUR: 1.08 USD on 2026-11-01}`.
     ///
     /// # Errors
-    /// A key that is no code of three letters, or the dollar's; a value of another form; a worth that is not above 0; a day that no
-    /// calendar has.
-    pub(crate) fn read(section: Option<&Section<'_>>) -> Result<Self, ScenarioError> {
+    /// A key is not a code of three letters, or is the dollar's; a value has another form, is not above
+    /// 0, or has a day that does not exist.
+    pub(crate) fn read(section: Option<&DocumentSection<'_>>) -> Result<Self, ScenarioError> {
         let Some(section) = section else { return Ok(Self::default()) };
         let rate = |code: &str| {
-            if !is_code(code) || code == OWN {
+            if !is_code(code) || code == BASE {
                 return Err(section
                     .wrong(code, "a currency other than USD is wanted, by its three capitals, like EUR"));
             }
             let parts = section.text(code)?.and_then(|text| text.split_once(" on "));
             let rate = parts.and_then(|(worth, day)| {
                 let worth = worth.parse::<Dollars>().ok().filter(|worth| worth.get() > 0.0)?;
-                is_day(day.trim()).then(|| Rate { worth, day: day.trim().to_owned() })
+                is_day(day.trim()).then(|| ExchangeRate { worth, day: day.trim().to_owned() })
             });
             let wanted = "what one is worth and since when is wanted, like \"1.08 USD on 2026-11-01\"";
             Ok((code.to_owned(), rate.ok_or_else(|| section.wrong(code, wanted))?))
@@ -46,14 +48,18 @@ impl Currencies {
         section.keys().map(rate).collect::<Result<_, _>>().map(Self)
     }
 
-    /// A price above 0 in dollars, or in a currency whose rate is known.
+    /// Reads a price above 0, in dollars or in a currency whose rate is known.
     ///
     /// # Errors
-    /// A currency without a rate; no price.
-    pub(crate) fn price(&self, section: &Section<'_>, key: &str) -> Result<Option<Dollars>, ScenarioError> {
+    /// The currency has no rate, or the value is not a price.
+    pub(crate) fn price(
+        &self,
+        section: &DocumentSection<'_>,
+        key: &str,
+    ) -> Result<Option<Dollars>, ScenarioError> {
         let foreign = section.get(key).and_then(|value| value.as_str()).and_then(foreign);
         let Some((number, code)) = foreign else {
-            return section.quantity(key, PRICE, |it: &Dollars| it.get());
+            return section.quantity(key, PRICE, |price: &Dollars| price.get());
         };
         let rate = self.0.get(code).ok_or_else(|| {
             let wanted = format!(
@@ -68,25 +74,26 @@ impl Currencies {
         }
     }
 
-    /// Code, worth in dollars and day of each.
+    /// Each currency with its value in dollars and the day of its rate.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Dollars, &str)> {
         self.0.iter().map(|(code, rate)| (code.as_str(), rate.worth, rate.day.as_str()))
     }
 }
 
+/// Whether a text is a currency's code: three capital letters.
 fn is_code(text: &str) -> bool {
     text.len() == 3 && text.chars().all(|letter| letter.is_ascii_uppercase())
 }
 
-/// `12000 EUR` as its number and code; `None` for dollars and for what is no price.
+/// Splits `12000 EUR` into number and code; `None` for dollars and for texts that are not prices.
 fn foreign(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let (number, code) = text.split_at_checked(text.len().checked_sub(3)?)?;
     let number = number.trim().parse::<f64>().ok().filter(|number| number.is_finite())?;
-    (is_code(code) && code != OWN).then_some((number, code))
+    (is_code(code) && code != BASE).then_some((number, code))
 }
 
-/// Whether a day is one of the Gregorian calendar, as 2026-11-01.
+/// Whether a text like 2026-11-01 is a day of the Gregorian calendar.
 fn is_day(text: &str) -> bool {
     let parts: Vec<_> = text.split('-').collect();
     let digits = |part: &str, count| part.len() == count && part.chars().all(|digit| digit.is_ascii_digit());

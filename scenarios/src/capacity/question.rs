@@ -1,107 +1,110 @@
-//! How many machines a load takes, as a scenario asks it.
+//! The capacity question of a scenario: how many machines a load takes, and what they cost.
 //!
 //! ```yaml
 //! capacity:
-//!   load: 100 req/s                  # the workload's own where absent; of a closed loop so many users: 900 users
-//!   growth: 40 %                     # a year
+//!   load: 100 req/s                  # or 900 users in a closed loop; by default the workload's own
+//!   growth: 40 %                     # each year
 //!   years: 3
-//!   attainment: 99 %                 # of the requests keep every limit
-//!   duty: 60 %                       # of the time the load is there
+//!   attainment: 99 %                 # share of requests that keep every limit
+//!   duty: 60 %                       # share of the time in which the load is present
 //!   prices: {per_kwh: 0.09 USD, pue: 1.2, hosting: 160 EUR}
 //!   currencies: {EUR: 1.08 USD on 2026-11-01}
 //!   machines:
 //!     - h100-sxm
-//!     - {name: two of them, machine: {…}, set: {tensor_parallel: 2}, price: 250000 USD, power: 2.1 kW}
+//!     - name: two of them
+//!       machine: {…}
+//!       set: {tensor_parallel: 2}
+//!       price: 250000 USD
+//!       power: 2.1 kW
 //! ```
 
 use crate::capacity::currencies::Currencies;
-use crate::capacity::prices::{Prices, read_prices};
+use crate::capacity::market_prices::{MarketPrices, read_market_prices};
 use crate::input::document::Document;
 use crate::input::error::ScenarioError;
-use crate::input::section::Section;
+use crate::input::section::DocumentSection;
 use crate::load::arrivals::Requests;
-use crate::load::offered_load::{Load, LoadUnit};
-use crate::question::objective::Slo;
+use crate::load::offered_load::{LoadUnit, OfferedLoad};
 use crate::question::scenario::Scenario;
 use hwprofiles::{Dollars, RequestsPerSec, Watts};
 use serde_json::Value;
 
-/// What is asked.
+/// How many machines a load takes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Capacity {
-    /// Requests per second, or users, all together.
-    pub load: Load,
-    /// By which share the load rises from one year to the next.
+pub struct CapacityQuestion {
+    /// The total load.
+    pub load: OfferedLoad,
+    /// Relative growth of the load from one year to the next.
     pub growth: f64,
-    /// For how many years.
+    /// Number of years.
     pub years: u64,
-    /// The share of requests that must keep every limit.
+    /// Share of requests that must keep every limit.
     pub attainment: f64,
-    /// The share of the time in which the load is there.
+    /// Share of the time in which the load is present.
     pub duty: f64,
-    /// What things cost.
-    pub prices: Prices,
-    /// What other currencies are worth that prices are given in.
+    /// Prices of buying and running machines.
+    pub prices: MarketPrices,
+    /// Exchange rates of the currencies in which prices are given.
     pub currencies: Currencies,
-    /// The machines that may be bought; at least one.
+    /// The machines to compare; at least one.
     pub machines: Vec<MachineOption>,
 }
 
-/// A machine that may be bought, and what is asked of it.
+/// A machine that may be bought, with the scenario on it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MachineOption {
-    /// A name for people.
+    /// The name that reports show.
     pub name: String,
     /// The scenario on this machine.
     pub scenario: Scenario,
-    /// What the whole machine costs, where that is not the sum of its parts.
+    /// Price of the whole machine; by default the sum of its parts' prices.
     pub price: Option<Dollars>,
-    /// What the whole machine draws when it is busy, where that is not the sum of its devices.
+    /// Power of the whole machine under load; by default the sum of its devices' power.
     pub power: Option<Watts>,
-    /// The same while it waits.
+    /// Power of the whole machine while it is idle.
     pub idle_power: Option<Watts>,
 }
 
 const KEYS: [&str; 8] = ["load", "growth", "years", "attainment", "duty", "prices", "currencies", "machines"];
-const OPTION_KEYS: [&str; 6] = ["name", "machine", "set", "price", "power", "idle_power"];
+const MACHINE_KEYS: [&str; 6] = ["name", "machine", "set", "price", "power", "idle_power"];
 
 impl Document {
-    /// What the scenario asks under `capacity`.
+    /// Reads `capacity`, and the scenario on each of its machines.
     ///
     /// # Errors
-    /// It asks nothing, something is wrong with it or with the scenario on one of its machines, no limit on the time to the first token
-    /// is given, or the workload is no stream of requests.
-    pub fn capacity(&self) -> Result<Capacity, ScenarioError> {
-        let root = Section::root(&self.origin, &self.root)?;
+    /// The key is absent or wrong, the scenario is wrong on one of the machines, there is no limit on
+    /// the time to the first token, or the workload is not a serving workload.
+    pub fn capacity(&self) -> Result<CapacityQuestion, ScenarioError> {
+        let root = DocumentSection::root(&self.source, &self.root)?;
         let section = root.section("capacity")?;
         let section =
             section.ok_or_else(|| root.missing("capacity", "{machines: [h100-sxm, l40s]} is wanted"))?;
         section.only(&KEYS)?;
         let currencies = Currencies::read(root.section("capacity.currencies")?.as_ref())?;
-        let machines = self.options(&section, &currencies)?;
+        let machines = self.machine_options(&section, &currencies)?;
         let first = &machines[0].scenario;
-        let load = load(&section, check(&root, first)?)?;
-        let unit = |option: &MachineOption| Some(option.scenario.serving.as_ref()?.requests.unit());
+        let load = read_load(&section, check_serving(&root, first)?)?;
+        let unit = |option: &MachineOption| Some(option.scenario.workload.serving()?.requests.load_unit());
         if let Some(other) = machines.iter().find(|option| unit(option) != Some(load.unit)) {
             let wanted =
                 format!("{} is given another kind of load than the first: one is wanted", other.name);
             return Err(section.wrong("machines", &wanted));
         }
-        Ok(Capacity {
+        Ok(CapacityQuestion {
             load,
-            growth: share(&section, "growth", [-0.9, 10.0])?.unwrap_or(0.0),
+            growth: read_share(&section, "growth", [-0.9, 10.0])?.unwrap_or(0.0),
             years: section.count("years", 30)?.unwrap_or(3),
-            attainment: share(&section, "attainment", [0.5, 1.0])?.unwrap_or(0.99),
-            duty: share(&section, "duty", [0.01, 1.0])?.unwrap_or(1.0),
-            prices: read_prices(root.section("capacity.prices")?.as_ref(), first.costs, &currencies)?,
+            attainment: read_share(&section, "attainment", [0.5, 1.0])?.unwrap_or(0.99),
+            duty: read_share(&section, "duty", [0.01, 1.0])?.unwrap_or(1.0),
+            prices: read_market_prices(root.section("capacity.prices")?.as_ref(), first.costs, &currencies)?,
             currencies,
             machines,
         })
     }
 
-    fn options(
+    fn machine_options(
         &self,
-        section: &Section<'_>,
+        section: &DocumentSection<'_>,
         currencies: &Currencies,
     ) -> Result<Vec<MachineOption>, ScenarioError> {
         const WANTED: &str =
@@ -111,7 +114,7 @@ impl Document {
             Some(Value::Array(all)) if !all.is_empty() => {
                 let each = all.iter().enumerate();
                 let options: Vec<_> = each
-                    .map(|(index, value)| self.option(index, value, currencies))
+                    .map(|(index, value)| self.machine_option(index, value, currencies))
                     .collect::<Result<_, _>>()?;
                 let twice = options
                     .iter()
@@ -129,7 +132,7 @@ impl Document {
         }
     }
 
-    fn option(
+    fn machine_option(
         &self,
         index: usize,
         value: &Value,
@@ -138,8 +141,8 @@ impl Document {
         let path = format!("capacity.machines.{index}");
         let named = Value::Object([("machine".to_owned(), value.clone())].into_iter().collect());
         let entries = if value.is_string() { &named } else { value };
-        let section = Section::at(&self.origin, &path, entries)?;
-        section.only(&OPTION_KEYS)?;
+        let section = DocumentSection::at(&self.source, &path, entries)?;
+        section.only(&MACHINE_KEYS)?;
         let mut document = self.clone();
         let machine = section.get("machine").or(self.root.get("machine"));
         let machine = machine.ok_or_else(|| {
@@ -150,16 +153,16 @@ impl Document {
             (None, None) => return Err(section.missing("name", "a name for a machine of parts")),
         };
         let within = |error: ScenarioError| ScenarioError::Within {
-            place: self.origin.place(&path),
+            place: self.source.place(&path),
             name: name.clone(),
             error: Box::new(error),
         };
-        document.put("machine", machine).map_err(within)?;
+        document.set_from_document("machine", machine).map_err(within)?;
         match section.get("set") {
             None => {}
             Some(Value::Object(settings)) => {
                 for (key, value) in settings {
-                    document.put(key, value).map_err(within)?;
+                    document.set_from_document(key, value).map_err(within)?;
                 }
             }
             Some(_) => {
@@ -177,28 +180,32 @@ impl Document {
     }
 }
 
-/// The requests, where the question can be answered: they come and go, and how long they wait has a limit.
-fn check<'s>(root: &Section<'_>, scenario: &'s Scenario) -> Result<&'s Requests, ScenarioError> {
+/// The requests of a scenario for which the question can be answered: a serving workload for one
+/// replica, with a limit on the time to the first token.
+fn check_serving<'s>(
+    root: &DocumentSection<'_>,
+    scenario: &'s Scenario,
+) -> Result<&'s Requests, ScenarioError> {
     const WANTED: &str = "requests that come and go are wanted: {arrivals: {poisson: 5 req/s}, …}, {trace: …}, or users, \
                           {concurrency: 900, think_time: 20 s, …}";
-    let serving = scenario.serving.as_ref().ok_or_else(|| root.wrong("workload", WANTED))?;
+    let serving = scenario.workload.serving().ok_or_else(|| root.wrong("workload", WANTED))?;
     if serving.replicas > 1 {
         let wanted = "machines are what is counted here, each with one engine: leave it out";
         return Err(root.wrong("workload.replicas", wanted));
     }
-    match scenario.slo {
-        Some(Slo { ttft: Some(_), .. }) => Ok(&serving.requests),
-        _ => Err(root.missing(
+    match scenario.slo.ttft {
+        Some(_) => Ok(&serving.requests),
+        None => Err(root.missing(
             "slo.ttft",
             "how long a request may wait for its first token: without a limit, any load is served some day",
         )),
     }
 }
 
-/// The load that is asked about, counted as that of `requests` is, or theirs.
-fn load(section: &Section<'_>, requests: &Requests) -> Result<Load, ScenarioError> {
-    let unit = requests.unit();
-    let asked = match unit {
+/// Reads `load` in the unit of `requests`; by default the load of `requests`.
+fn read_load(section: &DocumentSection<'_>, requests: &Requests) -> Result<OfferedLoad, ScenarioError> {
+    let unit = requests.load_unit();
+    let amount = match unit {
         LoadUnit::Requests => {
             let rate =
                 section.quantity("load", ["a load", "100 req/s"], |load: &RequestsPerSec| load.get())?;
@@ -211,20 +218,23 @@ fn load(section: &Section<'_>, requests: &Requests) -> Result<Load, ScenarioErro
             section.get("load").map(users).transpose()?.map(f64::from)
         }
     };
-    let amount = match asked {
-        Some(amount) => amount,
-        None => requests.load()?.ok_or_else(|| {
+    match amount {
+        Some(amount) => Ok(OfferedLoad { amount, unit }),
+        None => requests.offered_load()?.ok_or_else(|| {
             section.missing(
                 "load",
                 "the trace's requests come all at once: requests per second, like \"100 req/s\"",
             )
-        })?,
-    };
-    Ok(Load { amount, unit })
+        }),
+    }
 }
 
-/// A share written in per cent, within `range`.
-fn share(section: &Section<'_>, key: &str, [from, to]: [f64; 2]) -> Result<Option<f64>, ScenarioError> {
+/// Reads a percentage from `from` to `to`; returns it as a share.
+fn read_share(
+    section: &DocumentSection<'_>,
+    key: &str,
+    [from, to]: [f64; 2],
+) -> Result<Option<f64>, ScenarioError> {
     let Some(value) = section.get(key) else { return Ok(None) };
     let percent = value.as_str().and_then(|text| text.strip_suffix('%'));
     match percent.and_then(|number| number.trim().parse::<f64>().ok()).map(|percent| percent / 100.0) {

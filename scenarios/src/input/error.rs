@@ -1,8 +1,10 @@
-//! What can be wrong with a model, a scenario or a sweep.
+//! The errors of this crate.
 
+use hwprofiles::ProfileError;
 use std::path::PathBuf;
 
-/// Says where (file and line, or `--set`), which key, which value, and what would be right.
+/// An error in a model, a scenario or a sweep. It names the place (file and line, or `--set`), the key,
+/// the value, and what would be right.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     /// A file could not be read.
@@ -10,15 +12,15 @@ pub enum ScenarioError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: std::io::Error,
     },
-    /// A text is not JSON or YAML at all.
+    /// A text is not JSON or YAML.
     #[error("{place}: {reason}")]
     Syntax {
         /// File, and line where known.
         place: String,
-        /// What the parser says.
+        /// The parser's message.
         reason: String,
     },
     /// A value has the wrong type or lies outside its range.
@@ -26,94 +28,110 @@ pub enum ScenarioError {
     Value {
         /// File, and line where known.
         place: String,
-        /// Dotted path.
+        /// The key, as a dotted path.
         key: String,
-        /// What was written, as JSON.
+        /// The value that was written, as JSON.
         value: String,
         /// What would be right.
         wanted: String,
     },
-    /// A key is absent that must be there.
+    /// A required key is absent.
     #[error("{place}: {key} is missing: {wanted}")]
     Missing {
         /// File, and line where known.
         place: String,
-        /// Dotted path.
+        /// The key, as a dotted path.
         key: String,
         /// What would be right.
         wanted: String,
     },
-    /// A key that nobody reads.
+    /// An unknown key.
     #[error("{place}: unknown key {key}: the keys known here are {known}")]
     UnknownKey {
         /// File, and line where known.
         place: String,
-        /// Dotted path.
+        /// The key, as a dotted path.
         key: String,
-        /// The keys that are read, comma-separated.
+        /// The known keys, comma-separated.
         known: String,
     },
-    /// Understood, and not possible in this version.
+    /// A valid value that this version does not support.
     #[error("{place}: {key} is {value}: {reason}")]
     Unsupported {
         /// File, and line where known.
         place: String,
-        /// Dotted path.
+        /// The key, as a dotted path.
         key: String,
-        /// What was written, as JSON.
+        /// The value that was written, as JSON.
         value: String,
-        /// What it asks for, and what is supported instead.
+        /// What is not supported, and what is supported instead.
         reason: String,
     },
-    /// Something is wrong with the scenario on one of the machines that it asks about.
+    /// The scenario is wrong on one of the machines of `capacity.machines`.
     #[error("{place}: on {name}: {error}")]
     Within {
-        /// File and line of the machine.
+        /// File and line of the machine's entry.
         place: String,
-        /// What the machine is called.
+        /// The machine's name.
         name: String,
-        /// What is wrong.
+        /// The error.
         error: Box<ScenarioError>,
     },
-    /// A table of requests that is not one.
+    /// A wrong table of requests.
     #[error(transparent)]
-    Trace(crate::load::request_trace::TraceError),
-    /// A model name that is no preset and no path.
+    Trace(RequestTraceError),
+    /// A machine that cannot be found or composed.
+    #[error(transparent)]
+    Machine(ProfileError),
+    /// A model name that is neither a preset nor a path.
     #[error(
         "{name} is not a model: use a folder with a config.json, the path of a config.json or of a GGUF file, or one of {known}"
     )]
     UnknownPreset {
-        /// What was written.
+        /// The text that was written.
         name: String,
-        /// The presets.
+        /// The names of all presets.
         known: String,
     },
-    /// A setting of the command line that does not have the form `key=value`, or cannot be put in its place.
+    /// A setting of the command line that does not have the form `key=value`, or that has no place in
+    /// the document.
     #[error("--set {text}: {reason}")]
     Setting {
-        /// What was written.
+        /// The text that was written.
         text: String,
         /// What is wrong with it, and what would be right.
         reason: String,
     },
-    /// Keys that cannot change together.
+    /// Keys of a sweep that cannot change together.
     #[error("--zip {text}: {reason}")]
     Zip {
-        /// What was written.
+        /// The text that was written.
         text: String,
         /// What is wrong with it, and what would be right.
         reason: String,
     },
-    /// A grid beyond its limit.
+    /// A grid with more scenarios than are allowed.
     #[error(
         "the sweep has {count} scenarios ({axes}): at most {limit} are allowed, leave out some values, or `fulcrum sweep --budget` draws some of them"
     )]
     GridTooLarge {
-        /// Scenarios in it.
+        /// Scenarios in the grid.
         count: u128,
-        /// Keys with their number of values.
+        /// The keys, each with its number of values.
         axes: String,
-        /// How many may be.
+        /// The largest allowed number.
         limit: u64,
     },
+}
+
+/// A wrong table of requests.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {reason}")]
+pub struct RequestTraceError {
+    /// The file, as the user named it.
+    pub file: String,
+    /// The line, counted from 1.
+    pub line: u64,
+    /// What is wrong, and what would be right.
+    pub reason: String,
 }

@@ -1,4 +1,4 @@
-//! Typed reading of one mapping of a JSON or YAML document, with errors that name place, key and value.
+//! Typed reading of one mapping of a JSON or YAML document. Errors name place, key and value.
 
 use crate::input::error::ScenarioError;
 use hwprofiles::UnitError;
@@ -7,31 +7,31 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
-/// Where a document's values were written.
+/// Where the values of a document come from: a file, and settings of the command line.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Origin {
+pub(crate) struct DocumentSource {
     /// File name, as messages show it.
     pub file: String,
-    /// The document's text where it is YAML, in which the line of a key is looked up once it is wanted.
+    /// The document's text if it is YAML. The line of a key is looked up in it when an error needs it.
     pub yaml: Option<String>,
-    /// Dotted paths that came from the command line, with the setting's text.
+    /// Keys that came from the command line, as dotted paths, each with the setting's text.
     pub settings: BTreeMap<String, String>,
 }
 
-impl Origin {
-    /// An origin without lines.
-    pub fn file(name: &str) -> Self {
+impl DocumentSource {
+    /// A file without line numbers.
+    pub fn from_file(name: &str) -> Self {
         Self { file: name.to_owned(), ..Self::default() }
     }
 
-    /// The place of `key`, or of the closest key around it.
+    /// The place of `key`, or of the closest mapping around it.
     pub fn place(&self, key: &str) -> String {
         let ends = key.char_indices().filter(|(_, c)| *c == '.').map(|(end, _)| end).chain([key.len()]);
         let prefixes: Vec<&str> = ends.map(|end| &key[..end]).collect();
         if let Some(text) = prefixes.iter().rev().find_map(|prefix| self.settings.get(*prefix)) {
             return format!("--set {text}");
         }
-        // A mapping that is only there because a setting reached into it.
+        // The mapping exists only because a setting created it on the way to its own key.
         let within = format!("{key}.");
         if let Some((_, text)) = self.settings.iter().find(|(path, _)| path.starts_with(&within)) {
             return format!("--set {text}");
@@ -47,21 +47,21 @@ impl Origin {
     }
 }
 
-/// One mapping.
+/// One mapping of a document.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Section<'a> {
-    origin: &'a Origin,
+pub(crate) struct DocumentSection<'a> {
+    source: &'a DocumentSource,
     path: &'a str,
     entries: &'a Map<String, Value>,
 }
 
-impl<'a> Section<'a> {
+impl<'a> DocumentSection<'a> {
     /// The document's root.
-    pub fn root(origin: &'a Origin, value: &'a Value) -> Result<Self, ScenarioError> {
+    pub fn root(source: &'a DocumentSource, value: &'a Value) -> Result<Self, ScenarioError> {
         match value {
-            Value::Object(entries) => Ok(Self { origin, path: "", entries }),
+            Value::Object(entries) => Ok(Self { source, path: "", entries }),
             other => Err(ScenarioError::Value {
-                place: origin.place(""),
+                place: source.place(""),
                 key: "the document".to_owned(),
                 value: shown(other),
                 wanted: "a mapping of keys to values is wanted".to_owned(),
@@ -69,12 +69,12 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The mapping `value`, which stands at `path` of the document.
-    pub fn at(origin: &'a Origin, path: &'a str, value: &'a Value) -> Result<Self, ScenarioError> {
+    /// The mapping `value`, which is at `path` of the document.
+    pub fn at(source: &'a DocumentSource, path: &'a str, value: &'a Value) -> Result<Self, ScenarioError> {
         match value {
-            Value::Object(entries) => Ok(Self { origin, path, entries }),
+            Value::Object(entries) => Ok(Self { source, path, entries }),
             other => Err(ScenarioError::Value {
-                place: origin.place(path),
+                place: source.place(path),
                 key: path.to_owned(),
                 value: shown(other),
                 wanted: "a mapping of keys to values is wanted".to_owned(),
@@ -82,18 +82,18 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The mapping under `key` of the root, which may be a dotted path, if it is there.
+    /// The mapping under `key` of the root, if it is present. `key` may be a dotted path.
     pub fn section(&self, key: &'a str) -> Result<Option<Self>, ScenarioError> {
         let mut steps = key.split('.');
         let first = steps.next().and_then(|step| self.get(step));
         match steps.fold(first, |value, step| value?.get(step).filter(|value| !value.is_null())) {
             None => Ok(None),
-            Some(Value::Object(entries)) => Ok(Some(Self { origin: self.origin, path: key, entries })),
+            Some(Value::Object(entries)) => Ok(Some(Self { source: self.source, path: key, entries })),
             Some(_) => Err(self.wrong(key, "a mapping of keys to values is wanted")),
         }
     }
 
-    /// Its keys, in order.
+    /// Its keys, in the order of the document.
     pub fn keys(&self) -> impl Iterator<Item = &'a str> {
         self.entries.keys().map(String::as_str)
     }
@@ -103,24 +103,24 @@ impl<'a> Section<'a> {
         self.entries.get(key).filter(|value| !value.is_null())
     }
 
-    /// Whether `key` is written, be it as null.
+    /// Whether `key` is present, even with the value null.
     pub fn has(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
 
-    /// Refuses keys outside of `known`.
+    /// Refuses keys that are not in `known`.
     pub fn only(&self, known: &[&str]) -> Result<(), ScenarioError> {
         match self.entries.keys().find(|key| !known.contains(&key.as_str())) {
             None => Ok(()),
             Some(key) => Err(ScenarioError::UnknownKey {
-                place: self.origin.place(&self.full(key)),
+                place: self.source.place(&self.full(key)),
                 key: self.full(key),
                 known: known.join(", "),
             }),
         }
     }
 
-    /// A whole number from 1 to `limit`.
+    /// Reads a whole number from 1 to `limit`.
     pub fn count(&self, key: &str, limit: u64) -> Result<Option<u64>, ScenarioError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_u64() {
@@ -129,7 +129,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A whole number from 1 to `most`, or a list of different ones, ascending.
+    /// Reads a whole number from 1 to `most`, or a list of distinct ones; returns them in ascending
+    /// order.
     pub fn counts(&self, key: &str, most: u64) -> Result<Option<Vec<u64>>, ScenarioError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let all = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
@@ -145,7 +146,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A finite number above 0.
+    /// Reads a finite number above 0.
     pub fn positive(&self, key: &str) -> Result<Option<f64>, ScenarioError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_f64() {
@@ -154,19 +155,19 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A truth value.
+    /// Reads true or false.
     pub fn flag(&self, key: &str) -> Result<Option<bool>, ScenarioError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         value.as_bool().map(Some).ok_or_else(|| self.wrong(key, "true or false is wanted"))
     }
 
-    /// A text.
+    /// Reads a text.
     pub fn text(&self, key: &str) -> Result<Option<&'a str>, ScenarioError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         value.as_str().map(Some).ok_or_else(|| self.wrong(key, "a text is wanted"))
     }
 
-    /// A quantity above 0, written as a text with its unit: `what` it is, and an example.
+    /// Reads a quantity above 0 with its unit. Messages name it `what` and show `example`.
     pub fn quantity<T: FromStr<Err = UnitError>>(
         &self,
         key: &str,
@@ -184,28 +185,28 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The error of a value that is wrong.
+    /// The error for a wrong value.
     pub fn wrong(&self, key: &str, wanted: &str) -> ScenarioError {
         let full = self.full(key);
         ScenarioError::Value {
-            place: self.origin.place(&full),
+            place: self.source.place(&full),
             value: self.shown(key),
             key: full,
             wanted: wanted.to_owned(),
         }
     }
 
-    /// The error of a key that is absent.
+    /// The error for an absent key.
     pub fn missing(&self, key: &str, wanted: &str) -> ScenarioError {
         let full = self.full(key);
-        ScenarioError::Missing { place: self.origin.place(&full), key: full, wanted: wanted.to_owned() }
+        ScenarioError::Missing { place: self.source.place(&full), key: full, wanted: wanted.to_owned() }
     }
 
-    /// The error of a value that asks for too much.
+    /// The error for a value that is not supported.
     pub fn unsupported(&self, key: &str, feature: &str, instead: &str) -> ScenarioError {
         let full = self.full(key);
         ScenarioError::Unsupported {
-            place: self.origin.place(&full),
+            place: self.source.place(&full),
             value: self.shown(key),
             key: full,
             reason: format!("{feature} is not supported: {instead}"),
@@ -224,12 +225,20 @@ impl<'a> Section<'a> {
     }
 }
 
-/// A value as JSON, cut where it is long.
+/// A value as JSON, shortened if it is long.
 pub(crate) fn shown(value: &Value) -> String {
-    const LONGEST: usize = 60;
+    const MAX_CHARACTERS: usize = 60;
     let text = value.to_string();
-    match text.char_indices().nth(LONGEST) {
+    match text.char_indices().nth(MAX_CHARACTERS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
+    }
+}
+
+/// A value as a setting of the command line writes it: texts without quotes.
+pub(crate) fn setting_text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => shown(other),
     }
 }

@@ -1,22 +1,22 @@
-//! `--set key=value`: a scenario's key, set from the command line by its dotted path.
+//! `--set key=value`: sets a key of a scenario from the command line.
 
 use crate::input::error::ScenarioError;
-use crate::sweep::axis::written;
+use crate::input::section::setting_text;
 use hwprofiles::yaml;
 use serde_json::Value;
 use std::fmt;
 use std::str::FromStr;
 
-/// A key and the values it shall have, one after the other.
+/// A key and one or more values for it; several values form an axis of a sweep.
 ///
-/// Values are YAML, separated by commas; a comma within quotes, brackets or braces separates nothing:
-/// `workload.batch=1,8,32`, `dtype={weights: int4, kv: bf16}`, `model="folder, with comma"`. Ranges of whole numbers are lists:
-/// `workload.batch=1..256*2`, `0..100+10`, `1..8`, their ends included.
+/// Values are YAML, separated by commas. A comma inside quotes, brackets or braces is part of a value:
+/// `workload.batch=1,8,32`, `dtype={weights: int4, kv: bf16}`, `model="folder, with comma"`. A range of
+/// whole numbers is a list that includes both ends: `workload.batch=1..256*2`, `0..100+10`, `1..8`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setting {
-    /// Dotted path.
+    /// The key, as a dotted path.
     pub key: String,
-    /// At least one.
+    /// The values; at least one.
     pub values: Vec<Value>,
 }
 
@@ -48,8 +48,8 @@ impl FromStr for Setting {
                 }
             }
         }
-        if let Some(other) = all.iter().find(|value| !alike(value, &all[0])) {
-            let (one, other) = (written(&all[0]), written(other));
+        if let Some(other) = all.iter().find(|value| !same_kind(value, &all[0])) {
+            let (one, other) = (setting_text(&all[0]), setting_text(other));
             return Err(error(format!(
                 "{one} and {other} are not of one kind: a list has numbers, or texts, or truth values"
             )));
@@ -58,8 +58,9 @@ impl FromStr for Setting {
     }
 }
 
-/// Whether both may stand in one list: a machine is a text or a mapping, and null takes any key away.
-fn alike(one: &Value, other: &Value) -> bool {
+/// Whether both may be in one list. A machine is a text or a mapping, so these two count as one kind;
+/// null removes a key and goes with every kind.
+fn same_kind(one: &Value, other: &Value) -> bool {
     let kind = |value: &Value| match value {
         Value::Null => None,
         Value::Bool(_) => Some(0),
@@ -69,11 +70,11 @@ fn alike(one: &Value, other: &Value) -> bool {
     kind(one).is_none() || kind(other).is_none() || kind(one) == kind(other)
 }
 
-/// A range may have so many values.
-const LONGEST: u64 = 1_000_000;
+/// The largest number of values of a range.
+const MAX_RANGE: u64 = 1_000_000;
 
-/// `1..8`, `0..100+10`, `1..256*2`: from the first to the last number, one further each time, so much further, or so many times
-/// as far. `None` for what is no range, an error for one that makes no sense.
+/// Reads a range: `1..8` in steps of 1, `0..100+10` in steps of 10, `1..256*2` doubling each time.
+/// `None` if the text is not a range, an error if the range has no end.
 pub(crate) fn range(text: &str) -> Option<Result<Vec<Value>, String>> {
     let (from, rest) = text.split_once("..")?;
     let from: u64 = from.parse().ok()?;
@@ -94,28 +95,28 @@ pub(crate) fn range(text: &str) -> Option<Result<Vec<Value>, String>> {
         return Some(Err(format!("{text} goes nowhere: a range is like 1..8, 0..100+10 or 1..256*2")));
     }
     let values = std::iter::successors(Some(from), |&at| next(at).filter(|&next| next <= to));
-    let values: Vec<Value> = values.take(LONGEST as usize + 1).map(Value::from).collect();
+    let values: Vec<Value> = values.take(MAX_RANGE as usize + 1).map(Value::from).collect();
     match values.len() as u64 {
-        0..=LONGEST => Some(Ok(values)),
-        _ => Some(Err(format!("{text} has more than {LONGEST} values: take larger steps"))),
+        0..=MAX_RANGE => Some(Ok(values)),
+        _ => Some(Err(format!("{text} has more than {MAX_RANGE} values: take larger steps"))),
     }
 }
 
 impl fmt::Display for Setting {
-    /// As it would be written.
+    /// As the user would write it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let values: Vec<_> = self.values.iter().map(written).collect();
+        let values: Vec<_> = self.values.iter().map(setting_text).collect();
         write!(f, "{}={}", self.key, values.join(","))
     }
 }
 
-/// Cuts at the commas outside of quotes, brackets and braces.
+/// Splits at the commas that are outside of quotes, brackets and braces.
 fn split(text: &str) -> Vec<&str> {
     let (mut pieces, mut start, mut depth, mut quote) = (Vec::new(), 0, 0_u32, None);
     for (at, c) in text.char_indices() {
         match (quote, c) {
             (Some(open), _) => quote = if c == open { None } else { quote },
-            // A quote within a word (it's) opens nothing.
+            // A quote inside a word (it's) does not open a quoted text.
             (None, '"' | '\'') if depth > 0 || text[start..at].trim().is_empty() => quote = Some(c),
             (None, '[' | '{') => depth += 1,
             (None, ']' | '}') => depth = depth.saturating_sub(1),

@@ -1,52 +1,56 @@
-//! Serving workloads: requests that come and go.
+//! Requests of a serving workload: when they arrive, and how long they are.
 
 use hwprofiles::Seconds;
-use std::path::PathBuf;
+use serde::{Serialize, Serializer};
+use std::path::{Path, PathBuf};
 
-/// When requests come that do not wait for each other's answers. Rates are requests per second.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// The arrival process of requests that do not wait for earlier answers. Rates are requests per
+/// second.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Arrivals {
-    /// Independent of each other: gaps are exponential.
+    /// Independent arrivals: gaps are exponentially distributed.
     Poisson {
         /// Requests per second.
         rate: f64,
     },
-    /// One after each equal gap.
+    /// Equal gaps.
     Uniform {
         /// Requests per second.
         rate: f64,
     },
-    /// Gaps of a gamma distribution: burstier than Poisson where `cv` is above 1.
+    /// Gamma-distributed gaps: burstier than Poisson if `cv` is above 1.
     Gamma {
         /// Requests per second.
         rate: f64,
         /// Standard deviation of the gaps ÷ their mean.
         cv: f64,
     },
-    /// Groups that come together; the groups are Poisson.
+    /// Requests arrive in groups; the groups are a Poisson process.
     Bursts {
         /// Requests per second.
         rate: f64,
-        /// Requests of a group.
+        /// Requests in a group.
         size: u64,
     },
 }
 
-/// How long prompts, or answers, are.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// The distribution of the lengths of prompts or outputs, in tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Length {
-    /// All the same.
+    /// All have this length.
     Fixed(u64),
-    /// Equally often each.
+    /// Uniformly distributed, both ends included.
     Uniform {
         /// The shortest.
         from: u64,
         /// The longest.
         to: u64,
     },
-    /// Logarithms are normal.
+    /// Log-normally distributed.
     LogNormal {
-        /// Mean tokens.
+        /// Mean, in tokens.
         mean: f64,
         /// Standard deviation ÷ mean.
         cv: f64,
@@ -54,7 +58,7 @@ pub enum Length {
 }
 
 impl Length {
-    /// Mean tokens.
+    /// The mean length, in tokens.
     pub fn mean(&self) -> f64 {
         match *self {
             Length::Fixed(tokens) => tokens as f64,
@@ -64,19 +68,20 @@ impl Length {
     }
 }
 
-/// How long a user thinks between an answer and the next request.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// The distribution of the time between an answer and the user's next request.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ThinkTime {
-    /// Always as long; zero for users who never do.
+    /// Always this time; zero for users who do not think.
     Fixed(Seconds),
-    /// Equally often each.
+    /// Uniformly distributed, both ends included.
     Uniform {
         /// The shortest.
         from: Seconds,
         /// The longest.
         to: Seconds,
     },
-    /// Logarithms are normal.
+    /// Log-normally distributed.
     LogNormal {
         /// Mean.
         mean: Seconds,
@@ -86,10 +91,10 @@ pub enum ThinkTime {
 }
 
 impl ThinkTime {
-    /// Who never thinks.
+    /// No time to think.
     pub const NONE: Self = Self::Fixed(Seconds::ZERO);
 
-    /// In the mean.
+    /// The mean time.
     pub fn mean(&self) -> Seconds {
         match *self {
             ThinkTime::Fixed(time) => time,
@@ -99,42 +104,49 @@ impl ThinkTime {
     }
 }
 
-/// Where the requests of a serving workload come from.
-#[derive(Debug, Clone, PartialEq)]
+/// The source of the requests of a serving workload.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Requests {
-    /// So many users, each of whom sends the next request when the last is answered and thought about.
+    /// A closed loop: each user sends the next request some time after the answer to the last one.
     Closed {
         /// Users.
         concurrency: u64,
-        /// How long they think.
+        /// The time between an answer and the user's next request.
         think: ThinkTime,
-        /// The time over which they begin, one after the other at equal distances.
+        /// The time over which the users start, at equal distances.
         ramp: Seconds,
-        /// Requests, all together.
+        /// Requests of all users together.
         requests: u64,
-        /// Prompts.
+        /// Lengths of prompts.
         prompt: Length,
-        /// Answers.
+        /// Lengths of outputs.
         output: Length,
     },
-    /// Whether answered or not.
+    /// An open loop: requests arrive whether earlier ones are answered or not.
     Open {
-        /// When.
+        /// The arrival process.
         arrivals: Arrivals,
-        /// Requests, all together.
+        /// Requests of all users together.
         requests: u64,
-        /// Prompts.
+        /// Lengths of prompts.
         prompt: Length,
-        /// Answers.
+        /// Lengths of outputs.
         output: Length,
     },
-    /// As they were recorded.
+    /// A recorded trace.
     Trace {
         /// The file.
+        #[serde(serialize_with = "lossy_path")]
         path: PathBuf,
-        /// The first so many of it; all where absent.
+        /// Only the first requests of the trace, this many; `None` means all.
         requests: Option<u64>,
-        /// So many times as fast.
+        /// Factor by which the trace is replayed faster.
         speedup: f64,
     },
+}
+
+/// A path as text. Bytes that are not UTF-8 are replaced, because JSON cannot hold them.
+fn lossy_path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
 }

@@ -9,3 +9,4 @@ pub(crate) mod shift;
 pub(crate) mod speculation;
 pub(crate) mod training;
 pub(crate) mod workload;
+pub(crate) mod workload_kind;

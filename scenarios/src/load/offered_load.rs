@@ -1,4 +1,4 @@
-//! How much is asked of machines: requests in a second, or users who wait for answers; and the same with more of them.
+//! The offered load: requests per second, or users who wait for answers; and how to scale it.
 
 use crate::input::error::ScenarioError;
 use crate::load::arrivals::{Arrivals, Requests};
@@ -8,17 +8,17 @@ use std::fmt;
 use std::fs::File;
 use std::io::BufReader;
 
-/// What a load is counted in.
+/// The unit of an offered load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadUnit {
-    /// Requests per second, which come by themselves.
+    /// Requests per second, which arrive independently of answers.
     Requests,
-    /// Users, each of whom waits for an answer before the next request.
+    /// Users, each of whom waits for an answer before sending the next request.
     Users,
 }
 
 impl LoadUnit {
-    /// As it is written behind a number.
+    /// As it follows a number.
     pub fn name(self) -> &'static str {
         match self {
             LoadUnit::Requests => "req/s",
@@ -27,16 +27,16 @@ impl LoadUnit {
     }
 }
 
-/// How much is asked.
+/// An offered load.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Load {
-    /// How many.
+pub struct OfferedLoad {
+    /// The number, in `unit`.
     pub amount: f64,
-    /// Of what.
+    /// The unit.
     pub unit: LoadUnit,
 }
 
-impl fmt::Display for Load {
+impl fmt::Display for OfferedLoad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.unit {
             LoadUnit::Requests => RequestsPerSec::new(self.amount).fmt(f),
@@ -56,35 +56,36 @@ impl Arrivals {
         }
     }
 
-    fn at(self, faster: f64) -> Self {
+    /// The same process with `factor` times the rate.
+    fn scaled(self, factor: f64) -> Self {
         let mut same = self;
         match &mut same {
             Arrivals::Poisson { rate }
             | Arrivals::Uniform { rate }
             | Arrivals::Gamma { rate, .. }
-            | Arrivals::Bursts { rate, .. } => *rate *= faster,
+            | Arrivals::Bursts { rate, .. } => *rate *= factor,
         }
         same
     }
 }
 
 impl Requests {
-    /// What their load is counted in.
-    pub fn unit(&self) -> LoadUnit {
+    /// The unit of their load.
+    pub fn load_unit(&self) -> LoadUnit {
         match self {
             Requests::Closed { .. } => LoadUnit::Users,
             Requests::Open { .. } | Requests::Trace { .. } => LoadUnit::Requests,
         }
     }
 
-    /// How many there are; `None` for a trace whose requests come all at once.
+    /// Their load; `None` for a trace whose requests arrive all at once.
     ///
     /// # Errors
-    /// A trace that cannot be read.
-    pub fn load(&self) -> Result<Option<f64>, ScenarioError> {
-        match self {
-            Requests::Closed { concurrency, .. } => Ok(Some(*concurrency as f64)),
-            Requests::Open { arrivals, .. } => Ok(Some(arrivals.rate())),
+    /// The trace cannot be read.
+    pub fn offered_load(&self) -> Result<Option<OfferedLoad>, ScenarioError> {
+        let amount = match self {
+            Requests::Closed { concurrency, .. } => Some(*concurrency as f64),
+            Requests::Open { arrivals, .. } => Some(arrivals.rate()),
             Requests::Trace { path, requests, speedup } => {
                 let unreadable = |reason| ScenarioError::Unreadable { path: path.clone(), reason };
                 let file = BufReader::new(File::open(path).map_err(unreadable)?);
@@ -97,24 +98,26 @@ impl Requests {
                     count += 1;
                 }
                 let time = last - first.unwrap_or(0.0);
-                Ok((time > 0.0).then(|| (count - 1) as f64 / time * speedup))
+                (time > 0.0).then(|| (count - 1) as f64 / time * speedup)
             }
-        }
+        };
+        Ok(amount.map(|amount| OfferedLoad { amount, unit: self.load_unit() }))
     }
 
-    /// The same requests, so many times as close together, or of so many times the users; of random ones at least `least`.
-    pub fn denser(&self, faster: Ratio, least: u64) -> Self {
+    /// The same requests with `factor` times the rate, or `factor` times the users. Random requests
+    /// become at least `min_requests`.
+    pub fn scaled(&self, factor: Ratio, min_requests: u64) -> Self {
         let mut same = self.clone();
         match &mut same {
             Requests::Closed { concurrency, requests, .. } => {
-                *concurrency = (*concurrency as f64 * faster.get()).round().max(1.0) as u64;
-                *requests = least.max(*requests);
+                *concurrency = (*concurrency as f64 * factor.get()).round().max(1.0) as u64;
+                *requests = min_requests.max(*requests);
             }
             Requests::Open { arrivals, requests, .. } => {
-                *arrivals = arrivals.at(faster.get());
-                *requests = least.max(*requests);
+                *arrivals = arrivals.scaled(factor.get());
+                *requests = min_requests.max(*requests);
             }
-            Requests::Trace { speedup, .. } => *speedup *= faster.get(),
+            Requests::Trace { speedup, .. } => *speedup *= factor.get(),
         }
         same
     }

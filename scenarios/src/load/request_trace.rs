@@ -1,70 +1,62 @@
-//! Tables of requests that somebody recorded, read line by line.
+//! RecordedRequest traces of requests, read line by line.
 //!
-//! Three forms, told apart by their first line: the Azure LLM inference traces
+//! There are three forms, which differ in their first line: the Azure LLM inference traces
 //! (`TIMESTAMP,ContextTokens,GeneratedTokens`), Mooncake's JSON lines
 //! (`{"timestamp": ms, "input_length": …, "output_length": …, "hash_ids": […]}`), and Fulcrum's own
 //! (`arrival_s,prompt_tokens,output_tokens`).
 
+use crate::input::error::RequestTraceError;
 use hwprofiles::Seconds;
 use serde::Deserialize;
 use std::io::BufRead;
 
-/// Prompt tokens for which Mooncake has one name each.
+/// Prompt tokens of one hashed block in Mooncake's traces.
 pub const MOONCAKE_TOKENS: u64 = 512;
 
-/// Seconds from the first request to the last.
-const LONGEST: f64 = 180.0 * 86_400.0;
+/// The longest time from the first request to the last, in seconds; the simulator's clock counts 213
+/// days.
+const MAX_DURATION: f64 = 180.0 * 86_400.0;
 
-/// A request that somebody made.
+/// A request of a recorded trace.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Recorded {
-    /// When, since the first.
+pub struct RecordedRequest {
+    /// Arrival, since the first request.
     pub at: Seconds,
     /// Tokens of the prompt.
     pub prompt_tokens: u64,
-    /// Tokens of the answer.
+    /// Tokens of the output.
     pub output_tokens: u64,
-    /// Names of what the prompt begins with, [`MOONCAKE_TOKENS`] tokens each.
+    /// Hashes of the prompt's leading blocks of [`MOONCAKE_TOKENS`] tokens; requests with the same hash
+    /// share that part of the prompt. Empty if the trace has no hashes.
     pub prefix: Vec<u64>,
 }
 
-/// A table that is not one.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}: {reason}")]
-pub struct TraceError {
-    /// The file, as the user named it.
-    pub file: String,
-    /// The line, from 1.
-    pub line: u64,
-    /// What is wrong, and what would be right.
-    pub reason: String,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum TraceForm {
     Azure,
     Mooncake,
     Fulcrum,
 }
 
-/// A table, as an iterator over its requests. After an error there is nothing more.
+/// A trace, as an iterator over its requests. The iterator ends after the first error.
 #[derive(Debug)]
 pub struct RequestTrace<R> {
     reader: R,
     file: String,
-    form: Form,
+    form: TraceForm,
     line: u64,
     text: String,
-    /// Of the first request, and of the last one.
+    /// Time of the first request, in the file's seconds.
     first: Option<f64>,
-    last: f64,
-    /// The first line is a request itself.
+    /// Time of the most recent request.
+    last: Option<f64>,
+    /// Whether `text` is a line that is read but not yet parsed.
     pending: bool,
     over: bool,
 }
 
 #[derive(Deserialize)]
-struct Mooncake {
+struct MooncakeRow {
     timestamp: f64,
     input_length: u64,
     output_length: u64,
@@ -73,19 +65,19 @@ struct Mooncake {
 }
 
 impl<R: BufRead> RequestTrace<R> {
-    /// The table that `reader` gives; `file` is its name in messages.
+    /// Reads the first line of a trace; `file` is its name in messages.
     ///
     /// # Errors
-    /// It cannot be read, or its first line is that of none of the forms.
-    pub fn new(reader: R, file: &str) -> Result<Self, TraceError> {
+    /// The trace cannot be read, or its first line belongs to none of the forms.
+    pub fn new(reader: R, file: &str) -> Result<Self, RequestTraceError> {
         let mut trace = Self {
             reader,
             file: file.to_owned(),
-            form: Form::Fulcrum,
+            form: TraceForm::Fulcrum,
             line: 0,
             text: String::new(),
             first: None,
-            last: f64::NEG_INFINITY,
+            last: None,
             pending: false,
             over: false,
         };
@@ -93,9 +85,9 @@ impl<R: BufRead> RequestTrace<R> {
             return Err(trace.wrong("it is empty: requests are wanted"));
         }
         trace.form = match trace.text.trim_start_matches('\u{feff}') {
-            "TIMESTAMP,ContextTokens,GeneratedTokens" => Form::Azure,
-            "arrival_s,prompt_tokens,output_tokens" => Form::Fulcrum,
-            text if text.starts_with('{') => Form::Mooncake,
+            "TIMESTAMP,ContextTokens,GeneratedTokens" => TraceForm::Azure,
+            "arrival_s,prompt_tokens,output_tokens" => TraceForm::Fulcrum,
+            text if text.starts_with('{') => TraceForm::Mooncake,
             text => {
                 let shown: String = text.chars().take(60).collect();
                 return Err(trace.wrong(&format!(
@@ -104,12 +96,12 @@ impl<R: BufRead> RequestTrace<R> {
                 )));
             }
         };
-        trace.pending = trace.form == Form::Mooncake;
+        trace.pending = trace.form == TraceForm::Mooncake;
         Ok(trace)
     }
 
-    /// The next line that is not empty into `text`; whether there was one.
-    fn read_line(&mut self) -> Result<bool, TraceError> {
+    /// Reads the next non-empty line into `text`; returns whether there was one.
+    fn read_line(&mut self) -> Result<bool, RequestTraceError> {
         loop {
             self.text.clear();
             self.line += 1;
@@ -125,25 +117,26 @@ impl<R: BufRead> RequestTrace<R> {
         }
     }
 
-    fn wrong(&self, reason: &str) -> TraceError {
-        TraceError { file: self.file.clone(), line: self.line, reason: reason.to_owned() }
+    fn wrong(&self, reason: &str) -> RequestTraceError {
+        RequestTraceError { file: self.file.clone(), line: self.line, reason: reason.to_owned() }
     }
 
-    fn request(&mut self) -> Result<Recorded, TraceError> {
+    /// Parses the request in `text`.
+    fn request(&mut self) -> Result<RecordedRequest, RequestTraceError> {
         let (at, prompt_tokens, output_tokens, prefix) = match self.form {
-            Form::Mooncake => {
-                let row: Mooncake = serde_json::from_str(&self.text).map_err(|error| {
+            TraceForm::Mooncake => {
+                let row: MooncakeRow = serde_json::from_str(&self.text).map_err(|error| {
                     self.wrong(&format!("{error}: timestamp, input_length and output_length are wanted"))
                 })?;
                 (row.timestamp * 1e-3, row.input_length, row.output_length, row.hash_ids)
             }
-            Form::Azure | Form::Fulcrum => {
+            TraceForm::Azure | TraceForm::Fulcrum => {
                 let mut fields = self.text.split(',').map(str::trim);
                 let fields = (fields.next(), fields.next(), fields.next(), fields.next());
                 let (Some(at), Some(prompt), Some(output), None) = fields else {
                     return Err(self.wrong("three fields are wanted: when, prompt tokens, output tokens"));
                 };
-                let time = if self.form == Form::Azure { timestamp(at) } else { at.parse().ok() };
+                let time = if self.form == TraceForm::Azure { timestamp(at) } else { at.parse().ok() };
                 let time = time.ok_or_else(|| self.wrong(&format!("'{at}' is not a time")))?;
                 let tokens = |text: &str| {
                     text.parse().map_err(|_| self.wrong(&format!("'{text}' is not a whole number of tokens")))
@@ -153,26 +146,25 @@ impl<R: BufRead> RequestTrace<R> {
         };
         let first = *self.first.get_or_insert(at);
         let since = at - first;
-        // Serving's clock counts 213 days.
-        if !(0.0..=LONGEST).contains(&since) || at < self.last {
+        if !(0.0..=MAX_DURATION).contains(&since) || self.last.is_some_and(|last| at < last) {
             return Err(
                 self.wrong("requests must be in the order of their times, within 180 days: sort the table")
             );
         }
-        self.last = at;
-        Ok(Recorded { at: Seconds::new(since), prompt_tokens, output_tokens, prefix })
+        self.last = Some(at);
+        Ok(RecordedRequest { at: Seconds::new(since), prompt_tokens, output_tokens, prefix })
     }
 }
 
 impl<R: BufRead> Iterator for RequestTrace<R> {
-    type Item = Result<Recorded, TraceError>;
+    type Item = Result<RecordedRequest, RequestTraceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.over {
             return None;
         }
-        let more = if std::mem::take(&mut self.pending) { Ok(true) } else { self.read_line() };
-        let next = match more {
+        let has_line = if std::mem::take(&mut self.pending) { Ok(true) } else { self.read_line() };
+        let next = match has_line {
             Ok(false) if self.first.is_none() => Some(Err(self.wrong("it has no requests"))),
             Ok(false) => None,
             Ok(true) => Some(self.request()),
@@ -183,7 +175,7 @@ impl<R: BufRead> Iterator for RequestTrace<R> {
     }
 }
 
-/// Seconds of `2023-11-16 18:15:46.6805900` since 1970 (proleptic Gregorian).
+/// Seconds since 1970 of a time like `2023-11-16 18:15:46.6805900` (proleptic Gregorian calendar).
 fn timestamp(text: &str) -> Option<f64> {
     let (date, time) = text.split_once([' ', 'T'])?;
     let mut date = date.split('-').map(|part| part.parse::<i64>().ok());
@@ -197,7 +189,7 @@ fn timestamp(text: &str) -> Option<f64> {
         && (0..24).contains(&hour)
         && (0..60).contains(&minute)
         && (0.0..61.0).contains(&second);
-    // Days before a month that begins in March, so that the leap day is the last of its year.
+    // Years begin in March here, so that the leap day is the last day of a year.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 719_469;
     possible.then(|| (days * 86_400 + hour * 3600 + minute * 60) as f64 + second)
@@ -207,7 +199,7 @@ fn timestamp(text: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Vec<Recorded>, TraceError> {
+    fn read(text: &str) -> Result<Vec<RecordedRequest>, RequestTraceError> {
         RequestTrace::new(text.as_bytes(), "trace.csv")?.collect()
     }
 

@@ -1,24 +1,27 @@
-//! How requests are shared among replicas.
+//! How a router distributes requests among replicas.
 
-/// Which replica a request goes to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+use serde::Serialize;
+
+/// The rule by which a request is sent to a replica.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Routing {
-    /// Each in turn; of a closed loop, each has users of its own.
+    /// Each replica in turn; in a closed loop, the users are divided among the replicas.
     #[default]
     RoundRobin,
-    /// The one with the fewest unanswered requests.
+    /// The replica with the fewest unanswered requests.
     LeastRequests,
-    /// Of two that are drawn, the one with fewer.
+    /// The replica with fewer unanswered requests, of two that are drawn at random.
     TwoChoices,
-    /// The one that has most of the prompt in its KV cache, unless it has far more to do than another.
+    /// The replica with most of the prompt in its KV cache, unless its load is far above another's.
     CacheAware,
 }
 
 impl Routing {
-    /// All of them.
+    /// Every rule.
     pub const ALL: [Self; 4] = [Self::RoundRobin, Self::LeastRequests, Self::TwoChoices, Self::CacheAware];
 
-    /// As scenarios write it.
+    /// Its name in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::RoundRobin => "round_robin",

@@ -1,52 +1,63 @@
-//! Serving, as a scenario writes it.
+//! Serving workloads: requests that arrive over time, and the replicas that answer them.
 //!
 //! ```yaml
-//! workload: {concurrency: 32, requests: 640, prompt_tokens: 1024, output_tokens: 512}      # a closed loop
-//! workload: {concurrency: 900, think_time: {mean: 20 s, cv: 1}, prompt_tokens: 1024, output_tokens: 512}  # of users who think
-//! workload: {arrivals: {poisson: 5 req/s}, requests: 1000, prompt_tokens: {mean: 900, cv: 1}, output_tokens: {from: 16, to: 512}}
+//! # A closed loop of users.
+//! workload: {concurrency: 32, requests: 640, prompt_tokens: 1024, output_tokens: 512}
+//! # A closed loop of users who think between an answer and the next request.
+//! workload:
+//!   {concurrency: 900, think_time: {mean: 20 s, cv: 1}, prompt_tokens: 1024, output_tokens: 512}
+//! # An open loop.
+//! workload:
+//!   arrivals: {poisson: 5 req/s}
+//!   requests: 1000
+//!   prompt_tokens: {mean: 900, cv: 1}
+//!   output_tokens: {from: 16, to: 512}
+//! # A recorded trace.
 //! workload: {trace: azure_llm_2023_conv.csv, requests: 10000}
 //! ```
 
 use crate::input::error::ScenarioError;
-use crate::input::section::Section;
+use crate::input::section::DocumentSection;
 use crate::load::arrivals::{Arrivals, Length, Requests, ThinkTime};
 use crate::load::request_trace::RequestTrace;
 use crate::load::routing::Routing;
-use crate::load::shift::{Change, Shift, read_shifts};
+use crate::load::shift::{Shift, ShiftChange, read_shifts};
 use crate::load::workload::Workload;
 use crate::model::transformer::Model;
 use hwprofiles::Seconds;
+use serde::Serialize;
 use serde_json::{Map, Value};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-const MOST_REQUESTS: u64 = 1 << 32;
-const MOST_TOKENS: u64 = 1 << 32;
+const MAX_REQUESTS: u64 = 1 << 32;
+const MAX_TOKENS: u64 = 1 << 32;
 
-/// Serving: requests, and the engine that they go to.
-#[derive(Debug, Clone, PartialEq)]
+/// A serving workload: requests, and the replicas that they go to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Serving {
     /// The requests.
     pub requests: Requests,
-    /// Chooses arrivals and lengths that are random.
+    /// Seed of random arrivals and lengths.
     pub seed: u64,
-    /// Engines that share them, each on a machine of its own.
+    /// Replicas of the engine, each on its own machine.
     pub replicas: u64,
-    /// Which of them a request goes to.
+    /// How requests are distributed among the replicas.
     pub routing: Routing,
-    /// What changes meanwhile.
+    /// Changes of machine or load during the run.
     pub shifts: Vec<Shift>,
-    /// Whether the engines go over to other plans when that helps.
+    /// Whether engines may switch to another plan during the run.
     pub rebalance: bool,
 }
 
 impl Serving {
-    /// A static batch like those that an engine will run: as many sequences as users, or [`BATCH`], of the mean lengths.
+    /// A static batch that resembles the batches that an engine will run: one sequence for each user, or
+    /// [`TYPICAL_BATCH`] sequences, with the mean lengths.
     ///
     /// # Errors
-    /// A trace that cannot be read.
-    pub(crate) fn alike(&self, model: &Model) -> Result<Workload, ScenarioError> {
+    /// The trace cannot be read.
+    pub(crate) fn representative_batch(&self, model: &Model) -> Result<Workload, ScenarioError> {
         let (prompt, output) = match &self.requests {
             Requests::Trace { path, .. } => trace_means(path)?,
             Requests::Closed { prompt, output, .. } | Requests::Open { prompt, output, .. } => {
@@ -54,30 +65,31 @@ impl Serving {
             }
         };
         let batch = match self.requests {
-            // Of users who think, few wait for an answer.
+            // Only a few of the users who think wait for an answer at any time.
             Requests::Closed { concurrency, think, .. } => {
-                let most = if think == ThinkTime::NONE { u64::MAX } else { BATCH };
-                concurrency.div_ceil(self.replicas).min(most)
+                let users = concurrency.div_ceil(self.replicas);
+                if think == ThinkTime::NONE { users } else { users.min(TYPICAL_BATCH) }
             }
-            _ => BATCH,
+            _ => TYPICAL_BATCH,
         };
         let whole = |tokens: f64| (tokens.ceil() as u64).clamp(1, model.max_positions / 2);
         Ok(Workload { batch, prompt_tokens: whole(prompt), output_tokens: whole(output), speculation: None })
     }
 }
 
-/// Of requests that come whenever they come.
-const BATCH: u64 = 64;
+/// Sequences of the representative batch of requests that arrive over time.
+const TYPICAL_BATCH: u64 = 64;
 
-/// Requests of a trace whose mean stands for all.
-const LOOKED_AT: usize = 10_000;
+/// The means of a trace are those of its first requests, this many.
+const TRACE_SAMPLE: usize = 10_000;
 
+/// Mean prompt and output tokens of a trace.
 fn trace_means(path: &Path) -> Result<(f64, f64), ScenarioError> {
     let unreadable = |reason| ScenarioError::Unreadable { path: path.to_owned(), reason };
     let file = BufReader::new(File::open(path).map_err(unreadable)?);
     let (mut sums, mut count) = ((0.0, 0.0), 0.0);
     for request in
-        RequestTrace::new(file, &path.display().to_string()).map_err(ScenarioError::Trace)?.take(LOOKED_AT)
+        RequestTrace::new(file, &path.display().to_string()).map_err(ScenarioError::Trace)?.take(TRACE_SAMPLE)
     {
         let request = request.map_err(ScenarioError::Trace)?;
         sums = (sums.0 + request.prompt_tokens as f64, sums.1 + request.output_tokens as f64);
@@ -101,11 +113,11 @@ const KEYS: [&str; 12] = [
     "router",
 ];
 
-/// The serving workload of a section, where it is one, with what `root` says of its day; `folder` is where a trace's
-/// relative path starts.
+/// Reads a serving workload from `workload`, and its `shifts` and `rebalance` from the root; `None` if
+/// the workload is of another kind. A trace's relative path starts at `folder`.
 pub(crate) fn read_serving(
-    root: &Section<'_>,
-    section: &Section<'_>,
+    root: &DocumentSection<'_>,
+    section: &DocumentSection<'_>,
     folder: &Path,
 ) -> Result<Option<Serving>, ScenarioError> {
     let kinds = ["concurrency", "arrivals", "trace"];
@@ -116,7 +128,7 @@ pub(crate) fn read_serving(
             None => Ok(None),
         };
     };
-    if kind == "concurrency" && shifts.iter().any(|shift| matches!(shift.change, Change::Busier(_))) {
+    if kind == "concurrency" && shifts.iter().any(|shift| matches!(shift.change, ShiftChange::Busier(_))) {
         return Err(root.wrong(
             "shifts",
             "a closed loop has as many users as it has: busier goes with arrivals or a trace",
@@ -126,11 +138,25 @@ pub(crate) fn read_serving(
     if let Some(other) = kinds.into_iter().find(|other| *other != kind && section.has(other)) {
         return Err(section.wrong(other, &format!("it goes not with {kind}: a workload is one or the other")));
     }
-    let requests = section.count("requests", MOST_REQUESTS)?;
-    let wanted = || requests.ok_or_else(|| section.missing("requests", "how many, all together"));
+    let requests = read_requests(section, kind, folder)?;
+    let seed = section.count("seed", u64::MAX)?.unwrap_or(1);
+    let replicas = section.count("replicas", 1 << 12)?.unwrap_or(1);
+    let routing = routing(section)?;
+    let rebalance = rebalance.unwrap_or(false);
+    Ok(Some(Serving { requests, seed, replicas, routing, shifts, rebalance }))
+}
+
+/// Reads the requests of a serving workload whose distinguishing key is `kind`.
+fn read_requests(
+    section: &DocumentSection<'_>,
+    kind: &str,
+    folder: &Path,
+) -> Result<Requests, ScenarioError> {
+    let count = section.count("requests", MAX_REQUESTS)?;
+    let wanted = || count.ok_or_else(|| section.missing("requests", "how many, all together"));
     let lengths =
         || Ok::<_, ScenarioError>((length(section, "prompt_tokens")?, length(section, "output_tokens")?));
-    let source = match kind {
+    let requests = match kind {
         "concurrency" => {
             let concurrency = section.count("concurrency", 1 << 20)?;
             let concurrency = concurrency.ok_or_else(|| section.missing("concurrency", "how many users"))?;
@@ -138,7 +164,7 @@ pub(crate) fn read_serving(
             let ramp = section.quantity("ramp", ["a time", "30 s"], |time: &Seconds| time.get())?;
             let ramp = ramp.unwrap_or(think.mean());
             let (prompt, output) = lengths()?;
-            let requests = requests.unwrap_or(20 * concurrency);
+            let requests = count.unwrap_or(20 * concurrency);
             Requests::Closed { concurrency, think, ramp, requests, prompt, output }
         }
         "arrivals" => {
@@ -156,7 +182,7 @@ pub(crate) fn read_serving(
                 }
             }
             let speedup = section.positive("speedup")?.unwrap_or(1.0);
-            Requests::Trace { path: folder.join(path), requests, speedup }
+            Requests::Trace { path: folder.join(path), requests: count, speedup }
         }
     };
     if kind != "concurrency"
@@ -167,26 +193,23 @@ pub(crate) fn read_serving(
     if kind != "trace" && section.has("speedup") {
         return Err(section.wrong("speedup", "only a trace is sped up"));
     }
-    let seed = section.count("seed", u64::MAX)?.unwrap_or(1);
-    let replicas = section.count("replicas", 1 << 12)?.unwrap_or(1);
-    let routing = routing(section)?;
-    let rebalance = rebalance.unwrap_or(false);
-    Ok(Some(Serving { requests: source, seed, replicas, routing, shifts, rebalance }))
+    Ok(requests)
 }
 
-fn routing(section: &Section<'_>) -> Result<Routing, ScenarioError> {
+/// Reads `router`.
+fn routing(section: &DocumentSection<'_>) -> Result<Routing, ScenarioError> {
     let Some(text) = section.text("router")? else { return Ok(Routing::default()) };
     let known = Routing::ALL.map(Routing::name).join(", ");
     let named = Routing::ALL.into_iter().find(|routing| routing.name() == text);
     named.ok_or_else(|| section.wrong("router", &format!("one of {known} is wanted")))
 }
 
-/// `512`, `{from: 16, to: 512}` or `{mean: 900, cv: 1.2}`.
-fn length(section: &Section<'_>, key: &str) -> Result<Length, ScenarioError> {
+/// Reads `512`, `{from: 16, to: 512}` or `{mean: 900, cv: 1.2}`.
+fn length(section: &DocumentSection<'_>, key: &str) -> Result<Length, ScenarioError> {
     const WANTED: &str =
         "tokens are wanted: a whole number above 0, {from: 16, to: 512}, or {mean: 900, cv: 1}";
     let wrong = || section.wrong(key, WANTED);
-    let tokens = |value: &Value| value.as_u64().filter(|tokens| (1..=MOST_TOKENS).contains(tokens));
+    let tokens = |value: &Value| value.as_u64().filter(|tokens| (1..=MAX_TOKENS).contains(tokens));
     match section.get(key) {
         None => Err(section.missing(key, WANTED)),
         Some(Value::Object(entries)) => {
@@ -200,7 +223,7 @@ fn length(section: &Section<'_>, key: &str) -> Result<Length, ScenarioError> {
             }
             if only(["mean", "cv"]) {
                 let (Some(mean), Some(cv)) = (number("mean"), number("cv")) else { return Err(wrong()) };
-                let possible = (1.0..=MOST_TOKENS as f64).contains(&mean) && cv <= 10.0;
+                let possible = (1.0..=MAX_TOKENS as f64).contains(&mean) && cv <= 10.0;
                 return if possible { Ok(Length::LogNormal { mean, cv }) } else { Err(wrong()) };
             }
             Err(wrong())
@@ -209,22 +232,22 @@ fn length(section: &Section<'_>, key: &str) -> Result<Length, ScenarioError> {
     }
 }
 
-/// `20 s`, `{from: 5 s, to: 40 s}` or `{mean: 20 s, cv: 1}`; nobody thinks where nothing is said.
-fn think_time(section: &Section<'_>) -> Result<ThinkTime, ScenarioError> {
+/// Reads `20 s`, `{from: 5 s, to: 40 s}` or `{mean: 20 s, cv: 1}`; an absent key means no time.
+fn think_time(section: &DocumentSection<'_>) -> Result<ThinkTime, ScenarioError> {
     const WANTED: &str = "a time is wanted: 20 s, {from: 5 s, to: 40 s}, or {mean: 20 s, cv: 1}";
-    const LONGEST: Seconds = Seconds::new(1e5);
+    const MAX_TIME: Seconds = Seconds::new(1e5);
     let time = |value: &Value| -> Option<Seconds> {
         let time: Seconds = value.as_str()?.parse().ok()?;
-        (time >= Seconds::ZERO && time <= LONGEST).then_some(time)
+        (time >= Seconds::ZERO && time <= MAX_TIME).then_some(time)
     };
     let read = |value: &Value| -> Option<ThinkTime> {
         let Some(entries) = value.as_object() else { return time(value).map(ThinkTime::Fixed) };
-        let of = |key: &str| entries.get(key).filter(|_| entries.len() == 2);
-        if let (Some(from), Some(to)) = (of("from"), of("to")) {
+        let value = |key: &str| entries.get(key).filter(|_| entries.len() == 2);
+        if let (Some(from), Some(to)) = (value("from"), value("to")) {
             let (from, to) = (time(from)?, time(to)?);
             return (from <= to).then_some(ThinkTime::Uniform { from, to });
         }
-        let (mean, cv) = (time(of("mean")?)?, of("cv")?.as_f64()?);
+        let (mean, cv) = (time(value("mean")?)?, value("cv")?.as_f64()?);
         let possible = mean > Seconds::ZERO && cv > 0.0 && cv <= 10.0;
         possible.then_some(ThinkTime::LogNormal { mean, cv })
     };
@@ -234,8 +257,8 @@ fn think_time(section: &Section<'_>) -> Result<ThinkTime, ScenarioError> {
     }
 }
 
-/// `{poisson: 5 req/s}`, `{uniform: …}`, `{gamma: …, cv: 2}`, `{bursts: …, size: 8}`.
-fn arrivals(section: &Section<'_>) -> Result<Arrivals, ScenarioError> {
+/// Reads `{poisson: 5 req/s}`, `{uniform: …}`, `{gamma: …, cv: 2}` or `{bursts: …, size: 8}`.
+fn arrivals(section: &DocumentSection<'_>) -> Result<Arrivals, ScenarioError> {
     const WANTED: &str = "one of {poisson: 5 req/s}, {uniform: 5 req/s}, {gamma: 5 req/s, cv: 2} and \
                           {bursts: 5 req/s, size: 8} is wanted";
     let read = |entries: &Map<String, Value>| -> Option<Arrivals> {
@@ -259,7 +282,7 @@ fn arrivals(section: &Section<'_>) -> Result<Arrivals, ScenarioError> {
     entries.and_then(read).ok_or_else(|| section.wrong("arrivals", WANTED))
 }
 
-/// `5 req/s`, or the number alone.
+/// Reads `5 req/s`, or the number alone.
 fn rate(value: &Value) -> Option<f64> {
     let number = match value {
         Value::String(text) => text.strip_suffix("req/s").or(text.strip_suffix("/s"))?.trim().parse().ok(),

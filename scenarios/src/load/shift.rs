@@ -1,49 +1,51 @@
-//! What changes during a day of serving.
+//! Changes of machine or load during a serving run.
 //!
 //! ```yaml
 //! shifts:
-//!   - {from: 2 min, until: 6 min, device: cpu, slower: 2}   # takes twice as long for everything
-//!   - {from: 2 min, longer: 8}                              # prompts have eight times the tokens, to the end
-//!   - {from: 2 min, until: 4 min, busier: 3}                # three times as many requests come
+//!   - {from: 2 min, until: 6 min, device: cpu, slower: 2}   # the device takes twice as long
+//!   - {from: 2 min, longer: 8}                              # prompts are 8 times as long, to the end
+//!   - {from: 2 min, until: 4 min, busier: 3}                # 3 times as many requests arrive
 //! ```
 
 use crate::input::error::ScenarioError;
-use crate::input::section::Section;
+use crate::input::section::DocumentSection;
 use hwprofiles::{Ratio, Seconds};
+use serde::Serialize;
 use serde_json::Value;
 
-/// Something that is different for a while.
-#[derive(Debug, Clone, PartialEq)]
+/// A change that lasts for a while.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Shift {
-    /// Since the day began.
+    /// Start, since the beginning of the run.
     pub from: Seconds,
-    /// Likewise; to the end of the day where absent.
+    /// End, since the beginning of the run; `None` means the end of the run.
     pub until: Option<Seconds>,
-    /// What it is.
-    pub change: Change,
+    /// The change.
+    pub change: ShiftChange,
 }
 
-/// What is different.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Change {
-    /// A device takes so many times as long.
+/// What changes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ShiftChange {
+    /// A device takes longer for everything.
     Slower {
-        /// Its name.
+        /// The device's name.
         device: String,
-        /// How many.
+        /// Time with the change ÷ time without.
         factor: Ratio,
     },
-    /// Prompts of requests that come have so many times the tokens.
+    /// Prompts of new requests have this many times the tokens.
     Longer(Ratio),
-    /// So many times as many requests come.
+    /// This many times as many requests arrive.
     Busier(Ratio),
 }
 
 const WANTED: &str = "a list is wanted, of {from: 2 min, until: 6 min, device: cpu, slower: 2}, {from: …, longer: 8} and \
                       {from: …, busier: 3}; factors from 0.001 to 1000";
 
-/// The shifts of a scenario, if it has any.
-pub(crate) fn read_shifts(root: &Section<'_>) -> Result<Vec<Shift>, ScenarioError> {
+/// Reads the list under `shifts`; empty if there is none.
+pub(crate) fn read_shifts(root: &DocumentSection<'_>) -> Result<Vec<Shift>, ScenarioError> {
     match root.get("shifts") {
         None => Ok(Vec::new()),
         Some(Value::Array(shifts)) => {
@@ -54,10 +56,11 @@ pub(crate) fn read_shifts(root: &Section<'_>) -> Result<Vec<Shift>, ScenarioErro
     }
 }
 
+/// Reads one entry; `None` if it is wrong.
 fn shift(value: &Value) -> Option<Shift> {
     let entries = value.as_object()?;
     let time = |key: &str| entries.get(key).map(|value| value.as_str()?.parse::<Seconds>().ok());
-    // A time that is written must be one.
+    // A key that is present must be a time.
     let (from, until) = (time("from")??, time("until"));
     if until.is_some_and(|until| until.is_none_or(|until| until <= from)) || from < Seconds::ZERO {
         return None;
@@ -70,9 +73,11 @@ fn shift(value: &Value) -> Option<Shift> {
     let times = 1 + usize::from(until.is_some());
     let change = match (entries.get("device"), entries.len() - times) {
         (Some(device), 2) => {
-            Change::Slower { device: device.as_str()?.to_owned(), factor: factor("slower")? }
+            ShiftChange::Slower { device: device.as_str()?.to_owned(), factor: factor("slower")? }
         }
-        (None, 1) => factor("longer").map(Change::Longer).or(factor("busier").map(Change::Busier))?,
+        (None, 1) => {
+            factor("longer").map(ShiftChange::Longer).or(factor("busier").map(ShiftChange::Busier))?
+        }
         _ => return None,
     };
     Some(Shift { from, until, change })

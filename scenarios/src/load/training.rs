@@ -1,19 +1,19 @@
-//! A training step: what is asked of a model that learns.
+//! A training step.
 //!
 //! ```yaml
 //! workload: {training: {sequences: 8, tokens: 2048}}
 //! ```
 
 use crate::input::error::ScenarioError;
-use crate::input::section::Section;
-use crate::load::workload::Workload;
+use crate::input::section::DocumentSection;
+use crate::load::workload::{Misfit, Workload};
 use crate::model::transformer::Model;
 use serde::{Deserialize, Serialize};
 
-const MOST_SEQUENCES: u64 = 1 << 20;
-const MOST_TOKENS: u64 = 1 << 32;
+const MAX_SEQUENCES: u64 = 1 << 20;
+const MAX_TOKENS: u64 = 1 << 32;
 
-/// One step of training: equal sequences go forward and backward, then every parameter is updated.
+/// One training step: equal sequences go forward and backward, then every parameter is updated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Training {
@@ -24,24 +24,25 @@ pub struct Training {
 }
 
 impl Training {
-    /// A batch of the same length: of each sequence the last token is what the others foretell.
-    pub(crate) fn alike(&self) -> Workload {
+    /// A static batch of the same length. The last token of each sequence counts as output, because the
+    /// other tokens predict it.
+    pub(crate) fn representative_batch(&self) -> Workload {
         Workload::new(self.sequences, self.tokens.saturating_sub(1).max(1), 1)
     }
 
-    /// The key that does not fit `model`, its value, and what would be right.
-    pub(crate) fn misfit(&self, model: &Model) -> Option<(&'static str, u64, String)> {
+    /// The first key that does not fit `model`.
+    pub(crate) fn misfit(&self, model: &Model) -> Option<Misfit> {
         if self.tokens > model.max_positions {
             let wanted = format!("{} has {} positions", model.name, model.max_positions);
-            return Some(("training.tokens", self.tokens, wanted));
+            return Some(Misfit::new("training.tokens", self.tokens, wanted));
         }
-        let (_, _, wanted) = self.alike().misfit(model)?;
-        Some(("training.sequences", self.sequences, wanted))
+        let Misfit { wanted, .. } = self.representative_batch().misfit(model)?;
+        Some(Misfit::new("training.sequences", self.sequences, wanted))
     }
 }
 
-/// The training of a workload, where it is one.
-pub(crate) fn read_training(root: &Section<'_>) -> Result<Option<Training>, ScenarioError> {
+/// Reads `workload.training`; `None` if it is absent.
+pub(crate) fn read_training(root: &DocumentSection<'_>) -> Result<Option<Training>, ScenarioError> {
     let Some(section) = root.section("workload.training")? else { return Ok(None) };
     section.only(&["sequences", "tokens"])?;
     let count = |key: &str, limit: u64| {
@@ -49,7 +50,7 @@ pub(crate) fn read_training(root: &Section<'_>) -> Result<Option<Training>, Scen
         section.count(key, limit)?.ok_or_else(|| section.missing(key, &wanted))
     };
     let training =
-        Training { sequences: count("sequences", MOST_SEQUENCES)?, tokens: count("tokens", MOST_TOKENS)? };
+        Training { sequences: count("sequences", MAX_SEQUENCES)?, tokens: count("tokens", MAX_TOKENS)? };
     match root.section("workload")? {
         Some(workload) => workload.only(&["training"])?,
         None => unreachable!("the training is in it"),

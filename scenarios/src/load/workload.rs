@@ -1,21 +1,41 @@
-//! What is asked of a model: so many tokens in, so many out.
+//! A static batch: its size, and the tokens of each sequence.
 
 use crate::input::error::ScenarioError;
-use crate::input::section::Section;
+use crate::input::section::DocumentSection;
 use crate::load::speculation::Speculation;
+use crate::model::operators::formats::Formats;
 use crate::model::operators::layer::LayerKind;
-use crate::model::operators::operator::{Formats, Operator};
+use crate::model::operators::operator::Operator;
 use crate::model::operators::sublayer::Sublayer;
 use crate::model::transformer::Model;
 use hwprofiles::DType;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-const MOST_SEQUENCES: u64 = 1 << 20;
-const MOST_TOKENS: u64 = 1 << 32;
-/// A run whose bytes, summed over everything it does, stay below 2⁶³ cannot overflow a `Bytes` inside.
-const MOST_BYTES: u128 = 1 << 63;
+const MAX_SEQUENCES: u64 = 1 << 20;
+const MAX_TOKENS: u64 = 1 << 32;
+/// If the bytes of a whole run stay below 2⁶³, no sum of `Bytes` within the run overflows.
+const MAX_BYTES: u128 = 1 << 63;
 
-/// A static batch: equal sequences that start together and end together.
+/// A key of a scenario whose value does not fit the model.
+#[derive(Debug)]
+pub(crate) struct Misfit {
+    /// The key, relative to the section that is checked.
+    pub key: &'static str,
+    /// Its value.
+    pub value: Value,
+    /// What would be right.
+    pub wanted: String,
+}
+
+impl Misfit {
+    /// `value` under `key` does not fit.
+    pub fn new(key: &'static str, value: impl Into<Value>, wanted: String) -> Self {
+        Self { key, value: value.into(), wanted }
+    }
+}
+
+/// A static batch: equal sequences that start and end together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
@@ -25,7 +45,7 @@ pub struct Workload {
     pub prompt_tokens: u64,
     /// Output tokens of each.
     pub output_tokens: u64,
-    /// How the output comes about where a draft proposes it.
+    /// Speculative decoding, if a draft model proposes tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speculation: Option<Speculation>,
 }
@@ -33,12 +53,12 @@ pub struct Workload {
 impl Workload {
     pub(crate) const KEYS: [&str; 3] = ["batch", "prompt_tokens", "output_tokens"];
 
-    /// So many sequences of so many tokens, each token of the output in a step of its own.
+    /// A batch without speculative decoding: each output token takes one step.
     pub fn new(batch: u64, prompt_tokens: u64, output_tokens: u64) -> Self {
         Self { batch, prompt_tokens, output_tokens, speculation: None }
     }
 
-    /// Tokens of one sequence at the end: prompt and output, and what was proposed beyond it.
+    /// Tokens of one sequence at the end: prompt, output, and tokens proposed beyond the output.
     pub fn context(&self) -> u64 {
         self.prompt_tokens.saturating_add(self.output_tokens).saturating_add(self.step_tokens() - 1)
     }
@@ -48,26 +68,26 @@ impl Workload {
         1 + self.speculation.map_or(0, |speculation| speculation.tokens)
     }
 
-    /// Tokens of each sequence that one decode step yields in the mean.
+    /// Mean number of tokens of each sequence that one decode step yields.
     pub fn tokens_per_step(&self) -> f64 {
         self.speculation.map_or(1.0, |speculation| speculation.tokens_per_step())
     }
 
-    /// Decode steps: prefill yields the first token.
+    /// Decode steps of the batch. Prefill yields the first token.
     pub fn decode_steps(&self) -> u64 {
         let left = self.output_tokens.saturating_sub(1);
         (left as f64 / self.tokens_per_step()).ceil() as u64
     }
 
-    /// Whether `model` can do it at all: every size above 0, the context within the model's positions, and
-    /// small enough that no count of bytes can overflow on the way.
+    /// Checks that `model` can run the batch: every size is above 0, the context is within the model's
+    /// positions, and no count of bytes can overflow.
     ///
     /// # Errors
-    /// [`ScenarioError::Value`] that names the key and what would be right.
+    /// [`ScenarioError::Value`] names the key and what would be right.
     pub fn check(&self, model: &Model) -> Result<(), ScenarioError> {
         match self.misfit(model) {
             None => Ok(()),
-            Some((key, value, wanted)) => Err(ScenarioError::Value {
+            Some(Misfit { key, value, wanted }) => Err(ScenarioError::Value {
                 place: "workload".to_owned(),
                 key: key.to_owned(),
                 value: value.to_string(),
@@ -76,17 +96,17 @@ impl Workload {
         }
     }
 
-    /// The key that does not fit, its value, and what would be right.
-    pub(crate) fn misfit(&self, model: &Model) -> Option<(&'static str, u64, String)> {
+    /// The first key that does not fit `model`.
+    pub(crate) fn misfit(&self, model: &Model) -> Option<Misfit> {
         let sizes = [
-            ("batch", self.batch, MOST_SEQUENCES),
-            ("prompt_tokens", self.prompt_tokens, MOST_TOKENS),
-            ("output_tokens", self.output_tokens, MOST_TOKENS),
+            ("batch", self.batch, MAX_SEQUENCES),
+            ("prompt_tokens", self.prompt_tokens, MAX_TOKENS),
+            ("output_tokens", self.output_tokens, MAX_TOKENS),
         ];
         if let Some((key, value, limit)) =
             sizes.into_iter().find(|(_, value, limit)| !(1..=*limit).contains(value))
         {
-            return Some((key, value, format!("a whole number from 1 to {limit} is wanted")));
+            return Some(Misfit::new(key, value, format!("a whole number from 1 to {limit} is wanted")));
         }
         if self.context() > model.max_positions {
             let wanted = format!(
@@ -96,23 +116,24 @@ impl Workload {
                 model.max_positions,
                 model.name
             );
-            return Some(("prompt_tokens", self.prompt_tokens, wanted));
+            return Some(Misfit::new("prompt_tokens", self.prompt_tokens, wanted));
         }
-        if self.most_bytes(model) >= MOST_BYTES {
+        if self.bytes_bound(model) >= MAX_BYTES {
             let wanted = format!(
                 "{} sequences of {} tokens through {} may move more bytes than can be counted (2^63): make it smaller",
                 self.batch,
                 self.context(),
                 model.name
             );
-            return Some(("batch", self.batch, wanted));
+            return Some(Misfit::new("batch", self.batch, wanted));
         }
         None
     }
 
-    /// An upper bound on the bytes of all work of a run, however its prompt is cut into steps: a step for every
-    /// token, each of which reads all weights and the whole KV cache, in the widest format.
-    fn most_bytes(&self, model: &Model) -> u128 {
+    /// An upper bound on the bytes that a run moves, for any division of its prompt into steps. It
+    /// assumes one step for every token, and that each step reads all weights and the whole KV cache in
+    /// the widest format.
+    fn bytes_bound(&self, model: &Model) -> u128 {
         let wide = Formats { weights: DType::F32.into(), kv: DType::F32, activations: DType::F32 };
         let number = u128::from(DType::F32.matrix_bytes(1, 1).get());
         let columns = |sublayer: Sublayer| -> u128 {
@@ -120,10 +141,10 @@ impl Workload {
             let buffers = operators.flat_map(|op: &Operator| op.reads().iter().copied().chain([op.writes()]));
             buffers.map(|buffer| u128::from(buffer.columns(model))).sum()
         };
-        // Between an expert's matrices, written and read, for each expert that a token goes to.
+        // Activations between an expert's matrices are written and read, for each expert of a token.
         let inner = model.experts.as_ref().map_or(0, |experts| {
             let width = u128::from(experts.per_token * experts.intermediate + experts.shared);
-            2 * width * u128::from(model.inner_numbers())
+            2 * width * u128::from(model.neuron_activations())
         });
         let layer = |kind: LayerKind| -> u128 {
             let buffers: u128 = kind.sublayers().iter().copied().map(columns).sum();
@@ -139,14 +160,15 @@ impl Workload {
         let kv = row * u128::from(model.kv_rows()) * layers * batch * context;
         let ends = model.sublayer_bytes(Sublayer::Embed, &wide) + model.sublayer_bytes(Sublayer::Head, &wide);
         let weights = u128::from((model.layers_bytes(&wide) + ends).get());
-        // Columns and bytes are below 2⁶³, batch below 2²¹, context below 2³⁴: the products fit, the sums saturate.
+        // Columns and bytes are below 2⁶³, batch is below 2²¹, context below 2³⁴: products fit into 128
+        // bits, sums saturate.
         let steps = (kv + weights).saturating_mul(context);
         activations.saturating_add(kv).saturating_add(steps)
     }
 }
 
-/// A workload as a scenario writes it.
-pub(crate) fn read_workload(section: &Section<'_>) -> Result<Workload, ScenarioError> {
+/// Reads a static batch from `workload`.
+pub(crate) fn read_workload(section: &DocumentSection<'_>) -> Result<Workload, ScenarioError> {
     section.only(&Workload::KEYS)?;
     let count = |key: &str, limit: u64| {
         section
@@ -154,9 +176,9 @@ pub(crate) fn read_workload(section: &Section<'_>) -> Result<Workload, ScenarioE
             .ok_or_else(|| section.missing(key, &format!("a whole number from 1 to {limit} is wanted")))
     };
     Ok(Workload {
-        batch: count("batch", MOST_SEQUENCES)?,
-        prompt_tokens: count("prompt_tokens", MOST_TOKENS)?,
-        output_tokens: count("output_tokens", MOST_TOKENS)?,
+        batch: count("batch", MAX_SEQUENCES)?,
+        prompt_tokens: count("prompt_tokens", MAX_TOKENS)?,
+        output_tokens: count("output_tokens", MAX_TOKENS)?,
         speculation: None,
     })
 }

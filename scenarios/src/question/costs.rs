@@ -1,31 +1,31 @@
-//! What running a machine costs, besides its price.
+//! The costs of running a machine, besides its price.
 
 use crate::input::error::ScenarioError;
-use crate::input::section::Section;
+use crate::input::section::DocumentSection;
 use hwprofiles::{Dollars, Joules, Years};
 use serde::{Deserialize, Serialize};
 
-/// What the objective `cost` needs to know.
+/// The figures that the objective `cost` needs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// Over how long the machine's price is paid.
+    /// The time over which the machine's price is spread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<Years>,
-    /// Price of a kilowatt-hour.
+    /// Price of one kilowatt-hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_kwh: Option<Dollars>,
 }
 
 impl Costs {
-    /// Price of a joule.
+    /// Price of one joule.
     pub fn per_joule(&self) -> Option<Dollars> {
         self.per_kwh.map(|price| price / Joules::KILOWATT_HOUR.get())
     }
 }
 
-/// The costs under `costs`.
-pub(crate) fn read_costs(section: &Section<'_>) -> Result<Costs, ScenarioError> {
+/// Reads the figures under `costs`.
+pub(crate) fn read_costs(section: &DocumentSection<'_>) -> Result<Costs, ScenarioError> {
     section.only(&["lifetime", "per_kwh"])?;
     Ok(Costs {
         lifetime: section.quantity("lifetime", ["a lifetime", "4 y"], |years: &Years| years.get())?,

@@ -1,4 +1,4 @@
-//! The engine of a scenario: whose habits it has, and what differs from them.
+//! The serving engine that a scenario names: its defaults, and what differs from them.
 //!
 //! ```yaml
 //! engine: vllm
@@ -6,15 +6,17 @@
 //! ```
 
 use crate::input::error::ScenarioError;
-use crate::input::section::Section;
+use crate::input::section::DocumentSection;
 use crate::question::objective::{Slo, read_slo};
 use hwprofiles::{Bytes, Seconds};
+use serde::Serialize;
 use serde_json::Value;
 
-/// Whose habits and overheads the simulated engine has.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The engine whose scheduling defaults and overheads are simulated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum EngineName {
-    /// Fulcrum's own: no overhead that was not measured.
+    /// Fulcrum's own engine, with measured overheads only.
     #[default]
     Fulcrum,
     /// vLLM.
@@ -28,10 +30,10 @@ pub enum EngineName {
 }
 
 impl EngineName {
-    /// All of them.
+    /// Every engine.
     pub const ALL: [Self; 5] = [Self::Fulcrum, Self::Vllm, Self::TrtLlm, Self::Sglang, Self::LlamaCpp];
 
-    /// As scenarios write it.
+    /// Its name in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fulcrum => "fulcrum",
@@ -43,15 +45,17 @@ impl EngineName {
     }
 }
 
-/// Who comes first.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+/// The order in which waiting requests are served.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Scheduler {
     /// First come, first served.
     #[default]
     Fcfs,
-    /// The shortest prompt.
+    /// The shortest prompt first.
     ShortestFirst,
-    /// Who has the least time left to keep the limits, and steps no longer than those allow.
+    /// The request with the least time left to keep the limits first; steps are no longer than the
+    /// limits allow.
     Slo {
         /// The scenario's limit on the time to the first token.
         ttft: Seconds,
@@ -60,47 +64,48 @@ pub enum Scheduler {
     },
 }
 
-/// A second place for KV blocks: of who is sent back when there are none left, or of prefixes that are overwritten.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A second memory for KV blocks: for those of a preempted request, or for cached prefixes that the KV
+/// cache evicts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SwapChoice {
     /// The memory's name.
     pub to: String,
-    /// How much of it may be used.
+    /// The part of it that may be used.
     pub space: Bytes,
-    /// Whether only what is slower to compute again goes there, or is fetched from there.
+    /// Whether blocks are moved there, or fetched from there, only if computing them again takes longer.
     pub only_if_faster: bool,
 }
 
-/// An engine with what a scenario says differs from its habits.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// An engine, and the settings in which it differs from its defaults. `None` means the default.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct EngineChoice {
-    /// Which.
+    /// The engine.
     pub name: EngineName,
-    /// Sequences that run at once.
+    /// Most sequences that run at once.
     pub max_num_seqs: Option<u64>,
-    /// Tokens of a step.
+    /// Most tokens of one step.
     pub max_num_batched_tokens: Option<u64>,
-    /// Tokens of a KV block.
+    /// Tokens of one KV block.
     pub block_size: Option<u64>,
-    /// KV blocks, where they are not to be counted from the memory that is left.
+    /// Number of KV blocks; by default as many as fit into the memory that is left.
     pub num_blocks: Option<u64>,
-    /// The share of a device's memory that the engine uses.
+    /// Share of a device's memory that the engine uses.
     pub gpu_memory_utilization: Option<f64>,
-    /// Whether what is computed is found again.
+    /// Whether the KV blocks of shared prefixes are reused.
     pub prefix_caching: Option<bool>,
-    /// Where prefixes are kept for when the KV cache has overwritten them; nowhere where nothing is said.
+    /// The second memory for cached prefixes that the KV cache evicts; by default none.
     pub prefix_cache: Option<SwapChoice>,
-    /// Whether prompts enter in chunks.
+    /// Whether prompts are prefilled in chunks.
     pub chunked_prefill: Option<bool>,
-    /// Whether prompts enter in steps of their own, before anybody decodes on.
+    /// Whether prefills run in separate steps, before decoding continues.
     pub prefill_first: Option<bool>,
-    /// Who comes first.
+    /// The order in which waiting requests are served.
     pub scheduler: Scheduler,
-    /// Where the KV cache of who is sent back goes; it is computed again where nothing is said.
+    /// The second memory for KV blocks of preempted requests; by default they are computed again.
     pub swap: Option<SwapChoice>,
-    /// What the host takes for each step.
+    /// Host time for each step.
     pub host_per_step: Option<Seconds>,
-    /// What it takes for each sequence of a step.
+    /// Host time for each sequence of a step.
     pub host_per_sequence: Option<Seconds>,
 }
 
@@ -123,61 +128,85 @@ const KEYS: [&str; 16] = [
     "host_per_sequence",
 ];
 
-/// `engine: vllm`, or `engine: {name: vllm, max_num_seqs: 256, …}`.
-pub(crate) fn read_engine(root: &Section<'_>) -> Result<EngineChoice, ScenarioError> {
-    let known = EngineName::ALL.map(EngineName::name).join(", ");
-    let named = |text: &str| EngineName::ALL.into_iter().find(|engine| engine.name() == text);
+/// Reads `engine: vllm`, or `engine: {name: vllm, max_num_seqs: 256, …}`.
+pub(crate) fn read_engine(root: &DocumentSection<'_>) -> Result<EngineChoice, ScenarioError> {
     match root.get("engine") {
         None => Ok(EngineChoice::default()),
         Some(Value::Object(_)) => {
             let section = root.section("engine")?.expect("it is a mapping");
-            section.only(&KEYS)?;
-            let text = section.text("name")?.unwrap_or(EngineName::Fulcrum.name());
-            let name =
-                named(text).ok_or_else(|| section.wrong("name", &format!("one of {known} is wanted")))?;
-            let share = section.positive("gpu_memory_utilization")?;
-            if share.is_some_and(|share| share > 1.0) {
-                return Err(section.wrong("gpu_memory_utilization", "a share from 0 to 1 is wanted"));
-            }
-            let time = |key: &str| section.quantity(key, ["a time", "1 ms"], |time: &Seconds| time.get());
-            let choice = EngineChoice {
-                name,
-                max_num_seqs: section.count("max_num_seqs", 1 << 20)?,
-                max_num_batched_tokens: section.count("max_num_batched_tokens", 1 << 24)?,
-                block_size: section.count("block_size", 1 << 12)?,
-                num_blocks: section.count("num_blocks", 1 << 40)?,
-                gpu_memory_utilization: share,
-                prefix_caching: section.flag("prefix_caching")?,
-                prefix_cache: read_prefix_cache(root)?,
-                chunked_prefill: section.flag("chunked_prefill")?,
-                prefill_first: section.flag("prefill_first")?,
-                scheduler: read_scheduler(root, &section)?,
-                swap: read_swap(&section)?,
-                host_per_step: time("host_per_step")?,
-                host_per_sequence: time("host_per_sequence")?,
-            };
-            if matches!(choice.scheduler, Scheduler::Slo { .. }) && choice.prefill_first == Some(true) {
-                let wanted = "with scheduler: slo prompts share steps with decodes: leave it out";
-                return Err(section.wrong("prefill_first", wanted));
-            }
-            if let (Some(seqs), Some(tokens)) = (choice.max_num_seqs, choice.max_num_batched_tokens)
-                && tokens < seqs
-            {
-                let wanted = format!("each of the {seqs} sequences of max_num_seqs needs a token of a step");
-                return Err(section.wrong("max_num_batched_tokens", &wanted));
-            }
+            let choice = read_choice(root, &section)?;
+            check_choice(&section, &choice)?;
             Ok(choice)
         }
         Some(value) => {
-            let name = value.as_str().and_then(named);
-            let name = name.ok_or_else(|| root.wrong("engine", &format!("one of {known} is wanted")))?;
-            Ok(EngineChoice { name, ..EngineChoice::default() })
+            let name = value.as_str().and_then(engine_named);
+            Ok(EngineChoice {
+                name: name.ok_or_else(|| root.wrong("engine", &engines_wanted()))?,
+                ..EngineChoice::default()
+            })
         }
     }
 }
 
-/// `scheduler: fcfs`, `shortest_first`, or `slo`, which goes by the limits of the scenario.
-fn read_scheduler(root: &Section<'_>, section: &Section<'_>) -> Result<Scheduler, ScenarioError> {
+fn engine_named(text: &str) -> Option<EngineName> {
+    EngineName::ALL.into_iter().find(|engine| engine.name() == text)
+}
+
+fn engines_wanted() -> String {
+    format!("one of {} is wanted", EngineName::ALL.map(EngineName::name).join(", "))
+}
+
+/// Reads every key of `engine`.
+fn read_choice(
+    root: &DocumentSection<'_>,
+    section: &DocumentSection<'_>,
+) -> Result<EngineChoice, ScenarioError> {
+    section.only(&KEYS)?;
+    let text = section.text("name")?.unwrap_or(EngineName::Fulcrum.name());
+    let name = engine_named(text).ok_or_else(|| section.wrong("name", &engines_wanted()))?;
+    let share = section.positive("gpu_memory_utilization")?;
+    if share.is_some_and(|share| share > 1.0) {
+        return Err(section.wrong("gpu_memory_utilization", "a share from 0 to 1 is wanted"));
+    }
+    let time = |key: &str| section.quantity(key, ["a time", "1 ms"], |time: &Seconds| time.get());
+    Ok(EngineChoice {
+        name,
+        max_num_seqs: section.count("max_num_seqs", 1 << 20)?,
+        max_num_batched_tokens: section.count("max_num_batched_tokens", 1 << 24)?,
+        block_size: section.count("block_size", 1 << 12)?,
+        num_blocks: section.count("num_blocks", 1 << 40)?,
+        gpu_memory_utilization: share,
+        prefix_caching: section.flag("prefix_caching")?,
+        prefix_cache: read_prefix_cache(root)?,
+        chunked_prefill: section.flag("chunked_prefill")?,
+        prefill_first: section.flag("prefill_first")?,
+        scheduler: read_scheduler(root, section)?,
+        swap: read_swap(section)?,
+        host_per_step: time("host_per_step")?,
+        host_per_sequence: time("host_per_sequence")?,
+    })
+}
+
+/// Refuses keys that contradict each other.
+fn check_choice(section: &DocumentSection<'_>, choice: &EngineChoice) -> Result<(), ScenarioError> {
+    if matches!(choice.scheduler, Scheduler::Slo { .. }) && choice.prefill_first == Some(true) {
+        let wanted = "with scheduler: slo prompts share steps with decodes: leave it out";
+        return Err(section.wrong("prefill_first", wanted));
+    }
+    if let (Some(seqs), Some(tokens)) = (choice.max_num_seqs, choice.max_num_batched_tokens)
+        && tokens < seqs
+    {
+        let wanted = format!("each of the {seqs} sequences of max_num_seqs needs a token of a step");
+        return Err(section.wrong("max_num_batched_tokens", &wanted));
+    }
+    Ok(())
+}
+
+/// Reads `scheduler`: `fcfs`, `shortest_first`, or `slo`, which uses the limits under `slo`.
+fn read_scheduler(
+    root: &DocumentSection<'_>,
+    section: &DocumentSection<'_>,
+) -> Result<Scheduler, ScenarioError> {
     match section.text("scheduler")? {
         None | Some("fcfs") => Ok(Scheduler::Fcfs),
         Some("shortest_first") => Ok(Scheduler::ShortestFirst),
@@ -192,8 +221,8 @@ fn read_scheduler(root: &Section<'_>, section: &Section<'_>) -> Result<Scheduler
     }
 }
 
-/// `preemption: recompute`, or `swap` or `cheaper` with `swap_space` and `swap_to`.
-fn read_swap(section: &Section<'_>) -> Result<Option<SwapChoice>, ScenarioError> {
+/// Reads `preemption`: `recompute`, or `swap` or `cheaper` with `swap_space` and `swap_to`.
+fn read_swap(section: &DocumentSection<'_>) -> Result<Option<SwapChoice>, ScenarioError> {
     let space = section.quantity("swap_space", ["a size", "16 GB"], |space: &Bytes| space.as_f64())?;
     let to = section.text("swap_to")?;
     let only_if_faster = match section.text("preemption")? {
@@ -211,8 +240,8 @@ fn read_swap(section: &Section<'_>) -> Result<Option<SwapChoice>, ScenarioError>
     Ok(Some(SwapChoice { to: to.unwrap_or("dram").to_owned(), space, only_if_faster }))
 }
 
-/// `prefix_cache: {to: cxl, space: 256 GB}`.
-fn read_prefix_cache(root: &Section<'_>) -> Result<Option<SwapChoice>, ScenarioError> {
+/// Reads `prefix_cache: {to: cxl, space: 256 GB}`.
+fn read_prefix_cache(root: &DocumentSection<'_>) -> Result<Option<SwapChoice>, ScenarioError> {
     let Some(level) = root.section("engine.prefix_cache")? else { return Ok(None) };
     level.only(&["to", "space"])?;
     let engine = root.section("engine")?.expect("it is a mapping");

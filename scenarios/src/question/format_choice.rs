@@ -1,48 +1,50 @@
-//! The number formats that a scenario allows, and those of them that lose too much.
+//! The number formats that a scenario names, and which of them may be chosen.
 
 use crate::input::error::ScenarioError;
-use crate::input::section::Section;
-use crate::model::operators::formats::{DEFAULT, KEYS, WeightClass, WeightFormats};
-use crate::model::operators::operator::Formats;
+use crate::input::section::DocumentSection;
+use crate::model::operators::formats::{DEFAULT, Formats, KEYS, WeightClass, WeightFormats};
 use crate::model::transformer::Model;
-use crate::question::quality::Loss;
+use crate::question::quality_loss::QualityLoss;
 use hwprofiles::{DType, GROUP};
+use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The formats that a scenario names for each class of numbers; nothing where it says nothing.
+/// The formats that a scenario names; a list is empty if the scenario does not name any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FormatLists {
-    /// Of matrices.
+    /// Formats of matrices.
     pub weights: WeightLists,
-    /// Of the KV cache.
+    /// Formats of the KV cache.
     pub kv: Vec<DType>,
-    /// Of everything between operators.
+    /// Formats of everything between operators.
     pub activations: Vec<DType>,
 }
 
 /// The formats that a scenario names for matrices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WeightLists {
-    /// Of all classes that are not named, which agree; nothing where the scenario says nothing.
+    /// Formats of the classes without a list of their own; these classes share one format. Empty if the
+    /// scenario does not name any.
     pub rest: Vec<DType>,
-    /// Of classes by themselves.
+    /// Formats of single classes.
     pub classes: BTreeMap<WeightClass, Vec<DType>>,
 }
 
-/// Combinations of number formats that one scenario may allow: each of them is planned.
+/// The largest number of combinations of formats in one scenario; each of them is planned.
 pub const FORMAT_LIMIT: usize = 96;
 
-/// What a scenario leaves to choose from.
-#[derive(Debug, Clone, PartialEq)]
+/// The combinations of formats of a scenario.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FormatChoice {
-    /// Combinations that may be chosen, at least one, those of most bits first, of equals as they are written.
+    /// Combinations that may be chosen; at least one. Those with more bits come first, equal ones in the
+    /// order of the file.
     pub allowed: Vec<Formats>,
-    /// Combinations that lose too much, and why.
+    /// Combinations that lose too much, each with the reason.
     pub lossy: Vec<(Formats, String)>,
 }
 
 impl WeightLists {
-    /// Every combination, where classes of which nothing is said have `default`.
+    /// Every combination; classes that are not named have the formats of `default`.
     fn combinations(&self, default: WeightFormats) -> Vec<WeightFormats> {
         let mut all = match &self.rest[..] {
             [] => vec![default],
@@ -55,14 +57,14 @@ impl WeightLists {
         all
     }
 
-    /// How many that are, whatever the default.
+    /// The number of combinations.
     fn count(&self) -> usize {
         self.classes.values().map(Vec::len).fold(self.rest.len().max(1), usize::saturating_mul)
     }
 }
 
 impl FormatLists {
-    /// Every combination, where a class of which nothing is said has what `default` has.
+    /// Every combination; what is not named has the format of `default`.
     pub fn combinations(&self, default: &Formats) -> Vec<Formats> {
         let or = |named: &[DType], default: DType| match named {
             [] => vec![default],
@@ -76,7 +78,7 @@ impl FormatLists {
                 all.extend(activations.iter().map(|&activations| Formats { weights, kv, activations }));
             }
         }
-        // Bytes of a group, so that scales count; each class of matrices counts alike.
+        // Bytes of one quantisation group, so that its scale counts. All classes have the same weight.
         let bytes = |dtype: DType| dtype.matrix_bytes(1, GROUP).get();
         let classes = WeightClass::ALL.len() as u64;
         all.sort_by_key(|f| {
@@ -86,7 +88,7 @@ impl FormatLists {
         all
     }
 
-    /// How many combinations there are.
+    /// The number of combinations.
     fn count(&self) -> usize {
         let others = [&self.kv, &self.activations].map(|list| list.len().max(1));
         others.into_iter().fold(self.weights.count(), usize::saturating_mul)
@@ -94,11 +96,12 @@ impl FormatLists {
 }
 
 impl FormatChoice {
-    /// The combinations with which `model` loses at most `limit`, each once.
-    pub(crate) fn within(limit: Option<Loss>, combinations: Vec<Formats>, model: &Model) -> Self {
+    /// Divides `combinations` into those with which `model` loses at most `limit`, and the others. Each
+    /// is kept once.
+    pub(crate) fn within(limit: Option<QualityLoss>, combinations: Vec<Formats>, model: &Model) -> Self {
         let mut choice = Self { allowed: vec![], lossy: vec![] };
         for formats in combinations {
-            let formats = Formats { weights: formats.weights.of_model(model), ..formats };
+            let formats = Formats { weights: formats.weights.for_model(model), ..formats };
             if choice.allowed.contains(&formats) || choice.lossy.iter().any(|(other, _)| *other == formats) {
                 continue;
             }
@@ -111,16 +114,17 @@ impl FormatChoice {
     }
 }
 
-fn too_lossy(formats: &Formats, model: &Model, limit: Loss) -> Option<String> {
-    match Loss::of(formats, model) {
+/// The reason why `formats` lose more than `limit`; `None` if they do not.
+fn too_lossy(formats: &Formats, model: &Model, limit: QualityLoss) -> Option<String> {
+    match QualityLoss::from_formats(formats, model) {
         Err(unknown) => Some(unknown),
         Ok(loss) if loss > limit => Some(format!("loses {loss}: quality.max_loss is {limit}")),
         Ok(_) => None,
     }
 }
 
-/// The formats under `dtype`: each a name, or a list to choose from.
-pub(crate) fn read_formats(root: &Section<'_>) -> Result<FormatLists, ScenarioError> {
+/// Reads `dtype`: each of its keys has one format, or a list to choose from.
+pub(crate) fn read_formats(root: &DocumentSection<'_>) -> Result<FormatLists, ScenarioError> {
     let Some(section) = root.section("dtype")? else { return Ok(FormatLists::default()) };
     section.only(&["weights", "kv", "activations"])?;
     let float = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
@@ -140,8 +144,8 @@ pub(crate) fn read_formats(root: &Section<'_>) -> Result<FormatLists, ScenarioEr
     }
 }
 
-/// The formats of matrices: as of other numbers, or a mapping of classes to such.
-fn weights(root: &Section<'_>, section: &Section<'_>) -> Result<WeightLists, ScenarioError> {
+/// Reads `dtype.weights`: formats for all matrices, or a mapping from classes to formats.
+fn weights(root: &DocumentSection<'_>, section: &DocumentSection<'_>) -> Result<WeightLists, ScenarioError> {
     match section.get("weights") {
         Some(value) if value.is_object() => {}
         _ => {
@@ -164,8 +168,9 @@ fn weights(root: &Section<'_>, section: &Section<'_>) -> Result<WeightLists, Sce
     Ok(lists)
 }
 
+/// Reads one format or a list under `key`; empty if the key is absent.
 fn formats(
-    section: &Section<'_>,
+    section: &DocumentSection<'_>,
     key: &str,
     possible: impl Fn(DType) -> bool,
 ) -> Result<Vec<DType>, ScenarioError> {

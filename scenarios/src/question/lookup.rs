@@ -1,39 +1,32 @@
-//! Where a plan's machine and model came from, so that whoever reads the plan finds them again.
+//! How a scenario names its machine and its model, and how these names are looked up.
 
 use crate::input::error::ScenarioError;
 use crate::model::transformer::Model;
-use crate::question::scenario::{MachineSpec, Reference};
-use hwprofiles::{Composition, LoopbackLimit, PartNames};
+use hwprofiles::{Composition, Library, LoopbackLimit, Machine, PartNames, ProfileError};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// A machine as a plan records it: `this`, a shipped name or an absolute path; or parts, each likewise.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum MachineSource {
-    /// By name or path.
-    Named(String),
-    /// Composed.
-    Parts(Box<PartNames>),
+/// A name or a path, as it was written.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Reference {
+    /// The text.
+    pub text: String,
+    /// Where a relative path starts: the scenario's folder; empty for a setting of the command line.
+    pub folder: PathBuf,
 }
-
-impl MachineSource {
-    /// The host of a file, with a loopback device.
-    pub fn of_loopback(host: &Path, limit: LoopbackLimit) -> Self {
-        let cpu = anchored(Path::new(""), &host.display().to_string());
-        let parts = PartNames { cpu, loopback: Some(limit), ..PartNames::default() };
-        MachineSource::Parts(Box::new(parts))
-    }
-}
-
-/// Reads a model.
-pub type LoadModel<'l> = dyn Fn(&Reference) -> Result<Model, ScenarioError> + 'l;
 
 impl Reference {
-    /// The preset of that name, or the model at that path: a folder with a `config.json`, that file itself, or a GGUF file.
+    /// The text as a path.
+    pub fn path(&self) -> PathBuf {
+        self.folder.join(&self.text)
+    }
+
+    /// Reads the preset of that name, or the model at that path: a folder with a `config.json`, a
+    /// `config.json` itself, or a GGUF file.
     ///
     /// # Errors
-    /// It is neither, or its `config.json` is wrong.
+    /// There is no such preset or path, or its file is wrong.
     pub fn load(&self) -> Result<Model, ScenarioError> {
         let path = self.path();
         match Model::preset(&self.text) {
@@ -45,7 +38,7 @@ impl Reference {
         }
     }
 
-    /// What it means, wherever it is read: a preset's name, else the absolute path.
+    /// A text that means the same in every folder: the preset's name, otherwise the absolute path.
     pub fn anchored(&self) -> String {
         match Model::preset(&self.text) {
             Ok(_) => self.text.clone(),
@@ -54,13 +47,14 @@ impl Reference {
     }
 }
 
-/// A config.json is named after the folder that it lies in.
+/// The name of the folder that contains a `config.json`.
 fn folder_name(path: &Path) -> String {
     let folder = path.parent().and_then(Path::file_name).or(path.file_stem());
     folder.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// Names come before files, as they do where they are looked up.
+/// A machine's name as it is, or a path as an absolute path. Names take precedence over files, as they
+/// do in [`Library`].
 fn anchored(folder: &Path, text: &str) -> String {
     if text == "this" || hwprofiles::shipped().any(|(name, _)| name == text) {
         return text.to_owned();
@@ -68,8 +62,52 @@ fn anchored(folder: &Path, text: &str) -> String {
     folder.join(text).canonicalize().map_or_else(|_| text.to_owned(), |path| path.display().to_string())
 }
 
+/// Which machine a scenario asks about.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub enum MachineSpec {
+    /// `this`, the name of a shipped machine, or a file.
+    Named(Reference),
+    /// Parts written inline.
+    Parts {
+        /// The parts' names and the loopback device's limits.
+        composition: Box<Composition>,
+        /// Where relative paths among the names start.
+        folder: PathBuf,
+    },
+}
+
 impl MachineSpec {
-    /// The specification as a plan records it.
+    /// Looks the machine up. `this` is the file that the name `this` stands for, which `fulcrum bench`
+    /// writes. If the name is that of a GPU, the machine is a server with `gpus` of them.
+    ///
+    /// # Errors
+    /// There is no such machine or part, its file is wrong, or the parts do not make a machine.
+    pub fn machine(&self, this: Option<PathBuf>, gpus: u64) -> Result<Machine, ProfileError> {
+        match self {
+            MachineSpec::Named(name) => {
+                Library { this, folder: name.folder.clone() }.machine_with(&name.text, gpus)
+            }
+            MachineSpec::Parts { composition, folder } => {
+                Library { this, folder: folder.clone() }.compose(composition)
+            }
+        }
+    }
+
+    /// Looks the machine up once for each of `degrees`, with that many GPUs grouped into one device. If
+    /// `degrees` is empty, every degree that divides the GPUs is used.
+    ///
+    /// # Errors
+    /// The errors of [`MachineSpec::machine`]; a degree does not divide the GPUs.
+    pub fn grouped(&self, this: Option<PathBuf>, degrees: &[u64]) -> Result<Arc<[Machine]>, ProfileError> {
+        let machine = self.machine(this, degrees.iter().copied().max().unwrap_or(1))?;
+        let degrees = match degrees {
+            [] => machine.tensor_parallel_degrees(),
+            named => named.to_vec(),
+        };
+        degrees.iter().map(|&degree| machine.with_tensor_parallel(degree)).collect()
+    }
+
+    /// The form in which a plan records the machine.
     pub fn source(&self) -> MachineSource {
         match self {
             MachineSpec::Named(name) => MachineSource::Named(anchored(&name.folder, &name.text)),
@@ -81,6 +119,26 @@ impl MachineSpec {
                 MachineSource::Parts(Box::new(parts))
             }
         }
+    }
+}
+
+/// A machine as a plan records it, independent of the current folder: each name is `this`, a shipped
+/// name or an absolute path.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum MachineSource {
+    /// One name or path.
+    Named(String),
+    /// The names of parts.
+    Parts(Box<PartNames>),
+}
+
+impl MachineSource {
+    /// The host described in the file `host`, with a loopback device.
+    pub fn from_loopback(host: &Path, limit: LoopbackLimit) -> Self {
+        let cpu = anchored(Path::new(""), &host.display().to_string());
+        let parts = PartNames { cpu, loopback: Some(limit), ..PartNames::default() };
+        MachineSource::Parts(Box::new(parts))
     }
 }
 
@@ -96,12 +154,44 @@ impl From<MachineSource> for MachineSpec {
     }
 }
 
+/// Where the names in scenarios are looked up. An implementation may keep what it finds, so that a
+/// sweep reads each file once.
+pub trait Catalog {
+    /// The model that `reference` names.
+    ///
+    /// # Errors
+    /// There is no such model, or its file is wrong.
+    fn model(&self, reference: &Reference) -> Result<Model, ScenarioError> {
+        reference.load()
+    }
+
+    /// The machine that `spec` names, with its GPUs grouped by each of `degrees` (see
+    /// [`MachineSpec::grouped`]).
+    ///
+    /// # Errors
+    /// There is no such machine or part, its file is wrong, or a degree does not divide its GPUs.
+    fn machines(&self, spec: &MachineSpec, degrees: &[u64]) -> Result<Arc<[Machine]>, ScenarioError>;
+}
+
+/// Reads every file anew at each lookup.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FileCatalog {
+    /// The file that the machine `this` stands for.
+    pub this: Option<PathBuf>,
+}
+
+impl Catalog for FileCatalog {
+    fn machines(&self, spec: &MachineSpec, degrees: &[u64]) -> Result<Arc<[Machine]>, ScenarioError> {
+        spec.grouped(self.this.clone(), degrees).map_err(ScenarioError::Machine)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn files_are_found_from_anywhere_and_names_stay_names() {
+    fn files_become_absolute_paths_and_names_stay_names() {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("host.yaml"), "").expect("written");
         let parts = PartNames {

@@ -5,5 +5,7 @@ pub(crate) mod engine_choice;
 pub(crate) mod format_choice;
 pub(crate) mod lookup;
 pub(crate) mod objective;
-pub(crate) mod quality;
+pub(crate) mod quality_loss;
+pub(crate) mod requirements;
+pub(crate) mod resolved;
 pub(crate) mod scenario;

@@ -1,12 +1,12 @@
-//! What a plan is to be best at, and what it must keep.
+//! The objective of a plan, and the limits that it must keep.
 
 use crate::input::error::ScenarioError;
-use crate::input::section::Section;
+use crate::input::section::DocumentSection;
 use hwprofiles::Seconds;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What is minimised, or maximised.
+/// What is minimised or maximised.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Objective {
@@ -17,8 +17,8 @@ pub enum Objective {
     Tpot,
     /// Output tokens per second.
     Throughput,
-    /// Energy per output token, of the devices while they compute: what idle devices, memories and links draw is not
-    /// known, so a plan for energy alone may wait long.
+    /// Energy per output token, of the devices while they compute. The power of idle devices, memories
+    /// and links is not known, so a plan for energy alone may be slow.
     Energy,
     /// Cost per output token: the machine's price over its lifetime, and electricity.
     Cost,
@@ -29,7 +29,7 @@ impl Objective {
     pub const ALL: [Objective; 5] =
         [Objective::Latency, Objective::Tpot, Objective::Throughput, Objective::Energy, Objective::Cost];
 
-    /// The word used in files.
+    /// Its name in files.
     pub fn name(self) -> &'static str {
         match self {
             Objective::Latency => "latency",
@@ -59,8 +59,8 @@ pub struct Slo {
     pub tpot: Option<Seconds>,
 }
 
-/// The objective under `objective` of a scenario; latency where there is none.
-pub(crate) fn read_objective(root: &Section<'_>) -> Result<Objective, ScenarioError> {
+/// Reads `objective`; latency if it is absent.
+pub(crate) fn read_objective(root: &DocumentSection<'_>) -> Result<Objective, ScenarioError> {
     const KEY: &str = "objective";
     let Some(word) = root.text(KEY)? else { return Ok(Objective::default()) };
     let words = Objective::ALL.map(Objective::name).join(", ");
@@ -70,8 +70,8 @@ pub(crate) fn read_objective(root: &Section<'_>) -> Result<Objective, ScenarioEr
         .ok_or_else(|| root.wrong(KEY, &format!("one of {words} is wanted")))
 }
 
-/// The limits under `slo`.
-pub(crate) fn read_slo(section: &Section<'_>) -> Result<Slo, ScenarioError> {
+/// Reads the limits under `slo`.
+pub(crate) fn read_slo(section: &DocumentSection<'_>) -> Result<Slo, ScenarioError> {
     section.only(&["ttft", "tpot"])?;
     let limit = |key: &str| section.quantity(key, ["a duration", "50 ms"], |limit: &Seconds| limit.get());
     Ok(Slo { ttft: limit("ttft")?, tpot: limit("tpot")? })

@@ -1,37 +1,36 @@
-//! What one dimension of a sweep sets: a key, several keys that change together, or the columns of a table.
+//! An axis of a sweep: one key, several keys that change together, or the columns of a table.
 
 use crate::input::error::ScenarioError;
-use crate::input::section::shown;
 use crate::input::setting::Setting;
 use hwprofiles::{Rows, TableError, yaml};
 use serde_json::Value;
 use std::io::BufRead;
 
-/// Keys, and the values that they have together, one row after the other: at least one.
+/// Keys, and rows of values that they take together; at least one row.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Axis {
-    /// Dotted paths.
+pub struct SweepAxis {
+    /// The keys, as dotted paths.
     pub keys: Vec<String>,
-    /// A value for each key; where it is absent, the key stays as it is in the scenario.
+    /// One value for each key; `None` leaves the scenario's own value.
     pub rows: Vec<Vec<Option<Value>>>,
-    /// Whether the scenario itself brings them along: relative paths start at its folder.
-    pub of_document: bool,
+    /// Whether the axis is part of the scenario's file; relative paths then start at its folder.
+    pub from_document: bool,
 }
 
-impl From<Setting> for Axis {
+impl From<Setting> for SweepAxis {
     fn from(Setting { key, values }: Setting) -> Self {
         let rows = values.into_iter().map(|value| vec![Some(value)]).collect();
-        Self { keys: vec![key], rows, of_document: false }
+        Self { keys: vec![key], rows, from_document: false }
     }
 }
 
-impl Axis {
-    /// The axes of `settings`, in their order, where those whose keys stand together in one of `zipped` are one axis, at the
-    /// place of the first of them.
+impl SweepAxis {
+    /// Makes one axis of each setting, in their order. Settings whose keys are together in one entry of
+    /// `zipped` become one axis, at the place of the first of them.
     ///
     /// # Errors
-    /// A zipped key is not set, or lists that go together are of different lengths.
-    pub fn all(settings: Vec<Setting>, zipped: &[Vec<String>]) -> Result<Vec<Self>, ScenarioError> {
+    /// A zipped key is not set, or zipped lists have different lengths.
+    pub fn from_settings(settings: Vec<Setting>, zipped: &[Vec<String>]) -> Result<Vec<Self>, ScenarioError> {
         let mut axes: Vec<Self> = settings.into_iter().map(Self::from).collect();
         for keys in zipped {
             let text = keys.join(",");
@@ -47,7 +46,7 @@ impl Axis {
             places.sort_unstable();
             let Some((&first, others)) = places.split_first() else { continue };
             for &other in others.iter().rev() {
-                let Axis { keys, rows, .. } = axes.remove(other);
+                let SweepAxis { keys, rows, .. } = axes.remove(other);
                 let (ours, theirs) = (axes[first].rows.len(), rows.len());
                 if ours != theirs {
                     let reason = format!(
@@ -57,18 +56,19 @@ impl Axis {
                     return Err(error(reason));
                 }
                 axes[first].keys.extend(keys);
-                axes[first].rows.iter_mut().zip(rows).for_each(|(row, more)| row.extend(more));
+                axes[first].rows.iter_mut().zip(rows).for_each(|(row, values)| row.extend(values));
             }
         }
         Ok(axes)
     }
 
-    /// The rows of a CSV table whose columns are dotted paths; cells are YAML, empty ones leave the key as it is in the
-    /// scenario.
+    /// Reads an axis from a CSV table. Columns are named by dotted paths, cells are YAML, and an empty
+    /// cell leaves the scenario's own value.
     ///
     /// # Errors
-    /// A table that is none, without a row, or with a cell that is not YAML: file, line and column.
-    pub fn table(reader: impl BufRead, file: &str) -> Result<Self, TableError> {
+    /// The table is malformed, has no row, or has a cell that is not YAML. The error names file, line
+    /// and column.
+    pub fn from_csv(reader: impl BufRead, file: &str) -> Result<Self, TableError> {
         let mut rows = Rows::new(reader, file)?;
         let keys = rows.names().to_vec();
         for key in &keys {
@@ -97,14 +97,6 @@ impl Axis {
         if all.is_empty() {
             return Err(rows.refuse_header("", "no row follows the columns' names"));
         }
-        Ok(Self { keys, rows: all, of_document: false })
-    }
-}
-
-/// A value as a setting writes it.
-pub(crate) fn written(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => shown(other),
+        Ok(Self { keys, rows: all, from_document: false })
     }
 }

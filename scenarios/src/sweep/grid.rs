@@ -1,41 +1,41 @@
-//! The scenarios that lists of settings span.
+//! The grid of scenarios that the axes of a sweep span.
 
 use crate::input::document::Document;
 use crate::input::error::ScenarioError;
 use crate::question::scenario::Scenario;
-use crate::sweep::axis::Axis;
+use crate::sweep::axis::SweepAxis;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
-/// Scenarios that a grid may have unless somebody says otherwise.
+/// The default limit on the scenarios of a grid.
 pub const GRID_LIMIT: u64 = 1_000_000;
 
-/// A document, and settings with their lists of values: the cartesian product, in the order of an odometer
-/// (the last key turns fastest). Nothing is expanded before it is asked for.
+/// The cartesian product of axes, applied to a document. Scenarios are in the order of an odometer: the
+/// last axis changes fastest. Each scenario is made when it is requested.
 #[derive(Debug, Clone)]
 pub struct Grid {
     document: Document,
-    axes: Vec<Axis>,
+    axes: Vec<SweepAxis>,
     count: u64,
 }
 
 /// One scenario of a grid.
 #[derive(Debug, Clone)]
-pub struct Point {
-    /// What was set, in the order of the keys.
+pub struct GridPoint {
+    /// The keys that are set, with their values, in the order of the axes.
     pub settings: Vec<(String, Value)>,
     /// The scenario.
     pub scenario: Scenario,
 }
 
 impl Grid {
-    /// The grid of at most `limit` scenarios.
+    /// Makes a grid with at most `limit` scenarios.
     ///
     /// # Errors
     /// A key is set twice, or there are more scenarios than `limit`.
-    pub fn new(document: Document, axes: Vec<Axis>, limit: u64) -> Result<Self, ScenarioError> {
+    pub fn new(document: Document, axes: Vec<SweepAxis>, limit: u64) -> Result<Self, ScenarioError> {
         let mut keys = BTreeSet::new();
         if let Some(key) = axes.iter().flat_map(|axis| &axis.keys).find(|key| !keys.insert(*key)) {
             let reason = format!("{key} is set twice: give its values as a list, like 1,2,4");
@@ -54,33 +54,33 @@ impl Grid {
         }
     }
 
-    /// The keys that are set, in order.
+    /// The keys of all axes, in order.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.axes.iter().flat_map(|axis| &axis.keys).map(String::as_str)
     }
 
-    /// Of each key, whether all its values are numbers.
+    /// For each key, whether all its values are numbers.
     pub fn numeric_keys(&self) -> impl Iterator<Item = bool> {
-        let numeric = |axis: &Axis, at: usize| {
+        let numeric = |axis: &SweepAxis, at: usize| {
             axis.rows.iter().filter_map(|row| row[at].as_ref()).all(Value::is_number)
         };
         self.axes.iter().flat_map(move |axis| (0..axis.keys.len()).map(move |at| numeric(axis, at)))
     }
 
-    /// Everything that its scenarios are made of: the document and every value that is set, each with the folder that relative
-    /// paths in it start at.
+    /// Everything that its scenarios are made of: the document and every value of the axes, each with
+    /// the folder where its relative paths start.
     pub fn values(&self) -> impl Iterator<Item = (&Value, &Path)> {
         let rows = self.axes.iter().flat_map(|axis| axis.rows.iter().flatten().flatten());
         let set = rows.map(|value| (value, Path::new("")));
         std::iter::once((&self.document.root, &*self.document.folder)).chain(set)
     }
 
-    /// How many scenarios it has.
+    /// The number of scenarios.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// What the scenario at `index` sets, with its keys; `None` where a key stays as it is.
+    /// The keys and values of the scenario at `index`; `None` leaves the document's own value.
     ///
     /// # Panics
     /// `index` is not below [`Grid::count`].
@@ -90,7 +90,7 @@ impl Grid {
         let mut rows: Vec<usize> = vec![0; self.axes.len()];
         for (row, axis) in rows.iter_mut().zip(&self.axes).rev() {
             let radix = axis.rows.len() as u64;
-            // Below the length of a list: it fits.
+            // The remainder is below the length of a list, so it fits into usize.
             *row = (rest % radix) as usize;
             rest /= radix;
         }
@@ -99,48 +99,48 @@ impl Grid {
         })
     }
 
-    /// The scenario at `index`.
+    /// Makes the scenario at `index`.
     ///
     /// # Errors
     /// A setting has no place in the document, or the scenario is wrong.
     ///
     /// # Panics
     /// `index` is not below [`Grid::count`].
-    pub fn point(&self, index: u64) -> Result<Point, ScenarioError> {
+    pub fn point(&self, index: u64) -> Result<GridPoint, ScenarioError> {
         self.point_with(index, None)
     }
 
-    /// The same with one key more.
+    /// Makes the scenario at `index` with one additional setting.
     ///
     /// # Errors
-    /// Likewise.
+    /// The errors of [`Grid::point`].
     ///
     /// # Panics
     /// `index` is not below [`Grid::count`].
-    pub fn point_with(&self, index: u64, more: Option<(&str, &Value)>) -> Result<Point, ScenarioError> {
+    pub fn point_with(&self, index: u64, extra: Option<(&str, &Value)>) -> Result<GridPoint, ScenarioError> {
         let (mut document, mut settings) = (self.document.clone(), Vec::new());
-        let own = self.axes.iter().flat_map(|axis| axis.keys.iter().map(|_| axis.of_document));
-        for ((key, value), own) in self.settings(index).zip(own) {
+        let sources = self.axes.iter().flat_map(|axis| axis.keys.iter().map(|_| axis.from_document));
+        for ((key, value), from_document) in self.settings(index).zip(sources) {
             let Some(value) = value else { continue };
-            match own {
-                true => document.put(key, value)?,
-                false => document.set(key, value)?,
+            match from_document {
+                true => document.set_from_document(key, value)?,
+                false => document.set_from_command_line(key, value)?,
             }
             settings.push((key.to_owned(), value.clone()));
         }
-        if let Some((key, value)) = more {
-            document.set(key, value)?;
+        if let Some((key, value)) = extra {
+            document.set_from_command_line(key, value)?;
         }
-        Ok(Point { settings, scenario: document.scenario()? })
+        Ok(GridPoint { settings, scenario: document.scenario()? })
     }
 
-    /// All scenarios in order, each made when it is reached.
-    pub fn points(&self) -> impl Iterator<Item = Result<Point, ScenarioError>> {
-        self.part(0..self.count)
+    /// All scenarios in order; each is made when the iterator reaches it.
+    pub fn points(&self) -> impl Iterator<Item = Result<GridPoint, ScenarioError>> {
+        self.points_in(0..self.count)
     }
 
-    /// The scenarios of a range of indices, a shard of a sweep.
-    pub fn part(&self, range: Range<u64>) -> impl Iterator<Item = Result<Point, ScenarioError>> {
+    /// The scenarios in a range of indices, which is a shard of a sweep.
+    pub fn points_in(&self, range: Range<u64>) -> impl Iterator<Item = Result<GridPoint, ScenarioError>> {
         range.map(|index| self.point(index))
     }
 }

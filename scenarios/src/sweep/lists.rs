@@ -1,39 +1,40 @@
-//! The lists of a sweep that a scenario brings along.
+//! The axes of a sweep in a scenario's file.
 //!
 //! ```yaml
 //! sweep:
-//!   workload.batch: [1, 8, 64]                          # every value with every one of the other keys
-//!   workload.prompt_tokens: 512..8192*2                 # a range
-//!   machine.gpu, machine.link: [[l4, pcie4-x16], [h100-sxm, pcie5-x16]]     # values that go together
+//!   workload.batch: [1, 8, 64]              # combined with every value of the other keys
+//!   workload.prompt_tokens: 512..8192*2     # a range
+//!   # Values that change together.
+//!   machine.gpu, machine.link: [[l4, pcie4-x16], [h100-sxm, pcie5-x16]]
 //! ```
 
 use crate::input::document::Document;
 use crate::input::error::ScenarioError;
-use crate::input::section::Section;
+use crate::input::section::{DocumentSection, shown};
 use crate::input::setting::range;
-use crate::sweep::axis::Axis;
+use crate::sweep::axis::SweepAxis;
 use serde_json::Value;
 
 impl Document {
-    /// The axes under `sweep`, in the order of the file; none where there is no such key.
+    /// Reads the axes under `sweep`, in the order of the file; none if the key is absent.
     ///
     /// # Errors
-    /// Something that is no list, an empty one, or values that go together of which one is missing.
-    pub fn axes(&self) -> Result<Vec<Axis>, ScenarioError> {
+    /// A value is not a list, a list is empty, or a row does not have one value for each key.
+    pub fn sweep_axes(&self) -> Result<Vec<SweepAxis>, ScenarioError> {
         const WANTED: &str = "a list of values is wanted, or a range like 1..256*2; of keys that go together (\"a.b, c.d\") a list \
                               of lists, each with a value for each key";
-        let root = Section::root(&self.origin, &self.root)?;
+        let root = DocumentSection::root(&self.source, &self.root)?;
         let Some(Value::Object(lists)) = root.get("sweep") else {
             return match root.get("sweep") {
                 None => Ok(vec![]),
                 Some(_) => Err(root.wrong("sweep", "keys with their lists of values are wanted")),
             };
         };
-        let axis = |(written, values): (&String, &Value)| -> Result<Axis, ScenarioError> {
+        let axis = |(written, values): (&String, &Value)| -> Result<SweepAxis, ScenarioError> {
             let wrong = || ScenarioError::Value {
-                place: self.origin.place("sweep"),
+                place: self.source.place("sweep"),
                 key: format!("sweep.{written}"),
-                value: crate::input::section::shown(values),
+                value: shown(values),
                 wanted: WANTED.to_owned(),
             };
             let keys: Vec<String> = written.split(',').map(|key| key.trim().to_owned()).collect();
@@ -53,7 +54,7 @@ impl Document {
                 _ => None,
             };
             let rows = values.into_iter().map(row).collect::<Option<_>>().ok_or_else(wrong)?;
-            Ok(Axis { keys, rows, of_document: true })
+            Ok(SweepAxis { keys, rows, from_document: true })
         };
         lists.iter().map(axis).collect()
     }

@@ -1,13 +1,13 @@
-//! What transformers' configuration classes say where a `config.json` says nothing.
+//! The defaults of transformers' configuration classes, for keys that a `config.json` leaves out.
 
-use crate::model::transformer::Architecture;
+use crate::model::architecture::Architecture;
 
-/// What a class calls its sizes.
-pub(crate) struct Keys {
+/// The names of a class's keys for its sizes.
+pub(crate) struct FamilyKeys {
     pub hidden: &'static str,
     pub layers: &'static str,
     pub heads: &'static str,
-    /// None: as many as query heads.
+    /// None: one for each query head.
     pub kv_heads: Option<&'static str>,
     /// None: hidden / heads.
     pub head_dim: Option<&'static str>,
@@ -17,18 +17,18 @@ pub(crate) struct Keys {
     pub activation: &'static str,
 }
 
-/// What one class of transformers says where the file says nothing.
-pub(crate) struct Defaults {
+/// The defaults of one configuration class.
+pub(crate) struct FamilyDefaults {
     pub model_type: &'static str,
     pub architecture: Architecture,
-    pub keys: Keys,
+    pub keys: FamilyKeys,
     pub vocab: u64,
     pub hidden: u64,
     /// None: 4 · hidden.
     pub intermediate: Option<u64>,
     pub layers: u64,
     pub heads: u64,
-    /// None: as many as query heads.
+    /// None: one for each query head.
     pub kv_heads: Option<u64>,
     /// None: hidden / heads.
     pub head_dim: Option<u64>,
@@ -37,12 +37,12 @@ pub(crate) struct Defaults {
     /// Base of the rotary frequencies.
     pub theta: f64,
     pub activation: &'static str,
-    /// The part of each head that is rotated, in classes where it can be less than all.
+    /// The default share of each head that is rotated; `None` in classes that rotate whole heads.
     pub rotated: Option<f64>,
     pub tied: bool,
 }
 
-const LLAMA_KEYS: Keys = Keys {
+const LLAMA_KEYS: FamilyKeys = FamilyKeys {
     hidden: "hidden_size",
     layers: "num_hidden_layers",
     heads: "num_attention_heads",
@@ -54,7 +54,7 @@ const LLAMA_KEYS: Keys = Keys {
     activation: "hidden_act",
 };
 
-const LLAMA: Defaults = Defaults {
+const LLAMA: FamilyDefaults = FamilyDefaults {
     model_type: "llama",
     architecture: Architecture::Llama,
     keys: LLAMA_KEYS,
@@ -72,14 +72,14 @@ const LLAMA: Defaults = Defaults {
     rotated: None,
     tied: false,
 };
-const MISTRAL: Defaults = Defaults {
+const MISTRAL: FamilyDefaults = FamilyDefaults {
     model_type: "mistral",
     intermediate: Some(14336),
     kv_heads: Some(8),
     max_positions: 131072,
     ..LLAMA
 };
-const QWEN2: Defaults = Defaults {
+const QWEN2: FamilyDefaults = FamilyDefaults {
     model_type: "qwen2",
     architecture: Architecture::Qwen2,
     vocab: 151936,
@@ -88,12 +88,12 @@ const QWEN2: Defaults = Defaults {
     max_positions: 32768,
     ..LLAMA
 };
-const QWEN3: Defaults =
-    Defaults { model_type: "qwen3", architecture: Architecture::Qwen3, head_dim: Some(128), ..QWEN2 };
-const OPT: Defaults = Defaults {
+const QWEN3: FamilyDefaults =
+    FamilyDefaults { model_type: "qwen3", architecture: Architecture::Qwen3, head_dim: Some(128), ..QWEN2 };
+const OPT: FamilyDefaults = FamilyDefaults {
     model_type: "opt",
     architecture: Architecture::Opt,
-    keys: Keys {
+    keys: FamilyKeys {
         kv_heads: None,
         head_dim: None,
         intermediate: "ffn_dim",
@@ -109,8 +109,9 @@ const OPT: Defaults = Defaults {
     tied: true,
     ..LLAMA
 };
-const MIXTRAL: Defaults = Defaults { model_type: "mixtral", architecture: Architecture::Mixtral, ..MISTRAL };
-const QWEN3_MOE: Defaults = Defaults {
+const MIXTRAL: FamilyDefaults =
+    FamilyDefaults { model_type: "mixtral", architecture: Architecture::Mixtral, ..MISTRAL };
+const QWEN3_MOE: FamilyDefaults = FamilyDefaults {
     model_type: "qwen3_moe",
     architecture: Architecture::Qwen3Moe,
     hidden: 2048,
@@ -119,7 +120,7 @@ const QWEN3_MOE: Defaults = Defaults {
     kv_heads: Some(4),
     ..QWEN2
 };
-const GPT_OSS: Defaults = Defaults {
+const GPT_OSS: FamilyDefaults = FamilyDefaults {
     model_type: "gpt_oss",
     architecture: Architecture::GptOss,
     vocab: 201088,
@@ -132,14 +133,14 @@ const GPT_OSS: Defaults = Defaults {
     max_positions: 131072,
     ..LLAMA
 };
-const DEEPSEEK_V2: Defaults = Defaults {
+const DEEPSEEK_V2: FamilyDefaults = FamilyDefaults {
     model_type: "deepseek_v2",
     architecture: Architecture::DeepSeekV2,
     vocab: 32000,
     max_positions: 2048,
     ..LLAMA
 };
-const DEEPSEEK_V3: Defaults = Defaults {
+const DEEPSEEK_V3: FamilyDefaults = FamilyDefaults {
     model_type: "deepseek_v3",
     architecture: Architecture::DeepSeekV3,
     vocab: 129280,
@@ -150,7 +151,7 @@ const DEEPSEEK_V3: Defaults = Defaults {
     max_positions: 4096,
     ..LLAMA
 };
-const GEMMA: Defaults = Defaults {
+const GEMMA: FamilyDefaults = FamilyDefaults {
     model_type: "gemma",
     architecture: Architecture::Gemma,
     vocab: 256000,
@@ -165,7 +166,7 @@ const GEMMA: Defaults = Defaults {
     tied: true,
     ..LLAMA
 };
-const GEMMA2: Defaults = Defaults {
+const GEMMA2: FamilyDefaults = FamilyDefaults {
     model_type: "gemma2",
     architecture: Architecture::Gemma2,
     hidden: 2304,
@@ -175,7 +176,7 @@ const GEMMA2: Defaults = Defaults {
     kv_heads: Some(4),
     ..GEMMA
 };
-const GEMMA3: Defaults = Defaults {
+const GEMMA3: FamilyDefaults = FamilyDefaults {
     model_type: "gemma3_text",
     architecture: Architecture::Gemma3,
     vocab: 262208,
@@ -183,10 +184,10 @@ const GEMMA3: Defaults = Defaults {
     theta: 1_000_000.0,
     ..GEMMA2
 };
-const PHI: Defaults = Defaults {
+const PHI: FamilyDefaults = FamilyDefaults {
     model_type: "phi",
     architecture: Architecture::Phi,
-    keys: Keys { head_dim: None, norm_eps: "layer_norm_eps", ..LLAMA_KEYS },
+    keys: FamilyKeys { head_dim: None, norm_eps: "layer_norm_eps", ..LLAMA_KEYS },
     vocab: 51200,
     hidden: 2048,
     intermediate: Some(8192),
@@ -196,10 +197,10 @@ const PHI: Defaults = Defaults {
     rotated: Some(0.5),
     ..LLAMA
 };
-const PHI3: Defaults = Defaults {
+const PHI3: FamilyDefaults = FamilyDefaults {
     model_type: "phi3",
     architecture: Architecture::Phi3,
-    keys: Keys { head_dim: None, ..LLAMA_KEYS },
+    keys: FamilyKeys { head_dim: None, ..LLAMA_KEYS },
     vocab: 32064,
     hidden: 3072,
     intermediate: Some(8192),
@@ -208,10 +209,10 @@ const PHI3: Defaults = Defaults {
     rotated: Some(1.0),
     ..LLAMA
 };
-const GPT_NEOX: Defaults = Defaults {
+const GPT_NEOX: FamilyDefaults = FamilyDefaults {
     model_type: "gpt_neox",
     architecture: Architecture::GptNeoX,
-    keys: Keys { kv_heads: None, head_dim: None, norm_eps: "layer_norm_eps", ..LLAMA_KEYS },
+    keys: FamilyKeys { kv_heads: None, head_dim: None, norm_eps: "layer_norm_eps", ..LLAMA_KEYS },
     vocab: 50432,
     hidden: 6144,
     intermediate: Some(24576),
@@ -222,10 +223,10 @@ const GPT_NEOX: Defaults = Defaults {
     rotated: Some(0.25),
     ..LLAMA
 };
-const GPT_J: Defaults = Defaults {
+const GPT_J: FamilyDefaults = FamilyDefaults {
     model_type: "gptj",
     architecture: Architecture::GptJ,
-    keys: Keys {
+    keys: FamilyKeys {
         hidden: "n_embd",
         layers: "n_layer",
         heads: "n_head",
@@ -244,10 +245,10 @@ const GPT_J: Defaults = Defaults {
     activation: "gelu_new",
     ..LLAMA
 };
-const FALCON: Defaults = Defaults {
+const FALCON: FamilyDefaults = FamilyDefaults {
     model_type: "falcon",
     architecture: Architecture::Falcon,
-    keys: Keys {
+    keys: FamilyKeys {
         kv_heads: Some("num_kv_heads"),
         head_dim: None,
         intermediate: "ffn_hidden_size",
@@ -264,8 +265,9 @@ const FALCON: Defaults = Defaults {
     tied: true,
     ..LLAMA
 };
-/// Every class that is read.
-pub(crate) const FAMILIES: [&Defaults; 18] = [
+
+/// Every class that is supported.
+pub(crate) const FAMILIES: [&FamilyDefaults; 18] = [
     &LLAMA,
     &MISTRAL,
     &QWEN2,
@@ -285,8 +287,9 @@ pub(crate) const FAMILIES: [&Defaults; 18] = [
     &GPT_J,
     &FALCON,
 ];
-/// Classes that look like one that is read and are not, with what they have that nothing here computes.
-pub(crate) const OTHERS: [(&str, &str); 3] = [
+
+/// Classes that resemble a supported one, each with the feature for which it is refused.
+pub(crate) const REFUSED: [(&str, &str); 3] = [
     ("gemma3n", "embeddings for each layer and streams of the residual"),
     ("phimoe", "layer norms around a mixture of experts whose weights are SparseMixer's"),
     ("phi4_multimodal", "adapters for images and speech"),

@@ -1,15 +1,17 @@
-//! What Gemma 1 to 3 add to Llama in a `config.json`.
+//! Reads what Gemma 1 to 3 add to Llama from a `config.json`.
 
 use crate::input::error::ScenarioError;
-use crate::input::section::Section;
-use crate::model::config::families::Defaults;
-use crate::model::config::read::WIDEST;
-use crate::model::transformer::{Activation, Architecture, Model, Norm};
+use crate::input::section::DocumentSection;
+use crate::model::architecture::{Activation, Architecture, Norm};
+use crate::model::config::families::FamilyDefaults;
+use crate::model::config::sizes::MAX_WIDTH;
+use crate::model::transformer::Model;
 
-/// Norms, gate, caps and scores. Gemma's checkpoints say `gelu` and mean its approximation by tanh, as transformers has it.
-pub(crate) fn make_gemma(
-    config: &Section<'_>,
-    family: &Defaults,
+/// Reads norms, gate, caps and the scale of scores. `gelu` in Gemma's files means the tanh
+/// approximation, as in transformers.
+pub(crate) fn read_gemma(
+    config: &DocumentSection<'_>,
+    family: &FamilyDefaults,
     model: &mut Model,
 ) -> Result<(), ScenarioError> {
     if config.flag("use_bidirectional_attention")?.unwrap_or(false) {
@@ -28,7 +30,7 @@ pub(crate) fn make_gemma(
         return Ok(());
     }
     model.wiring.norms_behind = true;
-    let scalar = config.count("query_pre_attn_scalar", WIDEST)?.unwrap_or(256);
+    let scalar = config.count("query_pre_attn_scalar", MAX_WIDTH)?.unwrap_or(256);
     model.wiring.query_scalar = Some(scalar).filter(|&scalar| scalar != model.head_dim);
     let cap = |key, default: Option<f64>| match config.positive(key)? {
         None if !config.has(key) => Ok(default),
@@ -38,7 +40,7 @@ pub(crate) fn make_gemma(
     model.wiring.score_cap = cap("attn_logit_softcapping", second.then_some(50.0))?;
     model.wiring.logit_cap = cap("final_logit_softcapping", second.then_some(30.0))?;
     if !second && model.wiring.score_cap.is_some() {
-        // transformers reads this key and does not apply it.
+        // Transformers reads this key and does not apply it.
         let feature = "a cap of Gemma 3's scores";
         return Err(config.unsupported("attn_logit_softcapping", feature, "only null is"));
     }

@@ -1,17 +1,20 @@
-//! Phi, GPT-NeoX, GPT-J and Falcon in a `config.json`: layer norms, a network without a gate, parallel blocks.
+//! Reads Phi, GPT-NeoX, GPT-J and Falcon from a `config.json`: layer norms, a feed-forward network
+//! without a gate, parallel blocks.
 
 use crate::input::error::ScenarioError;
-use crate::input::section::Section;
-use crate::model::config::families::Defaults;
-use crate::model::config::read::{WIDEST, plain_activation};
-use crate::model::config::rotary::rotary;
-use crate::model::transformer::{Architecture, Model, Norm, Positions};
-use crate::model::wiring::Block;
+use crate::input::section::DocumentSection;
+use crate::model::architecture::{Architecture, Norm};
+use crate::model::config::families::FamilyDefaults;
+use crate::model::config::rotary::read_rotary;
+use crate::model::config::sizes::{MAX_WIDTH, plain_activation};
+use crate::model::positions::Positions;
+use crate::model::transformer::Model;
+use crate::model::wiring::BlockOrder;
 
-/// What these families add to the sizes.
+/// Reads what these families add to the sizes.
 pub(crate) fn finish_gpt(
-    config: &Section<'_>,
-    family: &Defaults,
+    config: &DocumentSection<'_>,
+    family: &FamilyDefaults,
     model: &mut Model,
 ) -> Result<(), ScenarioError> {
     model.norm = Norm::Layer;
@@ -20,7 +23,7 @@ pub(crate) fn finish_gpt(
         Architecture::GptJ => rotate_neighbours(config, model)?,
         _ => {
             check_even(config, family, model)?;
-            rotary(config, family, model)?;
+            read_rotary(config, family, model)?;
         }
     }
     match family.architecture {
@@ -31,18 +34,18 @@ pub(crate) fn finish_gpt(
             }
             (model.qkv_bias, model.out_bias, model.ffn_bias) = (true, true, true);
             model.wiring.head_bias = true;
-            model.wiring.block = Block::ParallelOneNorm;
+            model.wiring.block = BlockOrder::ParallelOneNorm;
         }
         Architecture::GptNeoX => {
             let bias = config.flag("attention_bias")?.unwrap_or(true);
             (model.qkv_bias, model.out_bias, model.ffn_bias) = (bias, bias, true);
             let parallel = config.flag("use_parallel_residual")?.unwrap_or(true);
-            model.wiring.block = if parallel { Block::Parallel } else { Block::Sequential };
+            model.wiring.block = if parallel { BlockOrder::Parallel } else { BlockOrder::Sequential };
         }
         Architecture::Falcon => wire_falcon(config, model)?,
         _ => {
             (model.ffn_bias, model.wiring.head_bias) = (true, true);
-            model.wiring.block = Block::ParallelOneNorm;
+            model.wiring.block = BlockOrder::ParallelOneNorm;
         }
     }
     if model.wiring.head_bias && model.tied_embeddings {
@@ -52,7 +55,12 @@ pub(crate) fn finish_gpt(
     Ok(())
 }
 
-fn check_even(config: &Section<'_>, family: &Defaults, model: &Model) -> Result<(), ScenarioError> {
+/// Refuses heads of odd width.
+fn check_even(
+    config: &DocumentSection<'_>,
+    family: &FamilyDefaults,
+    model: &Model,
+) -> Result<(), ScenarioError> {
     if model.head_dim.is_multiple_of(2) {
         return Ok(());
     }
@@ -60,11 +68,11 @@ fn check_even(config: &Section<'_>, family: &Defaults, model: &Model) -> Result<
     Err(config.wrong(family.keys.heads, &wanted))
 }
 
-/// GPT-J rotates pairs of neighbours in front of each head, on a fixed base.
-fn rotate_neighbours(config: &Section<'_>, model: &mut Model) -> Result<(), ScenarioError> {
+/// GPT-J rotates pairs of neighbouring columns at the start of each head, with a fixed base.
+fn rotate_neighbours(config: &DocumentSection<'_>, model: &mut Model) -> Result<(), ScenarioError> {
     const KEY: &str = "rotary_dim";
     let wanted = format!("an even number from 2 to the {} columns of a head is wanted", model.head_dim);
-    let width = match config.count(KEY, WIDEST)? {
+    let width = match config.count(KEY, MAX_WIDTH)? {
         Some(width) => width,
         None if config.has(KEY) => return Err(config.wrong(KEY, &wanted)),
         None => 64,
@@ -78,8 +86,8 @@ fn rotate_neighbours(config: &Section<'_>, model: &mut Model) -> Result<(), Scen
     Ok(())
 }
 
-/// Falcon's switches: which heads share keys and values, and what the network reads.
-fn wire_falcon(config: &Section<'_>, model: &mut Model) -> Result<(), ScenarioError> {
+/// Reads Falcon's switches: how many KV heads there are, and what the feed-forward network reads.
+fn wire_falcon(config: &DocumentSection<'_>, model: &mut Model) -> Result<(), ScenarioError> {
     let flag = |key: &str, default: bool| Ok(config.flag(key)?.unwrap_or(default));
     if flag("alibi", false)? {
         return Err(config.unsupported("alibi", "ALiBi", "only rotary positions are (false)"));
@@ -105,9 +113,9 @@ fn wire_falcon(config: &Section<'_>, model: &mut Model) -> Result<(), ScenarioEr
         return Err(config.unsupported("num_ln_in_parallel_attn", feature, "only 1 is"));
     }
     model.wiring.block = match (parallel, norms) {
-        (false, _) => Block::Sequential,
-        (true, 1) => Block::ParallelOneNorm,
-        (true, _) => Block::Parallel,
+        (false, _) => BlockOrder::Sequential,
+        (true, 1) => BlockOrder::ParallelOneNorm,
+        (true, _) => BlockOrder::Parallel,
     };
     let bias = flag("bias", false)?;
     (model.qkv_bias, model.out_bias, model.ffn_bias) = (bias, bias, bias);

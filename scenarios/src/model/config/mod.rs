@@ -7,7 +7,6 @@ pub(crate) mod gpt;
 pub(crate) mod presets;
 pub(crate) mod read;
 pub(crate) mod rotary;
+pub(crate) mod sizes;
 pub(crate) mod windows;
 pub(crate) mod write;
-pub(crate) mod write_gemma;
-pub(crate) mod write_gpt;

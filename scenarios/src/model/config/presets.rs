@@ -1,12 +1,13 @@
 //! The models that Fulcrum knows by name: `models/*.json`, each a Hugging Face `config.json`.
 //!
-//! Those of gpt-oss and DeepSeek-V3 are bf16 shapes: the formats that their checkpoints are published in (mxfp4,
-//! fp8) are left out, a scenario's `dtype` chooses. Multi-token prediction is no part of a preset either.
+//! The presets of gpt-oss and DeepSeek-V3 are bf16 shapes. The formats of their published checkpoints
+//! (mxfp4, fp8) are left out, because a scenario's `dtype` chooses the formats. Presets have no
+//! multi-token prediction.
 
 use crate::input::error::ScenarioError;
 use crate::model::transformer::Model;
 
-/// Names in ascending order with their files; a test holds this table against the folder.
+/// Names in ascending order, with their files. A test compares this table with the folder.
 const PRESETS: [(&str, &str); 51] = [
     ("deepseek-v2-lite", include_str!("../../../models/deepseek-v2-lite.json")),
     ("deepseek-v3", include_str!("../../../models/deepseek-v3.json")),
@@ -65,7 +66,7 @@ impl Model {
     /// The preset of that name.
     ///
     /// # Errors
-    /// There is none; names all that are.
+    /// There is no such preset; the error names all presets.
     pub fn preset(name: &str) -> Result<Self, ScenarioError> {
         match PRESETS.iter().find(|(known, _)| *known == name) {
             Some((name, text)) => Self::from_config_json(name, &format!("models/{name}.json"), text),

@@ -1,51 +1,48 @@
 //! Models from Hugging Face's `config.json`, in the spellings of transformers 4 and 5.
 //!
-//! Keys that do not change the shape of the computation (dropout, token ids, …) are passed over; those
-//! that do and are not supported are refused by name. Absent keys have the defaults of transformers'
+//! Keys that do not change the shape of the computation (dropout, token ids, …) are ignored. Keys that
+//! change it and are not supported are errors. Absent keys have the defaults of transformers'
 //! configuration classes.
 
 use crate::input::error::ScenarioError;
-use crate::input::section::{Origin, Section};
+use crate::input::section::{DocumentSection, DocumentSource};
+use crate::model::architecture::{Architecture, Norm};
 use crate::model::config::experts::{read_experts, read_latent};
-use crate::model::config::families::{Defaults, FAMILIES, OTHERS};
-use crate::model::config::gemma::make_gemma;
+use crate::model::config::families::{FAMILIES, FamilyDefaults, REFUSED};
+use crate::model::config::gemma::read_gemma;
 use crate::model::config::gpt::finish_gpt;
-use crate::model::config::rotary::rotary;
-use crate::model::config::windows::window;
-use crate::model::transformer::{Activation, Architecture, Model, Norm, Positions};
-use crate::model::wiring::Wiring;
+use crate::model::config::rotary::read_rotary;
+use crate::model::config::sizes::{MAX_WIDTH, dtype, plain_activation, sizes};
+use crate::model::config::windows::read_window;
+use crate::model::positions::Positions;
+use crate::model::transformer::Model;
 use hwprofiles::DType;
 use serde_json::Value;
 use std::path::Path;
 
-// Sizes beyond these are typing errors; within them every product that `Work` forms for one token, in
-// bytes and over all layers, stays below 2⁶³ (vocab · hidden · 4 = 2⁴⁶, layers · matrices · 4 < 2⁶²,
-// positions · hidden · 4 = 2⁵⁴).
-pub(crate) const WIDEST: u64 = 1 << 20;
-const DEEPEST: u64 = 1 << 16;
-const LARGEST_VOCAB: u64 = 1 << 24;
-pub(crate) const LONGEST_CONTEXT: u64 = 1 << 32;
-
 impl Model {
-    /// The model of a `config.json`'s text. `name` becomes the model's name, `file` is what messages call the text.
+    /// Reads the text of a `config.json`. `name` becomes the model's name; messages call the text
+    /// `file`.
     ///
     /// # Errors
-    /// Not JSON; an unknown `model_type`; a size of the wrong type or out of range; a feature that cannot be
-    /// placed (windows in layers that keep to no pattern, experts in another family's layers, other rotary scalings than
-    /// linear, Llama 3's or YaRN, OPT with norms behind or projected embeddings, quantised checkpoints). Each names `file`, key and value.
+    /// The text is not JSON; its `model_type` is unknown; a size has the wrong type or is out of range;
+    /// or it has a feature that is not supported: sliding windows in layers without a regular pattern,
+    /// experts in a family without experts, rotary scalings other than linear, Llama 3's, YaRN and
+    /// LongRoPE, OPT with norms behind sublayers or projected embeddings, quantised checkpoints. Each
+    /// error names `file`, key and value.
     pub fn from_config_json(name: &str, file: &str, text: &str) -> Result<Self, ScenarioError> {
         let value: Value = serde_json::from_str(text).map_err(|error| ScenarioError::Syntax {
             place: format!("{file}:{}", error.line()),
             reason: format!("not JSON: {error}"),
         })?;
-        let origin = Origin::file(file);
-        read(name, &Section::root(&origin, &value)?)
+        let source = DocumentSource::from_file(file);
+        read(name, &DocumentSection::root(&source, &value)?)
     }
 
-    /// The model whose `config.json` is in `folder`, named after the folder.
+    /// Reads `config.json` in `folder`; the folder's name becomes the model's name.
     ///
     /// # Errors
-    /// The file cannot be read, and all of [`Model::from_config_json`].
+    /// The file cannot be read, and the errors of [`Model::from_config_json`].
     pub fn from_folder(folder: &Path) -> Result<Self, ScenarioError> {
         let name = folder
             .file_name()
@@ -53,10 +50,10 @@ impl Model {
         Self::from_config_file(&name, &folder.join("config.json"))
     }
 
-    /// The model of the `config.json` at `path`.
+    /// Reads the `config.json` at `path`.
     ///
     /// # Errors
-    /// Those of [`Model::from_folder`].
+    /// The errors of [`Model::from_folder`].
     pub fn from_config_file(name: &str, path: &Path) -> Result<Self, ScenarioError> {
         let text = std::fs::read_to_string(path)
             .map_err(|reason| ScenarioError::Unreadable { path: path.to_owned(), reason })?;
@@ -64,14 +61,15 @@ impl Model {
     }
 }
 
-fn read(name: &str, config: &Section<'_>) -> Result<Model, ScenarioError> {
+/// Reads the model from the root of the document.
+fn read(name: &str, config: &DocumentSection<'_>) -> Result<Model, ScenarioError> {
     let supported = FAMILIES.map(|family| family.model_type).join(", ");
     let wanted = format!("the supported model types are {supported}");
     let model_type = config.text("model_type")?.ok_or_else(|| config.missing("model_type", &wanted))?;
-    if let Some((_, feature)) = OTHERS.iter().find(|(other, _)| *other == model_type) {
+    if let Some((_, feature)) = REFUSED.iter().find(|(other, _)| *other == model_type) {
         return Err(config.unsupported("model_type", feature, &wanted));
     }
-    // What a file says of a model for images too is that of its part for text.
+    // The file of a multimodal model has the language model in a mapping of its own.
     let whole = config;
     let text = if model_type == "gemma3" { config.section("text_config")? } else { None };
     let (config, model_type) = text.as_ref().map_or((config, model_type), |text| (text, "gemma3_text"));
@@ -94,9 +92,9 @@ fn read(name: &str, config: &Section<'_>) -> Result<Model, ScenarioError> {
     Ok(model)
 }
 
-/// The published checkpoints of gpt-oss and DeepSeek-V3 are in mxfp4 and fp8. Only their shapes are read, in bf16:
-/// the formats of a run are the scenario's.
-fn refuse_quantisation(config: &Section<'_>, family: &Defaults) -> Result<(), ScenarioError> {
+/// The published checkpoints of gpt-oss and DeepSeek-V3 are in mxfp4 and fp8; these are accepted,
+/// because only the shape is read, as bf16. The scenario chooses the formats of a run.
+fn refuse_quantisation(config: &DocumentSection<'_>, family: &FamilyDefaults) -> Result<(), ScenarioError> {
     const KEY: &str = "quantization_config";
     let published = match family.architecture {
         Architecture::GptOss => "mxfp4",
@@ -114,87 +112,15 @@ fn refuse_quantisation(config: &Section<'_>, family: &Defaults) -> Result<(), Sc
     ))
 }
 
-/// Everything that all families share; the rest as Llama has it.
-fn sizes(name: &str, config: &Section<'_>, family: &Defaults) -> Result<Model, ScenarioError> {
-    let count = |key: &str, limit: u64, default: u64| Ok(config.count(key, limit)?.unwrap_or(default));
-    let keys = &family.keys;
-    let hidden = count(keys.hidden, WIDEST, family.hidden)?;
-    let heads = count(keys.heads, WIDEST, family.heads)?;
-    let kv_heads = match keys.kv_heads {
-        None => heads,
-        Some(key) => match config.count(key, WIDEST)? {
-            Some(kv_heads) => kv_heads,
-            None if config.has(key) => heads,
-            None => family.kv_heads.unwrap_or(heads),
-        },
-    };
-    if !heads.is_multiple_of(kv_heads) {
-        let wanted = format!("a divisor of {}, which is {heads}, is wanted", keys.heads);
-        return Err(config.wrong(keys.kv_heads.unwrap_or(keys.heads), &wanted));
-    }
-    let own = keys.head_dim.map_or(Ok(None), |key| config.count(key, WIDEST))?;
-    let written = keys.head_dim.is_some_and(|key| config.has(key));
-    let head_dim = match own.or(family.head_dim.filter(|_| !written)) {
-        Some(head_dim) => head_dim,
-        None if hidden.is_multiple_of(heads) => hidden / heads,
-        None => {
-            let or = if keys.head_dim.is_some() { " (or a head_dim)" } else { "" };
-            let wanted = format!("a divisor of {}, which is {hidden}, is wanted{or}", keys.hidden);
-            return Err(config.wrong(keys.heads, &wanted));
-        }
-    };
-    if heads * head_dim > WIDEST {
-        let wanted =
-            format!("{} · head_dim is {}, at most {WIDEST} is allowed", keys.heads, heads * head_dim);
-        return Err(config.wrong(keys.heads, &wanted));
-    }
-    Ok(Model {
-        name: name.to_owned(),
-        architecture: family.architecture,
-        hidden,
-        layers: count(keys.layers, DEEPEST, family.layers)?,
-        heads,
-        kv_heads,
-        head_dim,
-        intermediate: count(
-            keys.intermediate,
-            WIDEST,
-            family.intermediate.unwrap_or_else(|| WIDEST.min(4 * hidden)),
-        )?,
-        vocab: count("vocab_size", LARGEST_VOCAB, family.vocab)?,
-        max_positions: count(keys.max_positions, LONGEST_CONTEXT, family.max_positions)?,
-        norm: Norm::Rms,
-        norm_eps: config.positive(keys.norm_eps)?.unwrap_or(family.norm_eps),
-        activation: Activation::SiluGated,
-        positions: Positions::Rotary { theta: 10000.0, scaling: None },
-        qkv_bias: false,
-        out_bias: false,
-        ffn_bias: false,
-        qk_norm: false,
-        tied_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(family.tied),
-        dtype: DType::F32,
-        experts: None,
-        latent: None,
-        wiring: Wiring::default(),
-    })
-}
-
-/// `dtype` of transformers 5, else `torch_dtype`; a file without either means float32.
-fn dtype(config: &Section<'_>) -> Result<Option<DType>, ScenarioError> {
-    let key = if config.get("dtype").is_some() { "dtype" } else { "torch_dtype" };
-    let Some(text) = config.text(key)? else { return Ok(None) };
-    Ok(Some(match text.strip_prefix("torch.").unwrap_or(text) {
-        "float32" | "float" => DType::F32,
-        "float16" | "half" => DType::F16,
-        "bfloat16" => DType::Bf16,
-        _ => return Err(config.wrong(key, "one of float32, float16, bfloat16 is wanted")),
-    }))
-}
-
-fn finish_llama(config: &Section<'_>, family: &Defaults, model: &mut Model) -> Result<(), ScenarioError> {
+/// Reads what Llama and the families derived from it add to the sizes.
+fn finish_llama(
+    config: &DocumentSection<'_>,
+    family: &FamilyDefaults,
+    model: &mut Model,
+) -> Result<(), ScenarioError> {
     match family.architecture {
         Architecture::Gemma | Architecture::Gemma2 | Architecture::Gemma3 => {
-            make_gemma(config, family, model)?;
+            read_gemma(config, family, model)?;
         }
         _ => match config.text("hidden_act")?.unwrap_or(family.activation) {
             "silu" | "swish" => {}
@@ -206,8 +132,8 @@ fn finish_llama(config: &Section<'_>, family: &Defaults, model: &mut Model) -> R
         let wanted = format!("the head's width is {}: rotary positions need an even one", model.head_dim);
         return Err(config.wrong(key, &wanted));
     }
-    rotary(config, family, model)?;
-    model.wiring.window = window(config, family, model)?;
+    read_rotary(config, family, model)?;
+    model.wiring.window = read_window(config, family, model)?;
     let biased = family.architecture == Architecture::GptOss;
     let attention_bias = config.flag("attention_bias")?.unwrap_or(biased);
     match family.model_type {
@@ -230,21 +156,12 @@ fn finish_llama(config: &Section<'_>, family: &Defaults, model: &mut Model) -> R
     Ok(())
 }
 
-/// The non-linearity of a network without a gate.
-pub(crate) fn plain_activation(config: &Section<'_>, family: &Defaults) -> Result<Activation, ScenarioError> {
-    let key = family.keys.activation;
-    match config.text(key)?.unwrap_or(family.activation) {
-        "relu" => Ok(Activation::Relu),
-        "gelu" => Ok(Activation::Gelu),
-        "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" => Ok(Activation::GeluTanh),
-        _ => {
-            let instead = "relu, gelu, gelu_new, gelu_fast and gelu_pytorch_tanh are";
-            Err(config.unsupported(key, "this non-linearity", instead))
-        }
-    }
-}
-
-fn finish_opt(config: &Section<'_>, family: &Defaults, model: &mut Model) -> Result<(), ScenarioError> {
+/// Reads what OPT adds to the sizes.
+fn finish_opt(
+    config: &DocumentSection<'_>,
+    family: &FamilyDefaults,
+    model: &mut Model,
+) -> Result<(), ScenarioError> {
     for (key, allowed, feature, instead) in [
         ("do_layer_norm_before", true, "a norm behind each sublayer", "only norms in front are (true)"),
         ("_remove_final_layer_norm", false, "a missing final norm", "only false is"),
@@ -254,7 +171,7 @@ fn finish_opt(config: &Section<'_>, family: &Defaults, model: &mut Model) -> Res
             return Err(config.unsupported(key, feature, instead));
         }
     }
-    if config.count("word_embed_proj_dim", WIDEST)?.is_some_and(|width| width != model.hidden) {
+    if config.count("word_embed_proj_dim", MAX_WIDTH)?.is_some_and(|width| width != model.hidden) {
         let instead = format!("it must equal hidden_size, which is {}", model.hidden);
         return Err(config.unsupported("word_embed_proj_dim", "a projection of the embeddings", &instead));
     }

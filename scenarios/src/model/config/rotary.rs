@@ -1,40 +1,40 @@
-//! Rotary positions in a `config.json`.
+//! Reads rotary positions from a `config.json`.
 
 use crate::input::error::ScenarioError;
-use crate::input::section::Section;
-use crate::model::config::families::Defaults;
-use crate::model::config::read::LONGEST_CONTEXT;
-use crate::model::transformer::{
-    Architecture, Llama3Scaling, LongRopeScaling, Model, Positions, YarnScaling,
-};
+use crate::input::section::DocumentSection;
+use crate::model::architecture::Architecture;
+use crate::model::config::families::FamilyDefaults;
+use crate::model::config::sizes::MAX_CONTEXT;
+use crate::model::positions::{Llama3Scaling, LongRopeScaling, Positions, YarnScaling};
+use crate::model::transformer::Model;
 use serde_json::Value;
 
-/// `rope_parameters` (transformers 5), or `rope_theta`, `rope_scaling` and the part that is rotated. What is within the
-/// mapping wins.
-pub(crate) fn rotary(
-    config: &Section<'_>,
-    family: &Defaults,
+/// Reads `rope_parameters` (transformers 5), or `rope_theta`, `rope_scaling` and the rotated share
+/// (transformers 4). Keys inside the mapping take precedence.
+pub(crate) fn read_rotary(
+    config: &DocumentSection<'_>,
+    family: &FamilyDefaults,
     model: &mut Model,
 ) -> Result<(), ScenarioError> {
     let key = if config.get("rope_scaling").is_some() { "rope_scaling" } else { "rope_parameters" };
     let mut rope = config.section(key)?;
     if family.architecture == Architecture::Gemma3 {
-        // One mapping for each kind of layer, or keys beside each other as in transformers 4.
+        // Transformers 5 has one mapping for each kind of layer, transformers 4 has separate keys.
         model.wiring.window_theta = Some(window_theta(config)?);
         rope = config.section("rope_parameters.full_attention")?.or(config.section("rope_scaling")?);
     }
-    model.wiring.rotary_dim = partial(config, rope.as_ref(), family, model)?;
+    model.wiring.rotary_dim = rotated_columns(config, rope.as_ref(), family, model)?;
     model.positions = positions(config, rope, family, model)?;
     if let Positions::Yarn { scaling, .. } = &model.positions {
-        // Files name either the context before it is stretched or the one after.
+        // Some files name the context length before scaling, others the one after it.
         let stretched = (scaling.factor * scaling.original_max_positions as f64) as u64;
-        model.max_positions = model.max_positions.max(stretched.min(LONGEST_CONTEXT));
+        model.max_positions = model.max_positions.max(stretched.min(MAX_CONTEXT));
     }
     Ok(())
 }
 
-/// The base of the frequencies in Gemma 3's layers with windows, which are never scaled.
-fn window_theta(config: &Section<'_>) -> Result<f64, ScenarioError> {
+/// The base of the frequencies in Gemma 3's layers with a window; these are never scaled.
+fn window_theta(config: &DocumentSection<'_>) -> Result<f64, ScenarioError> {
     let outer = config.positive("rope_local_base_freq")?.unwrap_or(10000.0);
     let Some(rope) = config.section("rope_parameters.sliding_attention")? else { return Ok(outer) };
     match rope.text("rope_type")?.unwrap_or("default") {
@@ -43,11 +43,11 @@ fn window_theta(config: &Section<'_>) -> Result<f64, ScenarioError> {
     }
 }
 
-/// The columns of a head that are rotated, where those are not all.
-fn partial(
-    config: &Section<'_>,
-    rope: Option<&Section<'_>>,
-    family: &Defaults,
+/// The number of rotated columns of a head; `None` if all of them are.
+fn rotated_columns(
+    config: &DocumentSection<'_>,
+    rope: Option<&DocumentSection<'_>>,
+    family: &FamilyDefaults,
     model: &Model,
 ) -> Result<Option<u64>, ScenarioError> {
     let keys = [
@@ -57,13 +57,15 @@ fn partial(
     ];
     let mut written = keys.into_iter().filter_map(|(at, key)| Some((at?, key)));
     let Some((at, key)) = written.find(|(at, key)| at.get(key).is_some()) else {
-        return Ok(width(family.rotated.unwrap_or(1.0), model).filter(|&width| width < model.head_dim));
+        return Ok(
+            share_columns(family.rotated.unwrap_or(1.0), model).filter(|&width| width < model.head_dim)
+        );
     };
     let factor = at.positive(key)?.unwrap_or(1.0);
     if family.rotated.is_none() && factor != 1.0 {
         return Err(at.unsupported(key, "partial rotation", "only 1.0 is"));
     }
-    match width(factor, model) {
+    match share_columns(factor, model) {
         Some(width) => Ok(Some(width).filter(|&width| width < model.head_dim)),
         None => {
             let wanted =
@@ -73,17 +75,18 @@ fn partial(
     }
 }
 
-/// So much of a head, rounded down as transformers does; `None` where it is not made of pairs.
-fn width(factor: f64, model: &Model) -> Option<u64> {
+/// The columns in this share of a head, rounded down as transformers does; `None` if they do not form
+/// pairs.
+fn share_columns(factor: f64, model: &Model) -> Option<u64> {
     let width = (model.head_dim as f64 * factor) as u64;
     (width.is_multiple_of(2) && (1..=model.head_dim).contains(&width)).then_some(width)
 }
 
-/// The base of the frequencies, and their scaling.
+/// Reads the base of the frequencies and their scaling.
 fn positions(
-    config: &Section<'_>,
-    rope: Option<Section<'_>>,
-    family: &Defaults,
+    config: &DocumentSection<'_>,
+    rope: Option<DocumentSection<'_>>,
+    family: &FamilyDefaults,
     model: &Model,
 ) -> Result<Positions, ScenarioError> {
     const INSTEAD: &str = "rope_type default, linear, llama3, yarn and longrope are";
@@ -112,7 +115,7 @@ fn positions(
                 low_freq_factor: need("low_freq_factor")?,
                 high_freq_factor: need("high_freq_factor")?,
                 original_max_positions: rope
-                    .count("original_max_position_embeddings", LONGEST_CONTEXT)?
+                    .count("original_max_position_embeddings", MAX_CONTEXT)?
                     .unwrap_or(model.max_positions),
             })
         }
@@ -131,15 +134,15 @@ fn positions(
     Ok(Positions::Rotary { theta, scaling })
 }
 
-/// YaRN as transformers' `_compute_yarn_parameters` reads it.
-fn yarn(rope: &Section<'_>, model: &Model) -> Result<YarnScaling, ScenarioError> {
+/// Reads YaRN's parameters like transformers' `_compute_yarn_parameters`.
+fn yarn(rope: &DocumentSection<'_>, model: &Model) -> Result<YarnScaling, ScenarioError> {
     let wanted = "yarn needs it, a number above 0";
     let factor = rope.positive("factor")?.ok_or_else(|| rope.missing("factor", wanted))?;
-    let original = rope.count("original_max_position_embeddings", LONGEST_CONTEXT)?;
-    let grown = |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
+    let original = rope.count("original_max_position_embeddings", MAX_CONTEXT)?;
+    let attention_scale = |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
     let attention = match (rope.positive("mscale")?, rope.positive("mscale_all_dim")?) {
-        (Some(scale), Some(all)) => grown(scale) / grown(all),
-        _ => grown(1.0),
+        (Some(scale), Some(all)) => attention_scale(scale) / attention_scale(all),
+        _ => attention_scale(1.0),
     };
     let (fast, slow) =
         (rope.positive("beta_fast")?.unwrap_or(32.0), rope.positive("beta_slow")?.unwrap_or(1.0));
@@ -158,13 +161,14 @@ fn yarn(rope: &Section<'_>, model: &Model) -> Result<YarnScaling, ScenarioError>
     })
 }
 
-/// LongRoPE as transformers' `_compute_longrope_parameters` reads it; the first context may stand outside.
+/// Reads LongRoPE's parameters like transformers' `_compute_longrope_parameters`. The original context
+/// length may be outside of the mapping.
 fn long_rope(
-    config: &Section<'_>,
-    rope: &Section<'_>,
+    config: &DocumentSection<'_>,
+    rope: &DocumentSection<'_>,
     model: &Model,
 ) -> Result<LongRopeScaling, ScenarioError> {
-    let original = |at: &Section<'_>| at.count("original_max_position_embeddings", LONGEST_CONTEXT);
+    let original = |at: &DocumentSection<'_>| at.count("original_max_position_embeddings", MAX_CONTEXT);
     let original = original(rope)?.or(original(config)?).unwrap_or(model.max_positions);
     let factor = rope.positive("factor")?.unwrap_or(model.max_positions as f64 / original as f64);
     let attention = match factor <= 1.0 || original <= 1 {
@@ -179,8 +183,8 @@ fn long_rope(
     })
 }
 
-/// One number above 0 for each pair of a head's rotated columns.
-fn divisors(rope: &Section<'_>, key: &str, model: &Model) -> Result<Vec<f64>, ScenarioError> {
+/// Reads a list with one number above 0 for each pair of a head's rotated columns.
+fn divisors(rope: &DocumentSection<'_>, key: &str, model: &Model) -> Result<Vec<f64>, ScenarioError> {
     let pairs = model.rotated_width() as usize / 2;
     let wanted = format!("{pairs} numbers above 0 are wanted, one for each pair of a head's rotated columns");
     let value = rope.get(key).ok_or_else(|| rope.missing(key, &format!("longrope needs it: {wanted}")))?;

@@ -1,28 +1,29 @@
-//! Sliding windows in a `config.json`.
+//! Reads sliding windows from a `config.json`.
 
 use crate::input::error::ScenarioError;
-use crate::input::section::Section;
-use crate::model::config::families::Defaults;
-use crate::model::config::read::LONGEST_CONTEXT;
-use crate::model::sliding_window::Window;
-use crate::model::transformer::{Architecture, Model};
+use crate::input::section::DocumentSection;
+use crate::model::architecture::Architecture;
+use crate::model::config::families::FamilyDefaults;
+use crate::model::config::sizes::MAX_CONTEXT;
+use crate::model::sliding_window::SlidingWindow;
+use crate::model::transformer::Model;
 use serde_json::Value;
 
-/// The window of a model's layers; none where no context reaches beyond it.
-pub(crate) fn window(
-    config: &Section<'_>,
-    family: &Defaults,
+/// Reads the window of the model's layers; none if no context is longer than the window.
+pub(crate) fn read_window(
+    config: &DocumentSection<'_>,
+    family: &FamilyDefaults,
     model: &Model,
-) -> Result<Option<Window>, ScenarioError> {
-    // Every second layer of gpt-oss has a window of 128 tokens: it is counted as if it had none.
+) -> Result<Option<SlidingWindow>, ScenarioError> {
+    // Every second layer of gpt-oss has a window of 128 tokens; as an approximation it is ignored.
     if model.architecture == Architecture::GptOss || model.latent.is_some() {
         return Ok(None);
     }
-    let tokens = length(config, family)?;
+    let tokens = window_tokens(config, family)?;
     let windowed = match layer_types(config, model)? {
         Some(types) => types,
         None => (0..model.layers)
-            .map(|layer| Ok(tokens.is_some() && usual(config, family, layer)?))
+            .map(|layer| Ok(tokens.is_some() && has_window_by_default(config, family, layer)?))
             .collect::<Result<_, _>>()?,
     };
     if !windowed.contains(&true) {
@@ -32,13 +33,13 @@ pub(crate) fn window(
         let instead = "without a sliding_window every layer attends to the whole context";
         return Err(config.unsupported("layer_types", "a layer that is not full_attention", instead));
     };
-    // Gemma 3's layers with windows have a rotation of their own, whatever the context.
+    // Gemma 3's layers with a window have a separate rotation, even if no context is longer.
     if tokens >= model.max_positions && model.wiring.window_theta.is_none() {
         return Ok(None);
     }
     let full_every = windowed.iter().position(|&windowed| !windowed).map(|first| first as u64 + 1);
-    let window = Window { tokens, full_every };
-    match windowed.iter().zip(0..).all(|(&windowed, layer)| windowed == window.is_of(layer)) {
+    let window = SlidingWindow { tokens, full_every };
+    match windowed.iter().zip(0..).all(|(&windowed, layer)| windowed == window.applies_to(layer)) {
         true => Ok(Some(window)),
         false => {
             let keys = ["layer_types", "max_window_layers", "sliding_window"];
@@ -49,22 +50,25 @@ pub(crate) fn window(
     }
 }
 
-/// How far back tokens see in layers with a window, where any can have one.
-fn length(config: &Section<'_>, family: &Defaults) -> Result<Option<u64>, ScenarioError> {
+/// The window's length in tokens, for classes that can have one.
+fn window_tokens(
+    config: &DocumentSection<'_>,
+    family: &FamilyDefaults,
+) -> Result<Option<u64>, ScenarioError> {
     const KEY: &str = "sliding_window";
     let default = match family.model_type {
         "llama" | "gemma" => return Ok(None),
         "mixtral" | "phi3" => None,
-        // Absent means 4096 in the others' classes; null means none.
+        // In these classes an absent key means 4096, and null means no window.
         "mistral" | "gemma2" | "gemma3_text" => Some(4096),
         _ if !config.flag("use_sliding_window")?.unwrap_or(false) => return Ok(None),
         _ => Some(4096),
     };
-    Ok(config.count(KEY, LONGEST_CONTEXT)?.or(default.filter(|_| !config.has(KEY))))
+    Ok(config.count(KEY, MAX_CONTEXT)?.or(default.filter(|_| !config.has(KEY))))
 }
 
-/// Whether each layer has a window, where the file says it of each.
-fn layer_types(config: &Section<'_>, model: &Model) -> Result<Option<Vec<bool>>, ScenarioError> {
+/// Whether each layer has a window, if the file lists the kind of each layer.
+fn layer_types(config: &DocumentSection<'_>, model: &Model) -> Result<Option<Vec<bool>>, ScenarioError> {
     const KEY: &str = "layer_types";
     let Some(types) = config.get(KEY) else { return Ok(None) };
     let texts = |types: &Vec<Value>| {
@@ -82,14 +86,18 @@ fn layer_types(config: &Section<'_>, model: &Model) -> Result<Option<Vec<bool>>,
     texts.into_iter().map(windowed).collect::<Result<_, _>>().map(Some)
 }
 
-/// Whether `layer` has a window in classes that can have one, where the file does not say it of each layer.
-fn usual(config: &Section<'_>, family: &Defaults, layer: u64) -> Result<bool, ScenarioError> {
-    let every = |every: u64| !(layer + 1).is_multiple_of(every);
+/// Whether `layer` has a window, if the file does not list the kind of each layer.
+fn has_window_by_default(
+    config: &DocumentSection<'_>,
+    family: &FamilyDefaults,
+    layer: u64,
+) -> Result<bool, ScenarioError> {
+    let all_but_every = |every: u64| !(layer + 1).is_multiple_of(every);
     match family.model_type {
         "mistral" | "mixtral" | "phi3" => Ok(true),
-        "gemma2" => Ok(every(2)),
-        "gemma3_text" => Ok(every(config.count("sliding_window_pattern", LONGEST_CONTEXT)?.unwrap_or(6))),
-        // Layers from this one on have it.
+        "gemma2" => Ok(all_but_every(2)),
+        "gemma3_text" => Ok(all_but_every(config.count("sliding_window_pattern", MAX_CONTEXT)?.unwrap_or(6))),
+        // All layers from this one on have a window.
         _ => match config.get("max_window_layers").map(Value::as_u64) {
             None => Ok(layer >= 28),
             Some(Some(first)) => Ok(layer >= first),

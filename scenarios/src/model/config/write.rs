@@ -1,13 +1,16 @@
-//! A model as Hugging Face's `config.json`.
+//! Writes a model as Hugging Face's `config.json`.
 
-use crate::model::transformer::{Activation, Architecture, Model, Positions};
+use crate::model::architecture::{Activation, Architecture};
+use crate::model::positions::Positions;
+use crate::model::transformer::Model;
+use crate::model::wiring::BlockOrder;
 use hwprofiles::DType;
 use serde_json::{Value, json};
 
 impl Model {
-    /// The text of a `config.json` that transformers opens and [`Model::from_config_json`] reads back as the same
-    /// model. It uses the spellings of transformers 4 (`torch_dtype`, `rope_theta`, `rope_scaling`), which
-    /// transformers 5 accepts too.
+    /// Writes the text of a `config.json`. Transformers can open it, and [`Model::from_config_json`]
+    /// reads the same model back. It uses the spellings of transformers 4 (`torch_dtype`, `rope_theta`,
+    /// `rope_scaling`), which transformers 5 accepts too.
     pub fn to_config_json(&self) -> String {
         let config = match self.architecture {
             Architecture::Opt => self.opt_config(),
@@ -17,7 +20,7 @@ impl Model {
             Architecture::Falcon => self.falcon_config(),
             _ => self.llama_config(),
         };
-        // A value without non-text keys always has a text.
+        // All keys are texts, so the value can always be written.
         let text = serde_json::to_string_pretty(&config).unwrap_or_default();
         text + "\n"
     }
@@ -67,7 +70,7 @@ impl Model {
                 config["attention_bias"] = json!(self.qkv_bias);
                 config["mlp_only_layers"] = json!([]);
             }
-            Architecture::Phi3 => config["partial_rotary_factor"] = json!(self.rotated_part()),
+            Architecture::Phi3 => config["partial_rotary_factor"] = json!(self.rotated_share()),
             Architecture::Mixtral | Architecture::DeepSeekV2 | Architecture::DeepSeekV3 => {}
             _ => {
                 config["attention_bias"] = json!(self.qkv_bias);
@@ -131,7 +134,146 @@ impl Model {
         })
     }
 
-    pub(crate) fn activation_name(&self) -> &'static str {
+    /// The rotated share of each head: a number whose product with the head's width, rounded down, is
+    /// the number of rotated columns.
+    fn rotated_share(&self) -> f64 {
+        let (rotated, all) = (self.rotated_width() as f64, self.head_dim as f64);
+        // Four digits, if they are enough to read the same number of columns back.
+        let short = (rotated / all * 10000.0).round() / 10000.0;
+        if (short * all) as u64 == self.rotated_width() { short } else { (rotated + 0.5) / all }
+    }
+
+    fn phi_config(&self) -> Value {
+        let (theta, scaling) = rotation(&self.positions);
+        json!({
+            "architectures": ["PhiForCausalLM"],
+            "model_type": "phi",
+            "vocab_size": self.vocab,
+            "hidden_size": self.hidden,
+            "intermediate_size": self.intermediate,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "hidden_act": self.activation_name(),
+            "max_position_embeddings": self.max_positions,
+            "layer_norm_eps": self.norm_eps,
+            "qk_layernorm": false,
+            "partial_rotary_factor": self.rotated_share(),
+            "rope_theta": theta,
+            "rope_scaling": scaling,
+            "tie_word_embeddings": false,
+            "torch_dtype": torch_name(self.dtype),
+        })
+    }
+
+    fn neox_config(&self) -> Value {
+        let (theta, scaling) = rotation(&self.positions);
+        json!({
+            "architectures": ["GPTNeoXForCausalLM"],
+            "model_type": "gpt_neox",
+            "vocab_size": self.vocab,
+            "hidden_size": self.hidden,
+            "intermediate_size": self.intermediate,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "hidden_act": self.activation_name(),
+            "max_position_embeddings": self.max_positions,
+            "layer_norm_eps": self.norm_eps,
+            "attention_bias": self.qkv_bias,
+            "use_parallel_residual": self.is_parallel(),
+            "rotary_pct": self.rotated_share(),
+            "rotary_emb_base": theta,
+            "rope_scaling": scaling,
+            "tie_word_embeddings": self.tied_embeddings,
+            "torch_dtype": torch_name(self.dtype),
+        })
+    }
+
+    fn gptj_config(&self) -> Value {
+        json!({
+            "architectures": ["GPTJForCausalLM"],
+            "model_type": "gptj",
+            "vocab_size": self.vocab,
+            "n_embd": self.hidden,
+            "n_inner": self.intermediate,
+            "n_layer": self.layers,
+            "n_head": self.heads,
+            "n_positions": self.max_positions,
+            "rotary_dim": self.rotated_width(),
+            "activation_function": self.activation_name(),
+            "layer_norm_epsilon": self.norm_eps,
+            "tie_word_embeddings": false,
+            "torch_dtype": torch_name(self.dtype),
+        })
+    }
+
+    fn falcon_config(&self) -> Value {
+        let (theta, scaling) = rotation(&self.positions);
+        let parallel = self.is_parallel();
+        // The older class has one KV head, or as many KV heads as query heads.
+        let old =
+            self.wiring.block != BlockOrder::Parallel && (self.kv_heads == 1 || self.kv_heads == self.heads);
+        let mut config = json!({
+            "architectures": ["FalconForCausalLM"],
+            "model_type": "falcon",
+            "vocab_size": self.vocab,
+            "hidden_size": self.hidden,
+            "ffn_hidden_size": self.intermediate,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "activation": self.activation_name(),
+            "max_position_embeddings": self.max_positions,
+            "layer_norm_epsilon": self.norm_eps,
+            "alibi": false,
+            "bias": self.qkv_bias,
+            "multi_query": self.kv_heads == 1,
+            "new_decoder_architecture": !old,
+            "parallel_attn": parallel,
+            "rope_theta": theta,
+            "rope_scaling": scaling,
+            "tie_word_embeddings": self.tied_embeddings,
+            "torch_dtype": torch_name(self.dtype),
+        });
+        if !old {
+            config["num_kv_heads"] = json!(self.kv_heads);
+            config["num_ln_in_parallel_attn"] =
+                json!(if self.wiring.block == BlockOrder::Parallel { 2 } else { 1 });
+        }
+        config
+    }
+
+    fn write_gemma(&self, config: &mut Value) {
+        config["attention_bias"] = json!(self.qkv_bias);
+        config["query_pre_attn_scalar"] = json!(self.wiring.query_scalar.unwrap_or(self.head_dim));
+        config["attn_logit_softcapping"] = json!(self.wiring.score_cap);
+        config["final_logit_softcapping"] = json!(self.wiring.logit_cap);
+        if let Some(theta) = self.wiring.window_theta {
+            config["rope_local_base_freq"] = json!(theta);
+        }
+    }
+
+    /// Writes which layers have a sliding window, for the families that can have one.
+    fn write_window(&self, config: &mut Value) {
+        let window = self.wiring.window;
+        match self.architecture {
+            Architecture::Qwen2 | Architecture::Qwen3 => {
+                config["use_sliding_window"] = json!(window.is_some())
+            }
+            Architecture::Qwen3Moe if window.is_some() => config["use_sliding_window"] = json!(true),
+            Architecture::Gemma2 | Architecture::Gemma3 => {}
+            _ if window.is_none() => return,
+            _ => {}
+        }
+        config["sliding_window"] = json!(window.map(|window| window.tokens));
+        // The other classes have a list with the kind of each layer.
+        let kind =
+            |layer| if self.window_of(layer).is_some() { "sliding_attention" } else { "full_attention" };
+        if !matches!(self.architecture, Architecture::Llama | Architecture::Mixtral | Architecture::Phi3) {
+            config["layer_types"] = (0..self.layers).map(kind).collect();
+        }
+    }
+
+    fn activation_name(&self) -> &'static str {
         match self.activation {
             Activation::SiluGated => "silu",
             Activation::GeluTanhGated => "gelu_pytorch_tanh",
@@ -142,8 +284,8 @@ impl Model {
     }
 }
 
-/// The base of the frequencies, and their scaling as `rope_scaling` has it.
-pub(crate) fn rotation(positions: &Positions) -> (f64, Option<Value>) {
+/// The base of the frequencies, and their scaling in the form of `rope_scaling`.
+fn rotation(positions: &Positions) -> (f64, Option<Value>) {
     match positions {
         Positions::Learned { .. } => (10000.0, None),
         Positions::Linear { theta, factor } => {
@@ -186,8 +328,9 @@ pub(crate) fn rotation(positions: &Positions) -> (f64, Option<Value>) {
     }
 }
 
-/// A quantised model's config names the format that it was quantised from.
-pub(crate) fn torch_name(dtype: DType) -> &'static str {
+/// The name of a format in `torch_dtype`. For a quantised format it is the one that the weights were
+/// quantised from.
+fn torch_name(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "float32",
         DType::F16 => "float16",

@@ -1,7 +1,8 @@
-//! The header of a GGUF file: what llama.cpp's files say of a model and of where its tensors lie.
+//! The header of a GGUF file (llama.cpp): metadata of the model, and the places of its tensors.
 //!
-//! Format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>, versions 2 and 3, little-endian. A header is not trusted: no
-//! length in it is believed before the file is known to be that long.
+//! Format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>, versions 2 and 3,
+//! little-endian. A header is not trusted: each length is checked against the bytes left in the file
+//! before anything is allocated.
 
 use crate::input::error::ScenarioError;
 use serde_json::Value;
@@ -10,34 +11,34 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-/// What a file says in front of its tensors' values.
+/// The header: everything before the tensors' values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gguf {
-    /// Keys and values, numbers as JSON's.
+    /// Metadata by key; numbers are JSON numbers.
     pub metadata: BTreeMap<String, Value>,
     /// The tensors by name.
     pub tensors: BTreeMap<String, GgufTensor>,
 }
 
-/// Where a tensor lies.
+/// The shape, format and place of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GgufTensor {
     /// Its shape, the slowest dimension first: \[rows, columns\].
     pub shape: Vec<u64>,
-    /// ggml's number of its format: 0 is F32, 1 F16, 2 Q4_0, 8 Q8_0, 12 Q4_K, 14 Q6_K, 30 BF16.
+    /// ggml's number for its format: 0 is F32, 1 F16, 2 Q4_0, 8 Q8_0, 12 Q4_K, 14 Q6_K, 30 BF16.
     pub format: u32,
-    /// Its first byte in the file.
+    /// The offset of its first byte in the file.
     pub start: u64,
 }
 
-/// Most dimensions of a tensor.
-const DIMENSIONS: u32 = 4;
+/// The largest number of dimensions of a tensor.
+const MAX_DIMENSIONS: u32 = 4;
 
 impl Gguf {
     /// Reads the header of the file at `path`.
     ///
     /// # Errors
-    /// The file cannot be read, and those of [`Gguf::from_reader`].
+    /// The file cannot be read, and the errors of [`Gguf::from_reader`].
     pub fn open(path: &Path) -> Result<Self, ScenarioError> {
         let unreadable = |reason| ScenarioError::Unreadable { path: path.to_owned(), reason };
         let file = File::open(path).map_err(unreadable)?;
@@ -45,45 +46,47 @@ impl Gguf {
         Self::from_reader(&path.display().to_string(), BufReader::new(file), length)
     }
 
-    /// Reads the header of a file of `length` bytes, which messages call `name`.
+    /// Reads the header of a file of `length` bytes; messages call the file `name`.
     ///
     /// # Errors
-    /// It is no GGUF file, of another version, cut short; a tensor is named twice or begins beyond the end.
+    /// It is not a GGUF file, has another version, or is cut short; a tensor appears twice or begins
+    /// beyond the end of the file.
     pub fn from_reader(name: &str, reader: impl Read, length: u64) -> Result<Self, ScenarioError> {
-        let mut cursor = Cursor { reader, at: 0, length };
+        let mut cursor = FileCursor { reader, at: 0, length };
         let header = cursor.header();
         header
             .map_err(|reason| ScenarioError::Syntax { place: format!("{name}: byte {}", cursor.at), reason })
     }
 
-    /// A text of the metadata.
+    /// The text under `key` of the metadata.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.metadata.get(key)?.as_str()
     }
 
-    /// A list of the metadata.
+    /// The list under `key` of the metadata.
     pub fn list(&self, key: &str) -> Option<&[Value]> {
         self.metadata.get(key)?.as_array().map(Vec::as_slice)
     }
 }
 
-/// The number that was meant: 1e-5, not the 9.999999747378752e-6 that single precision makes of it.
-fn single(value: f32) -> Value {
-    Value::from(value.to_string().parse::<f64>().unwrap_or(f64::NAN))
+/// A single-precision number as the decimal number that was meant: 1e-5, not 9.999999747378752e-6. A
+/// number that JSON cannot write becomes null.
+fn decimal(value: f32) -> Value {
+    value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
 
-/// A file as it is read.
-struct Cursor<R> {
+/// The position in a file that is being read.
+struct FileCursor<R> {
     reader: R,
     at: u64,
     length: u64,
 }
 
-/// Why a header is none.
-type Wrong<T> = Result<T, String>;
+/// A part of the header, or the reason why it is refused.
+type Parsed<T> = Result<T, String>;
 
-impl<R: Read> Cursor<R> {
-    fn header(&mut self) -> Wrong<Gguf> {
+impl<R: Read> FileCursor<R> {
+    fn header(&mut self) -> Parsed<Gguf> {
         if self.bytes(4)? != *b"GGUF" {
             return Err("no GGUF file: it does not begin with 'GGUF'".to_owned());
         }
@@ -119,20 +122,22 @@ impl<R: Read> Cursor<R> {
         Ok(Gguf { metadata, tensors })
     }
 
-    fn tensor(&mut self) -> Wrong<(String, GgufTensor)> {
+    fn tensor(&mut self) -> Parsed<(String, GgufTensor)> {
         let name = self.text()?;
         let dimensions = self.u32()?;
-        if !(1..=DIMENSIONS).contains(&dimensions) {
-            return Err(format!("tensor '{name}' has {dimensions} dimensions: 1 to {DIMENSIONS} are read"));
+        if !(1..=MAX_DIMENSIONS).contains(&dimensions) {
+            return Err(format!(
+                "tensor '{name}' has {dimensions} dimensions: 1 to {MAX_DIMENSIONS} are read"
+            ));
         }
-        let mut shape = (0..dimensions).map(|_| self.u64()).collect::<Wrong<Vec<_>>>()?;
+        let mut shape = (0..dimensions).map(|_| self.u64()).collect::<Parsed<Vec<_>>>()?;
         shape.reverse();
         let format = self.u32()?;
         let start = self.u64()?;
         Ok((name, GgufTensor { shape, format, start }))
     }
 
-    fn value(&mut self, kind: u32, lists: bool) -> Wrong<Value> {
+    fn value(&mut self, kind: u32, lists: bool) -> Parsed<Value> {
         Ok(match kind {
             0 => Value::from(self.bytes(1)?[0]),
             1 => Value::from(self.bytes(1)?[0] as i8),
@@ -140,13 +145,13 @@ impl<R: Read> Cursor<R> {
             3 => Value::from(i16::from_le_bytes(self.array()?)),
             4 => Value::from(self.u32()?),
             5 => Value::from(i32::from_le_bytes(self.array()?)),
-            6 => single(f32::from_le_bytes(self.array()?)),
+            6 => decimal(f32::from_le_bytes(self.array()?)),
             7 => Value::from(self.bytes(1)?[0] != 0),
             8 => Value::from(self.text()?),
             9 if lists => {
                 let (kind, count) = (self.u32()?, self.u64()?);
-                // An item takes a byte at least, so that a false count ends with the file.
-                let mut items = Vec::with_capacity(self.left(count)?.min(1 << 16));
+                // Each item takes at least one byte, so a count beyond the file's end is refused here.
+                let mut items = Vec::with_capacity(self.checked_length(count)?.min(1 << 16));
                 for _ in 0..count {
                     items.push(self.value(kind, false)?);
                 }
@@ -159,27 +164,30 @@ impl<R: Read> Cursor<R> {
         })
     }
 
-    fn text(&mut self) -> Wrong<String> {
+    fn text(&mut self) -> Parsed<String> {
         let length = self.u64()?;
         let bytes = self.bytes(length)?;
         String::from_utf8(bytes).map_err(|_| "a text that is not UTF-8".to_owned())
     }
 
-    fn u32(&mut self) -> Wrong<u32> {
+    fn u32(&mut self) -> Parsed<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Wrong<u64> {
+    fn u64(&mut self) -> Parsed<u64> {
         self.array().map(u64::from_le_bytes)
     }
 
-    fn array<const N: usize>(&mut self) -> Wrong<[u8; N]> {
+    fn array<const N: usize>(&mut self) -> Parsed<[u8; N]> {
         let bytes = self.bytes(N as u64)?;
         bytes.try_into().map_err(|_| "cut short".to_owned())
     }
 
-    /// `count`, where the file has as many bytes left.
-    fn left(&self, count: u64) -> Wrong<usize> {
+    /// `count` as a length in memory.
+    ///
+    /// # Errors
+    /// Fewer than `count` bytes of the file are left.
+    fn checked_length(&self, count: u64) -> Parsed<usize> {
         let left = self.length.saturating_sub(self.at);
         let cut = || {
             format!("{count} bytes are promised and {left} are left: the file is cut short, fetch it again")
@@ -187,8 +195,8 @@ impl<R: Read> Cursor<R> {
         usize::try_from(count).ok().filter(|_| count <= left).ok_or_else(cut)
     }
 
-    fn bytes(&mut self, count: u64) -> Wrong<Vec<u8>> {
-        let mut bytes = vec![0; self.left(count)?];
+    fn bytes(&mut self, count: u64) -> Parsed<Vec<u8>> {
+        let mut bytes = vec![0; self.checked_length(count)?];
         self.reader.read_exact(&mut bytes).map_err(|error| format!("cannot be read: {error}"))?;
         self.at += count;
         Ok(bytes)
@@ -204,7 +212,7 @@ mod tests {
         bytes.extend(text.as_bytes());
     }
 
-    /// A number, a list of texts, and a matrix of 2 × 3 behind 32 bytes.
+    /// A file with a number, a list of texts, and a 2 × 3 matrix at offset 32 of its data.
     fn file() -> Vec<u8> {
         let mut bytes = b"GGUF".to_vec();
         bytes.extend(3u32.to_le_bytes());

@@ -1,4 +1,4 @@
-//! The model of a GGUF file, by way of the configuration that Hugging Face would have for it.
+//! Reads the model of a GGUF file: its header becomes a `config.json`, which is then read.
 
 use crate::input::error::ScenarioError;
 use crate::model::gguf::header::Gguf;
@@ -6,8 +6,9 @@ use crate::model::transformer::Model;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// ggml's architectures that we read, with transformers' model types: without experts, and with.
-const FAMILIES: [(&str, &str, &str); 11] = [
+/// The supported architectures of ggml, each with transformers' model types: without experts, and
+/// with experts.
+const GGML_FAMILIES: [(&str, &str, &str); 11] = [
     ("llama", "llama", "mixtral"),
     ("qwen2", "qwen2", ""),
     ("qwen3", "qwen3", ""),
@@ -21,7 +22,7 @@ const FAMILIES: [(&str, &str, &str); 11] = [
     ("falcon", "falcon", ""),
 ];
 
-/// Keys of transformers with those of ggml, behind the architecture.
+/// Keys of transformers with those of ggml, which follow the architecture's name.
 const SIZES: [(&str, &str); 17] = [
     ("hidden_size", "embedding_length"),
     ("num_hidden_layers", "block_count"),
@@ -43,40 +44,42 @@ const SIZES: [(&str, &str); 17] = [
 ];
 
 impl Model {
-    /// The model of a GGUF file's header, named `name`; `file` is what messages call it.
+    /// Reads the model from a GGUF file's header. `name` becomes the model's name; messages call the
+    /// file `file`.
     ///
     /// # Errors
-    /// An architecture, a rotation or a window that is not read, and those of [`Model::from_config_json`].
+    /// The architecture, the rotation or the window is not supported, and the errors of
+    /// [`Model::from_config_json`].
     pub fn from_gguf(name: &str, file: &str, gguf: &Gguf) -> Result<Self, ScenarioError> {
         Self::from_config_json(name, file, &config(file, gguf)?.to_string())
     }
 
-    /// The model of the GGUF file at `path`, named after it.
+    /// Reads the model of the GGUF file at `path`; the file's name becomes the model's name.
     ///
     /// # Errors
-    /// Those of [`Gguf::open`] and of [`Model::from_gguf`].
+    /// The errors of [`Gguf::open`] and of [`Model::from_gguf`].
     pub fn from_gguf_file(path: &Path) -> Result<Self, ScenarioError> {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         Self::from_gguf(&name, &path.display().to_string(), &Gguf::open(path)?)
     }
 }
 
-/// What a file says of its model.
-struct Header<'a> {
+/// A header with its file's name and its architecture.
+struct NamedHeader<'a> {
     file: &'a str,
     gguf: &'a Gguf,
     architecture: &'a str,
 }
 
-impl<'a> Header<'a> {
-    /// The value under `key` of the architecture.
-    fn of(&self, key: &str) -> Option<&'a Value> {
+impl<'a> NamedHeader<'a> {
+    /// The value under the architecture's `key`.
+    fn value(&self, key: &str) -> Option<&'a Value> {
         self.gguf.metadata.get(&format!("{}.{key}", self.architecture))
     }
 
-    /// A whole number from 1 that is there.
+    /// The whole number under the architecture's `key`; `None` if it is absent or 0.
     fn count(&self, key: &str) -> Option<u64> {
-        self.of(key).and_then(Value::as_u64).filter(|&count| count > 0)
+        self.value(key).and_then(Value::as_u64).filter(|&count| count > 0)
     }
 
     fn unsupported(&self, key: &str, reason: &str) -> ScenarioError {
@@ -85,27 +88,28 @@ impl<'a> Header<'a> {
         ScenarioError::Unsupported { place, key, value, reason }
     }
 
-    /// The error of a value of the architecture.
+    /// The error for the value under the architecture's `key`.
     fn refused(&self, key: &str, reason: &str) -> ScenarioError {
         self.unsupported(&format!("{}.{key}", self.architecture), reason)
     }
 }
 
+/// Writes the `config.json` that Hugging Face would have for the model.
 fn config(file: &str, gguf: &Gguf) -> Result<Value, ScenarioError> {
     let architecture = gguf.text("general.architecture").unwrap_or_default();
-    let header = Header { file, gguf, architecture };
+    let header = NamedHeader { file, gguf, architecture };
     let experts = header.count("expert_count");
-    let family = FAMILIES.into_iter().find(|(name, ..)| *name == architecture);
+    let family = GGML_FAMILIES.into_iter().find(|(name, ..)| *name == architecture);
     let model_type = family.map(|(_, dense, mixture)| if experts.is_some() { mixture } else { dense });
     let Some(model_type) = model_type.filter(|name| !name.is_empty()) else {
-        let known = FAMILIES.map(|(name, ..)| name).join(", ");
+        let known = GGML_FAMILIES.map(|(name, ..)| name).join(", ");
         let reason = format!("{known} are read from GGUF files");
         return Err(header.unsupported("general.architecture", &reason));
     };
     let mut config = Map::new();
     config.insert("model_type".to_owned(), json!(model_type));
     for (theirs, ours) in SIZES {
-        config.extend(header.of(ours).map(|value| (theirs.to_owned(), value.clone())));
+        config.extend(header.value(ours).map(|value| (theirs.to_owned(), value.clone())));
     }
     if let Some(tokens) = gguf.list("tokenizer.ggml.tokens") {
         config.entry("vocab_size").or_insert(json!(tokens.len()));
@@ -115,16 +119,16 @@ fn config(file: &str, gguf: &Gguf) -> Result<Value, ScenarioError> {
     config.insert("attention_bias".to_owned(), json!(gguf.tensors.contains_key("blk.0.attn_q.bias")));
     config.insert("tie_word_embeddings".to_owned(), json!(!gguf.tensors.contains_key("output.weight")));
     config.insert("dtype".to_owned(), json!("bfloat16"));
-    read_plain_network(&header, &mut config);
+    read_layer_norm_family(&header, &mut config);
     read_rotation(&header, &mut config)?;
-    read_sight(&header, &mut config)?;
+    read_window_and_scale(&header, &mut config)?;
     Ok(Value::Object(config))
 }
 
-/// What the families with layer norms have.
-fn read_plain_network(header: &Header<'_>, config: &mut Map<String, Value>) {
+/// Reads what the families with layer norms have.
+fn read_layer_norm_family(header: &NamedHeader<'_>, config: &mut Map<String, Value>) {
     let mut set = |key: &str, value: Value| config.insert(key.to_owned(), value);
-    let epsilon = header.of("attention.layer_norm_epsilon").cloned().unwrap_or_default();
+    let epsilon = header.value("attention.layer_norm_epsilon").cloned().unwrap_or_default();
     match header.architecture {
         "phi2" => {
             set("layer_norm_eps", epsilon);
@@ -132,7 +136,7 @@ fn read_plain_network(header: &Header<'_>, config: &mut Map<String, Value>) {
         "gptneox" => {
             set("layer_norm_eps", epsilon);
             set("attention_bias", json!(header.gguf.tensors.contains_key("blk.0.attn_qkv.bias")));
-            let parallel = header.of("use_parallel_residual").and_then(Value::as_bool);
+            let parallel = header.value("use_parallel_residual").and_then(Value::as_bool);
             set("use_parallel_residual", json!(parallel.unwrap_or(true)));
         }
         "falcon" => {
@@ -141,25 +145,25 @@ fn read_plain_network(header: &Header<'_>, config: &mut Map<String, Value>) {
             let [heads, kv_heads] =
                 ["attention.head_count", "attention.head_count_kv"].map(|key| header.count(key));
             let kv_heads = kv_heads.or(heads);
-            // The older class has one head of keys and values, or as many as of queries.
+            // The older class has one KV head, or as many KV heads as query heads.
             let new = two || (kv_heads != Some(1) && kv_heads != heads);
             set("num_kv_heads", json!(kv_heads));
             set("multi_query", json!(!new && kv_heads == Some(1)));
             set("new_decoder_architecture", json!(new));
             set("num_ln_in_parallel_attn", json!(if two { 2 } else { 1 }));
-            set("ffn_hidden_size", header.of("feed_forward_length").cloned().unwrap_or_default());
+            set("ffn_hidden_size", header.value("feed_forward_length").cloned().unwrap_or_default());
         }
         _ => {}
     }
 }
 
-/// What is turned, and by what it is stretched.
-fn read_rotation(header: &Header<'_>, config: &mut Map<String, Value>) -> Result<(), ScenarioError> {
-    match header.of("rope.scaling.type").and_then(Value::as_str) {
+/// Reads the rotated columns and the scaling of the rotation.
+fn read_rotation(header: &NamedHeader<'_>, config: &mut Map<String, Value>) -> Result<(), ScenarioError> {
+    match header.value("rope.scaling.type").and_then(Value::as_str) {
         None | Some("none") => {}
-        _ if header.of("rope.scaling.factor").and_then(Value::as_f64) == Some(1.0) => {}
+        _ if header.value("rope.scaling.factor").and_then(Value::as_f64) == Some(1.0) => {}
         Some("linear") => {
-            let scaling = json!({ "rope_type": "linear", "factor": header.of("rope.scaling.factor") });
+            let scaling = json!({ "rope_type": "linear", "factor": header.value("rope.scaling.factor") });
             config.insert("rope_scaling".to_owned(), scaling);
         }
         Some(_) => {
@@ -172,27 +176,27 @@ fn read_rotation(header: &Header<'_>, config: &mut Map<String, Value>) -> Result
         let reason = "a rotation with a factor for each pair is not read from GGUF files";
         return Err(header.unsupported(name, reason));
     }
-    let turned = header.count("rope.dimension_count");
+    let rotated = header.count("rope.dimension_count");
     let head = header.count("attention.key_length");
-    match (turned, head) {
-        (Some(turned), _) if matches!(header.architecture, "phi3" | "phi2" | "gptneox") => {
+    match (rotated, head) {
+        (Some(rotated), _) if matches!(header.architecture, "phi3" | "phi2" | "gptneox") => {
             let head = header.count("embedding_length").zip(header.count("attention.head_count"));
             let head = head.map_or(1.0, |(hidden, heads)| hidden as f64 / heads as f64);
-            // Half a column more than what turns, of which the whole part is what is meant.
-            let part = ((turned as f64 + 0.5) / head).min(1.0);
-            config.insert("partial_rotary_factor".to_owned(), json!(part));
+            // Half a column is added, so that rounding down gives the number of rotated columns.
+            let share = ((rotated as f64 + 0.5) / head).min(1.0);
+            config.insert("partial_rotary_factor".to_owned(), json!(share));
         }
-        // It says so of every head, which turns whole.
+        // Falcon rotates whole heads.
         _ if header.architecture == "falcon" => {}
-        (Some(turned), Some(head)) if turned != head => {
+        (Some(rotated), Some(head)) if rotated != head => {
             let reason = "heads that are turned in part are not read";
             return Err(header.refused("rope.dimension_count", reason));
         }
         _ => {}
     }
     if header.gguf.tensors.contains_key("rope_freqs.weight") {
-        // Llama 3's stretched rotation: the file has its factors, not what they were made of. 3.1 and 3.3 were stretched by 8, the
-        // small 3.2 by 32.
+        // Llama 3's scaled rotation: the file has the resulting factors, not the parameters. Llama 3.1 and
+        // 3.3 have a factor of 8, the small models of 3.2 have 32.
         let small = config.get("hidden_size").and_then(Value::as_u64).is_some_and(|hidden| hidden < 4096);
         let scaling = json!({
             "rope_type": "llama3", "factor": if small { 32.0 } else { 8.0 }, "low_freq_factor": 1.0,
@@ -203,8 +207,11 @@ fn read_rotation(header: &Header<'_>, config: &mut Map<String, Value>) -> Result
     Ok(())
 }
 
-/// How far tokens see, and by what scores are divided.
-fn read_sight(header: &Header<'_>, config: &mut Map<String, Value>) -> Result<(), ScenarioError> {
+/// Reads the sliding window and the scale of attention scores.
+fn read_window_and_scale(
+    header: &NamedHeader<'_>,
+    config: &mut Map<String, Value>,
+) -> Result<(), ScenarioError> {
     const WINDOW: &str = "attention.sliding_window";
     match header.count(WINDOW) {
         None => {
@@ -213,7 +220,8 @@ fn read_sight(header: &Header<'_>, config: &mut Map<String, Value>) -> Result<()
         Some(_) if matches!(header.architecture, "gemma2" | "gemma3" | "phi3") => {}
         Some(_) => return Err(header.refused(WINDOW, "every layer must attend to the whole context")),
     }
-    // A file does not say by what scores are divided: llama.cpp knows the largest models by their layers.
+    // A GGUF file has no scale of scores. llama.cpp recognises the largest models by their number of
+    // layers, and so does this.
     let scalar = match (header.architecture, header.count("block_count")) {
         ("gemma2", Some(46)) | ("gemma3", Some(62)) => {
             let sizes = header.count("embedding_length").zip(header.count("attention.head_count"));

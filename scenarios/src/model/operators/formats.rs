@@ -1,4 +1,5 @@
-//! Number formats of weights: one for all matrices, or one for each class of them.
+//! Number formats of a run: of weights, which may have one for each class of matrices, of the KV
+//! cache and of activations.
 
 use crate::model::operators::sublayer::Sublayer;
 use crate::model::transformer::Model;
@@ -7,17 +8,17 @@ use serde::de::{self, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
-/// Matrices that have one number format.
+/// Matrices that share one number format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WeightClass {
     /// q, k, v and the output projection.
     Attention,
-    /// What every token passes of feed-forward networks: the dense ones, the shared expert and the router.
+    /// The feed-forward matrices that every token uses: dense networks, the shared expert, the router.
     Ffn,
     /// The experts that tokens are routed to.
     Experts,
-    /// The token table and the output projection, which may be one matrix.
+    /// The token table and the output head, which may be one matrix.
     Ends,
 }
 
@@ -25,8 +26,8 @@ impl WeightClass {
     /// Every class, in the order of the enum.
     pub const ALL: [Self; 4] = [Self::Attention, Self::Ffn, Self::Experts, Self::Ends];
 
-    /// The class of a sublayer's matrix. Attention itself has none, so that its class does not matter.
-    pub fn of(sublayer: Sublayer) -> Self {
+    /// The class of a sublayer's matrix. `Sublayer::Attention` has no matrix; its class is not used.
+    pub fn from_sublayer(sublayer: Sublayer) -> Self {
         match sublayer {
             Sublayer::Qkv | Sublayer::Attention | Sublayer::Out => Self::Attention,
             Sublayer::FfnUp | Sublayer::FfnDown | Sublayer::Router | Sublayer::SharedExpert => Self::Ffn,
@@ -35,7 +36,7 @@ impl WeightClass {
         }
     }
 
-    /// The word used in files.
+    /// Its name in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Attention => "attention",
@@ -52,22 +53,26 @@ impl fmt::Display for WeightClass {
     }
 }
 
-/// The word in files for the classes that are not named.
+/// The key in files for all classes that are not named.
 pub(crate) const DEFAULT: &str = "default";
+
+/// The keys that a mapping in a file may have.
+pub(crate) const KEYS: [&str; 5] = [DEFAULT, "attention", "ffn", "experts", "ends"];
 
 /// The number format of each class of matrices.
 ///
-/// In files one word where all agree, otherwise a mapping; one that names no class has the format under `default`.
+/// In files it is one word if all classes have the same format, otherwise a mapping. A class that the
+/// mapping does not name has the format under `default`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WeightFormats([DType; WeightClass::ALL.len()]);
 
 impl WeightFormats {
-    /// All matrices in one format.
+    /// The same format for all matrices.
     pub const fn all(dtype: DType) -> Self {
         Self([dtype; WeightClass::ALL.len()])
     }
 
-    /// The same with another format for one class.
+    /// The same formats, with another one for `class`.
     #[must_use]
     pub const fn with(mut self, class: WeightClass, dtype: DType) -> Self {
         self.0[class as usize] = dtype;
@@ -75,16 +80,16 @@ impl WeightFormats {
     }
 
     /// The format of a class.
-    pub fn of_class(self, class: WeightClass) -> DType {
+    pub fn for_class(self, class: WeightClass) -> DType {
         self.0[class as usize]
     }
 
     /// The format of a sublayer's matrix.
-    pub fn of(self, sublayer: Sublayer) -> DType {
-        self.of_class(WeightClass::of(sublayer))
+    pub fn for_sublayer(self, sublayer: Sublayer) -> DType {
+        self.for_class(WeightClass::from_sublayer(sublayer))
     }
 
-    /// The format of all matrices, where they have the same.
+    /// The format of all matrices; `None` if they differ.
     pub fn one(self) -> Option<DType> {
         (self == self.0[0]).then_some(self.0[0])
     }
@@ -94,31 +99,32 @@ impl WeightFormats {
         WeightClass::ALL.into_iter().zip(self.0)
     }
 
-    /// Each format once, in the order of the classes.
+    /// Each distinct format once, in the order of the classes.
     pub fn distinct(self) -> impl Iterator<Item = DType> {
         (0..self.0.len()).filter(move |&at| !self.0[..at].contains(&self.0[at])).map(move |at| self.0[at])
     }
 
-    /// The same with `change` made to the format of every class.
+    /// The formats with `change` applied to each class.
     #[must_use]
     pub fn map(self, change: impl FnMut(DType) -> DType) -> Self {
         Self(self.0.map(change))
     }
 
-    /// The same for `model`: experts that it does not have agree with the other feed-forward networks, so that what
-    /// computes alike is equal.
+    /// The formats as `model` uses them. If it has no experts, their format becomes that of the
+    /// feed-forward networks, so that formats that give the same computation compare equal.
     #[must_use]
-    pub fn of_model(self, model: &Model) -> Self {
+    pub fn for_model(self, model: &Model) -> Self {
         match model.experts {
             Some(_) => self,
-            None => self.with(WeightClass::Experts, self.of_class(WeightClass::Ffn)),
+            None => self.with(WeightClass::Experts, self.for_class(WeightClass::Ffn)),
         }
     }
 
-    /// The format that most classes have; of equals that of feed-forward networks, which are most of a model.
+    /// The format that most classes have. A tie goes to the format of the feed-forward networks, which
+    /// hold most of a model's weights.
     pub fn usual(self) -> DType {
         let count = |dtype: DType| self.0.iter().filter(|&&other| other == dtype).count();
-        let ffn = self.of_class(WeightClass::Ffn);
+        let ffn = self.for_class(WeightClass::Ffn);
         self.distinct().fold(ffn, |best, dtype| if count(dtype) > count(best) { dtype } else { best })
     }
 }
@@ -130,14 +136,14 @@ impl From<DType> for WeightFormats {
 }
 
 impl PartialEq<DType> for WeightFormats {
-    /// Whether all matrices have this one.
+    /// Whether all matrices have this format.
     fn eq(&self, dtype: &DType) -> bool {
         self.0.iter().all(|own| own == dtype)
     }
 }
 
 impl fmt::Display for WeightFormats {
-    /// As a scenario could have it: one word, or `{default: bf16, experts: int4}`.
+    /// As a scenario writes it: one word, or `{default: bf16, experts: int4}`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(dtype) = self.one() {
             return dtype.fmt(f);
@@ -150,7 +156,7 @@ impl fmt::Display for WeightFormats {
 }
 
 impl Serialize for WeightFormats {
-    /// One word where all agree, otherwise every class.
+    /// One word if all classes have the same format, otherwise a mapping of every class.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.one() {
             Some(dtype) => dtype.serialize(serializer),
@@ -161,14 +167,14 @@ impl Serialize for WeightFormats {
 
 impl<'de> Deserialize<'de> for WeightFormats {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Written)
+        deserializer.deserialize_any(WeightFormatsVisitor)
     }
 }
 
-/// Reads both spellings.
-struct Written;
+/// Reads one word or a mapping.
+struct WeightFormatsVisitor;
 
-impl<'de> Visitor<'de> for Written {
+impl<'de> Visitor<'de> for WeightFormatsVisitor {
     type Value = WeightFormats;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -201,5 +207,20 @@ impl<'de> Visitor<'de> for Written {
     }
 }
 
-/// What a mapping may name.
-pub(crate) const KEYS: [&str; 5] = [DEFAULT, "attention", "ffn", "experts", "ends"];
+/// Number formats of one run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Formats {
+    /// Format of matrices. Norm weights and biases are always f32.
+    pub weights: WeightFormats,
+    /// Format of the KV cache.
+    pub kv: DType,
+    /// Format of everything between operators.
+    pub activations: DType,
+}
+
+impl fmt::Display for Formats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "weights {}, kv {}, activations {}", self.weights, self.kv, self.activations)
+    }
+}

@@ -1,19 +1,19 @@
-//! Kinds of layers: which sublayers each is made of.
+//! Kinds of layers, and the sublayers of each.
 
 use crate::model::operators::sublayer::Sublayer;
 use crate::model::transformer::Model;
 use std::ops::Range;
 
-/// What a layer is made of.
+/// What a layer consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LayerKind {
-    /// Attention and a feed-forward network.
+    /// Attention, then a feed-forward network.
     Dense,
-    /// Attention beside a feed-forward network: both read the same residual.
+    /// Attention beside a feed-forward network; both read the same residual.
     Parallel,
-    /// Attention and a mixture of experts.
+    /// Attention, then a mixture of experts.
     Experts,
-    /// Attention, and a mixture of experts beside one that every token goes to.
+    /// Attention, then a mixture of experts beside a shared expert that every token goes to.
     SharedExperts,
 }
 
@@ -23,11 +23,11 @@ impl LayerKind {
         use Sublayer::{Attention, Experts, FfnDown, FfnUp, Out, Qkv, Router, SharedExpert};
         match self {
             LayerKind::Dense => &Sublayer::DENSE,
-            // The network first: it reads the residual that attention is not yet added to, and the attention's sum does
-            // not wait for it unless they share a device.
+            // The network reads the residual before attention is added to it, so it comes before that
+            // addition. On two devices, attention and network then run at the same time.
             LayerKind::Parallel => &[Qkv, Attention, FfnUp, FfnDown, Out],
             LayerKind::Experts => &[Qkv, Attention, Out, Router, Experts],
-            // The shared expert first: whoever computes the others can begin while it is under way.
+            // While the shared expert runs, another device can begin with the routed experts.
             LayerKind::SharedExperts => &[Qkv, Attention, Out, Router, SharedExpert, Experts],
         }
     }
@@ -49,18 +49,20 @@ impl Model {
         if self.is_parallel() { LayerKind::Parallel } else { LayerKind::Dense }
     }
 
-    /// The layers of `kind`, which are neighbours; an empty range where there is none.
+    /// The layers of `kind`, which are adjacent; an empty range if there are none.
     pub fn layers_of(&self, kind: LayerKind) -> Range<u64> {
         let dense =
             self.experts.as_ref().map_or(self.layers, |experts| experts.dense_layers.min(self.layers));
-        match kind {
-            _ if kind == self.dense_kind() => 0..dense,
-            _ if dense < self.layers && self.kind(dense) == kind => dense..self.layers,
-            _ => 0..0,
+        if kind == self.dense_kind() {
+            0..dense
+        } else if dense < self.layers && self.kind(dense) == kind {
+            dense..self.layers
+        } else {
+            0..0
         }
     }
 
-    /// The kinds that it has, in the order of its layers, each with how many layers are of it.
+    /// The kinds of its layers in their order, each with its number of layers.
     pub fn kinds(&self) -> impl Iterator<Item = (LayerKind, u64)> {
         let all = [LayerKind::Dense, LayerKind::Parallel, LayerKind::Experts, LayerKind::SharedExperts];
         let counted = all.map(|kind| (kind, self.layers_of(kind)));
@@ -70,7 +72,7 @@ impl Model {
             .map(|(kind, layers)| (kind, layers.end - layers.start))
     }
 
-    /// The sublayers that it has, each once: embed, those of its layers, head.
+    /// Its sublayers, each once: embed, those of its layers, head.
     pub fn sublayers(&self) -> Vec<Sublayer> {
         let mut sublayers = vec![Sublayer::Embed];
         for (kind, _) in self.kinds() {

@@ -1,79 +1,19 @@
-//! A layer as operators.
+//! Operators: the steps of a layer's computation.
 //!
 //! One forward pass (a *step*) is `embed`, then the operators of each layer, then `head_norm` and
-//! `head`. Operators hand activations to each other through named buffers ([`Buffer`]); which device
-//! computes them, where, is the plan's choice and not known here.
+//! `head_proj`. Operators pass activations to each other through named buffers
+//! ([`ActivationBuffer`]). The plan chooses the device that computes an operator and the memory that
+//! holds its buffers; this crate knows neither.
 
-use crate::model::operators::formats::WeightFormats;
+use crate::model::operators::activation_buffer::ActivationBuffer;
 use crate::model::operators::sublayer::Sublayer;
 use crate::model::transformer::Model;
-use hwprofiles::{Bytes, DType, Elements, Phase};
+use crate::model::wiring::BlockOrder;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
 
-/// One forward pass over a batch of equal sequences.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Step {
-    /// Prefill or decode.
-    pub phase: Phase,
-    /// Sequences.
-    pub batch: u64,
-    /// Tokens that enter, per sequence.
-    pub new_tokens: u64,
-    /// Tokens already in the KV cache, per sequence.
-    pub past_tokens: u64,
-}
-
-impl Step {
-    /// The prefill of a whole prompt.
-    pub fn prefill(batch: u64, prompt_tokens: u64) -> Self {
-        Self { phase: Phase::Prefill, batch, new_tokens: prompt_tokens, past_tokens: 0 }
-    }
-
-    /// The decode step that follows `past_tokens` tokens.
-    pub fn decode(batch: u64, past_tokens: u64) -> Self {
-        Self { phase: Phase::Decode, batch, new_tokens: 1, past_tokens }
-    }
-
-    /// The step that checks `new_tokens` of each sequence after `past_tokens`.
-    pub fn check(batch: u64, new_tokens: u64, past_tokens: u64) -> Self {
-        Self { new_tokens, ..Self::decode(batch, past_tokens) }
-    }
-
-    /// Rows whose next token is wanted: of a prompt the last token's, in decode every token's.
-    pub fn sampled(&self) -> u64 {
-        match self.phase {
-            Phase::Prefill => self.batch,
-            Phase::Decode => self.rows(),
-        }
-    }
-
-    /// Rows of every activation inside the layers: batch · new tokens.
-    pub fn rows(&self) -> u64 {
-        self.batch * self.new_tokens
-    }
-}
-
-/// Number formats of one run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Formats {
-    /// Matrices. Norm weights and biases are always f32.
-    pub weights: WeightFormats,
-    /// The KV cache.
-    pub kv: DType,
-    /// Everything between operators.
-    pub activations: DType,
-}
-
-impl fmt::Display for Formats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "weights {}, kv {}, activations {}", self.weights, self.kv, self.activations)
-    }
-}
-
-/// One thing that is computed at once.
+/// One computation that a device runs without interruption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operator {
@@ -93,7 +33,7 @@ pub enum Operator {
     AttnAdd,
     /// Residual → normed.
     FfnNorm,
-    /// Normed → up (gate and up interleaved, see `executor`), bias included.
+    /// Normed → up (gate and up, if the network is gated), bias included.
     UpProj,
     /// Up → inner.
     Activate,
@@ -101,7 +41,7 @@ pub enum Operator {
     DownProj,
     /// Residual += projected.
     FfnAdd,
-    /// Residual of each sequence's last token → normed.
+    /// Residual of the sampled rows → normed.
     HeadNorm,
     /// Normed → logits.
     HeadProj,
@@ -119,75 +59,8 @@ pub enum Operator {
     ExpertsAdd,
 }
 
-/// An activation that operators hand to each other: [rows, columns], row-major.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Buffer {
-    /// Token ids.
-    Tokens,
-    /// The residual stream, hidden columns.
-    Residual,
-    /// A normed residual, hidden columns.
-    Normed,
-    /// q, k, v side by side.
-    Qkv,
-    /// The attention's output.
-    Context,
-    /// What is added to the residual next, hidden columns.
-    Projected,
-    /// (Gate and) up.
-    Up,
-    /// The non-linearity's output, intermediate columns.
-    Inner,
-    /// One row per sequence, vocab columns.
-    Logits,
-    /// The router's scores, a column for each expert.
-    Routes,
-    /// The shared expert's output, hidden columns.
-    Shared,
-}
-
-impl Buffer {
-    /// The word used in traces.
-    pub fn name(self) -> &'static str {
-        match self {
-            Buffer::Tokens => "tokens",
-            Buffer::Residual => "residual",
-            Buffer::Normed => "normed",
-            Buffer::Qkv => "qkv",
-            Buffer::Context => "context",
-            Buffer::Projected => "projected",
-            Buffer::Up => "up",
-            Buffer::Inner => "inner",
-            Buffer::Logits => "logits",
-            Buffer::Routes => "routes",
-            Buffer::Shared => "shared",
-        }
-    }
-
-    /// Columns.
-    pub fn columns(self, model: &Model) -> u64 {
-        match self {
-            Buffer::Tokens => 1,
-            Buffer::Residual | Buffer::Normed | Buffer::Projected | Buffer::Shared => model.hidden,
-            Buffer::Qkv => model.qkv_width(),
-            Buffer::Context => model.context_width(),
-            Buffer::Up => model.up_width(),
-            Buffer::Inner => model.intermediate,
-            Buffer::Logits => model.vocab,
-            Buffer::Routes => model.experts.as_ref().map_or(0, |experts| experts.count),
-        }
-    }
-
-    /// Bytes of `columns` of its columns over `rows` rows.
-    pub fn bytes(self, formats: &Formats, rows: u64, columns: u64) -> Bytes {
-        let dtype = if self == Buffer::Tokens { DType::F32 } else { formats.activations };
-        dtype.bytes(Elements::product(&[rows, columns]))
-    }
-}
-
 impl Operator {
-    /// The word used in traces.
+    /// Its name in traces.
     pub fn name(self) -> &'static str {
         match self {
             Operator::Embed => "embed",
@@ -229,7 +102,7 @@ impl Operator {
         }
     }
 
-    /// Whether it multiplies by a matrix, whose rows may be split between devices.
+    /// Whether it multiplies by a matrix. The rows of that matrix can be divided between devices.
     pub fn is_matmul(self) -> bool {
         matches!(
             self,
@@ -245,47 +118,49 @@ impl Operator {
     }
 
     /// The buffers it reads.
-    pub fn reads(self) -> &'static [Buffer] {
+    pub fn reads(self) -> &'static [ActivationBuffer] {
         match self {
-            Operator::Embed => &[Buffer::Tokens],
+            Operator::Embed => &[ActivationBuffer::Tokens],
             Operator::AttnNorm | Operator::FfnNorm | Operator::HeadNorm | Operator::RouterNorm => {
-                &[Buffer::Residual]
+                &[ActivationBuffer::Residual]
             }
             Operator::QkvProj
             | Operator::UpProj
             | Operator::HeadProj
             | Operator::Route
-            | Operator::SharedExpert => &[Buffer::Normed],
-            Operator::Rotate | Operator::Attention => &[Buffer::Qkv],
-            Operator::OutProj => &[Buffer::Context],
+            | Operator::SharedExpert => &[ActivationBuffer::Normed],
+            Operator::Rotate | Operator::Attention => &[ActivationBuffer::Qkv],
+            Operator::OutProj => &[ActivationBuffer::Context],
             Operator::AttnAdd | Operator::FfnAdd | Operator::ExpertsAdd => {
-                &[Buffer::Residual, Buffer::Projected]
+                &[ActivationBuffer::Residual, ActivationBuffer::Projected]
             }
-            Operator::SharedAdd => &[Buffer::Residual, Buffer::Shared],
-            Operator::Experts => &[Buffer::Normed, Buffer::Routes],
-            Operator::Activate => &[Buffer::Up],
-            Operator::DownProj => &[Buffer::Inner],
+            Operator::SharedAdd => &[ActivationBuffer::Residual, ActivationBuffer::Shared],
+            Operator::Experts => &[ActivationBuffer::Normed, ActivationBuffer::Routes],
+            Operator::Activate => &[ActivationBuffer::Up],
+            Operator::DownProj => &[ActivationBuffer::Inner],
         }
     }
 
-    /// Whether the parts of its matrix make sums as wide as its output, to be added up, rather than columns of it.
-    pub fn makes_sums(self) -> bool {
+    /// Whether each device's part of its matrix gives a partial sum as wide as the whole output, instead
+    /// of some of the output's columns.
+    pub fn makes_partial_sums(self) -> bool {
         matches!(self, Operator::SharedExpert | Operator::Experts)
     }
 
-    /// Whether it adds what [`Operator::makes_sums`] left to the residual: once for each device that has a part.
-    pub fn adds_sums(self) -> bool {
+    /// Whether it adds such partial sums to the residual, once for each device that has a part (see
+    /// [`Operator::makes_partial_sums`]).
+    pub fn adds_partial_sums(self) -> bool {
         matches!(self, Operator::SharedAdd | Operator::ExpertsAdd)
     }
 
-    /// The columns of its output that it writes where it computes `rows` of its matrix: those rows, in proportion
-    /// where the output has another width, or all of them where parts are sums.
+    /// The output columns that it writes when it computes `rows` of its matrix: the same range, scaled
+    /// to the output's width; all columns if its parts are partial sums.
     pub fn output_columns(self, model: &Model, rows: &Range<u64>) -> Range<u64> {
         let columns = self.writes().columns(model);
         match self.sublayer().matrix(model) {
-            Some((all, _)) if self.is_matmul() && !self.makes_sums() && all > 0 => {
+            Some((all, _)) if self.is_matmul() && !self.makes_partial_sums() && all > 0 => {
                 let column = |row: u64| u128::from(row) * u128::from(columns) / u128::from(all);
-                // At most `columns` each: they fit.
+                // Both are at most `columns`, so they fit into 64 bits.
                 column(rows.start) as u64..column(rows.end) as u64
             }
             _ => 0..columns,
@@ -293,24 +168,54 @@ impl Operator {
     }
 
     /// The buffer it writes.
-    pub fn writes(self) -> Buffer {
+    pub fn writes(self) -> ActivationBuffer {
         match self {
             Operator::Embed
             | Operator::AttnAdd
             | Operator::FfnAdd
             | Operator::SharedAdd
-            | Operator::ExpertsAdd => Buffer::Residual,
+            | Operator::ExpertsAdd => ActivationBuffer::Residual,
             Operator::AttnNorm | Operator::FfnNorm | Operator::HeadNorm | Operator::RouterNorm => {
-                Buffer::Normed
+                ActivationBuffer::Normed
             }
-            Operator::QkvProj | Operator::Rotate => Buffer::Qkv,
-            Operator::Attention => Buffer::Context,
-            Operator::OutProj | Operator::DownProj | Operator::Experts => Buffer::Projected,
-            Operator::Route => Buffer::Routes,
-            Operator::SharedExpert => Buffer::Shared,
-            Operator::UpProj => Buffer::Up,
-            Operator::Activate => Buffer::Inner,
-            Operator::HeadProj => Buffer::Logits,
+            Operator::QkvProj | Operator::Rotate => ActivationBuffer::Qkv,
+            Operator::Attention => ActivationBuffer::Context,
+            Operator::OutProj | Operator::DownProj | Operator::Experts => ActivationBuffer::Projected,
+            Operator::Route => ActivationBuffer::Routes,
+            Operator::SharedExpert => ActivationBuffer::Shared,
+            Operator::UpProj => ActivationBuffer::Up,
+            Operator::Activate => ActivationBuffer::Inner,
+            Operator::HeadProj => ActivationBuffer::Logits,
+        }
+    }
+}
+
+impl Sublayer {
+    /// Its operators in `model`, in order.
+    pub fn operators(self, model: &Model) -> &'static [Operator] {
+        match self {
+            Sublayer::Embed => &[Operator::Embed],
+            Sublayer::Qkv => &[Operator::AttnNorm, Operator::QkvProj],
+            Sublayer::Attention => &[Operator::Rotate, Operator::Attention],
+            Sublayer::Out => &[Operator::OutProj, Operator::AttnAdd],
+            // The output of attention's norm is used again.
+            Sublayer::FfnUp if model.wiring.block == BlockOrder::ParallelOneNorm => {
+                &[Operator::UpProj, Operator::Activate]
+            }
+            Sublayer::FfnUp => &[Operator::FfnNorm, Operator::UpProj, Operator::Activate],
+            Sublayer::FfnDown => &[Operator::DownProj, Operator::FfnAdd],
+            Sublayer::Router => &[Operator::RouterNorm, Operator::Route],
+            Sublayer::SharedExpert => &[Operator::SharedExpert, Operator::SharedAdd],
+            Sublayer::Experts => &[Operator::Experts, Operator::ExpertsAdd],
+            Sublayer::Head => &[Operator::HeadNorm, Operator::HeadProj],
+        }
+    }
+
+    /// Whether its vectors begin with those of a norm, be it in front of its matrix or behind it.
+    pub fn has_norm(self, model: &Model) -> bool {
+        match self {
+            Sublayer::Out | Sublayer::FfnDown => model.wiring.norms_behind,
+            _ => self.operators(model)[0].writes() == ActivationBuffer::Normed,
         }
     }
 }

@@ -1,44 +1,47 @@
 //! The share of a model that one of several ranks holds and computes.
 //!
-//! As Megatron-LM divides it (Shoeybi et al. 2019, Narayanan et al. 2021): q, k, v, gate and up, the columns of
-//! experts, the token table and the head by their outputs, the matrices behind them by their inputs, attention by
-//! heads. What then remains to be summed over the ranks are the outputs of [`Operator::is_summed`]. A rank's share is
-//! a model by itself, so that its work and its bytes are counted by what counts those of any model.
+//! The division is that of Megatron-LM (Shoeybi et al. 2019, Narayanan et al. 2021). Matrices of q, k,
+//! v, gate and up, the columns of experts, the token table and the head are divided by their outputs.
+//! The matrices behind them are divided by their inputs, and attention by heads. The ranks then sum
+//! the outputs of the operators for which [`Operator::needs_all_reduce`] is true. A rank's share is
+//! itself a [`Model`], so the same code counts its work and bytes.
 
 use crate::model::experts::Experts;
-use crate::model::operators::operator::{Buffer, Operator};
+use crate::model::operators::activation_buffer::ActivationBuffer;
+use crate::model::operators::operator::Operator;
 use crate::model::operators::sublayer::Sublayer;
 use crate::model::transformer::Model;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Ranks that do not divide a model.
+/// A model that cannot be divided among this number of ranks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("tensor_parallel {ranks} does not divide the {what} of {model}: use {wanted}")]
-pub struct Undivided {
-    /// The ranks.
+pub struct IndivisibleModel {
+    /// The number of ranks.
     pub ranks: u64,
-    /// What they do not divide: "32 heads".
+    /// What the ranks do not divide: "32 heads".
     pub what: String,
-    /// Whose.
+    /// The model's name.
     pub model: String,
-    /// What would be right.
+    /// Which numbers of ranks are possible.
     pub wanted: &'static str,
 }
 
 impl Model {
-    /// What one of so many ranks has of it; the model itself where there is one rank.
+    /// The share of one of `ranks` ranks; with one rank, the model itself.
     ///
-    /// Neurons and tokens that the ranks do not divide are filled up. Where there are fewer KV heads than ranks, each
-    /// rank has one, and several have the same; a latent vector, the router, norms and the residual are with all.
-    pub fn of_rank(&self, ranks: u64) -> Cow<'_, Self> {
+    /// Neurons and vocabulary are padded to a multiple of the ranks. If there are fewer KV heads than
+    /// ranks, each rank has one head, and several ranks have the same one. Every rank has the latent
+    /// vector, the router, the norms and the residual.
+    pub fn rank_share(&self, ranks: u64) -> Cow<'_, Self> {
         if ranks <= 1 {
             return Cow::Borrowed(self);
         }
         let share = |count: u64| count.div_ceil(ranks);
         let narrowed = |experts: &Experts| {
             let (intermediate, shared) = (share(experts.intermediate), share(experts.shared));
-            experts.clone().of_widths(intermediate, shared)
+            experts.clone().with_widths(intermediate, shared)
         };
         let experts = self.experts.as_ref().map(narrowed);
         Cow::Owned(Self {
@@ -51,12 +54,14 @@ impl Model {
         })
     }
 
-    /// Whether so many ranks can share it: each has as many heads as the others, and a KV head's queries are together.
+    /// Checks that `ranks` ranks can share the model: each has the same number of heads, and all query
+    /// heads of a KV head are on one rank.
     ///
     /// # Errors
-    /// [`Undivided`] says what they do not divide.
-    pub fn check_ranks(&self, ranks: u64) -> Result<(), Undivided> {
-        let refuse = |what: String, wanted| Err(Undivided { ranks, what, model: self.name.clone(), wanted });
+    /// [`IndivisibleModel`] says what the ranks do not divide.
+    pub fn check_ranks(&self, ranks: u64) -> Result<(), IndivisibleModel> {
+        let refuse =
+            |what: String, wanted| Err(IndivisibleModel { ranks, what, model: self.name.clone(), wanted });
         if ranks == 0 || !self.heads.is_multiple_of(ranks) {
             return refuse(format!("{} heads", self.heads), "a divisor of them");
         }
@@ -69,14 +74,14 @@ impl Model {
 }
 
 impl Sublayer {
-    /// What one of `ranks` computes of the rows `rows` of the matrix: as many rows of its own share. All of them where
-    /// the matrix is not divided by its outputs.
+    /// The rows of one rank's share of the matrix that correspond to `rows` of the whole matrix; `rows`
+    /// itself if the matrix is not divided by its outputs.
     pub fn rank_rows(self, model: &Model, ranks: u64, rows: &Range<u64>) -> Range<u64> {
         if ranks <= 1 {
             return rows.clone();
         }
         let all = |model: &Model| self.matrix(model).map_or(0, |(rows, _)| rows);
-        let (whole, share) = (all(model), all(&model.of_rank(ranks)));
+        let (whole, share) = (all(model), all(&model.rank_share(ranks)));
         if whole == share || whole == 0 {
             return rows.clone();
         }
@@ -86,8 +91,8 @@ impl Sublayer {
 }
 
 impl Operator {
-    /// Whether ranks have to add up what each computes of it: the matrices divided by their inputs or by tokens.
-    pub fn is_summed(self) -> bool {
+    /// Whether the ranks must add up their outputs: its matrix is divided by its inputs or by tokens.
+    pub fn needs_all_reduce(self) -> bool {
         matches!(
             self,
             Operator::Embed
@@ -99,15 +104,21 @@ impl Operator {
     }
 }
 
-impl Buffer {
-    /// How many of `columns` of its columns each of `ranks` has: a share of what is divided by heads or neurons, all of
-    /// what every rank needs.
+impl ActivationBuffer {
+    /// How many of `columns` columns each rank has: a share if the buffer is divided by heads or
+    /// neurons, otherwise all.
     pub fn rank_columns(self, model: &Model, ranks: u64, columns: u64) -> u64 {
-        let divided = matches!(self, Buffer::Qkv | Buffer::Context | Buffer::Up | Buffer::Inner);
+        let divided = matches!(
+            self,
+            ActivationBuffer::Qkv
+                | ActivationBuffer::Context
+                | ActivationBuffer::Up
+                | ActivationBuffer::Inner
+        );
         if ranks <= 1 || !divided {
             return columns;
         }
-        let (whole, share) = (self.columns(model), self.columns(&model.of_rank(ranks)));
+        let (whole, share) = (self.columns(model), self.columns(&model.rank_share(ranks)));
         if whole == 0 {
             return columns;
         }

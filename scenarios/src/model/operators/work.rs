@@ -1,14 +1,17 @@
-//! The only count of FLOP and bytes in Fulcrum.
+//! The count of FLOP and bytes of each operator. No other code in Fulcrum counts them.
 
-use crate::model::experts::Traffic;
-use crate::model::operators::operator::{Buffer, Formats, Operator, Step};
+use crate::model::experts::ExpertTraffic;
+use crate::model::operators::activation_buffer::ActivationBuffer;
+use crate::model::operators::attention::layer_attention;
+use crate::model::operators::formats::Formats;
+use crate::model::operators::operator::Operator;
+use crate::model::operators::step::Step;
 use crate::model::operators::sublayer::Sublayer;
-use crate::model::sliding_window::mean_attention;
 use crate::model::transformer::Model;
 use hwprofiles::{AttentionShape, Bytes, Elements, Flop};
 use std::ops::Range;
 
-/// What limits an operator's time, with the numbers that a device's rate depends on.
+/// The kind of computation, with the sizes that a device's rate depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Shape {
     /// y[m, n] = x[m, k] · W[n, k]ᵀ.
@@ -22,7 +25,7 @@ pub enum Shape {
     },
     /// Causal attention.
     Attention(AttentionShape),
-    /// Bound by the activations it moves.
+    /// Elementwise: limited by the activations that it moves.
     Elementwise,
 }
 
@@ -31,7 +34,7 @@ pub enum Shape {
 pub struct Work {
     /// Shape of the computation.
     pub shape: Shape,
-    /// A multiply-add is 2; attention counts only what lies below the causal diagonal.
+    /// A multiply-add counts as 2; attention counts only the part below the causal diagonal.
     pub flop: Flop,
     /// Matrix bytes read.
     pub weights: Bytes,
@@ -41,52 +44,58 @@ pub struct Work {
     pub kv_written: Bytes,
     /// Activation bytes read and written.
     pub activations: Bytes,
-    /// Fork-joins, or kernel launches.
+    /// Fork-joins on a CPU, kernel launches on a GPU.
     pub launches: u32,
 }
 
 impl Work {
-    /// The work of `operator` in `step`; `rows` is the range of the matrix's output rows (all of them where the
-    /// operator has no matrix or is not split).
-    pub fn of(operator: Operator, model: &Model, formats: &Formats, step: &Step, rows: &Range<u64>) -> Self {
-        Self::routed(operator, model, formats, step, rows, None)
-    }
-
-    /// [`Work::of`] where so much is asked of the experts `rows`; in the mean over what tokens choose where nothing is
-    /// said.
-    pub fn routed(
+    /// Counts the work of `operator` in `step`. `rows` is the range of the matrix's output rows: all of
+    /// them if the operator is not divided; without a matrix it is not used. The work of experts is the
+    /// mean over the tokens' choices.
+    pub fn count(
         operator: Operator,
         model: &Model,
         formats: &Formats,
         step: &Step,
         rows: &Range<u64>,
-        traffic: Option<Traffic>,
+    ) -> Self {
+        Self::count_routed(operator, model, formats, step, rows, None)
+    }
+
+    /// [`Work::count`] with this `traffic` on the experts `rows`; `None` means the mean traffic.
+    pub fn count_routed(
+        operator: Operator,
+        model: &Model,
+        formats: &Formats,
+        step: &Step,
+        rows: &Range<u64>,
+        traffic: Option<ExpertTraffic>,
     ) -> Self {
         let sublayer = operator.sublayer();
         let tokens = match sublayer {
             Sublayer::Head => step.sampled(),
             _ => step.rows(),
         };
-        let moved = |buffer: Buffer| buffer.bytes(formats, tokens, buffer.columns(model));
-        let read: Bytes = operator.reads().iter().map(|&buffer| moved(buffer)).sum();
+        let bytes = |buffer: ActivationBuffer| buffer.bytes(formats, tokens, buffer.columns(model));
+        let read: Bytes = operator.reads().iter().map(|&buffer| bytes(buffer)).sum();
         let mut work = Self {
             shape: Shape::Elementwise,
             flop: Flop::ZERO,
             weights: Bytes::ZERO,
             kv_read: Bytes::ZERO,
             kv_written: Bytes::ZERO,
-            activations: read + moved(operator.writes()),
+            activations: read + bytes(operator.writes()),
             launches: 1,
         };
         match (operator, sublayer.matrix(model)) {
             (Operator::Experts, Some(_)) => {
                 let mean = || model.experts.as_ref().map(|experts| experts.traffic(rows, tokens));
                 if let Some(traffic) = traffic.or_else(mean) {
-                    work.run_experts(model, formats, tokens, rows, traffic);
+                    work.add_experts(model, formats, tokens, rows, traffic);
                 }
             }
             (op, Some((_, numbers))) if op.is_matmul() => {
-                // A row of the shared expert is a row of each of its matrices.
+                // A row of the shared expert holds one row of each of its matrices.
                 let k = sublayer.inputs(model).unwrap_or(numbers);
                 let n = (rows.end - rows.start) * (numbers / k);
                 work.shape = Shape::Gemm { m: tokens, n, k };
@@ -95,41 +104,41 @@ impl Work {
                 let columns = op.output_columns(model, rows);
                 work.activations = read + op.writes().bytes(formats, tokens, columns.end - columns.start);
                 if op == Operator::SharedExpert {
-                    work.launches = LAUNCHES_OF_A_NETWORK;
-                    work.activations += inner(model, formats, tokens * (rows.end - rows.start));
+                    work.launches = NETWORK_LAUNCHES;
+                    work.activations += inner_bytes(model, formats, tokens * (rows.end - rows.start));
                 }
             }
             (Operator::Embed, _) => {
-                work.weights = formats.weights.of(sublayer).matrix_bytes(tokens, model.hidden);
+                work.weights = formats.weights.for_sublayer(sublayer).matrix_bytes(tokens, model.hidden);
             }
             (Operator::Rotate, _) => {
                 work.kv_written = kv_bytes(model, formats, step.batch, step.new_tokens);
             }
             (Operator::Attention, _) => {
-                let (shape, flop, tokens) = attention(model, step);
-                work.shape = Shape::Attention(shape);
-                work.flop = flop;
-                work.kv_read = kv_bytes(model, formats, step.batch, tokens);
+                let attention = layer_attention(model, step);
+                work.shape = Shape::Attention(attention.shape);
+                work.flop = attention.flop;
+                work.kv_read = kv_bytes(model, formats, step.batch, attention.kv_tokens);
             }
             _ => {}
         }
         work
     }
 
-    /// The experts `range`, of which so much is asked: every expert that is touched is read once.
+    /// Adds the work of the experts `range` with this `traffic`. Every touched expert is read once.
     ///
-    /// The shape is one product of the same bytes and FLOP: the touched experts' matrices stacked, each with the
-    /// tokens of a touched expert in the mean.
-    fn run_experts(
+    /// The shape is one product with the same bytes and FLOP: the touched experts' matrices are
+    /// stacked, and the number of tokens is the mean over the touched experts.
+    fn add_experts(
         &mut self,
         model: &Model,
         formats: &Formats,
         tokens: u64,
         range: &Range<u64>,
-        traffic: Traffic,
+        traffic: ExpertTraffic,
     ) {
         let Some(experts) = &model.experts else { return };
-        let numbers = (experts.intermediate * model.neuron()) as f64;
+        let numbers = (experts.intermediate * model.neuron_parameters()) as f64;
         let one = Sublayer::Experts.matrix_bytes(model, formats.weights, &(0..1)).as_f64();
         let rows = (traffic.touched * numbers / model.hidden as f64).ceil();
         let tokens_each = if traffic.touched > 0.0 { traffic.pairs / traffic.touched } else { 0.0 };
@@ -137,47 +146,26 @@ impl Work {
         let columns = Operator::Experts.output_columns(model, range);
         let read = Operator::Experts.reads().iter().map(|b| b.bytes(formats, tokens, b.columns(model)));
         let written = Operator::Experts.writes().bytes(formats, tokens, columns.end - columns.start);
-        // A mean of 2 computed as 2.0000000001 is no third token.
+        // Rounding errors must not add a token: a mean of 2 may be computed as 2.0000000001.
         self.shape = Shape::Gemm { m: (tokens_each - 1e-6).ceil() as u64, n: rows as u64, k: model.hidden };
         self.flop = Flop::new((2.0 * traffic.pairs * numbers).round() as u128);
         self.weights = Bytes::new((traffic.touched * one).round() as u64);
-        self.activations = read.sum::<Bytes>() + written + inner(model, formats, neurons);
-        self.launches = LAUNCHES_OF_A_NETWORK;
+        self.activations = read.sum::<Bytes>() + written + inner_bytes(model, formats, neurons);
+        self.launches = NETWORK_LAUNCHES;
     }
 }
 
-/// A whole feed-forward network as one operator: both of its products, and the non-linearity between them.
-const LAUNCHES_OF_A_NETWORK: u32 = 3;
+/// Launches of a whole feed-forward network as one operator: two products, and the non-linearity.
+const NETWORK_LAUNCHES: u32 = 3;
 
-/// What is written and read again between the matrices of experts, for so many neurons of all tokens.
-fn inner(model: &Model, formats: &Formats, neurons: u64) -> Bytes {
-    formats.activations.bytes(Elements::product(&[2, model.inner_numbers(), neurons]))
+/// Bytes written and read again between the matrices of experts. `neurons` is summed over tokens.
+fn inner_bytes(model: &Model, formats: &Formats, neurons: u64) -> Bytes {
+    formats.activations.bytes(Elements::product(&[2, model.neuron_activations(), neurons]))
 }
 
-/// KV bytes of one layer: 2 · batch · tokens · kv_heads rows of head_dim numbers, or with latent attention
-/// batch · tokens rows of kv_rank + rope_dim. Formats with groups pad each row.
+/// KV bytes of one layer: 2 · batch · tokens · kv_heads rows of head_dim numbers; with latent
+/// attention, batch · tokens rows of kv_rank + rope_dim numbers. Formats with groups pad each row.
 pub fn kv_bytes(model: &Model, formats: &Formats, batch: u64, tokens: u64) -> Bytes {
     let rows = Elements::product(&[batch, tokens, model.kv_rows()]).get();
     formats.kv.matrix_bytes(rows, model.kv_numbers() / model.kv_rows())
-}
-
-/// The attention of one layer in `step`, its FLOP, and the tokens of each sequence whose keys and values are read; in the mean
-/// over the layers where some have windows.
-fn attention(model: &Model, step: &Step) -> (AttentionShape, Flop, u64) {
-    let shape = AttentionShape {
-        phase: step.phase,
-        batch: step.batch,
-        new_tokens: step.new_tokens,
-        past_tokens: step.past_tokens,
-        heads: model.heads,
-        kv_heads: model.kv_heads,
-        head_dim: model.head_dim,
-    };
-    match model.latent {
-        Some(latent) => {
-            let (of_latent, flop) = latent.attention(model, shape);
-            (of_latent, flop, shape.tokens())
-        }
-        None => mean_attention(model, step, shape),
-    }
 }
