@@ -1,4 +1,4 @@
-//! Published results, and how each is reproduced.
+//! Published results of other systems, and how each number is reproduced.
 
 mod expression;
 mod pattern;
@@ -7,7 +7,7 @@ mod rows;
 mod scope;
 
 pub use expression::Expression;
-pub use pattern::{Filter, Pattern};
-pub use publication::{Constant, Group, Publication, Resources, Unscored};
+pub use pattern::{Filter, NamePattern};
+pub use publication::{Constant, Publication, Resources, RowGroup, Unscored};
 pub use rows::{PublishedRow, read_rows};
 pub use scope::Scope;

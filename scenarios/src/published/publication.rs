@@ -1,14 +1,15 @@
-//! Published results: for each system its rows, and how each row is reproduced.
+//! One publication: its constants, and how its rows are reproduced.
 //!
-//! A publication is two files of one name; those that are shipped are in the folder `published` of this crate, and in the program. The `.csv` has the rows as they were published, each
-//! with its source. The `.yaml` says for groups of rows which run of which machine and model stands for them, and
-//! what of that run is the published metric. It is data alone: a system is added without code.
+//! A publication is two files with the same name. The `.csv` has the rows as they were published, each
+//! with its source. The `.yaml` says which runs, of which machine and model, stand for a group of rows,
+//! and which expression over their results is the published metric. It is data only: a new system
+//! needs no code. The shipped publications are in this crate's folder `published`, and in the program.
 //!
-//! Texts may hold `${…}`, an [`Expression`] over the row's numbers (its columns, and what a [`Filter`] reads from
-//! them) and the publication's constants.
+//! Texts may contain `${…}`: an [`Expression`] over the row's numbers (its columns, and the numbers that
+//! a [`Filter`] reads from them) and the publication's constants.
 
 use super::expression::Expression;
-use super::pattern::{Filter, Pattern};
+use super::pattern::{Filter, NamePattern};
 use super::rows::PublishedRow;
 use super::scope::Scope;
 use hwprofiles::FileError;
@@ -17,49 +18,50 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// One system's publication and how it is reproduced.
+/// The published results of one system, and how they are reproduced.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Publication {
     /// The system's name.
     pub system: String,
-    /// Where its numbers were published.
+    /// Where its results were published.
     pub source: String,
-    /// Under which licence they are held here.
+    /// The licence under which the results are included here.
     pub licence: String,
-    /// How many resources limit it: what is wanted of the errors.
+    /// How many resources limit the system; the accepted error depends on it.
     pub resources: Resources,
-    /// How the system works, and how that is modelled.
+    /// How the system works, and how it is modelled.
     pub mechanism: String,
-    /// What came out.
+    /// The result of the comparison.
     pub verdict: String,
-    /// Numbers of the engine that no datasheet says.
+    /// Numbers of the engine that are in no datasheet.
     #[serde(default)]
     pub constants: Entries<Constant>,
-    /// The rows that fitted constants were fitted on; they are not scored.
+    /// The rows on which constants were fitted; they are not scored.
     #[serde(default)]
     pub fitted_on: Vec<Filter>,
-    /// The machines, as testbeds: templates.
+    /// Templates of the machines.
     #[serde(default)]
     pub machines: BTreeMap<String, Value>,
-    /// What the rows' models are: a preset's name, or a mapping as in a `config.json`.
+    /// The models of the rows: each a preset's name, or a mapping like a `config.json`.
     #[serde(default)]
     pub models: BTreeMap<String, Value>,
-    /// Numbers by what a row's cells say: of each column the first pattern that matches, its numbers.
-    #[serde(default)]
-    pub by: BTreeMap<String, Entries<BTreeMap<String, f64>>>,
-    /// Numbers of every row, each from those before it and from its group's.
+    /// Numbers for texts in cells: for each column, patterns with the numbers of the rows that match.
+    /// The first matching pattern of a column counts.
+    #[serde(default, rename = "by")]
+    pub cell_numbers: BTreeMap<String, Entries<BTreeMap<String, f64>>>,
+    /// Further numbers of every row; each may use those before it and those of its group.
     #[serde(default, rename = "let")]
     pub numbers: Entries<Expression>,
-    /// Runs that groups name.
+    /// Templates of runs that groups refer to by name.
     #[serde(default)]
     pub runs: BTreeMap<String, Value>,
-    /// Metrics, in their rows' units, of groups that do not say theirs.
+    /// Expressions for metrics, in the rows' units, for groups without their own.
+    #[serde(default, rename = "ours")]
+    pub metrics: BTreeMap<String, Expression>,
+    /// How rows are reproduced; the first group that matches a row applies.
     #[serde(default)]
-    pub ours: BTreeMap<String, Expression>,
-    /// How rows are reproduced; the first group that matches a row is its.
-    #[serde(default)]
-    pub groups: Vec<Group>,
+    pub groups: Vec<RowGroup>,
     /// Rows that cannot be scored.
     #[serde(default)]
     pub unscored: Vec<Unscored>,
@@ -69,52 +71,52 @@ pub struct Publication {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Resources {
-    /// One: a device and its memory.
+    /// One resource: a device and its memory.
     One,
-    /// Two or more that work at the same time: CPU and GPU, memories, a link.
+    /// Two or more resources that work at the same time: CPU and GPU, memories, a link.
     Two,
-    /// None: nothing of it is scored.
+    /// No resource: no row is scored.
     None,
 }
 
-/// A number of the engine.
+/// A number of the engine that is in no datasheet.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Constant {
     /// The number.
     pub value: f64,
-    /// What it was thought to lie between before any row was looked at.
+    /// The range that was expected before any row was compared.
     pub prior: [f64; 2],
-    /// What it is, in which unit, and where the prior is from.
+    /// Its meaning and unit, and the source of the prior.
     pub why: String,
-    /// Whether it was fitted, on the rows of `fitted_on`.
+    /// Whether it was fitted on the rows of `fitted_on`.
     #[serde(default)]
     pub fitted: bool,
 }
 
-/// How some rows are reproduced.
+/// How a group of rows is reproduced.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Group {
-    /// Which rows.
+pub struct RowGroup {
+    /// The rows.
     pub rows: Filter,
-    /// The table that they are ranked in; the metric's where absent.
+    /// The table in which the rows are ranked; by default that of the metric.
     #[serde(default)]
     pub table: Option<String>,
-    /// Texts that templates use.
+    /// Texts for templates.
     #[serde(default)]
     pub texts: BTreeMap<String, String>,
-    /// Further numbers, each from those before it.
+    /// Further numbers; each may use those before it.
     #[serde(default, rename = "let")]
     pub numbers: Entries<Expression>,
-    /// What is run, by name: a template, or the name of one of the publication's runs. The results of `run` are called
-    /// `ttft`, those of `lia` are called `lia.ttft`.
+    /// The runs by name: each a template, or the name of one of the publication's runs. Results of the
+    /// run called `run` have names like `ttft`, those of a run called `lia` names like `lia.ttft`.
     #[serde(default)]
     pub runs: Entries<Value>,
-    /// The metric, in the row's unit; the publication's for its metric where absent.
-    #[serde(default)]
-    pub ours: Option<Expression>,
-    /// Why the rows are not scored, though they are reproduced.
+    /// The expression for the metric, in the row's unit; by default the publication's.
+    #[serde(default, rename = "ours")]
+    pub metric: Option<Expression>,
+    /// The reason why the rows are reproduced but not scored.
     #[serde(default)]
     pub unscored: Option<String>,
 }
@@ -123,17 +125,17 @@ pub struct Group {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Unscored {
-    /// Which rows.
+    /// The rows.
     pub rows: Filter,
-    /// Why not.
+    /// The reason.
     pub why: String,
 }
 
 impl Publication {
-    /// Reads a publication's description. `file` is its name in messages.
+    /// Reads a publication's YAML. `file` is its name in messages.
     ///
     /// # Errors
-    /// Not YAML, an unknown key, a constant outside its prior.
+    /// The text is not YAML, a key is unknown, or a constant is outside of its prior.
     pub fn from_yaml(text: &str, file: &str) -> Result<Self, FileError> {
         let publication: Self = yaml::read(text, file)?;
         for (name, constant) in &publication.constants.0 {
@@ -146,7 +148,7 @@ impl Publication {
         Ok(publication)
     }
 
-    /// What every row sees: the constants.
+    /// The names that every row may use: the constants.
     pub fn scope(&self) -> Scope {
         let mut scope = Scope::default();
         for (name, constant) in &self.constants.0 {
@@ -155,28 +157,26 @@ impl Publication {
         scope
     }
 
-    /// The first group of a row, and the numbers that its filter reads.
-    pub fn group_of(&self, row: &PublishedRow) -> Option<(&Group, BTreeMap<String, f64>)> {
+    /// The group that applies to a row, and the numbers that its filter reads from the row.
+    pub fn group_of(&self, row: &PublishedRow) -> Option<(&RowGroup, BTreeMap<String, f64>)> {
         self.groups.iter().find_map(|group| Some((group, group.rows.read(&row.cells)?)))
     }
 
-    /// The numbers that the row's cells stand for ([`Publication::by`]).
-    pub fn numbers_by(&self, row: &PublishedRow) -> Vec<(&str, f64)> {
-        let of = |(column, choices): (&String, &'_ Entries<BTreeMap<String, f64>>)| -> Option<usize> {
+    /// The numbers that [`Publication::cell_numbers`] gives for the row's cells.
+    pub fn numbers_from_cells(&self, row: &PublishedRow) -> Vec<(&str, f64)> {
+        let numbers = self.cell_numbers.iter().filter_map(|(column, choices)| {
             let cell = row.cells.get(column)?;
-            let matches =
-                |(text, _): &(String, _)| Pattern::parse(text).is_ok_and(|it| it.read(cell).is_some());
-            choices.0.iter().position(matches)
-        };
-        let found = self.by.iter().filter_map(|it| Some(&it.1.0[of(it)?].1));
-        found.flatten().map(|(name, number)| (name.as_str(), *number)).collect()
+            let matches = |text: &str| NamePattern::parse(text).is_ok_and(|it| it.read(cell).is_some());
+            choices.0.iter().find(|(text, _)| matches(text)).map(|(_, numbers)| numbers)
+        });
+        numbers.flatten().map(|(name, number)| (name.as_str(), *number)).collect()
     }
 
-    /// What is run for a group, by name.
+    /// The templates of a group's runs, by name.
     ///
     /// # Errors
-    /// The name of a run that there is not.
-    pub fn runs_of<'a>(&'a self, group: &'a Group) -> Result<Vec<(&'a str, &'a Value)>, String> {
+    /// The group names a run that does not exist.
+    pub fn runs_of<'a>(&'a self, group: &'a RowGroup) -> Result<Vec<(&'a str, &'a Value)>, String> {
         let template = |run: &'a Value| match run {
             Value::String(name) => self.runs.get(name).ok_or_else(|| format!("there is no run '{name}'")),
             template => Ok(template),
@@ -184,21 +184,25 @@ impl Publication {
         group.runs.0.iter().map(|(name, run)| Ok((name.as_str(), template(run)?))).collect()
     }
 
-    /// What a row's number is of its group's runs.
+    /// The expression that gives the row's metric from its group's runs.
     ///
     /// # Errors
-    /// Nobody says what the metric is.
-    pub fn ours_of<'a>(&'a self, group: &'a Group, row: &PublishedRow) -> Result<&'a Expression, String> {
-        let own = group.ours.as_ref().or_else(|| self.ours.get(&row.metric));
+    /// Neither the group nor the publication has an expression for the metric.
+    pub fn metric_of<'a>(
+        &'a self,
+        group: &'a RowGroup,
+        row: &PublishedRow,
+    ) -> Result<&'a Expression, String> {
+        let own = group.metric.as_ref().or_else(|| self.metrics.get(&row.metric));
         own.ok_or_else(|| format!("nobody says what {} is of the runs", row.metric))
     }
 
-    /// Whether constants were fitted on the row.
+    /// Whether constants were fitted on this row.
     pub fn is_fitted_on(&self, row: &PublishedRow) -> bool {
         self.fitted_on.iter().any(|filter| filter.read(&row.cells).is_some())
     }
 
-    /// Why the row cannot be scored, where somebody said so.
+    /// The reason why the row cannot be scored, if the publication gives one.
     pub fn why_unscored(&self, row: &PublishedRow) -> Option<&str> {
         let unscored = self.unscored.iter().find(|unscored| unscored.rows.read(&row.cells).is_some());
         unscored.map(|unscored| unscored.why.as_str())
@@ -211,7 +215,7 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// Id, description and rows of what is shipped.
+    /// Id, description and rows of every shipped publication.
     fn shipped() -> Vec<(String, Publication, Vec<PublishedRow>)> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("published");
         let files = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
@@ -246,7 +250,9 @@ mod tests {
         for (id, publication, rows) in shipped() {
             let filters = publication.groups.iter().map(|group| &group.rows).chain(&publication.fitted_on);
             let filters = filters.chain(publication.unscored.iter().map(|it| &it.rows));
-            for column in filters.flat_map(Filter::columns).chain(publication.by.keys().map(String::as_str)) {
+            for column in
+                filters.flat_map(Filter::columns).chain(publication.cell_numbers.keys().map(String::as_str))
+            {
                 assert!(rows[0].cells.contains_key(column), "{id}: there is no column '{column}'");
             }
         }

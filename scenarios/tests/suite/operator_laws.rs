@@ -3,11 +3,11 @@
 use hwprofiles::{Bytes, DType, Flop};
 use proptest::prelude::*;
 use scenarios::{
-    Activation, Architecture, Block, Formats, LayerKind, Model, Norm, Operator, Positions, Shape, Step,
-    Sublayer, WeightClass, WeightFormats, Window, Wiring, Work, Workload, kv_bytes,
+    Activation, Architecture, BlockOrder, Formats, LayerKind, Model, Norm, Operator, Positions, Shape,
+    SlidingWindow, Step, Sublayer, WeightClass, WeightFormats, Wiring, Work, Workload, kv_bytes,
 };
 
-const BLOCKS: [Block; 3] = [Block::Sequential, Block::Parallel, Block::ParallelOneNorm];
+const BLOCKS: [BlockOrder; 3] = [BlockOrder::Sequential, BlockOrder::Parallel, BlockOrder::ParallelOneNorm];
 
 prop_compose! {
     fn models()(
@@ -79,7 +79,7 @@ fn rows(sublayer: Sublayer, model: &Model) -> std::ops::Range<u64> {
 }
 
 fn whole(operator: Operator, model: &Model, formats: &Formats, step: &Step) -> Work {
-    Work::of(operator, model, formats, step, &rows(operator.sublayer(), model))
+    Work::count(operator, model, formats, step, &rows(operator.sublayer(), model))
 }
 
 /// One layer's operators.
@@ -108,12 +108,14 @@ fn seen(model: &Model, layer: u64, step: &Step) -> u64 {
 }
 
 proptest! {
+    #![proptest_config(crate::cases(256))]
+
     #[test]
     fn attention_with_windows_is_the_mean_of_what_each_layer_sees(
         model in models(), formats in formats(), batch in 1..5_u64, new in 1..90_u64, past in 0..99_u64,
         tokens in 1..120_u64, full_every in prop::option::of(1..7_u64),
     ) {
-        let windowed = Model { wiring: Wiring { window: Some(Window { tokens, full_every }), ..model.wiring }, ..model.clone() };
+        let windowed = Model { wiring: Wiring { window: Some(SlidingWindow { tokens, full_every }), ..model.wiring }, ..model.clone() };
         let step = Step { past_tokens: past, ..Step::prefill(batch, new) };
         let work = whole(Operator::Attention, &windowed, &formats, &step);
         let pairs: u64 = (0..model.layers).map(|layer| seen(&windowed, layer, &step)).sum();
@@ -179,13 +181,13 @@ proptest! {
         for operator in [Operator::QkvProj, Operator::OutProj, Operator::UpProj, Operator::DownProj, Operator::HeadProj] {
             let all = rows(operator.sublayer(), &model);
             let at = (all.end as f64 * cut) as u64;
-            let whole = Work::of(operator, &model, &formats, &step, &all);
-            let left = Work::of(operator, &model, &formats, &step, &(0..at));
-            let right = Work::of(operator, &model, &formats, &step, &(at..all.end));
+            let whole = Work::count(operator, &model, &formats, &step, &all);
+            let left = Work::count(operator, &model, &formats, &step, &(0..at));
+            let right = Work::count(operator, &model, &formats, &step, &(at..all.end));
             prop_assert_eq!(left.flop + right.flop, whole.flop);
             prop_assert_eq!(left.weights + right.weights, whole.weights);
             // Both sides read the whole input.
-            let input = Work::of(operator, &model, &formats, &step, &(0..0)).activations;
+            let input = Work::count(operator, &model, &formats, &step, &(0..0)).activations;
             prop_assert_eq!(left.activations + right.activations, whole.activations + input);
         }
     }
@@ -230,14 +232,14 @@ proptest! {
         let sublayers = [Sublayer::Embed, Sublayer::Head].into_iter().chain(Sublayer::DENSE);
         let mut bytes = Bytes::ZERO;
         for sublayer in sublayers {
-            let own = alone(formats.weights.of(sublayer));
+            let own = alone(formats.weights.for_sublayer(sublayer));
             for operator in sublayer.operators(&model) {
                 prop_assert_eq!(whole(*operator, &model, &formats, &step), whole(*operator, &model, &own, &step));
             }
             let layers = if Sublayer::DENSE.contains(&sublayer) { model.layers } else { 1 };
             bytes += model.sublayer_bytes(sublayer, &own) * layers;
         }
-        let ends = alone(formats.weights.of_class(WeightClass::Ends));
+        let ends = alone(formats.weights.for_class(WeightClass::Ends));
         let twice = if model.tied_embeddings { own_table(&model, &ends) } else { Bytes::ZERO };
         prop_assert_eq!(model.weight_bytes(&formats) + twice, bytes);
     }

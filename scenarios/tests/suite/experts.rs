@@ -1,5 +1,6 @@
 //! Mixtures of experts and latent attention: published sizes, and laws of their work.
 
+use crate::AnyMachine;
 use hwprofiles::DType;
 use proptest::prelude::*;
 use scenarios::{
@@ -16,12 +17,12 @@ fn preset(name: &str) -> Model {
 
 fn whole(operator: Operator, model: &Model, step: &Step) -> Work {
     let rows = operator.sublayer().matrix(model).map_or(0, |(rows, _)| rows);
-    Work::of(operator, model, &BF16, step, &(0..rows))
+    Work::count(operator, model, &BF16, step, &(0..rows))
 }
 
 /// Work of the experts `range` for `tokens` tokens.
 fn work(model: &Model, range: std::ops::Range<u64>, tokens: u64) -> Work {
-    Work::of(Operator::Experts, model, &BF16, &Step::prefill(1, tokens), &range)
+    Work::count(Operator::Experts, model, &BF16, &Step::prefill(1, tokens), &range)
 }
 
 #[test]
@@ -75,7 +76,7 @@ fn a_skewed_scenario_skews_the_model_and_a_dense_model_has_nothing_to_skew() {
         )
     };
     let read = |text: String| Document::from_yaml("s.yaml", &text).and_then(|d| d.scenario());
-    let resolve = |text: String| read(text).and_then(|scenario| scenario.resolve());
+    let resolve = |text: String| read(text).and_then(|scenario| scenario.resolve(&AnyMachine));
     let skewed = resolve(text("mixtral-8x7b", "0.8")).unwrap().model;
     assert_eq!(skewed.experts.as_ref().unwrap().skew(), 0.8);
     assert_ne!(skewed.fingerprint(), preset("mixtral-8x7b").fingerprint());
@@ -128,6 +129,8 @@ fn skews() -> impl Strategy<Value = f64> {
 }
 
 proptest! {
+    #![proptest_config(crate::cases(256))]
+
     #[test]
     fn every_token_goes_to_as_many_experts_as_it_should(
         count in 1..300_u64, picks in 0.0..1.0_f64, skew in skews(), tokens in 1..5000_u64,
@@ -181,7 +184,7 @@ proptest! {
     #[test]
     fn parts_of_the_shared_expert_add_up(tokens in 1..500_u64, cut in 0..=2048_u64) {
         let model = preset("deepseek-v3");
-        let part = |rows| Work::of(Operator::SharedExpert, &model, &BF16, &Step::prefill(1, tokens), &rows);
+        let part = |rows| Work::count(Operator::SharedExpert, &model, &BF16, &Step::prefill(1, tokens), &rows);
         let (all, left, right) = (part(0..2048), part(0..cut), part(cut..2048));
         prop_assert_eq!(left.flop + right.flop, all.flop);
         prop_assert_eq!(left.weights + right.weights, all.weights);

@@ -2,7 +2,8 @@
 
 use hwprofiles::DType;
 use scenarios::{
-    Activation, Architecture, Block, Llama3Scaling, Model, Norm, Positions, ScenarioError, Window, Wiring,
+    Activation, Architecture, BlockOrder, Llama3Scaling, Model, Norm, Positions, ScenarioError,
+    SlidingWindow, Wiring,
 };
 use std::path::Path;
 
@@ -52,7 +53,7 @@ fn families_are_wired_as_their_configuration_classes_say() {
     let phi = read(r#"{"model_type": "phi"}"#).unwrap();
     assert_eq!((phi.hidden, phi.layers, phi.heads, phi.rotated_width()), (2048, 24, 32, 32));
     assert_eq!((phi.norm, phi.norm_eps, phi.activation), (Norm::Layer, 1e-5, Activation::GeluTanh));
-    assert_eq!((phi.wiring.block, phi.wiring.head_bias), (Block::ParallelOneNorm, true));
+    assert_eq!((phi.wiring.block, phi.wiring.head_bias), (BlockOrder::ParallelOneNorm, true));
 
     let phi3 = read(r#"{"model_type": "phi3"}"#).unwrap();
     assert_eq!((phi3.vocab, phi3.norm_eps, phi3.wiring), (32064, 1e-5, Wiring::default()));
@@ -61,10 +62,10 @@ fn families_are_wired_as_their_configuration_classes_say() {
 
     let neox = read(r#"{"model_type": "gpt_neox"}"#).unwrap();
     assert_eq!((neox.hidden, neox.layers, neox.head_dim, neox.rotated_width()), (6144, 44, 96, 24));
-    assert_eq!((neox.wiring.block, neox.activation), (Block::Parallel, Activation::Gelu));
+    assert_eq!((neox.wiring.block, neox.activation), (BlockOrder::Parallel, Activation::Gelu));
     assert!(neox.qkv_bias && neox.out_bias && neox.ffn_bias && !neox.wiring.head_bias);
     let plain = read(r#"{"model_type": "gpt_neox", "use_parallel_residual": false}"#).unwrap();
-    assert_eq!(plain.wiring.block, Block::Sequential);
+    assert_eq!(plain.wiring.block, BlockOrder::Sequential);
 
     let gptj = read(r#"{"model_type": "gptj"}"#).unwrap();
     assert_eq!((gptj.hidden, gptj.layers, gptj.intermediate, gptj.rotated_width()), (4096, 28, 16384, 64));
@@ -72,17 +73,17 @@ fn families_are_wired_as_their_configuration_classes_say() {
 
     let falcon = read(r#"{"model_type": "falcon"}"#).unwrap();
     assert_eq!((falcon.heads, falcon.kv_heads, falcon.head_dim, falcon.intermediate), (71, 1, 64, 18176));
-    assert_eq!((falcon.wiring.block, falcon.tied_embeddings), (Block::ParallelOneNorm, true));
+    assert_eq!((falcon.wiring.block, falcon.tied_embeddings), (BlockOrder::ParallelOneNorm, true));
     let falcon = |rest: &str| {
         read(&format!(r#"{{"model_type": "falcon", "hidden_size": 512, "num_attention_heads": 8, {rest}}}"#))
             .unwrap()
     };
     let new = falcon(r#""new_decoder_architecture": true, "num_kv_heads": 2"#);
-    assert_eq!((new.kv_heads, new.wiring.block), (2, Block::Parallel));
+    assert_eq!((new.kv_heads, new.wiring.block), (2, BlockOrder::Parallel));
     let one = falcon(r#""new_decoder_architecture": true, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1"#);
-    assert_eq!(one.wiring.block, Block::ParallelOneNorm);
+    assert_eq!(one.wiring.block, BlockOrder::ParallelOneNorm);
     let old = falcon(r#""multi_query": false, "parallel_attn": false"#);
-    assert_eq!((old.kv_heads, old.wiring.block), (8, Block::Sequential));
+    assert_eq!((old.kv_heads, old.wiring.block), (8, BlockOrder::Sequential));
     for model in [new, one, old] {
         assert_eq!(read(&model.to_config_json()).unwrap(), model);
     }
@@ -179,12 +180,12 @@ const GEMMA3: [&str; 2] = [
 #[test]
 fn windows_and_caps_are_those_of_the_classes() {
     let mistral = read(r#"{"model_type": "mistral"}"#).unwrap();
-    assert_eq!(mistral.wiring.window, Some(Window { tokens: 4096, full_every: None }));
+    assert_eq!(mistral.wiring.window, Some(SlidingWindow { tokens: 4096, full_every: None }));
     let qwen =
         read(r#"{"model_type": "qwen2", "use_sliding_window": true, "max_window_layers": 0}"#).unwrap();
     assert_eq!(qwen.window_of(0), Some(4096));
     let gemma2 = read(r#"{"model_type": "gemma2"}"#).unwrap();
-    assert_eq!(gemma2.wiring.window, Some(Window { tokens: 4096, full_every: Some(2) }));
+    assert_eq!(gemma2.wiring.window, Some(SlidingWindow { tokens: 4096, full_every: Some(2) }));
     assert_eq!((gemma2.window_of(0), gemma2.window_of(1)), (Some(4096), None));
     assert_eq!((gemma2.wiring.score_cap, gemma2.wiring.logit_cap), (Some(50.0), Some(30.0)));
     assert!(gemma2.wiring.norms_behind && !gemma2.qk_norm && gemma2.tied_embeddings);

@@ -1,9 +1,10 @@
 //! Scenario files, settings of the command line, and grids.
 
+use crate::AnyMachine;
 use hwprofiles::{DType, Seconds};
 use scenarios::{
-    Axis, Document, FormatLists, Formats, Grid, MachineSpec, Model, Objective, ScenarioError, Setting,
-    Training, WeightFormats, WeightLists, Workload,
+    Document, FormatLists, Formats, Grid, MachineSpec, Model, Objective, ScenarioError, Setting, Slo,
+    SweepAxis, Training, WeightFormats, WeightLists, Workload,
 };
 use std::path::{Path, PathBuf};
 
@@ -46,7 +47,7 @@ fn every_example_resolves() {
             Err(error) => panic!("{error}"),
         };
         for scenario in scenarios {
-            assert!(scenario.resolve().is_ok(), "{}", file.display());
+            assert!(scenario.resolve(&AnyMachine).is_ok(), "{}", file.display());
         }
     }
     assert!(examples().len() >= 2);
@@ -54,18 +55,19 @@ fn every_example_resolves() {
 
 #[test]
 fn a_scenario_resolves_to_model_formats_workload_and_objective() {
-    let resolved = base().scenario().unwrap().resolve().unwrap();
+    let resolved = base().scenario().unwrap().resolve(&AnyMachine).unwrap();
     assert_eq!(resolved.model, Model::preset("fulcrum-tiny").unwrap());
     assert_eq!(
-        resolved.workload,
+        resolved.requirements.workload,
         Workload { batch: 2, prompt_tokens: 100, output_tokens: 20, speculation: None }
     );
-    assert_eq!(resolved.objective, Objective::Tpot);
-    assert_eq!(resolved.slo.unwrap().tpot, Some(Seconds::new(0.05)));
+    assert_eq!(resolved.requirements.objective, Objective::Tpot);
+    assert_eq!(resolved.requirements.slo.tpot, Some(Seconds::new(0.05)));
     let formats =
         Formats { weights: WeightFormats::all(DType::Int4), kv: DType::Bf16, activations: DType::F32 };
     assert_eq!(resolved.formats.allowed, [formats]);
-    match resolved.machine {
+    assert_eq!(resolved.machines.len(), 1);
+    match base().scenario().unwrap().machine {
         MachineSpec::Named(machine) => assert_eq!(machine.text, "this"),
         MachineSpec::Parts { .. } => panic!("a name"),
     }
@@ -81,9 +83,10 @@ fn a_shipped_machine_is_found_and_this_is_the_file_given() {
 #[test]
 fn what_is_left_out_has_its_default() {
     let text = "machine: this\nmodel: opt-125m\nworkload: {batch: 1, prompt_tokens: 1, output_tokens: 1}\n";
-    let resolved = Document::from_yaml("s.yaml", text).unwrap().scenario().unwrap().resolve().unwrap();
-    assert_eq!(resolved.objective, Objective::Latency);
-    assert_eq!(resolved.slo, None);
+    let resolved =
+        Document::from_yaml("s.yaml", text).unwrap().scenario().unwrap().resolve(&AnyMachine).unwrap();
+    assert_eq!(resolved.requirements.objective, Objective::Latency);
+    assert_eq!(resolved.requirements.slo, Slo::default());
     let formats =
         Formats { weights: WeightFormats::all(DType::F16), kv: DType::Bf16, activations: DType::F32 };
     assert_eq!(resolved.formats.allowed, [formats], "weights as the model has them");
@@ -95,7 +98,7 @@ fn a_model_is_a_preset_a_folder_or_a_config() {
     let resolve = |path: &Path| {
         let setting = Setting { key: "model".into(), values: vec![path.display().to_string().into()] };
         let workload = "workload.prompt_tokens=8".parse().unwrap();
-        base().scenario_with(&[setting, workload]).unwrap().resolve()
+        base().scenario_with(&[setting, workload]).unwrap().resolve(&AnyMachine)
     };
     assert_eq!(resolve(&golden).unwrap().model.name, "qwen2");
     assert_eq!(resolve(&golden.join("config.json")).unwrap().model, resolve(&golden).unwrap().model);
@@ -120,8 +123,8 @@ fn relative_paths_start_at_the_file_or_where_the_command_was_typed() {
 fn settings_override_add_and_are_typed_as_yaml() {
     let scenario =
         set(&["workload.batch=8", "slo.ttft=2 s", "dtype={kv: int8}", "dtype.activations=bf16"]).unwrap();
-    assert_eq!(scenario.workload.unwrap().batch, 8);
-    assert_eq!(scenario.slo.unwrap().ttft, Some(Seconds::new(2.0)));
+    assert_eq!(scenario.workload.batch().unwrap().batch, 8);
+    assert_eq!(scenario.slo.ttft, Some(Seconds::new(2.0)));
     let dtype = FormatLists {
         weights: WeightLists::default(),
         kv: vec![DType::Int8],
@@ -129,7 +132,7 @@ fn settings_override_add_and_are_typed_as_yaml() {
     };
     assert_eq!(scenario.dtype, dtype);
     // Null takes a key away.
-    assert_eq!(set(&["slo=null"]).unwrap().slo, None);
+    assert_eq!(set(&["slo=null"]).unwrap().slo, Slo::default());
 }
 
 #[test]
@@ -155,23 +158,23 @@ fn ranges_are_lists_and_lists_are_of_one_kind() {
     }
 }
 
-fn axes<const N: usize>(texts: [&str; N]) -> Vec<Axis> {
+fn axes<const N: usize>(texts: [&str; N]) -> Vec<SweepAxis> {
     texts.map(|text| text.parse::<Setting>().unwrap().into()).to_vec()
 }
 
 #[test]
 fn keys_that_are_zipped_change_together() {
     let settings = ["a=1,2", "b=3,4,5", "c=6,7"].map(|text| text.parse().unwrap()).to_vec();
-    let all = Axis::all(settings, &[vec!["c".into(), "a".into()]]).unwrap();
+    let all = SweepAxis::from_settings(settings, &[vec!["c".into(), "a".into()]]).unwrap();
     assert_eq!(all.iter().map(|axis| axis.keys.join("+")).collect::<Vec<_>>(), ["a+c", "b"]);
     assert_eq!(all[0].rows, [[Some(1.into()), Some(6.into())], [Some(2.into()), Some(7.into())]]);
-    let table = Axis::table("a,b.c\n1,\n\"{x: 1, y: 2}\",z\n".as_bytes(), "t.csv").unwrap();
+    let table = SweepAxis::from_csv("a,b.c\n1,\n\"{x: 1, y: 2}\",z\n".as_bytes(), "t.csv").unwrap();
     assert_eq!(table.rows[0], [Some(1.into()), None]);
     assert_eq!(table.rows[1], [Some(serde_json::json!({"x": 1, "y": 2})), Some("z".into())]);
     for (text, words) in
         [("", "t.csv:1"), ("a\n", "no row"), ("a,,b\n1,2,3\n", "dotted"), ("a\n{\n", "t.csv:2")]
     {
-        let error = Axis::table(text.as_bytes(), "t.csv").unwrap_err().to_string();
+        let error = SweepAxis::from_csv(text.as_bytes(), "t.csv").unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
 }
@@ -183,7 +186,7 @@ fn the_last_key_of_a_grid_turns_fastest() {
     let points: Vec<_> = grid.points().map(Result::unwrap).collect();
     let seen: Vec<_> = points
         .iter()
-        .map(|p| (p.scenario.workload.unwrap().batch, p.scenario.dtype.weights.rest[0]))
+        .map(|p| (p.scenario.workload.batch().unwrap().batch, p.scenario.dtype.weights.rest[0]))
         .collect();
     let (bf16, int8) = (DType::Bf16, DType::Int8);
     assert_eq!(seen, [(1, bf16), (1, int8), (2, bf16), (2, int8), (4, bf16), (4, int8)]);
@@ -192,7 +195,7 @@ fn the_last_key_of_a_grid_turns_fastest() {
         [("workload.batch".into(), 2.into()), ("dtype.weights".into(), "int8".into())]
     );
     let shard: Vec<_> =
-        grid.part(2..4).map(|point| point.unwrap().scenario.workload.unwrap().batch).collect();
+        grid.points_in(2..4).map(|point| point.unwrap().scenario.workload.batch().unwrap().batch).collect();
     assert_eq!(shard, [2, 2]);
 }
 
@@ -205,7 +208,7 @@ fn a_grid_without_axes_is_the_scenario_itself() {
 
 #[test]
 fn a_grid_beyond_its_limit_is_refused_before_anything_is_made() {
-    let axis = |key: &str| Axis::from(Setting { key: key.into(), values: vec![1.into(); 100_000] });
+    let axis = |key: &str| SweepAxis::from(Setting { key: key.into(), values: vec![1.into(); 100_000] });
     let many = vec![
         axis("workload.batch"),
         axis("workload.prompt_tokens"),
@@ -229,7 +232,7 @@ fn told(cases: &[(&str, &str)]) -> String {
         let text = BASE.replacen(from, to, 1);
         assert_ne!(text, BASE, "{from}");
         let scenario = Document::from_yaml("s.yaml", &text).and_then(|document| document.scenario());
-        let error = scenario.and_then(|scenario| scenario.resolve()).expect_err(to);
+        let error = scenario.and_then(|scenario| scenario.resolve(&AnyMachine)).expect_err(to);
         format!("{to}\n  {error}\n")
     };
     cases.iter().map(one).collect()
@@ -334,11 +337,11 @@ fn a_wrong_setting_is_told_as_it_was_typed() {
 fn a_training_step_may_be_as_long_as_the_model_has_positions() {
     let of = |training: &str| {
         let text = format!("machine: this\nmodel: opt-125m\nworkload: {{training: {training}}}\n");
-        Document::from_yaml("s.yaml", &text).and_then(|document| document.scenario()?.resolve())
+        Document::from_yaml("s.yaml", &text).and_then(|document| document.scenario()?.resolve(&AnyMachine))
     };
     let whole = of("{sequences: 8, tokens: 2048}").unwrap();
     assert_eq!(whole.training, Some(Training { sequences: 8, tokens: 2048 }));
-    assert_eq!((whole.workload.batch, whole.workload.context()), (8, 2048));
+    assert_eq!((whole.requirements.workload.batch, whole.requirements.workload.context()), (8, 2048));
     assert!(of("{sequences: 8, tokens: 1}").is_ok());
     let long = of("{sequences: 8, tokens: 2049}").unwrap_err().to_string();
     assert!(long.contains("s.yaml:3") && long.contains("workload.training.tokens is 2049"), "{long}");

@@ -7,30 +7,30 @@ use scenarios::{
 };
 
 const CONFIGS: [&str; 17] = [
-    include_str!("../models/llama-3.2-1b.json"),
-    include_str!("../models/mistral-7b.json"),
-    include_str!("../models/qwen3-8b.json"),
-    include_str!("../models/opt-1.3b.json"),
-    include_str!("../models/mixtral-8x7b.json"),
-    include_str!("../models/qwen3-30b-a3b.json"),
-    include_str!("../models/gpt-oss-20b.json"),
-    include_str!("../models/deepseek-v3.json"),
-    include_str!("../models/gemma-2b.json"),
-    include_str!("../models/gemma-2-2b.json"),
-    include_str!("../models/gemma-3-4b.json"),
-    include_str!("../models/phi-2.json"),
-    include_str!("../models/phi-3-mini-4k.json"),
-    include_str!("../models/gpt-neox-20b.json"),
-    include_str!("../models/gpt-j-6b.json"),
-    include_str!("../models/falcon-7b.json"),
-    include_str!("../models/falcon-40b.json"),
+    include_str!("../../models/llama-3.2-1b.json"),
+    include_str!("../../models/mistral-7b.json"),
+    include_str!("../../models/qwen3-8b.json"),
+    include_str!("../../models/opt-1.3b.json"),
+    include_str!("../../models/mixtral-8x7b.json"),
+    include_str!("../../models/qwen3-30b-a3b.json"),
+    include_str!("../../models/gpt-oss-20b.json"),
+    include_str!("../../models/deepseek-v3.json"),
+    include_str!("../../models/gemma-2b.json"),
+    include_str!("../../models/gemma-2-2b.json"),
+    include_str!("../../models/gemma-3-4b.json"),
+    include_str!("../../models/phi-2.json"),
+    include_str!("../../models/phi-3-mini-4k.json"),
+    include_str!("../../models/gpt-neox-20b.json"),
+    include_str!("../../models/gpt-j-6b.json"),
+    include_str!("../../models/falcon-7b.json"),
+    include_str!("../../models/falcon-40b.json"),
 ];
 const SCENARIOS: [&str; 5] = [
-    include_str!("../examples/quickstart.yaml"),
-    include_str!("../examples/llama-70b-int4.yaml"),
-    include_str!("../examples/llama-70b-formats.yaml"),
-    include_str!("../examples/llama-405b-four-memories.yaml"),
-    include_str!("../examples/deepseek-v3-int8.yaml"),
+    include_str!("../../examples/quickstart.yaml"),
+    include_str!("../../examples/llama-70b-int4.yaml"),
+    include_str!("../../examples/llama-70b-formats.yaml"),
+    include_str!("../../examples/llama-405b-four-memories.yaml"),
+    include_str!("../../examples/deepseek-v3-int8.yaml"),
 ];
 
 /// What a mutation writes over a piece of the text.
@@ -103,7 +103,7 @@ fn count(model: &Model) {
     let flop: Flop = operators
         .map(|(sublayer, operator): (Sublayer, Operator)| {
             let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
-            Work::of(operator, model, &formats, &step, &(0..rows)).flop
+            Work::count(operator, model, &formats, &step, &(0..rows)).flop
         })
         .sum();
     assert!(flop > Flop::ZERO);
@@ -111,7 +111,7 @@ fn count(model: &Model) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(crate::cases(1000))]
 
     #[test]
     fn a_config_is_read_or_refused(text in prop_oneof![mutated(&CONFIGS), replaced(), any::<String>()]) {

@@ -1,9 +1,10 @@
 //! Number formats as a choice, and the loss that is allowed.
 
+use crate::AnyMachine;
 use hwprofiles::DType;
 use proptest::prelude::*;
 use scenarios::{
-    Document, FormatChoice, Formats, Loss, Model, Scenario, ScenarioError, WeightClass, WeightFormats,
+    Document, FormatChoice, Formats, Model, QualityLoss, Scenario, ScenarioError, WeightClass, WeightFormats,
 };
 
 const F32: DType = DType::F32;
@@ -15,7 +16,7 @@ fn scenario(dtype: &str, quality: &str) -> Result<Scenario, ScenarioError> {
 }
 
 fn choice(dtype: &str, quality: &str) -> FormatChoice {
-    scenario(dtype, quality).unwrap().resolve().unwrap().formats
+    scenario(dtype, quality).unwrap().resolve(&AnyMachine).unwrap().formats
 }
 
 fn words(choice: &[Formats]) -> Vec<(&'static str, &'static str)> {
@@ -101,7 +102,8 @@ fn what_is_wrong_is_told_with_line_key_and_value() {
         ("{weights: [int4, fp8]}", "quality: {max_loss: 0.1 %}"),
     ];
     let told = |(dtype, quality): &(&str, &str)| {
-        let error = scenario(dtype, quality).and_then(|scenario| scenario.resolve()).expect_err(dtype);
+        let error =
+            scenario(dtype, quality).and_then(|scenario| scenario.resolve(&AnyMachine)).expect_err(dtype);
         let asked = format!("{dtype} {quality}");
         format!("{}\n  {error}\n", asked.trim_end())
     };
@@ -112,7 +114,8 @@ fn what_is_wrong_is_told_with_line_key_and_value() {
 fn weights_of_gpt_oss(dtype: &str, quality: &str) -> Vec<String> {
     let load = "workload: {batch: 1, prompt_tokens: 8, output_tokens: 8}";
     let text = format!("machine: this\nmodel: gpt-oss-20b\n{load}\ndtype: {dtype}\n{quality}\n");
-    let scenario = Document::from_yaml("s.yaml", &text).unwrap().scenario().unwrap().resolve().unwrap();
+    let scenario =
+        Document::from_yaml("s.yaml", &text).unwrap().scenario().unwrap().resolve(&AnyMachine).unwrap();
     scenario.formats.allowed.iter().map(|formats| formats.weights.to_string()).collect()
 }
 
@@ -170,14 +173,16 @@ fn documents_have_one_word_or_every_class() {
 }
 
 proptest! {
+    #![proptest_config(crate::cases(256))]
+
     #[test]
     fn losses_of_weights_and_kv_add_up(weights in prop::sample::select(DType::ALL.to_vec()), kv in prop::sample::select(DType::ALL.to_vec())) {
         let model = Model::preset("fulcrum-tiny").unwrap();
-        let of = |weights: DType, kv| Loss::of(&Formats { weights: weights.into(), kv, activations: F32 }, &model);
+        let of = |weights: DType, kv| QualityLoss::from_formats(&Formats { weights: weights.into(), kv, activations: F32 }, &model);
         let (both, one, other) = (of(weights, kv), of(weights, F32), of(F32, kv));
         prop_assert_eq!(both.is_ok(), one.is_ok() && other.is_ok());
         if let (Ok(both), Ok(one), Ok(other)) = (both, one, other) {
-            prop_assert!(both >= one && both >= other && one >= Loss::NONE && other >= Loss::NONE);
+            prop_assert!(both >= one && both >= other && one >= QualityLoss::NONE && other >= QualityLoss::NONE);
         }
     }
 }
