@@ -1,10 +1,12 @@
 //! What Fulcrum is asked: models, operators and their work, workloads, objectives.
 //!
-//! Rooms, each using only those before it: input, model, load, question, capacity, sweep, published.
+//! Rooms, each using only those before it: input, model, load, question, capacity, sweep,
+//! published.
 //!
-//! A scenario's file passes through three shapes. A [`Document`] is the untyped YAML, in which settings
-//! of the command line are applied. A [`Scenario`] is what the file says, typed. A [`ResolvedScenario`]
-//! has the machine and the model looked up; it is everything that a plan depends on.
+//! A scenario's file passes through three shapes. A [`Document`] is the untyped YAML, in which
+//! settings of the command line are applied. A [`Scenario`] is what the file says, typed. A
+//! [`ResolvedScenario`] has the machine and the model looked up; it is everything that a plan
+//! depends on.
 #![forbid(unsafe_code)]
 
 mod capacity;

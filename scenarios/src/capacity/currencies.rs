@@ -28,8 +28,8 @@ impl Currencies {
     /// Reads `{EUR: 1.08 USD on 2026-11-01}`.
     ///
     /// # Errors
-    /// A key is not a code of three letters, or is the dollar's; a value has another form, is not above
-    /// 0, or has a day that does not exist.
+    /// A key is not a code of three letters, or is the dollar's; a value has another form, is not
+    /// above 0, or has a day that does not exist.
     pub(crate) fn read(section: Option<&DocumentSection<'_>>) -> Result<Self, ScenarioError> {
         let Some(section) = section else { return Ok(Self::default()) };
         let rate = |code: &str| {
@@ -63,7 +63,7 @@ impl Currencies {
         };
         let rate = self.0.get(code).ok_or_else(|| {
             let wanted = format!(
-                "prices are added up in USD, and nobody says what {code} is worth: write USD, or capacity.currencies: \
+                "prices are added in USD, and {code} has no exchange rate: write USD, or capacity.currencies: \
                  {{{code}: 1.08 USD on 2026-11-01}} with its rate and day"
             );
             section.wrong(key, &wanted)
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_told_from_dollars_and_from_words() {
+    fn foreign_amounts_differ_from_dollars_and_words() {
         assert_eq!(foreign("12000EUR"), Some((12000.0, "EUR")));
         assert_eq!(foreign(" 0.3 JPY "), Some((0.3, "JPY")));
         for none in ["12000 USD", "12000", "EUR", "x EUR", "3 eur", "3 €", "NaN EUR"] {

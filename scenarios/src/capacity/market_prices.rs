@@ -1,4 +1,5 @@
-//! MarketPrices of buying and running machines: the user's figures, or usual ones where the user gives none.
+//! Prices of buying and running machines: the user's figures, or usual ones where the user
+//! gives none.
 
 use crate::capacity::currencies::Currencies;
 use crate::input::error::ScenarioError;

@@ -2,7 +2,7 @@
 //!
 //! ```yaml
 //! capacity:
-//!   load: 100 req/s                  # or 900 users in a closed loop; by default the workload's own
+//!   load: 100 req/s                  # or 900 users in a closed loop; default: the workload's
 //!   growth: 40 %                     # each year
 //!   years: 3
 //!   attainment: 99 %                 # share of requests that keep every limit
@@ -72,8 +72,8 @@ impl Document {
     /// Reads `capacity`, and the scenario on each of its machines.
     ///
     /// # Errors
-    /// The key is absent or wrong, the scenario is wrong on one of the machines, there is no limit on
-    /// the time to the first token, or the workload is not a serving workload.
+    /// The key is absent or wrong, the scenario is wrong on one of the machines, there is no limit
+    /// on the time to the first token, or the workload is not a serving workload.
     pub fn capacity(&self) -> Result<CapacityQuestion, ScenarioError> {
         let root = DocumentSection::root(&self.source, &self.root)?;
         let section = root.section("capacity")?;
@@ -186,18 +186,18 @@ fn check_serving<'s>(
     root: &DocumentSection<'_>,
     scenario: &'s Scenario,
 ) -> Result<&'s Requests, ScenarioError> {
-    const WANTED: &str = "requests that come and go are wanted: {arrivals: {poisson: 5 req/s}, …}, {trace: …}, or users, \
+    const WANTED: &str = "a serving workload is wanted: {arrivals: {poisson: 5 req/s}, …}, {trace: …}, or users, \
                           {concurrency: 900, think_time: 20 s, …}";
     let serving = scenario.workload.serving().ok_or_else(|| root.wrong("workload", WANTED))?;
     if serving.replicas > 1 {
-        let wanted = "machines are what is counted here, each with one engine: leave it out";
+        let wanted = "capacity counts machines with one engine each: leave it out";
         return Err(root.wrong("workload.replicas", wanted));
     }
     match scenario.slo.ttft {
         Some(_) => Ok(&serving.requests),
         None => Err(root.missing(
             "slo.ttft",
-            "how long a request may wait for its first token: without a limit, any load is served some day",
+            "how long a request may wait for its first token: without a limit, one machine serves any load",
         )),
     }
 }

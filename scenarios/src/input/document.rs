@@ -7,8 +7,8 @@ use hwprofiles::yaml;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
-/// The untyped values of a scenario's file. Settings are applied here, before anything is typed, so that
-/// they are checked as strictly as the file itself.
+/// The untyped values of a scenario's file. Settings are applied here, before anything is typed, so
+/// that they are checked as strictly as the file itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
     pub(crate) root: Value,
@@ -18,8 +18,8 @@ pub struct Document {
 }
 
 impl Document {
-    /// Reads a scenario's text. `file` is its path in messages; relative paths in the text start at the
-    /// folder of `file`.
+    /// Reads a scenario's text. `file` is its path in messages; relative paths in the text start at
+    /// the folder of `file`.
     ///
     /// # Errors
     /// The text is not YAML, or not a mapping.
@@ -65,7 +65,8 @@ impl Document {
     /// created.
     ///
     /// # Errors
-    /// Something on the way is not a mapping. [`Document::scenario`] checks whether the key is known.
+    /// Something on the way is not a mapping. [`Document::scenario`] checks whether the key is
+    /// known.
     pub(crate) fn set_from_command_line(&mut self, key: &str, value: &Value) -> Result<(), ScenarioError> {
         self.set_from_document(key, value)?;
         let within = format!("{key}.");
@@ -74,8 +75,8 @@ impl Document {
         Ok(())
     }
 
-    /// Sets the dotted path `key` to a value from the document itself. Messages then name the file, and
-    /// relative paths start at its folder.
+    /// Sets the dotted path `key` to a value from the document itself. Messages then name the file,
+    /// and relative paths start at its folder.
     ///
     /// # Errors
     /// Something on the way is not a mapping.

@@ -3,8 +3,8 @@
 use hwprofiles::ProfileError;
 use std::path::PathBuf;
 
-/// An error in a model, a scenario or a sweep. It names the place (file and line, or `--set`), the key,
-/// the value, and what would be right.
+/// An error in a model, a scenario or a sweep. It names the place (file and line, or `--set`), the
+/// key, the value, and what would be right.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     /// A file could not be read.
@@ -93,8 +93,8 @@ pub enum ScenarioError {
         /// The names of all presets.
         known: String,
     },
-    /// A setting of the command line that does not have the form `key=value`, or that has no place in
-    /// the document.
+    /// A setting of the command line that does not have the form `key=value`, or that has no place
+    /// in the document.
     #[error("--set {text}: {reason}")]
     Setting {
         /// The text that was written.

@@ -12,7 +12,8 @@ use std::str::FromStr;
 pub(crate) struct DocumentSource {
     /// File name, as messages show it.
     pub file: String,
-    /// The document's text if it is YAML. The line of a key is looked up in it when an error needs it.
+    /// The document's text if it is YAML. The line of a key is looked up in it when an error needs
+    /// it.
     pub yaml: Option<String>,
     /// Keys that came from the command line, as dotted paths, each with the setting's text.
     pub settings: BTreeMap<String, String>,

@@ -9,9 +9,10 @@ use std::str::FromStr;
 
 /// A key and one or more values for it; several values form an axis of a sweep.
 ///
-/// Values are YAML, separated by commas. A comma inside quotes, brackets or braces is part of a value:
-/// `workload.batch=1,8,32`, `dtype={weights: int4, kv: bf16}`, `model="folder, with comma"`. A range of
-/// whole numbers is a list that includes both ends: `workload.batch=1..256*2`, `0..100+10`, `1..8`.
+/// Values are YAML, separated by commas. A comma inside quotes, brackets or braces is part of a
+/// value: `workload.batch=1,8,32`, `dtype={weights: int4, kv: bf16}`, `model="folder, with comma"`.
+/// A range of whole numbers is a list that includes both ends: `workload.batch=1..256*2`,
+/// `0..100+10`, `1..8`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setting {
     /// The key, as a dotted path.
@@ -58,8 +59,8 @@ impl FromStr for Setting {
     }
 }
 
-/// Whether both may be in one list. A machine is a text or a mapping, so these two count as one kind;
-/// null removes a key and goes with every kind.
+/// Whether both may be in one list. A machine is a text or a mapping, so these two count as one
+/// kind; null removes a key and goes with every kind.
 fn same_kind(one: &Value, other: &Value) -> bool {
     let kind = |value: &Value| match value {
         Value::Null => None,

@@ -13,8 +13,8 @@ use std::io::BufRead;
 /// Prompt tokens of one hashed block in Mooncake's traces.
 pub const MOONCAKE_TOKENS: u64 = 512;
 
-/// The longest time from the first request to the last, in seconds; the simulator's clock counts 213
-/// days.
+/// The longest time from the first request to the last, in seconds; the simulator's clock counts
+/// 213 days.
 const MAX_DURATION: f64 = 180.0 * 86_400.0;
 
 /// A request of a recorded trace.
@@ -26,8 +26,8 @@ pub struct RecordedRequest {
     pub prompt_tokens: u64,
     /// Tokens of the output.
     pub output_tokens: u64,
-    /// Hashes of the prompt's leading blocks of [`MOONCAKE_TOKENS`] tokens; requests with the same hash
-    /// share that part of the prompt. Empty if the trace has no hashes.
+    /// Hashes of the prompt's leading blocks of [`MOONCAKE_TOKENS`] tokens; requests with the same
+    /// hash share that part of the prompt. Empty if the trace has no hashes.
     pub prefix: Vec<u64>,
 }
 
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn errors_name_the_line() {
         let cases = [
             ("", "trace.csv:1: it is empty: requests are wanted"),
             ("a,b\n", "trace.csv:1: the first line is 'a,b'"),

@@ -52,8 +52,8 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// A static batch that resembles the batches that an engine will run: one sequence for each user, or
-    /// [`TYPICAL_BATCH`] sequences, with the mean lengths.
+    /// A static batch that resembles the batches that an engine will run: one sequence for each
+    /// user, or [`TYPICAL_BATCH`] sequences, with the mean lengths.
     ///
     /// # Errors
     /// The trace cannot be read.
@@ -113,8 +113,8 @@ const KEYS: [&str; 12] = [
     "router",
 ];
 
-/// Reads a serving workload from `workload`, and its `shifts` and `rebalance` from the root; `None` if
-/// the workload is of another kind. A trace's relative path starts at `folder`.
+/// Reads a serving workload from `workload`, and its `shifts` and `rebalance` from the root; `None`
+/// if the workload is of another kind. A trace's relative path starts at `folder`.
 pub(crate) fn read_serving(
     root: &DocumentSection<'_>,
     section: &DocumentSection<'_>,
@@ -124,19 +124,21 @@ pub(crate) fn read_serving(
     let (shifts, rebalance) = (read_shifts(root)?, root.flag("rebalance")?);
     let Some(kind) = kinds.into_iter().find(|kind| section.has(kind)) else {
         return match ["shifts", "rebalance"].into_iter().find(|key| root.has(key)) {
-            Some(key) => Err(root.wrong(key, "only requests that come and go have a day: leave it out")),
+            Some(key) => Err(root.wrong(key, "it goes with a serving workload only: leave it out")),
             None => Ok(None),
         };
     };
     if kind == "concurrency" && shifts.iter().any(|shift| matches!(shift.change, ShiftChange::Busier(_))) {
         return Err(root.wrong(
             "shifts",
-            "a closed loop has as many users as it has: busier goes with arrivals or a trace",
+            "the number of users in a closed loop is fixed: busier goes with arrivals or a trace",
         ));
     }
     section.only(&KEYS)?;
     if let Some(other) = kinds.into_iter().find(|other| *other != kind && section.has(other)) {
-        return Err(section.wrong(other, &format!("it goes not with {kind}: a workload is one or the other")));
+        return Err(
+            section.wrong(other, &format!("it does not go with {kind}: a workload has one or the other"))
+        );
     }
     let requests = read_requests(section, kind, folder)?;
     let seed = section.count("seed", u64::MAX)?.unwrap_or(1);

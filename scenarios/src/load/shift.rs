@@ -3,7 +3,7 @@
 //! ```yaml
 //! shifts:
 //!   - {from: 2 min, until: 6 min, device: cpu, slower: 2}   # the device takes twice as long
-//!   - {from: 2 min, longer: 8}                              # prompts are 8 times as long, to the end
+//!   - {from: 2 min, longer: 8}                              # prompts are 8 times as long
 //!   - {from: 2 min, until: 4 min, busier: 3}                # 3 times as many requests arrive
 //! ```
 

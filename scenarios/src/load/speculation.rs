@@ -1,4 +1,5 @@
-//! Speculative decoding: a small draft model proposes tokens, and the model verifies them in one step.
+//! Speculative decoding: a small draft model proposes tokens, and the model verifies them in one
+//! step.
 //!
 //! ```yaml
 //! speculative: {draft: llama-3.2-1b, tokens: [2, 4, 8], acceptance: 0.8}
@@ -22,10 +23,10 @@ pub struct Speculation {
 }
 
 impl Speculation {
-    /// Mean number of tokens of each sequence that a step yields: the accepted ones, and one that the
-    /// model itself adds. With γ proposed tokens and acceptance α this is (1 − α^(γ+1)) ÷ (1 − α)
-    /// (Leviathan, Kalman, Matias: Fast Inference from Transformers via Speculative Decoding, ICML 2023,
-    /// equation 1).
+    /// Mean number of tokens of each sequence that a step yields: the accepted ones, and one that
+    /// the model itself adds. With γ proposed tokens and acceptance α this is (1 − α^(γ+1)) ÷ (1 −
+    /// α) (Leviathan, Kalman, Matias: Fast Inference from Transformers via Speculative Decoding,
+    /// ICML 2023, equation 1).
     pub fn tokens_per_step(&self) -> f64 {
         let alpha = self.acceptance.get();
         (0..=self.tokens).map(|accepted| alpha.powi(accepted as i32)).sum()
@@ -67,7 +68,7 @@ mod tests {
             |tokens, alpha| Speculation { tokens, acceptance: Ratio::new(alpha).unwrap() }.tokens_per_step();
         assert_eq!(tokens_per_step(4, 1.0), 5.0);
         assert!((tokens_per_step(4, 1e-9) - 1.0).abs() < 1e-8);
-        // The closed form.
+        // The closed form of the sum.
         assert!((tokens_per_step(5, 0.8) - (1.0 - 0.8f64.powi(6)) / 0.2).abs() < 1e-12);
     }
 }

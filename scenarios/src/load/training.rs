@@ -24,8 +24,8 @@ pub struct Training {
 }
 
 impl Training {
-    /// A static batch of the same length. The last token of each sequence counts as output, because the
-    /// other tokens predict it.
+    /// A static batch of the same length. The last token of each sequence counts as output, because
+    /// the other tokens predict it.
     pub(crate) fn representative_batch(&self) -> Workload {
         Workload::new(self.sequences, self.tokens.saturating_sub(1).max(1), 1)
     }

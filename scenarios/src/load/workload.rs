@@ -79,8 +79,8 @@ impl Workload {
         (left as f64 / self.tokens_per_step()).ceil() as u64
     }
 
-    /// Checks that `model` can run the batch: every size is above 0, the context is within the model's
-    /// positions, and no count of bytes can overflow.
+    /// Checks that `model` can run the batch: every size is above 0, the context is within the
+    /// model's positions, and no count of bytes can overflow.
     ///
     /// # Errors
     /// [`ScenarioError::Value`] names the key and what would be right.
@@ -131,8 +131,8 @@ impl Workload {
     }
 
     /// An upper bound on the bytes that a run moves, for any division of its prompt into steps. It
-    /// assumes one step for every token, and that each step reads all weights and the whole KV cache in
-    /// the widest format.
+    /// assumes one step for every token, and that each step reads all weights and the whole KV
+    /// cache in the widest format.
     fn bytes_bound(&self, model: &Model) -> u128 {
         let wide = Formats { weights: DType::F32.into(), kv: DType::F32, activations: DType::F32 };
         let number = u128::from(DType::F32.matrix_bytes(1, 1).get());
@@ -141,7 +141,8 @@ impl Workload {
             let buffers = operators.flat_map(|op: &Operator| op.reads().iter().copied().chain([op.writes()]));
             buffers.map(|buffer| u128::from(buffer.columns(model))).sum()
         };
-        // Activations between an expert's matrices are written and read, for each expert of a token.
+        // Activations between an expert's matrices are written and read, for each expert of a
+        // token.
         let inner = model.experts.as_ref().map_or(0, |experts| {
             let width = u128::from(experts.per_token * experts.intermediate + experts.shared);
             2 * width * u128::from(model.neuron_activations())
@@ -160,8 +161,8 @@ impl Workload {
         let kv = row * u128::from(model.kv_rows()) * layers * batch * context;
         let ends = model.sublayer_bytes(Sublayer::Embed, &wide) + model.sublayer_bytes(Sublayer::Head, &wide);
         let weights = u128::from((model.layers_bytes(&wide) + ends).get());
-        // Columns and bytes are below 2⁶³, batch is below 2²¹, context below 2³⁴: products fit into 128
-        // bits, sums saturate.
+        // Columns and bytes are below 2⁶³, batch is below 2²¹, context below 2³⁴: products fit into
+        // 128 bits, sums saturate.
         let steps = (kv + weights).saturating_mul(context);
         activations.saturating_add(kv).saturating_add(steps)
     }

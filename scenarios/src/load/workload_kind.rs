@@ -54,7 +54,8 @@ impl WorkloadKind {
         }
     }
 
-    /// The first key under `workload` that does not fit `model`; `batch` is the representative batch.
+    /// The first key under `workload` that does not fit `model`; `batch` is the representative
+    /// batch.
     pub(crate) fn misfit(&self, model: &Model, batch: &Workload) -> Option<Misfit> {
         match self {
             WorkloadKind::Training(training) => training.misfit(model),

@@ -1,9 +1,9 @@
 //! A mixture of experts: which experts tokens go to, and how many experts a step touches.
 //!
-//! Every token goes to `per_token` of `count` experts. Experts are in the order of their popularity,
-//! the most popular first. A device's share is a range of experts, so a division in two gives a hot
-//! part and a cold part. Tokens choose independently of each other. Traffic is the mean over their
-//! choices, or one random draw of them.
+//! Every token goes to `per_token` of `count` experts. Experts are in the order of their
+//! popularity, the most popular first. A device's share is a range of experts, so a division in two
+//! gives a hot part and a cold part. Tokens choose independently of each other. Traffic is the mean
+//! over their choices, or one random draw of them.
 
 use serde::{Serialize, Serializer};
 use std::ops::Range;
@@ -36,8 +36,8 @@ pub struct Experts {
 #[derive(Debug, Clone, PartialEq)]
 struct Popularity {
     skew: f64,
-    /// At each index, the sum of the chances of all experts before it: `count` + 1 sums. Empty if all
-    /// chances are equal.
+    /// At each index, the sum of the chances of all experts before it: `count` + 1 sums. Empty if
+    /// all chances are equal.
     chosen: Arc<[f64]>,
     /// ln(1 − chance) of each expert.
     missed: Arc<[f64]>,
@@ -65,8 +65,8 @@ pub struct ExpertTraffic {
 }
 
 impl Experts {
-    /// `count` experts of width `intermediate` in every layer, `per_token` of them for each token, all
-    /// equally popular, with weights that add up to 1.
+    /// `count` experts of width `intermediate` in every layer, `per_token` of them for each token,
+    /// all equally popular, with weights that add up to 1.
     ///
     /// # Panics
     /// `per_token` is not from 1 to `count`.

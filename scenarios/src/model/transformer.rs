@@ -84,8 +84,8 @@ impl Model {
         self.latent.map_or(2 * self.kv_width(), |latent| latent.kv_numbers())
     }
 
-    /// Rows that these numbers are stored in: one for each head of keys and of values, or one latent
-    /// vector.
+    /// Rows that these numbers are stored in: one for each head of keys and of values, or one
+    /// latent vector.
     pub fn kv_rows(&self) -> u64 {
         self.latent.map_or(2 * self.kv_heads, |_| 1)
     }
@@ -96,7 +96,8 @@ impl Model {
     }
 
     /// Rows, of `hidden` numbers each, of the projections in front of attention. Latent attention's
-    /// chain of small matrices counts as one matrix with as many parameters: the same bytes and FLOP.
+    /// chain of small matrices counts as one matrix with as many parameters: the same bytes and
+    /// FLOP.
     pub fn qkv_rows(&self) -> u64 {
         let latent =
             |latent: LatentAttention| latent.projection(self.hidden, self.heads).div_ceil(self.hidden);

@@ -45,7 +45,8 @@ pub struct Wiring {
     /// The sliding window, if some layers have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<SlidingWindow>,
-    /// Base of the rotary frequencies in layers with a window, if it differs from the other layers'.
+    /// Base of the rotary frequencies in layers with a window, if it differs from the other
+    /// layers'.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_theta: Option<f64>,
 }

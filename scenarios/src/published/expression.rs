@@ -5,9 +5,10 @@ use std::fmt;
 
 /// An expression over named numbers.
 ///
-/// It may use `+ - * /` and parentheses; comparisons `a < b` and `a > b`, which are 1 or 0; the functions
-/// `min max ceil floor round log2 sqrt pow`; and `if(condition, then, else)`, in which a condition above
-/// 0 is true and only the chosen branch is computed. Names consist of letters, digits, `_` and dots.
+/// It may use `+ - * /` and parentheses; comparisons `a < b` and `a > b`, which are 1 or 0; the
+/// functions `min max ceil floor round log2 sqrt pow`; and `if(condition, then, else)`, in which a
+/// condition above 0 is true and only the chosen branch is computed. Names consist of letters,
+/// digits, `_` and dots.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expression {
     text: String,
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn arithmetic_is_the_schools() {
+    fn arithmetic_has_the_usual_precedence() {
         let cases = [
             ("1 + 2 * 3", 7.0),
             ("(1 + 2) * 3", 9.0),
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_name_what_is_wrong() {
         let cases = [
             ("1 +", "goes on with ``"),
             ("1 2", "an operator"),

@@ -48,8 +48,8 @@ impl NamePattern {
     }
 }
 
-/// Whether `pieces` match the whole of `text`. Each `*` takes as few characters as possible, each number
-/// as many as possible.
+/// Whether `pieces` match the whole of `text`. Each `*` takes as few characters as possible, each
+/// number as many as possible.
 fn matches(pieces: &[Piece], text: &str, numbers: &mut BTreeMap<String, f64>) -> bool {
     match pieces {
         [] => text.is_empty(),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_match_as_a_whole_does_not_match() {
+    fn a_pattern_matches_the_whole_text() {
         let cases =
             [("plain", "plains"), ("{n} cores", "many cores"), ("*b", "abc"), ("", "a"), ("{n}", "1.2.3")];
         for (pattern, text) in cases {

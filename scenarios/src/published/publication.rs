@@ -1,12 +1,13 @@
 //! One publication: its constants, and how its rows are reproduced.
 //!
-//! A publication is two files with the same name. The `.csv` has the rows as they were published, each
-//! with its source. The `.yaml` says which runs, of which machine and model, stand for a group of rows,
-//! and which expression over their results is the published metric. It is data only: a new system
-//! needs no code. The shipped publications are in this crate's folder `published`, and in the program.
+//! A publication is two files with the same name. The `.csv` has the rows as they were published,
+//! each with its source. The `.yaml` says which runs, of which machine and model, stand for a group
+//! of rows, and which expression over their results is the published metric. It is data only: a new
+//! system needs no code. The shipped publications are in this crate's folder `published`, and in
+//! the program.
 //!
-//! Texts may contain `${…}`: an [`Expression`] over the row's numbers (its columns, and the numbers that
-//! a [`Filter`] reads from them) and the publication's constants.
+//! Texts may contain `${…}`: an [`Expression`] over the row's numbers (its columns, and the numbers
+//! that a [`Filter`] reads from them) and the publication's constants.
 
 use super::expression::Expression;
 use super::pattern::{Filter, NamePattern};
@@ -46,8 +47,8 @@ pub struct Publication {
     /// The models of the rows: each a preset's name, or a mapping like a `config.json`.
     #[serde(default)]
     pub models: BTreeMap<String, Value>,
-    /// Numbers for texts in cells: for each column, patterns with the numbers of the rows that match.
-    /// The first matching pattern of a column counts.
+    /// Numbers for texts in cells: for each column, patterns with the numbers of the rows that
+    /// match. The first matching pattern of a column counts.
     #[serde(default, rename = "by")]
     pub cell_numbers: BTreeMap<String, Entries<BTreeMap<String, f64>>>,
     /// Further numbers of every row; each may use those before it and those of its group.
@@ -109,8 +110,9 @@ pub struct RowGroup {
     /// Further numbers; each may use those before it.
     #[serde(default, rename = "let")]
     pub numbers: Entries<Expression>,
-    /// The runs by name: each a template, or the name of one of the publication's runs. Results of the
-    /// run called `run` have names like `ttft`, those of a run called `lia` names like `lia.ttft`.
+    /// The runs by name: each a template, or the name of one of the publication's runs. Results of
+    /// the run called `run` have names like `ttft`, those of a run called `lia` names like
+    /// `lia.ttft`.
     #[serde(default)]
     pub runs: Entries<Value>,
     /// The expression for the metric, in the row's unit; by default the publication's.
@@ -194,7 +196,7 @@ impl Publication {
         row: &PublishedRow,
     ) -> Result<&'a Expression, String> {
         let own = group.metric.as_ref().or_else(|| self.metrics.get(&row.metric));
-        own.ok_or_else(|| format!("nobody says what {} is of the runs", row.metric))
+        own.ok_or_else(|| format!("no expression gives {} from the runs", row.metric))
     }
 
     /// Whether constants were fitted on this row.
@@ -231,12 +233,12 @@ mod tests {
     }
 
     #[test]
-    fn each_row_is_accounted_for_and_something_is_held_out() {
+    fn each_row_has_a_group_or_a_reason_and_some_rows_are_held_out() {
         assert!(shipped().len() > 30);
         for (id, publication, rows) in shipped() {
             for row in &rows {
                 let known = publication.group_of(row).is_some() || publication.why_unscored(row).is_some();
-                assert!(known, "{id}: nobody says how {} is reproduced, or why not", row.id);
+                assert!(known, "{id}: {} has no group and no reason", row.id);
             }
             let fitted = publication.constants.0.iter().any(|(_, constant)| constant.fitted);
             let on = rows.iter().filter(|row| publication.is_fitted_on(row)).count();

@@ -21,13 +21,15 @@ pub struct PublishedRow {
 }
 
 impl PublishedRow {
-    /// Whether the publication describes the setup well enough to compare a prediction with the number.
+    /// Whether the publication describes the setup well enough to compare a prediction with the
+    /// number.
     pub fn has_full_setup(&self) -> bool {
         matches!(self.certainty.as_str(), "table" | "repo-log")
     }
 }
 
-/// Reads rows from a CSV with the columns `id`, `value`, `unit`, `metric`, `certainty` and any others.
+/// Reads rows from a CSV with the columns `id`, `value`, `unit`, `metric`, `certainty` and any
+/// others.
 ///
 /// # Errors
 /// A column is missing, a value is neither a number nor a range, or an id appears twice.

@@ -46,8 +46,8 @@ impl Scope {
         expression.value(&|name| self.number(name))
     }
 
-    /// A copy of `template` in which each `${…}` is replaced by its value. A text that consists of one
-    /// `${…}` becomes a number.
+    /// A copy of `template` in which each `${…}` is replaced by its value. A text that consists of
+    /// one `${…}` becomes a number.
     ///
     /// # Errors
     /// A name is not defined, or a brace is not closed.
@@ -103,7 +103,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn texts_are_filled_wherever_they_stand() {
+    fn templates_are_filled_at_every_level() {
         let mut scope = Scope::default();
         scope.set("rate", 0.000_02);
         scope.texts.insert("model".to_owned(), "OPT-30B".to_owned());

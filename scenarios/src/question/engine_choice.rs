@@ -64,15 +64,16 @@ pub enum Scheduler {
     },
 }
 
-/// A second memory for KV blocks: for those of a preempted request, or for cached prefixes that the KV
-/// cache evicts.
+/// A second memory for KV blocks: for those of a preempted request, or for cached prefixes that the
+/// KV cache evicts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SwapChoice {
     /// The memory's name.
     pub to: String,
     /// The part of it that may be used.
     pub space: Bytes,
-    /// Whether blocks are moved there, or fetched from there, only if computing them again takes longer.
+    /// Whether blocks are moved there, or fetched from there, only if computing them again takes
+    /// longer.
     pub only_if_faster: bool,
 }
 

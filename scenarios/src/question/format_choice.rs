@@ -23,8 +23,8 @@ pub struct FormatLists {
 /// The formats that a scenario names for matrices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WeightLists {
-    /// Formats of the classes without a list of their own; these classes share one format. Empty if the
-    /// scenario does not name any.
+    /// Formats of the classes without a list of their own; these classes share one format. Empty if
+    /// the scenario does not name any.
     pub rest: Vec<DType>,
     /// Formats of single classes.
     pub classes: BTreeMap<WeightClass, Vec<DType>>,
@@ -36,8 +36,8 @@ pub const FORMAT_LIMIT: usize = 96;
 /// The combinations of formats of a scenario.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FormatChoice {
-    /// Combinations that may be chosen; at least one. Those with more bits come first, equal ones in the
-    /// order of the file.
+    /// Combinations that may be chosen; at least one. Those with more bits come first, equal ones
+    /// in the order of the file.
     pub allowed: Vec<Formats>,
     /// Combinations that lose too much, each with the reason.
     pub lossy: Vec<(Formats, String)>,
@@ -78,7 +78,8 @@ impl FormatLists {
                 all.extend(activations.iter().map(|&activations| Formats { weights, kv, activations }));
             }
         }
-        // Bytes of one quantisation group, so that its scale counts. All classes have the same weight.
+        // Bytes of one quantisation group, so that its scale counts. All classes have the same
+        // weight.
         let bytes = |dtype: DType| dtype.matrix_bytes(1, GROUP).get();
         let classes = WeightClass::ALL.len() as u64;
         all.sort_by_key(|f| {
@@ -96,8 +97,8 @@ impl FormatLists {
 }
 
 impl FormatChoice {
-    /// Divides `combinations` into those with which `model` loses at most `limit`, and the others. Each
-    /// is kept once.
+    /// Divides `combinations` into those with which `model` loses at most `limit`, and the others.
+    /// Each is kept once.
     pub(crate) fn within(limit: Option<QualityLoss>, combinations: Vec<Formats>, model: &Model) -> Self {
         let mut choice = Self { allowed: vec![], lossy: vec![] };
         for formats in combinations {

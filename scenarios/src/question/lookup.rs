@@ -12,7 +12,8 @@ use std::sync::Arc;
 pub struct Reference {
     /// The text.
     pub text: String,
-    /// Where a relative path starts: the scenario's folder; empty for a setting of the command line.
+    /// Where a relative path starts: the scenario's folder; empty for a setting of the command
+    /// line.
     pub folder: PathBuf,
 }
 
@@ -53,8 +54,8 @@ fn folder_name(path: &Path) -> String {
     folder.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// A machine's name as it is, or a path as an absolute path. Names take precedence over files, as they
-/// do in [`Library`].
+/// A machine's name as it is, or a path as an absolute path. Names take precedence over files, as
+/// they do in [`Library`].
 fn anchored(folder: &Path, text: &str) -> String {
     if text == "this" || hwprofiles::shipped().any(|(name, _)| name == text) {
         return text.to_owned();
@@ -77,8 +78,8 @@ pub enum MachineSpec {
 }
 
 impl MachineSpec {
-    /// Looks the machine up. `this` is the file that the name `this` stands for, which `fulcrum bench`
-    /// writes. If the name is that of a GPU, the machine is a server with `gpus` of them.
+    /// Looks the machine up. `this` is the file that the name `this` stands for, which `fulcrum
+    /// bench` writes. If the name is that of a GPU, the machine is a server with `gpus` of them.
     ///
     /// # Errors
     /// There is no such machine or part, its file is wrong, or the parts do not make a machine.
@@ -93,8 +94,8 @@ impl MachineSpec {
         }
     }
 
-    /// Looks the machine up once for each of `degrees`, with that many GPUs grouped into one device. If
-    /// `degrees` is empty, every degree that divides the GPUs is used.
+    /// Looks the machine up once for each of `degrees`, with that many GPUs grouped into one
+    /// device. If `degrees` is empty, every degree that divides the GPUs is used.
     ///
     /// # Errors
     /// The errors of [`MachineSpec::machine`]; a degree does not divide the GPUs.
@@ -122,8 +123,8 @@ impl MachineSpec {
     }
 }
 
-/// A machine as a plan records it, independent of the current folder: each name is `this`, a shipped
-/// name or an absolute path.
+/// A machine as a plan records it, independent of the current folder: each name is `this`, a
+/// shipped name or an absolute path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum MachineSource {

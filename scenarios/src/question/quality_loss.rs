@@ -1,22 +1,22 @@
 //! The loss of quality with fewer bits: the relative rise of a language model's perplexity.
 //!
-//! This is an approximation. The figures are those of Llama-like models on WikiText-2, and are used for
-//! every model. Losses of weights and of the KV cache are added. f32, f16 and bf16 count as lossless. A
-//! format without a published figure has no loss here and is refused.
+//! This is an approximation. The figures are those of Llama-like models on WikiText-2, and are used
+//! for every model. Losses of weights and of the KV cache are added. f32, f16 and bf16 count as
+//! lossless. A format without a published figure is refused.
 //!
-//! If classes of matrices have different formats, each class contributes in proportion to its share of
-//! all matrix elements. This assumes that errors are small and independent, so that the rise is a sum
-//! over matrices. No figures by class are published.
+//! If classes of matrices have different formats, each class contributes in proportion to its share
+//! of all matrix elements. This assumes that errors are small and independent, so that the rise is
+//! a sum over matrices. No figures by class are published.
 //!
-//! - `int8` weights, 0.007 %: perplexity rises by 0.0004 to 5.9066 (LLaMA-7B in Q8_0, which has the same
-//!   groups of 32; llama.cpp, `llama-quantize --help`).
-//! - `int4` weights, 3.67 %: it rises by 0.2166 to 5.9066 (LLaMA-7B in Q4_0, same source). Llama-2-70B
-//!   loses 3.61 % (llama.cpp, `examples/perplexity/README.md`).
-//! - `int8` KV cache, 0.035 %: it rises from 6.2322 with f16 to 6.2344 (K and V in Q8_0; llama.cpp, pull
-//!   request 7412).
+//! - `int8` weights, 0.007 %: perplexity rises by 0.0004 from 5.9066 (LLaMA-7B in Q8_0, which has
+//!   the same groups of 32; llama.cpp, `llama-quantize --help`).
+//! - `int4` weights, 3.67 %: it rises by 0.2166 from 5.9066 (LLaMA-7B in Q4_0, same source).
+//!   Llama-2-70B loses 3.61 % (llama.cpp, `examples/perplexity/README.md`).
+//! - `int8` KV cache, 0.035 %: it rises from 6.2322 with f16 to 6.2344 (K and V in Q8_0; llama.cpp,
+//!   pull request 7412).
 //! - `fp8` KV cache, 0.25 %: it rises from 7.1354 with f16 to 7.1529 (E4M3, Phi-4-reasoning-plus;
-//!   kekzl/imp, pull request 749). The figure depends on the model: at most 0.12 % (vLLM, issue 54426),
-//!   and 1.07 % for Qwen3-14B (kekzl/imp, pull request 704).
+//!   kekzl/imp, pull request 749). The figure depends on the model: at most 0.12 % (vLLM, issue
+//!   54426), and 1.07 % for Qwen3-14B (kekzl/imp, pull request 704).
 //! - `int2` KV cache: no figure. KIVI (arXiv:2402.02750) publishes accuracies of tasks instead, and
 //!   groups keys along positions.
 
@@ -72,7 +72,7 @@ fn weights_loss(dtype: DType) -> Result<f64, String> {
 
 /// The message for a format without a published figure.
 fn unknown(dtype: DType, what: &str) -> String {
-    format!("what {dtype} {what} loses is not published")
+    format!("the loss of {dtype} {what} is not published")
 }
 
 impl fmt::Display for QualityLoss {

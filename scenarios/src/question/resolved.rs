@@ -25,14 +25,14 @@ pub struct ResolvedScenario {
     pub machines: Arc<[Machine]>,
     /// The model.
     pub model: Model,
-    /// The number formats that may be chosen. Where the scenario names none, weights are in the model's
-    /// own format, the KV cache is in bf16, and activations are in f32, or in bf16 with an engine other
-    /// than Fulcrum's.
+    /// The number formats that may be chosen. Where the scenario names none, weights are in the
+    /// model's own format, the KV cache is in bf16, and activations are in f32, or in bf16 with an
+    /// engine other than Fulcrum's.
     pub formats: FormatChoice,
     /// The draft model of speculative decoding, and how many tokens it may propose.
     pub speculative: Option<SpeculationChoice<Model>>,
-    /// Workload, objective, limits and costs. The workload is a static batch that fits the model: the
-    /// scenario's own, or one that resembles what the engine will run.
+    /// Workload, objective, limits and costs. The workload is a static batch that fits the model:
+    /// the scenario's own, or one that resembles what the engine will run.
     pub requirements: Requirements,
     /// The serving workload, if it is one.
     pub serving: Option<Serving>,
@@ -43,8 +43,9 @@ pub struct ResolvedScenario {
 }
 
 impl ResolvedScenario {
-    /// A text that differs if two scenarios ask for something else of the same machines and the same
-    /// model: a part of a cache key, to which the caller adds the fingerprints of machines and model.
+    /// A text that differs if two scenarios ask for something else of the same machines and the
+    /// same model: a part of a cache key, to which the caller adds the fingerprints of machines and
+    /// model.
     pub fn identity(&self) -> String {
         #[derive(Serialize)]
         struct Identity<'a> {
@@ -63,11 +64,13 @@ impl ResolvedScenario {
 }
 
 impl Scenario {
-    /// Looks the model and the machine up in `catalog`, and checks that the workload fits the model.
+    /// Looks the model and the machine up in `catalog`, and checks that the workload fits the
+    /// model.
     ///
     /// # Errors
-    /// The model or the machine cannot be found, or its file is wrong; the workload exceeds the model's
-    /// positions or is too large to count; no number format keeps the allowed loss of quality.
+    /// The model or the machine cannot be found, or its file is wrong; the workload exceeds the
+    /// model's positions or is too large to count; no number format keeps the allowed loss of
+    /// quality.
     pub fn resolve(&self, catalog: &dyn Catalog) -> Result<ResolvedScenario, ScenarioError> {
         let model = self.find_model("model", &self.model, catalog)?;
         if self.expert_skew > 0.0 && model.experts.is_none() {
@@ -123,7 +126,8 @@ impl Scenario {
         ScenarioError::Value { place: self.source.place(key), key: key.to_owned(), value, wanted }
     }
 
-    /// The draft model. It must have the model's vocabulary and as many positions as it proposes for.
+    /// The draft model. It must have the model's vocabulary and as many positions as it proposes
+    /// for.
     fn find_draft(
         &self,
         model: &Model,
@@ -136,7 +140,7 @@ impl Scenario {
         let misfit = match &self.workload {
             WorkloadKind::Training(_) => refuse("nothing is proposed in training: leave it out"),
             WorkloadKind::Serving(_) => {
-                refuse("requests that come and go are served without one: leave it out, or write a batch")
+                refuse("a serving workload has no draft model: leave it out, or write a batch")
             }
             WorkloadKind::Batch(_) => draft_misfit(&draft, choices, model, workload),
         };
@@ -174,8 +178,8 @@ impl Scenario {
     }
 }
 
-/// The first key under `speculative` for which `draft` cannot propose tokens for `model`: both must have
-/// the same vocabulary, and enough positions for the tokens that are proposed.
+/// The first key under `speculative` for which `draft` cannot propose tokens for `model`: both must
+/// have the same vocabulary, and enough positions for the tokens that are proposed.
 fn draft_misfit(
     draft: &Model,
     choices: &[Speculation],

@@ -29,7 +29,8 @@ pub struct Scenario {
     pub expert_skew: f64,
     /// The number formats that may be chosen.
     pub dtype: FormatLists,
-    /// The degrees of tensor parallelism that may be chosen, ascending; empty if the file names none.
+    /// The degrees of tensor parallelism that may be chosen, ascending; empty if the file names
+    /// none.
     pub tensor_parallel: Vec<u64>,
     /// The draft model of speculative decoding, and how many tokens it may propose.
     pub speculative: Option<SpeculationChoice<Reference>>,
@@ -69,7 +70,8 @@ const KEYS: [&str; 16] = [
 ];
 
 impl Document {
-    /// Reads the scenario with `settings` applied in order. Each setting must have exactly one value.
+    /// Reads the scenario with `settings` applied in order. Each setting must have exactly one
+    /// value.
     ///
     /// # Errors
     /// The errors of [`Document::with_settings`] and of [`Document::scenario`].
@@ -80,8 +82,8 @@ impl Document {
     /// Reads the scenario.
     ///
     /// # Errors
-    /// A key is unknown or missing, a value has the wrong type or is out of range, or this version does
-    /// not support it. Each error names file, line, key, value and what would be right.
+    /// A key is unknown or missing, a value has the wrong type or is out of range, or this version
+    /// does not support it. Each error names file, line, key, value and what would be right.
     pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
         let root = DocumentSection::root(&self.source, &self.root)?;
         root.only(&KEYS)?;
@@ -157,15 +159,15 @@ impl Document {
         }
     }
 
-    /// Where relative paths under `key` start: at the document's folder, or at the current folder if the
-    /// path was typed on the command line.
+    /// Where relative paths under `key` start: at the document's folder, or at the current folder
+    /// if the path was typed on the command line.
     fn base_folder(&self, key: &str) -> PathBuf {
         if self.source.settings.contains_key(key) { PathBuf::new() } else { self.folder.clone() }
     }
 }
 
-/// Reads `expert_skew`. With a skew of 8 the second expert gets less than half a percent of the first
-/// one's tokens; larger skews are typing errors.
+/// Reads `expert_skew`. With a skew of 8 the second expert gets less than half a percent of the
+/// first one's tokens; larger skews are typing errors.
 fn read_skew(root: &DocumentSection<'_>) -> Result<f64, ScenarioError> {
     const MAX_SKEW: f64 = 8.0;
     match root.get("expert_skew").map(|value| value.as_f64()) {

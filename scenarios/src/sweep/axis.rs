@@ -25,8 +25,8 @@ impl From<Setting> for SweepAxis {
 }
 
 impl SweepAxis {
-    /// Makes one axis of each setting, in their order. Settings whose keys are together in one entry of
-    /// `zipped` become one axis, at the place of the first of them.
+    /// Makes one axis of each setting, in their order. Settings whose keys are together in one
+    /// entry of `zipped` become one axis, at the place of the first of them.
     ///
     /// # Errors
     /// A zipped key is not set, or zipped lists have different lengths.
@@ -62,12 +62,12 @@ impl SweepAxis {
         Ok(axes)
     }
 
-    /// Reads an axis from a CSV table. Columns are named by dotted paths, cells are YAML, and an empty
-    /// cell leaves the scenario's own value.
+    /// Reads an axis from a CSV table. Columns are named by dotted paths, cells are YAML, and an
+    /// empty cell leaves the scenario's own value.
     ///
     /// # Errors
-    /// The table is malformed, has no row, or has a cell that is not YAML. The error names file, line
-    /// and column.
+    /// The table is malformed, has no row, or has a cell that is not YAML. The error names file,
+    /// line and column.
     pub fn from_csv(reader: impl BufRead, file: &str) -> Result<Self, TableError> {
         let mut rows = Rows::new(reader, file)?;
         let keys = rows.names().to_vec();

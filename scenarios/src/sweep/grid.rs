@@ -12,8 +12,8 @@ use std::path::Path;
 /// The default limit on the scenarios of a grid.
 pub const GRID_LIMIT: u64 = 1_000_000;
 
-/// The cartesian product of axes, applied to a document. Scenarios are in the order of an odometer: the
-/// last axis changes fastest. Each scenario is made when it is requested.
+/// The cartesian product of axes, applied to a document. Scenarios are in the order of an odometer:
+/// the last axis changes fastest. Each scenario is made when it is requested.
 #[derive(Debug, Clone)]
 pub struct Grid {
     document: Document,
@@ -67,8 +67,8 @@ impl Grid {
         self.axes.iter().flat_map(move |axis| (0..axis.keys.len()).map(move |at| numeric(axis, at)))
     }
 
-    /// Everything that its scenarios are made of: the document and every value of the axes, each with
-    /// the folder where its relative paths start.
+    /// Everything that its scenarios are made of: the document and every value of the axes, each
+    /// with the folder where its relative paths start.
     pub fn values(&self) -> impl Iterator<Item = (&Value, &Path)> {
         let rows = self.axes.iter().flat_map(|axis| axis.rows.iter().flatten().flatten());
         let set = rows.map(|value| (value, Path::new("")));

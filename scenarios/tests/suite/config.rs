@@ -147,11 +147,11 @@ fn an_explicit_head_dim_need_not_divide_the_hidden_size() {
 
 #[test]
 fn biases_follow_their_keys() {
-    let of = |text: &str| read(text).map(|m| (m.qkv_bias, m.out_bias, m.ffn_bias)).unwrap();
-    assert_eq!(of(r#"{"model_type": "llama", "attention_bias": true}"#), (true, true, false));
-    assert_eq!(of(r#"{"model_type": "llama", "mlp_bias": true}"#), (false, false, true));
-    assert_eq!(of(r#"{"model_type": "qwen3", "attention_bias": true}"#), (true, true, false));
-    assert_eq!(of(r#"{"model_type": "opt", "enable_bias": false}"#), (false, false, false));
+    let biases = |text: &str| read(text).map(|m| (m.qkv_bias, m.out_bias, m.ffn_bias)).unwrap();
+    assert_eq!(biases(r#"{"model_type": "llama", "attention_bias": true}"#), (true, true, false));
+    assert_eq!(biases(r#"{"model_type": "llama", "mlp_bias": true}"#), (false, false, true));
+    assert_eq!(biases(r#"{"model_type": "qwen3", "attention_bias": true}"#), (true, true, false));
+    assert_eq!(biases(r#"{"model_type": "opt", "enable_bias": false}"#), (false, false, false));
 }
 
 #[test]
@@ -166,7 +166,8 @@ fn a_window_that_no_context_reaches_is_no_window() {
     }
 }
 
-/// Two spellings of Gemma 3: transformers 4's, for images too, and 5's.
+/// Two spellings of Gemma 3: a multimodal file of transformers 4, and a text-only file of version
+/// 5.
 const GEMMA3: [&str; 2] = [
     r#"{"model_type": "gemma3", "torch_dtype": "bfloat16", "text_config": {"num_hidden_layers": 8, "sliding_window": 1024,
         "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "query_pre_attn_scalar": 168}}"#,
@@ -178,7 +179,7 @@ const GEMMA3: [&str; 2] = [
 ];
 
 #[test]
-fn windows_and_caps_are_those_of_the_classes() {
+fn windows_and_caps_have_the_defaults_of_their_classes() {
     let mistral = read(r#"{"model_type": "mistral"}"#).unwrap();
     assert_eq!(mistral.wiring.window, Some(SlidingWindow { tokens: 4096, full_every: None }));
     let qwen =
@@ -206,21 +207,21 @@ fn windows_and_caps_are_those_of_the_classes() {
 #[test]
 fn configs_written_by_transformers_are_read() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../executor/tests/golden");
-    let mut seen = 0;
+    let mut found = 0;
     for entry in std::fs::read_dir(golden).unwrap() {
         let folder = entry.unwrap().path();
         if folder.join("config.json").exists() {
             let model = Model::from_folder(&folder).unwrap();
             assert_eq!(model.name, folder.file_name().unwrap().to_string_lossy());
             assert_eq!(model.vocab, 384);
-            seen += 1;
+            found += 1;
         }
     }
-    assert!(seen >= 6, "{seen}");
+    assert!(found >= 6, "{found}");
 }
 
-/// What the families with layer norms, and Gemma, refuse.
-const FAMILIES: [&str; 21] = [
+/// Files that the families with layer norms, and Gemma, refuse.
+const REFUSED: [&str; 21] = [
     r#"{"model_type": "gemma3_text", "attn_logit_softcapping": 50.0}"#,
     r#"{"model_type": "gemma", "hidden_activation": "relu"}"#,
     r#"{"model_type": "gemma", "use_bidirectional_attention": true}"#,
@@ -245,7 +246,7 @@ const FAMILIES: [&str; 21] = [
 ];
 
 #[test]
-fn what_cannot_be_read_is_named_with_file_key_and_value() {
+fn errors_name_file_key_and_value() {
     let llama = |rest: &str| format!(r#"{{"model_type": "llama", {rest}}}"#);
     let rope = |rest: &str| llama(&format!(r#""rope_parameters": {{{rest}}}"#));
     let opt = |rest: &str| format!(r#"{{"model_type": "opt", {rest}}}"#);
@@ -305,7 +306,7 @@ fn what_cannot_be_read_is_named_with_file_key_and_value() {
     let table: String = cases
         .iter()
         .map(String::as_str)
-        .chain(FAMILIES)
+        .chain(REFUSED)
         .map(|text| format!("{text}\n  {}\n", read(text).expect_err(text)))
         .collect();
     insta::assert_snapshot!(table);

@@ -27,7 +27,7 @@ fn work(model: &Model, range: std::ops::Range<u64>, tokens: u64) -> Work {
 
 #[test]
 fn sizes_are_the_published_ones() {
-    // Billions of parameters, all and for one token.
+    // Billions of parameters: of the model, and used by one token.
     for (name, total, active) in [
         ("mixtral-8x7b", 46.7, 12.9),
         ("mixtral-8x22b", 140.6, 39.2),
@@ -105,7 +105,7 @@ fn latent_attention_keeps_576_numbers_and_its_shapes_cost_what_it_costs() {
     assert_eq!(kv_bytes(&model, &BF16, 2, 10), hwprofiles::Bytes::new(2 * 10 * 576 * 2));
     let latent = model.latent.unwrap();
     assert_eq!(Sublayer::Out.matrix(&model), Some((7168, 128 * 128)));
-    // Up to one row more than the chain of small matrices has parameters.
+    // The one matrix has at most one row more parameters than the chain of small matrices.
     let chain = 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * 256;
     let (rows, columns) = Sublayer::Qkv.matrix(&model).unwrap();
     assert!((chain..chain + columns).contains(&(rows * columns)));
@@ -142,7 +142,7 @@ proptest! {
         prop_assert!(all.touched <= count as f64 + 1e-9 && all.touched >= per_token as f64 - 1e-6, "{all:?}");
         let more = experts.traffic(&(0..count), tokens + 1);
         prop_assert!(more.touched >= all.touched && more.pairs > all.pairs);
-        // The most popular first, and none more than once for each token.
+        // Popularity falls with the index, and no token chooses an expert twice.
         let each: Vec<_> = (0..count).map(|e| experts.traffic(&(e..e + 1), tokens).pairs).collect();
         prop_assert!(each.windows(2).all(|pair| pair[0] >= pair[1] - 1e-6), "{each:?}");
         prop_assert!(each[0] <= tokens as f64 * (1.0 + 1e-9));
@@ -161,7 +161,7 @@ proptest! {
         let near = |parts: f64, all: f64| (parts - all).abs() <= 3.0 + 1e-9 * all;
         prop_assert!(near((hot.flop + cold.flop).get() as f64, all.flop.get() as f64));
         prop_assert!(near((hot.weights + cold.weights).as_f64(), all.weights.as_f64()));
-        // Both read the whole input.
+        // Both parts read the whole input.
         let input = work(&model, 0..0, tokens).activations;
         let parts = hot.activations + cold.activations;
         let rounding = 100.0;

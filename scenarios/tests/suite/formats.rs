@@ -1,4 +1,4 @@
-//! Number formats as a choice, and the loss that is allowed.
+//! The choice of number formats, and the allowed loss of quality.
 
 use crate::AnyMachine;
 use hwprofiles::DType;
@@ -50,7 +50,7 @@ fn one_name_is_no_choice() {
 }
 
 #[test]
-fn a_limit_leaves_out_what_loses_more_and_what_nobody_measured() {
+fn a_limit_leaves_out_formats_that_lose_more_or_have_no_figure() {
     let choice = choice(
         "{weights: [bf16, int8, int4, fp8], kv: [bf16, int8, int4, int2]}",
         "quality: {max_loss: 1 %}",
@@ -58,23 +58,23 @@ fn a_limit_leaves_out_what_loses_more_and_what_nobody_measured() {
     let expected = [("bf16", "bf16"), ("bf16", "int8"), ("int8", "bf16"), ("int8", "int8")];
     assert_eq!(words(&choice.allowed), expected);
     let why = |weights: DType, kv: DType| {
-        let of = |(formats, _): &&(Formats, String)| formats.weights == weights && formats.kv == kv;
-        choice.lossy.iter().find(of).unwrap().1.as_str()
+        let matches = |(formats, _): &&(Formats, String)| formats.weights == weights && formats.kv == kv;
+        choice.lossy.iter().find(matches).unwrap().1.as_str()
     };
     assert_eq!(why(DType::Int4, DType::Bf16), "loses 3.67 %: quality.max_loss is 1.00 %");
-    assert_eq!(why(DType::Fp8, DType::Bf16), "what fp8 in weights loses is not published");
-    assert_eq!(why(DType::Bf16, DType::Int4), "what int4 in the KV cache loses is not published");
-    assert_eq!(why(DType::Bf16, DType::Int2), "what int2 in the KV cache loses is not published");
+    assert_eq!(why(DType::Fp8, DType::Bf16), "the loss of fp8 in weights is not published");
+    assert_eq!(why(DType::Bf16, DType::Int4), "the loss of int4 in the KV cache is not published");
+    assert_eq!(why(DType::Bf16, DType::Int2), "the loss of int2 in the KV cache is not published");
 }
 
 #[test]
-fn no_loss_allowed_leaves_only_what_is_lossless() {
+fn without_allowed_loss_only_lossless_formats_remain() {
     let choice = choice("{weights: [f32, f16, bf16, int8], kv: [bf16, int8]}", "quality: {max_loss: 0 %}");
     assert_eq!(words(&choice.allowed), [("f32", "bf16"), ("f16", "bf16"), ("bf16", "bf16")]);
 }
 
 #[test]
-fn what_is_wrong_is_told_with_line_key_and_value() {
+fn errors_name_line_key_and_value() {
     let cases = [
         ("{weights: []}", ""),
         ("{weights: [bf16, int3]}", ""),
@@ -101,16 +101,16 @@ fn what_is_wrong_is_told_with_line_key_and_value() {
         ("{weights: bf16}", "quality: 1 %"),
         ("{weights: [int4, fp8]}", "quality: {max_loss: 0.1 %}"),
     ];
-    let told = |(dtype, quality): &(&str, &str)| {
+    let message = |(dtype, quality): &(&str, &str)| {
         let error =
             scenario(dtype, quality).and_then(|scenario| scenario.resolve(&AnyMachine)).expect_err(dtype);
         let asked = format!("{dtype} {quality}");
         format!("{}\n  {error}\n", asked.trim_end())
     };
-    insta::assert_snapshot!(cases.iter().map(told).collect::<String>());
+    insta::assert_snapshot!(cases.iter().map(message).collect::<String>());
 }
 
-/// The weights that a scenario with gpt-oss allows, as it would write them.
+/// The weight formats that a scenario with gpt-oss allows, as a scenario writes them.
 fn weights_of_gpt_oss(dtype: &str, quality: &str) -> Vec<String> {
     let load = "workload: {batch: 1, prompt_tokens: 8, output_tokens: 8}";
     let text = format!("machine: this\nmodel: gpt-oss-20b\n{load}\ndtype: {dtype}\n{quality}\n");
@@ -129,13 +129,13 @@ fn a_class_has_its_own_list_and_the_others_agree() {
         "{default: int8, experts: int4}",
     ];
     assert_eq!(weights_of_gpt_oss(mixed, ""), expected);
-    // What is not named is as the model comes.
+    // Classes that are not named keep the model's own format.
     assert_eq!(weights_of_gpt_oss("{weights: {experts: int4}}", ""), ["{default: bf16, experts: int4}"]);
     assert_eq!(weights_of_gpt_oss("{weights: {default: int4}}", ""), ["int4"]);
 }
 
 #[test]
-fn what_a_dense_model_lacks_makes_no_choice() {
+fn a_dense_model_has_no_choice_of_expert_formats() {
     let one = choice("{weights: {attention: bf16, ffn: int4, ends: bf16}}", "");
     let [formats] = &one.allowed[..] else { panic!("{one:?}") };
     assert_eq!(formats.weights.to_string(), "{default: int4, attention: bf16, ends: bf16}");
@@ -144,7 +144,7 @@ fn what_a_dense_model_lacks_makes_no_choice() {
 
 #[test]
 fn a_class_loses_its_share_of_the_numbers() {
-    // Of gpt-oss's numbers 91 % are in experts: 3.34 % of perplexity where all of them lose 3.67 %.
+    // 91 % of gpt-oss's matrix elements are in experts, so int4 experts lose 3.34 % of the 3.67 %.
     let limited = |limit: &str| {
         weights_of_gpt_oss(
             "{weights: {default: [bf16, int4], experts: int4}}",
@@ -178,8 +178,8 @@ proptest! {
     #[test]
     fn losses_of_weights_and_kv_add_up(weights in prop::sample::select(DType::ALL.to_vec()), kv in prop::sample::select(DType::ALL.to_vec())) {
         let model = Model::preset("fulcrum-tiny").unwrap();
-        let of = |weights: DType, kv| QualityLoss::from_formats(&Formats { weights: weights.into(), kv, activations: F32 }, &model);
-        let (both, one, other) = (of(weights, kv), of(weights, F32), of(F32, kv));
+        let loss = |weights: DType, kv| QualityLoss::from_formats(&Formats { weights: weights.into(), kv, activations: F32 }, &model);
+        let (both, one, other) = (loss(weights, kv), loss(weights, F32), loss(F32, kv));
         prop_assert_eq!(both.is_ok(), one.is_ok() && other.is_ok());
         if let (Ok(both), Ok(one), Ok(other)) = (both, one, other) {
             prop_assert!(both >= one && both >= other && one >= QualityLoss::NONE && other >= QualityLoss::NONE);

@@ -15,8 +15,8 @@ use scenarios::{Catalog, FileCatalog, MachineSpec, Reference, ScenarioError};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The configuration of a property test with `cases` cases, scaled by the variable `FULCRUM_CASES`, a
-/// percentage.
+/// The configuration of a property test with `cases` cases, scaled by the variable `FULCRUM_CASES`,
+/// a percentage.
 fn cases(cases: u32) -> ProptestConfig {
     let percent = match std::env::var("FULCRUM_CASES") {
         Ok(text) => text.trim().parse().expect("FULCRUM_CASES is a whole number of per cent"),
@@ -25,8 +25,8 @@ fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig::with_cases((u64::from(cases) * percent / 100).max(1) as u32)
 }
 
-/// Finds models in files, and the same machine under every name, so that a test of something else needs
-/// no measured machine.
+/// Finds models in files, and the same machine under every name, so that a test of something else
+/// needs no measured machine.
 struct AnyMachine;
 
 impl Catalog for AnyMachine {

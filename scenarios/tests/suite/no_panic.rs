@@ -1,4 +1,5 @@
-//! Whatever the bytes, the readers answer or refuse: they never panic, and what they accept they can count.
+//! The readers accept or refuse any bytes without a panic, and the work of an accepted model can be
+//! counted.
 
 use hwprofiles::{DType, Flop};
 use proptest::prelude::*;
@@ -33,7 +34,7 @@ const SCENARIOS: [&str; 5] = [
     include_str!("../../examples/deepseek-v3-int8.yaml"),
 ];
 
-/// What a mutation writes over a piece of the text.
+/// Texts that a mutation writes over a part of a file.
 const PIECES: [&str; 22] = [
     "",
     "0",
@@ -59,7 +60,7 @@ const PIECES: [&str; 22] = [
     "!!binary x",
 ];
 
-/// A text with up to three pieces of it overwritten.
+/// A text in which up to three parts are overwritten.
 fn mutated(texts: &'static [&'static str]) -> impl Strategy<Value = String> {
     let edit = (any::<prop::sample::Index>(), 0..12_usize, prop::sample::select(PIECES.to_vec()));
     (prop::sample::select(texts.to_vec()), prop::collection::vec(edit, 1..4)).prop_map(|(text, edits)| {
@@ -77,7 +78,7 @@ fn mutated(texts: &'static [&'static str]) -> impl Strategy<Value = String> {
     })
 }
 
-/// A config with one value replaced by a piece: valid JSON more often than not.
+/// A config with one value replaced; it usually stays valid JSON.
 fn replaced() -> impl Strategy<Value = String> {
     let pick = (any::<prop::sample::Index>(), prop::sample::select(PIECES.to_vec()));
     (prop::sample::select(CONFIGS.to_vec()), pick).prop_map(|(text, (line, piece))| {
@@ -90,7 +91,7 @@ fn replaced() -> impl Strategy<Value = String> {
     })
 }
 
-/// Everything that is asked of a model: overflow would panic here.
+/// Computes everything that depends on a model; an overflow panics here.
 fn count(model: &Model) {
     let formats =
         Formats { weights: WeightFormats::all(DType::F32), kv: DType::F32, activations: DType::F32 };

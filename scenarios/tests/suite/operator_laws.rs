@@ -1,4 +1,4 @@
-//! Laws of the count of work, on models of every family and random shape.
+//! Laws of the count of work, tested on random models.
 
 use hwprofiles::{Bytes, DType, Flop};
 use proptest::prelude::*;
@@ -62,9 +62,9 @@ prop_compose! {
 fn formats() -> impl Strategy<Value = Formats> {
     let any = || prop::sample::select(DType::ALL.to_vec());
     let weights = (any(), any(), any(), any()).prop_map(|(attention, ffn, experts, ends)| {
-        let of = |weights: WeightFormats, (class, dtype)| weights.with(class, dtype);
+        let set = |weights: WeightFormats, (class, dtype)| weights.with(class, dtype);
         let formats = WeightClass::ALL.into_iter().zip([attention, ffn, experts, ends]);
-        formats.fold(WeightFormats::all(ends), of)
+        formats.fold(WeightFormats::all(ends), set)
     });
     (weights, any(), any()).prop_map(|(weights, kv, activations)| Formats { weights, kv, activations })
 }
@@ -82,7 +82,7 @@ fn whole(operator: Operator, model: &Model, formats: &Formats, step: &Step) -> W
     Work::count(operator, model, formats, step, &rows(operator.sublayer(), model))
 }
 
-/// One layer's operators.
+/// The work of one dense layer's operators.
 fn layer(model: &Model, formats: &Formats, step: &Step) -> Vec<Work> {
     kind_of_layer(model.dense_kind(), model, formats, step)
 }
@@ -101,8 +101,8 @@ fn matrix_parameters(model: &Model) -> u128 {
     matrices.map(|(rows, columns)| u128::from(rows * columns)).sum()
 }
 
-/// Keys that the new tokens of `step` see in `layer`, counted one by one.
-fn seen(model: &Model, layer: u64, step: &Step) -> u64 {
+/// Keys that the new tokens of `step` attend to in `layer`, counted one by one.
+fn attended_keys(model: &Model, layer: u64, step: &Step) -> u64 {
     let window = model.window_of(layer).unwrap_or(u64::MAX);
     step.batch * (0..step.new_tokens).map(|token| (step.past_tokens + token + 1).min(window)).sum::<u64>()
 }
@@ -118,14 +118,14 @@ proptest! {
         let windowed = Model { wiring: Wiring { window: Some(SlidingWindow { tokens, full_every }), ..model.wiring }, ..model.clone() };
         let step = Step { past_tokens: past, ..Step::prefill(batch, new) };
         let work = whole(Operator::Attention, &windowed, &formats, &step);
-        let pairs: u64 = (0..model.layers).map(|layer| seen(&windowed, layer, &step)).sum();
+        let pairs: u64 = (0..model.layers).map(|layer| attended_keys(&windowed, layer, &step)).sum();
         let exact = 4 * model.heads * model.head_dim * pairs;
-        // A pair of a head of each sequence is the most that the mean is rounded up by.
+        // The mean is rounded up by at most one pair for each head and sequence.
         let rounding = 4 * model.heads * model.head_dim * batch * model.layers;
         let all = work.flop.get() * u128::from(model.layers);
         prop_assert!((u128::from(exact)..u128::from(exact + rounding)).contains(&all), "{all}, not {exact}");
         let Shape::Attention(shape) = work.shape else { panic!("attention") };
-        // The shape is rounded up to whole tokens of all its queries.
+        // The shape is rounded up to whole tokens for all its queries.
         let most = work.flop + Flop::new(u128::from(4 * model.heads * model.head_dim * batch * 4 * new));
         prop_assert!(shape.flop() >= work.flop && shape.flop() <= most, "{shape}: {}, {}", shape.flop(), work.flop);
         let plain = whole(Operator::Attention, &model, &formats, &step);
@@ -133,9 +133,9 @@ proptest! {
         if tokens >= past + new {
             prop_assert_eq!(work, plain);
         }
-        // One token reads what it sees, a mean over the layers.
+        // A decode step reads the keys that it attends to, in the mean over the layers.
         let one = Step::decode(batch, past);
-        let read: u64 = (0..model.layers).map(|layer| seen(&windowed, layer, &one) / batch).sum();
+        let read: u64 = (0..model.layers).map(|layer| attended_keys(&windowed, layer, &one) / batch).sum();
         let kv = whole(Operator::Attention, &windowed, &formats, &one).kv_read;
         prop_assert_eq!(kv, kv_bytes(&model, &formats, batch, read.div_ceil(model.layers)));
     }
@@ -176,7 +176,7 @@ proptest! {
         model in models(), formats in formats(), batch in 1..9_u64, tokens in 1..50_u64, cut in 0.0..1.0_f64,
     ) {
         let step = Step::prefill(batch, tokens);
-        // Activations are never in groups, whose padding would make parts larger than the whole.
+        // Formats with groups pad rows, so that parts would be larger than the whole.
         let formats = Formats { activations: DType::F32, ..formats };
         for operator in [Operator::QkvProj, Operator::OutProj, Operator::UpProj, Operator::DownProj, Operator::HeadProj] {
             let all = rows(operator.sublayer(), &model);
@@ -289,10 +289,11 @@ proptest! {
     }
 }
 
-/// Bytes of all work: the prefill, and every decode step as if it had the longest context. Overflow panics here.
+/// Bytes of all work: the prefill, and every decode step as if it had the longest context. An
+/// overflow panics here.
 fn total_bytes(model: &Model, formats: &Formats, workload: &Workload) -> u64 {
     let last = Step::decode(workload.batch, workload.context() - 1);
-    let of = |step: &Step| -> u64 {
+    let step_bytes = |step: &Step| -> u64 {
         let ends = [Operator::Embed, Operator::HeadNorm, Operator::HeadProj];
         let ends = ends.map(|operator| whole(operator, model, formats, step));
         let sum = |works: &[Work]| -> u64 {
@@ -304,8 +305,8 @@ fn total_bytes(model: &Model, formats: &Formats, workload: &Workload) -> u64 {
         });
         layers.fold(sum(&ends), |sum, bytes| sum.checked_add(bytes).unwrap())
     };
-    let decode = of(&last).checked_mul(workload.output_tokens).unwrap();
-    of(&Step::prefill(workload.batch, workload.prompt_tokens)).checked_add(decode).unwrap()
+    let decode = step_bytes(&last).checked_mul(workload.output_tokens).unwrap();
+    step_bytes(&Step::prefill(workload.batch, workload.prompt_tokens)).checked_add(decode).unwrap()
 }
 
 #[test]
@@ -314,7 +315,7 @@ fn a_billion_tokens_in_ten_thousand_sequences_are_counted_or_refused() {
     let huge = Workload { batch: 10_000, prompt_tokens: 1_000_000_000, output_tokens: 1, speculation: None };
     let error = huge.check(&tiny).unwrap_err().to_string();
     assert!(error.contains("batch is 10000") && error.contains("make it smaller"), "{error}");
-    // One step of it still counts without overflow: what is refused is the sum over a run.
+    // One step can still be counted; the sum over the whole run is refused.
     let formats =
         Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 };
     let step = Step::prefill(10_000, 1_000_000_000);

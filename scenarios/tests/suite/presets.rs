@@ -1,4 +1,4 @@
-//! The models known by name.
+//! The presets.
 
 use scenarios::{Architecture, Model};
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ fn parameter_counts_are_the_published_ones() {
         ("gemma-2-9b", 9_241_705_984),
         ("gemma-2-27b", 27_227_128_320),
         ("gemma-3-1b", 999_885_952),
-        // Without the 416,866,032 parameters that see images and the matrix and norm behind them.
+        // Without the vision encoder's 416,866,032 parameters, and the matrix and norm after it.
         ("gemma-3-4b", 4_300_079_472 - 416_866_032 - 1152 * 2561),
         ("gemma-3-12b", 12_187_325_040 - 416_866_032 - 1152 * 3841),
         ("gemma-3-27b", 27_432_406_640 - 416_866_032 - 1152 * 5377),
@@ -87,11 +87,13 @@ fn a_preset_survives_its_own_config() {
 
 #[test]
 fn fingerprints_tell_presets_apart_and_pass_over_name_and_format() {
-    let prints: BTreeSet<_> =
+    let fingerprints: BTreeSet<_> =
         Model::preset_names().map(|name| Model::preset(name).unwrap().fingerprint()).collect();
-    assert_eq!(prints.len(), Model::preset_names().count());
+    assert_eq!(fingerprints.len(), Model::preset_names().count());
     assert!(
-        prints.iter().all(|print| print.len() == 16 && print.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        fingerprints
+            .iter()
+            .all(|print| print.len() == 16 && print.bytes().all(|byte| byte.is_ascii_hexdigit()))
     );
     let model = Model::preset("fulcrum-tiny").unwrap();
     let renamed = Model { name: "other".to_owned(), dtype: hwprofiles::DType::F32, ..model.clone() };

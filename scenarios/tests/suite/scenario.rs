@@ -3,8 +3,8 @@
 use crate::AnyMachine;
 use hwprofiles::{DType, Seconds};
 use scenarios::{
-    Document, FormatLists, Formats, Grid, MachineSpec, Model, Objective, ScenarioError, Setting, Slo,
-    SweepAxis, Training, WeightFormats, WeightLists, Workload,
+    Document, FileCatalog, FormatLists, Formats, Grid, MachineSpec, Model, Objective, ResolvedScenario,
+    ScenarioError, Setting, Slo, SweepAxis, Training, WeightFormats, WeightLists, Workload,
 };
 use std::path::{Path, PathBuf};
 
@@ -40,7 +40,7 @@ fn every_example_resolves() {
     for file in examples() {
         let document = Document::from_file(&file).unwrap();
         let scenarios = match document.capacity() {
-            Ok(asked) => asked.machines.into_iter().map(|machine| machine.scenario).collect(),
+            Ok(question) => question.machines.into_iter().map(|machine| machine.scenario).collect(),
             Err(ScenarioError::Missing { key, .. }) if key == "capacity" => {
                 vec![document.scenario().unwrap()]
             }
@@ -81,7 +81,32 @@ fn a_shipped_machine_is_found_and_this_is_the_file_given() {
 }
 
 #[test]
-fn what_is_left_out_has_its_default() {
+fn a_machine_is_resolved_once_for_each_degree() {
+    let resolve = |settings: &[&str]| set(settings)?.resolve(&FileCatalog::default());
+    let degrees = |resolved: ResolvedScenario| {
+        resolved.machines.iter().map(|machine| machine.tensor_parallel()).collect::<Vec<_>>()
+    };
+    assert_eq!(degrees(resolve(&["machine=h100-sxm"]).unwrap()), [1]);
+    assert_eq!(degrees(resolve(&["machine=h100-sxm", "tensor_parallel=[4, 2]"]).unwrap()), [2, 4]);
+    let error = resolve(&["machine=h100-sxm", "tensor_parallel=[2, 3]"]).unwrap_err();
+    assert!(error.to_string().contains("2 does not divide the 3 GPUs"), "{error}");
+    assert!(resolve(&["machine=this"]).is_err(), "nobody has measured this machine");
+}
+
+#[test]
+fn the_identity_of_a_question_follows_everything_but_machine_and_model() {
+    let identity = |settings: &[&str]| set(settings).unwrap().resolve(&AnyMachine).unwrap().identity();
+    let one = identity(&[]);
+    assert_eq!(one, identity(&["machine=h100-sxm"]));
+    for other in
+        ["workload.batch=3", "objective=latency", "slo.tpot=51 ms", "costs.lifetime=4 y", "engine=vllm"]
+    {
+        assert_ne!(one, identity(&[other]), "{other}");
+    }
+}
+
+#[test]
+fn absent_keys_have_defaults() {
     let text = "machine: this\nmodel: opt-125m\nworkload: {batch: 1, prompt_tokens: 1, output_tokens: 1}\n";
     let resolved =
         Document::from_yaml("s.yaml", text).unwrap().scenario().unwrap().resolve(&AnyMachine).unwrap();
@@ -131,7 +156,7 @@ fn settings_override_add_and_are_typed_as_yaml() {
         activations: vec![DType::Bf16],
     };
     assert_eq!(scenario.dtype, dtype);
-    // Null takes a key away.
+    // Null removes a key.
     assert_eq!(set(&["slo=null"]).unwrap().slo, Slo::default());
 }
 
@@ -184,12 +209,12 @@ fn the_last_key_of_a_grid_turns_fastest() {
     let grid = Grid::new(base(), axes(["workload.batch=1,2,4", "dtype.weights=bf16,int8"]), 6).unwrap();
     assert_eq!(grid.count(), 6);
     let points: Vec<_> = grid.points().map(Result::unwrap).collect();
-    let seen: Vec<_> = points
+    let found: Vec<_> = points
         .iter()
         .map(|p| (p.scenario.workload.batch().unwrap().batch, p.scenario.dtype.weights.rest[0]))
         .collect();
     let (bf16, int8) = (DType::Bf16, DType::Int8);
-    assert_eq!(seen, [(1, bf16), (1, int8), (2, bf16), (2, int8), (4, bf16), (4, int8)]);
+    assert_eq!(found, [(1, bf16), (1, int8), (2, bf16), (2, int8), (4, bf16), (4, int8)]);
     assert_eq!(
         points[3].settings,
         [("workload.batch".into(), 2.into()), ("dtype.weights".into(), "int8".into())]
@@ -226,8 +251,8 @@ fn a_grid_beyond_its_limit_is_refused_before_anything_is_made() {
     assert!(Grid::new(base(), twice, 9).unwrap_err().to_string().contains("workload.batch is set twice"));
 }
 
-/// What is said of files that differ from a right one in a text.
-fn told(cases: &[(&str, &str)]) -> String {
+/// The errors of files that differ from a correct one by one replaced text.
+fn errors(cases: &[(&str, &str)]) -> String {
     let one = |(from, to): &(&str, &str)| {
         let text = BASE.replacen(from, to, 1);
         assert_ne!(text, BASE, "{from}");
@@ -239,7 +264,7 @@ fn told(cases: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn a_wrong_second_level_is_told_with_line_key_and_value() {
+fn errors_of_a_second_level_name_line_key_and_value() {
     let cases = [
         "engine: {prefix_cache: cxl}",
         "engine: {prefix_cache: {to: cxl}}",
@@ -247,11 +272,11 @@ fn a_wrong_second_level_is_told_with_line_key_and_value() {
         "engine: {prefix_cache: {swap_to: cxl, space: 256 GB}}",
         "engine: {prefix_caching: false, prefix_cache: {space: 256 GB}}",
     ];
-    insta::assert_snapshot!(told(&cases.map(|engine| ("slo: {tpot: 50 ms}", engine))));
+    insta::assert_snapshot!(errors(&cases.map(|engine| ("slo: {tpot: 50 ms}", engine))));
 }
 
 #[test]
-fn a_wrong_file_is_told_with_line_key_and_value() {
+fn errors_of_a_file_name_line_key_and_value() {
     let cases = [
         ("this", "[this]"),
         ("machine: this\n", ""),
@@ -309,11 +334,11 @@ fn a_wrong_file_is_told_with_line_key_and_value() {
         (BASE, ""),
         (BASE, "- a\n- b\n"),
     ];
-    insta::assert_snapshot!(told(&cases));
+    insta::assert_snapshot!(errors(&cases));
 }
 
 #[test]
-fn a_wrong_setting_is_told_as_it_was_typed() {
+fn errors_of_a_setting_quote_it() {
     let cases: [&[&str]; 12] = [
         &["workload.batch"],
         &["=3"],
@@ -335,17 +360,17 @@ fn a_wrong_setting_is_told_as_it_was_typed() {
 
 #[test]
 fn a_training_step_may_be_as_long_as_the_model_has_positions() {
-    let of = |training: &str| {
+    let resolve = |training: &str| {
         let text = format!("machine: this\nmodel: opt-125m\nworkload: {{training: {training}}}\n");
         Document::from_yaml("s.yaml", &text).and_then(|document| document.scenario()?.resolve(&AnyMachine))
     };
-    let whole = of("{sequences: 8, tokens: 2048}").unwrap();
+    let whole = resolve("{sequences: 8, tokens: 2048}").unwrap();
     assert_eq!(whole.training, Some(Training { sequences: 8, tokens: 2048 }));
     assert_eq!((whole.requirements.workload.batch, whole.requirements.workload.context()), (8, 2048));
-    assert!(of("{sequences: 8, tokens: 1}").is_ok());
-    let long = of("{sequences: 8, tokens: 2049}").unwrap_err().to_string();
+    assert!(resolve("{sequences: 8, tokens: 1}").is_ok());
+    let long = resolve("{sequences: 8, tokens: 2049}").unwrap_err().to_string();
     assert!(long.contains("s.yaml:3") && long.contains("workload.training.tokens is 2049"), "{long}");
     assert!(long.contains("opt-125m has 2048 positions"), "{long}");
-    let missing = of("{sequences: 8}").unwrap_err().to_string();
+    let missing = resolve("{sequences: 8}").unwrap_err().to_string();
     assert!(missing.contains("workload.training.tokens") && missing.contains("from 1 to"), "{missing}");
 }

@@ -10,8 +10,8 @@ use crate::model::transformer::Model;
 use serde_json::Value;
 
 const MAX_EXPERTS: u64 = 1 << 12;
-/// More parameters in all experts are a typing error. Within this limit their bytes in f32, summed over
-/// all layers, stay below 2⁶².
+/// More parameters in all experts are a typing error. Within this limit their bytes in f32, summed
+/// over all layers, stay below 2⁶².
 const MAX_PARAMETERS: u128 = 1 << 59;
 
 /// The names of one family's keys.

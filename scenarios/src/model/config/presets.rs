@@ -1,8 +1,8 @@
 //! The models that Fulcrum knows by name: `models/*.json`, each a Hugging Face `config.json`.
 //!
-//! The presets of gpt-oss and DeepSeek-V3 are bf16 shapes. The formats of their published checkpoints
-//! (mxfp4, fp8) are left out, because a scenario's `dtype` chooses the formats. Presets have no
-//! multi-token prediction.
+//! The presets of gpt-oss and DeepSeek-V3 are bf16 shapes. The formats of their published
+//! checkpoints (mxfp4, fp8) are left out, because a scenario's `dtype` chooses the formats. Presets
+//! have no multi-token prediction.
 
 use crate::input::error::ScenarioError;
 use crate::model::transformer::Model;

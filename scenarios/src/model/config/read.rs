@@ -1,7 +1,7 @@
 //! Models from Hugging Face's `config.json`, in the spellings of transformers 4 and 5.
 //!
-//! Keys that do not change the shape of the computation (dropout, token ids, …) are ignored. Keys that
-//! change it and are not supported are errors. Absent keys have the defaults of transformers'
+//! Keys that do not change the shape of the computation (dropout, token ids, …) are ignored. Keys
+//! that change it and are not supported are errors. Absent keys have the defaults of transformers'
 //! configuration classes.
 
 use crate::input::error::ScenarioError;
@@ -25,11 +25,11 @@ impl Model {
     /// `file`.
     ///
     /// # Errors
-    /// The text is not JSON; its `model_type` is unknown; a size has the wrong type or is out of range;
-    /// or it has a feature that is not supported: sliding windows in layers without a regular pattern,
-    /// experts in a family without experts, rotary scalings other than linear, Llama 3's, YaRN and
-    /// LongRoPE, OPT with norms behind sublayers or projected embeddings, quantised checkpoints. Each
-    /// error names `file`, key and value.
+    /// The text is not JSON; its `model_type` is unknown; a size has the wrong type or is out of
+    /// range; or it has a feature that is not supported: sliding windows in layers without a
+    /// regular pattern, experts in a family without experts, rotary scalings other than linear,
+    /// Llama 3's, YaRN and LongRoPE, OPT with norms behind sublayers or projected embeddings,
+    /// quantised checkpoints. Each error names `file`, key and value.
     pub fn from_config_json(name: &str, file: &str, text: &str) -> Result<Self, ScenarioError> {
         let value: Value = serde_json::from_str(text).map_err(|error| ScenarioError::Syntax {
             place: format!("{file}:{}", error.line()),

@@ -75,8 +75,8 @@ fn rotated_columns(
     }
 }
 
-/// The columns in this share of a head, rounded down as transformers does; `None` if they do not form
-/// pairs.
+/// The columns in this share of a head, rounded down as transformers does; `None` if they do not
+/// form pairs.
 fn share_columns(factor: f64, model: &Model) -> Option<u64> {
     let width = (model.head_dim as f64 * factor) as u64;
     (width.is_multiple_of(2) && (1..=model.head_dim).contains(&width)).then_some(width)
@@ -161,8 +161,8 @@ fn yarn(rope: &DocumentSection<'_>, model: &Model) -> Result<YarnScaling, Scenar
     })
 }
 
-/// Reads LongRoPE's parameters like transformers' `_compute_longrope_parameters`. The original context
-/// length may be outside of the mapping.
+/// Reads LongRoPE's parameters like transformers' `_compute_longrope_parameters`. The original
+/// context length may be outside of the mapping.
 fn long_rope(
     config: &DocumentSection<'_>,
     rope: &DocumentSection<'_>,

@@ -1,4 +1,5 @@
-//! What all families share in a `config.json`: sizes and their limits, number format, non-linearity.
+//! What all families share in a `config.json`: sizes and their limits, number format,
+//! non-linearity.
 
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
@@ -9,9 +10,9 @@ use crate::model::transformer::Model;
 use crate::model::wiring::Wiring;
 use hwprofiles::DType;
 
-// Larger sizes are typing errors. Within these limits every product that `Work` forms for one token,
-// in bytes and over all layers, stays below 2⁶³: vocab · hidden · 4 = 2⁴⁶, layers · matrices · 4 < 2⁶²,
-// positions · hidden · 4 = 2⁵⁴.
+// Larger sizes are typing errors. Within these limits every product that `Work` forms for one
+// token, in bytes and over all layers, stays below 2⁶³: vocab · hidden · 4 = 2⁴⁶, layers · matrices
+// · 4 < 2⁶², positions · hidden · 4 = 2⁵⁴.
 /// The largest width of anything.
 pub(crate) const MAX_WIDTH: u64 = 1 << 20;
 const MAX_LAYERS: u64 = 1 << 16;

@@ -8,9 +8,9 @@ use hwprofiles::DType;
 use serde_json::{Value, json};
 
 impl Model {
-    /// Writes the text of a `config.json`. Transformers can open it, and [`Model::from_config_json`]
-    /// reads the same model back. It uses the spellings of transformers 4 (`torch_dtype`, `rope_theta`,
-    /// `rope_scaling`), which transformers 5 accepts too.
+    /// Writes the text of a `config.json`. Transformers can open it, and
+    /// [`Model::from_config_json`] reads the same model back. It uses the spellings of transformers
+    /// 4 (`torch_dtype`, `rope_theta`, `rope_scaling`), which transformers 5 accepts too.
     pub fn to_config_json(&self) -> String {
         let config = match self.architecture {
             Architecture::Opt => self.opt_config(),
@@ -134,8 +134,8 @@ impl Model {
         })
     }
 
-    /// The rotated share of each head: a number whose product with the head's width, rounded down, is
-    /// the number of rotated columns.
+    /// The rotated share of each head: a number whose product with the head's width, rounded down,
+    /// is the number of rotated columns.
     fn rotated_share(&self) -> f64 {
         let (rotated, all) = (self.rotated_width() as f64, self.head_dim as f64);
         // Four digits, if they are enough to read the same number of columns back.
@@ -328,8 +328,8 @@ fn rotation(positions: &Positions) -> (f64, Option<Value>) {
     }
 }
 
-/// The name of a format in `torch_dtype`. For a quantised format it is the one that the weights were
-/// quantised from.
+/// The name of a format in `torch_dtype`. For a quantised format it is the one that the weights
+/// were quantised from.
 fn torch_name(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "float32",

@@ -1,8 +1,8 @@
 //! The header of a GGUF file (llama.cpp): metadata of the model, and the places of its tensors.
 //!
 //! Format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>, versions 2 and 3,
-//! little-endian. A header is not trusted: each length is checked against the bytes left in the file
-//! before anything is allocated.
+//! little-endian. A header is not trusted: each length is checked against the bytes left in the
+//! file before anything is allocated.
 
 use crate::input::error::ScenarioError;
 use serde_json::Value;
@@ -49,8 +49,8 @@ impl Gguf {
     /// Reads the header of a file of `length` bytes; messages call the file `name`.
     ///
     /// # Errors
-    /// It is not a GGUF file, has another version, or is cut short; a tensor appears twice or begins
-    /// beyond the end of the file.
+    /// It is not a GGUF file, has another version, or is cut short; a tensor appears twice or
+    /// begins beyond the end of the file.
     pub fn from_reader(name: &str, reader: impl Read, length: u64) -> Result<Self, ScenarioError> {
         let mut cursor = FileCursor { reader, at: 0, length };
         let header = cursor.header();
@@ -69,8 +69,8 @@ impl Gguf {
     }
 }
 
-/// A single-precision number as the decimal number that was meant: 1e-5, not 9.999999747378752e-6. A
-/// number that JSON cannot write becomes null.
+/// A single-precision number as the decimal number that was meant: 1e-5, not 9.999999747378752e-6.
+/// A number that JSON cannot write becomes null.
 fn decimal(value: f32) -> Value {
     value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
@@ -150,7 +150,8 @@ impl<R: Read> FileCursor<R> {
             8 => Value::from(self.text()?),
             9 if lists => {
                 let (kind, count) = (self.u32()?, self.u64()?);
-                // Each item takes at least one byte, so a count beyond the file's end is refused here.
+                // Each item takes at least one byte, so a count beyond the file's end is refused
+                // here.
                 let mut items = Vec::with_capacity(self.checked_length(count)?.min(1 << 16));
                 for _ in 0..count {
                     items.push(self.value(kind, false)?);

@@ -44,8 +44,8 @@ const SIZES: [(&str, &str); 17] = [
 ];
 
 impl Model {
-    /// Reads the model from a GGUF file's header. `name` becomes the model's name; messages call the
-    /// file `file`.
+    /// Reads the model from a GGUF file's header. `name` becomes the model's name; messages call
+    /// the file `file`.
     ///
     /// # Errors
     /// The architecture, the rotation or the window is not supported, and the errors of
@@ -195,8 +195,8 @@ fn read_rotation(header: &NamedHeader<'_>, config: &mut Map<String, Value>) -> R
         _ => {}
     }
     if header.gguf.tensors.contains_key("rope_freqs.weight") {
-        // Llama 3's scaled rotation: the file has the resulting factors, not the parameters. Llama 3.1 and
-        // 3.3 have a factor of 8, the small models of 3.2 have 32.
+        // Llama 3's scaled rotation: the file has the resulting factors, not the parameters. Llama
+        // 3.1 and 3.3 have a factor of 8, the small models of 3.2 have 32.
         let small = config.get("hidden_size").and_then(Value::as_u64).is_some_and(|hidden| hidden < 4096);
         let scaling = json!({
             "rope_type": "llama3", "factor": if small { 32.0 } else { 8.0 }, "low_freq_factor": 1.0,
@@ -220,8 +220,8 @@ fn read_window_and_scale(
         Some(_) if matches!(header.architecture, "gemma2" | "gemma3" | "phi3") => {}
         Some(_) => return Err(header.refused(WINDOW, "every layer must attend to the whole context")),
     }
-    // A GGUF file has no scale of scores. llama.cpp recognises the largest models by their number of
-    // layers, and so does this.
+    // A GGUF file has no scale of scores. llama.cpp recognises the largest models by their number
+    // of layers, and so does this.
     let scalar = match (header.architecture, header.count("block_count")) {
         ("gemma2", Some(46)) | ("gemma3", Some(62)) => {
             let sizes = header.count("embedding_length").zip(header.count("attention.head_count"));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused_by_its_key() {
+    fn errors_name_the_unsupported_key() {
         for (key, value) in [
             ("general.architecture", json!("mamba")),
             ("llama.rope.scaling.type", json!("yarn")),

@@ -57,9 +57,9 @@ fn latent_attention(latent: LatentAttention, heads: u64, shape: AttentionShape) 
 impl LatentAttention {
     /// FLOP of one head for one pair of a query and a key.
     ///
-    /// Prefill attends to keys and values that are expanded for each head; that expansion is counted
-    /// with the projections, for new tokens only. Decode attends to the latent vectors themselves,
-    /// which all heads share; the expansions are absorbed into queries and outputs.
+    /// Prefill attends to keys and values that are expanded for each head; that expansion is
+    /// counted with the projections, for new tokens only. Decode attends to the latent vectors
+    /// themselves, which all heads share; the expansions are absorbed into queries and outputs.
     fn flop_per_pair(&self, phase: Phase) -> u64 {
         2 * match phase {
             Phase::Prefill => self.nope_dim + self.rope_dim + self.v_dim,

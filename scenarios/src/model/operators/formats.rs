@@ -14,7 +14,8 @@ use std::fmt;
 pub enum WeightClass {
     /// q, k, v and the output projection.
     Attention,
-    /// The feed-forward matrices that every token uses: dense networks, the shared expert, the router.
+    /// The feed-forward matrices that every token uses: dense networks, the shared expert, the
+    /// router.
     Ffn,
     /// The experts that tokens are routed to.
     Experts,
@@ -26,7 +27,8 @@ impl WeightClass {
     /// Every class, in the order of the enum.
     pub const ALL: [Self; 4] = [Self::Attention, Self::Ffn, Self::Experts, Self::Ends];
 
-    /// The class of a sublayer's matrix. `Sublayer::Attention` has no matrix; its class is not used.
+    /// The class of a sublayer's matrix. `Sublayer::Attention` has no matrix; its class is not
+    /// used.
     pub fn from_sublayer(sublayer: Sublayer) -> Self {
         match sublayer {
             Sublayer::Qkv | Sublayer::Attention | Sublayer::Out => Self::Attention,
@@ -61,8 +63,8 @@ pub(crate) const KEYS: [&str; 5] = [DEFAULT, "attention", "ffn", "experts", "end
 
 /// The number format of each class of matrices.
 ///
-/// In files it is one word if all classes have the same format, otherwise a mapping. A class that the
-/// mapping does not name has the format under `default`.
+/// In files it is one word if all classes have the same format, otherwise a mapping. A class that
+/// the mapping does not name has the format under `default`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WeightFormats([DType; WeightClass::ALL.len()]);
 
@@ -120,8 +122,8 @@ impl WeightFormats {
         }
     }
 
-    /// The format that most classes have. A tie goes to the format of the feed-forward networks, which
-    /// hold most of a model's weights.
+    /// The format that most classes have. A tie goes to the format of the feed-forward networks,
+    /// which hold most of a model's weights.
     pub fn usual(self) -> DType {
         let count = |dtype: DType| self.0.iter().filter(|&&other| other == dtype).count();
         let ffn = self.for_class(WeightClass::Ffn);

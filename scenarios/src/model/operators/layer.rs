@@ -23,8 +23,8 @@ impl LayerKind {
         use Sublayer::{Attention, Experts, FfnDown, FfnUp, Out, Qkv, Router, SharedExpert};
         match self {
             LayerKind::Dense => &Sublayer::DENSE,
-            // The network reads the residual before attention is added to it, so it comes before that
-            // addition. On two devices, attention and network then run at the same time.
+            // The network reads the residual before attention is added to it, so it comes before
+            // that addition. On two devices, attention and network then run at the same time.
             LayerKind::Parallel => &[Qkv, Attention, FfnUp, FfnDown, Out],
             LayerKind::Experts => &[Qkv, Attention, Out, Router, Experts],
             // While the shared expert runs, another device can begin with the routed experts.

@@ -2,8 +2,8 @@
 //!
 //! One forward pass (a *step*) is `embed`, then the operators of each layer, then `head_norm` and
 //! `head_proj`. Operators pass activations to each other through named buffers
-//! ([`ActivationBuffer`]). The plan chooses the device that computes an operator and the memory that
-//! holds its buffers; this crate knows neither.
+//! ([`ActivationBuffer`]). The plan chooses the device that computes an operator and the memory
+//! that holds its buffers; this crate knows neither.
 
 use crate::model::operators::activation_buffer::ActivationBuffer;
 use crate::model::operators::sublayer::Sublayer;
@@ -141,8 +141,8 @@ impl Operator {
         }
     }
 
-    /// Whether each device's part of its matrix gives a partial sum as wide as the whole output, instead
-    /// of some of the output's columns.
+    /// Whether each device's part of its matrix gives a partial sum as wide as the whole output,
+    /// instead of some of the output's columns.
     pub fn makes_partial_sums(self) -> bool {
         matches!(self, Operator::SharedExpert | Operator::Experts)
     }
@@ -153,8 +153,8 @@ impl Operator {
         matches!(self, Operator::SharedAdd | Operator::ExpertsAdd)
     }
 
-    /// The output columns that it writes when it computes `rows` of its matrix: the same range, scaled
-    /// to the output's width; all columns if its parts are partial sums.
+    /// The output columns that it writes when it computes `rows` of its matrix: the same range,
+    /// scaled to the output's width; all columns if its parts are partial sums.
     pub fn output_columns(self, model: &Model, rows: &Range<u64>) -> Range<u64> {
         let columns = self.writes().columns(model);
         match self.sublayer().matrix(model) {

@@ -52,8 +52,8 @@ impl Model {
         sublayer.matrix_bytes(self, formats.weights, &(0..rows)) + sublayer.vector_bytes(self)
     }
 
-    /// 16 hexadecimal digits that differ if two models compute differently: the start of the SHA-256
-    /// of everything but the name and the published weights' format.
+    /// 16 hexadecimal digits that differ if two models compute differently: the start of the
+    /// SHA-256 of everything but the name and the published weights' format.
     pub fn fingerprint(&self) -> String {
         let shape = Self { name: String::new(), dtype: DType::F32, ..self.clone() };
         // A struct of numbers and enums can always be written as JSON.
@@ -62,7 +62,8 @@ impl Model {
         digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The share of all matrix elements that belong to matrices of `class`; tied embeddings count once.
+    /// The share of all matrix elements that belong to matrices of `class`; tied embeddings count
+    /// once.
     pub fn share_of(&self, class: WeightClass) -> f64 {
         let numbers = |sublayer: Sublayer| sublayer.matrix(self).map_or(0, |(rows, columns)| rows * columns);
         let mut by_class = [0_u64; WeightClass::ALL.len()];

@@ -30,7 +30,8 @@ pub enum Sublayer {
 }
 
 impl Sublayer {
-    /// The sublayers of a dense layer, in order; see [`crate::LayerKind::sublayers`] for other layers.
+    /// The sublayers of a dense layer, in order; see [`crate::LayerKind::sublayers`] for other
+    /// layers.
     pub const DENSE: [Sublayer; 5] =
         [Sublayer::Qkv, Sublayer::Attention, Sublayer::Out, Sublayer::FfnUp, Sublayer::FfnDown];
 

@@ -1,10 +1,10 @@
 //! The share of a model that one of several ranks holds and computes.
 //!
-//! The division is that of Megatron-LM (Shoeybi et al. 2019, Narayanan et al. 2021). Matrices of q, k,
-//! v, gate and up, the columns of experts, the token table and the head are divided by their outputs.
-//! The matrices behind them are divided by their inputs, and attention by heads. The ranks then sum
-//! the outputs of the operators for which [`Operator::needs_all_reduce`] is true. A rank's share is
-//! itself a [`Model`], so the same code counts its work and bytes.
+//! The division is that of Megatron-LM (Shoeybi et al. 2019, Narayanan et al. 2021). Matrices of q,
+//! k, v, gate and up, the columns of experts, the token table and the head are divided by their
+//! outputs. The matrices behind them are divided by their inputs, and attention by heads. The ranks
+//! then sum the outputs of the operators for which [`Operator::needs_all_reduce`] is true. A rank's
+//! share is itself a [`Model`], so the same code counts its work and bytes.
 
 use crate::model::experts::Experts;
 use crate::model::operators::activation_buffer::ActivationBuffer;
@@ -31,9 +31,9 @@ pub struct IndivisibleModel {
 impl Model {
     /// The share of one of `ranks` ranks; with one rank, the model itself.
     ///
-    /// Neurons and vocabulary are padded to a multiple of the ranks. If there are fewer KV heads than
-    /// ranks, each rank has one head, and several ranks have the same one. Every rank has the latent
-    /// vector, the router, the norms and the residual.
+    /// Neurons and vocabulary are padded to a multiple of the ranks. If there are fewer KV heads
+    /// than ranks, each rank has one head, and several ranks have the same one. Every rank has the
+    /// latent vector, the router, the norms and the residual.
     pub fn rank_share(&self, ranks: u64) -> Cow<'_, Self> {
         if ranks <= 1 {
             return Cow::Borrowed(self);
@@ -54,8 +54,8 @@ impl Model {
         })
     }
 
-    /// Checks that `ranks` ranks can share the model: each has the same number of heads, and all query
-    /// heads of a KV head are on one rank.
+    /// Checks that `ranks` ranks can share the model: each has the same number of heads, and all
+    /// query heads of a KV head are on one rank.
     ///
     /// # Errors
     /// [`IndivisibleModel`] says what the ranks do not divide.
@@ -74,8 +74,8 @@ impl Model {
 }
 
 impl Sublayer {
-    /// The rows of one rank's share of the matrix that correspond to `rows` of the whole matrix; `rows`
-    /// itself if the matrix is not divided by its outputs.
+    /// The rows of one rank's share of the matrix that correspond to `rows` of the whole matrix;
+    /// `rows` itself if the matrix is not divided by its outputs.
     pub fn rank_rows(self, model: &Model, ranks: u64, rows: &Range<u64>) -> Range<u64> {
         if ranks <= 1 {
             return rows.clone();
@@ -91,7 +91,8 @@ impl Sublayer {
 }
 
 impl Operator {
-    /// Whether the ranks must add up their outputs: its matrix is divided by its inputs or by tokens.
+    /// Whether the ranks must add up their outputs: its matrix is divided by its inputs or by
+    /// tokens.
     pub fn needs_all_reduce(self) -> bool {
         matches!(
             self,

@@ -17,9 +17,9 @@ pub const ROW_PANEL: u64 = 32;
 impl Sublayer {
     /// Its matrix, as (output rows, input columns); attention has none.
     ///
-    /// Rows can be divided between devices. A row of the experts is a whole expert, the most popular
-    /// first. A row of the shared expert is a neuron with all of its weights. Parts of these two
-    /// sublayers give partial sums of the output, not columns of it.
+    /// Rows can be divided between devices. A row of the experts is a whole expert, the most
+    /// popular first. A row of the shared expert is a neuron with all of its weights. Parts of
+    /// these two sublayers give partial sums of the output, not columns of it.
     pub fn matrix(self, model: &Model) -> Option<(u64, u64)> {
         match self {
             Sublayer::Embed | Sublayer::Head => Some((model.vocab, model.hidden)),

@@ -49,9 +49,9 @@ pub struct Work {
 }
 
 impl Work {
-    /// Counts the work of `operator` in `step`. `rows` is the range of the matrix's output rows: all of
-    /// them if the operator is not divided; without a matrix it is not used. The work of experts is the
-    /// mean over the tokens' choices.
+    /// Counts the work of `operator` in `step`. `rows` is the range of the matrix's output rows:
+    /// all of them if the operator is not divided; without a matrix it is not used. The work of
+    /// experts is the mean over the tokens' choices.
     pub fn count(
         operator: Operator,
         model: &Model,
