@@ -197,7 +197,7 @@ fn check_serving<'s>(
         Some(_) => Ok(&serving.requests),
         None => Err(root.missing(
             "slo.ttft",
-            "how long a request may wait for its first token: without a limit, one machine serves any load",
+            "how long a request may wait for its first token: without a limit, one machine serves any load sooner or later",
         )),
     }
 }
