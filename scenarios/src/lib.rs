@@ -1,95 +1,64 @@
-//! What we ask: models, operators, workloads, objectives.
+//! What Fulcrum is asked: models, operators and their work, workloads, objectives.
+//!
+//! Rooms, each using only those before it: input, model, load, question, capacity, sweep,
+//! published.
+//!
+//! A scenario's file passes through three shapes. A [`Document`] is the untyped YAML, in which
+//! settings of the command line are applied. A [`Scenario`] is what the file says, typed. A
+//! [`ResolvedScenario`] has the machine and the model looked up; it is everything that a plan
+//! depends on.
 #![forbid(unsafe_code)]
 
-mod arrivals;
-mod axis;
 mod capacity;
-mod config;
-mod config_experts;
-mod config_gemma;
-mod config_gpt;
-mod config_rotary;
-mod config_windows;
-mod costs;
-mod currencies;
-mod document;
-mod engine_choice;
-mod error;
-mod experts;
-mod family;
-mod format_choice;
-mod gguf;
-mod gguf_config;
-mod grid;
-mod latent;
-mod layer;
+mod input;
 mod load;
 mod model;
-mod objective;
-mod operator;
-mod parameters;
-mod preset;
-mod prices;
 pub mod published;
-mod quality;
-mod request_trace;
-mod routing;
-mod scenario;
-mod section;
-mod serving;
-mod setting;
-mod shift;
-mod source;
-mod speculation;
-mod sublayer;
-mod sweep_lists;
-mod tensor_parallel;
-mod training;
-mod weight_formats;
-mod window;
-mod wiring;
-mod work;
-mod workload;
-mod write_config;
-mod write_gemma;
-mod write_gpt;
+mod question;
+mod sweep;
 
-pub use arrivals::{Arrivals, Length, Requests, ThinkTime};
-pub use axis::Axis;
-pub use capacity::{Capacity, MachineOption};
-pub use costs::Costs;
-pub use currencies::{Currencies, Rate};
-pub use document::Document;
-pub use engine_choice::{EngineChoice, EngineName, Scheduler, SwapChoice};
-pub use error::ScenarioError;
-pub use experts::{Experts, Traffic};
-pub use format_choice::{FORMAT_LIMIT, FormatChoice, FormatLists, WeightLists};
-pub use gguf::{Gguf, GgufTensor};
-pub use grid::{GRID_LIMIT, Grid, Point};
+pub use capacity::currencies::Currencies;
+pub use capacity::market_prices::{Assumed, MarketPrices};
+pub use capacity::question::{CapacityQuestion, MachineOption};
 pub use hwprofiles::Phase;
-pub use latent::Latent;
-pub use layer::LayerKind;
-pub use load::{Load, LoadUnit};
-pub use model::{
-    Activation, Architecture, Llama3Scaling, LongRopeScaling, Model, Norm, Positions, YarnScaling,
-};
-pub use objective::{Objective, Slo};
-pub use operator::{Buffer, Formats, Operator, Step};
-pub use prices::{Assumed, Prices};
-pub use quality::Loss;
-pub use request_trace::{MOONCAKE_TOKENS, Recorded, RequestTrace, TraceError};
-pub use routing::Routing;
-pub use scenario::{MachineSpec, Reference, ResolvedScenario, Scenario};
-pub use serving::Serving;
-pub use setting::Setting;
-pub use shift::{Change, Shift};
-pub use source::{LoadModel, MachineSource};
-pub use speculation::Speculation;
-pub use sublayer::{ROW_PANEL, Sublayer};
-pub use tensor_parallel::Undivided;
-pub use training::Training;
-pub use weight_formats::{WeightClass, WeightFormats};
-pub use window::Window;
-pub use wiring::{Block, Wiring};
-pub use work::{Shape, Work, kv_bytes};
-pub use workload::Workload;
+pub use input::document::Document;
+pub use input::error::{RequestTraceError, ScenarioError};
+pub use input::setting::Setting;
+pub use load::arrivals::{Arrivals, Length, Requests, ThinkTime};
+pub use load::offered_load::{LoadUnit, OfferedLoad};
+pub use load::request_trace::{MOONCAKE_TOKENS, RecordedRequest, RequestTrace};
+pub use load::routing::Routing;
+pub use load::serving::Serving;
+pub use load::shift::{Shift, ShiftChange};
+pub use load::speculation::{Speculation, SpeculationChoice};
+pub use load::training::Training;
+pub use load::workload::Workload;
+pub use load::workload_kind::WorkloadKind;
+pub use model::architecture::{Activation, Architecture, Norm};
+pub use model::experts::{ExpertTraffic, Experts};
+pub use model::gguf::header::{Gguf, GgufTensor};
+pub use model::latent_attention::LatentAttention;
+pub use model::operators::activation_buffer::ActivationBuffer;
+pub use model::operators::formats::{Formats, WeightClass, WeightFormats};
+pub use model::operators::layer::LayerKind;
+pub use model::operators::operator::Operator;
+pub use model::operators::step::Step;
+pub use model::operators::sublayer::Sublayer;
+pub use model::operators::tensor_parallel::IndivisibleModel;
+pub use model::operators::tensors::ROW_PANEL;
+pub use model::operators::work::{Shape, Work, kv_bytes};
+pub use model::positions::{Llama3Scaling, LongRopeScaling, Positions, YarnScaling};
+pub use model::sliding_window::SlidingWindow;
+pub use model::transformer::Model;
+pub use model::wiring::{BlockOrder, Wiring};
+pub use question::costs::Costs;
+pub use question::engine_choice::{EngineChoice, EngineName, Scheduler, SwapChoice};
+pub use question::format_choice::{FORMAT_LIMIT, FormatChoice, FormatLists, WeightLists};
+pub use question::lookup::{Catalog, FileCatalog, MachineSource, MachineSpec, Reference};
+pub use question::objective::{Objective, Slo};
+pub use question::quality_loss::QualityLoss;
+pub use question::requirements::Requirements;
+pub use question::resolved::ResolvedScenario;
+pub use question::scenario::Scenario;
+pub use sweep::axis::SweepAxis;
+pub use sweep::grid::{GRID_LIMIT, Grid, GridPoint};

@@ -1,4 +1,4 @@
-//! The rows of a publication, as they were published.
+//! The rows of a publication.
 
 use hwprofiles::{Rows, TableError};
 use std::collections::BTreeMap;
@@ -6,31 +6,33 @@ use std::collections::BTreeMap;
 /// One published number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PublishedRow {
-    /// Its id.
+    /// The row's id.
     pub id: String,
-    /// The number.
-    pub value: f64,
-    /// Its unit.
+    /// The number; `None` if a range like `1.8-2.1` was published, which cannot be scored.
+    pub value: Option<f64>,
+    /// Unit of the number.
     pub unit: String,
-    /// What was measured: `decode_throughput`.
+    /// What was measured, like `decode_throughput`.
     pub metric: String,
-    /// How well it is known: `table`, `repo-log`, `figure-vector`, `abstract`, `secondary`, …
+    /// The kind of source: `table`, `repo-log`, `figure-vector`, `abstract`, `secondary`, …
     pub certainty: String,
-    /// All of its cells by column.
+    /// All cells of the row, by column.
     pub cells: BTreeMap<String, String>,
 }
 
 impl PublishedRow {
-    /// Whether a setup was published with it that a prediction can be held against.
-    pub fn is_full(&self) -> bool {
+    /// Whether the publication describes the setup well enough to compare a prediction with the
+    /// number.
+    pub fn has_full_setup(&self) -> bool {
         matches!(self.certainty.as_str(), "table" | "repo-log")
     }
 }
 
-/// Reads rows: a CSV with columns `id`, `value`, `unit`, `metric`, `certainty` and any others.
+/// Reads rows from a CSV with the columns `id`, `value`, `unit`, `metric`, `certainty` and any
+/// others.
 ///
 /// # Errors
-/// A column that is missing, a value that is no number, an id that comes twice.
+/// A column is missing, a value is neither a number nor a range, or an id appears twice.
 pub fn read_rows(text: &str, file: &str) -> Result<Vec<PublishedRow>, TableError> {
     let mut rows = Rows::new(text.as_bytes(), file)?;
     let need = |rows: &Rows<&[u8]>, name: &str| {
@@ -56,11 +58,9 @@ pub fn read_rows(text: &str, file: &str) -> Result<Vec<PublishedRow>, TableError
         let wanted = || rows.refuse(value, format!("'{}' is no number", rows.shown(value)));
         published.push(PublishedRow {
             id: text(id),
-            // A range, as `1.8-2.1`, has no one number: it is shown and never scored.
             value: match number {
-                Some(number) => number,
-                None if text(value).contains('-') => f64::NAN,
-                None => return Err(wanted()),
+                None if !text(value).contains('-') => return Err(wanted()),
+                number => number,
             },
             unit: text(unit),
             metric: text(metric),
@@ -82,7 +82,7 @@ mod tests {
         let rows = read_rows(&format!("{HEAD}a,1.5,tok/s,rate,table,\"say \"\"b\"\", c\"\n"), "t.csv")
             .expect("rows");
         assert_eq!(rows[0].cells["note"], "say \"b\", c");
-        assert!(rows[0].is_full() && rows[0].value == 1.5);
+        assert!(rows[0].has_full_setup() && rows[0].value == Some(1.5));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What names stand for while a row is reproduced.
+//! The names that expressions and templates of a row may use.
 
 use super::expression::Expression;
 use super::rows::PublishedRow;
@@ -13,17 +13,17 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Gives a name to a number.
+    /// Defines `name` as a number.
     pub fn set(&mut self, name: &str, number: f64) {
         self.numbers.insert(name.to_owned(), number);
     }
 
-    /// Gives a name to a text.
+    /// Defines `name` as a text.
     pub fn set_text(&mut self, name: &str, text: &str) {
         self.texts.insert(name.to_owned(), text.to_owned());
     }
 
-    /// Gives names to the cells of a row: as texts by their columns, as numbers where they are some.
+    /// Defines each column of a row as the text of its cell, and also as a number if it is one.
     pub fn set_row(&mut self, row: &PublishedRow) {
         for (column, cell) in &row.cells {
             if let Ok(number) = cell.parse::<f64>() {
@@ -33,7 +33,7 @@ impl Scope {
         }
     }
 
-    /// What a name stands for.
+    /// The number that `name` stands for.
     pub fn number(&self, name: &str) -> Option<f64> {
         self.numbers.get(name).copied()
     }
@@ -41,15 +41,16 @@ impl Scope {
     /// The value of an expression.
     ///
     /// # Errors
-    /// A name that stands for nothing.
+    /// A name is not defined, or the value is not finite.
     pub fn value(&self, expression: &Expression) -> Result<f64, String> {
         expression.value(&|name| self.number(name))
     }
 
-    /// `template` with what its texts hold in `${…}`. A text that is nothing else becomes a number.
+    /// A copy of `template` in which each `${…}` is replaced by its value. A text that consists of
+    /// one `${…}` becomes a number.
     ///
     /// # Errors
-    /// A name that stands for nothing, a brace that is not closed.
+    /// A name is not defined, or a brace is not closed.
     pub fn filled(&self, template: &Value) -> Result<Value, String> {
         Ok(match template {
             Value::String(text) => self.filled_text(text)?,
@@ -87,7 +88,7 @@ impl Scope {
     }
 }
 
-/// A whole number where it is one: files count layers in no other way.
+/// A number as JSON, without a fraction if it is a whole number, because counts must be whole.
 fn as_number(number: f64) -> Value {
     const WHOLE: f64 = (1u64 << 53) as f64;
     match number {
@@ -102,7 +103,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn texts_are_filled_wherever_they_stand() {
+    fn templates_are_filled_at_every_level() {
         let mut scope = Scope::default();
         scope.set("rate", 0.000_02);
         scope.texts.insert("model".to_owned(), "OPT-30B".to_owned());

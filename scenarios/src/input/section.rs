@@ -1,0 +1,245 @@
+//! Typed reading of one mapping of a JSON or YAML document. Errors name place, key and value.
+
+use crate::input::error::ScenarioError;
+use hwprofiles::UnitError;
+use hwprofiles::yaml;
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
+
+/// Where the values of a document come from: a file, and settings of the command line.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct DocumentSource {
+    /// File name, as messages show it.
+    pub file: String,
+    /// The document's text if it is YAML. The line of a key is looked up in it when an error needs
+    /// it.
+    pub yaml: Option<String>,
+    /// Keys that came from the command line, as dotted paths, each with the setting's text.
+    pub settings: BTreeMap<String, String>,
+}
+
+impl DocumentSource {
+    /// A file without line numbers.
+    pub fn from_file(name: &str) -> Self {
+        Self { file: name.to_owned(), ..Self::default() }
+    }
+
+    /// The place of `key`, or of the closest mapping around it.
+    pub fn place(&self, key: &str) -> String {
+        let ends = key.char_indices().filter(|(_, c)| *c == '.').map(|(end, _)| end).chain([key.len()]);
+        let prefixes: Vec<&str> = ends.map(|end| &key[..end]).collect();
+        if let Some(text) = prefixes.iter().rev().find_map(|prefix| self.settings.get(*prefix)) {
+            return format!("--set {text}");
+        }
+        // The mapping exists only because a setting created it on the way to its own key.
+        let within = format!("{key}.");
+        if let Some((_, text)) = self.settings.iter().find(|(path, _)| path.starts_with(&within)) {
+            return format!("--set {text}");
+        }
+        match &self.yaml {
+            None => self.file.clone(),
+            Some(text) => {
+                let steps: Vec<&str> = key.split('.').collect();
+                let found = yaml::refuse(text, &self.file, &steps, String::new());
+                format!("{}:{}:{}", self.file, found.line, found.column)
+            }
+        }
+    }
+}
+
+/// One mapping of a document.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DocumentSection<'a> {
+    source: &'a DocumentSource,
+    path: &'a str,
+    entries: &'a Map<String, Value>,
+}
+
+impl<'a> DocumentSection<'a> {
+    /// The document's root.
+    pub fn root(source: &'a DocumentSource, value: &'a Value) -> Result<Self, ScenarioError> {
+        match value {
+            Value::Object(entries) => Ok(Self { source, path: "", entries }),
+            other => Err(ScenarioError::Value {
+                place: source.place(""),
+                key: "the document".to_owned(),
+                value: shown(other),
+                wanted: "a mapping of keys to values is wanted".to_owned(),
+            }),
+        }
+    }
+
+    /// The mapping `value`, which is at `path` of the document.
+    pub fn at(source: &'a DocumentSource, path: &'a str, value: &'a Value) -> Result<Self, ScenarioError> {
+        match value {
+            Value::Object(entries) => Ok(Self { source, path, entries }),
+            other => Err(ScenarioError::Value {
+                place: source.place(path),
+                key: path.to_owned(),
+                value: shown(other),
+                wanted: "a mapping of keys to values is wanted".to_owned(),
+            }),
+        }
+    }
+
+    /// The mapping under `key` of the root, if it is present. `key` may be a dotted path.
+    pub fn section(&self, key: &'a str) -> Result<Option<Self>, ScenarioError> {
+        let mut steps = key.split('.');
+        let first = steps.next().and_then(|step| self.get(step));
+        match steps.fold(first, |value, step| value?.get(step).filter(|value| !value.is_null())) {
+            None => Ok(None),
+            Some(Value::Object(entries)) => Ok(Some(Self { source: self.source, path: key, entries })),
+            Some(_) => Err(self.wrong(key, "a mapping of keys to values is wanted")),
+        }
+    }
+
+    /// Its keys, in the order of the document.
+    pub fn keys(&self) -> impl Iterator<Item = &'a str> {
+        self.entries.keys().map(String::as_str)
+    }
+
+    /// The value under `key`; null counts as absent.
+    pub fn get(&self, key: &str) -> Option<&'a Value> {
+        self.entries.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Whether `key` is present, even with the value null.
+    pub fn has(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// Refuses keys that are not in `known`.
+    pub fn only(&self, known: &[&str]) -> Result<(), ScenarioError> {
+        match self.entries.keys().find(|key| !known.contains(&key.as_str())) {
+            None => Ok(()),
+            Some(key) => Err(ScenarioError::UnknownKey {
+                place: self.source.place(&self.full(key)),
+                key: self.full(key),
+                known: known.join(", "),
+            }),
+        }
+    }
+
+    /// Reads a whole number from 1 to `limit`.
+    pub fn count(&self, key: &str, limit: u64) -> Result<Option<u64>, ScenarioError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_u64() {
+            Some(count) if (1..=limit).contains(&count) => Ok(Some(count)),
+            _ => Err(self.wrong(key, &format!("a whole number from 1 to {limit} is wanted"))),
+        }
+    }
+
+    /// Reads a whole number from 1 to `most`, or a list of distinct ones; returns them in ascending
+    /// order.
+    pub fn counts(&self, key: &str, most: u64) -> Result<Option<Vec<u64>>, ScenarioError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let all = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        let count = |value: &Value| value.as_u64().filter(|count| (1..=most).contains(count));
+        let counts: Option<BTreeSet<u64>> = all.iter().map(count).collect();
+        match counts.filter(|counts| !counts.is_empty() && counts.len() == all.len()) {
+            Some(counts) => Ok(Some(counts.into_iter().collect())),
+            None => {
+                let wanted =
+                    format!("a whole number from 1 to {most}, or a list of different ones, is wanted");
+                Err(self.wrong(key, &wanted))
+            }
+        }
+    }
+
+    /// Reads a finite number above 0.
+    pub fn positive(&self, key: &str) -> Result<Option<f64>, ScenarioError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_f64() {
+            Some(number) if number > 0.0 && number.is_finite() => Ok(Some(number)),
+            _ => Err(self.wrong(key, "a number above 0 is wanted")),
+        }
+    }
+
+    /// Reads true or false.
+    pub fn flag(&self, key: &str) -> Result<Option<bool>, ScenarioError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        value.as_bool().map(Some).ok_or_else(|| self.wrong(key, "true or false is wanted"))
+    }
+
+    /// Reads a text.
+    pub fn text(&self, key: &str) -> Result<Option<&'a str>, ScenarioError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        value.as_str().map(Some).ok_or_else(|| self.wrong(key, "a text is wanted"))
+    }
+
+    /// Reads a quantity above 0 with its unit. Messages name it `what` and show `example`.
+    pub fn quantity<T: FromStr<Err = UnitError>>(
+        &self,
+        key: &str,
+        [what, example]: [&str; 2],
+        number: impl Fn(&T) -> f64,
+    ) -> Result<Option<T>, ScenarioError> {
+        if self.get(key).is_some_and(|value| !value.is_string()) {
+            return Err(self.wrong(key, &format!("{what} with its unit is wanted, like \"{example}\"")));
+        }
+        let Some(text) = self.text(key)? else { return Ok(None) };
+        let quantity: T = text.parse().map_err(|error| self.wrong(key, &format!("{error}")))?;
+        match number(&quantity) > 0.0 {
+            true => Ok(Some(quantity)),
+            false => Err(self.wrong(key, &format!("{what} above 0 is wanted"))),
+        }
+    }
+
+    /// The error for a wrong value.
+    pub fn wrong(&self, key: &str, wanted: &str) -> ScenarioError {
+        let full = self.full(key);
+        ScenarioError::Value {
+            place: self.source.place(&full),
+            value: self.shown(key),
+            key: full,
+            wanted: wanted.to_owned(),
+        }
+    }
+
+    /// The error for an absent key.
+    pub fn missing(&self, key: &str, wanted: &str) -> ScenarioError {
+        let full = self.full(key);
+        ScenarioError::Missing { place: self.source.place(&full), key: full, wanted: wanted.to_owned() }
+    }
+
+    /// The error for a value that is not supported.
+    pub fn unsupported(&self, key: &str, feature: &str, instead: &str) -> ScenarioError {
+        let full = self.full(key);
+        ScenarioError::Unsupported {
+            place: self.source.place(&full),
+            value: self.shown(key),
+            key: full,
+            reason: format!("{feature} is not supported: {instead}"),
+        }
+    }
+
+    fn full(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+
+    fn shown(&self, key: &str) -> String {
+        let mut steps = key.split('.');
+        let first = steps.next().and_then(|step| self.entries.get(step));
+        let value = steps.fold(first, |value, step| value.and_then(|value| value.get(step)));
+        value.map_or_else(|| "absent".to_owned(), shown)
+    }
+}
+
+/// A value as JSON, shortened if it is long.
+pub(crate) fn shown(value: &Value) -> String {
+    const MAX_CHARACTERS: usize = 60;
+    let text = value.to_string();
+    match text.char_indices().nth(MAX_CHARACTERS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// A value as a setting of the command line writes it: texts without quotes.
+pub(crate) fn setting_text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => shown(other),
+    }
+}

@@ -1,0 +1,107 @@
+//! Reads sliding windows from a `config.json`.
+
+use crate::input::error::ScenarioError;
+use crate::input::section::DocumentSection;
+use crate::model::architecture::Architecture;
+use crate::model::config::families::FamilyDefaults;
+use crate::model::config::sizes::MAX_CONTEXT;
+use crate::model::sliding_window::SlidingWindow;
+use crate::model::transformer::Model;
+use serde_json::Value;
+
+/// Reads the window of the model's layers; none if no context is longer than the window.
+pub(crate) fn read_window(
+    config: &DocumentSection<'_>,
+    family: &FamilyDefaults,
+    model: &Model,
+) -> Result<Option<SlidingWindow>, ScenarioError> {
+    // Every second layer of gpt-oss has a window of 128 tokens; as an approximation it is ignored.
+    if model.architecture == Architecture::GptOss || model.latent.is_some() {
+        return Ok(None);
+    }
+    let tokens = window_tokens(config, family)?;
+    let windowed = match layer_types(config, model)? {
+        Some(types) => types,
+        None => (0..model.layers)
+            .map(|layer| Ok(tokens.is_some() && has_window_by_default(config, family, layer)?))
+            .collect::<Result<_, _>>()?,
+    };
+    if !windowed.contains(&true) {
+        return Ok(None);
+    }
+    let Some(tokens) = tokens else {
+        let instead = "without a sliding_window every layer attends to the whole context";
+        return Err(config.unsupported("layer_types", "a layer that is not full_attention", instead));
+    };
+    // Gemma 3's layers with a window have a separate rotation, even if no context is longer.
+    if tokens >= model.max_positions && model.wiring.window_theta.is_none() {
+        return Ok(None);
+    }
+    let full_every = windowed.iter().position(|&windowed| !windowed).map(|first| first as u64 + 1);
+    let window = SlidingWindow { tokens, full_every };
+    match windowed.iter().zip(0..).all(|(&windowed, layer)| windowed == window.applies_to(layer)) {
+        true => Ok(Some(window)),
+        false => {
+            let keys = ["layer_types", "max_window_layers", "sliding_window"];
+            let key = keys.into_iter().find(|key| config.has(key)).unwrap_or("sliding_window");
+            let feature = "a window in some layers, otherwise than in all or in all but every n-th";
+            Err(config.unsupported(key, feature, "every layer must attend to the whole context"))
+        }
+    }
+}
+
+/// The window's length in tokens, for classes that can have one.
+fn window_tokens(
+    config: &DocumentSection<'_>,
+    family: &FamilyDefaults,
+) -> Result<Option<u64>, ScenarioError> {
+    const KEY: &str = "sliding_window";
+    let default = match family.model_type {
+        "llama" | "gemma" => return Ok(None),
+        "mixtral" | "phi3" => None,
+        // In these classes an absent key means 4096, and null means no window.
+        "mistral" | "gemma2" | "gemma3_text" => Some(4096),
+        _ if !config.flag("use_sliding_window")?.unwrap_or(false) => return Ok(None),
+        _ => Some(4096),
+    };
+    Ok(config.count(KEY, MAX_CONTEXT)?.or(default.filter(|_| !config.has(KEY))))
+}
+
+/// Whether each layer has a window, if the file lists the kind of each layer.
+fn layer_types(config: &DocumentSection<'_>, model: &Model) -> Result<Option<Vec<bool>>, ScenarioError> {
+    const KEY: &str = "layer_types";
+    let Some(types) = config.get(KEY) else { return Ok(None) };
+    let texts = |types: &Vec<Value>| {
+        types.iter().map(|kind| kind.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
+    };
+    let texts = types.as_array().and_then(texts).filter(|texts| texts.len() as u64 == model.layers);
+    let Some(texts) = texts else {
+        return Err(config.wrong(KEY, &format!("one text for each of {} layers is wanted", model.layers)));
+    };
+    let windowed = |kind: String| match kind.as_str() {
+        "full_attention" => Ok(false),
+        "sliding_attention" => Ok(true),
+        _ => Err(config.unsupported(KEY, "another layer", "full_attention and sliding_attention are")),
+    };
+    texts.into_iter().map(windowed).collect::<Result<_, _>>().map(Some)
+}
+
+/// Whether `layer` has a window, if the file does not list the kind of each layer.
+fn has_window_by_default(
+    config: &DocumentSection<'_>,
+    family: &FamilyDefaults,
+    layer: u64,
+) -> Result<bool, ScenarioError> {
+    let all_but_every = |every: u64| !(layer + 1).is_multiple_of(every);
+    match family.model_type {
+        "mistral" | "mixtral" | "phi3" => Ok(true),
+        "gemma2" => Ok(all_but_every(2)),
+        "gemma3_text" => Ok(all_but_every(config.count("sliding_window_pattern", MAX_CONTEXT)?.unwrap_or(6))),
+        // All layers from this one on have a window.
+        _ => match config.get("max_window_layers").map(Value::as_u64) {
+            None => Ok(layer >= 28),
+            Some(Some(first)) => Ok(layer >= first),
+            Some(None) => Err(config.wrong("max_window_layers", "a whole number from 0 is wanted")),
+        },
+    }
+}

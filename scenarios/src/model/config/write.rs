@@ -1,0 +1,339 @@
+//! Writes a model as Hugging Face's `config.json`.
+
+use crate::model::architecture::{Activation, Architecture};
+use crate::model::positions::Positions;
+use crate::model::transformer::Model;
+use crate::model::wiring::BlockOrder;
+use hwprofiles::DType;
+use serde_json::{Value, json};
+
+impl Model {
+    /// Writes the text of a `config.json`. Transformers can open it, and
+    /// [`Model::from_config_json`] reads the same model back. It uses the spellings of transformers
+    /// 4 (`torch_dtype`, `rope_theta`, `rope_scaling`), which transformers 5 accepts too.
+    pub fn to_config_json(&self) -> String {
+        let config = match self.architecture {
+            Architecture::Opt => self.opt_config(),
+            Architecture::Phi => self.phi_config(),
+            Architecture::GptNeoX => self.neox_config(),
+            Architecture::GptJ => self.gptj_config(),
+            Architecture::Falcon => self.falcon_config(),
+            _ => self.llama_config(),
+        };
+        // All keys are texts, so the value can always be written.
+        let text = serde_json::to_string_pretty(&config).unwrap_or_default();
+        text + "\n"
+    }
+
+    fn llama_config(&self) -> Value {
+        let (class, model_type) = match self.architecture {
+            Architecture::Qwen2 => ("Qwen2ForCausalLM", "qwen2"),
+            Architecture::Qwen3 => ("Qwen3ForCausalLM", "qwen3"),
+            Architecture::Mixtral => ("MixtralForCausalLM", "mixtral"),
+            Architecture::Qwen3Moe => ("Qwen3MoeForCausalLM", "qwen3_moe"),
+            Architecture::GptOss => ("GptOssForCausalLM", "gpt_oss"),
+            Architecture::DeepSeekV2 => ("DeepseekV2ForCausalLM", "deepseek_v2"),
+            Architecture::DeepSeekV3 => ("DeepseekV3ForCausalLM", "deepseek_v3"),
+            Architecture::Gemma => ("GemmaForCausalLM", "gemma"),
+            Architecture::Gemma2 => ("Gemma2ForCausalLM", "gemma2"),
+            Architecture::Gemma3 => ("Gemma3ForCausalLM", "gemma3_text"),
+            Architecture::Phi3 => ("Phi3ForCausalLM", "phi3"),
+            _ if self.wiring.window.is_some() => ("MistralForCausalLM", "mistral"),
+            _ => ("LlamaForCausalLM", "llama"),
+        };
+        let (theta, scaling) = rotation(&self.positions);
+        let mut config = json!({
+            "architectures": [class],
+            "model_type": model_type,
+            "vocab_size": self.vocab,
+            "hidden_size": self.hidden,
+            "intermediate_size": self.intermediate,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "hidden_act": self.activation_name(),
+            "max_position_embeddings": self.max_positions,
+            "rms_norm_eps": self.norm_eps,
+            "rope_theta": theta,
+            "rope_scaling": scaling,
+            "tie_word_embeddings": self.tied_embeddings,
+            "torch_dtype": torch_name(self.dtype),
+        });
+        match self.architecture {
+            Architecture::Qwen2 => {}
+            Architecture::Qwen3 | Architecture::GptOss | Architecture::Gemma => {
+                config["attention_bias"] = json!(self.qkv_bias);
+            }
+            Architecture::Gemma2 | Architecture::Gemma3 => self.write_gemma(&mut config),
+            Architecture::Qwen3Moe => {
+                config["attention_bias"] = json!(self.qkv_bias);
+                config["mlp_only_layers"] = json!([]);
+            }
+            Architecture::Phi3 => config["partial_rotary_factor"] = json!(self.rotated_share()),
+            Architecture::Mixtral | Architecture::DeepSeekV2 | Architecture::DeepSeekV3 => {}
+            _ => {
+                config["attention_bias"] = json!(self.qkv_bias);
+                config["mlp_bias"] = json!(self.ffn_bias);
+            }
+        }
+        self.write_window(&mut config);
+        self.write_experts(&mut config);
+        self.write_latent(&mut config);
+        config
+    }
+
+    fn write_experts(&self, config: &mut Value) {
+        let Some(experts) = &self.experts else { return };
+        config["num_experts_per_tok"] = json!(experts.per_token);
+        match self.architecture {
+            Architecture::Mixtral | Architecture::GptOss => {
+                config["num_local_experts"] = json!(experts.count);
+                config["intermediate_size"] = json!(experts.intermediate);
+            }
+            Architecture::Qwen3Moe => {
+                config["num_experts"] = json!(experts.count);
+                config["norm_topk_prob"] = json!(experts.normalised);
+                config["moe_intermediate_size"] = json!(experts.intermediate);
+            }
+            _ => {
+                config["n_routed_experts"] = json!(experts.count);
+                config["norm_topk_prob"] = json!(experts.normalised);
+                config["moe_intermediate_size"] = json!(experts.intermediate);
+                config["n_shared_experts"] = json!(experts.shared / experts.intermediate);
+                config["first_k_dense_replace"] = json!(experts.dense_layers);
+            }
+        }
+    }
+
+    fn write_latent(&self, config: &mut Value) {
+        let Some(latent) = self.latent else { return };
+        config["q_lora_rank"] = json!(latent.q_rank);
+        config["kv_lora_rank"] = json!(latent.kv_rank);
+        config["qk_rope_head_dim"] = json!(latent.rope_dim);
+        config["qk_nope_head_dim"] = json!(latent.nope_dim);
+        config["v_head_dim"] = json!(latent.v_dim);
+    }
+
+    fn opt_config(&self) -> Value {
+        json!({
+            "architectures": ["OPTForCausalLM"],
+            "model_type": "opt",
+            "vocab_size": self.vocab,
+            "hidden_size": self.hidden,
+            "word_embed_proj_dim": self.hidden,
+            "ffn_dim": self.intermediate,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "activation_function": self.activation_name(),
+            "max_position_embeddings": self.max_positions,
+            "do_layer_norm_before": true,
+            "enable_bias": self.qkv_bias,
+            "tie_word_embeddings": self.tied_embeddings,
+            "torch_dtype": torch_name(self.dtype),
+        })
+    }
+
+    /// The rotated share of each head: a number whose product with the head's width, rounded down,
+    /// is the number of rotated columns.
+    fn rotated_share(&self) -> f64 {
+        let (rotated, all) = (self.rotated_width() as f64, self.head_dim as f64);
+        // Four digits, if they are enough to read the same number of columns back.
+        let short = (rotated / all * 10000.0).round() / 10000.0;
+        if (short * all) as u64 == self.rotated_width() { short } else { (rotated + 0.5) / all }
+    }
+
+    fn phi_config(&self) -> Value {
+        let (theta, scaling) = rotation(&self.positions);
+        json!({
+            "architectures": ["PhiForCausalLM"],
+            "model_type": "phi",
+            "vocab_size": self.vocab,
+            "hidden_size": self.hidden,
+            "intermediate_size": self.intermediate,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "hidden_act": self.activation_name(),
+            "max_position_embeddings": self.max_positions,
+            "layer_norm_eps": self.norm_eps,
+            "qk_layernorm": false,
+            "partial_rotary_factor": self.rotated_share(),
+            "rope_theta": theta,
+            "rope_scaling": scaling,
+            "tie_word_embeddings": false,
+            "torch_dtype": torch_name(self.dtype),
+        })
+    }
+
+    fn neox_config(&self) -> Value {
+        let (theta, scaling) = rotation(&self.positions);
+        json!({
+            "architectures": ["GPTNeoXForCausalLM"],
+            "model_type": "gpt_neox",
+            "vocab_size": self.vocab,
+            "hidden_size": self.hidden,
+            "intermediate_size": self.intermediate,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "hidden_act": self.activation_name(),
+            "max_position_embeddings": self.max_positions,
+            "layer_norm_eps": self.norm_eps,
+            "attention_bias": self.qkv_bias,
+            "use_parallel_residual": self.is_parallel(),
+            "rotary_pct": self.rotated_share(),
+            "rotary_emb_base": theta,
+            "rope_scaling": scaling,
+            "tie_word_embeddings": self.tied_embeddings,
+            "torch_dtype": torch_name(self.dtype),
+        })
+    }
+
+    fn gptj_config(&self) -> Value {
+        json!({
+            "architectures": ["GPTJForCausalLM"],
+            "model_type": "gptj",
+            "vocab_size": self.vocab,
+            "n_embd": self.hidden,
+            "n_inner": self.intermediate,
+            "n_layer": self.layers,
+            "n_head": self.heads,
+            "n_positions": self.max_positions,
+            "rotary_dim": self.rotated_width(),
+            "activation_function": self.activation_name(),
+            "layer_norm_epsilon": self.norm_eps,
+            "tie_word_embeddings": false,
+            "torch_dtype": torch_name(self.dtype),
+        })
+    }
+
+    fn falcon_config(&self) -> Value {
+        let (theta, scaling) = rotation(&self.positions);
+        let parallel = self.is_parallel();
+        // The older class has one KV head, or as many KV heads as query heads.
+        let old =
+            self.wiring.block != BlockOrder::Parallel && (self.kv_heads == 1 || self.kv_heads == self.heads);
+        let mut config = json!({
+            "architectures": ["FalconForCausalLM"],
+            "model_type": "falcon",
+            "vocab_size": self.vocab,
+            "hidden_size": self.hidden,
+            "ffn_hidden_size": self.intermediate,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "activation": self.activation_name(),
+            "max_position_embeddings": self.max_positions,
+            "layer_norm_epsilon": self.norm_eps,
+            "alibi": false,
+            "bias": self.qkv_bias,
+            "multi_query": self.kv_heads == 1,
+            "new_decoder_architecture": !old,
+            "parallel_attn": parallel,
+            "rope_theta": theta,
+            "rope_scaling": scaling,
+            "tie_word_embeddings": self.tied_embeddings,
+            "torch_dtype": torch_name(self.dtype),
+        });
+        if !old {
+            config["num_kv_heads"] = json!(self.kv_heads);
+            config["num_ln_in_parallel_attn"] =
+                json!(if self.wiring.block == BlockOrder::Parallel { 2 } else { 1 });
+        }
+        config
+    }
+
+    fn write_gemma(&self, config: &mut Value) {
+        config["attention_bias"] = json!(self.qkv_bias);
+        config["query_pre_attn_scalar"] = json!(self.wiring.query_scalar.unwrap_or(self.head_dim));
+        config["attn_logit_softcapping"] = json!(self.wiring.score_cap);
+        config["final_logit_softcapping"] = json!(self.wiring.logit_cap);
+        if let Some(theta) = self.wiring.window_theta {
+            config["rope_local_base_freq"] = json!(theta);
+        }
+    }
+
+    /// Writes which layers have a sliding window, for the families that can have one.
+    fn write_window(&self, config: &mut Value) {
+        let window = self.wiring.window;
+        match self.architecture {
+            Architecture::Qwen2 | Architecture::Qwen3 => {
+                config["use_sliding_window"] = json!(window.is_some())
+            }
+            Architecture::Qwen3Moe if window.is_some() => config["use_sliding_window"] = json!(true),
+            Architecture::Gemma2 | Architecture::Gemma3 => {}
+            _ if window.is_none() => return,
+            _ => {}
+        }
+        config["sliding_window"] = json!(window.map(|window| window.tokens));
+        // The other classes have a list with the kind of each layer.
+        let kind =
+            |layer| if self.window_of(layer).is_some() { "sliding_attention" } else { "full_attention" };
+        if !matches!(self.architecture, Architecture::Llama | Architecture::Mixtral | Architecture::Phi3) {
+            config["layer_types"] = (0..self.layers).map(kind).collect();
+        }
+    }
+
+    fn activation_name(&self) -> &'static str {
+        match self.activation {
+            Activation::SiluGated => "silu",
+            Activation::GeluTanhGated => "gelu_pytorch_tanh",
+            Activation::Relu => "relu",
+            Activation::Gelu => "gelu",
+            Activation::GeluTanh => "gelu_new",
+        }
+    }
+}
+
+/// The base of the frequencies, and their scaling in the form of `rope_scaling`.
+fn rotation(positions: &Positions) -> (f64, Option<Value>) {
+    match positions {
+        Positions::Learned { .. } => (10000.0, None),
+        Positions::Linear { theta, factor } => {
+            (*theta, Some(json!({ "factor": factor, "rope_type": "linear" })))
+        }
+        Positions::Rotary { theta, scaling } => {
+            let scaling = scaling.as_ref().map(|scaling| {
+                json!({
+                    "factor": scaling.factor,
+                    "high_freq_factor": scaling.high_freq_factor,
+                    "low_freq_factor": scaling.low_freq_factor,
+                    "original_max_position_embeddings": scaling.original_max_positions,
+                    "rope_type": "llama3",
+                })
+            });
+            (*theta, scaling)
+        }
+        Positions::Yarn { theta, scaling } => {
+            let scaling = json!({
+                "attention_factor": scaling.attention,
+                "beta_fast": scaling.beta_fast,
+                "beta_slow": scaling.beta_slow,
+                "factor": scaling.factor,
+                "original_max_position_embeddings": scaling.original_max_positions,
+                "rope_type": "yarn",
+                "truncate": scaling.truncate,
+            });
+            (*theta, Some(scaling))
+        }
+        Positions::LongRope { theta, scaling } => {
+            let scaling = json!({
+                "attention_factor": scaling.attention,
+                "long_factor": scaling.long,
+                "original_max_position_embeddings": scaling.original_max_positions,
+                "rope_type": "longrope",
+                "short_factor": scaling.short,
+            });
+            (*theta, Some(scaling))
+        }
+    }
+}
+
+/// The name of a format in `torch_dtype`. For a quantised format it is the one that the weights
+/// were quantised from.
+fn torch_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "float32",
+        DType::F16 => "float16",
+        DType::Bf16 | DType::Fp8 | DType::Int8 | DType::Int4 | DType::Int2 => "bfloat16",
+    }
+}

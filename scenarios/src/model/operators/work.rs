@@ -1,0 +1,171 @@
+//! The count of FLOP and bytes of each operator. No other code in Fulcrum counts them.
+
+use crate::model::experts::ExpertTraffic;
+use crate::model::operators::activation_buffer::ActivationBuffer;
+use crate::model::operators::attention::layer_attention;
+use crate::model::operators::formats::Formats;
+use crate::model::operators::operator::Operator;
+use crate::model::operators::step::Step;
+use crate::model::operators::sublayer::Sublayer;
+use crate::model::transformer::Model;
+use hwprofiles::{AttentionShape, Bytes, Elements, Flop};
+use std::ops::Range;
+
+/// The kind of computation, with the sizes that a device's rate depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// y[m, n] = x[m, k] · W[n, k]ᵀ.
+    Gemm {
+        /// Rows of x.
+        m: u64,
+        /// Rows of W.
+        n: u64,
+        /// Columns of W.
+        k: u64,
+    },
+    /// Causal attention.
+    Attention(AttentionShape),
+    /// Elementwise: limited by the activations that it moves.
+    Elementwise,
+}
+
+/// The work of one operator, or of one device's part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Work {
+    /// Shape of the computation.
+    pub shape: Shape,
+    /// A multiply-add counts as 2; attention counts only the part below the causal diagonal.
+    pub flop: Flop,
+    /// Matrix bytes read.
+    pub weights: Bytes,
+    /// KV-cache bytes read.
+    pub kv_read: Bytes,
+    /// KV-cache bytes written.
+    pub kv_written: Bytes,
+    /// Activation bytes read and written.
+    pub activations: Bytes,
+    /// Fork-joins on a CPU, kernel launches on a GPU.
+    pub launches: u32,
+}
+
+impl Work {
+    /// Counts the work of `operator` in `step`. `rows` is the range of the matrix's output rows:
+    /// all of them if the operator is not divided; without a matrix it is not used. The work of
+    /// experts is the mean over the tokens' choices.
+    pub fn count(
+        operator: Operator,
+        model: &Model,
+        formats: &Formats,
+        step: &Step,
+        rows: &Range<u64>,
+    ) -> Self {
+        Self::count_routed(operator, model, formats, step, rows, None)
+    }
+
+    /// [`Work::count`] with this `traffic` on the experts `rows`; `None` means the mean traffic.
+    pub fn count_routed(
+        operator: Operator,
+        model: &Model,
+        formats: &Formats,
+        step: &Step,
+        rows: &Range<u64>,
+        traffic: Option<ExpertTraffic>,
+    ) -> Self {
+        let sublayer = operator.sublayer();
+        let tokens = match sublayer {
+            Sublayer::Head => step.sampled(),
+            _ => step.rows(),
+        };
+        let bytes = |buffer: ActivationBuffer| buffer.bytes(formats, tokens, buffer.columns(model));
+        let read: Bytes = operator.reads().iter().map(|&buffer| bytes(buffer)).sum();
+        let mut work = Self {
+            shape: Shape::Elementwise,
+            flop: Flop::ZERO,
+            weights: Bytes::ZERO,
+            kv_read: Bytes::ZERO,
+            kv_written: Bytes::ZERO,
+            activations: read + bytes(operator.writes()),
+            launches: 1,
+        };
+        match (operator, sublayer.matrix(model)) {
+            (Operator::Experts, Some(_)) => {
+                let mean = || model.experts.as_ref().map(|experts| experts.traffic(rows, tokens));
+                if let Some(traffic) = traffic.or_else(mean) {
+                    work.add_experts(model, formats, tokens, rows, traffic);
+                }
+            }
+            (op, Some((_, numbers))) if op.is_matmul() => {
+                // A row of the shared expert holds one row of each of its matrices.
+                let k = sublayer.inputs(model).unwrap_or(numbers);
+                let n = (rows.end - rows.start) * (numbers / k);
+                work.shape = Shape::Gemm { m: tokens, n, k };
+                work.flop = Flop::new(2 * u128::from(tokens) * u128::from(n) * u128::from(k));
+                work.weights = sublayer.matrix_bytes(model, formats.weights, rows);
+                let columns = op.output_columns(model, rows);
+                work.activations = read + op.writes().bytes(formats, tokens, columns.end - columns.start);
+                if op == Operator::SharedExpert {
+                    work.launches = NETWORK_LAUNCHES;
+                    work.activations += inner_bytes(model, formats, tokens * (rows.end - rows.start));
+                }
+            }
+            (Operator::Embed, _) => {
+                work.weights = formats.weights.for_sublayer(sublayer).matrix_bytes(tokens, model.hidden);
+            }
+            (Operator::Rotate, _) => {
+                work.kv_written = kv_bytes(model, formats, step.batch, step.new_tokens);
+            }
+            (Operator::Attention, _) => {
+                let attention = layer_attention(model, step);
+                work.shape = Shape::Attention(attention.shape);
+                work.flop = attention.flop;
+                work.kv_read = kv_bytes(model, formats, step.batch, attention.kv_tokens);
+            }
+            _ => {}
+        }
+        work
+    }
+
+    /// Adds the work of the experts `range` with this `traffic`. Every touched expert is read once.
+    ///
+    /// The shape is one product with the same bytes and FLOP: the touched experts' matrices are
+    /// stacked, and the number of tokens is the mean over the touched experts.
+    fn add_experts(
+        &mut self,
+        model: &Model,
+        formats: &Formats,
+        tokens: u64,
+        range: &Range<u64>,
+        traffic: ExpertTraffic,
+    ) {
+        let Some(experts) = &model.experts else { return };
+        let numbers = (experts.intermediate * model.neuron_parameters()) as f64;
+        let one = Sublayer::Experts.matrix_bytes(model, formats.weights, &(0..1)).as_f64();
+        let rows = (traffic.touched * numbers / model.hidden as f64).ceil();
+        let tokens_each = if traffic.touched > 0.0 { traffic.pairs / traffic.touched } else { 0.0 };
+        let neurons = (traffic.pairs * experts.intermediate as f64).round() as u64;
+        let columns = Operator::Experts.output_columns(model, range);
+        let read = Operator::Experts.reads().iter().map(|b| b.bytes(formats, tokens, b.columns(model)));
+        let written = Operator::Experts.writes().bytes(formats, tokens, columns.end - columns.start);
+        // Rounding errors must not add a token: a mean of 2 may be computed as 2.0000000001.
+        self.shape = Shape::Gemm { m: (tokens_each - 1e-6).ceil() as u64, n: rows as u64, k: model.hidden };
+        self.flop = Flop::new((2.0 * traffic.pairs * numbers).round() as u128);
+        self.weights = Bytes::new((traffic.touched * one).round() as u64);
+        self.activations = read.sum::<Bytes>() + written + inner_bytes(model, formats, neurons);
+        self.launches = NETWORK_LAUNCHES;
+    }
+}
+
+/// Launches of a whole feed-forward network as one operator: two products, and the non-linearity.
+const NETWORK_LAUNCHES: u32 = 3;
+
+/// Bytes written and read again between the matrices of experts. `neurons` is summed over tokens.
+fn inner_bytes(model: &Model, formats: &Formats, neurons: u64) -> Bytes {
+    formats.activations.bytes(Elements::product(&[2, model.neuron_activations(), neurons]))
+}
+
+/// KV bytes of one layer: 2 · batch · tokens · kv_heads rows of head_dim numbers; with latent
+/// attention, batch · tokens rows of kv_rank + rope_dim numbers. Formats with groups pad each row.
+pub fn kv_bytes(model: &Model, formats: &Formats, batch: u64, tokens: u64) -> Bytes {
+    let rows = Elements::product(&[batch, tokens, model.kv_rows()]).get();
+    formats.kv.matrix_bytes(rows, model.kv_numbers() / model.kv_rows())
+}

@@ -1,0 +1,212 @@
+//! How a scenario names its machine and its model, and how these names are looked up.
+
+use crate::input::error::ScenarioError;
+use crate::model::transformer::Model;
+use hwprofiles::{Composition, Library, LoopbackLimit, Machine, PartNames, ProfileError};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A name or a path, as it was written.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Reference {
+    /// The text.
+    pub text: String,
+    /// Where a relative path starts: the scenario's folder; empty for a setting of the command
+    /// line.
+    pub folder: PathBuf,
+}
+
+impl Reference {
+    /// The text as a path.
+    pub fn path(&self) -> PathBuf {
+        self.folder.join(&self.text)
+    }
+
+    /// Reads the preset of that name, or the model at that path: a folder with a `config.json`, a
+    /// `config.json` itself, or a GGUF file.
+    ///
+    /// # Errors
+    /// There is no such preset or path, or its file is wrong.
+    pub fn load(&self) -> Result<Model, ScenarioError> {
+        let path = self.path();
+        match Model::preset(&self.text) {
+            Ok(preset) => Ok(preset),
+            Err(_) if path.is_dir() => Model::from_folder(&path),
+            Err(_) if path.extension().is_some_and(|kind| kind == "gguf") => Model::from_gguf_file(&path),
+            Err(_) if path.is_file() => Model::from_config_file(&folder_name(&path), &path),
+            Err(unknown) => Err(unknown),
+        }
+    }
+
+    /// A text that means the same in every folder: the preset's name, otherwise the absolute path.
+    pub fn anchored(&self) -> String {
+        match Model::preset(&self.text) {
+            Ok(_) => self.text.clone(),
+            Err(_) => anchored(&self.folder, &self.text),
+        }
+    }
+}
+
+/// The name of the folder that contains a `config.json`.
+fn folder_name(path: &Path) -> String {
+    let folder = path.parent().and_then(Path::file_name).or(path.file_stem());
+    folder.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+/// A machine's name as it is, or a path as an absolute path. Names take precedence over files, as
+/// they do in [`Library`].
+fn anchored(folder: &Path, text: &str) -> String {
+    if text == "this" || hwprofiles::shipped().any(|(name, _)| name == text) {
+        return text.to_owned();
+    }
+    folder.join(text).canonicalize().map_or_else(|_| text.to_owned(), |path| path.display().to_string())
+}
+
+/// Which machine a scenario asks about.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub enum MachineSpec {
+    /// `this`, the name of a shipped machine, or a file.
+    Named(Reference),
+    /// Parts written inline.
+    Parts {
+        /// The parts' names and the loopback device's limits.
+        composition: Box<Composition>,
+        /// Where relative paths among the names start.
+        folder: PathBuf,
+    },
+}
+
+impl MachineSpec {
+    /// Looks the machine up. `this` is the file that the name `this` stands for, which `fulcrum
+    /// bench` writes. If the name is that of a GPU, the machine is a server with `gpus` of them.
+    ///
+    /// # Errors
+    /// There is no such machine or part, its file is wrong, or the parts do not make a machine.
+    pub fn machine(&self, this: Option<PathBuf>, gpus: u64) -> Result<Machine, ProfileError> {
+        match self {
+            MachineSpec::Named(name) => {
+                Library { this, folder: name.folder.clone() }.machine_with(&name.text, gpus)
+            }
+            MachineSpec::Parts { composition, folder } => {
+                Library { this, folder: folder.clone() }.compose(composition)
+            }
+        }
+    }
+
+    /// Looks the machine up once for each of `degrees`, with that many GPUs grouped into one
+    /// device. If `degrees` is empty, every degree that divides the GPUs is used.
+    ///
+    /// # Errors
+    /// The errors of [`MachineSpec::machine`]; a degree does not divide the GPUs.
+    pub fn grouped(&self, this: Option<PathBuf>, degrees: &[u64]) -> Result<Arc<[Machine]>, ProfileError> {
+        let machine = self.machine(this, degrees.iter().copied().max().unwrap_or(1))?;
+        let degrees = match degrees {
+            [] => machine.tensor_parallel_degrees(),
+            named => named.to_vec(),
+        };
+        degrees.iter().map(|&degree| machine.with_tensor_parallel(degree)).collect()
+    }
+
+    /// The form in which a plan records the machine.
+    pub fn source(&self) -> MachineSource {
+        match self {
+            MachineSpec::Named(name) => MachineSource::Named(anchored(&name.folder, &name.text)),
+            MachineSpec::Parts { composition, folder } => {
+                let mut parts = composition.parts.clone();
+                for part in parts.names_mut() {
+                    *part = anchored(folder, part);
+                }
+                MachineSource::Parts(Box::new(parts))
+            }
+        }
+    }
+}
+
+/// A machine as a plan records it, independent of the current folder: each name is `this`, a
+/// shipped name or an absolute path.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum MachineSource {
+    /// One name or path.
+    Named(String),
+    /// The names of parts.
+    Parts(Box<PartNames>),
+}
+
+impl MachineSource {
+    /// The host described in the file `host`, with a loopback device.
+    pub fn from_loopback(host: &Path, limit: LoopbackLimit) -> Self {
+        let cpu = anchored(Path::new(""), &host.display().to_string());
+        let parts = PartNames { cpu, loopback: Some(limit), ..PartNames::default() };
+        MachineSource::Parts(Box::new(parts))
+    }
+}
+
+impl From<MachineSource> for MachineSpec {
+    fn from(source: MachineSource) -> Self {
+        match source {
+            MachineSource::Named(text) => MachineSpec::Named(Reference { text, folder: PathBuf::new() }),
+            MachineSource::Parts(parts) => MachineSpec::Parts {
+                composition: Box::new(Composition { parts: *parts, ..Composition::default() }),
+                folder: PathBuf::new(),
+            },
+        }
+    }
+}
+
+/// Where the names in scenarios are looked up. An implementation may keep what it finds, so that a
+/// sweep reads each file once.
+pub trait Catalog {
+    /// The model that `reference` names.
+    ///
+    /// # Errors
+    /// There is no such model, or its file is wrong.
+    fn model(&self, reference: &Reference) -> Result<Model, ScenarioError> {
+        reference.load()
+    }
+
+    /// The machine that `spec` names, with its GPUs grouped by each of `degrees` (see
+    /// [`MachineSpec::grouped`]).
+    ///
+    /// # Errors
+    /// There is no such machine or part, its file is wrong, or a degree does not divide its GPUs.
+    fn machines(&self, spec: &MachineSpec, degrees: &[u64]) -> Result<Arc<[Machine]>, ScenarioError>;
+}
+
+/// Reads every file anew at each lookup.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FileCatalog {
+    /// The file that the machine `this` stands for.
+    pub this: Option<PathBuf>,
+}
+
+impl Catalog for FileCatalog {
+    fn machines(&self, spec: &MachineSpec, degrees: &[u64]) -> Result<Arc<[Machine]>, ScenarioError> {
+        spec.grouped(self.this.clone(), degrees).map_err(ScenarioError::Machine)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_become_absolute_paths_and_names_stay_names() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("host.yaml"), "").expect("written");
+        let parts = PartNames {
+            cpu: "host.yaml".into(),
+            gpu: Some(hwprofiles::GpuChoice::one("t4")),
+            link: Some("pcie3-x16".into()),
+            ..PartNames::default()
+        };
+        let composition = Box::new(Composition { parts, ..Composition::default() });
+        let spec = MachineSpec::Parts { composition, folder: folder.path().to_owned() };
+        let MachineSource::Parts(found) = spec.source() else { panic!("parts stay parts") };
+        assert!(Path::new(&found.cpu).is_absolute() && Path::new(&found.cpu).is_file());
+        assert_eq!(found.gpu.as_ref().map(|gpu| gpu.part.as_str()), Some("t4"));
+        let again = MachineSpec::from(MachineSource::Parts(found.clone())).source();
+        assert_eq!(again, MachineSource::Parts(found));
+    }
+}

@@ -1,0 +1,11 @@
+//! The question that a scenario asks: machine, model, formats, workload, objective and limits.
+
+pub(crate) mod costs;
+pub(crate) mod engine_choice;
+pub(crate) mod format_choice;
+pub(crate) mod lookup;
+pub(crate) mod objective;
+pub(crate) mod quality_loss;
+pub(crate) mod requirements;
+pub(crate) mod resolved;
+pub(crate) mod scenario;

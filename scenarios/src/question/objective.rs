@@ -1,0 +1,78 @@
+//! The objective of a plan, and the limits that it must keep.
+
+use crate::input::error::ScenarioError;
+use crate::input::section::DocumentSection;
+use hwprofiles::Seconds;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What is minimised or maximised.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Objective {
+    /// End-to-end time of the batch: TTFT + (output tokens − 1) · TPOT.
+    #[default]
+    Latency,
+    /// Time per output token.
+    Tpot,
+    /// Output tokens per second.
+    Throughput,
+    /// Energy per output token, of the devices while they compute. The power of idle devices,
+    /// memories and links is not known, so a plan for energy alone may be slow.
+    Energy,
+    /// Cost per output token: the machine's price over its lifetime, and electricity.
+    Cost,
+}
+
+impl Objective {
+    /// Every objective.
+    pub const ALL: [Objective; 5] =
+        [Objective::Latency, Objective::Tpot, Objective::Throughput, Objective::Energy, Objective::Cost];
+
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Objective::Latency => "latency",
+            Objective::Tpot => "tpot",
+            Objective::Throughput => "throughput",
+            Objective::Energy => "energy",
+            Objective::Cost => "cost",
+        }
+    }
+}
+
+impl fmt::Display for Objective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Limits that a plan must keep.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slo {
+    /// Longest time to the first token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttft: Option<Seconds>,
+    /// Longest time per output token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tpot: Option<Seconds>,
+}
+
+/// Reads `objective`; latency if it is absent.
+pub(crate) fn read_objective(root: &DocumentSection<'_>) -> Result<Objective, ScenarioError> {
+    const KEY: &str = "objective";
+    let Some(word) = root.text(KEY)? else { return Ok(Objective::default()) };
+    let words = Objective::ALL.map(Objective::name).join(", ");
+    Objective::ALL
+        .into_iter()
+        .find(|objective| objective.name() == word)
+        .ok_or_else(|| root.wrong(KEY, &format!("one of {words} is wanted")))
+}
+
+/// Reads the limits under `slo`.
+pub(crate) fn read_slo(section: &DocumentSection<'_>) -> Result<Slo, ScenarioError> {
+    section.only(&["ttft", "tpot"])?;
+    let limit = |key: &str| section.quantity(key, ["a duration", "50 ms"], |limit: &Seconds| limit.get());
+    Ok(Slo { ttft: limit("ttft")?, tpot: limit("tpot")? })
+}

@@ -1,0 +1,201 @@
+//! A scenario with its machine and its model looked up.
+
+use crate::input::error::ScenarioError;
+use crate::load::serving::Serving;
+use crate::load::speculation::{Speculation, SpeculationChoice};
+use crate::load::training::Training;
+use crate::load::workload::{Misfit, Workload};
+use crate::load::workload_kind::WorkloadKind;
+use crate::model::operators::formats::{Formats, WeightClass};
+use crate::model::transformer::Model;
+use crate::question::engine_choice::{EngineChoice, EngineName};
+use crate::question::format_choice::FormatChoice;
+use crate::question::lookup::{Catalog, Reference};
+use crate::question::requirements::Requirements;
+use crate::question::scenario::Scenario;
+use hwprofiles::{DType, Machine};
+use serde::Serialize;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// A scenario with its machine and its model looked up: everything that a plan depends on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResolvedScenario {
+    /// The machine, once for each way in which its GPUs may be grouped; at least one.
+    pub machines: Arc<[Machine]>,
+    /// The model.
+    pub model: Model,
+    /// The number formats that may be chosen. Where the scenario names none, weights are in the
+    /// model's own format, the KV cache is in bf16, and activations are in f32, or in bf16 with an
+    /// engine other than Fulcrum's.
+    pub formats: FormatChoice,
+    /// The draft model of speculative decoding, and how many tokens it may propose.
+    pub speculative: Option<SpeculationChoice<Model>>,
+    /// Workload, objective, limits and costs. The workload is a static batch that fits the model:
+    /// the scenario's own, or one that resembles what the engine will run.
+    pub requirements: Requirements,
+    /// The serving workload, if it is one.
+    pub serving: Option<Serving>,
+    /// The training step, if it is one.
+    pub training: Option<Training>,
+    /// The engine that runs the workload.
+    pub engine: EngineChoice,
+}
+
+impl ResolvedScenario {
+    /// A text that differs if two scenarios ask for something else of the same machines and the
+    /// same model: a part of a cache key, to which the caller adds the fingerprints of machines and
+    /// model.
+    pub fn identity(&self) -> String {
+        #[derive(Serialize)]
+        struct Identity<'a> {
+            formats: &'a FormatChoice,
+            speculative: &'a Option<SpeculationChoice<Model>>,
+            requirements: &'a Requirements,
+            serving: &'a Option<Serving>,
+            training: &'a Option<Training>,
+            engine: &'a EngineChoice,
+        }
+        let Self { machines: _, model: _, formats, speculative, requirements, serving, training, engine } =
+            self;
+        let identity = Identity { formats, speculative, requirements, serving, training, engine };
+        serde_json::to_string(&identity).expect("all fields are numbers, texts and lists of them")
+    }
+}
+
+impl Scenario {
+    /// Looks the model and the machine up in `catalog`, and checks that the workload fits the
+    /// model.
+    ///
+    /// # Errors
+    /// The model or the machine cannot be found, or its file is wrong; the workload exceeds the
+    /// model's positions or is too large to count; no number format keeps the allowed loss of
+    /// quality.
+    pub fn resolve(&self, catalog: &dyn Catalog) -> Result<ResolvedScenario, ScenarioError> {
+        let model = self.find_model("model", &self.model, catalog)?;
+        if self.expert_skew > 0.0 && model.experts.is_none() {
+            let wanted = format!("{} has no experts: leave it out", model.name);
+            return Err(self.wrong("expert_skew", self.expert_skew.to_string(), wanted));
+        }
+        let model = model.with_expert_skew(self.expert_skew);
+        let workload = self.workload.representative_batch(&model)?;
+        if let Some(Misfit { key, value, wanted }) = self.workload.misfit(&model, &workload) {
+            return Err(self.wrong(&format!("workload.{key}"), value.to_string(), wanted));
+        }
+        let speculative = self.find_draft(&model, &workload, catalog)?;
+        let formats = self.format_choice(&model)?;
+        let machines = catalog.machines(&self.machine, &self.tensor_parallel)?;
+        Ok(ResolvedScenario {
+            machines,
+            model,
+            formats,
+            speculative,
+            requirements: Requirements {
+                workload,
+                objective: self.objective,
+                slo: self.slo,
+                costs: self.costs,
+            },
+            serving: self.workload.serving().cloned(),
+            training: self.workload.training(),
+            engine: self.engine.clone(),
+        })
+    }
+
+    /// The model that is named under `key`.
+    fn find_model(
+        &self,
+        key: &str,
+        reference: &Reference,
+        catalog: &dyn Catalog,
+    ) -> Result<Model, ScenarioError> {
+        catalog.model(reference).map_err(|error| match error {
+            ScenarioError::UnknownPreset { name, known } => self.wrong(
+                key,
+                Value::String(name).to_string(),
+                format!(
+                    "a folder with a config.json, the path of a config.json, or one of {known} is wanted"
+                ),
+            ),
+            other => other,
+        })
+    }
+
+    /// The error for a wrong value.
+    fn wrong(&self, key: &str, value: String, wanted: String) -> ScenarioError {
+        ScenarioError::Value { place: self.source.place(key), key: key.to_owned(), value, wanted }
+    }
+
+    /// The draft model. It must have the model's vocabulary and as many positions as it proposes
+    /// for.
+    fn find_draft(
+        &self,
+        model: &Model,
+        workload: &Workload,
+        catalog: &dyn Catalog,
+    ) -> Result<Option<SpeculationChoice<Model>>, ScenarioError> {
+        let Some(SpeculationChoice { draft, choices }) = &self.speculative else { return Ok(None) };
+        let draft = self.find_model("speculative.draft", draft, catalog)?;
+        let refuse = |wanted: &str| Some(Misfit::new("draft", &*draft.name, wanted.to_owned()));
+        let misfit = match &self.workload {
+            WorkloadKind::Training(_) => refuse("nothing is proposed in training: leave it out"),
+            WorkloadKind::Serving(_) => {
+                refuse("a serving workload has no draft model: leave it out, or write a batch")
+            }
+            WorkloadKind::Batch(_) => draft_misfit(&draft, choices, model, workload),
+        };
+        if let Some(Misfit { key, value, wanted }) = misfit {
+            return Err(self.wrong(&format!("speculative.{key}"), value.to_string(), wanted));
+        }
+        Ok(Some(SpeculationChoice { draft, choices: choices.clone() }))
+    }
+
+    /// The formats that may be chosen for `model`; at least one must remain.
+    fn format_choice(&self, model: &Model) -> Result<FormatChoice, ScenarioError> {
+        // Fulcrum's own executor keeps f32 between operators; other engines keep 16 bits.
+        let activations = match self.engine.name {
+            EngineName::Fulcrum => DType::F32,
+            _ => DType::Bf16,
+        };
+        let default = Formats { weights: model.dtype.into(), kv: DType::Bf16, activations };
+        if model.experts.is_none()
+            && let Some(named) = self.dtype.weights.classes.get(&WeightClass::Experts)
+        {
+            let names: Vec<_> = named.iter().map(|dtype| dtype.name()).collect();
+            let wanted = format!("{} has no experts: leave it out", model.name);
+            return Err(self.wrong("dtype.weights.experts", names.join(", "), wanted));
+        }
+        let choice = FormatChoice::within(self.quality, self.dtype.combinations(&default), model);
+        match (choice.allowed.is_empty(), self.quality) {
+            (true, Some(limit)) => {
+                let why: Vec<_> =
+                    choice.lossy.iter().map(|(formats, why)| format!("{formats} ({why})")).collect();
+                let wanted = format!("none of dtype keeps it, allow more or name others: {}", why.join("; "));
+                Err(self.wrong("quality.max_loss", limit.to_string(), wanted))
+            }
+            _ => Ok(choice),
+        }
+    }
+}
+
+/// The first key under `speculative` for which `draft` cannot propose tokens for `model`: both must
+/// have the same vocabulary, and enough positions for the tokens that are proposed.
+fn draft_misfit(
+    draft: &Model,
+    choices: &[Speculation],
+    model: &Model,
+    workload: &Workload,
+) -> Option<Misfit> {
+    if draft.vocab != model.vocab {
+        let wanted = format!(
+            "its vocabulary has {} tokens, that of {} has {}: a model of the same family is wanted",
+            draft.vocab, model.name, model.vocab
+        );
+        return Some(Misfit::new("draft", &*draft.name, wanted));
+    }
+    choices.iter().find_map(|&speculation| {
+        let speculated = Workload { speculation: Some(speculation), ..*workload };
+        let misfit = [model, draft].into_iter().find_map(|model| speculated.misfit(model))?;
+        Some(Misfit::new("tokens", speculation.tokens, misfit.wanted))
+    })
+}

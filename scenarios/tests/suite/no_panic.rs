@@ -1,0 +1,150 @@
+//! The readers accept or refuse any bytes without a panic, and the work of an accepted model can be
+//! counted.
+
+use hwprofiles::{DType, Flop};
+use proptest::prelude::*;
+use scenarios::{
+    Document, Formats, Grid, Model, Operator, Phase, Setting, Step, Sublayer, WeightFormats, Work,
+};
+
+const CONFIGS: [&str; 17] = [
+    include_str!("../../models/llama-3.2-1b.json"),
+    include_str!("../../models/mistral-7b.json"),
+    include_str!("../../models/qwen3-8b.json"),
+    include_str!("../../models/opt-1.3b.json"),
+    include_str!("../../models/mixtral-8x7b.json"),
+    include_str!("../../models/qwen3-30b-a3b.json"),
+    include_str!("../../models/gpt-oss-20b.json"),
+    include_str!("../../models/deepseek-v3.json"),
+    include_str!("../../models/gemma-2b.json"),
+    include_str!("../../models/gemma-2-2b.json"),
+    include_str!("../../models/gemma-3-4b.json"),
+    include_str!("../../models/phi-2.json"),
+    include_str!("../../models/phi-3-mini-4k.json"),
+    include_str!("../../models/gpt-neox-20b.json"),
+    include_str!("../../models/gpt-j-6b.json"),
+    include_str!("../../models/falcon-7b.json"),
+    include_str!("../../models/falcon-40b.json"),
+];
+const SCENARIOS: [&str; 5] = [
+    include_str!("../../examples/quickstart.yaml"),
+    include_str!("../../examples/llama-70b-int4.yaml"),
+    include_str!("../../examples/llama-70b-formats.yaml"),
+    include_str!("../../examples/llama-405b-four-memories.yaml"),
+    include_str!("../../examples/deepseek-v3-int8.yaml"),
+];
+
+/// Texts that a mutation writes over a part of a file.
+const PIECES: [&str; 22] = [
+    "",
+    "0",
+    "-1",
+    "1.5",
+    "1e308",
+    "18446744073709551615",
+    "99999999999999999999",
+    "1048576",
+    "4294967296",
+    "null",
+    "true",
+    "[]",
+    "{}",
+    "\"\"",
+    "\"x\"",
+    ": ",
+    ",",
+    "}",
+    "\n",
+    "µ",
+    "&a *a",
+    "!!binary x",
+];
+
+/// A text in which up to three parts are overwritten.
+fn mutated(texts: &'static [&'static str]) -> impl Strategy<Value = String> {
+    let edit = (any::<prop::sample::Index>(), 0..12_usize, prop::sample::select(PIECES.to_vec()));
+    (prop::sample::select(texts.to_vec()), prop::collection::vec(edit, 1..4)).prop_map(|(text, edits)| {
+        edits.into_iter().fold(text.to_owned(), |text, (at, length, piece)| {
+            let characters: Vec<char> = text.chars().collect();
+            let start = at.index(characters.len() + 1);
+            let end = (start + length).min(characters.len());
+            characters[..start]
+                .iter()
+                .copied()
+                .chain(piece.chars())
+                .chain(characters[end..].iter().copied())
+                .collect()
+        })
+    })
+}
+
+/// A config with one value replaced; it usually stays valid JSON.
+fn replaced() -> impl Strategy<Value = String> {
+    let pick = (any::<prop::sample::Index>(), prop::sample::select(PIECES.to_vec()));
+    (prop::sample::select(CONFIGS.to_vec()), pick).prop_map(|(text, (line, piece))| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let line = &mut lines[line.index(text.lines().count())];
+        if let Some((key, value)) = line.clone().split_once(": ") {
+            *line = format!("{key}: {piece}{}", if value.ends_with(',') { "," } else { "" });
+        }
+        lines.join("\n")
+    })
+}
+
+/// Computes everything that depends on a model; an overflow panics here.
+fn count(model: &Model) {
+    let formats =
+        Formats { weights: WeightFormats::all(DType::F32), kv: DType::F32, activations: DType::F32 };
+    assert!(model.weight_bytes(&formats).get() >= 4 * model.parameters().get());
+    let step = Step { phase: Phase::Decode, batch: 64, new_tokens: 1, past_tokens: model.max_positions - 1 };
+    let operators = model
+        .sublayers()
+        .into_iter()
+        .flat_map(|sublayer| sublayer.operators(model).iter().map(move |operator| (sublayer, *operator)));
+    let flop: Flop = operators
+        .map(|(sublayer, operator): (Sublayer, Operator)| {
+            let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
+            Work::count(operator, model, &formats, &step, &(0..rows)).flop
+        })
+        .sum();
+    assert!(flop > Flop::ZERO);
+    assert_eq!(Model::from_config_json(&model.name, "c", &model.to_config_json()).as_ref().unwrap(), model);
+}
+
+proptest! {
+    #![proptest_config(crate::cases(1000))]
+
+    #[test]
+    fn a_config_is_read_or_refused(text in prop_oneof![mutated(&CONFIGS), replaced(), any::<String>()]) {
+        match Model::from_config_json("m", "config.json", &text) {
+            Ok(model) => count(&model),
+            Err(error) => prop_assert!(error.to_string().starts_with("config.json"), "{}", error),
+        }
+    }
+
+    #[test]
+    fn a_scenario_is_read_or_refused(text in prop_oneof![mutated(&SCENARIOS), any::<String>()]) {
+        if let Err(error) = Document::from_yaml("s.yaml", &text).and_then(|document| document.scenario()) {
+            prop_assert!(error.to_string().starts_with("s.yaml:"), "{}", error);
+        }
+    }
+
+    #[test]
+    fn a_setting_is_applied_or_refused(
+        key in prop_oneof![
+            prop::sample::select(vec!["workload.batch", "dtype.kv", "slo.ttft", "machine.loopback.memory", "model.x", "a"])
+                .prop_map(str::to_owned),
+            any::<String>(),
+        ],
+        value in prop_oneof![prop::sample::select(PIECES.to_vec()).prop_map(str::to_owned), any::<String>()],
+    ) {
+        let document = Document::from_yaml("s.yaml", SCENARIOS[0]).unwrap();
+        match format!("{key}={value}").parse::<Setting>() {
+            Err(error) => prop_assert!(error.to_string().starts_with("--set "), "{}", error),
+            Ok(setting) => {
+                let grid = Grid::new(document, vec![setting.into()], 1000).unwrap();
+                prop_assert_eq!(grid.points().count() as u64, grid.count());
+            }
+        }
+    }
+}
