@@ -1,7 +1,7 @@
 //! What can be wrong with a plan, or with making one.
 
-use crate::formats::Variant;
-use crate::plan::PlanError;
+use crate::placement::PlanError;
+use crate::placement::Variant;
 use crate::program::LowerError;
 use hwprofiles::{Bytes, Missing, Seconds};
 use scenarios::{ScenarioError, Undivided};

@@ -1,11 +1,11 @@
 //! What sets the pace of a phase, and how busy everything else is meanwhile.
 
 use crate::cost::Pricing;
-use crate::course::Course;
+use crate::cost::{Binding, Roofline};
 use crate::error::PlannerError;
-use crate::memory::Programs;
 use crate::placement::Placement;
-use crate::roofline::{Binding, Roofline};
+use crate::program::Course;
+use crate::program::Programs;
 use hwprofiles::{Machine, Ratio, Seconds};
 use scenarios::Phase;
 use serde::Serialize;

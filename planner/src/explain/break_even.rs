@@ -5,13 +5,13 @@
 //! sublayer moved: what one more such layer adds to the roofline of a short program.
 
 use crate::cost::Pricing;
-use crate::course::Course;
+use crate::cost::Roofline;
 use crate::error::PlannerError;
-use crate::home::Home;
+use crate::placement::Home;
+use crate::placement::Run;
 use crate::placement::{LayerPlacement, Placement};
+use crate::program::Course;
 use crate::program::Program;
-use crate::roofline::Roofline;
-use crate::runs::Run;
 use hwprofiles::{DeviceId, Missing, Seconds};
 use scenarios::{Phase, Step, Sublayer};
 use serde::Serialize;

@@ -1,11 +1,15 @@
 //! An explanation in words, in lines of at most 80 columns.
 
-use super::{BreakEven, Explanation, PhaseBinding, Scope, Turn, Worth};
+use super::binding::PhaseBinding;
+use super::break_even::{BreakEven, Scope, Turn};
+use super::explanation::Explanation;
+use super::worth::Worth;
 use crate::explain::binding::{CHAIN, LAUNCHES};
-use crate::layer_group::LayerGroup;
-use crate::part::{Part, Parts};
-use crate::pipelining::Pipelining;
-use crate::plan::{Plan, Times};
+use crate::placement::LayerGroup;
+use crate::placement::Pipelining;
+use crate::placement::{Part, Parts};
+use crate::plan::Plan;
+use crate::program::Times;
 use hwprofiles::{Ratio, Seconds};
 use scenarios::Sublayer;
 use std::fmt;
@@ -112,7 +116,7 @@ impl Explanation {
             let (used, holds) = (&filled.used, filled.holds);
             let share = 100.0 * used.total().as_f64() / holds.as_f64().max(1.0);
             let (name, total) = (&filled.memory, used.total());
-            let crate::Usage { weights, kv, activations, staging, .. } = used;
+            let crate::memory::Usage { weights, kv, activations, staging, .. } = used;
             let uses = format!("{name:<10} {weights:>9} {kv:>9} {activations:>11} {staging:>9}");
             writeln!(text, "{uses} {total:>9} {holds:>9}  {share:>4.1} %")?;
         }
@@ -207,7 +211,7 @@ fn comparison(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     for (name, reason) in &predicted.without {
         wrapped(text, &format!("without {name}: {reason}"))?;
     }
-    if predicted.chosen != crate::PLANNED {
+    if predicted.chosen != crate::planning::PLANNED {
         wrapped(text, &format!("No plan of the solver beats {}: it is followed.", predicted.chosen))?;
     }
     if let Some(proven) = predicted.proven {

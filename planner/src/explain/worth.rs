@@ -1,14 +1,14 @@
 //! What more of each resource is worth: the solver's optimum again, on a machine that has more of it.
 
-use super::more::{Part, Resource};
+use super::larger_machine::{Part, Resource};
 use crate::cost::Pricing;
-use crate::course::{Course, prefill_chunks};
 use crate::error::PlannerError;
-use crate::goal::Goal;
-use crate::plan::Times;
-use crate::solve::Effort;
-use crate::space::Space;
-use crate::twins::Twins;
+use crate::placement::Twins;
+use crate::program::Times;
+use crate::program::{Course, prefill_chunks};
+use crate::search::Effort;
+use crate::search::Goal;
+use crate::search::Space;
 use hwprofiles::{Bytes, Machine, Ratio};
 use scenarios::Workload;
 use serde::Serialize;

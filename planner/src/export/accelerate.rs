@@ -5,10 +5,11 @@
 //! (`cache_implementation="offloaded"`) all of it with the host, from which it is streamed layer by layer.
 
 use super::difference::differences;
+use super::engine_options::Export;
+use super::export_error::ExportError;
 use super::site::Site;
-use super::{Export, ExportError};
 use crate::memory::Usage;
-use crate::pipelining::Pipelining;
+use crate::placement::Pipelining;
 use crate::placement::Placement;
 use hwprofiles::{DType, MemoryId};
 use scenarios::{Architecture, Block, Model, Sublayer};

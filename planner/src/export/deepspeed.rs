@@ -3,9 +3,10 @@
 //! `offload_param` of ZeRO stage 3 names that memory: `cpu` or `nvme`. The GPU computes everything; KV is with it.
 
 use super::difference::differences;
+use super::engine_options::Export;
+use super::export_error::ExportError;
 use super::site::{Gpu, Site};
-use super::{Export, ExportError};
-use crate::pipelining::Pipelining;
+use crate::placement::Pipelining;
 use crate::placement::Placement;
 use hwprofiles::{DType, MemoryId};
 use scenarios::Sublayer;

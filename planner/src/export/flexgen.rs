@@ -6,9 +6,10 @@
 //! Norms and biases are left out here: they are thousandths of a list.
 
 use super::difference::differences;
+use super::engine_options::Export;
+use super::export_error::ExportError;
 use super::site::{Gpu, Site};
-use super::{Export, ExportError};
-use crate::pipelining::Pipelining;
+use crate::placement::Pipelining;
 use crate::placement::{Placement, Slice, Slices, whole};
 use hwprofiles::{DType, DeviceId, MemoryId};
 use scenarios::{Architecture, Sublayer};
@@ -65,8 +66,9 @@ impl Options {
         }
         let percent = |bytes: f64| (100.0 * bytes / f64::max(all, 1.0)).round() as u64;
         let own = percent(own);
-        let on_host =
-            |layer: &&crate::LayerPlacement| layer.slices(Sublayer::Attention)[0].decode == site.host;
+        let on_host = |layer: &&crate::placement::LayerPlacement| {
+            layer.slices(Sublayer::Attention)[0].decode == site.host
+        };
         let by_host = site.placement.layers.iter().filter(on_host).count();
         Self {
             weights: [own, 100 - own - percent(disk).min(100 - own)],

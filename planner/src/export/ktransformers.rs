@@ -5,10 +5,11 @@
 //! memory in both phases. Which ones those are is the engine's choice by counts of what tokens chose.
 
 use super::difference::differences;
+use super::engine_options::Export;
+use super::export_error::ExportError;
 use super::site::{Gpu, Site};
-use super::{Export, ExportError};
 use crate::memory::Usage;
-use crate::pipelining::Pipelining;
+use crate::placement::Pipelining;
 use crate::placement::{Placement, Slice, Slices};
 use hwprofiles::{DType, MemoryKind};
 use scenarios::{Sublayer, WeightClass, WeightFormats};

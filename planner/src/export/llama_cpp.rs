@@ -6,10 +6,11 @@
 //! least 32 rows with a matrix of the host is computed by the GPU, to which the matrix is copied, unless `-nopo`.
 
 use super::difference::differences;
+use super::engine_options::Export;
+use super::export_error::ExportError;
 use super::gguf::{ModelFile, kv_type, tensors};
 use super::site::Site;
-use super::{Export, ExportError};
-use crate::pipelining::Pipelining;
+use crate::placement::Pipelining;
 use crate::placement::{Placement, Slices, whole};
 use hwprofiles::DeviceKind;
 use scenarios::{Architecture, Phase, Sublayer};

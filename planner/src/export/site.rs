@@ -1,10 +1,13 @@
 //! What every export starts from: the plan's placement, and the few things that engines tell apart on a machine.
 
-use super::{Engine, ExportError};
+use super::engine::Engine;
+use super::export_error::ExportError;
 use crate::error::PlannerError;
-use crate::memory::{Programs, Usage, usage};
+use crate::memory::overfilled;
+use crate::memory::{Usage, usage};
 use crate::placement::{LayerPlacement, Placement, Slice, Slices, whole};
-use crate::plan::{Plan, overfilled};
+use crate::plan::Plan;
+use crate::program::Programs;
 use hwprofiles::{Bytes, DType, DeviceId, DeviceKind, Machine, MemoryId, MemoryKind};
 use scenarios::{Model, Sublayer};
 

@@ -4,10 +4,11 @@
 //! the first layer, until N are reached; the GPU computes them from there. The KV cache lies with the GPU.
 
 use super::difference::differences;
+use super::engine_options::Export;
+use super::export_error::ExportError;
 use super::site::{Gpu, Site};
-use super::{Export, ExportError};
 use crate::memory::Usage;
-use crate::pipelining::Pipelining;
+use crate::placement::Pipelining;
 use crate::placement::Placement;
 use hwprofiles::{Bytes, DType};
 use scenarios::Sublayer;

@@ -2,9 +2,9 @@
 
 use super::tradeoff::{Solver, Tradeoff};
 use crate::fixture::{Spec, formats, model};
-use crate::laws::{each_solution, goal, pick, space, specs};
-use crate::solve::{Chosen, Effort, Kind, Problem, Yardstick};
-use crate::space::Family;
+use crate::search::Family;
+use crate::search::laws::{each_solution, goal, pick, space, specs};
+use crate::search::{Chosen, Effort, Kind, Problem, Yardstick};
 use proptest::prelude::*;
 
 /// Ties are decided only where they are some.

@@ -1,6 +1,7 @@
 //! A front as a table: of text in 80 columns, and of CSV.
 
-use super::{Criterion, Front, FrontPoint, Taken};
+use super::pareto::{Front, FrontPoint, Taken};
+use crate::search::Criterion;
 use std::fmt;
 
 impl Front {

@@ -1,7 +1,7 @@
 //! The front of an integer program under several measures.
 
 use crate::error::PlannerError;
-use crate::solve::{Chosen, Solved, Yardstick};
+use crate::search::{Chosen, Solved, Yardstick};
 use std::cmp::Ordering;
 
 /// Values that differ by a smaller share are the same.

@@ -8,7 +8,7 @@
 //! max(CPU ← GPU, CPU ← disk, disk ← CPU, compute). In decode the CPU computes attention on the cache that is not on
 //! the GPU.
 
-use super::{layer_weights, product_flop};
+use super::model_totals::{layer_weights, product_flop};
 use crate::error::PlannerError;
 use good_lp::{
     Expression, ProblemVariables, ResolutionError, Solution, SolverModel, Variable, constraint,

@@ -5,7 +5,7 @@
 //! device. Activations cross the link where neighbours differ. Weights and KV live with the host: they cross where
 //! the GPU computes on them, and the KV that it makes is stored back.
 
-use super::{layer_weights, product, whole_matrix};
+use super::model_totals::{layer_weights, product, whole_matrix};
 use hwprofiles::{Bytes, BytesPerSec, Elements, Flop, FlopPerSec, Seconds};
 use scenarios::{Formats, LayerKind, Model, Phase, Step, Sublayer, Workload, kv_bytes};
 use std::fmt;

@@ -3,7 +3,7 @@
 //!
 //! A step takes Σ max(streamed bytes ÷ link, compute): layers are fetched one ahead.
 
-use super::{layer_weights, product_flop};
+use super::model_totals::{layer_weights, product_flop};
 use hwprofiles::{Bytes, BytesPerSec, FlopPerSec, Seconds};
 use scenarios::{Formats, Model, Step};
 

@@ -1,13 +1,13 @@
 //! What fits, and as much of it as fits.
 
-use super::NoRule;
-use super::sides::Sides;
+use super::host_and_accelerator::Sides;
+use super::no_rule::NoRule;
 use crate::cost::Pricing;
+use crate::cost::footprint;
 use crate::error::PlannerError;
-use crate::footprint::footprint;
-use crate::memory::Extent;
+use crate::memory::overfilled;
 use crate::placement::Placement;
-use crate::plan::overfilled;
+use crate::program::Extent;
 
 /// `placement` where it fits.
 pub(super) fn fitting(

@@ -1,14 +1,14 @@
 //! FlexGen's policy with a machine's rates.
 
-use super::NoRule;
 use super::fit::largest;
-use super::sides::Sides;
+use super::host_and_accelerator::Sides;
+use super::no_rule::NoRule;
 use super::speeds::{attention_rate, link_rate, matrix_rate};
 use crate::cost::Pricing;
-use crate::course::Course;
+use crate::cost::footprint;
 use crate::error::PlannerError;
-use crate::footprint::footprint;
 use crate::placement::Placement;
+use crate::program::Course;
 use crate::published::flexgen::{Block, Question, Rates};
 use hwprofiles::{Bytes, FlopPerSec, MemoryId};
 use scenarios::Sublayer;

@@ -1,13 +1,13 @@
 //! LIA's policy with a machine's rates.
 
-use super::NoRule;
 use super::fit::filled;
-use super::sides::Sides;
+use super::host_and_accelerator::Sides;
+use super::no_rule::NoRule;
 use super::speeds::{attention_rate, link_rate, matrix_rate};
 use crate::cost::Pricing;
-use crate::course::Course;
 use crate::error::PlannerError;
 use crate::placement::Placement;
+use crate::program::Course;
 use crate::published::lia::{DeviceRates, Layer, Policy, Rates};
 use hwprofiles::{DeviceId, MemoryId};
 use scenarios::{LayerKind, Step};

@@ -1,11 +1,11 @@
 //! MoE-Lightning's policy.
 
-use super::NoRule;
 use super::fit::largest;
-use super::sides::Sides;
+use super::host_and_accelerator::Sides;
+use super::no_rule::NoRule;
 use crate::cost::Pricing;
-use crate::memory::Extent;
 use crate::placement::Placement;
+use crate::program::Extent;
 use scenarios::Sublayer;
 
 /// Decode's attention on the host, beside the KV; everything else on the accelerator, which holds the head, then each

@@ -1,6 +1,6 @@
 //! A machine's rates as the published cost forms want them: one number each.
 
-use super::sides::Sides;
+use super::host_and_accelerator::Sides;
 use crate::cost::Pricing;
 use crate::error::PlannerError;
 use crate::program::LowerError;

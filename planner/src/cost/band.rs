@@ -1,0 +1,40 @@
+//! How well a program's time is known: what the rates of its machine say of themselves.
+
+use crate::cost::cost_model::Pricing;
+use crate::program::{Action, Lane, Program};
+use hwprofiles::{Basis, Bound, Bytes, Estimate, Missing, Ratio};
+use scenarios::Step;
+
+/// The 80 % band of a time, as shares of it: (low, high).
+pub type Band = (Ratio, Ratio);
+
+impl Pricing<'_> {
+    /// The band of `step` of `program`: Σ of the tasks' lower ends ÷ Σ of their times, and the same of the upper ends.
+    /// Tasks are taken to be off together, as they are where a rate is: if each were off by itself, the band would be
+    /// narrower. Transfers are as well known as their link's rate.
+    ///
+    /// # Errors
+    /// A rate that nobody measured.
+    pub fn band(&self, program: &Program, step: &Step) -> Result<Band, Missing> {
+        let mut all = Estimate::ZERO;
+        for task in &program.tasks {
+            let time = match (&task.action, task.lane) {
+                (Action::Compute { operator, rows, .. }, Lane::Device(device)) => {
+                    let step = &task.micro_batch.step(step);
+                    self.estimate(*operator, rows, device, step)?
+                }
+                _ => {
+                    let price = self.price(task, step)?;
+                    let Some((link, _)) = price.carried.filter(|(_, bytes)| *bytes > Bytes::ZERO) else {
+                        continue;
+                    };
+                    let basis = Basis::Measured.sourced(&self.machine.link(link).bandwidth.source);
+                    Estimate::about(price.alone, Bound::Memory, basis)
+                }
+            };
+            all = all.then(&time);
+        }
+        let share = |end: f64| Ratio::new(end / all.time.get()).unwrap_or(Ratio::ONE);
+        Ok((share(all.low.get()), share(all.high.get())))
+    }
+}

@@ -1,0 +1,22 @@
+//! What tasks, programs and placements cost: time, energy and money.
+
+mod band;
+mod cost_model;
+mod energy;
+mod footprint;
+mod price_list;
+mod roofline;
+mod serial_chain;
+mod sketch;
+mod standalone_tasks;
+
+pub use band::Band;
+pub use cost_model::{Bound, Load, Price, Pricing};
+pub use energy::{cost, energy};
+pub use roofline::{Binding, Roofline};
+pub use sketch::{Look, Sketch};
+
+pub(crate) use energy::{Draw, drawn, power, price};
+pub(crate) use footprint::footprint;
+pub(crate) use price_list::{Needs, PriceList, Priced};
+pub(crate) use serial_chain::Walk;

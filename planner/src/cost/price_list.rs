@@ -1,0 +1,380 @@
+//! What each way to place a sublayer costs: priced once, then only added up.
+
+use crate::cost::cost_model::Pricing;
+use crate::cost::serial_chain::{Part, Stage};
+use crate::cost::standalone_tasks::{compute, fetches};
+use crate::memory::rotation_table_bytes;
+use crate::memory::{is_gpu, scratch_of};
+use crate::placement::Home;
+use crate::placement::Pipelining;
+use crate::placement::Shared;
+use crate::placement::Slice;
+use crate::placement::Twins;
+use crate::program::ALL_BUFFERS;
+use crate::program::Course;
+use crate::program::Extent;
+use crate::program::MicroBatch;
+use crate::program::{Action, Lane, Source, Task};
+use hwprofiles::{Bytes, DeviceId, LinkId, Machine, Missing};
+use scenarios::{Buffer, Phase, Step, Sublayer};
+
+const BUFFERS: u32 = ALL_BUFFERS.len() as u32;
+const ATTENDS: u32 = 2 * BUFFERS;
+const STREAMS_KV: u32 = ATTENDS + 1;
+const STREAMS: u32 = STREAMS_KV + 1;
+
+/// What a device needs once, however many layers use it (low bits, one per item), and whose norms and biases it
+/// holds (from [`VECTORS`], one bit per sublayer).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Needs(u128);
+const VECTORS: u32 = 112;
+
+impl Needs {
+    fn item(bit: u32) -> Self {
+        Self(1 << bit)
+    }
+
+    fn vectors(sublayer: usize) -> Self {
+        Self(1 << (VECTORS as usize + sublayer))
+    }
+
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub fn within(self, other: Self) -> bool {
+        self.0 & !other.0 == 0
+    }
+
+    /// The item bits alone.
+    pub fn items(self) -> u128 {
+        self.0 & ((1 << VECTORS) - 1)
+    }
+
+    /// Which of so many sublayers' vectors are held, by index.
+    pub fn holds(self, sublayers: usize) -> impl Iterator<Item = usize> {
+        (0..sublayers).filter(move |s| self.0 >> (VECTORS as usize + s) & 1 == 1)
+    }
+}
+
+/// One way to place one sublayer in one phase.
+#[derive(Debug, Clone)]
+pub(crate) struct Priced {
+    /// Its chain in each kind of step.
+    pub stages: Vec<Stage>,
+    /// Seconds of each link's lane, of each memory's bandwidth, of each device's work, and of the host that issues each
+    /// device's kernels, over all steps of the phase.
+    pub busy: Vec<f64>,
+    /// What each device needs for it.
+    pub needs: Vec<Needs>,
+}
+
+/// All of them, of one phase.
+#[derive(Debug)]
+pub(crate) struct PriceList<'a> {
+    pub pricing: Pricing<'a>,
+    pub phase: Phase,
+    /// The model's sublayers.
+    pub sublayers: Vec<Sublayer>,
+    /// The kinds of steps, of the first and largest micro-batch.
+    pub kinds: Vec<Vec<Step>>,
+    /// How many of those a step has.
+    pub micro_batches: u64,
+    /// Per device, sizes of whole matrices, ascending: what a staging slot may have to hold.
+    sizes: Vec<Vec<Bytes>>,
+    /// Per device, the kernels' working memory for any operator, ascending.
+    scratch: Vec<Vec<Bytes>>,
+    extent: Extent,
+    table: Vec<Option<Priced>>,
+    homes: usize,
+    /// How many share what is charged to each link and each memory.
+    alike: Vec<f64>,
+}
+
+impl<'a> PriceList<'a> {
+    pub fn new(pricing: Pricing<'a>, course: &Course, phase: Phase, homes: &[Home]) -> Result<Self, Missing> {
+        Self::among(pricing, course, phase, homes, &Twins::none())
+    }
+
+    /// The same where of devices alike only the first one computes, and its links and memory are those of all.
+    pub fn among(
+        pricing: Pricing<'a>,
+        course: &Course,
+        phase: Phase,
+        homes: &[Home],
+        twins: &Twins,
+    ) -> Result<Self, Missing> {
+        let part = MicroBatch { index: 0, of: course.micro_batches };
+        let largest = |steps: Vec<Step>| steps.iter().map(|step| part.step(step)).collect();
+        let mut list = Self {
+            pricing,
+            phase,
+            sublayers: pricing.model.sublayers(),
+            kinds: course.kinds(phase).into_iter().map(largest).collect(),
+            micro_batches: course.micro_batches,
+            sizes: pricing.machine.device_ids().map(|d| matrix_sizes(&pricing, d)).collect(),
+            scratch: pricing
+                .machine
+                .device_ids()
+                .map(|d| scratch_sizes(&pricing, &course.extent, d))
+                .collect(),
+            extent: course.extent,
+            table: Vec::new(),
+            homes: homes.len(),
+            alike: alike(pricing.machine, twins),
+        };
+        for sublayer in 0..list.sublayers.len() {
+            for &home in homes {
+                for device in pricing.machine.device_ids() {
+                    let spare = twins.is_spare(device);
+                    let priced = if spare { None } else { list.priced(sublayer, home, device)? };
+                    list.table.push(priced);
+                }
+            }
+        }
+        Ok(list)
+    }
+
+    /// The price of sublayer `sublayer` with the home of that index, led by `device`; `None` where it cannot be.
+    pub fn get(&self, sublayer: usize, home: usize, device: DeviceId) -> Option<&Priced> {
+        let devices = self.pricing.machine.devices.len();
+        self.table[(sublayer * self.homes + home) * devices + device.0].as_ref()
+    }
+
+    /// Where `sublayer` is among the model's.
+    pub fn index(&self, sublayer: Sublayer) -> usize {
+        let index = self.sublayers.iter().position(|&other| other == sublayer);
+        index.expect("a model's layers are made of the model's sublayers")
+    }
+
+    /// The devices that can lead it.
+    pub fn leads(&self, sublayer: usize, home: usize) -> impl Iterator<Item = DeviceId> + '_ {
+        let devices = self.pricing.machine.device_ids();
+        devices.filter(move |&device| self.get(sublayer, home, device).is_some())
+    }
+
+    fn priced(&self, sublayer: usize, home: Home, device: DeviceId) -> Result<Option<Priced>, Missing> {
+        let Pricing { machine, model, .. } = self.pricing;
+        let word = self.sublayers[sublayer];
+        if !home.admits(machine, word, device) {
+            return Ok(None);
+        }
+        let Some(slices) = home.slices(machine, model, word, device, device) else { return Ok(None) };
+        let lanes = machine.links.len() + machine.memories.len() + 2 * machine.devices.len();
+        let mut busy = vec![0.0; lanes];
+        let kinds = self.kinds.iter();
+        let stages: Result<Vec<_>, _> =
+            kinds.map(|steps| self.stage(word, &slices, device, steps, &mut busy)).collect();
+        Ok(Some(Priced { stages: stages?, busy, needs: self.needs(sublayer, &slices) }))
+    }
+
+    fn stage(
+        &self,
+        sublayer: Sublayer,
+        slices: &[Slice],
+        lead: DeviceId,
+        steps: &[Step],
+        busy: &mut [f64],
+    ) -> Result<Stage, Missing> {
+        // Only attention and the transfer of KV depend on the past; for the rest one step stands for all.
+        let steps = if sublayer == Sublayer::Attention { steps } else { &steps[..1] };
+        let weight = if sublayer == Sublayer::Attention { 1.0 } else { self.kind_len(&steps[0]) as f64 };
+        let mut stage = Stage {
+            operators: sublayer.operators(self.pricing.model),
+            lead,
+            free: vec![],
+            parts: vec![],
+            floor: 0.0,
+        };
+        for task in fetches(self.pricing, sublayer, slices, self.phase) {
+            self.charge(&task, steps, weight, busy)?;
+        }
+        for &operator in sublayer.operators(self.pricing.model) {
+            if !operator.is_matmul() {
+                // Attention and what precedes it work on the KV cache.
+                let source = match sublayer {
+                    Sublayer::Attention => self.source(&slices[0], lead),
+                    _ => Source::Resident,
+                };
+                let task = compute(operator, 0..0, lead, source);
+                // The sums of several devices are added one after the other.
+                let times = if operator.adds_sums() { stage.devices().count() } else { 1 };
+                let mut time = 0.0;
+                for _ in 0..times {
+                    time = self.charge(&task, steps, weight, busy)?;
+                }
+                stage.free.push(time);
+                continue;
+            }
+            stage.free.push(0.0);
+            let before = busy.to_vec();
+            for slice in slices {
+                let device = slice.device(self.phase);
+                let task = compute(operator, slice.rows.clone(), device, self.source(slice, device));
+                let time = self.charge(&task, steps, weight, busy)?;
+                let columns = operator.output_columns(self.pricing.model, &slice.rows);
+                stage.parts.push(Part { device, columns, time });
+            }
+            if slices.len() > 1 {
+                // Devices take their own time; what they share are memories.
+                let shared = ..busy.len() - 2 * self.pricing.machine.devices.len();
+                let times = weight * self.micro_batches as f64;
+                let added = busy[shared].iter().zip(&before).map(|(now, before)| (now - before) / times);
+                stage.floor = added.fold(0.0, f64::max);
+            }
+        }
+        Ok(stage)
+    }
+
+    /// Where `device` reads the slice: what it streams it has staged in its own memory.
+    fn source(&self, slice: &Slice, device: DeviceId) -> Source {
+        Source::in_place(self.pricing.machine, slice.home, device).unwrap_or(Source::Resident)
+    }
+
+    /// Adds what `task` loads in every step to `busy`; returns its mean time in a micro-batch. Weights are fetched once
+    /// for all micro-batches, and everything else is done for each.
+    fn charge(&self, task: &Task, steps: &[Step], weight: f64, busy: &mut [f64]) -> Result<f64, Missing> {
+        let machine = self.pricing.machine;
+        let weight = match task.action {
+            Action::FetchWeights { .. } => weight,
+            _ => weight * self.micro_batches as f64,
+        };
+        let mut total = 0.0;
+        for step in steps {
+            let price = self.pricing.price(task, step)?;
+            total += price.alone.get();
+            let lane = match task.lane.queue(machine) {
+                Lane::Link(LinkId(link)) => link,
+                Lane::Device(DeviceId(device)) => machine.links.len() + machine.memories.len() + device,
+            };
+            busy[lane] += price.alone.get() * weight / self.alike.get(lane).unwrap_or(&1.0);
+            if let Lane::Device(device) = task.lane {
+                let hosts = machine.links.len() + machine.memories.len() + machine.devices.len();
+                // Of devices alike each has a host's thread.
+                let alike = self.alike[machine.links.len() + machine.device(device).memory.0];
+                busy[hosts + device.0] += price.issue.get() * weight / alike;
+            }
+            for load in price.loads.into_iter().flatten() {
+                let time = load.bytes / machine.memory(load.memory).bandwidth.value;
+                let lane = machine.links.len() + load.memory.0;
+                busy[lane] += time.get() * weight / self.alike[lane];
+            }
+        }
+        Ok(total / steps.len() as f64)
+    }
+
+    /// How many steps are of the kind of `step`.
+    fn kind_len(&self, step: &Step) -> usize {
+        self.kinds.iter().find(|kind| kind[0] == *step).map_or(1, Vec::len)
+    }
+
+    fn needs(&self, sublayer: usize, slices: &[Slice]) -> Vec<Needs> {
+        let Pricing { machine, model, formats } = self.pricing;
+        let word = self.sublayers[sublayer];
+        let mut needs = vec![Needs::default(); machine.devices.len()];
+        for (index, slice) in slices.iter().enumerate() {
+            let device = slice.device(self.phase);
+            let sizes = &self.sizes[device.0];
+            let mut need = needs[device.0].and(Needs::vectors(sublayer));
+            for operator in word.operators(model).iter().filter(|op| index == 0 || op.is_matmul()) {
+                let steps = &self.scratch[device.0];
+                let scratch = match steps[..] {
+                    [all] if is_gpu(machine, device) => all,
+                    _ => scratch_of(machine, model, &self.extent, self.phase, *operator, device),
+                };
+                need = need.and(up_to(scratch, steps, STREAMS + sizes.len() as u32));
+                for buffer in operator.reads().iter().chain([&operator.writes()]) {
+                    need = need.and(Needs::item(*buffer as u32));
+                    if self.phase == Phase::Prefill {
+                        need = need.and(Needs::item(BUFFERS + *buffer as u32));
+                    }
+                }
+            }
+            let streamed = !machine.reads_in_place(device, slice.home);
+            if word == Sublayer::Attention {
+                need = need.and(Needs::item(ATTENDS));
+                if streamed {
+                    need = need.and(Needs::item(STREAMS_KV));
+                }
+            } else if streamed {
+                let bytes = Shared::on(machine, model, device).matrix_bytes(word, formats, &slice.rows);
+                need = need.and(up_to(bytes, sizes, STREAMS));
+            }
+            needs[device.0] = need;
+        }
+        needs
+    }
+
+    /// What each item takes on each device that needs it, by bit.
+    pub fn item_bytes(&self) -> Vec<Vec<Bytes>> {
+        self.pricing.machine.device_ids().map(|device| self.items_of(device)).collect()
+    }
+
+    fn items_of(&self, device: DeviceId) -> Vec<Bytes> {
+        let Pricing { machine, model, formats } = self.pricing;
+        let extent = &self.extent;
+        let shared = Shared::on(machine, model, device);
+        let size = |buffer: Buffer, rows: u64| shared.whole_buffer(buffer, formats, rows);
+        let decode = |buffer: Buffer| size(buffer, extent.rows(Phase::Decode));
+        let more = |buffer: Buffer| match buffer {
+            Buffer::Logits => Bytes::ZERO,
+            _ => size(buffer, extent.rows(Phase::Prefill)).saturating_sub(decode(buffer)),
+        };
+        let mut items: Vec<_> = ALL_BUFFERS.map(decode).into_iter().chain(ALL_BUFFERS.map(more)).collect();
+        items.push(rotation_table_bytes(model, extent.context) * shared.ranks);
+        // How many slots there are is decided when it is known what streams.
+        let slots = Pipelining::default().slots as u64;
+        items.push(shared.kv_bytes(formats, extent.batch, extent.context) * slots);
+        items.extend(differences(&self.sizes[device.0]).map(|more| more * slots));
+        items.extend(differences(&self.scratch[device.0]));
+        items
+    }
+}
+
+/// For each link and each memory how many there are in place of it.
+fn alike(machine: &Machine, twins: &Twins) -> Vec<f64> {
+    let links = machine.links.iter().map(|l| twins.in_place_of(l.from).max(twins.in_place_of(l.to)));
+    let memories = machine.memory_ids().map(|memory| twins.in_place_of(memory));
+    links.chain(memories).map(|count| count as f64).collect()
+}
+
+/// The items, from bit `first` on, of something that takes as much as the largest of its uses: one item for each
+/// step of the ascending `sizes` up to `bytes`.
+fn up_to(bytes: Bytes, sizes: &[Bytes], first: u32) -> Needs {
+    let steps = sizes.iter().filter(|&&size| size <= bytes).count() as u32;
+    (0..steps).fold(Needs::default(), |needs, step| needs.and(Needs::item(first + step)))
+}
+
+/// What each of ascending sizes adds to the one before.
+fn differences(sizes: &[Bytes]) -> impl Iterator<Item = Bytes> {
+    let below = std::iter::once(Bytes::ZERO).chain(sizes.iter().copied());
+    sizes.iter().zip(below).map(|(&size, below)| size - below)
+}
+
+/// What the kernels of `device` may work with, ascending.
+fn scratch_sizes(pricing: &Pricing<'_>, extent: &Extent, device: DeviceId) -> Vec<Bytes> {
+    let sublayers = pricing.model.sublayers();
+    let operators = sublayers.iter().flat_map(|sublayer| sublayer.operators(pricing.model));
+    let mut sizes: Vec<_> = [Phase::Prefill, Phase::Decode]
+        .into_iter()
+        .flat_map(|phase| operators.clone().map(move |&operator| (phase, operator)))
+        .map(|(phase, operator)| scratch_of(pricing.machine, pricing.model, extent, phase, operator, device))
+        .filter(|&bytes| bytes > Bytes::ZERO)
+        .collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+fn matrix_sizes(pricing: &Pricing<'_>, device: DeviceId) -> Vec<Bytes> {
+    let shared = Shared::on(pricing.machine, pricing.model, device);
+    let size = |s: &Sublayer| {
+        let rows = s.matrix(pricing.model)?.0;
+        Some(shared.matrix_bytes(*s, pricing.formats, &(0..rows)))
+    };
+    let mut sizes: Vec<_> =
+        pricing.model.sublayers().iter().filter(|&&s| s != Sublayer::Embed).filter_map(size).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}

@@ -1,0 +1,150 @@
+//! The roofline of a program: what its tasks alone would take.
+//!
+//! A step cannot end before its longest chain of tasks, nor before its busiest lane has run all of its own,
+//! nor before its busiest memory has moved all bytes, nor before the host has issued all kernels of a device. Contention, which only adds, is the simulator's.
+
+use crate::cost::cost_model::Pricing;
+use crate::cost::sketch::{Look, Sketch};
+use crate::error::PlannerError;
+use crate::placement::Placement;
+use crate::program::Course;
+use crate::program::Times;
+use crate::program::{Lane, Program};
+use hwprofiles::{Bytes, DeviceId, LinkId, Machine, MemoryId, Missing, Seconds};
+use scenarios::{Phase, Step};
+use std::collections::BTreeMap;
+
+/// Lower bounds of one step, or of several one after the other.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Roofline {
+    /// The longest chain of tasks: each starts when its lane is free and those before it have ended, wake-ups
+    /// of waiting devices included.
+    pub critical_path: Seconds,
+    /// The sum of each lane's tasks.
+    pub lanes: BTreeMap<Lane, Seconds>,
+    /// Bytes ÷ bandwidth of each memory that has a bandwidth of its own.
+    pub memories: BTreeMap<MemoryId, Seconds>,
+    /// What the host takes to issue all kernels of each device, where it issues them one by one.
+    pub launches: BTreeMap<DeviceId, Seconds>,
+}
+
+/// What a bound is set by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Binding {
+    /// Tasks that wait for each other.
+    Chain,
+    /// One lane's queue.
+    Lane(Lane),
+    /// One memory's bandwidth.
+    Memory(MemoryId),
+    /// The host, which issues a device's kernels.
+    Launches(DeviceId),
+}
+
+impl Roofline {
+    /// The roofline of `step` of `program`.
+    pub fn of(pricing: &Pricing<'_>, program: &Program, step: &Step) -> Result<Self, Missing> {
+        let mut roofline = Self::default();
+        let mut moved: BTreeMap<MemoryId, Bytes> = BTreeMap::new();
+        let mut ends: Vec<Seconds> = Vec::with_capacity(program.tasks.len());
+        let mut free: BTreeMap<Lane, Seconds> = BTreeMap::new();
+        for task in &program.tasks {
+            let price = pricing.price(task, step)?;
+            let ready = task.after.iter().map(|id| ends[id.0 as usize]);
+            let ready = ready.fold(Seconds::ZERO, Seconds::max);
+            let queue = task.lane.queue(pricing.machine);
+            let free = free.entry(queue).or_default();
+            let start = match task.lane {
+                Lane::Device(device) if ready > *free => ready + pricing.machine.device(device).sync.value,
+                _ => ready.max(*free),
+            };
+            *free = start + price.alone;
+            ends.push(*free);
+            *roofline.lanes.entry(queue).or_default() += price.alone;
+            if let (Lane::Device(device), true) = (task.lane, price.issue > Seconds::ZERO) {
+                *roofline.launches.entry(device).or_default() += price.issue;
+            }
+            for load in price.loads.into_iter().flatten() {
+                *moved.entry(load.memory).or_default() += load.bytes;
+            }
+        }
+        roofline.critical_path = ends.into_iter().fold(Seconds::ZERO, Seconds::max);
+        let rate = |memory: MemoryId| pricing.machine.memory(memory).bandwidth.value;
+        roofline.memories = moved.into_iter().map(|(memory, bytes)| (memory, bytes / rate(memory))).collect();
+        Ok(roofline)
+    }
+
+    /// The bounds of a run of `placement` through `course`: the sum over its prefill steps, and a decode step in the
+    /// middle of the output.
+    ///
+    /// # Errors
+    /// A rate that was not measured; bytes that must move without a link.
+    pub(crate) fn of_run(
+        pricing: &Pricing<'_>,
+        placement: &Placement,
+        course: &Course,
+    ) -> Result<Times, PlannerError> {
+        let mut look = Bounds(pricing);
+        let mut bound = |phase: Phase| -> Result<Seconds, PlannerError> {
+            let sketch = Sketch::of(pricing, placement, phase)?;
+            let mut total = Seconds::ZERO;
+            for steps in course.kinds(phase) {
+                let sums = sketch.sum(&steps, &mut look)?;
+                total += Seconds::new(sums.into_iter().fold(0.0, f64::max));
+            }
+            Ok(total)
+        };
+        let (ttft, decode) = (bound(Phase::Prefill)?, bound(Phase::Decode)?);
+        Ok(Times { ttft, tpot: (course.decodes > 0).then_some(decode) })
+    }
+
+    /// All bounds, in one order whatever is in use: the chain, devices, links, memories, launches.
+    pub(crate) fn numbers(&self, machine: &Machine) -> Vec<f64> {
+        let devices = machine.device_ids().map(Lane::Device);
+        let links = (0..machine.links.len()).map(|link| Lane::Link(LinkId(link)));
+        let lanes = devices.chain(links).map(|lane| self.lanes.get(&lane));
+        let memories = machine.memory_ids().map(|memory| self.memories.get(&memory));
+        let launches = machine.device_ids().map(|device| self.launches.get(&device));
+        let times = std::iter::once(Some(&self.critical_path)).chain(lanes).chain(memories).chain(launches);
+        times.map(|time| time.map_or(0.0, |time| time.get())).collect()
+    }
+
+    /// The largest of the bounds, and which it is.
+    pub fn bound(&self) -> (Seconds, Binding) {
+        let lanes = self.lanes.iter().map(|(&lane, &time)| (time, Binding::Lane(lane)));
+        let memories = self.memories.iter().map(|(&memory, &time)| (time, Binding::Memory(memory)));
+        let launches = self.launches.iter().map(|(&device, &time)| (time, Binding::Launches(device)));
+        let chain = (self.critical_path, Binding::Chain);
+        // The first of equals: a chain that keeps one lane busy throughout is a chain.
+        lanes
+            .chain(memories)
+            .chain(launches)
+            .fold(chain, |most, next| if next.0 > most.0 { next } else { most })
+    }
+
+    /// This and then the same of `other`.
+    pub fn then(mut self, other: &Self) -> Self {
+        self.critical_path += other.critical_path;
+        for (&lane, &time) in &other.lanes {
+            *self.lanes.entry(lane).or_default() += time;
+        }
+        for (&memory, &time) in &other.memories {
+            *self.memories.entry(memory).or_default() += time;
+        }
+        for (&device, &time) in &other.launches {
+            *self.launches.entry(device).or_default() += time;
+        }
+        self
+    }
+}
+
+/// What a sketch looks at: all bounds of a step.
+struct Bounds<'a>(&'a Pricing<'a>);
+
+impl Look for Bounds<'_> {
+    type Error = Missing;
+
+    fn step(&mut self, program: &Program, step: &Step) -> Result<Vec<f64>, Missing> {
+        Ok(Roofline::of(self.0, program, step)?.numbers(self.0.machine))
+    }
+}

@@ -1,0 +1,171 @@
+//! Pareto fronts: the placements of one question of which none is better in every criterion than another.
+//!
+//! By limits (ε-constraint): one criterion, and a little of the others, is made least while these stay below limits, so
+//! that what is found is undominated. The limit then goes below what was found, until nothing keeps it. Of three
+//! criteria, the front of two is found under each limit of the third: it stays the same until the limit passes the
+//! largest third value on it, so that is where the next limit goes. This is exact where each program is solved to its
+//! end; of large ones, each point says how much of it is proven.
+
+use super::label::label;
+use super::tradeoff::{self, Solver, Tradeoff};
+use crate::error::PlannerError;
+use crate::planning::{Question, Scorer};
+use crate::planning::{infeasible, too_slow};
+use crate::program::Times;
+use crate::program::{Course, prefill_chunks};
+use crate::search::Criterion;
+use crate::search::{Effort, Solved, Yardstick};
+use crate::search::{Family, Space};
+use crate::search::{Goal, work};
+use hwprofiles::{Dollars, Joules, Ratio};
+use scenarios::{Objective, Slo};
+use serde::Serialize;
+
+/// Share of its usual value by which a criterion may be above its least where the others gain more than theirs.
+const TIE: f64 = 1e-4;
+
+/// How well each point is looked for.
+const THOROUGH: Effort = Effort { all: true, ..Effort::PLAN };
+
+/// What one placement takes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Taken {
+    /// Its times.
+    pub times: Times,
+    /// Energy per output token, where the power of each device is known.
+    pub energy_per_token: Option<Joules>,
+    /// Cost per output token, where prices are known.
+    pub cost_per_token: Option<Dollars>,
+}
+
+/// One placement of the front.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FrontPoint {
+    /// Where layers are in decode, in a few words.
+    pub placement: String,
+    /// Tokens per sequence that enter in one prefill step.
+    pub prefill_chunk: u64,
+    /// Without contention, as the solver compares.
+    pub bound: Taken,
+    /// Simulated.
+    pub simulated: Taken,
+    /// Which share of its value, and a little of the others', the solver proved that nothing within the limits that it
+    /// was looked for in goes below.
+    pub proven: Option<Ratio>,
+    /// Whether, simulated, another point of the front is nowhere worse and somewhere better.
+    pub beaten: bool,
+}
+
+/// The front of some criteria, ascending in the first.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Front {
+    /// What is traded off.
+    pub criteria: Vec<Criterion>,
+    /// The points.
+    pub points: Vec<FrontPoint>,
+}
+
+impl Taken {
+    /// The value of one criterion, in seconds, joules or dollars; not a number where it is not known.
+    pub(super) fn value(&self, criterion: Criterion) -> f64 {
+        match criterion {
+            Criterion::Ttft => self.times.ttft.get(),
+            Criterion::Tpot => self.times.tpot.map_or(0.0, |tpot| tpot.get()),
+            Criterion::Energy => self.energy_per_token.map_or(f64::NAN, Joules::get),
+            Criterion::Cost => self.cost_per_token.map_or(f64::NAN, Dollars::get),
+        }
+    }
+}
+
+/// The front of `question` over two or three different `criteria` within its limits, its objective aside, of about
+/// `points` points (at least 2): limits go down by a share of 1 / (points − 1) of the way between the ends, so of two
+/// criteria an undominated placement that is left out has a point that is nowhere worse but in the second, and there by
+/// no more than this; of three, there are √points slices of √points. Each point is simulated by `scorer`.
+///
+/// # Errors
+/// As [`crate::plan`]; [`PlannerError::Criteria`] where there are not two or three different ones.
+pub fn front(
+    question: &Question<'_>,
+    criteria: &[Criterion],
+    points: usize,
+    scorer: &Scorer<'_>,
+) -> Result<Front, PlannerError> {
+    let different = |(at, criterion)| !criteria[..at].contains(criterion);
+    if !(2..=3).contains(&criteria.len()) || !criteria.iter().enumerate().all(different) {
+        return Err(PlannerError::Criteria);
+    }
+    question.workload.check(question.pricing.model)?;
+    let goal = goal(question, criteria)?;
+    let chunks = prefill_chunks(&question.workload);
+    let course = |chunk: u64| Course::of(&question.workload, chunk);
+    let spaces = chunks.iter().map(|&chunk| Space::new(question.pricing, &course(chunk), &goal));
+    let spaces: Vec<_> = spaces.collect::<Result<_, _>>()?;
+    let solver = |space| -> Box<Solver<'_>> { Box::new(move |measures| solve(space, measures)) };
+    let unsolved =
+        || if goal.slo == Slo::default() { infeasible(question) } else { too_slow(question, &goal, None) };
+    let solvers = spaces.iter().map(solver).collect();
+    let measures = criteria.iter().map(|&criterion| goal.of_criterion(criterion)).collect();
+    let limits = goal.yardsticks().split_off(1);
+    let Some(tradeoff) = Tradeoff::new(solvers, measures, limits, TIE)? else { return Err(unsolved()?) };
+    let mut found = Vec::new();
+    for compromise in tradeoff.front(points.max(2))? {
+        let (space, chunk) = (&spaces[compromise.solver], chunks[compromise.solver]);
+        let chosen = &compromise.chosen;
+        let [ttft, tpot] = chosen.times();
+        let bound = Times { ttft, tpot: (question.workload.output_tokens > 1).then_some(tpot) };
+        let mut best: Option<(f64, FrontPoint)> = None;
+        // Its runs of layers one after the other and dealt out: which order contention hurts less, simulation says.
+        for placement in space.placements(chosen, &goal) {
+            let work = work(&question.pricing, &placement, &course(chunk))?;
+            let taken = |times: Times| Taken {
+                times,
+                energy_per_token: goal.energy(&times, &work),
+                cost_per_token: goal.cost(&times, &work),
+            };
+            let point = FrontPoint {
+                placement: label(question.pricing.machine, &placement),
+                prefill_chunk: chunk,
+                bound: taken(bound),
+                simulated: taken(scorer(&placement, chunk)?),
+                proven: Ratio::new((compromise.bound / chosen.value).min(1.0)),
+                beaten: false,
+            };
+            let above =
+                |&c: &Criterion| point.simulated.value(c) / point.bound.value(c).max(f64::MIN_POSITIVE);
+            let loss = criteria.iter().map(above).sum();
+            if best.as_ref().is_none_or(|(least, _)| loss < *least) {
+                best = Some((loss, point));
+            }
+        }
+        found.extend(best.map(|(_, point)| point));
+    }
+    mark_beaten(&mut found, criteria);
+    Ok(Front { criteria: criteria.to_vec(), points: found })
+}
+
+fn solve(space: &Space<'_>, measures: Vec<Yardstick>) -> Result<Solved, PlannerError> {
+    let groups: Vec<_> = space.stacks.iter().map(|stack| (stack.layers, stack)).collect();
+    match space.outlook_on(&groups, measures, &space.capacity())? {
+        Some(outlook) => outlook.solve(Family::ALL, THOROUGH, f64::INFINITY),
+        None => Ok(Solved::NOTHING),
+    }
+}
+
+/// A goal whose space keeps what any of the criteria may need.
+fn goal(question: &Question<'_>, criteria: &[Criterion]) -> Result<Goal, PlannerError> {
+    let has = |criterion| criteria.contains(&criterion);
+    let objective = match () {
+        () if has(Criterion::Cost) => Objective::Cost,
+        () if has(Criterion::Energy) => Objective::Energy,
+        () => Objective::Latency,
+    };
+    Goal::new(question.pricing.machine, &question.workload, objective, question.slo, &question.costs)
+}
+
+fn mark_beaten(points: &mut [FrontPoint], criteria: &[Criterion]) {
+    let values = |point: &FrontPoint| criteria.iter().map(|&c| point.simulated.value(c)).collect::<Vec<_>>();
+    let all: Vec<_> = points.iter().map(values).collect();
+    for (own, point) in all.iter().zip(points) {
+        point.beaten = all.iter().any(|other| tradeoff::dominates(other, own, 0.0));
+    }
+}

@@ -1,0 +1,8 @@
+//! Plans for many batches and prompt lengths that share where weights are.
+
+mod cell;
+mod plan_grid;
+mod weight_residency;
+
+pub use cell::{Cell, GridScorer};
+pub use plan_grid::plan_grid;

@@ -1,0 +1,211 @@
+//! Plans for many batches and prompt lengths at once. Weights are too many bytes to move between batches, so their
+//! homes are chosen once for all cells; the home of KV, the devices of each phase and the prefill chunk are chosen
+//! for each.
+//!
+//! Each cell is first solved alone: its value there is what the shared homes are judged by, and its homes are a
+//! candidate for all. Every cell is then solved again within each candidate, which is a small program: each kind of
+//! lodging is a group whose number of layers is given. The candidate with the least mean of value ÷ own value is
+//! taken. A cell may keep its own homes where moving the weights there and back costs less than sharing.
+
+use crate::cost::Pricing;
+use crate::error::PlannerError;
+use crate::grid::cell::Cell;
+use crate::grid::cell::GridScorer;
+use crate::grid::cell::{Alone, Scored, Stay};
+use crate::grid::weight_residency::Residency;
+use crate::placement::Placement;
+use crate::plan::Identity;
+use crate::plan::{CellPlan, NamedPlacement, NoPlan, PlanTable, Sharing, TABLE_VERSION};
+use crate::planning::Question;
+use crate::planning::{infeasible, too_slow};
+
+use hwprofiles::Ratio;
+use rayon::prelude::*;
+use scenarios::{Slo, Workload};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Residencies that are tried for all cells.
+const CANDIDATES: usize = 24;
+
+/// Every so many cells are the sample on which candidates are compared first: an odd number, so that it takes all
+/// values of both axes; and the candidates that are compared on all cells.
+const SAMPLE_STRIDE: usize = 7;
+const FINALISTS: usize = 3;
+
+/// Plans `cells`, whose output tokens, objective and limits are those of `question`; its batch and prompt are not
+/// looked at. What is not planned, because nothing fits or keeps the limits, is listed with its reason.
+///
+/// # Errors
+/// Those of [`crate::plan`]; [`PlannerError::Several`] on a machine with several GPUs alike; [`PlannerError::Infeasible`] or [`PlannerError::TooSlow`] where no cell can be planned.
+pub fn plan_grid(
+    question: &Question<'_>,
+    cells: &[Cell],
+    scorer: &GridScorer<'_>,
+) -> Result<PlanTable, PlannerError> {
+    let machine = question.pricing.machine;
+    if machine.twins().len() > 1 {
+        let gpus = machine.twins().len() as u64;
+        let ranks = gpus * machine.tensor_parallel();
+        return Err(PlannerError::Several { what: "a table of plans", gpus, ranks });
+    }
+    let planned: Vec<_> =
+        cells.par_iter().map(|cell| Alone::new(question, cell)).collect::<Result<_, _>>()?;
+    let (mut alone, mut without) = (Vec::new(), Vec::new());
+    for (cell, planned) in cells.iter().zip(planned) {
+        let Cell { batch, prompt_tokens, .. } = *cell;
+        match planned {
+            Ok(planned) => alone.push(planned),
+            Err(reason) => without.push(NoPlan { batch, prompt_tokens, reason }),
+        }
+    }
+    let Some((residency, stays)) = shared(&alone)? else { return Err(impossible(question, cells)?) };
+    let scored: Vec<Scored> = alone
+        .par_iter()
+        .zip(&stays)
+        .map(|(cell, stay)| cell.scored(&residency, *stay, scorer))
+        .collect::<Result<_, _>>()?;
+    let Some(sharing) = sharing(&alone, &stays, &scored) else { return Err(impossible(question, cells)?) };
+    let mut table = PlanTable { without, ..empty_table(question, sharing) };
+    let mut placements: Vec<Placement> = vec![];
+    for (planned, Scored { placement, simulated, own, switch, kept, .. }) in alone.iter().zip(scored) {
+        let Cell { batch, prompt_tokens, weight } = planned.cell;
+        if !kept {
+            let reason = "simulated, nothing that was found keeps the limits".to_owned();
+            table.without.push(NoPlan { batch, prompt_tokens, reason });
+            continue;
+        }
+        let index = placements.iter().position(|other| *other == placement).unwrap_or_else(|| {
+            placements.push(placement);
+            placements.len() - 1
+        });
+        let (prefill_chunk, placement) = (planned.chunk, index);
+        let cell =
+            CellPlan { batch, prompt_tokens, weight, prefill_chunk, placement, simulated, own, switch };
+        table.cells.push(cell);
+    }
+    let Pricing { machine, model, .. } = question.pricing;
+    table.placements = placements.iter().map(|p| NamedPlacement::of(machine, model, p)).collect();
+    Ok(table)
+}
+
+/// The table of `question`, whose own workload only gives the output tokens.
+fn empty_table(question: &Question<'_>, sharing: Sharing) -> PlanTable {
+    let Question { pricing, workload, objective, slo, costs, draft: _ } = *question;
+    let Pricing { machine, model, formats } = pricing;
+    PlanTable {
+        table: TABLE_VERSION,
+        from: None,
+        machine: Identity::of_machine(machine),
+        model: Identity::of_model(model),
+        formats: *formats,
+        output_tokens: workload.output_tokens,
+        objective,
+        slo,
+        costs,
+        sharing,
+        placements: vec![],
+        cells: vec![],
+        without: vec![],
+    }
+}
+
+/// Why there is no plan for the first of `cells`.
+fn impossible(question: &Question<'_>, cells: &[Cell]) -> Result<PlannerError, PlannerError> {
+    let Some(&Cell { batch, prompt_tokens, .. }) = cells.first() else {
+        return Ok(PlannerError::NoPlacement { change: "a grid needs a cell".into() });
+    };
+    let workload = Workload { batch, prompt_tokens, ..question.workload };
+    let question = Question { workload, ..*question };
+    workload.check(question.pricing.model)?;
+    match question.slo == Slo::default() {
+        true => infeasible(&question),
+        false => too_slow(&question, &question.goal()?, None),
+    }
+}
+
+/// The residency that is best for all, and how each cell does within it. All candidates are tried on a sample of the
+/// cells, the best of them on all.
+fn shared(alone: &[Alone<'_>]) -> Result<Option<(Residency, Vec<Stay>)>, PlannerError> {
+    let candidates = candidates(alone);
+    let all: Vec<_> = alone.iter().collect();
+    if alone.len() > SAMPLE_STRIDE * 2 {
+        let sample: Vec<_> = alone.iter().step_by(SAMPLE_STRIDE).collect();
+        let costs = costs(&sample, &candidates)?;
+        let ranks =
+            (0..candidates.len()).map(|c| (mean_cost(&sample, &costs, c).unwrap_or(f64::INFINITY), c));
+        let mut ranks: Vec<_> = ranks.collect();
+        ranks.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let finalists: Vec<_> =
+            ranks.into_iter().take(FINALISTS).map(|(_, c)| candidates[c].clone()).collect();
+        if let Some(best) = best_of(&all, finalists)? {
+            return Ok(Some(best));
+        }
+    }
+    best_of(&all, candidates)
+}
+
+/// The best of some residencies; `None` where each leaves some cell unserved.
+fn best_of(
+    cells: &[&Alone<'_>],
+    mut candidates: Vec<Residency>,
+) -> Result<Option<(Residency, Vec<Stay>)>, PlannerError> {
+    let costs = costs(cells, &candidates)?;
+    let means = (0..candidates.len()).filter_map(|c| Some((mean_cost(cells, &costs, c)?, c)));
+    let Some((_, best)) = means.min_by(|a, b| a.0.total_cmp(&b.0)) else { return Ok(None) };
+    let stays = costs.iter().filter_map(|costs| costs[best]).collect();
+    Ok(Some((candidates.swap_remove(best), stays)))
+}
+
+/// What each cell costs within each candidate.
+fn costs(cells: &[&Alone<'_>], candidates: &[Residency]) -> Result<Vec<Vec<Option<Stay>>>, PlannerError> {
+    cells.par_iter().map(|cell| cell.costs(candidates)).collect()
+}
+
+/// The mean loss within a candidate; `None` where a cell cannot be served.
+fn mean_cost(cells: &[&Alone<'_>], costs: &[Vec<Option<Stay>>], candidate: usize) -> Option<f64> {
+    let shares = cells.iter().zip(costs).map(|(cell, costs)| Some(cell.share(costs[candidate]?)));
+    Some(mean(shares.collect::<Option<Vec<_>>>()?.into_iter()))
+}
+
+/// The residencies that the cells want, those of the most weight first; among them, for each memory, those with the
+/// most and the fewest bytes in it: what holds least of a small memory serves every cell.
+fn candidates(alone: &[Alone<'_>]) -> Vec<Residency> {
+    let mut wanted: BTreeMap<&Residency, f64> = BTreeMap::new();
+    for cell in alone {
+        *wanted.entry(&cell.residency).or_default() += cell.cell.weight.get();
+    }
+    let Some(space) = alone.first().map(|cell| &cell.space) else { return vec![] };
+    let bytes: Vec<_> = wanted.keys().map(|residency| residency.bytes(space)).collect();
+    let mut first = BTreeSet::new();
+    for memory in 0..space.pricing.machine.memories.len() {
+        let of = |&index: &usize| bytes[index][memory];
+        first.extend((0..bytes.len()).min_by_key(of));
+        first.extend((0..bytes.len()).max_by_key(of));
+    }
+    let mut order: Vec<(bool, f64, &Residency)> = wanted
+        .into_iter()
+        .enumerate()
+        .map(|(index, (residency, weight))| (!first.contains(&index), -weight, residency))
+        .collect();
+    order.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(b.2)));
+    order.into_iter().take(CANDIDATES).map(|(_, _, residency)| residency.clone()).collect()
+}
+
+/// What sharing costs: simulated, and what is proven of the solver's mean. `None` where no cell keeps its limits.
+fn sharing(alone: &[Alone<'_>], stays: &[Stay], scored: &[Scored]) -> Option<Sharing> {
+    let reached = mean(alone.iter().zip(stays).map(|(cell, &stay)| cell.share(stay)));
+    let least = mean(alone.iter().map(|cell| (cell.cell.weight.get(), cell.bound / cell.value)));
+    let kept = || alone.iter().zip(scored).filter(|(_, scored)| scored.kept);
+    Some(Sharing {
+        slowdown: Ratio::new(mean(kept().map(|(cell, scored)| (cell.cell.weight.get(), scored.cost))))?,
+        worst: Ratio::new(kept().map(|(_, scored)| scored.cost).fold(0.0, f64::max))?,
+        proven: Ratio::new((least / reached).min(1.0))?,
+    })
+}
+
+/// The mean of (weight, value).
+fn mean(shares: impl Iterator<Item = (f64, f64)>) -> f64 {
+    let (weight, sum) =
+        shares.fold((0.0, 0.0), |(weights, sum), (weight, value)| (weights + weight, sum + weight * value));
+    sum / weight
+}

@@ -1,0 +1,12 @@
+//! Bytes: what a placement takes of each memory.
+
+mod scratch;
+mod usage;
+
+pub use scratch::scratch_bytes;
+pub use usage::{
+    Usage, activation_buffers, rotation_table_bytes, shares_embedding, staging_slots, usage, vector_holders,
+};
+
+pub(crate) use scratch::{is_gpu, scratch_of};
+pub(crate) use usage::overfilled;

@@ -1,0 +1,223 @@
+//! The plan document: the promise. A file that a person can read, diff and hand to the executor.
+
+use crate::cost::Pricing;
+use crate::cost::footprint;
+use crate::error::PlannerError;
+use crate::memory::Usage;
+use crate::memory::overfilled;
+use crate::placement::Parts;
+use crate::placement::Pipelining;
+use crate::placement::Placement;
+use crate::placement::PlanError;
+use crate::placement::{LayerGroup, placement_of};
+use crate::plan::identity::Identity;
+use crate::plan::identity::Origin;
+use crate::plan::identity::check_identity;
+use crate::plan::placed_draft::PlacedDraft;
+use crate::program::Times;
+
+use crate::program::Extent;
+use hwprofiles::{Dollars, FileError, Joules, Machine, Ratio, yaml};
+use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+
+/// Version of the document's form.
+pub const PLAN_VERSION: u32 = 1;
+
+/// What the planner expects.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prediction {
+    /// What was chosen: `planned`, or the name of the rule that no plan of the solver beat.
+    pub chosen: String,
+    /// The chosen placement's roofline: nothing waits for anything but its inputs and its lane.
+    pub bound: Times,
+    /// Which share of the objective of the chosen placement, simulated, the solver proved that no mixture of the patterns
+    /// and chunks that it looks at goes below. Absent where something else does: a rule that is no such mixture, or
+    /// micro-batches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proven: Option<Ratio>,
+    /// The chosen placement, simulated with contention.
+    pub simulated: Times,
+    /// What the devices draw, waiting and computing, per output token, where the power of each is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy_per_token: Option<Joules>,
+    /// What the machine and its electricity cost per output token, where prices are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_per_token: Option<Dollars>,
+    /// The rules that do not look at speeds, simulated in the same way.
+    pub baselines: BTreeMap<String, Times>,
+    /// The rules that cannot be followed here, and why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub without: BTreeMap<String, String>,
+}
+
+/// A plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// [`PLAN_VERSION`].
+    pub plan: u32,
+    /// Where to find the machine and the model again; whoever looked them up fills it in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Origin>,
+    /// The machine it was made for.
+    pub machine: Identity,
+    /// The model it was made for.
+    pub model: Identity,
+    /// Number formats.
+    pub formats: Formats,
+    /// The load it was made for.
+    pub workload: Workload,
+    /// What it is best at.
+    pub objective: Objective,
+    /// What it keeps.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub slo: Slo,
+    /// What the objective `cost` was reckoned with.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub costs: Costs,
+    /// Tokens per sequence that enter in one prefill step.
+    pub prefill_chunk: u64,
+    /// Staging slots of each device that streams, so many for weights and as many for KV; absent where they are two.
+    #[serde(default = "default_slots", skip_serializing_if = "are_default")]
+    pub staging_slots: usize,
+    /// Parts into which the batch of each step is divided; absent where it is not.
+    #[serde(default = "one_part", skip_serializing_if = "is_one_part")]
+    pub micro_batches: u64,
+    /// The draft that proposes tokens; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draft: Option<PlacedDraft>,
+    /// The token table.
+    pub embed: Parts,
+    /// The layers, first to last.
+    pub layers: Vec<LayerGroup>,
+    /// The head.
+    pub head: Parts,
+    /// Exact bytes by memory.
+    pub memory: BTreeMap<String, Usage>,
+    /// What the planner expects.
+    pub predicted: Prediction,
+}
+
+impl Plan {
+    /// Reads a plan for `machine` and `model`, with its placement; `file` is its name in messages.
+    ///
+    /// # Errors
+    /// Names file, line, key and value of what is not a plan or not one for these: another version, machine or
+    /// model, unknown names, shares that do not add up, gaps in the layers, more than a memory holds.
+    pub fn read(
+        text: &str,
+        file: &str,
+        machine: &Machine,
+        model: &Model,
+    ) -> Result<(Self, Placement), FileError> {
+        let plan = Self::from_yaml(text, file)?;
+        let refuse = |error: PlanError| {
+            let path: Vec<_> = error.path.iter().map(String::as_str).collect();
+            yaml::refuse(text, file, &path, format!("is {}: {}", error.value, error.wanted))
+        };
+        let placement = plan.placement(machine, model).map_err(refuse)?;
+        let pricing = Pricing { machine, model, formats: &plan.formats };
+        let left = plan.beside_draft(machine).map_err(refuse)?;
+        let pricing = Pricing { machine: left.as_ref().unwrap_or(machine), ..pricing };
+        check_fit(pricing, &plan.extent(), &placement, "layers").map_err(refuse)?;
+        Ok((plan, placement))
+    }
+
+    /// Reads the document alone, without asking what it is for.
+    pub fn from_yaml(text: &str, file: &str) -> Result<Self, FileError> {
+        yaml::read(text, file)
+    }
+
+    /// What the draft leaves of the machine, where there is one.
+    fn beside_draft(&self, machine: &Machine) -> Result<Option<Machine>, PlanError> {
+        let Some(draft) = &self.draft else { return Ok(None) };
+        let Some(device) = machine.device_named(&draft.device) else {
+            let known: Vec<_> = machine.devices.iter().map(|device| device.name.as_str()).collect();
+            return Err(PlanError::new(
+                &["draft", "device"],
+                &draft.device,
+                format!("one of {}", known.join(", ")),
+            ));
+        };
+        let wanted = || format!("what fits beside device '{}' is wanted", machine.device(device).name);
+        let left = draft.leaves(machine);
+        left.map(Some).ok_or_else(|| PlanError::new(&["draft", "memory"], "more than there is", wanted()))
+    }
+
+    /// The document as a file.
+    pub fn to_yaml(&self) -> String {
+        yaml::write(self)
+    }
+
+    /// First 16 hexadecimal digits of the file's SHA-256: what traces say they follow.
+    pub fn fingerprint(&self) -> String {
+        let digest = Sha256::digest(self.to_yaml().as_bytes());
+        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The largest sizes that the plan's workload reaches.
+    pub fn extent(&self) -> Extent {
+        Extent::of(&self.workload, self.prefill_chunk)
+    }
+
+    /// The placement by index, for the machine and model that the plan was made for.
+    pub fn placement(&self, machine: &Machine, model: &Model) -> Result<Placement, PlanError> {
+        if self.plan != PLAN_VERSION {
+            let wanted = format!("this program reads version {PLAN_VERSION}: make the plan anew");
+            return Err(PlanError::new(&["plan"], self.plan, wanted));
+        }
+        check_identity("machine", &self.machine, &machine.name, &machine.fingerprint())?;
+        check_identity("model", &self.model, &model.name, &model.fingerprint())?;
+        self.workload
+            .check(model)
+            .map_err(|error| PlanError::new(&["workload"], "impossible", error.to_string()))?;
+        if !(1..=self.workload.prompt_tokens).contains(&self.prefill_chunk) {
+            let wanted = format!("from 1 to the {} prompt tokens", self.workload.prompt_tokens);
+            return Err(PlanError::new(&["prefill_chunk"], self.prefill_chunk, wanted));
+        }
+        let pipelining = Pipelining::read(self.staging_slots, self.micro_batches, self.workload.batch)?;
+        placement_of(machine, model, (&self.embed, &self.layers, &self.head), pipelining)
+    }
+}
+
+/// Whether `placement` fits at `extent`; an error of the key `key` where it cannot be.
+pub(crate) fn check_fit(
+    pricing: Pricing<'_>,
+    extent: &Extent,
+    placement: &Placement,
+    key: &str,
+) -> Result<(), PlanError> {
+    let impossible = |error: PlannerError| PlanError::new(&[key], "impossible", error.to_string());
+    let used = footprint(pricing, extent, placement).map_err(|e| impossible(e.into()))?;
+    match overfilled(pricing.machine, &used) {
+        None => Ok(()),
+        Some((memory, needed)) => {
+            let wanted = format!("it holds {}", memory.capacity.value);
+            Err(PlanError::new(&["memory", &memory.name], format!("filled with {needed}"), wanted))
+        }
+    }
+}
+
+fn one_part() -> u64 {
+    1
+}
+
+fn is_one_part(parts: &u64) -> bool {
+    *parts == one_part()
+}
+
+fn default_slots() -> usize {
+    Pipelining::default().slots
+}
+
+fn are_default(slots: &usize) -> bool {
+    *slots == default_slots()
+}
+
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

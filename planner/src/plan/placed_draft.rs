@@ -1,0 +1,59 @@
+//! The draft of speculative decoding in a plan.
+
+use crate::memory::Usage;
+use crate::placement::Placement;
+use crate::placement::PlanError;
+use crate::plan::identity::{Identity, check_identity};
+use crate::program::Times;
+use hwprofiles::{Bytes, Machine, Seconds};
+use scenarios::Model;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A draft in its place, all of it on one device: what a plan says of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlacedDraft {
+    /// The draft.
+    pub model: Identity,
+    /// The device that computes it, in whose memory it lives.
+    pub device: String,
+    /// What it takes of each memory.
+    pub memory: BTreeMap<String, Usage>,
+    /// Time in which it reads the prompts, before the first token is out.
+    pub prefill: Seconds,
+    /// Time in which it proposes the tokens of one step.
+    pub step: Seconds,
+}
+
+impl PlacedDraft {
+    /// What it leaves of `machine`: memories with that much less room. `None` where it does not fit.
+    pub fn leaves(&self, machine: &Machine) -> Option<Machine> {
+        let mut left = machine.clone();
+        for (name, used) in &self.memory {
+            let memory = machine.memory_named(name)?;
+            let capacity = &mut left.memories[memory.0].capacity.value;
+            *capacity = Bytes::new(capacity.get().checked_sub(used.total().get())?);
+        }
+        Some(left)
+    }
+
+    /// Where all of `model`, which must be the draft, is on `machine`.
+    ///
+    /// # Errors
+    /// It is another model, or its device is not there.
+    pub fn placement(&self, machine: &Machine, model: &Model) -> Result<Placement, PlanError> {
+        check_identity("draft", &self.model, &model.name, &model.fingerprint())?;
+        let known: Vec<_> = machine.devices.iter().map(|device| device.name.as_str()).collect();
+        let wanted = || format!("one of {}", known.join(", "));
+        let device = machine
+            .device_named(&self.device)
+            .ok_or_else(|| PlanError::new(&["draft", "device"], &self.device, wanted()))?;
+        Ok(Placement::uniform(model, device, machine.device(device).memory))
+    }
+
+    /// The times of the model's steps and of the draft's: it reads the prompts too, and proposes before each step.
+    pub(crate) fn join(&self, times: Times) -> Times {
+        Times { ttft: times.ttft + self.prefill, tpot: times.tpot.map(|step| step + self.step) }
+    }
+}

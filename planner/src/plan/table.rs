@@ -1,0 +1,225 @@
+//! The table document: plans for many batches and prompts that share where the weights live.
+
+use crate::cost::Pricing;
+use crate::placement::Parts;
+use crate::placement::Pipelining;
+use crate::placement::Placement;
+use crate::placement::PlanError;
+use crate::placement::{LayerGroup, named, placement_of};
+use crate::plan::document::{check_fit, is_default};
+use crate::plan::identity::{Identity, Origin, check_identity};
+
+use crate::program::Extent;
+use crate::program::Times;
+use hwprofiles::{FileError, Machine, Ratio, Seconds, yaml};
+use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
+use serde::{Deserialize, Serialize};
+
+/// Version of the document's form.
+pub const TABLE_VERSION: u32 = 1;
+
+/// A placement with names. In a table all have as many staging slots as by default, and batches in one piece.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamedPlacement {
+    /// The token table.
+    pub embed: Parts,
+    /// The layers, first to last.
+    pub layers: Vec<LayerGroup>,
+    /// The head.
+    pub head: Parts,
+}
+
+/// What is done for one batch of one prompt length.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CellPlan {
+    /// Sequences.
+    pub batch: u64,
+    /// Prompt tokens of each.
+    pub prompt_tokens: u64,
+    /// How much it counts beside the others.
+    pub weight: Ratio,
+    /// Tokens per sequence that enter in one prefill step.
+    pub prefill_chunk: u64,
+    /// Index of its placement.
+    pub placement: usize,
+    /// With that placement, simulated with contention.
+    pub simulated: Times,
+    /// With the placement that would be chosen for this cell alone, simulated alike.
+    pub own: Times,
+    /// Where it is faster to move weights before it and back after it than to share their homes: how long both take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch: Option<Seconds>,
+}
+
+/// A batch and prompt length for which there is no plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoPlan {
+    /// Sequences.
+    pub batch: u64,
+    /// Prompt tokens of each.
+    pub prompt_tokens: u64,
+    /// Why.
+    pub reason: String,
+}
+
+/// What sharing costs. Ratios are of the objective, by the cells' weights.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sharing {
+    /// Mean of (objective here, the way of the weights there and back included) ÷ (objective of the cell's own plan),
+    /// simulated.
+    pub slowdown: Ratio,
+    /// The largest.
+    pub worst: Ratio,
+    /// Which share of the mean that was minimised the solver proved that no table goes below, whatever it shares:
+    /// no cell can be better than with its own plan.
+    pub proven: Ratio,
+}
+
+/// Plans for many cells.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanTable {
+    /// [`TABLE_VERSION`].
+    pub table: u32,
+    /// Where to find the machine and the model again; whoever looked them up fills it in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Origin>,
+    /// The machine it was made for.
+    pub machine: Identity,
+    /// The model it was made for.
+    pub model: Identity,
+    /// Number formats.
+    pub formats: Formats,
+    /// Output tokens of each sequence, in every cell.
+    pub output_tokens: u64,
+    /// What it is best at.
+    pub objective: Objective,
+    /// What it keeps.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub slo: Slo,
+    /// What the objective `cost` was reckoned with.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub costs: Costs,
+    /// What sharing costs.
+    pub sharing: Sharing,
+    /// The placements, each once. Those of cells without a switch have the same homes of all weights.
+    pub placements: Vec<NamedPlacement>,
+    /// The cells.
+    pub cells: Vec<CellPlan>,
+    /// Those for which there is no plan.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without: Vec<NoPlan>,
+}
+
+impl NamedPlacement {
+    /// `placement` with names.
+    pub(crate) fn of(machine: &Machine, model: &Model, placement: &Placement) -> Self {
+        let (embed, layers, head) = named(machine, model, placement);
+        Self { embed, layers, head }
+    }
+
+    /// The placement by index.
+    ///
+    /// # Errors
+    /// Unknown names, shares that do not add up, gaps in the layers.
+    pub fn placement(&self, machine: &Machine, model: &Model) -> Result<Placement, PlanError> {
+        placement_of(machine, model, (&self.embed, &self.layers, &self.head), Pipelining::default())
+    }
+}
+
+impl PlanTable {
+    /// Reads a table for `machine` and `model`, with its placements; `file` is its name in messages.
+    ///
+    /// # Errors
+    /// Names file, line, key and value of what is not a table or not one for these: another version, machine or
+    /// model, a placement that is none or of which there is no such index, more than a memory holds.
+    pub fn read(
+        text: &str,
+        file: &str,
+        machine: &Machine,
+        model: &Model,
+    ) -> Result<(Self, Vec<Placement>), FileError> {
+        let table = Self::from_yaml(text, file)?;
+        let placements = table.checked(machine, model).map_err(|error| {
+            let path: Vec<_> = error.path.iter().map(String::as_str).collect();
+            yaml::refuse(text, file, &path, format!("is {}: {}", error.value, error.wanted))
+        })?;
+        Ok((table, placements))
+    }
+
+    /// Reads the document alone, without asking what it is for.
+    pub fn from_yaml(text: &str, file: &str) -> Result<Self, FileError> {
+        yaml::read(text, file)
+    }
+
+    /// The document as a file.
+    pub fn to_yaml(&self) -> String {
+        yaml::write(self)
+    }
+
+    /// The workload of a cell.
+    pub fn workload(&self, cell: &CellPlan) -> Workload {
+        let CellPlan { batch, prompt_tokens, .. } = *cell;
+        Workload { batch, prompt_tokens, output_tokens: self.output_tokens, speculation: None }
+    }
+
+    /// The cell that was planned for a batch and prompt at least so large, the nearest of those: what it holds is
+    /// enough. `None` where there is none.
+    pub fn cell(&self, batch: u64, prompt_tokens: u64) -> Option<&CellPlan> {
+        let enough =
+            self.cells.iter().filter(|cell| cell.batch >= batch && cell.prompt_tokens >= prompt_tokens);
+        enough.min_by_key(|cell| (cell.batch, cell.prompt_tokens))
+    }
+
+    /// The placements by index, if every cell is one for this machine and model.
+    fn checked(&self, machine: &Machine, model: &Model) -> Result<Vec<Placement>, PlanError> {
+        if self.table != TABLE_VERSION {
+            let wanted = format!("this program reads version {TABLE_VERSION}: make the table anew");
+            return Err(PlanError::new(&["table"], self.table, wanted));
+        }
+        check_identity("machine", &self.machine, &machine.name, &machine.fingerprint())?;
+        check_identity("model", &self.model, &model.name, &model.fingerprint())?;
+        let of = |(index, named): (usize, &NamedPlacement)| {
+            let place = |error: PlanError| error.under(["placements".to_owned(), index.to_string()]);
+            named.placement(machine, model).map_err(place)
+        };
+        let placements: Vec<_> = self.placements.iter().enumerate().map(of).collect::<Result<_, _>>()?;
+        let pricing = Pricing { machine, model, formats: &self.formats };
+        for (index, cell) in self.cells.iter().enumerate() {
+            let place = |error: PlanError| error.under(["cells".to_owned(), index.to_string()]);
+            self.check_cell(pricing, cell, &placements).map_err(place)?;
+        }
+        Ok(placements)
+    }
+
+    fn check_cell(
+        &self,
+        pricing: Pricing<'_>,
+        cell: &CellPlan,
+        placements: &[Placement],
+    ) -> Result<(), PlanError> {
+        let workload = self.workload(cell);
+        workload
+            .check(pricing.model)
+            .map_err(|error| PlanError::new(&["batch"], cell.batch, error.to_string()))?;
+        if !(1..=cell.prompt_tokens).contains(&cell.prefill_chunk) {
+            let wanted = format!("from 1 to the {} prompt tokens", cell.prompt_tokens);
+            return Err(PlanError::new(&["prefill_chunk"], cell.prefill_chunk, wanted));
+        }
+        let Some(placement) = placements.get(cell.placement) else {
+            let wanted = format!("there are {} placements, counted from 0", placements.len());
+            return Err(PlanError::new(&["placement"], cell.placement, wanted));
+        };
+        let extent = Extent {
+            batch: cell.batch,
+            context: workload.context(),
+            chunk: cell.prefill_chunk,
+            step_tokens: 1,
+        };
+        check_fit(pricing, &extent, placement, "placement")
+    }
+}

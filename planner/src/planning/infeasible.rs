@@ -1,0 +1,160 @@
+//! Nothing fits: which memory is too small, by how much, and what would help.
+
+use crate::cost::Pricing;
+use crate::error::PlannerError;
+use crate::planning::problem::Question;
+use crate::program::Times;
+use crate::program::{Course, prefill_chunk, prefill_chunks};
+use crate::search::Goal;
+use crate::search::Space;
+use crate::search::{Effort, Problem};
+use hwprofiles::{Bytes, DType, Seconds};
+use scenarios::{Formats, Slo, Workload};
+
+/// Sizes are told to this precision.
+const GRAIN: u64 = 1_000_000;
+
+/// The error for a question to which nothing fits, whatever its limits.
+pub(crate) fn infeasible(question: &Question<'_>) -> Result<PlannerError, PlannerError> {
+    let Question { pricing, workload, .. } = *question;
+    let goal = unlimited(question)?;
+    let space = Space::new(pricing, &Course::of(&workload, prefill_chunk(&workload)), &goal)?;
+    let machine = pricing.machine;
+    let fitting = space.fitting();
+    let mut least: Option<(Bytes, usize)> = None;
+    for memory in 0..machine.memories.len() {
+        if let Some(needed) = needed(&fitting, memory)? {
+            let more = |&(bytes, other): &(Bytes, usize)| {
+                let capacity = |index: usize| machine.memories[index].capacity.value;
+                needed.saturating_sub(capacity(memory)) < bytes.saturating_sub(capacity(other))
+            };
+            if least.as_ref().is_none_or(more) {
+                least = Some((needed, memory));
+            }
+        }
+    }
+    let changes = other_changes(pricing, &workload, &goal)?;
+    let or = if changes.is_empty() { String::new() } else { format!("; or {}", changes.join(", or ")) };
+    Ok(match least {
+        Some((needed, memory)) => PlannerError::Infeasible {
+            memory: machine.memories[memory].name.clone(),
+            needed,
+            capacity: machine.memories[memory].capacity.value,
+            change: format!("give it {}{or}", needed.to_file_text()),
+        },
+        None => PlannerError::NoPlacement {
+            change: if changes.is_empty() {
+                "a device needs a memory and links".into()
+            } else {
+                changes.join(", or ")
+            },
+        },
+    })
+}
+
+/// The least that `memory` has to hold when the others stay as they are, to the next megabyte; `None` where no size
+/// is enough.
+fn needed(fitting: &Problem<'_>, memory: usize) -> Result<Option<Bytes>, PlannerError> {
+    let mut problem = fitting.clone();
+    let mut fits = |bytes: u64| -> Result<bool, PlannerError> {
+        problem.capacity[memory] = bytes * GRAIN;
+        problem.is_solvable()
+    };
+    // An exabyte: more than any model, less than what could overflow.
+    let (mut too_little, mut enough) = (0, Bytes::new(1 << 60).get() / GRAIN);
+    if !fits(enough)? {
+        return Ok(None);
+    }
+    while enough - too_little > 1 {
+        let middle = enough.midpoint(too_little);
+        if fits(middle)? { enough = middle } else { too_little = middle }
+    }
+    Ok(Some(Bytes::new(enough * GRAIN)))
+}
+
+/// What else would make it fit: smaller weights in a format that every device has been measured in, fewer sequences.
+fn other_changes(
+    pricing: Pricing<'_>,
+    workload: &Workload,
+    goal: &Goal,
+) -> Result<Vec<String>, PlannerError> {
+    let mut changes = Vec::new();
+    let fits = |formats: &Formats, workload: &Workload| -> Result<bool, PlannerError> {
+        let pricing = Pricing { formats, ..pricing };
+        let space = Space::new(pricing, &Course::of(workload, prefill_chunk(workload)), goal)?;
+        space.fitting().is_solvable()
+    };
+    let measured =
+        |dtype: DType| pricing.machine.devices.iter().all(|device| device.gemm.contains_key(&dtype));
+    let bytes = |dtype: DType| dtype.matrix_bytes(1, pricing.model.hidden);
+    let own = pricing.formats.weights;
+    for dtype in [DType::Bf16, DType::Int8, DType::Int4] {
+        // Classes of matrices that are smaller already stay as they are.
+        let weights = own.map(|before| if bytes(dtype) < bytes(before) { dtype } else { before });
+        if weights != own && measured(dtype) && fits(&Formats { weights, ..*pricing.formats }, workload)? {
+            changes.push(format!("weights in {weights}"));
+            break;
+        }
+    }
+    let (mut fitting, mut too_many) = (0, workload.batch);
+    while too_many - fitting > 1 {
+        let batch = fitting.midpoint(too_many);
+        let fewer = Workload { batch, ..*workload };
+        if fits(pricing.formats, &fewer)? { fitting = batch } else { too_many = batch }
+    }
+    if fitting > 0 {
+        changes.push(format!("a batch of {fitting}"));
+    }
+    Ok(changes)
+}
+
+/// The question's goal without its limits.
+fn unlimited(question: &Question<'_>) -> Result<Goal, PlannerError> {
+    Ok(question.goal()?.within(Slo::default()))
+}
+
+/// The error for a question whose limits nothing keeps; `best` is what was simulated and came closest.
+pub(crate) fn too_slow(
+    question: &Question<'_>,
+    goal: &Goal,
+    best: Option<&Times>,
+) -> Result<PlannerError, PlannerError> {
+    let Question { pricing, workload, .. } = *question;
+    let limits = [("slo.ttft", goal.slo.ttft), ("slo.tpot", goal.slo.tpot)];
+    let least = |phase: usize, slo: Slo| -> Result<Option<Seconds>, PlannerError> {
+        let goal = goal.of_phase(phase).within(slo);
+        let mut least: Option<f64> = None;
+        for chunk in prefill_chunks(&workload) {
+            let space = Space::new(pricing, &Course::of(&workload, chunk), &goal)?;
+            if let Some(chosen) = space.solve(&goal, &space.capacity(), Effort::PLAN)?.chosen {
+                least = Some(least.map_or(chosen.value, |least| least.min(chosen.value)));
+            }
+        }
+        Ok(least.map(Seconds::new))
+    };
+    for (phase, (what, limit)) in limits.into_iter().enumerate() {
+        let Some(limit) = limit else { continue };
+        let Some(best) = least(phase, Slo::default())? else { return infeasible(question) };
+        if best > limit {
+            return Ok(PlannerError::TooSlow { what, limit, best, given: "that was found" });
+        }
+    }
+    if let (Some(ttft), Some(limit)) = (goal.slo.ttft, goal.slo.tpot)
+        && let Some(best) = least(1, Slo { ttft: Some(ttft), tpot: None })?
+        && best > limit
+    {
+        let given = "that was found where slo.ttft is kept";
+        return Ok(PlannerError::TooSlow { what: "slo.tpot", limit, best, given });
+    }
+    // Possible without contention, but what was simulated is slower.
+    let simulated = [best.map(|best| best.ttft), best.and_then(|best| best.tpot)];
+    let given = "that a simulation with contention shows";
+    for ((what, limit), best) in limits.into_iter().zip(simulated) {
+        if let (Some(limit), Some(best)) = (limit, best)
+            && best > limit
+        {
+            return Ok(PlannerError::TooSlow { what, limit, best, given });
+        }
+    }
+    infeasible(question)
+}

@@ -1,0 +1,248 @@
+//! The question and its answer: candidates from the integer program and the rules, simulated; the best is the plan.
+
+use crate::error::PlannerError;
+use crate::placement::Placement;
+use crate::plan::{Identity, Plan};
+use crate::planning::problem::{ENOUGH, PLANNED};
+
+use crate::planning::infeasible::{infeasible, too_slow};
+use crate::planning::overlap::Overlap;
+use crate::planning::problem::Question;
+use crate::planning::problem::Scored;
+use crate::planning::problem::better;
+use crate::planning::problem::is_better;
+use crate::planning::scorer::Scorer;
+
+use crate::program::{Course, prefill_chunks};
+use crate::rules::{NoRule, Rule};
+use crate::search::Goal;
+use crate::search::MARGINS;
+use crate::search::{Chosen, Effort};
+use crate::search::{Family, Space};
+
+use rayon::prelude::*;
+use scenarios::Slo;
+use std::collections::BTreeMap;
+
+/// Plans `question`: where each matrix and the KV cache live, who computes what, and how many tokens enter in one
+/// prefill step, so that the objective is best, its limits are kept and no memory holds more than it can.
+///
+/// Solutions of the integer program and the rules of [`Rule`] are scored by `scorer`; where no solution beats a
+/// rule, the plan follows the rule and says so.
+///
+/// # Errors
+/// [`PlannerError::Infeasible`] names the memory that is too small and what would help;
+/// [`PlannerError::TooSlow`] the limit that nothing keeps; [`PlannerError::Missing`] a rate to be measured;
+/// [`PlannerError::Unpriced`] a power or a price; [`PlannerError::Scenario`] a workload that makes no sense.
+pub fn plan(question: &Question<'_>, scorer: &Scorer<'_>) -> Result<Plan, PlannerError> {
+    plan_with_value(question, None, scorer).map(|(plan, _)| plan)
+}
+
+/// The same, with its objective; `known` is what it is to record of the machine.
+pub(crate) fn plan_with_value(
+    question: &Question<'_>,
+    known: Option<&Identity>,
+    scorer: &Scorer<'_>,
+) -> Result<(Plan, f64), PlannerError> {
+    let Question { pricing, workload, .. } = *question;
+    workload.check(pricing.model)?;
+    pricing.machine.devices.iter().try_for_each(|device| match device.ranks() {
+        1 => Ok(()),
+        ranks => pricing.model.check_ranks(ranks),
+    })?;
+    let goal = question.goal()?;
+    let chunks = prefill_chunks(&workload);
+    let space = |&chunk: &u64| Space::new(pricing, &Course::of(&workload, chunk), &goal);
+    let (followed, spaces) = rayon::join(
+        || Rule::ALL.par_iter().map(|&rule| question.followed(&goal, rule, scorer)).collect::<Vec<_>>(),
+        || chunks.par_iter().map(space).collect::<Result<Vec<_>, _>>(),
+    );
+    let spaces = spaces?;
+    let (mut baselines, mut without) = (BTreeMap::new(), BTreeMap::new());
+    let mut ruled: Option<Scored> = None;
+    for (rule, followed) in Rule::ALL.into_iter().zip(followed) {
+        match followed {
+            Ok(scored) => {
+                baselines.insert(scored.name.clone(), scored.times);
+                ruled = better(&goal, ruled, scored);
+            }
+            Err(reason) => {
+                without.insert(rule.name().to_owned(), reason.to_string());
+            }
+        }
+    }
+    let apart = question.of_draft(&goal);
+    let mut search = Search {
+        question,
+        goal: &goal,
+        scorer,
+        ruled,
+        found: None,
+        least: f64::INFINITY,
+        margin: 0.0,
+        crowded: false,
+        apart,
+    };
+    for margin in MARGINS {
+        (search.margin, search.crowded) = (margin, false);
+        search.run(&chunks, &spaces, Effort::PLAN)?;
+        if !search.crowded {
+            break;
+        }
+    }
+    if search.best().is_none() {
+        // What fits only just takes longer to find.
+        search.run(&chunks, &spaces, Effort::THOROUGH)?;
+    }
+    let Search { ruled, found, least, .. } = search;
+    let spaces = chunks.iter().copied().zip(&spaces).collect();
+    let least = least + apart;
+    let overlap = Overlap { question, goal: &goal, scorer, spaces, least, apart };
+    match overlap.better(ruled, found)? {
+        Some(best) if goal.keeps(&best.times) => {
+            let value = best.value;
+            Ok((question.answer(&goal, best, known, Some(least), baselines, without)?, value))
+        }
+        Some(best) => Err(too_slow(question, &goal, Some(&best.times))?),
+        None if goal.slo == Slo::default() => Err(infeasible(question)?),
+        None => Err(too_slow(question, &goal, None)?),
+    }
+}
+
+/// The plan that follows `rule`, whatever it costs, with what `scorer` says of it.
+///
+/// # Errors
+/// [`NoRule`] where the rule cannot be followed.
+pub fn follow(question: &Question<'_>, rule: Rule, scorer: &Scorer<'_>) -> Result<Plan, NoRule> {
+    let goal = question.goal()?;
+    let scored = question.followed(&goal, rule, scorer)?;
+    let baselines = BTreeMap::from([(scored.name.clone(), scored.times)]);
+    Ok(question.answer(&goal, scored, None, None, baselines, BTreeMap::new())?)
+}
+
+/// The plan that is `placement`, prefill in chunks of `chunk` tokens per sequence, with what `scorer` says of it.
+///
+/// # Errors
+/// Where it does not fit, or bytes must move without a link.
+pub fn evaluate(
+    question: &Question<'_>,
+    name: &str,
+    placement: Placement,
+    chunk: u64,
+    scorer: &Scorer<'_>,
+) -> Result<Plan, PlannerError> {
+    let goal = question.goal()?;
+    let scored = question.scored(&goal, name, placement, chunk, scorer)?;
+    question.answer(&goal, scored, None, None, BTreeMap::new(), BTreeMap::new())
+}
+
+/// The search for a placement that is better, once simulated, than the best so far.
+struct Search<'a, 's> {
+    question: &'a Question<'a>,
+    goal: &'a Goal,
+    scorer: &'a Scorer<'s>,
+    /// The best of the rules'.
+    ruled: Option<Scored>,
+    /// The best of the solver's.
+    found: Option<Scored>,
+    /// No solution is better than this.
+    least: f64,
+    /// See [`Space::capacity_less`].
+    margin: f64,
+    /// Whether some solution leaves no room on one of several devices alike.
+    crowded: bool,
+    /// What the solver does not see of the objective.
+    apart: f64,
+}
+
+impl Search<'_, '_> {
+    /// The solver's best placement of each chunk, the most promising chunk first, then that of each family,
+    /// until the best so far is good enough. The solver's value is what a placement takes without
+    /// contention: it will not take less, so only what is below the best so far is looked for.
+    fn run(&mut self, chunks: &[u64], spaces: &[Space<'_>], effort: Effort) -> Result<(), PlannerError> {
+        self.least = f64::INFINITY;
+        let outlooks =
+            spaces.par_iter().map(|space| space.outlook(self.goal, &space.capacity_less(self.margin)));
+        let outlooks = outlooks.collect::<Result<Vec<_>, _>>()?;
+        let mut order: Vec<(f64, usize)> = outlooks
+            .iter()
+            .enumerate()
+            .filter_map(|(index, outlook)| outlook.as_ref().map(|outlook| (outlook.floor, index)))
+            .collect();
+        order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let mut first: Option<f64> = None;
+        for &(floor, index) in &order {
+            let Some(outlook) = &outlooks[index] else { continue };
+            // Another chunk changes contention little: where it is no better without, it is not with.
+            if first.is_some_and(|value| floor >= value) {
+                self.least = self.least.min(floor);
+                continue;
+            }
+            let solved = outlook.solve(Family::ALL, effort, self.below())?;
+            self.least = self.least.min(solved.bound);
+            let Some(chosen) = solved.chosen else { continue };
+            first = Some(first.map_or(chosen.value, |value| value.min(chosen.value)));
+            let scored = self.simulated(&spaces[index], &chosen, chunks[index], Family::ALL)?;
+            // Without a placement, or with the best so far as the only one.
+            self.crowded |= scored.is_empty() && spaces[index].placements(&chosen, self.goal).is_empty();
+            scored.into_iter().for_each(|scored| self.take(scored));
+        }
+        // The search is cut short: what it does not find of all patterns it may find of a restriction's few.
+        for (floor, index) in order {
+            let Some(outlook) = &outlooks[index] else { continue };
+            if self.below() * ENOUGH <= self.least.max(floor) {
+                continue;
+            }
+            let of_family = |&family: &Family| -> Result<Vec<Scored>, PlannerError> {
+                match outlook.solve(family, effort, self.below())?.chosen {
+                    Some(chosen) => self.simulated(&spaces[index], &chosen, chunks[index], family),
+                    None => Ok(vec![]),
+                }
+            };
+            let scored = Family::RESTRICTED.par_iter().map(of_family).collect::<Result<Vec<_>, _>>()?;
+            scored.into_iter().flatten().for_each(|scored| self.take(scored));
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, scored: Scored) {
+        self.found = better(self.goal, self.found.take(), scored);
+    }
+
+    /// The best so far.
+    fn best(&self) -> Option<&Scored> {
+        match (&self.ruled, &self.found) {
+            (Some(ruled), Some(found)) if is_better(self.goal, ruled, found) => Some(found),
+            (ruled, found) => ruled.as_ref().or(found.as_ref()),
+        }
+    }
+
+    /// What a solution has to be below: the best that keeps the limits, less what the solver does not see.
+    fn below(&self) -> f64 {
+        let kept = self.best().filter(|best| self.goal.keeps(&best.times));
+        kept.map_or(f64::INFINITY, |best| best.value - self.apart)
+    }
+
+    /// A solution's placements where they are not the best so far.
+    fn simulated(
+        &self,
+        space: &Space<'_>,
+        chosen: &Chosen,
+        chunk: u64,
+        family: Family,
+    ) -> Result<Vec<Scored>, PlannerError> {
+        let placements = space.placements(chosen, self.goal);
+        let known = |placement: &Placement| {
+            self.best().is_some_and(|best| best.placement == *placement && best.chunk == chunk)
+        };
+        let new: Vec<_> = placements.into_iter().filter(|placement| !known(placement)).collect();
+        let scored = |placement| {
+            match self.question.scored(self.goal, PLANNED, placement, chunk, self.scorer) {
+                // Patterns are priced alone: between two of them there may be no link.
+                Err(PlannerError::Lower(_)) => None,
+                scored => Some(scored.map(|scored| Scored { family, ..scored })),
+            }
+        };
+        new.into_par_iter().filter_map(scored).collect()
+    }
+}

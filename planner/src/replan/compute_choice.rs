@@ -1,0 +1,183 @@
+//! The ways to compute, in decode, what lives in given homes: each as numbers that can be scaled by how much slower
+//! its devices have become.
+
+use crate::cost::PriceList;
+use crate::cost::Pricing;
+use crate::error::PlannerError;
+use crate::placement::Home;
+use crate::placement::{Placement, Slices};
+use crate::program::Course;
+use crate::search::Stack;
+use crate::search::{Patterns, priced};
+use hwprofiles::{DeviceId, Machine};
+use scenarios::{Model, Phase, Sublayer, Workload};
+
+/// What is placed alike: embed and head, or a run of layers.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Lot {
+    /// `None` for embed and head.
+    pub kind: Option<scenarios::LayerKind>,
+    /// How many; 1 for embed and head.
+    pub layers: u64,
+    sublayers: Vec<Sublayer>,
+    homes: Vec<Home>,
+    /// The devices that compute it now.
+    now: Vec<DeviceId>,
+}
+
+/// One way to compute a lot: the numbers of its cost follow each other, see [`Form`].
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Way {
+    /// The lead of each sublayer.
+    pub leads: Vec<DeviceId>,
+    /// The pairs of devices that compute the parts of divided matrices.
+    pub pairs: Vec<[usize; 2]>,
+    /// Seconds per step: hops and waits; each device's serial work; for each pair both parts' times and what reading
+    /// both takes at least; then what each link and each memory is busy.
+    pub cost: Vec<f64>,
+}
+
+/// How many of the numbers of a cost are what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Form {
+    pub devices: usize,
+    pub lanes: usize,
+}
+
+impl Form {
+    /// The form of costs on `machine`.
+    pub fn of(machine: &Machine) -> Self {
+        Self { devices: machine.devices.len(), lanes: machine.links.len() + machine.memories.len() }
+    }
+
+    /// The chain of a layer when each device is so much slower.
+    pub fn chain(&self, pairs: &[[usize; 2]], cost: &[f64], slowdown: impl Fn(usize) -> f64) -> f64 {
+        let mut chain = cost[0];
+        for device in 0..self.devices {
+            chain += cost[1 + device] * slowdown(device);
+        }
+        for (pair, times) in pairs.iter().zip(cost[1 + self.devices..].chunks_exact(3)) {
+            chain += (times[0] * slowdown(pair[0])).max(times[1] * slowdown(pair[1])).max(times[2]);
+        }
+        chain
+    }
+
+    /// What each lane is busy for a layer.
+    pub fn busy<'c>(&self, cost: &'c [f64]) -> &'c [f64] {
+        &cost[cost.len() - self.lanes..]
+    }
+}
+
+impl Lot {
+    /// Embed and head, then the runs of `placement`.
+    ///
+    /// # Errors
+    /// [`PlannerError::Divided`] where a matrix is divided in a way that is none of the planner's.
+    pub fn of(machine: &Machine, model: &Model, placement: &Placement) -> Result<Vec<Self>, PlannerError> {
+        let lot = |kind, layers, parts: Vec<(Sublayer, &Slices)>| -> Result<Self, PlannerError> {
+            let homes = parts.iter().map(|(sublayer, slices)| home(machine, model, *sublayer, slices));
+            Ok(Self {
+                kind,
+                layers,
+                sublayers: parts.iter().map(|(sublayer, _)| *sublayer).collect(),
+                homes: homes.collect::<Result<_, _>>()?,
+                now: parts.iter().map(|(_, slices)| slices[0].decode).collect(),
+            })
+        };
+        let ends = vec![(Sublayer::Embed, &placement.embed), (Sublayer::Head, &placement.head)];
+        let mut lots = vec![lot(None, 1, ends)?];
+        for run in placement.runs() {
+            lots.push(lot(Some(run.layer.kind), run.count, run.layer.iter().collect())?);
+        }
+        Ok(lots)
+    }
+}
+
+/// The ways of each of `lots` in a decode step of `batch` sequences with `context` tokens each; in the same order
+/// whatever batch and context.
+///
+/// # Errors
+/// A rate that was not measured.
+pub(crate) fn ways(
+    pricing: Pricing<'_>,
+    lots: &[Lot],
+    batch: u64,
+    context: u64,
+) -> Result<Vec<Vec<Way>>, PlannerError> {
+    let mut homes: Vec<Home> = lots.iter().flat_map(|lot| lot.homes.iter().copied()).collect();
+    homes.sort_unstable();
+    homes.dedup();
+    // One prefill step and one decode step, of which only the latter is looked at.
+    let course = Course::of(&Workload::new(batch, context, 2), context);
+    let list = |phase| PriceList::new(pricing, &course, phase, &homes);
+    let prices = [list(Phase::Prefill)?, list(Phase::Decode)?];
+    let patterns = Patterns::new(homes, prices, batch, context, false);
+    Ok(lots.iter().map(|lot| ways_of(&patterns, lot)).collect())
+}
+
+fn ways_of(patterns: &Patterns<'_>, lot: &Lot) -> Vec<Way> {
+    let list = &patterns.prices[1];
+    let sublayers = lot.sublayers.iter().map(|&sublayer| list.index(sublayer)).collect();
+    let stack = Stack { kind: lot.kind, layers: lot.layers, sublayers, homed: vec![] };
+    let known = |home: &Home| patterns.homes.iter().position(|other| other == home);
+    let homes: Vec<usize> = lot.homes.iter().filter_map(known).collect();
+    let mut leads = stack.leads(list, &homes);
+    if !leads.contains(&lot.now) && priced(list, &stack, &homes, &lot.now).count() == homes.len() {
+        leads.push(lot.now.clone());
+    }
+    let mut walk = patterns.walk();
+    leads.into_iter().filter_map(|leads| way(patterns, &mut walk, &stack, &homes, leads)).collect()
+}
+
+fn way(
+    patterns: &Patterns<'_>,
+    walk: &mut crate::cost::Walk,
+    stack: &Stack,
+    homes: &[usize],
+    leads: Vec<DeviceId>,
+) -> Option<Way> {
+    let list = &patterns.prices[1];
+    let machine = list.pricing.machine;
+    let form = Form::of(machine);
+    let from = if stack.kind.is_none() { leads[0] } else { leads[leads.len() - 1] };
+    let (chain, hops) = patterns.walked(walk, list, stack, homes, &leads, from)?;
+    let (mut serial, mut lanes) = (vec![0.0; form.devices], vec![0.0; form.lanes]);
+    let (mut pairs, mut divided) = (vec![], vec![]);
+    for priced in priced(list, stack, homes, &leads) {
+        lanes.iter_mut().zip(&priced.busy).for_each(|(sum, busy)| *sum += busy);
+        for stage in &priced.stages {
+            serial[stage.lead.0] += stage.free.iter().sum::<f64>();
+            match &stage.parts[..] {
+                [first, second] => {
+                    pairs.push([first.device.0, second.device.0]);
+                    divided.extend([first.time, second.time, stage.floor]);
+                }
+                parts => parts.iter().for_each(|part| serial[part.device.0] += part.time),
+            }
+        }
+    }
+    lanes[machine.links.len()..].iter_mut().zip(&hops).for_each(|(sum, hop)| *sum += hop);
+    let mut cost = vec![0.0];
+    cost.extend(serial.into_iter().chain(divided).chain(lanes));
+    // What is left of the chain is nobody's work: hops, and waiting for another device.
+    cost[0] = chain - form.chain(&pairs, &cost, |_| 1.0);
+    Some(Way { leads, pairs, cost })
+}
+
+/// The home of which these are the slices.
+fn home(machine: &Machine, model: &Model, sublayer: Sublayer, slices: &Slices) -> Result<Home, PlannerError> {
+    if let [whole] = &slices[..] {
+        return Ok(Home::Whole(whole.home));
+    }
+    let (lead, other) = match &slices[..] {
+        [first, second] => (first.decode, second.decode),
+        _ => return Err(PlannerError::Divided { sublayer: sublayer.name() }),
+    };
+    let splits = (1..16).map(|sixteenths| Home::Split { lead, other, sixteenths });
+    let mut alike = splits.filter(|home| {
+        let same = home.slices(machine, model, sublayer, lead, lead);
+        let place = |s: &Slices| s.iter().map(|s| (s.rows.clone(), s.home)).collect::<Vec<_>>();
+        same.is_some_and(|same| place(&same) == place(slices))
+    });
+    alike.next().ok_or(PlannerError::Divided { sublayer: sublayer.name() })
+}

@@ -1,0 +1,118 @@
+//! What engines and other planners do: rules that the planner has to beat, or else follows.
+
+use super::fit::{filled, fitting};
+use super::host_and_accelerator::{Sides, with_host};
+use super::no_rule::NoRule;
+use super::{flexgen, lia, moe_lightning};
+use crate::cost::Pricing;
+
+use crate::placement::Placement;
+use crate::program::Course;
+use hwprofiles::{Machine, MemoryId};
+use scenarios::Sublayer;
+
+/// A rule for placing a model. Those that fill memory never look at speeds; LIA's and FlexGen's planners do, each in
+/// its own cost form with the machine's rates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// The host computes everything.
+    AllCpu,
+    /// The accelerator holds and computes everything.
+    AllGpu,
+    /// As many whole layers as fit, from the back, with their KV and after the head, on the accelerator; the rest
+    /// on the host (llama.cpp's `-ngl`).
+    FillMemory,
+    /// The accelerator computes everything, its weights streamed from the host's memory; KV with the accelerator
+    /// where it fits there (Accelerate, ZeRO-Inference).
+    AllStreamed,
+    /// LIA's policy of six bits for each phase ([`crate::published::lia`]), then as many whole layers as fit on the
+    /// accelerator. The other layers' KV is with the host.
+    Lia,
+    /// The shares of FlexGen's linear program ([`crate::published::flexgen`]) in whole layers; attention follows
+    /// the KV in decode and is the accelerator's in prefill.
+    FlexGen,
+    /// Decode's attention and the KV with the host, everything else with the accelerator, its weights streamed but for
+    /// as many as fit (MoE-Lightning: A_g = 0, F_g = 1).
+    MoeLightning,
+}
+
+impl Rule {
+    /// Every rule.
+    pub const ALL: [Rule; 7] = [
+        Rule::AllCpu,
+        Rule::AllGpu,
+        Rule::FillMemory,
+        Rule::AllStreamed,
+        Rule::Lia,
+        Rule::FlexGen,
+        Rule::MoeLightning,
+    ];
+
+    /// The word used in plans.
+    pub fn name(self) -> &'static str {
+        match self {
+            Rule::AllCpu => "all-cpu",
+            Rule::AllGpu => "all-gpu",
+            Rule::FillMemory => "fill-memory",
+            Rule::AllStreamed => "all-streamed",
+            Rule::Lia => "lia",
+            Rule::FlexGen => "flexgen",
+            Rule::MoeLightning => "moe-lightning",
+        }
+    }
+
+    /// Whether it streams weights: then prefill enters in steps as large as fit, so that they are streamed few times.
+    pub fn streams(self) -> bool {
+        matches!(self, Rule::AllStreamed | Rule::Lia | Rule::FlexGen | Rule::MoeLightning)
+    }
+
+    /// The memories that may be the host's to it: the host's own, then those that are striped over it.
+    pub(crate) fn host_memories(self, machine: &Machine) -> Result<Vec<MemoryId>, NoRule> {
+        if self == Rule::AllGpu {
+            return Ok(vec![Sides::accelerator(machine)?.1]);
+        }
+        let (host, own) = Sides::host(machine)?;
+        let striped = machine.memory_ids().filter(|&memory| {
+            let over = machine.memory(memory).stripes.iter().any(|stripe| stripe.memory == own);
+            over && machine.reads_in_place(host, memory)
+        });
+        Ok(std::iter::once(own).chain(striped).collect())
+    }
+
+    /// The placement that follows the rule, which fits, with `dram` as the host's memory.
+    pub(crate) fn placement(
+        self,
+        pricing: Pricing<'_>,
+        dram: MemoryId,
+        course: &Course,
+    ) -> Result<Placement, NoRule> {
+        let extent = &course.extent;
+        let model = pricing.model;
+        if self == Rule::AllGpu {
+            let (device, memory) = Sides::accelerator(pricing.machine)?;
+            return Ok(fitting(pricing, extent, Placement::uniform(model, device, memory))?);
+        }
+        let (host, own) = Sides::host(pricing.machine)?;
+        let all_cpu = with_host(model, host, own, dram);
+        if self == Rule::AllCpu {
+            return Ok(fitting(pricing, extent, all_cpu)?);
+        }
+        let sides = Sides::of(pricing.machine, dram)?;
+        match self {
+            Rule::AllCpu | Rule::AllGpu | Rule::FillMemory => filled(pricing, extent, &all_cpu, &sides),
+            Rule::AllStreamed => {
+                let streamed = |kv| {
+                    sides.placement(model, |_, _, sublayer| {
+                        let home = if sublayer == Sublayer::Attention { kv } else { sides.dram };
+                        (home, [sides.accelerator; 2])
+                    })
+                };
+                let resident_kv = fitting(pricing, extent, streamed(sides.own));
+                Ok(resident_kv.or_else(|_| fitting(pricing, extent, streamed(sides.dram)))?)
+            }
+            Rule::Lia => lia::placement(pricing, course, &sides),
+            Rule::FlexGen => flexgen::placement(pricing, course, &sides),
+            Rule::MoeLightning => moe_lightning::placement(pricing, extent, &sides),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Branch and bound over whole numbers of layers.
+//!
+//! Groups are filled one after the other; within a group, choices are taken in the order of their cost at the shadow
+//! prices. What is left to place costs at least as much per layer as the next choice: where that exceeds the best
+//! solution so far, nothing better lies beyond. With good prices only choices near the relaxed optimum are ever
+//! tried.
+
+use crate::search::dual_prices::Prices;
+use crate::search::integer_program::{Best, Choice, Found, Sizes, Table, Times};
+use smallvec::{SmallVec, smallvec};
+
+/// Improves `best` with the solutions of `table`, which must have no items, that are better by more than the share
+/// `worth`. Visits at most `nodes` nodes and takes what it visited off; whether it saw everything.
+pub(crate) fn search(table: &Table, prices: &Prices, worth: f64, nodes: &mut u64, best: &mut Best) -> bool {
+    let orders: Vec<Order<'_>> = table.groups.iter().map(|group| Order::of(table, prices, group)).collect();
+    // What the groups after each one cost and take at least.
+    let mut rest = vec![Rest { cost: -prices.room(table), bytes: vec![0; table.room.len()] }];
+    for (group, order) in table.groups.iter().zip(&orders).rev() {
+        let Some(last) = rest.last() else { return true };
+        let Some(&(cheapest, _)) = order.choices.first() else { return true };
+        let light = last.bytes.iter().zip(&order.lightest[0]);
+        rest.push(Rest {
+            cost: last.cost + cheapest * group.layers as f64,
+            bytes: light.map(|(sum, light)| sum + light * group.layers).collect(),
+        });
+    }
+    rest.reverse();
+    let times = smallvec![0.0; table.phases.len()];
+    let (adds, bytes) = (smallvec![0.0; table.measures.len()], smallvec![0; table.room.len()]);
+    let mut search = Search { table, orders, rest, worth, counts: Vec::new(), best, nodes };
+    let left = table.groups.first().map_or(0, |group| group.layers);
+    search.visit(&Node { group: 0, next: 0, left, cost: 0.0, times, adds, bytes });
+    *search.nodes > 0
+}
+
+/// The choices of a group by ascending cost; per position and memory, the fewest bytes of a choice from there on.
+struct Order<'a> {
+    choices: Vec<(f64, &'a Choice)>,
+    lightest: Vec<Vec<u64>>,
+}
+
+impl<'a> Order<'a> {
+    fn of(table: &Table, prices: &Prices, group: &'a crate::search::integer_program::Group) -> Self {
+        let mut choices: Vec<(f64, &Choice)> = group.choices.iter().map(|c| (prices.cost(c), c)).collect();
+        choices.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.index.cmp(&b.1.index)));
+        let mut lightest = vec![vec![u64::MAX; table.room.len()]; choices.len() + 1];
+        for at in (0..choices.len()).rev() {
+            let bytes = &choices[at].1.bytes;
+            lightest[at] = lightest[at + 1].iter().zip(bytes).map(|(&rest, &own)| rest.min(own)).collect();
+        }
+        Self { choices, lightest }
+    }
+}
+
+/// What groups take at least.
+struct Rest {
+    cost: f64,
+    bytes: Vec<u64>,
+}
+
+struct Search<'a> {
+    table: &'a Table,
+    orders: Vec<Order<'a>>,
+    /// Of the groups from each one on, and of none.
+    rest: Vec<Rest>,
+    worth: f64,
+    /// The way to the present node: group, choice, layers.
+    counts: Vec<(usize, usize, u64)>,
+    best: &'a mut Best,
+    nodes: &'a mut u64,
+}
+
+/// A part of a solution.
+struct Node {
+    group: usize,
+    /// Position of the next choice that may be added.
+    next: usize,
+    /// Layers of the group left to place.
+    left: u64,
+    /// At the shadow prices.
+    cost: f64,
+    times: Times,
+    adds: SmallVec<[f64; 4]>,
+    bytes: Sizes,
+}
+
+impl Search<'_> {
+    fn visit(&mut self, node: &Node) {
+        if node.left == 0 {
+            return self.next_group(node);
+        }
+        for at in node.next..self.orders[node.group].choices.len() {
+            let (cost, choice) = self.orders[node.group].choices[at];
+            if node.cost + cost * node.left as f64 + self.rest[node.group + 1].cost >= self.limit() {
+                return;
+            }
+            for count in (1..=self.most(node, choice, at)).rev() {
+                if *self.nodes == 0 {
+                    return;
+                }
+                *self.nodes -= 1;
+                let child = node.with(choice, at, count, cost);
+                if self.fits(&child) {
+                    self.counts.push((node.group, choice.index, count));
+                    self.visit(&child);
+                    self.counts.pop();
+                }
+            }
+        }
+    }
+
+    fn next_group(&mut self, node: &Node) {
+        let group = node.group + 1;
+        let Some(next) = self.table.groups.get(group) else { return self.finish(node) };
+        let (times, adds, bytes) = (node.times.clone(), node.adds.clone(), node.bytes.clone());
+        self.visit(&Node { group, next: 0, left: next.layers, cost: node.cost, times, adds, bytes });
+    }
+
+    /// What a solution must stay below.
+    fn limit(&self) -> f64 {
+        self.best.limit() * (1.0 - self.worth)
+    }
+
+    /// How many layers of `choice` fit beside what is there when the others are the lightest that may follow.
+    fn most(&self, node: &Node, choice: &Choice, at: usize) -> u64 {
+        let mut most = node.left;
+        for (memory, &room) in self.table.room.iter().enumerate() {
+            let light = self.orders[node.group].lightest[at][memory];
+            let least = node.bytes[memory]
+                .saturating_add(light.saturating_mul(node.left))
+                .saturating_add(self.rest[node.group + 1].bytes[memory]);
+            let Some(spare) = room.checked_sub(least) else { return 0 };
+            most = most.min(spare.checked_div(choice.bytes[memory] - light).unwrap_or(u64::MAX));
+        }
+        most
+    }
+
+    /// Whether the lightest choices that may follow fit.
+    fn fits(&self, node: &Node) -> bool {
+        let lightest = &self.orders[node.group].lightest[node.next];
+        (0..self.table.room.len()).all(|memory| {
+            let own = if node.left == 0 { 0 } else { lightest[memory].saturating_mul(node.left) };
+            let rest = self.rest[node.group + 1].bytes[memory];
+            node.bytes[memory].saturating_add(own).saturating_add(rest) <= self.table.room[memory]
+        })
+    }
+
+    fn finish(&mut self, node: &Node) {
+        let Some(value) = self.table.value(&node.times, &node.adds) else { return };
+        if value < self.limit() {
+            let mut counts = vec![Vec::new(); self.table.groups.len()];
+            self.counts.iter().for_each(|&(group, choice, count)| counts[group].push((choice, count)));
+            self.best.take(Found { counts, value });
+        }
+    }
+}
+
+impl Node {
+    fn with(&self, choice: &Choice, at: usize, count: u64, cost: f64) -> Self {
+        let times = self.times.iter().zip(&choice.times);
+        let adds = self.adds.iter().zip(&choice.adds);
+        let bytes = self.bytes.iter().zip(&choice.bytes);
+        Self {
+            group: self.group,
+            next: at + 1,
+            left: self.left - count,
+            cost: self.cost + cost * count as f64,
+            times: times.map(|(sum, time)| sum + time * count as f64).collect(),
+            adds: adds.map(|(sum, add)| sum + add * count as f64).collect(),
+            bytes: bytes.map(|(sum, bytes)| sum + bytes * count).collect(),
+        }
+    }
+}

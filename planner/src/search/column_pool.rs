@@ -1,0 +1,341 @@
+//! What can be chosen, and what it costs at some prices, without writing a pattern out: given the homes, what a layer
+//! costs is the sum of what its homes and the halves of its phases cost. Of tens of thousands of patterns, those that
+//! could be in a good solution are then few hundred.
+
+use crate::search::dual_prices::{Liked, Offer, Prices};
+use crate::search::integer_program::Measure;
+use crate::search::integer_program::binding_rows;
+use crate::search::layer_class::Half;
+use crate::search::layer_class::Stack;
+use crate::search::layer_class::{Homed, Pick};
+use crate::search::measure::Yardstick;
+use crate::search::pattern::Items;
+use crate::search::pattern::Kind;
+use crate::search::pattern::Patterns;
+
+use std::collections::BTreeSet;
+
+/// The choices of some groups of layers, in a machine whose memories hold so much.
+#[derive(Debug, Clone)]
+pub(crate) struct Menu<'s> {
+    patterns: &'s Patterns<'s>,
+    groups: Vec<Dishes<'s>>,
+    /// The rows that can bind, by phase.
+    rows: [Vec<usize>; 2],
+    /// The phase of each row.
+    phases: Vec<usize>,
+    /// The memories that could be overfilled.
+    memories: Vec<usize>,
+    /// What they hold beside what every solution needs.
+    room: Vec<u64>,
+    yardsticks: Vec<Yardstick>,
+    measures: Vec<Measure>,
+}
+
+/// The choices of one group.
+#[derive(Debug, Clone)]
+struct Dishes<'s> {
+    layers: u64,
+    stack: &'s Stack,
+    /// Indices of homes and, of each phase, of the halves that may be chosen there.
+    homed: Vec<(usize, [Vec<usize>; 2])>,
+}
+
+/// Prices where nothing is left out: of every row by phase, of every memory, and of each device's work by phase.
+struct Rates {
+    rows: [Vec<f64>; 2],
+    work: [Vec<f64>; 2],
+    memories: Vec<f64>,
+}
+
+/// A restriction of the search. The solver does not see contention, so what is best under a restriction may, once
+/// simulated, beat what is best without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Family {
+    /// Whether matrices may be divided.
+    pub divided: bool,
+    /// Whether weights or KV may be streamed in prefill and in decode.
+    pub streamed: [bool; 2],
+    /// Whether a layer may use more than one device in one phase.
+    pub mixed: bool,
+}
+
+impl Family {
+    /// No restriction.
+    pub const ALL: Self = Self { divided: true, streamed: [true, true], mixed: true };
+
+    /// Every restriction that is worth a candidate.
+    pub const RESTRICTED: [Self; 5] = [
+        Self { streamed: [true, false], ..Self::ALL },
+        Self { divided: false, ..Self::ALL },
+        Self { divided: false, streamed: [true, false], ..Self::ALL },
+        Self { divided: false, streamed: [false, false], ..Self::ALL },
+        Self { divided: false, mixed: false, ..Self::ALL },
+    ];
+}
+
+impl<'s> Menu<'s> {
+    /// Everything that `groups` offer, so many layers of each stack; `None` where what all solutions need does not fit.
+    pub fn new(
+        patterns: &'s Patterns<'s>,
+        groups: &[(u64, &'s Stack)],
+        items: Items<'_>,
+        capacity: &[u64],
+        yardsticks: Vec<Yardstick>,
+    ) -> Option<Self> {
+        let all = |&(layers, stack): &(u64, &'s Stack)| {
+            let every = |homed: &Homed| homed.halves.each_ref().map(|h| (0..h.len()).collect());
+            let homed = stack.homed.iter().map(every).enumerate().collect();
+            Dishes { layers, stack, homed }
+        };
+        let groups: Vec<Dishes<'s>> = groups.iter().map(all).collect();
+        let measures = yardsticks.iter().map(|m| Measure { weight: m.weight, limit: m.limit }).collect();
+        let (rows, phases, memories, room) = (Default::default(), vec![], vec![], vec![]);
+        let mut menu = Self { patterns, groups, rows, phases, memories, room, yardsticks, measures };
+        let costs = |phase: usize| menu.halves(phase).map(|half| &half.cost[..]).collect::<Vec<_>>();
+        menu.rows = [0, 1].map(|phase| binding_rows(&costs(phase)));
+        menu.phases = (0..2).flat_map(|phase| menu.rows[phase].iter().map(move |_| phase)).collect();
+        let free = menu.free(items, capacity)?;
+        menu.memories =
+            (0..capacity.len()).filter(|&memory| menu.most(items, memory) > free[memory]).collect();
+        menu.room = menu.memories.iter().map(|&memory| free[memory]).collect();
+        Some(menu)
+    }
+
+    /// The same with a family's choices alone.
+    pub fn restricted(&self, family: Family) -> Self {
+        let group = |group: &Dishes<'s>| {
+            // Embed and head are no layer: they may be elsewhere.
+            let is_layer = group.stack.kind.is_some();
+            let homed = group.homed.iter().filter_map(|(index, halves)| {
+                let homed = &group.stack.homed[*index];
+                (family.divided || !self.patterns.divides(&homed.homes)).then_some(())?;
+                let halves = [0, 1].map(|phase: usize| {
+                    let admits = |half: &&usize| {
+                        let leads = &homed.halves[phase][**half].leads;
+                        (family.streamed[phase] || !self.patterns.streams(&homed.homes, leads))
+                            && (family.mixed || !is_layer || leads.iter().all(|lead| *lead == leads[0]))
+                    };
+                    halves[phase].iter().filter(admits).copied().collect::<Vec<_>>()
+                });
+                halves.iter().all(|halves| !halves.is_empty()).then_some((*index, halves))
+            });
+            Dishes { homed: homed.collect(), ..*group }
+        };
+        Self { groups: self.groups.iter().map(group).collect(), ..self.clone() }
+    }
+
+    /// Whether some group has nothing to choose.
+    pub fn is_empty(&self) -> bool {
+        self.groups.iter().any(|group| group.homed.is_empty())
+    }
+
+    /// Of each group the `most` cheapest choices, and the lightest in each memory.
+    pub fn nearest(&self, prices: &Prices, most: usize) -> Vec<BTreeSet<Pick>> {
+        let rates = self.rates(prices);
+        let nearest = |group: &Dishes<'_>| {
+            let mut order = group.priced(&rates);
+            if order.len() > most {
+                order.select_nth_unstable_by(most, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+                order.truncate(most);
+            }
+            let mut picks: BTreeSet<Pick> = order.into_iter().map(|(_, pick)| pick).collect();
+            picks.extend(self.memories.iter().filter_map(|&memory| group.lightest(memory, &rates)));
+            picks
+        };
+        self.groups.iter().map(nearest).collect()
+    }
+
+    /// Of each group the choices that cost at most `gap` more than the cheapest.
+    pub fn within(&self, prices: &Prices, gap: f64) -> Vec<BTreeSet<Pick>> {
+        let rates = self.rates(prices);
+        let within = |group: &Dishes<'_>| {
+            let order = group.priced(&rates);
+            let least = order.iter().map(|(cost, _)| *cost).fold(f64::INFINITY, f64::min);
+            order.into_iter().filter(|(cost, _)| cost - least <= gap).map(|(_, pick)| pick).collect()
+        };
+        self.groups.iter().map(within).collect()
+    }
+
+    /// The groups of a problem with these choices, written out.
+    pub fn kinds(&self, picks: &[BTreeSet<Pick>]) -> Vec<Kind> {
+        let kind = |(group, picks): (&Dishes<'_>, &BTreeSet<Pick>)| Kind {
+            layers: group.layers,
+            patterns: picks.iter().map(|&pick| self.patterns.pattern(group.stack, pick)).collect(),
+        };
+        self.groups.iter().zip(picks).map(kind).collect()
+    }
+
+    /// The halves of `phase` that may be chosen.
+    fn halves(&self, phase: usize) -> impl Iterator<Item = &Half> + '_ {
+        self.groups.iter().flat_map(move |group| {
+            let of = move |(index, halves): &'_ (usize, [Vec<usize>; 2])| {
+                let homed = &group.stack.homed[*index];
+                halves[phase].iter().map(|&half| &homed.halves[phase][half]).collect::<Vec<_>>()
+            };
+            group.homed.iter().flat_map(of)
+        })
+    }
+
+    /// What each memory has beside the items that every solution needs.
+    fn free(&self, items: Items<'_>, capacity: &[u64]) -> Option<Vec<u64>> {
+        let mut free = capacity.to_vec();
+        for (device, &memory) in items.own.iter().enumerate() {
+            // Every choice of some group needs them: every half of one phase, at each home.
+            let always = |group: &Dishes<'_>| {
+                let of = |(index, halves): &(usize, [Vec<usize>; 2])| {
+                    let homed = &group.stack.homed[*index];
+                    let all = |phase: usize| {
+                        let needs =
+                            halves[phase].iter().map(|&h| homed.halves[phase][h].needs[device].items());
+                        needs.fold(u128::MAX, |all, needs| all & needs)
+                    };
+                    all(0) | all(1)
+                };
+                group.homed.iter().map(of).fold(u128::MAX, |all, needs| all & needs)
+            };
+            let needed = self.groups.iter().filter(|group| !group.homed.is_empty());
+            let needed = needed.map(always).fold(0, |any, needs| any | needs);
+            let once = items.bytes[device].iter().enumerate().filter(|(bit, _)| needed >> bit & 1 == 1);
+            for (_, bytes) in once {
+                free[memory] = free[memory].checked_sub(bytes.get())?;
+            }
+        }
+        Some(free)
+    }
+
+    /// More than any solution puts into `memory`.
+    fn most(&self, items: Items<'_>, memory: usize) -> u64 {
+        let own = items.bytes.iter().zip(items.own).filter(|(_, own)| **own == memory);
+        let once: u64 = own.flat_map(|(items, _)| items).map(|bytes| bytes.get()).sum();
+        let layers = self.groups.iter().map(|group| {
+            let homed = group.homed.iter().map(|(index, _)| group.stack.homed[*index].bytes[memory]);
+            let vectors = self.patterns.all_vector_bytes(group.stack, memory);
+            homed.max().unwrap_or(0).saturating_add(vectors).saturating_mul(group.layers)
+        });
+        layers.fold(once, u64::saturating_add)
+    }
+
+    fn rates(&self, prices: &Prices) -> Rates {
+        let machine = self.patterns.prices[0].pricing.machine;
+        let rows = self.halves(0).next().map_or(0, |half| half.cost.len());
+        let mut rates = Rates {
+            rows: [vec![0.0; rows], vec![0.0; rows]],
+            work: [vec![0.0; machine.devices.len()], vec![0.0; machine.devices.len()]],
+            memories: vec![0.0; machine.memories.len()],
+        };
+        let of_row = (0..2).flat_map(|phase| self.rows[phase].iter().map(move |&row| (phase, row)));
+        of_row.zip(&prices.rows).for_each(|((phase, row), &price)| rates.rows[phase][row] = price);
+        self.memories
+            .iter()
+            .zip(&prices.memories)
+            .for_each(|(&memory, &price)| rates.memories[memory] = price);
+        for (yardstick, price) in self.yardsticks.iter().zip(&prices.measures) {
+            for phase in 0..2 {
+                let busy = rates.work[phase].iter_mut().zip(&yardstick.busy[phase]);
+                busy.for_each(|(rate, weight)| *rate += price * weight);
+            }
+        }
+        rates
+    }
+
+    /// What a choice is in the numbers of the program.
+    fn liked(&self, group: &Dishes<'_>, pick: Pick) -> Liked {
+        let homed = &group.stack.homed[pick.homed];
+        let half = |phase: usize| &homed.halves[phase][pick.halves[phase]];
+        let added = |yardstick: &Yardstick| {
+            (0..2).map(|phase| dot(&yardstick.busy[phase], &half(phase).work)).sum::<f64>()
+        };
+        Liked {
+            layers: group.layers,
+            times: (0..2).flat_map(|f| self.rows[f].iter().map(move |&row| half(f).cost[row])).collect(),
+            adds: self.yardsticks.iter().map(added).collect(),
+            bytes: self.memories.iter().map(|&memory| homed.bytes[memory]).collect(),
+        }
+    }
+}
+
+impl Offer for Menu<'_> {
+    fn phases(&self) -> &[usize] {
+        &self.phases
+    }
+
+    fn room(&self) -> &[u64] {
+        &self.room
+    }
+
+    fn measures(&self) -> &[Measure] {
+        &self.measures
+    }
+
+    fn liked(&self, prices: &Prices) -> Vec<Liked> {
+        let rates = self.rates(prices);
+        let cheapest = |group: &Dishes<'_>| Some(self.liked(group, group.cheapest(&rates)?));
+        self.groups.iter().filter_map(cheapest).collect()
+    }
+}
+
+impl Dishes<'_> {
+    /// The cheapest, the first of equals.
+    fn cheapest(&self, rates: &Rates) -> Option<Pick> {
+        let mut best: Option<(f64, Pick)> = None;
+        for (index, halves) in &self.homed {
+            let mut cost = self.of_bytes(*index, rates);
+            let halves = [0, 1].map(|phase| {
+                let costs =
+                    halves[phase].iter().map(|&half| (self.of_half(*index, phase, half, rates), half));
+                let least =
+                    |best: (f64, usize), next: (f64, usize)| if next.0 < best.0 { next } else { best };
+                let (least, half) = costs.fold((f64::INFINITY, 0), least);
+                cost += least;
+                half
+            });
+            if best.is_none_or(|(least, _)| cost < least) {
+                best = Some((cost, Pick { homed: *index, halves }));
+            }
+        }
+        best.map(|(_, pick)| pick)
+    }
+
+    /// Every choice with its cost.
+    fn priced(&self, rates: &Rates) -> Vec<(f64, Pick)> {
+        let mut priced = Vec::new();
+        for (index, halves) in &self.homed {
+            let bytes = self.of_bytes(*index, rates);
+            let costs = |phase: usize| {
+                let cost = |&half: &usize| (self.of_half(*index, phase, half, rates), half);
+                halves[phase].iter().map(cost).collect::<Vec<_>>()
+            };
+            let decode = costs(1);
+            for (first, prefill) in costs(0) {
+                let pick = |&(second, d): &(f64, usize)| {
+                    (bytes + first + second, Pick { homed: *index, halves: [prefill, d] })
+                };
+                priced.extend(decode.iter().map(pick));
+            }
+        }
+        priced
+    }
+
+    /// The choice with the fewest bytes in `memory`, the cheapest of those.
+    fn lightest(&self, memory: usize, rates: &Rates) -> Option<Pick> {
+        let bytes = |index: usize| self.stack.homed[index].bytes[memory];
+        let least = self.homed.iter().map(|(index, _)| bytes(*index)).min()?;
+        let light = self.homed.iter().filter(|(index, _)| bytes(*index) == least).cloned().collect();
+        Dishes { homed: light, ..*self }.cheapest(rates)
+    }
+
+    fn of_bytes(&self, homed: usize, rates: &Rates) -> f64 {
+        let bytes = self.stack.homed[homed].bytes.iter().zip(&rates.memories);
+        bytes.map(|(&bytes, price)| bytes as f64 * price).sum()
+    }
+
+    fn of_half(&self, homed: usize, phase: usize, half: usize, rates: &Rates) -> f64 {
+        let half = &self.stack.homed[homed].halves[phase][half];
+        dot(&half.cost, &rates.rows[phase]) + dot(&half.work, &rates.work[phase])
+    }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}

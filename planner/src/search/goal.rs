@@ -1,0 +1,232 @@
+//! What a plan is to be best at, as numbers: for the solver's sums and for simulated times alike.
+
+use crate::cost::Pricing;
+use crate::cost::{Draw, drawn, power, price};
+use crate::error::PlannerError;
+use crate::placement::{LayerPlacement, Placement};
+use crate::program::Course;
+use crate::program::Programs;
+use crate::program::Times;
+use crate::program::{Lane, Program};
+use crate::search::criterion::Criterion;
+use crate::search::measure::Yardstick;
+use hwprofiles::{Dollars, Joules, Machine, Missing, Seconds};
+use scenarios::{Costs, Objective, Phase, Slo, Workload};
+
+/// For TPOT, prefill only decides between equals; for energy and cost, time does.
+pub(crate) const TIE: f64 = 1e-4;
+
+/// An objective and its limits, for one workload on one machine.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Goal {
+    pub objective: Objective,
+    pub slo: Slo,
+    /// Decode steps.
+    decodes: f64,
+    /// Output tokens of a sequence that each of them yields. Times, and limits on them, are those of a step.
+    yields: f64,
+    /// Output tokens of all sequences.
+    tokens: f64,
+    /// What each device draws.
+    power: Option<Vec<Draw>>,
+    /// What a second of the machine costs, and what a joule does.
+    price: Option<(Dollars, Dollars)>,
+}
+
+impl Goal {
+    /// The goal of `objective` within `slo`.
+    ///
+    /// # Errors
+    /// [`PlannerError::Unpriced`] where the objective needs a power, a price or a lifetime that nobody gave.
+    pub fn new(
+        machine: &Machine,
+        workload: &Workload,
+        objective: Objective,
+        slo: Slo,
+        costs: &Costs,
+    ) -> Result<Self, PlannerError> {
+        let (power, price) = (power(machine), price(machine, costs));
+        let decodes = workload.decode_steps() as f64;
+        let yields = workload.output_tokens.saturating_sub(1).max(1) as f64 / decodes.max(1.0);
+        let goal = Self {
+            objective,
+            slo: Slo { tpot: slo.tpot.map(|limit| limit * yields), ..slo },
+            decodes,
+            yields,
+            tokens: (workload.batch * workload.output_tokens) as f64,
+            power: power.as_ref().ok().cloned(),
+            price: price.as_ref().ok().copied(),
+        };
+        match objective {
+            Objective::Energy => power.map(|_| goal),
+            Objective::Cost => power.and(price).map(|_| goal),
+            Objective::Latency | Objective::Tpot | Objective::Throughput => Ok(goal),
+        }
+    }
+
+    /// Whether it counts how long devices work, not only how long everything takes.
+    pub fn is_frugal(&self) -> bool {
+        matches!(self.objective, Objective::Energy | Objective::Cost)
+    }
+
+    /// The same objective within other limits.
+    pub fn within(&self, slo: Slo) -> Self {
+        Self { slo, ..self.clone() }
+    }
+
+    /// The time of one phase as the objective: the first token's, or that of each further one.
+    pub fn of_phase(&self, phase: usize) -> Self {
+        let objective = if phase == 0 { Objective::Latency } else { Objective::Tpot };
+        Self { objective, decodes: if phase == 0 { 0.0 } else { self.decodes }, ..self.clone() }
+    }
+
+    /// The objective, then the limits.
+    pub fn yardsticks(&self) -> Vec<Yardstick> {
+        let none = || self.power.as_ref().map_or(vec![], |power| vec![0.0; power.len()]);
+        let limits = [(self.slo.ttft, [1.0, 0.0]), (self.slo.tpot, [0.0, 1.0])];
+        let limit = |(limit, weight): (Option<Seconds>, [f64; 2])| {
+            limit.map(|limit| Yardstick { weight, busy: [none(), none()], limit: limit.get() })
+        };
+        std::iter::once(self.yardstick()).chain(limits.into_iter().filter_map(limit)).collect()
+    }
+
+    fn yardstick(&self) -> Yardstick {
+        let run = [1.0, self.decodes];
+        let watts = self.power.iter().flatten().map(|draw| draw.working.get());
+        let scaled = |by: f64| run.map(|times| watts.clone().map(|watts| watts * times * by).collect());
+        let (weight, busy) = match (self.objective, self.price) {
+            (Objective::Tpot, _) if self.decodes > 0.0 => ([TIE, 1.0 / self.yields], scaled(0.0)),
+            (Objective::Energy, _) => (self.over_the_run(self.always() + TIE), scaled(1.0)),
+            (Objective::Cost, Some((second, joule))) => {
+                (self.over_the_run(second.get() + joule.get() * self.always()), scaled(joule.get()))
+            }
+            _ => (run, scaled(0.0)),
+        };
+        Yardstick { weight, busy, limit: f64::INFINITY }
+    }
+
+    /// Watts of all devices together while all wait.
+    fn always(&self) -> f64 {
+        self.power.iter().flatten().map(|draw| draw.always.get()).sum()
+    }
+
+    /// What a second of each phase weighs, where one of the run weighs so much.
+    fn over_the_run(&self, weight: f64) -> [f64; 2] {
+        [weight, weight * self.decodes]
+    }
+
+    /// The measure of one criterion of a front: seconds, or joules or dollars of the whole run.
+    pub fn of_criterion(&self, criterion: Criterion) -> Yardstick {
+        let alone = |objective| Self { objective, ..self.clone() }.yardstick();
+        match criterion {
+            Criterion::Ttft => Yardstick { weight: [1.0, 0.0], ..alone(Objective::Latency) },
+            Criterion::Tpot => Yardstick { weight: [0.0, 1.0], ..alone(Objective::Latency) },
+            Criterion::Energy => {
+                Yardstick { weight: self.over_the_run(self.always()), ..alone(Objective::Energy) }
+            }
+            Criterion::Cost => alone(Objective::Cost),
+        }
+    }
+
+    /// The objective of `times` when the devices work so long.
+    pub fn value(&self, times: &Times, work: &[Vec<Seconds>; 2]) -> f64 {
+        let yardstick = self.yardstick();
+        let tpot = times.tpot.unwrap_or(Seconds::ZERO);
+        let busy = |phase: usize| {
+            let devices = yardstick.busy[phase].iter().zip(&work[phase]);
+            devices.map(|(weight, time)| weight * time.get()).sum::<f64>()
+        };
+        yardstick.weight[0] * times.ttft.get() + yardstick.weight[1] * tpot.get() + busy(0) + busy(1)
+    }
+
+    /// The times of the phases as a user counts them: per token, not per step.
+    pub fn per_token(&self, times: Times) -> Times {
+        Times { tpot: times.tpot.map(|step| step / self.yields), ..times }
+    }
+
+    /// Whether `times` keep the limits.
+    pub fn keeps(&self, times: &Times) -> bool {
+        let within = |time: Option<Seconds>, limit: Option<Seconds>| match (time, limit) {
+            (Some(time), Some(limit)) => time <= limit,
+            _ => true,
+        };
+        within(Some(times.ttft), self.slo.ttft) && within(times.tpot, self.slo.tpot)
+    }
+
+    /// Energy per output token of the devices, which draw one power while they wait and another while they work so
+    /// long; where every device's power is known.
+    pub fn energy(&self, times: &Times, work: &[Vec<Seconds>; 2]) -> Option<Joules> {
+        let power = self.power.as_ref()?;
+        let [prefill, decode] = work;
+        let tpot = times.tpot.unwrap_or(Seconds::ZERO);
+        Some((drawn(power, times.ttft, prefill) + drawn(power, tpot, decode) * self.decodes) / self.tokens)
+    }
+
+    /// Cost per output token, where prices, lifetime and power are known.
+    pub fn cost(&self, times: &Times, work: &[Vec<Seconds>; 2]) -> Option<Dollars> {
+        let (second, joule) = self.price?;
+        let run = times.ttft.get() + times.tpot.map_or(0.0, Seconds::get) * self.decodes;
+        Some(second * (run / self.tokens) + joule * self.energy(times, work)?.get())
+    }
+}
+
+/// A layer and the one before it.
+type Followed<'p> = (Option<&'p LayerPlacement>, &'p LayerPlacement);
+
+/// Seconds that each device computes with `placement`: over all prefill steps, and in one decode step.
+///
+/// # Errors
+/// A rate that was not measured; bytes that must move without a link.
+pub(crate) fn work(
+    pricing: &Pricing<'_>,
+    placement: &Placement,
+    course: &Course,
+) -> Result<[Vec<Seconds>; 2], PlannerError> {
+    let outline = placement.outline();
+    let programs = Programs::lower(pricing.machine, pricing.model, &outline)?;
+    // Each layer of the outline, or none, stands for so many.
+    let counts = stands_for(placement, &outline);
+    let phase = |phase: Phase| -> Result<Vec<Seconds>, Missing> {
+        let mut work = vec![Seconds::ZERO; pricing.machine.devices.len()];
+        for steps in course.kinds(phase) {
+            for step in &steps {
+                add_work(pricing, programs.of(phase), step, &counts, &mut work)?;
+            }
+        }
+        Ok(work)
+    };
+    Ok([phase(Phase::Prefill)?, phase(Phase::Decode)?])
+}
+
+/// For how many layers of `placement` each of its outline stands: the first that follows its like for all that do so but
+/// for those that stand for themselves.
+fn stands_for(placement: &Placement, outline: &Placement) -> Vec<u64> {
+    let count = |placement, pair: &Followed<'_>| followed(placement).filter(|other| other == pair).count();
+    let of = |(at, pair)| match followed(outline).take(at).any(|other| other == pair) {
+        true => 1,
+        false => (1 + count(placement, &pair) - count(outline, &pair)) as u64,
+    };
+    followed(outline).enumerate().map(of).collect()
+}
+
+/// Each layer, after the one before it.
+fn followed(placement: &Placement) -> impl Iterator<Item = Followed<'_>> {
+    let before = std::iter::once(None).chain(placement.layers.iter().map(Some));
+    before.zip(&placement.layers)
+}
+
+fn add_work(
+    pricing: &Pricing<'_>,
+    program: &Program,
+    step: &scenarios::Step,
+    counts: &[u64],
+    work: &mut [Seconds],
+) -> Result<(), Missing> {
+    for task in &program.tasks {
+        if let Lane::Device(device) = task.lane {
+            let count = task.layer.map_or(1, |layer| counts[layer as usize]);
+            work[device.0] += pricing.price(task, step)?.alone * count as f64;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! The integer program as bare numbers.
+
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
+
+/// Seconds by row, or what is added to each measure: few, and made and dropped by the hundred thousand.
+pub(crate) type Times = SmallVec<[f64; 12]>;
+/// Bytes by memory.
+pub(crate) type Sizes = SmallVec<[u64; 6]>;
+
+/// A way to place one layer of a kind.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Choice {
+    /// Its index where it came from.
+    pub index: usize,
+    /// Seconds by row.
+    pub times: Times,
+    /// What it adds to each measure by itself, whatever it runs beside: energy.
+    pub adds: SmallVec<[f64; 4]>,
+    /// Bytes by memory that could be overfilled.
+    pub bytes: Sizes,
+    /// The items it needs, as bits.
+    pub items: u64,
+}
+
+/// Layers of one kind: how many there are, and the ways to place one of them.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Group {
+    pub layers: u64,
+    pub choices: Vec<Choice>,
+}
+
+/// Something that a solution is measured by: Σ over the phases of weight · the longest row, and what its choices add.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Measure {
+    /// Of each phase.
+    pub weight: [f64; 2],
+    /// What a solution must not exceed; infinite where there is no limit.
+    pub limit: f64,
+}
+
+/// All of it. The first measure is to be as small as possible, every one within its limit.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Table {
+    pub groups: Vec<Group>,
+    /// The memory of each item and its bytes there.
+    pub items: Vec<(usize, u64)>,
+    /// Bytes that each memory has for them.
+    pub room: Vec<u64>,
+    /// The phase of each row.
+    pub phases: Vec<usize>,
+    pub measures: Vec<Measure>,
+}
+
+/// A solution: for each group its choices, by their own indices, with their layers.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Found {
+    pub counts: Vec<Vec<(usize, u64)>>,
+    pub value: f64,
+}
+
+/// The best solution so far, and what a solution must stay below to be one.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Best {
+    pub found: Option<Found>,
+    below: f64,
+}
+
+impl Best {
+    /// Nothing yet; only what is below `below` counts.
+    pub fn below(below: f64) -> Self {
+        Self { found: None, below }
+    }
+
+    /// What the next solution must stay below.
+    pub fn limit(&self) -> f64 {
+        self.found.as_ref().map_or(self.below, |found| found.value)
+    }
+
+    /// Takes `found` where it is better.
+    pub fn take(&mut self, found: Found) {
+        if found.value < self.limit() {
+            self.found = Some(found);
+        }
+    }
+}
+
+impl Table {
+    /// The first measure of a solution with these sums; `None` where a measure is beyond its limit.
+    pub fn value(&self, times: &[f64], adds: &[f64]) -> Option<f64> {
+        let mut longest = [0.0_f64; 2];
+        for (&time, &phase) in times.iter().zip(&self.phases) {
+            longest[phase] = longest[phase].max(time);
+        }
+        let mut first = None;
+        for (measure, add) in self.measures.iter().zip(adds) {
+            let value = measure.weight[0] * longest[0] + measure.weight[1] * longest[1] + add;
+            if value > measure.limit {
+                return None;
+            }
+            first.get_or_insert(value);
+        }
+        first
+    }
+
+    fn choices_mut(&mut self) -> impl Iterator<Item = &mut Choice> {
+        self.groups.iter_mut().flat_map(|group| &mut group.choices)
+    }
+
+    /// Bytes that a set of items takes in `memory`.
+    pub fn item_bytes(&self, items: u64, memory: usize) -> u64 {
+        let needed = self.items.iter().enumerate().filter(|(item, _)| items >> item & 1 == 1);
+        needed.filter(|(_, (of, _))| *of == memory).map(|(_, (_, bytes))| bytes).sum()
+    }
+
+    /// Every set of items that some solution needs. Where there are more than `most`, the smallest items are paid for
+    /// by all, needed or not, until there are few enough.
+    pub fn item_sets(&mut self, most: usize) -> Vec<u64> {
+        loop {
+            if let Some(sets) = self.unions(most) {
+                return sets;
+            }
+            let real = (0..self.items.len()).filter(|&item| self.items[item].1 > 0);
+            let Some(least) = real.min_by_key(|&item| self.items[item].1) else { return vec![u64::MAX] };
+            let (memory, bytes) = std::mem::take(&mut self.items[least]);
+            match self.room[memory].checked_sub(bytes) {
+                Some(room) => {
+                    self.room[memory] = room;
+                    self.choices_mut().for_each(|choice| choice.items &= !(1 << least));
+                }
+                // There is no room for it: who needs it cannot be.
+                None => self.groups.iter_mut().for_each(|group| {
+                    group.choices.retain(|choice| choice.items >> least & 1 == 0);
+                }),
+            }
+        }
+    }
+
+    fn unions(&self, most: usize) -> Option<Vec<u64>> {
+        let mut sets = BTreeSet::from([0]);
+        for group in &self.groups {
+            let masks: BTreeSet<u64> = group.choices.iter().map(|choice| choice.items).collect();
+            let mut grown: BTreeSet<u64> =
+                sets.iter().flat_map(|set| masks.iter().map(move |mask| set | mask)).collect();
+            // Layers of one group may need different items; a group of one layer has one choice.
+            let mut fresh: Vec<u64> = if group.layers > 1 { grown.iter().copied().collect() } else { vec![] };
+            while let Some(set) = fresh.pop() {
+                fresh.extend(masks.iter().map(|mask| set | mask).filter(|&more| grown.insert(more)));
+                if grown.len() > most {
+                    return None;
+                }
+            }
+            if grown.len() > most {
+                return None;
+            }
+            sets = grown;
+        }
+        Some(sets.into_iter().collect())
+    }
+
+    /// The program in which exactly the items of `set` may be needed, and are paid for; `None` where they do not
+    /// fit or nothing is left. What another choice replaces at no loss is gone.
+    pub fn restricted(&self, set: u64) -> Option<Self> {
+        let mut room = self.room.clone();
+        for (memory, room) in room.iter_mut().enumerate() {
+            *room = room.checked_sub(self.item_bytes(set, memory))?;
+        }
+        let within = |choice: &&Choice| choice.items & !set == 0;
+        // Whether the lightest choices fit is soon seen, in each memory and, as what is not in one memory is in another,
+        // in all together.
+        let mut least = vec![0_u64; room.len() + 1];
+        for group in &self.groups {
+            for (memory, least) in least.iter_mut().enumerate() {
+                let bytes = |choice: &Choice| {
+                    choice.bytes.get(memory).copied().unwrap_or_else(|| choice.bytes.iter().sum())
+                };
+                let lightest = group.choices.iter().filter(within).map(bytes).min()?;
+                *least = least.saturating_add(lightest.saturating_mul(group.layers));
+            }
+        }
+        room.push(room.iter().sum());
+        if least.iter().zip(&room).any(|(least, room)| least > room) {
+            return None;
+        }
+        let restricted = |group: &Group| {
+            let fit = group.choices.iter().filter(within);
+            let mut choices = undominated(fit.map(|choice| Choice { items: 0, ..choice.clone() }).collect());
+            choices.iter_mut().for_each(|choice| choice.bytes.push(choice.bytes.iter().sum()));
+            Group { layers: group.layers, choices }
+        };
+        let groups = self.groups.iter().map(restricted).collect();
+        let (phases, measures) = (self.phases.clone(), self.measures.clone());
+        Some(Self { groups, items: vec![], room, phases, measures })
+    }
+}
+
+/// Without the choices that another one replaces at no loss: nowhere slower or larger, and with no item more.
+pub(crate) fn undominated(mut choices: Vec<Choice>) -> Vec<Choice> {
+    let sum = |c: &Choice| c.times.iter().chain(&c.adds).sum::<f64>();
+    // What beats another has no larger sum: looking from the smallest on, nothing kept is dropped later.
+    choices.sort_by_cached_key(|c| (sum(c).to_bits(), c.bytes.clone(), c.items, c.index));
+    let mut kept: Vec<Choice> = Vec::new();
+    for next in choices {
+        let beaten = kept.iter().any(|best| {
+            best.items & !next.items == 0
+                && best.bytes.iter().zip(&next.bytes).all(|(a, b)| a <= b)
+                && best.times.iter().zip(&next.times).all(|(a, b)| a <= b)
+                && best.adds.iter().zip(&next.adds).all(|(a, b)| a <= b)
+        });
+        if !beaten {
+            kept.push(next);
+        }
+    }
+    kept
+}
+
+/// The rows that can bind: those that no other row exceeds in any of `costs`, and the first of equal ones.
+pub(crate) fn binding_rows(costs: &[&[f64]]) -> Vec<usize> {
+    let rows = costs.first().map_or(0, |costs| costs.len());
+    let covers = |one: usize, other: usize| costs.iter().all(|costs| costs[one] >= costs[other]);
+    let mut kept: Vec<usize> = Vec::new();
+    for row in 0..rows {
+        if !kept.iter().any(|&other| covers(other, row)) {
+            kept.retain(|&other| !covers(row, other));
+            kept.push(row);
+        }
+    }
+    kept
+}

@@ -1,0 +1,163 @@
+//! Laws of energy: what a device draws while it waits counts as long as the machine is on.
+
+use crate::fixture::{Spec, formats, model};
+use crate::program::Course;
+use crate::program::Lane;
+use crate::program::Programs;
+use crate::program::Times;
+use crate::search::column_pool::Family;
+use crate::search::goal::{Goal, TIE, work};
+use crate::search::laws::{brute_force, goal, pick, space, specs};
+use crate::search::pattern_program::{Chosen, Effort, Problem};
+use crate::search::search_space::Space;
+use hwprofiles::{Machine, Seconds, Sourced, Watts};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use scenarios::{Costs, Model, Objective, Phase, Slo, Workload};
+
+const DECODES: f64 = 31.0;
+
+/// The least energy of 32 tokens of two sequences where devices draw so many watts while they wait and as many more
+/// while they work.
+fn energy(machine: &Machine, always: [f64; 2], working: [f64; 2]) -> Goal {
+    let mut machine = machine.clone();
+    for (index, device) in machine.devices.iter_mut().enumerate() {
+        let draw = |watts: f64| Some(Sourced::estimated(Watts::new(watts), "made up for tests"));
+        device.power = draw(always[index] + working[index]);
+        device.idle_power = (always[index] > 0.0).then(|| draw(always[index])).flatten();
+    }
+    let workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
+    Goal::new(&machine, &workload, Objective::Energy, Slo::default(), &Costs::default()).unwrap()
+}
+
+/// A problem of few patterns, in a memory that holds a share of what could be in it.
+fn problem<'s>(space: &'s Space<'_>, goal: &Goal, some: &[Index], few: &[Index], share: f64) -> Problem<'s> {
+    let mut problem = space.problem(Family::ALL, goal, &space.capacity(), Effort::EXACT);
+    pick(&mut problem, few, some);
+    let most = problem
+        .groups
+        .iter()
+        .map(|kind| kind.patterns.iter().map(|pattern| pattern.bytes[1]).max().unwrap_or(0) * kind.layers);
+    problem.capacity[1] = (most.sum::<u64>() as f64 * share) as u64 + 1_000_000;
+    problem
+}
+
+/// Seconds of the whole run, and of all devices' work in it.
+fn run_and_work(chosen: &Chosen) -> [f64; 2] {
+    let times = chosen.times().map(Seconds::get);
+    let work = |phase: usize| {
+        let patterns = chosen.kinds.iter().flatten();
+        patterns.map(|(p, n)| p.work[phase].iter().sum::<f64>() * *n as f64).sum::<f64>()
+    };
+    [times[0] + DECODES * times[1], work(0) + DECODES * work(1)]
+}
+
+fn watts() -> impl Strategy<Value = [f64; 2]> {
+    (1.0..500.0f64, 1.0..500.0f64).prop_map(|(one, other)| [one, other])
+}
+
+fn indices(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Index>> {
+    prop::collection::vec(any::<Index>(), count)
+}
+
+fn tiny() -> Model {
+    model(4, 256)
+}
+
+#[test]
+fn without_idle_draw_energy_is_that_of_work_alone_and_with_it_every_second_counts() {
+    let machine = Spec::gpu(1 << 30).machine(&tiny());
+    let times = Times { ttft: Seconds::new(2.0), tpot: Some(Seconds::new(0.5)) };
+    let work = [vec![1.0, 0.5], vec![0.25, 0.125]].map(|phase| phase.into_iter().map(Seconds::new).collect());
+    let per_token = |goal: &Goal| goal.energy(&times, &work).unwrap().get() * 64.0;
+    let worked = 200.0 * (1.0 + DECODES * 0.25) + 300.0 * (0.5 + DECODES * 0.125);
+    let waited = (10.0 + 20.0) * (2.0 + DECODES * 0.5);
+    let without = energy(&machine, [0.0; 2], [200.0, 300.0]);
+    assert!((per_token(&without) - worked).abs() < 1e-9 * worked);
+    let with = energy(&machine, [10.0, 20.0], [200.0, 300.0]);
+    assert!((per_token(&with) - worked - waited).abs() < 1e-9 * worked);
+    // The solver's measure is the same but for ties.
+    let ties = TIE * (2.0 + DECODES * 0.5);
+    assert!((with.value(&times, &work) - worked - waited - ties).abs() < 1e-9 * worked);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
+    #[test]
+    fn the_least_energy_is_what_brute_force_finds(
+        spec in specs(), some in indices(2..8), few in indices(1..4), share in 0.0..1.2f64,
+        always in watts(), working in watts(),
+    ) {
+        let (model, formats) = (tiny(), formats());
+        let machine = spec.machine(&model);
+        let space = space(&machine, &model, &formats, 2);
+        let problem = problem(&space, &energy(&machine, always, working), &some, &few, share);
+        match (problem.solve().unwrap().chosen, brute_force(&problem)) {
+            (None, None) => {}
+            (Some(found), Some(best)) => {
+                prop_assert!((found.value - best).abs() <= 1e-9 * best, "{} and {best}", found.value);
+            }
+            (found, best) => prop_assert!(false, "{found:?} and {best:?}"),
+        }
+    }
+
+    /// Of what is drawn anyway, more never makes a slower plan the best; of what is drawn only while waiting (busy
+    /// devices draw what they did), more never makes one the best that waits longer.
+    #[test]
+    fn more_idle_draw_never_prefers_a_slower_plan(
+        spec in specs(), some in indices(2..8), few in indices(1..4), share in 0.0..1.2f64,
+        always in watts(), working in watts(), more in 50.0..500.0f64,
+    ) {
+        let (model, formats) = (tiny(), formats());
+        let machine = spec.machine(&model);
+        let space = space(&machine, &model, &formats, 2);
+        let mut problem = problem(&space, &goal(&machine, 2), &some, &few, share);
+        let mut best = |always: [f64; 2], working: [f64; 2]| {
+            problem.measures = energy(&machine, always, working).yardsticks();
+            problem.solve().unwrap().chosen
+        };
+        let raised = always.map(|watts| watts + more);
+        let (Some(before), Some(after)) = (best(always, working), best(raised, working)) else { return Ok(()) };
+        let ([run, _], [run_after, _]) = (run_and_work(&before), run_and_work(&after));
+        prop_assert!(run_after <= run * (1.0 + 1e-6), "{run_after} > {run}");
+        let busy = working.map(|watts| watts + more);
+        let (Some(before), Some(after)) = (best(always, busy), best(raised, working)) else { return Ok(()) };
+        let waiting = |chosen: &Chosen| {
+            let [run, work] = run_and_work(chosen);
+            2.0 * run - work
+        };
+        let [run, _] = run_and_work(&before);
+        prop_assert!(waiting(&after) <= waiting(&before) + run * 1e-6);
+    }
+
+    /// What devices work is the same from the outline as from all layers, dealt out or not.
+    #[test]
+    fn devices_work_as_long_as_their_tasks_take(
+        spec in specs(), some in indices(2..5), few in indices(1..4), share in 0.0..1.2f64,
+    ) {
+        let (model, formats) = (model(12, 256), formats());
+        let machine = spec.machine(&model);
+        let space = space(&machine, &model, &formats, 2);
+        let goal = goal(&machine, 2);
+        let problem = problem(&space, &goal, &some, &few, share);
+        let Some(chosen) = problem.solve().unwrap().chosen else { return Ok(()) };
+        let workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
+        let course = Course::of(&workload, 96);
+        for placement in [space.placement(&chosen, &goal), space.interleaved(&chosen, &goal)] {
+            let Ok(programs) = Programs::lower(&machine, &model, &placement) else { continue };
+            let found = work(&space.pricing, &placement, &course).unwrap();
+            for phase in [Phase::Prefill, Phase::Decode] {
+                let mut all = vec![0.0; machine.devices.len()];
+                for step in course.kinds(phase).into_iter().flatten() {
+                    for task in &programs.of(phase).tasks {
+                        let Lane::Device(device) = task.lane else { continue };
+                        all[device.0] += space.pricing.price(task, &step).unwrap().alone.get();
+                    }
+                }
+                for (found, all) in found[phase as usize].iter().zip(all) {
+                    prop_assert!((found.get() - all).abs() <= 1e-9 * all, "{found} and {all}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The integer program: which pattern each layer follows, found by column generation and branch and bound.
+
+mod branch_and_bound;
+mod column_pool;
+mod criterion;
+mod deal_out;
+mod dual_prices;
+mod goal;
+mod integer_program;
+mod layer_class;
+mod local_search;
+mod measure;
+mod pattern;
+mod pattern_program;
+mod priced_problem;
+mod search_space;
+
+#[cfg(test)]
+pub(crate) mod laws;
+
+pub use criterion::{Criterion, UnknownCriterion};
+
+pub(crate) use column_pool::Family;
+pub(crate) use deal_out::MARGINS;
+pub(crate) use goal::{Goal, work};
+pub(crate) use layer_class::Stack;
+pub(crate) use measure::Yardstick;
+pub(crate) use pattern::{Pattern, Patterns, Walked, priced};
+pub(crate) use pattern_program::{Chosen, Effort, Problem, Solved};
+pub(crate) use priced_problem::Outlook;
+pub(crate) use search_space::Space;
+
+#[cfg(test)]
+pub(crate) use pattern::Kind;

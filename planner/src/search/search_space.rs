@@ -1,0 +1,232 @@
+//! The search space of one question, priced once and solved under many restrictions.
+
+use crate::cost::PriceList;
+use crate::cost::Pricing;
+use crate::error::PlannerError;
+use crate::placement::Home;
+use crate::placement::Pipelining;
+use crate::placement::Placement;
+use crate::placement::Twins;
+use crate::program::Course;
+use crate::program::Extent;
+use crate::search::column_pool::Family;
+use crate::search::goal::Goal;
+use crate::search::layer_class::Pick;
+use crate::search::layer_class::Stack;
+use crate::search::measure::Yardstick;
+use crate::search::pattern::Items;
+use crate::search::pattern::Kind;
+use crate::search::pattern::{Pattern, Patterns};
+use crate::search::pattern_program::{Chosen, Effort, Problem, Solved};
+use crate::search::priced_problem::Outlook;
+use hwprofiles::{Bytes, DeviceId};
+use scenarios::Phase;
+use std::sync::Arc;
+
+const PHASES: [Phase; 2] = [Phase::Prefill, Phase::Decode];
+
+/// Everything that can be chosen, and what it costs.
+#[derive(Debug)]
+pub(crate) struct Space<'a> {
+    pub pricing: Pricing<'a>,
+    pub patterns: Patterns<'a>,
+    pub stacks: Vec<Stack>,
+    items: Vec<Vec<Bytes>>,
+    own: Vec<usize>,
+    twins: Twins,
+    extent: Extent,
+}
+
+impl<'a> Space<'a> {
+    pub fn new(pricing: Pricing<'a>, course: &Course, goal: &Goal) -> Result<Self, PlannerError> {
+        let twins = Twins::of(pricing.machine);
+        let homes = Home::all(pricing.machine, pricing.model, &twins);
+        let list = |phase| PriceList::among(pricing, course, phase, &homes, &twins);
+        let prices = [list(Phase::Prefill)?, list(Phase::Decode)?];
+        let items = prices[0].item_bytes();
+        let extent = &course.extent;
+        let patterns = Patterns::new(homes, prices, extent.batch, extent.context, goal.is_frugal());
+        let stacks = patterns.stacks();
+        let own = pricing.machine.devices.iter().map(|device| device.memory.0).collect();
+        Ok(Self { pricing, patterns, stacks, items, own, twins, extent: course.extent })
+    }
+
+    /// What can be chosen by `goal` where each memory holds `capacity`; `None` where nothing can fit.
+    pub fn outlook(&self, goal: &Goal, capacity: &[Bytes]) -> Result<Option<Outlook<'_>>, PlannerError> {
+        let groups: Vec<_> = self.stacks.iter().map(|stack| (stack.layers, stack)).collect();
+        self.outlook_on(&groups, goal.yardsticks(), capacity)
+    }
+
+    /// The same of other groups, so many layers of each stack, and other measures.
+    pub fn outlook_on<'s>(
+        &'s self,
+        groups: &[(u64, &'s Stack)],
+        measures: Vec<Yardstick>,
+        capacity: &[Bytes],
+    ) -> Result<Option<Outlook<'s>>, PlannerError> {
+        Outlook::new(&self.patterns, groups, self.items(), measures, capacity)
+    }
+
+    /// The best solution where each memory holds `capacity`.
+    pub fn solve(&self, goal: &Goal, capacity: &[Bytes], effort: Effort) -> Result<Solved, PlannerError> {
+        match self.outlook(goal, capacity)? {
+            Some(outlook) => outlook.solve(Family::ALL, effort, f64::INFINITY),
+            None => Ok(Solved::NOTHING),
+        }
+    }
+
+    /// The problem of what fits at all, in which a layer costs 1 wherever it is: of patterns that take the same room
+    /// one is left, and its value, where there is a solution, is the number of its layers.
+    pub fn fitting(&self) -> Problem<'_> {
+        let layers = self.stacks.iter().map(|stack| {
+            let picks = stack.homed.iter().enumerate().flat_map(|(index, homed)| homed.picks(index));
+            let room = |pick: Pick| {
+                let pattern = Arc::unwrap_or_clone(self.patterns.pattern(stack, pick));
+                (pattern.bytes.clone(), pattern.items.clone(), pattern)
+            };
+            let mut all: Vec<_> = picks.map(room).collect();
+            all.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+            all.dedup_by(|a, b| a.0 == b.0 && a.1 == b.1);
+            let alike =
+                |(_, _, pattern): (_, _, Pattern)| Arc::new(Pattern { cost: [vec![1.0], vec![]], ..pattern });
+            Kind { layers: stack.layers, patterns: all.into_iter().map(alike).collect() }
+        });
+        let capacity = self.capacity().iter().map(|bytes| bytes.get()).collect();
+        let count = Yardstick { weight: [1.0, 0.0], busy: [vec![], vec![]], limit: f64::INFINITY };
+        let (groups, measures) = (layers.collect(), vec![count]);
+        Problem { groups, items: self.items(), capacity, measures, effort: Effort::FITTING }
+    }
+
+    fn items(&self) -> Items<'_> {
+        Items { bytes: &self.items, own: &self.own }
+    }
+
+    /// The problem with every pattern of a family written out.
+    #[cfg(test)]
+    pub fn problem(&self, family: Family, goal: &Goal, capacity: &[Bytes], effort: Effort) -> Problem<'_> {
+        let outlook = self.outlook(goal, capacity).unwrap().unwrap();
+        outlook.everything(family, effort)
+    }
+
+    /// What the machine's memories hold, those of devices alike together.
+    pub fn capacity(&self) -> Vec<Bytes> {
+        self.twins.capacity(self.pricing.machine)
+    }
+
+    /// The same, less a share of what devices alike hold: see [`crate::search::deal_out::MARGINS`].
+    pub fn capacity_less(&self, share: f64) -> Vec<Bytes> {
+        self.twins.capacity_less(self.pricing.machine, share)
+    }
+
+    /// The placements of a solution, its runs of layers one after the other and dealt out evenly, over the devices alike;
+    /// none where that leaves no room on one of them, though there is room on all together.
+    pub fn placements(&self, chosen: &Chosen, goal: &Goal) -> Vec<Placement> {
+        let placements = [Some(self.placement(chosen, goal)), self.dealt(chosen, goal)];
+        // Patterns are priced alone: between two of them there may be no link.
+        let over_twins =
+            |placement| self.twins.dealt_out(self.pricing, &self.extent, placement).unwrap_or_default();
+        placements.into_iter().flatten().flat_map(over_twins).collect()
+    }
+
+    /// The placement of a solution: layers of one kind and pattern together, the patterns of each kind in the order
+    /// with the shortest chain.
+    pub fn placement(&self, chosen: &Chosen, goal: &Goal) -> Placement {
+        self.placement_in(&self.stacks.iter().collect::<Vec<_>>(), chosen, goal)
+    }
+
+    /// The same where the groups of layers are those of `stacks`, embed and head first.
+    pub fn placement_in(&self, stacks: &[&Stack], chosen: &Chosen, goal: &Goal) -> Placement {
+        let [ends, kinds @ ..] = &chosen.kinds[..] else { panic!("embed and head are always placed") };
+        let [ends] = &ends[..] else { panic!("embed and head are placed once") };
+        let mut from = [0, 1].map(|phase| ends.0.leads[phase][0]);
+        let mut layers = Vec::new();
+        for (stack, runs) in stacks[1..].iter().copied().zip(kinds) {
+            let orders = permutations(runs.len());
+            let chains = orders.iter().map(|order| self.chain(stack, runs, order, from, goal));
+            let best = chains.enumerate().min_by(|a, b| a.1.0.total_cmp(&b.1.0));
+            let Some((best, (_, exit))) = best else { continue };
+            for &run in &orders[best] {
+                let (pattern, count) = &runs[run];
+                layers.extend(std::iter::repeat_n(self.patterns.layer(stack, pattern), *count as usize));
+            }
+            from = exit;
+        }
+        let [embed, head] = self.patterns.ends(stacks[0], &ends.0);
+        Placement { embed, layers, head, pipelining: Pipelining::default() }
+    }
+
+    /// The same layers dealt out evenly, where some stream and others do not: what is fetched for the ones can arrive
+    /// while the others compute. `None` where all stream or none does.
+    pub fn dealt(&self, chosen: &Chosen, goal: &Goal) -> Option<Placement> {
+        let streams = |pattern: &Pattern, phase: Phase| {
+            self.patterns.streams(&pattern.homes, &pattern.leads[phase as usize])
+        };
+        let layers = || chosen.kinds[1..].iter().flatten();
+        let mixed = |&phase: &Phase| {
+            layers().any(|(p, _)| streams(p, phase)) && layers().any(|(p, _)| !streams(p, phase))
+        };
+        PHASES.iter().any(mixed).then(|| self.interleaved(chosen, goal))
+    }
+
+    /// The same layers dealt out evenly.
+    pub fn interleaved(&self, chosen: &Chosen, goal: &Goal) -> Placement {
+        let mut placement = self.placement(chosen, goal);
+        placement.layers.clear();
+        for (stack, runs) in self.stacks[1..].iter().zip(&chosen.kinds[1..]) {
+            let place = |run: usize, layer: u64| ((2 * layer + 1) as f64 / runs[run].1 as f64, run);
+            let mut order: Vec<(f64, usize)> = (0..runs.len())
+                .flat_map(|run| (0..runs[run].1).map(move |layer| place(run, layer)))
+                .collect();
+            order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            let layers = order.into_iter().map(|(_, run)| self.patterns.layer(stack, &runs[run].0));
+            placement.layers.extend(layers);
+        }
+        placement
+    }
+
+    /// The weighted chain through the runs in this order, and where the residual is then in each phase.
+    fn chain(
+        &self,
+        stack: &Stack,
+        runs: &[(Arc<Pattern>, u64)],
+        order: &[usize],
+        from: [DeviceId; 2],
+        goal: &Goal,
+    ) -> (f64, [DeviceId; 2]) {
+        let mut walk = self.patterns.walk();
+        let weight = goal.yardsticks()[0].weight;
+        let (mut total, mut exits) = (0.0, from);
+        for phase in PHASES {
+            let (mut from, mut sum) = (from[phase as usize], 0.0);
+            for &run in order {
+                let (pattern, count) = &runs[run];
+                let exit = *pattern.leads[phase as usize].last().expect("a layer has sublayers");
+                sum += self.patterns.chain(&mut walk, stack, pattern, phase, from);
+                if from != exit || *count > 1 {
+                    sum += self.patterns.chain(&mut walk, stack, pattern, phase, exit) * (*count - 1) as f64;
+                }
+                from = exit;
+            }
+            exits[phase as usize] = from;
+            total += weight[phase as usize] * sum;
+        }
+        (total, exits)
+    }
+}
+
+/// Every order of few groups; of many, only theirs and its reverse.
+fn permutations(groups: usize) -> Vec<Vec<usize>> {
+    const FEW: usize = 4;
+    if groups > FEW {
+        return vec![(0..groups).collect(), (0..groups).rev().collect()];
+    }
+    let mut all = vec![vec![]];
+    for _ in 0..groups {
+        let longer = all.iter().flat_map(|order: &Vec<usize>| {
+            let rest = (0..groups).filter(|group| !order.contains(group));
+            rest.map(|group| [&order[..], &[group]].concat()).collect::<Vec<_>>()
+        });
+        all = longer.collect();
+    }
+    all
+}
