@@ -6,7 +6,7 @@ mod fixture;
 use criterion::{Criterion, criterion_group, criterion_main};
 use fixture::{Spec, formats, model};
 use hwprofiles::Seconds;
-use planner::{Placement, Pricing, Question, Times, plan};
+use planner::{CostModel, PhaseTimes, Placement, Problem, plan};
 use scenarios::{Costs, Objective, Slo, Workload};
 
 fn planning(criterion: &mut Criterion) {
@@ -21,11 +21,11 @@ fn planning(criterion: &mut Criterion) {
         let machine = spec.machine(&model);
         // Every candidate is lowered and compared; what it scores is not the planner's time.
         let score =
-            |_: &Placement, _: u64| Ok(Times { ttft: Seconds::new(1e3), tpot: Some(Seconds::new(1e3)) });
+            |_: &Placement, _: u64| Ok(PhaseTimes { ttft: Seconds::new(1e3), tpot: Some(Seconds::new(1e3)) });
         let formats = formats();
-        let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-        let question = Question { pricing, workload, objective, slo, costs, draft: None };
+        let question = Problem { cost_model, workload, objective, slo, costs, draft: None };
         let once = || plan(&question, &score);
         criterion.bench_function(name, |bencher| bencher.iter(once));
     }

@@ -25,33 +25,36 @@ mod training;
 #[path = "../tests/fixture/mod.rs"]
 mod fixture;
 
-pub use cost::{Band, Binding, Bound, Load, Look, Price, Pricing, Roofline, Sketch, cost, energy};
+pub use cost::{
+    Band, BandwidthUse, Binding, CostBound, CostModel, Roofline, Sketch, StepProbe, TaskCost, cost, energy,
+};
 pub use error::PlannerError;
 pub use explain::{Axis, BreakEven, Busy, Explanation, Filled, PhaseBinding, Scope, Turn, Worth, explain};
-pub use export::{Engine, Export, ExportError, UnknownEngine, export};
+pub use export::{Export, ExportError, ExportTarget, UnknownExportTarget, export};
 pub use front::{Front, FrontPoint, Taken, front, label};
-pub use grid::{Cell, GridScorer, plan_grid};
+pub use grid::{GridCell, GridScorer, plan_grid};
 pub use memory::{
-    Usage, activation_buffers, rotation_table_bytes, scratch_bytes, shares_embedding, staging_slots, usage,
-    vector_holders,
+    MemoryUsage, activation_buffers, rotation_table_bytes, scratch_bytes, shares_embedding, staging_slots,
+    usage, vector_holders,
 };
 pub use placement::{
-    LayerGroup, LayerPlacement, Part, Parts, Pipelining, Placement, PlanError, ROW_PANEL, Run, Slice, Slices,
-    Variant, whole,
+    LayerGroup, LayerPlacement, LayerRun, NamedSlice, NamedSlices, Pipelining, Placement, PlanError,
+    ROW_PANEL, Slice, Slices, Variant, whole,
 };
 pub use plan::{
-    CellPlan, Identity, NamedPlacement, NoPlan, Origin, PLAN_VERSION, PlacedDraft, Plan, PlanTable,
-    Prediction, Sharing, TABLE_VERSION,
+    CellPlan, Identity, NamedPlacement, NoPlan, PLAN_VERSION, PlacedDraft, Plan, PlanOrigin, PlanTable,
+    Prediction, SharingCost, TABLE_VERSION,
 };
 pub use planning::{
-    Beside, ChosenFormats, Draft, FormatScorer, PLANNED, Question, Scorer, evaluate, follow, plan, plan_among,
+    ChosenFormats, DraftModel, DraftPlan, FormatScorer, PLANNED, Problem, Scorer, evaluate, follow, plan,
+    plan_among,
 };
 pub use program::{
-    Action, Extent, Lane, LowerError, MicroBatch, Program, Programs, Source, Task, TaskId, Times,
-    TrainingAction, prefill_chunk, steps,
+    Action, Lane, LowerError, MicroBatch, OperandSource, PhasePrograms, PhaseTimes, Program, RunExtent, Task,
+    TaskId, TrainingAction, prefill_chunk, steps,
 };
 pub use replan::{Decision, Drift, Monitor, Moves, Replanner, moved, moving_time};
 pub use rules::{NoRule, Rule};
 pub use search::{Criterion, UnknownCriterion};
-pub use trace::{Event, Recorder, StepSpan, Trace, TraceError};
+pub use trace::{Recorder, StepSpan, Trace, TraceEvent, TraceFileError};
 pub use training::TrainingStep;

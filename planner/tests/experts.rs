@@ -6,8 +6,8 @@ mod machine;
 use hwprofiles::{Bytes, DType, DeviceId, Seconds};
 use machine::{machine, placed, tiny_experts};
 use planner::{
-    Action, Extent, Lane, Placement, Plan, Pricing, Program, Programs, Question, Roofline, Slice, Times,
-    evaluate, usage,
+    Action, CostModel, Lane, PhasePrograms, PhaseTimes, Placement, Plan, Problem, Program, Roofline,
+    RunExtent, Slice, evaluate, usage,
 };
 use proptest::prelude::*;
 use scenarios::{
@@ -22,11 +22,11 @@ const GPU: DeviceId = DeviceId(1);
 
 fn plan(model: &Model, placement: &Placement) -> Plan {
     let machine = machine();
-    let times = Times { ttft: Seconds::new(1.0), tpot: None };
+    let times = PhaseTimes { ttft: Seconds::new(1.0), tpot: None };
     let workload = Workload { batch: 4, prompt_tokens: 40, output_tokens: 9, speculation: None };
-    let pricing = Pricing { machine: &machine, model, formats: &FORMATS };
+    let cost_model = CostModel { machine: &machine, model, formats: &FORMATS };
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-    let question = Question { pricing, workload, objective, slo, costs, draft: None };
+    let question = Problem { cost_model, workload, objective, slo, costs, draft: None };
     let score = |_: &Placement, _: u64| Ok(times);
     evaluate(&question, "given", placement.clone(), 16, &score).unwrap()
 }
@@ -76,9 +76,9 @@ fn both_devices_of_divided_experts_work_between_the_router_and_the_sum() {
 #[test]
 fn hot_experts_take_longer_than_as_many_cold_ones() {
     let (machine, model) = (machine(), tiny_experts(3));
-    let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
     let (hot, cold) = (0..3, 3..6);
-    let work = |rows| pricing.work(Operator::Experts, &rows, &Step::decode(2, 9));
+    let work = |rows| cost_model.work(Operator::Experts, &rows, &Step::decode(2, 9));
     assert!(work(hot.clone()).flop > work(cold.clone()).flop);
     assert!(work(hot).weights > work(cold).weights);
 }
@@ -136,8 +136,8 @@ proptest! {
 
     #[test]
     fn all_experts_take_room_however_few_are_used((model, placement) in placed(3)) {
-        let (machine, extent) = (machine(), Extent { batch: 2, context: 49, chunk: 16, step_tokens: 1 });
-        let programs = Programs::lower(&machine, &model, &placement).unwrap();
+        let (machine, extent) = (machine(), RunExtent { batch: 2, context: 49, chunk: 16, step_tokens: 1 });
+        let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
         let used = usage(&machine, &model, &FORMATS, &placement, &programs, &extent);
         let matrices = |sublayer: Sublayer| model.sublayer_bytes(sublayer, &FORMATS) - sublayer.vector_bytes(&model);
         let all: Bytes = placement.sublayers().map(|(_, sublayer, _)| matrices(sublayer)).sum();
@@ -150,10 +150,10 @@ proptest! {
     #[test]
     fn every_task_has_a_finite_price((model, placement) in placed(3), tokens in 1..200_u64) {
         let machine = machine();
-        let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
         for step in [Step::decode(tokens, 77), Step::prefill(2, tokens)] {
             let program = Program::lower(&machine, &model, &placement, step.phase).unwrap();
-            let bound = Roofline::of(&pricing, &program, &step).unwrap().bound().0;
+            let bound = Roofline::of(&cost_model, &program, &step).unwrap().bound().0;
             prop_assert!(bound.get() > 0.0 && bound.get().is_finite());
         }
     }

@@ -5,8 +5,8 @@ mod fixture;
 use fixture::{Spec, formats, model};
 use hwprofiles::{DeviceId, Machine, MemoryId};
 use planner::{
-    Engine, Export, ExportError, LayerPlacement, Placement, Plan, Pricing, Programs, Question, Slice, Slices,
-    Times, evaluate, export, prefill_chunk, usage, whole,
+    CostModel, Export, ExportError, ExportTarget, LayerPlacement, PhasePrograms, PhaseTimes, Placement, Plan,
+    Problem, Slice, Slices, evaluate, export, prefill_chunk, usage, whole,
 };
 use proptest::prelude::*;
 use regex::Regex;
@@ -24,10 +24,10 @@ const HBM: MemoryId = MemoryId(1);
 
 fn plan_of(machine: &Machine, model: &Model, workload: Workload, placement: &Placement) -> Option<Plan> {
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-    let pricing = Pricing { machine, model, formats: &formats() };
-    let question = Question { pricing, workload, objective, slo, costs, draft: None };
+    let cost_model = CostModel { machine, model, formats: &formats() };
+    let question = Problem { cost_model, workload, objective, slo, costs, draft: None };
     // What is exported does not depend on what is predicted.
-    let score = |_: &Placement, _: u64| Ok(Times { ttft: hwprofiles::Seconds::ZERO, tpot: None });
+    let score = |_: &Placement, _: u64| Ok(PhaseTimes { ttft: hwprofiles::Seconds::ZERO, tpot: None });
     let chunk = prefill_chunk(&workload);
     evaluate(&question, "given", placement.clone(), chunk, &score).ok()
 }
@@ -98,7 +98,7 @@ fn experts_have_their_words() {
     let model = mixture(4);
     let machine = Spec::gpu(80_000_000).machine(&model);
     for (name, plan) in ["gpu", "front", "parts"].iter().zip(plans_of_mixture(&machine, &model)) {
-        for engine in [Engine::LlamaCpp, Engine::KTransformers, Engine::Accelerate] {
+        for engine in [ExportTarget::LlamaCpp, ExportTarget::KTransformers, ExportTarget::Accelerate] {
             let export = export(&plan, &machine, &model, engine).unwrap();
             let mut lines = words(&export);
             lines.truncate(lines.find("--- run.py").unwrap_or(lines.len()));
@@ -106,7 +106,7 @@ fn experts_have_their_words() {
         }
     }
     let [_, _, parts] = plans_of_mixture(&machine, &model);
-    let export = export(&parts, &machine, &model, Engine::KTransformers).unwrap();
+    let export = export(&parts, &machine, &model, ExportTarget::KTransformers).unwrap();
     assert_eq!(export.nearest, parts.placement(&machine, &model).unwrap());
 }
 
@@ -141,9 +141,9 @@ fn every_family_has_its_names() {
         let mut placement = Placement::uniform(&model, GPU, HBM);
         placement.layers[0] = LayerPlacement::of(model.kind(0), first);
         let plan = plan_of(&machine, &model, WORKLOAD, &placement).unwrap();
-        let command = export(&plan, &machine, &model, Engine::LlamaCpp)
+        let command = export(&plan, &machine, &model, ExportTarget::LlamaCpp)
             .map_or_else(|refused| refused.to_string(), |export| export.command);
-        let map = &export(&plan, &machine, &model, Engine::Accelerate).unwrap().files[0].1;
+        let map = &export(&plan, &machine, &model, ExportTarget::Accelerate).unwrap().files[0].1;
         text += &format!("{command}\n{map}");
     }
     insta::assert_snapshot!(text);
@@ -162,8 +162,8 @@ fn words(export: &Export) -> String {
 
 #[test]
 fn each_engine_has_its_words() {
-    for engine in Engine::ALL.into_iter().filter(|&engine| engine != Engine::KTransformers) {
-        let model = if engine == Engine::FlexGen { opt(4) } else { model(4, 256) };
+    for engine in ExportTarget::ALL.into_iter().filter(|&engine| engine != ExportTarget::KTransformers) {
+        let model = if engine == ExportTarget::FlexGen { opt(4) } else { model(4, 256) };
         let machine = Spec::gpu(80_000_000).machine(&model);
         for (name, plan) in ["gpu", "hybrid", "streamed"].iter().zip(plans(&machine, &model)) {
             let export = export(&plan, &machine, &model, engine).unwrap();
@@ -177,7 +177,7 @@ fn what_an_engine_can_express_is_exported_without_loss() {
     let model = model(4, 256);
     let machine = Spec::gpu(80_000_000).machine(&model);
     let mut there = Placement::uniform(&model, GPU, HBM);
-    for engine in [Engine::Accelerate, Engine::Vllm, Engine::DeepSpeed] {
+    for engine in [ExportTarget::Accelerate, ExportTarget::Vllm, ExportTarget::DeepSpeed] {
         let plan = plan_of(&machine, &model, WORKLOAD, &there).unwrap();
         let export = export(&plan, &machine, &model, engine).unwrap();
         assert_eq!((export.nearest, export.cannot), (there.clone(), vec![]), "{engine}");
@@ -185,7 +185,7 @@ fn what_an_engine_can_express_is_exported_without_loss() {
     // llama.cpp looks tokens up on the host.
     there.embed = Placement::uniform(&model, HOST, DRAM).embed;
     let plan = plan_of(&machine, &model, WORKLOAD, &there).unwrap();
-    let export = export(&plan, &machine, &model, Engine::LlamaCpp).unwrap();
+    let export = export(&plan, &machine, &model, ExportTarget::LlamaCpp).unwrap();
     assert_eq!((export.nearest, export.cannot), (there, vec![]));
 }
 
@@ -198,16 +198,16 @@ fn an_engine_refuses_what_it_does_not_know() {
         export(&plan, &machine, &model, engine).unwrap_err()
     };
     let loopback = Spec::loopback(80_000_000);
-    for engine in [Engine::Vllm, Engine::DeepSpeed, Engine::KTransformers] {
+    for engine in [ExportTarget::Vllm, ExportTarget::DeepSpeed, ExportTarget::KTransformers] {
         assert!(matches!(refused(loopback, engine), ExportError::Unsupported { .. }));
     }
-    let llama = refused(Spec::gpu(80_000_000), Engine::FlexGen);
+    let llama = refused(Spec::gpu(80_000_000), ExportTarget::FlexGen);
     assert_eq!(llama.to_string(), "flexgen cannot run 'tiny-llama': it knows OPT alone");
-    let dense = refused(Spec::gpu(80_000_000), Engine::KTransformers);
+    let dense = refused(Spec::gpu(80_000_000), ExportTarget::KTransformers);
     assert!(dense.to_string().contains("mixtures"), "{dense}");
     // vLLM keeps the tables and KV with the GPU whatever is offloaded.
-    assert!(matches!(refused(Spec::gpu(1_000_000), Engine::Vllm), ExportError::Unfit { .. }));
-    assert!("vLLM".parse::<Engine>().is_ok() && "ollama".parse::<Engine>().is_err());
+    assert!(matches!(refused(Spec::gpu(1_000_000), ExportTarget::Vllm), ExportError::Unfit { .. }));
+    assert!("vLLM".parse::<ExportTarget>().is_ok() && "ollama".parse::<ExportTarget>().is_err());
 }
 
 /// The GGUF tensors of one layer and the sublayers that they belong to.
@@ -346,21 +346,21 @@ proptest! {
         let plan = plan_of(&machine, &model, workload, &placement);
         prop_assume!(plan.is_some());
         let plan = plan.unwrap();
-        for engine in [Engine::LlamaCpp, Engine::Accelerate, Engine::Vllm, Engine::DeepSpeed] {
+        for engine in [ExportTarget::LlamaCpp, ExportTarget::Accelerate, ExportTarget::Vllm, ExportTarget::DeepSpeed] {
             let export = match export(&plan, &machine, &model, engine) {
                 Ok(export) => export,
-                Err(ExportError::Unfit { .. }) if engine != Engine::LlamaCpp => continue,
+                Err(ExportError::Unfit { .. }) if engine != ExportTarget::LlamaCpp => continue,
                 Err(error) => return Err(TestCaseError::fail(error.to_string())),
             };
-            let programs = Programs::lower(&machine, &model, &export.nearest).unwrap();
+            let programs = PhasePrograms::lower(&machine, &model, &export.nearest).unwrap();
             let used = usage(&machine, &model, &formats(), &export.nearest, &programs, &plan.extent());
             for (memory, used) in machine.memories.iter().zip(&used) {
                 prop_assert!(used.total() <= memory.capacity.value, "{engine}: {}", memory.name);
             }
             prop_assert!(export.nearest == placement || !export.cannot.is_empty(), "{}: lost silently", engine);
             match engine {
-                Engine::LlamaCpp => check_homes(read_llama_cpp(&export.command, &model), &export.nearest),
-                Engine::Accelerate => check_homes(read_device_map(&export.files[0].1, &model), &export.nearest),
+                ExportTarget::LlamaCpp => check_homes(read_llama_cpp(&export.command, &model), &export.nearest),
+                ExportTarget::Accelerate => check_homes(read_device_map(&export.files[0].1, &model), &export.nearest),
                 _ => {}
             }
         }

@@ -5,8 +5,8 @@ mod fixture;
 use fixture::{Spec, model};
 use hwprofiles::{DType, Machine, Seconds};
 use planner::{
-    Action, ChosenFormats, Placement, PlannerError, Pricing, Programs, Question, Roofline, Task, Times, plan,
-    plan_among, steps,
+    Action, ChosenFormats, CostModel, PhasePrograms, PhaseTimes, Placement, PlannerError, Problem, Roofline,
+    Task, plan, plan_among, steps,
 };
 use proptest::prelude::*;
 use scenarios::{
@@ -50,34 +50,34 @@ fn machine(spec: Spec, model: &Model, slower: f64) -> Machine {
 }
 
 /// Scores with the roofline of each step.
-fn score(pricing: Pricing<'_>, placement: &Placement, chunk: u64) -> Result<Times, PlannerError> {
-    let programs = Programs::lower(pricing.machine, pricing.model, placement)?;
+fn score(cost_model: CostModel<'_>, placement: &Placement, chunk: u64) -> Result<PhaseTimes, PlannerError> {
+    let programs = PhasePrograms::lower(cost_model.machine, cost_model.model, placement)?;
     let (mut ttft, mut rest) = (Seconds::ZERO, Seconds::ZERO);
     for step in steps(&WORKLOAD, chunk) {
-        let time = Roofline::of(&pricing, programs.of(step.phase), &step)?.bound().0;
+        let time = Roofline::of(&cost_model, programs.of(step.phase), &step)?.bound().0;
         match step.phase {
             Phase::Prefill => ttft += time,
             Phase::Decode => rest += time,
         }
     }
-    Ok(Times { ttft, tpot: Some(rest / (WORKLOAD.output_tokens - 1) as f64) })
+    Ok(PhaseTimes { ttft, tpot: Some(rest / (WORKLOAD.output_tokens - 1) as f64) })
 }
 
 fn judged(
-    pricing: Pricing<'_>,
+    cost_model: CostModel<'_>,
     _: &Workload,
     placement: &Placement,
     chunk: u64,
-) -> Result<Times, PlannerError> {
-    score(pricing, placement, chunk)
+) -> Result<PhaseTimes, PlannerError> {
+    score(cost_model, placement, chunk)
 }
 
-fn question<'a>(machine: &'a Machine, model: &'a Model, objective: Objective, slo: Slo) -> Question<'a> {
-    let pricing = Pricing { machine, model, formats: &ALL[0] };
-    Question { pricing, workload: WORKLOAD, objective, slo, costs: Costs::default(), draft: None }
+fn question<'a>(machine: &'a Machine, model: &'a Model, objective: Objective, slo: Slo) -> Problem<'a> {
+    let cost_model = CostModel { machine, model, formats: &ALL[0] };
+    Problem { cost_model, workload: WORKLOAD, objective, slo, costs: Costs::default(), draft: None }
 }
 
-fn value(objective: Objective, times: &Times) -> f64 {
+fn value(objective: Objective, times: &PhaseTimes) -> f64 {
     let tpot = times.tpot.unwrap().get();
     match objective {
         Objective::Tpot => tpot + 1e-4 * times.ttft.get(),
@@ -112,8 +112,8 @@ proptest! {
         let objective = if tpot { Objective::Tpot } else { Objective::Latency };
         let question = question(&machine, &model, objective, Slo::default());
         let alone: Vec<_> = some.iter().map(|one| {
-            let pricing = Pricing { formats: one, ..question.pricing };
-            plan(&Question { pricing, ..question }, &|placement, chunk| score(pricing, placement, chunk))
+            let cost_model = CostModel { formats: one, ..question.cost_model };
+            plan(&Problem { cost_model, ..question }, &|placement, chunk| score(cost_model, placement, chunk))
         }).collect();
         match plan_among(&question, std::slice::from_ref(&machine), None, &some, None, &judged) {
             Ok(found) => {
@@ -135,8 +135,8 @@ proptest! {
 fn of_equals_the_one_of_most_bits_is_taken() {
     let model = model(3, 256);
     let machine = machine(Spec::loopback(1 << 30), &model, 1.0);
-    let same = |_: Pricing<'_>, _: &Workload, _: &Placement, _: u64| {
-        Ok(Times { ttft: Seconds::new(1.0), tpot: Some(Seconds::new(0.1)) })
+    let same = |_: CostModel<'_>, _: &Workload, _: &Placement, _: u64| {
+        Ok(PhaseTimes { ttft: Seconds::new(1.0), tpot: Some(Seconds::new(0.1)) })
     };
     let question = question(&machine, &model, Objective::Latency, Slo::default());
     assert_eq!(
@@ -166,11 +166,11 @@ fn experts_in_four_bits_beside_attention_in_sixteen_cost_what_each_costs() {
     let mixed = Formats { weights, ..ALL[0] };
     let int4 = Formats { weights: DType::Int4.into(), ..ALL[0] };
     let of = |task: &Task, formats: &Formats, step: &Step| {
-        Pricing { machine: &machine, model: &model, formats }.price(task, step).unwrap()
+        CostModel { machine: &machine, model: &model, formats }.price(task, step).unwrap()
     };
     let placement =
         Placement::uniform(&model, machine.device_ids().next().unwrap(), machine.devices[0].memory);
-    let programs = Programs::lower(&machine, &model, &placement).unwrap();
+    let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
     let mut experts = 0;
     for step in [Step::prefill(2, 96), Step::decode(2, 96)] {
         for task in &programs.of(step.phase).tasks {

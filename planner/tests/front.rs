@@ -1,12 +1,12 @@
 //! Fronts as text and as CSV.
 
 use hwprofiles::{Dollars, Joules, Ratio, Seconds};
-use planner::{Criterion, Front, FrontPoint, Taken, Times};
+use planner::{Criterion, Front, FrontPoint, PhaseTimes, Taken};
 
 /// Seconds to the first token and per further one, joules and dollars per token.
 fn taken([ttft, tpot, joules, dollars]: [f64; 4]) -> Taken {
     Taken {
-        times: Times { ttft: Seconds::new(ttft), tpot: (tpot > 0.0).then_some(Seconds::new(tpot)) },
+        times: PhaseTimes { ttft: Seconds::new(ttft), tpot: (tpot > 0.0).then_some(Seconds::new(tpot)) },
         energy_per_token: Some(Joules::new(joules)),
         cost_per_token: Some(Dollars::new(dollars)),
     }

@@ -6,7 +6,8 @@ mod machine;
 use hwprofiles::{DType, DeviceId};
 use machine::{machine, placed, placements, tiny_model, tiny_parallel};
 use planner::{
-    Action, Extent, Lane, LayerPlacement, MicroBatch, Placement, Program, Programs, Source, Task, usage,
+    Action, Lane, LayerPlacement, MicroBatch, OperandSource, PhasePrograms, Placement, Program, RunExtent,
+    Task, usage,
 };
 use proptest::prelude::*;
 use scenarios::{Block, Buffer, Formats, Model, Operator, Phase, Sublayer, WeightFormats};
@@ -46,7 +47,7 @@ enum Value {
 }
 
 #[derive(Debug, Default)]
-struct Cell {
+struct GridCell {
     value: Option<Value>,
     writer: Option<usize>,
     readers: Vec<usize>,
@@ -58,7 +59,7 @@ struct Checker<'a> {
     program: &'a Program,
     /// Per task: the tasks that happen before it on every schedule.
     before: Vec<Vec<bool>>,
-    cells: BTreeMap<Place, Cell>,
+    cells: BTreeMap<Place, GridCell>,
     /// The last value computed for each column of a micro-batch, wherever it is.
     latest: BTreeMap<(Buffer, u64, u64), Value>,
     /// Of each micro-batch, the sums that devices have begun and that are to be added.
@@ -166,7 +167,7 @@ impl<'a> Checker<'a> {
         device: usize,
         operator: Operator,
         rows: &Range<u64>,
-        source: Source,
+        source: OperandSource,
     ) {
         let micro = task.micro_batch.index;
         for &buffer in operator.reads().iter().filter(|&&buffer| buffer != Buffer::Tokens) {
@@ -183,25 +184,25 @@ impl<'a> Checker<'a> {
         }
         let new = task.layer.map(|layer| Value::Kv(layer, KvPart::New));
         match (operator, source) {
-            (Operator::Rotate, Source::Resident | Source::InPlace(_)) => {
+            (Operator::Rotate, OperandSource::Resident | OperandSource::InPlace(_)) => {
                 self.write(index, Place::KvHome(task.layer.unwrap(), micro), new.unwrap())
             }
-            (Operator::Rotate, Source::Staged(slot)) => {
+            (Operator::Rotate, OperandSource::Staged(slot)) => {
                 self.write(index, Place::KvSlot(device, slot, micro, KvPart::New), new.unwrap());
             }
-            (Operator::Attention, Source::Resident | Source::InPlace(_)) => {
+            (Operator::Attention, OperandSource::Resident | OperandSource::InPlace(_)) => {
                 self.read(index, Place::KvHome(task.layer.unwrap(), micro), &new.unwrap());
             }
-            (Operator::Attention, Source::Staged(slot)) => {
+            (Operator::Attention, OperandSource::Staged(slot)) => {
                 let past = Value::Kv(task.layer.unwrap(), KvPart::Past);
                 self.read(index, Place::KvSlot(device, slot, micro, KvPart::Past), &past);
                 self.read(index, Place::KvSlot(device, slot, micro, KvPart::New), &new.unwrap());
             }
-            (_, Source::Staged(slot)) => {
+            (_, OperandSource::Staged(slot)) => {
                 let matrix = Value::Matrix(task.layer, operator.sublayer(), rows.clone());
                 self.read(index, Place::WeightSlot(device, slot), &matrix);
             }
-            (_, Source::Resident | Source::InPlace(_)) => {}
+            (_, OperandSource::Resident | OperandSource::InPlace(_)) => {}
         }
         let output = operator.writes();
         let columns = operator.output_columns(self.model, rows);
@@ -324,11 +325,11 @@ proptest! {
         let layers = order.iter().map(|&index| placement.layers[index].clone()).collect();
         let all = Placement { layers, ..placement };
         let outline = all.outline();
-        let extent = Extent { batch: 4, context: 24, chunk: 8, step_tokens: 1 };
+        let extent = RunExtent { batch: 4, context: 24, chunk: 8, step_tokens: 1 };
         let (kv, activations) = (DType::Bf16, DType::Bf16);
         let formats = Formats { weights: WeightFormats::all(DType::Bf16), kv, activations };
         let needs = |placement: &Placement| {
-            let programs = Programs::lower(&machine, &model, placement).unwrap();
+            let programs = PhasePrograms::lower(&machine, &model, placement).unwrap();
             let used = usage(&machine, &model, &formats, &all, &programs, &extent);
             used.iter().map(|used| (used.activations, used.staging)).collect::<Vec<_>>()
         };

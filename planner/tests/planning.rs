@@ -6,8 +6,8 @@ mod scorer;
 use fixture::{Spec, formats, model};
 use hwprofiles::{Bytes, Machine, Seconds};
 use planner::{
-    Extent, PLANNED, Placement, Plan, PlannerError, Pricing, Programs, Question, Rule, Times, explain, plan,
-    usage,
+    CostModel, PLANNED, PhasePrograms, PhaseTimes, Placement, Plan, PlannerError, Problem, Rule, RunExtent,
+    explain, plan, usage,
 };
 use proptest::prelude::*;
 use scenarios::{Costs, Model, Objective, Slo, Workload};
@@ -15,9 +15,9 @@ use scorer::roofline_times;
 
 const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
 
-fn question<'a>(pricing: Pricing<'a>, workload: &Workload, objective: Objective) -> Question<'a> {
-    Question {
-        pricing,
+fn question<'a>(cost_model: CostModel<'a>, workload: &Workload, objective: Objective) -> Problem<'a> {
+    Problem {
+        cost_model,
         workload: *workload,
         objective,
         slo: Slo::default(),
@@ -28,13 +28,13 @@ fn question<'a>(pricing: Pricing<'a>, workload: &Workload, objective: Objective)
 
 fn planned(spec: Spec, model: &Model, workload: &Workload) -> Result<(Machine, Plan), PlannerError> {
     let (machine, formats) = (spec.machine(model), formats());
-    let pricing = Pricing { machine: &machine, model, formats: &formats };
+    let cost_model = CostModel { machine: &machine, model, formats: &formats };
     let score = |placement: &Placement, chunk| roofline_times(&machine, model, workload, placement, chunk);
-    let plan = plan(&question(pricing, workload, Objective::Latency), &score)?;
+    let plan = plan(&question(cost_model, workload, Objective::Latency), &score)?;
     Ok((machine, plan))
 }
 
-fn latency(times: &Times) -> f64 {
+fn latency(times: &PhaseTimes) -> f64 {
     times.ttft.get() + times.tpot.map_or(0.0, |tpot| tpot.get() * (WORKLOAD.output_tokens - 1) as f64)
 }
 
@@ -63,11 +63,11 @@ fn a_device_that_bytes_cannot_leave_or_cannot_reach_is_planned_around() {
         let mut machine = Spec::gpu(3_000_000).machine(&model);
         machine.links.retain(|link| link.name == kept);
         assert_eq!(machine.links.len(), 1);
-        let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
         let score =
             |placement: &Placement, chunk| roofline_times(&machine, &model, &WORKLOAD, placement, chunk);
-        let plan = plan(&question(pricing, &WORKLOAD, Objective::Latency), &score).unwrap();
-        assert!(Programs::lower(&machine, &model, &plan.placement(&machine, &model).unwrap()).is_ok());
+        let plan = plan(&question(cost_model, &WORKLOAD, Objective::Latency), &score).unwrap();
+        assert!(PhasePrograms::lower(&machine, &model, &plan.placement(&machine, &model).unwrap()).is_ok());
         let without = &plan.predicted.without["all-streamed"];
         assert!(without.contains("vram") && without.contains("dram"), "{without}");
     }
@@ -99,14 +99,14 @@ fn a_plan_reads_back_as_it_was_written() {
 fn only_slots_that_are_not_two_and_parts_that_are_not_one_stand_in_the_file_and_slots_take_memory() {
     let (model, formats) = (model(3, 256), formats());
     let machine = Spec::gpu(400_000_000).machine(&model);
-    let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
     let score = |placement: &Placement, chunk| roofline_times(&machine, &model, &WORKLOAD, placement, chunk);
     let written = |slots: usize, micro_batches: u64| {
         let (gpu, dram) = (hwprofiles::DeviceId(1), hwprofiles::MemoryId(0));
         let mut placement = Placement::uniform(&model, gpu, dram);
         placement.embed[0].home = hwprofiles::MemoryId(1);
         placement.pipelining = planner::Pipelining { slots, micro_batches };
-        let question = question(pricing, &WORKLOAD, Objective::Latency);
+        let question = question(cost_model, &WORKLOAD, Objective::Latency);
         let plan = planner::evaluate(&question, "given", placement.clone(), 96, &score).unwrap();
         let text = plan.to_yaml();
         let (_, again) = Plan::read(&text, "plan.yaml", &machine, &model).unwrap();
@@ -132,11 +132,11 @@ fn a_rule_that_nothing_beats_is_followed_by_name() {
     let score = |placement: &Placement, chunk| {
         let times = roofline_times(&machine, &model, &WORKLOAD, placement, chunk)?;
         let slower = if *placement == all_cpu { 1.0 } else { 10.0 };
-        Ok(Times { ttft: times.ttft * slower, tpot: times.tpot.map(|tpot| tpot * slower) })
+        Ok(PhaseTimes { ttft: times.ttft * slower, tpot: times.tpot.map(|tpot| tpot * slower) })
     };
     let formats = formats();
-    let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
-    let plan = plan(&question(pricing, &WORKLOAD, Objective::Latency), &score).unwrap();
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
+    let plan = plan(&question(cost_model, &WORKLOAD, Objective::Latency), &score).unwrap();
     assert_eq!(plan.predicted.chosen, "all-cpu");
     assert_eq!(plan.placement(&machine, &model).unwrap(), all_cpu);
     assert_eq!(plan.predicted.simulated, plan.predicted.baselines["all-cpu"]);
@@ -163,11 +163,11 @@ fn what_does_not_fit_is_told_with_the_memory_and_what_would_help() {
 fn a_limit_that_nothing_keeps_is_told_with_the_least_that_was_found() {
     let (model, formats) = (model(4, 256), formats());
     let machine = Spec::gpu(3_000_000).machine(&model);
-    let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
     let score = |placement: &Placement, chunk| roofline_times(&machine, &model, &WORKLOAD, placement, chunk);
     let within = |ttft: Option<f64>, tpot: Option<f64>| {
         let slo = Slo { ttft: ttft.map(Seconds::new), tpot: tpot.map(Seconds::new) };
-        plan(&Question { slo, ..question(pricing, &WORKLOAD, Objective::Latency) }, &score)
+        plan(&Problem { slo, ..question(cost_model, &WORKLOAD, Objective::Latency) }, &score)
     };
     let free = within(None, None).unwrap().predicted.simulated;
     let (ttft, tpot) = (free.ttft.get(), free.tpot.unwrap().get());
@@ -186,14 +186,14 @@ fn a_limit_that_nothing_keeps_is_told_with_the_least_that_was_found() {
 fn a_plan_for_something_else_is_refused_with_line_key_and_value() {
     let (model, formats) = (model(4, 256), formats());
     let machine = Spec::loopback(20_000_000).machine(&model);
-    let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
     // Divided matrices are wanted here, in whatever pieces batches would do better.
     let score = |placement: &Placement, chunk| {
         let times = roofline_times(&machine, &model, &WORKLOAD, placement, chunk)?;
         let slower = if placement.pipelining.micro_batches == 1 { 1.0 } else { 10.0 };
-        Ok(Times { ttft: times.ttft * slower, ..times })
+        Ok(PhaseTimes { ttft: times.ttft * slower, ..times })
     };
-    let plan = plan(&question(pricing, &WORKLOAD, Objective::Latency), &score).unwrap();
+    let plan = plan(&question(cost_model, &WORKLOAD, Objective::Latency), &score).unwrap();
     let text = plan.to_yaml();
     let edit = |from: &str, to: &str| {
         assert!(text.contains(from), "{from} is not in\n{text}");
@@ -269,22 +269,22 @@ proptest! {
         let workload = Workload { batch, output_tokens: output, ..WORKLOAD };
         let objective = Objective::ALL[objective];
         let formats = formats();
-        let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
         let score =
             |placement: &Placement, chunk| roofline_times(&machine, &model, &workload, placement, chunk);
-        match plan(&question(pricing, &workload, objective), &score) {
+        match plan(&question(cost_model, &workload, objective), &score) {
             Ok(plan) => {
                 let placement = plan.placement(&machine, &model).unwrap();
-                let programs = Programs::lower(&machine, &model, &placement).unwrap();
+                let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
                 let chunk = plan.prefill_chunk;
-                let extent = Extent { batch, context: workload.context(), chunk, step_tokens: 1 };
+                let extent = RunExtent { batch, context: workload.context(), chunk, step_tokens: 1 };
                 let used = usage(&machine, &model, &formats, &placement, &programs, &extent);
                 for (memory, used) in machine.memories.iter().zip(&used) {
                     prop_assert!(used.total() <= memory.capacity.value);
                     prop_assert_eq!(&plan.memory[&memory.name], used);
                 }
                 if objective == Objective::Latency {
-                    let value = |t: &Times| {
+                    let value = |t: &PhaseTimes| {
                         t.ttft.get() + t.tpot.map_or(0.0, |tpot| tpot.get() * (output - 1) as f64)
                     };
                     for times in plan.predicted.baselines.values() {
@@ -330,10 +330,10 @@ fn what_fits_only_just_is_found() {
         let spec =
             Spec { flop, read, bandwidth, capacity, link: 1e9, latency: delay, launch, sync: delay, ..gpu };
         let machine = spec.machine(&model);
-        let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
         let score =
             |placement: &Placement, chunk| roofline_times(&machine, &model, &workload, placement, chunk);
-        let found = plan(&question(pricing, &workload, Objective::Latency), &score);
+        let found = plan(&question(cost_model, &workload, Objective::Latency), &score);
         assert!(found.is_ok(), "{dram}: {found:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! The published planners choose here what they chose there.
 
 use hwprofiles::{Bytes, BytesPerSec, DType, FlopPerSec};
-use planner::published::flexgen::{self, Block, Question, Shares};
+use planner::published::flexgen::{self, Block, FlexGenProblem, Shares};
 use planner::published::lia::{Layer, Policy, Rates, pinned_layers};
 use planner::published::zero;
 use scenarios::{Formats, LayerKind, Model, Phase, Step, WeightFormats, Workload};

@@ -6,7 +6,8 @@ mod scorer;
 use fixture::{Spec, formats, model};
 use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Ratio};
 use planner::{
-    Beside, ChosenFormats, Draft, Placement, Plan, PlannerError, Pricing, Question, Times, plan, plan_among,
+    ChosenFormats, CostModel, DraftModel, DraftPlan, PhaseTimes, Placement, Plan, PlannerError, Problem,
+    plan, plan_among,
 };
 use proptest::prelude::*;
 use scenarios::{Costs, Model, Objective, Slo, Speculation, Workload};
@@ -14,12 +15,12 @@ use scenarios::{Costs, Model, Objective, Slo, Speculation, Workload};
 const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 33, speculation: None };
 
 fn score(
-    pricing: Pricing<'_>,
+    cost_model: CostModel<'_>,
     workload: &Workload,
     placement: &Placement,
     chunk: u64,
-) -> Result<Times, PlannerError> {
-    scorer::roofline_times(pricing.machine, pricing.model, workload, placement, chunk)
+) -> Result<PhaseTimes, PlannerError> {
+    scorer::roofline_times(cost_model.machine, cost_model.model, workload, placement, chunk)
 }
 
 fn speculation(tokens: u64, acceptance: f64) -> Speculation {
@@ -34,15 +35,15 @@ fn asked(
     slo: Slo,
 ) -> Result<ChosenFormats, PlannerError> {
     let formats = formats();
-    let pricing = Pricing { machine, model, formats: &formats };
+    let cost_model = CostModel { machine, model, formats: &formats };
     let question =
-        Question { pricing, workload: WORKLOAD, objective, slo, costs: Costs::default(), draft: None };
-    let draft = draft.map(|(model, choices)| Draft { model, choices });
+        Problem { cost_model, workload: WORKLOAD, objective, slo, costs: Costs::default(), draft: None };
+    let draft = draft.map(|(model, choices)| DraftModel { model, choices });
     plan_among(&question, std::slice::from_ref(machine), None, &[formats], draft, &score)
 }
 
 /// The run's time, or that of a token.
-fn value(objective: Objective, times: &Times) -> f64 {
+fn value(objective: Objective, times: &PhaseTimes) -> f64 {
     let tpot = times.tpot.unwrap().get();
     match objective {
         Objective::Tpot => tpot + 1e-4 * times.ttft.get(),
@@ -122,15 +123,15 @@ fn a_gpu_that_the_model_fills_sends_the_draft_to_the_host() {
     let (model, draft) = (model(4, 512), model(2, 512));
     let formats = formats();
     let all = Spec::gpu(1 << 30).machine(&model);
-    let pricing = Pricing { machine: &all, model: &draft, formats: &formats };
+    let cost_model = CostModel { machine: &all, model: &draft, formats: &formats };
     let workload = Workload { speculation: Some(speculation(2, 0.9)), ..WORKLOAD };
-    let (beside, _) = Beside::new(pricing, DeviceId(1), &workload, &score).unwrap().unwrap();
+    let (beside, _) = DraftPlan::new(cost_model, DeviceId(1), &workload, &score).unwrap().unwrap();
     let needed = beside.placed.memory["vram"].total();
     // Less than the draft needs: it cannot be there at all.
     let small = Spec::gpu(needed.get() - 1).machine(&model);
-    let pricing = Pricing { machine: &small, ..pricing };
-    assert!(Beside::new(pricing, DeviceId(1), &workload, &score).unwrap().is_none());
-    let (on_host, left) = Beside::new(pricing, DeviceId(0), &workload, &score).unwrap().unwrap();
+    let cost_model = CostModel { machine: &small, ..cost_model };
+    assert!(DraftPlan::new(cost_model, DeviceId(1), &workload, &score).unwrap().is_none());
+    let (on_host, left) = DraftPlan::new(cost_model, DeviceId(0), &workload, &score).unwrap().unwrap();
     assert_eq!(on_host.placed.device, "cpu");
     let (dram, vram) = (MemoryId(0), MemoryId(1));
     assert_eq!(left.memory(vram).capacity, small.memory(vram).capacity);
@@ -164,9 +165,9 @@ fn no_draft_is_the_plan_that_there_was() {
     let machine = Spec::loopback(3_000_000).machine(&model);
     let found = asked(&machine, &model, None, Objective::Latency, Slo::default()).unwrap();
     let formats = formats();
-    let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-    let question = Question { pricing, workload: WORKLOAD, objective, slo, costs, draft: None };
-    let score = |placement: &Placement, chunk: u64| score(pricing, &WORKLOAD, placement, chunk);
+    let question = Problem { cost_model, workload: WORKLOAD, objective, slo, costs, draft: None };
+    let score = |placement: &Placement, chunk: u64| score(cost_model, &WORKLOAD, placement, chunk);
     assert_eq!(plan(&question, &score).unwrap(), found.plan);
 }

@@ -5,7 +5,7 @@ mod scorer;
 
 use fixture::{Spec, formats, model};
 use hwprofiles::{DeviceId, Machine, MemoryId};
-use planner::{Action, Lane, MicroBatch, Placement, Plan, Pricing, Question, Rule, Task, follow, plan};
+use planner::{Action, CostModel, Lane, MicroBatch, Placement, Plan, Problem, Rule, Task, follow, plan};
 use scenarios::{Costs, Model, Objective, Phase, Slo, Step, Sublayer, Workload};
 use scorer::roofline_times;
 
@@ -25,9 +25,9 @@ fn planned(machine: &Machine, model: &Model) -> Plan {
 /// What is planned, or what `rule` comes to where it can be followed.
 fn answer(machine: &Machine, model: &Model, workload: Workload, rule: Option<Rule>) -> Option<Plan> {
     let formats = formats();
-    let pricing = Pricing { machine, model, formats: &formats };
+    let cost_model = CostModel { machine, model, formats: &formats };
     let (slo, costs) = (Slo::default(), Costs::default());
-    let question = Question { pricing, workload, objective: Objective::Latency, slo, costs, draft: None };
+    let question = Problem { cost_model, workload, objective: Objective::Latency, slo, costs, draft: None };
     let score = |placement: &Placement, chunk| roofline_times(machine, model, &workload, placement, chunk);
     match rule {
         Some(rule) => follow(&question, rule, &score).ok(),
@@ -105,14 +105,14 @@ fn a_fetch_from_stripes_into_a_memory_within_one_of_them_reads_and_writes_it() {
     let model = model(1, 1024);
     let spec = Spec { cxl: Some(1 << 36), stripes: Some([3, 1]), ..Spec::loopback(1 << 30) };
     let (machine, formats) = (spec.machine(&model), formats());
-    let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
     let link = machine.link_between(MemoryId(3), MemoryId(1)).unwrap();
     let action =
         Action::FetchWeights { sublayer: Sublayer::Out, rows: 0..1024, device: DeviceId(1), slot: 0 };
     let (lane, micro_batch) = (Lane::Link(link), MicroBatch::WHOLE);
     let task = Task { lane, layer: Some(0), micro_batch, action, after: vec![] };
     let step = Step { phase: Phase::Decode, batch: 1, new_tokens: 1, past_tokens: 1 };
-    let price = pricing.price(&task, &step).unwrap();
+    let price = cost_model.price(&task, &step).unwrap();
     let loads: Vec<_> = price.loads.into_iter().flatten().map(|l| (l.memory.0, l.bytes.get())).collect();
     let bytes = 1024 * 1024 * 2;
     assert_eq!(loads, [(0, bytes * 3 / 4 + bytes), (2, bytes / 4)]);

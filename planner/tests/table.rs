@@ -6,7 +6,8 @@ mod scorer;
 use fixture::{Spec, formats, model};
 use hwprofiles::{Machine, Ratio};
 use planner::{
-    Cell, Extent, Placement, PlanTable, PlannerError, Pricing, Programs, Question, plan_grid, usage,
+    CostModel, GridCell, PhasePrograms, Placement, PlanTable, PlannerError, Problem, RunExtent, plan_grid,
+    usage,
 };
 use proptest::prelude::*;
 use scenarios::{Costs, Model, Objective, Slo, Sublayer, Workload};
@@ -14,15 +15,15 @@ use scorer::roofline_times;
 
 const OUTPUT: u64 = 32;
 
-fn cells(batches: &[u64], prompts: &[u64]) -> Vec<Cell> {
-    let cell = |batch, prompt_tokens| Cell { batch, prompt_tokens, weight: Ratio::ONE };
+fn cells(batches: &[u64], prompts: &[u64]) -> Vec<GridCell> {
+    let cell = |batch, prompt_tokens| GridCell { batch, prompt_tokens, weight: Ratio::ONE };
     batches.iter().flat_map(|&batch| prompts.iter().map(move |&prompt| cell(batch, prompt))).collect()
 }
 
-fn tabled(machine: &Machine, model: &Model, cells: &[Cell]) -> Result<PlanTable, PlannerError> {
+fn tabled(machine: &Machine, model: &Model, cells: &[GridCell]) -> Result<PlanTable, PlannerError> {
     let formats = formats();
-    let question = Question {
-        pricing: Pricing { machine, model, formats: &formats },
+    let question = Problem {
+        cost_model: CostModel { machine, model, formats: &formats },
         workload: Workload { batch: 1, prompt_tokens: 1, output_tokens: OUTPUT, speculation: None },
         objective: Objective::Latency,
         slo: Slo::default(),
@@ -69,13 +70,13 @@ fn all_cells_without_a_switch_share_the_homes_of_all_weights_and_fit() {
         assert!(shared.iter().all(|cell| homes(cell.placement) == homes(shared[0].placement)));
         for cell in &table.cells {
             let (placement, workload) = (&placements[cell.placement], table.workload(cell));
-            let extent = Extent {
+            let extent = RunExtent {
                 batch: cell.batch,
                 context: workload.context(),
                 chunk: cell.prefill_chunk,
                 step_tokens: 1,
             };
-            let programs = Programs::lower(&machine, &model, placement).unwrap();
+            let programs = PhasePrograms::lower(&machine, &model, placement).unwrap();
             let used = usage(&machine, &model, &formats, placement, &programs, &extent);
             for (memory, used) in machine.memories.iter().zip(used) {
                 assert!(used.total() <= memory.capacity.value, "{} holds too much", memory.name);

@@ -1,13 +1,13 @@
 //! Laws of the trace's file form.
 
 use hwprofiles::{Bytes, Flop};
-use planner::{Event, Recorder, StepSpan, Trace};
+use planner::{Recorder, StepSpan, Trace, TraceEvent};
 use proptest::prelude::*;
 use scenarios::Step;
 use std::path::Path;
 
-fn event(step: u32, task: u32, start_ns: u64, length: u64) -> Event {
-    Event {
+fn event(step: u32, task: u32, start_ns: u64, length: u64) -> TraceEvent {
+    TraceEvent {
         step,
         task,
         layer: (task > 0).then_some(task),

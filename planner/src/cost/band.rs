@@ -1,6 +1,6 @@
 //! How well a program's time is known: what the rates of its machine say of themselves.
 
-use crate::cost::cost_model::Pricing;
+use crate::cost::cost_model::CostModel;
 use crate::program::{Action, Lane, Program};
 use hwprofiles::{Basis, Bound, Bytes, Estimate, Missing, Ratio};
 use scenarios::Step;
@@ -8,7 +8,7 @@ use scenarios::Step;
 /// The 80 % band of a time, as shares of it: (low, high).
 pub type Band = (Ratio, Ratio);
 
-impl Pricing<'_> {
+impl CostModel<'_> {
     /// The band of `step` of `program`: Σ of the tasks' lower ends ÷ Σ of their times, and the same of the upper ends.
     /// Tasks are taken to be off together, as they are where a rate is: if each were off by itself, the band would be
     /// narrower. Transfers are as well known as their link's rate.

@@ -5,8 +5,8 @@
 //! sum over them. What the host takes to issue a kernel ahead of the device stands beside it. Contention between tasks is the simulator's business: it needs
 //! the bytes that a task moves through each shared memory, which stand beside the time.
 
-use crate::placement::{Shared, joining};
-use crate::program::{Action, Lane, Source, Task};
+use crate::placement::{ModelShare, joining};
+use crate::program::{Action, Lane, OperandSource, Task};
 use hwprofiles::{
     Basis, Bytes, Device, DeviceId, Estimate, Flop, LinkId, Machine, MemoryId, Missing, Ratio, Seconds,
 };
@@ -17,7 +17,7 @@ use std::ops::Range;
 /// Which term of the roofline is the largest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Bound {
+pub enum CostBound {
     /// FLOP ÷ rate.
     Compute,
     /// Bytes ÷ the memory's bandwidth.
@@ -30,7 +30,7 @@ pub enum Bound {
 
 /// Bytes through a memory whose bandwidth is shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Load {
+pub struct BandwidthUse {
     /// The memory whose bandwidth is drawn on.
     pub memory: MemoryId,
     /// How much.
@@ -39,7 +39,7 @@ pub struct Load {
 
 /// The price of one task.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Price {
+pub struct TaskCost {
     /// Its duration when nothing else runs, `overhead` included.
     pub alone: Seconds,
     /// The part of it that moves no bytes of memory: launch and sums over ranks, or the link's α.
@@ -47,18 +47,18 @@ pub struct Price {
     /// What the host takes to launch it, before it can begin but while the device runs what was launched before.
     pub issue: Seconds,
     /// What it moves through memories, each once: of a transfer at most two striped ones at one end, and the other end.
-    pub loads: [Option<Load>; 3],
+    pub loads: [Option<BandwidthUse>; 3],
     /// Bytes over the link it uses, if any.
     pub carried: Option<(LinkId, Bytes)>,
     /// Its FLOP.
     pub flop: Flop,
     /// The largest term.
-    pub bound: Bound,
+    pub bound: CostBound,
     /// How well `alone` is known.
     pub basis: Basis,
 }
 
-impl Price {
+impl TaskCost {
     /// Of a task for no sequences: a batch may be smaller than the number of its parts.
     const NOTHING: Self = Self {
         alone: Seconds::ZERO,
@@ -67,7 +67,7 @@ impl Price {
         loads: [None; 3],
         carried: None,
         flop: Flop::ZERO,
-        bound: Bound::Launch,
+        bound: CostBound::Launch,
         basis: Basis::Measured,
     };
 
@@ -82,7 +82,7 @@ impl Price {
 
 /// What prices depend on besides the task.
 #[derive(Debug, Clone, Copy)]
-pub struct Pricing<'a> {
+pub struct CostModel<'a> {
     /// The machine.
     pub machine: &'a Machine,
     /// The model.
@@ -91,26 +91,26 @@ pub struct Pricing<'a> {
     pub formats: &'a Formats,
 }
 
-impl Pricing<'_> {
+impl CostModel<'_> {
     /// The price of `task` in `step`, for the task's part of the batch.
-    pub fn price(&self, task: &Task, step: &Step) -> Result<Price, Missing> {
+    pub fn price(&self, task: &Task, step: &Step) -> Result<TaskCost, Missing> {
         self.routed(task, step, None)
     }
 
-    /// [`Pricing::price`] where so much is asked of the experts that the task computes; in the mean over what tokens
+    /// [`CostModel::price`] where so much is asked of the experts that the task computes; in the mean over what tokens
     /// choose where nothing is said. Other tasks cost what they do anyway.
-    pub fn routed(&self, task: &Task, step: &Step, traffic: Option<Traffic>) -> Result<Price, Missing> {
+    pub fn routed(&self, task: &Task, step: &Step, traffic: Option<Traffic>) -> Result<TaskCost, Missing> {
         let step = &task.micro_batch.step(step);
         if step.batch == 0 {
-            return Ok(Price::NOTHING);
+            return Ok(TaskCost::NOTHING);
         }
-        let shared = |memory: MemoryId| Shared::within(self.machine, self.model, memory);
+        let shared = |memory: MemoryId| ModelShare::within(self.machine, self.model, memory);
         let at_end = |link: LinkId| shared(self.machine.link(link).to);
         match (&task.action, task.lane) {
             (Action::Compute { operator, rows, source }, Lane::Device(device)) => {
                 let home = match *source {
-                    Source::InPlace(memory) => memory,
-                    Source::Resident | Source::Staged(_) => self.machine.device(device).memory,
+                    OperandSource::InPlace(memory) => memory,
+                    OperandSource::Resident | OperandSource::Staged(_) => self.machine.device(device).memory,
                 };
                 self.compute((*operator, rows, traffic), home, device, step)
             }
@@ -143,9 +143,9 @@ impl Pricing<'_> {
         home: MemoryId,
         device: DeviceId,
         step: &Step,
-    ) -> Result<Price, Missing> {
+    ) -> Result<TaskCost, Missing> {
         let whole = Work::routed(operator, self.model, self.formats, step, rows, traffic);
-        let shared = Shared::on(self.machine, self.model, device);
+        let shared = ModelShare::on(self.machine, self.model, device);
         // The ranks of a group work at the same time, each on its share.
         let work = match shared.ranks {
             1 => whole,
@@ -157,7 +157,7 @@ impl Pricing<'_> {
         let device = self.machine.device(device);
         let kept = (work.weights + work.kv_read + work.kv_written) * shared.ranks;
         let loads = self.loads([(home, kept), (device.memory, work.activations * shared.ranks)]);
-        let time = |load: Load| load.bytes / self.machine.memory(load.memory).bandwidth.value;
+        let time = |load: BandwidthUse| load.bytes / self.machine.memory(load.memory).bandwidth.value;
         let streamed = loads.into_iter().flatten().map(time).fold(Seconds::ZERO, Seconds::max);
         let rated = self.rated(device, operator, home, &work)?;
         let joining = self.joining(operator, rows, device, step);
@@ -167,12 +167,12 @@ impl Pricing<'_> {
         let body = rated.time.max(streamed);
         // The memory term binds where it explains most of the time; a measured time includes both.
         let bound = match () {
-            () if joining > launch + body => Bound::Link,
-            () if launch > body || issue > launch + body + joining => Bound::Launch,
-            () if streamed.get() >= 0.5 * body.get() => Bound::Memory,
-            () => Bound::Compute,
+            () if joining > launch + body => CostBound::Link,
+            () if launch > body || issue > launch + body + joining => CostBound::Launch,
+            () if streamed.get() >= 0.5 * body.get() => CostBound::Memory,
+            () => CostBound::Compute,
         };
-        Ok(Price {
+        Ok(TaskCost {
             alone: launch + body + joining,
             overhead: launch + joining,
             issue,
@@ -192,7 +192,7 @@ impl Pricing<'_> {
         device: DeviceId,
         step: &Step,
     ) -> Result<Estimate, Missing> {
-        let shared = Shared::on(self.machine, self.model, device);
+        let shared = ModelShare::on(self.machine, self.model, device);
         let rows = shared.rows(operator.sublayer(), rows);
         let work = Work::routed(operator, &shared.share, self.formats, step, &rows, None);
         let device = self.machine.device(device);
@@ -231,33 +231,33 @@ impl Pricing<'_> {
     }
 
     /// What bytes kept in these memories draw through those whose bandwidth it is.
-    pub(crate) fn loads(&self, kept: [(MemoryId, Bytes); 2]) -> [Option<Load>; 3] {
-        let mut loads: [Option<Load>; 3] = [None; 3];
+    pub(crate) fn loads(&self, kept: [(MemoryId, Bytes); 2]) -> [Option<BandwidthUse>; 3] {
+        let mut loads: [Option<BandwidthUse>; 3] = [None; 3];
         for (memory, bytes) in kept.into_iter().flat_map(|(memory, bytes)| self.machine.spread(memory, bytes))
         {
             let memory = self.machine.bandwidth_of(memory);
-            let same = |load: &&mut Option<Load>| load.is_none_or(|load| load.memory == memory);
+            let same = |load: &&mut Option<BandwidthUse>| load.is_none_or(|load| load.memory == memory);
             let load = loads.iter_mut().find(same).expect("no link joins two striped memories");
             let before = load.map_or(Bytes::ZERO, |load| load.bytes);
-            *load = Some(Load { memory, bytes: before + bytes });
+            *load = Some(BandwidthUse { memory, bytes: before + bytes });
         }
         loads
     }
 
     /// A transfer: α + bytes / β, loading the memories at both ends.
-    pub(crate) fn transfer(&self, link: LinkId, bytes: Bytes) -> Price {
+    pub(crate) fn transfer(&self, link: LinkId, bytes: Bytes) -> TaskCost {
         let ends = self.machine.link(link);
         let alone = ends.time(bytes);
         // Where both ends are in one physical memory, it is read and written.
         let loads = self.loads([(ends.from, bytes), (ends.to, bytes)]);
-        Price {
+        TaskCost {
             alone,
             overhead: if bytes == Bytes::ZERO { Seconds::ZERO } else { ends.latency.value },
             issue: Seconds::ZERO,
             loads,
             carried: Some((link, bytes)),
             flop: Flop::ZERO,
-            bound: Bound::Link,
+            bound: CostBound::Link,
             basis: Basis::Measured,
         }
     }

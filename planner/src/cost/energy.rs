@@ -6,7 +6,7 @@ use scenarios::Costs;
 
 /// What a device draws.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Draw {
+pub(crate) struct PowerDraw {
     /// As long as the machine is on; nothing where nobody says what it draws while it waits.
     pub always: Watts,
     /// On top of that, while it computes.
@@ -36,17 +36,17 @@ pub fn cost(
     Ok(second * time.get() + joule * energy.get())
 }
 
-pub(crate) fn drawn(power: &[Draw], time: Seconds, busy: &[Seconds]) -> Joules {
+pub(crate) fn drawn(power: &[PowerDraw], time: Seconds, busy: &[Seconds]) -> Joules {
     let devices = power.iter().zip(busy).map(|(draw, &busy)| draw.always * time + draw.working * busy);
     devices.fold(Joules::ZERO, |sum, joules| sum + joules)
 }
 
-pub(crate) fn power(machine: &Machine) -> Result<Vec<Draw>, PlannerError> {
+pub(crate) fn power(machine: &Machine) -> Result<Vec<PowerDraw>, PlannerError> {
     let of = |device: &hwprofiles::Device| match &device.power {
         Some(power) => {
             let idle = device.idle_power.as_ref().map_or(0.0, |idle| idle.value.get());
             let always = Watts::new(idle.min(power.value.get()));
-            Ok(Draw { always, working: power.value - always })
+            Ok(PowerDraw { always, working: power.value - always })
         }
         None => Err(PlannerError::Unpriced {
             what: format!("device '{}' of {}", device.name, machine.name),

@@ -11,12 +11,12 @@ mod sketch;
 mod standalone_tasks;
 
 pub use band::Band;
-pub use cost_model::{Bound, Load, Price, Pricing};
+pub use cost_model::{BandwidthUse, CostBound, CostModel, TaskCost};
 pub use energy::{cost, energy};
 pub use roofline::{Binding, Roofline};
-pub use sketch::{Look, Sketch};
+pub use sketch::{Sketch, StepProbe};
 
-pub(crate) use energy::{Draw, drawn, power, price};
+pub(crate) use energy::{PowerDraw, drawn, power, price};
 pub(crate) use footprint::footprint;
-pub(crate) use price_list::{Needs, PriceList, Priced};
-pub(crate) use serial_chain::Walk;
+pub(crate) use price_list::{DeviceNeeds, PriceList, SublayerCost};
+pub(crate) use serial_chain::SerialChain;

@@ -1,20 +1,20 @@
 //! What each way to place a sublayer costs: priced once, then only added up.
 
-use crate::cost::cost_model::Pricing;
-use crate::cost::serial_chain::{Part, Stage};
+use crate::cost::cost_model::CostModel;
+use crate::cost::serial_chain::{StagePart, SublayerStage};
 use crate::cost::standalone_tasks::{compute, fetches};
 use crate::memory::rotation_table_bytes;
 use crate::memory::{is_gpu, scratch_of};
 use crate::placement::Home;
+use crate::placement::IdenticalGpus;
+use crate::placement::ModelShare;
 use crate::placement::Pipelining;
-use crate::placement::Shared;
 use crate::placement::Slice;
-use crate::placement::Twins;
 use crate::program::ALL_BUFFERS;
-use crate::program::Course;
-use crate::program::Extent;
+use crate::program::BatchSteps;
 use crate::program::MicroBatch;
-use crate::program::{Action, Lane, Source, Task};
+use crate::program::RunExtent;
+use crate::program::{Action, Lane, OperandSource, Task};
 use hwprofiles::{Bytes, DeviceId, LinkId, Machine, Missing};
 use scenarios::{Buffer, Phase, Step, Sublayer};
 
@@ -26,10 +26,10 @@ const STREAMS: u32 = STREAMS_KV + 1;
 /// What a device needs once, however many layers use it (low bits, one per item), and whose norms and biases it
 /// holds (from [`VECTORS`], one bit per sublayer).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Needs(u128);
+pub(crate) struct DeviceNeeds(u128);
 const VECTORS: u32 = 112;
 
-impl Needs {
+impl DeviceNeeds {
     fn item(bit: u32) -> Self {
         Self(1 << bit)
     }
@@ -59,20 +59,20 @@ impl Needs {
 
 /// One way to place one sublayer in one phase.
 #[derive(Debug, Clone)]
-pub(crate) struct Priced {
+pub(crate) struct SublayerCost {
     /// Its chain in each kind of step.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<SublayerStage>,
     /// Seconds of each link's lane, of each memory's bandwidth, of each device's work, and of the host that issues each
     /// device's kernels, over all steps of the phase.
     pub busy: Vec<f64>,
     /// What each device needs for it.
-    pub needs: Vec<Needs>,
+    pub needs: Vec<DeviceNeeds>,
 }
 
 /// All of them, of one phase.
 #[derive(Debug)]
 pub(crate) struct PriceList<'a> {
-    pub pricing: Pricing<'a>,
+    pub cost_model: CostModel<'a>,
     pub phase: Phase,
     /// The model's sublayers.
     pub sublayers: Vec<Sublayer>,
@@ -84,48 +84,53 @@ pub(crate) struct PriceList<'a> {
     sizes: Vec<Vec<Bytes>>,
     /// Per device, the kernels' working memory for any operator, ascending.
     scratch: Vec<Vec<Bytes>>,
-    extent: Extent,
-    table: Vec<Option<Priced>>,
+    extent: RunExtent,
+    table: Vec<Option<SublayerCost>>,
     homes: usize,
     /// How many share what is charged to each link and each memory.
     alike: Vec<f64>,
 }
 
 impl<'a> PriceList<'a> {
-    pub fn new(pricing: Pricing<'a>, course: &Course, phase: Phase, homes: &[Home]) -> Result<Self, Missing> {
-        Self::among(pricing, course, phase, homes, &Twins::none())
+    pub fn new(
+        cost_model: CostModel<'a>,
+        course: &BatchSteps,
+        phase: Phase,
+        homes: &[Home],
+    ) -> Result<Self, Missing> {
+        Self::among(cost_model, course, phase, homes, &IdenticalGpus::none())
     }
 
     /// The same where of devices alike only the first one computes, and its links and memory are those of all.
     pub fn among(
-        pricing: Pricing<'a>,
-        course: &Course,
+        cost_model: CostModel<'a>,
+        course: &BatchSteps,
         phase: Phase,
         homes: &[Home],
-        twins: &Twins,
+        twins: &IdenticalGpus,
     ) -> Result<Self, Missing> {
         let part = MicroBatch { index: 0, of: course.micro_batches };
         let largest = |steps: Vec<Step>| steps.iter().map(|step| part.step(step)).collect();
         let mut list = Self {
-            pricing,
+            cost_model,
             phase,
-            sublayers: pricing.model.sublayers(),
+            sublayers: cost_model.model.sublayers(),
             kinds: course.kinds(phase).into_iter().map(largest).collect(),
             micro_batches: course.micro_batches,
-            sizes: pricing.machine.device_ids().map(|d| matrix_sizes(&pricing, d)).collect(),
-            scratch: pricing
+            sizes: cost_model.machine.device_ids().map(|d| matrix_sizes(&cost_model, d)).collect(),
+            scratch: cost_model
                 .machine
                 .device_ids()
-                .map(|d| scratch_sizes(&pricing, &course.extent, d))
+                .map(|d| scratch_sizes(&cost_model, &course.extent, d))
                 .collect(),
             extent: course.extent,
             table: Vec::new(),
             homes: homes.len(),
-            alike: alike(pricing.machine, twins),
+            alike: alike(cost_model.machine, twins),
         };
         for sublayer in 0..list.sublayers.len() {
             for &home in homes {
-                for device in pricing.machine.device_ids() {
+                for device in cost_model.machine.device_ids() {
                     let spare = twins.is_spare(device);
                     let priced = if spare { None } else { list.priced(sublayer, home, device)? };
                     list.table.push(priced);
@@ -136,8 +141,8 @@ impl<'a> PriceList<'a> {
     }
 
     /// The price of sublayer `sublayer` with the home of that index, led by `device`; `None` where it cannot be.
-    pub fn get(&self, sublayer: usize, home: usize, device: DeviceId) -> Option<&Priced> {
-        let devices = self.pricing.machine.devices.len();
+    pub fn get(&self, sublayer: usize, home: usize, device: DeviceId) -> Option<&SublayerCost> {
+        let devices = self.cost_model.machine.devices.len();
         self.table[(sublayer * self.homes + home) * devices + device.0].as_ref()
     }
 
@@ -149,12 +154,12 @@ impl<'a> PriceList<'a> {
 
     /// The devices that can lead it.
     pub fn leads(&self, sublayer: usize, home: usize) -> impl Iterator<Item = DeviceId> + '_ {
-        let devices = self.pricing.machine.device_ids();
+        let devices = self.cost_model.machine.device_ids();
         devices.filter(move |&device| self.get(sublayer, home, device).is_some())
     }
 
-    fn priced(&self, sublayer: usize, home: Home, device: DeviceId) -> Result<Option<Priced>, Missing> {
-        let Pricing { machine, model, .. } = self.pricing;
+    fn priced(&self, sublayer: usize, home: Home, device: DeviceId) -> Result<Option<SublayerCost>, Missing> {
+        let CostModel { machine, model, .. } = self.cost_model;
         let word = self.sublayers[sublayer];
         if !home.admits(machine, word, device) {
             return Ok(None);
@@ -165,7 +170,7 @@ impl<'a> PriceList<'a> {
         let kinds = self.kinds.iter();
         let stages: Result<Vec<_>, _> =
             kinds.map(|steps| self.stage(word, &slices, device, steps, &mut busy)).collect();
-        Ok(Some(Priced { stages: stages?, busy, needs: self.needs(sublayer, &slices) }))
+        Ok(Some(SublayerCost { stages: stages?, busy, needs: self.needs(sublayer, &slices) }))
     }
 
     fn stage(
@@ -175,26 +180,26 @@ impl<'a> PriceList<'a> {
         lead: DeviceId,
         steps: &[Step],
         busy: &mut [f64],
-    ) -> Result<Stage, Missing> {
+    ) -> Result<SublayerStage, Missing> {
         // Only attention and the transfer of KV depend on the past; for the rest one step stands for all.
         let steps = if sublayer == Sublayer::Attention { steps } else { &steps[..1] };
         let weight = if sublayer == Sublayer::Attention { 1.0 } else { self.kind_len(&steps[0]) as f64 };
-        let mut stage = Stage {
-            operators: sublayer.operators(self.pricing.model),
+        let mut stage = SublayerStage {
+            operators: sublayer.operators(self.cost_model.model),
             lead,
             free: vec![],
             parts: vec![],
             floor: 0.0,
         };
-        for task in fetches(self.pricing, sublayer, slices, self.phase) {
+        for task in fetches(self.cost_model, sublayer, slices, self.phase) {
             self.charge(&task, steps, weight, busy)?;
         }
-        for &operator in sublayer.operators(self.pricing.model) {
+        for &operator in sublayer.operators(self.cost_model.model) {
             if !operator.is_matmul() {
                 // Attention and what precedes it work on the KV cache.
                 let source = match sublayer {
                     Sublayer::Attention => self.source(&slices[0], lead),
-                    _ => Source::Resident,
+                    _ => OperandSource::Resident,
                 };
                 let task = compute(operator, 0..0, lead, source);
                 // The sums of several devices are added one after the other.
@@ -212,12 +217,12 @@ impl<'a> PriceList<'a> {
                 let device = slice.device(self.phase);
                 let task = compute(operator, slice.rows.clone(), device, self.source(slice, device));
                 let time = self.charge(&task, steps, weight, busy)?;
-                let columns = operator.output_columns(self.pricing.model, &slice.rows);
-                stage.parts.push(Part { device, columns, time });
+                let columns = operator.output_columns(self.cost_model.model, &slice.rows);
+                stage.parts.push(StagePart { device, columns, time });
             }
             if slices.len() > 1 {
                 // Devices take their own time; what they share are memories.
-                let shared = ..busy.len() - 2 * self.pricing.machine.devices.len();
+                let shared = ..busy.len() - 2 * self.cost_model.machine.devices.len();
                 let times = weight * self.micro_batches as f64;
                 let added = busy[shared].iter().zip(&before).map(|(now, before)| (now - before) / times);
                 stage.floor = added.fold(0.0, f64::max);
@@ -227,21 +232,22 @@ impl<'a> PriceList<'a> {
     }
 
     /// Where `device` reads the slice: what it streams it has staged in its own memory.
-    fn source(&self, slice: &Slice, device: DeviceId) -> Source {
-        Source::in_place(self.pricing.machine, slice.home, device).unwrap_or(Source::Resident)
+    fn source(&self, slice: &Slice, device: DeviceId) -> OperandSource {
+        OperandSource::in_place(self.cost_model.machine, slice.home, device)
+            .unwrap_or(OperandSource::Resident)
     }
 
     /// Adds what `task` loads in every step to `busy`; returns its mean time in a micro-batch. Weights are fetched once
     /// for all micro-batches, and everything else is done for each.
     fn charge(&self, task: &Task, steps: &[Step], weight: f64, busy: &mut [f64]) -> Result<f64, Missing> {
-        let machine = self.pricing.machine;
+        let machine = self.cost_model.machine;
         let weight = match task.action {
             Action::FetchWeights { .. } => weight,
             _ => weight * self.micro_batches as f64,
         };
         let mut total = 0.0;
         for step in steps {
-            let price = self.pricing.price(task, step)?;
+            let price = self.cost_model.price(task, step)?;
             total += price.alone.get();
             let lane = match task.lane.queue(machine) {
                 Lane::Link(LinkId(link)) => link,
@@ -268,14 +274,14 @@ impl<'a> PriceList<'a> {
         self.kinds.iter().find(|kind| kind[0] == *step).map_or(1, Vec::len)
     }
 
-    fn needs(&self, sublayer: usize, slices: &[Slice]) -> Vec<Needs> {
-        let Pricing { machine, model, formats } = self.pricing;
+    fn needs(&self, sublayer: usize, slices: &[Slice]) -> Vec<DeviceNeeds> {
+        let CostModel { machine, model, formats } = self.cost_model;
         let word = self.sublayers[sublayer];
-        let mut needs = vec![Needs::default(); machine.devices.len()];
+        let mut needs = vec![DeviceNeeds::default(); machine.devices.len()];
         for (index, slice) in slices.iter().enumerate() {
             let device = slice.device(self.phase);
             let sizes = &self.sizes[device.0];
-            let mut need = needs[device.0].and(Needs::vectors(sublayer));
+            let mut need = needs[device.0].and(DeviceNeeds::vectors(sublayer));
             for operator in word.operators(model).iter().filter(|op| index == 0 || op.is_matmul()) {
                 let steps = &self.scratch[device.0];
                 let scratch = match steps[..] {
@@ -284,20 +290,20 @@ impl<'a> PriceList<'a> {
                 };
                 need = need.and(up_to(scratch, steps, STREAMS + sizes.len() as u32));
                 for buffer in operator.reads().iter().chain([&operator.writes()]) {
-                    need = need.and(Needs::item(*buffer as u32));
+                    need = need.and(DeviceNeeds::item(*buffer as u32));
                     if self.phase == Phase::Prefill {
-                        need = need.and(Needs::item(BUFFERS + *buffer as u32));
+                        need = need.and(DeviceNeeds::item(BUFFERS + *buffer as u32));
                     }
                 }
             }
             let streamed = !machine.reads_in_place(device, slice.home);
             if word == Sublayer::Attention {
-                need = need.and(Needs::item(ATTENDS));
+                need = need.and(DeviceNeeds::item(ATTENDS));
                 if streamed {
-                    need = need.and(Needs::item(STREAMS_KV));
+                    need = need.and(DeviceNeeds::item(STREAMS_KV));
                 }
             } else if streamed {
-                let bytes = Shared::on(machine, model, device).matrix_bytes(word, formats, &slice.rows);
+                let bytes = ModelShare::on(machine, model, device).matrix_bytes(word, formats, &slice.rows);
                 need = need.and(up_to(bytes, sizes, STREAMS));
             }
             needs[device.0] = need;
@@ -307,13 +313,13 @@ impl<'a> PriceList<'a> {
 
     /// What each item takes on each device that needs it, by bit.
     pub fn item_bytes(&self) -> Vec<Vec<Bytes>> {
-        self.pricing.machine.device_ids().map(|device| self.items_of(device)).collect()
+        self.cost_model.machine.device_ids().map(|device| self.items_of(device)).collect()
     }
 
     fn items_of(&self, device: DeviceId) -> Vec<Bytes> {
-        let Pricing { machine, model, formats } = self.pricing;
+        let CostModel { machine, model, formats } = self.cost_model;
         let extent = &self.extent;
-        let shared = Shared::on(machine, model, device);
+        let shared = ModelShare::on(machine, model, device);
         let size = |buffer: Buffer, rows: u64| shared.whole_buffer(buffer, formats, rows);
         let decode = |buffer: Buffer| size(buffer, extent.rows(Phase::Decode));
         let more = |buffer: Buffer| match buffer {
@@ -332,7 +338,7 @@ impl<'a> PriceList<'a> {
 }
 
 /// For each link and each memory how many there are in place of it.
-fn alike(machine: &Machine, twins: &Twins) -> Vec<f64> {
+fn alike(machine: &Machine, twins: &IdenticalGpus) -> Vec<f64> {
     let links = machine.links.iter().map(|l| twins.in_place_of(l.from).max(twins.in_place_of(l.to)));
     let memories = machine.memory_ids().map(|memory| twins.in_place_of(memory));
     links.chain(memories).map(|count| count as f64).collect()
@@ -340,9 +346,9 @@ fn alike(machine: &Machine, twins: &Twins) -> Vec<f64> {
 
 /// The items, from bit `first` on, of something that takes as much as the largest of its uses: one item for each
 /// step of the ascending `sizes` up to `bytes`.
-fn up_to(bytes: Bytes, sizes: &[Bytes], first: u32) -> Needs {
+fn up_to(bytes: Bytes, sizes: &[Bytes], first: u32) -> DeviceNeeds {
     let steps = sizes.iter().filter(|&&size| size <= bytes).count() as u32;
-    (0..steps).fold(Needs::default(), |needs, step| needs.and(Needs::item(first + step)))
+    (0..steps).fold(DeviceNeeds::default(), |needs, step| needs.and(DeviceNeeds::item(first + step)))
 }
 
 /// What each of ascending sizes adds to the one before.
@@ -352,13 +358,15 @@ fn differences(sizes: &[Bytes]) -> impl Iterator<Item = Bytes> {
 }
 
 /// What the kernels of `device` may work with, ascending.
-fn scratch_sizes(pricing: &Pricing<'_>, extent: &Extent, device: DeviceId) -> Vec<Bytes> {
-    let sublayers = pricing.model.sublayers();
-    let operators = sublayers.iter().flat_map(|sublayer| sublayer.operators(pricing.model));
+fn scratch_sizes(cost_model: &CostModel<'_>, extent: &RunExtent, device: DeviceId) -> Vec<Bytes> {
+    let sublayers = cost_model.model.sublayers();
+    let operators = sublayers.iter().flat_map(|sublayer| sublayer.operators(cost_model.model));
     let mut sizes: Vec<_> = [Phase::Prefill, Phase::Decode]
         .into_iter()
         .flat_map(|phase| operators.clone().map(move |&operator| (phase, operator)))
-        .map(|(phase, operator)| scratch_of(pricing.machine, pricing.model, extent, phase, operator, device))
+        .map(|(phase, operator)| {
+            scratch_of(cost_model.machine, cost_model.model, extent, phase, operator, device)
+        })
         .filter(|&bytes| bytes > Bytes::ZERO)
         .collect();
     sizes.sort_unstable();
@@ -366,14 +374,14 @@ fn scratch_sizes(pricing: &Pricing<'_>, extent: &Extent, device: DeviceId) -> Ve
     sizes
 }
 
-fn matrix_sizes(pricing: &Pricing<'_>, device: DeviceId) -> Vec<Bytes> {
-    let shared = Shared::on(pricing.machine, pricing.model, device);
+fn matrix_sizes(cost_model: &CostModel<'_>, device: DeviceId) -> Vec<Bytes> {
+    let shared = ModelShare::on(cost_model.machine, cost_model.model, device);
     let size = |s: &Sublayer| {
-        let rows = s.matrix(pricing.model)?.0;
-        Some(shared.matrix_bytes(*s, pricing.formats, &(0..rows)))
+        let rows = s.matrix(cost_model.model)?.0;
+        Some(shared.matrix_bytes(*s, cost_model.formats, &(0..rows)))
     };
     let mut sizes: Vec<_> =
-        pricing.model.sublayers().iter().filter(|&&s| s != Sublayer::Embed).filter_map(size).collect();
+        cost_model.model.sublayers().iter().filter(|&&s| s != Sublayer::Embed).filter_map(size).collect();
     sizes.sort_unstable();
     sizes.dedup();
     sizes

@@ -3,12 +3,12 @@
 //! A step cannot end before its longest chain of tasks, nor before its busiest lane has run all of its own,
 //! nor before its busiest memory has moved all bytes, nor before the host has issued all kernels of a device. Contention, which only adds, is the simulator's.
 
-use crate::cost::cost_model::Pricing;
-use crate::cost::sketch::{Look, Sketch};
+use crate::cost::cost_model::CostModel;
+use crate::cost::sketch::{Sketch, StepProbe};
 use crate::error::PlannerError;
 use crate::placement::Placement;
-use crate::program::Course;
-use crate::program::Times;
+use crate::program::BatchSteps;
+use crate::program::PhaseTimes;
 use crate::program::{Lane, Program};
 use hwprofiles::{Bytes, DeviceId, LinkId, Machine, MemoryId, Missing, Seconds};
 use scenarios::{Phase, Step};
@@ -43,19 +43,19 @@ pub enum Binding {
 
 impl Roofline {
     /// The roofline of `step` of `program`.
-    pub fn of(pricing: &Pricing<'_>, program: &Program, step: &Step) -> Result<Self, Missing> {
+    pub fn of(cost_model: &CostModel<'_>, program: &Program, step: &Step) -> Result<Self, Missing> {
         let mut roofline = Self::default();
         let mut moved: BTreeMap<MemoryId, Bytes> = BTreeMap::new();
         let mut ends: Vec<Seconds> = Vec::with_capacity(program.tasks.len());
         let mut free: BTreeMap<Lane, Seconds> = BTreeMap::new();
         for task in &program.tasks {
-            let price = pricing.price(task, step)?;
+            let price = cost_model.price(task, step)?;
             let ready = task.after.iter().map(|id| ends[id.0 as usize]);
             let ready = ready.fold(Seconds::ZERO, Seconds::max);
-            let queue = task.lane.queue(pricing.machine);
+            let queue = task.lane.queue(cost_model.machine);
             let free = free.entry(queue).or_default();
             let start = match task.lane {
-                Lane::Device(device) if ready > *free => ready + pricing.machine.device(device).sync.value,
+                Lane::Device(device) if ready > *free => ready + cost_model.machine.device(device).sync.value,
                 _ => ready.max(*free),
             };
             *free = start + price.alone;
@@ -69,7 +69,7 @@ impl Roofline {
             }
         }
         roofline.critical_path = ends.into_iter().fold(Seconds::ZERO, Seconds::max);
-        let rate = |memory: MemoryId| pricing.machine.memory(memory).bandwidth.value;
+        let rate = |memory: MemoryId| cost_model.machine.memory(memory).bandwidth.value;
         roofline.memories = moved.into_iter().map(|(memory, bytes)| (memory, bytes / rate(memory))).collect();
         Ok(roofline)
     }
@@ -80,13 +80,13 @@ impl Roofline {
     /// # Errors
     /// A rate that was not measured; bytes that must move without a link.
     pub(crate) fn of_run(
-        pricing: &Pricing<'_>,
+        cost_model: &CostModel<'_>,
         placement: &Placement,
-        course: &Course,
-    ) -> Result<Times, PlannerError> {
-        let mut look = Bounds(pricing);
+        course: &BatchSteps,
+    ) -> Result<PhaseTimes, PlannerError> {
+        let mut look = Bounds(cost_model);
         let mut bound = |phase: Phase| -> Result<Seconds, PlannerError> {
-            let sketch = Sketch::of(pricing, placement, phase)?;
+            let sketch = Sketch::of(cost_model, placement, phase)?;
             let mut total = Seconds::ZERO;
             for steps in course.kinds(phase) {
                 let sums = sketch.sum(&steps, &mut look)?;
@@ -95,7 +95,7 @@ impl Roofline {
             Ok(total)
         };
         let (ttft, decode) = (bound(Phase::Prefill)?, bound(Phase::Decode)?);
-        Ok(Times { ttft, tpot: (course.decodes > 0).then_some(decode) })
+        Ok(PhaseTimes { ttft, tpot: (course.decodes > 0).then_some(decode) })
     }
 
     /// All bounds, in one order whatever is in use: the chain, devices, links, memories, launches.
@@ -139,9 +139,9 @@ impl Roofline {
 }
 
 /// What a sketch looks at: all bounds of a step.
-struct Bounds<'a>(&'a Pricing<'a>);
+struct Bounds<'a>(&'a CostModel<'a>);
 
-impl Look for Bounds<'_> {
+impl StepProbe for Bounds<'_> {
     type Error = Missing;
 
     fn step(&mut self, program: &Program, step: &Step) -> Result<Vec<f64>, Missing> {

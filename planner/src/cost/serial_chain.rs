@@ -5,7 +5,7 @@
 //! One thing is added that a critical path does not see: the parts of a divided matrix that are read from one
 //! memory at the same time cannot be read faster than that memory's bandwidth.
 
-use crate::placement::Shared;
+use crate::placement::ModelShare;
 use crate::program::ALL_BUFFERS;
 use hwprofiles::{DeviceId, Machine, Seconds};
 use scenarios::{Buffer, Formats, Model, Operator};
@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// One device's part of a matrix product.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Part {
+pub(crate) struct StagePart {
     pub device: DeviceId,
     /// Output columns.
     pub columns: Range<u64>,
@@ -23,22 +23,22 @@ pub(crate) struct Part {
 
 /// A sublayer with its devices and times in one kind of step.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Stage {
+pub(crate) struct SublayerStage {
     pub operators: &'static [Operator],
     /// The device of the operators without a matrix.
     pub lead: DeviceId,
     /// Their times, in the order of `operators`; 0 where there is a matrix.
     pub free: Vec<f64>,
-    pub parts: Vec<Part>,
+    pub parts: Vec<StagePart>,
     /// What reading all parts takes at least.
     pub floor: f64,
 }
 
-impl Stage {
+impl SublayerStage {
     /// The devices that have parts, each once, in the order of its first.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> {
         let parts = self.parts.iter().enumerate();
-        let first = |(index, part): (usize, &Part)| {
+        let first = |(index, part): (usize, &StagePart)| {
             let before = &self.parts[..index];
             before.iter().all(|other| other.device != part.device).then_some(part.device)
         };
@@ -48,7 +48,7 @@ impl Stage {
 
 /// What is known of a buffer on one device.
 #[derive(Debug, Clone, Default)]
-struct Copy {
+struct BufferCopy {
     /// Valid columns and when they were written.
     valid: Vec<(Range<u64>, f64)>,
     /// When the last of the other devices that copy from it is done.
@@ -57,7 +57,7 @@ struct Copy {
 
 /// Times along a chain of sublayers.
 #[derive(Debug)]
-pub(crate) struct Walk {
+pub(crate) struct SerialChain {
     devices: usize,
     columns: [u64; ALL_BUFFERS.len()],
     sync: Vec<f64>,
@@ -67,7 +67,7 @@ pub(crate) struct Walk {
     /// Of each buffer on each device, how many bytes arrive for one that is sent: more than one where several ranks
     /// need the same.
     spread: Vec<f64>,
-    copies: Vec<Copy>,
+    copies: Vec<BufferCopy>,
     lanes: Vec<f64>,
     missing: Vec<Range<u64>>,
     rest: Vec<Range<u64>>,
@@ -76,7 +76,7 @@ pub(crate) struct Walk {
     pub hopped: Vec<f64>,
 }
 
-impl Walk {
+impl SerialChain {
     pub fn new(machine: &Machine, model: &Model, formats: &Formats) -> Self {
         let devices = machine.devices.len();
         let link = |from: usize, to: usize| {
@@ -91,7 +91,7 @@ impl Walk {
             hops: (0..devices * devices).map(|pair| link(pair / devices, pair % devices)).collect(),
             bytes_per_column: Buffer::Residual.bytes(formats, 1, 1).as_f64(),
             spread: spread(machine, model, formats),
-            copies: vec![Copy::default(); ALL_BUFFERS.len() * devices],
+            copies: vec![BufferCopy::default(); ALL_BUFFERS.len() * devices],
             lanes: vec![0.0; devices],
             missing: Vec::new(),
             rest: Vec::new(),
@@ -120,7 +120,7 @@ impl Walk {
     }
 
     /// Goes through a sublayer with `rows` activation rows; `false` where bytes would have to move without a link.
-    pub fn stage(&mut self, stage: &Stage, rows: u64) -> bool {
+    pub fn stage(&mut self, stage: &SublayerStage, rows: u64) -> bool {
         for (index, &operator) in stage.operators.iter().enumerate() {
             if operator.adds_sums() {
                 if !self.add_sums(operator, stage, stage.free[index], rows) {
@@ -156,7 +156,7 @@ impl Walk {
     }
 
     /// Adds each device's sum to the residual, one after the other.
-    fn add_sums(&mut self, operator: Operator, stage: &Stage, time: f64, rows: u64) -> bool {
+    fn add_sums(&mut self, operator: Operator, stage: &SublayerStage, time: f64, rows: u64) -> bool {
         let sums = operator.reads()[1] as usize;
         let copies = sums * self.devices..(sums + 1) * self.devices;
         // A device's last part ends after its others.
@@ -262,11 +262,11 @@ impl Walk {
     }
 }
 
-/// [`Walk::spread`].
+/// [`SerialChain::spread`].
 fn spread(machine: &Machine, model: &Model, formats: &Formats) -> Vec<f64> {
-    let on = |device| Shared::on(machine, model, device);
+    let on = |device| ModelShare::on(machine, model, device);
     let shared: Vec<_> = machine.device_ids().map(on).collect();
-    let of = |buffer: Buffer, shared: &Shared<'_>| {
+    let of = |buffer: Buffer, shared: &ModelShare<'_>| {
         let plain = buffer.bytes(formats, 1, buffer.columns(model)).as_f64();
         if shared.ranks == 1 || plain == 0.0 {
             1.0

@@ -6,9 +6,9 @@
 //! known to, it is not looked at. Inside a step, a run of equal layers settles after two or three (prefetch is bounded by
 //! its staging slots): what one more layer adds is the difference of two short programs.
 
-use crate::cost::cost_model::Pricing;
+use crate::cost::cost_model::CostModel;
+use crate::placement::LayerRun;
 use crate::placement::Placement;
-use crate::placement::Run;
 use crate::program::{Lane, LowerError, Program};
 use scenarios::{Phase, Step};
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ const ALIKE: f64 = 0.1;
 const BENT: f64 = 0.005;
 
 /// What is looked at in a program.
-pub trait Look {
+pub trait StepProbe {
     /// Why it cannot be.
     type Error;
 
@@ -48,22 +48,23 @@ pub struct Sketch {
 
 impl Sketch {
     /// The sketch of `placement` in `phase`.
-    pub fn of(pricing: &Pricing<'_>, placement: &Placement, phase: Phase) -> Result<Self, LowerError> {
+    pub fn of(cost_model: &CostModel<'_>, placement: &Placement, phase: Phase) -> Result<Self, LowerError> {
         let runs = placement.runs();
         // Layers after which what a run adds repeats: one for each staging slot.
         let period = (placement.pipelining.slots as u64).max(2);
         let settled = SETTLED.max(period + 1);
-        let lower =
-            |runs: &[Run]| Program::lower(pricing.machine, pricing.model, &placement.with_runs(runs), phase);
+        let lower = |runs: &[LayerRun]| {
+            Program::lower(cost_model.machine, cost_model.model, &placement.with_runs(runs), phase)
+        };
         let kept: u64 = runs.iter().map(|run| run.count.min(settled)).sum();
         let lacking = runs.iter().filter(|run| run.count > settled).count() as u64;
         // What a host has issued ahead in one run of layers is waited for less in the next.
-        let issued = pricing.machine.devices.iter().any(|device| device.issue.is_some());
+        let issued = cost_model.machine.devices.iter().any(|device| device.issue.is_some());
         // Where most layers are there anyway, all of them are.
         if issued || kept * (lacking + 1) >= placement.layers.len() as u64 {
             return Ok(Self { short: lower(&runs)?, longer: Vec::new() });
         }
-        let cut = |run: &Run| Run { count: run.count.min(settled), ..run.clone() };
+        let cut = |run: &LayerRun| LayerRun { count: run.count.min(settled), ..run.clone() };
         let mut few: Vec<_> = runs.iter().map(cut).collect();
         let short = lower(&few)?;
         // Where some layers stream and others do not, what is fetched for the ones may arrive while the others compute:
@@ -86,7 +87,7 @@ impl Sketch {
     }
 
     /// The sum of `look` over `steps`, equally spaced steps that differ only in the tokens before them.
-    pub fn sum<L: Look>(&self, steps: &[Step], look: &mut L) -> Result<Vec<f64>, L::Error> {
+    pub fn sum<L: StepProbe>(&self, steps: &[Step], look: &mut L) -> Result<Vec<f64>, L::Error> {
         let count = steps.len();
         if let [first, .., last] = steps
             && (last.past_tokens - first.past_tokens) as f64 <= ALIKE * first.past_tokens as f64
@@ -117,7 +118,7 @@ impl Sketch {
 
     /// The sum over `steps`, before which a step took `before` and after which one takes `after`: the parabola through
     /// these and the middle, or where that bends, the sum of both halves.
-    fn between<L: Look>(
+    fn between<L: StepProbe>(
         &self,
         steps: &[Step],
         before: &[f64],
@@ -150,7 +151,7 @@ impl Sketch {
         Ok(total)
     }
 
-    fn step<L: Look>(&self, step: &Step, look: &mut L) -> Result<Vec<f64>, L::Error> {
+    fn step<L: StepProbe>(&self, step: &Step, look: &mut L) -> Result<Vec<f64>, L::Error> {
         let short = look.step(&self.short, step)?;
         let mut total = short.clone();
         for (longer, lacking) in &self.longer {
@@ -160,7 +161,7 @@ impl Sketch {
         Ok(total)
     }
 
-    fn apart<L: Look>(&self, steps: [&Step; 2], look: &mut L) -> Result<f64, L::Error> {
+    fn apart<L: StepProbe>(&self, steps: [&Step; 2], look: &mut L) -> Result<f64, L::Error> {
         let short = look.apart(&self.short, steps)?;
         let mut total = short;
         // What is not known stays so: no difference is taken of it.

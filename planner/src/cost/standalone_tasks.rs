@@ -1,22 +1,27 @@
 //! The tasks of one sublayer outside of any program: what is priced before anything is placed.
 
-use crate::cost::cost_model::Pricing;
+use crate::cost::cost_model::CostModel;
 use crate::placement::Slice;
 use crate::program::MicroBatch;
-use crate::program::{Action, Lane, Source, Task};
+use crate::program::{Action, Lane, OperandSource, Task};
 use hwprofiles::{DeviceId, MemoryId};
 use scenarios::{Operator, Phase, Sublayer};
 use std::ops::Range;
 
 /// The computation of `rows` by `operator`, in some layer.
-pub(crate) fn compute(operator: Operator, rows: Range<u64>, device: DeviceId, source: Source) -> Task {
+pub(crate) fn compute(operator: Operator, rows: Range<u64>, device: DeviceId, source: OperandSource) -> Task {
     let action = Action::Compute { operator, rows, source };
     Task { lane: Lane::Device(device), layer: Some(0), micro_batch: MicroBatch::WHOLE, action, after: vec![] }
 }
 
 /// The transfers that a sublayer needs.
-pub(crate) fn fetches(pricing: Pricing<'_>, sublayer: Sublayer, slices: &[Slice], phase: Phase) -> Vec<Task> {
-    let machine = pricing.machine;
+pub(crate) fn fetches(
+    cost_model: CostModel<'_>,
+    sublayer: Sublayer,
+    slices: &[Slice],
+    phase: Phase,
+) -> Vec<Task> {
+    let machine = cost_model.machine;
     let mut tasks = Vec::new();
     for slice in slices {
         let device = slice.device(phase);

@@ -1,11 +1,11 @@
 //! What sets the pace of a phase, and how busy everything else is meanwhile.
 
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::cost::{Binding, Roofline};
 use crate::error::PlannerError;
 use crate::placement::Placement;
-use crate::program::Course;
-use crate::program::Programs;
+use crate::program::BatchSteps;
+use crate::program::PhasePrograms;
 use hwprofiles::{Machine, Ratio, Seconds};
 use scenarios::Phase;
 use serde::Serialize;
@@ -42,17 +42,17 @@ pub(super) const LAUNCHES: &str = "launches of ";
 
 /// Both phases of `placement` through `course`.
 pub(super) fn binding(
-    pricing: Pricing<'_>,
+    cost_model: CostModel<'_>,
     placement: &Placement,
-    course: &Course,
+    course: &BatchSteps,
 ) -> Result<Vec<PhaseBinding>, PlannerError> {
-    let machine = pricing.machine;
-    let programs = Programs::lower(machine, pricing.model, placement)?;
+    let machine = cost_model.machine;
+    let programs = PhasePrograms::lower(machine, cost_model.model, placement)?;
     let mut phases = Vec::new();
     for phase in [Phase::Prefill, Phase::Decode] {
         let mut total = Roofline::default();
         for step in course.kinds(phase).iter().flatten() {
-            total = total.then(&Roofline::of(&pricing, programs.of(phase), step)?);
+            total = total.then(&Roofline::of(&cost_model, programs.of(phase), step)?);
         }
         let (at_least, binding) = total.bound();
         let busy = |what: String, time: Seconds| Busy { what, time, share: Ratio::new(time / at_least) };

@@ -4,13 +4,13 @@
 //! streams that other work hides. So a layer of the run is priced in steady state, once as it is and once with the
 //! sublayer moved: what one more such layer adds to the roofline of a short program.
 
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::cost::Roofline;
 use crate::error::PlannerError;
 use crate::placement::Home;
-use crate::placement::Run;
+use crate::placement::LayerRun;
 use crate::placement::{LayerPlacement, Placement};
-use crate::program::Course;
+use crate::program::BatchSteps;
 use crate::program::Program;
 use hwprofiles::{DeviceId, Missing, Seconds};
 use scenarios::{Phase, Step, Sublayer};
@@ -86,9 +86,9 @@ pub struct BreakEven {
 
 /// Every comparison that the homes of weights and KV allow.
 pub(super) fn break_evens(
-    pricing: Pricing<'_>,
+    cost_model: CostModel<'_>,
     placement: &Placement,
-    course: &Course,
+    course: &BatchSteps,
 ) -> Result<Vec<BreakEven>, PlannerError> {
     let mut found = Vec::new();
     let mut first = 0;
@@ -105,14 +105,14 @@ pub(super) fn break_evens(
             let Some(&step) = course.kinds(phase).first().map(|steps| &steps[(steps.len() - 1) / 2]) else {
                 continue;
             };
-            let here = Steady::of(pricing, placement, &run.layer, phase)?;
+            let here = Steady::of(cost_model, placement, &run.layer, phase)?;
             for scope in scopes(&run.layer) {
-                for other in pricing.machine.device_ids() {
-                    let Some(moved) = moved(pricing, &run.layer, scope, phase, other) else { continue };
-                    let there = Steady::of(pricing, placement, &moved, phase)?;
+                for other in cost_model.machine.device_ids() {
+                    let Some(moved) = moved(cost_model, &run.layer, scope, phase, other) else { continue };
+                    let there = Steady::of(cost_model, placement, &moved, phase)?;
                     let (batch, tokens) = Duel { here: &here, there: &there, step }.turns(scope)?;
-                    let here = devices(pricing, &run.layer, scope, phase);
-                    let other = pricing.machine.device(other).name.clone();
+                    let here = devices(cost_model, &run.layer, scope, phase);
+                    let other = cost_model.machine.device(other).name.clone();
                     found.push(BreakEven { first, count, dealt, scope, phase, here, other, batch, tokens });
                 }
             }
@@ -139,7 +139,7 @@ impl Scope {
 /// The layer with `scope` computed by `other` in `phase`; `None` where it is already, or where a device cannot reach
 /// what it would have to read.
 fn moved(
-    pricing: Pricing<'_>,
+    cost_model: CostModel<'_>,
     layer: &LayerPlacement,
     scope: Scope,
     phase: Phase,
@@ -149,7 +149,7 @@ fn moved(
     let sublayers = layer.kind.sublayers().iter().zip(&mut moved.sublayers);
     for (&sublayer, slices) in sublayers.filter(|(sublayer, _)| scope.includes(**sublayer)) {
         for slice in slices.iter_mut().filter(|slice| slice.device(phase) != other) {
-            if !Home::Whole(slice.home).admits(pricing.machine, sublayer, other) {
+            if !Home::Whole(slice.home).admits(cost_model.machine, sublayer, other) {
                 return None;
             }
             match phase {
@@ -161,39 +161,39 @@ fn moved(
     (moved != *layer).then_some(moved)
 }
 
-fn devices(pricing: Pricing<'_>, layer: &LayerPlacement, scope: Scope, phase: Phase) -> Vec<String> {
+fn devices(cost_model: CostModel<'_>, layer: &LayerPlacement, scope: Scope, phase: Phase) -> Vec<String> {
     let slices =
         layer.iter().filter(|(sublayer, _)| scope.includes(*sublayer)).flat_map(|(_, slices)| slices);
     let mut devices: Vec<DeviceId> = slices.map(|slice| slice.device(phase)).collect();
     devices.sort_unstable();
     devices.dedup();
-    devices.into_iter().map(|id| pricing.machine.device(id).name.clone()).collect()
+    devices.into_iter().map(|id| cost_model.machine.device(id).name.clone()).collect()
 }
 
 /// A layer among its like: two programs that differ by one of it.
 struct Steady<'a> {
-    pricing: Pricing<'a>,
+    cost_model: CostModel<'a>,
     programs: [Program; 2],
 }
 
 impl<'a> Steady<'a> {
     fn of(
-        pricing: Pricing<'a>,
+        cost_model: CostModel<'a>,
         placement: &Placement,
         layer: &LayerPlacement,
         phase: Phase,
     ) -> Result<Self, PlannerError> {
         let lower = |count: u64| {
-            let run = Run { layer: layer.clone(), count };
-            Program::lower(pricing.machine, pricing.model, &placement.with_runs(&[run]), phase)
+            let run = LayerRun { layer: layer.clone(), count };
+            Program::lower(cost_model.machine, cost_model.model, &placement.with_runs(&[run]), phase)
         };
-        Ok(Self { pricing, programs: [lower(SETTLED)?, lower(SETTLED + 1)?] })
+        Ok(Self { cost_model, programs: [lower(SETTLED)?, lower(SETTLED + 1)?] })
     }
 
     /// What one more layer adds to `step`: to the longest of the chain, the lanes and the memories.
     fn time(&self, step: &Step) -> Result<Seconds, Missing> {
         let numbers = |program: &Program| {
-            Ok::<_, Missing>(Roofline::of(&self.pricing, program, step)?.numbers(self.pricing.machine))
+            Ok::<_, Missing>(Roofline::of(&self.cost_model, program, step)?.numbers(self.cost_model.machine))
         };
         let (short, long) = (numbers(&self.programs[0])?, numbers(&self.programs[1])?);
         let added = short.iter().zip(&long).map(|(short, long)| long - short);
@@ -220,7 +220,7 @@ impl Duel<'_> {
     }
 
     fn turn(&self, axis: Axis) -> Result<Turn, Missing> {
-        let positions = self.here.pricing.model.max_positions;
+        let positions = self.here.cost_model.model.max_positions;
         let (own, most) = match axis {
             Axis::Batch => (self.step.batch, MOST_SEQUENCES),
             Axis::PromptTokens => (self.step.new_tokens, positions),
@@ -294,15 +294,15 @@ mod tests {
         let mut turns = 0;
         for spec in [Spec::gpu(1 << 30), Spec { link: 2e11, latency: 1e-6, ..Spec::gpu(1 << 30) }] {
             let machine = spec.machine(&model);
-            let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+            let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
             let placement = Placement::uniform(&model, CPU, MemoryId(0));
-            let course = Course::of(&Workload::new(2, 96, 32), 96);
-            for row in break_evens(pricing, &placement, &course).unwrap() {
+            let course = BatchSteps::of(&Workload::new(2, 96, 32), 96);
+            for row in break_evens(cost_model, &placement, &course).unwrap() {
                 let layer = &placement.layers[0];
                 let other = machine.device_named(&row.other).unwrap();
-                let there = moved(pricing, layer, row.scope, row.phase, other).unwrap();
-                let [here, there] =
-                    [layer, &there].map(|layer| Steady::of(pricing, &placement, layer, row.phase).unwrap());
+                let there = moved(cost_model, layer, row.scope, row.phase, other).unwrap();
+                let [here, there] = [layer, &there]
+                    .map(|layer| Steady::of(cost_model, &placement, layer, row.phase).unwrap());
                 let step = match row.phase {
                     Phase::Prefill => course.prefill[0][0],
                     Phase::Decode => course.decode,
@@ -331,9 +331,10 @@ mod tests {
         let (model, formats) = (model(4, 1024), formats());
         let spec = Spec { latency: 1e-9, launch: [1e-9, 1e-9], sync: 1e-9, ..Spec::gpu(1 << 30) };
         let machine = spec.machine(&model);
-        let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
         let placement = Placement::uniform(&model, CPU, MemoryId(0));
-        let found = break_evens(pricing, &placement, &Course::of(&Workload::new(2, 96, 32), 96)).unwrap();
+        let found =
+            break_evens(cost_model, &placement, &BatchSteps::of(&Workload::new(2, 96, 32), 96)).unwrap();
         let row =
             found.iter().find(|row| row.scope == Scope::Matrices && row.phase == Phase::Decode).unwrap();
         let (from, expected) = (row.batch.from.unwrap() as f64, spec.flop[0] / spec.link);

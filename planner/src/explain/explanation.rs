@@ -3,11 +3,11 @@
 use super::binding::{PhaseBinding, binding};
 use super::break_even::{BreakEven, break_evens};
 use super::worth::{Worth, worth};
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::error::PlannerError;
-use crate::memory::Usage;
+use crate::memory::MemoryUsage;
 use crate::plan::Plan;
-use crate::program::Course;
+use crate::program::BatchSteps;
 use crate::search::Goal;
 use hwprofiles::{Bytes, Machine};
 use scenarios::Model;
@@ -38,7 +38,7 @@ pub struct Filled {
     /// Its name.
     pub memory: String,
     /// Exact bytes by use.
-    pub used: Usage,
+    pub used: MemoryUsage,
     /// What it holds.
     pub holds: Bytes,
 }
@@ -49,18 +49,18 @@ pub struct Filled {
 /// [`PlannerError::Plan`] where the plan was made for something else.
 pub fn explain(plan: &Plan, machine: &Machine, model: &Model) -> Result<Explanation, PlannerError> {
     let placement = plan.placement(machine, model)?;
-    let pricing = Pricing { machine, model, formats: &plan.formats };
-    let course = Course::of(&plan.workload, plan.prefill_chunk);
+    let cost_model = CostModel { machine, model, formats: &plan.formats };
+    let course = BatchSteps::of(&plan.workload, plan.prefill_chunk);
     let goal = Goal::new(machine, &plan.workload, plan.objective, plan.slo, &plan.costs)?;
     let filled = |memory: &hwprofiles::Memory| {
         let used = *plan.memory.get(&memory.name)?;
         Some(Filled { memory: memory.name.clone(), used, holds: memory.capacity.value })
     };
-    let (more, parts) = worth(pricing, &plan.workload, &goal)?;
+    let (more, parts) = worth(cost_model, &plan.workload, &goal)?;
     Ok(Explanation {
         memories: machine.memories.iter().filter_map(filled).collect(),
-        binding: binding(pricing, &placement, &course)?,
-        break_evens: break_evens(pricing, &placement, &course)?,
+        binding: binding(cost_model, &placement, &course)?,
+        break_evens: break_evens(cost_model, &placement, &course)?,
         more,
         parts,
         plan: plan.clone(),

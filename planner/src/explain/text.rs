@@ -7,9 +7,9 @@ use super::worth::Worth;
 use crate::explain::binding::{CHAIN, LAUNCHES};
 use crate::placement::LayerGroup;
 use crate::placement::Pipelining;
-use crate::placement::{Part, Parts};
+use crate::placement::{NamedSlice, NamedSlices};
 use crate::plan::Plan;
-use crate::program::Times;
+use crate::program::PhaseTimes;
 use hwprofiles::{Ratio, Seconds};
 use scenarios::Sublayer;
 use std::fmt;
@@ -57,8 +57,8 @@ fn places(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     let words = plan.layers.iter().flat_map(LayerGroup::parts).map(|(sublayer, _)| sublayer.name().len());
     let wide = words.fold(10, usize::max);
     writeln!(text, "\n{:<7} {:<wide$} {:<17} {:<17} decode", "layers", "sublayer", "home", "prefill")?;
-    let mut rows = |layers: &str, sublayer: &str, parts: &Parts| -> fmt::Result {
-        let list = |word: fn(&Part) -> &String| {
+    let mut rows = |layers: &str, sublayer: &str, parts: &NamedSlices| -> fmt::Result {
+        let list = |word: fn(&NamedSlice) -> &String| {
             let words: Vec<_> = parts.0.iter().map(|part| word(part).as_str()).collect();
             if words.windows(2).all(|pair| pair[0] == pair[1]) {
                 words[0].to_owned()
@@ -116,7 +116,7 @@ impl Explanation {
             let (used, holds) = (&filled.used, filled.holds);
             let share = 100.0 * used.total().as_f64() / holds.as_f64().max(1.0);
             let (name, total) = (&filled.memory, used.total());
-            let crate::memory::Usage { weights, kv, activations, staging, .. } = used;
+            let crate::memory::MemoryUsage { weights, kv, activations, staging, .. } = used;
             let uses = format!("{name:<10} {weights:>9} {kv:>9} {activations:>11} {staging:>9}");
             writeln!(text, "{uses} {total:>9} {holds:>9}  {share:>4.1} %")?;
         }
@@ -195,10 +195,10 @@ fn binding(text: &mut fmt::Formatter<'_>, phase: &PhaseBinding) -> fmt::Result {
 fn comparison(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     let predicted = &plan.predicted;
     let decodes = plan.workload.output_tokens.saturating_sub(1) as f64;
-    let run = |times: &Times| times.ttft + times.tpot.unwrap_or(Seconds::ZERO) * decodes;
+    let run = |times: &PhaseTimes| times.ttft + times.tpot.unwrap_or(Seconds::ZERO) * decodes;
     let own = run(&predicted.simulated);
     writeln!(text, "\n{:<22} {:>10} {:>10} {:>10}", "", "TTFT", "TPOT", "run")?;
-    let mut row = |name: &str, times: &Times, compared: bool| {
+    let mut row = |name: &str, times: &PhaseTimes, compared: bool| {
         let tpot = times.tpot.map_or("-".to_owned(), |tpot| tpot.to_string());
         let ratio = if compared { format!("  {:.2} x", run(times) / own) } else { String::new() };
         writeln!(text, "{name:<22} {:>10} {tpot:>10} {:>10}{ratio}", times.ttft, run(times))

@@ -1,14 +1,14 @@
 //! What more of each resource is worth: the solver's optimum again, on a machine that has more of it.
 
 use super::larger_machine::{Part, Resource};
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::error::PlannerError;
-use crate::placement::Twins;
-use crate::program::Times;
-use crate::program::{Course, prefill_chunks};
-use crate::search::Effort;
+use crate::placement::IdenticalGpus;
+use crate::program::PhaseTimes;
+use crate::program::{BatchSteps, prefill_chunks};
 use crate::search::Goal;
-use crate::search::Space;
+use crate::search::SearchBudget;
+use crate::search::SearchSpace;
 use hwprofiles::{Bytes, Machine, Ratio};
 use scenarios::Workload;
 use serde::Serialize;
@@ -24,35 +24,35 @@ pub struct Worth {
     /// By which share the best placement's objective gets less; 0 where nothing is gained. The part itself is free.
     pub gain: f64,
     /// The times of the then best placement, without contention.
-    pub times: Times,
+    pub times: PhaseTimes,
 }
 
 /// The best placement of one question, over all chunks, without contention.
 #[derive(Debug, Clone, Copy)]
 struct Optimum {
     value: f64,
-    times: Times,
+    times: PhaseTimes,
     /// Which of the spaces it is in.
     space: usize,
 }
 
 /// What is asked again and again: the same load for the same goal on changed machines.
 struct Asked<'a> {
-    pricing: Pricing<'a>,
+    cost_model: CostModel<'a>,
     workload: &'a Workload,
     goal: &'a Goal,
-    effort: Effort,
+    effort: SearchBudget,
 }
 
 /// What 10 % more of each resource would bring, the most valuable first, and what whole parts would; nothing where the
 /// solver finds nothing that fits and keeps the limits as it is.
 pub(super) fn worth(
-    pricing: Pricing<'_>,
+    cost_model: CostModel<'_>,
     workload: &Workload,
     goal: &Goal,
 ) -> Result<(Vec<Worth>, Vec<Worth>), PlannerError> {
-    let asked = Asked { pricing, workload, goal, effort: Effort::PLAN };
-    let machine = pricing.machine;
+    let asked = Asked { cost_model, workload, goal, effort: SearchBudget::PLAN };
+    let machine = cost_model.machine;
     let chunks = prefill_chunks(workload);
     let spaces = asked.spaces(machine, &chunks)?;
     let Some(now) = asked.optimum(&spaces, &capacity(machine))? else { return Ok((vec![], vec![])) };
@@ -81,7 +81,7 @@ pub(super) fn worth(
 }
 
 fn capacity(machine: &Machine) -> Vec<Bytes> {
-    Twins::of(machine).capacity(machine)
+    IdenticalGpus::of(machine).capacity(machine)
 }
 
 impl Optimum {
@@ -94,23 +94,28 @@ impl Optimum {
 
 impl<'a> Asked<'a> {
     /// The space of each of `chunks` on `machine`, at the prices of the machine that was asked about.
-    fn spaces<'m>(&self, machine: &'m Machine, chunks: &[u64]) -> Result<Vec<Space<'m>>, PlannerError>
+    fn spaces<'m>(&self, machine: &'m Machine, chunks: &[u64]) -> Result<Vec<SearchSpace<'m>>, PlannerError>
     where
         'a: 'm,
     {
-        let pricing = Pricing { machine, ..self.pricing };
-        let space = |&chunk: &u64| Space::new(pricing, &Course::of(self.workload, chunk), self.goal);
+        let cost_model = CostModel { machine, ..self.cost_model };
+        let space =
+            |&chunk: &u64| SearchSpace::new(cost_model, &BatchSteps::of(self.workload, chunk), self.goal);
         chunks.iter().map(space).collect()
     }
 
-    fn optimum(&self, spaces: &[Space<'_>], capacity: &[Bytes]) -> Result<Option<Optimum>, PlannerError> {
+    fn optimum(
+        &self,
+        spaces: &[SearchSpace<'_>],
+        capacity: &[Bytes],
+    ) -> Result<Option<Optimum>, PlannerError> {
         let mut best: Option<Optimum> = None;
         for (index, space) in spaces.iter().enumerate() {
             let Some(chosen) = space.solve(self.goal, capacity, self.effort)?.chosen else { continue };
             if best.is_none_or(|best| chosen.value < best.value) {
                 let [ttft, tpot] = chosen.times();
                 let tpot = (self.workload.output_tokens > 1).then_some(tpot);
-                best = Some(Optimum { value: chosen.value, times: Times { ttft, tpot }, space: index });
+                best = Some(Optimum { value: chosen.value, times: PhaseTimes { ttft, tpot }, space: index });
             }
         }
         Ok(best)
@@ -131,9 +136,10 @@ mod tests {
         let mut gained = 0;
         for spec in specs {
             let machine = spec.machine(&model);
-            let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+            let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
             let goal = Goal::new(&machine, &workload, Objective::Latency, Slo::default(), &Costs::default());
-            let asked = Asked { pricing, workload: &workload, goal: &goal.unwrap(), effort: Effort::EXACT };
+            let asked =
+                Asked { cost_model, workload: &workload, goal: &goal.unwrap(), effort: SearchBudget::EXACT };
             let best = |machine: &Machine| {
                 let spaces = asked.spaces(machine, &prefill_chunks(&workload)).unwrap();
                 asked.optimum(&spaces, &capacity(machine)).unwrap().expect("the host holds everything").value

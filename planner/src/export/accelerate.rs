@@ -8,7 +8,7 @@ use super::difference::differences;
 use super::engine_options::Export;
 use super::export_error::ExportError;
 use super::site::Site;
-use crate::memory::Usage;
+use crate::memory::MemoryUsage;
 use crate::placement::Pipelining;
 use crate::placement::Placement;
 use hwprofiles::{DType, MemoryId};
@@ -155,7 +155,7 @@ impl Options {
     }
 
     /// The program that loads and runs it.
-    fn script(&self, site: &Site<'_>, used: &[Usage]) -> String {
+    fn script(&self, site: &Site<'_>, used: &[MemoryUsage]) -> String {
         let gibibytes = |memory: MemoryId| used[memory.0].total().gibibytes().ceil().max(1.0);
         let mut limits = vec![format!(r#""cpu": "{}GiB""#, gibibytes(site.dram))];
         if let Some(gpu) = site.gpu.filter(|_| self.with_gpu) {

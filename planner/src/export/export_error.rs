@@ -1,6 +1,6 @@
 //! Why there is nothing to export.
 
-use super::engine::Engine;
+use super::engine::ExportTarget;
 use crate::error::PlannerError;
 use crate::placement::PlanError;
 
@@ -11,7 +11,7 @@ pub enum ExportError {
     #[error("{engine} cannot run {what}: {wanted}")]
     Unsupported {
         /// Which engine.
-        engine: Engine,
+        engine: ExportTarget,
         /// What it was asked.
         what: String,
         /// What it can do.
@@ -21,7 +21,7 @@ pub enum ExportError {
     #[error("no placement of {engine} fits: {reason}")]
     Unfit {
         /// Which engine.
-        engine: Engine,
+        engine: ExportTarget,
         /// What the one that needs least lacks.
         reason: PlannerError,
     },

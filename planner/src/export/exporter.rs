@@ -5,7 +5,7 @@
 //! predicted cost ([`crate::evaluate`]) is the cost of the command. It always fits: where the closest does not,
 //! layers move out of the accelerator's memory until it does.
 
-use super::engine::Engine;
+use super::engine::ExportTarget;
 use super::engine_options::Export;
 use super::export_error::ExportError;
 use super::site::Site;
@@ -20,11 +20,16 @@ use scenarios::Model;
 /// # Errors
 /// [`ExportError`]: a plan for something else, a model or machine that the engine does not know, or one on which
 /// nothing that it can do fits.
-pub fn export(plan: &Plan, machine: &Machine, model: &Model, engine: Engine) -> Result<Export, ExportError> {
+pub fn export(
+    plan: &Plan,
+    machine: &Machine,
+    model: &Model,
+    engine: ExportTarget,
+) -> Result<Export, ExportError> {
     let site = Site::new(plan, machine, model, engine)?;
     let gpus = machine.twins().len();
     match machine.tensor_parallel() {
-        ranks if ranks > 1 && engine != Engine::Vllm => {
+        ranks if ranks > 1 && engine != ExportTarget::Vllm => {
             let what = format!("one model on {ranks} GPUs at once (tensor_parallel: {ranks})");
             return Err(site.unsupported(what, "make a plan with tensor_parallel: 1, or export it to vllm"));
         }
@@ -60,11 +65,11 @@ fn stripes(site: &Site<'_>) -> Option<String> {
 
 fn of_engine(site: Site<'_>) -> Result<Export, ExportError> {
     match site.engine {
-        Engine::LlamaCpp => llama_cpp::export(site),
-        Engine::KTransformers => ktransformers::export(&site),
-        Engine::Accelerate => accelerate::export(&site),
-        Engine::Vllm => vllm::export(&site),
-        Engine::DeepSpeed => deepspeed::export(&site),
-        Engine::FlexGen => flexgen::export(&site),
+        ExportTarget::LlamaCpp => llama_cpp::export(site),
+        ExportTarget::KTransformers => ktransformers::export(&site),
+        ExportTarget::Accelerate => accelerate::export(&site),
+        ExportTarget::Vllm => vllm::export(&site),
+        ExportTarget::DeepSpeed => deepspeed::export(&site),
+        ExportTarget::FlexGen => flexgen::export(&site),
     }
 }

@@ -8,7 +8,7 @@ use super::difference::differences;
 use super::engine_options::Export;
 use super::export_error::ExportError;
 use super::site::{Gpu, Site};
-use crate::memory::Usage;
+use crate::memory::MemoryUsage;
 use crate::placement::Pipelining;
 use crate::placement::{Placement, Slice, Slices};
 use hwprofiles::{DType, MemoryKind};
@@ -91,7 +91,7 @@ fn placement(site: &Site<'_>, gpu: Gpu, with_gpu: u64) -> Placement {
     }
 }
 
-fn command(site: &Site<'_>, gpu: Gpu, with_gpu: u64, used: &[Usage]) -> String {
+fn command(site: &Site<'_>, gpu: Gpu, with_gpu: u64, used: &[MemoryUsage]) -> String {
     let (plan, workload, host) = (site.plan, &site.plan.workload, site.machine.device(site.host));
     let weights = plan.formats.weights.of_class(WeightClass::Experts);
     let amx = host.details.ceilings.values().any(|by_instructions| by_instructions.contains_key("amx"));

@@ -14,7 +14,7 @@ mod llama_cpp;
 mod site;
 mod vllm;
 
-pub use engine::{Engine, UnknownEngine};
+pub use engine::{ExportTarget, UnknownExportTarget};
 pub use engine_options::Export;
 pub use export_error::ExportError;
 pub use exporter::export;

@@ -1,20 +1,20 @@
 //! What every export starts from: the plan's placement, and the few things that engines tell apart on a machine.
 
-use super::engine::Engine;
+use super::engine::ExportTarget;
 use super::export_error::ExportError;
 use crate::error::PlannerError;
 use crate::memory::overfilled;
-use crate::memory::{Usage, usage};
+use crate::memory::{MemoryUsage, usage};
 use crate::placement::{LayerPlacement, Placement, Slice, Slices, whole};
 use crate::plan::Plan;
-use crate::program::Programs;
+use crate::program::PhasePrograms;
 use hwprofiles::{Bytes, DType, DeviceId, DeviceKind, Machine, MemoryId, MemoryKind};
 use scenarios::{Model, Sublayer};
 
 /// A plan with its machine as an engine sees it: a host, at most one GPU, their memories and a disk.
 #[derive(Debug)]
 pub(super) struct Site<'a> {
-    pub engine: Engine,
+    pub engine: ExportTarget,
     pub plan: &'a Plan,
     pub machine: &'a Machine,
     pub model: &'a Model,
@@ -39,7 +39,7 @@ impl<'a> Site<'a> {
         plan: &'a Plan,
         machine: &'a Machine,
         model: &'a Model,
-        engine: Engine,
+        engine: ExportTarget,
     ) -> Result<Self, ExportError> {
         let placement = plan.placement(machine, model)?;
         let of_kind = |kind| machine.device_ids().find(|&id| machine.device(id).kind == kind);
@@ -118,9 +118,9 @@ impl<'a> Site<'a> {
     }
 
     /// What `placement` takes of each memory, where it fits.
-    pub fn fit(&self, placement: &Placement) -> Result<Vec<Usage>, PlannerError> {
+    pub fn fit(&self, placement: &Placement) -> Result<Vec<MemoryUsage>, PlannerError> {
         let (machine, model) = (self.machine, self.model);
-        let programs = Programs::lower(machine, model, placement)?;
+        let programs = PhasePrograms::lower(machine, model, placement)?;
         let used = usage(machine, model, &self.plan.formats, placement, &programs, &self.plan.extent());
         match overfilled(machine, &used) {
             None => Ok(used),
@@ -137,7 +137,7 @@ impl<'a> Site<'a> {
         &self,
         candidates: impl IntoIterator<Item = T>,
         placement: impl Fn(&T) -> Placement,
-    ) -> Result<(T, Placement, Vec<Usage>), ExportError> {
+    ) -> Result<(T, Placement, Vec<MemoryUsage>), ExportError> {
         let mut last = None;
         for candidate in candidates {
             let placement = placement(&candidate);

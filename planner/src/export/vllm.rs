@@ -7,7 +7,7 @@ use super::difference::differences;
 use super::engine_options::Export;
 use super::export_error::ExportError;
 use super::site::{Gpu, Site};
-use crate::memory::Usage;
+use crate::memory::MemoryUsage;
 use crate::placement::Pipelining;
 use crate::placement::Placement;
 use hwprofiles::{Bytes, DType};
@@ -64,7 +64,7 @@ fn placement(site: &Site<'_>, gpu: Gpu, offloaded: usize) -> Placement {
     }
 }
 
-fn command(site: &Site<'_>, gpu: Gpu, offloaded: usize, used: &[Usage]) -> String {
+fn command(site: &Site<'_>, gpu: Gpu, offloaded: usize, used: &[MemoryUsage]) -> String {
     let (plan, workload) = (site.plan, &site.plan.workload);
     let mut words = vec![format!("vllm serve {}", plan.model.name)];
     if offloaded > 0 {

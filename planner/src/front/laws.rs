@@ -2,9 +2,9 @@
 
 use super::tradeoff::{Solver, Tradeoff};
 use crate::fixture::{Spec, formats, model};
-use crate::search::Family;
+use crate::search::Restriction;
 use crate::search::laws::{each_solution, goal, pick, space, specs};
-use crate::search::{Chosen, Effort, Kind, Problem, Yardstick};
+use crate::search::{Measure, PatternGroup, PatternProgram, PatternSolution, SearchBudget};
 use proptest::prelude::*;
 
 /// Ties are decided only where they are some.
@@ -24,10 +24,10 @@ fn beats(one: &[f64], other: &[f64]) -> bool {
 }
 
 /// What each solution that fits and keeps the limits takes, by criterion.
-fn all_values(problem: &Problem<'_>, criteria: &[Yardstick], limits: &[Yardstick]) -> Vec<Vec<f64>> {
+fn all_values(problem: &PatternProgram<'_>, criteria: &[Measure], limits: &[Measure]) -> Vec<Vec<f64>> {
     let mut all = Vec::new();
     each_solution(&problem.groups, &mut Vec::new(), &mut |kinds| {
-        let chosen = Chosen { kinds: kinds.clone(), value: 0.0 };
+        let chosen = PatternSolution { kinds: kinds.clone(), value: 0.0 };
         let used = problem.used(&chosen);
         let fits = used.iter().zip(&problem.capacity).all(|(used, capacity)| used <= capacity);
         if fits && limits.iter().all(|limit| chosen.measured(limit) <= limit.limit) {
@@ -38,10 +38,10 @@ fn all_values(problem: &Problem<'_>, criteria: &[Yardstick], limits: &[Yardstick
 }
 
 /// Time to the first token, time per token, energy.
-fn measures(watts: [f64; 2]) -> [Yardstick; 3] {
+fn measures(watts: [f64; 2]) -> [Measure; 3] {
     let of = |weight, watts: [f64; 2]| {
         let busy = [watts.to_vec(), watts.map(|watts| watts * 31.0).to_vec()];
-        Yardstick { weight, busy, limit: f64::INFINITY }
+        Measure { weight, busy, limit: f64::INFINITY }
     };
     [of([1.0, 0.0], [0.0; 2]), of([0.0, 1.0], [0.0; 2]), of([0.0; 2], watts)]
 }
@@ -58,22 +58,22 @@ proptest! {
         let (model, formats) = (model(layers, 256), formats());
         let machine = Spec { cxl: Some(1 << 40), ..spec }.machine(&model);
         let space = space(&machine, &model, &formats, batch);
-        let mut problem = space.problem(Family::ALL, &goal(&machine, batch), &space.capacity(), Effort::EXACT);
+        let mut problem = space.problem(Restriction::ALL, &goal(&machine, batch), &space.capacity(), SearchBudget::EXACT);
         pick(&mut problem, &few, &some);
-        let most = |kind: &Kind| kind.patterns.iter().map(|p| p.bytes[1]).max().unwrap() * kind.layers;
+        let most = |kind: &PatternGroup| kind.patterns.iter().map(|p| p.bytes[1]).max().unwrap() * kind.layers;
         let everything: u64 = problem.groups.iter().map(most).sum();
         problem.capacity[1] = (everything as f64 * share) as u64 + 1_000_000;
         let measures = measures([watts.0, watts.1]);
         // Three criteria, or two of them.
         let kept = measures.iter().enumerate().filter(|(index, _)| *index != left_out);
-        let criteria: Vec<Yardstick> = kept.map(|(_, measure)| measure.clone()).collect();
+        let criteria: Vec<Measure> = kept.map(|(_, measure)| measure.clone()).collect();
         let free = all_values(&problem, &measures[1..2], &[]);
         let least = free.iter().map(|values| values[0]).fold(f64::INFINITY, f64::min);
         let limits: Vec<_> =
-            limit.into_iter().map(|share| Yardstick { limit: least * share, ..measures[1].clone() }).collect();
+            limit.into_iter().map(|share| Measure { limit: least * share, ..measures[1].clone() }).collect();
         let all = all_values(&problem, &criteria, &limits);
         let solver: Box<Solver<'_>> =
-            Box::new(|measures| Problem { measures, ..problem.clone() }.solve());
+            Box::new(|measures| PatternProgram { measures, ..problem.clone() }.solve());
         let Some(tradeoff) = Tradeoff::new(vec![solver], criteria, limits, TIE).unwrap() else {
             prop_assert!(all.is_empty());
             return Ok(());
@@ -84,7 +84,7 @@ proptest! {
             let is_point = |values: &Vec<f64>| values.iter().zip(&point.values).all(|(a, b)| same(a, b));
             prop_assert!(all.iter().any(is_point), "{point:?}");
             prop_assert!(!all.iter().any(|values| beats(values, &point.values)), "{point:?}");
-            let keeps = |limit: &Yardstick| point.chosen.measured(limit) <= limit.limit;
+            let keeps = |limit: &Measure| point.chosen.measured(limit) <= limit.limit;
             prop_assert!(tradeoff.limits.iter().all(keeps));
         }
         for values in &all {

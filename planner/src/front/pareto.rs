@@ -9,14 +9,14 @@
 use super::label::label;
 use super::tradeoff::{self, Solver, Tradeoff};
 use crate::error::PlannerError;
-use crate::planning::{Question, Scorer};
+use crate::planning::{Problem, Scorer};
 use crate::planning::{infeasible, too_slow};
-use crate::program::Times;
-use crate::program::{Course, prefill_chunks};
+use crate::program::PhaseTimes;
+use crate::program::{BatchSteps, prefill_chunks};
 use crate::search::Criterion;
-use crate::search::{Effort, Solved, Yardstick};
-use crate::search::{Family, Space};
 use crate::search::{Goal, work};
+use crate::search::{Measure, SearchBudget, SolveResult};
+use crate::search::{Restriction, SearchSpace};
 use hwprofiles::{Dollars, Joules, Ratio};
 use scenarios::{Objective, Slo};
 use serde::Serialize;
@@ -25,13 +25,13 @@ use serde::Serialize;
 const TIE: f64 = 1e-4;
 
 /// How well each point is looked for.
-const THOROUGH: Effort = Effort { all: true, ..Effort::PLAN };
+const THOROUGH: SearchBudget = SearchBudget { all: true, ..SearchBudget::PLAN };
 
 /// What one placement takes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Taken {
     /// Its times.
-    pub times: Times,
+    pub times: PhaseTimes,
     /// Energy per output token, where the power of each device is known.
     pub energy_per_token: Option<Joules>,
     /// Cost per output token, where prices are known.
@@ -85,7 +85,7 @@ impl Taken {
 /// # Errors
 /// As [`crate::plan`]; [`PlannerError::Criteria`] where there are not two or three different ones.
 pub fn front(
-    question: &Question<'_>,
+    question: &Problem<'_>,
     criteria: &[Criterion],
     points: usize,
     scorer: &Scorer<'_>,
@@ -94,11 +94,11 @@ pub fn front(
     if !(2..=3).contains(&criteria.len()) || !criteria.iter().enumerate().all(different) {
         return Err(PlannerError::Criteria);
     }
-    question.workload.check(question.pricing.model)?;
+    question.workload.check(question.cost_model.model)?;
     let goal = goal(question, criteria)?;
     let chunks = prefill_chunks(&question.workload);
-    let course = |chunk: u64| Course::of(&question.workload, chunk);
-    let spaces = chunks.iter().map(|&chunk| Space::new(question.pricing, &course(chunk), &goal));
+    let course = |chunk: u64| BatchSteps::of(&question.workload, chunk);
+    let spaces = chunks.iter().map(|&chunk| SearchSpace::new(question.cost_model, &course(chunk), &goal));
     let spaces: Vec<_> = spaces.collect::<Result<_, _>>()?;
     let solver = |space| -> Box<Solver<'_>> { Box::new(move |measures| solve(space, measures)) };
     let unsolved =
@@ -112,18 +112,18 @@ pub fn front(
         let (space, chunk) = (&spaces[compromise.solver], chunks[compromise.solver]);
         let chosen = &compromise.chosen;
         let [ttft, tpot] = chosen.times();
-        let bound = Times { ttft, tpot: (question.workload.output_tokens > 1).then_some(tpot) };
+        let bound = PhaseTimes { ttft, tpot: (question.workload.output_tokens > 1).then_some(tpot) };
         let mut best: Option<(f64, FrontPoint)> = None;
         // Its runs of layers one after the other and dealt out: which order contention hurts less, simulation says.
         for placement in space.placements(chosen, &goal) {
-            let work = work(&question.pricing, &placement, &course(chunk))?;
-            let taken = |times: Times| Taken {
+            let work = work(&question.cost_model, &placement, &course(chunk))?;
+            let taken = |times: PhaseTimes| Taken {
                 times,
                 energy_per_token: goal.energy(&times, &work),
                 cost_per_token: goal.cost(&times, &work),
             };
             let point = FrontPoint {
-                placement: label(question.pricing.machine, &placement),
+                placement: label(question.cost_model.machine, &placement),
                 prefill_chunk: chunk,
                 bound: taken(bound),
                 simulated: taken(scorer(&placement, chunk)?),
@@ -143,23 +143,23 @@ pub fn front(
     Ok(Front { criteria: criteria.to_vec(), points: found })
 }
 
-fn solve(space: &Space<'_>, measures: Vec<Yardstick>) -> Result<Solved, PlannerError> {
+fn solve(space: &SearchSpace<'_>, measures: Vec<Measure>) -> Result<SolveResult, PlannerError> {
     let groups: Vec<_> = space.stacks.iter().map(|stack| (stack.layers, stack)).collect();
     match space.outlook_on(&groups, measures, &space.capacity())? {
-        Some(outlook) => outlook.solve(Family::ALL, THOROUGH, f64::INFINITY),
-        None => Ok(Solved::NOTHING),
+        Some(outlook) => outlook.solve(Restriction::ALL, THOROUGH, f64::INFINITY),
+        None => Ok(SolveResult::NOTHING),
     }
 }
 
 /// A goal whose space keeps what any of the criteria may need.
-fn goal(question: &Question<'_>, criteria: &[Criterion]) -> Result<Goal, PlannerError> {
+fn goal(question: &Problem<'_>, criteria: &[Criterion]) -> Result<Goal, PlannerError> {
     let has = |criterion| criteria.contains(&criterion);
     let objective = match () {
         () if has(Criterion::Cost) => Objective::Cost,
         () if has(Criterion::Energy) => Objective::Energy,
         () => Objective::Latency,
     };
-    Goal::new(question.pricing.machine, &question.workload, objective, question.slo, &question.costs)
+    Goal::new(question.cost_model.machine, &question.workload, objective, question.slo, &question.costs)
 }
 
 fn mark_beaten(points: &mut [FrontPoint], criteria: &[Criterion]) {

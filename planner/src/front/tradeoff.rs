@@ -1,7 +1,7 @@
 //! The front of an integer program under several measures.
 
 use crate::error::PlannerError;
-use crate::search::{Chosen, Solved, Yardstick};
+use crate::search::{Measure, PatternSolution, SolveResult};
 use std::cmp::Ordering;
 
 /// Values that differ by a smaller share are the same.
@@ -10,20 +10,20 @@ pub(super) const SAME: f64 = 1e-7;
 const SLACK: f64 = 1.0 + 1e-9;
 
 /// Finds the best solution of a problem under some measures.
-pub(super) type Solver<'p> = dyn Fn(Vec<Yardstick>) -> Result<Solved, PlannerError> + 'p;
+pub(super) type Solver<'p> = dyn Fn(Vec<Measure>) -> Result<SolveResult, PlannerError> + 'p;
 
 /// What is traded off: the solutions of any of some problems, measured by some criteria.
 pub(super) struct Tradeoff<'p> {
     /// Solutions are those of any of these.
     pub solvers: Vec<Box<Solver<'p>>>,
     /// Two or three; their limits are not looked at.
-    pub criteria: Vec<Yardstick>,
+    pub criteria: Vec<Measure>,
     /// A usual value of each criterion, above zero: what makes them comparable.
     pub units: Vec<f64>,
     /// Share of a unit that one criterion may be above its least where the others gain more than theirs.
     pub tie: f64,
     /// What all solutions must keep.
-    pub limits: Vec<Yardstick>,
+    pub limits: Vec<Measure>,
 }
 
 /// A solution of the front.
@@ -31,7 +31,7 @@ pub(super) struct Tradeoff<'p> {
 pub(super) struct Compromise {
     /// By criterion.
     pub values: Vec<f64>,
-    pub chosen: Chosen,
+    pub chosen: PatternSolution,
     /// No solution is better than this in the measure that it is the best in.
     pub bound: f64,
     /// Of which solver.
@@ -48,8 +48,8 @@ impl<'p> Tradeoff<'p> {
     /// `None` where nothing fits and keeps `limits`.
     pub fn new(
         solvers: Vec<Box<Solver<'p>>>,
-        criteria: Vec<Yardstick>,
-        limits: Vec<Yardstick>,
+        criteria: Vec<Measure>,
+        limits: Vec<Measure>,
         tie: f64,
     ) -> Result<Option<Self>, PlannerError> {
         let units = vec![1.0; criteria.len()];
@@ -114,12 +114,12 @@ impl<'p> Tradeoff<'p> {
     /// nothing within the limits is nowhere worse and somewhere better.
     fn least(&self, criterion: usize, limits: &[f64]) -> Result<Option<Compromise>, PlannerError> {
         let limited = (0..limits.len()).filter(|&other| limits[other].is_finite());
-        let limited = limited.map(|index| Yardstick { limit: limits[index], ..self.criteria[index].clone() });
+        let limited = limited.map(|index| Measure { limit: limits[index], ..self.criteria[index].clone() });
         let measures = std::iter::once(self.mostly(criterion)).chain(limited);
-        let measures: Vec<Yardstick> = measures.chain(self.limits.iter().cloned()).collect();
+        let measures: Vec<Measure> = measures.chain(self.limits.iter().cloned()).collect();
         let mut best: Option<Compromise> = None;
         for (index, solver) in self.solvers.iter().enumerate() {
-            let Solved { chosen: Some(chosen), bound } = solver(measures.clone())? else { continue };
+            let SolveResult { chosen: Some(chosen), bound } = solver(measures.clone())? else { continue };
             if best.as_ref().is_none_or(|best| chosen.value < best.chosen.value) {
                 let values = self.criteria.iter().map(|measure| chosen.measured(measure)).collect();
                 best = Some(Compromise { values, chosen, bound, solver: index });
@@ -129,8 +129,8 @@ impl<'p> Tradeoff<'p> {
     }
 
     /// One criterion and a little of the others, each in its unit.
-    fn mostly(&self, criterion: usize) -> Yardstick {
-        let mut sum: Option<Yardstick> = None;
+    fn mostly(&self, criterion: usize) -> Measure {
+        let mut sum: Option<Measure> = None;
         for (index, measure) in self.criteria.iter().enumerate() {
             let share = if index == criterion { 1.0 } else { self.tie };
             let scaled = measure.scaled(share / self.units[index]);

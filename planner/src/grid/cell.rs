@@ -2,15 +2,15 @@
 
 use crate::error::PlannerError;
 
-use crate::grid::weight_residency::{Lodged, Lodging, Residency};
+use crate::grid::weight_residency::{PinnedClasses, WeightHomes, WeightResidency};
 use crate::placement::Placement;
-use crate::planning::Question;
-use crate::program::Times;
-use crate::program::{Course, prefill_chunks};
-use crate::search::Outlook;
-use crate::search::{Effort, Solved};
-use crate::search::{Family, Space};
+use crate::planning::Problem;
+use crate::program::PhaseTimes;
+use crate::program::{BatchSteps, prefill_chunks};
+use crate::search::PricedProblem;
 use crate::search::{Goal, work};
+use crate::search::{Restriction, SearchSpace};
+use crate::search::{SearchBudget, SolveResult};
 use hwprofiles::Ratio;
 use hwprofiles::Seconds;
 use scenarios::{Slo, Workload};
@@ -20,19 +20,19 @@ use std::collections::BTreeSet;
 const CHUNK_ROWS: u64 = 8192;
 
 /// Restrictions under which the solver's placements are simulated.
-const FAMILIES: [Family; 4] = [
-    Family::ALL,
-    Family { streamed: [true, false], ..Family::ALL },
-    Family { streamed: [false, false], ..Family::ALL },
-    Family { mixed: false, ..Family::ALL },
+const FAMILIES: [Restriction; 4] = [
+    Restriction::ALL,
+    Restriction { streamed: [true, false], ..Restriction::ALL },
+    Restriction { streamed: [false, false], ..Restriction::ALL },
+    Restriction { mixed: false, ..Restriction::ALL },
 ];
 
 /// Says what a placement will really do for a workload whose prompts enter so many tokens at a time.
-pub type GridScorer<'s> = dyn Fn(&Workload, &Placement, u64) -> Result<Times, PlannerError> + Sync + 's;
+pub type GridScorer<'s> = dyn Fn(&Workload, &Placement, u64) -> Result<PhaseTimes, PlannerError> + Sync + 's;
 
 /// A batch and a prompt length, and how much it counts beside the others.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Cell {
+pub struct GridCell {
     /// Sequences.
     pub batch: u64,
     /// Prompt tokens of each.
@@ -42,33 +42,33 @@ pub struct Cell {
 }
 
 /// A cell, planned alone.
-pub(crate) struct Alone<'a> {
-    pub cell: Cell,
+pub(crate) struct PlannedCell<'a> {
+    pub cell: GridCell,
     pub workload: Workload,
     pub chunk: u64,
     pub goal: Goal,
     /// Its patterns are gone: prices alone stay.
-    pub space: Space<'a>,
-    pub residency: Residency,
+    pub space: SearchSpace<'a>,
+    pub residency: WeightResidency,
     pub ttft: Seconds,
     pub value: f64,
     pub bound: f64,
 }
 
 /// A placement within some homes, simulated.
-pub(crate) struct Within {
+pub(crate) struct PlacedCell {
     pub placement: Placement,
-    pub times: Times,
+    pub times: PhaseTimes,
     pub value: f64,
     /// Whether it keeps the limits.
     pub kept: bool,
 }
 
 /// A cell, simulated.
-pub(crate) struct Scored {
+pub(crate) struct ScoredCell {
     pub placement: Placement,
-    pub simulated: Times,
-    pub own: Times,
+    pub simulated: PhaseTimes,
+    pub own: PhaseTimes,
     pub switch: Option<Seconds>,
     /// The objective ÷ that of its own placement.
     pub cost: f64,
@@ -78,31 +78,31 @@ pub(crate) struct Scored {
 
 /// How a cell does within shared homes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Stay {
+pub(crate) struct SharedHomesCost {
     /// The objective, with the way of the weights.
     pub value: f64,
     /// Where it keeps its own homes: how long the way there and back is.
     pub switch: Option<Seconds>,
 }
 
-impl<'a> Alone<'a> {
+impl<'a> PlannedCell<'a> {
     /// The best for `cell` alone; the inner error says why there is nothing.
-    pub fn new(question: &Question<'a>, cell: &Cell) -> Result<Result<Self, String>, PlannerError> {
-        let Cell { batch, prompt_tokens, .. } = *cell;
+    pub fn new(question: &Problem<'a>, cell: &GridCell) -> Result<Result<Self, String>, PlannerError> {
+        let GridCell { batch, prompt_tokens, .. } = *cell;
         let workload = Workload { batch, prompt_tokens, ..question.workload };
-        let question = Question { workload, ..*question };
-        if let Err(wrong) = workload.check(question.pricing.model) {
+        let question = Problem { workload, ..*question };
+        if let Err(wrong) = workload.check(question.cost_model.model) {
             return Ok(Err(wrong.to_string()));
         }
         let goal = question.goal()?;
         for chunk in chunks(&workload) {
-            let mut space = Space::new(question.pricing, &Course::of(&workload, chunk), &goal)?;
-            let Solved { chosen: Some(chosen), bound } =
-                space.solve(&goal, &space.capacity(), Effort::PLAN)?
+            let mut space = SearchSpace::new(question.cost_model, &BatchSteps::of(&workload, chunk), &goal)?;
+            let SolveResult { chosen: Some(chosen), bound } =
+                space.solve(&goal, &space.capacity(), SearchBudget::PLAN)?
             else {
                 continue;
             };
-            let residency = Residency::of(&space, &chosen);
+            let residency = WeightResidency::of(&space, &chosen);
             let (ttft, value) = (chosen.times()[0], chosen.value);
             space.stacks.iter_mut().for_each(|stack| stack.homed = vec![]);
             let cell = *cell;
@@ -116,15 +116,18 @@ impl<'a> Alone<'a> {
     }
 
     /// What it costs within each of `candidates`; `None` where it can neither be served there nor switch.
-    pub fn costs(&self, candidates: &[Residency]) -> Result<Vec<Option<Stay>>, PlannerError> {
-        let lodgings: BTreeSet<&Lodging> = candidates.iter().flat_map(|r| r.0.keys()).collect();
-        let lodged = Lodged::new(&self.space, lodgings.into_iter());
-        let cost = |residency: &Residency| -> Result<Option<Stay>, PlannerError> {
+    pub fn costs(
+        &self,
+        candidates: &[WeightResidency],
+    ) -> Result<Vec<Option<SharedHomesCost>>, PlannerError> {
+        let lodgings: BTreeSet<&WeightHomes> = candidates.iter().flat_map(|r| r.0.keys()).collect();
+        let lodged = PinnedClasses::new(&self.space, lodgings.into_iter());
+        let cost = |residency: &WeightResidency| -> Result<Option<SharedHomesCost>, PlannerError> {
             let within = match self.within(&lodged, residency)? {
-                Some(outlook) => outlook.solve(Family::ALL, Effort::PLAN, f64::INFINITY)?.chosen,
+                Some(outlook) => outlook.solve(Restriction::ALL, SearchBudget::PLAN, f64::INFINITY)?.chosen,
                 None => None,
             };
-            let stay = within.map(|chosen| Stay { value: chosen.value, switch: None });
+            let stay = within.map(|chosen| SharedHomesCost { value: chosen.value, switch: None });
             Ok(match (stay, self.switch(residency)) {
                 (Some(stay), Some(switch)) if switch.value < stay.value => Some(switch),
                 (Some(stay), _) => Some(stay),
@@ -135,12 +138,12 @@ impl<'a> Alone<'a> {
     }
 
     /// Its own homes instead of `shared` ones.
-    fn switch(&self, shared: &Residency) -> Option<Stay> {
+    fn switch(&self, shared: &WeightResidency) -> Option<SharedHomesCost> {
         let there = self.residency.time_from(shared, &self.space)?;
         let back = shared.time_from(&self.residency, &self.space)?;
         let in_time = self.goal.slo.ttft.is_none_or(|limit| self.ttft + there <= limit);
         let switch = Some(there + back);
-        in_time.then(|| Stay { value: self.value + self.weigh(switch), switch })
+        in_time.then(|| SharedHomesCost { value: self.value + self.weigh(switch), switch })
     }
 
     /// What waiting for the weights adds to the objective: as much as waiting for the first token.
@@ -151,9 +154,9 @@ impl<'a> Alone<'a> {
     /// What can be chosen within some homes.
     fn within<'s>(
         &'s self,
-        lodged: &'s Lodged,
-        residency: &Residency,
-    ) -> Result<Option<Outlook<'s>>, PlannerError> {
+        lodged: &'s PinnedClasses,
+        residency: &WeightResidency,
+    ) -> Result<Option<PricedProblem<'s>>, PlannerError> {
         let capacity = self.space.capacity();
         self.space.outlook_on(&lodged.groups(residency), self.goal.yardsticks(), &capacity)
     }
@@ -162,17 +165,17 @@ impl<'a> Alone<'a> {
     /// restrictions is simulated as well. `None` where nothing fits.
     fn best_within(
         &self,
-        residency: &Residency,
+        residency: &WeightResidency,
         scorer: &GridScorer<'_>,
-    ) -> Result<Option<Within>, PlannerError> {
-        let lodged = Lodged::new(&self.space, residency.0.keys());
+    ) -> Result<Option<PlacedCell>, PlannerError> {
+        let lodged = PinnedClasses::new(&self.space, residency.0.keys());
         let stacks: Vec<_> = lodged.groups(residency).into_iter().map(|(_, stack)| stack).collect();
         let Some(outlook) = self.within(&lodged, residency)? else { return Ok(None) };
         let mut seen: Vec<Placement> = Vec::new();
-        let mut best: Option<Within> = None;
+        let mut best: Option<PlacedCell> = None;
         for family in FAMILIES {
             let below = best.as_ref().filter(|best| best.kept).map_or(f64::INFINITY, |best| best.value);
-            let Some(chosen) = outlook.solve(family, Effort::PLAN, below)?.chosen else { continue };
+            let Some(chosen) = outlook.solve(family, SearchBudget::PLAN, below)?.chosen else { continue };
             let placement = self.space.placement_in(&stacks, &chosen, &self.goal);
             if seen.contains(&placement) {
                 continue;
@@ -181,7 +184,7 @@ impl<'a> Alone<'a> {
             let times = scorer(&self.workload, &placement, self.chunk)?;
             let (kept, value) = (self.goal.keeps(&times), self.value_of(&placement, &times)?);
             if best.as_ref().is_none_or(|best| (!kept, value) < (!best.kept, best.value)) {
-                best = Some(Within { placement, times, value, kept });
+                best = Some(PlacedCell { placement, times, value, kept });
             }
         }
         Ok(best)
@@ -190,10 +193,10 @@ impl<'a> Alone<'a> {
     /// Simulated within the shared homes, or where it does not share them within its own.
     pub fn scored(
         &self,
-        shared: &Residency,
-        stay: Stay,
+        shared: &WeightResidency,
+        stay: SharedHomesCost,
         scorer: &GridScorer<'_>,
-    ) -> Result<Scored, PlannerError> {
+    ) -> Result<ScoredCell, PlannerError> {
         let own = self.best_within(&self.residency, scorer)?.ok_or_else(|| PlannerError::Solver {
             reason: "it did not find again what it had found within these homes".into(),
         })?;
@@ -204,7 +207,7 @@ impl<'a> Alone<'a> {
         let (own_value, own_times) = (own.value, own.times);
         let here = within.unwrap_or(own);
         let cost = (here.value + self.weigh(stay.switch)) / own_value;
-        Ok(Scored {
+        Ok(ScoredCell {
             placement: here.placement,
             simulated: here.times,
             own: own_times,
@@ -215,17 +218,17 @@ impl<'a> Alone<'a> {
     }
 
     /// The objective of simulated times.
-    fn value_of(&self, placement: &Placement, times: &Times) -> Result<f64, PlannerError> {
-        let course = Course::of(&self.workload, self.chunk);
+    fn value_of(&self, placement: &Placement, times: &PhaseTimes) -> Result<f64, PlannerError> {
+        let course = BatchSteps::of(&self.workload, self.chunk);
         let work = match self.goal.is_frugal() {
-            true => work(&self.space.pricing, placement, &course)?,
+            true => work(&self.space.cost_model, placement, &course)?,
             false => [vec![], vec![]],
         };
         Ok(self.goal.value(times, &work))
     }
 
     /// Its weight, and what it loses.
-    pub fn share(&self, stay: Stay) -> (f64, f64) {
+    pub fn share(&self, stay: SharedHomesCost) -> (f64, f64) {
         (self.cell.weight.get(), stay.value / self.value)
     }
 }

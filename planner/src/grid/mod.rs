@@ -4,5 +4,5 @@ mod cell;
 mod plan_grid;
 mod weight_residency;
 
-pub use cell::{Cell, GridScorer};
+pub use cell::{GridCell, GridScorer};
 pub use plan_grid::plan_grid;

@@ -7,16 +7,16 @@
 //! lodging is a group whose number of layers is given. The candidate with the least mean of value ÷ own value is
 //! taken. A cell may keep its own homes where moving the weights there and back costs less than sharing.
 
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::error::PlannerError;
-use crate::grid::cell::Cell;
+use crate::grid::cell::GridCell;
 use crate::grid::cell::GridScorer;
-use crate::grid::cell::{Alone, Scored, Stay};
-use crate::grid::weight_residency::Residency;
+use crate::grid::cell::{PlannedCell, ScoredCell, SharedHomesCost};
+use crate::grid::weight_residency::WeightResidency;
 use crate::placement::Placement;
 use crate::plan::Identity;
-use crate::plan::{CellPlan, NamedPlacement, NoPlan, PlanTable, Sharing, TABLE_VERSION};
-use crate::planning::Question;
+use crate::plan::{CellPlan, NamedPlacement, NoPlan, PlanTable, SharingCost, TABLE_VERSION};
+use crate::planning::Problem;
 use crate::planning::{infeasible, too_slow};
 
 use hwprofiles::Ratio;
@@ -38,28 +38,28 @@ const FINALISTS: usize = 3;
 /// # Errors
 /// Those of [`crate::plan`]; [`PlannerError::Several`] on a machine with several GPUs alike; [`PlannerError::Infeasible`] or [`PlannerError::TooSlow`] where no cell can be planned.
 pub fn plan_grid(
-    question: &Question<'_>,
-    cells: &[Cell],
+    question: &Problem<'_>,
+    cells: &[GridCell],
     scorer: &GridScorer<'_>,
 ) -> Result<PlanTable, PlannerError> {
-    let machine = question.pricing.machine;
+    let machine = question.cost_model.machine;
     if machine.twins().len() > 1 {
         let gpus = machine.twins().len() as u64;
         let ranks = gpus * machine.tensor_parallel();
         return Err(PlannerError::Several { what: "a table of plans", gpus, ranks });
     }
     let planned: Vec<_> =
-        cells.par_iter().map(|cell| Alone::new(question, cell)).collect::<Result<_, _>>()?;
+        cells.par_iter().map(|cell| PlannedCell::new(question, cell)).collect::<Result<_, _>>()?;
     let (mut alone, mut without) = (Vec::new(), Vec::new());
     for (cell, planned) in cells.iter().zip(planned) {
-        let Cell { batch, prompt_tokens, .. } = *cell;
+        let GridCell { batch, prompt_tokens, .. } = *cell;
         match planned {
             Ok(planned) => alone.push(planned),
             Err(reason) => without.push(NoPlan { batch, prompt_tokens, reason }),
         }
     }
     let Some((residency, stays)) = shared(&alone)? else { return Err(impossible(question, cells)?) };
-    let scored: Vec<Scored> = alone
+    let scored: Vec<ScoredCell> = alone
         .par_iter()
         .zip(&stays)
         .map(|(cell, stay)| cell.scored(&residency, *stay, scorer))
@@ -67,8 +67,8 @@ pub fn plan_grid(
     let Some(sharing) = sharing(&alone, &stays, &scored) else { return Err(impossible(question, cells)?) };
     let mut table = PlanTable { without, ..empty_table(question, sharing) };
     let mut placements: Vec<Placement> = vec![];
-    for (planned, Scored { placement, simulated, own, switch, kept, .. }) in alone.iter().zip(scored) {
-        let Cell { batch, prompt_tokens, weight } = planned.cell;
+    for (planned, ScoredCell { placement, simulated, own, switch, kept, .. }) in alone.iter().zip(scored) {
+        let GridCell { batch, prompt_tokens, weight } = planned.cell;
         if !kept {
             let reason = "simulated, nothing that was found keeps the limits".to_owned();
             table.without.push(NoPlan { batch, prompt_tokens, reason });
@@ -83,15 +83,15 @@ pub fn plan_grid(
             CellPlan { batch, prompt_tokens, weight, prefill_chunk, placement, simulated, own, switch };
         table.cells.push(cell);
     }
-    let Pricing { machine, model, .. } = question.pricing;
+    let CostModel { machine, model, .. } = question.cost_model;
     table.placements = placements.iter().map(|p| NamedPlacement::of(machine, model, p)).collect();
     Ok(table)
 }
 
 /// The table of `question`, whose own workload only gives the output tokens.
-fn empty_table(question: &Question<'_>, sharing: Sharing) -> PlanTable {
-    let Question { pricing, workload, objective, slo, costs, draft: _ } = *question;
-    let Pricing { machine, model, formats } = pricing;
+fn empty_table(question: &Problem<'_>, sharing: SharingCost) -> PlanTable {
+    let Problem { cost_model, workload, objective, slo, costs, draft: _ } = *question;
+    let CostModel { machine, model, formats } = cost_model;
     PlanTable {
         table: TABLE_VERSION,
         from: None,
@@ -110,13 +110,13 @@ fn empty_table(question: &Question<'_>, sharing: Sharing) -> PlanTable {
 }
 
 /// Why there is no plan for the first of `cells`.
-fn impossible(question: &Question<'_>, cells: &[Cell]) -> Result<PlannerError, PlannerError> {
-    let Some(&Cell { batch, prompt_tokens, .. }) = cells.first() else {
+fn impossible(question: &Problem<'_>, cells: &[GridCell]) -> Result<PlannerError, PlannerError> {
+    let Some(&GridCell { batch, prompt_tokens, .. }) = cells.first() else {
         return Ok(PlannerError::NoPlacement { change: "a grid needs a cell".into() });
     };
     let workload = Workload { batch, prompt_tokens, ..question.workload };
-    let question = Question { workload, ..*question };
-    workload.check(question.pricing.model)?;
+    let question = Problem { workload, ..*question };
+    workload.check(question.cost_model.model)?;
     match question.slo == Slo::default() {
         true => infeasible(&question),
         false => too_slow(&question, &question.goal()?, None),
@@ -125,7 +125,9 @@ fn impossible(question: &Question<'_>, cells: &[Cell]) -> Result<PlannerError, P
 
 /// The residency that is best for all, and how each cell does within it. All candidates are tried on a sample of the
 /// cells, the best of them on all.
-fn shared(alone: &[Alone<'_>]) -> Result<Option<(Residency, Vec<Stay>)>, PlannerError> {
+fn shared(
+    alone: &[PlannedCell<'_>],
+) -> Result<Option<(WeightResidency, Vec<SharedHomesCost>)>, PlannerError> {
     let candidates = candidates(alone);
     let all: Vec<_> = alone.iter().collect();
     if alone.len() > SAMPLE_STRIDE * 2 {
@@ -146,9 +148,9 @@ fn shared(alone: &[Alone<'_>]) -> Result<Option<(Residency, Vec<Stay>)>, Planner
 
 /// The best of some residencies; `None` where each leaves some cell unserved.
 fn best_of(
-    cells: &[&Alone<'_>],
-    mut candidates: Vec<Residency>,
-) -> Result<Option<(Residency, Vec<Stay>)>, PlannerError> {
+    cells: &[&PlannedCell<'_>],
+    mut candidates: Vec<WeightResidency>,
+) -> Result<Option<(WeightResidency, Vec<SharedHomesCost>)>, PlannerError> {
     let costs = costs(cells, &candidates)?;
     let means = (0..candidates.len()).filter_map(|c| Some((mean_cost(cells, &costs, c)?, c)));
     let Some((_, best)) = means.min_by(|a, b| a.0.total_cmp(&b.0)) else { return Ok(None) };
@@ -157,32 +159,39 @@ fn best_of(
 }
 
 /// What each cell costs within each candidate.
-fn costs(cells: &[&Alone<'_>], candidates: &[Residency]) -> Result<Vec<Vec<Option<Stay>>>, PlannerError> {
+fn costs(
+    cells: &[&PlannedCell<'_>],
+    candidates: &[WeightResidency],
+) -> Result<Vec<Vec<Option<SharedHomesCost>>>, PlannerError> {
     cells.par_iter().map(|cell| cell.costs(candidates)).collect()
 }
 
 /// The mean loss within a candidate; `None` where a cell cannot be served.
-fn mean_cost(cells: &[&Alone<'_>], costs: &[Vec<Option<Stay>>], candidate: usize) -> Option<f64> {
+fn mean_cost(
+    cells: &[&PlannedCell<'_>],
+    costs: &[Vec<Option<SharedHomesCost>>],
+    candidate: usize,
+) -> Option<f64> {
     let shares = cells.iter().zip(costs).map(|(cell, costs)| Some(cell.share(costs[candidate]?)));
     Some(mean(shares.collect::<Option<Vec<_>>>()?.into_iter()))
 }
 
 /// The residencies that the cells want, those of the most weight first; among them, for each memory, those with the
 /// most and the fewest bytes in it: what holds least of a small memory serves every cell.
-fn candidates(alone: &[Alone<'_>]) -> Vec<Residency> {
-    let mut wanted: BTreeMap<&Residency, f64> = BTreeMap::new();
+fn candidates(alone: &[PlannedCell<'_>]) -> Vec<WeightResidency> {
+    let mut wanted: BTreeMap<&WeightResidency, f64> = BTreeMap::new();
     for cell in alone {
         *wanted.entry(&cell.residency).or_default() += cell.cell.weight.get();
     }
     let Some(space) = alone.first().map(|cell| &cell.space) else { return vec![] };
     let bytes: Vec<_> = wanted.keys().map(|residency| residency.bytes(space)).collect();
     let mut first = BTreeSet::new();
-    for memory in 0..space.pricing.machine.memories.len() {
+    for memory in 0..space.cost_model.machine.memories.len() {
         let of = |&index: &usize| bytes[index][memory];
         first.extend((0..bytes.len()).min_by_key(of));
         first.extend((0..bytes.len()).max_by_key(of));
     }
-    let mut order: Vec<(bool, f64, &Residency)> = wanted
+    let mut order: Vec<(bool, f64, &WeightResidency)> = wanted
         .into_iter()
         .enumerate()
         .map(|(index, (residency, weight))| (!first.contains(&index), -weight, residency))
@@ -192,11 +201,15 @@ fn candidates(alone: &[Alone<'_>]) -> Vec<Residency> {
 }
 
 /// What sharing costs: simulated, and what is proven of the solver's mean. `None` where no cell keeps its limits.
-fn sharing(alone: &[Alone<'_>], stays: &[Stay], scored: &[Scored]) -> Option<Sharing> {
+fn sharing(
+    alone: &[PlannedCell<'_>],
+    stays: &[SharedHomesCost],
+    scored: &[ScoredCell],
+) -> Option<SharingCost> {
     let reached = mean(alone.iter().zip(stays).map(|(cell, &stay)| cell.share(stay)));
     let least = mean(alone.iter().map(|cell| (cell.cell.weight.get(), cell.bound / cell.value)));
     let kept = || alone.iter().zip(scored).filter(|(_, scored)| scored.kept);
-    Some(Sharing {
+    Some(SharingCost {
         slowdown: Ratio::new(mean(kept().map(|(cell, scored)| (cell.cell.weight.get(), scored.cost))))?,
         worst: Ratio::new(kept().map(|(_, scored)| scored.cost).fold(0.0, f64::max))?,
         proven: Ratio::new((least / reached).min(1.0))?,

@@ -1,11 +1,11 @@
 //! Where weights live, apart from KV and devices: what a table of plans has once for all of its cells.
 
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::placement::Home;
-use crate::placement::Shared;
-use crate::search::Chosen;
-use crate::search::Space;
-use crate::search::Stack;
+use crate::placement::ModelShare;
+use crate::search::LayerClass;
+use crate::search::PatternSolution;
+use crate::search::SearchSpace;
 use crate::search::{Pattern, Patterns, Walked};
 use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Seconds};
 use scenarios::Sublayer;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// The homes of the matrices of one layer, or of embed and head.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Lodging {
+pub(crate) struct WeightHomes {
     /// Which stack of the space.
     stack: usize,
     /// Index of each matrix's home; attention, which has none, is left out.
@@ -23,24 +23,24 @@ pub(crate) struct Lodging {
 /// How many layers are lodged how. The layers of a stack follow each other in the order of their lodgings, so the
 /// same layers are lodged alike in every cell; what a better order saves is a hop or two per step.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Residency(pub BTreeMap<Lodging, u64>);
+pub(crate) struct WeightResidency(pub BTreeMap<WeightHomes, u64>);
 
-impl Residency {
+impl WeightResidency {
     /// That of a solution of `space`.
-    pub fn of(space: &Space<'_>, chosen: &Chosen) -> Self {
+    pub fn of(space: &SearchSpace<'_>, chosen: &PatternSolution) -> Self {
         let mut lodged = BTreeMap::new();
         for (stack, runs) in chosen.kinds.iter().enumerate() {
             for (pattern, count) in runs {
                 let weights = weights(&space.patterns, &space.stacks[stack], pattern);
-                *lodged.entry(Lodging { stack, weights }).or_default() += count;
+                *lodged.entry(WeightHomes { stack, weights }).or_default() += count;
             }
         }
         Self(lodged)
     }
 
     /// Bytes that enter each memory when this one follows `other`.
-    pub fn entering(&self, other: &Self, space: &Space<'_>) -> Vec<Bytes> {
-        let mut bytes = vec![Bytes::ZERO; space.pricing.machine.memories.len()];
+    pub fn entering(&self, other: &Self, space: &SearchSpace<'_>) -> Vec<Bytes> {
+        let mut bytes = vec![Bytes::ZERO; space.cost_model.machine.memories.len()];
         let mut before = other.0.iter();
         let mut old = before.next().map(|(lodging, &count)| (lodging, count));
         for (new, &count) in &self.0 {
@@ -60,8 +60,8 @@ impl Residency {
 
     /// How long it takes to move the weights here from `other`, one memory after the other, each by its fastest
     /// link; `None` where bytes must enter a memory to which no link goes.
-    pub fn time_from(&self, other: &Self, space: &Space<'_>) -> Option<Seconds> {
-        let machine = space.pricing.machine;
+    pub fn time_from(&self, other: &Self, space: &SearchSpace<'_>) -> Option<Seconds> {
+        let machine = space.cost_model.machine;
         let entering = self.entering(other, space).into_iter().zip(machine.memory_ids());
         entering.filter(|(bytes, _)| *bytes > Bytes::ZERO).try_fold(Seconds::ZERO, |sum, (bytes, memory)| {
             let into = machine.links.iter().filter(|link| link.to == memory);
@@ -71,8 +71,8 @@ impl Residency {
     }
 
     /// Bytes of weights in each memory.
-    pub fn bytes(&self, space: &Space<'_>) -> Vec<Bytes> {
-        let mut bytes = vec![Bytes::ZERO; space.pricing.machine.memories.len()];
+    pub fn bytes(&self, space: &SearchSpace<'_>) -> Vec<Bytes> {
+        let mut bytes = vec![Bytes::ZERO; space.cost_model.machine.memories.len()];
         for (lodging, &count) in &self.0 {
             for (sublayer, home) in lodging.matrices(space) {
                 for (memory, rows) in parts(space, sublayer, home) {
@@ -84,9 +84,9 @@ impl Residency {
     }
 }
 
-impl Lodging {
+impl WeightHomes {
     /// Its matrices with their homes.
-    fn matrices(&self, space: &Space<'_>) -> Vec<(Sublayer, Home)> {
+    fn matrices(&self, space: &SearchSpace<'_>) -> Vec<(Sublayer, Home)> {
         let list = &space.patterns.prices[0];
         let sublayers = space.stacks[self.stack].sublayers.iter().map(|&index| list.sublayers[index]);
         let matrices = sublayers.filter(|&sublayer| sublayer != Sublayer::Attention);
@@ -96,14 +96,14 @@ impl Lodging {
 
 /// The patterns of a space that keep to some lodgings.
 #[derive(Debug)]
-pub(crate) struct Lodged {
+pub(crate) struct PinnedClasses {
     /// One stack per lodging, with the patterns that keep to it.
-    stacks: BTreeMap<Lodging, Stack>,
+    stacks: BTreeMap<WeightHomes, LayerClass>,
 }
 
-impl Lodged {
+impl PinnedClasses {
     /// Those of `lodgings` in `space`, whose own patterns are not needed.
-    pub fn new<'l>(space: &Space<'_>, lodgings: impl Iterator<Item = &'l Lodging>) -> Self {
+    pub fn new<'l>(space: &SearchSpace<'_>, lodgings: impl Iterator<Item = &'l WeightHomes>) -> Self {
         let patterns = &space.patterns;
         let mut walk = patterns.walk();
         let mut walked: Vec<[Walked; 2]> = space.stacks.iter().map(|_| Default::default()).collect();
@@ -111,7 +111,7 @@ impl Lodged {
         for lodging in lodgings {
             let like = &space.stacks[lodging.stack];
             let (kind, sublayers) = (like.kind, like.sublayers.clone());
-            let mut stack = Stack { kind, layers: 1, sublayers, homed: vec![] };
+            let mut stack = LayerClass { kind, layers: 1, sublayers, homed: vec![] };
             for homes in homes_with_kv(patterns, &stack, &lodging.weights) {
                 let homed = patterns.homed(&mut walk, &mut walked[lodging.stack], homes, &stack);
                 stack.homed.extend(homed);
@@ -122,13 +122,13 @@ impl Lodged {
     }
 
     /// How many layers keep to each lodging of `residency`, and their stacks.
-    pub fn groups(&self, residency: &Residency) -> Vec<(u64, &Stack)> {
+    pub fn groups(&self, residency: &WeightResidency) -> Vec<(u64, &LayerClass)> {
         residency.0.iter().map(|(lodging, &layers)| (layers, &self.stacks[lodging])).collect()
     }
 }
 
 /// The homes of all sublayers for each home of the KV cache that is not divided.
-fn homes_with_kv(patterns: &Patterns<'_>, stack: &Stack, weights: &[usize]) -> Vec<Vec<usize>> {
+fn homes_with_kv(patterns: &Patterns<'_>, stack: &LayerClass, weights: &[usize]) -> Vec<Vec<usize>> {
     let Some(at) = attention(patterns, stack) else { return vec![weights.to_vec()] };
     let whole = (0..patterns.homes.len()).filter(|&home| !patterns.homes[home].is_split());
     let with = |kv| {
@@ -139,7 +139,7 @@ fn homes_with_kv(patterns: &Patterns<'_>, stack: &Stack, weights: &[usize]) -> V
     whole.map(with).filter(|homes| !patterns.mixes(homes, at)).collect()
 }
 
-fn weights(patterns: &Patterns<'_>, stack: &Stack, pattern: &Pattern) -> Vec<usize> {
+fn weights(patterns: &Patterns<'_>, stack: &LayerClass, pattern: &Pattern) -> Vec<usize> {
     let mut weights = pattern.homes.clone();
     if let Some(at) = attention(patterns, stack) {
         weights.remove(at);
@@ -147,36 +147,42 @@ fn weights(patterns: &Patterns<'_>, stack: &Stack, pattern: &Pattern) -> Vec<usi
     weights
 }
 
-fn attention(patterns: &Patterns<'_>, stack: &Stack) -> Option<usize> {
+fn attention(patterns: &Patterns<'_>, stack: &LayerClass) -> Option<usize> {
     let list = &patterns.prices[0];
     stack.sublayers.iter().position(|&index| list.sublayers[index] == Sublayer::Attention)
 }
 
 /// The rows in each memory of a matrix with this home.
-fn parts(space: &Space<'_>, sublayer: Sublayer, home: Home) -> Vec<(MemoryId, std::ops::Range<u64>)> {
-    let (machine, model): (&Machine, _) = (space.pricing.machine, space.pricing.model);
+fn parts(space: &SearchSpace<'_>, sublayer: Sublayer, home: Home) -> Vec<(MemoryId, std::ops::Range<u64>)> {
+    let (machine, model): (&Machine, _) = (space.cost_model.machine, space.cost_model.model);
     let any = DeviceId(0);
     let slices = home.slices(machine, model, sublayer, any, any).into_iter().flatten();
     slices.map(|slice| (slice.home, slice.rows)).collect()
 }
 
 fn matrix_bytes(
-    space: &Space<'_>,
+    space: &SearchSpace<'_>,
     memory: MemoryId,
     sublayer: Sublayer,
     rows: std::ops::Range<u64>,
 ) -> Bytes {
-    let Pricing { machine, model, formats } = space.pricing;
-    Shared::within(machine, model, memory).matrix_bytes(sublayer, formats, &rows)
+    let CostModel { machine, model, formats } = space.cost_model;
+    ModelShare::within(machine, model, memory).matrix_bytes(sublayer, formats, &rows)
 }
 
 /// Adds what `kept` in `memory` takes of the memories that it lies in.
-fn add_spread(space: &Space<'_>, memory: MemoryId, kept: Bytes, layers: u64, bytes: &mut [Bytes]) {
-    let parts = space.pricing.machine.spread(memory, kept);
+fn add_spread(space: &SearchSpace<'_>, memory: MemoryId, kept: Bytes, layers: u64, bytes: &mut [Bytes]) {
+    let parts = space.cost_model.machine.spread(memory, kept);
     parts.for_each(|(memory, part)| bytes[memory.0] += part * layers);
 }
 
-fn add_entering(space: &Space<'_>, old: &Lodging, new: &Lodging, layers: u64, bytes: &mut [Bytes]) {
+fn add_entering(
+    space: &SearchSpace<'_>,
+    old: &WeightHomes,
+    new: &WeightHomes,
+    layers: u64,
+    bytes: &mut [Bytes],
+) {
     for ((sublayer, from), (_, to)) in old.matrices(space).into_iter().zip(new.matrices(space)) {
         if from == to {
             continue;

@@ -5,7 +5,8 @@ mod usage;
 
 pub use scratch::scratch_bytes;
 pub use usage::{
-    Usage, activation_buffers, rotation_table_bytes, shares_embedding, staging_slots, usage, vector_holders,
+    MemoryUsage, activation_buffers, rotation_table_bytes, shares_embedding, staging_slots, usage,
+    vector_holders,
 };
 
 pub(crate) use scratch::{is_gpu, scratch_of};

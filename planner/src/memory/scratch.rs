@@ -1,8 +1,8 @@
 //! Working memory of devices' kernels: what they need besides what they read and write.
 
-use crate::placement::Shared;
+use crate::placement::ModelShare;
 use crate::program::{Action, Lane};
-use crate::program::{Extent, Programs};
+use crate::program::{PhasePrograms, RunExtent};
 use hwprofiles::{Bytes, DType, DeviceId, DeviceKind, Elements, Machine};
 use scenarios::{Model, Operator, Phase, Sublayer};
 use std::collections::BTreeMap;
@@ -37,9 +37,9 @@ const FEW: u64 = 3;
 ///   make in place of what they read, and which token goes where.
 pub fn scratch_bytes(
     machine: &Machine,
-    programs: &Programs,
+    programs: &PhasePrograms,
     model: &Model,
-    extent: &Extent,
+    extent: &RunExtent,
 ) -> BTreeMap<DeviceId, Bytes> {
     let mut scratch: BTreeMap<DeviceId, Bytes> = BTreeMap::new();
     for program in programs.both() {
@@ -66,13 +66,13 @@ pub fn scratch_bytes(
 pub(crate) fn scratch_of(
     machine: &Machine,
     model: &Model,
-    extent: &Extent,
+    extent: &RunExtent,
     phase: Phase,
     operator: Operator,
     device: DeviceId,
 ) -> Bytes {
     if is_gpu(machine, device) {
-        return on_gpu(&Shared::on(machine, model, device), extent);
+        return on_gpu(&ModelShare::on(machine, model, device), extent);
     }
     let rows = rows_of(operator, extent, phase);
     let members = machine.device(device).cores.len() as u64;
@@ -94,7 +94,7 @@ pub(crate) fn is_gpu(machine: &Machine, device: DeviceId) -> bool {
 }
 
 /// Rows that an operator computes at most.
-fn rows_of(operator: Operator, extent: &Extent, phase: Phase) -> u64 {
+fn rows_of(operator: Operator, extent: &RunExtent, phase: Phase) -> u64 {
     match operator.sublayer() {
         Sublayer::Head => extent.sampled(),
         _ => extent.rows(phase),
@@ -102,7 +102,7 @@ fn rows_of(operator: Operator, extent: &Extent, phase: Phase) -> u64 {
 }
 
 /// What a GPU's kernels take, whichever of the model's operators are there.
-fn on_gpu(shared: &Shared<'_>, extent: &Extent) -> Bytes {
+fn on_gpu(shared: &ModelShare<'_>, extent: &RunExtent) -> Bytes {
     let model: &Model = &shared.share;
     let sublayers = model.sublayers();
     let operators = sublayers.iter().flat_map(|sublayer| sublayer.operators(model));
@@ -114,7 +114,7 @@ fn on_gpu(shared: &Shared<'_>, extent: &Extent) -> Bytes {
 }
 
 /// Bytes that a GPU's kernels borrow for `operator` of a step of `rows` rows.
-fn borrowed(model: &Model, extent: &Extent, rows: u64, operator: Operator) -> u64 {
+fn borrowed(model: &Model, extent: &RunExtent, rows: u64, operator: Operator) -> u64 {
     let width = network_width(model, operator);
     if width > 0 {
         let made = made_by_experts(model, operator);
@@ -142,7 +142,7 @@ fn borrowed(model: &Model, extent: &Extent, rows: u64, operator: Operator) -> u6
 }
 
 /// Integers and floats that tell a GPU's kernels of a pass.
-fn pass_numbers(extent: &Extent) -> u64 {
+fn pass_numbers(extent: &RunExtent) -> u64 {
     (6 + 4) * extent.batch + 3 * extent.rows(Phase::Prefill)
 }
 

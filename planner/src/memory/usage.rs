@@ -1,10 +1,10 @@
 //! Exact bytes: what a placement takes from each memory, counted as the executor allocates.
 
 use crate::memory::scratch::scratch_bytes;
-use crate::placement::Shared;
+use crate::placement::ModelShare;
 use crate::placement::{Placement, Slices};
-use crate::program::Extent;
-use crate::program::Programs;
+use crate::program::PhasePrograms;
+use crate::program::RunExtent;
 use crate::program::{Action, Lane};
 use hwprofiles::Memory;
 use hwprofiles::{Bytes, DType, DeviceId, Elements, Machine};
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Bytes of one memory, by purpose.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Usage {
+pub struct MemoryUsage {
     /// Resident matrices, norms, biases and position tables.
     pub weights: Bytes,
     /// KV caches at the end of the context.
@@ -26,7 +26,7 @@ pub struct Usage {
     pub staging: Bytes,
 }
 
-impl Usage {
+impl MemoryUsage {
     /// All of it.
     pub fn total(&self) -> Bytes {
         self.weights + self.kv + self.activations + self.staging
@@ -34,7 +34,7 @@ impl Usage {
 }
 
 /// The activation buffers of each device with the rows that it needs at most.
-pub fn activation_buffers(programs: &Programs, extent: &Extent) -> BTreeMap<(DeviceId, Buffer), u64> {
+pub fn activation_buffers(programs: &PhasePrograms, extent: &RunExtent) -> BTreeMap<(DeviceId, Buffer), u64> {
     let mut buffers = BTreeMap::new();
     for program in programs.both() {
         let rows = extent.rows(program.phase);
@@ -60,21 +60,21 @@ pub fn activation_buffers(programs: &Programs, extent: &Extent) -> BTreeMap<(Dev
 /// Bytes of one staging slot of each device that streams: for weights, and for KV.
 pub fn staging_slots(
     machine: &Machine,
-    programs: &Programs,
+    programs: &PhasePrograms,
     model: &Model,
     formats: &Formats,
-    extent: &Extent,
+    extent: &RunExtent,
 ) -> BTreeMap<DeviceId, [Bytes; 2]> {
     let mut slots: BTreeMap<DeviceId, [Bytes; 2]> = BTreeMap::new();
     for task in programs.both().into_iter().flat_map(|program| &program.tasks) {
         match &task.action {
             Action::FetchWeights { sublayer, rows, device, .. } => {
-                let bytes = Shared::on(machine, model, *device).matrix_bytes(*sublayer, formats, rows);
+                let bytes = ModelShare::on(machine, model, *device).matrix_bytes(*sublayer, formats, rows);
                 let slot = &mut slots.entry(*device).or_default()[0];
                 *slot = bytes.max(*slot);
             }
             Action::FetchKv { device, .. } => {
-                let shared = Shared::on(machine, model, *device);
+                let shared = ModelShare::on(machine, model, *device);
                 slots.entry(*device).or_default()[1] = shared.kv_bytes(formats, extent.batch, extent.context);
             }
             _ => {}
@@ -110,12 +110,13 @@ pub fn usage(
     model: &Model,
     formats: &Formats,
     placement: &Placement,
-    programs: &Programs,
-    extent: &Extent,
-) -> Vec<Usage> {
-    let mut usage = vec![Usage::default(); machine.memories.len()];
+    programs: &PhasePrograms,
+    extent: &RunExtent,
+) -> Vec<MemoryUsage> {
+    let mut usage = vec![MemoryUsage::default(); machine.memories.len()];
     let own = |device: DeviceId| machine.device(device).memory.0;
-    let within: Vec<_> = machine.memory_ids().map(|memory| Shared::within(machine, model, memory)).collect();
+    let within: Vec<_> =
+        machine.memory_ids().map(|memory| ModelShare::within(machine, model, memory)).collect();
     let mut attending = BTreeSet::new();
     let mut keep = |sublayer: Sublayer, slices: &Slices, layers: u64| {
         let mut holders = BTreeSet::new();
@@ -168,7 +169,7 @@ pub fn shares_embedding(model: &Model, placement: &Placement) -> bool {
 }
 
 /// The first memory that is used beyond its capacity, and how much it would have to hold.
-pub(crate) fn overfilled<'m>(machine: &'m Machine, used: &[Usage]) -> Option<(&'m Memory, Bytes)> {
-    let totals = machine.memories.iter().zip(used.iter().map(Usage::total));
+pub(crate) fn overfilled<'m>(machine: &'m Machine, used: &[MemoryUsage]) -> Option<(&'m Memory, Bytes)> {
+    let totals = machine.memories.iter().zip(used.iter().map(MemoryUsage::total));
     totals.into_iter().find(|(memory, total)| *total > memory.capacity.value)
 }

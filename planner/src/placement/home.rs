@@ -1,6 +1,6 @@
 //! Where a sublayer can live and who can then compute it.
 
-use crate::placement::identical_gpus::Twins;
+use crate::placement::identical_gpus::IdenticalGpus;
 use crate::placement::slices::{Slice, Slices, split_row, whole};
 use hwprofiles::{DeviceId, Machine, MemoryId, MemoryKind};
 use scenarios::{Model, Sublayer};
@@ -27,7 +27,7 @@ pub(crate) enum Home {
 impl Home {
     /// Every home of a sublayer of `model` on the machine.
     /// Of devices alike only what the first one has.
-    pub fn all(machine: &Machine, model: &Model, twins: &Twins) -> Vec<Home> {
+    pub fn all(machine: &Machine, model: &Model, twins: &IdenticalGpus) -> Vec<Home> {
         let of_experts = model.experts.is_some();
         let shares = || SHARES.into_iter().filter(move |share| of_experts || share.is_multiple_of(4));
         let kept = |memory: &MemoryId| !twins.is_spare_memory(*memory);

@@ -10,12 +10,12 @@ use hwprofiles::{Bytes, DeviceId, Machine, MemoryId};
 
 /// Devices alike, the first of which stands for all; none where there are no two.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Twins {
+pub(crate) struct IdenticalGpus {
     pub devices: Vec<DeviceId>,
     pub memories: Vec<MemoryId>,
 }
 
-impl Twins {
+impl IdenticalGpus {
     pub fn of(machine: &Machine) -> Self {
         let devices = Some(machine.twins()).filter(|twins| twins.len() > 1).unwrap_or_default();
         let memories = devices.iter().map(|&id| machine.device(id).memory).collect();

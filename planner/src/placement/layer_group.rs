@@ -1,6 +1,6 @@
 //! Layers placed alike, as documents write them.
 
-use crate::placement::named_slices::Parts;
+use crate::placement::named_slices::NamedSlices;
 use crate::placement::pipelining::Pipelining;
 use crate::placement::plan_error::PlanError;
 use crate::placement::slices::{LayerPlacement, Placement};
@@ -18,31 +18,31 @@ pub struct LayerGroup {
     /// How many.
     pub count: u64,
     /// Parts of the fused q, k, v projection.
-    pub qkv: Parts,
+    pub qkv: NamedSlices,
     /// Attention, and the home of its KV cache: one part.
-    pub attention: Parts,
+    pub attention: NamedSlices,
     /// Parts of the output projection.
-    pub out: Parts,
+    pub out: NamedSlices,
     /// Parts of the (gate and) up projection; in dense layers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ffn_up: Option<Parts>,
+    pub ffn_up: Option<NamedSlices>,
     /// Parts of the down projection; in dense layers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ffn_down: Option<Parts>,
+    pub ffn_down: Option<NamedSlices>,
     /// The router: one part; in layers with experts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub router: Option<Parts>,
+    pub router: Option<NamedSlices>,
     /// Parts of the expert that every token goes to; in layers that have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shared_expert: Option<Parts>,
+    pub shared_expert: Option<NamedSlices>,
     /// Parts of the experts, the most popular ones first: a share of 0.25 is the most popular quarter of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub experts: Option<Parts>,
+    pub experts: Option<NamedSlices>,
 }
 
 impl LayerGroup {
     fn of(machine: &Machine, model: &Model, first: u64, layer: &LayerPlacement) -> Self {
-        let of = |sublayer| Parts::of(machine, model, sublayer, layer.slices(sublayer));
+        let of = |sublayer| NamedSlices::of(machine, model, sublayer, layer.slices(sublayer));
         let has = |sublayer| layer.kind.sublayers().contains(&sublayer).then(|| of(sublayer));
         Self {
             first,
@@ -59,7 +59,7 @@ impl LayerGroup {
     }
 
     /// Its sublayers' parts, in the order in which they are written.
-    pub fn parts(&self) -> impl Iterator<Item = (Sublayer, &Parts)> {
+    pub fn parts(&self) -> impl Iterator<Item = (Sublayer, &NamedSlices)> {
         let all = [
             (Sublayer::Qkv, Some(&self.qkv)),
             (Sublayer::Attention, Some(&self.attention)),
@@ -110,7 +110,7 @@ pub(crate) fn named(
     machine: &Machine,
     model: &Model,
     placement: &Placement,
-) -> (Parts, Vec<LayerGroup>, Parts) {
+) -> (NamedSlices, Vec<LayerGroup>, NamedSlices) {
     let mut groups: Vec<LayerGroup> = Vec::new();
     let mut previous: Option<&LayerPlacement> = None;
     for (index, layer) in placement.layers.iter().enumerate() {
@@ -120,15 +120,15 @@ pub(crate) fn named(
         }
         previous = Some(layer);
     }
-    let embed = Parts::of(machine, model, Sublayer::Embed, &placement.embed);
-    (embed, groups, Parts::of(machine, model, Sublayer::Head, &placement.head))
+    let embed = NamedSlices::of(machine, model, Sublayer::Embed, &placement.embed);
+    (embed, groups, NamedSlices::of(machine, model, Sublayer::Head, &placement.head))
 }
 
 /// The placement by index of embed, layers and head with names.
 pub(crate) fn placement_of(
     machine: &Machine,
     model: &Model,
-    (embed, groups, head): (&Parts, &[LayerGroup], &Parts),
+    (embed, groups, head): (&NamedSlices, &[LayerGroup], &NamedSlices),
     pipelining: Pipelining,
 ) -> Result<Placement, PlanError> {
     let mut layers = Vec::new();

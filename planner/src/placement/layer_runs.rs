@@ -4,7 +4,7 @@ use crate::placement::slices::{LayerPlacement, Placement};
 
 /// Neighbouring layers placed alike, and how many they are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Run {
+pub struct LayerRun {
     /// Each of them.
     pub layer: LayerPlacement,
     /// How many.
@@ -13,19 +13,19 @@ pub struct Run {
 
 impl Placement {
     /// Its runs, first to last.
-    pub fn runs(&self) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    pub fn runs(&self) -> Vec<LayerRun> {
+        let mut runs: Vec<LayerRun> = Vec::new();
         for layer in &self.layers {
             match runs.last_mut() {
                 Some(run) if run.layer == *layer => run.count += 1,
-                _ => runs.push(Run { layer: layer.clone(), count: 1 }),
+                _ => runs.push(LayerRun { layer: layer.clone(), count: 1 }),
             }
         }
         runs
     }
 
     /// The same embed and head, pipelined alike, around other runs.
-    pub fn with_runs(&self, runs: &[Run]) -> Self {
+    pub fn with_runs(&self, runs: &[LayerRun]) -> Self {
         let layers = runs.iter().flat_map(|run| vec![run.layer.clone(); run.count as usize]).collect();
         Self { embed: self.embed.clone(), layers, head: self.head.clone(), pipelining: self.pipelining }
     }

@@ -12,14 +12,14 @@ mod tensor_parallel;
 mod variant;
 
 pub use layer_group::LayerGroup;
-pub use layer_runs::Run;
-pub use named_slices::{Part, Parts};
+pub use layer_runs::LayerRun;
+pub use named_slices::{NamedSlice, NamedSlices};
 pub use pipelining::Pipelining;
 pub use plan_error::PlanError;
 pub use slices::{LayerPlacement, Placement, ROW_PANEL, Slice, Slices, whole};
 pub use variant::Variant;
 
 pub(crate) use home::{Home, mixes_stripes};
-pub(crate) use identical_gpus::Twins;
+pub(crate) use identical_gpus::IdenticalGpus;
 pub(crate) use layer_group::{named, placement_of};
-pub(crate) use tensor_parallel::{Shared, joining};
+pub(crate) use tensor_parallel::{ModelShare, joining};

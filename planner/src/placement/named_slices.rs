@@ -11,7 +11,7 @@ use std::fmt;
 /// One device's part of a sublayer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Part {
+pub struct NamedSlice {
     /// Share of the matrix's rows; absent where the sublayer is undivided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
@@ -25,9 +25,9 @@ pub struct Part {
 
 /// The parts of one sublayer: in files one mapping where it is undivided, else a list.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Parts(pub Vec<Part>);
+pub struct NamedSlices(pub Vec<NamedSlice>);
 
-impl Serialize for Parts {
+impl Serialize for NamedSlices {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0[..] {
             [one] => one.serialize(serializer),
@@ -36,30 +36,31 @@ impl Serialize for Parts {
     }
 }
 
-impl<'de> Deserialize<'de> for Parts {
+impl<'de> Deserialize<'de> for NamedSlices {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
         impl<'de> de::Visitor<'de> for Visitor {
-            type Value = Parts;
+            type Value = NamedSlices;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("{home: …, prefill: …, decode: …}, or a list of such parts with their shares")
             }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Parts, A::Error> {
-                Part::deserialize(value::MapAccessDeserializer::new(map)).map(|part| Parts(vec![part]))
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<NamedSlices, A::Error> {
+                NamedSlice::deserialize(value::MapAccessDeserializer::new(map))
+                    .map(|part| NamedSlices(vec![part]))
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Parts, A::Error> {
-                Vec::deserialize(value::SeqAccessDeserializer::new(list)).map(Parts)
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<NamedSlices, A::Error> {
+                Vec::deserialize(value::SeqAccessDeserializer::new(list)).map(NamedSlices)
             }
         }
         deserializer.deserialize_any(Visitor)
     }
 }
 
-impl Parts {
+impl NamedSlices {
     /// Slices with indices → parts with names.
     pub(crate) fn of(machine: &Machine, model: &Model, sublayer: Sublayer, slices: &Slices) -> Self {
         let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
-        let part = |slice: &Slice| Part {
+        let part = |slice: &Slice| NamedSlice {
             share: (slices.len() > 1).then(|| (slice.rows.end - slice.rows.start) as f64 / rows as f64),
             home: machine.memory(slice.home).name.clone(),
             prefill: machine.device(slice.prefill).name.clone(),

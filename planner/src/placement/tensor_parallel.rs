@@ -10,7 +10,7 @@ use std::ops::Range;
 
 /// A model as some ranks share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Shared<'a> {
+pub(crate) struct ModelShare<'a> {
     model: &'a Model,
     /// What one rank has of it.
     pub share: Cow<'a, Model>,
@@ -18,7 +18,7 @@ pub(crate) struct Shared<'a> {
     pub ranks: u64,
 }
 
-impl<'a> Shared<'a> {
+impl<'a> ModelShare<'a> {
     /// By so many ranks.
     pub fn by(model: &'a Model, ranks: u64) -> Self {
         Self { model, share: model.of_rank(ranks), ranks }

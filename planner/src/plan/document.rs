@@ -1,22 +1,22 @@
 //! The plan document: the promise. A file that a person can read, diff and hand to the executor.
 
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::cost::footprint;
 use crate::error::PlannerError;
-use crate::memory::Usage;
+use crate::memory::MemoryUsage;
 use crate::memory::overfilled;
-use crate::placement::Parts;
+use crate::placement::NamedSlices;
 use crate::placement::Pipelining;
 use crate::placement::Placement;
 use crate::placement::PlanError;
 use crate::placement::{LayerGroup, placement_of};
 use crate::plan::identity::Identity;
-use crate::plan::identity::Origin;
+use crate::plan::identity::PlanOrigin;
 use crate::plan::identity::check_identity;
 use crate::plan::placed_draft::PlacedDraft;
-use crate::program::Times;
+use crate::program::PhaseTimes;
 
-use crate::program::Extent;
+use crate::program::RunExtent;
 use hwprofiles::{Dollars, FileError, Joules, Machine, Ratio, yaml};
 use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
 use serde::{Deserialize, Serialize};
@@ -33,14 +33,14 @@ pub struct Prediction {
     /// What was chosen: `planned`, or the name of the rule that no plan of the solver beat.
     pub chosen: String,
     /// The chosen placement's roofline: nothing waits for anything but its inputs and its lane.
-    pub bound: Times,
+    pub bound: PhaseTimes,
     /// Which share of the objective of the chosen placement, simulated, the solver proved that no mixture of the patterns
     /// and chunks that it looks at goes below. Absent where something else does: a rule that is no such mixture, or
     /// micro-batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proven: Option<Ratio>,
     /// The chosen placement, simulated with contention.
-    pub simulated: Times,
+    pub simulated: PhaseTimes,
     /// What the devices draw, waiting and computing, per output token, where the power of each is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy_per_token: Option<Joules>,
@@ -48,7 +48,7 @@ pub struct Prediction {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_per_token: Option<Dollars>,
     /// The rules that do not look at speeds, simulated in the same way.
-    pub baselines: BTreeMap<String, Times>,
+    pub baselines: BTreeMap<String, PhaseTimes>,
     /// The rules that cannot be followed here, and why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub without: BTreeMap<String, String>,
@@ -62,7 +62,7 @@ pub struct Plan {
     pub plan: u32,
     /// Where to find the machine and the model again; whoever looked them up fills it in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<Origin>,
+    pub from: Option<PlanOrigin>,
     /// The machine it was made for.
     pub machine: Identity,
     /// The model it was made for.
@@ -91,13 +91,13 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draft: Option<PlacedDraft>,
     /// The token table.
-    pub embed: Parts,
+    pub embed: NamedSlices,
     /// The layers, first to last.
     pub layers: Vec<LayerGroup>,
     /// The head.
-    pub head: Parts,
+    pub head: NamedSlices,
     /// Exact bytes by memory.
-    pub memory: BTreeMap<String, Usage>,
+    pub memory: BTreeMap<String, MemoryUsage>,
     /// What the planner expects.
     pub predicted: Prediction,
 }
@@ -120,10 +120,10 @@ impl Plan {
             yaml::refuse(text, file, &path, format!("is {}: {}", error.value, error.wanted))
         };
         let placement = plan.placement(machine, model).map_err(refuse)?;
-        let pricing = Pricing { machine, model, formats: &plan.formats };
+        let cost_model = CostModel { machine, model, formats: &plan.formats };
         let left = plan.beside_draft(machine).map_err(refuse)?;
-        let pricing = Pricing { machine: left.as_ref().unwrap_or(machine), ..pricing };
-        check_fit(pricing, &plan.extent(), &placement, "layers").map_err(refuse)?;
+        let cost_model = CostModel { machine: left.as_ref().unwrap_or(machine), ..cost_model };
+        check_fit(cost_model, &plan.extent(), &placement, "layers").map_err(refuse)?;
         Ok((plan, placement))
     }
 
@@ -160,8 +160,8 @@ impl Plan {
     }
 
     /// The largest sizes that the plan's workload reaches.
-    pub fn extent(&self) -> Extent {
-        Extent::of(&self.workload, self.prefill_chunk)
+    pub fn extent(&self) -> RunExtent {
+        RunExtent::of(&self.workload, self.prefill_chunk)
     }
 
     /// The placement by index, for the machine and model that the plan was made for.
@@ -186,14 +186,14 @@ impl Plan {
 
 /// Whether `placement` fits at `extent`; an error of the key `key` where it cannot be.
 pub(crate) fn check_fit(
-    pricing: Pricing<'_>,
-    extent: &Extent,
+    cost_model: CostModel<'_>,
+    extent: &RunExtent,
     placement: &Placement,
     key: &str,
 ) -> Result<(), PlanError> {
     let impossible = |error: PlannerError| PlanError::new(&[key], "impossible", error.to_string());
-    let used = footprint(pricing, extent, placement).map_err(|e| impossible(e.into()))?;
-    match overfilled(pricing.machine, &used) {
+    let used = footprint(cost_model, extent, placement).map_err(|e| impossible(e.into()))?;
+    match overfilled(cost_model.machine, &used) {
         None => Ok(()),
         Some((memory, needed)) => {
             let wanted = format!("it holds {}", memory.capacity.value);

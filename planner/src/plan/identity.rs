@@ -29,7 +29,7 @@ impl Identity {
 /// Where to find the machine and the model again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Origin {
+pub struct PlanOrigin {
     /// The machine: a name, a path, or parts.
     pub machine: MachineSource,
     /// The model: a preset's name, or a path.

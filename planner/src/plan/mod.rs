@@ -6,6 +6,6 @@ mod placed_draft;
 mod table;
 
 pub use document::{PLAN_VERSION, Plan, Prediction};
-pub use identity::{Identity, Origin};
+pub use identity::{Identity, PlanOrigin};
 pub use placed_draft::PlacedDraft;
-pub use table::{CellPlan, NamedPlacement, NoPlan, PlanTable, Sharing, TABLE_VERSION};
+pub use table::{CellPlan, NamedPlacement, NoPlan, PlanTable, SharingCost, TABLE_VERSION};

@@ -1,10 +1,10 @@
 //! The draft of speculative decoding in a plan.
 
-use crate::memory::Usage;
+use crate::memory::MemoryUsage;
 use crate::placement::Placement;
 use crate::placement::PlanError;
 use crate::plan::identity::{Identity, check_identity};
-use crate::program::Times;
+use crate::program::PhaseTimes;
 use hwprofiles::{Bytes, Machine, Seconds};
 use scenarios::Model;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ pub struct PlacedDraft {
     /// The device that computes it, in whose memory it lives.
     pub device: String,
     /// What it takes of each memory.
-    pub memory: BTreeMap<String, Usage>,
+    pub memory: BTreeMap<String, MemoryUsage>,
     /// Time in which it reads the prompts, before the first token is out.
     pub prefill: Seconds,
     /// Time in which it proposes the tokens of one step.
@@ -53,7 +53,7 @@ impl PlacedDraft {
     }
 
     /// The times of the model's steps and of the draft's: it reads the prompts too, and proposes before each step.
-    pub(crate) fn join(&self, times: Times) -> Times {
-        Times { ttft: times.ttft + self.prefill, tpot: times.tpot.map(|step| step + self.step) }
+    pub(crate) fn join(&self, times: PhaseTimes) -> PhaseTimes {
+        PhaseTimes { ttft: times.ttft + self.prefill, tpot: times.tpot.map(|step| step + self.step) }
     }
 }

@@ -1,16 +1,16 @@
 //! The table document: plans for many batches and prompts that share where the weights live.
 
-use crate::cost::Pricing;
-use crate::placement::Parts;
+use crate::cost::CostModel;
+use crate::placement::NamedSlices;
 use crate::placement::Pipelining;
 use crate::placement::Placement;
 use crate::placement::PlanError;
 use crate::placement::{LayerGroup, named, placement_of};
 use crate::plan::document::{check_fit, is_default};
-use crate::plan::identity::{Identity, Origin, check_identity};
+use crate::plan::identity::{Identity, PlanOrigin, check_identity};
 
-use crate::program::Extent;
-use crate::program::Times;
+use crate::program::PhaseTimes;
+use crate::program::RunExtent;
 use hwprofiles::{FileError, Machine, Ratio, Seconds, yaml};
 use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
 use serde::{Deserialize, Serialize};
@@ -23,11 +23,11 @@ pub const TABLE_VERSION: u32 = 1;
 #[serde(deny_unknown_fields)]
 pub struct NamedPlacement {
     /// The token table.
-    pub embed: Parts,
+    pub embed: NamedSlices,
     /// The layers, first to last.
     pub layers: Vec<LayerGroup>,
     /// The head.
-    pub head: Parts,
+    pub head: NamedSlices,
 }
 
 /// What is done for one batch of one prompt length.
@@ -45,9 +45,9 @@ pub struct CellPlan {
     /// Index of its placement.
     pub placement: usize,
     /// With that placement, simulated with contention.
-    pub simulated: Times,
+    pub simulated: PhaseTimes,
     /// With the placement that would be chosen for this cell alone, simulated alike.
-    pub own: Times,
+    pub own: PhaseTimes,
     /// Where it is faster to move weights before it and back after it than to share their homes: how long both take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<Seconds>,
@@ -68,7 +68,7 @@ pub struct NoPlan {
 /// What sharing costs. Ratios are of the objective, by the cells' weights.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Sharing {
+pub struct SharingCost {
     /// Mean of (objective here, the way of the weights there and back included) ÷ (objective of the cell's own plan),
     /// simulated.
     pub slowdown: Ratio,
@@ -87,7 +87,7 @@ pub struct PlanTable {
     pub table: u32,
     /// Where to find the machine and the model again; whoever looked them up fills it in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<Origin>,
+    pub from: Option<PlanOrigin>,
     /// The machine it was made for.
     pub machine: Identity,
     /// The model it was made for.
@@ -105,7 +105,7 @@ pub struct PlanTable {
     #[serde(default, skip_serializing_if = "is_default")]
     pub costs: Costs,
     /// What sharing costs.
-    pub sharing: Sharing,
+    pub sharing: SharingCost,
     /// The placements, each once. Those of cells without a switch have the same homes of all weights.
     pub placements: Vec<NamedPlacement>,
     /// The cells.
@@ -188,23 +188,23 @@ impl PlanTable {
             named.placement(machine, model).map_err(place)
         };
         let placements: Vec<_> = self.placements.iter().enumerate().map(of).collect::<Result<_, _>>()?;
-        let pricing = Pricing { machine, model, formats: &self.formats };
+        let cost_model = CostModel { machine, model, formats: &self.formats };
         for (index, cell) in self.cells.iter().enumerate() {
             let place = |error: PlanError| error.under(["cells".to_owned(), index.to_string()]);
-            self.check_cell(pricing, cell, &placements).map_err(place)?;
+            self.check_cell(cost_model, cell, &placements).map_err(place)?;
         }
         Ok(placements)
     }
 
     fn check_cell(
         &self,
-        pricing: Pricing<'_>,
+        cost_model: CostModel<'_>,
         cell: &CellPlan,
         placements: &[Placement],
     ) -> Result<(), PlanError> {
         let workload = self.workload(cell);
         workload
-            .check(pricing.model)
+            .check(cost_model.model)
             .map_err(|error| PlanError::new(&["batch"], cell.batch, error.to_string()))?;
         if !(1..=cell.prompt_tokens).contains(&cell.prefill_chunk) {
             let wanted = format!("from 1 to the {} prompt tokens", cell.prompt_tokens);
@@ -214,12 +214,12 @@ impl PlanTable {
             let wanted = format!("there are {} placements, counted from 0", placements.len());
             return Err(PlanError::new(&["placement"], cell.placement, wanted));
         };
-        let extent = Extent {
+        let extent = RunExtent {
             batch: cell.batch,
             context: workload.context(),
             chunk: cell.prefill_chunk,
             step_tokens: 1,
         };
-        check_fit(pricing, &extent, placement, "placement")
+        check_fit(cost_model, &extent, placement, "placement")
     }
 }

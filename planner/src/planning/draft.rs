@@ -1,6 +1,6 @@
 //! The draft of speculative decoding: a small model on one device, beside which the model itself is planned.
 
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::error::PlannerError;
 
 use crate::cost::footprint;
@@ -10,16 +10,16 @@ use crate::placement::Placement;
 use crate::plan::Identity;
 use crate::plan::PlacedDraft;
 use crate::planning::scorer::FormatScorer;
-use crate::program::Extent;
+use crate::program::RunExtent;
 
-use crate::program::{Course, prefill_chunk};
+use crate::program::{BatchSteps, prefill_chunk};
 use crate::search::work;
 use hwprofiles::{Bytes, DeviceId, Machine, Seconds};
 use scenarios::{Model, Speculation, Workload};
 
 /// A draft that may be used, and how many tokens it may propose.
 #[derive(Debug, Clone, Copy)]
-pub struct Draft<'a> {
+pub struct DraftModel<'a> {
     /// It.
     pub model: &'a Model,
     /// The numbers of tokens to choose from.
@@ -28,7 +28,7 @@ pub struct Draft<'a> {
 
 /// A draft beside which a question is asked: the question's machine is what it leaves.
 #[derive(Debug, Clone)]
-pub struct Beside {
+pub struct DraftPlan {
     /// What it is, and where.
     pub placed: PlacedDraft,
     /// The whole machine.
@@ -37,30 +37,30 @@ pub struct Beside {
     pub(crate) work: [Vec<Seconds>; 2],
 }
 
-impl Beside {
+impl DraftPlan {
     /// `draft` (the model of that pricing) on `device`, proposing for `workload` as that says; with the machine that it
     /// leaves. `None` where it does not fit.
     ///
     /// # Errors
     /// A rate that was not measured.
     pub fn new(
-        pricing: Pricing<'_>,
+        cost_model: CostModel<'_>,
         device: DeviceId,
         workload: &Workload,
         scorer: &FormatScorer<'_>,
     ) -> Result<Option<(Self, Machine)>, PlannerError> {
-        let Pricing { machine, model, .. } = pricing;
+        let CostModel { machine, model, .. } = cost_model;
         let placement = Placement::uniform(model, device, machine.device(device).memory);
         // Its own steps have one token each; what the model did not accept is written over.
         let alone = Workload { speculation: None, ..*workload };
         let chunk = prefill_chunk(&alone);
-        let extent = Extent { step_tokens: 1, ..Extent::of(workload, chunk) };
-        let used = footprint(pricing, &extent, &placement)?;
+        let extent = RunExtent { step_tokens: 1, ..RunExtent::of(workload, chunk) };
+        let used = footprint(cost_model, &extent, &placement)?;
         if overfilled(machine, &used).is_some() {
             return Ok(None);
         }
-        let times = scorer(pricing, &alone, &placement, chunk)?;
-        let [prefill, step] = work(&pricing, &placement, &Course::of(&alone, chunk))?;
+        let times = scorer(cost_model, &alone, &placement, chunk)?;
+        let [prefill, step] = work(&cost_model, &placement, &BatchSteps::of(&alone, chunk))?;
         let proposed = (workload.step_tokens() - 1) as f64;
         let names = machine.memories.iter().map(|memory| memory.name.clone());
         let placed = PlacedDraft {

@@ -1,18 +1,18 @@
 //! A choice among number formats, degrees of tensor parallelism and places of a draft: each is planned, and the best for
 //! the objective wins.
 
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::error::PlannerError;
 
-use crate::placement::Twins;
+use crate::placement::IdenticalGpus;
 use crate::placement::Variant;
 use crate::plan::{Identity, Plan};
-use crate::planning::draft::{Beside, Draft};
+use crate::planning::draft::{DraftModel, DraftPlan};
 use crate::planning::planner::plan_with_value;
-use crate::planning::problem::Question;
+use crate::planning::problem::Problem;
 use crate::planning::scorer::FormatScorer;
 use crate::planning::scorer::Scorer;
-use crate::program::Times;
+use crate::program::PhaseTimes;
 use hwprofiles::{DeviceId, Machine};
 use scenarios::{Formats, Speculation, Workload};
 
@@ -25,7 +25,7 @@ pub struct ChosenFormats {
     pub machine: usize,
     /// Of each machine, in the order in which they were asked for: what is expected of each format, with and without a draft,
     /// or why it cannot be planned.
-    pub tried: Vec<(Variant, Result<Times, PlannerError>)>,
+    pub tried: Vec<(Variant, Result<PhaseTimes, PlannerError>)>,
 }
 
 /// Plans `question` on each of `machines` (one machine with its GPUs grouped in several ways) in each of `formats`,
@@ -36,11 +36,11 @@ pub struct ChosenFormats {
 /// # Errors
 /// Those of [`crate::plan`]; where there are several combinations, [`PlannerError::NoFormat`] says why none can be planned.
 pub fn plan_among(
-    question: &Question<'_>,
+    question: &Problem<'_>,
     machines: &[Machine],
     identities: Option<&[Identity]>,
     formats: &[Formats],
-    draft: Option<Draft<'_>>,
+    draft: Option<DraftModel<'_>>,
     scorer: &FormatScorer<'_>,
 ) -> Result<ChosenFormats, PlannerError> {
     let mut best: Option<(f64, usize, Plan)> = None;
@@ -53,7 +53,8 @@ pub fn plan_among(
         .collect();
     for (at, formats, proposal) in &all {
         let machine = &machines[*at];
-        let question = Question { pricing: Pricing { machine, formats, ..question.pricing }, ..*question };
+        let question =
+            Problem { cost_model: CostModel { machine, formats, ..question.cost_model }, ..*question };
         let variant = Variant {
             tensor_parallel: machine.tensor_parallel(),
             formats: **formats,
@@ -82,11 +83,11 @@ pub fn plan_among(
 }
 
 /// A draft, where it is, and what it proposes.
-type Proposal<'a> = (Draft<'a>, DeviceId, Speculation);
+type Proposal<'a> = (DraftModel<'a>, DeviceId, Speculation);
 
 /// None, then each device and each number of tokens.
-fn proposals<'a>(machine: &Machine, draft: Option<Draft<'a>>) -> Vec<Option<Proposal<'a>>> {
-    let of = |draft: Draft<'a>| {
+fn proposals<'a>(machine: &Machine, draft: Option<DraftModel<'a>>) -> Vec<Option<Proposal<'a>>> {
+    let of = |draft: DraftModel<'a>| {
         let on =
             move |device| draft.choices.iter().map(move |&speculation| Some((draft, device, speculation)));
         machine.device_ids().flat_map(on)
@@ -96,31 +97,31 @@ fn proposals<'a>(machine: &Machine, draft: Option<Draft<'a>>) -> Vec<Option<Prop
 
 /// The plan beside the draft of `proposal`, with its objective.
 fn planned(
-    question: &Question<'_>,
+    question: &Problem<'_>,
     known: Option<&Identity>,
     proposal: Option<Proposal<'_>>,
     scorer: &FormatScorer<'_>,
 ) -> Result<(Plan, f64), PlannerError> {
     let Some((draft, device, speculation)) = proposal else {
         let score: &Scorer<'_> =
-            &|placement, chunk| scorer(question.pricing, &question.workload, placement, chunk);
+            &|placement, chunk| scorer(question.cost_model, &question.workload, placement, chunk);
         return plan_with_value(question, known, score);
     };
-    let machine = question.pricing.machine;
-    let gpus = Twins::of(machine).count();
+    let machine = question.cost_model.machine;
+    let gpus = IdenticalGpus::of(machine).count();
     if gpus > 1 {
         return Err(PlannerError::Several { what: "a draft", gpus, ranks: gpus });
     }
     let workload = Workload { speculation: Some(speculation), ..question.workload };
-    let drafting = Pricing { model: draft.model, ..question.pricing };
-    let Some((beside, left)) = Beside::new(drafting, device, &workload, scorer)? else {
+    let drafting = CostModel { model: draft.model, ..question.cost_model };
+    let Some((beside, left)) = DraftPlan::new(drafting, device, &workload, scorer)? else {
         let device = machine.device(device);
         let memory = machine.memory(device.memory);
         return Err(PlannerError::NoDraft { memory: memory.name.clone(), capacity: memory.capacity.value });
     };
-    let pricing = Pricing { machine: &left, ..question.pricing };
-    let score: &Scorer<'_> = &|placement, chunk| scorer(pricing, &workload, placement, chunk);
-    plan_with_value(&Question { pricing, workload, draft: Some(&beside), ..*question }, known, score)
+    let cost_model = CostModel { machine: &left, ..question.cost_model };
+    let score: &Scorer<'_> = &|placement, chunk| scorer(cost_model, &workload, placement, chunk);
+    plan_with_value(&Problem { cost_model, workload, draft: Some(&beside), ..*question }, known, score)
 }
 
 /// Whether other formats, another degree or no draft may do better.

@@ -1,13 +1,13 @@
 //! Nothing fits: which memory is too small, by how much, and what would help.
 
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::error::PlannerError;
-use crate::planning::problem::Question;
-use crate::program::Times;
-use crate::program::{Course, prefill_chunk, prefill_chunks};
+use crate::planning::problem::Problem;
+use crate::program::PhaseTimes;
+use crate::program::{BatchSteps, prefill_chunk, prefill_chunks};
 use crate::search::Goal;
-use crate::search::Space;
-use crate::search::{Effort, Problem};
+use crate::search::SearchSpace;
+use crate::search::{PatternProgram, SearchBudget};
 use hwprofiles::{Bytes, DType, Seconds};
 use scenarios::{Formats, Slo, Workload};
 
@@ -15,11 +15,11 @@ use scenarios::{Formats, Slo, Workload};
 const GRAIN: u64 = 1_000_000;
 
 /// The error for a question to which nothing fits, whatever its limits.
-pub(crate) fn infeasible(question: &Question<'_>) -> Result<PlannerError, PlannerError> {
-    let Question { pricing, workload, .. } = *question;
+pub(crate) fn infeasible(question: &Problem<'_>) -> Result<PlannerError, PlannerError> {
+    let Problem { cost_model, workload, .. } = *question;
     let goal = unlimited(question)?;
-    let space = Space::new(pricing, &Course::of(&workload, prefill_chunk(&workload)), &goal)?;
-    let machine = pricing.machine;
+    let space = SearchSpace::new(cost_model, &BatchSteps::of(&workload, prefill_chunk(&workload)), &goal)?;
+    let machine = cost_model.machine;
     let fitting = space.fitting();
     let mut least: Option<(Bytes, usize)> = None;
     for memory in 0..machine.memories.len() {
@@ -33,7 +33,7 @@ pub(crate) fn infeasible(question: &Question<'_>) -> Result<PlannerError, Planne
             }
         }
     }
-    let changes = other_changes(pricing, &workload, &goal)?;
+    let changes = other_changes(cost_model, &workload, &goal)?;
     let or = if changes.is_empty() { String::new() } else { format!("; or {}", changes.join(", or ")) };
     Ok(match least {
         Some((needed, memory)) => PlannerError::Infeasible {
@@ -54,7 +54,7 @@ pub(crate) fn infeasible(question: &Question<'_>) -> Result<PlannerError, Planne
 
 /// The least that `memory` has to hold when the others stay as they are, to the next megabyte; `None` where no size
 /// is enough.
-fn needed(fitting: &Problem<'_>, memory: usize) -> Result<Option<Bytes>, PlannerError> {
+fn needed(fitting: &PatternProgram<'_>, memory: usize) -> Result<Option<Bytes>, PlannerError> {
     let mut problem = fitting.clone();
     let mut fits = |bytes: u64| -> Result<bool, PlannerError> {
         problem.capacity[memory] = bytes * GRAIN;
@@ -74,24 +74,24 @@ fn needed(fitting: &Problem<'_>, memory: usize) -> Result<Option<Bytes>, Planner
 
 /// What else would make it fit: smaller weights in a format that every device has been measured in, fewer sequences.
 fn other_changes(
-    pricing: Pricing<'_>,
+    cost_model: CostModel<'_>,
     workload: &Workload,
     goal: &Goal,
 ) -> Result<Vec<String>, PlannerError> {
     let mut changes = Vec::new();
     let fits = |formats: &Formats, workload: &Workload| -> Result<bool, PlannerError> {
-        let pricing = Pricing { formats, ..pricing };
-        let space = Space::new(pricing, &Course::of(workload, prefill_chunk(workload)), goal)?;
+        let cost_model = CostModel { formats, ..cost_model };
+        let space = SearchSpace::new(cost_model, &BatchSteps::of(workload, prefill_chunk(workload)), goal)?;
         space.fitting().is_solvable()
     };
     let measured =
-        |dtype: DType| pricing.machine.devices.iter().all(|device| device.gemm.contains_key(&dtype));
-    let bytes = |dtype: DType| dtype.matrix_bytes(1, pricing.model.hidden);
-    let own = pricing.formats.weights;
+        |dtype: DType| cost_model.machine.devices.iter().all(|device| device.gemm.contains_key(&dtype));
+    let bytes = |dtype: DType| dtype.matrix_bytes(1, cost_model.model.hidden);
+    let own = cost_model.formats.weights;
     for dtype in [DType::Bf16, DType::Int8, DType::Int4] {
         // Classes of matrices that are smaller already stay as they are.
         let weights = own.map(|before| if bytes(dtype) < bytes(before) { dtype } else { before });
-        if weights != own && measured(dtype) && fits(&Formats { weights, ..*pricing.formats }, workload)? {
+        if weights != own && measured(dtype) && fits(&Formats { weights, ..*cost_model.formats }, workload)? {
             changes.push(format!("weights in {weights}"));
             break;
         }
@@ -100,7 +100,7 @@ fn other_changes(
     while too_many - fitting > 1 {
         let batch = fitting.midpoint(too_many);
         let fewer = Workload { batch, ..*workload };
-        if fits(pricing.formats, &fewer)? { fitting = batch } else { too_many = batch }
+        if fits(cost_model.formats, &fewer)? { fitting = batch } else { too_many = batch }
     }
     if fitting > 0 {
         changes.push(format!("a batch of {fitting}"));
@@ -109,24 +109,24 @@ fn other_changes(
 }
 
 /// The question's goal without its limits.
-fn unlimited(question: &Question<'_>) -> Result<Goal, PlannerError> {
+fn unlimited(question: &Problem<'_>) -> Result<Goal, PlannerError> {
     Ok(question.goal()?.within(Slo::default()))
 }
 
 /// The error for a question whose limits nothing keeps; `best` is what was simulated and came closest.
 pub(crate) fn too_slow(
-    question: &Question<'_>,
+    question: &Problem<'_>,
     goal: &Goal,
-    best: Option<&Times>,
+    best: Option<&PhaseTimes>,
 ) -> Result<PlannerError, PlannerError> {
-    let Question { pricing, workload, .. } = *question;
+    let Problem { cost_model, workload, .. } = *question;
     let limits = [("slo.ttft", goal.slo.ttft), ("slo.tpot", goal.slo.tpot)];
     let least = |phase: usize, slo: Slo| -> Result<Option<Seconds>, PlannerError> {
         let goal = goal.of_phase(phase).within(slo);
         let mut least: Option<f64> = None;
         for chunk in prefill_chunks(&workload) {
-            let space = Space::new(pricing, &Course::of(&workload, chunk), &goal)?;
-            if let Some(chosen) = space.solve(&goal, &space.capacity(), Effort::PLAN)?.chosen {
+            let space = SearchSpace::new(cost_model, &BatchSteps::of(&workload, chunk), &goal)?;
+            if let Some(chosen) = space.solve(&goal, &space.capacity(), SearchBudget::PLAN)?.chosen {
                 least = Some(least.map_or(chosen.value, |least| least.min(chosen.value)));
             }
         }

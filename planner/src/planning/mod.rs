@@ -9,10 +9,10 @@ mod problem;
 mod rule_candidates;
 mod scorer;
 
-pub use draft::{Beside, Draft};
+pub use draft::{DraftModel, DraftPlan};
 pub use formats::{ChosenFormats, plan_among};
 pub use planner::{evaluate, follow, plan};
-pub use problem::{PLANNED, Question};
+pub use problem::{PLANNED, Problem};
 pub use scorer::{FormatScorer, Scorer};
 
 pub(crate) use infeasible::{infeasible, too_slow};

@@ -3,19 +3,19 @@
 
 use crate::cost::footprint;
 use crate::error::PlannerError;
-use crate::memory::Usage;
+use crate::memory::MemoryUsage;
 use crate::memory::overfilled;
 use crate::placement::Pipelining;
 use crate::placement::Placement;
 use crate::placement::Slice;
 use crate::planning::problem::{ENOUGH, PLANNED};
-use crate::planning::problem::{Question, Scored, better, is_better};
+use crate::planning::problem::{Problem, ScoredPlacement, better, is_better};
 use crate::planning::scorer::Scorer;
-use crate::program::Course;
-use crate::program::Extent;
-use crate::search::Effort;
+use crate::program::BatchSteps;
+use crate::program::RunExtent;
 use crate::search::Goal;
-use crate::search::{Family, Space};
+use crate::search::SearchBudget;
+use crate::search::{Restriction, SearchSpace};
 use rayon::prelude::*;
 use scenarios::Phase;
 
@@ -29,11 +29,11 @@ const PHASES: [Phase; 2] = [Phase::Prefill, Phase::Decode];
 
 /// A question whose best placement so far is known.
 pub(crate) struct Overlap<'a, 's> {
-    pub question: &'a Question<'a>,
+    pub question: &'a Problem<'a>,
     pub goal: &'a Goal,
     pub scorer: &'a Scorer<'s>,
     /// By prefill chunk.
-    pub spaces: Vec<(u64, &'a Space<'a>)>,
+    pub spaces: Vec<(u64, &'a SearchSpace<'a>)>,
     /// No mixture of patterns is better than this in one piece, whatever is fetched ahead.
     pub least: f64,
     /// What the solver does not see of the objective.
@@ -45,9 +45,9 @@ impl Overlap<'_, '_> {
     /// worth it. More slots may put the solver's before a rule's, which holds less and streams more evenly.
     pub fn better(
         &self,
-        ruled: Option<Scored>,
-        found: Option<Scored>,
-    ) -> Result<Option<Scored>, PlannerError> {
+        ruled: Option<ScoredPlacement>,
+        found: Option<ScoredPlacement>,
+    ) -> Result<Option<ScoredPlacement>, PlannerError> {
         let (first, second) = match (ruled, found) {
             (Some(ruled), Some(found)) if is_better(self.goal, &ruled, &found) => (found, None),
             (Some(ruled), found) => (ruled, found),
@@ -64,7 +64,7 @@ impl Overlap<'_, '_> {
     }
 
     /// `best` with more staging slots, where that is worth it.
-    fn with_slots(&self, best: Scored) -> Result<Scored, PlannerError> {
+    fn with_slots(&self, best: ScoredPlacement) -> Result<ScoredPlacement, PlannerError> {
         match self.streams(&best.placement) && !self.is_enough(&best) {
             true => self.deeper(best),
             false => Ok(best),
@@ -72,15 +72,15 @@ impl Overlap<'_, '_> {
     }
 
     /// Whether no other placement is better by more than prices are known to.
-    fn is_enough(&self, best: &Scored) -> bool {
+    fn is_enough(&self, best: &ScoredPlacement) -> bool {
         best.placement.pipelining.micro_batches == 1 && self.least >= best.value * ENOUGH
     }
 
     /// The best placement, and those that the solver finds where each device's work counts and not their turns, in
     /// micro-batches.
-    fn in_parts(&self, best: Scored) -> Result<Scored, PlannerError> {
+    fn in_parts(&self, best: ScoredPlacement) -> Result<ScoredPlacement, PlannerError> {
         let batch = self.question.workload.batch;
-        if self.question.pricing.machine.devices.len() < 2 || batch < TURNS {
+        if self.question.cost_model.machine.devices.len() < 2 || batch < TURNS {
             return Ok(best);
         }
         let mut candidates = vec![];
@@ -106,14 +106,14 @@ impl Overlap<'_, '_> {
     }
 
     /// Placements for devices that work at the same time, where these could be better than `best`.
-    fn for_turns(&self, best: &Scored) -> Result<Vec<Placement>, PlannerError> {
+    fn for_turns(&self, best: &ScoredPlacement) -> Result<Vec<Placement>, PlannerError> {
         let space = self.space(best.chunk, TURNS)?;
         let Some(outlook) = space.outlook(self.goal, &space.capacity())? else { return Ok(vec![]) };
         // Both devices are in every part of a divided matrix: there is no turn to take.
-        let families = [Family::ALL, Family { divided: false, ..Family::ALL }];
+        let families = [Restriction::ALL, Restriction { divided: false, ..Restriction::ALL }];
         let mut placements: Vec<Placement> = vec![];
         for family in families {
-            let solved = outlook.solve(family, Effort::PLAN, self.rank(best) * ENOUGH - self.apart)?;
+            let solved = outlook.solve(family, SearchBudget::PLAN, self.rank(best) * ENOUGH - self.apart)?;
             let Some(chosen) = solved.chosen else { continue };
             for placement in [space.placement(&chosen, self.goal), space.interleaved(&chosen, self.goal)] {
                 let placement = divided(&placement, TURNS);
@@ -126,9 +126,9 @@ impl Overlap<'_, '_> {
     }
 
     /// The space of steps in so many micro-batches.
-    fn space(&self, chunk: u64, micro_batches: u64) -> Result<Space<'_>, PlannerError> {
-        let course = Course::of(&self.question.workload, chunk).in_parts(micro_batches);
-        Space::new(self.question.pricing, &course, self.goal)
+    fn space(&self, chunk: u64, micro_batches: u64) -> Result<SearchSpace<'_>, PlannerError> {
+        let course = BatchSteps::of(&self.question.workload, chunk).in_parts(micro_batches);
+        SearchSpace::new(self.question.cost_model, &course, self.goal)
     }
 
     /// `best` with more staging slots.
@@ -136,7 +136,7 @@ impl Overlap<'_, '_> {
     /// A link that fetches for some layers while others compute from memory, or while another device computes, stops
     /// when its slots are full. Their number is doubled as long as that gains; where the memory is full, less is held
     /// in it instead. Fewer than two are not tried: nothing that fits with two runs sooner with one.
-    fn deeper(&self, mut best: Scored) -> Result<Scored, PlannerError> {
+    fn deeper(&self, mut best: ScoredPlacement) -> Result<ScoredPlacement, PlannerError> {
         loop {
             let slots = best.placement.pipelining.slots * 2;
             if !Pipelining::SLOTS.contains(&slots) {
@@ -157,7 +157,11 @@ impl Overlap<'_, '_> {
     }
 
     /// What the solver does with the room that more slots leave; `None` where it finds nothing that could be better.
-    fn refitted(&self, best: &Scored, deeper: &Scored) -> Result<Option<Scored>, PlannerError> {
+    fn refitted(
+        &self,
+        best: &ScoredPlacement,
+        deeper: &ScoredPlacement,
+    ) -> Result<Option<ScoredPlacement>, PlannerError> {
         let pipelining = deeper.placement.pipelining;
         let known = self.spaces.iter().find(|(chunk, _)| *chunk == best.chunk);
         let own;
@@ -174,12 +178,13 @@ impl Overlap<'_, '_> {
             *capacity = capacity.saturating_sub(after.staging.saturating_sub(before.staging));
         }
         let Some(outlook) = space.outlook(self.goal, &capacity)? else { return Ok(None) };
-        let Some(chosen) = outlook.solve(best.family, Effort::PLAN, self.rank(best) - self.apart)?.chosen
+        let Some(chosen) =
+            outlook.solve(best.family, SearchBudget::PLAN, self.rank(best) - self.apart)?.chosen
         else {
             return Ok(None);
         };
         let placements = [Some(space.placement(&chosen, self.goal)), space.dealt(&chosen, self.goal)];
-        let mut found: Option<Scored> = None;
+        let mut found: Option<ScoredPlacement> = None;
         for placement in placements.into_iter().flatten() {
             let scored = self.candidate(best, Placement { pipelining, ..placement })?;
             let scored = scored
@@ -191,7 +196,11 @@ impl Overlap<'_, '_> {
 
     /// `placement` in place of that of `best`; `None` where it does not fit, or bytes cannot move: patterns are priced
     /// alone, and between two of them there may be no link.
-    fn candidate(&self, best: &Scored, placement: Placement) -> Result<Option<Scored>, PlannerError> {
+    fn candidate(
+        &self,
+        best: &ScoredPlacement,
+        placement: Placement,
+    ) -> Result<Option<ScoredPlacement>, PlannerError> {
         let scored = match self.scored(best, placement) {
             Err(PlannerError::Lower(_)) => return Ok(None),
             scored => scored?,
@@ -200,14 +209,14 @@ impl Overlap<'_, '_> {
     }
 
     /// `placement` in place of that of `best`, whether it fits or not.
-    fn scored(&self, best: &Scored, placement: Placement) -> Result<Scored, PlannerError> {
+    fn scored(&self, best: &ScoredPlacement, placement: Placement) -> Result<ScoredPlacement, PlannerError> {
         let scored = self.question.scored(self.goal, PLANNED, placement, best.chunk, self.scorer)?;
-        Ok(Scored { family: best.family, ..scored })
+        Ok(ScoredPlacement { family: best.family, ..scored })
     }
 
     /// Whether something is computed from a memory that its device does not read in place.
     fn streams(&self, placement: &Placement) -> bool {
-        let machine = self.question.pricing.machine;
+        let machine = self.question.cost_model.machine;
         let far = |slice: &Slice| {
             PHASES.into_iter().any(|phase| !machine.reads_in_place(slice.device(phase), slice.home))
         };
@@ -221,23 +230,23 @@ impl Overlap<'_, '_> {
         PHASES.into_iter().any(|phase| layers().any(|slice| Some(slice.device(phase)) != first(phase)))
     }
 
-    fn used(&self, scored: &Scored) -> Result<Vec<Usage>, PlannerError> {
+    fn used(&self, scored: &ScoredPlacement) -> Result<Vec<MemoryUsage>, PlannerError> {
         let workload = &self.question.workload;
-        let extent = Extent::of(workload, scored.chunk);
-        Ok(footprint(self.question.pricing, &extent, &scored.placement)?)
+        let extent = RunExtent::of(workload, scored.chunk);
+        Ok(footprint(self.question.cost_model, &extent, &scored.placement)?)
     }
 
-    fn fits(&self, scored: &Scored) -> Result<bool, PlannerError> {
-        Ok(overfilled(self.question.pricing.machine, &self.used(scored)?).is_none())
+    fn fits(&self, scored: &ScoredPlacement) -> Result<bool, PlannerError> {
+        Ok(overfilled(self.question.cost_model.machine, &self.used(scored)?).is_none())
     }
 
     /// The objective; infinite where limits are not kept.
-    fn rank(&self, scored: &Scored) -> f64 {
+    fn rank(&self, scored: &ScoredPlacement) -> f64 {
         if self.goal.keeps(&scored.times) { scored.value } else { f64::INFINITY }
     }
 
     /// Whether `next` keeps limits that `best` does not, or is better by more than prices are known to.
-    fn is_worth(&self, best: &Scored, next: &Scored) -> bool {
+    fn is_worth(&self, best: &ScoredPlacement, next: &ScoredPlacement) -> bool {
         match [best, next].map(|scored| self.goal.keeps(&scored.times)) {
             [true, false] => false,
             [false, true] => true,

@@ -7,18 +7,18 @@ use crate::planning::problem::{ENOUGH, PLANNED};
 
 use crate::planning::infeasible::{infeasible, too_slow};
 use crate::planning::overlap::Overlap;
-use crate::planning::problem::Question;
-use crate::planning::problem::Scored;
+use crate::planning::problem::Problem;
+use crate::planning::problem::ScoredPlacement;
 use crate::planning::problem::better;
 use crate::planning::problem::is_better;
 use crate::planning::scorer::Scorer;
 
-use crate::program::{Course, prefill_chunks};
+use crate::program::{BatchSteps, prefill_chunks};
 use crate::rules::{NoRule, Rule};
 use crate::search::Goal;
 use crate::search::MARGINS;
-use crate::search::{Chosen, Effort};
-use crate::search::{Family, Space};
+use crate::search::{PatternSolution, SearchBudget};
+use crate::search::{Restriction, SearchSpace};
 
 use rayon::prelude::*;
 use scenarios::Slo;
@@ -34,32 +34,32 @@ use std::collections::BTreeMap;
 /// [`PlannerError::Infeasible`] names the memory that is too small and what would help;
 /// [`PlannerError::TooSlow`] the limit that nothing keeps; [`PlannerError::Missing`] a rate to be measured;
 /// [`PlannerError::Unpriced`] a power or a price; [`PlannerError::Scenario`] a workload that makes no sense.
-pub fn plan(question: &Question<'_>, scorer: &Scorer<'_>) -> Result<Plan, PlannerError> {
+pub fn plan(question: &Problem<'_>, scorer: &Scorer<'_>) -> Result<Plan, PlannerError> {
     plan_with_value(question, None, scorer).map(|(plan, _)| plan)
 }
 
 /// The same, with its objective; `known` is what it is to record of the machine.
 pub(crate) fn plan_with_value(
-    question: &Question<'_>,
+    question: &Problem<'_>,
     known: Option<&Identity>,
     scorer: &Scorer<'_>,
 ) -> Result<(Plan, f64), PlannerError> {
-    let Question { pricing, workload, .. } = *question;
-    workload.check(pricing.model)?;
-    pricing.machine.devices.iter().try_for_each(|device| match device.ranks() {
+    let Problem { cost_model, workload, .. } = *question;
+    workload.check(cost_model.model)?;
+    cost_model.machine.devices.iter().try_for_each(|device| match device.ranks() {
         1 => Ok(()),
-        ranks => pricing.model.check_ranks(ranks),
+        ranks => cost_model.model.check_ranks(ranks),
     })?;
     let goal = question.goal()?;
     let chunks = prefill_chunks(&workload);
-    let space = |&chunk: &u64| Space::new(pricing, &Course::of(&workload, chunk), &goal);
+    let space = |&chunk: &u64| SearchSpace::new(cost_model, &BatchSteps::of(&workload, chunk), &goal);
     let (followed, spaces) = rayon::join(
         || Rule::ALL.par_iter().map(|&rule| question.followed(&goal, rule, scorer)).collect::<Vec<_>>(),
         || chunks.par_iter().map(space).collect::<Result<Vec<_>, _>>(),
     );
     let spaces = spaces?;
     let (mut baselines, mut without) = (BTreeMap::new(), BTreeMap::new());
-    let mut ruled: Option<Scored> = None;
+    let mut ruled: Option<ScoredPlacement> = None;
     for (rule, followed) in Rule::ALL.into_iter().zip(followed) {
         match followed {
             Ok(scored) => {
@@ -72,7 +72,7 @@ pub(crate) fn plan_with_value(
         }
     }
     let apart = question.of_draft(&goal);
-    let mut search = Search {
+    let mut search = CandidateSearch {
         question,
         goal: &goal,
         scorer,
@@ -85,16 +85,16 @@ pub(crate) fn plan_with_value(
     };
     for margin in MARGINS {
         (search.margin, search.crowded) = (margin, false);
-        search.run(&chunks, &spaces, Effort::PLAN)?;
+        search.run(&chunks, &spaces, SearchBudget::PLAN)?;
         if !search.crowded {
             break;
         }
     }
     if search.best().is_none() {
         // What fits only just takes longer to find.
-        search.run(&chunks, &spaces, Effort::THOROUGH)?;
+        search.run(&chunks, &spaces, SearchBudget::THOROUGH)?;
     }
-    let Search { ruled, found, least, .. } = search;
+    let CandidateSearch { ruled, found, least, .. } = search;
     let spaces = chunks.iter().copied().zip(&spaces).collect();
     let least = least + apart;
     let overlap = Overlap { question, goal: &goal, scorer, spaces, least, apart };
@@ -113,7 +113,7 @@ pub(crate) fn plan_with_value(
 ///
 /// # Errors
 /// [`NoRule`] where the rule cannot be followed.
-pub fn follow(question: &Question<'_>, rule: Rule, scorer: &Scorer<'_>) -> Result<Plan, NoRule> {
+pub fn follow(question: &Problem<'_>, rule: Rule, scorer: &Scorer<'_>) -> Result<Plan, NoRule> {
     let goal = question.goal()?;
     let scored = question.followed(&goal, rule, scorer)?;
     let baselines = BTreeMap::from([(scored.name.clone(), scored.times)]);
@@ -125,7 +125,7 @@ pub fn follow(question: &Question<'_>, rule: Rule, scorer: &Scorer<'_>) -> Resul
 /// # Errors
 /// Where it does not fit, or bytes must move without a link.
 pub fn evaluate(
-    question: &Question<'_>,
+    question: &Problem<'_>,
     name: &str,
     placement: Placement,
     chunk: u64,
@@ -137,17 +137,17 @@ pub fn evaluate(
 }
 
 /// The search for a placement that is better, once simulated, than the best so far.
-struct Search<'a, 's> {
-    question: &'a Question<'a>,
+struct CandidateSearch<'a, 's> {
+    question: &'a Problem<'a>,
     goal: &'a Goal,
     scorer: &'a Scorer<'s>,
     /// The best of the rules'.
-    ruled: Option<Scored>,
+    ruled: Option<ScoredPlacement>,
     /// The best of the solver's.
-    found: Option<Scored>,
+    found: Option<ScoredPlacement>,
     /// No solution is better than this.
     least: f64,
-    /// See [`Space::capacity_less`].
+    /// See [`SearchSpace::capacity_less`].
     margin: f64,
     /// Whether some solution leaves no room on one of several devices alike.
     crowded: bool,
@@ -155,11 +155,16 @@ struct Search<'a, 's> {
     apart: f64,
 }
 
-impl Search<'_, '_> {
+impl CandidateSearch<'_, '_> {
     /// The solver's best placement of each chunk, the most promising chunk first, then that of each family,
     /// until the best so far is good enough. The solver's value is what a placement takes without
     /// contention: it will not take less, so only what is below the best so far is looked for.
-    fn run(&mut self, chunks: &[u64], spaces: &[Space<'_>], effort: Effort) -> Result<(), PlannerError> {
+    fn run(
+        &mut self,
+        chunks: &[u64],
+        spaces: &[SearchSpace<'_>],
+        effort: SearchBudget,
+    ) -> Result<(), PlannerError> {
         self.least = f64::INFINITY;
         let outlooks =
             spaces.par_iter().map(|space| space.outlook(self.goal, &space.capacity_less(self.margin)));
@@ -178,11 +183,11 @@ impl Search<'_, '_> {
                 self.least = self.least.min(floor);
                 continue;
             }
-            let solved = outlook.solve(Family::ALL, effort, self.below())?;
+            let solved = outlook.solve(Restriction::ALL, effort, self.below())?;
             self.least = self.least.min(solved.bound);
             let Some(chosen) = solved.chosen else { continue };
             first = Some(first.map_or(chosen.value, |value| value.min(chosen.value)));
-            let scored = self.simulated(&spaces[index], &chosen, chunks[index], Family::ALL)?;
+            let scored = self.simulated(&spaces[index], &chosen, chunks[index], Restriction::ALL)?;
             // Without a placement, or with the best so far as the only one.
             self.crowded |= scored.is_empty() && spaces[index].placements(&chosen, self.goal).is_empty();
             scored.into_iter().for_each(|scored| self.take(scored));
@@ -193,24 +198,24 @@ impl Search<'_, '_> {
             if self.below() * ENOUGH <= self.least.max(floor) {
                 continue;
             }
-            let of_family = |&family: &Family| -> Result<Vec<Scored>, PlannerError> {
+            let of_family = |&family: &Restriction| -> Result<Vec<ScoredPlacement>, PlannerError> {
                 match outlook.solve(family, effort, self.below())?.chosen {
                     Some(chosen) => self.simulated(&spaces[index], &chosen, chunks[index], family),
                     None => Ok(vec![]),
                 }
             };
-            let scored = Family::RESTRICTED.par_iter().map(of_family).collect::<Result<Vec<_>, _>>()?;
+            let scored = Restriction::RESTRICTED.par_iter().map(of_family).collect::<Result<Vec<_>, _>>()?;
             scored.into_iter().flatten().for_each(|scored| self.take(scored));
         }
         Ok(())
     }
 
-    fn take(&mut self, scored: Scored) {
+    fn take(&mut self, scored: ScoredPlacement) {
         self.found = better(self.goal, self.found.take(), scored);
     }
 
     /// The best so far.
-    fn best(&self) -> Option<&Scored> {
+    fn best(&self) -> Option<&ScoredPlacement> {
         match (&self.ruled, &self.found) {
             (Some(ruled), Some(found)) if is_better(self.goal, ruled, found) => Some(found),
             (ruled, found) => ruled.as_ref().or(found.as_ref()),
@@ -226,11 +231,11 @@ impl Search<'_, '_> {
     /// A solution's placements where they are not the best so far.
     fn simulated(
         &self,
-        space: &Space<'_>,
-        chosen: &Chosen,
+        space: &SearchSpace<'_>,
+        chosen: &PatternSolution,
         chunk: u64,
-        family: Family,
-    ) -> Result<Vec<Scored>, PlannerError> {
+        family: Restriction,
+    ) -> Result<Vec<ScoredPlacement>, PlannerError> {
         let placements = space.placements(chosen, self.goal);
         let known = |placement: &Placement| {
             self.best().is_some_and(|best| best.placement == *placement && best.chunk == chunk)
@@ -240,7 +245,7 @@ impl Search<'_, '_> {
             match self.question.scored(self.goal, PLANNED, placement, chunk, self.scorer) {
                 // Patterns are priced alone: between two of them there may be no link.
                 Err(PlannerError::Lower(_)) => None,
-                scored => Some(scored.map(|scored| Scored { family, ..scored })),
+                scored => Some(scored.map(|scored| ScoredPlacement { family, ..scored })),
             }
         };
         new.into_par_iter().filter_map(scored).collect()

@@ -1,6 +1,6 @@
 //! What is asked for, and what is found for it.
 
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::cost::Roofline;
 use crate::cost::footprint;
 use crate::error::PlannerError;
@@ -8,12 +8,12 @@ use crate::memory::overfilled;
 use crate::placement::Placement;
 use crate::placement::named;
 use crate::plan::{Identity, PLAN_VERSION, Plan, Prediction};
-use crate::planning::draft::Beside;
+use crate::planning::draft::DraftPlan;
 use crate::planning::scorer::Scorer;
-use crate::program::Course;
-use crate::program::Extent;
-use crate::program::Times;
-use crate::search::Family;
+use crate::program::BatchSteps;
+use crate::program::PhaseTimes;
+use crate::program::RunExtent;
+use crate::search::Restriction;
 use crate::search::{Goal, work};
 use hwprofiles::{Ratio, Seconds};
 use scenarios::{Costs, Objective, Slo, Workload};
@@ -27,9 +27,9 @@ pub const PLANNED: &str = "planned";
 
 /// What is asked for: a workload of a model on a machine, and what the answer is to be best at.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct Problem<'a> {
     /// Machine, model and formats.
-    pub pricing: Pricing<'a>,
+    pub cost_model: CostModel<'a>,
     /// The load.
     pub workload: Workload,
     /// What is to be best.
@@ -39,24 +39,24 @@ pub struct Question<'a> {
     /// What the objective `cost` needs to know.
     pub costs: Costs,
     /// The draft that proposes what the workload says, beside which everything is placed.
-    pub draft: Option<&'a Beside>,
+    pub draft: Option<&'a DraftPlan>,
 }
 
 /// A placement that was simulated.
-pub(crate) struct Scored {
+pub(crate) struct ScoredPlacement {
     pub name: String,
     pub placement: Placement,
     pub chunk: u64,
-    pub times: Times,
+    pub times: PhaseTimes,
     /// The objective.
     pub value: f64,
     /// The restriction under which the solver found it.
-    pub family: Family,
+    pub family: Restriction,
 }
 
-impl Question<'_> {
+impl Problem<'_> {
     pub(crate) fn goal(&self) -> Result<Goal, PlannerError> {
-        Goal::new(self.pricing.machine, &self.workload, self.objective, self.slo, &self.costs)
+        Goal::new(self.cost_model.machine, &self.workload, self.objective, self.slo, &self.costs)
     }
 
     /// `placement` as `scorer` sees it.
@@ -67,18 +67,25 @@ impl Question<'_> {
         placement: Placement,
         chunk: u64,
         scorer: &Scorer<'_>,
-    ) -> Result<Scored, PlannerError> {
+    ) -> Result<ScoredPlacement, PlannerError> {
         let times = self.beside(scorer(&placement, chunk)?);
         let work = match goal.is_frugal() {
             true => self.work(&placement, chunk)?,
             false => [vec![], vec![]],
         };
         let value = goal.value(&times, &work);
-        Ok(Scored { name: name.to_owned(), placement, chunk, times, value, family: Family::ALL })
+        Ok(ScoredPlacement {
+            name: name.to_owned(),
+            placement,
+            chunk,
+            times,
+            value,
+            family: Restriction::ALL,
+        })
     }
 
     pub(crate) fn work(&self, placement: &Placement, chunk: u64) -> Result<[Vec<Seconds>; 2], PlannerError> {
-        let mut all = work(&self.pricing, placement, &Course::of(&self.workload, chunk))?;
+        let mut all = work(&self.cost_model, placement, &BatchSteps::of(&self.workload, chunk))?;
         if let Some(draft) = self.draft {
             let both = all.iter_mut().flatten().zip(draft.work.iter().flatten());
             both.for_each(|(all, drafts)| *all += *drafts);
@@ -87,33 +94,33 @@ impl Question<'_> {
     }
 
     /// The times of steps, with the draft's.
-    fn beside(&self, times: Times) -> Times {
+    fn beside(&self, times: PhaseTimes) -> PhaseTimes {
         self.draft.map_or(times, |draft| draft.placed.join(times))
     }
 
     /// What of the objective is the draft's: no placement changes it.
     pub(crate) fn of_draft(&self, goal: &Goal) -> f64 {
         let Some(draft) = self.draft else { return 0.0 };
-        let none = Times { ttft: Seconds::ZERO, tpot: Some(Seconds::ZERO) };
+        let none = PhaseTimes { ttft: Seconds::ZERO, tpot: Some(Seconds::ZERO) };
         goal.value(&draft.placed.join(none), &draft.work)
     }
 
     pub(crate) fn answer(
         &self,
         goal: &Goal,
-        best: Scored,
+        best: ScoredPlacement,
         known: Option<&Identity>,
         least: Option<f64>,
-        baselines: BTreeMap<String, Times>,
+        baselines: BTreeMap<String, PhaseTimes>,
         without: BTreeMap<String, String>,
     ) -> Result<Plan, PlannerError> {
-        let course = Course::of(&self.workload, best.chunk);
+        let course = BatchSteps::of(&self.workload, best.chunk);
         let work = self.work(&best.placement, best.chunk)?;
         // What was proven is of steps in one piece.
         let whole = best.placement.pipelining.micro_batches == 1;
         let predicted = Prediction {
             chosen: best.name,
-            bound: goal.per_token(self.beside(Roofline::of_run(&self.pricing, &best.placement, &course)?)),
+            bound: goal.per_token(self.beside(Roofline::of_run(&self.cost_model, &best.placement, &course)?)),
             proven: least.filter(|_| whole).and_then(|least| proven(least, best.value)),
             simulated: goal.per_token(best.times),
             energy_per_token: goal.energy(&best.times, &work),
@@ -136,11 +143,11 @@ impl Question<'_> {
         placement: &Placement,
         predicted: Prediction,
     ) -> Result<Plan, PlannerError> {
-        let Question { pricing, workload, objective, slo, costs, draft } = *self;
-        let Pricing { machine, model, formats } = pricing;
+        let Problem { cost_model, workload, objective, slo, costs, draft } = *self;
+        let CostModel { machine, model, formats } = cost_model;
         let (embed, layers, head) = named(machine, model, placement);
-        let extent = Extent::of(&workload, prefill_chunk);
-        let used = footprint(pricing, &extent, placement)?;
+        let extent = RunExtent::of(&workload, prefill_chunk);
+        let used = footprint(cost_model, &extent, placement)?;
         // What is in a striped memory is counted where it lies.
         let memories = machine.memories.iter().zip(&used).filter(|(memory, _)| memory.stripes.is_empty());
         let memory = memories.map(|(memory, used)| (memory.name.clone(), *used)).collect();
@@ -187,7 +194,11 @@ fn proven(least: f64, value: f64) -> Option<Ratio> {
 }
 
 /// The better of two: of equals the first, so that a rule stays where nothing beats it.
-pub(crate) fn better(goal: &Goal, best: Option<Scored>, next: Scored) -> Option<Scored> {
+pub(crate) fn better(
+    goal: &Goal,
+    best: Option<ScoredPlacement>,
+    next: ScoredPlacement,
+) -> Option<ScoredPlacement> {
     match best {
         Some(best) if !is_better(goal, &best, &next) => Some(best),
         _ => Some(next),
@@ -195,7 +206,7 @@ pub(crate) fn better(goal: &Goal, best: Option<Scored>, next: Scored) -> Option<
 }
 
 /// Whether `next` keeps limits that `best` does not, or is less.
-pub(crate) fn is_better(goal: &Goal, best: &Scored, next: &Scored) -> bool {
-    let rank = |scored: &Scored| (!goal.keeps(&scored.times), scored.value);
+pub(crate) fn is_better(goal: &Goal, best: &ScoredPlacement, next: &ScoredPlacement) -> bool {
+    let rank = |scored: &ScoredPlacement| (!goal.keeps(&scored.times), scored.value);
     rank(next) < rank(best)
 }

@@ -1,24 +1,29 @@
 //! What a rule comes to.
 
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::error::PlannerError;
+use crate::placement::IdenticalGpus;
 use crate::placement::Placement;
-use crate::placement::Twins;
-use crate::planning::problem::{Question, Scored, better};
+use crate::planning::problem::{Problem, ScoredPlacement, better};
 use crate::planning::scorer::Scorer;
-use crate::program::{Course, prefill_chunks};
+use crate::program::{BatchSteps, prefill_chunks};
 use crate::rules::{NoRule, Rule};
 use crate::search::Goal;
 use crate::search::MARGINS;
 use hwprofiles::MemoryId;
 
-impl Question<'_> {
+impl Problem<'_> {
     /// The rule's placement with what it leaves to the host in the host's own memory, or striped over that and another,
     /// whichever is better: who follows a rule does either without changing it (`numactl --weighted-interleave`).
-    pub(crate) fn followed(&self, goal: &Goal, rule: Rule, scorer: &Scorer<'_>) -> Result<Scored, NoRule> {
+    pub(crate) fn followed(
+        &self,
+        goal: &Goal,
+        rule: Rule,
+        scorer: &Scorer<'_>,
+    ) -> Result<ScoredPlacement, NoRule> {
         let mut best = None;
         let mut refused = None;
-        for memory in rule.host_memories(self.pricing.machine)? {
+        for memory in rule.host_memories(self.cost_model.machine)? {
             match self.followed_in(goal, rule, memory, scorer) {
                 Ok(scored) => best = better(goal, best, scored),
                 Err(reason) => refused = refused.or(Some(reason)),
@@ -34,14 +39,14 @@ impl Question<'_> {
         rule: Rule,
         memory: MemoryId,
         scorer: &Scorer<'_>,
-    ) -> Result<Scored, NoRule> {
+    ) -> Result<ScoredPlacement, NoRule> {
         let mut chunks = prefill_chunks(&self.workload);
         if rule.streams() {
             chunks.reverse();
         }
         let mut refused = None;
         for chunk in chunks {
-            let placed = self.placed(rule, memory, &Course::of(&self.workload, chunk));
+            let placed = self.placed(rule, memory, &BatchSteps::of(&self.workload, chunk));
             match placed {
                 Ok(placement) => return Ok(self.scored(goal, rule.name(), placement, chunk, scorer)?),
                 Err(reason) => refused = Some(reason),
@@ -52,15 +57,16 @@ impl Question<'_> {
 
     /// The rule's placement. Rules know one accelerator: of several alike, one with the room of all, over which the
     /// layers are dealt out.
-    fn placed(&self, rule: Rule, memory: MemoryId, course: &Course) -> Result<Placement, NoRule> {
-        let twins = Twins::of(self.pricing.machine);
+    fn placed(&self, rule: Rule, memory: MemoryId, course: &BatchSteps) -> Result<Placement, NoRule> {
+        let twins = IdenticalGpus::of(self.cost_model.machine);
         if twins.count() == 1 {
-            return rule.placement(self.pricing, memory, course);
+            return rule.placement(self.cost_model, memory, course);
         }
         for margin in MARGINS {
-            let pooled = twins.pooled(self.pricing.machine, margin);
-            let placement = rule.placement(Pricing { machine: &pooled, ..self.pricing }, memory, course)?;
-            let dealt = twins.dealt_out(self.pricing, &course.extent, placement);
+            let pooled = twins.pooled(self.cost_model.machine, margin);
+            let placement =
+                rule.placement(CostModel { machine: &pooled, ..self.cost_model }, memory, course)?;
+            let dealt = twins.dealt_out(self.cost_model, &course.extent, placement);
             if let Some(first) = dealt.map_err(PlannerError::from)?.into_iter().next() {
                 return Ok(first);
             }

@@ -1,6 +1,6 @@
 //! The course of a run: its steps, sorted into kinds that cost the same but for their attention.
 
-use crate::program::extent::Extent;
+use crate::program::extent::RunExtent;
 use crate::program::run_steps::steps;
 use scenarios::{Phase, Step, Workload};
 
@@ -26,7 +26,7 @@ fn chunk_of(workload: &Workload, rows: u64) -> u64 {
 
 /// What is planned for: one static batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Course {
+pub(crate) struct BatchSteps {
     /// The prefill steps, equal ones together: all full chunks, then the short last one if there is one.
     pub prefill: Vec<Vec<Step>>,
     /// A decode step in the middle of the output: times are affine in the context, so it is the mean one.
@@ -34,12 +34,12 @@ pub(crate) struct Course {
     /// How many decode steps there are.
     pub decodes: u64,
     /// The largest sizes reached.
-    pub extent: Extent,
+    pub extent: RunExtent,
     /// Parts into which the batch of each step is divided.
     pub micro_batches: u64,
 }
 
-impl Course {
+impl BatchSteps {
     /// The course of `workload` with so many tokens per sequence in a prefill step.
     pub fn of(workload: &Workload, chunk: u64) -> Self {
         let &Workload { batch, prompt_tokens, .. } = workload;
@@ -52,7 +52,7 @@ impl Course {
             prefill: [full, short].into_iter().filter(|kind| !kind.is_empty()).collect(),
             decode: Step::check(batch, workload.step_tokens(), prompt_tokens + middle as u64),
             decodes,
-            extent: Extent::of(workload, chunk),
+            extent: RunExtent::of(workload, chunk),
             micro_batches: 1,
         }
     }

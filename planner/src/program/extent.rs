@@ -4,7 +4,7 @@ use scenarios::{Phase, Workload};
 
 /// The largest sizes that a run reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Extent {
+pub struct RunExtent {
     /// Sequences.
     pub batch: u64,
     /// Tokens of a sequence at its end: prompt and output.
@@ -15,7 +15,7 @@ pub struct Extent {
     pub step_tokens: u64,
 }
 
-impl Extent {
+impl RunExtent {
     /// That of `workload`, with so many tokens per sequence in a prefill step.
     pub fn of(workload: &Workload, chunk: u64) -> Self {
         let (context, step_tokens) = (workload.context(), workload.step_tokens());

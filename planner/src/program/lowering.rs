@@ -5,7 +5,7 @@ use crate::placement::{Placement, Slice};
 
 use crate::program::micro_batch::MicroBatch;
 use crate::program::task::Program;
-use crate::program::task::{Action, Lane, LowerError, Source, Task, TaskId, dependencies};
+use crate::program::task::{Action, Lane, LowerError, OperandSource, Task, TaskId, dependencies};
 use hwprofiles::{DeviceId, LinkId, Machine, MemoryId};
 use scenarios::{Buffer, Model, Operator, Phase, Sublayer};
 use smallvec::SmallVec;
@@ -29,7 +29,7 @@ pub(crate) const ALL_BUFFERS: [Buffer; 11] = [
 
 /// Valid columns of a buffer on one device, and who wrote and reads them.
 #[derive(Debug, Clone, Default)]
-struct Copy {
+struct BufferCopy {
     /// Valid column ranges with the task that wrote each.
     valid: Vec<(Range<u64>, TaskId)>,
     /// Hops that have read it since it was last written. Its own device's tasks need no mention: all writers of
@@ -39,14 +39,14 @@ struct Copy {
 
 /// Which kind of staging ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Ring {
+enum StagingRing {
     Weights,
     /// Of a micro-batch.
     Kv(u64),
 }
 
 /// An operator to be computed.
-struct Work<'p> {
+struct PlacedOperator<'p> {
     layer: Option<u32>,
     operator: Operator,
     /// The slices of its sublayer. Who computes it: all of them, or where it has no matrix the first.
@@ -66,13 +66,13 @@ pub(crate) struct Lowering<'a> {
     slots: usize,
     tasks: Vec<Task>,
     /// Of each buffer on each device, by micro-batch: see [`Lowering::copy`].
-    copies: Vec<Copy>,
-    rings: BTreeMap<(DeviceId, Ring), Slots>,
+    copies: Vec<BufferCopy>,
+    rings: BTreeMap<(DeviceId, StagingRing), RingSlots>,
 }
 
 /// The slots of one ring, filled in turn.
 #[derive(Debug, Clone)]
-struct Slots {
+struct RingSlots {
     /// Fetches so far.
     fetches: usize,
     /// The last users of each slot.
@@ -81,7 +81,7 @@ struct Slots {
 
 impl Program {
     /// Lowers `placement` to the tasks of one step of `phase`. Every decode (or prefill) step has the same tasks;
-    /// only their sizes differ, see [`crate::Pricing`].
+    /// only their sizes differ, see [`crate::CostModel`].
     pub fn lower(
         machine: &Machine,
         model: &Model,
@@ -113,14 +113,15 @@ impl<'a> Lowering<'a> {
             phase,
             slots,
             tasks: Vec::new(),
-            copies: vec![Copy::default(); copies],
+            copies: vec![BufferCopy::default(); copies],
             rings: BTreeMap::new(),
         };
         let works = lowering.works(placement);
-        let together =
-            |one: &Work<'_>, next: &Work<'_>| !one.streams && !next.streams && one.devices == next.devices;
+        let together = |one: &PlacedOperator<'_>, next: &PlacedOperator<'_>| {
+            !one.streams && !next.streams && one.devices == next.devices
+        };
         for segment in works.chunk_by(together) {
-            if let [streamed @ Work { streams: true, .. }] = segment {
+            if let [streamed @ PlacedOperator { streams: true, .. }] = segment {
                 lowering.streamed(streamed, micro_batches)?;
                 continue;
             }
@@ -138,7 +139,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// What is to be computed, in order.
-    fn works<'p>(&self, placement: &'p Placement) -> Vec<Work<'p>> {
+    fn works<'p>(&self, placement: &'p Placement) -> Vec<PlacedOperator<'p>> {
         let mut works = Vec::new();
         for (layer, sublayer, slices) in placement.sublayers() {
             for &operator in sublayer.operators(self.model) {
@@ -149,7 +150,7 @@ impl<'a> Lowering<'a> {
                 devices.dedup();
                 let far = |slice: &Slice| self.in_place(slice.home, slice.device(self.phase)).is_none();
                 let streams = operator.is_matmul() && slices.iter().any(far);
-                works.push(Work { layer, operator, slices, devices, streams });
+                works.push(PlacedOperator { layer, operator, slices, devices, streams });
             }
         }
         works
@@ -160,13 +161,13 @@ impl<'a> Lowering<'a> {
     }
 
     /// How `device` reads what is in `home` where it is; `None` where it has to be fetched.
-    fn in_place(&self, home: MemoryId, device: DeviceId) -> Option<Source> {
-        Source::in_place(self.machine, home, device)
+    fn in_place(&self, home: MemoryId, device: DeviceId) -> Option<OperandSource> {
+        OperandSource::in_place(self.machine, home, device)
     }
 
     /// One operator from the devices' own memories, for one micro-batch. Those without a matrix run on the first slice's device.
-    fn work(&mut self, work: &Work<'_>, part: MicroBatch) -> Result<(), LowerError> {
-        let &Work { layer, operator, slices, .. } = work;
+    fn work(&mut self, work: &PlacedOperator<'_>, part: MicroBatch) -> Result<(), LowerError> {
+        let &PlacedOperator { layer, operator, slices, .. } = work;
         match (operator, layer) {
             // With the attention that follows it.
             (Operator::Rotate, Some(layer)) => return self.attention(layer, &slices[0], part),
@@ -175,13 +176,13 @@ impl<'a> Lowering<'a> {
             _ if operator.is_matmul() => {}
             _ => {
                 let device = slices[0].device(self.phase);
-                self.compute(layer, operator, device, 0..0, Source::Resident, &[], part)?;
+                self.compute(layer, operator, device, 0..0, OperandSource::Resident, &[], part)?;
                 return Ok(());
             }
         }
         for slice in slices {
             let device = slice.device(self.phase);
-            let source = self.in_place(slice.home, device).unwrap_or(Source::Resident);
+            let source = self.in_place(slice.home, device).unwrap_or(OperandSource::Resident);
             self.compute(layer, operator, device, slice.rows.clone(), source, &[], part)?;
         }
         Ok(())
@@ -189,8 +190,8 @@ impl<'a> Lowering<'a> {
 
     /// Adds what each device made of its parts to the residual, one after the other: the first slice's device its
     /// own sum, then those of the others, which hop to where the sum before was.
-    fn add_sums(&mut self, work: &Work<'_>, part: MicroBatch) -> Result<(), LowerError> {
-        let &Work { layer, operator, slices, .. } = work;
+    fn add_sums(&mut self, work: &PlacedOperator<'_>, part: MicroBatch) -> Result<(), LowerError> {
+        let &PlacedOperator { layer, operator, slices, .. } = work;
         let lead = slices[0].device(self.phase);
         let sums = operator.reads()[1];
         let mut made: SmallVec<[(DeviceId, TaskId); 4]> = SmallVec::new();
@@ -206,15 +207,15 @@ impl<'a> Lowering<'a> {
             self.invalidate(sums, part);
             let columns = 0..sums.columns(self.model);
             self.copy(sums, device, part).valid.push((columns, writer));
-            self.compute(layer, operator, lead, 0..0, Source::Resident, &[], part)?;
+            self.compute(layer, operator, lead, 0..0, OperandSource::Resident, &[], part)?;
         }
         Ok(())
     }
 
     /// One operator, of whose matrix something is fetched, for all micro-batches: slice after slice, since there may be
     /// fewer slots than slices.
-    fn streamed(&mut self, work: &Work<'_>, micro_batches: u64) -> Result<(), LowerError> {
-        let &Work { layer, operator, slices, .. } = work;
+    fn streamed(&mut self, work: &PlacedOperator<'_>, micro_batches: u64) -> Result<(), LowerError> {
+        let &PlacedOperator { layer, operator, slices, .. } = work;
         for slice in slices {
             let device = slice.device(self.phase);
             let (source, fetched) = self.weights(layer, operator.sublayer(), slice)?;
@@ -224,8 +225,8 @@ impl<'a> Lowering<'a> {
                 last = Some(self.compute(layer, operator, device, rows, source, fetched.as_slice(), part)?);
             }
             // Its lane has then done with the micro-batches before.
-            if let (Source::Staged(slot), Some(last)) = (source, last) {
-                self.occupy(device, Ring::Weights, slot, vec![last]);
+            if let (OperandSource::Staged(slot), Some(last)) = (source, last) {
+                self.occupy(device, StagingRing::Weights, slot, vec![last]);
             }
         }
         Ok(())
@@ -236,7 +237,7 @@ impl<'a> Lowering<'a> {
     fn attention(&mut self, layer: u32, slice: &Slice, part: MicroBatch) -> Result<(), LowerError> {
         let device = slice.device(self.phase);
         let own = self.own(device);
-        let ring = Ring::Kv(part.index);
+        let ring = StagingRing::Kv(part.index);
         let (source, fetched) = if let Some(source) = self.in_place(slice.home, device) {
             (source, vec![])
         } else {
@@ -244,11 +245,11 @@ impl<'a> Lowering<'a> {
             let (slot, after) = self.next_slot(device, ring);
             let action = Action::FetchKv { device, slot };
             let fetch = self.push(Lane::Link(link), Some(layer), action, after, part);
-            (Source::Staged(slot), vec![fetch])
+            (OperandSource::Staged(slot), vec![fetch])
         };
         let rotate = self.compute(Some(layer), Operator::Rotate, device, 0..0, source, &fetched, part)?;
         let attend = self.compute(Some(layer), Operator::Attention, device, 0..0, source, &[], part)?;
-        if let Source::Staged(slot) = source {
+        if let OperandSource::Staged(slot) = source {
             let link = self.link(own, slice.home, || format!("the KV cache of layer {layer}"))?;
             let action = Action::StoreKv { device, slot };
             let store = self.push(Lane::Link(link), Some(layer), action, vec![rotate], part);
@@ -263,33 +264,33 @@ impl<'a> Lowering<'a> {
         layer: Option<u32>,
         sublayer: Sublayer,
         slice: &Slice,
-    ) -> Result<(Source, Option<TaskId>), LowerError> {
+    ) -> Result<(OperandSource, Option<TaskId>), LowerError> {
         let device = slice.device(self.phase);
         let own = self.own(device);
         if let Some(source) = self.in_place(slice.home, device) {
             return Ok((source, None));
         }
         let link = self.link(slice.home, own, || format!("the weights of {sublayer}"))?;
-        let (slot, after) = self.next_slot(device, Ring::Weights);
+        let (slot, after) = self.next_slot(device, StagingRing::Weights);
         let action = Action::FetchWeights { sublayer, rows: slice.rows.clone(), device, slot };
         let fetch = self.push(Lane::Link(link), layer, action, after, MicroBatch::WHOLE);
-        Ok((Source::Staged(slot), Some(fetch)))
+        Ok((OperandSource::Staged(slot), Some(fetch)))
     }
 
     /// The next slot of a ring and the tasks that must have left it.
-    fn next_slot(&mut self, device: DeviceId, ring: Ring) -> (usize, Vec<TaskId>) {
+    fn next_slot(&mut self, device: DeviceId, ring: StagingRing) -> (usize, Vec<TaskId>) {
         let ring = self.ring(device, ring);
         let slot = ring.fetches % ring.users.len();
         ring.fetches += 1;
         (slot, std::mem::take(&mut ring.users[slot]))
     }
 
-    fn occupy(&mut self, device: DeviceId, ring: Ring, slot: usize, users: Vec<TaskId>) {
+    fn occupy(&mut self, device: DeviceId, ring: StagingRing, slot: usize, users: Vec<TaskId>) {
         self.ring(device, ring).users[slot] = users;
     }
 
-    fn ring(&mut self, device: DeviceId, ring: Ring) -> &mut Slots {
-        let empty = || Slots { fetches: 0, users: vec![vec![]; self.slots] };
+    fn ring(&mut self, device: DeviceId, ring: StagingRing) -> &mut RingSlots {
+        let empty = || RingSlots { fetches: 0, users: vec![vec![]; self.slots] };
         self.rings.entry((device, ring)).or_insert_with(empty)
     }
 
@@ -300,7 +301,7 @@ impl<'a> Lowering<'a> {
         operator: Operator,
         device: DeviceId,
         rows: Range<u64>,
-        source: Source,
+        source: OperandSource,
         fetched: &[TaskId],
         part: MicroBatch,
     ) -> Result<TaskId, LowerError> {
@@ -377,7 +378,7 @@ impl<'a> Lowering<'a> {
         std::mem::take(&mut self.copy(buffer, device, part).readers)
     }
 
-    fn copy(&mut self, buffer: Buffer, device: DeviceId, part: MicroBatch) -> &mut Copy {
+    fn copy(&mut self, buffer: Buffer, device: DeviceId, part: MicroBatch) -> &mut BufferCopy {
         let at = self.at(buffer, device, part);
         &mut self.copies[at]
     }

@@ -10,13 +10,13 @@ mod run_steps;
 mod task;
 
 pub use batch_steps::prefill_chunk;
-pub use extent::Extent;
+pub use extent::RunExtent;
 pub use micro_batch::MicroBatch;
-pub use phase_programs::Programs;
-pub use phase_times::Times;
+pub use phase_programs::PhasePrograms;
+pub use phase_times::PhaseTimes;
 pub use run_steps::steps;
-pub use task::{Action, Lane, LowerError, Program, Source, Task, TaskId, TrainingAction};
+pub use task::{Action, Lane, LowerError, OperandSource, Program, Task, TaskId, TrainingAction};
 
-pub(crate) use batch_steps::{Course, prefill_chunks};
+pub(crate) use batch_steps::{BatchSteps, prefill_chunks};
 pub(crate) use lowering::ALL_BUFFERS;
 pub(crate) use task::dependencies;

@@ -7,14 +7,14 @@ use scenarios::{Model, Phase};
 
 /// A placement's programs, one per phase.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Programs {
+pub struct PhasePrograms {
     /// Prefill.
     pub prefill: Program,
     /// Decode.
     pub decode: Program,
 }
 
-impl Programs {
+impl PhasePrograms {
     /// Lowers both phases.
     pub fn lower(machine: &Machine, model: &Model, placement: &Placement) -> Result<Self, LowerError> {
         Ok(Self {

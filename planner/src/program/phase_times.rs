@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// What a user waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Times {
+pub struct PhaseTimes {
     /// Time to the first token.
     pub ttft: Seconds,
     /// Time per output token after the first; absent where one token is all.

@@ -31,7 +31,7 @@ pub enum Lane {
 
 /// Where a matrix part, or a KV cache, is read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Source {
+pub enum OperandSource {
     /// The device's own memory.
     Resident,
     /// Another memory, which the device reads in place.
@@ -40,12 +40,12 @@ pub enum Source {
     Staged(usize),
 }
 
-impl Source {
+impl OperandSource {
     /// How `device` reads what is in `home` where it is; `None` where it has to be fetched.
     pub(crate) fn in_place(machine: &Machine, home: MemoryId, device: DeviceId) -> Option<Self> {
         match machine.reads_in_place(device, home) {
-            _ if machine.device(device).memory == home => Some(Source::Resident),
-            true => Some(Source::InPlace(home)),
+            _ if machine.device(device).memory == home => Some(OperandSource::Resident),
+            true => Some(OperandSource::InPlace(home)),
             false => None,
         }
     }
@@ -61,7 +61,7 @@ pub enum Action {
         /// Output rows of the matrix; empty where there is none.
         rows: Range<u64>,
         /// Where the matrix, or for `rotate` and `attention` the KV cache, is.
-        source: Source,
+        source: OperandSource,
     },
     /// Copies rows of a matrix from its home into a staging slot, over the lane's link.
     FetchWeights {

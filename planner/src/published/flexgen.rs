@@ -108,7 +108,7 @@ impl Shares {
 
 /// What is asked.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct FlexGenProblem<'a> {
     /// The model.
     pub model: &'a Model,
     /// Its formats.
@@ -162,7 +162,7 @@ impl Linear {
     }
 }
 
-impl Question<'_> {
+impl FlexGenProblem<'_> {
     /// The best shares; `None` where nothing fits.
     ///
     /// # Errors

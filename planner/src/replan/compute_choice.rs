@@ -1,20 +1,20 @@
 //! The ways to compute, in decode, what lives in given homes: each as numbers that can be scaled by how much slower
 //! its devices have become.
 
+use crate::cost::CostModel;
 use crate::cost::PriceList;
-use crate::cost::Pricing;
 use crate::error::PlannerError;
 use crate::placement::Home;
 use crate::placement::{Placement, Slices};
-use crate::program::Course;
-use crate::search::Stack;
+use crate::program::BatchSteps;
+use crate::search::LayerClass;
 use crate::search::{Patterns, priced};
 use hwprofiles::{DeviceId, Machine};
 use scenarios::{Model, Phase, Sublayer, Workload};
 
 /// What is placed alike: embed and head, or a run of layers.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Lot {
+pub(crate) struct PlacedRun {
     /// `None` for embed and head.
     pub kind: Option<scenarios::LayerKind>,
     /// How many; 1 for embed and head.
@@ -25,9 +25,9 @@ pub(crate) struct Lot {
     now: Vec<DeviceId>,
 }
 
-/// One way to compute a lot: the numbers of its cost follow each other, see [`Form`].
+/// One way to compute a lot: the numbers of its cost follow each other, see [`CostLayout`].
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Way {
+pub(crate) struct ComputeChoice {
     /// The lead of each sublayer.
     pub leads: Vec<DeviceId>,
     /// The pairs of devices that compute the parts of divided matrices.
@@ -39,12 +39,12 @@ pub(crate) struct Way {
 
 /// How many of the numbers of a cost are what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Form {
+pub(crate) struct CostLayout {
     pub devices: usize,
     pub lanes: usize,
 }
 
-impl Form {
+impl CostLayout {
     /// The form of costs on `machine`.
     pub fn of(machine: &Machine) -> Self {
         Self { devices: machine.devices.len(), lanes: machine.links.len() + machine.memories.len() }
@@ -68,7 +68,7 @@ impl Form {
     }
 }
 
-impl Lot {
+impl PlacedRun {
     /// Embed and head, then the runs of `placement`.
     ///
     /// # Errors
@@ -99,26 +99,26 @@ impl Lot {
 /// # Errors
 /// A rate that was not measured.
 pub(crate) fn ways(
-    pricing: Pricing<'_>,
-    lots: &[Lot],
+    cost_model: CostModel<'_>,
+    lots: &[PlacedRun],
     batch: u64,
     context: u64,
-) -> Result<Vec<Vec<Way>>, PlannerError> {
+) -> Result<Vec<Vec<ComputeChoice>>, PlannerError> {
     let mut homes: Vec<Home> = lots.iter().flat_map(|lot| lot.homes.iter().copied()).collect();
     homes.sort_unstable();
     homes.dedup();
     // One prefill step and one decode step, of which only the latter is looked at.
-    let course = Course::of(&Workload::new(batch, context, 2), context);
-    let list = |phase| PriceList::new(pricing, &course, phase, &homes);
+    let course = BatchSteps::of(&Workload::new(batch, context, 2), context);
+    let list = |phase| PriceList::new(cost_model, &course, phase, &homes);
     let prices = [list(Phase::Prefill)?, list(Phase::Decode)?];
     let patterns = Patterns::new(homes, prices, batch, context, false);
     Ok(lots.iter().map(|lot| ways_of(&patterns, lot)).collect())
 }
 
-fn ways_of(patterns: &Patterns<'_>, lot: &Lot) -> Vec<Way> {
+fn ways_of(patterns: &Patterns<'_>, lot: &PlacedRun) -> Vec<ComputeChoice> {
     let list = &patterns.prices[1];
     let sublayers = lot.sublayers.iter().map(|&sublayer| list.index(sublayer)).collect();
-    let stack = Stack { kind: lot.kind, layers: lot.layers, sublayers, homed: vec![] };
+    let stack = LayerClass { kind: lot.kind, layers: lot.layers, sublayers, homed: vec![] };
     let known = |home: &Home| patterns.homes.iter().position(|other| other == home);
     let homes: Vec<usize> = lot.homes.iter().filter_map(known).collect();
     let mut leads = stack.leads(list, &homes);
@@ -131,14 +131,14 @@ fn ways_of(patterns: &Patterns<'_>, lot: &Lot) -> Vec<Way> {
 
 fn way(
     patterns: &Patterns<'_>,
-    walk: &mut crate::cost::Walk,
-    stack: &Stack,
+    walk: &mut crate::cost::SerialChain,
+    stack: &LayerClass,
     homes: &[usize],
     leads: Vec<DeviceId>,
-) -> Option<Way> {
+) -> Option<ComputeChoice> {
     let list = &patterns.prices[1];
-    let machine = list.pricing.machine;
-    let form = Form::of(machine);
+    let machine = list.cost_model.machine;
+    let form = CostLayout::of(machine);
     let from = if stack.kind.is_none() { leads[0] } else { leads[leads.len() - 1] };
     let (chain, hops) = patterns.walked(walk, list, stack, homes, &leads, from)?;
     let (mut serial, mut lanes) = (vec![0.0; form.devices], vec![0.0; form.lanes]);
@@ -161,7 +161,7 @@ fn way(
     cost.extend(serial.into_iter().chain(divided).chain(lanes));
     // What is left of the chain is nobody's work: hops, and waiting for another device.
     cost[0] = chain - form.chain(&pairs, &cost, |_| 1.0);
-    Some(Way { leads, pairs, cost })
+    Some(ComputeChoice { leads, pairs, cost })
 }
 
 /// The home of which these are the slices.

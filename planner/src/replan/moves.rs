@@ -1,6 +1,6 @@
 //! What must be moved for a placement to become another.
 
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::placement::{Placement, Slices};
 use hwprofiles::{Bytes, MemoryId, Seconds};
 use scenarios::{Sublayer, kv_bytes};
@@ -11,8 +11,8 @@ pub type Moves = BTreeMap<(MemoryId, MemoryId), Bytes>;
 
 /// What moves where `before` becomes `after`: the rows of matrices whose home is another, and, for layers whose KV cache is to
 /// live elsewhere, `tokens` tokens of it.
-pub fn moved(pricing: Pricing<'_>, before: &Placement, after: &Placement, tokens: u64) -> Moves {
-    let Pricing { model, formats, .. } = pricing;
+pub fn moved(cost_model: CostModel<'_>, before: &Placement, after: &Placement, tokens: u64) -> Moves {
+    let CostModel { model, formats, .. } = cost_model;
     let mut moves = Moves::new();
     let mut add = |from: MemoryId, to: MemoryId, bytes: Bytes| {
         if from != to && bytes > Bytes::ZERO {
@@ -46,8 +46,8 @@ fn overlaps<'s>(
 }
 
 /// How long `moves` take: those over one link after each other, different links at the same time; `None` where no link goes.
-pub fn moving_time(pricing: Pricing<'_>, moves: &Moves) -> Option<Seconds> {
-    let machine = pricing.machine;
+pub fn moving_time(cost_model: CostModel<'_>, moves: &Moves) -> Option<Seconds> {
+    let machine = cost_model.machine;
     let mut busy: BTreeMap<usize, f64> = BTreeMap::new();
     for (&(from, to), &bytes) in moves {
         let link = machine.link_between(from, to)?;

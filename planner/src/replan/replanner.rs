@@ -6,10 +6,10 @@
 //! the combinations of ways of all runs for the least of the longest of: the chain of all runs, what each link and
 //! each memory is busy.
 
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::error::PlannerError;
 use crate::placement::Placement;
-use crate::replan::compute_choice::{Form, Lot, ways};
+use crate::replan::compute_choice::{CostLayout, PlacedRun, ways};
 use hwprofiles::{DeviceId, Ratio, Seconds};
 
 /// Combinations that a decision looks at; what comes first is promising, so what is beyond is worth little.
@@ -30,7 +30,7 @@ struct Options {
 /// Answers how to compute a placement in the present conditions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replanner {
-    form: Form,
+    form: CostLayout,
     batches: Vec<u64>,
     contexts: Vec<u64>,
     runs: Vec<Options>,
@@ -70,13 +70,13 @@ impl Replanner {
     /// another way than the planner does; [`PlannerError::NoPlacement`] without nodes, or where a run cannot be
     /// computed.
     pub fn new(
-        pricing: Pricing<'_>,
+        cost_model: CostModel<'_>,
         placement: &Placement,
         batches: &[u64],
         contexts: &[u64],
     ) -> Result<Self, PlannerError> {
-        let form = Form::of(pricing.machine);
-        let lots = Lot::of(pricing.machine, pricing.model, placement)?;
+        let form = CostLayout::of(cost_model.machine);
+        let lots = PlacedRun::of(cost_model.machine, cost_model.model, placement)?;
         let sorted = |values: &[u64]| {
             let mut values: Vec<u64> = values.iter().map(|&value| value.max(1)).collect();
             values.sort_unstable();
@@ -87,7 +87,7 @@ impl Replanner {
         let mut runs: Vec<Options> = lots.iter().map(|lot| Options::empty(lot.layers)).collect();
         for &batch in &batches {
             for &context in &contexts {
-                for (run, ways) in runs.iter_mut().zip(ways(pricing, &lots, batch, context)?) {
+                for (run, ways) in runs.iter_mut().zip(ways(cost_model, &lots, batch, context)?) {
                     run.leads = ways.iter().map(|way| way.leads.clone()).collect();
                     run.pairs = ways.iter().map(|way| way.pairs.clone()).collect();
                     run.nodes.push(ways.into_iter().map(|way| way.cost).collect());
@@ -260,8 +260,8 @@ impl Search<'_> {
 mod tests {
     use super::*;
     use crate::fixture::{Spec, formats, model};
-    use crate::planning::{Question, plan};
-    use crate::program::Times;
+    use crate::planning::{Problem, plan};
+    use crate::program::PhaseTimes;
     use hwprofiles::Machine;
     use proptest::prelude::*;
     use scenarios::{Costs, Model, Objective, Slo, Workload};
@@ -271,8 +271,8 @@ mod tests {
 
     fn planned(machine: &Machine, model: &Model) -> Placement {
         let formats = formats();
-        let question = Question {
-            pricing: Pricing { machine, model, formats: &formats },
+        let question = Problem {
+            cost_model: CostModel { machine, model, formats: &formats },
             workload: Workload { batch: 4, prompt_tokens: 96, output_tokens: 32, speculation: None },
             objective: Objective::Latency,
             slo: Slo::default(),
@@ -281,14 +281,14 @@ mod tests {
         };
         let second = Seconds::new(1.0);
         // So slow that what the solver finds is taken.
-        let score = |_: &Placement, _: u64| Ok(Times { ttft: second, tpot: Some(second) });
+        let score = |_: &Placement, _: u64| Ok(PhaseTimes { ttft: second, tpot: Some(second) });
         plan(&question, &score).unwrap().placement(machine, model).unwrap()
     }
 
     fn replanner(machine: &Machine, model: &Model, placement: &Placement) -> Replanner {
         let formats = formats();
-        let pricing = Pricing { machine, model, formats: &formats };
-        Replanner::new(pricing, placement, &BATCHES, &CONTEXTS).unwrap()
+        let cost_model = CostModel { machine, model, formats: &formats };
+        Replanner::new(cost_model, placement, &BATCHES, &CONTEXTS).unwrap()
     }
 
     /// A placement with layers in both memories.

@@ -2,20 +2,20 @@
 
 use super::host_and_accelerator::Sides;
 use super::no_rule::NoRule;
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::cost::footprint;
 use crate::error::PlannerError;
 use crate::memory::overfilled;
 use crate::placement::Placement;
-use crate::program::Extent;
+use crate::program::RunExtent;
 
 /// `placement` where it fits.
 pub(super) fn fitting(
-    pricing: Pricing<'_>,
-    extent: &Extent,
+    cost_model: CostModel<'_>,
+    extent: &RunExtent,
     placement: Placement,
 ) -> Result<Placement, PlannerError> {
-    match overfilled(pricing.machine, &footprint(pricing, extent, &placement)?) {
+    match overfilled(cost_model.machine, &footprint(cost_model, extent, &placement)?) {
         None => Ok(placement),
         Some((memory, needed)) => Err(PlannerError::TooLarge {
             memory: memory.name.clone(),
@@ -28,15 +28,15 @@ pub(super) fn fitting(
 /// The placement of the largest count up to `most` that does not overfill the accelerator's memory, where each takes
 /// more of it than the one before; it must fit elsewhere too.
 pub(super) fn largest(
-    pricing: Pricing<'_>,
-    extent: &Extent,
+    cost_model: CostModel<'_>,
+    extent: &RunExtent,
     sides: &Sides,
     most: usize,
     of: impl Fn(usize) -> Placement,
 ) -> Result<Placement, NoRule> {
-    let capacity = pricing.machine.memory(sides.own).capacity.value;
+    let capacity = cost_model.machine.memory(sides.own).capacity.value;
     let fits = |count: usize| -> Result<bool, PlannerError> {
-        Ok(footprint(pricing, extent, &of(count))?[sides.own.0].total() <= capacity)
+        Ok(footprint(cost_model, extent, &of(count))?[sides.own.0].total() <= capacity)
     };
     let mut count = most;
     if !fits(most)? {
@@ -52,19 +52,19 @@ pub(super) fn largest(
             }
         }
     }
-    Ok(fitting(pricing, extent, of(count))?)
+    Ok(fitting(cost_model, extent, of(count))?)
 }
 
 /// `rest` with as many of its layers as fit, from the back, and after them the head on the accelerator.
 pub(super) fn filled(
-    pricing: Pricing<'_>,
-    extent: &Extent,
+    cost_model: CostModel<'_>,
+    extent: &RunExtent,
     rest: &Placement,
     sides: &Sides,
 ) -> Result<Placement, NoRule> {
-    let all_there = Placement::uniform(pricing.model, sides.accelerator, sides.own);
+    let all_there = Placement::uniform(cost_model.model, sides.accelerator, sides.own);
     let layers = rest.layers.len();
-    largest(pricing, extent, sides, layers + 1, |count| {
+    largest(cost_model, extent, sides, layers + 1, |count| {
         let mut placement = rest.clone();
         let first = layers - count.min(layers);
         placement.layers[first..].clone_from_slice(&all_there.layers[first..]);

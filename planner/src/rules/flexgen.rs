@@ -4,19 +4,23 @@ use super::fit::largest;
 use super::host_and_accelerator::Sides;
 use super::no_rule::NoRule;
 use super::speeds::{attention_rate, link_rate, matrix_rate};
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::cost::footprint;
 use crate::error::PlannerError;
 use crate::placement::Placement;
-use crate::program::Course;
-use crate::published::flexgen::{Block, Question, Rates};
+use crate::program::BatchSteps;
+use crate::published::flexgen::{Block, FlexGenProblem, Rates};
 use hwprofiles::{Bytes, FlopPerSec, MemoryId};
 use scenarios::Sublayer;
 
 /// Its shares in whole layers, from the back. The block is the batch, there is no disk: no accelerator of ours reads
 /// one. Where exact bytes do not let all of it fit, fewer layers are the accelerator's.
-pub(super) fn placement(pricing: Pricing<'_>, course: &Course, sides: &Sides) -> Result<Placement, NoRule> {
-    let model = pricing.model;
+pub(super) fn placement(
+    cost_model: CostModel<'_>,
+    course: &BatchSteps,
+    sides: &Sides,
+) -> Result<Placement, NoRule> {
+    let model = cost_model.model;
     let layers = model.layers as usize;
     let of = |weights: usize, cache: usize| {
         let home = |count: usize, index: usize| if index + count >= layers { sides.own } else { sides.dram };
@@ -27,30 +31,32 @@ pub(super) fn placement(pricing: Pricing<'_>, course: &Course, sides: &Sides) ->
         })
     };
     let [weights, cache] =
-        shares(pricing, course, sides, &of(0, 0))?.map(|share| (share * layers as f64) as usize);
-    largest(pricing, &course.extent, sides, weights.max(cache), |most| of(weights.min(most), cache.min(most)))
+        shares(cost_model, course, sides, &of(0, 0))?.map(|share| (share * layers as f64) as usize);
+    largest(cost_model, &course.extent, sides, weights.max(cache), |most| {
+        of(weights.min(most), cache.min(most))
+    })
 }
 
 /// The shares of weights and KV cache on the accelerator; `streamed` says what it needs beside them.
 fn shares(
-    pricing: Pricing<'_>,
-    course: &Course,
+    cost_model: CostModel<'_>,
+    course: &BatchSteps,
     sides: &Sides,
     streamed: &Placement,
 ) -> Result<[f64; 2], PlannerError> {
-    let Pricing { machine, model, formats } = pricing;
-    let used = footprint(pricing, &course.extent, streamed)?[sides.own.0];
+    let CostModel { machine, model, formats } = cost_model;
+    let used = footprint(cost_model, &course.extent, streamed)?[sides.own.0];
     let capacity = |memory: MemoryId| machine.memory(memory).capacity.value;
     let prefill = course.prefill.first().map_or(course.decode, |alike| alike[alike.len() / 2]);
     let steps = [prefill, course.decode];
     let [mut matrix, mut attention] = [[FlopPerSec::ZERO; 2]; 2];
     for (phase, step) in steps.iter().enumerate() {
-        matrix[phase] = matrix_rate(pricing, sides.accelerator, step.rows())?;
-        attention[phase] = attention_rate(pricing, sides.accelerator, step)?;
+        matrix[phase] = matrix_rate(cost_model, sides.accelerator, step.rows())?;
+        attention[phase] = attention_rate(cost_model, sides.accelerator, step)?;
     }
-    let link = link_rate(pricing, sides)?;
+    let link = link_rate(cost_model, sides)?;
     let sequences = course.extent.batch;
-    let question = Question {
+    let question = FlexGenProblem {
         model,
         formats,
         prompt: course.prefill.iter().flatten().map(|step| step.new_tokens).sum(),
@@ -62,7 +68,7 @@ fn shares(
             disk: None,
             matrix,
             attention,
-            cpu: attention_rate(pricing, sides.host, &course.decode)?,
+            cpu: attention_rate(cost_model, sides.host, &course.decode)?,
         },
         room: [capacity(sides.own), capacity(sides.dram), Bytes::ZERO],
         working: Some(used.activations + used.staging),

@@ -4,10 +4,10 @@ use super::fit::filled;
 use super::host_and_accelerator::Sides;
 use super::no_rule::NoRule;
 use super::speeds::{attention_rate, link_rate, matrix_rate};
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::error::PlannerError;
 use crate::placement::Placement;
-use crate::program::Course;
+use crate::program::BatchSteps;
 use crate::published::lia::{DeviceRates, Layer, Policy, Rates};
 use hwprofiles::{DeviceId, MemoryId};
 use scenarios::{LayerKind, Step};
@@ -18,35 +18,44 @@ const ROWS: u64 = 1024;
 
 /// LIA's policy for each phase, its remaining layers on the accelerator. One of our prefill steps is what LIA takes a
 /// prompt to be: weights stream once for each.
-pub(super) fn placement(pricing: Pricing<'_>, course: &Course, sides: &Sides) -> Result<Placement, NoRule> {
+pub(super) fn placement(
+    cost_model: CostModel<'_>,
+    course: &BatchSteps,
+    sides: &Sides,
+) -> Result<Placement, NoRule> {
     let prefill = course.prefill.first().map_or(course.decode, |alike| alike[alike.len() / 2]);
     let mut policies = BTreeMap::new();
-    for (kind, _) in pricing.model.kinds() {
-        let of = |step: &Step| policy(pricing, sides, kind, step);
+    for (kind, _) in cost_model.model.kinds() {
+        let of = |step: &Step| policy(cost_model, sides, kind, step);
         policies.insert(kind, [of(&prefill)?, of(&course.decode)?]);
     }
-    let rest = sides.placement(pricing.model, |_, kind, sublayer| {
+    let rest = sides.placement(cost_model.model, |_, kind, sublayer| {
         let device = |policy: Policy| if policy.on_cpu(sublayer) { sides.host } else { sides.accelerator };
         (sides.dram, policies[&kind].map(device))
     });
-    filled(pricing, &course.extent, &rest, sides)
+    filled(cost_model, &course.extent, &rest, sides)
 }
 
 /// LIA's policy for layers of `kind` in `step`.
-fn policy(pricing: Pricing<'_>, sides: &Sides, kind: LayerKind, step: &Step) -> Result<Policy, PlannerError> {
+fn policy(
+    cost_model: CostModel<'_>,
+    sides: &Sides,
+    kind: LayerKind,
+    step: &Step,
+) -> Result<Policy, PlannerError> {
     let rates = |device: DeviceId, memory: MemoryId| -> Result<DeviceRates, PlannerError> {
-        let machine = pricing.machine;
+        let machine = cost_model.machine;
         let memory = machine.bandwidth_of(memory);
         Ok(DeviceRates {
             memory: machine.memory(memory).bandwidth.value,
-            matrix: matrix_rate(pricing, device, ROWS)?,
-            attention: attention_rate(pricing, device, step)?,
+            matrix: matrix_rate(cost_model, device, ROWS)?,
+            attention: attention_rate(cost_model, device, step)?,
         })
     };
     let rates = Rates {
         cpu: rates(sides.host, sides.dram)?,
         gpu: rates(sides.accelerator, sides.own)?,
-        link: link_rate(pricing, sides)?,
+        link: link_rate(cost_model, sides)?,
     };
-    Ok(Layer::of(pricing.model, pricing.formats, kind, step).undivided_policy(&rates))
+    Ok(Layer::of(cost_model.model, cost_model.formats, kind, step).undivided_policy(&rates))
 }

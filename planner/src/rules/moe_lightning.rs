@@ -3,22 +3,26 @@
 use super::fit::largest;
 use super::host_and_accelerator::Sides;
 use super::no_rule::NoRule;
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::placement::Placement;
-use crate::program::Extent;
+use crate::program::RunExtent;
 use scenarios::Sublayer;
 
 /// Decode's attention on the host, beside the KV; everything else on the accelerator, which holds the head, then each
 /// layer's small matrices, then as many layers' large ones as fit, spread evenly: what is streamed for the others
 /// arrives while these compute.
-pub(super) fn placement(pricing: Pricing<'_>, extent: &Extent, sides: &Sides) -> Result<Placement, NoRule> {
-    let layers = pricing.model.layers as usize;
-    let head = Placement::uniform(pricing.model, sides.accelerator, sides.own).head;
-    largest(pricing, extent, sides, 1 + 2 * layers, |count| {
+pub(super) fn placement(
+    cost_model: CostModel<'_>,
+    extent: &RunExtent,
+    sides: &Sides,
+) -> Result<Placement, NoRule> {
+    let layers = cost_model.model.layers as usize;
+    let head = Placement::uniform(cost_model.model, sides.accelerator, sides.own).head;
+    largest(cost_model, extent, sides, 1 + 2 * layers, |count| {
         let small = count.saturating_sub(1).min(layers);
         let large = count.saturating_sub(1 + layers);
         let spread = |layer: usize, count: usize| (layer + 1) * count / layers > layer * count / layers;
-        let mut placement = sides.placement(pricing.model, |layer, _, sublayer| {
+        let mut placement = sides.placement(cost_model.model, |layer, _, sublayer| {
             let held = match sublayer {
                 Sublayer::Attention => return (sides.dram, [sides.accelerator, sides.host]),
                 Sublayer::FfnUp | Sublayer::FfnDown | Sublayer::Experts => large,

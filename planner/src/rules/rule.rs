@@ -4,10 +4,10 @@ use super::fit::{filled, fitting};
 use super::host_and_accelerator::{Sides, with_host};
 use super::no_rule::NoRule;
 use super::{flexgen, lia, moe_lightning};
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 
 use crate::placement::Placement;
-use crate::program::Course;
+use crate::program::BatchSteps;
 use hwprofiles::{Machine, MemoryId};
 use scenarios::Sublayer;
 
@@ -82,24 +82,24 @@ impl Rule {
     /// The placement that follows the rule, which fits, with `dram` as the host's memory.
     pub(crate) fn placement(
         self,
-        pricing: Pricing<'_>,
+        cost_model: CostModel<'_>,
         dram: MemoryId,
-        course: &Course,
+        course: &BatchSteps,
     ) -> Result<Placement, NoRule> {
         let extent = &course.extent;
-        let model = pricing.model;
+        let model = cost_model.model;
         if self == Rule::AllGpu {
-            let (device, memory) = Sides::accelerator(pricing.machine)?;
-            return Ok(fitting(pricing, extent, Placement::uniform(model, device, memory))?);
+            let (device, memory) = Sides::accelerator(cost_model.machine)?;
+            return Ok(fitting(cost_model, extent, Placement::uniform(model, device, memory))?);
         }
-        let (host, own) = Sides::host(pricing.machine)?;
+        let (host, own) = Sides::host(cost_model.machine)?;
         let all_cpu = with_host(model, host, own, dram);
         if self == Rule::AllCpu {
-            return Ok(fitting(pricing, extent, all_cpu)?);
+            return Ok(fitting(cost_model, extent, all_cpu)?);
         }
-        let sides = Sides::of(pricing.machine, dram)?;
+        let sides = Sides::of(cost_model.machine, dram)?;
         match self {
-            Rule::AllCpu | Rule::AllGpu | Rule::FillMemory => filled(pricing, extent, &all_cpu, &sides),
+            Rule::AllCpu | Rule::AllGpu | Rule::FillMemory => filled(cost_model, extent, &all_cpu, &sides),
             Rule::AllStreamed => {
                 let streamed = |kv| {
                     sides.placement(model, |_, _, sublayer| {
@@ -107,12 +107,12 @@ impl Rule {
                         (home, [sides.accelerator; 2])
                     })
                 };
-                let resident_kv = fitting(pricing, extent, streamed(sides.own));
-                Ok(resident_kv.or_else(|_| fitting(pricing, extent, streamed(sides.dram)))?)
+                let resident_kv = fitting(cost_model, extent, streamed(sides.own));
+                Ok(resident_kv.or_else(|_| fitting(cost_model, extent, streamed(sides.dram)))?)
             }
-            Rule::Lia => lia::placement(pricing, course, &sides),
-            Rule::FlexGen => flexgen::placement(pricing, course, &sides),
-            Rule::MoeLightning => moe_lightning::placement(pricing, extent, &sides),
+            Rule::Lia => lia::placement(cost_model, course, &sides),
+            Rule::FlexGen => flexgen::placement(cost_model, course, &sides),
+            Rule::MoeLightning => moe_lightning::placement(cost_model, extent, &sides),
         }
     }
 }

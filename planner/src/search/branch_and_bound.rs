@@ -5,21 +5,30 @@
 //! solution so far, nothing better lies beyond. With good prices only choices near the relaxed optimum are ever
 //! tried.
 
-use crate::search::dual_prices::Prices;
-use crate::search::integer_program::{Best, Choice, Found, Sizes, Table, Times};
+use crate::search::dual_prices::DualPrices;
+use crate::search::integer_program::{
+    Incumbent, IntegerProgram, IntegerSolution, MemorySizes, PatternColumn, RowTimes,
+};
 use smallvec::{SmallVec, smallvec};
 
 /// Improves `best` with the solutions of `table`, which must have no items, that are better by more than the share
 /// `worth`. Visits at most `nodes` nodes and takes what it visited off; whether it saw everything.
-pub(crate) fn search(table: &Table, prices: &Prices, worth: f64, nodes: &mut u64, best: &mut Best) -> bool {
-    let orders: Vec<Order<'_>> = table.groups.iter().map(|group| Order::of(table, prices, group)).collect();
+pub(crate) fn search(
+    table: &IntegerProgram,
+    prices: &DualPrices,
+    worth: f64,
+    nodes: &mut u64,
+    best: &mut Incumbent,
+) -> bool {
+    let orders: Vec<ColumnOrder<'_>> =
+        table.groups.iter().map(|group| ColumnOrder::of(table, prices, group)).collect();
     // What the groups after each one cost and take at least.
-    let mut rest = vec![Rest { cost: -prices.room(table), bytes: vec![0; table.room.len()] }];
+    let mut rest = vec![RemainingBound { cost: -prices.room(table), bytes: vec![0; table.room.len()] }];
     for (group, order) in table.groups.iter().zip(&orders).rev() {
         let Some(last) = rest.last() else { return true };
         let Some(&(cheapest, _)) = order.choices.first() else { return true };
         let light = last.bytes.iter().zip(&order.lightest[0]);
-        rest.push(Rest {
+        rest.push(RemainingBound {
             cost: last.cost + cheapest * group.layers as f64,
             bytes: light.map(|(sum, light)| sum + light * group.layers).collect(),
         });
@@ -27,21 +36,26 @@ pub(crate) fn search(table: &Table, prices: &Prices, worth: f64, nodes: &mut u64
     rest.reverse();
     let times = smallvec![0.0; table.phases.len()];
     let (adds, bytes) = (smallvec![0.0; table.measures.len()], smallvec![0; table.room.len()]);
-    let mut search = Search { table, orders, rest, worth, counts: Vec::new(), best, nodes };
+    let mut search = BranchAndBound { table, orders, rest, worth, counts: Vec::new(), best, nodes };
     let left = table.groups.first().map_or(0, |group| group.layers);
-    search.visit(&Node { group: 0, next: 0, left, cost: 0.0, times, adds, bytes });
+    search.visit(&SearchNode { group: 0, next: 0, left, cost: 0.0, times, adds, bytes });
     *search.nodes > 0
 }
 
 /// The choices of a group by ascending cost; per position and memory, the fewest bytes of a choice from there on.
-struct Order<'a> {
-    choices: Vec<(f64, &'a Choice)>,
+struct ColumnOrder<'a> {
+    choices: Vec<(f64, &'a PatternColumn)>,
     lightest: Vec<Vec<u64>>,
 }
 
-impl<'a> Order<'a> {
-    fn of(table: &Table, prices: &Prices, group: &'a crate::search::integer_program::Group) -> Self {
-        let mut choices: Vec<(f64, &Choice)> = group.choices.iter().map(|c| (prices.cost(c), c)).collect();
+impl<'a> ColumnOrder<'a> {
+    fn of(
+        table: &IntegerProgram,
+        prices: &DualPrices,
+        group: &'a crate::search::integer_program::ColumnGroup,
+    ) -> Self {
+        let mut choices: Vec<(f64, &PatternColumn)> =
+            group.choices.iter().map(|c| (prices.cost(c), c)).collect();
         choices.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.index.cmp(&b.1.index)));
         let mut lightest = vec![vec![u64::MAX; table.room.len()]; choices.len() + 1];
         for at in (0..choices.len()).rev() {
@@ -53,25 +67,25 @@ impl<'a> Order<'a> {
 }
 
 /// What groups take at least.
-struct Rest {
+struct RemainingBound {
     cost: f64,
     bytes: Vec<u64>,
 }
 
-struct Search<'a> {
-    table: &'a Table,
-    orders: Vec<Order<'a>>,
+struct BranchAndBound<'a> {
+    table: &'a IntegerProgram,
+    orders: Vec<ColumnOrder<'a>>,
     /// Of the groups from each one on, and of none.
-    rest: Vec<Rest>,
+    rest: Vec<RemainingBound>,
     worth: f64,
     /// The way to the present node: group, choice, layers.
     counts: Vec<(usize, usize, u64)>,
-    best: &'a mut Best,
+    best: &'a mut Incumbent,
     nodes: &'a mut u64,
 }
 
 /// A part of a solution.
-struct Node {
+struct SearchNode {
     group: usize,
     /// Position of the next choice that may be added.
     next: usize,
@@ -79,13 +93,13 @@ struct Node {
     left: u64,
     /// At the shadow prices.
     cost: f64,
-    times: Times,
+    times: RowTimes,
     adds: SmallVec<[f64; 4]>,
-    bytes: Sizes,
+    bytes: MemorySizes,
 }
 
-impl Search<'_> {
-    fn visit(&mut self, node: &Node) {
+impl BranchAndBound<'_> {
+    fn visit(&mut self, node: &SearchNode) {
         if node.left == 0 {
             return self.next_group(node);
         }
@@ -109,11 +123,11 @@ impl Search<'_> {
         }
     }
 
-    fn next_group(&mut self, node: &Node) {
+    fn next_group(&mut self, node: &SearchNode) {
         let group = node.group + 1;
         let Some(next) = self.table.groups.get(group) else { return self.finish(node) };
         let (times, adds, bytes) = (node.times.clone(), node.adds.clone(), node.bytes.clone());
-        self.visit(&Node { group, next: 0, left: next.layers, cost: node.cost, times, adds, bytes });
+        self.visit(&SearchNode { group, next: 0, left: next.layers, cost: node.cost, times, adds, bytes });
     }
 
     /// What a solution must stay below.
@@ -122,7 +136,7 @@ impl Search<'_> {
     }
 
     /// How many layers of `choice` fit beside what is there when the others are the lightest that may follow.
-    fn most(&self, node: &Node, choice: &Choice, at: usize) -> u64 {
+    fn most(&self, node: &SearchNode, choice: &PatternColumn, at: usize) -> u64 {
         let mut most = node.left;
         for (memory, &room) in self.table.room.iter().enumerate() {
             let light = self.orders[node.group].lightest[at][memory];
@@ -136,7 +150,7 @@ impl Search<'_> {
     }
 
     /// Whether the lightest choices that may follow fit.
-    fn fits(&self, node: &Node) -> bool {
+    fn fits(&self, node: &SearchNode) -> bool {
         let lightest = &self.orders[node.group].lightest[node.next];
         (0..self.table.room.len()).all(|memory| {
             let own = if node.left == 0 { 0 } else { lightest[memory].saturating_mul(node.left) };
@@ -145,18 +159,18 @@ impl Search<'_> {
         })
     }
 
-    fn finish(&mut self, node: &Node) {
+    fn finish(&mut self, node: &SearchNode) {
         let Some(value) = self.table.value(&node.times, &node.adds) else { return };
         if value < self.limit() {
             let mut counts = vec![Vec::new(); self.table.groups.len()];
             self.counts.iter().for_each(|&(group, choice, count)| counts[group].push((choice, count)));
-            self.best.take(Found { counts, value });
+            self.best.take(IntegerSolution { counts, value });
         }
     }
 }
 
-impl Node {
-    fn with(&self, choice: &Choice, at: usize, count: u64, cost: f64) -> Self {
+impl SearchNode {
+    fn with(&self, choice: &PatternColumn, at: usize, count: u64, cost: f64) -> Self {
         let times = self.times.iter().zip(&choice.times);
         let adds = self.adds.iter().zip(&choice.adds);
         let bytes = self.bytes.iter().zip(&choice.bytes);

@@ -2,24 +2,24 @@
 //! costs is the sum of what its homes and the halves of its phases cost. Of tens of thousands of patterns, those that
 //! could be in a good solution are then few hundred.
 
-use crate::search::dual_prices::{Liked, Offer, Prices};
-use crate::search::integer_program::Measure;
+use crate::search::dual_prices::{CheapestColumn, DualPrices, PricingOracle};
+use crate::search::integer_program::RowMeasure;
 use crate::search::integer_program::binding_rows;
-use crate::search::layer_class::Half;
-use crate::search::layer_class::Stack;
-use crate::search::layer_class::{Homed, Pick};
-use crate::search::measure::Yardstick;
-use crate::search::pattern::Items;
-use crate::search::pattern::Kind;
+use crate::search::layer_class::LayerClass;
+use crate::search::layer_class::PhaseChoice;
+use crate::search::layer_class::{LayerResidency, PatternId};
+use crate::search::measure::Measure;
+use crate::search::pattern::OneTimeItems;
+use crate::search::pattern::PatternGroup;
 use crate::search::pattern::Patterns;
 
 use std::collections::BTreeSet;
 
 /// The choices of some groups of layers, in a machine whose memories hold so much.
 #[derive(Debug, Clone)]
-pub(crate) struct Menu<'s> {
+pub(crate) struct ColumnPool<'s> {
     patterns: &'s Patterns<'s>,
-    groups: Vec<Dishes<'s>>,
+    groups: Vec<PoolGroup<'s>>,
     /// The rows that can bind, by phase.
     rows: [Vec<usize>; 2],
     /// The phase of each row.
@@ -28,21 +28,21 @@ pub(crate) struct Menu<'s> {
     memories: Vec<usize>,
     /// What they hold beside what every solution needs.
     room: Vec<u64>,
-    yardsticks: Vec<Yardstick>,
-    measures: Vec<Measure>,
+    yardsticks: Vec<Measure>,
+    measures: Vec<RowMeasure>,
 }
 
 /// The choices of one group.
 #[derive(Debug, Clone)]
-struct Dishes<'s> {
+struct PoolGroup<'s> {
     layers: u64,
-    stack: &'s Stack,
+    stack: &'s LayerClass,
     /// Indices of homes and, of each phase, of the halves that may be chosen there.
     homed: Vec<(usize, [Vec<usize>; 2])>,
 }
 
 /// Prices where nothing is left out: of every row by phase, of every memory, and of each device's work by phase.
-struct Rates {
+struct ExpandedPrices {
     rows: [Vec<f64>; 2],
     work: [Vec<f64>; 2],
     memories: Vec<f64>,
@@ -51,7 +51,7 @@ struct Rates {
 /// A restriction of the search. The solver does not see contention, so what is best under a restriction may, once
 /// simulated, beat what is best without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Family {
+pub(crate) struct Restriction {
     /// Whether matrices may be divided.
     pub divided: bool,
     /// Whether weights or KV may be streamed in prefill and in decode.
@@ -60,7 +60,7 @@ pub(crate) struct Family {
     pub mixed: bool,
 }
 
-impl Family {
+impl Restriction {
     /// No restriction.
     pub const ALL: Self = Self { divided: true, streamed: [true, true], mixed: true };
 
@@ -74,22 +74,22 @@ impl Family {
     ];
 }
 
-impl<'s> Menu<'s> {
+impl<'s> ColumnPool<'s> {
     /// Everything that `groups` offer, so many layers of each stack; `None` where what all solutions need does not fit.
     pub fn new(
         patterns: &'s Patterns<'s>,
-        groups: &[(u64, &'s Stack)],
-        items: Items<'_>,
+        groups: &[(u64, &'s LayerClass)],
+        items: OneTimeItems<'_>,
         capacity: &[u64],
-        yardsticks: Vec<Yardstick>,
+        yardsticks: Vec<Measure>,
     ) -> Option<Self> {
-        let all = |&(layers, stack): &(u64, &'s Stack)| {
-            let every = |homed: &Homed| homed.halves.each_ref().map(|h| (0..h.len()).collect());
+        let all = |&(layers, stack): &(u64, &'s LayerClass)| {
+            let every = |homed: &LayerResidency| homed.halves.each_ref().map(|h| (0..h.len()).collect());
             let homed = stack.homed.iter().map(every).enumerate().collect();
-            Dishes { layers, stack, homed }
+            PoolGroup { layers, stack, homed }
         };
-        let groups: Vec<Dishes<'s>> = groups.iter().map(all).collect();
-        let measures = yardsticks.iter().map(|m| Measure { weight: m.weight, limit: m.limit }).collect();
+        let groups: Vec<PoolGroup<'s>> = groups.iter().map(all).collect();
+        let measures = yardsticks.iter().map(|m| RowMeasure { weight: m.weight, limit: m.limit }).collect();
         let (rows, phases, memories, room) = (Default::default(), vec![], vec![], vec![]);
         let mut menu = Self { patterns, groups, rows, phases, memories, room, yardsticks, measures };
         let costs = |phase: usize| menu.halves(phase).map(|half| &half.cost[..]).collect::<Vec<_>>();
@@ -103,8 +103,8 @@ impl<'s> Menu<'s> {
     }
 
     /// The same with a family's choices alone.
-    pub fn restricted(&self, family: Family) -> Self {
-        let group = |group: &Dishes<'s>| {
+    pub fn restricted(&self, family: Restriction) -> Self {
+        let group = |group: &PoolGroup<'s>| {
             // Embed and head are no layer: they may be elsewhere.
             let is_layer = group.stack.kind.is_some();
             let homed = group.homed.iter().filter_map(|(index, halves)| {
@@ -120,7 +120,7 @@ impl<'s> Menu<'s> {
                 });
                 halves.iter().all(|halves| !halves.is_empty()).then_some((*index, halves))
             });
-            Dishes { homed: homed.collect(), ..*group }
+            PoolGroup { homed: homed.collect(), ..*group }
         };
         Self { groups: self.groups.iter().map(group).collect(), ..self.clone() }
     }
@@ -131,15 +131,15 @@ impl<'s> Menu<'s> {
     }
 
     /// Of each group the `most` cheapest choices, and the lightest in each memory.
-    pub fn nearest(&self, prices: &Prices, most: usize) -> Vec<BTreeSet<Pick>> {
+    pub fn nearest(&self, prices: &DualPrices, most: usize) -> Vec<BTreeSet<PatternId>> {
         let rates = self.rates(prices);
-        let nearest = |group: &Dishes<'_>| {
+        let nearest = |group: &PoolGroup<'_>| {
             let mut order = group.priced(&rates);
             if order.len() > most {
                 order.select_nth_unstable_by(most, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
                 order.truncate(most);
             }
-            let mut picks: BTreeSet<Pick> = order.into_iter().map(|(_, pick)| pick).collect();
+            let mut picks: BTreeSet<PatternId> = order.into_iter().map(|(_, pick)| pick).collect();
             picks.extend(self.memories.iter().filter_map(|&memory| group.lightest(memory, &rates)));
             picks
         };
@@ -147,9 +147,9 @@ impl<'s> Menu<'s> {
     }
 
     /// Of each group the choices that cost at most `gap` more than the cheapest.
-    pub fn within(&self, prices: &Prices, gap: f64) -> Vec<BTreeSet<Pick>> {
+    pub fn within(&self, prices: &DualPrices, gap: f64) -> Vec<BTreeSet<PatternId>> {
         let rates = self.rates(prices);
-        let within = |group: &Dishes<'_>| {
+        let within = |group: &PoolGroup<'_>| {
             let order = group.priced(&rates);
             let least = order.iter().map(|(cost, _)| *cost).fold(f64::INFINITY, f64::min);
             order.into_iter().filter(|(cost, _)| cost - least <= gap).map(|(_, pick)| pick).collect()
@@ -158,8 +158,8 @@ impl<'s> Menu<'s> {
     }
 
     /// The groups of a problem with these choices, written out.
-    pub fn kinds(&self, picks: &[BTreeSet<Pick>]) -> Vec<Kind> {
-        let kind = |(group, picks): (&Dishes<'_>, &BTreeSet<Pick>)| Kind {
+    pub fn kinds(&self, picks: &[BTreeSet<PatternId>]) -> Vec<PatternGroup> {
+        let kind = |(group, picks): (&PoolGroup<'_>, &BTreeSet<PatternId>)| PatternGroup {
             layers: group.layers,
             patterns: picks.iter().map(|&pick| self.patterns.pattern(group.stack, pick)).collect(),
         };
@@ -167,7 +167,7 @@ impl<'s> Menu<'s> {
     }
 
     /// The halves of `phase` that may be chosen.
-    fn halves(&self, phase: usize) -> impl Iterator<Item = &Half> + '_ {
+    fn halves(&self, phase: usize) -> impl Iterator<Item = &PhaseChoice> + '_ {
         self.groups.iter().flat_map(move |group| {
             let of = move |(index, halves): &'_ (usize, [Vec<usize>; 2])| {
                 let homed = &group.stack.homed[*index];
@@ -178,11 +178,11 @@ impl<'s> Menu<'s> {
     }
 
     /// What each memory has beside the items that every solution needs.
-    fn free(&self, items: Items<'_>, capacity: &[u64]) -> Option<Vec<u64>> {
+    fn free(&self, items: OneTimeItems<'_>, capacity: &[u64]) -> Option<Vec<u64>> {
         let mut free = capacity.to_vec();
         for (device, &memory) in items.own.iter().enumerate() {
             // Every choice of some group needs them: every half of one phase, at each home.
-            let always = |group: &Dishes<'_>| {
+            let always = |group: &PoolGroup<'_>| {
                 let of = |(index, halves): &(usize, [Vec<usize>; 2])| {
                     let homed = &group.stack.homed[*index];
                     let all = |phase: usize| {
@@ -205,7 +205,7 @@ impl<'s> Menu<'s> {
     }
 
     /// More than any solution puts into `memory`.
-    fn most(&self, items: Items<'_>, memory: usize) -> u64 {
+    fn most(&self, items: OneTimeItems<'_>, memory: usize) -> u64 {
         let own = items.bytes.iter().zip(items.own).filter(|(_, own)| **own == memory);
         let once: u64 = own.flat_map(|(items, _)| items).map(|bytes| bytes.get()).sum();
         let layers = self.groups.iter().map(|group| {
@@ -216,10 +216,10 @@ impl<'s> Menu<'s> {
         layers.fold(once, u64::saturating_add)
     }
 
-    fn rates(&self, prices: &Prices) -> Rates {
-        let machine = self.patterns.prices[0].pricing.machine;
+    fn rates(&self, prices: &DualPrices) -> ExpandedPrices {
+        let machine = self.patterns.prices[0].cost_model.machine;
         let rows = self.halves(0).next().map_or(0, |half| half.cost.len());
-        let mut rates = Rates {
+        let mut rates = ExpandedPrices {
             rows: [vec![0.0; rows], vec![0.0; rows]],
             work: [vec![0.0; machine.devices.len()], vec![0.0; machine.devices.len()]],
             memories: vec![0.0; machine.memories.len()],
@@ -240,13 +240,13 @@ impl<'s> Menu<'s> {
     }
 
     /// What a choice is in the numbers of the program.
-    fn liked(&self, group: &Dishes<'_>, pick: Pick) -> Liked {
+    fn liked(&self, group: &PoolGroup<'_>, pick: PatternId) -> CheapestColumn {
         let homed = &group.stack.homed[pick.homed];
         let half = |phase: usize| &homed.halves[phase][pick.halves[phase]];
-        let added = |yardstick: &Yardstick| {
+        let added = |yardstick: &Measure| {
             (0..2).map(|phase| dot(&yardstick.busy[phase], &half(phase).work)).sum::<f64>()
         };
-        Liked {
+        CheapestColumn {
             layers: group.layers,
             times: (0..2).flat_map(|f| self.rows[f].iter().map(move |&row| half(f).cost[row])).collect(),
             adds: self.yardsticks.iter().map(added).collect(),
@@ -255,7 +255,7 @@ impl<'s> Menu<'s> {
     }
 }
 
-impl Offer for Menu<'_> {
+impl PricingOracle for ColumnPool<'_> {
     fn phases(&self) -> &[usize] {
         &self.phases
     }
@@ -264,21 +264,21 @@ impl Offer for Menu<'_> {
         &self.room
     }
 
-    fn measures(&self) -> &[Measure] {
+    fn measures(&self) -> &[RowMeasure] {
         &self.measures
     }
 
-    fn liked(&self, prices: &Prices) -> Vec<Liked> {
+    fn liked(&self, prices: &DualPrices) -> Vec<CheapestColumn> {
         let rates = self.rates(prices);
-        let cheapest = |group: &Dishes<'_>| Some(self.liked(group, group.cheapest(&rates)?));
+        let cheapest = |group: &PoolGroup<'_>| Some(self.liked(group, group.cheapest(&rates)?));
         self.groups.iter().filter_map(cheapest).collect()
     }
 }
 
-impl Dishes<'_> {
+impl PoolGroup<'_> {
     /// The cheapest, the first of equals.
-    fn cheapest(&self, rates: &Rates) -> Option<Pick> {
-        let mut best: Option<(f64, Pick)> = None;
+    fn cheapest(&self, rates: &ExpandedPrices) -> Option<PatternId> {
+        let mut best: Option<(f64, PatternId)> = None;
         for (index, halves) in &self.homed {
             let mut cost = self.of_bytes(*index, rates);
             let halves = [0, 1].map(|phase| {
@@ -291,14 +291,14 @@ impl Dishes<'_> {
                 half
             });
             if best.is_none_or(|(least, _)| cost < least) {
-                best = Some((cost, Pick { homed: *index, halves }));
+                best = Some((cost, PatternId { homed: *index, halves }));
             }
         }
         best.map(|(_, pick)| pick)
     }
 
     /// Every choice with its cost.
-    fn priced(&self, rates: &Rates) -> Vec<(f64, Pick)> {
+    fn priced(&self, rates: &ExpandedPrices) -> Vec<(f64, PatternId)> {
         let mut priced = Vec::new();
         for (index, halves) in &self.homed {
             let bytes = self.of_bytes(*index, rates);
@@ -309,7 +309,7 @@ impl Dishes<'_> {
             let decode = costs(1);
             for (first, prefill) in costs(0) {
                 let pick = |&(second, d): &(f64, usize)| {
-                    (bytes + first + second, Pick { homed: *index, halves: [prefill, d] })
+                    (bytes + first + second, PatternId { homed: *index, halves: [prefill, d] })
                 };
                 priced.extend(decode.iter().map(pick));
             }
@@ -318,19 +318,19 @@ impl Dishes<'_> {
     }
 
     /// The choice with the fewest bytes in `memory`, the cheapest of those.
-    fn lightest(&self, memory: usize, rates: &Rates) -> Option<Pick> {
+    fn lightest(&self, memory: usize, rates: &ExpandedPrices) -> Option<PatternId> {
         let bytes = |index: usize| self.stack.homed[index].bytes[memory];
         let least = self.homed.iter().map(|(index, _)| bytes(*index)).min()?;
         let light = self.homed.iter().filter(|(index, _)| bytes(*index) == least).cloned().collect();
-        Dishes { homed: light, ..*self }.cheapest(rates)
+        PoolGroup { homed: light, ..*self }.cheapest(rates)
     }
 
-    fn of_bytes(&self, homed: usize, rates: &Rates) -> f64 {
+    fn of_bytes(&self, homed: usize, rates: &ExpandedPrices) -> f64 {
         let bytes = self.stack.homed[homed].bytes.iter().zip(&rates.memories);
         bytes.map(|(&bytes, price)| bytes as f64 * price).sum()
     }
 
-    fn of_half(&self, homed: usize, phase: usize, half: usize, rates: &Rates) -> f64 {
+    fn of_half(&self, homed: usize, phase: usize, half: usize, rates: &ExpandedPrices) -> f64 {
         let half = &self.stack.homed[homed].halves[phase][half];
         dot(&half.cost, &rates.rows[phase]) + dot(&half.work, &rates.work[phase])
     }

@@ -1,20 +1,20 @@
 //! Layers dealt out over several GPUs alike.
 
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::cost::footprint;
 use crate::memory::overfilled;
-use crate::placement::Shared;
-use crate::placement::Twins;
+use crate::placement::IdenticalGpus;
+use crate::placement::ModelShare;
 use crate::placement::{LayerPlacement, Placement, Slices};
-use crate::program::Extent;
 use crate::program::LowerError;
+use crate::program::RunExtent;
 use scenarios::Sublayer;
 
 /// Which share of the twins' room a search leaves for what is once in each of them, buffers and the rest of a layer that
 /// does not fit: tried in this order, until a solution can be dealt out.
 pub(crate) const MARGINS: [f64; 6] = [0.0, 1.0 / 64.0, 1.0 / 32.0, 1.0 / 16.0, 1.0 / 8.0, 1.0 / 4.0];
 
-impl Twins {
+impl IdenticalGpus {
     /// `placement`, which knows the first twin alone, over as many as it needs, over all, and, where layers are streamed,
     /// with neighbouring layers on different ones, so that their links work at the same time. Only what fits; itself
     /// where there are no twins.
@@ -23,8 +23,8 @@ impl Twins {
     /// Bytes must move where no link goes.
     pub fn dealt_out(
         &self,
-        pricing: Pricing<'_>,
-        extent: &Extent,
+        cost_model: CostModel<'_>,
+        extent: &RunExtent,
         placement: Placement,
     ) -> Result<Vec<Placement>, LowerError> {
         let Some((device, memory)) = self.first() else {
@@ -39,9 +39,9 @@ impl Twins {
             return Ok(vec![placement]);
         }
         let fits = |placement: &Placement| -> Result<bool, LowerError> {
-            Ok(overfilled(pricing.machine, &footprint(pricing, extent, placement)?).is_none())
+            Ok(overfilled(cost_model.machine, &footprint(cost_model, extent, placement)?).is_none())
         };
-        let in_blocks = |count: usize| self.in_blocks(pricing, extent, &placement, count);
+        let in_blocks = |count: usize| self.in_blocks(cost_model, extent, &placement, count);
         let mut dealt = Vec::new();
         for count in 1..=self.devices.len() {
             let blocks = in_blocks(count);
@@ -68,19 +68,19 @@ impl Twins {
     /// Neighbouring layers together, about as many bytes on each of the first `count` twins.
     fn in_blocks(
         &self,
-        pricing: Pricing<'_>,
-        extent: &Extent,
+        cost_model: CostModel<'_>,
+        extent: &RunExtent,
         placement: &Placement,
         count: usize,
     ) -> Placement {
-        let weigh = |sublayer: Sublayer, slices: &Slices| self.bytes(pricing, extent, sublayer, slices);
+        let weigh = |sublayer: Sublayer, slices: &Slices| self.bytes(cost_model, extent, sublayer, slices);
         let (embed, head) =
             (weigh(Sublayer::Embed, &placement.embed), weigh(Sublayer::Head, &placement.head));
         // One byte more: layers that only stream are dealt out too.
         let of_layer =
             |layer: &LayerPlacement| 1 + layer.iter().map(|(s, slices)| weigh(s, slices)).sum::<u64>();
         let layers: Vec<u64> = placement.layers.iter().map(of_layer).collect();
-        let tied = pricing.model.tied_embeddings;
+        let tied = cost_model.model.tied_embeddings;
         let total = u128::from(embed + layers.iter().sum::<u64>() + if tied { 0 } else { head });
         let mut before = u128::from(embed);
         let mut dealt = placement.clone();
@@ -107,10 +107,16 @@ impl Twins {
     }
 
     /// What a sublayer takes of the first twin's memory.
-    fn bytes(&self, pricing: Pricing<'_>, extent: &Extent, sublayer: Sublayer, slices: &Slices) -> u64 {
-        let Pricing { machine, model, formats } = pricing;
+    fn bytes(
+        &self,
+        cost_model: CostModel<'_>,
+        extent: &RunExtent,
+        sublayer: Sublayer,
+        slices: &Slices,
+    ) -> u64 {
+        let CostModel { machine, model, formats } = cost_model;
         let Some(&memory) = self.memories.first() else { return 0 };
-        let shared = Shared::within(machine, model, memory);
+        let shared = ModelShare::within(machine, model, memory);
         let of = |slice: &crate::placement::Slice| match sublayer {
             Sublayer::Attention => shared.kv_bytes(formats, extent.batch, extent.context).get(),
             _ => shared.matrix_bytes(sublayer, formats, &slice.rows).get(),

@@ -9,7 +9,9 @@
 //! part in ten thousand. It is the dual of the integer program without "whole".
 
 use crate::error::PlannerError;
-use crate::search::integer_program::{Choice, Group, Measure, Sizes, Table, Times};
+use crate::search::integer_program::{
+    ColumnGroup, IntegerProgram, MemorySizes, PatternColumn, RowMeasure, RowTimes,
+};
 use good_lp::{
     Expression, ProblemVariables, Solution, Solver, SolverModel, Variable, constraint, default_solver,
     variable,
@@ -24,7 +26,7 @@ const NEAR: f64 = 1e-4;
 
 /// The prices.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Prices {
+pub(crate) struct DualPrices {
     /// Of each row's second.
     pub rows: Vec<f64>,
     /// Of each memory's byte.
@@ -35,38 +37,38 @@ pub(crate) struct Prices {
 
 /// Something that prices are found for: groups of layers whose choices take seconds of rows and bytes of memories, and
 /// add to measures.
-pub(crate) trait Offer {
+pub(crate) trait PricingOracle {
     /// The phase of each row.
     fn phases(&self) -> &[usize];
     /// What each memory holds.
     fn room(&self) -> &[u64];
     /// The first is to be as small as possible, every one within its limit.
-    fn measures(&self) -> &[Measure];
+    fn measures(&self) -> &[RowMeasure];
     /// The cheapest choice of each group, the first of equals.
-    fn liked(&self, prices: &Prices) -> Vec<Liked>;
+    fn liked(&self, prices: &DualPrices) -> Vec<CheapestColumn>;
 }
 
 /// A choice for all layers of its group.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Liked {
+pub(crate) struct CheapestColumn {
     /// Layers of the group.
     pub layers: u64,
     /// Seconds of a layer by row.
-    pub times: Times,
+    pub times: RowTimes,
     /// What a layer adds to each measure.
     pub adds: SmallVec<[f64; 4]>,
     /// Bytes of a layer by memory.
-    pub bytes: Sizes,
+    pub bytes: MemorySizes,
 }
 
-impl Prices {
+impl DualPrices {
     /// The prices that bound `offer` best.
-    pub fn of(offer: &impl Offer) -> Result<Self, PlannerError> {
+    pub fn of(offer: &impl PricingOracle) -> Result<Self, PlannerError> {
         Self::by(offer, default_solver)
     }
 
     /// The same by another solver of linear programs.
-    pub fn by(offer: &impl Offer, solver: impl Solver + Copy) -> Result<Self, PlannerError> {
+    pub fn by(offer: &impl PricingOracle, solver: impl Solver + Copy) -> Result<Self, PlannerError> {
         let measures = offer.measures();
         let of_phase = |phase: usize| offer.phases().iter().filter(|&&of| of == phase).count() as f64;
         let even = |&phase: &usize| measures[0].weight[phase] / of_phase(phase);
@@ -94,7 +96,7 @@ impl Prices {
     }
 
     /// What a choice costs.
-    pub fn cost(&self, choice: &Choice) -> f64 {
+    pub fn cost(&self, choice: &PatternColumn) -> f64 {
         self.sum(&choice.times, &choice.adds, &choice.bytes)
     }
 
@@ -106,13 +108,13 @@ impl Prices {
     }
 
     /// The cheapest choice of a group, the first of equals.
-    fn cheapest(&self, group: &Group) -> usize {
+    fn cheapest(&self, group: &ColumnGroup) -> usize {
         let costs = group.choices.iter().map(|choice| self.cost(choice)).enumerate();
         costs.fold((0, f64::INFINITY), |least, next| if next.1 < least.1 { next } else { least }).0
     }
 
     /// What all the room of an offer and all its limits are worth.
-    pub fn room(&self, offer: &impl Offer) -> f64 {
+    pub fn room(&self, offer: &impl PricingOracle) -> f64 {
         let rooms = self.memories.iter().zip(offer.room()).map(|(price, &room)| price * room as f64);
         let limits = self.measures.iter().zip(offer.measures()).skip(1);
         let limits = limits.filter(|(price, _)| **price > 0.0).map(|(price, measure)| price * measure.limit);
@@ -120,18 +122,23 @@ impl Prices {
     }
 
     /// No solution of `offer` is better than this.
-    pub fn bound(&self, offer: &impl Offer) -> f64 {
+    pub fn bound(&self, offer: &impl PricingOracle) -> f64 {
         self.bound_by(&offer.liked(self), offer)
     }
 
-    fn bound_by(&self, liked: &[Liked], offer: &impl Offer) -> f64 {
-        let cost = |liked: &Liked| self.sum(&liked.times, &liked.adds, &liked.bytes) * liked.layers as f64;
+    fn bound_by(&self, liked: &[CheapestColumn], offer: &impl PricingOracle) -> f64 {
+        let cost =
+            |liked: &CheapestColumn| self.sum(&liked.times, &liked.adds, &liked.bytes) * liked.layers as f64;
         liked.iter().map(cost).sum::<f64>() - self.room(offer)
     }
 
     /// The prices at which the cheapest of the solutions (one choice throughout each group) is dearest, and what it then
     /// costs. Times are in units of the longest and bytes in units of the room, so that the solver sees numbers near 1.
-    fn best(offer: &impl Offer, cuts: &[Cut], solver: impl Solver) -> Result<(Self, f64), PlannerError> {
+    fn best(
+        offer: &impl PricingOracle,
+        cuts: &[Cut],
+        solver: impl Solver,
+    ) -> Result<(Self, f64), PlannerError> {
         let (phases, room, limits) = (offer.phases(), offer.room(), offer.measures());
         let scale = Scale::of(limits, cuts);
         let mut variables = ProblemVariables::new();
@@ -202,14 +209,14 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(measures: &[Measure], cuts: &[Cut]) -> Self {
+    fn of(measures: &[RowMeasure], cuts: &[Cut]) -> Self {
         let longest = cuts.iter().flat_map(|cut| &cut.times).fold(f64::MIN_POSITIVE, |a, &b| a.max(b));
         let [prefill, decode] = measures[0].weight;
         let added = cuts.iter().map(|cut| cut.adds[0]).fold(0.0, f64::max);
         Self { longest, value: (longest * prefill.max(decode) + added).max(f64::MIN_POSITIVE) }
     }
 
-    fn limit(&self, measures: &[Measure], measure: usize) -> f64 {
+    fn limit(&self, measures: &[RowMeasure], measure: usize) -> f64 {
         measures[measure].limit.max(f64::MIN_POSITIVE)
     }
 }
@@ -224,7 +231,7 @@ struct Cut {
 }
 
 impl Cut {
-    fn of(offer: &impl Offer, solution: &[Liked]) -> Self {
+    fn of(offer: &impl PricingOracle, solution: &[CheapestColumn]) -> Self {
         let time = |row: usize| solution.iter().map(|one| one.times[row] * one.layers as f64).sum();
         let add = |k: usize| solution.iter().map(|one| one.adds[k] * one.layers as f64).sum();
         let over = |(memory, &room): (usize, &u64)| {
@@ -240,7 +247,7 @@ impl Cut {
     }
 }
 
-impl Offer for Table {
+impl PricingOracle for IntegerProgram {
     fn phases(&self) -> &[usize] {
         &self.phases
     }
@@ -249,14 +256,14 @@ impl Offer for Table {
         &self.room
     }
 
-    fn measures(&self) -> &[Measure] {
+    fn measures(&self) -> &[RowMeasure] {
         &self.measures
     }
 
-    fn liked(&self, prices: &Prices) -> Vec<Liked> {
-        let cheapest = |group: &Group| {
-            let Choice { times, adds, bytes, .. } = group.choices.get(prices.cheapest(group))?.clone();
-            Some(Liked { layers: group.layers, times, adds, bytes })
+    fn liked(&self, prices: &DualPrices) -> Vec<CheapestColumn> {
+        let cheapest = |group: &ColumnGroup| {
+            let PatternColumn { times, adds, bytes, .. } = group.choices.get(prices.cheapest(group))?.clone();
+            Some(CheapestColumn { layers: group.layers, times, adds, bytes })
         };
         self.groups.iter().filter_map(cheapest).collect()
     }

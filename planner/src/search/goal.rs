@@ -1,15 +1,15 @@
 //! What a plan is to be best at, as numbers: for the solver's sums and for simulated times alike.
 
-use crate::cost::Pricing;
-use crate::cost::{Draw, drawn, power, price};
+use crate::cost::CostModel;
+use crate::cost::{PowerDraw, drawn, power, price};
 use crate::error::PlannerError;
 use crate::placement::{LayerPlacement, Placement};
-use crate::program::Course;
-use crate::program::Programs;
-use crate::program::Times;
+use crate::program::BatchSteps;
+use crate::program::PhasePrograms;
+use crate::program::PhaseTimes;
 use crate::program::{Lane, Program};
 use crate::search::criterion::Criterion;
-use crate::search::measure::Yardstick;
+use crate::search::measure::Measure;
 use hwprofiles::{Dollars, Joules, Machine, Missing, Seconds};
 use scenarios::{Costs, Objective, Phase, Slo, Workload};
 
@@ -28,7 +28,7 @@ pub(crate) struct Goal {
     /// Output tokens of all sequences.
     tokens: f64,
     /// What each device draws.
-    power: Option<Vec<Draw>>,
+    power: Option<Vec<PowerDraw>>,
     /// What a second of the machine costs, and what a joule does.
     price: Option<(Dollars, Dollars)>,
 }
@@ -81,16 +81,16 @@ impl Goal {
     }
 
     /// The objective, then the limits.
-    pub fn yardsticks(&self) -> Vec<Yardstick> {
+    pub fn yardsticks(&self) -> Vec<Measure> {
         let none = || self.power.as_ref().map_or(vec![], |power| vec![0.0; power.len()]);
         let limits = [(self.slo.ttft, [1.0, 0.0]), (self.slo.tpot, [0.0, 1.0])];
         let limit = |(limit, weight): (Option<Seconds>, [f64; 2])| {
-            limit.map(|limit| Yardstick { weight, busy: [none(), none()], limit: limit.get() })
+            limit.map(|limit| Measure { weight, busy: [none(), none()], limit: limit.get() })
         };
         std::iter::once(self.yardstick()).chain(limits.into_iter().filter_map(limit)).collect()
     }
 
-    fn yardstick(&self) -> Yardstick {
+    fn yardstick(&self) -> Measure {
         let run = [1.0, self.decodes];
         let watts = self.power.iter().flatten().map(|draw| draw.working.get());
         let scaled = |by: f64| run.map(|times| watts.clone().map(|watts| watts * times * by).collect());
@@ -102,7 +102,7 @@ impl Goal {
             }
             _ => (run, scaled(0.0)),
         };
-        Yardstick { weight, busy, limit: f64::INFINITY }
+        Measure { weight, busy, limit: f64::INFINITY }
     }
 
     /// Watts of all devices together while all wait.
@@ -116,20 +116,20 @@ impl Goal {
     }
 
     /// The measure of one criterion of a front: seconds, or joules or dollars of the whole run.
-    pub fn of_criterion(&self, criterion: Criterion) -> Yardstick {
+    pub fn of_criterion(&self, criterion: Criterion) -> Measure {
         let alone = |objective| Self { objective, ..self.clone() }.yardstick();
         match criterion {
-            Criterion::Ttft => Yardstick { weight: [1.0, 0.0], ..alone(Objective::Latency) },
-            Criterion::Tpot => Yardstick { weight: [0.0, 1.0], ..alone(Objective::Latency) },
+            Criterion::Ttft => Measure { weight: [1.0, 0.0], ..alone(Objective::Latency) },
+            Criterion::Tpot => Measure { weight: [0.0, 1.0], ..alone(Objective::Latency) },
             Criterion::Energy => {
-                Yardstick { weight: self.over_the_run(self.always()), ..alone(Objective::Energy) }
+                Measure { weight: self.over_the_run(self.always()), ..alone(Objective::Energy) }
             }
             Criterion::Cost => alone(Objective::Cost),
         }
     }
 
     /// The objective of `times` when the devices work so long.
-    pub fn value(&self, times: &Times, work: &[Vec<Seconds>; 2]) -> f64 {
+    pub fn value(&self, times: &PhaseTimes, work: &[Vec<Seconds>; 2]) -> f64 {
         let yardstick = self.yardstick();
         let tpot = times.tpot.unwrap_or(Seconds::ZERO);
         let busy = |phase: usize| {
@@ -140,12 +140,12 @@ impl Goal {
     }
 
     /// The times of the phases as a user counts them: per token, not per step.
-    pub fn per_token(&self, times: Times) -> Times {
-        Times { tpot: times.tpot.map(|step| step / self.yields), ..times }
+    pub fn per_token(&self, times: PhaseTimes) -> PhaseTimes {
+        PhaseTimes { tpot: times.tpot.map(|step| step / self.yields), ..times }
     }
 
     /// Whether `times` keep the limits.
-    pub fn keeps(&self, times: &Times) -> bool {
+    pub fn keeps(&self, times: &PhaseTimes) -> bool {
         let within = |time: Option<Seconds>, limit: Option<Seconds>| match (time, limit) {
             (Some(time), Some(limit)) => time <= limit,
             _ => true,
@@ -155,7 +155,7 @@ impl Goal {
 
     /// Energy per output token of the devices, which draw one power while they wait and another while they work so
     /// long; where every device's power is known.
-    pub fn energy(&self, times: &Times, work: &[Vec<Seconds>; 2]) -> Option<Joules> {
+    pub fn energy(&self, times: &PhaseTimes, work: &[Vec<Seconds>; 2]) -> Option<Joules> {
         let power = self.power.as_ref()?;
         let [prefill, decode] = work;
         let tpot = times.tpot.unwrap_or(Seconds::ZERO);
@@ -163,7 +163,7 @@ impl Goal {
     }
 
     /// Cost per output token, where prices, lifetime and power are known.
-    pub fn cost(&self, times: &Times, work: &[Vec<Seconds>; 2]) -> Option<Dollars> {
+    pub fn cost(&self, times: &PhaseTimes, work: &[Vec<Seconds>; 2]) -> Option<Dollars> {
         let (second, joule) = self.price?;
         let run = times.ttft.get() + times.tpot.map_or(0.0, Seconds::get) * self.decodes;
         Some(second * (run / self.tokens) + joule * self.energy(times, work)?.get())
@@ -178,19 +178,19 @@ type Followed<'p> = (Option<&'p LayerPlacement>, &'p LayerPlacement);
 /// # Errors
 /// A rate that was not measured; bytes that must move without a link.
 pub(crate) fn work(
-    pricing: &Pricing<'_>,
+    cost_model: &CostModel<'_>,
     placement: &Placement,
-    course: &Course,
+    course: &BatchSteps,
 ) -> Result<[Vec<Seconds>; 2], PlannerError> {
     let outline = placement.outline();
-    let programs = Programs::lower(pricing.machine, pricing.model, &outline)?;
+    let programs = PhasePrograms::lower(cost_model.machine, cost_model.model, &outline)?;
     // Each layer of the outline, or none, stands for so many.
     let counts = stands_for(placement, &outline);
     let phase = |phase: Phase| -> Result<Vec<Seconds>, Missing> {
-        let mut work = vec![Seconds::ZERO; pricing.machine.devices.len()];
+        let mut work = vec![Seconds::ZERO; cost_model.machine.devices.len()];
         for steps in course.kinds(phase) {
             for step in &steps {
-                add_work(pricing, programs.of(phase), step, &counts, &mut work)?;
+                add_work(cost_model, programs.of(phase), step, &counts, &mut work)?;
             }
         }
         Ok(work)
@@ -216,7 +216,7 @@ fn followed(placement: &Placement) -> impl Iterator<Item = Followed<'_>> {
 }
 
 fn add_work(
-    pricing: &Pricing<'_>,
+    cost_model: &CostModel<'_>,
     program: &Program,
     step: &scenarios::Step,
     counts: &[u64],
@@ -225,7 +225,7 @@ fn add_work(
     for task in &program.tasks {
         if let Lane::Device(device) = task.lane {
             let count = task.layer.map_or(1, |layer| counts[layer as usize]);
-            work[device.0] += pricing.price(task, step)?.alone * count as f64;
+            work[device.0] += cost_model.price(task, step)?.alone * count as f64;
         }
     }
     Ok(())

@@ -4,35 +4,35 @@ use smallvec::SmallVec;
 use std::collections::BTreeSet;
 
 /// Seconds by row, or what is added to each measure: few, and made and dropped by the hundred thousand.
-pub(crate) type Times = SmallVec<[f64; 12]>;
+pub(crate) type RowTimes = SmallVec<[f64; 12]>;
 /// Bytes by memory.
-pub(crate) type Sizes = SmallVec<[u64; 6]>;
+pub(crate) type MemorySizes = SmallVec<[u64; 6]>;
 
 /// A way to place one layer of a kind.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Choice {
+pub(crate) struct PatternColumn {
     /// Its index where it came from.
     pub index: usize,
     /// Seconds by row.
-    pub times: Times,
+    pub times: RowTimes,
     /// What it adds to each measure by itself, whatever it runs beside: energy.
     pub adds: SmallVec<[f64; 4]>,
     /// Bytes by memory that could be overfilled.
-    pub bytes: Sizes,
+    pub bytes: MemorySizes,
     /// The items it needs, as bits.
     pub items: u64,
 }
 
 /// Layers of one kind: how many there are, and the ways to place one of them.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Group {
+pub(crate) struct ColumnGroup {
     pub layers: u64,
-    pub choices: Vec<Choice>,
+    pub choices: Vec<PatternColumn>,
 }
 
 /// Something that a solution is measured by: Σ over the phases of weight · the longest row, and what its choices add.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Measure {
+pub(crate) struct RowMeasure {
     /// Of each phase.
     pub weight: [f64; 2],
     /// What a solution must not exceed; infinite where there is no limit.
@@ -41,32 +41,32 @@ pub(crate) struct Measure {
 
 /// All of it. The first measure is to be as small as possible, every one within its limit.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Table {
-    pub groups: Vec<Group>,
+pub(crate) struct IntegerProgram {
+    pub groups: Vec<ColumnGroup>,
     /// The memory of each item and its bytes there.
     pub items: Vec<(usize, u64)>,
     /// Bytes that each memory has for them.
     pub room: Vec<u64>,
     /// The phase of each row.
     pub phases: Vec<usize>,
-    pub measures: Vec<Measure>,
+    pub measures: Vec<RowMeasure>,
 }
 
 /// A solution: for each group its choices, by their own indices, with their layers.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Found {
+pub(crate) struct IntegerSolution {
     pub counts: Vec<Vec<(usize, u64)>>,
     pub value: f64,
 }
 
 /// The best solution so far, and what a solution must stay below to be one.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Best {
-    pub found: Option<Found>,
+pub(crate) struct Incumbent {
+    pub found: Option<IntegerSolution>,
     below: f64,
 }
 
-impl Best {
+impl Incumbent {
     /// Nothing yet; only what is below `below` counts.
     pub fn below(below: f64) -> Self {
         Self { found: None, below }
@@ -78,14 +78,14 @@ impl Best {
     }
 
     /// Takes `found` where it is better.
-    pub fn take(&mut self, found: Found) {
+    pub fn take(&mut self, found: IntegerSolution) {
         if found.value < self.limit() {
             self.found = Some(found);
         }
     }
 }
 
-impl Table {
+impl IntegerProgram {
     /// The first measure of a solution with these sums; `None` where a measure is beyond its limit.
     pub fn value(&self, times: &[f64], adds: &[f64]) -> Option<f64> {
         let mut longest = [0.0_f64; 2];
@@ -103,7 +103,7 @@ impl Table {
         first
     }
 
-    fn choices_mut(&mut self) -> impl Iterator<Item = &mut Choice> {
+    fn choices_mut(&mut self) -> impl Iterator<Item = &mut PatternColumn> {
         self.groups.iter_mut().flat_map(|group| &mut group.choices)
     }
 
@@ -165,13 +165,13 @@ impl Table {
         for (memory, room) in room.iter_mut().enumerate() {
             *room = room.checked_sub(self.item_bytes(set, memory))?;
         }
-        let within = |choice: &&Choice| choice.items & !set == 0;
+        let within = |choice: &&PatternColumn| choice.items & !set == 0;
         // Whether the lightest choices fit is soon seen, in each memory and, as what is not in one memory is in another,
         // in all together.
         let mut least = vec![0_u64; room.len() + 1];
         for group in &self.groups {
             for (memory, least) in least.iter_mut().enumerate() {
-                let bytes = |choice: &Choice| {
+                let bytes = |choice: &PatternColumn| {
                     choice.bytes.get(memory).copied().unwrap_or_else(|| choice.bytes.iter().sum())
                 };
                 let lightest = group.choices.iter().filter(within).map(bytes).min()?;
@@ -182,11 +182,12 @@ impl Table {
         if least.iter().zip(&room).any(|(least, room)| least > room) {
             return None;
         }
-        let restricted = |group: &Group| {
+        let restricted = |group: &ColumnGroup| {
             let fit = group.choices.iter().filter(within);
-            let mut choices = undominated(fit.map(|choice| Choice { items: 0, ..choice.clone() }).collect());
+            let mut choices =
+                undominated(fit.map(|choice| PatternColumn { items: 0, ..choice.clone() }).collect());
             choices.iter_mut().for_each(|choice| choice.bytes.push(choice.bytes.iter().sum()));
-            Group { layers: group.layers, choices }
+            ColumnGroup { layers: group.layers, choices }
         };
         let groups = self.groups.iter().map(restricted).collect();
         let (phases, measures) = (self.phases.clone(), self.measures.clone());
@@ -195,11 +196,11 @@ impl Table {
 }
 
 /// Without the choices that another one replaces at no loss: nowhere slower or larger, and with no item more.
-pub(crate) fn undominated(mut choices: Vec<Choice>) -> Vec<Choice> {
-    let sum = |c: &Choice| c.times.iter().chain(&c.adds).sum::<f64>();
+pub(crate) fn undominated(mut choices: Vec<PatternColumn>) -> Vec<PatternColumn> {
+    let sum = |c: &PatternColumn| c.times.iter().chain(&c.adds).sum::<f64>();
     // What beats another has no larger sum: looking from the smallest on, nothing kept is dropped later.
     choices.sort_by_cached_key(|c| (sum(c).to_bits(), c.bytes.clone(), c.items, c.index));
-    let mut kept: Vec<Choice> = Vec::new();
+    let mut kept: Vec<PatternColumn> = Vec::new();
     for next in choices {
         let beaten = kept.iter().any(|best| {
             best.items & !next.items == 0

@@ -1,13 +1,13 @@
 //! What is placed alike.
 
-use crate::cost::{Needs, PriceList};
+use crate::cost::{DeviceNeeds, PriceList};
 use hwprofiles::DeviceId;
 use scenarios::{LayerKind, Sublayer};
 use smallvec::SmallVec;
 
 /// What is placed alike: the layers of a kind, or embed and head.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Stack {
+pub(crate) struct LayerClass {
     /// `None` for embed and head.
     pub kind: Option<LayerKind>,
     /// How many; 1 for embed and head.
@@ -15,10 +15,10 @@ pub(crate) struct Stack {
     /// Its sublayers, as indices into the price list's.
     pub sublayers: Vec<usize>,
     /// The ways to place one of them, by homes.
-    pub homed: Vec<Homed>,
+    pub homed: Vec<LayerResidency>,
 }
 
-impl Stack {
+impl LayerClass {
     /// Every choice of leads for these homes; matrices of one home, experts apart, have one lead.
     pub fn leads(&self, list: &PriceList<'_>, homes: &[usize]) -> Vec<Vec<DeviceId>> {
         let together = |at: usize| {
@@ -52,35 +52,35 @@ impl Stack {
 
 /// Homes, and what a phase costs there is independent of the other phase: a pattern is homes and a half for each.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Homed {
+pub(crate) struct LayerResidency {
     /// Index of each sublayer's home.
     pub homes: Vec<usize>,
     /// Bytes of matrices and KV in each memory.
     pub bytes: Vec<u64>,
     /// The ways to compute prefill and decode, of each at least one, none worse in everything than another.
-    pub halves: [Vec<Half>; 2],
+    pub halves: [Vec<PhaseChoice>; 2],
 }
 
 /// A pattern by where it is in its stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Pick {
+pub(crate) struct PatternId {
     /// Index of its homes.
     pub homed: usize,
     /// Index of each phase's half there.
     pub halves: [usize; 2],
 }
 
-impl Homed {
+impl LayerResidency {
     /// The picks of these homes, which are the stack's `index`th.
-    pub fn picks(&self, index: usize) -> impl Iterator<Item = Pick> + '_ {
+    pub fn picks(&self, index: usize) -> impl Iterator<Item = PatternId> + '_ {
         let [prefill, decode] = self.halves.each_ref().map(Vec::len);
-        (0..prefill).flat_map(move |p| (0..decode).map(move |d| Pick { homed: index, halves: [p, d] }))
+        (0..prefill).flat_map(move |p| (0..decode).map(move |d| PatternId { homed: index, halves: [p, d] }))
     }
 }
 
 /// A way to compute one phase of a layer whose homes are given.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Half {
+pub(crate) struct PhaseChoice {
     /// The lead of each sublayer.
     pub leads: Vec<DeviceId>,
     /// Seconds: the serial chain of a micro-batch, then what each link's lane, each memory's bandwidth and, where there are
@@ -89,12 +89,12 @@ pub(crate) struct Half {
     /// Seconds that each device computes.
     pub work: Vec<f64>,
     /// What each device needs once.
-    pub needs: Vec<Needs>,
+    pub needs: Vec<DeviceNeeds>,
 }
 
-impl Half {
+impl PhaseChoice {
     /// Nowhere worse. Of equals the one found first stays.
-    pub fn beats(&self, other: &Half, frugal: bool) -> bool {
+    pub fn beats(&self, other: &PhaseChoice, frugal: bool) -> bool {
         self.cost.iter().zip(&other.cost).all(|(a, b)| a <= b)
             && (!frugal || self.work.iter().zip(&other.work).all(|(a, b)| a <= b))
             && self.needs.iter().zip(&other.needs).all(|(a, b)| a.within(*b))

@@ -2,8 +2,10 @@
 //! helps. Few choices are tried, those cheapest at the shadow prices and the lightest in each memory; the search then
 //! knows what to beat.
 
-use crate::search::dual_prices::Prices;
-use crate::search::integer_program::{Best, Choice, Found, Group, Table};
+use crate::search::dual_prices::DualPrices;
+use crate::search::integer_program::{
+    ColumnGroup, Incumbent, IntegerProgram, IntegerSolution, PatternColumn,
+};
 
 /// How many of a group's cheapest choices are tried.
 const TRIED: usize = 14;
@@ -11,12 +13,13 @@ const TRIED: usize = 14;
 const MOVES: usize = 24;
 
 /// Takes a solution that no single move improves where it is better than `best`.
-pub(crate) fn improve(table: &Table, prices: &Prices, best: &mut Best) {
-    let tried: Vec<Vec<&Choice>> = table.groups.iter().map(|group| tried(table, group, prices)).collect();
+pub(crate) fn improve(table: &IntegerProgram, prices: &DualPrices, best: &mut Incumbent) {
+    let tried: Vec<Vec<&PatternColumn>> =
+        table.groups.iter().map(|group| tried(table, group, prices)).collect();
     if tried.iter().any(Vec::is_empty) {
         return;
     }
-    let mut local = Solution::cheapest_that_fits(table, &tried);
+    let mut local = LocalSolution::cheapest_that_fits(table, &tried);
     for _ in 0..MOVES {
         let Some(from) = &local else { return };
         let Some(better) = from.best_move(table, &tried) else { break };
@@ -28,15 +31,15 @@ pub(crate) fn improve(table: &Table, prices: &Prices, best: &mut Best) {
 }
 
 /// The cheapest choices, and those that leave most room.
-fn tried<'t>(table: &Table, group: &'t Group, prices: &Prices) -> Vec<&'t Choice> {
-    let mut order: Vec<(f64, &Choice)> = group.choices.iter().map(|c| (prices.cost(c), c)).collect();
+fn tried<'t>(table: &IntegerProgram, group: &'t ColumnGroup, prices: &DualPrices) -> Vec<&'t PatternColumn> {
+    let mut order: Vec<(f64, &PatternColumn)> = group.choices.iter().map(|c| (prices.cost(c), c)).collect();
     order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.index.cmp(&b.1.index)));
     let lightest = |memory: usize| {
         let choices = order.iter().map(|(_, choice)| *choice);
         choices.min_by_key(|choice| choice.bytes[memory])
     };
-    let light: Vec<&Choice> = (0..table.room.len()).filter_map(lightest).collect();
-    let mut tried: Vec<&Choice> = order.iter().map(|(_, choice)| *choice).take(TRIED).collect();
+    let light: Vec<&PatternColumn> = (0..table.room.len()).filter_map(lightest).collect();
+    let mut tried: Vec<&PatternColumn> = order.iter().map(|(_, choice)| *choice).take(TRIED).collect();
     for choice in light {
         if tried.iter().all(|other| other.index != choice.index) {
             tried.push(choice);
@@ -47,7 +50,7 @@ fn tried<'t>(table: &Table, group: &'t Group, prices: &Prices) -> Vec<&'t Choice
 
 /// Layers by group and tried choice, with their sums.
 #[derive(Debug, Clone)]
-struct Solution {
+struct LocalSolution {
     counts: Vec<Vec<u64>>,
     times: Vec<f64>,
     adds: Vec<f64>,
@@ -55,10 +58,10 @@ struct Solution {
     value: f64,
 }
 
-impl Solution {
+impl LocalSolution {
     /// Every group in its cheapest choice; where that does not fit, layers are moved, fewest first, to the choices
     /// that lose least for each byte that they take off what is too full.
-    fn cheapest_that_fits(table: &Table, tried: &[Vec<&Choice>]) -> Option<Self> {
+    fn cheapest_that_fits(table: &IntegerProgram, tried: &[Vec<&PatternColumn>]) -> Option<Self> {
         let counts = table.groups.iter().zip(tried);
         let counts = counts.map(|(group, tried)| {
             let mut counts = vec![0; tried.len()];
@@ -100,7 +103,7 @@ impl Solution {
     }
 
     /// The best solution that is one move away and better.
-    fn best_move(&self, table: &Table, tried: &[Vec<&Choice>]) -> Option<Self> {
+    fn best_move(&self, table: &IntegerProgram, tried: &[Vec<&PatternColumn>]) -> Option<Self> {
         let mut best: Option<(f64, (usize, usize, usize, u64))> = None;
         let mut trial = self.clone();
         for (group, from, to) in self.pairs() {
@@ -135,7 +138,7 @@ impl Solution {
         std::iter::successors(Some(all), |&count| (count > 1).then_some(count / 2)).collect()
     }
 
-    fn moved(&self, tried: &[Vec<&Choice>], group: usize, from: usize, to: usize, count: u64) -> Self {
+    fn moved(&self, tried: &[Vec<&PatternColumn>], group: usize, from: usize, to: usize, count: u64) -> Self {
         let mut next = self.clone();
         next.counts[group][from] -= count;
         next.counts[group][to] += count;
@@ -144,7 +147,7 @@ impl Solution {
         next
     }
 
-    fn add(&mut self, choice: &Choice, count: i64) {
+    fn add(&mut self, choice: &PatternColumn, count: i64) {
         self.times.iter_mut().zip(&choice.times).for_each(|(sum, time)| *sum += time * count as f64);
         self.adds.iter_mut().zip(&choice.adds).for_each(|(sum, add)| *sum += add * count as f64);
         let bytes = self.bytes.iter_mut().zip(&choice.bytes);
@@ -152,7 +155,7 @@ impl Solution {
     }
 
     /// By which share the memories are overfilled and limits exceeded, all together.
-    fn over(&self, table: &Table) -> f64 {
+    fn over(&self, table: &IntegerProgram) -> f64 {
         let memories = self.bytes.iter().zip(&table.room);
         let full =
             memories.map(|(&bytes, &room)| (bytes - i128::from(room)).max(0) as f64 / room.max(1) as f64);
@@ -163,11 +166,11 @@ impl Solution {
     }
 
     /// The first measure, limits aside.
-    fn longest(&self, table: &Table) -> f64 {
+    fn longest(&self, table: &IntegerProgram) -> f64 {
         self.measured(table, 0)
     }
 
-    fn measured(&self, table: &Table, measure: usize) -> f64 {
+    fn measured(&self, table: &IntegerProgram, measure: usize) -> f64 {
         let of = |phase: usize| {
             let rows = self.times.iter().zip(&table.phases).filter(|(_, of)| **of == phase);
             rows.fold(0.0, |most: f64, (&time, _)| most.max(time))
@@ -177,16 +180,16 @@ impl Solution {
     }
 
     /// Its value; `None` where it does not fit or exceeds a limit.
-    fn worth(&self, table: &Table) -> Option<f64> {
+    fn worth(&self, table: &IntegerProgram) -> Option<f64> {
         let fits = self.bytes.iter().zip(&table.room).all(|(&bytes, &room)| bytes <= i128::from(room));
         if fits { table.value(&self.times, &self.adds) } else { None }
     }
 
-    fn named(&self, tried: &[Vec<&Choice>]) -> Found {
-        let group = |(counts, tried): (&Vec<u64>, &Vec<&Choice>)| {
+    fn named(&self, tried: &[Vec<&PatternColumn>]) -> IntegerSolution {
+        let group = |(counts, tried): (&Vec<u64>, &Vec<&PatternColumn>)| {
             let used = counts.iter().zip(tried).filter(|(count, _)| **count > 0);
             used.map(|(&count, choice)| (choice.index, count)).collect()
         };
-        Found { counts: self.counts.iter().zip(tried).map(group).collect(), value: self.value }
+        IntegerSolution { counts: self.counts.iter().zip(tried).map(group).collect(), value: self.value }
     }
 }

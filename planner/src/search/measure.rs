@@ -4,7 +4,7 @@ use crate::search::pattern::Pattern;
 
 /// A measure of solutions: seconds of each phase, and of each device's work in it, weighted.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Yardstick {
+pub(crate) struct Measure {
     /// Of a second of each phase.
     pub weight: [f64; 2],
     /// Of a second of each device's work, by phase.
@@ -13,7 +13,7 @@ pub(crate) struct Yardstick {
     pub limit: f64,
 }
 
-impl Yardstick {
+impl Measure {
     /// So many times as much, without a limit.
     pub fn scaled(&self, by: f64) -> Self {
         let busy = self.busy.each_ref().map(|busy| busy.iter().map(|weight| weight * by).collect());

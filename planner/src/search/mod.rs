@@ -20,15 +20,15 @@ pub(crate) mod laws;
 
 pub use criterion::{Criterion, UnknownCriterion};
 
-pub(crate) use column_pool::Family;
+pub(crate) use column_pool::Restriction;
 pub(crate) use deal_out::MARGINS;
 pub(crate) use goal::{Goal, work};
-pub(crate) use layer_class::Stack;
-pub(crate) use measure::Yardstick;
+pub(crate) use layer_class::LayerClass;
+pub(crate) use measure::Measure;
 pub(crate) use pattern::{Pattern, Patterns, Walked, priced};
-pub(crate) use pattern_program::{Chosen, Effort, Problem, Solved};
-pub(crate) use priced_problem::Outlook;
-pub(crate) use search_space::Space;
+pub(crate) use pattern_program::{PatternProgram, PatternSolution, SearchBudget, SolveResult};
+pub(crate) use priced_problem::PricedProblem;
+pub(crate) use search_space::SearchSpace;
 
 #[cfg(test)]
-pub(crate) use pattern::Kind;
+pub(crate) use pattern::PatternGroup;

@@ -6,14 +6,14 @@
 //! layers streamed and others not balances a link as well as some matrices of each, with fewer hops). Given the homes the
 //! phases are searched alone; what is nowhere better is dropped, and what the solver may not use not written out (`menu`).
 
-use crate::cost::Walk;
-use crate::cost::{Needs, PriceList, Priced};
-use crate::placement::Shared;
+use crate::cost::SerialChain;
+use crate::cost::{DeviceNeeds, PriceList, SublayerCost};
+use crate::placement::ModelShare;
 use crate::placement::{Home, mixes_stripes};
 use crate::placement::{LayerPlacement, Slices};
-use crate::search::layer_class::Half;
-use crate::search::layer_class::Stack;
-use crate::search::layer_class::{Homed, Pick};
+use crate::search::layer_class::LayerClass;
+use crate::search::layer_class::PhaseChoice;
+use crate::search::layer_class::{LayerResidency, PatternId};
 use hwprofiles::{Bytes, DeviceId, DeviceKind};
 use scenarios::{LayerKind, Phase, Sublayer};
 use std::collections::BTreeMap;
@@ -39,14 +39,14 @@ pub(crate) struct Pattern {
 
 /// Layers of one kind and the patterns that they may follow.
 #[derive(Debug, Clone)]
-pub(crate) struct Kind {
+pub(crate) struct PatternGroup {
     pub layers: u64,
     pub patterns: Vec<Arc<Pattern>>,
 }
 
 /// What a device needs once, by bit, and where.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Items<'s> {
+pub(crate) struct OneTimeItems<'s> {
     /// Bytes of each device's items, by bit.
     pub bytes: &'s [Vec<Bytes>],
     /// The memory of each device.
@@ -62,7 +62,7 @@ pub(crate) struct Patterns<'a> {
     /// One layer's KV cache at the end, in each memory.
     kv: Vec<Bytes>,
     /// The model as it is in each memory.
-    within: Vec<Shared<'a>>,
+    within: Vec<ModelShare<'a>>,
     /// Whether a way that is slower, but works its devices less, is kept.
     frugal: bool,
 }
@@ -72,19 +72,19 @@ pub(crate) type Walked = BTreeMap<Vec<usize>, Option<(f64, Vec<f64>)>>;
 
 impl<'a> Patterns<'a> {
     pub fn new(homes: Vec<Home>, prices: [PriceList<'a>; 2], batch: u64, context: u64, frugal: bool) -> Self {
-        let pricing = prices[0].pricing;
-        let within = |memory| Shared::within(pricing.machine, pricing.model, memory);
-        let within: Vec<_> = pricing.machine.memory_ids().map(within).collect();
-        let kv = within.iter().map(|shared| shared.kv_bytes(pricing.formats, batch, context)).collect();
+        let cost_model = prices[0].cost_model;
+        let within = |memory| ModelShare::within(cost_model.machine, cost_model.model, memory);
+        let within: Vec<_> = cost_model.machine.memory_ids().map(within).collect();
+        let kv = within.iter().map(|shared| shared.kv_bytes(cost_model.formats, batch, context)).collect();
         Self { homes, prices, kv, within, frugal }
     }
 
     /// Embed and head, then each kind of layer in the model's order, with all patterns.
-    pub fn stacks(&self) -> Vec<Stack> {
-        let model = self.prices[0].pricing.model;
+    pub fn stacks(&self) -> Vec<LayerClass> {
+        let model = self.prices[0].cost_model.model;
         let stack = |kind, layers, sublayers: &[Sublayer]| {
             let sublayers = sublayers.iter().map(|&s| self.prices[0].index(s)).collect();
-            let mut stack = Stack { kind, layers, sublayers, homed: vec![] };
+            let mut stack = LayerClass { kind, layers, sublayers, homed: vec![] };
             self.fill(&mut stack);
             stack
         };
@@ -93,7 +93,7 @@ impl<'a> Patterns<'a> {
         std::iter::once(ends).chain(kinds).collect()
     }
 
-    fn fill(&self, stack: &mut Stack) {
+    fn fill(&self, stack: &mut LayerClass) {
         let homes = self.homes_of(stack.kind);
         let ways = |phase: usize| {
             let (mut walk, mut walked) = (self.walk(), Walked::new());
@@ -151,21 +151,21 @@ impl<'a> Patterns<'a> {
 
     /// Whether the homes of a layer, at `kv` that of its KV cache, mix stripes with what other layers can use as well.
     pub fn mixes(&self, homes: &[usize], kv: usize) -> bool {
-        let machine = self.prices[0].pricing.machine;
+        let machine = self.prices[0].cost_model.machine;
         let weights = (0..homes.len()).filter(|&at| at != kv).map(|at| self.homes[homes[at]]);
         mixes_stripes(machine, weights, self.homes[homes[kv]])
     }
 
     /// Whether it is the own memory of a device that is no CPU.
     fn is_accelerators(&self, home: usize) -> bool {
-        let devices = &self.prices[0].pricing.machine.devices;
+        let devices = &self.prices[0].cost_model.machine.devices;
         let own = |memory| devices.iter().any(|d| d.memory == memory && d.kind != DeviceKind::Cpu);
         matches!(self.homes[home], Home::Whole(memory) if own(memory))
     }
 
     /// The home, or where it is divided the one of its first part alone: what is too small to be divided.
     fn undivided(&self, home: usize) -> usize {
-        let machine = self.prices[0].pricing.machine;
+        let machine = self.prices[0].cost_model.machine;
         let lead = match self.homes[home] {
             Home::Whole(_) => return home,
             Home::Split { lead, .. } => Home::Whole(machine.device(lead).memory),
@@ -174,13 +174,13 @@ impl<'a> Patterns<'a> {
     }
 
     /// The layer that `pattern` of `stack` places.
-    pub fn layer(&self, stack: &Stack, pattern: &Pattern) -> LayerPlacement {
+    pub fn layer(&self, stack: &LayerClass, pattern: &Pattern) -> LayerPlacement {
         let slices = (0..stack.sublayers.len()).map(|index| self.slices(stack, pattern, index));
         LayerPlacement { kind: stack.kind.expect("embed and head are no layer"), sublayers: slices.collect() }
     }
 
     /// Embed and head as `pattern` of `stack` places them.
-    pub fn ends(&self, stack: &Stack, pattern: &Pattern) -> [Slices; 2] {
+    pub fn ends(&self, stack: &LayerClass, pattern: &Pattern) -> [Slices; 2] {
         std::array::from_fn(|index| self.slices(stack, pattern, index))
     }
 
@@ -191,7 +191,7 @@ impl<'a> Patterns<'a> {
 
     /// Whether one of `leads` computes from a home that it does not own.
     pub fn streams(&self, homes: &[usize], leads: &[DeviceId]) -> bool {
-        let machine = self.prices[0].pricing.machine;
+        let machine = self.prices[0].cost_model.machine;
         homes.iter().zip(leads).any(|(&home, &lead)| match self.homes[home] {
             Home::Whole(memory) => !machine.reads_in_place(lead, memory),
             Home::Split { .. } => false,
@@ -201,8 +201,8 @@ impl<'a> Patterns<'a> {
     /// The chain of `phase` through a layer when the residual comes from `from`; infinite where it cannot.
     pub fn chain(
         &self,
-        walk: &mut Walk,
-        stack: &Stack,
+        walk: &mut SerialChain,
+        stack: &LayerClass,
         pattern: &Pattern,
         phase: Phase,
         from: DeviceId,
@@ -213,41 +213,46 @@ impl<'a> Patterns<'a> {
     }
 
     /// An empty walk.
-    pub fn walk(&self) -> Walk {
-        let pricing = self.prices[0].pricing;
-        Walk::new(pricing.machine, pricing.model, pricing.formats)
+    pub fn walk(&self) -> SerialChain {
+        let cost_model = self.prices[0].cost_model;
+        SerialChain::new(cost_model.machine, cost_model.model, cost_model.formats)
     }
 
-    fn slices(&self, stack: &Stack, pattern: &Pattern, index: usize) -> Slices {
-        let pricing = self.prices[0].pricing;
+    fn slices(&self, stack: &LayerClass, pattern: &Pattern, index: usize) -> Slices {
+        let cost_model = self.prices[0].cost_model;
         let [prefill, decode] = pattern.leads.each_ref().map(|leads| leads[index]);
         let home = self.homes[pattern.homes[index]];
         let word = self.prices[0].sublayers[stack.sublayers[index]];
-        let slices = home.slices(pricing.machine, pricing.model, word, prefill, decode);
+        let slices = home.slices(cost_model.machine, cost_model.model, word, prefill, decode);
         slices.expect("patterns are made of homes that were priced")
     }
 
     /// These homes with the best ways to compute both phases; `None` where one cannot be.
     pub fn homed(
         &self,
-        walk: &mut Walk,
+        walk: &mut SerialChain,
         walked: &mut [Walked; 2],
         homes: Vec<usize>,
-        stack: &Stack,
-    ) -> Option<Homed> {
+        stack: &LayerClass,
+    ) -> Option<LayerResidency> {
         let [first, second] = walked;
         let prefill = self.halves(walk, first, &self.prices[0], stack, &homes);
         let decode = self.halves(walk, second, &self.prices[1], stack, &homes);
         self.with(stack, homes, [prefill, decode])
     }
 
-    fn with(&self, stack: &Stack, homes: Vec<usize>, halves: [Vec<Half>; 2]) -> Option<Homed> {
+    fn with(
+        &self,
+        stack: &LayerClass,
+        homes: Vec<usize>,
+        halves: [Vec<PhaseChoice>; 2],
+    ) -> Option<LayerResidency> {
         let bytes = self.home_bytes(stack, &homes);
-        halves.iter().all(|halves| !halves.is_empty()).then_some(Homed { homes, bytes, halves })
+        halves.iter().all(|halves| !halves.is_empty()).then_some(LayerResidency { homes, bytes, halves })
     }
 
     /// The pattern of `stack` that `pick` names.
-    pub fn pattern(&self, stack: &Stack, pick: Pick) -> Arc<Pattern> {
+    pub fn pattern(&self, stack: &LayerClass, pick: PatternId) -> Arc<Pattern> {
         let homed = &stack.homed[pick.homed];
         let [prefill, decode] = [0, 1].map(|phase| &homed.halves[phase][pick.halves[phase]]);
         let needs: Vec<_> = prefill.needs.iter().zip(&decode.needs).map(|(a, b)| a.and(*b)).collect();
@@ -266,15 +271,15 @@ impl<'a> Patterns<'a> {
     /// The ways to compute these homes in one phase, none worse in everything than another.
     fn halves(
         &self,
-        walk: &mut Walk,
+        walk: &mut SerialChain,
         walked: &mut Walked,
         list: &PriceList<'_>,
-        stack: &Stack,
+        stack: &LayerClass,
         homes: &[usize],
-    ) -> Vec<Half> {
-        let machine = list.pricing.machine;
+    ) -> Vec<PhaseChoice> {
+        let machine = list.cost_model.machine;
         let (links, memories) = (machine.links.len(), machine.memories.len());
-        let mut halves: Vec<Half> = Vec::new();
+        let mut halves: Vec<PhaseChoice> = Vec::new();
         for leads in stack.leads(list, homes) {
             // A layer follows one of its own kind; the embedding follows nothing.
             let from = if stack.kind.is_none() { leads[0] } else { leads[leads.len() - 1] };
@@ -291,7 +296,7 @@ impl<'a> Patterns<'a> {
             let Some((chain, hops)) = chain else { continue };
             let mut busy = vec![0.0; links + memories + 2 * machine.devices.len()];
             busy[links..links + memories].copy_from_slice(hops);
-            let mut needs = vec![Needs::default(); machine.devices.len()];
+            let mut needs = vec![DeviceNeeds::default(); machine.devices.len()];
             for priced in priced(list, stack, homes, &leads) {
                 busy.iter_mut().zip(&priced.busy).for_each(|(sum, busy)| *sum += busy);
                 needs.iter_mut().zip(&priced.needs).for_each(|(need, more)| *need = need.and(*more));
@@ -306,7 +311,7 @@ impl<'a> Patterns<'a> {
             if machine.devices.iter().any(|device| device.issue.is_some()) {
                 busy.extend(&issued);
             }
-            let half = Half { leads, cost: busy, work, needs };
+            let half = PhaseChoice { leads, cost: busy, work, needs };
             if !halves.iter().any(|other| other.beats(&half, self.frugal)) {
                 halves.retain(|other| !half.beats(other, self.frugal));
                 halves.push(half);
@@ -319,14 +324,14 @@ impl<'a> Patterns<'a> {
     /// cannot move.
     pub fn walked(
         &self,
-        walk: &mut Walk,
+        walk: &mut SerialChain,
         list: &PriceList<'_>,
-        stack: &Stack,
+        stack: &LayerClass,
         homes: &[usize],
         leads: &[DeviceId],
         from: DeviceId,
     ) -> Option<(f64, Vec<f64>)> {
-        let (mut chain, mut hops) = (0.0, vec![0.0; list.pricing.machine.memories.len()]);
+        let (mut chain, mut hops) = (0.0, vec![0.0; list.cost_model.machine.memories.len()]);
         for (index, steps) in list.kinds.iter().enumerate() {
             let times = steps.len() as f64;
             walk.begin(from);
@@ -352,8 +357,8 @@ impl<'a> Patterns<'a> {
     }
 
     /// Adds what hops load the memories at both ends.
-    fn charge_hops(&self, walk: &Walk, times: f64, hops: &mut [f64]) {
-        let machine = self.prices[0].pricing.machine;
+    fn charge_hops(&self, walk: &SerialChain, times: f64, hops: &mut [f64]) {
+        let machine = self.prices[0].cost_model.machine;
         let devices = machine.devices.len();
         for (pair, &bytes) in walk.hopped.iter().enumerate().filter(|(_, bytes)| **bytes > 0.0) {
             for device in [pair / devices, pair % devices] {
@@ -365,21 +370,21 @@ impl<'a> Patterns<'a> {
     }
 
     /// Bytes of matrices and KV in each memory.
-    fn home_bytes(&self, stack: &Stack, homes: &[usize]) -> Vec<u64> {
-        let pricing = self.prices[0].pricing;
-        let mut bytes = vec![0; pricing.machine.memories.len()];
-        let tied = pricing.model.tied_embeddings;
+    fn home_bytes(&self, stack: &LayerClass, homes: &[usize]) -> Vec<u64> {
+        let cost_model = self.prices[0].cost_model;
+        let mut bytes = vec![0; cost_model.machine.memories.len()];
+        let tied = cost_model.model.tied_embeddings;
         for (&sublayer, &home) in stack.sublayers.iter().zip(homes) {
             let (word, any) = (self.prices[0].sublayers[sublayer], DeviceId(0));
-            let slices = self.homes[home].slices(pricing.machine, pricing.model, word, any, any);
+            let slices = self.homes[home].slices(cost_model.machine, cost_model.model, word, any, any);
             for slice in slices.into_iter().flatten() {
                 let shared = tied && word == Sublayer::Head && homes[0] == home;
                 let kept = match word {
                     Sublayer::Attention => self.kv[slice.home.0],
                     _ if shared => Bytes::ZERO,
-                    _ => self.within[slice.home.0].matrix_bytes(word, pricing.formats, &slice.rows),
+                    _ => self.within[slice.home.0].matrix_bytes(word, cost_model.formats, &slice.rows),
                 };
-                let kept = pricing.machine.spread(slice.home, kept);
+                let kept = cost_model.machine.spread(slice.home, kept);
                 kept.for_each(|(memory, part)| bytes[memory.0] += part.get());
             }
         }
@@ -387,9 +392,9 @@ impl<'a> Patterns<'a> {
     }
 
     /// Adds the norms and biases that each device holds.
-    fn add_vector_bytes(&self, needs: &[Needs], bytes: &mut [u64]) {
+    fn add_vector_bytes(&self, needs: &[DeviceNeeds], bytes: &mut [u64]) {
         let list = &self.prices[0];
-        for (device, need) in list.pricing.machine.devices.iter().zip(needs) {
+        for (device, need) in list.cost_model.machine.devices.iter().zip(needs) {
             let within = &self.within[device.memory.0];
             let held = need.holds(list.sublayers.len());
             let vectors = held.map(|sublayer| within.vector_bytes(list.sublayers[sublayer]).get());
@@ -398,7 +403,7 @@ impl<'a> Patterns<'a> {
     }
 
     /// The norms and biases of one layer in `memory`.
-    pub fn all_vector_bytes(&self, stack: &Stack, memory: usize) -> u64 {
+    pub fn all_vector_bytes(&self, stack: &LayerClass, memory: usize) -> u64 {
         let list = &self.prices[0];
         let of = |&index: &usize| self.within[memory].vector_bytes(list.sublayers[index]).get();
         stack.sublayers.iter().map(of).sum::<u64>()
@@ -407,10 +412,10 @@ impl<'a> Patterns<'a> {
 
 pub(crate) fn priced<'l>(
     list: &'l PriceList<'_>,
-    stack: &'l Stack,
+    stack: &'l LayerClass,
     homes: &'l [usize],
     leads: &'l [DeviceId],
-) -> impl Iterator<Item = &'l Priced> {
+) -> impl Iterator<Item = &'l SublayerCost> {
     let placed = stack.sublayers.iter().zip(homes).zip(leads);
     placed.filter_map(|((&sublayer, &home), &lead)| list.get(sublayer, home, lead))
 }

@@ -21,14 +21,16 @@
 
 use crate::error::PlannerError;
 use crate::search::branch_and_bound::search;
-use crate::search::dual_prices::Prices;
+use crate::search::dual_prices::DualPrices;
 use crate::search::integer_program::binding_rows;
-use crate::search::integer_program::{Best, Choice, Found, Group, Measure, Table, undominated};
+use crate::search::integer_program::{
+    ColumnGroup, Incumbent, IntegerProgram, IntegerSolution, PatternColumn, RowMeasure, undominated,
+};
 use crate::search::local_search::improve;
-use crate::search::measure::Yardstick;
-use crate::search::pattern::Items;
-use crate::search::pattern::Kind;
+use crate::search::measure::Measure;
+use crate::search::pattern::OneTimeItems;
 use crate::search::pattern::Pattern;
+use crate::search::pattern::PatternGroup;
 use hwprofiles::Seconds;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +40,7 @@ const ITEMS: usize = 64;
 
 /// When to stop looking.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Effort {
+pub(crate) struct SearchBudget {
     /// Improvements by a smaller share are not looked for.
     pub worth: f64,
     /// Nodes of the search of one set of items.
@@ -49,7 +51,7 @@ pub(crate) struct Effort {
     pub sets: usize,
 }
 
-impl Effort {
+impl SearchBudget {
     /// Within 0.1 % of the best, far less than prices are known to, in a millisecond or two.
     pub const PLAN: Self = Self { worth: 1e-3, nodes: 1_000, all: false, sets: 12 };
     /// To know whether something fits: any solution is as good as another.
@@ -63,20 +65,20 @@ impl Effort {
 
 /// What is to be solved.
 #[derive(Debug, Clone)]
-pub(crate) struct Problem<'a> {
-    pub groups: Vec<Kind>,
+pub(crate) struct PatternProgram<'a> {
+    pub groups: Vec<PatternGroup>,
     /// What devices need once.
-    pub items: Items<'a>,
+    pub items: OneTimeItems<'a>,
     /// Of each memory.
     pub capacity: Vec<u64>,
     /// What is to be small, and what must not be large.
-    pub measures: Vec<Yardstick>,
-    pub effort: Effort,
+    pub measures: Vec<Measure>,
+    pub effort: SearchBudget,
 }
 
 /// A solution.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Chosen {
+pub(crate) struct PatternSolution {
     /// Patterns with their layers, none empty, by kind.
     pub kinds: Vec<Vec<(Arc<Pattern>, u64)>>,
     /// The first measure.
@@ -85,20 +87,20 @@ pub(crate) struct Chosen {
 
 /// What a search came to.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Solved {
+pub(crate) struct SolveResult {
     /// The best solution; `None` where nothing fits (or what fits only just was not found), keeps the limits and is
     /// below what was asked for.
-    pub chosen: Option<Chosen>,
+    pub chosen: Option<PatternSolution>,
     /// No solution is better than this.
     pub bound: f64,
 }
 
-impl Solved {
+impl SolveResult {
     /// There is no solution.
     pub const NOTHING: Self = Self { chosen: None, bound: f64::INFINITY };
 }
 
-impl Chosen {
+impl PatternSolution {
     /// The time of each phase without contention: its longest row.
     pub fn times(&self) -> [Seconds; 2] {
         [0, 1].map(|phase| {
@@ -114,7 +116,7 @@ impl Chosen {
     }
 
     /// Its value by `measure`, limit aside.
-    pub fn measured(&self, measure: &Yardstick) -> f64 {
+    pub fn measured(&self, measure: &Measure) -> f64 {
         let times = self.times();
         let waited = measure.weight[0] * times[0].get() + measure.weight[1] * times[1].get();
         let worked = self.kinds.iter().flatten().map(|(p, count)| measure.added_by(p) * *count as f64);
@@ -122,16 +124,16 @@ impl Chosen {
     }
 }
 
-impl Problem<'_> {
+impl PatternProgram<'_> {
     /// The best solution.
     #[cfg(test)]
-    pub fn solve(&self) -> Result<Solved, PlannerError> {
+    pub fn solve(&self) -> Result<SolveResult, PlannerError> {
         self.solve_below(f64::INFINITY)
     }
 
     /// The numbers alone.
     #[cfg(all(test, feature = "highs"))]
-    pub fn numbers(&self) -> Option<Table> {
+    pub fn numbers(&self) -> Option<IntegerProgram> {
         self.table(&self.tight())
     }
 
@@ -142,24 +144,24 @@ impl Problem<'_> {
     }
 
     /// The best solution whose value is below `below`.
-    pub fn solve_below(&self, below: f64) -> Result<Solved, PlannerError> {
+    pub fn solve_below(&self, below: f64) -> Result<SolveResult, PlannerError> {
         let Some(table) = self.table(&self.tight()) else {
-            return Ok(Solved::NOTHING);
+            return Ok(SolveResult::NOTHING);
         };
-        let mut best = Best::below(below);
+        let mut best = Incumbent::below(below);
         let least = self.search_sets(table, &mut best)?;
         let bound = least.min(best.limit() * (1.0 - self.effort.worth));
-        Ok(Solved { chosen: best.found.map(|found| self.chosen(found)), bound })
+        Ok(SolveResult { chosen: best.found.map(|found| self.chosen(found)), bound })
     }
 
     /// Improves `best` with the solutions of `table`, set of items after set; what none of those that were not seen
     /// is better than.
-    fn search_sets(&self, mut table: Table, best: &mut Best) -> Result<f64, PlannerError> {
+    fn search_sets(&self, mut table: IntegerProgram, best: &mut Incumbent) -> Result<f64, PlannerError> {
         for group in &mut table.groups {
             group.choices = undominated(std::mem::take(&mut group.choices));
         }
         let sets = table.item_sets(self.effort.sets);
-        let mut open: Vec<(f64, Table)> =
+        let mut open: Vec<(f64, IntegerProgram)> =
             sets.into_iter().filter_map(|set| table.restricted(set)).map(|table| (0.0, table)).collect();
         let mut least = f64::INFINITY;
         while let Some(next) = (0..open.len()).min_by(|&a, &b| open[a].0.total_cmp(&open[b].0)) {
@@ -167,7 +169,7 @@ impl Problem<'_> {
                 break;
             }
             let (_, table) = open.swap_remove(next);
-            let prices = Prices::of(&table)?;
+            let prices = DualPrices::of(&table)?;
             let bound = prices.bound(&table);
             for (bound, other) in &mut open {
                 *bound = prices.bound(other).max(*bound);
@@ -184,12 +186,12 @@ impl Problem<'_> {
         Ok(least)
     }
 
-    fn chosen(&self, found: Found) -> Chosen {
-        let named = |(kind, counts): (&Kind, &Vec<(usize, u64)>)| {
+    fn chosen(&self, found: IntegerSolution) -> PatternSolution {
+        let named = |(kind, counts): (&PatternGroup, &Vec<(usize, u64)>)| {
             counts.iter().map(|&(pattern, count)| (Arc::clone(&kind.patterns[pattern]), count)).collect()
         };
         let kinds = self.groups.iter().zip(&found.counts).map(named).collect();
-        Chosen { kinds, value: found.value }
+        PatternSolution { kinds, value: found.value }
     }
 
     fn patterns(&self) -> impl Iterator<Item = &Arc<Pattern>> + Clone + '_ {
@@ -202,7 +204,7 @@ impl Problem<'_> {
             .map(|memory| {
                 let items = self.items.bytes.iter().zip(self.items.own).filter(|(_, own)| **own == memory);
                 let items: u64 = items.flat_map(|(items, _)| items).map(|bytes| bytes.get()).sum();
-                let most = |kind: &Kind| {
+                let most = |kind: &PatternGroup| {
                     let most = kind.patterns.iter().map(|p| p.bytes[memory]).max().unwrap_or(0);
                     most.saturating_mul(kind.layers)
                 };
@@ -213,7 +215,7 @@ impl Problem<'_> {
     }
 
     /// The numbers alone, items that the same choices need taken together; `None` where nothing can fit.
-    fn table(&self, tight: &[bool]) -> Option<Table> {
+    fn table(&self, tight: &[bool]) -> Option<IntegerProgram> {
         let costs = |phase: usize| self.patterns().map(|p| &p.cost[phase][..]).collect::<Vec<_>>();
         let rows = [0, 1].map(|phase| binding_rows(&costs(phase)));
         let memories: Vec<usize> = (0..tight.len()).filter(|&m| tight[m]).collect();
@@ -225,7 +227,7 @@ impl Problem<'_> {
             let mut choices = Vec::new();
             for (index, p) in kind.patterns.iter().enumerate() {
                 let needed = items.iter().zip(0..).filter(|(item, _)| item.who[position]);
-                choices.push(Choice {
+                choices.push(PatternColumn {
                     index,
                     times: (0..2).flat_map(|f| rows[f].iter().map(move |&row| p.cost[f][row])).collect(),
                     adds: self.measures.iter().map(|measure| measure.added_by(p)).collect(),
@@ -234,20 +236,20 @@ impl Problem<'_> {
                 });
                 position += 1;
             }
-            groups.push(Group { layers: kind.layers, choices });
+            groups.push(ColumnGroup { layers: kind.layers, choices });
         }
-        Some(Table {
+        Some(IntegerProgram {
             groups,
             items: items.iter().map(|item| (item.memory, item.bytes)).collect(),
             room,
             phases: (0..2).flat_map(|f| rows[f].iter().map(move |_| f)).collect(),
-            measures: self.measures.iter().map(|m| Measure { weight: m.weight, limit: m.limit }).collect(),
+            measures: self.measures.iter().map(|m| RowMeasure { weight: m.weight, limit: m.limit }).collect(),
         })
     }
 
     /// The items that some solutions need and others do not. Those that all need are taken off the room at once, and
     /// so are the smallest beyond [`ITEMS`].
-    fn merged_items(&self, memories: &[usize], room: &mut [u64]) -> Option<Vec<Item>> {
+    fn merged_items(&self, memories: &[usize], room: &mut [u64]) -> Option<Vec<SharedItem>> {
         let mut merged: BTreeMap<(usize, Vec<bool>), u64> = BTreeMap::new();
         for (device, own) in self.items.own.iter().enumerate() {
             let Some(memory) = memories.iter().position(|m| m == own) else { continue };
@@ -265,8 +267,8 @@ impl Problem<'_> {
                 }
             }
         }
-        let item = |((memory, who), bytes)| Item { memory, bytes, who };
-        let mut items: Vec<Item> = merged.into_iter().map(item).collect();
+        let item = |((memory, who), bytes)| SharedItem { memory, bytes, who };
+        let mut items: Vec<SharedItem> = merged.into_iter().map(item).collect();
         items.sort_by_key(|item| std::cmp::Reverse(item.bytes));
         for item in items.drain(ITEMS.min(items.len())..) {
             room[item.memory] = room[item.memory].checked_sub(item.bytes)?;
@@ -276,7 +278,7 @@ impl Problem<'_> {
 
     /// Exact bytes in each memory.
     #[cfg(test)]
-    pub fn used(&self, chosen: &Chosen) -> Vec<u64> {
+    pub fn used(&self, chosen: &PatternSolution) -> Vec<u64> {
         let mut used = vec![0; self.capacity.len()];
         let mut needs = vec![0; self.items.bytes.len()];
         for (pattern, count) in chosen.kinds.iter().flatten() {
@@ -293,7 +295,7 @@ impl Problem<'_> {
 }
 
 /// Something that some choices need once.
-struct Item {
+struct SharedItem {
     memory: usize,
     bytes: u64,
     /// By pattern, kind after kind.

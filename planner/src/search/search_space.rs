@@ -1,24 +1,24 @@
 //! The search space of one question, priced once and solved under many restrictions.
 
+use crate::cost::CostModel;
 use crate::cost::PriceList;
-use crate::cost::Pricing;
 use crate::error::PlannerError;
 use crate::placement::Home;
+use crate::placement::IdenticalGpus;
 use crate::placement::Pipelining;
 use crate::placement::Placement;
-use crate::placement::Twins;
-use crate::program::Course;
-use crate::program::Extent;
-use crate::search::column_pool::Family;
+use crate::program::BatchSteps;
+use crate::program::RunExtent;
+use crate::search::column_pool::Restriction;
 use crate::search::goal::Goal;
-use crate::search::layer_class::Pick;
-use crate::search::layer_class::Stack;
-use crate::search::measure::Yardstick;
-use crate::search::pattern::Items;
-use crate::search::pattern::Kind;
+use crate::search::layer_class::LayerClass;
+use crate::search::layer_class::PatternId;
+use crate::search::measure::Measure;
+use crate::search::pattern::OneTimeItems;
+use crate::search::pattern::PatternGroup;
 use crate::search::pattern::{Pattern, Patterns};
-use crate::search::pattern_program::{Chosen, Effort, Problem, Solved};
-use crate::search::priced_problem::Outlook;
+use crate::search::pattern_program::{PatternProgram, PatternSolution, SearchBudget, SolveResult};
+use crate::search::priced_problem::PricedProblem;
 use hwprofiles::{Bytes, DeviceId};
 use scenarios::Phase;
 use std::sync::Arc;
@@ -27,32 +27,36 @@ const PHASES: [Phase; 2] = [Phase::Prefill, Phase::Decode];
 
 /// Everything that can be chosen, and what it costs.
 #[derive(Debug)]
-pub(crate) struct Space<'a> {
-    pub pricing: Pricing<'a>,
+pub(crate) struct SearchSpace<'a> {
+    pub cost_model: CostModel<'a>,
     pub patterns: Patterns<'a>,
-    pub stacks: Vec<Stack>,
+    pub stacks: Vec<LayerClass>,
     items: Vec<Vec<Bytes>>,
     own: Vec<usize>,
-    twins: Twins,
-    extent: Extent,
+    twins: IdenticalGpus,
+    extent: RunExtent,
 }
 
-impl<'a> Space<'a> {
-    pub fn new(pricing: Pricing<'a>, course: &Course, goal: &Goal) -> Result<Self, PlannerError> {
-        let twins = Twins::of(pricing.machine);
-        let homes = Home::all(pricing.machine, pricing.model, &twins);
-        let list = |phase| PriceList::among(pricing, course, phase, &homes, &twins);
+impl<'a> SearchSpace<'a> {
+    pub fn new(cost_model: CostModel<'a>, course: &BatchSteps, goal: &Goal) -> Result<Self, PlannerError> {
+        let twins = IdenticalGpus::of(cost_model.machine);
+        let homes = Home::all(cost_model.machine, cost_model.model, &twins);
+        let list = |phase| PriceList::among(cost_model, course, phase, &homes, &twins);
         let prices = [list(Phase::Prefill)?, list(Phase::Decode)?];
         let items = prices[0].item_bytes();
         let extent = &course.extent;
         let patterns = Patterns::new(homes, prices, extent.batch, extent.context, goal.is_frugal());
         let stacks = patterns.stacks();
-        let own = pricing.machine.devices.iter().map(|device| device.memory.0).collect();
-        Ok(Self { pricing, patterns, stacks, items, own, twins, extent: course.extent })
+        let own = cost_model.machine.devices.iter().map(|device| device.memory.0).collect();
+        Ok(Self { cost_model, patterns, stacks, items, own, twins, extent: course.extent })
     }
 
     /// What can be chosen by `goal` where each memory holds `capacity`; `None` where nothing can fit.
-    pub fn outlook(&self, goal: &Goal, capacity: &[Bytes]) -> Result<Option<Outlook<'_>>, PlannerError> {
+    pub fn outlook(
+        &self,
+        goal: &Goal,
+        capacity: &[Bytes],
+    ) -> Result<Option<PricedProblem<'_>>, PlannerError> {
         let groups: Vec<_> = self.stacks.iter().map(|stack| (stack.layers, stack)).collect();
         self.outlook_on(&groups, goal.yardsticks(), capacity)
     }
@@ -60,27 +64,32 @@ impl<'a> Space<'a> {
     /// The same of other groups, so many layers of each stack, and other measures.
     pub fn outlook_on<'s>(
         &'s self,
-        groups: &[(u64, &'s Stack)],
-        measures: Vec<Yardstick>,
+        groups: &[(u64, &'s LayerClass)],
+        measures: Vec<Measure>,
         capacity: &[Bytes],
-    ) -> Result<Option<Outlook<'s>>, PlannerError> {
-        Outlook::new(&self.patterns, groups, self.items(), measures, capacity)
+    ) -> Result<Option<PricedProblem<'s>>, PlannerError> {
+        PricedProblem::new(&self.patterns, groups, self.items(), measures, capacity)
     }
 
     /// The best solution where each memory holds `capacity`.
-    pub fn solve(&self, goal: &Goal, capacity: &[Bytes], effort: Effort) -> Result<Solved, PlannerError> {
+    pub fn solve(
+        &self,
+        goal: &Goal,
+        capacity: &[Bytes],
+        effort: SearchBudget,
+    ) -> Result<SolveResult, PlannerError> {
         match self.outlook(goal, capacity)? {
-            Some(outlook) => outlook.solve(Family::ALL, effort, f64::INFINITY),
-            None => Ok(Solved::NOTHING),
+            Some(outlook) => outlook.solve(Restriction::ALL, effort, f64::INFINITY),
+            None => Ok(SolveResult::NOTHING),
         }
     }
 
     /// The problem of what fits at all, in which a layer costs 1 wherever it is: of patterns that take the same room
     /// one is left, and its value, where there is a solution, is the number of its layers.
-    pub fn fitting(&self) -> Problem<'_> {
+    pub fn fitting(&self) -> PatternProgram<'_> {
         let layers = self.stacks.iter().map(|stack| {
             let picks = stack.homed.iter().enumerate().flat_map(|(index, homed)| homed.picks(index));
-            let room = |pick: Pick| {
+            let room = |pick: PatternId| {
                 let pattern = Arc::unwrap_or_clone(self.patterns.pattern(stack, pick));
                 (pattern.bytes.clone(), pattern.items.clone(), pattern)
             };
@@ -89,53 +98,59 @@ impl<'a> Space<'a> {
             all.dedup_by(|a, b| a.0 == b.0 && a.1 == b.1);
             let alike =
                 |(_, _, pattern): (_, _, Pattern)| Arc::new(Pattern { cost: [vec![1.0], vec![]], ..pattern });
-            Kind { layers: stack.layers, patterns: all.into_iter().map(alike).collect() }
+            PatternGroup { layers: stack.layers, patterns: all.into_iter().map(alike).collect() }
         });
         let capacity = self.capacity().iter().map(|bytes| bytes.get()).collect();
-        let count = Yardstick { weight: [1.0, 0.0], busy: [vec![], vec![]], limit: f64::INFINITY };
+        let count = Measure { weight: [1.0, 0.0], busy: [vec![], vec![]], limit: f64::INFINITY };
         let (groups, measures) = (layers.collect(), vec![count]);
-        Problem { groups, items: self.items(), capacity, measures, effort: Effort::FITTING }
+        PatternProgram { groups, items: self.items(), capacity, measures, effort: SearchBudget::FITTING }
     }
 
-    fn items(&self) -> Items<'_> {
-        Items { bytes: &self.items, own: &self.own }
+    fn items(&self) -> OneTimeItems<'_> {
+        OneTimeItems { bytes: &self.items, own: &self.own }
     }
 
     /// The problem with every pattern of a family written out.
     #[cfg(test)]
-    pub fn problem(&self, family: Family, goal: &Goal, capacity: &[Bytes], effort: Effort) -> Problem<'_> {
+    pub fn problem(
+        &self,
+        family: Restriction,
+        goal: &Goal,
+        capacity: &[Bytes],
+        effort: SearchBudget,
+    ) -> PatternProgram<'_> {
         let outlook = self.outlook(goal, capacity).unwrap().unwrap();
         outlook.everything(family, effort)
     }
 
     /// What the machine's memories hold, those of devices alike together.
     pub fn capacity(&self) -> Vec<Bytes> {
-        self.twins.capacity(self.pricing.machine)
+        self.twins.capacity(self.cost_model.machine)
     }
 
     /// The same, less a share of what devices alike hold: see [`crate::search::deal_out::MARGINS`].
     pub fn capacity_less(&self, share: f64) -> Vec<Bytes> {
-        self.twins.capacity_less(self.pricing.machine, share)
+        self.twins.capacity_less(self.cost_model.machine, share)
     }
 
     /// The placements of a solution, its runs of layers one after the other and dealt out evenly, over the devices alike;
     /// none where that leaves no room on one of them, though there is room on all together.
-    pub fn placements(&self, chosen: &Chosen, goal: &Goal) -> Vec<Placement> {
+    pub fn placements(&self, chosen: &PatternSolution, goal: &Goal) -> Vec<Placement> {
         let placements = [Some(self.placement(chosen, goal)), self.dealt(chosen, goal)];
         // Patterns are priced alone: between two of them there may be no link.
         let over_twins =
-            |placement| self.twins.dealt_out(self.pricing, &self.extent, placement).unwrap_or_default();
+            |placement| self.twins.dealt_out(self.cost_model, &self.extent, placement).unwrap_or_default();
         placements.into_iter().flatten().flat_map(over_twins).collect()
     }
 
     /// The placement of a solution: layers of one kind and pattern together, the patterns of each kind in the order
     /// with the shortest chain.
-    pub fn placement(&self, chosen: &Chosen, goal: &Goal) -> Placement {
+    pub fn placement(&self, chosen: &PatternSolution, goal: &Goal) -> Placement {
         self.placement_in(&self.stacks.iter().collect::<Vec<_>>(), chosen, goal)
     }
 
     /// The same where the groups of layers are those of `stacks`, embed and head first.
-    pub fn placement_in(&self, stacks: &[&Stack], chosen: &Chosen, goal: &Goal) -> Placement {
+    pub fn placement_in(&self, stacks: &[&LayerClass], chosen: &PatternSolution, goal: &Goal) -> Placement {
         let [ends, kinds @ ..] = &chosen.kinds[..] else { panic!("embed and head are always placed") };
         let [ends] = &ends[..] else { panic!("embed and head are placed once") };
         let mut from = [0, 1].map(|phase| ends.0.leads[phase][0]);
@@ -157,7 +172,7 @@ impl<'a> Space<'a> {
 
     /// The same layers dealt out evenly, where some stream and others do not: what is fetched for the ones can arrive
     /// while the others compute. `None` where all stream or none does.
-    pub fn dealt(&self, chosen: &Chosen, goal: &Goal) -> Option<Placement> {
+    pub fn dealt(&self, chosen: &PatternSolution, goal: &Goal) -> Option<Placement> {
         let streams = |pattern: &Pattern, phase: Phase| {
             self.patterns.streams(&pattern.homes, &pattern.leads[phase as usize])
         };
@@ -169,7 +184,7 @@ impl<'a> Space<'a> {
     }
 
     /// The same layers dealt out evenly.
-    pub fn interleaved(&self, chosen: &Chosen, goal: &Goal) -> Placement {
+    pub fn interleaved(&self, chosen: &PatternSolution, goal: &Goal) -> Placement {
         let mut placement = self.placement(chosen, goal);
         placement.layers.clear();
         for (stack, runs) in self.stacks[1..].iter().zip(&chosen.kinds[1..]) {
@@ -187,7 +202,7 @@ impl<'a> Space<'a> {
     /// The weighted chain through the runs in this order, and where the residual is then in each phase.
     fn chain(
         &self,
-        stack: &Stack,
+        stack: &LayerClass,
         runs: &[(Arc<Pattern>, u64)],
         order: &[usize],
         from: [DeviceId; 2],

@@ -1,6 +1,6 @@
 //! The trace as a file: JSON with one step and one event per line, so that two runs can be diffed.
 
-use crate::trace::schema::{Event, StepSpan, Trace};
+use crate::trace::schema::{StepSpan, Trace, TraceEvent};
 use hwprofiles::{WriteError, write_atomically};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// A file that is not a trace.
 #[derive(Debug, thiserror::Error)]
-pub enum TraceError {
+pub enum TraceFileError {
     /// It cannot be read at all.
     #[error("{}: cannot be read: {source}", path.display())]
     Read {
@@ -46,9 +46,9 @@ impl Trace {
     }
 
     /// Reads the text of a file; `path` is what errors call it.
-    pub fn from_json(path: &Path, text: &str) -> Result<Self, TraceError> {
+    pub fn from_json(path: &Path, text: &str) -> Result<Self, TraceFileError> {
         let malformed =
-            |line, column, reason| TraceError::Malformed { path: path.to_owned(), line, column, reason };
+            |line, column, reason| TraceFileError::Malformed { path: path.to_owned(), line, column, reason };
         let trace: Trace = serde_json::from_str(text).map_err(|error| {
             let (line, column) = (error.line(), error.column());
             // The message repeats the position, which already stands in front.
@@ -78,9 +78,9 @@ impl Trace {
     }
 
     /// Reads a file.
-    pub fn read(path: &Path) -> Result<Self, TraceError> {
+    pub fn read(path: &Path) -> Result<Self, TraceFileError> {
         let text = std::fs::read_to_string(path);
-        let text = text.map_err(|source| TraceError::Read { path: path.to_owned(), source })?;
+        let text = text.map_err(|source| TraceFileError::Read { path: path.to_owned(), source })?;
         Self::from_json(path, &text)
     }
 }
@@ -116,7 +116,7 @@ impl Follows for StepSpan {
     }
 }
 
-impl Follows for Event {
+impl Follows for TraceEvent {
     fn fault(&self, previous: Option<&Self>) -> Option<String> {
         if self.end_ns < self.start_ns {
             return Some(format!(

@@ -3,5 +3,5 @@
 mod file;
 mod schema;
 
-pub use file::TraceError;
-pub use schema::{Event, Recorder, StepSpan, Trace};
+pub use file::TraceFileError;
+pub use schema::{Recorder, StepSpan, Trace, TraceEvent};

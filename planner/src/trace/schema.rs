@@ -1,7 +1,7 @@
 //! The trace: the record of a run, simulated or measured. One schema for both.
 
-use crate::cost::Price;
-use crate::program::Times;
+use crate::cost::TaskCost;
+use crate::program::PhaseTimes;
 use crate::program::{Program, TaskId};
 use hwprofiles::{Bytes, Flop, Machine, Seconds};
 use scenarios::{Phase, Step};
@@ -22,7 +22,7 @@ pub enum Recorder {
 /// One task of one step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Event {
+pub struct TraceEvent {
     /// Index of the step in the run.
     pub step: u32,
     /// Index of the task in the step's program.
@@ -37,20 +37,20 @@ pub struct Event {
     pub start_ns: u64,
     /// End.
     pub end_ns: u64,
-    /// Bytes moved, see [`Price::moved`].
+    /// Bytes moved, see [`TaskCost::moved`].
     pub bytes: Bytes,
     /// FLOP done.
     pub flop: Flop,
 }
 
-impl Event {
+impl TraceEvent {
     /// The event of a task that ran from `start_ns` to `end_ns` in step number `step` of a run. The simulator and
     /// the executor both write their events with this, so that the two differ in nothing but the times.
     pub fn of(
         machine: &Machine,
         program: &Program,
         id: TaskId,
-        price: &Price,
+        price: &TaskCost,
         step: u32,
         start_ns: u64,
         end_ns: u64,
@@ -120,10 +120,10 @@ pub struct Trace {
     /// The steps, in order.
     pub steps: Vec<StepSpan>,
     /// The tasks, by step, then by index.
-    pub events: Vec<Event>,
+    pub events: Vec<TraceEvent>,
 }
 
-impl Times {
+impl PhaseTimes {
     /// Those of a run of these steps, as [`Trace::ttft_ns`] and [`Trace::tpot_ns`] define them.
     pub fn of(steps: &[StepSpan]) -> Self {
         let tpot = tpot_ns(steps).map(|nanos| Seconds::from_nanos(1) * nanos);

@@ -9,14 +9,14 @@
 //! A matrix product of 2NT FLOP is made four times: forward, again, and backward for its input and for its weights; the
 //! head, which keeps what it computed, three times. So a step is 4 × the layers' forward FLOP + 3 × the head's.
 
-use crate::cost::{Price, Pricing};
+use crate::cost::{CostModel, TaskCost};
 use crate::error::PlannerError;
-use crate::memory::Usage;
+use crate::memory::MemoryUsage;
 use crate::memory::overfilled;
 use crate::program::MicroBatch;
 use crate::program::TrainingAction;
-use crate::program::{Action, Lane, LowerError, Program, Source, Task, TaskId, dependencies};
-use crate::training::task_costs::{Prices, STATES};
+use crate::program::{Action, Lane, LowerError, OperandSource, Program, Task, TaskId, dependencies};
+use crate::training::task_costs::{STATES, TrainingCosts};
 use hwprofiles::{Bytes, DType, DeviceId, DeviceKind, LinkId, Machine, MemoryId};
 use scenarios::{Buffer, Model, Operator, Phase, Sublayer, Training};
 
@@ -29,9 +29,9 @@ pub struct TrainingStep {
     /// Its tasks.
     pub program: Program,
     /// What each of them costs.
-    pub prices: Vec<Price>,
+    pub prices: Vec<TaskCost>,
     /// What it takes of each memory, by index.
-    pub memory: Vec<Usage>,
+    pub memory: Vec<MemoryUsage>,
 }
 
 /// Who takes part.
@@ -49,8 +49,8 @@ impl TrainingStep {
     /// # Errors
     /// What it cannot do (a mixture of experts, several accelerators, weights in fewer than 16 bits), a rate that was not
     /// measured, and a memory that is too small.
-    pub fn new(pricing: Pricing<'_>, training: &Training) -> Result<Self, PlannerError> {
-        let Pricing { machine, model, formats } = pricing;
+    pub fn new(cost_model: CostModel<'_>, training: &Training) -> Result<Self, PlannerError> {
+        let CostModel { machine, model, formats } = cost_model;
         let site = Site::of(machine)?;
         let unsupported =
             |what: String, instead: &str| Err(PlannerError::Untrained { what, instead: instead.to_owned() });
@@ -62,7 +62,7 @@ impl TrainingStep {
         {
             return unsupported(format!("weights in {coarse}"), "bf16, f16 or f32");
         }
-        let prices = Prices { pricing, training: *training, host: site.host };
+        let prices = TrainingCosts { cost_model, training: *training, host: site.host };
         let mut lowering = Lowering {
             site,
             model,
@@ -75,7 +75,7 @@ impl TrainingStep {
         };
         lowering.step()?;
         let program = Program { phase: Phase::Prefill, tasks: lowering.tasks };
-        let step = Self { program, prices: lowering.priced, memory: memory(pricing, training, site) };
+        let step = Self { program, prices: lowering.priced, memory: memory(cost_model, training, site) };
         match overfilled(machine, &step.memory) {
             None => Ok(step),
             Some((memory, needed)) => Err(PlannerError::TooLarge {
@@ -117,9 +117,9 @@ impl Site {
 struct Lowering<'a> {
     site: Site,
     model: &'a Model,
-    prices: Prices<'a>,
+    prices: TrainingCosts<'a>,
     tasks: Vec<Task>,
-    priced: Vec<Price>,
+    priced: Vec<TaskCost>,
     /// The last task of each visit of a layer: then its slot is free.
     fetched: Vec<TaskId>,
     /// The stores, and the updates after them, of each layer that has gone backward.
@@ -245,7 +245,7 @@ impl Lowering<'_> {
             Some((rows, _)) if operator.is_matmul() => 0..rows,
             _ => 0..0,
         };
-        let action = Action::Compute { operator, rows, source: Source::Resident };
+        let action = Action::Compute { operator, rows, source: OperandSource::Resident };
         self.push(Lane::Device(device), layer, action, after)
     }
 
@@ -322,8 +322,8 @@ fn matrices(model: &Model) -> impl Iterator<Item = (Sublayer, u64)> + use<'_> {
 /// Exact bytes of each memory. The host: 12 bytes of state and one weight in its format for each parameter, and gradients
 /// of two layers and the head. The accelerator: two layers of weights and two of gradients, the head's of each, what enters
 /// each layer, one layer's activations with their gradients, and the logits of one sequence with theirs.
-fn memory(pricing: Pricing<'_>, training: &Training, site: Site) -> Vec<Usage> {
-    let Pricing { machine, model, formats } = pricing;
+fn memory(cost_model: CostModel<'_>, training: &Training, site: Site) -> Vec<MemoryUsage> {
+    let CostModel { machine, model, formats } = cost_model;
     let rows = training.sequences * training.tokens;
     let layer = model.layer_bytes(model.dense_kind(), formats);
     let head = model.sublayer_bytes(Sublayer::Head, formats);
@@ -331,18 +331,18 @@ fn memory(pricing: Pricing<'_>, training: &Training, site: Site) -> Vec<Usage> {
     let bytes = |buffer: Buffer, rows: u64| buffer.bytes(formats, rows, buffer.columns(model));
     let operators = model.dense_kind().sublayers().iter().flat_map(|sublayer| sublayer.operators(model));
     let inside: Bytes = operators.map(|operator| bytes(operator.writes(), rows)).sum();
-    let mut memory = vec![Usage::default(); machine.memories.len()];
-    memory[machine.device(site.host).memory.0] = Usage {
+    let mut memory = vec![MemoryUsage::default(); machine.memories.len()];
+    memory[machine.device(site.host).memory.0] = MemoryUsage {
         weights: DType::F32.bytes(model.parameters()) * STATES + model.weight_bytes(formats),
         activations: bytes(Buffer::Residual, rows) * 2,
         staging: slots,
-        ..Usage::default()
+        ..MemoryUsage::default()
     };
-    memory[machine.device(site.gpu).memory.0] = Usage {
+    memory[machine.device(site.gpu).memory.0] = MemoryUsage {
         activations: bytes(Buffer::Residual, rows) * model.layers
             + (inside + bytes(Buffer::Logits, training.tokens)) * 2,
         staging: slots * 2,
-        ..Usage::default()
+        ..MemoryUsage::default()
     };
     memory
 }

@@ -1,6 +1,6 @@
 //! What the tasks of a training step cost.
 
-use crate::cost::{Bound, Price, Pricing};
+use crate::cost::{CostBound, CostModel, TaskCost};
 use crate::program::TrainingAction;
 use crate::program::{Action, Lane, Task};
 use hwprofiles::{Bytes, DType, DeviceId, Elements, Flop, Missing, Seconds};
@@ -10,28 +10,28 @@ use scenarios::{Operator, Phase, Shape, Step, Sublayer, Training};
 /// Master weights and Adam's two moments, f32 each: 12 bytes for each parameter.
 pub(super) const STATES: u64 = 3;
 
-pub(super) struct Prices<'a> {
-    pub pricing: Pricing<'a>,
+pub(super) struct TrainingCosts<'a> {
+    pub cost_model: CostModel<'a>,
     pub training: Training,
     pub host: DeviceId,
 }
 
-impl Prices<'_> {
-    pub fn price(&self, task: &Task) -> Result<Price, Missing> {
+impl TrainingCosts<'_> {
+    pub fn price(&self, task: &Task) -> Result<TaskCost, Missing> {
         match (&task.action, task.lane) {
             (Action::Train(TrainingAction::Backward(operator)), Lane::Device(_)) => {
                 self.backward(task, *operator)
             }
             (Action::Train(TrainingAction::StoreGradients(sublayer)), Lane::Link(link)) => {
                 // As many as weights, in their format.
-                let rows = sublayer.matrix(self.pricing.model).map_or(0, |(rows, _)| rows);
+                let rows = sublayer.matrix(self.cost_model.model).map_or(0, |(rows, _)| rows);
                 let bytes =
-                    sublayer.matrix_bytes(self.pricing.model, self.pricing.formats.weights, &(0..rows));
-                Ok(self.pricing.transfer(link, bytes))
+                    sublayer.matrix_bytes(self.cost_model.model, self.cost_model.formats.weights, &(0..rows));
+                Ok(self.cost_model.transfer(link, bytes))
             }
             (Action::Train(TrainingAction::Update(sublayer)), Lane::Device(_)) => Ok(self.update(*sublayer)),
-            (Action::Compute { operator, .. }, _) => self.pricing.price(task, &self.step(*operator)),
-            _ => self.pricing.price(task, &self.step(Operator::QkvProj)),
+            (Action::Compute { operator, .. }, _) => self.cost_model.price(task, &self.step(*operator)),
+            _ => self.cost_model.price(task, &self.step(Operator::QkvProj)),
         }
     }
 
@@ -47,23 +47,24 @@ impl Prices<'_> {
     /// Twice the forward pass: of y[m, n] = x[m, k] · W[n, k]ᵀ the products dx[m, k] = dy[m, n] · W[n, k] and
     /// dW[n, k] = dy[m, n]ᵀ · x[m, k]; of all else twice the bytes and twice the FLOP. What a kernel of attention computes
     /// again by itself is not counted.
-    fn backward(&self, task: &Task, operator: Operator) -> Result<Price, Missing> {
-        let Pricing { machine, model, formats } = self.pricing;
+    fn backward(&self, task: &Task, operator: Operator) -> Result<TaskCost, Missing> {
+        let CostModel { machine, model, formats } = self.cost_model;
         let step = self.step(operator);
         let rows = match operator.sublayer().matrix(model) {
             Some((rows, _)) if operator.is_matmul() => 0..rows,
             _ => 0..0,
         };
-        let source = crate::program::Source::Resident;
+        let source = crate::program::OperandSource::Resident;
         let action = Action::Compute { operator, rows: rows.clone(), source };
-        let forward = self.pricing.price(&Task { action, ..task.clone() }, &step)?;
-        let twice = |load: crate::cost::Load| crate::cost::Load { bytes: load.bytes * 2, ..load };
+        let forward = self.cost_model.price(&Task { action, ..task.clone() }, &step)?;
+        let twice =
+            |load: crate::cost::BandwidthUse| crate::cost::BandwidthUse { bytes: load.bytes * 2, ..load };
         let loads = forward.loads.map(|load| load.map(twice));
         let (Shape::Gemm { m, n, k }, Lane::Device(device)) =
-            (self.pricing.work(operator, &rows, &step).shape, task.lane)
+            (self.cost_model.work(operator, &rows, &step).shape, task.lane)
         else {
-            let price = Price { alone: forward.alone * 2.0, overhead: forward.overhead * 2.0, ..forward };
-            return Ok(Price {
+            let price = TaskCost { alone: forward.alone * 2.0, overhead: forward.overhead * 2.0, ..forward };
+            return Ok(TaskCost {
                 issue: forward.issue * 2.0,
                 flop: forward.flop + forward.flop,
                 loads,
@@ -73,10 +74,10 @@ impl Prices<'_> {
         let (device, weights) = (machine.device(device), formats.weights.of(operator.sublayer()));
         let (of_input, of_weights) =
             (device.gemm_time(weights, m, k, n)?, device.gemm_time(weights, n, k, m)?);
-        let time = |load: crate::cost::Load| load.bytes / machine.memory(load.memory).bandwidth.value;
+        let time = |load: crate::cost::BandwidthUse| load.bytes / machine.memory(load.memory).bandwidth.value;
         let streamed = loads.into_iter().flatten().map(time).fold(Seconds::ZERO, Seconds::max);
         let body = (of_input.time + of_weights.time).max(streamed);
-        Ok(Price {
+        Ok(TaskCost {
             alone: forward.overhead * 2.0 + body,
             overhead: forward.overhead * 2.0,
             issue: forward.issue * 2.0,
@@ -88,25 +89,25 @@ impl Prices<'_> {
 
     /// Adam reads a gradient and the three numbers of the state of each parameter, and writes these and the weight. Its dozen
     /// FLOP for 28 bytes are not counted.
-    fn update(&self, sublayer: Sublayer) -> Price {
-        let Pricing { machine, model, formats } = self.pricing;
+    fn update(&self, sublayer: Sublayer) -> TaskCost {
+        let CostModel { machine, model, formats } = self.cost_model;
         let numbers = parameters(model, sublayer);
         let state = DType::F32.bytes(numbers) * STATES;
         let bytes: Bytes = (state + formats.weights.of(sublayer).bytes(numbers)) * 2;
         let device = machine.device(self.host);
-        let loads = self.pricing.loads([(device.memory, bytes), (device.memory, Bytes::ZERO)]);
-        let time = |load: crate::cost::Load| load.bytes / machine.memory(load.memory).bandwidth.value;
+        let loads = self.cost_model.loads([(device.memory, bytes), (device.memory, Bytes::ZERO)]);
+        let time = |load: crate::cost::BandwidthUse| load.bytes / machine.memory(load.memory).bandwidth.value;
         let streamed = loads.into_iter().flatten().map(time).fold(Seconds::ZERO, Seconds::max);
         let rated = device.elementwise_time(bytes);
         let launch = device.launch.value;
-        Price {
+        TaskCost {
             alone: launch + rated.time.max(streamed),
             overhead: launch,
             issue: Seconds::ZERO,
             loads,
             carried: None,
             flop: Flop::ZERO,
-            bound: Bound::Memory,
+            bound: CostBound::Memory,
             basis: rated.basis,
         }
     }

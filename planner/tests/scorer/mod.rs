@@ -2,7 +2,7 @@
 
 use crate::fixture::formats;
 use hwprofiles::{Machine, Seconds};
-use planner::{Placement, PlannerError, Pricing, Programs, Roofline, Times, steps};
+use planner::{CostModel, PhasePrograms, PhaseTimes, Placement, PlannerError, Roofline, steps};
 use scenarios::{Model, Phase, Workload};
 
 /// Scores with the roofline of each step: a simulator without contention.
@@ -12,18 +12,18 @@ pub fn roofline_times(
     workload: &Workload,
     placement: &Placement,
     chunk: u64,
-) -> Result<Times, PlannerError> {
+) -> Result<PhaseTimes, PlannerError> {
     let formats = formats();
-    let pricing = Pricing { machine, model, formats: &formats };
-    let programs = Programs::lower(machine, model, placement)?;
+    let cost_model = CostModel { machine, model, formats: &formats };
+    let programs = PhasePrograms::lower(machine, model, placement)?;
     let (mut ttft, mut rest) = (Seconds::ZERO, Seconds::ZERO);
     for step in steps(workload, chunk) {
-        let time = Roofline::of(&pricing, programs.of(step.phase), &step)?.bound().0;
+        let time = Roofline::of(&cost_model, programs.of(step.phase), &step)?.bound().0;
         match step.phase {
             Phase::Prefill => ttft += time,
             Phase::Decode => rest += time,
         }
     }
     let decodes = workload.decode_steps();
-    Ok(Times { ttft, tpot: (decodes > 0).then(|| rest / decodes as f64) })
+    Ok(PhaseTimes { ttft, tpot: (decodes > 0).then(|| rest / decodes as f64) })
 }

@@ -1,15 +1,15 @@
 //! Laws of energy: what a device draws while it waits counts as long as the machine is on.
 
 use crate::fixture::{Spec, formats, model};
-use crate::program::Course;
+use crate::program::BatchSteps;
 use crate::program::Lane;
-use crate::program::Programs;
-use crate::program::Times;
-use crate::search::column_pool::Family;
+use crate::program::PhasePrograms;
+use crate::program::PhaseTimes;
+use crate::search::column_pool::Restriction;
 use crate::search::goal::{Goal, TIE, work};
 use crate::search::laws::{brute_force, goal, pick, space, specs};
-use crate::search::pattern_program::{Chosen, Effort, Problem};
-use crate::search::search_space::Space;
+use crate::search::pattern_program::{PatternProgram, PatternSolution, SearchBudget};
+use crate::search::search_space::SearchSpace;
 use hwprofiles::{Machine, Seconds, Sourced, Watts};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -31,8 +31,14 @@ fn energy(machine: &Machine, always: [f64; 2], working: [f64; 2]) -> Goal {
 }
 
 /// A problem of few patterns, in a memory that holds a share of what could be in it.
-fn problem<'s>(space: &'s Space<'_>, goal: &Goal, some: &[Index], few: &[Index], share: f64) -> Problem<'s> {
-    let mut problem = space.problem(Family::ALL, goal, &space.capacity(), Effort::EXACT);
+fn problem<'s>(
+    space: &'s SearchSpace<'_>,
+    goal: &Goal,
+    some: &[Index],
+    few: &[Index],
+    share: f64,
+) -> PatternProgram<'s> {
+    let mut problem = space.problem(Restriction::ALL, goal, &space.capacity(), SearchBudget::EXACT);
     pick(&mut problem, few, some);
     let most = problem
         .groups
@@ -43,7 +49,7 @@ fn problem<'s>(space: &'s Space<'_>, goal: &Goal, some: &[Index], few: &[Index],
 }
 
 /// Seconds of the whole run, and of all devices' work in it.
-fn run_and_work(chosen: &Chosen) -> [f64; 2] {
+fn run_and_work(chosen: &PatternSolution) -> [f64; 2] {
     let times = chosen.times().map(Seconds::get);
     let work = |phase: usize| {
         let patterns = chosen.kinds.iter().flatten();
@@ -67,7 +73,7 @@ fn tiny() -> Model {
 #[test]
 fn without_idle_draw_energy_is_that_of_work_alone_and_with_it_every_second_counts() {
     let machine = Spec::gpu(1 << 30).machine(&tiny());
-    let times = Times { ttft: Seconds::new(2.0), tpot: Some(Seconds::new(0.5)) };
+    let times = PhaseTimes { ttft: Seconds::new(2.0), tpot: Some(Seconds::new(0.5)) };
     let work = [vec![1.0, 0.5], vec![0.25, 0.125]].map(|phase| phase.into_iter().map(Seconds::new).collect());
     let per_token = |goal: &Goal| goal.energy(&times, &work).unwrap().get() * 64.0;
     let worked = 200.0 * (1.0 + DECODES * 0.25) + 300.0 * (0.5 + DECODES * 0.125);
@@ -122,7 +128,7 @@ proptest! {
         prop_assert!(run_after <= run * (1.0 + 1e-6), "{run_after} > {run}");
         let busy = working.map(|watts| watts + more);
         let (Some(before), Some(after)) = (best(always, busy), best(raised, working)) else { return Ok(()) };
-        let waiting = |chosen: &Chosen| {
+        let waiting = |chosen: &PatternSolution| {
             let [run, work] = run_and_work(chosen);
             2.0 * run - work
         };
@@ -142,16 +148,16 @@ proptest! {
         let problem = problem(&space, &goal, &some, &few, share);
         let Some(chosen) = problem.solve().unwrap().chosen else { return Ok(()) };
         let workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
-        let course = Course::of(&workload, 96);
+        let course = BatchSteps::of(&workload, 96);
         for placement in [space.placement(&chosen, &goal), space.interleaved(&chosen, &goal)] {
-            let Ok(programs) = Programs::lower(&machine, &model, &placement) else { continue };
-            let found = work(&space.pricing, &placement, &course).unwrap();
+            let Ok(programs) = PhasePrograms::lower(&machine, &model, &placement) else { continue };
+            let found = work(&space.cost_model, &placement, &course).unwrap();
             for phase in [Phase::Prefill, Phase::Decode] {
                 let mut all = vec![0.0; machine.devices.len()];
                 for step in course.kinds(phase).into_iter().flatten() {
                     for task in &programs.of(phase).tasks {
                         let Lane::Device(device) = task.lane else { continue };
-                        all[device.0] += space.pricing.price(task, &step).unwrap().alone.get();
+                        all[device.0] += space.cost_model.price(task, &step).unwrap().alone.get();
                     }
                 }
                 for (found, all) in found[phase as usize].iter().zip(all) {

@@ -5,25 +5,25 @@ mod energy;
 mod per_layer;
 mod striped;
 
+use crate::cost::CostModel;
 use crate::cost::PriceList;
-use crate::cost::Pricing;
 use crate::cost::footprint;
 use crate::fixture::{Spec, formats, model};
-use crate::memory::Usage;
+use crate::memory::MemoryUsage;
 use crate::memory::usage;
 use crate::placement::Home;
 use crate::placement::Placement;
-use crate::program::Programs;
+use crate::program::PhasePrograms;
 use crate::program::{Action, Lane, Program};
-use crate::program::{Course, prefill_chunk};
-use crate::search::column_pool::Family;
+use crate::program::{BatchSteps, prefill_chunk};
+use crate::search::column_pool::Restriction;
 use crate::search::goal::Goal;
-use crate::search::layer_class::Stack;
-use crate::search::measure::Yardstick;
-use crate::search::pattern::Kind;
+use crate::search::layer_class::LayerClass;
+use crate::search::measure::Measure;
+use crate::search::pattern::PatternGroup;
 use crate::search::pattern::{Pattern, Patterns};
-use crate::search::pattern_program::{Chosen, Effort, Problem, Solved};
-use crate::search::search_space::Space;
+use crate::search::pattern_program::{PatternProgram, PatternSolution, SearchBudget, SolveResult};
+use crate::search::search_space::SearchSpace;
 use hwprofiles::{Bytes, Machine, Ratio, Seconds};
 use proptest::prelude::*;
 use scenarios::{Costs, Experts, Model, Objective, Phase, Slo, Speculation, Step, Workload};
@@ -63,8 +63,8 @@ pub(crate) fn specs() -> impl Strategy<Value = Spec> {
 }
 
 /// The longest chain of a step when fetches and stores take no time.
-fn chain(pricing: Pricing<'_>, placement: &Placement, step: &Step) -> Seconds {
-    let program = Program::lower(pricing.machine, pricing.model, placement, step.phase).unwrap();
+fn chain(cost_model: CostModel<'_>, placement: &Placement, step: &Step) -> Seconds {
+    let program = Program::lower(cost_model.machine, cost_model.model, placement, step.phase).unwrap();
     let mut free: BTreeMap<Lane, Seconds> = BTreeMap::new();
     let mut ends: Vec<Seconds> = Vec::new();
     for task in &program.tasks {
@@ -80,8 +80,8 @@ fn chain(pricing: Pricing<'_>, placement: &Placement, step: &Step) -> Seconds {
         let after = task.after.iter().map(|id| ends[id.0 as usize]);
         let ready = after.fold(Seconds::ZERO, Seconds::max);
         let free = free.entry(task.lane).or_default();
-        let sync = if ready > *free { pricing.machine.device(device).sync.value } else { Seconds::ZERO };
-        *free = ready.max(*free) + sync + pricing.price(task, step).unwrap().alone;
+        let sync = if ready > *free { cost_model.machine.device(device).sync.value } else { Seconds::ZERO };
+        *free = ready.max(*free) + sync + cost_model.price(task, step).unwrap().alone;
         ends.push(*free);
     }
     ends.into_iter().fold(Seconds::ZERO, Seconds::max)
@@ -95,12 +95,13 @@ fn a_patterns_chain_is_what_one_more_layer_of_it_adds_to_the_critical_path() {
         let spec = Spec { bandwidth: [1e18, 1e18], ..spec };
         let models = [2, 3].map(|layers| model(layers, 256));
         let machine = spec.machine(&models[0]);
-        let course = Course::of(&workload(2), prefill_chunk(&workload(2)));
+        let course = BatchSteps::of(&workload(2), prefill_chunk(&workload(2)));
         let formats = formats();
-        let pricing = |index: usize| Pricing { machine: &machine, model: &models[index], formats: &formats };
-        let homes = Home::all(&machine, &models[0], &crate::placement::Twins::none());
+        let cost_model =
+            |index: usize| CostModel { machine: &machine, model: &models[index], formats: &formats };
+        let homes = Home::all(&machine, &models[0], &crate::placement::IdenticalGpus::none());
         let prices = [Phase::Prefill, Phase::Decode]
-            .map(|phase| PriceList::new(pricing(0), &course, phase, &homes).unwrap());
+            .map(|phase| PriceList::new(cost_model(0), &course, phase, &homes).unwrap());
         let patterns = Patterns::new(homes, prices, 2, 128, false);
         let stacks = patterns.stacks();
         let all = every_pattern(&patterns, &stacks[1]);
@@ -112,7 +113,7 @@ fn a_patterns_chain_is_what_one_more_layer_of_it_adds_to_the_critical_path() {
                 Placement { layers, ..uniform }
             });
             for (phase, step) in [course.prefill[0][0], course.decode].into_iter().enumerate() {
-                let [two, three] = [0, 1].map(|i| chain(pricing(i), &placements[i], &step).get());
+                let [two, three] = [0, 1].map(|i| chain(cost_model(i), &placements[i], &step).get());
                 let (added, ours) = (three - two, pattern.cost[phase][0]);
                 assert!((added - ours).abs() < 1e-9 * three, "{pattern:?} {phase}: {added} and {ours}");
             }
@@ -124,12 +125,12 @@ fn a_patterns_chain_is_what_one_more_layer_of_it_adds_to_the_critical_path() {
 fn the_chain_of_embed_and_head_is_the_critical_path_of_a_model_without_layers() {
     let (model, spec) = (model(0, 256), Spec { bandwidth: [1e18, 1e18], ..Spec::gpu(1 << 30) });
     let machine = spec.machine(&model);
-    let course = Course::of(&workload(2), prefill_chunk(&workload(2)));
+    let course = BatchSteps::of(&workload(2), prefill_chunk(&workload(2)));
     let formats = formats();
-    let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
-    let homes = Home::all(&machine, &model, &crate::placement::Twins::none());
-    let prices =
-        [Phase::Prefill, Phase::Decode].map(|phase| PriceList::new(pricing, &course, phase, &homes).unwrap());
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
+    let homes = Home::all(&machine, &model, &crate::placement::IdenticalGpus::none());
+    let prices = [Phase::Prefill, Phase::Decode]
+        .map(|phase| PriceList::new(cost_model, &course, phase, &homes).unwrap());
     let patterns = Patterns::new(homes, prices, 2, 128, false);
     let ends = patterns.stacks().swap_remove(0);
     let mut seen = 0;
@@ -138,7 +139,7 @@ fn the_chain_of_embed_and_head_is_the_critical_path_of_a_model_without_layers() 
         let placement = Placement { embed, layers: vec![], head, pipelining: Default::default() };
         for (phase, step) in [course.prefill[0][0], course.decode].into_iter().enumerate() {
             if pattern.leads[phase][0] == pattern.leads[phase][1] {
-                let (path, ours) = (chain(pricing, &placement, &step).get(), pattern.cost[phase][0]);
+                let (path, ours) = (chain(cost_model, &placement, &step).get(), pattern.cost[phase][0]);
                 assert!((path - ours).abs() < 1e-9 * path, "{pattern:?} {phase}: {path} and {ours}");
                 seen += 1;
             }
@@ -147,7 +148,7 @@ fn the_chain_of_embed_and_head_is_the_critical_path_of_a_model_without_layers() 
     assert!(seen > 10, "{seen}");
 }
 
-fn every_pattern(patterns: &Patterns<'_>, stack: &Stack) -> Vec<Arc<Pattern>> {
+fn every_pattern(patterns: &Patterns<'_>, stack: &LayerClass) -> Vec<Arc<Pattern>> {
     let picks = stack.homed.iter().enumerate().flat_map(|(index, homed)| homed.picks(index));
     picks.map(|pick| patterns.pattern(stack, pick)).collect()
 }
@@ -161,17 +162,22 @@ pub(crate) fn space<'a>(
     model: &'a Model,
     formats: &'a scenarios::Formats,
     batch: u64,
-) -> Space<'a> {
-    let pricing = Pricing { machine, model, formats };
+) -> SearchSpace<'a> {
+    let cost_model = CostModel { machine, model, formats };
     let workload = workload(batch);
-    Space::new(pricing, &Course::of(&workload, prefill_chunk(&workload)), &goal(machine, batch)).unwrap()
+    SearchSpace::new(cost_model, &BatchSteps::of(&workload, prefill_chunk(&workload)), &goal(machine, batch))
+        .unwrap()
 }
 
 /// What a search that looks at everything need not find.
 const WORTH: f64 = 1e-4;
 
 /// Leaves `few` patterns of embed and head, and `some` of each kind of layer.
-pub(crate) fn pick(problem: &mut Problem<'_>, few: &[prop::sample::Index], some: &[prop::sample::Index]) {
+pub(crate) fn pick(
+    problem: &mut PatternProgram<'_>,
+    few: &[prop::sample::Index],
+    some: &[prop::sample::Index],
+) {
     for (index, kind) in problem.groups.iter_mut().enumerate() {
         let which = if index == 0 { few } else { some };
         let which: BTreeSet<usize> = which.iter().map(|i| i.index(kind.patterns.len())).collect();
@@ -180,10 +186,10 @@ pub(crate) fn pick(problem: &mut Problem<'_>, few: &[prop::sample::Index], some:
 }
 
 /// Every solution of a small problem: the best value, by the words of the integer program.
-pub(crate) fn brute_force(problem: &Problem<'_>) -> Option<f64> {
+pub(crate) fn brute_force(problem: &PatternProgram<'_>) -> Option<f64> {
     let mut best: Option<f64> = None;
     each_solution(&problem.groups, &mut Vec::new(), &mut |kinds| {
-        let chosen = Chosen { kinds: kinds.clone(), value: 0.0 };
+        let chosen = PatternSolution { kinds: kinds.clone(), value: 0.0 };
         let used = problem.used(&chosen);
         if used.iter().zip(&problem.capacity).any(|(used, capacity)| used > capacity) {
             return;
@@ -195,7 +201,7 @@ pub(crate) fn brute_force(problem: &Problem<'_>) -> Option<f64> {
             (0..rows).map(time).fold(0.0, f64::max)
         };
         let times = [longest(0), longest(1)];
-        let measured = |measure: &Yardstick| {
+        let measured = |measure: &Measure| {
             let work = |phase: usize| {
                 let of = |(p, n): &(Arc<Pattern>, u64)| {
                     let busy = measure.busy[phase].iter().zip(&p.work[phase]);
@@ -217,7 +223,7 @@ pub(crate) fn brute_force(problem: &Problem<'_>) -> Option<f64> {
 /// Layers by pattern, for each kind.
 pub(crate) type Kinds = Vec<Vec<(Arc<Pattern>, u64)>>;
 
-pub(crate) fn each_solution(groups: &[Kind], chosen: &mut Kinds, visit: &mut dyn FnMut(&Kinds)) {
+pub(crate) fn each_solution(groups: &[PatternGroup], chosen: &mut Kinds, visit: &mut dyn FnMut(&Kinds)) {
     let Some((kind, rest)) = groups.split_first() else { return visit(chosen) };
     let mut counts = vec![0; kind.patterns.len()];
     each_count(&mut counts, 0, kind.layers, &mut |counts| {
@@ -254,11 +260,11 @@ proptest! {
         let machine = Spec { cxl: Some(1 << 40), ..spec }.machine(&model);
         let formats = formats();
         let space = space(&machine, &model, &formats, batch);
-        let mut problem = space.problem(Family::ALL, &goal(&machine, batch), &space.capacity(), Effort::EXACT);
+        let mut problem = space.problem(Restriction::ALL, &goal(&machine, batch), &space.capacity(), SearchBudget::EXACT);
         pick(&mut problem, &few, &some);
         // Capacities between nothing and what everything would take: most of them bind.
         for (memory, share) in [(1, share), (2, cxl)] {
-            let most = |kind: &Kind| kind.patterns.iter().map(|p| p.bytes[memory]).max().unwrap() * kind.layers;
+            let most = |kind: &PatternGroup| kind.patterns.iter().map(|p| p.bytes[memory]).max().unwrap() * kind.layers;
             let everything: u64 = problem.groups.iter().map(most).sum();
             problem.capacity[memory] = (everything as f64 * share) as u64 + 1_000_000;
         }
@@ -270,11 +276,11 @@ proptest! {
         if let Some(free) = free {
             for (weight, limit) in [([1.0, 0.0], limits.0), ([0.0, 31.0], limits.1)] {
                 let busy = [vec![0.0; 2], vec![0.0; 2]];
-                let limit = limit.map(|limit| Yardstick { weight, busy, limit: free * limit * 0.5 });
+                let limit = limit.map(|limit| Measure { weight, busy, limit: free * limit * 0.5 });
                 problem.measures.extend(limit);
             }
         }
-        let Solved { chosen, bound } = problem.solve().unwrap();
+        let SolveResult { chosen, bound } = problem.solve().unwrap();
         match (&chosen, brute_force(&problem)) {
             (None, None) => {}
             (Some(found), Some(best)) => {
@@ -299,16 +305,16 @@ proptest! {
         let formats = formats();
         let speculation = Speculation { tokens: proposed, acceptance: Ratio::new(0.7).unwrap() };
         let workload = Workload { speculation: (proposed > 0).then_some(speculation), ..workload(batch) };
-        let course = Course::of(&workload, prefill_chunk(&workload));
+        let course = BatchSteps::of(&workload, prefill_chunk(&workload));
         let goal = goal(&machine, batch);
-        let space = Space::new(Pricing { machine: &machine, model: &model, formats: &formats }, &course, &goal).unwrap();
-        let family = Family::RESTRICTED.into_iter().chain([Family::ALL]).nth(family).unwrap();
-        let problem = space.problem(family, &goal, &space.capacity(), Effort::PLAN);
+        let space = SearchSpace::new(CostModel { machine: &machine, model: &model, formats: &formats }, &course, &goal).unwrap();
+        let family = Restriction::RESTRICTED.into_iter().chain([Restriction::ALL]).nth(family).unwrap();
+        let problem = space.problem(family, &goal, &space.capacity(), SearchBudget::PLAN);
         if let Some(chosen) = problem.solve().unwrap().chosen {
             let placement = space.placement(&chosen, &goal);
-            let programs = Programs::lower(&machine, &model, &placement).unwrap();
+            let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
             let exact = usage(&machine, &model, &formats, &placement, &programs, &course.extent);
-            let exact: Vec<_> = exact.iter().map(|used: &Usage| used.total().get()).collect();
+            let exact: Vec<_> = exact.iter().map(|used: &MemoryUsage| used.total().get()).collect();
             prop_assert_eq!(&exact, &problem.used(&chosen));
             prop_assert!(exact.iter().zip(&problem.capacity).all(|(used, capacity)| used <= capacity));
         }
@@ -322,20 +328,20 @@ proptest! {
         let model = model(runs.iter().map(|(_, count)| *count as u64).sum(), 256);
         let machine = spec.machine(&model);
         let formats = formats();
-        let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
-        let course = Course::of(&workload(batch), prefill_chunk(&workload(batch)));
-        let homes = Home::all(&machine, &model, &crate::placement::Twins::none());
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
+        let course = BatchSteps::of(&workload(batch), prefill_chunk(&workload(batch)));
+        let homes = Home::all(&machine, &model, &crate::placement::IdenticalGpus::none());
         let prices = [Phase::Prefill, Phase::Decode]
-            .map(|phase| PriceList::new(pricing, &course, phase, &homes).unwrap());
+            .map(|phase| PriceList::new(cost_model, &course, phase, &homes).unwrap());
         let patterns = Patterns::new(homes, prices, batch, 128, false);
         let stacks = patterns.stacks();
         let all = every_pattern(&patterns, &stacks[1]);
         let layers = runs.iter().flat_map(|(which, count)| vec![patterns.layer(&stacks[1], &all[which.index(all.len())]); *count]);
         let uniform = Placement::uniform(&model, hwprofiles::DeviceId(0), hwprofiles::MemoryId(0));
         let placement = Placement { layers: layers.collect(), ..uniform };
-        let programs = Programs::lower(&machine, &model, &placement).unwrap();
+        let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
         let each = usage(&machine, &model, &formats, &placement, &programs, &course.extent);
-        prop_assert_eq!(footprint(pricing, &course.extent, &placement).unwrap(), each);
+        prop_assert_eq!(footprint(cost_model, &course.extent, &placement).unwrap(), each);
     }
 
 }
@@ -351,12 +357,12 @@ proptest! {
         let formats = formats();
         let space = space(&machine, &model, &formats, batch);
         let goal = goal(&machine, batch);
-        let family = Family::RESTRICTED.into_iter().chain([Family::ALL]).nth(family).unwrap();
-        let effort = Effort { worth: WORTH, ..Effort::EXACT };
+        let family = Restriction::RESTRICTED.into_iter().chain([Restriction::ALL]).nth(family).unwrap();
+        let effort = SearchBudget { worth: WORTH, ..SearchBudget::EXACT };
         let everything = space.problem(family, &goal, &space.capacity(), effort).solve().unwrap();
         let outlook = space.outlook(&goal, &space.capacity()).unwrap().unwrap();
         let ours = outlook.solve(family, effort, f64::INFINITY).unwrap();
-        let value = |solved: &Solved| solved.chosen.as_ref().map(|chosen| chosen.value);
+        let value = |solved: &SolveResult| solved.chosen.as_ref().map(|chosen| chosen.value);
         let (everything, found) = (value(&everything), value(&ours));
         match (everything, found) {
             (Some(everything), Some(found)) => {
@@ -384,7 +390,7 @@ proptest! {
             let space = space(&machine, &model, &formats, 2);
             let capacity = vec![space.capacity()[0], Bytes::new(capacity)];
             let goal = goal(&machine, 2);
-            space.solve(&goal, &capacity, Effort::EXACT).unwrap().chosen.map(|chosen| chosen.value)
+            space.solve(&goal, &capacity, SearchBudget::EXACT).unwrap().chosen.map(|chosen| chosen.value)
         };
         let mut fast = spec;
         fast.flop[device] *= faster;

@@ -3,12 +3,12 @@
 
 use super::{expert_model, goal, space, specs};
 use crate::fixture::{Spec, formats};
-use crate::search::column_pool::Family;
-use crate::search::dual_prices::Prices;
-use crate::search::measure::Yardstick;
-use crate::search::pattern::Kind;
+use crate::search::column_pool::Restriction;
+use crate::search::dual_prices::DualPrices;
+use crate::search::measure::Measure;
 use crate::search::pattern::Pattern;
-use crate::search::pattern_program::{Chosen, Effort, Problem, Solved};
+use crate::search::pattern::PatternGroup;
+use crate::search::pattern_program::{PatternProgram, PatternSolution, SearchBudget, SolveResult};
 use good_lp::{
     Constraint, Expression, ProblemVariables, ResolutionError, Solution, SolutionStatus, SolverModel,
     Variable, constraint, highs, microlp, variable,
@@ -28,7 +28,8 @@ const DRAWN: usize = 100;
 const WANTED: usize = 30;
 /// Whatever could be better by more than a tenth of what is asserted is looked at, in every set of items; what takes
 /// longer than this many nodes is not proven, and says so.
-const UNLIMITED: Effort = Effort { worth: 1e-7, nodes: 50_000, sets: usize::MAX, ..Effort::EXACT };
+const UNLIMITED: SearchBudget =
+    SearchBudget { worth: 1e-7, nodes: 50_000, sets: usize::MAX, ..SearchBudget::EXACT };
 /// Seconds after which HiGHS is not asked on.
 const PATIENCE: f64 = 10.0;
 /// Values that differ by a smaller share are the same.
@@ -79,7 +80,7 @@ fn instances() -> impl Strategy<Value = Instance> {
 }
 
 /// Makes `problem` the instance's: few patterns, small memories, its goal and its limits.
-fn restrict(problem: &mut Problem<'_>, instance: &Instance) {
+fn restrict(problem: &mut PatternProgram<'_>, instance: &Instance) {
     if let Some([one, other]) = instance.watts {
         // Time decides only between equals, and is in the program.
         problem.measures[0].weight = [1e-2, 0.31];
@@ -90,17 +91,18 @@ fn restrict(problem: &mut Problem<'_>, instance: &Instance) {
         kind.patterns = picks.into_iter().map(|index| Arc::clone(&kind.patterns[index])).collect();
     }
     for (memory, share) in instance.shares.iter().enumerate().take(problem.capacity.len()) {
-        let most = |kind: &Kind| kind.patterns.iter().map(|p| p.bytes[memory]).max().unwrap() * kind.layers;
+        let most =
+            |kind: &PatternGroup| kind.patterns.iter().map(|p| p.bytes[memory]).max().unwrap() * kind.layers;
         let everything: u64 = problem.groups.iter().map(most).sum();
         problem.capacity[memory] = (everything as f64 * share) as u64 + 1_000_000;
     }
-    let free = Problem { effort: Effort::PLAN, ..problem.clone() }.solve().unwrap().chosen;
+    let free = PatternProgram { effort: SearchBudget::PLAN, ..problem.clone() }.solve().unwrap().chosen;
     let Some(free) = free else { return };
     for (weight, share) in [[1.0, 0.0], [0.0, 1.0]].into_iter().zip(instance.limits) {
         let Some(share) = share else { continue };
-        let time = Yardstick { weight, busy: [vec![0.0; 2], vec![0.0; 2]], limit: f64::INFINITY };
+        let time = Measure { weight, busy: [vec![0.0; 2], vec![0.0; 2]], limit: f64::INFINITY };
         let limit = free.measured(&time) * share;
-        problem.measures.push(Yardstick { limit, ..time });
+        problem.measures.push(Measure { limit, ..time });
     }
 }
 
@@ -116,7 +118,7 @@ struct Words {
 }
 
 impl Words {
-    fn of(problem: &Problem<'_>) -> Self {
+    fn of(problem: &PatternProgram<'_>) -> Self {
         let mut variables = ProblemVariables::new();
         let layers: Vec<Vec<Vec<Variable>>> = problem
             .groups
@@ -135,7 +137,7 @@ impl Words {
             .collect();
         // Seconds of T, and 1 of the objective: about what a solution takes, so that numbers are near `NEAR`.
         let seconds = [0, 1].map(|phase| {
-            let least = |kind: &Kind| {
+            let least = |kind: &PatternGroup| {
                 let longest = |p: &Arc<Pattern>| p.cost[phase].iter().copied().fold(0.0, f64::max);
                 kind.patterns.iter().map(longest).fold(f64::INFINITY, f64::min) * kind.layers as f64
             };
@@ -150,13 +152,13 @@ impl Words {
             }
         }
         words.fill_memories(problem, &needed);
-        let measured = |words: &Self, measure: &Yardstick, unit: f64| {
+        let measured = |words: &Self, measure: &Measure, unit: f64| {
             let mut sum = words.sum(problem, |p| added(measure, p) / unit);
             (0..2).for_each(|f| sum.add_mul(measure.weight[f] * seconds[f] / unit, times[f]));
             sum
         };
         let [first, limited @ ..] = &problem.measures[..] else { panic!("something is to be small") };
-        let least = |kind: &Kind| {
+        let least = |kind: &PatternGroup| {
             kind.patterns.iter().map(|p| added(first, p)).fold(f64::INFINITY, f64::min) * kind.layers as f64
         };
         let work = problem.groups.iter().map(least).sum::<f64>() / NEAR;
@@ -178,7 +180,7 @@ impl Words {
     }
 
     /// No memory holds more than it can: layers' bytes, and those of the items that some layer needs.
-    fn fill_memories(&mut self, problem: &Problem<'_>, needed: &[Vec<Variable>]) {
+    fn fill_memories(&mut self, problem: &PatternProgram<'_>, needed: &[Vec<Variable>]) {
         for (memory, &capacity) in problem.capacity.iter().enumerate() {
             let unit = capacity.max(1) as f64 / NEAR;
             let mut bytes = self.sum(problem, |p| p.bytes[memory] as f64 / unit);
@@ -196,7 +198,7 @@ impl Words {
     }
 
     /// `item` is there where some layer needs it.
-    fn pay_for(&mut self, problem: &Problem<'_>, device: usize, bit: usize, item: Variable) {
+    fn pay_for(&mut self, problem: &PatternProgram<'_>, device: usize, bit: usize, item: Variable) {
         for (kind, layers) in problem.groups.iter().zip(&self.layers) {
             let needs = |p: &Pattern| p.items[device] >> bit & 1 == 1;
             if kind.patterns.iter().any(|p| needs(p)) {
@@ -210,7 +212,7 @@ impl Words {
     }
 
     /// Σ over the layers of what their patterns count.
-    fn sum(&self, problem: &Problem<'_>, of: impl Fn(&Pattern) -> f64) -> Expression {
+    fn sum(&self, problem: &PatternProgram<'_>, of: impl Fn(&Pattern) -> f64) -> Expression {
         let mut sum = Expression::default();
         for (kind, layers) in problem.groups.iter().zip(&self.layers) {
             for (pattern, &variable) in layers.iter().flat_map(|layer| kind.patterns.iter().zip(layer)) {
@@ -221,7 +223,7 @@ impl Words {
     }
 
     /// The best solution, layer by layer; `Ok(None)` where there is none, an error where it took too long.
-    fn solve(self, problem: &Problem<'_>) -> Result<Option<Chosen>, ResolutionError> {
+    fn solve(self, problem: &PatternProgram<'_>) -> Result<Option<PatternSolution>, ResolutionError> {
         let model = self.variables.minimise(self.objective).using(highs).with_all(self.constraints);
         let exact = ["mip_rel_gap", "mip_abs_gap"].into_iter().fold(model, |m, gap| m.set_option(gap, 0.0));
         let tight = ["mip_feasibility_tolerance", "primal_feasibility_tolerance"];
@@ -233,7 +235,7 @@ impl Words {
         if matches!(solution.status(), SolutionStatus::TimeLimit) {
             return Err(ResolutionError::Other("it took too long"));
         }
-        let kind = |(kind, layers): (&Kind, &Vec<Vec<Variable>>)| {
+        let kind = |(kind, layers): (&PatternGroup, &Vec<Vec<Variable>>)| {
             let count =
                 |at: usize| layers.iter().filter(|layer| solution.value(layer[at]) > 0.5).count() as u64;
             let counts =
@@ -241,20 +243,20 @@ impl Words {
             counts.filter(|(_, count)| *count > 0).collect()
         };
         let kinds = problem.groups.iter().zip(&self.layers).map(kind).collect();
-        let mut chosen = Chosen { kinds, value: 0.0 };
+        let mut chosen = PatternSolution { kinds, value: 0.0 };
         chosen.value = chosen.measured(&problem.measures[0]);
         Ok(Some(chosen))
     }
 }
 
 /// What a layer that follows `pattern` adds to `measure` by its devices' work.
-fn added(measure: &Yardstick, pattern: &Pattern) -> f64 {
+fn added(measure: &Measure, pattern: &Pattern) -> f64 {
     let work = measure.busy.iter().zip(&pattern.work);
     work.flat_map(|(busy, work)| busy.iter().zip(work)).map(|(weight, time)| weight * time).sum()
 }
 
 /// Calls `visit` with each instance's problem and its number.
-fn each_instance(mut visit: impl FnMut(usize, &Problem<'_>)) {
+fn each_instance(mut visit: impl FnMut(usize, &PatternProgram<'_>)) {
     let mut runner = TestRunner::deterministic();
     let formats = formats();
     for number in 0..DRAWN {
@@ -267,7 +269,7 @@ fn each_instance(mut visit: impl FnMut(usize, &Problem<'_>)) {
         }
         let space = space(&machine, &model, &formats, instance.batch);
         let mut problem =
-            space.problem(Family::ALL, &goal(&machine, instance.batch), &space.capacity(), UNLIMITED);
+            space.problem(Restriction::ALL, &goal(&machine, instance.batch), &space.capacity(), UNLIMITED);
         restrict(&mut problem, &instance);
         visit(number, &problem);
     }
@@ -306,7 +308,7 @@ fn counting_layers_by_pattern_finds_what_a_binary_for_each_layer_and_choice_find
             return;
         }
         let began = Instant::now();
-        let Solved { chosen: found, bound } = problem.solve().unwrap();
+        let SolveResult { chosen: found, bound } = problem.solve().unwrap();
         let time = began.elapsed().as_secs_f64();
         let began = Instant::now();
         let Ok(best) = Words::of(problem).solve(problem) else {
@@ -352,7 +354,7 @@ fn counting_layers_by_pattern_finds_what_a_binary_for_each_layer_and_choice_find
 fn both_solvers_of_linear_programs_give_the_same_bound() {
     each_instance(|number, problem| {
         let Some(relaxed) = problem.numbers() else { return };
-        let [ours, theirs] = [Prices::by(&relaxed, microlp), Prices::by(&relaxed, highs)];
+        let [ours, theirs] = [DualPrices::by(&relaxed, microlp), DualPrices::by(&relaxed, highs)];
         let [ours, theirs] = [ours.unwrap().bound(&relaxed), theirs.unwrap().bound(&relaxed)];
         assert!((ours - theirs).abs() <= SAME * ours.abs(), "{number}: {ours} and {theirs}");
     });

@@ -1,18 +1,18 @@
 //! Laws of machines with a memory that is striped over two others.
 
 use super::{brute_force, goal, pick, space, specs, workload};
-use crate::cost::Pricing;
+use crate::cost::CostModel;
 use crate::fixture::{Spec, formats, model};
-use crate::memory::Usage;
+use crate::memory::MemoryUsage;
 use crate::memory::usage;
 use crate::placement::{Placement, Slices};
 use crate::program::MicroBatch;
-use crate::program::Programs;
+use crate::program::PhasePrograms;
 use crate::program::{Action, Lane, Task};
-use crate::program::{Course, prefill_chunk};
-use crate::search::column_pool::Family;
-use crate::search::pattern::Kind;
-use crate::search::pattern_program::{Effort, Solved};
+use crate::program::{BatchSteps, prefill_chunk};
+use crate::search::column_pool::Restriction;
+use crate::search::pattern::PatternGroup;
+use crate::search::pattern_program::{SearchBudget, SolveResult};
 use hwprofiles::{Bytes, DeviceId, Machine, MemoryId};
 use proptest::prelude::*;
 use scenarios::{Model, Sublayer};
@@ -32,9 +32,9 @@ fn at_home(model: &Model, home: MemoryId) -> Placement {
     Placement { embed: Placement::uniform(model, cpu, DRAM).embed, ..Placement::uniform(model, cpu, home) }
 }
 
-fn used(machine: &Machine, model: &Model, batch: u64, placement: &Placement) -> Vec<Usage> {
-    let programs = Programs::lower(machine, model, placement).unwrap();
-    let extent = Course::of(&workload(batch), prefill_chunk(&workload(batch))).extent;
+fn used(machine: &Machine, model: &Model, batch: u64, placement: &Placement) -> Vec<MemoryUsage> {
+    let programs = PhasePrograms::lower(machine, model, placement).unwrap();
+    let extent = BatchSteps::of(&workload(batch), prefill_chunk(&workload(batch))).extent;
     usage(machine, model, &formats(), placement, &programs, &extent)
 }
 
@@ -46,8 +46,8 @@ proptest! {
         let model = model(layers, 256);
         let machine = striped(Spec::gpu(900_000_000), pages).machine(&model);
         let [alone, both] = [DRAM, STRIPED].map(|home| used(&machine, &model, batch, &at_home(&model, home)));
-        prop_assert_eq!(both[STRIPED.0], Usage::default());
-        for of in [|u: &Usage| u.weights.get(), |u: &Usage| u.kv.get()] {
+        prop_assert_eq!(both[STRIPED.0], MemoryUsage::default());
+        for of in [|u: &MemoryUsage| u.weights.get(), |u: &MemoryUsage| u.kv.get()] {
             // Nothing is lost, and each matrix and cache is divided to the byte.
             prop_assert_eq!(of(&both[DRAM.0]) + of(&both[CXL.0]), of(&alone[DRAM.0]));
             let moved: f64 = at_home(&model, STRIPED).sublayers().map(|(_, sublayer, slices)| {
@@ -65,19 +65,19 @@ proptest! {
         let model = model(1, 256);
         let machine = striped(Spec::gpu(900_000_000), pages).machine(&model);
         let formats = formats();
-        let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
-        let (sublayer, step) = (Sublayer::FfnUp, Course::of(&workload(1), 96).decode);
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
+        let (sublayer, step) = (Sublayer::FfnUp, BatchSteps::of(&workload(1), 96).decode);
         let rows = 0..sublayer.matrix(&model).unwrap().0;
         let bytes = sublayer.matrix_bytes(&model, formats.weights, &rows);
         let (lane, action) = if host {
-            let (operator, source) = (scenarios::Operator::UpProj, crate::Source::InPlace(STRIPED));
+            let (operator, source) = (scenarios::Operator::UpProj, crate::OperandSource::InPlace(STRIPED));
             (Lane::Device(DeviceId(0)), Action::Compute { operator, rows, source })
         } else {
             let link = machine.link_between(STRIPED, HBM).unwrap();
             (Lane::Link(link), Action::FetchWeights { sublayer, rows, device: DeviceId(1), slot: 0 })
         };
         let task = Task { lane, layer: Some(0), micro_batch: MicroBatch::WHOLE, action, after: vec![] };
-        let price = pricing.price(&task, &step).unwrap();
+        let price = cost_model.price(&task, &step).unwrap();
         let load = |memory| price.loads.into_iter().flatten().find(|l| l.memory == memory).map_or(Bytes::ZERO, |l| l.bytes);
         let share = bytes.as_f64() * pages[1] as f64 / (pages[0] + pages[1]) as f64;
         prop_assert!((load(CXL).as_f64() - share).abs() <= 1.0);
@@ -105,7 +105,7 @@ proptest! {
         let formats = formats();
         let space = space(&machine, &model, &formats, batch);
         let goal = goal(&machine, batch);
-        let problem = space.problem(Family::ALL, &goal, &space.capacity(), Effort::PLAN);
+        let problem = space.problem(Restriction::ALL, &goal, &space.capacity(), SearchBudget::PLAN);
         if let Some(chosen) = problem.solve().unwrap().chosen {
             let placement = space.placement(&chosen, &goal);
             let exact = used(&machine, &model, batch, &placement);
@@ -126,14 +126,14 @@ proptest! {
         let machine = striped(spec, pages).machine(&model);
         let formats = formats();
         let space = space(&machine, &model, &formats, batch);
-        let mut problem = space.problem(Family::ALL, &goal(&machine, batch), &space.capacity(), Effort::EXACT);
+        let mut problem = space.problem(Restriction::ALL, &goal(&machine, batch), &space.capacity(), SearchBudget::EXACT);
         pick(&mut problem, &few, &some);
         for (memory, share) in shares.into_iter().enumerate() {
-            let most = |kind: &Kind| kind.patterns.iter().map(|p| p.bytes[memory]).max().unwrap() * kind.layers;
+            let most = |kind: &PatternGroup| kind.patterns.iter().map(|p| p.bytes[memory]).max().unwrap() * kind.layers;
             let everything: u64 = problem.groups.iter().map(most).sum();
             problem.capacity[memory] = (everything as f64 * share) as u64 + 2_000_000;
         }
-        let Solved { chosen, bound } = problem.solve().unwrap();
+        let SolveResult { chosen, bound } = problem.solve().unwrap();
         match (&chosen, brute_force(&problem)) {
             (None, None) => {}
             (Some(found), Some(best)) => {
@@ -152,17 +152,17 @@ fn kept(
     batch: u64,
     sublayer: Sublayer,
     slices: &Slices,
-    of: fn(&Usage) -> u64,
+    of: fn(&MemoryUsage) -> u64,
 ) -> f64 {
-    let extent = Course::of(&workload(batch), prefill_chunk(&workload(batch))).extent;
-    let shared = crate::placement::Shared::within(machine, model, DRAM);
+    let extent = BatchSteps::of(&workload(batch), prefill_chunk(&workload(batch))).extent;
+    let shared = crate::placement::ModelShare::within(machine, model, DRAM);
     let kept = match sublayer {
         Sublayer::Attention => {
-            Usage { kv: shared.kv_bytes(&formats(), batch, extent.context), ..Usage::default() }
+            MemoryUsage { kv: shared.kv_bytes(&formats(), batch, extent.context), ..MemoryUsage::default() }
         }
         _ => {
             let bytes = slices.iter().map(|slice| shared.matrix_bytes(sublayer, &formats(), &slice.rows));
-            Usage { weights: bytes.sum(), ..Usage::default() }
+            MemoryUsage { weights: bytes.sum(), ..MemoryUsage::default() }
         }
     };
     of(&kept) as f64
