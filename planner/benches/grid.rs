@@ -22,7 +22,7 @@ fn main() {
     };
     for name in ["rtx4090-desktop", "spr-h100-cxl"] {
         let machine = Library::default().machine(name).expect("shipped");
-        let question = Problem {
+        let problem = Problem {
             cost_model: CostModel { machine: &machine, model: &model, formats: &formats },
             workload: Workload { batch: 1, prompt_tokens: 1, output_tokens: 128, speculation: None },
             objective: Objective::Latency,
@@ -34,7 +34,7 @@ fn main() {
         let mut told = String::new();
         for _ in 0..REPEATS {
             let start = Instant::now();
-            let table = plan_grid(&question, &cells, &score).expect("something fits");
+            let table = plan_grid(&problem, &cells, &score).expect("something fits");
             seconds.push(start.elapsed().as_secs_f64());
             let switching = table.cells.iter().filter(|cell| cell.switch.is_some()).count();
             told = format!(

@@ -25,8 +25,8 @@ fn planning(criterion: &mut Criterion) {
         let formats = formats();
         let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-        let question = Problem { cost_model, workload, objective, slo, costs, draft: None };
-        let once = || plan(&question, &score);
+        let problem = Problem { cost_model, workload, objective, slo, costs, draft: None };
+        let once = || plan(&problem, &score);
         criterion.bench_function(name, |bencher| bencher.iter(once));
     }
 }

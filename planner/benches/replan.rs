@@ -16,12 +16,12 @@ fn main() {
         let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
         let workload = Workload { batch: 16, prompt_tokens: 2048, output_tokens: 128, speculation: None };
-        let question = Problem { cost_model, workload, objective, slo, costs, draft: None };
+        let problem = Problem { cost_model, workload, objective, slo, costs, draft: None };
         let scored = PhaseTimes { ttft: Seconds::new(1e4), tpot: Some(Seconds::new(1e4)) };
         // A table's placements are the solver's: several runs of layers.
         let cell = GridCell { batch: 16, prompt_tokens: 2048, weight: Ratio::ONE };
         let score = |_: &Workload, _: &Placement, _: u64| Ok(scored);
-        let table = plan_grid(&question, &[cell], &score).expect("it fits");
+        let table = plan_grid(&problem, &[cell], &score).expect("it fits");
         let placement = table.placements[0].placement(&machine, &model).expect("its own plan");
         let start = Instant::now();
         let batches = [1, 2, 4, 8, 16, 32];

@@ -26,9 +26,9 @@ fn plan(model: &Model, placement: &Placement) -> Plan {
     let workload = Workload { batch: 4, prompt_tokens: 40, output_tokens: 9, speculation: None };
     let cost_model = CostModel { machine: &machine, model, formats: &FORMATS };
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-    let question = Problem { cost_model, workload, objective, slo, costs, draft: None };
+    let problem = Problem { cost_model, workload, objective, slo, costs, draft: None };
     let score = |_: &Placement, _: u64| Ok(times);
-    evaluate(&question, "given", placement.clone(), 16, &score).unwrap()
+    evaluate(&problem, "given", placement.clone(), 16, &score).unwrap()
 }
 
 /// On the CPU, but for the cold `experts` of layer 1 and everything of layer 2.
@@ -153,7 +153,7 @@ proptest! {
         let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
         for step in [Step::decode(tokens, 77), Step::prefill(2, tokens)] {
             let program = Program::lower(&machine, &model, &placement, step.phase).unwrap();
-            let bound = Roofline::of(&cost_model, &program, &step).unwrap().bound().0;
+            let bound = Roofline::new(&cost_model, &program, &step).unwrap().bound().0;
             prop_assert!(bound.get() > 0.0 && bound.get().is_finite());
         }
     }

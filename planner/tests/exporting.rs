@@ -25,11 +25,11 @@ const HBM: MemoryId = MemoryId(1);
 fn plan_of(machine: &Machine, model: &Model, workload: Workload, placement: &Placement) -> Option<Plan> {
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
     let cost_model = CostModel { machine, model, formats: &formats() };
-    let question = Problem { cost_model, workload, objective, slo, costs, draft: None };
+    let problem = Problem { cost_model, workload, objective, slo, costs, draft: None };
     // What is exported does not depend on what is predicted.
     let score = |_: &Placement, _: u64| Ok(PhaseTimes { ttft: hwprofiles::Seconds::ZERO, tpot: None });
     let chunk = prefill_chunk(&workload);
-    evaluate(&question, "given", placement.clone(), chunk, &score).ok()
+    evaluate(&problem, "given", placement.clone(), chunk, &score).ok()
 }
 
 fn opt(layers: u64) -> Model {
@@ -63,7 +63,7 @@ fn plans(machine: &Machine, model: &Model) -> [Plan; 3] {
     hybrid.layers[3].sublayers[4] = on(Sublayer::FfnDown, DRAM, HOST);
     let mut streamed = there.clone();
     let layer = |sublayer| on(sublayer, DRAM, GPU);
-    streamed.layers = vec![LayerPlacement::of(model.kind(0), layer); streamed.layers.len()];
+    streamed.layers = vec![LayerPlacement::from_slices(model.kind(0), layer); streamed.layers.len()];
     [there, hybrid, streamed].map(|placement| plan_of(machine, model, WORKLOAD, &placement).unwrap())
 }
 
@@ -139,7 +139,7 @@ fn every_family_has_its_names() {
             vec![whole(&model, sublayer, if away { DRAM } else { HBM }, GPU, GPU)]
         };
         let mut placement = Placement::uniform(&model, GPU, HBM);
-        placement.layers[0] = LayerPlacement::of(model.kind(0), first);
+        placement.layers[0] = LayerPlacement::from_slices(model.kind(0), first);
         let plan = plan_of(&machine, &model, WORKLOAD, &placement).unwrap();
         let command = export(&plan, &machine, &model, ExportTarget::LlamaCpp)
             .map_or_else(|refused| refused.to_string(), |export| export.command);
@@ -305,7 +305,7 @@ fn placements(model: &Model) -> impl Strategy<Value = Placement> + use<> {
     (prop::collection::vec(layer, layers), sublayer(), 0usize..2).prop_map(move |(layers, head, embed)| {
         let layer = |places: [(usize, [usize; 6]); 5]| {
             let mut at = places.into_iter();
-            LayerPlacement::of(model.kind(0), |sublayer| {
+            LayerPlacement::from_slices(model.kind(0), |sublayer| {
                 let (division, place) = at.next().unwrap();
                 slices(&model, sublayer, if sublayer == Sublayer::Attention { 1 } else { division }, place)
             })

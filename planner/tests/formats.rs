@@ -54,7 +54,7 @@ fn score(cost_model: CostModel<'_>, placement: &Placement, chunk: u64) -> Result
     let programs = PhasePrograms::lower(cost_model.machine, cost_model.model, placement)?;
     let (mut ttft, mut rest) = (Seconds::ZERO, Seconds::ZERO);
     for step in steps(&WORKLOAD, chunk) {
-        let time = Roofline::of(&cost_model, programs.of(step.phase), &step)?.bound().0;
+        let time = Roofline::new(&cost_model, programs.program(step.phase), &step)?.bound().0;
         match step.phase {
             Phase::Prefill => ttft += time,
             Phase::Decode => rest += time,
@@ -72,7 +72,7 @@ fn judged(
     score(cost_model, placement, chunk)
 }
 
-fn question<'a>(machine: &'a Machine, model: &'a Model, objective: Objective, slo: Slo) -> Problem<'a> {
+fn problem<'a>(machine: &'a Machine, model: &'a Model, objective: Objective, slo: Slo) -> Problem<'a> {
     let cost_model = CostModel { machine, model, formats: &ALL[0] };
     Problem { cost_model, workload: WORKLOAD, objective, slo, costs: Costs::default(), draft: None }
 }
@@ -92,7 +92,7 @@ fn chosen(
     slo: Slo,
 ) -> Result<ChosenFormats, PlannerError> {
     plan_among(
-        &question(machine, model, Objective::Latency, slo),
+        &problem(machine, model, Objective::Latency, slo),
         std::slice::from_ref(machine),
         None,
         formats,
@@ -110,12 +110,12 @@ proptest! {
         let model = model(3, 256);
         let machine = machine(Spec::gpu(capacity), &model, slower);
         let objective = if tpot { Objective::Tpot } else { Objective::Latency };
-        let question = question(&machine, &model, objective, Slo::default());
+        let problem = problem(&machine, &model, objective, Slo::default());
         let alone: Vec<_> = some.iter().map(|one| {
-            let cost_model = CostModel { formats: one, ..question.cost_model };
-            plan(&Problem { cost_model, ..question }, &|placement, chunk| score(cost_model, placement, chunk))
+            let cost_model = CostModel { formats: one, ..problem.cost_model };
+            plan(&Problem { cost_model, ..problem }, &|placement, chunk| score(cost_model, placement, chunk))
         }).collect();
-        match plan_among(&question, std::slice::from_ref(&machine), None, &some, None, &judged) {
+        match plan_among(&problem, std::slice::from_ref(&machine), None, &some, None, &judged) {
             Ok(found) => {
                 let best = value(objective, &found.plan.predicted.simulated);
                 for (one, alone) in some.iter().zip(&alone) {
@@ -138,9 +138,9 @@ fn of_equals_the_one_of_most_bits_is_taken() {
     let same = |_: CostModel<'_>, _: &Workload, _: &Placement, _: u64| {
         Ok(PhaseTimes { ttft: Seconds::new(1.0), tpot: Some(Seconds::new(0.1)) })
     };
-    let question = question(&machine, &model, Objective::Latency, Slo::default());
+    let problem = problem(&machine, &model, Objective::Latency, Slo::default());
     assert_eq!(
-        plan_among(&question, std::slice::from_ref(&machine), None, &ALL, None, &same).unwrap().plan.formats,
+        plan_among(&problem, std::slice::from_ref(&machine), None, &ALL, None, &same).unwrap().plan.formats,
         fixture::formats()
     );
 }
@@ -166,14 +166,14 @@ fn experts_in_four_bits_beside_attention_in_sixteen_cost_what_each_costs() {
     let mixed = Formats { weights, ..ALL[0] };
     let int4 = Formats { weights: DType::Int4.into(), ..ALL[0] };
     let of = |task: &Task, formats: &Formats, step: &Step| {
-        CostModel { machine: &machine, model: &model, formats }.price(task, step).unwrap()
+        CostModel { machine: &machine, model: &model, formats }.task_cost(task, step).unwrap()
     };
     let placement =
         Placement::uniform(&model, machine.device_ids().next().unwrap(), machine.devices[0].memory);
     let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
     let mut experts = 0;
     for step in [Step::prefill(2, 96), Step::decode(2, 96)] {
-        for task in &programs.of(step.phase).tasks {
+        for task in &programs.program(step.phase).tasks {
             let is_expert = matches!(task.action, Action::Compute { operator: Operator::Experts, .. });
             let alone = if is_expert { &int4 } else { &ALL[0] };
             assert_eq!(of(task, &mixed, &step), of(task, alone, &step), "{task:?}");

@@ -355,7 +355,7 @@ fn halves_that_read_one_residual_do_not_wait_for_each_other() {
         let on = |device| Placement::uniform(&model, DeviceId(device), machine.devices[device].memory);
         let (mut placement, network) = (on(0), on(1));
         for (layer, other) in placement.layers.iter_mut().zip(&network.layers) {
-            *layer = LayerPlacement::of(layer.kind, |sublayer| match sublayer {
+            *layer = LayerPlacement::from_slices(layer.kind, |sublayer| match sublayer {
                 Sublayer::FfnUp | Sublayer::FfnDown => other.slices(sublayer).clone(),
                 _ => layer.slices(sublayer).clone(),
             });

@@ -15,7 +15,7 @@ use scorer::roofline_times;
 
 const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
 
-fn question<'a>(cost_model: CostModel<'a>, workload: &Workload, objective: Objective) -> Problem<'a> {
+fn problem<'a>(cost_model: CostModel<'a>, workload: &Workload, objective: Objective) -> Problem<'a> {
     Problem {
         cost_model,
         workload: *workload,
@@ -30,7 +30,7 @@ fn planned(spec: Spec, model: &Model, workload: &Workload) -> Result<(Machine, P
     let (machine, formats) = (spec.machine(model), formats());
     let cost_model = CostModel { machine: &machine, model, formats: &formats };
     let score = |placement: &Placement, chunk| roofline_times(&machine, model, workload, placement, chunk);
-    let plan = plan(&question(cost_model, workload, Objective::Latency), &score)?;
+    let plan = plan(&problem(cost_model, workload, Objective::Latency), &score)?;
     Ok((machine, plan))
 }
 
@@ -66,7 +66,7 @@ fn a_device_that_bytes_cannot_leave_or_cannot_reach_is_planned_around() {
         let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
         let score =
             |placement: &Placement, chunk| roofline_times(&machine, &model, &WORKLOAD, placement, chunk);
-        let plan = plan(&question(cost_model, &WORKLOAD, Objective::Latency), &score).unwrap();
+        let plan = plan(&problem(cost_model, &WORKLOAD, Objective::Latency), &score).unwrap();
         assert!(PhasePrograms::lower(&machine, &model, &plan.placement(&machine, &model).unwrap()).is_ok());
         let without = &plan.predicted.without["all-streamed"];
         assert!(without.contains("vram") && without.contains("dram"), "{without}");
@@ -106,8 +106,8 @@ fn only_slots_that_are_not_two_and_parts_that_are_not_one_stand_in_the_file_and_
         let mut placement = Placement::uniform(&model, gpu, dram);
         placement.embed[0].home = hwprofiles::MemoryId(1);
         placement.pipelining = planner::Pipelining { slots, micro_batches };
-        let question = question(cost_model, &WORKLOAD, Objective::Latency);
-        let plan = planner::evaluate(&question, "given", placement.clone(), 96, &score).unwrap();
+        let problem = problem(cost_model, &WORKLOAD, Objective::Latency);
+        let plan = planner::evaluate(&problem, "given", placement.clone(), 96, &score).unwrap();
         let text = plan.to_yaml();
         let (_, again) = Plan::read(&text, "plan.yaml", &machine, &model).unwrap();
         assert_eq!(again, placement);
@@ -136,7 +136,7 @@ fn a_rule_that_nothing_beats_is_followed_by_name() {
     };
     let formats = formats();
     let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
-    let plan = plan(&question(cost_model, &WORKLOAD, Objective::Latency), &score).unwrap();
+    let plan = plan(&problem(cost_model, &WORKLOAD, Objective::Latency), &score).unwrap();
     assert_eq!(plan.predicted.chosen, "all-cpu");
     assert_eq!(plan.placement(&machine, &model).unwrap(), all_cpu);
     assert_eq!(plan.predicted.simulated, plan.predicted.baselines["all-cpu"]);
@@ -167,7 +167,7 @@ fn a_limit_that_nothing_keeps_is_told_with_the_least_that_was_found() {
     let score = |placement: &Placement, chunk| roofline_times(&machine, &model, &WORKLOAD, placement, chunk);
     let within = |ttft: Option<f64>, tpot: Option<f64>| {
         let slo = Slo { ttft: ttft.map(Seconds::new), tpot: tpot.map(Seconds::new) };
-        plan(&Problem { slo, ..question(cost_model, &WORKLOAD, Objective::Latency) }, &score)
+        plan(&Problem { slo, ..problem(cost_model, &WORKLOAD, Objective::Latency) }, &score)
     };
     let free = within(None, None).unwrap().predicted.simulated;
     let (ttft, tpot) = (free.ttft.get(), free.tpot.unwrap().get());
@@ -193,7 +193,7 @@ fn a_plan_for_something_else_is_refused_with_line_key_and_value() {
         let slower = if placement.pipelining.micro_batches == 1 { 1.0 } else { 10.0 };
         Ok(PhaseTimes { ttft: times.ttft * slower, ..times })
     };
-    let plan = plan(&question(cost_model, &WORKLOAD, Objective::Latency), &score).unwrap();
+    let plan = plan(&problem(cost_model, &WORKLOAD, Objective::Latency), &score).unwrap();
     let text = plan.to_yaml();
     let edit = |from: &str, to: &str| {
         assert!(text.contains(from), "{from} is not in\n{text}");
@@ -272,7 +272,7 @@ proptest! {
         let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
         let score =
             |placement: &Placement, chunk| roofline_times(&machine, &model, &workload, placement, chunk);
-        match plan(&question(cost_model, &workload, objective), &score) {
+        match plan(&problem(cost_model, &workload, objective), &score) {
             Ok(plan) => {
                 let placement = plan.placement(&machine, &model).unwrap();
                 let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
@@ -333,7 +333,7 @@ fn what_fits_only_just_is_found() {
         let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
         let score =
             |placement: &Placement, chunk| roofline_times(&machine, &model, &workload, placement, chunk);
-        let found = plan(&question(cost_model, &workload, Objective::Latency), &score);
+        let found = plan(&problem(cost_model, &workload, Objective::Latency), &score);
         assert!(found.is_ok(), "{dram}: {found:?}");
     }
 }

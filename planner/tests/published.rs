@@ -163,8 +163,8 @@ fn runs() -> Vec<Run> {
 }
 
 /// FlexGen's question for a run, with the room that its cost model leaves itself: 80 % of 15, 204 and 1500 GiB.
-fn question<'a>(run: &Run, model: &'a Model) -> Question<'a> {
-    Question {
+fn problem<'a>(run: &Run, model: &'a Model) -> FlexGenProblem<'a> {
+    FlexGenProblem {
         model,
         formats: &BF16,
         prompt: run.prompt,
@@ -186,15 +186,15 @@ fn flexgens_program_is_never_worse_than_its_published_shares() {
     let mut rows = String::new();
     for run in runs() {
         let model = model(run.model);
-        let question = question(&run, &model);
-        let (theirs, fits) = (question.time(&run.shares), question.fits(&run.shares));
+        let problem = problem(&run, &model);
+        let (theirs, fits) = (problem.time(&run.shares), problem.fits(&run.shares));
         let Run { gpu_batch, batches, prompt, output, .. } = run;
         let beyond = if fits { "" } else { ", beyond its own room" };
         rows += &format!("{} {gpu_batch}x{batches}, {prompt} + {output}\n", run.model);
         rows += &format!("  published {}  {theirs}{beyond}\n", line(&run.shares));
-        match question.policy().unwrap() {
+        match problem.policy().unwrap() {
             Some(best) => {
-                assert!(question.fits(&best.shares));
+                assert!(problem.fits(&best.shares));
                 assert!(!fits || best.time <= theirs * 1.001, "{rows}{}", best.time);
                 rows += &format!("  program   {}  {}\n", line(&best.shares), best.time);
             }
@@ -211,8 +211,8 @@ fn flexgens_program_is_never_worse_than_its_published_shares() {
 fn flexgens_program_is_best_among_random_shares_that_fit() {
     let run = &runs()[1];
     let model = model(run.model);
-    let question = question(run, &model);
-    let best = question.policy().unwrap().unwrap();
+    let problem = problem(run, &model);
+    let best = problem.policy().unwrap().unwrap();
     let steps = [0, 10, 25, 50, 75, 90, 100];
     let mut fit = 0;
     for gpu in steps {
@@ -220,9 +220,9 @@ fn flexgens_program_is_best_among_random_shares_that_fit() {
             for cache in steps {
                 for activations in steps {
                     let shares = Shares::percent([gpu, cpu], [0, cache], [activations, 100 - activations]);
-                    if question.fits(&shares) {
+                    if problem.fits(&shares) {
                         fit += 1;
-                        assert!(best.time <= question.time(&shares) * 1.001, "{shares:?}");
+                        assert!(best.time <= problem.time(&shares) * 1.001, "{shares:?}");
                     }
                 }
             }
@@ -235,7 +235,7 @@ fn flexgens_program_is_best_among_random_shares_that_fit() {
 fn flexgen_has_no_answer_where_nothing_fits() {
     let run = &runs()[4];
     let model = model(run.model);
-    let nowhere = Question { room: [Bytes::new(1 << 30); 3], ..question(run, &model) };
+    let nowhere = FlexGenProblem { room: [Bytes::new(1 << 30); 3], ..problem(run, &model) };
     assert_eq!(nowhere.policy().unwrap(), None);
 }
 

@@ -36,10 +36,10 @@ fn asked(
 ) -> Result<ChosenFormats, PlannerError> {
     let formats = formats();
     let cost_model = CostModel { machine, model, formats: &formats };
-    let question =
+    let problem =
         Problem { cost_model, workload: WORKLOAD, objective, slo, costs: Costs::default(), draft: None };
     let draft = draft.map(|(model, choices)| DraftModel { model, choices });
-    plan_among(&question, std::slice::from_ref(machine), None, &[formats], draft, &score)
+    plan_among(&problem, std::slice::from_ref(machine), None, &[formats], draft, &score)
 }
 
 /// The run's time, or that of a token.
@@ -167,7 +167,7 @@ fn no_draft_is_the_plan_that_there_was() {
     let formats = formats();
     let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-    let question = Problem { cost_model, workload: WORKLOAD, objective, slo, costs, draft: None };
+    let problem = Problem { cost_model, workload: WORKLOAD, objective, slo, costs, draft: None };
     let score = |placement: &Placement, chunk: u64| score(cost_model, &WORKLOAD, placement, chunk);
-    assert_eq!(plan(&question, &score).unwrap(), found.plan);
+    assert_eq!(plan(&problem, &score).unwrap(), found.plan);
 }

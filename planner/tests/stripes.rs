@@ -27,11 +27,11 @@ fn answer(machine: &Machine, model: &Model, workload: Workload, rule: Option<Rul
     let formats = formats();
     let cost_model = CostModel { machine, model, formats: &formats };
     let (slo, costs) = (Slo::default(), Costs::default());
-    let question = Problem { cost_model, workload, objective: Objective::Latency, slo, costs, draft: None };
+    let problem = Problem { cost_model, workload, objective: Objective::Latency, slo, costs, draft: None };
     let score = |placement: &Placement, chunk| roofline_times(machine, model, &workload, placement, chunk);
     match rule {
-        Some(rule) => follow(&question, rule, &score).ok(),
-        None => Some(plan(&question, &score).unwrap()),
+        Some(rule) => follow(&problem, rule, &score).ok(),
+        None => Some(plan(&problem, &score).unwrap()),
     }
 }
 
@@ -112,7 +112,7 @@ fn a_fetch_from_stripes_into_a_memory_within_one_of_them_reads_and_writes_it() {
     let (lane, micro_batch) = (Lane::Link(link), MicroBatch::WHOLE);
     let task = Task { lane, layer: Some(0), micro_batch, action, after: vec![] };
     let step = Step { phase: Phase::Decode, batch: 1, new_tokens: 1, past_tokens: 1 };
-    let price = cost_model.price(&task, &step).unwrap();
+    let price = cost_model.task_cost(&task, &step).unwrap();
     let loads: Vec<_> = price.loads.into_iter().flatten().map(|l| (l.memory.0, l.bytes.get())).collect();
     let bytes = 1024 * 1024 * 2;
     assert_eq!(loads, [(0, bytes * 3 / 4 + bytes), (2, bytes / 4)]);

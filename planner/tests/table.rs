@@ -22,7 +22,7 @@ fn cells(batches: &[u64], prompts: &[u64]) -> Vec<GridCell> {
 
 fn tabled(machine: &Machine, model: &Model, cells: &[GridCell]) -> Result<PlanTable, PlannerError> {
     let formats = formats();
-    let question = Problem {
+    let problem = Problem {
         cost_model: CostModel { machine, model, formats: &formats },
         workload: Workload { batch: 1, prompt_tokens: 1, output_tokens: OUTPUT, speculation: None },
         objective: Objective::Latency,
@@ -33,7 +33,7 @@ fn tabled(machine: &Machine, model: &Model, cells: &[GridCell]) -> Result<PlanTa
     let score = |workload: &Workload, placement: &Placement, chunk| {
         roofline_times(machine, model, workload, placement, chunk)
     };
-    plan_grid(&question, cells, &score)
+    plan_grid(&problem, cells, &score)
 }
 
 fn placements(table: &PlanTable, machine: &Machine, model: &Model) -> Vec<Placement> {

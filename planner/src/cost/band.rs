@@ -24,7 +24,7 @@ impl CostModel<'_> {
                     self.estimate(*operator, rows, device, step)?
                 }
                 _ => {
-                    let price = self.price(task, step)?;
+                    let price = self.task_cost(task, step)?;
                     let Some((link, _)) = price.carried.filter(|(_, bytes)| *bytes > Bytes::ZERO) else {
                         continue;
                     };

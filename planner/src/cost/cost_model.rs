@@ -93,18 +93,23 @@ pub struct CostModel<'a> {
 
 impl CostModel<'_> {
     /// The price of `task` in `step`, for the task's part of the batch.
-    pub fn price(&self, task: &Task, step: &Step) -> Result<TaskCost, Missing> {
-        self.routed(task, step, None)
+    pub fn task_cost(&self, task: &Task, step: &Step) -> Result<TaskCost, Missing> {
+        self.routed_task_cost(task, step, None)
     }
 
     /// [`CostModel::price`] where so much is asked of the experts that the task computes; in the mean over what tokens
     /// choose where nothing is said. Other tasks cost what they do anyway.
-    pub fn routed(&self, task: &Task, step: &Step, traffic: Option<Traffic>) -> Result<TaskCost, Missing> {
+    pub fn routed_task_cost(
+        &self,
+        task: &Task,
+        step: &Step,
+        traffic: Option<Traffic>,
+    ) -> Result<TaskCost, Missing> {
         let step = &task.micro_batch.step(step);
         if step.batch == 0 {
             return Ok(TaskCost::NOTHING);
         }
-        let shared = |memory: MemoryId| ModelShare::within(self.machine, self.model, memory);
+        let shared = |memory: MemoryId| ModelShare::in_memory(self.machine, self.model, memory);
         let at_end = |link: LinkId| shared(self.machine.link(link).to);
         match (&task.action, task.lane) {
             (Action::Compute { operator, rows, source }, Lane::Device(device)) => {
@@ -145,7 +150,7 @@ impl CostModel<'_> {
         step: &Step,
     ) -> Result<TaskCost, Missing> {
         let whole = Work::routed(operator, self.model, self.formats, step, rows, traffic);
-        let shared = ModelShare::on(self.machine, self.model, device);
+        let shared = ModelShare::on_device(self.machine, self.model, device);
         // The ranks of a group work at the same time, each on its share.
         let work = match shared.ranks {
             1 => whole,
@@ -192,7 +197,7 @@ impl CostModel<'_> {
         device: DeviceId,
         step: &Step,
     ) -> Result<Estimate, Missing> {
-        let shared = ModelShare::on(self.machine, self.model, device);
+        let shared = ModelShare::on_device(self.machine, self.model, device);
         let rows = shared.rows(operator.sublayer(), rows);
         let work = Work::routed(operator, &shared.share, self.formats, step, &rows, None);
         let device = self.machine.device(device);

@@ -94,36 +94,36 @@ pub(crate) struct PriceList<'a> {
 impl<'a> PriceList<'a> {
     pub fn new(
         cost_model: CostModel<'a>,
-        course: &BatchSteps,
+        batch_steps: &BatchSteps,
         phase: Phase,
         homes: &[Home],
     ) -> Result<Self, Missing> {
-        Self::among(cost_model, course, phase, homes, &IdenticalGpus::none())
+        Self::among(cost_model, batch_steps, phase, homes, &IdenticalGpus::none())
     }
 
     /// The same where of devices alike only the first one computes, and its links and memory are those of all.
     pub fn among(
         cost_model: CostModel<'a>,
-        course: &BatchSteps,
+        batch_steps: &BatchSteps,
         phase: Phase,
         homes: &[Home],
         twins: &IdenticalGpus,
     ) -> Result<Self, Missing> {
-        let part = MicroBatch { index: 0, of: course.micro_batches };
+        let part = MicroBatch { index: 0, of: batch_steps.micro_batches };
         let largest = |steps: Vec<Step>| steps.iter().map(|step| part.step(step)).collect();
         let mut list = Self {
             cost_model,
             phase,
             sublayers: cost_model.model.sublayers(),
-            kinds: course.kinds(phase).into_iter().map(largest).collect(),
-            micro_batches: course.micro_batches,
+            kinds: batch_steps.kinds(phase).into_iter().map(largest).collect(),
+            micro_batches: batch_steps.micro_batches,
             sizes: cost_model.machine.device_ids().map(|d| matrix_sizes(&cost_model, d)).collect(),
             scratch: cost_model
                 .machine
                 .device_ids()
-                .map(|d| scratch_sizes(&cost_model, &course.extent, d))
+                .map(|d| scratch_sizes(&cost_model, &batch_steps.extent, d))
                 .collect(),
-            extent: course.extent,
+            extent: batch_steps.extent,
             table: Vec::new(),
             homes: homes.len(),
             alike: alike(cost_model.machine, twins),
@@ -247,7 +247,7 @@ impl<'a> PriceList<'a> {
         };
         let mut total = 0.0;
         for step in steps {
-            let price = self.cost_model.price(task, step)?;
+            let price = self.cost_model.task_cost(task, step)?;
             total += price.alone.get();
             let lane = match task.lane.queue(machine) {
                 Lane::Link(LinkId(link)) => link,
@@ -303,7 +303,8 @@ impl<'a> PriceList<'a> {
                     need = need.and(DeviceNeeds::item(STREAMS_KV));
                 }
             } else if streamed {
-                let bytes = ModelShare::on(machine, model, device).matrix_bytes(word, formats, &slice.rows);
+                let bytes =
+                    ModelShare::on_device(machine, model, device).matrix_bytes(word, formats, &slice.rows);
                 need = need.and(up_to(bytes, sizes, STREAMS));
             }
             needs[device.0] = need;
@@ -319,7 +320,7 @@ impl<'a> PriceList<'a> {
     fn items_of(&self, device: DeviceId) -> Vec<Bytes> {
         let CostModel { machine, model, formats } = self.cost_model;
         let extent = &self.extent;
-        let shared = ModelShare::on(machine, model, device);
+        let shared = ModelShare::on_device(machine, model, device);
         let size = |buffer: Buffer, rows: u64| shared.whole_buffer(buffer, formats, rows);
         let decode = |buffer: Buffer| size(buffer, extent.rows(Phase::Decode));
         let more = |buffer: Buffer| match buffer {
@@ -375,7 +376,7 @@ fn scratch_sizes(cost_model: &CostModel<'_>, extent: &RunExtent, device: DeviceI
 }
 
 fn matrix_sizes(cost_model: &CostModel<'_>, device: DeviceId) -> Vec<Bytes> {
-    let shared = ModelShare::on(cost_model.machine, cost_model.model, device);
+    let shared = ModelShare::on_device(cost_model.machine, cost_model.model, device);
     let size = |s: &Sublayer| {
         let rows = s.matrix(cost_model.model)?.0;
         Some(shared.matrix_bytes(*s, cost_model.formats, &(0..rows)))

@@ -43,13 +43,13 @@ pub enum Binding {
 
 impl Roofline {
     /// The roofline of `step` of `program`.
-    pub fn of(cost_model: &CostModel<'_>, program: &Program, step: &Step) -> Result<Self, Missing> {
+    pub fn new(cost_model: &CostModel<'_>, program: &Program, step: &Step) -> Result<Self, Missing> {
         let mut roofline = Self::default();
         let mut moved: BTreeMap<MemoryId, Bytes> = BTreeMap::new();
         let mut ends: Vec<Seconds> = Vec::with_capacity(program.tasks.len());
         let mut free: BTreeMap<Lane, Seconds> = BTreeMap::new();
         for task in &program.tasks {
-            let price = cost_model.price(task, step)?;
+            let price = cost_model.task_cost(task, step)?;
             let ready = task.after.iter().map(|id| ends[id.0 as usize]);
             let ready = ready.fold(Seconds::ZERO, Seconds::max);
             let queue = task.lane.queue(cost_model.machine);
@@ -74,28 +74,28 @@ impl Roofline {
         Ok(roofline)
     }
 
-    /// The bounds of a run of `placement` through `course`: the sum over its prefill steps, and a decode step in the
+    /// The bounds of a run of `placement` through `batch_steps`: the sum over its prefill steps, and a decode step in the
     /// middle of the output.
     ///
     /// # Errors
     /// A rate that was not measured; bytes that must move without a link.
-    pub(crate) fn of_run(
+    pub(crate) fn run_bounds(
         cost_model: &CostModel<'_>,
         placement: &Placement,
-        course: &BatchSteps,
+        batch_steps: &BatchSteps,
     ) -> Result<PhaseTimes, PlannerError> {
         let mut look = Bounds(cost_model);
         let mut bound = |phase: Phase| -> Result<Seconds, PlannerError> {
-            let sketch = Sketch::of(cost_model, placement, phase)?;
+            let sketch = Sketch::new(cost_model, placement, phase)?;
             let mut total = Seconds::ZERO;
-            for steps in course.kinds(phase) {
+            for steps in batch_steps.kinds(phase) {
                 let sums = sketch.sum(&steps, &mut look)?;
                 total += Seconds::new(sums.into_iter().fold(0.0, f64::max));
             }
             Ok(total)
         };
         let (ttft, decode) = (bound(Phase::Prefill)?, bound(Phase::Decode)?);
-        Ok(PhaseTimes { ttft, tpot: (course.decodes > 0).then_some(decode) })
+        Ok(PhaseTimes { ttft, tpot: (batch_steps.decodes > 0).then_some(decode) })
     }
 
     /// All bounds, in one order whatever is in use: the chain, devices, links, memories, launches.
@@ -145,6 +145,6 @@ impl StepProbe for Bounds<'_> {
     type Error = Missing;
 
     fn step(&mut self, program: &Program, step: &Step) -> Result<Vec<f64>, Missing> {
-        Ok(Roofline::of(self.0, program, step)?.numbers(self.0.machine))
+        Ok(Roofline::new(self.0, program, step)?.numbers(self.0.machine))
     }
 }

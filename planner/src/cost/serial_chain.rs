@@ -264,7 +264,7 @@ impl SerialChain {
 
 /// [`SerialChain::spread`].
 fn spread(machine: &Machine, model: &Model, formats: &Formats) -> Vec<f64> {
-    let on = |device| ModelShare::on(machine, model, device);
+    let on = |device| ModelShare::on_device(machine, model, device);
     let shared: Vec<_> = machine.device_ids().map(on).collect();
     let of = |buffer: Buffer, shared: &ModelShare<'_>| {
         let plain = buffer.bytes(formats, 1, buffer.columns(model)).as_f64();

@@ -33,7 +33,7 @@ pub trait StepProbe {
 
     /// By how much each of the numbers of two steps may differ, where that is known without looking at them; it adds up
     /// over layers too.
-    fn apart(&mut self, _program: &Program, _steps: [&Step; 2]) -> Result<f64, Self::Error> {
+    fn difference(&mut self, _program: &Program, _steps: [&Step; 2]) -> Result<f64, Self::Error> {
         Ok(f64::INFINITY)
     }
 }
@@ -48,7 +48,7 @@ pub struct Sketch {
 
 impl Sketch {
     /// The sketch of `placement` in `phase`.
-    pub fn of(cost_model: &CostModel<'_>, placement: &Placement, phase: Phase) -> Result<Self, LowerError> {
+    pub fn new(cost_model: &CostModel<'_>, placement: &Placement, phase: Phase) -> Result<Self, LowerError> {
         let runs = placement.runs();
         // Layers after which what a run adds repeats: one for each staging slot.
         let period = (placement.pipelining.slots as u64).max(2);
@@ -100,7 +100,7 @@ impl Sketch {
             return steps.first().map_or(Ok(Vec::new()), |only| self.step(only, look));
         };
         let begin = self.step(first, look)?;
-        let apart = self.apart([first, last], look)?;
+        let apart = self.difference([first, last], look)?;
         if begin.iter().all(|begin| apart <= BENT * begin) {
             return Ok(begin.into_iter().map(|begin| (begin + apart / 2.0) * count as f64).collect());
         }
@@ -161,12 +161,12 @@ impl Sketch {
         Ok(total)
     }
 
-    fn apart<L: StepProbe>(&self, steps: [&Step; 2], look: &mut L) -> Result<f64, L::Error> {
-        let short = look.apart(&self.short, steps)?;
+    fn difference<L: StepProbe>(&self, steps: [&Step; 2], look: &mut L) -> Result<f64, L::Error> {
+        let short = look.difference(&self.short, steps)?;
         let mut total = short;
         // What is not known stays so: no difference is taken of it.
         for (longer, lacking) in self.longer.iter().filter(|_| short.is_finite()) {
-            total += (look.apart(longer, steps)? - short) * lacking;
+            total += (look.difference(longer, steps)? - short) * lacking;
         }
         Ok(total)
     }

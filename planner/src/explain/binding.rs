@@ -40,19 +40,19 @@ pub(super) const CHAIN: &str = "chain";
 /// What the name of what the host issues for a device begins with.
 pub(super) const LAUNCHES: &str = "launches of ";
 
-/// Both phases of `placement` through `course`.
+/// Both phases of `placement` through `batch_steps`.
 pub(super) fn binding(
     cost_model: CostModel<'_>,
     placement: &Placement,
-    course: &BatchSteps,
+    batch_steps: &BatchSteps,
 ) -> Result<Vec<PhaseBinding>, PlannerError> {
     let machine = cost_model.machine;
     let programs = PhasePrograms::lower(machine, cost_model.model, placement)?;
     let mut phases = Vec::new();
     for phase in [Phase::Prefill, Phase::Decode] {
         let mut total = Roofline::default();
-        for step in course.kinds(phase).iter().flatten() {
-            total = total.then(&Roofline::of(&cost_model, programs.of(phase), step)?);
+        for step in batch_steps.kinds(phase).iter().flatten() {
+            total = total.then(&Roofline::new(&cost_model, programs.program(phase), step)?);
         }
         let (at_least, binding) = total.bound();
         let busy = |what: String, time: Seconds| Busy { what, time, share: Ratio::new(time / at_least) };

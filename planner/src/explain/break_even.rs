@@ -88,7 +88,7 @@ pub struct BreakEven {
 pub(super) fn break_evens(
     cost_model: CostModel<'_>,
     placement: &Placement,
-    course: &BatchSteps,
+    batch_steps: &BatchSteps,
 ) -> Result<Vec<BreakEven>, PlannerError> {
     let mut found = Vec::new();
     let mut first = 0;
@@ -102,7 +102,8 @@ pub(super) fn break_evens(
             continue;
         }
         for phase in [Phase::Prefill, Phase::Decode] {
-            let Some(&step) = course.kinds(phase).first().map(|steps| &steps[(steps.len() - 1) / 2]) else {
+            let Some(&step) = batch_steps.kinds(phase).first().map(|steps| &steps[(steps.len() - 1) / 2])
+            else {
                 continue;
             };
             let here = Steady::of(cost_model, placement, &run.layer, phase)?;
@@ -193,7 +194,7 @@ impl<'a> Steady<'a> {
     /// What one more layer adds to `step`: to the longest of the chain, the lanes and the memories.
     fn time(&self, step: &Step) -> Result<Seconds, Missing> {
         let numbers = |program: &Program| {
-            Ok::<_, Missing>(Roofline::of(&self.cost_model, program, step)?.numbers(self.cost_model.machine))
+            Ok::<_, Missing>(Roofline::new(&self.cost_model, program, step)?.numbers(self.cost_model.machine))
         };
         let (short, long) = (numbers(&self.programs[0])?, numbers(&self.programs[1])?);
         let added = short.iter().zip(&long).map(|(short, long)| long - short);
@@ -296,16 +297,16 @@ mod tests {
             let machine = spec.machine(&model);
             let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
             let placement = Placement::uniform(&model, CPU, MemoryId(0));
-            let course = BatchSteps::of(&Workload::new(2, 96, 32), 96);
-            for row in break_evens(cost_model, &placement, &course).unwrap() {
+            let batch_steps = BatchSteps::new(&Workload::new(2, 96, 32), 96);
+            for row in break_evens(cost_model, &placement, &batch_steps).unwrap() {
                 let layer = &placement.layers[0];
                 let other = machine.device_named(&row.other).unwrap();
                 let there = moved(cost_model, layer, row.scope, row.phase, other).unwrap();
                 let [here, there] = [layer, &there]
                     .map(|layer| Steady::of(cost_model, &placement, layer, row.phase).unwrap());
                 let step = match row.phase {
-                    Phase::Prefill => course.prefill[0][0],
-                    Phase::Decode => course.decode,
+                    Phase::Prefill => batch_steps.prefill[0][0],
+                    Phase::Decode => batch_steps.decode,
                 };
                 let gains = |batch: u64| {
                     let step = Step { batch, ..step };
@@ -334,7 +335,7 @@ mod tests {
         let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
         let placement = Placement::uniform(&model, CPU, MemoryId(0));
         let found =
-            break_evens(cost_model, &placement, &BatchSteps::of(&Workload::new(2, 96, 32), 96)).unwrap();
+            break_evens(cost_model, &placement, &BatchSteps::new(&Workload::new(2, 96, 32), 96)).unwrap();
         let row =
             found.iter().find(|row| row.scope == Scope::Matrices && row.phase == Phase::Decode).unwrap();
         let (from, expected) = (row.batch.from.unwrap() as f64, spec.flop[0] / spec.link);

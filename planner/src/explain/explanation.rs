@@ -50,7 +50,7 @@ pub struct Filled {
 pub fn explain(plan: &Plan, machine: &Machine, model: &Model) -> Result<Explanation, PlannerError> {
     let placement = plan.placement(machine, model)?;
     let cost_model = CostModel { machine, model, formats: &plan.formats };
-    let course = BatchSteps::of(&plan.workload, plan.prefill_chunk);
+    let batch_steps = BatchSteps::new(&plan.workload, plan.prefill_chunk);
     let goal = Goal::new(machine, &plan.workload, plan.objective, plan.slo, &plan.costs)?;
     let filled = |memory: &hwprofiles::Memory| {
         let used = *plan.memory.get(&memory.name)?;
@@ -59,8 +59,8 @@ pub fn explain(plan: &Plan, machine: &Machine, model: &Model) -> Result<Explanat
     let (more, parts) = worth(cost_model, &plan.workload, &goal)?;
     Ok(Explanation {
         memories: machine.memories.iter().filter_map(filled).collect(),
-        binding: binding(cost_model, &placement, &course)?,
-        break_evens: break_evens(cost_model, &placement, &course)?,
+        binding: binding(cost_model, &placement, &batch_steps)?,
+        break_evens: break_evens(cost_model, &placement, &batch_steps)?,
         more,
         parts,
         plan: plan.clone(),

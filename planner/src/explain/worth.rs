@@ -41,7 +41,7 @@ struct Asked<'a> {
     cost_model: CostModel<'a>,
     workload: &'a Workload,
     goal: &'a Goal,
-    effort: SearchBudget,
+    budget: SearchBudget,
 }
 
 /// What 10 % more of each resource would bring, the most valuable first, and what whole parts would; nothing where the
@@ -51,7 +51,7 @@ pub(super) fn worth(
     workload: &Workload,
     goal: &Goal,
 ) -> Result<(Vec<Worth>, Vec<Worth>), PlannerError> {
-    let asked = Asked { cost_model, workload, goal, effort: SearchBudget::PLAN };
+    let asked = Asked { cost_model, workload, goal, budget: SearchBudget::PLAN };
     let machine = cost_model.machine;
     let chunks = prefill_chunks(workload);
     let spaces = asked.spaces(machine, &chunks)?;
@@ -81,7 +81,7 @@ pub(super) fn worth(
 }
 
 fn capacity(machine: &Machine) -> Vec<Bytes> {
-    IdenticalGpus::of(machine).capacity(machine)
+    IdenticalGpus::from_machine(machine).capacity(machine)
 }
 
 impl Optimum {
@@ -100,7 +100,7 @@ impl<'a> Asked<'a> {
     {
         let cost_model = CostModel { machine, ..self.cost_model };
         let space =
-            |&chunk: &u64| SearchSpace::new(cost_model, &BatchSteps::of(self.workload, chunk), self.goal);
+            |&chunk: &u64| SearchSpace::new(cost_model, &BatchSteps::new(self.workload, chunk), self.goal);
         chunks.iter().map(space).collect()
     }
 
@@ -111,7 +111,7 @@ impl<'a> Asked<'a> {
     ) -> Result<Option<Optimum>, PlannerError> {
         let mut best: Option<Optimum> = None;
         for (index, space) in spaces.iter().enumerate() {
-            let Some(chosen) = space.solve(self.goal, capacity, self.effort)?.chosen else { continue };
+            let Some(chosen) = space.solve(self.goal, capacity, self.budget)?.chosen else { continue };
             if best.is_none_or(|best| chosen.value < best.value) {
                 let [ttft, tpot] = chosen.times();
                 let tpot = (self.workload.output_tokens > 1).then_some(tpot);
@@ -139,7 +139,7 @@ mod tests {
             let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
             let goal = Goal::new(&machine, &workload, Objective::Latency, Slo::default(), &Costs::default());
             let asked =
-                Asked { cost_model, workload: &workload, goal: &goal.unwrap(), effort: SearchBudget::EXACT };
+                Asked { cost_model, workload: &workload, goal: &goal.unwrap(), budget: SearchBudget::EXACT };
             let best = |machine: &Machine| {
                 let spaces = asked.spaces(machine, &prefill_chunks(&workload)).unwrap();
                 asked.optimum(&spaces, &capacity(machine)).unwrap().expect("the host holds everything").value

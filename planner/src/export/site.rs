@@ -85,7 +85,7 @@ impl<'a> Site<'a> {
 
     /// Layer `index` with each sublayer where `place` says.
     pub fn layer(&self, index: usize, place: impl FnMut(Sublayer) -> Slices) -> LayerPlacement {
-        LayerPlacement::of(self.model.kind(index as u64), place)
+        LayerPlacement::from_slices(self.model.kind(index as u64), place)
     }
 
     /// The largest part of a sublayer of the plan: where an engine that divides nothing would put it.

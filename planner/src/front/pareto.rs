@@ -77,7 +77,7 @@ impl Taken {
     }
 }
 
-/// The front of `question` over two or three different `criteria` within its limits, its objective aside, of about
+/// The front of `problem` over two or three different `criteria` within its limits, its objective aside, of about
 /// `points` points (at least 2): limits go down by a share of 1 / (points − 1) of the way between the ends, so of two
 /// criteria an undominated placement that is left out has a point that is nowhere worse but in the second, and there by
 /// no more than this; of three, there are √points slices of √points. Each point is simulated by `scorer`.
@@ -85,7 +85,7 @@ impl Taken {
 /// # Errors
 /// As [`crate::plan`]; [`PlannerError::Criteria`] where there are not two or three different ones.
 pub fn front(
-    question: &Problem<'_>,
+    problem: &Problem<'_>,
     criteria: &[Criterion],
     points: usize,
     scorer: &Scorer<'_>,
@@ -94,36 +94,36 @@ pub fn front(
     if !(2..=3).contains(&criteria.len()) || !criteria.iter().enumerate().all(different) {
         return Err(PlannerError::Criteria);
     }
-    question.workload.check(question.cost_model.model)?;
-    let goal = goal(question, criteria)?;
-    let chunks = prefill_chunks(&question.workload);
-    let course = |chunk: u64| BatchSteps::of(&question.workload, chunk);
-    let spaces = chunks.iter().map(|&chunk| SearchSpace::new(question.cost_model, &course(chunk), &goal));
+    problem.workload.check(problem.cost_model.model)?;
+    let goal = goal(problem, criteria)?;
+    let chunks = prefill_chunks(&problem.workload);
+    let batch_steps = |chunk: u64| BatchSteps::new(&problem.workload, chunk);
+    let spaces = chunks.iter().map(|&chunk| SearchSpace::new(problem.cost_model, &batch_steps(chunk), &goal));
     let spaces: Vec<_> = spaces.collect::<Result<_, _>>()?;
     let solver = |space| -> Box<Solver<'_>> { Box::new(move |measures| solve(space, measures)) };
     let unsolved =
-        || if goal.slo == Slo::default() { infeasible(question) } else { too_slow(question, &goal, None) };
+        || if goal.slo == Slo::default() { infeasible(problem) } else { too_slow(problem, &goal, None) };
     let solvers = spaces.iter().map(solver).collect();
     let measures = criteria.iter().map(|&criterion| goal.of_criterion(criterion)).collect();
-    let limits = goal.yardsticks().split_off(1);
+    let limits = goal.measures().split_off(1);
     let Some(tradeoff) = Tradeoff::new(solvers, measures, limits, TIE)? else { return Err(unsolved()?) };
     let mut found = Vec::new();
     for compromise in tradeoff.front(points.max(2))? {
         let (space, chunk) = (&spaces[compromise.solver], chunks[compromise.solver]);
         let chosen = &compromise.chosen;
         let [ttft, tpot] = chosen.times();
-        let bound = PhaseTimes { ttft, tpot: (question.workload.output_tokens > 1).then_some(tpot) };
+        let bound = PhaseTimes { ttft, tpot: (problem.workload.output_tokens > 1).then_some(tpot) };
         let mut best: Option<(f64, FrontPoint)> = None;
         // Its runs of layers one after the other and dealt out: which order contention hurts less, simulation says.
         for placement in space.placements(chosen, &goal) {
-            let work = work(&question.cost_model, &placement, &course(chunk))?;
+            let work = work(&problem.cost_model, &placement, &batch_steps(chunk))?;
             let taken = |times: PhaseTimes| Taken {
                 times,
                 energy_per_token: goal.energy(&times, &work),
                 cost_per_token: goal.cost(&times, &work),
             };
             let point = FrontPoint {
-                placement: label(question.cost_model.machine, &placement),
+                placement: label(problem.cost_model.machine, &placement),
                 prefill_chunk: chunk,
                 bound: taken(bound),
                 simulated: taken(scorer(&placement, chunk)?),
@@ -145,21 +145,21 @@ pub fn front(
 
 fn solve(space: &SearchSpace<'_>, measures: Vec<Measure>) -> Result<SolveResult, PlannerError> {
     let groups: Vec<_> = space.stacks.iter().map(|stack| (stack.layers, stack)).collect();
-    match space.outlook_on(&groups, measures, &space.capacity())? {
-        Some(outlook) => outlook.solve(Restriction::ALL, THOROUGH, f64::INFINITY),
+    match space.priced_problem_for(&groups, measures, &space.capacity())? {
+        Some(priced_problem) => priced_problem.solve(Restriction::ALL, THOROUGH, f64::INFINITY),
         None => Ok(SolveResult::NOTHING),
     }
 }
 
 /// A goal whose space keeps what any of the criteria may need.
-fn goal(question: &Problem<'_>, criteria: &[Criterion]) -> Result<Goal, PlannerError> {
+fn goal(problem: &Problem<'_>, criteria: &[Criterion]) -> Result<Goal, PlannerError> {
     let has = |criterion| criteria.contains(&criterion);
     let objective = match () {
         () if has(Criterion::Cost) => Objective::Cost,
         () if has(Criterion::Energy) => Objective::Energy,
         () => Objective::Latency,
     };
-    Goal::new(question.cost_model.machine, &question.workload, objective, question.slo, &question.costs)
+    Goal::new(problem.cost_model.machine, &problem.workload, objective, problem.slo, &problem.costs)
 }
 
 fn mark_beaten(points: &mut [FrontPoint], criteria: &[Criterion]) {

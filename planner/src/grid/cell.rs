@@ -87,29 +87,29 @@ pub(crate) struct SharedHomesCost {
 
 impl<'a> PlannedCell<'a> {
     /// The best for `cell` alone; the inner error says why there is nothing.
-    pub fn new(question: &Problem<'a>, cell: &GridCell) -> Result<Result<Self, String>, PlannerError> {
+    pub fn new(problem: &Problem<'a>, cell: &GridCell) -> Result<Result<Self, String>, PlannerError> {
         let GridCell { batch, prompt_tokens, .. } = *cell;
-        let workload = Workload { batch, prompt_tokens, ..question.workload };
-        let question = Problem { workload, ..*question };
-        if let Err(wrong) = workload.check(question.cost_model.model) {
+        let workload = Workload { batch, prompt_tokens, ..problem.workload };
+        let problem = Problem { workload, ..*problem };
+        if let Err(wrong) = workload.check(problem.cost_model.model) {
             return Ok(Err(wrong.to_string()));
         }
-        let goal = question.goal()?;
+        let goal = problem.goal()?;
         for chunk in chunks(&workload) {
-            let mut space = SearchSpace::new(question.cost_model, &BatchSteps::of(&workload, chunk), &goal)?;
+            let mut space = SearchSpace::new(problem.cost_model, &BatchSteps::new(&workload, chunk), &goal)?;
             let SolveResult { chosen: Some(chosen), bound } =
                 space.solve(&goal, &space.capacity(), SearchBudget::PLAN)?
             else {
                 continue;
             };
-            let residency = WeightResidency::of(&space, &chosen);
+            let residency = WeightResidency::from_solution(&space, &chosen);
             let (ttft, value) = (chosen.times()[0], chosen.value);
-            space.stacks.iter_mut().for_each(|stack| stack.homed = vec![]);
+            space.stacks.iter_mut().for_each(|stack| stack.residency = vec![]);
             let cell = *cell;
             return Ok(Ok(Self { cell, workload, chunk, goal, space, residency, ttft, value, bound }));
         }
         // What would help takes a search of its own; `plan` does it.
-        Ok(Err(match question.slo == Slo::default() {
+        Ok(Err(match problem.slo == Slo::default() {
             true => "nothing fits: plan it alone to see what would help".to_owned(),
             false => "nothing that fits keeps the limits: plan it alone to see what would help".to_owned(),
         }))
@@ -121,10 +121,12 @@ impl<'a> PlannedCell<'a> {
         candidates: &[WeightResidency],
     ) -> Result<Vec<Option<SharedHomesCost>>, PlannerError> {
         let lodgings: BTreeSet<&WeightHomes> = candidates.iter().flat_map(|r| r.0.keys()).collect();
-        let lodged = PinnedClasses::new(&self.space, lodgings.into_iter());
+        let pinned = PinnedClasses::new(&self.space, lodgings.into_iter());
         let cost = |residency: &WeightResidency| -> Result<Option<SharedHomesCost>, PlannerError> {
-            let within = match self.within(&lodged, residency)? {
-                Some(outlook) => outlook.solve(Restriction::ALL, SearchBudget::PLAN, f64::INFINITY)?.chosen,
+            let within = match self.within(&pinned, residency)? {
+                Some(priced_problem) => {
+                    priced_problem.solve(Restriction::ALL, SearchBudget::PLAN, f64::INFINITY)?.chosen
+                }
                 None => None,
             };
             let stay = within.map(|chosen| SharedHomesCost { value: chosen.value, switch: None });
@@ -148,17 +150,17 @@ impl<'a> PlannedCell<'a> {
 
     /// What waiting for the weights adds to the objective: as much as waiting for the first token.
     fn weigh(&self, switch: Option<Seconds>) -> f64 {
-        self.goal.yardsticks()[0].weight[0] * switch.map_or(0.0, Seconds::get)
+        self.goal.measures()[0].weight[0] * switch.map_or(0.0, Seconds::get)
     }
 
     /// What can be chosen within some homes.
     fn within<'s>(
         &'s self,
-        lodged: &'s PinnedClasses,
+        pinned: &'s PinnedClasses,
         residency: &WeightResidency,
     ) -> Result<Option<PricedProblem<'s>>, PlannerError> {
         let capacity = self.space.capacity();
-        self.space.outlook_on(&lodged.groups(residency), self.goal.yardsticks(), &capacity)
+        self.space.priced_problem_for(&pinned.groups(residency), self.goal.measures(), &capacity)
     }
 
     /// The best within these homes, simulated: the solver does not see contention, so what it finds under some
@@ -168,14 +170,16 @@ impl<'a> PlannedCell<'a> {
         residency: &WeightResidency,
         scorer: &GridScorer<'_>,
     ) -> Result<Option<PlacedCell>, PlannerError> {
-        let lodged = PinnedClasses::new(&self.space, residency.0.keys());
-        let stacks: Vec<_> = lodged.groups(residency).into_iter().map(|(_, stack)| stack).collect();
-        let Some(outlook) = self.within(&lodged, residency)? else { return Ok(None) };
+        let pinned = PinnedClasses::new(&self.space, residency.0.keys());
+        let stacks: Vec<_> = pinned.groups(residency).into_iter().map(|(_, stack)| stack).collect();
+        let Some(priced_problem) = self.within(&pinned, residency)? else { return Ok(None) };
         let mut seen: Vec<Placement> = Vec::new();
         let mut best: Option<PlacedCell> = None;
-        for family in FAMILIES {
+        for restriction in FAMILIES {
             let below = best.as_ref().filter(|best| best.kept).map_or(f64::INFINITY, |best| best.value);
-            let Some(chosen) = outlook.solve(family, SearchBudget::PLAN, below)?.chosen else { continue };
+            let Some(chosen) = priced_problem.solve(restriction, SearchBudget::PLAN, below)?.chosen else {
+                continue;
+            };
             let placement = self.space.placement_in(&stacks, &chosen, &self.goal);
             if seen.contains(&placement) {
                 continue;
@@ -219,9 +223,9 @@ impl<'a> PlannedCell<'a> {
 
     /// The objective of simulated times.
     fn value_of(&self, placement: &Placement, times: &PhaseTimes) -> Result<f64, PlannerError> {
-        let course = BatchSteps::of(&self.workload, self.chunk);
+        let batch_steps = BatchSteps::new(&self.workload, self.chunk);
         let work = match self.goal.is_frugal() {
-            true => work(&self.space.cost_model, placement, &course)?,
+            true => work(&self.space.cost_model, placement, &batch_steps)?,
             false => [vec![], vec![]],
         };
         Ok(self.goal.value(times, &work))

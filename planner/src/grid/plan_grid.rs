@@ -32,24 +32,24 @@ const CANDIDATES: usize = 24;
 const SAMPLE_STRIDE: usize = 7;
 const FINALISTS: usize = 3;
 
-/// Plans `cells`, whose output tokens, objective and limits are those of `question`; its batch and prompt are not
+/// Plans `cells`, whose output tokens, objective and limits are those of `problem`; its batch and prompt are not
 /// looked at. What is not planned, because nothing fits or keeps the limits, is listed with its reason.
 ///
 /// # Errors
 /// Those of [`crate::plan`]; [`PlannerError::Several`] on a machine with several GPUs alike; [`PlannerError::Infeasible`] or [`PlannerError::TooSlow`] where no cell can be planned.
 pub fn plan_grid(
-    question: &Problem<'_>,
+    problem: &Problem<'_>,
     cells: &[GridCell],
     scorer: &GridScorer<'_>,
 ) -> Result<PlanTable, PlannerError> {
-    let machine = question.cost_model.machine;
+    let machine = problem.cost_model.machine;
     if machine.twins().len() > 1 {
         let gpus = machine.twins().len() as u64;
         let ranks = gpus * machine.tensor_parallel();
         return Err(PlannerError::Several { what: "a table of plans", gpus, ranks });
     }
     let planned: Vec<_> =
-        cells.par_iter().map(|cell| PlannedCell::new(question, cell)).collect::<Result<_, _>>()?;
+        cells.par_iter().map(|cell| PlannedCell::new(problem, cell)).collect::<Result<_, _>>()?;
     let (mut alone, mut without) = (Vec::new(), Vec::new());
     for (cell, planned) in cells.iter().zip(planned) {
         let GridCell { batch, prompt_tokens, .. } = *cell;
@@ -58,14 +58,14 @@ pub fn plan_grid(
             Err(reason) => without.push(NoPlan { batch, prompt_tokens, reason }),
         }
     }
-    let Some((residency, stays)) = shared(&alone)? else { return Err(impossible(question, cells)?) };
+    let Some((residency, stays)) = shared(&alone)? else { return Err(impossible(problem, cells)?) };
     let scored: Vec<ScoredCell> = alone
         .par_iter()
         .zip(&stays)
         .map(|(cell, stay)| cell.scored(&residency, *stay, scorer))
         .collect::<Result<_, _>>()?;
-    let Some(sharing) = sharing(&alone, &stays, &scored) else { return Err(impossible(question, cells)?) };
-    let mut table = PlanTable { without, ..empty_table(question, sharing) };
+    let Some(sharing) = sharing(&alone, &stays, &scored) else { return Err(impossible(problem, cells)?) };
+    let mut table = PlanTable { without, ..empty_table(problem, sharing) };
     let mut placements: Vec<Placement> = vec![];
     for (planned, ScoredCell { placement, simulated, own, switch, kept, .. }) in alone.iter().zip(scored) {
         let GridCell { batch, prompt_tokens, weight } = planned.cell;
@@ -83,14 +83,14 @@ pub fn plan_grid(
             CellPlan { batch, prompt_tokens, weight, prefill_chunk, placement, simulated, own, switch };
         table.cells.push(cell);
     }
-    let CostModel { machine, model, .. } = question.cost_model;
-    table.placements = placements.iter().map(|p| NamedPlacement::of(machine, model, p)).collect();
+    let CostModel { machine, model, .. } = problem.cost_model;
+    table.placements = placements.iter().map(|p| NamedPlacement::from_placement(machine, model, p)).collect();
     Ok(table)
 }
 
-/// The table of `question`, whose own workload only gives the output tokens.
-fn empty_table(question: &Problem<'_>, sharing: SharingCost) -> PlanTable {
-    let Problem { cost_model, workload, objective, slo, costs, draft: _ } = *question;
+/// The table of `problem`, whose own workload only gives the output tokens.
+fn empty_table(problem: &Problem<'_>, sharing: SharingCost) -> PlanTable {
+    let Problem { cost_model, workload, objective, slo, costs, draft: _ } = *problem;
     let CostModel { machine, model, formats } = cost_model;
     PlanTable {
         table: TABLE_VERSION,
@@ -110,16 +110,16 @@ fn empty_table(question: &Problem<'_>, sharing: SharingCost) -> PlanTable {
 }
 
 /// Why there is no plan for the first of `cells`.
-fn impossible(question: &Problem<'_>, cells: &[GridCell]) -> Result<PlannerError, PlannerError> {
+fn impossible(problem: &Problem<'_>, cells: &[GridCell]) -> Result<PlannerError, PlannerError> {
     let Some(&GridCell { batch, prompt_tokens, .. }) = cells.first() else {
         return Ok(PlannerError::NoPlacement { change: "a grid needs a cell".into() });
     };
-    let workload = Workload { batch, prompt_tokens, ..question.workload };
-    let question = Problem { workload, ..*question };
-    workload.check(question.cost_model.model)?;
-    match question.slo == Slo::default() {
-        true => infeasible(&question),
-        false => too_slow(&question, &question.goal()?, None),
+    let workload = Workload { batch, prompt_tokens, ..problem.workload };
+    let problem = Problem { workload, ..*problem };
+    workload.check(problem.cost_model.model)?;
+    match problem.slo == Slo::default() {
+        true => infeasible(&problem),
+        false => too_slow(&problem, &problem.goal()?, None),
     }
 }
 

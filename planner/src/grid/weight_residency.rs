@@ -27,31 +27,31 @@ pub(crate) struct WeightResidency(pub BTreeMap<WeightHomes, u64>);
 
 impl WeightResidency {
     /// That of a solution of `space`.
-    pub fn of(space: &SearchSpace<'_>, chosen: &PatternSolution) -> Self {
-        let mut lodged = BTreeMap::new();
+    pub fn from_solution(space: &SearchSpace<'_>, chosen: &PatternSolution) -> Self {
+        let mut pinned = BTreeMap::new();
         for (stack, runs) in chosen.kinds.iter().enumerate() {
             for (pattern, count) in runs {
                 let weights = weights(&space.patterns, &space.stacks[stack], pattern);
-                *lodged.entry(WeightHomes { stack, weights }).or_default() += count;
+                *pinned.entry(WeightHomes { stack, weights }).or_default() += count;
             }
         }
-        Self(lodged)
+        Self(pinned)
     }
 
     /// Bytes that enter each memory when this one follows `other`.
     pub fn entering(&self, other: &Self, space: &SearchSpace<'_>) -> Vec<Bytes> {
         let mut bytes = vec![Bytes::ZERO; space.cost_model.machine.memories.len()];
         let mut before = other.0.iter();
-        let mut old = before.next().map(|(lodging, &count)| (lodging, count));
+        let mut old = before.next().map(|(weight_homes, &count)| (weight_homes, count));
         for (new, &count) in &self.0 {
             let mut left = count;
-            while let (Some((lodging, rest)), true) = (old, left > 0) {
+            while let (Some((weight_homes, rest)), true) = (old, left > 0) {
                 let both = left.min(rest);
-                add_entering(space, lodging, new, both, &mut bytes);
+                add_entering(space, weight_homes, new, both, &mut bytes);
                 left -= both;
                 old = match rest - both {
-                    0 => before.next().map(|(lodging, &count)| (lodging, count)),
-                    rest => Some((lodging, rest)),
+                    0 => before.next().map(|(weight_homes, &count)| (weight_homes, count)),
+                    rest => Some((weight_homes, rest)),
                 };
             }
         }
@@ -73,8 +73,8 @@ impl WeightResidency {
     /// Bytes of weights in each memory.
     pub fn bytes(&self, space: &SearchSpace<'_>) -> Vec<Bytes> {
         let mut bytes = vec![Bytes::ZERO; space.cost_model.machine.memories.len()];
-        for (lodging, &count) in &self.0 {
-            for (sublayer, home) in lodging.matrices(space) {
+        for (weight_homes, &count) in &self.0 {
+            for (sublayer, home) in weight_homes.matrices(space) {
                 for (memory, rows) in parts(space, sublayer, home) {
                     add_spread(space, memory, matrix_bytes(space, memory, sublayer, rows), count, &mut bytes);
                 }
@@ -108,22 +108,22 @@ impl PinnedClasses {
         let mut walk = patterns.walk();
         let mut walked: Vec<[Walked; 2]> = space.stacks.iter().map(|_| Default::default()).collect();
         let mut stacks = BTreeMap::new();
-        for lodging in lodgings {
-            let like = &space.stacks[lodging.stack];
+        for weight_homes in lodgings {
+            let like = &space.stacks[weight_homes.stack];
             let (kind, sublayers) = (like.kind, like.sublayers.clone());
-            let mut stack = LayerClass { kind, layers: 1, sublayers, homed: vec![] };
-            for homes in homes_with_kv(patterns, &stack, &lodging.weights) {
-                let homed = patterns.homed(&mut walk, &mut walked[lodging.stack], homes, &stack);
-                stack.homed.extend(homed);
+            let mut stack = LayerClass { kind, layers: 1, sublayers, residency: vec![] };
+            for homes in homes_with_kv(patterns, &stack, &weight_homes.weights) {
+                let residency = patterns.residency(&mut walk, &mut walked[weight_homes.stack], homes, &stack);
+                stack.residency.extend(residency);
             }
-            stacks.insert(lodging.clone(), stack);
+            stacks.insert(weight_homes.clone(), stack);
         }
         Self { stacks }
     }
 
     /// How many layers keep to each lodging of `residency`, and their stacks.
     pub fn groups(&self, residency: &WeightResidency) -> Vec<(u64, &LayerClass)> {
-        residency.0.iter().map(|(lodging, &layers)| (layers, &self.stacks[lodging])).collect()
+        residency.0.iter().map(|(weight_homes, &layers)| (layers, &self.stacks[weight_homes])).collect()
     }
 }
 
@@ -167,7 +167,7 @@ fn matrix_bytes(
     rows: std::ops::Range<u64>,
 ) -> Bytes {
     let CostModel { machine, model, formats } = space.cost_model;
-    ModelShare::within(machine, model, memory).matrix_bytes(sublayer, formats, &rows)
+    ModelShare::in_memory(machine, model, memory).matrix_bytes(sublayer, formats, &rows)
 }
 
 /// Adds what `kept` in `memory` takes of the memories that it lies in.

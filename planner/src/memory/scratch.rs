@@ -72,7 +72,7 @@ pub(crate) fn scratch_of(
     device: DeviceId,
 ) -> Bytes {
     if is_gpu(machine, device) {
-        return on_gpu(&ModelShare::on(machine, model, device), extent);
+        return on_gpu(&ModelShare::on_device(machine, model, device), extent);
     }
     let rows = rows_of(operator, extent, phase);
     let members = machine.device(device).cores.len() as u64;

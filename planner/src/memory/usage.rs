@@ -69,12 +69,13 @@ pub fn staging_slots(
     for task in programs.both().into_iter().flat_map(|program| &program.tasks) {
         match &task.action {
             Action::FetchWeights { sublayer, rows, device, .. } => {
-                let bytes = ModelShare::on(machine, model, *device).matrix_bytes(*sublayer, formats, rows);
+                let bytes =
+                    ModelShare::on_device(machine, model, *device).matrix_bytes(*sublayer, formats, rows);
                 let slot = &mut slots.entry(*device).or_default()[0];
                 *slot = bytes.max(*slot);
             }
             Action::FetchKv { device, .. } => {
-                let shared = ModelShare::on(machine, model, *device);
+                let shared = ModelShare::on_device(machine, model, *device);
                 slots.entry(*device).or_default()[1] = shared.kv_bytes(formats, extent.batch, extent.context);
             }
             _ => {}
@@ -116,7 +117,7 @@ pub fn usage(
     let mut usage = vec![MemoryUsage::default(); machine.memories.len()];
     let own = |device: DeviceId| machine.device(device).memory.0;
     let within: Vec<_> =
-        machine.memory_ids().map(|memory| ModelShare::within(machine, model, memory)).collect();
+        machine.memory_ids().map(|memory| ModelShare::in_memory(machine, model, memory)).collect();
     let mut attending = BTreeSet::new();
     let mut keep = |sublayer: Sublayer, slices: &Slices, layers: u64| {
         let mut holders = BTreeSet::new();

@@ -16,8 +16,8 @@ pub(crate) struct IdenticalGpus {
 }
 
 impl IdenticalGpus {
-    pub fn of(machine: &Machine) -> Self {
-        let devices = Some(machine.twins()).filter(|twins| twins.len() > 1).unwrap_or_default();
+    pub fn from_machine(machine: &Machine) -> Self {
+        let devices = Some(machine.twins()).filter(|gpus| gpus.len() > 1).unwrap_or_default();
         let memories = devices.iter().map(|&id| machine.device(id).memory).collect();
         Self { devices, memories }
     }

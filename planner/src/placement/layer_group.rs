@@ -41,8 +41,8 @@ pub struct LayerGroup {
 }
 
 impl LayerGroup {
-    fn of(machine: &Machine, model: &Model, first: u64, layer: &LayerPlacement) -> Self {
-        let of = |sublayer| NamedSlices::of(machine, model, sublayer, layer.slices(sublayer));
+    fn from_layer(machine: &Machine, model: &Model, first: u64, layer: &LayerPlacement) -> Self {
+        let of = |sublayer| NamedSlices::from_slices(machine, model, sublayer, layer.slices(sublayer));
         let has = |sublayer| layer.kind.sublayers().contains(&sublayer).then(|| of(sublayer));
         Self {
             first,
@@ -101,7 +101,9 @@ impl LayerGroup {
         for (sublayer, parts) in self.parts() {
             slices.insert(sublayer, parts.slices(machine, model, sublayer)?);
         }
-        Ok(LayerPlacement::of(kind, |sublayer| slices.remove(&sublayer).expect("it has what its kind has")))
+        Ok(LayerPlacement::from_slices(kind, |sublayer| {
+            slices.remove(&sublayer).expect("it has what its kind has")
+        }))
     }
 }
 
@@ -116,12 +118,12 @@ pub(crate) fn named(
     for (index, layer) in placement.layers.iter().enumerate() {
         match groups.last_mut() {
             Some(group) if previous == Some(layer) => group.count += 1,
-            _ => groups.push(LayerGroup::of(machine, model, index as u64, layer)),
+            _ => groups.push(LayerGroup::from_layer(machine, model, index as u64, layer)),
         }
         previous = Some(layer);
     }
-    let embed = NamedSlices::of(machine, model, Sublayer::Embed, &placement.embed);
-    (embed, groups, NamedSlices::of(machine, model, Sublayer::Head, &placement.head))
+    let embed = NamedSlices::from_slices(machine, model, Sublayer::Embed, &placement.embed);
+    (embed, groups, NamedSlices::from_slices(machine, model, Sublayer::Head, &placement.head))
 }
 
 /// The placement by index of embed, layers and head with names.

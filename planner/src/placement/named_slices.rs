@@ -58,7 +58,7 @@ impl<'de> Deserialize<'de> for NamedSlices {
 
 impl NamedSlices {
     /// Slices with indices → parts with names.
-    pub(crate) fn of(machine: &Machine, model: &Model, sublayer: Sublayer, slices: &Slices) -> Self {
+    pub(crate) fn from_slices(machine: &Machine, model: &Model, sublayer: Sublayer, slices: &Slices) -> Self {
         let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
         let part = |slice: &Slice| NamedSlice {
             share: (slices.len() > 1).then(|| (slice.rows.end - slice.rows.start) as f64 / rows as f64),

@@ -49,7 +49,7 @@ pub struct LayerPlacement {
 
 impl LayerPlacement {
     /// A layer of `kind` with `slices` of each of its sublayers.
-    pub fn of(kind: LayerKind, slices: impl FnMut(Sublayer) -> Slices) -> Self {
+    pub fn from_slices(kind: LayerKind, slices: impl FnMut(Sublayer) -> Slices) -> Self {
         Self { kind, sublayers: kind.sublayers().iter().copied().map(slices).collect() }
     }
 
@@ -87,7 +87,7 @@ impl Placement {
     /// Everything computed by `device` with weights and KV in `memory`.
     pub fn uniform(model: &Model, device: DeviceId, memory: MemoryId) -> Self {
         let whole = |sublayer: Sublayer| vec![whole(model, sublayer, memory, device, device)];
-        let layer = |index| LayerPlacement::of(model.kind(index), whole);
+        let layer = |index| LayerPlacement::from_slices(model.kind(index), whole);
         Self {
             embed: whole(Sublayer::Embed),
             layers: (0..model.layers).map(layer).collect(),

@@ -20,18 +20,18 @@ pub(crate) struct ModelShare<'a> {
 
 impl<'a> ModelShare<'a> {
     /// By so many ranks.
-    pub fn by(model: &'a Model, ranks: u64) -> Self {
+    pub fn new(model: &'a Model, ranks: u64) -> Self {
         Self { model, share: model.of_rank(ranks), ranks }
     }
 
     /// As it is in `memory`.
-    pub fn within(machine: &Machine, model: &'a Model, memory: MemoryId) -> Self {
-        Self::by(model, machine.ranks_of(memory))
+    pub fn in_memory(machine: &Machine, model: &'a Model, memory: MemoryId) -> Self {
+        Self::new(model, machine.ranks_of(memory))
     }
 
     /// As `device` has it.
-    pub fn on(machine: &Machine, model: &'a Model, device: DeviceId) -> Self {
-        Self::by(model, machine.device(device).ranks())
+    pub fn on_device(machine: &Machine, model: &'a Model, device: DeviceId) -> Self {
+        Self::new(model, machine.device(device).ranks())
     }
 
     /// The rows of one share of a matrix, for the rows `rows` of all of it.

@@ -161,7 +161,7 @@ impl Plan {
 
     /// The largest sizes that the plan's workload reaches.
     pub fn extent(&self) -> RunExtent {
-        RunExtent::of(&self.workload, self.prefill_chunk)
+        RunExtent::from_workload(&self.workload, self.prefill_chunk)
     }
 
     /// The placement by index, for the machine and model that the plan was made for.

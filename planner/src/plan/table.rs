@@ -117,7 +117,7 @@ pub struct PlanTable {
 
 impl NamedPlacement {
     /// `placement` with names.
-    pub(crate) fn of(machine: &Machine, model: &Model, placement: &Placement) -> Self {
+    pub(crate) fn from_placement(machine: &Machine, model: &Model, placement: &Placement) -> Self {
         let (embed, layers, head) = named(machine, model, placement);
         Self { embed, layers, head }
     }

@@ -54,13 +54,13 @@ impl DraftPlan {
         // Its own steps have one token each; what the model did not accept is written over.
         let alone = Workload { speculation: None, ..*workload };
         let chunk = prefill_chunk(&alone);
-        let extent = RunExtent { step_tokens: 1, ..RunExtent::of(workload, chunk) };
+        let extent = RunExtent { step_tokens: 1, ..RunExtent::from_workload(workload, chunk) };
         let used = footprint(cost_model, &extent, &placement)?;
         if overfilled(machine, &used).is_some() {
             return Ok(None);
         }
         let times = scorer(cost_model, &alone, &placement, chunk)?;
-        let [prefill, step] = work(&cost_model, &placement, &BatchSteps::of(&alone, chunk))?;
+        let [prefill, step] = work(&cost_model, &placement, &BatchSteps::new(&alone, chunk))?;
         let proposed = (workload.step_tokens() - 1) as f64;
         let names = machine.memories.iter().map(|memory| memory.name.clone());
         let placed = PlacedDraft {

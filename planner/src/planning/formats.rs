@@ -28,7 +28,7 @@ pub struct ChosenFormats {
     pub tried: Vec<(Variant, Result<PhaseTimes, PlannerError>)>,
 }
 
-/// Plans `question` on each of `machines` (one machine with its GPUs grouped in several ways) in each of `formats`,
+/// Plans `problem` on each of `machines` (one machine with its GPUs grouped in several ways) in each of `formats`,
 /// whatever its own are, without a draft and with `draft` on each device; takes the plan that is best for the objective within
 /// the limits, of equals the first. `identities` are what plans record of the machines, where somebody knows: finding out takes
 /// as long as a small plan.
@@ -36,7 +36,7 @@ pub struct ChosenFormats {
 /// # Errors
 /// Those of [`crate::plan`]; where there are several combinations, [`PlannerError::NoFormat`] says why none can be planned.
 pub fn plan_among(
-    question: &Problem<'_>,
+    problem: &Problem<'_>,
     machines: &[Machine],
     identities: Option<&[Identity]>,
     formats: &[Formats],
@@ -53,8 +53,8 @@ pub fn plan_among(
         .collect();
     for (at, formats, proposal) in &all {
         let machine = &machines[*at];
-        let question =
-            Problem { cost_model: CostModel { machine, formats, ..question.cost_model }, ..*question };
+        let problem =
+            Problem { cost_model: CostModel { machine, formats, ..problem.cost_model }, ..*problem };
         let variant = Variant {
             tensor_parallel: machine.tensor_parallel(),
             formats: **formats,
@@ -62,7 +62,7 @@ pub fn plan_among(
                 .map(|(_, device, speculation)| (machine.device(device).name.clone(), speculation.tokens)),
         };
         let known = identities.and_then(|identities| identities.get(*at));
-        match planned(&question, known, *proposal, scorer) {
+        match planned(&problem, known, *proposal, scorer) {
             Ok((plan, value)) => {
                 tried.push((variant, Ok(plan.predicted.simulated)));
                 if best.as_ref().is_none_or(|(least, ..)| value < *least) {
@@ -97,31 +97,31 @@ fn proposals<'a>(machine: &Machine, draft: Option<DraftModel<'a>>) -> Vec<Option
 
 /// The plan beside the draft of `proposal`, with its objective.
 fn planned(
-    question: &Problem<'_>,
+    problem: &Problem<'_>,
     known: Option<&Identity>,
     proposal: Option<Proposal<'_>>,
     scorer: &FormatScorer<'_>,
 ) -> Result<(Plan, f64), PlannerError> {
     let Some((draft, device, speculation)) = proposal else {
         let score: &Scorer<'_> =
-            &|placement, chunk| scorer(question.cost_model, &question.workload, placement, chunk);
-        return plan_with_value(question, known, score);
+            &|placement, chunk| scorer(problem.cost_model, &problem.workload, placement, chunk);
+        return plan_with_value(problem, known, score);
     };
-    let machine = question.cost_model.machine;
-    let gpus = IdenticalGpus::of(machine).count();
+    let machine = problem.cost_model.machine;
+    let gpus = IdenticalGpus::from_machine(machine).count();
     if gpus > 1 {
         return Err(PlannerError::Several { what: "a draft", gpus, ranks: gpus });
     }
-    let workload = Workload { speculation: Some(speculation), ..question.workload };
-    let drafting = CostModel { model: draft.model, ..question.cost_model };
+    let workload = Workload { speculation: Some(speculation), ..problem.workload };
+    let drafting = CostModel { model: draft.model, ..problem.cost_model };
     let Some((beside, left)) = DraftPlan::new(drafting, device, &workload, scorer)? else {
         let device = machine.device(device);
         let memory = machine.memory(device.memory);
         return Err(PlannerError::NoDraft { memory: memory.name.clone(), capacity: memory.capacity.value });
     };
-    let cost_model = CostModel { machine: &left, ..question.cost_model };
+    let cost_model = CostModel { machine: &left, ..problem.cost_model };
     let score: &Scorer<'_> = &|placement, chunk| scorer(cost_model, &workload, placement, chunk);
-    plan_with_value(&Problem { cost_model, workload, draft: Some(&beside), ..*question }, known, score)
+    plan_with_value(&Problem { cost_model, workload, draft: Some(&beside), ..*problem }, known, score)
 }
 
 /// Whether other formats, another degree or no draft may do better.

@@ -15,10 +15,10 @@ use scenarios::{Formats, Slo, Workload};
 const GRAIN: u64 = 1_000_000;
 
 /// The error for a question to which nothing fits, whatever its limits.
-pub(crate) fn infeasible(question: &Problem<'_>) -> Result<PlannerError, PlannerError> {
-    let Problem { cost_model, workload, .. } = *question;
-    let goal = unlimited(question)?;
-    let space = SearchSpace::new(cost_model, &BatchSteps::of(&workload, prefill_chunk(&workload)), &goal)?;
+pub(crate) fn infeasible(problem: &Problem<'_>) -> Result<PlannerError, PlannerError> {
+    let Problem { cost_model, workload, .. } = *problem;
+    let goal = unlimited(problem)?;
+    let space = SearchSpace::new(cost_model, &BatchSteps::new(&workload, prefill_chunk(&workload)), &goal)?;
     let machine = cost_model.machine;
     let fitting = space.fitting();
     let mut least: Option<(Bytes, usize)> = None;
@@ -81,7 +81,7 @@ fn other_changes(
     let mut changes = Vec::new();
     let fits = |formats: &Formats, workload: &Workload| -> Result<bool, PlannerError> {
         let cost_model = CostModel { formats, ..cost_model };
-        let space = SearchSpace::new(cost_model, &BatchSteps::of(workload, prefill_chunk(workload)), goal)?;
+        let space = SearchSpace::new(cost_model, &BatchSteps::new(workload, prefill_chunk(workload)), goal)?;
         space.fitting().is_solvable()
     };
     let measured =
@@ -109,23 +109,23 @@ fn other_changes(
 }
 
 /// The question's goal without its limits.
-fn unlimited(question: &Problem<'_>) -> Result<Goal, PlannerError> {
-    Ok(question.goal()?.within(Slo::default()))
+fn unlimited(problem: &Problem<'_>) -> Result<Goal, PlannerError> {
+    Ok(problem.goal()?.within(Slo::default()))
 }
 
 /// The error for a question whose limits nothing keeps; `best` is what was simulated and came closest.
 pub(crate) fn too_slow(
-    question: &Problem<'_>,
+    problem: &Problem<'_>,
     goal: &Goal,
     best: Option<&PhaseTimes>,
 ) -> Result<PlannerError, PlannerError> {
-    let Problem { cost_model, workload, .. } = *question;
+    let Problem { cost_model, workload, .. } = *problem;
     let limits = [("slo.ttft", goal.slo.ttft), ("slo.tpot", goal.slo.tpot)];
     let least = |phase: usize, slo: Slo| -> Result<Option<Seconds>, PlannerError> {
         let goal = goal.of_phase(phase).within(slo);
         let mut least: Option<f64> = None;
         for chunk in prefill_chunks(&workload) {
-            let space = SearchSpace::new(cost_model, &BatchSteps::of(&workload, chunk), &goal)?;
+            let space = SearchSpace::new(cost_model, &BatchSteps::new(&workload, chunk), &goal)?;
             if let Some(chosen) = space.solve(&goal, &space.capacity(), SearchBudget::PLAN)?.chosen {
                 least = Some(least.map_or(chosen.value, |least| least.min(chosen.value)));
             }
@@ -134,7 +134,7 @@ pub(crate) fn too_slow(
     };
     for (phase, (what, limit)) in limits.into_iter().enumerate() {
         let Some(limit) = limit else { continue };
-        let Some(best) = least(phase, Slo::default())? else { return infeasible(question) };
+        let Some(best) = least(phase, Slo::default())? else { return infeasible(problem) };
         if best > limit {
             return Ok(PlannerError::TooSlow { what, limit, best, given: "that was found" });
         }
@@ -156,5 +156,5 @@ pub(crate) fn too_slow(
             return Ok(PlannerError::TooSlow { what, limit, best, given });
         }
     }
-    infeasible(question)
+    infeasible(problem)
 }

@@ -29,7 +29,7 @@ const PHASES: [Phase; 2] = [Phase::Prefill, Phase::Decode];
 
 /// A question whose best placement so far is known.
 pub(crate) struct Overlap<'a, 's> {
-    pub question: &'a Problem<'a>,
+    pub problem: &'a Problem<'a>,
     pub goal: &'a Goal,
     pub scorer: &'a Scorer<'s>,
     /// By prefill chunk.
@@ -79,8 +79,8 @@ impl Overlap<'_, '_> {
     /// The best placement, and those that the solver finds where each device's work counts and not their turns, in
     /// micro-batches.
     fn in_parts(&self, best: ScoredPlacement) -> Result<ScoredPlacement, PlannerError> {
-        let batch = self.question.workload.batch;
-        if self.question.cost_model.machine.devices.len() < 2 || batch < TURNS {
+        let batch = self.problem.workload.batch;
+        if self.problem.cost_model.machine.devices.len() < 2 || batch < TURNS {
             return Ok(best);
         }
         let mut candidates = vec![];
@@ -108,12 +108,18 @@ impl Overlap<'_, '_> {
     /// Placements for devices that work at the same time, where these could be better than `best`.
     fn for_turns(&self, best: &ScoredPlacement) -> Result<Vec<Placement>, PlannerError> {
         let space = self.space(best.chunk, TURNS)?;
-        let Some(outlook) = space.outlook(self.goal, &space.capacity())? else { return Ok(vec![]) };
+        let Some(priced_problem) = space.priced_problem(self.goal, &space.capacity())? else {
+            return Ok(vec![]);
+        };
         // Both devices are in every part of a divided matrix: there is no turn to take.
         let families = [Restriction::ALL, Restriction { divided: false, ..Restriction::ALL }];
         let mut placements: Vec<Placement> = vec![];
-        for family in families {
-            let solved = outlook.solve(family, SearchBudget::PLAN, self.rank(best) * ENOUGH - self.apart)?;
+        for restriction in families {
+            let solved = priced_problem.solve(
+                restriction,
+                SearchBudget::PLAN,
+                self.rank(best) * ENOUGH - self.apart,
+            )?;
             let Some(chosen) = solved.chosen else { continue };
             for placement in [space.placement(&chosen, self.goal), space.interleaved(&chosen, self.goal)] {
                 let placement = divided(&placement, TURNS);
@@ -127,8 +133,8 @@ impl Overlap<'_, '_> {
 
     /// The space of steps in so many micro-batches.
     fn space(&self, chunk: u64, micro_batches: u64) -> Result<SearchSpace<'_>, PlannerError> {
-        let course = BatchSteps::of(&self.question.workload, chunk).in_parts(micro_batches);
-        SearchSpace::new(self.question.cost_model, &course, self.goal)
+        let batch_steps = BatchSteps::new(&self.problem.workload, chunk).in_parts(micro_batches);
+        SearchSpace::new(self.problem.cost_model, &batch_steps, self.goal)
     }
 
     /// `best` with more staging slots.
@@ -177,9 +183,9 @@ impl Overlap<'_, '_> {
         for ((capacity, before), after) in capacity.iter_mut().zip(before).zip(after) {
             *capacity = capacity.saturating_sub(after.staging.saturating_sub(before.staging));
         }
-        let Some(outlook) = space.outlook(self.goal, &capacity)? else { return Ok(None) };
+        let Some(priced_problem) = space.priced_problem(self.goal, &capacity)? else { return Ok(None) };
         let Some(chosen) =
-            outlook.solve(best.family, SearchBudget::PLAN, self.rank(best) - self.apart)?.chosen
+            priced_problem.solve(best.restriction, SearchBudget::PLAN, self.rank(best) - self.apart)?.chosen
         else {
             return Ok(None);
         };
@@ -210,13 +216,13 @@ impl Overlap<'_, '_> {
 
     /// `placement` in place of that of `best`, whether it fits or not.
     fn scored(&self, best: &ScoredPlacement, placement: Placement) -> Result<ScoredPlacement, PlannerError> {
-        let scored = self.question.scored(self.goal, PLANNED, placement, best.chunk, self.scorer)?;
-        Ok(ScoredPlacement { family: best.family, ..scored })
+        let scored = self.problem.scored(self.goal, PLANNED, placement, best.chunk, self.scorer)?;
+        Ok(ScoredPlacement { restriction: best.restriction, ..scored })
     }
 
     /// Whether something is computed from a memory that its device does not read in place.
     fn streams(&self, placement: &Placement) -> bool {
-        let machine = self.question.cost_model.machine;
+        let machine = self.problem.cost_model.machine;
         let far = |slice: &Slice| {
             PHASES.into_iter().any(|phase| !machine.reads_in_place(slice.device(phase), slice.home))
         };
@@ -231,13 +237,13 @@ impl Overlap<'_, '_> {
     }
 
     fn used(&self, scored: &ScoredPlacement) -> Result<Vec<MemoryUsage>, PlannerError> {
-        let workload = &self.question.workload;
-        let extent = RunExtent::of(workload, scored.chunk);
-        Ok(footprint(self.question.cost_model, &extent, &scored.placement)?)
+        let workload = &self.problem.workload;
+        let extent = RunExtent::from_workload(workload, scored.chunk);
+        Ok(footprint(self.problem.cost_model, &extent, &scored.placement)?)
     }
 
     fn fits(&self, scored: &ScoredPlacement) -> Result<bool, PlannerError> {
-        Ok(overfilled(self.question.cost_model.machine, &self.used(scored)?).is_none())
+        Ok(overfilled(self.problem.cost_model.machine, &self.used(scored)?).is_none())
     }
 
     /// The objective; infinite where limits are not kept.

@@ -24,7 +24,7 @@ use rayon::prelude::*;
 use scenarios::Slo;
 use std::collections::BTreeMap;
 
-/// Plans `question`: where each matrix and the KV cache live, who computes what, and how many tokens enter in one
+/// Plans `problem`: where each matrix and the KV cache live, who computes what, and how many tokens enter in one
 /// prefill step, so that the objective is best, its limits are kept and no memory holds more than it can.
 ///
 /// Solutions of the integer program and the rules of [`Rule`] are scored by `scorer`; where no solution beats a
@@ -34,27 +34,27 @@ use std::collections::BTreeMap;
 /// [`PlannerError::Infeasible`] names the memory that is too small and what would help;
 /// [`PlannerError::TooSlow`] the limit that nothing keeps; [`PlannerError::Missing`] a rate to be measured;
 /// [`PlannerError::Unpriced`] a power or a price; [`PlannerError::Scenario`] a workload that makes no sense.
-pub fn plan(question: &Problem<'_>, scorer: &Scorer<'_>) -> Result<Plan, PlannerError> {
-    plan_with_value(question, None, scorer).map(|(plan, _)| plan)
+pub fn plan(problem: &Problem<'_>, scorer: &Scorer<'_>) -> Result<Plan, PlannerError> {
+    plan_with_value(problem, None, scorer).map(|(plan, _)| plan)
 }
 
 /// The same, with its objective; `known` is what it is to record of the machine.
 pub(crate) fn plan_with_value(
-    question: &Problem<'_>,
+    problem: &Problem<'_>,
     known: Option<&Identity>,
     scorer: &Scorer<'_>,
 ) -> Result<(Plan, f64), PlannerError> {
-    let Problem { cost_model, workload, .. } = *question;
+    let Problem { cost_model, workload, .. } = *problem;
     workload.check(cost_model.model)?;
     cost_model.machine.devices.iter().try_for_each(|device| match device.ranks() {
         1 => Ok(()),
         ranks => cost_model.model.check_ranks(ranks),
     })?;
-    let goal = question.goal()?;
+    let goal = problem.goal()?;
     let chunks = prefill_chunks(&workload);
-    let space = |&chunk: &u64| SearchSpace::new(cost_model, &BatchSteps::of(&workload, chunk), &goal);
+    let space = |&chunk: &u64| SearchSpace::new(cost_model, &BatchSteps::new(&workload, chunk), &goal);
     let (followed, spaces) = rayon::join(
-        || Rule::ALL.par_iter().map(|&rule| question.followed(&goal, rule, scorer)).collect::<Vec<_>>(),
+        || Rule::ALL.par_iter().map(|&rule| problem.followed(&goal, rule, scorer)).collect::<Vec<_>>(),
         || chunks.par_iter().map(space).collect::<Result<Vec<_>, _>>(),
     );
     let spaces = spaces?;
@@ -71,9 +71,9 @@ pub(crate) fn plan_with_value(
             }
         }
     }
-    let apart = question.of_draft(&goal);
+    let apart = problem.of_draft(&goal);
     let mut search = CandidateSearch {
-        question,
+        problem,
         goal: &goal,
         scorer,
         ruled,
@@ -97,15 +97,15 @@ pub(crate) fn plan_with_value(
     let CandidateSearch { ruled, found, least, .. } = search;
     let spaces = chunks.iter().copied().zip(&spaces).collect();
     let least = least + apart;
-    let overlap = Overlap { question, goal: &goal, scorer, spaces, least, apart };
+    let overlap = Overlap { problem, goal: &goal, scorer, spaces, least, apart };
     match overlap.better(ruled, found)? {
         Some(best) if goal.keeps(&best.times) => {
             let value = best.value;
-            Ok((question.answer(&goal, best, known, Some(least), baselines, without)?, value))
+            Ok((problem.answer(&goal, best, known, Some(least), baselines, without)?, value))
         }
-        Some(best) => Err(too_slow(question, &goal, Some(&best.times))?),
-        None if goal.slo == Slo::default() => Err(infeasible(question)?),
-        None => Err(too_slow(question, &goal, None)?),
+        Some(best) => Err(too_slow(problem, &goal, Some(&best.times))?),
+        None if goal.slo == Slo::default() => Err(infeasible(problem)?),
+        None => Err(too_slow(problem, &goal, None)?),
     }
 }
 
@@ -113,11 +113,11 @@ pub(crate) fn plan_with_value(
 ///
 /// # Errors
 /// [`NoRule`] where the rule cannot be followed.
-pub fn follow(question: &Problem<'_>, rule: Rule, scorer: &Scorer<'_>) -> Result<Plan, NoRule> {
-    let goal = question.goal()?;
-    let scored = question.followed(&goal, rule, scorer)?;
+pub fn follow(problem: &Problem<'_>, rule: Rule, scorer: &Scorer<'_>) -> Result<Plan, NoRule> {
+    let goal = problem.goal()?;
+    let scored = problem.followed(&goal, rule, scorer)?;
     let baselines = BTreeMap::from([(scored.name.clone(), scored.times)]);
-    Ok(question.answer(&goal, scored, None, None, baselines, BTreeMap::new())?)
+    Ok(problem.answer(&goal, scored, None, None, baselines, BTreeMap::new())?)
 }
 
 /// The plan that is `placement`, prefill in chunks of `chunk` tokens per sequence, with what `scorer` says of it.
@@ -125,20 +125,20 @@ pub fn follow(question: &Problem<'_>, rule: Rule, scorer: &Scorer<'_>) -> Result
 /// # Errors
 /// Where it does not fit, or bytes must move without a link.
 pub fn evaluate(
-    question: &Problem<'_>,
+    problem: &Problem<'_>,
     name: &str,
     placement: Placement,
     chunk: u64,
     scorer: &Scorer<'_>,
 ) -> Result<Plan, PlannerError> {
-    let goal = question.goal()?;
-    let scored = question.scored(&goal, name, placement, chunk, scorer)?;
-    question.answer(&goal, scored, None, None, BTreeMap::new(), BTreeMap::new())
+    let goal = problem.goal()?;
+    let scored = problem.scored(&goal, name, placement, chunk, scorer)?;
+    problem.answer(&goal, scored, None, None, BTreeMap::new(), BTreeMap::new())
 }
 
 /// The search for a placement that is better, once simulated, than the best so far.
 struct CandidateSearch<'a, 's> {
-    question: &'a Problem<'a>,
+    problem: &'a Problem<'a>,
     goal: &'a Goal,
     scorer: &'a Scorer<'s>,
     /// The best of the rules'.
@@ -163,27 +163,29 @@ impl CandidateSearch<'_, '_> {
         &mut self,
         chunks: &[u64],
         spaces: &[SearchSpace<'_>],
-        effort: SearchBudget,
+        budget: SearchBudget,
     ) -> Result<(), PlannerError> {
         self.least = f64::INFINITY;
         let outlooks =
-            spaces.par_iter().map(|space| space.outlook(self.goal, &space.capacity_less(self.margin)));
+            spaces.par_iter().map(|space| space.priced_problem(self.goal, &space.capacity_less(self.margin)));
         let outlooks = outlooks.collect::<Result<Vec<_>, _>>()?;
         let mut order: Vec<(f64, usize)> = outlooks
             .iter()
             .enumerate()
-            .filter_map(|(index, outlook)| outlook.as_ref().map(|outlook| (outlook.floor, index)))
+            .filter_map(|(index, priced_problem)| {
+                priced_problem.as_ref().map(|priced_problem| (priced_problem.floor, index))
+            })
             .collect();
         order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let mut first: Option<f64> = None;
         for &(floor, index) in &order {
-            let Some(outlook) = &outlooks[index] else { continue };
+            let Some(priced_problem) = &outlooks[index] else { continue };
             // Another chunk changes contention little: where it is no better without, it is not with.
             if first.is_some_and(|value| floor >= value) {
                 self.least = self.least.min(floor);
                 continue;
             }
-            let solved = outlook.solve(Restriction::ALL, effort, self.below())?;
+            let solved = priced_problem.solve(Restriction::ALL, budget, self.below())?;
             self.least = self.least.min(solved.bound);
             let Some(chosen) = solved.chosen else { continue };
             first = Some(first.map_or(chosen.value, |value| value.min(chosen.value)));
@@ -194,13 +196,13 @@ impl CandidateSearch<'_, '_> {
         }
         // The search is cut short: what it does not find of all patterns it may find of a restriction's few.
         for (floor, index) in order {
-            let Some(outlook) = &outlooks[index] else { continue };
+            let Some(priced_problem) = &outlooks[index] else { continue };
             if self.below() * ENOUGH <= self.least.max(floor) {
                 continue;
             }
-            let of_family = |&family: &Restriction| -> Result<Vec<ScoredPlacement>, PlannerError> {
-                match outlook.solve(family, effort, self.below())?.chosen {
-                    Some(chosen) => self.simulated(&spaces[index], &chosen, chunks[index], family),
+            let of_family = |&restriction: &Restriction| -> Result<Vec<ScoredPlacement>, PlannerError> {
+                match priced_problem.solve(restriction, budget, self.below())?.chosen {
+                    Some(chosen) => self.simulated(&spaces[index], &chosen, chunks[index], restriction),
                     None => Ok(vec![]),
                 }
             };
@@ -234,7 +236,7 @@ impl CandidateSearch<'_, '_> {
         space: &SearchSpace<'_>,
         chosen: &PatternSolution,
         chunk: u64,
-        family: Restriction,
+        restriction: Restriction,
     ) -> Result<Vec<ScoredPlacement>, PlannerError> {
         let placements = space.placements(chosen, self.goal);
         let known = |placement: &Placement| {
@@ -242,10 +244,10 @@ impl CandidateSearch<'_, '_> {
         };
         let new: Vec<_> = placements.into_iter().filter(|placement| !known(placement)).collect();
         let scored = |placement| {
-            match self.question.scored(self.goal, PLANNED, placement, chunk, self.scorer) {
+            match self.problem.scored(self.goal, PLANNED, placement, chunk, self.scorer) {
                 // Patterns are priced alone: between two of them there may be no link.
                 Err(PlannerError::Lower(_)) => None,
-                scored => Some(scored.map(|scored| ScoredPlacement { family, ..scored })),
+                scored => Some(scored.map(|scored| ScoredPlacement { restriction, ..scored })),
             }
         };
         new.into_par_iter().filter_map(scored).collect()

@@ -51,7 +51,7 @@ pub(crate) struct ScoredPlacement {
     /// The objective.
     pub value: f64,
     /// The restriction under which the solver found it.
-    pub family: Restriction,
+    pub restriction: Restriction,
 }
 
 impl Problem<'_> {
@@ -80,12 +80,12 @@ impl Problem<'_> {
             chunk,
             times,
             value,
-            family: Restriction::ALL,
+            restriction: Restriction::ALL,
         })
     }
 
     pub(crate) fn work(&self, placement: &Placement, chunk: u64) -> Result<[Vec<Seconds>; 2], PlannerError> {
-        let mut all = work(&self.cost_model, placement, &BatchSteps::of(&self.workload, chunk))?;
+        let mut all = work(&self.cost_model, placement, &BatchSteps::new(&self.workload, chunk))?;
         if let Some(draft) = self.draft {
             let both = all.iter_mut().flatten().zip(draft.work.iter().flatten());
             both.for_each(|(all, drafts)| *all += *drafts);
@@ -114,13 +114,17 @@ impl Problem<'_> {
         baselines: BTreeMap<String, PhaseTimes>,
         without: BTreeMap<String, String>,
     ) -> Result<Plan, PlannerError> {
-        let course = BatchSteps::of(&self.workload, best.chunk);
+        let batch_steps = BatchSteps::new(&self.workload, best.chunk);
         let work = self.work(&best.placement, best.chunk)?;
         // What was proven is of steps in one piece.
         let whole = best.placement.pipelining.micro_batches == 1;
         let predicted = Prediction {
             chosen: best.name,
-            bound: goal.per_token(self.beside(Roofline::of_run(&self.cost_model, &best.placement, &course)?)),
+            bound: goal.per_token(self.beside(Roofline::run_bounds(
+                &self.cost_model,
+                &best.placement,
+                &batch_steps,
+            )?)),
             proven: least.filter(|_| whole).and_then(|least| proven(least, best.value)),
             simulated: goal.per_token(best.times),
             energy_per_token: goal.energy(&best.times, &work),
@@ -146,7 +150,7 @@ impl Problem<'_> {
         let Problem { cost_model, workload, objective, slo, costs, draft } = *self;
         let CostModel { machine, model, formats } = cost_model;
         let (embed, layers, head) = named(machine, model, placement);
-        let extent = RunExtent::of(&workload, prefill_chunk);
+        let extent = RunExtent::from_workload(&workload, prefill_chunk);
         let used = footprint(cost_model, &extent, placement)?;
         // What is in a striped memory is counted where it lies.
         let memories = machine.memories.iter().zip(&used).filter(|(memory, _)| memory.stripes.is_empty());

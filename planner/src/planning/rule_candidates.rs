@@ -46,7 +46,7 @@ impl Problem<'_> {
         }
         let mut refused = None;
         for chunk in chunks {
-            let placed = self.placed(rule, memory, &BatchSteps::of(&self.workload, chunk));
+            let placed = self.placed(rule, memory, &BatchSteps::new(&self.workload, chunk));
             match placed {
                 Ok(placement) => return Ok(self.scored(goal, rule.name(), placement, chunk, scorer)?),
                 Err(reason) => refused = Some(reason),
@@ -57,16 +57,16 @@ impl Problem<'_> {
 
     /// The rule's placement. Rules know one accelerator: of several alike, one with the room of all, over which the
     /// layers are dealt out.
-    fn placed(&self, rule: Rule, memory: MemoryId, course: &BatchSteps) -> Result<Placement, NoRule> {
-        let twins = IdenticalGpus::of(self.cost_model.machine);
+    fn placed(&self, rule: Rule, memory: MemoryId, batch_steps: &BatchSteps) -> Result<Placement, NoRule> {
+        let twins = IdenticalGpus::from_machine(self.cost_model.machine);
         if twins.count() == 1 {
-            return rule.placement(self.cost_model, memory, course);
+            return rule.placement(self.cost_model, memory, batch_steps);
         }
         for margin in MARGINS {
             let pooled = twins.pooled(self.cost_model.machine, margin);
             let placement =
-                rule.placement(CostModel { machine: &pooled, ..self.cost_model }, memory, course)?;
-            let dealt = twins.dealt_out(self.cost_model, &course.extent, placement);
+                rule.placement(CostModel { machine: &pooled, ..self.cost_model }, memory, batch_steps)?;
+            let dealt = twins.dealt_out(self.cost_model, &batch_steps.extent, placement);
             if let Some(first) = dealt.map_err(PlannerError::from)?.into_iter().next() {
                 return Ok(first);
             }

@@ -41,7 +41,7 @@ pub(crate) struct BatchSteps {
 
 impl BatchSteps {
     /// The course of `workload` with so many tokens per sequence in a prefill step.
-    pub fn of(workload: &Workload, chunk: u64) -> Self {
+    pub fn new(workload: &Workload, chunk: u64) -> Self {
         let &Workload { batch, prompt_tokens, .. } = workload;
         let prefill: Vec<_> = steps(&Workload::new(batch, prompt_tokens, 1), chunk);
         let (full, short): (Vec<_>, Vec<_>) = prefill.into_iter().partition(|s| s.new_tokens == chunk);
@@ -52,7 +52,7 @@ impl BatchSteps {
             prefill: [full, short].into_iter().filter(|kind| !kind.is_empty()).collect(),
             decode: Step::check(batch, workload.step_tokens(), prompt_tokens + middle as u64),
             decodes,
-            extent: RunExtent::of(workload, chunk),
+            extent: RunExtent::from_workload(workload, chunk),
             micro_batches: 1,
         }
     }

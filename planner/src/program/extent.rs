@@ -17,7 +17,7 @@ pub struct RunExtent {
 
 impl RunExtent {
     /// That of `workload`, with so many tokens per sequence in a prefill step.
-    pub fn of(workload: &Workload, chunk: u64) -> Self {
+    pub fn from_workload(workload: &Workload, chunk: u64) -> Self {
         let (context, step_tokens) = (workload.context(), workload.step_tokens());
         Self { batch: workload.batch, context, chunk, step_tokens }
     }

@@ -24,7 +24,7 @@ impl PhasePrograms {
     }
 
     /// The program of `phase`.
-    pub fn of(&self, phase: Phase) -> &Program {
+    pub fn program(&self, phase: Phase) -> &Program {
         match phase {
             Phase::Prefill => &self.prefill,
             Phase::Decode => &self.decode,

@@ -46,7 +46,7 @@ pub(crate) struct CostLayout {
 
 impl CostLayout {
     /// The form of costs on `machine`.
-    pub fn of(machine: &Machine) -> Self {
+    pub fn new(machine: &Machine) -> Self {
         Self { devices: machine.devices.len(), lanes: machine.links.len() + machine.memories.len() }
     }
 
@@ -73,7 +73,11 @@ impl PlacedRun {
     ///
     /// # Errors
     /// [`PlannerError::Divided`] where a matrix is divided in a way that is none of the planner's.
-    pub fn of(machine: &Machine, model: &Model, placement: &Placement) -> Result<Vec<Self>, PlannerError> {
+    pub fn from_placement(
+        machine: &Machine,
+        model: &Model,
+        placement: &Placement,
+    ) -> Result<Vec<Self>, PlannerError> {
         let lot = |kind, layers, parts: Vec<(Sublayer, &Slices)>| -> Result<Self, PlannerError> {
             let homes = parts.iter().map(|(sublayer, slices)| home(machine, model, *sublayer, slices));
             Ok(Self {
@@ -108,8 +112,8 @@ pub(crate) fn ways(
     homes.sort_unstable();
     homes.dedup();
     // One prefill step and one decode step, of which only the latter is looked at.
-    let course = BatchSteps::of(&Workload::new(batch, context, 2), context);
-    let list = |phase| PriceList::new(cost_model, &course, phase, &homes);
+    let batch_steps = BatchSteps::new(&Workload::new(batch, context, 2), context);
+    let list = |phase| PriceList::new(cost_model, &batch_steps, phase, &homes);
     let prices = [list(Phase::Prefill)?, list(Phase::Decode)?];
     let patterns = Patterns::new(homes, prices, batch, context, false);
     Ok(lots.iter().map(|lot| ways_of(&patterns, lot)).collect())
@@ -118,7 +122,7 @@ pub(crate) fn ways(
 fn ways_of(patterns: &Patterns<'_>, lot: &PlacedRun) -> Vec<ComputeChoice> {
     let list = &patterns.prices[1];
     let sublayers = lot.sublayers.iter().map(|&sublayer| list.index(sublayer)).collect();
-    let stack = LayerClass { kind: lot.kind, layers: lot.layers, sublayers, homed: vec![] };
+    let stack = LayerClass { kind: lot.kind, layers: lot.layers, sublayers, residency: vec![] };
     let known = |home: &Home| patterns.homes.iter().position(|other| other == home);
     let homes: Vec<usize> = lot.homes.iter().filter_map(known).collect();
     let mut leads = stack.leads(list, &homes);
@@ -138,7 +142,7 @@ fn way(
 ) -> Option<ComputeChoice> {
     let list = &patterns.prices[1];
     let machine = list.cost_model.machine;
-    let form = CostLayout::of(machine);
+    let form = CostLayout::new(machine);
     let from = if stack.kind.is_none() { leads[0] } else { leads[leads.len() - 1] };
     let (chain, hops) = patterns.walked(walk, list, stack, homes, &leads, from)?;
     let (mut serial, mut lanes) = (vec![0.0; form.devices], vec![0.0; form.lanes]);

@@ -75,8 +75,8 @@ impl Replanner {
         batches: &[u64],
         contexts: &[u64],
     ) -> Result<Self, PlannerError> {
-        let form = CostLayout::of(cost_model.machine);
-        let lots = PlacedRun::of(cost_model.machine, cost_model.model, placement)?;
+        let form = CostLayout::new(cost_model.machine);
+        let lots = PlacedRun::from_placement(cost_model.machine, cost_model.model, placement)?;
         let sorted = |values: &[u64]| {
             let mut values: Vec<u64> = values.iter().map(|&value| value.max(1)).collect();
             values.sort_unstable();
@@ -271,7 +271,7 @@ mod tests {
 
     fn planned(machine: &Machine, model: &Model) -> Placement {
         let formats = formats();
-        let question = Problem {
+        let problem = Problem {
             cost_model: CostModel { machine, model, formats: &formats },
             workload: Workload { batch: 4, prompt_tokens: 96, output_tokens: 32, speculation: None },
             objective: Objective::Latency,
@@ -282,7 +282,7 @@ mod tests {
         let second = Seconds::new(1.0);
         // So slow that what the solver finds is taken.
         let score = |_: &Placement, _: u64| Ok(PhaseTimes { ttft: second, tpot: Some(second) });
-        plan(&question, &score).unwrap().placement(machine, model).unwrap()
+        plan(&problem, &score).unwrap().placement(machine, model).unwrap()
     }
 
     fn replanner(machine: &Machine, model: &Model, placement: &Placement) -> Replanner {

@@ -17,7 +17,7 @@ use scenarios::Sublayer;
 /// one. Where exact bytes do not let all of it fit, fewer layers are the accelerator's.
 pub(super) fn placement(
     cost_model: CostModel<'_>,
-    course: &BatchSteps,
+    batch_steps: &BatchSteps,
     sides: &Sides,
 ) -> Result<Placement, NoRule> {
     let model = cost_model.model;
@@ -31,8 +31,8 @@ pub(super) fn placement(
         })
     };
     let [weights, cache] =
-        shares(cost_model, course, sides, &of(0, 0))?.map(|share| (share * layers as f64) as usize);
-    largest(cost_model, &course.extent, sides, weights.max(cache), |most| {
+        shares(cost_model, batch_steps, sides, &of(0, 0))?.map(|share| (share * layers as f64) as usize);
+    largest(cost_model, &batch_steps.extent, sides, weights.max(cache), |most| {
         of(weights.min(most), cache.min(most))
     })
 }
@@ -40,27 +40,27 @@ pub(super) fn placement(
 /// The shares of weights and KV cache on the accelerator; `streamed` says what it needs beside them.
 fn shares(
     cost_model: CostModel<'_>,
-    course: &BatchSteps,
+    batch_steps: &BatchSteps,
     sides: &Sides,
     streamed: &Placement,
 ) -> Result<[f64; 2], PlannerError> {
     let CostModel { machine, model, formats } = cost_model;
-    let used = footprint(cost_model, &course.extent, streamed)?[sides.own.0];
+    let used = footprint(cost_model, &batch_steps.extent, streamed)?[sides.own.0];
     let capacity = |memory: MemoryId| machine.memory(memory).capacity.value;
-    let prefill = course.prefill.first().map_or(course.decode, |alike| alike[alike.len() / 2]);
-    let steps = [prefill, course.decode];
+    let prefill = batch_steps.prefill.first().map_or(batch_steps.decode, |alike| alike[alike.len() / 2]);
+    let steps = [prefill, batch_steps.decode];
     let [mut matrix, mut attention] = [[FlopPerSec::ZERO; 2]; 2];
     for (phase, step) in steps.iter().enumerate() {
         matrix[phase] = matrix_rate(cost_model, sides.accelerator, step.rows())?;
         attention[phase] = attention_rate(cost_model, sides.accelerator, step)?;
     }
     let link = link_rate(cost_model, sides)?;
-    let sequences = course.extent.batch;
+    let sequences = batch_steps.extent.batch;
     let question = FlexGenProblem {
         model,
         formats,
-        prompt: course.prefill.iter().flatten().map(|step| step.new_tokens).sum(),
-        output: course.decodes + 1,
+        prompt: batch_steps.prefill.iter().flatten().map(|step| step.new_tokens).sum(),
+        output: batch_steps.decodes + 1,
         block: Block { gpu_batch: sequences, sequences },
         rates: Rates {
             to_gpu: link,
@@ -68,7 +68,7 @@ fn shares(
             disk: None,
             matrix,
             attention,
-            cpu: attention_rate(cost_model, sides.host, &course.decode)?,
+            cpu: attention_rate(cost_model, sides.host, &batch_steps.decode)?,
         },
         room: [capacity(sides.own), capacity(sides.dram), Bytes::ZERO],
         working: Some(used.activations + used.staging),

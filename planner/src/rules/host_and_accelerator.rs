@@ -18,7 +18,7 @@ pub(super) struct Sides {
 }
 
 impl Sides {
-    pub fn of(machine: &Machine, dram: MemoryId) -> Result<Self, NoRule> {
+    pub fn from_machine(machine: &Machine, dram: MemoryId) -> Result<Self, NoRule> {
         let (host, table) = Self::host(machine)?;
         let (accelerator, own) = Self::accelerator(machine)?;
         Ok(Self { host, table, dram, accelerator, own })
@@ -41,7 +41,7 @@ impl Sides {
     ) -> Placement {
         let with_host = with_host(model, self.host, self.table, self.dram);
         let layer = |(index, layer): (usize, &LayerPlacement)| {
-            LayerPlacement::of(layer.kind, |sublayer| {
+            LayerPlacement::from_slices(layer.kind, |sublayer| {
                 let (home, [prefill, decode]) = place(index, layer.kind, sublayer);
                 vec![whole(model, sublayer, home, prefill, decode)]
             })

@@ -20,20 +20,20 @@ const ROWS: u64 = 1024;
 /// prompt to be: weights stream once for each.
 pub(super) fn placement(
     cost_model: CostModel<'_>,
-    course: &BatchSteps,
+    batch_steps: &BatchSteps,
     sides: &Sides,
 ) -> Result<Placement, NoRule> {
-    let prefill = course.prefill.first().map_or(course.decode, |alike| alike[alike.len() / 2]);
+    let prefill = batch_steps.prefill.first().map_or(batch_steps.decode, |alike| alike[alike.len() / 2]);
     let mut policies = BTreeMap::new();
     for (kind, _) in cost_model.model.kinds() {
         let of = |step: &Step| policy(cost_model, sides, kind, step);
-        policies.insert(kind, [of(&prefill)?, of(&course.decode)?]);
+        policies.insert(kind, [of(&prefill)?, of(&batch_steps.decode)?]);
     }
     let rest = sides.placement(cost_model.model, |_, kind, sublayer| {
         let device = |policy: Policy| if policy.on_cpu(sublayer) { sides.host } else { sides.accelerator };
         (sides.dram, policies[&kind].map(device))
     });
-    filled(cost_model, &course.extent, &rest, sides)
+    filled(cost_model, &batch_steps.extent, &rest, sides)
 }
 
 /// LIA's policy for layers of `kind` in `step`.

@@ -84,9 +84,9 @@ impl Rule {
         self,
         cost_model: CostModel<'_>,
         dram: MemoryId,
-        course: &BatchSteps,
+        batch_steps: &BatchSteps,
     ) -> Result<Placement, NoRule> {
-        let extent = &course.extent;
+        let extent = &batch_steps.extent;
         let model = cost_model.model;
         if self == Rule::AllGpu {
             let (device, memory) = Sides::accelerator(cost_model.machine)?;
@@ -97,7 +97,7 @@ impl Rule {
         if self == Rule::AllCpu {
             return Ok(fitting(cost_model, extent, all_cpu)?);
         }
-        let sides = Sides::of(cost_model.machine, dram)?;
+        let sides = Sides::from_machine(cost_model.machine, dram)?;
         match self {
             Rule::AllCpu | Rule::AllGpu | Rule::FillMemory => filled(cost_model, extent, &all_cpu, &sides),
             Rule::AllStreamed => {
@@ -110,8 +110,8 @@ impl Rule {
                 let resident_kv = fitting(cost_model, extent, streamed(sides.own));
                 Ok(resident_kv.or_else(|_| fitting(cost_model, extent, streamed(sides.dram)))?)
             }
-            Rule::Lia => lia::placement(cost_model, course, &sides),
-            Rule::FlexGen => flexgen::placement(cost_model, course, &sides),
+            Rule::Lia => lia::placement(cost_model, batch_steps, &sides),
+            Rule::FlexGen => flexgen::placement(cost_model, batch_steps, &sides),
             Rule::MoeLightning => moe_lightning::placement(cost_model, extent, &sides),
         }
     }

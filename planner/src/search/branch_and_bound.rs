@@ -21,7 +21,7 @@ pub(crate) fn search(
     best: &mut Incumbent,
 ) -> bool {
     let orders: Vec<ColumnOrder<'_>> =
-        table.groups.iter().map(|group| ColumnOrder::of(table, prices, group)).collect();
+        table.groups.iter().map(|group| ColumnOrder::new(table, prices, group)).collect();
     // What the groups after each one cost and take at least.
     let mut rest = vec![RemainingBound { cost: -prices.room(table), bytes: vec![0; table.room.len()] }];
     for (group, order) in table.groups.iter().zip(&orders).rev() {
@@ -49,7 +49,7 @@ struct ColumnOrder<'a> {
 }
 
 impl<'a> ColumnOrder<'a> {
-    fn of(
+    fn new(
         table: &IntegerProgram,
         prices: &DualPrices,
         group: &'a crate::search::integer_program::ColumnGroup,

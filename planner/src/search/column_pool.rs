@@ -28,8 +28,8 @@ pub(crate) struct ColumnPool<'s> {
     memories: Vec<usize>,
     /// What they hold beside what every solution needs.
     room: Vec<u64>,
-    yardsticks: Vec<Measure>,
-    measures: Vec<RowMeasure>,
+    measures: Vec<Measure>,
+    row_measures: Vec<RowMeasure>,
 }
 
 /// The choices of one group.
@@ -38,7 +38,7 @@ struct PoolGroup<'s> {
     layers: u64,
     stack: &'s LayerClass,
     /// Indices of homes and, of each phase, of the halves that may be chosen there.
-    homed: Vec<(usize, [Vec<usize>; 2])>,
+    residency: Vec<(usize, [Vec<usize>; 2])>,
 }
 
 /// Prices where nothing is left out: of every row by phase, of every memory, and of each device's work by phase.
@@ -81,53 +81,54 @@ impl<'s> ColumnPool<'s> {
         groups: &[(u64, &'s LayerClass)],
         items: OneTimeItems<'_>,
         capacity: &[u64],
-        yardsticks: Vec<Measure>,
+        measures: Vec<Measure>,
     ) -> Option<Self> {
         let all = |&(layers, stack): &(u64, &'s LayerClass)| {
-            let every = |homed: &LayerResidency| homed.halves.each_ref().map(|h| (0..h.len()).collect());
-            let homed = stack.homed.iter().map(every).enumerate().collect();
-            PoolGroup { layers, stack, homed }
+            let every =
+                |residency: &LayerResidency| residency.choices.each_ref().map(|h| (0..h.len()).collect());
+            let residency = stack.residency.iter().map(every).enumerate().collect();
+            PoolGroup { layers, stack, residency }
         };
         let groups: Vec<PoolGroup<'s>> = groups.iter().map(all).collect();
-        let measures = yardsticks.iter().map(|m| RowMeasure { weight: m.weight, limit: m.limit }).collect();
+        let row_measures = measures.iter().map(|m| RowMeasure { weight: m.weight, limit: m.limit }).collect();
         let (rows, phases, memories, room) = (Default::default(), vec![], vec![], vec![]);
-        let mut menu = Self { patterns, groups, rows, phases, memories, room, yardsticks, measures };
-        let costs = |phase: usize| menu.halves(phase).map(|half| &half.cost[..]).collect::<Vec<_>>();
-        menu.rows = [0, 1].map(|phase| binding_rows(&costs(phase)));
-        menu.phases = (0..2).flat_map(|phase| menu.rows[phase].iter().map(move |_| phase)).collect();
-        let free = menu.free(items, capacity)?;
-        menu.memories =
-            (0..capacity.len()).filter(|&memory| menu.most(items, memory) > free[memory]).collect();
-        menu.room = menu.memories.iter().map(|&memory| free[memory]).collect();
-        Some(menu)
+        let mut pool = Self { patterns, groups, rows, phases, memories, room, measures, row_measures };
+        let costs = |phase: usize| pool.choices(phase).map(|half| &half.cost[..]).collect::<Vec<_>>();
+        pool.rows = [0, 1].map(|phase| binding_rows(&costs(phase)));
+        pool.phases = (0..2).flat_map(|phase| pool.rows[phase].iter().map(move |_| phase)).collect();
+        let free = pool.free(items, capacity)?;
+        pool.memories =
+            (0..capacity.len()).filter(|&memory| pool.most(items, memory) > free[memory]).collect();
+        pool.room = pool.memories.iter().map(|&memory| free[memory]).collect();
+        Some(pool)
     }
 
     /// The same with a family's choices alone.
-    pub fn restricted(&self, family: Restriction) -> Self {
+    pub fn restricted(&self, restriction: Restriction) -> Self {
         let group = |group: &PoolGroup<'s>| {
             // Embed and head are no layer: they may be elsewhere.
             let is_layer = group.stack.kind.is_some();
-            let homed = group.homed.iter().filter_map(|(index, halves)| {
-                let homed = &group.stack.homed[*index];
-                (family.divided || !self.patterns.divides(&homed.homes)).then_some(())?;
-                let halves = [0, 1].map(|phase: usize| {
+            let residency = group.residency.iter().filter_map(|(index, choices)| {
+                let residency = &group.stack.residency[*index];
+                (restriction.divided || !self.patterns.divides(&residency.homes)).then_some(())?;
+                let choices = [0, 1].map(|phase: usize| {
                     let admits = |half: &&usize| {
-                        let leads = &homed.halves[phase][**half].leads;
-                        (family.streamed[phase] || !self.patterns.streams(&homed.homes, leads))
-                            && (family.mixed || !is_layer || leads.iter().all(|lead| *lead == leads[0]))
+                        let leads = &residency.choices[phase][**half].leads;
+                        (restriction.streamed[phase] || !self.patterns.streams(&residency.homes, leads))
+                            && (restriction.mixed || !is_layer || leads.iter().all(|lead| *lead == leads[0]))
                     };
-                    halves[phase].iter().filter(admits).copied().collect::<Vec<_>>()
+                    choices[phase].iter().filter(admits).copied().collect::<Vec<_>>()
                 });
-                halves.iter().all(|halves| !halves.is_empty()).then_some((*index, halves))
+                choices.iter().all(|choices| !choices.is_empty()).then_some((*index, choices))
             });
-            PoolGroup { homed: homed.collect(), ..*group }
+            PoolGroup { residency: residency.collect(), ..*group }
         };
         Self { groups: self.groups.iter().map(group).collect(), ..self.clone() }
     }
 
     /// Whether some group has nothing to choose.
     pub fn is_empty(&self) -> bool {
-        self.groups.iter().any(|group| group.homed.is_empty())
+        self.groups.iter().any(|group| group.residency.is_empty())
     }
 
     /// Of each group the `most` cheapest choices, and the lightest in each memory.
@@ -167,13 +168,13 @@ impl<'s> ColumnPool<'s> {
     }
 
     /// The halves of `phase` that may be chosen.
-    fn halves(&self, phase: usize) -> impl Iterator<Item = &PhaseChoice> + '_ {
+    fn choices(&self, phase: usize) -> impl Iterator<Item = &PhaseChoice> + '_ {
         self.groups.iter().flat_map(move |group| {
-            let of = move |(index, halves): &'_ (usize, [Vec<usize>; 2])| {
-                let homed = &group.stack.homed[*index];
-                halves[phase].iter().map(|&half| &homed.halves[phase][half]).collect::<Vec<_>>()
+            let of = move |(index, choices): &'_ (usize, [Vec<usize>; 2])| {
+                let residency = &group.stack.residency[*index];
+                choices[phase].iter().map(|&half| &residency.choices[phase][half]).collect::<Vec<_>>()
             };
-            group.homed.iter().flat_map(of)
+            group.residency.iter().flat_map(of)
         })
     }
 
@@ -183,18 +184,18 @@ impl<'s> ColumnPool<'s> {
         for (device, &memory) in items.own.iter().enumerate() {
             // Every choice of some group needs them: every half of one phase, at each home.
             let always = |group: &PoolGroup<'_>| {
-                let of = |(index, halves): &(usize, [Vec<usize>; 2])| {
-                    let homed = &group.stack.homed[*index];
+                let of = |(index, choices): &(usize, [Vec<usize>; 2])| {
+                    let residency = &group.stack.residency[*index];
                     let all = |phase: usize| {
                         let needs =
-                            halves[phase].iter().map(|&h| homed.halves[phase][h].needs[device].items());
+                            choices[phase].iter().map(|&h| residency.choices[phase][h].needs[device].items());
                         needs.fold(u128::MAX, |all, needs| all & needs)
                     };
                     all(0) | all(1)
                 };
-                group.homed.iter().map(of).fold(u128::MAX, |all, needs| all & needs)
+                group.residency.iter().map(of).fold(u128::MAX, |all, needs| all & needs)
             };
-            let needed = self.groups.iter().filter(|group| !group.homed.is_empty());
+            let needed = self.groups.iter().filter(|group| !group.residency.is_empty());
             let needed = needed.map(always).fold(0, |any, needs| any | needs);
             let once = items.bytes[device].iter().enumerate().filter(|(bit, _)| needed >> bit & 1 == 1);
             for (_, bytes) in once {
@@ -209,16 +210,17 @@ impl<'s> ColumnPool<'s> {
         let own = items.bytes.iter().zip(items.own).filter(|(_, own)| **own == memory);
         let once: u64 = own.flat_map(|(items, _)| items).map(|bytes| bytes.get()).sum();
         let layers = self.groups.iter().map(|group| {
-            let homed = group.homed.iter().map(|(index, _)| group.stack.homed[*index].bytes[memory]);
+            let residency =
+                group.residency.iter().map(|(index, _)| group.stack.residency[*index].bytes[memory]);
             let vectors = self.patterns.all_vector_bytes(group.stack, memory);
-            homed.max().unwrap_or(0).saturating_add(vectors).saturating_mul(group.layers)
+            residency.max().unwrap_or(0).saturating_add(vectors).saturating_mul(group.layers)
         });
         layers.fold(once, u64::saturating_add)
     }
 
     fn rates(&self, prices: &DualPrices) -> ExpandedPrices {
         let machine = self.patterns.prices[0].cost_model.machine;
-        let rows = self.halves(0).next().map_or(0, |half| half.cost.len());
+        let rows = self.choices(0).next().map_or(0, |half| half.cost.len());
         let mut rates = ExpandedPrices {
             rows: [vec![0.0; rows], vec![0.0; rows]],
             work: [vec![0.0; machine.devices.len()], vec![0.0; machine.devices.len()]],
@@ -230,9 +232,9 @@ impl<'s> ColumnPool<'s> {
             .iter()
             .zip(&prices.memories)
             .for_each(|(&memory, &price)| rates.memories[memory] = price);
-        for (yardstick, price) in self.yardsticks.iter().zip(&prices.measures) {
+        for (measure, price) in self.measures.iter().zip(&prices.measures) {
             for phase in 0..2 {
-                let busy = rates.work[phase].iter_mut().zip(&yardstick.busy[phase]);
+                let busy = rates.work[phase].iter_mut().zip(&measure.busy[phase]);
                 busy.for_each(|(rate, weight)| *rate += price * weight);
             }
         }
@@ -241,16 +243,15 @@ impl<'s> ColumnPool<'s> {
 
     /// What a choice is in the numbers of the program.
     fn liked(&self, group: &PoolGroup<'_>, pick: PatternId) -> CheapestColumn {
-        let homed = &group.stack.homed[pick.homed];
-        let half = |phase: usize| &homed.halves[phase][pick.halves[phase]];
-        let added = |yardstick: &Measure| {
-            (0..2).map(|phase| dot(&yardstick.busy[phase], &half(phase).work)).sum::<f64>()
-        };
+        let residency = &group.stack.residency[pick.residency];
+        let half = |phase: usize| &residency.choices[phase][pick.choices[phase]];
+        let added =
+            |measure: &Measure| (0..2).map(|phase| dot(&measure.busy[phase], &half(phase).work)).sum::<f64>();
         CheapestColumn {
             layers: group.layers,
             times: (0..2).flat_map(|f| self.rows[f].iter().map(move |&row| half(f).cost[row])).collect(),
-            adds: self.yardsticks.iter().map(added).collect(),
-            bytes: self.memories.iter().map(|&memory| homed.bytes[memory]).collect(),
+            adds: self.measures.iter().map(added).collect(),
+            bytes: self.memories.iter().map(|&memory| residency.bytes[memory]).collect(),
         }
     }
 }
@@ -265,7 +266,7 @@ impl PricingOracle for ColumnPool<'_> {
     }
 
     fn measures(&self) -> &[RowMeasure] {
-        &self.measures
+        &self.row_measures
     }
 
     fn liked(&self, prices: &DualPrices) -> Vec<CheapestColumn> {
@@ -279,11 +280,11 @@ impl PoolGroup<'_> {
     /// The cheapest, the first of equals.
     fn cheapest(&self, rates: &ExpandedPrices) -> Option<PatternId> {
         let mut best: Option<(f64, PatternId)> = None;
-        for (index, halves) in &self.homed {
+        for (index, choices) in &self.residency {
             let mut cost = self.of_bytes(*index, rates);
-            let halves = [0, 1].map(|phase| {
+            let choices = [0, 1].map(|phase| {
                 let costs =
-                    halves[phase].iter().map(|&half| (self.of_half(*index, phase, half, rates), half));
+                    choices[phase].iter().map(|&half| (self.of_half(*index, phase, half, rates), half));
                 let least =
                     |best: (f64, usize), next: (f64, usize)| if next.0 < best.0 { next } else { best };
                 let (least, half) = costs.fold((f64::INFINITY, 0), least);
@@ -291,7 +292,7 @@ impl PoolGroup<'_> {
                 half
             });
             if best.is_none_or(|(least, _)| cost < least) {
-                best = Some((cost, PatternId { homed: *index, halves }));
+                best = Some((cost, PatternId { residency: *index, choices }));
             }
         }
         best.map(|(_, pick)| pick)
@@ -300,16 +301,16 @@ impl PoolGroup<'_> {
     /// Every choice with its cost.
     fn priced(&self, rates: &ExpandedPrices) -> Vec<(f64, PatternId)> {
         let mut priced = Vec::new();
-        for (index, halves) in &self.homed {
+        for (index, choices) in &self.residency {
             let bytes = self.of_bytes(*index, rates);
             let costs = |phase: usize| {
                 let cost = |&half: &usize| (self.of_half(*index, phase, half, rates), half);
-                halves[phase].iter().map(cost).collect::<Vec<_>>()
+                choices[phase].iter().map(cost).collect::<Vec<_>>()
             };
             let decode = costs(1);
             for (first, prefill) in costs(0) {
                 let pick = |&(second, d): &(f64, usize)| {
-                    (bytes + first + second, PatternId { homed: *index, halves: [prefill, d] })
+                    (bytes + first + second, PatternId { residency: *index, choices: [prefill, d] })
                 };
                 priced.extend(decode.iter().map(pick));
             }
@@ -319,19 +320,19 @@ impl PoolGroup<'_> {
 
     /// The choice with the fewest bytes in `memory`, the cheapest of those.
     fn lightest(&self, memory: usize, rates: &ExpandedPrices) -> Option<PatternId> {
-        let bytes = |index: usize| self.stack.homed[index].bytes[memory];
-        let least = self.homed.iter().map(|(index, _)| bytes(*index)).min()?;
-        let light = self.homed.iter().filter(|(index, _)| bytes(*index) == least).cloned().collect();
-        PoolGroup { homed: light, ..*self }.cheapest(rates)
+        let bytes = |index: usize| self.stack.residency[index].bytes[memory];
+        let least = self.residency.iter().map(|(index, _)| bytes(*index)).min()?;
+        let light = self.residency.iter().filter(|(index, _)| bytes(*index) == least).cloned().collect();
+        PoolGroup { residency: light, ..*self }.cheapest(rates)
     }
 
-    fn of_bytes(&self, homed: usize, rates: &ExpandedPrices) -> f64 {
-        let bytes = self.stack.homed[homed].bytes.iter().zip(&rates.memories);
+    fn of_bytes(&self, residency: usize, rates: &ExpandedPrices) -> f64 {
+        let bytes = self.stack.residency[residency].bytes.iter().zip(&rates.memories);
         bytes.map(|(&bytes, price)| bytes as f64 * price).sum()
     }
 
-    fn of_half(&self, homed: usize, phase: usize, half: usize, rates: &ExpandedPrices) -> f64 {
-        let half = &self.stack.homed[homed].halves[phase][half];
+    fn of_half(&self, residency: usize, phase: usize, half: usize, rates: &ExpandedPrices) -> f64 {
+        let half = &self.stack.residency[residency].choices[phase][half];
         dot(&half.cost, &rates.rows[phase]) + dot(&half.work, &rates.work[phase])
     }
 }

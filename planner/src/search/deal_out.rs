@@ -116,7 +116,7 @@ impl IdenticalGpus {
     ) -> u64 {
         let CostModel { machine, model, formats } = cost_model;
         let Some(&memory) = self.memories.first() else { return 0 };
-        let shared = ModelShare::within(machine, model, memory);
+        let shared = ModelShare::in_memory(machine, model, memory);
         let of = |slice: &crate::placement::Slice| match sublayer {
             Sublayer::Attention => shared.kv_bytes(formats, extent.batch, extent.context).get(),
             _ => shared.matrix_bytes(sublayer, formats, &slice.rows).get(),

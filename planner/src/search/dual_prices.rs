@@ -63,12 +63,12 @@ pub(crate) struct CheapestColumn {
 
 impl DualPrices {
     /// The prices that bound `offer` best.
-    pub fn of(offer: &impl PricingOracle) -> Result<Self, PlannerError> {
-        Self::by(offer, default_solver)
+    pub fn solve(offer: &impl PricingOracle) -> Result<Self, PlannerError> {
+        Self::solve_with(offer, default_solver)
     }
 
     /// The same by another solver of linear programs.
-    pub fn by(offer: &impl PricingOracle, solver: impl Solver + Copy) -> Result<Self, PlannerError> {
+    pub fn solve_with(offer: &impl PricingOracle, solver: impl Solver + Copy) -> Result<Self, PlannerError> {
         let measures = offer.measures();
         let of_phase = |phase: usize| offer.phases().iter().filter(|&&of| of == phase).count() as f64;
         let even = |&phase: &usize| measures[0].weight[phase] / of_phase(phase);
@@ -89,7 +89,7 @@ impl DualPrices {
             if most.is_finite() && most - least <= most.abs() * NEAR {
                 break;
             }
-            cuts.push(Cut::of(offer, &liked));
+            cuts.push(Cut::from_columns(offer, &liked));
             (prices, most) = Self::best(offer, &cuts, solver)?;
         }
         Ok(best)
@@ -140,7 +140,7 @@ impl DualPrices {
         solver: impl Solver,
     ) -> Result<(Self, f64), PlannerError> {
         let (phases, room, limits) = (offer.phases(), offer.room(), offer.measures());
-        let scale = Scale::of(limits, cuts);
+        let scale = Scale::from_cuts(limits, cuts);
         let mut variables = ProblemVariables::new();
         let rows: Vec<Variable> = variables.add_vector(variable().min(0.0), phases.len());
         // So dear that one layer outweighs the slowest solution: dearer changes nothing.
@@ -209,7 +209,7 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(measures: &[RowMeasure], cuts: &[Cut]) -> Self {
+    fn from_cuts(measures: &[RowMeasure], cuts: &[Cut]) -> Self {
         let longest = cuts.iter().flat_map(|cut| &cut.times).fold(f64::MIN_POSITIVE, |a, &b| a.max(b));
         let [prefill, decode] = measures[0].weight;
         let added = cuts.iter().map(|cut| cut.adds[0]).fold(0.0, f64::max);
@@ -231,7 +231,7 @@ struct Cut {
 }
 
 impl Cut {
-    fn of(offer: &impl PricingOracle, solution: &[CheapestColumn]) -> Self {
+    fn from_columns(offer: &impl PricingOracle, solution: &[CheapestColumn]) -> Self {
         let time = |row: usize| solution.iter().map(|one| one.times[row] * one.layers as f64).sum();
         let add = |k: usize| solution.iter().map(|one| one.adds[k] * one.layers as f64).sum();
         let over = |(memory, &room): (usize, &u64)| {

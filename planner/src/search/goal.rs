@@ -81,16 +81,16 @@ impl Goal {
     }
 
     /// The objective, then the limits.
-    pub fn yardsticks(&self) -> Vec<Measure> {
+    pub fn measures(&self) -> Vec<Measure> {
         let none = || self.power.as_ref().map_or(vec![], |power| vec![0.0; power.len()]);
         let limits = [(self.slo.ttft, [1.0, 0.0]), (self.slo.tpot, [0.0, 1.0])];
         let limit = |(limit, weight): (Option<Seconds>, [f64; 2])| {
             limit.map(|limit| Measure { weight, busy: [none(), none()], limit: limit.get() })
         };
-        std::iter::once(self.yardstick()).chain(limits.into_iter().filter_map(limit)).collect()
+        std::iter::once(self.measure()).chain(limits.into_iter().filter_map(limit)).collect()
     }
 
-    fn yardstick(&self) -> Measure {
+    fn measure(&self) -> Measure {
         let run = [1.0, self.decodes];
         let watts = self.power.iter().flatten().map(|draw| draw.working.get());
         let scaled = |by: f64| run.map(|times| watts.clone().map(|watts| watts * times * by).collect());
@@ -117,7 +117,7 @@ impl Goal {
 
     /// The measure of one criterion of a front: seconds, or joules or dollars of the whole run.
     pub fn of_criterion(&self, criterion: Criterion) -> Measure {
-        let alone = |objective| Self { objective, ..self.clone() }.yardstick();
+        let alone = |objective| Self { objective, ..self.clone() }.measure();
         match criterion {
             Criterion::Ttft => Measure { weight: [1.0, 0.0], ..alone(Objective::Latency) },
             Criterion::Tpot => Measure { weight: [0.0, 1.0], ..alone(Objective::Latency) },
@@ -130,13 +130,13 @@ impl Goal {
 
     /// The objective of `times` when the devices work so long.
     pub fn value(&self, times: &PhaseTimes, work: &[Vec<Seconds>; 2]) -> f64 {
-        let yardstick = self.yardstick();
+        let measure = self.measure();
         let tpot = times.tpot.unwrap_or(Seconds::ZERO);
         let busy = |phase: usize| {
-            let devices = yardstick.busy[phase].iter().zip(&work[phase]);
+            let devices = measure.busy[phase].iter().zip(&work[phase]);
             devices.map(|(weight, time)| weight * time.get()).sum::<f64>()
         };
-        yardstick.weight[0] * times.ttft.get() + yardstick.weight[1] * tpot.get() + busy(0) + busy(1)
+        measure.weight[0] * times.ttft.get() + measure.weight[1] * tpot.get() + busy(0) + busy(1)
     }
 
     /// The times of the phases as a user counts them: per token, not per step.
@@ -180,7 +180,7 @@ type Followed<'p> = (Option<&'p LayerPlacement>, &'p LayerPlacement);
 pub(crate) fn work(
     cost_model: &CostModel<'_>,
     placement: &Placement,
-    course: &BatchSteps,
+    batch_steps: &BatchSteps,
 ) -> Result<[Vec<Seconds>; 2], PlannerError> {
     let outline = placement.outline();
     let programs = PhasePrograms::lower(cost_model.machine, cost_model.model, &outline)?;
@@ -188,9 +188,9 @@ pub(crate) fn work(
     let counts = stands_for(placement, &outline);
     let phase = |phase: Phase| -> Result<Vec<Seconds>, Missing> {
         let mut work = vec![Seconds::ZERO; cost_model.machine.devices.len()];
-        for steps in course.kinds(phase) {
+        for steps in batch_steps.kinds(phase) {
             for step in &steps {
-                add_work(cost_model, programs.of(phase), step, &counts, &mut work)?;
+                add_work(cost_model, programs.program(phase), step, &counts, &mut work)?;
             }
         }
         Ok(work)
@@ -225,7 +225,7 @@ fn add_work(
     for task in &program.tasks {
         if let Lane::Device(device) = task.lane {
             let count = task.layer.map_or(1, |layer| counts[layer as usize]);
-            work[device.0] += cost_model.price(task, step)?.alone * count as f64;
+            work[device.0] += cost_model.task_cost(task, step)?.alone * count as f64;
         }
     }
     Ok(())

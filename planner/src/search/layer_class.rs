@@ -15,7 +15,7 @@ pub(crate) struct LayerClass {
     /// Its sublayers, as indices into the price list's.
     pub sublayers: Vec<usize>,
     /// The ways to place one of them, by homes.
-    pub homed: Vec<LayerResidency>,
+    pub residency: Vec<LayerResidency>,
 }
 
 impl LayerClass {
@@ -58,23 +58,24 @@ pub(crate) struct LayerResidency {
     /// Bytes of matrices and KV in each memory.
     pub bytes: Vec<u64>,
     /// The ways to compute prefill and decode, of each at least one, none worse in everything than another.
-    pub halves: [Vec<PhaseChoice>; 2],
+    pub choices: [Vec<PhaseChoice>; 2],
 }
 
 /// A pattern by where it is in its stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PatternId {
     /// Index of its homes.
-    pub homed: usize,
+    pub residency: usize,
     /// Index of each phase's half there.
-    pub halves: [usize; 2],
+    pub choices: [usize; 2],
 }
 
 impl LayerResidency {
     /// The picks of these homes, which are the stack's `index`th.
     pub fn picks(&self, index: usize) -> impl Iterator<Item = PatternId> + '_ {
-        let [prefill, decode] = self.halves.each_ref().map(Vec::len);
-        (0..prefill).flat_map(move |p| (0..decode).map(move |d| PatternId { homed: index, halves: [p, d] }))
+        let [prefill, decode] = self.choices.each_ref().map(Vec::len);
+        (0..prefill)
+            .flat_map(move |p| (0..decode).map(move |d| PatternId { residency: index, choices: [p, d] }))
     }
 }
 

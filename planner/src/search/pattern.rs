@@ -4,7 +4,7 @@
 //! each phase its devices. Homes of `qkv`, `out`, `router` and `shared_expert` go together (the latter two undivided), and
 //! so do divisions of `ffn_up` and `ffn_down`; the matrices of one home, experts apart, are computed by one device (some
 //! layers streamed and others not balances a link as well as some matrices of each, with fewer hops). Given the homes the
-//! phases are searched alone; what is nowhere better is dropped, and what the solver may not use not written out (`menu`).
+//! phases are searched alone; what is nowhere better is dropped, and what the solver may not use not written out (`pool`).
 
 use crate::cost::SerialChain;
 use crate::cost::{DeviceNeeds, PriceList, SublayerCost};
@@ -73,7 +73,7 @@ pub(crate) type Walked = BTreeMap<Vec<usize>, Option<(f64, Vec<f64>)>>;
 impl<'a> Patterns<'a> {
     pub fn new(homes: Vec<Home>, prices: [PriceList<'a>; 2], batch: u64, context: u64, frugal: bool) -> Self {
         let cost_model = prices[0].cost_model;
-        let within = |memory| ModelShare::within(cost_model.machine, cost_model.model, memory);
+        let within = |memory| ModelShare::in_memory(cost_model.machine, cost_model.model, memory);
         let within: Vec<_> = cost_model.machine.memory_ids().map(within).collect();
         let kv = within.iter().map(|shared| shared.kv_bytes(cost_model.formats, batch, context)).collect();
         Self { homes, prices, kv, within, frugal }
@@ -84,7 +84,7 @@ impl<'a> Patterns<'a> {
         let model = self.prices[0].cost_model.model;
         let stack = |kind, layers, sublayers: &[Sublayer]| {
             let sublayers = sublayers.iter().map(|&s| self.prices[0].index(s)).collect();
-            let mut stack = LayerClass { kind, layers, sublayers, homed: vec![] };
+            let mut stack = LayerClass { kind, layers, sublayers, residency: vec![] };
             self.fill(&mut stack);
             stack
         };
@@ -98,13 +98,14 @@ impl<'a> Patterns<'a> {
         let ways = |phase: usize| {
             let (mut walk, mut walked) = (self.walk(), Walked::new());
             let list = &self.prices[phase];
-            let halves = homes.iter().map(|homes| self.halves(&mut walk, &mut walked, list, stack, homes));
-            halves.collect::<Vec<_>>()
+            let choices = homes.iter().map(|homes| self.choices(&mut walk, &mut walked, list, stack, homes));
+            choices.collect::<Vec<_>>()
         };
         let (prefill, decode) = rayon::join(|| ways(0), || ways(1));
         let both = prefill.into_iter().zip(decode).zip(homes);
-        let homed = both.filter_map(|((prefill, decode), homes)| self.with(stack, homes, [prefill, decode]));
-        stack.homed = homed.collect();
+        let residency =
+            both.filter_map(|((prefill, decode), homes)| self.with(stack, homes, [prefill, decode]));
+        stack.residency = residency.collect();
     }
 
     /// Every choice of homes for the sublayers of a kind.
@@ -228,7 +229,7 @@ impl<'a> Patterns<'a> {
     }
 
     /// These homes with the best ways to compute both phases; `None` where one cannot be.
-    pub fn homed(
+    pub fn residency(
         &self,
         walk: &mut SerialChain,
         walked: &mut [Walked; 2],
@@ -236,8 +237,8 @@ impl<'a> Patterns<'a> {
         stack: &LayerClass,
     ) -> Option<LayerResidency> {
         let [first, second] = walked;
-        let prefill = self.halves(walk, first, &self.prices[0], stack, &homes);
-        let decode = self.halves(walk, second, &self.prices[1], stack, &homes);
+        let prefill = self.choices(walk, first, &self.prices[0], stack, &homes);
+        let decode = self.choices(walk, second, &self.prices[1], stack, &homes);
         self.with(stack, homes, [prefill, decode])
     }
 
@@ -245,21 +246,21 @@ impl<'a> Patterns<'a> {
         &self,
         stack: &LayerClass,
         homes: Vec<usize>,
-        halves: [Vec<PhaseChoice>; 2],
+        choices: [Vec<PhaseChoice>; 2],
     ) -> Option<LayerResidency> {
         let bytes = self.home_bytes(stack, &homes);
-        halves.iter().all(|halves| !halves.is_empty()).then_some(LayerResidency { homes, bytes, halves })
+        choices.iter().all(|choices| !choices.is_empty()).then_some(LayerResidency { homes, bytes, choices })
     }
 
     /// The pattern of `stack` that `pick` names.
     pub fn pattern(&self, stack: &LayerClass, pick: PatternId) -> Arc<Pattern> {
-        let homed = &stack.homed[pick.homed];
-        let [prefill, decode] = [0, 1].map(|phase| &homed.halves[phase][pick.halves[phase]]);
+        let residency = &stack.residency[pick.residency];
+        let [prefill, decode] = [0, 1].map(|phase| &residency.choices[phase][pick.choices[phase]]);
         let needs: Vec<_> = prefill.needs.iter().zip(&decode.needs).map(|(a, b)| a.and(*b)).collect();
-        let mut bytes = homed.bytes.clone();
+        let mut bytes = residency.bytes.clone();
         self.add_vector_bytes(&needs, &mut bytes);
         Arc::new(Pattern {
-            homes: homed.homes.clone(),
+            homes: residency.homes.clone(),
             leads: [prefill.leads.clone(), decode.leads.clone()],
             bytes,
             items: needs.iter().map(|need| need.items()).collect(),
@@ -269,7 +270,7 @@ impl<'a> Patterns<'a> {
     }
 
     /// The ways to compute these homes in one phase, none worse in everything than another.
-    fn halves(
+    fn choices(
         &self,
         walk: &mut SerialChain,
         walked: &mut Walked,
@@ -279,7 +280,7 @@ impl<'a> Patterns<'a> {
     ) -> Vec<PhaseChoice> {
         let machine = list.cost_model.machine;
         let (links, memories) = (machine.links.len(), machine.memories.len());
-        let mut halves: Vec<PhaseChoice> = Vec::new();
+        let mut choices: Vec<PhaseChoice> = Vec::new();
         for leads in stack.leads(list, homes) {
             // A layer follows one of its own kind; the embedding follows nothing.
             let from = if stack.kind.is_none() { leads[0] } else { leads[leads.len() - 1] };
@@ -312,12 +313,12 @@ impl<'a> Patterns<'a> {
                 busy.extend(&issued);
             }
             let half = PhaseChoice { leads, cost: busy, work, needs };
-            if !halves.iter().any(|other| other.beats(&half, self.frugal)) {
-                halves.retain(|other| !half.beats(other, self.frugal));
-                halves.push(half);
+            if !choices.iter().any(|other| other.beats(&half, self.frugal)) {
+                choices.retain(|other| !half.beats(other, self.frugal));
+                choices.push(half);
             }
         }
-        halves
+        choices
     }
 
     /// Seconds over all steps of the phase of the chain, and what its hops load each memory with. `None` where bytes

@@ -73,7 +73,7 @@ pub(crate) struct PatternProgram<'a> {
     pub capacity: Vec<u64>,
     /// What is to be small, and what must not be large.
     pub measures: Vec<Measure>,
-    pub effort: SearchBudget,
+    pub budget: SearchBudget,
 }
 
 /// A solution.
@@ -150,7 +150,7 @@ impl PatternProgram<'_> {
         };
         let mut best = Incumbent::below(below);
         let least = self.search_sets(table, &mut best)?;
-        let bound = least.min(best.limit() * (1.0 - self.effort.worth));
+        let bound = least.min(best.limit() * (1.0 - self.budget.worth));
         Ok(SolveResult { chosen: best.found.map(|found| self.chosen(found)), bound })
     }
 
@@ -160,26 +160,26 @@ impl PatternProgram<'_> {
         for group in &mut table.groups {
             group.choices = undominated(std::mem::take(&mut group.choices));
         }
-        let sets = table.item_sets(self.effort.sets);
+        let sets = table.item_sets(self.budget.sets);
         let mut open: Vec<(f64, IntegerProgram)> =
             sets.into_iter().filter_map(|set| table.restricted(set)).map(|table| (0.0, table)).collect();
         let mut least = f64::INFINITY;
         while let Some(next) = (0..open.len()).min_by(|&a, &b| open[a].0.total_cmp(&open[b].0)) {
-            if open[next].0 >= best.limit() * (1.0 - self.effort.worth) {
+            if open[next].0 >= best.limit() * (1.0 - self.budget.worth) {
                 break;
             }
             let (_, table) = open.swap_remove(next);
-            let prices = DualPrices::of(&table)?;
+            let prices = DualPrices::solve(&table)?;
             let bound = prices.bound(&table);
             for (bound, other) in &mut open {
                 *bound = prices.bound(other).max(*bound);
             }
-            if bound >= best.limit() * (1.0 - self.effort.worth) {
+            if bound >= best.limit() * (1.0 - self.budget.worth) {
                 continue;
             }
             improve(&table, &prices, best);
-            let mut nodes = self.effort.nodes;
-            if !search(&table, &prices, self.effort.worth, &mut nodes, best) {
+            let mut nodes = self.budget.nodes;
+            if !search(&table, &prices, self.budget.worth, &mut nodes, best) {
                 least = least.min(bound);
             }
         }

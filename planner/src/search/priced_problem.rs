@@ -21,7 +21,7 @@ pub(crate) struct PricedProblem<'s> {
     items: OneTimeItems<'s>,
     capacity: Vec<u64>,
     measures: Vec<Measure>,
-    menu: ColumnPool<'s>,
+    pool: ColumnPool<'s>,
     prices: DualPrices,
     /// No solution is better than this.
     pub floor: f64,
@@ -37,11 +37,11 @@ impl<'s> PricedProblem<'s> {
         capacity: &[Bytes],
     ) -> Result<Option<Self>, PlannerError> {
         let capacity: Vec<u64> = capacity.iter().map(|bytes| bytes.get()).collect();
-        let menu = ColumnPool::new(patterns, groups, items, &capacity, measures.clone());
-        let Some(menu) = menu.filter(|menu| !menu.is_empty()) else { return Ok(None) };
-        let prices = DualPrices::of(&menu)?;
-        let floor = prices.bound(&menu);
-        Ok(Some(Self { items, capacity, measures, menu, prices, floor }))
+        let pool = ColumnPool::new(patterns, groups, items, &capacity, measures.clone());
+        let Some(pool) = pool.filter(|pool| !pool.is_empty()) else { return Ok(None) };
+        let prices = DualPrices::solve(&pool)?;
+        let floor = prices.bound(&pool);
+        Ok(Some(Self { items, capacity, measures, pool, prices, floor }))
     }
 
     /// The best solution of a family that is below `below`.
@@ -51,35 +51,35 @@ impl<'s> PricedProblem<'s> {
     /// promising patterns are searched first; what they reach tells which others could still matter.
     pub fn solve(
         &self,
-        family: Restriction,
-        effort: SearchBudget,
+        restriction: Restriction,
+        budget: SearchBudget,
         below: f64,
     ) -> Result<SolveResult, PlannerError> {
         let restricted;
-        let (menu, floor) = match family == Restriction::ALL {
-            true => (&self.menu, self.floor),
+        let (pool, floor) = match restriction == Restriction::ALL {
+            true => (&self.pool, self.floor),
             false => {
-                restricted = self.menu.restricted(family);
+                restricted = self.pool.restricted(restriction);
                 if restricted.is_empty() {
                     return Ok(SolveResult::NOTHING);
                 }
                 (&restricted, self.prices.bound(&restricted))
             }
         };
-        if floor >= below * (1.0 - effort.worth) {
+        if floor >= below * (1.0 - budget.worth) {
             return Ok(SolveResult { chosen: None, bound: floor });
         }
-        let few = menu.nearest(&self.prices, PROMISING);
-        let first = self.problem(menu.kinds(&few), effort).solve_below(below)?;
+        let few = pool.nearest(&self.prices, PROMISING);
+        let first = self.problem(pool.kinds(&few), budget).solve_below(below)?;
         let reached = first.chosen.as_ref().map_or(below, |chosen| chosen.value);
-        let could = menu.within(&self.prices, reached - floor);
+        let could = pool.within(&self.prices, reached - floor);
         if could.iter().zip(&few).all(|(could, few)| could.is_subset(few)) {
             return Ok(first);
         }
-        if !(effort.all || reached.is_infinite()) {
+        if !(budget.all || reached.is_infinite()) {
             return Ok(SolveResult { bound: first.bound.min(floor), ..first });
         }
-        let all = self.problem(menu.kinds(&could), effort).solve_below(reached)?;
+        let all = self.problem(pool.kinds(&could), budget).solve_below(reached)?;
         Ok(match all.chosen {
             Some(_) => all,
             None => SolveResult { chosen: first.chosen, ..all },
@@ -88,18 +88,18 @@ impl<'s> PricedProblem<'s> {
 
     /// The problem with every pattern of a family written out.
     #[cfg(test)]
-    pub fn everything(&self, family: Restriction, effort: SearchBudget) -> PatternProgram<'s> {
-        let menu = self.menu.restricted(family);
-        self.problem(menu.kinds(&menu.within(&self.prices, f64::INFINITY)), effort)
+    pub fn everything(&self, restriction: Restriction, budget: SearchBudget) -> PatternProgram<'s> {
+        let pool = self.pool.restricted(restriction);
+        self.problem(pool.kinds(&pool.within(&self.prices, f64::INFINITY)), budget)
     }
 
-    fn problem(&self, groups: Vec<PatternGroup>, effort: SearchBudget) -> PatternProgram<'s> {
+    fn problem(&self, groups: Vec<PatternGroup>, budget: SearchBudget) -> PatternProgram<'s> {
         PatternProgram {
             groups,
             items: self.items,
             capacity: self.capacity.clone(),
             measures: self.measures.clone(),
-            effort,
+            budget,
         }
     }
 }

@@ -38,31 +38,35 @@ pub(crate) struct SearchSpace<'a> {
 }
 
 impl<'a> SearchSpace<'a> {
-    pub fn new(cost_model: CostModel<'a>, course: &BatchSteps, goal: &Goal) -> Result<Self, PlannerError> {
-        let twins = IdenticalGpus::of(cost_model.machine);
+    pub fn new(
+        cost_model: CostModel<'a>,
+        batch_steps: &BatchSteps,
+        goal: &Goal,
+    ) -> Result<Self, PlannerError> {
+        let twins = IdenticalGpus::from_machine(cost_model.machine);
         let homes = Home::all(cost_model.machine, cost_model.model, &twins);
-        let list = |phase| PriceList::among(cost_model, course, phase, &homes, &twins);
+        let list = |phase| PriceList::among(cost_model, batch_steps, phase, &homes, &twins);
         let prices = [list(Phase::Prefill)?, list(Phase::Decode)?];
         let items = prices[0].item_bytes();
-        let extent = &course.extent;
+        let extent = &batch_steps.extent;
         let patterns = Patterns::new(homes, prices, extent.batch, extent.context, goal.is_frugal());
         let stacks = patterns.stacks();
         let own = cost_model.machine.devices.iter().map(|device| device.memory.0).collect();
-        Ok(Self { cost_model, patterns, stacks, items, own, twins, extent: course.extent })
+        Ok(Self { cost_model, patterns, stacks, items, own, twins, extent: batch_steps.extent })
     }
 
     /// What can be chosen by `goal` where each memory holds `capacity`; `None` where nothing can fit.
-    pub fn outlook(
+    pub fn priced_problem(
         &self,
         goal: &Goal,
         capacity: &[Bytes],
     ) -> Result<Option<PricedProblem<'_>>, PlannerError> {
         let groups: Vec<_> = self.stacks.iter().map(|stack| (stack.layers, stack)).collect();
-        self.outlook_on(&groups, goal.yardsticks(), capacity)
+        self.priced_problem_for(&groups, goal.measures(), capacity)
     }
 
     /// The same of other groups, so many layers of each stack, and other measures.
-    pub fn outlook_on<'s>(
+    pub fn priced_problem_for<'s>(
         &'s self,
         groups: &[(u64, &'s LayerClass)],
         measures: Vec<Measure>,
@@ -76,10 +80,10 @@ impl<'a> SearchSpace<'a> {
         &self,
         goal: &Goal,
         capacity: &[Bytes],
-        effort: SearchBudget,
+        budget: SearchBudget,
     ) -> Result<SolveResult, PlannerError> {
-        match self.outlook(goal, capacity)? {
-            Some(outlook) => outlook.solve(Restriction::ALL, effort, f64::INFINITY),
+        match self.priced_problem(goal, capacity)? {
+            Some(priced_problem) => priced_problem.solve(Restriction::ALL, budget, f64::INFINITY),
             None => Ok(SolveResult::NOTHING),
         }
     }
@@ -88,7 +92,8 @@ impl<'a> SearchSpace<'a> {
     /// one is left, and its value, where there is a solution, is the number of its layers.
     pub fn fitting(&self) -> PatternProgram<'_> {
         let layers = self.stacks.iter().map(|stack| {
-            let picks = stack.homed.iter().enumerate().flat_map(|(index, homed)| homed.picks(index));
+            let picks =
+                stack.residency.iter().enumerate().flat_map(|(index, residency)| residency.picks(index));
             let room = |pick: PatternId| {
                 let pattern = Arc::unwrap_or_clone(self.patterns.pattern(stack, pick));
                 (pattern.bytes.clone(), pattern.items.clone(), pattern)
@@ -103,7 +108,7 @@ impl<'a> SearchSpace<'a> {
         let capacity = self.capacity().iter().map(|bytes| bytes.get()).collect();
         let count = Measure { weight: [1.0, 0.0], busy: [vec![], vec![]], limit: f64::INFINITY };
         let (groups, measures) = (layers.collect(), vec![count]);
-        PatternProgram { groups, items: self.items(), capacity, measures, effort: SearchBudget::FITTING }
+        PatternProgram { groups, items: self.items(), capacity, measures, budget: SearchBudget::FITTING }
     }
 
     fn items(&self) -> OneTimeItems<'_> {
@@ -114,13 +119,13 @@ impl<'a> SearchSpace<'a> {
     #[cfg(test)]
     pub fn problem(
         &self,
-        family: Restriction,
+        restriction: Restriction,
         goal: &Goal,
         capacity: &[Bytes],
-        effort: SearchBudget,
+        budget: SearchBudget,
     ) -> PatternProgram<'_> {
-        let outlook = self.outlook(goal, capacity).unwrap().unwrap();
-        outlook.everything(family, effort)
+        let priced_problem = self.priced_problem(goal, capacity).unwrap().unwrap();
+        priced_problem.everything(restriction, budget)
     }
 
     /// What the machine's memories hold, those of devices alike together.
@@ -209,7 +214,7 @@ impl<'a> SearchSpace<'a> {
         goal: &Goal,
     ) -> (f64, [DeviceId; 2]) {
         let mut walk = self.patterns.walk();
-        let weight = goal.yardsticks()[0].weight;
+        let weight = goal.measures()[0].weight;
         let (mut total, mut exits) = (0.0, from);
         for phase in PHASES {
             let (mut from, mut sum) = (from[phase as usize], 0.0);

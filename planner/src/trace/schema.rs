@@ -46,7 +46,7 @@ pub struct TraceEvent {
 impl TraceEvent {
     /// The event of a task that ran from `start_ns` to `end_ns` in step number `step` of a run. The simulator and
     /// the executor both write their events with this, so that the two differ in nothing but the times.
-    pub fn of(
+    pub fn from_task(
         machine: &Machine,
         program: &Program,
         id: TaskId,
@@ -125,7 +125,7 @@ pub struct Trace {
 
 impl PhaseTimes {
     /// Those of a run of these steps, as [`Trace::ttft_ns`] and [`Trace::tpot_ns`] define them.
-    pub fn of(steps: &[StepSpan]) -> Self {
+    pub fn from_steps(steps: &[StepSpan]) -> Self {
         let tpot = tpot_ns(steps).map(|nanos| Seconds::from_nanos(1) * nanos);
         Self { ttft: Seconds::from_nanos(ttft_ns(steps)), tpot }
     }

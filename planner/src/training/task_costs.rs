@@ -30,8 +30,8 @@ impl TrainingCosts<'_> {
                 Ok(self.cost_model.transfer(link, bytes))
             }
             (Action::Train(TrainingAction::Update(sublayer)), Lane::Device(_)) => Ok(self.update(*sublayer)),
-            (Action::Compute { operator, .. }, _) => self.cost_model.price(task, &self.step(*operator)),
-            _ => self.cost_model.price(task, &self.step(Operator::QkvProj)),
+            (Action::Compute { operator, .. }, _) => self.cost_model.task_cost(task, &self.step(*operator)),
+            _ => self.cost_model.task_cost(task, &self.step(Operator::QkvProj)),
         }
     }
 
@@ -56,7 +56,7 @@ impl TrainingCosts<'_> {
         };
         let source = crate::program::OperandSource::Resident;
         let action = Action::Compute { operator, rows: rows.clone(), source };
-        let forward = self.cost_model.price(&Task { action, ..task.clone() }, &step)?;
+        let forward = self.cost_model.task_cost(&Task { action, ..task.clone() }, &step)?;
         let twice =
             |load: crate::cost::BandwidthUse| crate::cost::BandwidthUse { bytes: load.bytes * 2, ..load };
         let loads = forward.loads.map(|load| load.map(twice));

@@ -18,7 +18,7 @@ pub fn roofline_times(
     let programs = PhasePrograms::lower(machine, model, placement)?;
     let (mut ttft, mut rest) = (Seconds::ZERO, Seconds::ZERO);
     for step in steps(workload, chunk) {
-        let time = Roofline::of(&cost_model, programs.of(step.phase), &step)?.bound().0;
+        let time = Roofline::new(&cost_model, programs.program(step.phase), &step)?.bound().0;
         match step.phase {
             Phase::Prefill => ttft += time,
             Phase::Decode => rest += time,

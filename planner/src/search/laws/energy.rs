@@ -119,7 +119,7 @@ proptest! {
         let space = space(&machine, &model, &formats, 2);
         let mut problem = problem(&space, &goal(&machine, 2), &some, &few, share);
         let mut best = |always: [f64; 2], working: [f64; 2]| {
-            problem.measures = energy(&machine, always, working).yardsticks();
+            problem.measures = energy(&machine, always, working).measures();
             problem.solve().unwrap().chosen
         };
         let raised = always.map(|watts| watts + more);
@@ -148,16 +148,16 @@ proptest! {
         let problem = problem(&space, &goal, &some, &few, share);
         let Some(chosen) = problem.solve().unwrap().chosen else { return Ok(()) };
         let workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
-        let course = BatchSteps::of(&workload, 96);
+        let batch_steps = BatchSteps::new(&workload, 96);
         for placement in [space.placement(&chosen, &goal), space.interleaved(&chosen, &goal)] {
             let Ok(programs) = PhasePrograms::lower(&machine, &model, &placement) else { continue };
-            let found = work(&space.cost_model, &placement, &course).unwrap();
+            let found = work(&space.cost_model, &placement, &batch_steps).unwrap();
             for phase in [Phase::Prefill, Phase::Decode] {
                 let mut all = vec![0.0; machine.devices.len()];
-                for step in course.kinds(phase).into_iter().flatten() {
-                    for task in &programs.of(phase).tasks {
+                for step in batch_steps.kinds(phase).into_iter().flatten() {
+                    for task in &programs.program(phase).tasks {
                         let Lane::Device(device) = task.lane else { continue };
-                        all[device.0] += space.cost_model.price(task, &step).unwrap().alone.get();
+                        all[device.0] += space.cost_model.task_cost(task, &step).unwrap().alone.get();
                     }
                 }
                 for (found, all) in found[phase as usize].iter().zip(all) {

@@ -81,7 +81,7 @@ fn chain(cost_model: CostModel<'_>, placement: &Placement, step: &Step) -> Secon
         let ready = after.fold(Seconds::ZERO, Seconds::max);
         let free = free.entry(task.lane).or_default();
         let sync = if ready > *free { cost_model.machine.device(device).sync.value } else { Seconds::ZERO };
-        *free = ready.max(*free) + sync + cost_model.price(task, step).unwrap().alone;
+        *free = ready.max(*free) + sync + cost_model.task_cost(task, step).unwrap().alone;
         ends.push(*free);
     }
     ends.into_iter().fold(Seconds::ZERO, Seconds::max)
@@ -95,13 +95,13 @@ fn a_patterns_chain_is_what_one_more_layer_of_it_adds_to_the_critical_path() {
         let spec = Spec { bandwidth: [1e18, 1e18], ..spec };
         let models = [2, 3].map(|layers| model(layers, 256));
         let machine = spec.machine(&models[0]);
-        let course = BatchSteps::of(&workload(2), prefill_chunk(&workload(2)));
+        let batch_steps = BatchSteps::new(&workload(2), prefill_chunk(&workload(2)));
         let formats = formats();
         let cost_model =
             |index: usize| CostModel { machine: &machine, model: &models[index], formats: &formats };
         let homes = Home::all(&machine, &models[0], &crate::placement::IdenticalGpus::none());
         let prices = [Phase::Prefill, Phase::Decode]
-            .map(|phase| PriceList::new(cost_model(0), &course, phase, &homes).unwrap());
+            .map(|phase| PriceList::new(cost_model(0), &batch_steps, phase, &homes).unwrap());
         let patterns = Patterns::new(homes, prices, 2, 128, false);
         let stacks = patterns.stacks();
         let all = every_pattern(&patterns, &stacks[1]);
@@ -112,7 +112,7 @@ fn a_patterns_chain_is_what_one_more_layer_of_it_adds_to_the_critical_path() {
                 let layers = vec![patterns.layer(&stacks[1], pattern); model.layers as usize];
                 Placement { layers, ..uniform }
             });
-            for (phase, step) in [course.prefill[0][0], course.decode].into_iter().enumerate() {
+            for (phase, step) in [batch_steps.prefill[0][0], batch_steps.decode].into_iter().enumerate() {
                 let [two, three] = [0, 1].map(|i| chain(cost_model(i), &placements[i], &step).get());
                 let (added, ours) = (three - two, pattern.cost[phase][0]);
                 assert!((added - ours).abs() < 1e-9 * three, "{pattern:?} {phase}: {added} and {ours}");
@@ -125,19 +125,19 @@ fn a_patterns_chain_is_what_one_more_layer_of_it_adds_to_the_critical_path() {
 fn the_chain_of_embed_and_head_is_the_critical_path_of_a_model_without_layers() {
     let (model, spec) = (model(0, 256), Spec { bandwidth: [1e18, 1e18], ..Spec::gpu(1 << 30) });
     let machine = spec.machine(&model);
-    let course = BatchSteps::of(&workload(2), prefill_chunk(&workload(2)));
+    let batch_steps = BatchSteps::new(&workload(2), prefill_chunk(&workload(2)));
     let formats = formats();
     let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
     let homes = Home::all(&machine, &model, &crate::placement::IdenticalGpus::none());
     let prices = [Phase::Prefill, Phase::Decode]
-        .map(|phase| PriceList::new(cost_model, &course, phase, &homes).unwrap());
+        .map(|phase| PriceList::new(cost_model, &batch_steps, phase, &homes).unwrap());
     let patterns = Patterns::new(homes, prices, 2, 128, false);
     let ends = patterns.stacks().swap_remove(0);
     let mut seen = 0;
     for pattern in &every_pattern(&patterns, &ends) {
         let [embed, head] = patterns.ends(&ends, pattern);
         let placement = Placement { embed, layers: vec![], head, pipelining: Default::default() };
-        for (phase, step) in [course.prefill[0][0], course.decode].into_iter().enumerate() {
+        for (phase, step) in [batch_steps.prefill[0][0], batch_steps.decode].into_iter().enumerate() {
             if pattern.leads[phase][0] == pattern.leads[phase][1] {
                 let (path, ours) = (chain(cost_model, &placement, &step).get(), pattern.cost[phase][0]);
                 assert!((path - ours).abs() < 1e-9 * path, "{pattern:?} {phase}: {path} and {ours}");
@@ -149,7 +149,7 @@ fn the_chain_of_embed_and_head_is_the_critical_path_of_a_model_without_layers() 
 }
 
 fn every_pattern(patterns: &Patterns<'_>, stack: &LayerClass) -> Vec<Arc<Pattern>> {
-    let picks = stack.homed.iter().enumerate().flat_map(|(index, homed)| homed.picks(index));
+    let picks = stack.residency.iter().enumerate().flat_map(|(index, residency)| residency.picks(index));
     picks.map(|pick| patterns.pattern(stack, pick)).collect()
 }
 
@@ -165,7 +165,7 @@ pub(crate) fn space<'a>(
 ) -> SearchSpace<'a> {
     let cost_model = CostModel { machine, model, formats };
     let workload = workload(batch);
-    SearchSpace::new(cost_model, &BatchSteps::of(&workload, prefill_chunk(&workload)), &goal(machine, batch))
+    SearchSpace::new(cost_model, &BatchSteps::new(&workload, prefill_chunk(&workload)), &goal(machine, batch))
         .unwrap()
 }
 
@@ -295,7 +295,7 @@ proptest! {
 
     #[test]
     fn the_programs_bytes_are_those_of_the_placement(
-        spec in specs(), batch in 1u64..9, proposed in 0u64..80, family in 0usize..6, experts in any::<bool>(), tied in any::<bool>(),
+        spec in specs(), batch in 1u64..9, proposed in 0u64..80, restriction in 0usize..6, experts in any::<bool>(), tied in any::<bool>(),
         cores in 0usize..5,
     ) {
         let shape = if experts { expert_model(3, 256) } else { model(3, 256) };
@@ -305,15 +305,15 @@ proptest! {
         let formats = formats();
         let speculation = Speculation { tokens: proposed, acceptance: Ratio::new(0.7).unwrap() };
         let workload = Workload { speculation: (proposed > 0).then_some(speculation), ..workload(batch) };
-        let course = BatchSteps::of(&workload, prefill_chunk(&workload));
+        let batch_steps = BatchSteps::new(&workload, prefill_chunk(&workload));
         let goal = goal(&machine, batch);
-        let space = SearchSpace::new(CostModel { machine: &machine, model: &model, formats: &formats }, &course, &goal).unwrap();
-        let family = Restriction::RESTRICTED.into_iter().chain([Restriction::ALL]).nth(family).unwrap();
-        let problem = space.problem(family, &goal, &space.capacity(), SearchBudget::PLAN);
+        let space = SearchSpace::new(CostModel { machine: &machine, model: &model, formats: &formats }, &batch_steps, &goal).unwrap();
+        let restriction = Restriction::RESTRICTED.into_iter().chain([Restriction::ALL]).nth(restriction).unwrap();
+        let problem = space.problem(restriction, &goal, &space.capacity(), SearchBudget::PLAN);
         if let Some(chosen) = problem.solve().unwrap().chosen {
             let placement = space.placement(&chosen, &goal);
             let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
-            let exact = usage(&machine, &model, &formats, &placement, &programs, &course.extent);
+            let exact = usage(&machine, &model, &formats, &placement, &programs, &batch_steps.extent);
             let exact: Vec<_> = exact.iter().map(|used: &MemoryUsage| used.total().get()).collect();
             prop_assert_eq!(&exact, &problem.used(&chosen));
             prop_assert!(exact.iter().zip(&problem.capacity).all(|(used, capacity)| used <= capacity));
@@ -329,10 +329,10 @@ proptest! {
         let machine = spec.machine(&model);
         let formats = formats();
         let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
-        let course = BatchSteps::of(&workload(batch), prefill_chunk(&workload(batch)));
+        let batch_steps = BatchSteps::new(&workload(batch), prefill_chunk(&workload(batch)));
         let homes = Home::all(&machine, &model, &crate::placement::IdenticalGpus::none());
         let prices = [Phase::Prefill, Phase::Decode]
-            .map(|phase| PriceList::new(cost_model, &course, phase, &homes).unwrap());
+            .map(|phase| PriceList::new(cost_model, &batch_steps, phase, &homes).unwrap());
         let patterns = Patterns::new(homes, prices, batch, 128, false);
         let stacks = patterns.stacks();
         let all = every_pattern(&patterns, &stacks[1]);
@@ -340,8 +340,8 @@ proptest! {
         let uniform = Placement::uniform(&model, hwprofiles::DeviceId(0), hwprofiles::MemoryId(0));
         let placement = Placement { layers: layers.collect(), ..uniform };
         let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
-        let each = usage(&machine, &model, &formats, &placement, &programs, &course.extent);
-        prop_assert_eq!(footprint(cost_model, &course.extent, &placement).unwrap(), each);
+        let each = usage(&machine, &model, &formats, &placement, &programs, &batch_steps.extent);
+        prop_assert_eq!(footprint(cost_model, &batch_steps.extent, &placement).unwrap(), each);
     }
 
 }
@@ -350,25 +350,25 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn what_is_promising_holds_the_best_of_everything(
-        spec in specs(), batch in 1u64..9, family in 0usize..6, experts in any::<bool>(),
+        spec in specs(), batch in 1u64..9, restriction in 0usize..6, experts in any::<bool>(),
     ) {
         let model = if experts { expert_model(3, 256) } else { model(3, 256) };
         let machine = spec.machine(&model);
         let formats = formats();
         let space = space(&machine, &model, &formats, batch);
         let goal = goal(&machine, batch);
-        let family = Restriction::RESTRICTED.into_iter().chain([Restriction::ALL]).nth(family).unwrap();
-        let effort = SearchBudget { worth: WORTH, ..SearchBudget::EXACT };
-        let everything = space.problem(family, &goal, &space.capacity(), effort).solve().unwrap();
-        let outlook = space.outlook(&goal, &space.capacity()).unwrap().unwrap();
-        let ours = outlook.solve(family, effort, f64::INFINITY).unwrap();
+        let restriction = Restriction::RESTRICTED.into_iter().chain([Restriction::ALL]).nth(restriction).unwrap();
+        let budget = SearchBudget { worth: WORTH, ..SearchBudget::EXACT };
+        let everything = space.problem(restriction, &goal, &space.capacity(), budget).solve().unwrap();
+        let priced_problem = space.priced_problem(&goal, &space.capacity()).unwrap().unwrap();
+        let ours = priced_problem.solve(restriction, budget, f64::INFINITY).unwrap();
         let value = |solved: &SolveResult| solved.chosen.as_ref().map(|chosen| chosen.value);
         let (everything, found) = (value(&everything), value(&ours));
         match (everything, found) {
             (Some(everything), Some(found)) => {
                 prop_assert!((everything - found).abs() <= 2.0 * WORTH * everything, "{everything} and {found}");
                 prop_assert!(ours.bound <= everything * (1.0 + 1e-9));
-                let none = outlook.solve(family, effort, everything * (1.0 - 2.0 * WORTH)).unwrap();
+                let none = priced_problem.solve(restriction, budget, everything * (1.0 - 2.0 * WORTH)).unwrap();
                 prop_assert!(none.chosen.is_none() && none.bound <= everything * (1.0 + 1e-9));
                 prop_assert!(space.fitting().is_solvable().unwrap());
             }

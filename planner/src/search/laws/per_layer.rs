@@ -96,7 +96,7 @@ fn restrict(problem: &mut PatternProgram<'_>, instance: &Instance) {
         let everything: u64 = problem.groups.iter().map(most).sum();
         problem.capacity[memory] = (everything as f64 * share) as u64 + 1_000_000;
     }
-    let free = PatternProgram { effort: SearchBudget::PLAN, ..problem.clone() }.solve().unwrap().chosen;
+    let free = PatternProgram { budget: SearchBudget::PLAN, ..problem.clone() }.solve().unwrap().chosen;
     let Some(free) = free else { return };
     for (weight, share) in [[1.0, 0.0], [0.0, 1.0]].into_iter().zip(instance.limits) {
         let Some(share) = share else { continue };
@@ -354,7 +354,8 @@ fn counting_layers_by_pattern_finds_what_a_binary_for_each_layer_and_choice_find
 fn both_solvers_of_linear_programs_give_the_same_bound() {
     each_instance(|number, problem| {
         let Some(relaxed) = problem.numbers() else { return };
-        let [ours, theirs] = [DualPrices::by(&relaxed, microlp), DualPrices::by(&relaxed, highs)];
+        let [ours, theirs] =
+            [DualPrices::solve_with(&relaxed, microlp), DualPrices::solve_with(&relaxed, highs)];
         let [ours, theirs] = [ours.unwrap().bound(&relaxed), theirs.unwrap().bound(&relaxed)];
         assert!((ours - theirs).abs() <= SAME * ours.abs(), "{number}: {ours} and {theirs}");
     });

@@ -34,7 +34,7 @@ fn at_home(model: &Model, home: MemoryId) -> Placement {
 
 fn used(machine: &Machine, model: &Model, batch: u64, placement: &Placement) -> Vec<MemoryUsage> {
     let programs = PhasePrograms::lower(machine, model, placement).unwrap();
-    let extent = BatchSteps::of(&workload(batch), prefill_chunk(&workload(batch))).extent;
+    let extent = BatchSteps::new(&workload(batch), prefill_chunk(&workload(batch))).extent;
     usage(machine, model, &formats(), placement, &programs, &extent)
 }
 
@@ -66,7 +66,7 @@ proptest! {
         let machine = striped(Spec::gpu(900_000_000), pages).machine(&model);
         let formats = formats();
         let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
-        let (sublayer, step) = (Sublayer::FfnUp, BatchSteps::of(&workload(1), 96).decode);
+        let (sublayer, step) = (Sublayer::FfnUp, BatchSteps::new(&workload(1), 96).decode);
         let rows = 0..sublayer.matrix(&model).unwrap().0;
         let bytes = sublayer.matrix_bytes(&model, formats.weights, &rows);
         let (lane, action) = if host {
@@ -77,7 +77,7 @@ proptest! {
             (Lane::Link(link), Action::FetchWeights { sublayer, rows, device: DeviceId(1), slot: 0 })
         };
         let task = Task { lane, layer: Some(0), micro_batch: MicroBatch::WHOLE, action, after: vec![] };
-        let price = cost_model.price(&task, &step).unwrap();
+        let price = cost_model.task_cost(&task, &step).unwrap();
         let load = |memory| price.loads.into_iter().flatten().find(|l| l.memory == memory).map_or(Bytes::ZERO, |l| l.bytes);
         let share = bytes.as_f64() * pages[1] as f64 / (pages[0] + pages[1]) as f64;
         prop_assert!((load(CXL).as_f64() - share).abs() <= 1.0);
@@ -154,8 +154,8 @@ fn kept(
     slices: &Slices,
     of: fn(&MemoryUsage) -> u64,
 ) -> f64 {
-    let extent = BatchSteps::of(&workload(batch), prefill_chunk(&workload(batch))).extent;
-    let shared = crate::placement::ModelShare::within(machine, model, DRAM);
+    let extent = BatchSteps::new(&workload(batch), prefill_chunk(&workload(batch))).extent;
+    let shared = crate::placement::ModelShare::in_memory(machine, model, DRAM);
     let kept = match sublayer {
         Sublayer::Attention => {
             MemoryUsage { kv: shared.kv_bytes(&formats(), batch, extent.context), ..MemoryUsage::default() }
