@@ -9,8 +9,8 @@ pub struct Export {
     pub files: Vec<(String, String)>,
     /// The command line that starts the engine.
     pub command: String,
-    /// What of the plan the engine cannot express, one sentence each; empty where it runs the plan as it is.
+    /// What the engine cannot express, one sentence each; empty where it runs the plan as it is.
     pub cannot: Vec<String>,
-    /// What the engine does with these options, on the plan's machine.
+    /// The placement that the engine makes of these options on the plan's machine.
     pub nearest: Placement,
 }

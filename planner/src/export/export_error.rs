@@ -7,14 +7,14 @@ use crate::placement::PlanError;
 /// Why there is nothing to export.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The engine runs other models, or needs a device that is not there.
+    /// The engine does not run such models, or needs a device that the machine lacks.
     #[error("{engine} cannot run {what}: {wanted}")]
     Unsupported {
         /// Which engine.
         engine: ExportTarget,
-        /// What it was asked.
+        /// The model or machine that it cannot use.
         what: String,
-        /// What it can do.
+        /// What it can use.
         wanted: String,
     },
     /// Nothing that the engine can do fits the machine.
@@ -22,7 +22,7 @@ pub enum ExportError {
     Unfit {
         /// Which engine.
         engine: ExportTarget,
-        /// What the one that needs least lacks.
+        /// What is missing for the placement that needs least.
         reason: PlannerError,
     },
     /// The plan is not for this machine and model.

@@ -1,9 +1,10 @@
-//! A plan for the engines that people run: files, the command to start, and what of the plan is lost on the way.
+//! A plan for an engine that people run: files, the command, and what the engine cannot express.
 //!
-//! Each engine has its file, with what its options mean written down as a rule that turns options into a
-//! [`Placement`]. The *nearest* placement is what that rule makes of the options closest to the plan, so its
-//! predicted cost ([`crate::evaluate`]) is the cost of the command. It always fits: where the closest does not,
-//! layers move out of the accelerator's memory until it does.
+//! Each engine has a file of this room. It states what the engine's options mean, as a function
+//! from options to a [`Placement`]. The *nearest* placement is that function's result for the
+//! options closest to the plan, so its predicted times ([`crate::evaluate`]) are those of the
+//! command. It always fits: where the closest options do not, layers move out of the accelerator's
+//! memory until they do.
 
 use super::engine::ExportTarget;
 use super::engine_options::Export;
@@ -18,8 +19,8 @@ use scenarios::Model;
 /// `plan`, made for `machine` and `model`, as options of `engine`.
 ///
 /// # Errors
-/// [`ExportError`]: a plan for something else, a model or machine that the engine does not know, or one on which
-/// nothing that it can do fits.
+/// [`ExportError`]: the plan is for another machine or model, the engine does not know the model or
+/// machine, or nothing that the engine can run fits.
 pub fn export(
     plan: &Plan,
     machine: &Machine,
@@ -36,7 +37,7 @@ pub fn export(
         _ => {}
     }
     let stripes = stripes(&site);
-    let mut export = of_engine(site)?;
+    let mut export = export_to(site)?;
     export.cannot.extend(stripes);
     if gpus > 1 {
         let first = "this is for the first alone (CUDA_VISIBLE_DEVICES=0)";
@@ -45,13 +46,13 @@ pub fn export(
     Ok(export)
 }
 
-/// What it takes to stripe memory, where the plan does: no engine has an option for it, but the kernel has.
+/// How to stripe memory, where the plan does: no engine has an option for it, but Linux has.
 fn stripes(site: &Site<'_>) -> Option<String> {
     let machine = site.machine;
     let mut slices = site.placement.sublayers().flat_map(|(.., slices)| slices);
     let home = machine.memory(slices.find(|slice| !machine.memory(slice.home).stripes.is_empty())?.home);
-    let named = |of: &dyn Fn(&hwprofiles::Stripe) -> String| {
-        home.stripes.iter().map(of).collect::<Vec<_>>().join(" and ")
+    let named = |name: &dyn Fn(&hwprofiles::Stripe) -> String| {
+        home.stripes.iter().map(name).collect::<Vec<_>>().join(" and ")
     };
     let memories = named(&|stripe| machine.memory(stripe.memory).name.clone());
     let pages = named(&|stripe| stripe.pages.to_string());
@@ -63,7 +64,7 @@ fn stripes(site: &Site<'_>) -> Option<String> {
     ))
 }
 
-fn of_engine(site: Site<'_>) -> Result<Export, ExportError> {
+fn export_to(site: Site<'_>) -> Result<Export, ExportError> {
     match site.engine {
         ExportTarget::LlamaCpp => llama_cpp::export(site),
         ExportTarget::KTransformers => ktransformers::export(&site),

@@ -11,6 +11,7 @@ mod flexgen;
 mod gguf;
 mod ktransformers;
 mod llama_cpp;
+mod shell;
 mod site;
 mod vllm;
 
