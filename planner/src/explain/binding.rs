@@ -1,4 +1,4 @@
-//! What sets the pace of a phase, and how busy everything else is meanwhile.
+//! The resource that limits each phase, and how busy every other resource is meanwhile.
 
 use crate::cost::CostModel;
 use crate::cost::{Binding, Roofline};
@@ -10,37 +10,38 @@ use hwprofiles::{Machine, Ratio, Seconds};
 use scenarios::Phase;
 use serde::Serialize;
 
-/// The bound of one phase.
+/// The resource that limits one phase.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PhaseBinding {
-    /// All prefill steps, or one decode step in the middle of the output.
+    /// The phase: all prefill steps, or one decode step in the middle of the output.
     pub phase: Phase,
-    /// It takes at least so long.
+    /// A lower bound of its time.
     pub at_least: Seconds,
-    /// What of [`Self::busy`] binds: its name there.
+    /// The name, among those of [`Self::busy`], of the resource that limits it.
     pub bound_by: String,
-    /// The chain of tasks, each lane, each memory's bandwidth, and the host where it issues kernels one by one.
+    /// The chain of tasks, each lane, each memory's bandwidth, and the host where it issues kernels
+    /// one by one.
     pub busy: Vec<Busy>,
 }
 
-/// Something that can be busy.
+/// A resource and how long it is busy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Busy {
     /// `chain`, a device, a link, a memory's bandwidth, or the launches of a device.
     pub what: String,
     /// How long it is busy.
     pub time: Seconds,
-    /// Which share of the phase that is; the rest is slack. Absent where it is idle.
+    /// Its share of the phase; the rest is slack. Absent where the phase is idle.
     pub share: Option<Ratio>,
 }
 
-/// The chain's name.
+/// The name of the chain of tasks.
 pub(super) const CHAIN: &str = "chain";
 
-/// What the name of what the host issues for a device begins with.
+/// The prefix of the names of launches that the host issues for a device.
 pub(super) const LAUNCHES: &str = "launches of ";
 
-/// Both phases of `placement` through `batch_steps`.
+/// The limits of both phases of `placement` over `batch_steps`.
 pub(super) fn binding(
     cost_model: CostModel<'_>,
     placement: &Placement,

@@ -1,8 +1,9 @@
-//! Break-evens: from which batch, context or prompt on another device would be better, weights and KV where they are.
+//! Break-evens: the batch, context or prompt at which another device becomes better, with weights
+//! and KV where they are.
 //!
-//! What a sublayer costs on a device depends on what it waits for and what waits for it: hops there and back, and
-//! streams that other work hides. So a layer of the run is priced in steady state, once as it is and once with the
-//! sublayer moved: what one more such layer adds to the roofline of a short program.
+//! The cost of a sublayer on a device depends on its neighbours: hops to and from it, and streams
+//! that other work hides. So one layer of the run is priced in steady state, as planned and with
+//! the sublayer moved: the time that one more such layer adds to the roofline of a short program.
 
 use crate::cost::CostModel;
 use crate::cost::Roofline;
@@ -16,26 +17,26 @@ use hwprofiles::{DeviceId, Missing, Seconds};
 use scenarios::{Phase, Step, Sublayer};
 use serde::Serialize;
 
-/// Batches are looked at up to this.
+/// The largest batch that is tried.
 const MOST_SEQUENCES: u64 = 4096;
-/// Layers until a run has settled.
+/// Layers after which a run is in steady state.
 const SETTLED: u64 = 3;
-/// To be better, it must be so by more than rounding.
+/// The least gain that counts: more than rounding.
 const BETTER: f64 = 1.0 - 1e-9;
 
-/// What would move.
+/// The operators that would move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
     /// One sublayer.
     Sublayer(Sublayer),
-    /// All with a matrix: everything but attention.
+    /// Every sublayer with a matrix: all but attention.
     Matrices,
     /// The whole layer.
     Layer,
 }
 
-/// What is varied, everything else as planned.
+/// The quantity that is varied; everything else is as planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Axis {
@@ -52,11 +53,11 @@ pub enum Axis {
 pub struct Turn {
     /// At the plan's own size.
     pub already: bool,
-    /// From this size on, which is above the plan's; absent where there is none.
+    /// From this size on, above the plan's; absent where there is none.
     pub from: Option<u64>,
-    /// Up to this size, which is below the plan's; absent where there is none.
+    /// Up to this size, below the plan's; absent where there is none.
     pub up_to: Option<u64>,
-    /// The largest size that was looked at.
+    /// The largest size that was tried.
     pub searched: u64,
 }
 
@@ -65,22 +66,22 @@ pub struct Turn {
 pub struct BreakEven {
     /// The first layer of the run.
     pub first: u64,
-    /// Its layers.
+    /// The number of its layers.
     pub count: u64,
-    /// Whether others lie between them.
+    /// Whether layers of other runs lie between them.
     pub dealt: bool,
-    /// What would move.
+    /// The operators that would move.
     pub scope: Scope,
-    /// In which phase.
+    /// The phase.
     pub phase: Phase,
-    /// The devices that compute it in the plan.
+    /// The devices that compute them in the plan.
     pub here: Vec<String>,
     /// The other device.
     pub other: String,
-    /// Along the batch.
+    /// Break-even along the batch.
     pub batch: Turn,
-    /// Along the prompt in prefill, along the context in decode; absent for matrices in decode, which no context
-    /// changes.
+    /// Break-even along the prompt in prefill, along the context in decode; absent for matrices in
+    /// decode, whose time does not depend on the context.
     pub tokens: Option<(Axis, Turn)>,
 }
 
@@ -137,8 +138,8 @@ impl Scope {
     }
 }
 
-/// The layer with `scope` computed by `other` in `phase`; `None` where it is already, or where a device cannot reach
-/// what it would have to read.
+/// The layer with `scope` computed by `other` in `phase`; `None` where it already is, or where a
+/// device cannot reach what it would read.
 fn moved(
     cost_model: CostModel<'_>,
     layer: &LayerPlacement,
@@ -171,7 +172,7 @@ fn devices(cost_model: CostModel<'_>, layer: &LayerPlacement, scope: Scope, phas
     devices.into_iter().map(|id| cost_model.machine.device(id).name.clone()).collect()
 }
 
-/// A layer among its like: two programs that differ by one of it.
+/// Two programs that differ by one layer of a run.
 struct Steady<'a> {
     cost_model: CostModel<'a>,
     programs: [Program; 2],
@@ -191,7 +192,8 @@ impl<'a> Steady<'a> {
         Ok(Self { cost_model, programs: [lower(SETTLED)?, lower(SETTLED + 1)?] })
     }
 
-    /// What one more layer adds to `step`: to the longest of the chain, the lanes and the memories.
+    /// The time that one more layer adds to `step`, as the longest of the chain, the lanes and the
+    /// memories.
     fn time(&self, step: &Step) -> Result<Seconds, Missing> {
         let numbers = |program: &Program| {
             Ok::<_, Missing>(Roofline::new(&self.cost_model, program, step)?.numbers(self.cost_model.machine))
@@ -202,7 +204,7 @@ impl<'a> Steady<'a> {
     }
 }
 
-/// The layer as it is against the layer with something moved.
+/// The layer as planned and with something moved.
 struct Duel<'a> {
     here: &'a Steady<'a>,
     there: &'a Steady<'a>,
@@ -230,7 +232,7 @@ impl Duel<'_> {
         turn(own.max(1), most.max(own).max(1), |size| self.is_better(axis, size))
     }
 
-    /// Whether the other device is better when `axis` is so large.
+    /// Whether the other device is better at this size of `axis`.
     fn is_better(&self, axis: Axis, size: u64) -> Result<bool, Missing> {
         let step = match axis {
             Axis::Batch => Step { batch: size, ..self.step },
@@ -241,7 +243,8 @@ impl Duel<'_> {
     }
 }
 
-/// Where `better` turns true beside `own`: looked for at powers of two up to `most`, then halved to the exact size.
+/// The size beside `own` at which `better` becomes true: powers of two up to `most` first, then
+/// bisection.
 fn turn<E>(own: u64, most: u64, mut better: impl FnMut(u64) -> Result<bool, E>) -> Result<Turn, E> {
     let mut turn = Turn { already: better(own)?, from: None, up_to: None, searched: most };
     if turn.already {
@@ -267,7 +270,8 @@ fn turn<E>(own: u64, most: u64, mut better: impl FnMut(u64) -> Result<bool, E>) 
     Ok(turn)
 }
 
-/// The size nearest to `worse`, between it and `good`, that is better while its neighbour is not.
+/// The size between `worse` and `good`, nearest to `worse`, that is better while its neighbour is
+/// not.
 fn halved<E>(
     mut worse: u64,
     mut good: u64,
@@ -328,7 +332,8 @@ mod tests {
 
     #[test]
     fn streaming_pays_from_the_batch_at_which_the_host_computes_as_long_as_the_link_carries() {
-        // bytes ÷ link = 2 batch elements ÷ rate: a batch of rate ÷ link where a weight has two bytes.
+        // bytes ÷ link = 2 · batch elements ÷ rate, so the batch is rate ÷ link where a weight has
+        // two bytes.
         let (model, formats) = (model(4, 1024), formats());
         let spec = Spec { latency: 1e-9, launch: [1e-9, 1e-9], sync: 1e-9, ..Spec::gpu(1 << 30) };
         let machine = spec.machine(&model);

@@ -1,4 +1,5 @@
-//! A plan explained: what binds it, where another device would be better, and what more of each resource would bring.
+//! An explanation: what limits the plan, where another device would be better, and what more of
+//! each resource would bring.
 
 use super::binding::{PhaseBinding, binding};
 use super::break_even::{BreakEven, break_evens};
@@ -13,40 +14,40 @@ use hwprofiles::{Bytes, Machine};
 use scenarios::Model;
 use serde::Serialize;
 
-/// What there is to say about a plan; as text in lines of at most 80 columns ([`std::fmt::Display`]), or as it is.
+/// An explanation of a plan. Its text ([`std::fmt::Display`]) has lines of at most 80 columns.
 ///
-/// With the plan, which says where everything is and what each simple rule would do.
+/// It holds the plan, which states every home and the times of each simple rule.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
     /// The plan.
     pub plan: Plan,
-    /// How full each memory is, in the machine's order.
+    /// The bytes in each memory, in the machine's order.
     pub memories: Vec<Filled>,
-    /// What sets the pace of prefill and of decode.
+    /// The limits of prefill and of decode.
     pub binding: Vec<PhaseBinding>,
     /// Where another device would become better.
     pub break_evens: Vec<BreakEven>,
-    /// What a little more of each resource would bring, the most valuable first.
+    /// The gain of 10 % more of each resource, the largest gain first.
     pub more: Vec<Worth>,
-    /// What whole parts would bring.
+    /// The gain of whole parts.
     pub parts: Vec<Worth>,
 }
 
-/// A memory and what the plan fills it with.
+/// A memory and the plan's bytes in it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Filled {
     /// Its name.
     pub memory: String,
     /// Exact bytes by use.
     pub used: MemoryUsage,
-    /// What it holds.
+    /// Its capacity.
     pub holds: Bytes,
 }
 
 /// Explains `plan`, made for `machine` and `model`.
 ///
 /// # Errors
-/// [`PlannerError::Plan`] where the plan was made for something else.
+/// [`PlannerError::Plan`] where the plan was made for another machine or model.
 pub fn explain(plan: &Plan, machine: &Machine, model: &Model) -> Result<Explanation, PlannerError> {
     let placement = plan.placement(machine, model)?;
     let cost_model = CostModel { machine, model, formats: &plan.formats };

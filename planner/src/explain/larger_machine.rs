@@ -1,29 +1,29 @@
-//! Machines with more of something.
+//! Machines with more of one resource.
 
 use hwprofiles::{Bound, Bytes, DeviceId, Library, LinkId, Machine, MemoryId, MemoryKind, Profile, Ratio};
 
-/// The CXL memory that is tried where a machine could have some more.
+/// The CXL memory that is tried where a machine has none.
 const EXPANDER: &str = "samsung-128gb";
 
-/// Something that a machine could have more of.
+/// A resource that a machine could have more of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Resource {
     /// A memory's capacity.
     Capacity(MemoryId),
-    /// A memory's bandwidth, and with it all that its device does at the pace of that memory.
+    /// A memory's bandwidth, with every rate of its device that this bandwidth limits.
     Bandwidth(MemoryId),
     /// A link's bandwidth.
     Link(LinkId),
-    /// A device's matrix products and attention where they are bound by its arithmetic.
+    /// A device's matrix products and attention where arithmetic limits them.
     Arithmetic(DeviceId),
     /// A device's launches and wake-ups, which get shorter.
     Launches(DeviceId),
 }
 
 impl Resource {
-    /// Everything that `machine` could have more of.
+    /// Every resource that `machine` could have more of.
     pub fn all(machine: &Machine) -> Vec<Self> {
-        // A striped memory has what those have that it lies in.
+        // A striped memory gains with the memories under it.
         let memories = || machine.memory_ids().filter(|&id| machine.memory(id).stripes.is_empty());
         // A memory within another has no bandwidth of its own.
         let rates = memories().filter(|&id| machine.bandwidth_of(id) == id);
@@ -47,7 +47,7 @@ impl Resource {
         }
     }
 
-    /// `machine` with `factor` times as much of it; of launches, they are shorter by `factor`.
+    /// `machine` with `factor` times as much of it; launches get shorter by `factor`.
     pub fn more_of(self, machine: &Machine, factor: Ratio) -> Machine {
         let mut more = machine.clone();
         match self {
@@ -83,17 +83,17 @@ impl Resource {
 pub(super) enum Part {
     /// Accelerators with twice the memory.
     Accelerator,
-    /// One CXL card more.
+    /// One more CXL card.
     Expander,
     /// Twice the DRAM.
     Dram,
 }
 
 impl Part {
-    /// All of them.
+    /// All parts.
     pub const ALL: [Self; 3] = [Self::Accelerator, Self::Expander, Self::Dram];
 
-    /// `machine` with it, and its name; `None` where it has no place for one.
+    /// `machine` with the part, and the part's name; `None` where the machine has no place for one.
     pub fn added_to(self, machine: &Machine) -> Option<(String, Machine)> {
         match self {
             Self::Accelerator => {
@@ -110,7 +110,7 @@ impl Part {
     }
 }
 
-/// `machine` with twice the capacity of these kinds of memory; `None` where it has none.
+/// `machine` with twice the capacity of memories of `kinds`; `None` where it has none.
 fn twice(machine: &Machine, kinds: &[MemoryKind]) -> Option<Machine> {
     let mut more = machine.clone();
     for memory in more.memories.iter_mut().filter(|memory| kinds.contains(&memory.kind)) {

@@ -1,4 +1,4 @@
-//! A plan explained: what binds it, where another device would be better, and what more of each resource would bring.
+//! An explanation of a plan: its limits, break-evens, and the gain of more resources.
 
 mod binding;
 mod break_even;

@@ -1,4 +1,4 @@
-//! An explanation in words, in lines of at most 80 columns.
+//! An explanation as text, in lines of at most 80 columns.
 
 use super::binding::PhaseBinding;
 use super::break_even::{BreakEven, Scope, Turn};
@@ -14,7 +14,7 @@ use hwprofiles::{Ratio, Seconds};
 use scenarios::Sublayer;
 use std::fmt;
 
-/// Gains below this share are within what the solver leaves unproven.
+/// Gains below this share are within the solver's tolerance.
 const NOTHING: f64 = 1e-3;
 
 impl fmt::Display for Explanation {
@@ -102,7 +102,7 @@ fn places(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     Ok(())
 }
 
-/// Layers in few letters.
+/// Numbers of layers as short text, with ranges.
 fn range(first: u64, count: u64) -> String {
     if count == 1 { first.to_string() } else { format!("{first}-{}", first + count - 1) }
 }

@@ -1,4 +1,4 @@
-//! What more of each resource is worth: the solver's optimum again, on a machine that has more of it.
+//! The gain of more of each resource: the solver's optimum on a machine that has more of it.
 
 use super::larger_machine::{Part, Resource};
 use crate::cost::CostModel;
@@ -13,30 +13,31 @@ use hwprofiles::{Bytes, Machine, Ratio};
 use scenarios::Workload;
 use serde::Serialize;
 
-/// How much more is tried out.
+/// The factor that is tried.
 const MORE: f64 = 1.1;
 
-/// What more of something would bring.
+/// The gain of more of one resource.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Worth {
-    /// More of what.
+    /// The resource.
     pub what: String,
-    /// By which share the best placement's objective gets less; 0 where nothing is gained. The part itself is free.
+    /// The share by which the best objective falls; 0 where nothing is gained. The price of the
+    /// part is not counted.
     pub gain: f64,
-    /// The times of the then best placement, without contention.
+    /// The times of the best placement then, without contention.
     pub times: PhaseTimes,
 }
 
-/// The best placement of one question, over all chunks, without contention.
+/// The best placement over all chunks, without contention.
 #[derive(Debug, Clone, Copy)]
 struct Optimum {
     value: f64,
     times: PhaseTimes,
-    /// Which of the spaces it is in.
+    /// The index of its search space.
     space: usize,
 }
 
-/// What is asked again and again: the same load for the same goal on changed machines.
+/// What stays the same while machines change: the load and the goal.
 struct Asked<'a> {
     cost_model: CostModel<'a>,
     workload: &'a Workload,
@@ -44,8 +45,8 @@ struct Asked<'a> {
     budget: SearchBudget,
 }
 
-/// What 10 % more of each resource would bring, the most valuable first, and what whole parts would; nothing where the
-/// solver finds nothing that fits and keeps the limits as it is.
+/// The gain of 10 % more of each resource, the largest first, and of whole parts; empty where the
+/// solver finds nothing that fits and keeps the limits on the machine itself.
 pub(super) fn worth(
     cost_model: CostModel<'_>,
     workload: &Workload,
@@ -60,7 +61,7 @@ pub(super) fn worth(
     let mut more = Vec::new();
     for resource in Resource::all(machine) {
         let other = resource.more_of(machine, factor);
-        // A tenth more of something changes little: the best chunk stays.
+        // A tenth more of a resource changes little, so the best chunk stays.
         let then = match resource {
             Resource::Capacity(_) => asked.optimum(&spaces[now.space..=now.space], &capacity(&other))?,
             _ => asked.optimum(&asked.spaces(&other, &[chunks[now.space]])?, &capacity(&other))?,
@@ -85,7 +86,8 @@ fn capacity(machine: &Machine) -> Vec<Bytes> {
 }
 
 impl Optimum {
-    /// What fitted before fits still, and nothing got slower: the search's tolerance is no loss.
+    /// What fitted still fits and nothing got slower, so a loss within the search's tolerance is
+    /// none.
     fn worth(self, what: String, then: Option<Self>) -> Worth {
         let then = then.filter(|then| then.value < self.value).unwrap_or(self);
         Worth { what, gain: 1.0 - then.value / self.value, times: then.times }
@@ -93,7 +95,7 @@ impl Optimum {
 }
 
 impl<'a> Asked<'a> {
-    /// The space of each of `chunks` on `machine`, at the prices of the machine that was asked about.
+    /// The search space of each of `chunks` on `machine`, at the prices of the original machine.
     fn spaces<'m>(&self, machine: &'m Machine, chunks: &[u64]) -> Result<Vec<SearchSpace<'m>>, PlannerError>
     where
         'a: 'm,

@@ -1,4 +1,4 @@
-//! Laws of fronts, on small instances of which every solution can be looked at.
+//! Laws of fronts, on instances small enough to enumerate every solution.
 
 use super::tradeoff::{Solver, Tradeoff};
 use crate::fixture::{Spec, formats, model};
@@ -7,23 +7,23 @@ use crate::search::laws::{each_solution, goal, pick, space, specs};
 use crate::search::{Measure, PatternGroup, PatternProgram, PatternSolution, SearchBudget};
 use proptest::prelude::*;
 
-/// Ties are decided only where they are some.
+/// The least difference that decides a tie.
 const TIE: f64 = 1e-9;
-/// Values that differ by less are the same.
+/// Values that differ by a smaller share count as equal.
 const SAME: f64 = 1e-6;
 
-/// What is worse by less is rounded.
+/// A smaller loss is rounding.
 const ROUNDED: f64 = 1e-12;
-/// What is better by more is seen in spite of rounding, however little it counts in a tie.
+/// A larger gain is seen in spite of rounding, however little it counts in a tie.
 const BETTER: f64 = 1e-5;
 
-/// Whether `one` is nowhere worse than `other`, by however little, and somewhere better.
+/// Whether `one` is nowhere worse than `other`, not even slightly, and somewhere better.
 fn beats(one: &[f64], other: &[f64]) -> bool {
     let pairs = || one.iter().zip(other);
     pairs().all(|(a, b)| *a <= b * (1.0 + ROUNDED)) && pairs().any(|(a, b)| *a < b * (1.0 - BETTER))
 }
 
-/// What each solution that fits and keeps the limits takes, by criterion.
+/// The criteria of each solution that fits and keeps the limits.
 fn all_values(problem: &PatternProgram<'_>, criteria: &[Measure], limits: &[Measure]) -> Vec<Vec<f64>> {
     let mut all = Vec::new();
     each_solution(&problem.groups, &mut Vec::new(), &mut |kinds| {
@@ -91,7 +91,7 @@ proptest! {
             let covers = |point: &[f64]| point.iter().zip(values).all(|(a, b)| *a <= b * (1.0 + SAME));
             prop_assert!(front.iter().any(|point| covers(&point.values)), "{values:?}");
         }
-        // Fewer points: both ends, and none but of the front.
+        // Fewer points: both ends, and only points of the front.
         let coarse = tradeoff.front(4).unwrap();
         let is_of_front = |values: &[f64]| !front.iter().any(|other| beats(&other.values, values));
         prop_assert!(coarse.iter().all(|point| is_of_front(&point.values)));

@@ -1,10 +1,12 @@
-//! Pareto fronts: the placements of one question of which none is better in every criterion than another.
+//! Pareto fronts: placements of one problem such that no other is at least as good in every
+//! criterion and better in one.
 //!
-//! By limits (ε-constraint): one criterion, and a little of the others, is made least while these stay below limits, so
-//! that what is found is undominated. The limit then goes below what was found, until nothing keeps it. Of three
-//! criteria, the front of two is found under each limit of the third: it stays the same until the limit passes the
-//! largest third value on it, so that is where the next limit goes. This is exact where each program is solved to its
-//! end; of large ones, each point says how much of it is proven.
+//! The method is ε-constraint: one criterion, with a small weight on the others, is minimised under
+//! limits on the others, so every result is undominated. The limit then falls below the value
+//! found, until nothing keeps it. With three criteria, the front of two is found under each limit
+//! of the third. It stays the same until the limit passes the largest third value on it, which is
+//! the next limit. This is exact where each program is solved to the end; for large ones each point
+//! states how much is proven.
 
 use super::label::label;
 use super::tradeoff::{self, Solver, Tradeoff};
@@ -21,13 +23,14 @@ use hwprofiles::{Dollars, Joules, Ratio};
 use scenarios::{Objective, Slo};
 use serde::Serialize;
 
-/// Share of its usual value by which a criterion may be above its least where the others gain more than theirs.
+/// The share of its usual value by which a criterion may exceed its minimum where the others gain
+/// more.
 const TIE: f64 = 1e-4;
 
-/// How well each point is looked for.
+/// The search budget of each point.
 const THOROUGH: SearchBudget = SearchBudget { all: true, ..SearchBudget::PLAN };
 
-/// What one placement takes.
+/// The criteria of one placement.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Taken {
     /// Its times.
@@ -41,16 +44,16 @@ pub struct Taken {
 /// One placement of the front.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FrontPoint {
-    /// Where layers are in decode, in a few words.
+    /// The devices of its layers in decode, in a few words.
     pub placement: String,
     /// Tokens per sequence that enter in one prefill step.
     pub prefill_chunk: u64,
-    /// Without contention, as the solver compares.
+    /// Criteria without contention, as the solver compares them.
     pub bound: Taken,
-    /// Simulated.
+    /// Simulated criteria.
     pub simulated: Taken,
-    /// Which share of its value, and a little of the others', the solver proved that nothing within the limits that it
-    /// was looked for in goes below.
+    /// The proven share: within the limits of its search, nothing has a value (with the small
+    /// weight on the other criteria) below this share of its own.
     pub proven: Option<Ratio>,
     /// Whether, simulated, another point of the front is nowhere worse and somewhere better.
     pub beaten: bool,
@@ -59,14 +62,14 @@ pub struct FrontPoint {
 /// The front of some criteria, ascending in the first.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Front {
-    /// What is traded off.
+    /// The criteria.
     pub criteria: Vec<Criterion>,
     /// The points.
     pub points: Vec<FrontPoint>,
 }
 
 impl Taken {
-    /// The value of one criterion, in seconds, joules or dollars; not a number where it is not known.
+    /// The value of one criterion in seconds, joules or dollars; NaN where it is not known.
     pub(super) fn value(&self, criterion: Criterion) -> f64 {
         match criterion {
             Criterion::Ttft => self.times.ttft.get(),
@@ -77,13 +80,15 @@ impl Taken {
     }
 }
 
-/// The front of `problem` over two or three different `criteria` within its limits, its objective aside, of about
-/// `points` points (at least 2): limits go down by a share of 1 / (points − 1) of the way between the ends, so of two
-/// criteria an undominated placement that is left out has a point that is nowhere worse but in the second, and there by
-/// no more than this; of three, there are √points slices of √points. Each point is simulated by `scorer`.
+/// The front of `problem` over two or three different `criteria` within its limits, without regard
+/// to its objective, with about `points` points (at least 2). Limits fall by 1 / (points − 1) of
+/// the distance between the ends. With two criteria, an undominated placement that is left out has
+/// a point that is worse only in the second criterion, by at most that step. With three, there are
+/// √points slices of √points points. Each point is simulated by `scorer`.
 ///
 /// # Errors
-/// As [`crate::plan`]; [`PlannerError::Criteria`] where there are not two or three different ones.
+/// As [`crate::plan`]; [`PlannerError::Criteria`] where the criteria are not two or three different
+/// ones.
 pub fn front(
     problem: &Problem<'_>,
     criteria: &[Criterion],
@@ -114,7 +119,8 @@ pub fn front(
         let [ttft, tpot] = chosen.times();
         let bound = PhaseTimes { ttft, tpot: (problem.workload.output_tokens > 1).then_some(tpot) };
         let mut best: Option<(f64, FrontPoint)> = None;
-        // Its runs of layers one after the other and dealt out: which order contention hurts less, simulation says.
+        // Runs of layers in one piece and dealt out evenly: the simulator decides which order
+        // suffers less from contention.
         for placement in space.placements(chosen, &goal) {
             let work = work(&problem.cost_model, &placement, &batch_steps(chunk))?;
             let taken = |times: PhaseTimes| Taken {
@@ -151,7 +157,7 @@ fn solve(space: &SearchSpace<'_>, measures: Vec<Measure>) -> Result<SolveResult,
     }
 }
 
-/// A goal whose space keeps what any of the criteria may need.
+/// A goal whose space keeps everything that any of the criteria may need.
 fn goal(problem: &Problem<'_>, criteria: &[Criterion]) -> Result<Goal, PlannerError> {
     let has = |criterion| criteria.contains(&criterion);
     let objective = match () {

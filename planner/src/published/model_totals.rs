@@ -10,7 +10,7 @@ pub(super) fn layer_weights(model: &Model, formats: &Formats) -> Bytes {
     kinds.sum()
 }
 
-/// Bytes of a sublayer's matrix; none of attention's.
+/// Bytes of a sublayer's matrix; attention has none.
 pub(super) fn whole_matrix(model: &Model, formats: &Formats, sublayer: Sublayer) -> Bytes {
     let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
     sublayer.matrix_bytes(model, formats.weights, &(0..rows))

@@ -1,5 +1,5 @@
-//! The ways to compute, in decode, what lives in given homes: each as numbers that can be scaled by how much slower
-//! its devices have become.
+//! The choices of devices for decode with given homes, each with a cost that can be scaled by how
+//! much slower its devices have become.
 
 use crate::cost::CostModel;
 use crate::cost::PriceList;
@@ -12,32 +12,33 @@ use crate::search::{Patterns, priced};
 use hwprofiles::{DeviceId, Machine};
 use scenarios::{Model, Phase, Sublayer, Workload};
 
-/// What is placed alike: embed and head, or a run of layers.
+/// Layers that are placed alike: embed and head, or a run of layers.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PlacedRun {
     /// `None` for embed and head.
     pub kind: Option<scenarios::LayerKind>,
-    /// How many; 1 for embed and head.
+    /// The number of layers; 1 for embed and head.
     pub layers: u64,
     sublayers: Vec<Sublayer>,
     homes: Vec<Home>,
-    /// The devices that compute it now.
+    /// The devices that compute them now.
     now: Vec<DeviceId>,
 }
 
-/// One way to compute a lot: the numbers of its cost follow each other, see [`CostLayout`].
+/// One choice of devices for a layer group. Its cost is a row of numbers in the order of
+/// [`CostLayout`].
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ComputeChoice {
-    /// The lead of each sublayer.
+    /// The leading device of each sublayer.
     pub leads: Vec<DeviceId>,
     /// The pairs of devices that compute the parts of divided matrices.
     pub pairs: Vec<[usize; 2]>,
-    /// Seconds per step: hops and waits; each device's serial work; for each pair both parts' times and what reading
-    /// both takes at least; then what each link and each memory is busy.
+    /// Seconds per step: hops and waits; each device's serial work; for each pair the times of both
+    /// parts and the least time to read both; then the busy time of each link and of each memory.
     pub cost: Vec<f64>,
 }
 
-/// How many of the numbers of a cost are what.
+/// The number of values of each kind in a cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CostLayout {
     pub devices: usize,
@@ -45,12 +46,12 @@ pub(crate) struct CostLayout {
 }
 
 impl CostLayout {
-    /// The form of costs on `machine`.
+    /// The layout of costs on `machine`.
     pub fn new(machine: &Machine) -> Self {
         Self { devices: machine.devices.len(), lanes: machine.links.len() + machine.memories.len() }
     }
 
-    /// The chain of a layer when each device is so much slower.
+    /// The chain of a layer when each device is slower by its factor.
     pub fn chain(&self, pairs: &[[usize; 2]], cost: &[f64], slowdown: impl Fn(usize) -> f64) -> f64 {
         let mut chain = cost[0];
         for device in 0..self.devices {
@@ -62,7 +63,7 @@ impl CostLayout {
         chain
     }
 
-    /// What each lane is busy for a layer.
+    /// The busy time of each lane for a layer.
     pub fn busy<'c>(&self, cost: &'c [f64]) -> &'c [f64] {
         &cost[cost.len() - self.lanes..]
     }
@@ -72,7 +73,7 @@ impl PlacedRun {
     /// Embed and head, then the runs of `placement`.
     ///
     /// # Errors
-    /// [`PlannerError::Divided`] where a matrix is divided in a way that is none of the planner's.
+    /// [`PlannerError::Divided`] where a matrix is divided in a way that the planner does not use.
     pub fn from_placement(
         machine: &Machine,
         model: &Model,
@@ -97,8 +98,8 @@ impl PlacedRun {
     }
 }
 
-/// The ways of each of `lots` in a decode step of `batch` sequences with `context` tokens each; in the same order
-/// whatever batch and context.
+/// The choices for each layer group in a decode step of `batch` sequences with `context` tokens
+/// each, in the same order for every batch and context.
 ///
 /// # Errors
 /// A rate that was not measured.
@@ -111,7 +112,7 @@ pub(crate) fn ways(
     let mut homes: Vec<Home> = lots.iter().flat_map(|lot| lot.homes.iter().copied()).collect();
     homes.sort_unstable();
     homes.dedup();
-    // One prefill step and one decode step, of which only the latter is looked at.
+    // One prefill step and one decode step; only the latter is used.
     let batch_steps = BatchSteps::new(&Workload::new(batch, context, 2), context);
     let list = |phase| PriceList::new(cost_model, &batch_steps, phase, &homes);
     let prices = [list(Phase::Prefill)?, list(Phase::Decode)?];
@@ -163,12 +164,12 @@ fn way(
     lanes[machine.links.len()..].iter_mut().zip(&hops).for_each(|(sum, hop)| *sum += hop);
     let mut cost = vec![0.0];
     cost.extend(serial.into_iter().chain(divided).chain(lanes));
-    // What is left of the chain is nobody's work: hops, and waiting for another device.
+    // The rest of the chain belongs to no device: hops, and waiting for another device.
     cost[0] = chain - form.chain(&pairs, &cost, |_| 1.0);
     Some(ComputeChoice { leads, pairs, cost })
 }
 
-/// The home of which these are the slices.
+/// The home whose slices these are.
 fn home(machine: &Machine, model: &Model, sublayer: Sublayer, slices: &Slices) -> Result<Home, PlannerError> {
     if let [whole] = &slices[..] {
         return Ok(Home::Whole(whole.home));

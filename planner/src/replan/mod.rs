@@ -1,4 +1,4 @@
-//! What changes while a plan runs: slower devices, other batches, moved weights.
+//! Changes while a plan runs: slower devices, other batches, moved weights.
 
 mod compute_choice;
 mod monitor;

@@ -2,22 +2,23 @@
 
 use hwprofiles::{DeviceId, Ratio, Seconds};
 
-/// How much of what an observation differs by is believed at once: single steps are noisy.
+/// The weight of one observation, since single steps are noisy.
 const BELIEVED: f64 = 0.5;
 
-/// Compares what devices were busy with what the plan said they would be.
+/// Compares the busy time of each device with the planned one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Monitor {
     slowdown: Vec<Ratio>,
 }
 
 impl Monitor {
-    /// A monitor of so many devices, all as fast as planned.
+    /// A monitor of `devices` devices, all as fast as planned.
     pub fn new(devices: usize) -> Self {
         Self { slowdown: vec![Ratio::ONE; devices] }
     }
 
-    /// `device` was busy for `measured` with what was planned to take `planned`. What takes no time says nothing.
+    /// Records that `device` was busy for `measured` where `planned` was expected. A planned time
+    /// of zero is ignored.
     pub fn observe(&mut self, device: DeviceId, planned: Seconds, measured: Seconds) {
         let before = &mut self.slowdown[device.0];
         let seen = Ratio::new(measured.get() / planned.get());
@@ -25,34 +26,35 @@ impl Monitor {
         *before = moved.unwrap_or(*before);
     }
 
-    /// By device: how many times as long as planned it takes.
+    /// By device: measured ÷ planned time.
     pub fn slowdown(&self) -> &[Ratio] {
         &self.slowdown
     }
 }
 
-/// From so many times as long as planned on a device is slow, and below so many it is as fast as planned again.
+/// A device counts as slow from the first factor on, and as fast again below the second.
 const SLOW: f64 = 1.4;
 const FAST: f64 = 1.15;
-/// So many observations in a row must say so.
+/// The number of consecutive observations that must agree.
 const PATIENCE: u32 = 6;
 
-/// Tells when a device has become slower than planned, and when it is as fast again: not of every hiccup.
+/// Tells when a device has become slower than planned and when it is as fast again, but not about
+/// single slow steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Drift {
     monitor: Monitor,
-    /// By device: whether it is told to be slow, and how many observations in a row speak against what was told.
+    /// By device: whether it counts as slow, and how many consecutive observations say otherwise.
     told: Vec<(bool, u32)>,
 }
 
 impl Drift {
-    /// That of so many devices, all as fast as planned.
+    /// The drift of `devices` devices, all as fast as planned.
     pub fn new(devices: usize) -> Self {
         Self { monitor: Monitor::new(devices), told: vec![(false, 0); devices] }
     }
 
-    /// As [`Monitor::observe`]; how many times as long as planned the device takes, where that is now to be told: it is slow
-    /// since a while, or has ceased to be.
+    /// As [`Monitor::observe`]. Returns measured ÷ planned time where the device's state has just
+    /// changed: it has been slow for several observations, or has ceased to be.
     pub fn observe(&mut self, device: DeviceId, planned: Seconds, measured: Seconds) -> Option<Ratio> {
         self.monitor.observe(device, planned, measured);
         let slowdown = self.monitor.slowdown()[device.0];
@@ -66,7 +68,7 @@ impl Drift {
         Some(slowdown)
     }
 
-    /// By device: how many times as long as planned it takes, where it is told to be slow; otherwise once.
+    /// By device: measured ÷ planned time where it counts as slow, otherwise 1.
     pub fn slowdown(&self) -> Vec<Ratio> {
         let all = self.monitor.slowdown().iter().zip(&self.told);
         all.map(|(&slowdown, &(slow, _))| if slow { slowdown } else { Ratio::ONE }).collect()

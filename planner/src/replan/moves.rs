@@ -1,4 +1,4 @@
-//! What must be moved for a placement to become another.
+//! The bytes to move between two placements.
 
 use crate::cost::CostModel;
 use crate::placement::{Placement, Slices};
@@ -6,11 +6,11 @@ use hwprofiles::{Bytes, MemoryId, Seconds};
 use scenarios::{Sublayer, kv_bytes};
 use std::collections::BTreeMap;
 
-/// Bytes from one memory to another, by both.
+/// Bytes by (source, destination) memory.
 pub type Moves = BTreeMap<(MemoryId, MemoryId), Bytes>;
 
-/// What moves where `before` becomes `after`: the rows of matrices whose home is another, and, for layers whose KV cache is to
-/// live elsewhere, `tokens` tokens of it.
+/// The bytes that move when `before` becomes `after`: rows of matrices with another home and, for
+/// layers whose KV cache moves, `tokens` tokens of it.
 pub fn moved(cost_model: CostModel<'_>, before: &Placement, after: &Placement, tokens: u64) -> Moves {
     let CostModel { model, formats, .. } = cost_model;
     let mut moves = Moves::new();
@@ -32,7 +32,7 @@ pub fn moved(cost_model: CostModel<'_>, before: &Placement, after: &Placement, t
     moves
 }
 
-/// Rows that both have, with their homes in each.
+/// Rows that both placements hold, with their homes in each.
 fn overlaps<'s>(
     old: &'s Slices,
     new: &'s Slices,
@@ -45,7 +45,8 @@ fn overlaps<'s>(
     })
 }
 
-/// How long `moves` take: those over one link after each other, different links at the same time; `None` where no link goes.
+/// The duration of `moves`: one after the other over one link, at the same time over different
+/// links; `None` where there is no link.
 pub fn moving_time(cost_model: CostModel<'_>, moves: &Moves) -> Option<Seconds> {
     let machine = cost_model.machine;
     let mut busy: BTreeMap<usize, f64> = BTreeMap::new();

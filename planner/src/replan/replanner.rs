@@ -1,9 +1,10 @@
-//! Who computes what from now on, decided between two decode steps: batch and context have changed, or a device has
-//! become slower. Weights and KV stay where they are; what can change is who computes them.
+//! Chooses the devices again between two decode steps, when batch and context have changed or a
+//! device has become slower. Weights and KV stay where they are.
 //!
-//! Everything that takes time is done before: for each node of a grid of batches and contexts, the ways to compute
-//! each run of layers are priced. A decision interpolates between four nodes, scales each device's work, and searches
-//! the combinations of ways of all runs for the least of the longest of: the chain of all runs, what each link and
+//! All slow work is done beforehand: for each node of a grid of batches and contexts, the choices
+//! of devices for each run of layers are priced. A decision interpolates between four nodes, scales
+//! each device's work, and searches the combinations of all runs for the least value of the longest
+//! of: the chain of all runs, and the busy time of each link and each memory.
 //! each memory is busy.
 
 use crate::cost::CostModel;
@@ -12,63 +13,66 @@ use crate::placement::Placement;
 use crate::replan::compute_choice::{CostLayout, PlacedRun, ways};
 use hwprofiles::{DeviceId, Ratio, Seconds};
 
-/// Combinations that a decision looks at; what comes first is promising, so what is beyond is worth little.
+/// The most combinations that a decision tries. Promising ones come first, so later ones gain
+/// little.
 const NODES: u32 = 4_000;
 
-/// The ways of one run.
+/// The choices of one run.
 #[derive(Debug, Clone, PartialEq)]
 struct Options {
     layers: u64,
-    /// Of each way.
+    /// Of each choice.
     leads: Vec<Vec<DeviceId>>,
-    /// Of each way.
+    /// Of each choice.
     pairs: Vec<Vec<[usize; 2]>>,
-    /// By batch and context (contexts turn fastest), by way: costs.
+    /// By batch and context (contexts vary fastest), then by choice: costs.
     nodes: Vec<Vec<Vec<f64>>>,
 }
 
-/// Answers how to compute a placement in the present conditions.
+/// Chooses devices for a placement under present conditions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replanner {
     form: CostLayout,
     batches: Vec<u64>,
     contexts: Vec<u64>,
     runs: Vec<Options>,
-    /// Of each run its ways by ascending chain: chain, way, and what each lane is busy, for all its layers.
+    /// For each run its choices by ascending chain: the chain, the choice, and the busy time of
+    /// each lane for all its layers.
     now: Vec<Vec<(f64, usize, Vec<f64>)>>,
     cost: Vec<f64>,
-    /// From each run on, what chain and lanes are at least.
+    /// From each run on, the least values of chain and lanes.
     least: Vec<(f64, Vec<f64>)>,
     sums: Vec<Vec<f64>>,
     chosen: Vec<usize>,
     best: Vec<usize>,
 }
 
-/// Who computes what.
+/// The chosen devices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Decision<'r> {
-    /// Time of a decode step, without contention beyond the longest of chain, links and memories.
+    /// The time of a decode step: the longest of chain, links and memories, without further
+    /// contention.
     pub tpot: Seconds,
     runs: &'r [Options],
     chosen: &'r [usize],
 }
 
 impl Decision<'_> {
-    /// Of embed and head, then of each run of the placement in its order: how many layers, and the device of each
-    /// sublayer in decode (of a divided one, that of its first part).
+    /// For embed and head, then each run of the placement in its order: the number of layers, and
+    /// the device of each sublayer in decode (for a divided one, the device of its first part).
     pub fn runs(&self) -> impl Iterator<Item = (u64, &[DeviceId])> {
         self.runs.iter().zip(self.chosen).map(|(run, &way)| (run.layers, &run.leads[way][..]))
     }
 }
 
 impl Replanner {
-    /// A replanner for `placement` with nodes at each of `batches` and `contexts`. Between nodes costs are
-    /// interpolated; beyond them, those of the edge are taken.
+    /// A replanner for `placement` with nodes at each of `batches` and `contexts`. Costs are
+    /// interpolated between nodes; beyond them, the edge is used.
     ///
     /// # Errors
-    /// [`PlannerError::Missing`] where a rate was not measured; [`PlannerError::Divided`] where a matrix is divided in
-    /// another way than the planner does; [`PlannerError::NoPlacement`] without nodes, or where a run cannot be
-    /// computed.
+    /// [`PlannerError::Missing`] where a rate was not measured; [`PlannerError::Divided`] where a
+    /// matrix is divided in a way that the planner does not use; [`PlannerError::NoPlacement`]
+    /// without nodes, or where a run cannot be computed.
     pub fn new(
         cost_model: CostModel<'_>,
         placement: &Placement,
@@ -114,8 +118,9 @@ impl Replanner {
         })
     }
 
-    /// The best way to decode `batch` sequences of `context` tokens when each device takes `slowdown` times as long
-    /// as it was measured to; devices beyond the end of `slowdown` are as fast as ever.
+    /// The best choice for decoding `batch` sequences of `context` tokens each, when each device
+    /// takes `slowdown` times its measured time; devices beyond the end of `slowdown` take their
+    /// measured time.
     pub fn decide(&mut self, batch: u64, context: u64, slowdown: &[Ratio]) -> Decision<'_> {
         self.price(batch, context, slowdown);
         let mut search = Search {
@@ -132,7 +137,7 @@ impl Replanner {
         Decision { tpot, runs: &self.runs, chosen: &self.best }
     }
 
-    /// Fills in what every way costs now.
+    /// Computes the present cost of every choice.
     fn price(&mut self, batch: u64, context: u64, slowdown: &[Ratio]) {
         let (low, high, more) = between(&self.batches, batch);
         let (near, far, further) = between(&self.contexts, context);
@@ -176,8 +181,8 @@ impl Options {
         Self { layers, leads: vec![], pairs: vec![], nodes: vec![] }
     }
 
-    /// Without the ways that another is at least as good as in everything at every node, and so between them and
-    /// however slow devices become.
+    /// Drops choices that another choice equals or beats in everything at every node, and therefore
+    /// between nodes and for any slowdown.
     fn thin(&mut self) {
         let beats = |a: usize, b: usize| {
             self.pairs[a] == self.pairs[b]
@@ -195,12 +200,12 @@ impl Options {
     }
 }
 
-/// So many ways without their prices.
+/// `count` choices without costs.
 fn unpriced(ways: usize, lanes: usize) -> Vec<(f64, usize, Vec<f64>)> {
     (0..ways).map(|way| (0.0, way, vec![0.0; lanes])).collect()
 }
 
-/// The indices around `value` and how far it is on the way to the second.
+/// The indices around `value`, and its position between them from 0 to 1.
 fn between(nodes: &[u64], value: u64) -> (usize, usize, f64) {
     let above = nodes.partition_point(|&node| node < value);
     match above {
@@ -213,11 +218,11 @@ fn between(nodes: &[u64], value: u64) -> (usize, usize, f64) {
     }
 }
 
-/// Branch and bound over the ways of each run.
+/// Branch and bound over the choices of each run.
 struct Search<'s> {
     now: &'s [Vec<(f64, usize, Vec<f64>)>],
     least: &'s [(f64, Vec<f64>)],
-    /// Lanes of the runs before each one.
+    /// The lanes of the runs before each one.
     sums: &'s mut [Vec<f64>],
     chosen: &'s mut [usize],
     best: &'s mut [usize],
@@ -237,7 +242,7 @@ impl Search<'_> {
         };
         for (more, way, busy) in ways {
             let (rest, others) = &self.least[run + 1];
-            // Ways come by ascending chain: the later ones are no better.
+            // Choices come by ascending chain, so later ones are no better.
             if chain + more + rest >= self.value || self.nodes == 0 {
                 return;
             }
@@ -280,7 +285,7 @@ mod tests {
             draft: None,
         };
         let second = Seconds::new(1.0);
-        // So slow that what the solver finds is taken.
+        // So slow that the solver's first result is used.
         let score = |_: &Placement, _: u64| Ok(PhaseTimes { ttft: second, tpot: Some(second) });
         plan(&problem, &score).unwrap().placement(machine, model).unwrap()
     }
@@ -310,7 +315,7 @@ mod tests {
         machines.into_iter().flat_map(of).collect()
     }
 
-    /// The least of the longest row over every combination of ways.
+    /// The least value of the longest row over every combination of choices.
     fn brute_force(replanner: &Replanner, node: usize) -> f64 {
         let mut sums = vec![(0.0, vec![0.0; replanner.form.lanes])];
         for run in &replanner.runs {

@@ -1,4 +1,4 @@
-//! What fits, and as much of it as fits.
+//! Placements that fit, with as many layers on the accelerator as fit.
 
 use super::host_and_accelerator::Sides;
 use super::no_rule::NoRule;
@@ -9,7 +9,7 @@ use crate::memory::overfilled;
 use crate::placement::Placement;
 use crate::program::RunExtent;
 
-/// `placement` where it fits.
+/// `placement`, if it fits.
 pub(super) fn fitting(
     cost_model: CostModel<'_>,
     extent: &RunExtent,
@@ -25,8 +25,8 @@ pub(super) fn fitting(
     }
 }
 
-/// The placement of the largest count up to `most` that does not overfill the accelerator's memory, where each takes
-/// more of it than the one before; it must fit elsewhere too.
+/// The placement of the largest count up to `most` that fits the accelerator's memory. Each count
+/// takes more of that memory than the one before. The result must fit the other memories too.
 pub(super) fn largest(
     cost_model: CostModel<'_>,
     extent: &RunExtent,
@@ -40,7 +40,7 @@ pub(super) fn largest(
     };
     let mut count = most;
     if !fits(most)? {
-        // Halve the interval between what fits and what does not.
+        // Bisection between a count that fits and one that does not.
         let mut too_many = most;
         count = 0;
         while too_many - count > 1 {
@@ -55,7 +55,7 @@ pub(super) fn largest(
     Ok(fitting(cost_model, extent, of(count))?)
 }
 
-/// `rest` with as many of its layers as fit, from the back, and after them the head on the accelerator.
+/// `rest` with as many layers on the accelerator as fit, from the last layer on, and then the head.
 pub(super) fn filled(
     cost_model: CostModel<'_>,
     extent: &RunExtent,

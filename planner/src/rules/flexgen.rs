@@ -1,4 +1,4 @@
-//! FlexGen's policy with a machine's rates.
+//! FlexGen's policy at a machine's rates.
 
 use super::fit::largest;
 use super::host_and_accelerator::Sides;
@@ -13,8 +13,9 @@ use crate::published::flexgen::{Block, FlexGenProblem, Rates};
 use hwprofiles::{Bytes, FlopPerSec, MemoryId};
 use scenarios::Sublayer;
 
-/// Its shares in whole layers, from the back. The block is the batch, there is no disk: no accelerator of ours reads
-/// one. Where exact bytes do not let all of it fit, fewer layers are the accelerator's.
+/// FlexGen's shares in whole layers, from the last layer on. The block is the batch. There is no
+/// disk, since no accelerator here reads one. Where exact bytes exceed the memory, the accelerator
+/// gets fewer layers.
 pub(super) fn placement(
     cost_model: CostModel<'_>,
     batch_steps: &BatchSteps,
@@ -37,7 +38,8 @@ pub(super) fn placement(
     })
 }
 
-/// The shares of weights and KV cache on the accelerator; `streamed` says what it needs beside them.
+/// The shares of weights and KV cache on the accelerator; `streamed` is the room needed beside
+/// them.
 fn shares(
     cost_model: CostModel<'_>,
     batch_steps: &BatchSteps,
@@ -73,6 +75,7 @@ fn shares(
         room: [capacity(sides.own), capacity(sides.dram), Bytes::ZERO],
         working: Some(used.activations + used.staging),
     };
-    // Where its own count says that nothing fits, nothing is put on the accelerator; the exact count decides.
+    // Where FlexGen's own count says that nothing fits, nothing is put on the accelerator; the
+    // exact count decides.
     Ok(question.policy()?.map_or([0.0; 2], |policy| [policy.shares.weights[0], policy.shares.cache[0]]))
 }

@@ -1,17 +1,17 @@
-//! The two sides that rules know of, whatever else a machine has.
+//! The two sides that a rule knows: a host and an accelerator.
 
 use super::no_rule::NoRule;
 use crate::placement::{LayerPlacement, Placement, whole};
 use hwprofiles::{DeviceId, DeviceKind, Machine, MemoryId};
 use scenarios::{LayerKind, Model, Sublayer};
 
-/// A host with its memory and an accelerator with its own; the first of each that a machine has.
+/// A host with its memory and an accelerator with its own: the first of each that a machine has.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sides {
     pub host: DeviceId,
-    /// The host's own memory, where the token table stays.
+    /// The host's own memory, which holds the token table.
     pub table: MemoryId,
-    /// What is the host's memory to the rule: its own, or one striped over it.
+    /// The memory that the rule uses as the host's: its own, or one striped over it.
     pub dram: MemoryId,
     pub accelerator: DeviceId,
     pub own: MemoryId,
@@ -32,8 +32,9 @@ impl Sides {
         first(machine, false).ok_or(NoRule::NoDevice("accelerator"))
     }
 
-    /// Every layer with the sublayers where `place` puts them: a home, and devices for prefill and decode. The token
-    /// table and the head stay with the host: a slot for the head would take more than a layer.
+    /// Every layer with its sublayers where `place` puts them: a home, and devices for prefill and
+    /// decode. The token table and the head stay with the host, since a staging slot for the head
+    /// would take more than a layer.
     pub fn placement(
         &self,
         model: &Model,

@@ -1,4 +1,4 @@
-//! LIA's policy with a machine's rates.
+//! LIA's policy at a machine's rates.
 
 use super::fit::filled;
 use super::host_and_accelerator::Sides;
@@ -13,11 +13,12 @@ use hwprofiles::{DeviceId, MemoryId};
 use scenarios::{LayerKind, Step};
 use std::collections::BTreeMap;
 
-/// Rows at which LIA's one rate for all matrix products is read: enough for any device to be at its pace.
+/// The number of rows at which LIA's single rate of matrix products is read: enough for any device
+/// to reach its rate.
 const ROWS: u64 = 1024;
 
-/// LIA's policy for each phase, its remaining layers on the accelerator. One of our prefill steps is what LIA takes a
-/// prompt to be: weights stream once for each.
+/// LIA's policy for each phase; layers that fit are on the accelerator. LIA's prompt is one of our
+/// prefill steps: weights stream once for each.
 pub(super) fn placement(
     cost_model: CostModel<'_>,
     batch_steps: &BatchSteps,

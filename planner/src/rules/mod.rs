@@ -1,4 +1,4 @@
-//! What engines and other planners do: rules that the planner has to beat, or else follows.
+//! Simple rules of engines and other planners, which a plan must beat or follow.
 
 mod fit;
 mod flexgen;

@@ -8,9 +8,9 @@ use crate::placement::Placement;
 use crate::program::RunExtent;
 use scenarios::Sublayer;
 
-/// Decode's attention on the host, beside the KV; everything else on the accelerator, which holds the head, then each
-/// layer's small matrices, then as many layers' large ones as fit, spread evenly: what is streamed for the others
-/// arrives while these compute.
+/// The host computes attention in decode, beside the KV cache. The accelerator computes everything
+/// else; it holds the head, each layer's small matrices, and as many layers' large ones as fit,
+/// spread evenly, so that the others' weights arrive while these compute.
 pub(super) fn placement(
     cost_model: CostModel<'_>,
     extent: &RunExtent,

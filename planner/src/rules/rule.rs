@@ -1,4 +1,4 @@
-//! What engines and other planners do: rules that the planner has to beat, or else follows.
+//! Simple rules of engines and other planners, which a plan must beat or follow.
 
 use super::fit::{filled, fitting};
 use super::host_and_accelerator::{Sides, with_host};
@@ -11,28 +11,28 @@ use crate::program::BatchSteps;
 use hwprofiles::{Machine, MemoryId};
 use scenarios::Sublayer;
 
-/// A rule for placing a model. Those that fill memory never look at speeds; LIA's and FlexGen's planners do, each in
-/// its own cost form with the machine's rates.
+/// A rule for placing a model. Rules that fill memory ignore speeds; those of LIA and FlexGen use
+/// the machine's rates in their own cost forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
     /// The host computes everything.
     AllCpu,
     /// The accelerator holds and computes everything.
     AllGpu,
-    /// As many whole layers as fit, from the back, with their KV and after the head, on the accelerator; the rest
-    /// on the host (llama.cpp's `-ngl`).
+    /// The accelerator has the head and as many whole layers as fit, from the last one on, with
+    /// their KV; the host has the rest (llama.cpp's `-ngl`).
     FillMemory,
-    /// The accelerator computes everything, its weights streamed from the host's memory; KV with the accelerator
-    /// where it fits there (Accelerate, ZeRO-Inference).
+    /// The accelerator computes everything and streams weights from the host's memory; it holds the
+    /// KV cache if that fits (Accelerate, ZeRO-Inference).
     AllStreamed,
-    /// LIA's policy of six bits for each phase ([`crate::published::lia`]), then as many whole layers as fit on the
-    /// accelerator. The other layers' KV is with the host.
+    /// LIA's policy of six bits for each phase ([`crate::published::lia`]), then as many whole
+    /// layers as fit on the accelerator. The host holds the KV cache of the other layers.
     Lia,
-    /// The shares of FlexGen's linear program ([`crate::published::flexgen`]) in whole layers; attention follows
-    /// the KV in decode and is the accelerator's in prefill.
+    /// The shares of FlexGen's linear program ([`crate::published::flexgen`]) in whole layers.
+    /// Attention runs where the KV cache is in decode, and on the accelerator in prefill.
     FlexGen,
-    /// Decode's attention and the KV with the host, everything else with the accelerator, its weights streamed but for
-    /// as many as fit (MoE-Lightning: A_g = 0, F_g = 1).
+    /// The host holds the KV cache and computes attention in decode; the accelerator computes
+    /// everything else and streams the weights that do not fit (MoE-Lightning: A_g = 0, F_g = 1).
     MoeLightning,
 }
 
@@ -48,7 +48,7 @@ impl Rule {
         Rule::MoeLightning,
     ];
 
-    /// The word used in plans.
+    /// The rule's name in plans.
     pub fn name(self) -> &'static str {
         match self {
             Rule::AllCpu => "all-cpu",
@@ -61,12 +61,14 @@ impl Rule {
         }
     }
 
-    /// Whether it streams weights: then prefill enters in steps as large as fit, so that they are streamed few times.
+    /// Whether the rule streams weights. Prefill then enters in the largest steps that fit, so that
+    /// weights are streamed few times.
     pub fn streams(self) -> bool {
         matches!(self, Rule::AllStreamed | Rule::Lia | Rule::FlexGen | Rule::MoeLightning)
     }
 
-    /// The memories that may be the host's to it: the host's own, then those that are striped over it.
+    /// The memories that may be the host's to this rule: the host's own, then those striped over
+    /// it.
     pub(crate) fn host_memories(self, machine: &Machine) -> Result<Vec<MemoryId>, NoRule> {
         if self == Rule::AllGpu {
             return Ok(vec![Sides::accelerator(machine)?.1]);
@@ -79,7 +81,7 @@ impl Rule {
         Ok(std::iter::once(own).chain(striped).collect())
     }
 
-    /// The placement that follows the rule, which fits, with `dram` as the host's memory.
+    /// The placement that follows the rule and fits, with `dram` as the host's memory.
     pub(crate) fn placement(
         self,
         cost_model: CostModel<'_>,

@@ -1,4 +1,4 @@
-//! A machine's rates as the published cost forms want them: one number each.
+//! A machine's rates in the form of published cost models: one number each.
 
 use super::host_and_accelerator::Sides;
 use crate::cost::CostModel;
@@ -8,7 +8,8 @@ use crate::published::lia::Layer;
 use hwprofiles::{BytesPerSec, DeviceId, Flop, FlopPerSec};
 use scenarios::{LayerKind, Operator, Shape, Step, Sublayer, Work};
 
-/// Of the FFN's first product over `rows` rows; of q, k and v's where the FFN is a mixture of experts.
+/// The rate of the FFN's first product over `rows` rows; of q, k and v's where the FFN is a mixture
+/// of experts.
 pub(super) fn matrix_rate(
     cost_model: CostModel<'_>,
     device: DeviceId,
@@ -24,7 +25,7 @@ pub(super) fn matrix_rate(
     Ok(Flop::new(2 * u128::from(rows) * u128::from(n) * u128::from(k)) / time)
 }
 
-/// Of the attention of `step`, where all its positions count, those above the diagonal too.
+/// The rate of the attention of `step`, counting all its positions, also those above the diagonal.
 pub(super) fn attention_rate(
     cost_model: CostModel<'_>,
     device: DeviceId,
@@ -38,7 +39,7 @@ pub(super) fn attention_rate(
     Ok(Layer::of(model, formats, LayerKind::Dense, step).attention_flop() / time)
 }
 
-/// From the host to the accelerator.
+/// The rate of the link from the host to the accelerator.
 pub(super) fn link_rate(cost_model: CostModel<'_>, sides: &Sides) -> Result<BytesPerSec, PlannerError> {
     let machine = cost_model.machine;
     let missing = || LowerError::NoLink {

@@ -1,4 +1,4 @@
-//! Training steps with their state in host memory.
+//! Training steps whose state is in host memory.
 
 mod step;
 mod task_costs;

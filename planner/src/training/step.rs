@@ -1,13 +1,16 @@
-//! A training step whose state is in the host's memory, as Horizon-LM and MegaTrain make it: f32 master weights and
-//! Adam's two moments in DRAM, weights streamed to the accelerator for the forward pass and once more for the backward
-//! one, gradients streamed back, and the update computed by the host's cores.
+//! A training step whose state is in the host's memory, as Horizon-LM and MegaTrain make it: f32
+//! master weights and Adam's two moments in DRAM, weights streamed to the accelerator for the
+//! forward pass and again for the backward pass, gradients streamed back, and the update computed
+//! by the host's cores.
 //!
-//! The accelerator keeps what enters each layer and computes the rest again on the way back. Two slots hold layers of
-//! weights, two hold gradients on either side of the link, so a layer is fetched while the one before computes, and
-//! updated while the next ones go backward. The embedding is looked up by the host. A step ends when all is updated.
+//! The accelerator keeps the input of each layer and computes the rest of the layer again in the
+//! backward pass. Two slots hold layers of weights, and two hold gradients on either side of the
+//! link: a layer is fetched while the one before it computes, and updated while the next ones go
+//! backward. The host looks up the embedding. A step ends when all parameters are updated.
 //!
-//! A matrix product of 2NT FLOP is made four times: forward, again, and backward for its input and for its weights; the
-//! head, which keeps what it computed, three times. So a step is 4 × the layers' forward FLOP + 3 × the head's.
+//! A matrix product of 2NT FLOP is made four times: forward, again, and backward for its input and
+//! for its weights; the head, which keeps its result, three times. So a step is 4 × the layers'
+//! forward FLOP + 3 × the head's.
 
 use crate::cost::{CostModel, TaskCost};
 use crate::error::PlannerError;
@@ -20,7 +23,8 @@ use crate::training::task_costs::{STATES, TrainingCosts};
 use hwprofiles::{Bytes, DType, DeviceId, DeviceKind, LinkId, Machine, MemoryId};
 use scenarios::{Buffer, Model, Operator, Phase, Sublayer, Training};
 
-/// Slots for layers of weights, for gradients on the accelerator, and for gradients on the host.
+/// The number of slots for layers of weights, for gradients on the accelerator, and for gradients
+/// on the host.
 const SLOTS: usize = 2;
 
 /// A training step, lowered and priced.
@@ -28,13 +32,13 @@ const SLOTS: usize = 2;
 pub struct TrainingStep {
     /// Its tasks.
     pub program: Program,
-    /// What each of them costs.
+    /// The cost of each task.
     pub prices: Vec<TaskCost>,
-    /// What it takes of each memory, by index.
+    /// Bytes in each memory, by index.
     pub memory: Vec<MemoryUsage>,
 }
 
-/// Who takes part.
+/// The devices, memories and links of the step.
 #[derive(Debug, Clone, Copy)]
 struct Site {
     host: DeviceId,
@@ -47,8 +51,8 @@ impl TrainingStep {
     /// The step of `training` on the machine's one accelerator and its host.
     ///
     /// # Errors
-    /// What it cannot do (a mixture of experts, several accelerators, weights in fewer than 16 bits), a rate that was not
-    /// measured, and a memory that is too small.
+    /// What is not supported (a mixture of experts, several accelerators, weights of fewer than 16
+    /// bits), a rate that was not measured, or a memory that is too small.
     pub fn new(cost_model: CostModel<'_>, training: &Training) -> Result<Self, PlannerError> {
         let CostModel { machine, model, formats } = cost_model;
         let site = Site::of(machine)?;
@@ -120,9 +124,10 @@ struct Lowering<'a> {
     prices: TrainingCosts<'a>,
     tasks: Vec<Task>,
     priced: Vec<TaskCost>,
-    /// The last task of each visit of a layer: then its slot is free.
+    /// The last task of each visit of a layer, after which its slot is free.
     fetched: Vec<TaskId>,
-    /// The stores, and the updates after them, of each layer that has gone backward.
+    /// For each layer that has gone backward: the stores of its gradients and the updates after
+    /// them.
     stored: Vec<Vec<TaskId>>,
     updated: Vec<Vec<TaskId>>,
 }
@@ -144,16 +149,16 @@ impl Lowering<'_> {
             self.forward(layer, &slot)?;
             self.backward(layer)?;
         }
-        // What enters the first layer has a gradient too.
+        // The input of the first layer has a gradient too.
         let last =
             TaskId(self.tasks.iter().rposition(|task| task.lane == Lane::Device(gpu)).unwrap_or(0) as u32);
         let brought = self.hop(gpu, host, up, vec![last])?;
-        // Where it is tied to the head, both gradients are wanted.
+        // Where the embedding is tied to the head, both gradients are needed.
         self.update(None, Sublayer::Embed, vec![brought, head])?;
         Ok(())
     }
 
-    /// Fetches a layer's matrices; the fetches by sublayer.
+    /// Fetches a layer's matrices; returns the fetches by sublayer.
     fn fetch(&mut self, layer: u32) -> Result<Vec<(Sublayer, TaskId)>, PlannerError> {
         let visit = self.fetched.len();
         let free: Vec<_> = visit.checked_sub(SLOTS).map(|before| self.fetched[before]).into_iter().collect();
@@ -166,7 +171,7 @@ impl Lowering<'_> {
         matrices.into_iter().map(fetch).collect()
     }
 
-    /// A layer's forward pass; its last task.
+    /// A layer's forward pass; returns its last task.
     fn forward(&mut self, layer: u32, slot: &[(Sublayer, TaskId)]) -> Result<TaskId, PlannerError> {
         let mut last = TaskId(0);
         for &sublayer in self.model.dense_kind().sublayers() {
@@ -204,7 +209,8 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The head, whose weights are fetched once, since nothing of it is computed again; the store of its gradients.
+    /// The head. Its weights are fetched once, since it is not computed again; returns the store of
+    /// its gradients.
     fn head(&mut self) -> Result<TaskId, PlannerError> {
         let action = Action::FetchWeights {
             sublayer: Sublayer::Head,
@@ -279,7 +285,7 @@ impl Lowering<'_> {
         self.push(Lane::Device(self.site.host), layer, action, after)
     }
 
-    /// The residual, of all tokens, from one device to the other.
+    /// Moves the residual of all tokens from one device to the other.
     fn hop(
         &mut self,
         from: DeviceId,
@@ -288,7 +294,7 @@ impl Lowering<'_> {
         after: Vec<TaskId>,
     ) -> Result<TaskId, PlannerError> {
         let columns = 0..Buffer::Residual.columns(self.model);
-        // In a layer a hop is of all rows.
+        // Within a layer a hop covers all rows.
         self.push(
             Lane::Device(to),
             Some(0),
@@ -313,15 +319,16 @@ impl Lowering<'_> {
     }
 }
 
-/// A dense layer's sublayers that have a matrix, and its rows.
+/// The sublayers of a dense layer that have a matrix, with their rows.
 fn matrices(model: &Model) -> impl Iterator<Item = (Sublayer, u64)> + use<'_> {
     let sublayers = model.dense_kind().sublayers().iter();
     sublayers.filter_map(|&sublayer| Some((sublayer, sublayer.matrix(model)?.0)))
 }
 
-/// Exact bytes of each memory. The host: 12 bytes of state and one weight in its format for each parameter, and gradients
-/// of two layers and the head. The accelerator: two layers of weights and two of gradients, the head's of each, what enters
-/// each layer, one layer's activations with their gradients, and the logits of one sequence with theirs.
+/// Exact bytes of each memory. The host holds 12 bytes of state and one weight in its format for
+/// each parameter, and gradients of two layers and the head. The accelerator holds two layers of
+/// weights and two of gradients, both for the head, the input of each layer, one layer's
+/// activations with their gradients, and the logits of one sequence with theirs.
 fn memory(cost_model: CostModel<'_>, training: &Training, site: Site) -> Vec<MemoryUsage> {
     let CostModel { machine, model, formats } = cost_model;
     let rows = training.sequences * training.tokens;

@@ -1,4 +1,4 @@
-//! What the tasks of a training step cost.
+//! The costs of the tasks of a training step.
 
 use crate::cost::{CostBound, CostModel, TaskCost};
 use crate::program::TrainingAction;
@@ -23,7 +23,7 @@ impl TrainingCosts<'_> {
                 self.backward(task, *operator)
             }
             (Action::Train(TrainingAction::StoreGradients(sublayer)), Lane::Link(link)) => {
-                // As many as weights, in their format.
+                // As many as weights, in the weights' format.
                 let rows = sublayer.matrix(self.cost_model.model).map_or(0, |(rows, _)| rows);
                 let bytes =
                     sublayer.matrix_bytes(self.cost_model.model, self.cost_model.formats.weights, &(0..rows));
@@ -35,7 +35,7 @@ impl TrainingCosts<'_> {
         }
     }
 
-    /// All tokens of all sequences: the head's too, since each is to be foretold.
+    /// All tokens of all sequences, also in the head, since each token is predicted.
     fn step(&self, operator: Operator) -> Step {
         let Training { sequences, tokens } = self.training;
         match operator.sublayer() {
@@ -44,9 +44,9 @@ impl TrainingCosts<'_> {
         }
     }
 
-    /// Twice the forward pass: of y[m, n] = x[m, k] · W[n, k]ᵀ the products dx[m, k] = dy[m, n] · W[n, k] and
-    /// dW[n, k] = dy[m, n]ᵀ · x[m, k]; of all else twice the bytes and twice the FLOP. What a kernel of attention computes
-    /// again by itself is not counted.
+    /// Twice the forward pass: for y[m, n] = x[m, k] · W[n, k]ᵀ the products dx[m, k] = dy[m, n] ·
+    /// W[n, k] and dW[n, k] = dy[m, n]ᵀ · x[m, k]; for other operators twice the bytes and twice
+    /// the FLOP. The recomputation inside a fused attention kernel is not counted.
     fn backward(&self, task: &Task, operator: Operator) -> Result<TaskCost, Missing> {
         let CostModel { machine, model, formats } = self.cost_model;
         let step = self.step(operator);
@@ -87,8 +87,8 @@ impl TrainingCosts<'_> {
         })
     }
 
-    /// Adam reads a gradient and the three numbers of the state of each parameter, and writes these and the weight. Its dozen
-    /// FLOP for 28 bytes are not counted.
+    /// For each parameter Adam reads a gradient and three numbers of state, and writes the state
+    /// and the weight. Its dozen FLOP for 28 bytes are not counted.
     fn update(&self, sublayer: Sublayer) -> TaskCost {
         let CostModel { machine, model, formats } = self.cost_model;
         let numbers = parameters(model, sublayer);
@@ -113,8 +113,8 @@ impl TrainingCosts<'_> {
     }
 }
 
-/// The parameters that are updated with a sublayer: its own, those of attention with the projections before it, and a tied
-/// matrix with the embedding alone.
+/// The parameters that are updated with a sublayer: its own, those of attention with the
+/// projections before it; a tied matrix is updated with the embedding only.
 fn parameters(model: &Model, sublayer: Sublayer) -> Elements {
     let is_tied = sublayer == Sublayer::Head && model.tied_embeddings;
     let matrix = sublayer.matrix(model).filter(|_| !is_tied).map_or(0, |(rows, columns)| rows * columns);
