@@ -1,20 +1,21 @@
-//! How well a program's time is known: what the rates of its machine say of themselves.
+//! The uncertainty of a program's time, from the uncertainty of the machine's rates.
 
 use crate::cost::cost_model::CostModel;
 use crate::program::{Action, Lane, Program};
 use hwprofiles::{Basis, Bound, Bytes, Estimate, Missing, Ratio};
 use scenarios::Step;
 
-/// The 80 % band of a time, as shares of it: (low, high).
+/// The 80 % band of a time, relative to the time: (low, high).
 pub type Band = (Ratio, Ratio);
 
 impl CostModel<'_> {
-    /// The band of `step` of `program`: Σ of the tasks' lower ends ÷ Σ of their times, and the same of the upper ends.
-    /// Tasks are taken to be off together, as they are where a rate is: if each were off by itself, the band would be
-    /// narrower. Transfers are as well known as their link's rate.
+    /// The band of `step` of `program`: Σ of the tasks' lower ends ÷ Σ of their times, and the same
+    /// with the upper ends. One rate serves many tasks, so the tasks are assumed to deviate
+    /// together; if they were independent, the band would be narrower. Transfers are as uncertain
+    /// as the rate of their link.
     ///
     /// # Errors
-    /// A rate that nobody measured.
+    /// [`Missing`] if a rate was not measured.
     pub fn band(&self, program: &Program, step: &Step) -> Result<Band, Missing> {
         let mut all = Estimate::ZERO;
         for task in &program.tasks {

@@ -1,11 +1,13 @@
-//! The roofline: what one task of a program takes when it is alone, and what it loads meanwhile.
+//! The cost of one task: its time when nothing else runs, and the bandwidth that it uses.
 //!
-//! t(operator, device) = launch + max(rate-limited time of the shape, bytes / bandwidth of the memory);
-//! t(transfer, link) = α + bytes / β. A device of several ranks takes the time of one rank's share, and that of the
-//! sum over them. What the host takes to issue a kernel ahead of the device stands beside it. Contention between tasks is the simulator's business: it needs
-//! the bytes that a task moves through each shared memory, which stand beside the time.
+//! t(operator, device) = launch + max(rate-limited time of the shape, bytes
+//! bandwidth of the memory); t(transfer, link) = α + bytes
+//! β. A device of several ranks takes the time of one rank's share and of the sum over ranks. The
+//! time in which the host issues a kernel is a separate number, because the host runs ahead of the
+//! device. The simulator adds contention between tasks; for that it needs the bytes that a task
+//! moves through each shared memory.
 
-use crate::placement::{ModelShare, joining};
+use crate::placement::{ModelShare, combine_time};
 use crate::program::{Action, Lane, OperandSource, Task};
 use hwprofiles::{
     Basis, Bytes, Device, DeviceId, Estimate, Flop, LinkId, Machine, MemoryId, Missing, Ratio, Seconds,
@@ -14,7 +16,7 @@ use scenarios::{Formats, Model, Operator, Shape, Step, Sublayer, Traffic, Work};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// Which term of the roofline is the largest.
+/// The largest term of a task's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CostBound {
@@ -24,42 +26,45 @@ pub enum CostBound {
     Memory,
     /// A transfer.
     Link,
-    /// Starting the operator.
+    /// Start of the operator.
     Launch,
 }
 
-/// Bytes through a memory whose bandwidth is shared.
+/// Bytes that a task moves through a memory whose bandwidth is shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BandwidthUse {
-    /// The memory whose bandwidth is drawn on.
+    /// The memory.
     pub memory: MemoryId,
-    /// How much.
+    /// The bytes.
     pub bytes: Bytes,
 }
 
-/// The price of one task.
+/// Cost of one task.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TaskCost {
-    /// Its duration when nothing else runs, `overhead` included.
+    /// Its duration when nothing else runs, including `overhead`.
     pub alone: Seconds,
-    /// The part of it that moves no bytes of memory: launch and sums over ranks, or the link's α.
+    /// The part of `alone` that moves no bytes through memory: launch and sums over ranks, or the
+    /// link's α.
     pub overhead: Seconds,
-    /// What the host takes to launch it, before it can begin but while the device runs what was launched before.
+    /// Time in which the host issues its kernels. The task starts afterwards; the device can run
+    /// earlier tasks meanwhile.
     pub issue: Seconds,
-    /// What it moves through memories, each once: of a transfer at most two striped ones at one end, and the other end.
+    /// Its bytes through each memory, each memory once. A transfer uses at most two striped
+    /// memories at one end and one memory at the other end.
     pub loads: [Option<BandwidthUse>; 3],
-    /// Bytes over the link it uses, if any.
+    /// Bytes over the link that it uses, if any.
     pub carried: Option<(LinkId, Bytes)>,
     /// Its FLOP.
     pub flop: Flop,
     /// The largest term.
     pub bound: CostBound,
-    /// How well `alone` is known.
+    /// How certain `alone` is.
     pub basis: Basis,
 }
 
 impl TaskCost {
-    /// Of a task for no sequences: a batch may be smaller than the number of its parts.
+    /// Cost of a task without sequences: a batch may have fewer sequences than micro-batches.
     const NOTHING: Self = Self {
         alone: Seconds::ZERO,
         overhead: Seconds::ZERO,
@@ -71,7 +76,7 @@ impl TaskCost {
         basis: Basis::Measured,
     };
 
-    /// Bytes that the task moves: over its link, or between its device and its memory.
+    /// Bytes that the task moves over its link, or between its device and its memory.
     pub fn moved(&self) -> Bytes {
         match self.carried {
             Some((_, bytes)) => bytes,
@@ -80,25 +85,31 @@ impl TaskCost {
     }
 }
 
-/// What prices depend on besides the task.
+/// Computes the cost of tasks for a model on a machine.
 #[derive(Debug, Clone, Copy)]
 pub struct CostModel<'a> {
     /// The machine.
     pub machine: &'a Machine,
     /// The model.
     pub model: &'a Model,
-    /// Its formats.
+    /// The model's number formats.
     pub formats: &'a Formats,
 }
 
 impl CostModel<'_> {
-    /// The price of `task` in `step`, for the task's part of the batch.
+    /// Cost of `task` in `step`, for the task's part of the batch.
+    ///
+    /// # Errors
+    /// [`Missing`] if a rate was not measured.
     pub fn task_cost(&self, task: &Task, step: &Step) -> Result<TaskCost, Missing> {
         self.routed_task_cost(task, step, None)
     }
 
-    /// [`CostModel::price`] where so much is asked of the experts that the task computes; in the mean over what tokens
-    /// choose where nothing is said. Other tasks cost what they do anyway.
+    /// [`CostModel::task_cost`] with known traffic of the experts. Without `traffic`, experts cost
+    /// the mean over the choices of tokens. Other tasks do not depend on it.
+    ///
+    /// # Errors
+    /// [`Missing`] if a rate was not measured.
     pub fn routed_task_cost(
         &self,
         task: &Task,
@@ -151,7 +162,7 @@ impl CostModel<'_> {
     ) -> Result<TaskCost, Missing> {
         let whole = Work::routed(operator, self.model, self.formats, step, rows, traffic);
         let shared = ModelShare::on_device(self.machine, self.model, device);
-        // The ranks of a group work at the same time, each on its share.
+        // All ranks work at the same time, each on its share.
         let work = match shared.ranks {
             1 => whole,
             _ => {
@@ -165,21 +176,22 @@ impl CostModel<'_> {
         let time = |load: BandwidthUse| load.bytes / self.machine.memory(load.memory).bandwidth.value;
         let streamed = loads.into_iter().flatten().map(time).fold(Seconds::ZERO, Seconds::max);
         let rated = self.rated(device, operator, home, &work)?;
-        let joining = self.joining(operator, rows, device, step);
+        let combine_time = self.combine_time(operator, rows, device, step);
         let launch = device.launch.value * f64::from(work.launches);
         let issue = device.issue.as_ref().map_or(Seconds::ZERO, |issue| issue.value);
         let issue = issue * f64::from(work.launches);
         let body = rated.time.max(streamed);
-        // The memory term binds where it explains most of the time; a measured time includes both.
+        // Memory is the bound if it explains most of the time: a measured time includes computation
+        // and memory.
         let bound = match () {
-            () if joining > launch + body => CostBound::Link,
-            () if launch > body || issue > launch + body + joining => CostBound::Launch,
+            () if combine_time > launch + body => CostBound::Link,
+            () if launch > body || issue > launch + body + combine_time => CostBound::Launch,
             () if streamed.get() >= 0.5 * body.get() => CostBound::Memory,
             () => CostBound::Compute,
         };
         Ok(TaskCost {
-            alone: launch + body + joining,
-            overhead: launch + joining,
+            alone: launch + body + combine_time,
+            overhead: launch + combine_time,
             issue,
             loads,
             carried: None,
@@ -189,7 +201,8 @@ impl CostModel<'_> {
         })
     }
 
-    /// What an operator on `device` takes at the measured rate of its shape, with what it reads in the device's own memory.
+    /// The time of an operator on `device` at the measured rate of its shape, with its operands in
+    /// the device's own memory.
     pub(crate) fn estimate(
         &self,
         operator: Operator,
@@ -204,14 +217,15 @@ impl CostModel<'_> {
         self.rated(device, operator, device.memory, &work)
     }
 
-    /// What a device of several ranks takes to put together what they computed; nothing for one.
-    fn joining(&self, operator: Operator, rows: &Range<u64>, device: &Device, step: &Step) -> Seconds {
+    /// The time in which the ranks of a device combine their results. Zero with one rank.
+    fn combine_time(&self, operator: Operator, rows: &Range<u64>, device: &Device, step: &Step) -> Seconds {
         let tokens = if operator.sublayer() == Sublayer::Head { step.batch } else { step.rows() };
         let columns = operator.output_columns(self.model, rows);
-        joining(device.ranks.as_ref(), operator, self.formats, tokens, &columns)
+        combine_time(device.ranks.as_ref(), operator, self.formats, tokens, &columns)
     }
 
-    /// The time at the device's measured rate for the shape, which is that of what is in its own memory.
+    /// The time at the device's measured rate for the shape. Rates are measured with operands in
+    /// the device's own memory.
     fn rated(
         &self,
         device: &Device,
@@ -235,7 +249,7 @@ impl CostModel<'_> {
         }
     }
 
-    /// What bytes kept in these memories draw through those whose bandwidth it is.
+    /// The bandwidth that bytes in these memories use, by the memory that owns the bandwidth.
     pub(crate) fn loads(&self, kept: [(MemoryId, Bytes); 2]) -> [Option<BandwidthUse>; 3] {
         let mut loads: [Option<BandwidthUse>; 3] = [None; 3];
         for (memory, bytes) in kept.into_iter().flat_map(|(memory, bytes)| self.machine.spread(memory, bytes))
@@ -249,11 +263,12 @@ impl CostModel<'_> {
         loads
     }
 
-    /// A transfer: α + bytes / β, loading the memories at both ends.
+    /// Cost of a transfer: α + bytes
+    /// β, with bandwidth of the memories at both ends.
     pub(crate) fn transfer(&self, link: LinkId, bytes: Bytes) -> TaskCost {
         let ends = self.machine.link(link);
         let alone = ends.time(bytes);
-        // Where both ends are in one physical memory, it is read and written.
+        // If both ends are in one physical memory, it is read and written.
         let loads = self.loads([(ends.from, bytes), (ends.to, bytes)]);
         TaskCost {
             alone,

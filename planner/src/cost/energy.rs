@@ -1,31 +1,32 @@
-//! What running a machine takes: energy by how long its devices work, and money.
+//! Energy and money: what a machine takes while it runs.
 
 use crate::error::PlannerError;
 use hwprofiles::{Dollars, Joules, Machine, Seconds, Watts};
 use scenarios::Costs;
 
-/// What a device draws.
+/// Power of a device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PowerDraw {
-    /// As long as the machine is on; nothing where nobody says what it draws while it waits.
-    pub always: Watts,
-    /// On top of that, while it computes.
+    /// Power while the machine is on. Zero if the device's idle power is not known.
+    pub idle: Watts,
+    /// Additional power while the device computes.
     pub working: Watts,
 }
 
-/// What the devices draw of which a machine is on for `time`, each of them at work for its time of `busy`:
-/// Σ idle power · time + (busy power − idle power) · busy.
+/// Energy of all devices of a machine that is on for `time`, where each device computes for its
+/// entry of `busy`: Σ idle power · time + (busy power − idle power) · busy.
 ///
 /// # Errors
-/// [`PlannerError::Unpriced`] where nobody says what a device draws.
+/// [`PlannerError::Unpriced`] if a device's power is not known.
 pub fn energy(machine: &Machine, time: Seconds, busy: &[Seconds]) -> Result<Joules, PlannerError> {
-    Ok(drawn(&power(machine)?, time, busy))
+    Ok(energy_of(&power(machine)?, time, busy))
 }
 
-/// What a machine costs that is on for `time` and draws `energy`: its price over its lifetime, and electricity.
+/// Cost of a machine that is on for `time` and takes `energy`: its share of the purchase price over
+/// its lifetime, and electricity.
 ///
 /// # Errors
-/// [`PlannerError::Unpriced`] where a price or the lifetime is not known.
+/// [`PlannerError::Unpriced`] if a price or the lifetime is not known.
 pub fn cost(
     machine: &Machine,
     costs: &Costs,
@@ -36,8 +37,8 @@ pub fn cost(
     Ok(second * time.get() + joule * energy.get())
 }
 
-pub(crate) fn drawn(power: &[PowerDraw], time: Seconds, busy: &[Seconds]) -> Joules {
-    let devices = power.iter().zip(busy).map(|(draw, &busy)| draw.always * time + draw.working * busy);
+pub(crate) fn energy_of(power: &[PowerDraw], time: Seconds, busy: &[Seconds]) -> Joules {
+    let devices = power.iter().zip(busy).map(|(draw, &busy)| draw.idle * time + draw.working * busy);
     devices.fold(Joules::ZERO, |sum, joules| sum + joules)
 }
 
@@ -45,8 +46,8 @@ pub(crate) fn power(machine: &Machine) -> Result<Vec<PowerDraw>, PlannerError> {
     let of = |device: &hwprofiles::Device| match &device.power {
         Some(power) => {
             let idle = device.idle_power.as_ref().map_or(0.0, |idle| idle.value.get());
-            let always = Watts::new(idle.min(power.value.get()));
-            Ok(PowerDraw { always, working: power.value - always })
+            let idle = Watts::new(idle.min(power.value.get()));
+            Ok(PowerDraw { idle, working: power.value - idle })
         }
         None => Err(PlannerError::Unpriced {
             what: format!("device '{}' of {}", device.name, machine.name),
@@ -57,7 +58,7 @@ pub(crate) fn power(machine: &Machine) -> Result<Vec<PowerDraw>, PlannerError> {
     machine.devices.iter().map(of).collect()
 }
 
-/// What a second of the machine costs, and what a joule does.
+/// Cost of a second of the machine, and cost of a joule.
 pub(crate) fn price(machine: &Machine, costs: &Costs) -> Result<(Dollars, Dollars), PlannerError> {
     let missing = |what: String, key, wanted| PlannerError::Unpriced { what, key, wanted };
     let scenario = || "the scenario".to_owned();

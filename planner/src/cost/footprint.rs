@@ -1,4 +1,4 @@
-//! What a placement takes, without lowering each of its layers.
+//! The memory of a placement without lowering all of its layers.
 
 use crate::cost::cost_model::CostModel;
 use crate::memory::{MemoryUsage, usage};
@@ -6,11 +6,12 @@ use crate::placement::Placement;
 use crate::program::LowerError;
 use crate::program::{PhasePrograms, RunExtent};
 
-/// What [`crate::usage`] says of `placement`, by memory index. Buffers and staging slots depend on which tasks there
-/// are and not on how many, so the programs of its outline are enough.
+/// Equal to [`crate::usage`] of `placement`, by memory index. Buffers and staging slots depend on
+/// which tasks a program has and not on how often, so the programs of the placement's outline
+/// suffice.
 ///
 /// # Errors
-/// [`LowerError`] where bytes must move and no link goes.
+/// [`LowerError`] if bytes must move between two memories without a link.
 pub(crate) fn footprint(
     cost_model: CostModel<'_>,
     extent: &RunExtent,

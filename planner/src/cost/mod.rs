@@ -1,4 +1,4 @@
-//! What tasks, programs and placements cost: time, energy and money.
+//! Cost of tasks, programs and placements in time, energy and money.
 
 mod band;
 mod cost_model;
@@ -16,7 +16,7 @@ pub use energy::{cost, energy};
 pub use roofline::{Binding, Roofline};
 pub use sketch::{Sketch, StepProbe};
 
-pub(crate) use energy::{PowerDraw, drawn, power, price};
+pub(crate) use energy::{PowerDraw, energy_of, power, price};
 pub(crate) use footprint::footprint;
 pub(crate) use price_list::{DeviceNeeds, PriceList, SublayerCost};
 pub(crate) use serial_chain::SerialChain;

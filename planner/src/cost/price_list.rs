@@ -1,10 +1,10 @@
-//! What each way to place a sublayer costs: priced once, then only added up.
+//! The cost of each way to place a sublayer. The search only adds up these costs.
 
 use crate::cost::cost_model::CostModel;
 use crate::cost::serial_chain::{StagePart, SublayerStage};
 use crate::cost::standalone_tasks::{compute, fetches};
 use crate::memory::rotation_table_bytes;
-use crate::memory::{is_gpu, scratch_of};
+use crate::memory::{is_gpu, operator_scratch};
 use crate::placement::Home;
 use crate::placement::IdenticalGpus;
 use crate::placement::ModelShare;
@@ -23,8 +23,8 @@ const ATTENDS: u32 = 2 * BUFFERS;
 const STREAMS_KV: u32 = ATTENDS + 1;
 const STREAMS: u32 = STREAMS_KV + 1;
 
-/// What a device needs once, however many layers use it (low bits, one per item), and whose norms and biases it
-/// holds (from [`VECTORS`], one bit per sublayer).
+/// The items that a device needs once for any number of layers (low bits, one for each item), and
+/// the sublayers whose norms and biases it holds (from bit [`VECTORS`], one for each sublayer).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DeviceNeeds(u128);
 const VECTORS: u32 = 112;
@@ -46,49 +46,49 @@ impl DeviceNeeds {
         self.0 & !other.0 == 0
     }
 
-    /// The item bits alone.
+    /// The item bits.
     pub fn items(self) -> u128 {
         self.0 & ((1 << VECTORS) - 1)
     }
 
-    /// Which of so many sublayers' vectors are held, by index.
+    /// Indices of the sublayers, of `sublayers`, whose vectors are held.
     pub fn holds(self, sublayers: usize) -> impl Iterator<Item = usize> {
         (0..sublayers).filter(move |s| self.0 >> (VECTORS as usize + s) & 1 == 1)
     }
 }
 
-/// One way to place one sublayer in one phase.
+/// Cost of one sublayer with one home and lead device, in one phase.
 #[derive(Debug, Clone)]
 pub(crate) struct SublayerCost {
-    /// Its chain in each kind of step.
+    /// Its part of the serial chain, for each group of equal steps.
     pub stages: Vec<SublayerStage>,
-    /// Seconds of each link's lane, of each memory's bandwidth, of each device's work, and of the host that issues each
-    /// device's kernels, over all steps of the phase.
+    /// Seconds over all steps of the phase: of each link's lane, of each memory's bandwidth, of
+    /// each device's work, and of the host that issues each device's kernels.
     pub busy: Vec<f64>,
-    /// What each device needs for it.
+    /// The needs of each device.
     pub needs: Vec<DeviceNeeds>,
 }
 
-/// All of them, of one phase.
+/// The costs of all sublayers, homes and lead devices in one phase.
 #[derive(Debug)]
 pub(crate) struct PriceList<'a> {
     pub cost_model: CostModel<'a>,
     pub phase: Phase,
     /// The model's sublayers.
     pub sublayers: Vec<Sublayer>,
-    /// The kinds of steps, of the first and largest micro-batch.
+    /// Groups of equal steps, of the first and largest micro-batch.
     pub kinds: Vec<Vec<Step>>,
-    /// How many of those a step has.
+    /// Number of micro-batches of a step.
     pub micro_batches: u64,
-    /// Per device, sizes of whole matrices, ascending: what a staging slot may have to hold.
+    /// For each device the sizes of whole matrices, ascending: possible sizes of a staging slot.
     sizes: Vec<Vec<Bytes>>,
-    /// Per device, the kernels' working memory for any operator, ascending.
+    /// For each device the scratch sizes of its operators, ascending.
     scratch: Vec<Vec<Bytes>>,
     extent: RunExtent,
     table: Vec<Option<SublayerCost>>,
     homes: usize,
-    /// How many share what is charged to each link and each memory.
-    alike: Vec<f64>,
+    /// Number of links or memories that each link and each memory represents.
+    represented: Vec<f64>,
 }
 
 impl<'a> PriceList<'a> {
@@ -101,7 +101,8 @@ impl<'a> PriceList<'a> {
         Self::among(cost_model, batch_steps, phase, homes, &IdenticalGpus::none())
     }
 
-    /// The same where of devices alike only the first one computes, and its links and memory are those of all.
+    /// A price list in which only the first of identical GPUs computes, with the links and the
+    /// memory of all of them.
     pub fn among(
         cost_model: CostModel<'a>,
         batch_steps: &BatchSteps,
@@ -126,7 +127,7 @@ impl<'a> PriceList<'a> {
             extent: batch_steps.extent,
             table: Vec::new(),
             homes: homes.len(),
-            alike: alike(cost_model.machine, twins),
+            represented: represented(cost_model.machine, twins),
         };
         for sublayer in 0..list.sublayers.len() {
             for &home in homes {
@@ -140,13 +141,14 @@ impl<'a> PriceList<'a> {
         Ok(list)
     }
 
-    /// The price of sublayer `sublayer` with the home of that index, led by `device`; `None` where it cannot be.
+    /// Cost of sublayer `sublayer` with home number `home` and the lead `device`. `None` if that is
+    /// impossible.
     pub fn get(&self, sublayer: usize, home: usize, device: DeviceId) -> Option<&SublayerCost> {
         let devices = self.cost_model.machine.devices.len();
         self.table[(sublayer * self.homes + home) * devices + device.0].as_ref()
     }
 
-    /// Where `sublayer` is among the model's.
+    /// Index of `sublayer` among the model's sublayers.
     pub fn index(&self, sublayer: Sublayer) -> usize {
         let index = self.sublayers.iter().position(|&other| other == sublayer);
         index.expect("a model's layers are made of the model's sublayers")
@@ -160,16 +162,16 @@ impl<'a> PriceList<'a> {
 
     fn priced(&self, sublayer: usize, home: Home, device: DeviceId) -> Result<Option<SublayerCost>, Missing> {
         let CostModel { machine, model, .. } = self.cost_model;
-        let word = self.sublayers[sublayer];
-        if !home.admits(machine, word, device) {
+        let sublayer_kind = self.sublayers[sublayer];
+        if !home.admits(machine, sublayer_kind, device) {
             return Ok(None);
         }
-        let Some(slices) = home.slices(machine, model, word, device, device) else { return Ok(None) };
+        let Some(slices) = home.slices(machine, model, sublayer_kind, device, device) else { return Ok(None) };
         let lanes = machine.links.len() + machine.memories.len() + 2 * machine.devices.len();
         let mut busy = vec![0.0; lanes];
         let kinds = self.kinds.iter();
         let stages: Result<Vec<_>, _> =
-            kinds.map(|steps| self.stage(word, &slices, device, steps, &mut busy)).collect();
+            kinds.map(|steps| self.stage(sublayer_kind, &slices, device, steps, &mut busy)).collect();
         Ok(Some(SublayerCost { stages: stages?, busy, needs: self.needs(sublayer, &slices) }))
     }
 
@@ -181,7 +183,8 @@ impl<'a> PriceList<'a> {
         steps: &[Step],
         busy: &mut [f64],
     ) -> Result<SublayerStage, Missing> {
-        // Only attention and the transfer of KV depend on the past; for the rest one step stands for all.
+        // Only attention and transfers of KV depend on the context. For the rest one step
+        // represents all.
         let steps = if sublayer == Sublayer::Attention { steps } else { &steps[..1] };
         let weight = if sublayer == Sublayer::Attention { 1.0 } else { self.kind_len(&steps[0]) as f64 };
         let mut stage = SublayerStage {
@@ -196,7 +199,7 @@ impl<'a> PriceList<'a> {
         }
         for &operator in sublayer.operators(self.cost_model.model) {
             if !operator.is_matmul() {
-                // Attention and what precedes it work on the KV cache.
+                // Attention and rotation read and write the KV cache.
                 let source = match sublayer {
                     Sublayer::Attention => self.source(&slices[0], lead),
                     _ => OperandSource::Resident,
@@ -221,7 +224,7 @@ impl<'a> PriceList<'a> {
                 stage.parts.push(StagePart { device, columns, time });
             }
             if slices.len() > 1 {
-                // Devices take their own time; what they share are memories.
+                // Devices work at the same time. Only links and memories are shared.
                 let shared = ..busy.len() - 2 * self.cost_model.machine.devices.len();
                 let times = weight * self.micro_batches as f64;
                 let added = busy[shared].iter().zip(&before).map(|(now, before)| (now - before) / times);
@@ -231,14 +234,15 @@ impl<'a> PriceList<'a> {
         Ok(stage)
     }
 
-    /// Where `device` reads the slice: what it streams it has staged in its own memory.
+    /// Where `device` reads the slice. Streamed slices are staged in its own memory.
     fn source(&self, slice: &Slice, device: DeviceId) -> OperandSource {
         OperandSource::in_place(self.cost_model.machine, slice.home, device)
             .unwrap_or(OperandSource::Resident)
     }
 
-    /// Adds what `task` loads in every step to `busy`; returns its mean time in a micro-batch. Weights are fetched once
-    /// for all micro-batches, and everything else is done for each.
+    /// Adds the load of `task` in all steps to `busy`, and returns its mean time in one
+    /// micro-batch. Weights are fetched once for all micro-batches. All other tasks run for each of
+    /// them.
     fn charge(&self, task: &Task, steps: &[Step], weight: f64, busy: &mut [f64]) -> Result<f64, Missing> {
         let machine = self.cost_model.machine;
         let weight = match task.action {
@@ -253,40 +257,40 @@ impl<'a> PriceList<'a> {
                 Lane::Link(LinkId(link)) => link,
                 Lane::Device(DeviceId(device)) => machine.links.len() + machine.memories.len() + device,
             };
-            busy[lane] += price.alone.get() * weight / self.alike.get(lane).unwrap_or(&1.0);
+            busy[lane] += price.alone.get() * weight / self.represented.get(lane).unwrap_or(&1.0);
             if let Lane::Device(device) = task.lane {
                 let hosts = machine.links.len() + machine.memories.len() + machine.devices.len();
-                // Of devices alike each has a host's thread.
-                let alike = self.alike[machine.links.len() + machine.device(device).memory.0];
-                busy[hosts + device.0] += price.issue.get() * weight / alike;
+                // Each of the identical GPUs has its own host thread.
+                let represented = self.represented[machine.links.len() + machine.device(device).memory.0];
+                busy[hosts + device.0] += price.issue.get() * weight / represented;
             }
             for load in price.loads.into_iter().flatten() {
                 let time = load.bytes / machine.memory(load.memory).bandwidth.value;
                 let lane = machine.links.len() + load.memory.0;
-                busy[lane] += time.get() * weight / self.alike[lane];
+                busy[lane] += time.get() * weight / self.represented[lane];
             }
         }
         Ok(total / steps.len() as f64)
     }
 
-    /// How many steps are of the kind of `step`.
+    /// Number of steps in the group of `step`.
     fn kind_len(&self, step: &Step) -> usize {
         self.kinds.iter().find(|kind| kind[0] == *step).map_or(1, Vec::len)
     }
 
     fn needs(&self, sublayer: usize, slices: &[Slice]) -> Vec<DeviceNeeds> {
         let CostModel { machine, model, formats } = self.cost_model;
-        let word = self.sublayers[sublayer];
+        let sublayer_kind = self.sublayers[sublayer];
         let mut needs = vec![DeviceNeeds::default(); machine.devices.len()];
         for (index, slice) in slices.iter().enumerate() {
             let device = slice.device(self.phase);
             let sizes = &self.sizes[device.0];
             let mut need = needs[device.0].and(DeviceNeeds::vectors(sublayer));
-            for operator in word.operators(model).iter().filter(|op| index == 0 || op.is_matmul()) {
+            for operator in sublayer_kind.operators(model).iter().filter(|op| index == 0 || op.is_matmul()) {
                 let steps = &self.scratch[device.0];
                 let scratch = match steps[..] {
                     [all] if is_gpu(machine, device) => all,
-                    _ => scratch_of(machine, model, &self.extent, self.phase, *operator, device),
+                    _ => operator_scratch(machine, model, &self.extent, self.phase, *operator, device),
                 };
                 need = need.and(up_to(scratch, steps, STREAMS + sizes.len() as u32));
                 for buffer in operator.reads().iter().chain([&operator.writes()]) {
@@ -297,14 +301,14 @@ impl<'a> PriceList<'a> {
                 }
             }
             let streamed = !machine.reads_in_place(device, slice.home);
-            if word == Sublayer::Attention {
+            if sublayer_kind == Sublayer::Attention {
                 need = need.and(DeviceNeeds::item(ATTENDS));
                 if streamed {
                     need = need.and(DeviceNeeds::item(STREAMS_KV));
                 }
             } else if streamed {
                 let bytes =
-                    ModelShare::on_device(machine, model, device).matrix_bytes(word, formats, &slice.rows);
+                    ModelShare::on_device(machine, model, device).matrix_bytes(sublayer_kind, formats, &slice.rows);
                 need = need.and(up_to(bytes, sizes, STREAMS));
             }
             needs[device.0] = need;
@@ -312,7 +316,7 @@ impl<'a> PriceList<'a> {
         needs
     }
 
-    /// What each item takes on each device that needs it, by bit.
+    /// Bytes of each item, by device and bit.
     pub fn item_bytes(&self) -> Vec<Vec<Bytes>> {
         self.cost_model.machine.device_ids().map(|device| self.items_of(device)).collect()
     }
@@ -329,7 +333,7 @@ impl<'a> PriceList<'a> {
         };
         let mut items: Vec<_> = ALL_BUFFERS.map(decode).into_iter().chain(ALL_BUFFERS.map(more)).collect();
         items.push(rotation_table_bytes(model, extent.context) * shared.ranks);
-        // How many slots there are is decided when it is known what streams.
+        // The number of slots is chosen later, when it is known what streams.
         let slots = Pipelining::default().slots as u64;
         items.push(shared.kv_bytes(formats, extent.batch, extent.context) * slots);
         items.extend(differences(&self.sizes[device.0]).map(|more| more * slots));
@@ -338,27 +342,27 @@ impl<'a> PriceList<'a> {
     }
 }
 
-/// For each link and each memory how many there are in place of it.
-fn alike(machine: &Machine, twins: &IdenticalGpus) -> Vec<f64> {
+/// Number of links or memories that each link and each memory represents.
+fn represented(machine: &Machine, twins: &IdenticalGpus) -> Vec<f64> {
     let links = machine.links.iter().map(|l| twins.in_place_of(l.from).max(twins.in_place_of(l.to)));
     let memories = machine.memory_ids().map(|memory| twins.in_place_of(memory));
     links.chain(memories).map(|count| count as f64).collect()
 }
 
-/// The items, from bit `first` on, of something that takes as much as the largest of its uses: one item for each
+/// The items from bit `first` on of a buffer that is as large as its largest use: one item for each
 /// step of the ascending `sizes` up to `bytes`.
 fn up_to(bytes: Bytes, sizes: &[Bytes], first: u32) -> DeviceNeeds {
     let steps = sizes.iter().filter(|&&size| size <= bytes).count() as u32;
     (0..steps).fold(DeviceNeeds::default(), |needs, step| needs.and(DeviceNeeds::item(first + step)))
 }
 
-/// What each of ascending sizes adds to the one before.
+/// The difference of each of the ascending sizes to the one before.
 fn differences(sizes: &[Bytes]) -> impl Iterator<Item = Bytes> {
     let below = std::iter::once(Bytes::ZERO).chain(sizes.iter().copied());
     sizes.iter().zip(below).map(|(&size, below)| size - below)
 }
 
-/// What the kernels of `device` may work with, ascending.
+/// The scratch sizes of `device`, ascending.
 fn scratch_sizes(cost_model: &CostModel<'_>, extent: &RunExtent, device: DeviceId) -> Vec<Bytes> {
     let sublayers = cost_model.model.sublayers();
     let operators = sublayers.iter().flat_map(|sublayer| sublayer.operators(cost_model.model));
@@ -366,7 +370,7 @@ fn scratch_sizes(cost_model: &CostModel<'_>, extent: &RunExtent, device: DeviceI
         .into_iter()
         .flat_map(|phase| operators.clone().map(move |&operator| (phase, operator)))
         .map(|(phase, operator)| {
-            scratch_of(cost_model.machine, cost_model.model, extent, phase, operator, device)
+            operator_scratch(cost_model.machine, cost_model.model, extent, phase, operator, device)
         })
         .filter(|&bytes| bytes > Bytes::ZERO)
         .collect();

@@ -1,7 +1,8 @@
-//! The roofline of a program: what its tasks alone would take.
+//! The roofline of a program: lower bounds of its time.
 //!
-//! A step cannot end before its longest chain of tasks, nor before its busiest lane has run all of its own,
-//! nor before its busiest memory has moved all bytes, nor before the host has issued all kernels of a device. Contention, which only adds, is the simulator's.
+//! A step takes at least as long as its longest chain of tasks, as the tasks of its busiest lane,
+//! as the bytes of its busiest memory, and as the host needs to issue all kernels of a device.
+//! Contention only adds to that; the simulator models it.
 
 use crate::cost::cost_model::CostModel;
 use crate::cost::sketch::{Sketch, StepProbe};
@@ -14,21 +15,21 @@ use hwprofiles::{Bytes, DeviceId, LinkId, Machine, MemoryId, Missing, Seconds};
 use scenarios::{Phase, Step};
 use std::collections::BTreeMap;
 
-/// Lower bounds of one step, or of several one after the other.
+/// Lower bounds of the time of one step, or of several steps one after the other.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Roofline {
-    /// The longest chain of tasks: each starts when its lane is free and those before it have ended, wake-ups
-    /// of waiting devices included.
+    /// The longest chain of tasks. Each task starts when its lane is free and the tasks before it
+    /// have ended; wake-ups of waiting devices count.
     pub critical_path: Seconds,
-    /// The sum of each lane's tasks.
+    /// Sum of each lane's tasks.
     pub lanes: BTreeMap<Lane, Seconds>,
     /// Bytes ÷ bandwidth of each memory that has a bandwidth of its own.
     pub memories: BTreeMap<MemoryId, Seconds>,
-    /// What the host takes to issue all kernels of each device, where it issues them one by one.
+    /// Time in which the host issues all kernels of each device that has an issue time.
     pub launches: BTreeMap<DeviceId, Seconds>,
 }
 
-/// What a bound is set by.
+/// The resource that sets the largest bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binding {
     /// Tasks that wait for each other.
@@ -37,12 +38,15 @@ pub enum Binding {
     Lane(Lane),
     /// One memory's bandwidth.
     Memory(MemoryId),
-    /// The host, which issues a device's kernels.
+    /// The host that issues a device's kernels.
     Launches(DeviceId),
 }
 
 impl Roofline {
     /// The roofline of `step` of `program`.
+    ///
+    /// # Errors
+    /// [`Missing`] if a rate was not measured.
     pub fn new(cost_model: &CostModel<'_>, program: &Program, step: &Step) -> Result<Self, Missing> {
         let mut roofline = Self::default();
         let mut moved: BTreeMap<MemoryId, Bytes> = BTreeMap::new();
@@ -74,22 +78,22 @@ impl Roofline {
         Ok(roofline)
     }
 
-    /// The bounds of a run of `placement` through `batch_steps`: the sum over its prefill steps, and a decode step in the
+    /// The bounds of a run of `placement`: the sum over the prefill steps, and a decode step in the
     /// middle of the output.
     ///
     /// # Errors
-    /// A rate that was not measured; bytes that must move without a link.
+    /// A rate that was not measured, or a link that does not exist.
     pub(crate) fn run_bounds(
         cost_model: &CostModel<'_>,
         placement: &Placement,
         batch_steps: &BatchSteps,
     ) -> Result<PhaseTimes, PlannerError> {
-        let mut look = Bounds(cost_model);
+        let mut probe = Bounds(cost_model);
         let mut bound = |phase: Phase| -> Result<Seconds, PlannerError> {
             let sketch = Sketch::new(cost_model, placement, phase)?;
             let mut total = Seconds::ZERO;
             for steps in batch_steps.kinds(phase) {
-                let sums = sketch.sum(&steps, &mut look)?;
+                let sums = sketch.sum(&steps, &mut probe)?;
                 total += Seconds::new(sums.into_iter().fold(0.0, f64::max));
             }
             Ok(total)
@@ -98,7 +102,7 @@ impl Roofline {
         Ok(PhaseTimes { ttft, tpot: (batch_steps.decodes > 0).then_some(decode) })
     }
 
-    /// All bounds, in one order whatever is in use: the chain, devices, links, memories, launches.
+    /// All bounds as a list of fixed order: chain, devices, links, memories, launches.
     pub(crate) fn numbers(&self, machine: &Machine) -> Vec<f64> {
         let devices = machine.device_ids().map(Lane::Device);
         let links = (0..machine.links.len()).map(|link| Lane::Link(LinkId(link)));
@@ -109,20 +113,20 @@ impl Roofline {
         times.map(|time| time.map_or(0.0, |time| time.get())).collect()
     }
 
-    /// The largest of the bounds, and which it is.
+    /// The largest bound and its resource.
     pub fn bound(&self) -> (Seconds, Binding) {
         let lanes = self.lanes.iter().map(|(&lane, &time)| (time, Binding::Lane(lane)));
         let memories = self.memories.iter().map(|(&memory, &time)| (time, Binding::Memory(memory)));
         let launches = self.launches.iter().map(|(&device, &time)| (time, Binding::Launches(device)));
         let chain = (self.critical_path, Binding::Chain);
-        // The first of equals: a chain that keeps one lane busy throughout is a chain.
+        // The first of equal bounds wins: a chain that keeps one lane busy throughout is a chain.
         lanes
             .chain(memories)
             .chain(launches)
             .fold(chain, |most, next| if next.0 > most.0 { next } else { most })
     }
 
-    /// This and then the same of `other`.
+    /// The bounds of this and then `other`.
     pub fn then(mut self, other: &Self) -> Self {
         self.critical_path += other.critical_path;
         for (&lane, &time) in &other.lanes {
@@ -138,7 +142,7 @@ impl Roofline {
     }
 }
 
-/// What a sketch looks at: all bounds of a step.
+/// Measures all bounds of a step for a sketch.
 struct Bounds<'a>(&'a CostModel<'a>);
 
 impl StepProbe for Bounds<'_> {

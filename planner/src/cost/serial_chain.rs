@@ -1,9 +1,11 @@
-//! The serial chain of a layer in closed form: equal to the critical path of its lowered program, fetches
-//! free, but hundreds of times cheaper than lowering it. It follows the rules of `Program::lower` (which copies
-//! of an activation are valid where, and what hops) with times in place of tasks.
+//! The serial chain of a layer in closed form.
 //!
-//! One thing is added that a critical path does not see: the parts of a divided matrix that are read from one
-//! memory at the same time cannot be read faster than that memory's bandwidth.
+//! It equals the critical path of the layer's lowered program without fetches, and is hundreds of
+//! times cheaper to compute. It follows the rules of `Program::lower` (which copies of an
+//! activation are valid where, and what hops) with times in place of tasks.
+//!
+//! It adds one bound that a critical path does not have: parts of a divided matrix that are read
+//! from one memory at the same time share that memory's bandwidth.
 
 use crate::placement::ModelShare;
 use crate::program::ALL_BUFFERS;
@@ -21,21 +23,21 @@ pub(crate) struct StagePart {
     pub time: f64,
 }
 
-/// A sublayer with its devices and times in one kind of step.
+/// A sublayer with its devices and times, in one group of equal steps.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SublayerStage {
     pub operators: &'static [Operator],
     /// The device of the operators without a matrix.
     pub lead: DeviceId,
-    /// Their times, in the order of `operators`; 0 where there is a matrix.
+    /// Times of the operators without a matrix, in the order of `operators`; 0 for those with one.
     pub free: Vec<f64>,
     pub parts: Vec<StagePart>,
-    /// What reading all parts takes at least.
+    /// Least time to read all parts.
     pub floor: f64,
 }
 
 impl SublayerStage {
-    /// The devices that have parts, each once, in the order of its first.
+    /// The devices of the parts, each once, in the order of the parts.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> {
         let parts = self.parts.iter().enumerate();
         let first = |(index, part): (usize, &StagePart)| {
@@ -46,12 +48,12 @@ impl SublayerStage {
     }
 }
 
-/// What is known of a buffer on one device.
+/// One device's copy of a buffer.
 #[derive(Debug, Clone, Default)]
 struct BufferCopy {
-    /// Valid columns and when they were written.
+    /// Valid columns, each with the time of its write.
     valid: Vec<(Range<u64>, f64)>,
-    /// When the last of the other devices that copy from it is done.
+    /// End of the last copy from here to another device.
     read: f64,
 }
 
@@ -61,18 +63,18 @@ pub(crate) struct SerialChain {
     devices: usize,
     columns: [u64; ALL_BUFFERS.len()],
     sync: Vec<f64>,
-    /// Per pair of devices: α and seconds per byte, `None` where there is no link.
+    /// For each pair of devices (α, seconds per byte). `None` without a link.
     hops: Vec<Option<(f64, f64)>>,
     bytes_per_column: f64,
-    /// Of each buffer on each device, how many bytes arrive for one that is sent: more than one where several ranks
-    /// need the same.
+    /// For each buffer and device the bytes that arrive for each byte sent: more than one if
+    /// several ranks need the same bytes.
     spread: Vec<f64>,
     copies: Vec<BufferCopy>,
     lanes: Vec<f64>,
     missing: Vec<Range<u64>>,
     rest: Vec<Range<u64>>,
     found: Vec<(usize, Range<u64>, f64)>,
-    /// Bytes that hopped, per pair of devices.
+    /// Bytes of hops for each pair of devices.
     pub hopped: Vec<f64>,
 }
 
@@ -100,13 +102,13 @@ impl SerialChain {
         }
     }
 
-    /// Begins at time zero with the residual on `device`.
+    /// Starts at time zero with the residual on `device`.
     pub fn begin(&mut self, device: DeviceId) {
         for copy in &mut self.copies {
             copy.valid.clear();
             copy.read = 0.0;
         }
-        // The others have been idle: they wake up for what they are handed.
+        // The other devices are idle and wake up for their first hop.
         self.lanes.fill(-1.0);
         self.lanes[device.0] = 0.0;
         self.hopped.fill(0.0);
@@ -114,12 +116,13 @@ impl SerialChain {
         self.copies[Buffer::Residual as usize * self.devices + device.0].valid.push((columns, 0.0));
     }
 
-    /// When everything is done.
+    /// Time at which all devices are done.
     pub fn end(&self) -> Seconds {
         Seconds::new(self.lanes.iter().fold(0.0, |a, &b| a.max(b)))
     }
 
-    /// Goes through a sublayer with `rows` activation rows; `false` where bytes would have to move without a link.
+    /// Runs a sublayer with `rows` activation rows. Returns `false` if bytes must move without a
+    /// link.
     pub fn stage(&mut self, stage: &SublayerStage, rows: u64) -> bool {
         for (index, &operator) in stage.operators.iter().enumerate() {
             if operator.adds_sums() {
@@ -155,7 +158,7 @@ impl SerialChain {
         true
     }
 
-    /// Adds each device's sum to the residual, one after the other.
+    /// Adds each device's partial sum to the residual, one after the other.
     fn add_sums(&mut self, operator: Operator, stage: &SublayerStage, time: f64, rows: u64) -> bool {
         let sums = operator.reads()[1] as usize;
         let copies = sums * self.devices..(sums + 1) * self.devices;
@@ -174,12 +177,12 @@ impl SerialChain {
         true
     }
 
-    /// Brings all of the logits to `device`, where they are sampled.
+    /// Brings all logits to `device`, which samples them.
     pub fn gather_logits(&mut self, device: DeviceId, rows: u64) -> bool {
         self.bring(Buffer::Logits as usize, device.0, rows).is_some()
     }
 
-    /// The last part to be written is written at `time` instead.
+    /// Moves the last write to `buffer` on `device` to `time`.
     fn postpone(&mut self, buffer: Buffer, device: usize, time: f64) {
         self.lanes[device] = time;
         for (_, written) in &mut self.copies[buffer as usize * self.devices + device].valid {
@@ -255,14 +258,14 @@ impl SerialChain {
         Some(())
     }
 
-    /// When `device` can start what waits for another device's `ready`.
+    /// When `device` starts a task that waits for another device's `ready`.
     fn start(&self, device: usize, ready: f64) -> f64 {
         let free = self.lanes[device];
         if ready > free { ready + self.sync[device] } else { free }
     }
 }
 
-/// [`SerialChain::spread`].
+/// Computes [`SerialChain::spread`].
 fn spread(machine: &Machine, model: &Model, formats: &Formats) -> Vec<f64> {
     let on = |device| ModelShare::on_device(machine, model, device);
     let shared: Vec<_> = machine.device_ids().map(on).collect();

@@ -1,10 +1,11 @@
-//! Sums over a run without looking at what repeats: few steps stand for all, few layers for a run of equals.
+//! Sums over the steps of a run that measure few steps and few layers.
 //!
-//! A step's times bend little in the tokens that came before, so of many equal steps the first, the middle and the
-//! last one are looked at, and the parabola through them is summed; where they bend, both halves in the same way; of steps
-//! that are nearly the same, only the middle; where the last takes what the first does, so do those between; where it is
-//! known to, it is not looked at. Inside a step, a run of equal layers settles after two or three (prefetch is bounded by
-//! its staging slots): what one more layer adds is the difference of two short programs.
+//! The time of a step is nearly linear in the tokens before it. So of many steps that differ only
+//! in these tokens, a sketch measures the first, the middle and the last one and sums the parabola
+//! through them. If the parabola does not fit, it halves the steps. If the first and the last step
+//! are nearly equal, it measures fewer. Within a step, a run of equal layers reaches a steady state
+//! after two or three layers (prefetches are limited by their staging slots); so the difference of
+//! two short programs tells what each further layer adds.
 
 use crate::cost::cost_model::CostModel;
 use crate::placement::LayerRun;
@@ -13,62 +14,69 @@ use crate::program::{Lane, LowerError, Program};
 use scenarios::{Phase, Step};
 use std::collections::BTreeSet;
 
-/// Layers until a run has settled, at least: in a layer of which one matrix streams, a slot is used again as many
-/// layers later as there are slots.
-const SETTLED: u64 = 3;
+/// Fewest layers after which a run is in steady state. A layer with one streamed matrix uses a slot
+/// again after as many layers as there are slots.
+const STEADY: u64 = 3;
 
-/// Of steps whose tokens before them differ by no larger share, the one in the middle stands for all.
-const ALIKE: f64 = 0.1;
+/// If the tokens before the steps differ by at most this share, the middle step represents all.
+const NEARLY_EQUAL: f64 = 0.1;
 
-/// By what share of a step its time may lie off the straight line between two others for a parabola to do.
-const BENT: f64 = 0.005;
+/// Largest deviation of a step from the straight line between two others, relative to the step, at
+/// which the parabola is accurate enough.
+const CURVATURE: f64 = 0.005;
 
-/// What is looked at in a program.
+/// Measures steps of programs for a [`Sketch`].
 pub trait StepProbe {
-    /// Why it cannot be.
+    /// The error of a measurement.
     type Error;
 
-    /// What a step of `program` takes: as many numbers each time, each of which adds up over layers.
+    /// Measures a step of `program`. Each call returns the same number of values, and each value
+    /// adds up over layers.
     fn step(&mut self, program: &Program, step: &Step) -> Result<Vec<f64>, Self::Error>;
 
-    /// By how much each of the numbers of two steps may differ, where that is known without looking at them; it adds up
-    /// over layers too.
+    /// A known upper bound of the difference of each value between two steps, without measuring
+    /// them; infinite if none is known. It adds up over layers too.
     fn difference(&mut self, _program: &Program, _steps: [&Step; 2]) -> Result<f64, Self::Error> {
         Ok(f64::INFINITY)
     }
 }
 
-/// One phase's program with its runs cut short, and the same with one layer more in one run each.
+/// The program of one phase with shortened runs of layers, and for each shortened run a program
+/// with one period more of it.
 #[derive(Debug, Clone)]
 pub struct Sketch {
     short: Program,
-    /// The longer programs, and how many layers each run lacks in the short one.
+    /// The longer programs, each with the number of periods that the short one lacks.
     longer: Vec<(Program, f64)>,
 }
 
 impl Sketch {
     /// The sketch of `placement` in `phase`.
+    ///
+    /// # Errors
+    /// [`LowerError`] if bytes must move between two memories without a link.
     pub fn new(cost_model: &CostModel<'_>, placement: &Placement, phase: Phase) -> Result<Self, LowerError> {
         let runs = placement.runs();
-        // Layers after which what a run adds repeats: one for each staging slot.
+        // Number of layers after which the use of slots repeats.
         let period = (placement.pipelining.slots as u64).max(2);
-        let settled = SETTLED.max(period + 1);
+        let settled = STEADY.max(period + 1);
         let lower = |runs: &[LayerRun]| {
             Program::lower(cost_model.machine, cost_model.model, &placement.with_runs(runs), phase)
         };
         let kept: u64 = runs.iter().map(|run| run.count.min(settled)).sum();
         let lacking = runs.iter().filter(|run| run.count > settled).count() as u64;
-        // What a host has issued ahead in one run of layers is waited for less in the next.
+        // If the host issues kernels ahead in one run of layers, the next run waits less for them:
+        // runs are not independent.
         let issued = cost_model.machine.devices.iter().any(|device| device.issue.is_some());
-        // Where most layers are there anyway, all of them are.
+        // A sketch with almost all layers saves nothing.
         if issued || kept * (lacking + 1) >= placement.layers.len() as u64 {
             return Ok(Self { short: lower(&runs)?, longer: Vec::new() });
         }
         let cut = |run: &LayerRun| LayerRun { count: run.count.min(settled), ..run.clone() };
         let mut few: Vec<_> = runs.iter().map(cut).collect();
         let short = lower(&few)?;
-        // Where some layers stream and others do not, what is fetched for the ones may arrive while the others compute:
-        // how much of it depends on how many they are.
+        // If only some layers stream, their fetches can overlap with the computation of the others,
+        // and how much depends on the number of layers.
         if streams_in_part(&short) {
             return Ok(Self { short: lower(&runs)?, longer: Vec::new() });
         }
@@ -81,62 +89,65 @@ impl Sketch {
         Ok(Self { short, longer })
     }
 
-    /// A program with everything of the whole one but the length of its runs.
+    /// A program with all kinds of tasks of the whole one and fewer layers.
     pub fn program(&self) -> &Program {
         &self.short
     }
 
-    /// The sum of `look` over `steps`, equally spaced steps that differ only in the tokens before them.
-    pub fn sum<L: StepProbe>(&self, steps: &[Step], look: &mut L) -> Result<Vec<f64>, L::Error> {
+    /// The sum of the probe's values over `steps`: equally spaced steps that differ only in the
+    /// tokens before them.
+    pub fn sum<L: StepProbe>(&self, steps: &[Step], probe: &mut L) -> Result<Vec<f64>, L::Error> {
         let count = steps.len();
         if let [first, .., last] = steps
-            && (last.past_tokens - first.past_tokens) as f64 <= ALIKE * first.past_tokens as f64
+            && (last.past_tokens - first.past_tokens) as f64 <= NEARLY_EQUAL * first.past_tokens as f64
         {
             let mean = first.past_tokens.midpoint(last.past_tokens);
             let step = Step { past_tokens: mean, ..*first };
-            return Ok(self.step(&step, look)?.into_iter().map(|value| value * count as f64).collect());
+            return Ok(self.step(&step, probe)?.into_iter().map(|value| value * count as f64).collect());
         }
         let [first, inner @ .., last] = steps else {
-            return steps.first().map_or(Ok(Vec::new()), |only| self.step(only, look));
+            return steps.first().map_or(Ok(Vec::new()), |only| self.step(only, probe));
         };
-        let begin = self.step(first, look)?;
-        let apart = self.difference([first, last], look)?;
-        if begin.iter().all(|begin| apart <= BENT * begin) {
+        let begin = self.step(first, probe)?;
+        let apart = self.difference([first, last], probe)?;
+        if begin.iter().all(|begin| apart <= CURVATURE * begin) {
             return Ok(begin.into_iter().map(|begin| (begin + apart / 2.0) * count as f64).collect());
         }
-        let end = self.step(last, look)?;
-        let alike = |(begin, end): (&f64, &f64)| (end - begin).abs() <= BENT * begin.min(*end);
-        if begin.iter().zip(&end).all(alike) {
+        let end = self.step(last, probe)?;
+        let nearly_equal = |(begin, end): (&f64, &f64)| (end - begin).abs() <= CURVATURE * begin.min(*end);
+        if begin.iter().zip(&end).all(nearly_equal) {
             let mean = |(begin, end): (&f64, &f64)| begin.midpoint(*end) * count as f64;
             return Ok(begin.iter().zip(&end).map(mean).collect());
         }
-        let mut total = self.between(inner, &begin, &end, look)?;
+        let mut total = self.between(inner, &begin, &end, probe)?;
         add(&mut total, &begin, 1.0);
         add(&mut total, &end, 1.0);
         Ok(total)
     }
 
-    /// The sum over `steps`, before which a step took `before` and after which one takes `after`: the parabola through
-    /// these and the middle, or where that bends, the sum of both halves.
+    /// The sum over `steps` that lie between a step with the values `before` and one with the
+    /// values `after`: the parabola through these and the middle step, or the sum of both halves if
+    /// it does not fit.
     fn between<L: StepProbe>(
         &self,
         steps: &[Step],
         before: &[f64],
         after: &[f64],
-        look: &mut L,
+        probe: &mut L,
     ) -> Result<Vec<f64>, L::Error> {
         let count = steps.len();
         if count == 0 {
             return Ok(Vec::new());
         }
         let middle = count / 2;
-        let mid = self.step(&steps[middle], look)?;
+        let mid = self.step(&steps[middle], probe)?;
         let (m, n) = (middle as f64 + 1.0, count as f64 + 1.0);
         let straight = |((before, mid), after): ((&f64, &f64), &f64)| {
-            (before + (after - before) * m / n - mid).abs() <= BENT * mid.abs()
+            (before + (after - before) * m / n - mid).abs() <= CURVATURE * mid.abs()
         };
         if before.iter().zip(&mid).zip(after).all(straight) {
-            // Newton's form of the parabola through the three, summed over what lies between the outer two.
+            // Newton's form of the parabola through the three, summed over the steps between the
+            // outer two.
             let (sum, squares) = (n * (n - 1.0) / 2.0, n * (n - 1.0) * (2.0 * n - 1.0) / 6.0);
             let parabola = |((before, mid), after): ((&f64, &f64), &f64)| {
                 let slope = (mid - before) / m;
@@ -145,34 +156,34 @@ impl Sketch {
             };
             return Ok(before.iter().zip(&mid).zip(after).map(parabola).collect());
         }
-        let mut total = self.between(&steps[..middle], before, &mid, look)?;
+        let mut total = self.between(&steps[..middle], before, &mid, probe)?;
         add(&mut total, &mid, 1.0);
-        add(&mut total, &self.between(&steps[middle + 1..], &mid, after, look)?, 1.0);
+        add(&mut total, &self.between(&steps[middle + 1..], &mid, after, probe)?, 1.0);
         Ok(total)
     }
 
-    fn step<L: StepProbe>(&self, step: &Step, look: &mut L) -> Result<Vec<f64>, L::Error> {
-        let short = look.step(&self.short, step)?;
+    fn step<L: StepProbe>(&self, step: &Step, probe: &mut L) -> Result<Vec<f64>, L::Error> {
+        let short = probe.step(&self.short, step)?;
         let mut total = short.clone();
         for (longer, lacking) in &self.longer {
-            add(&mut total, &look.step(longer, step)?, *lacking);
+            add(&mut total, &probe.step(longer, step)?, *lacking);
             add(&mut total, &short, -*lacking);
         }
         Ok(total)
     }
 
-    fn difference<L: StepProbe>(&self, steps: [&Step; 2], look: &mut L) -> Result<f64, L::Error> {
-        let short = look.difference(&self.short, steps)?;
+    fn difference<L: StepProbe>(&self, steps: [&Step; 2], probe: &mut L) -> Result<f64, L::Error> {
+        let short = probe.difference(&self.short, steps)?;
         let mut total = short;
-        // What is not known stays so: no difference is taken of it.
+        // An infinite difference stays infinite: the loop would turn it into NaN.
         for (longer, lacking) in self.longer.iter().filter(|_| short.is_finite()) {
-            total += (look.difference(longer, steps)? - short) * lacking;
+            total += (probe.difference(longer, steps)? - short) * lacking;
         }
         Ok(total)
     }
 }
 
-/// Whether something is fetched for some layers, or for embed or head, and nothing for others.
+/// Whether some layers (or embed or head) stream and others do not.
 fn streams_in_part(program: &Program) -> bool {
     let fetched = program.tasks.iter().filter(|task| matches!(task.lane, Lane::Link(_)));
     let streamed: BTreeSet<Option<u32>> = fetched.map(|task| task.layer).collect();

@@ -1,4 +1,4 @@
-//! The tasks of one sublayer outside of any program: what is priced before anything is placed.
+//! The tasks of one sublayer outside of a program, for the price list.
 
 use crate::cost::cost_model::CostModel;
 use crate::placement::Slice;
@@ -8,13 +8,13 @@ use hwprofiles::{DeviceId, MemoryId};
 use scenarios::{Operator, Phase, Sublayer};
 use std::ops::Range;
 
-/// The computation of `rows` by `operator`, in some layer.
+/// The computation of `rows` by `operator` in some layer.
 pub(crate) fn compute(operator: Operator, rows: Range<u64>, device: DeviceId, source: OperandSource) -> Task {
     let action = Action::Compute { operator, rows, source };
     Task { lane: Lane::Device(device), layer: Some(0), micro_batch: MicroBatch::WHOLE, action, after: vec![] }
 }
 
-/// The transfers that a sublayer needs.
+/// The transfers of a sublayer.
 pub(crate) fn fetches(
     cost_model: CostModel<'_>,
     sublayer: Sublayer,

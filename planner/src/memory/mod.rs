@@ -1,4 +1,4 @@
-//! Bytes: what a placement takes of each memory.
+//! Bytes that a placement takes from each memory.
 
 mod scratch;
 mod usage;
@@ -9,5 +9,5 @@ pub use usage::{
     vector_holders,
 };
 
-pub(crate) use scratch::{is_gpu, scratch_of};
+pub(crate) use scratch::{is_gpu, operator_scratch};
 pub(crate) use usage::overfilled;

@@ -1,4 +1,4 @@
-//! Working memory of devices' kernels: what they need besides what they read and write.
+//! Scratch memory of kernels: the bytes that they need besides their operands and results.
 
 use crate::placement::ModelShare;
 use crate::program::{Action, Lane};
@@ -7,34 +7,40 @@ use hwprofiles::{Bytes, DType, DeviceId, DeviceKind, Elements, Machine};
 use scenarios::{Model, Operator, Phase, Sublayer};
 use std::collections::BTreeMap;
 
-/// Rows of experts that are computed together even where a step has fewer: one token goes to several.
-const TOGETHER: u64 = 64;
+/// The experts' kernels work on at least this number of rows, because one token goes to several
+/// experts.
+const MIN_EXPERT_ROWS: u64 = 64;
 /// Bytes of an integer, and of an f32.
 const WORD: u64 = 4;
-/// Where a GPU's operands begin, bytes.
+/// Alignment of a GPU's operands in bytes.
 const ALIGN: u64 = 256;
-/// Rows of a matrix that a GPU has in one panel.
+/// Rows of one panel of a matrix on a GPU.
 const GPU_PANEL: u64 = 16;
-/// Rows that a GPU always multiplies by a matrix as it is.
-const FEW: u64 = 3;
+/// A GPU multiplies up to this number of rows without a copy of the matrix.
+const FEW_ROWS: u64 = 3;
 
-/// Working memory of each device's kernels: what its largest matrix product or attention takes, f32.
+/// Scratch bytes of each device: the largest need of any matrix product or attention in f32.
 ///
-/// A product over m rows of k inputs takes at most m · (k + 64) + members · 32 Ki values, its inputs and one tile
-/// of weights for each core of the device; experts besides, for each row and at least 64, its input, what is between
-/// its matrices and its output; attention, for each core, the scores of 64 tokens by 64 positions and
-/// the context of the query heads that share a KV head, and the partial results of each sequence. The executor
-/// allocates exactly this and checks that its kernels need no more.
+/// On a CPU:
+/// - A product over m rows of k inputs takes at most m · (k + 64) + cores · 32 Ki values: its
+///   inputs and one tile of weights for each core.
+/// - Experts take, for each of at least 64 rows, also their input, their intermediate values and
+///   their output.
+/// - Attention takes, for each core, the scores of 64 tokens by 64 positions and the context of the
+///   query heads that share a KV head; and the partial results of each sequence.
 ///
-/// On a GPU it is the same whichever operators are there, so that no plan need weigh it: for every pass, the numbers that
-/// say where its rows are (six for each sequence and three for each row) and by which tokens are chosen (four for each
-/// sequence); and the largest of what operators borrow:
-/// - a matrix product of more rows than few: a plain copy in bf16 of as many of the matrix's rows as 128 MiB hold, and
-///   what cuBLASLt may keep its sums in, each in up to sixteen parts in f32, at most 32 MiB;
-/// - decode's attention: the context of each query head over each part of a sequence, and there are enough parts for
-///   all of the GPU;
-/// - experts: what is kept between their matrices in 16 bits, as if all of a token's experts were there, what they
-///   make in place of what they read, and which token goes where.
+/// The executor allocates exactly these bytes and checks that its kernels need no more.
+///
+/// On a GPU the scratch size does not depend on which operators the GPU runs, so it does not
+/// influence the choice of a placement. Each pass needs the integers that locate its rows (six for
+/// each sequence, three for each row) and that sample tokens (four for each sequence). The
+/// operators share one area with the size of the largest need:
+/// - A matrix product of more than [`FEW_ROWS`] rows takes a bf16 copy of as many matrix rows as 128 MiB
+///   hold, and a cuBLASLt workspace for partial sums (up to sixteen parts in f32, at most 32 MiB).
+/// - Attention in decode takes the context of each query head over each part of a sequence; the
+///   parts are enough to occupy the whole GPU.
+/// - Experts take their intermediate values in 16 bits as if all of a token's experts were on this
+///   GPU, their outputs, and the assignment of tokens to experts.
 pub fn scratch_bytes(
     machine: &Machine,
     programs: &PhasePrograms,
@@ -50,7 +56,7 @@ pub fn scratch_bytes(
             match scratch.get_mut(&device) {
                 Some(_) if is_gpu(machine, device) => {}
                 most => {
-                    let bytes = scratch_of(machine, model, extent, program.phase, *operator, device);
+                    let bytes = operator_scratch(machine, model, extent, program.phase, *operator, device);
                     match most {
                         Some(most) => *most = bytes.max(*most),
                         None => _ = scratch.insert(device, bytes),
@@ -62,8 +68,8 @@ pub fn scratch_bytes(
     scratch
 }
 
-/// What one operator takes of it; on a GPU, which has room for any, all of it.
-pub(crate) fn scratch_of(
+/// Scratch bytes of one operator. On a GPU these are the bytes for all operators.
+pub(crate) fn operator_scratch(
     machine: &Machine,
     model: &Model,
     extent: &RunExtent,
@@ -74,13 +80,13 @@ pub(crate) fn scratch_of(
     if is_gpu(machine, device) {
         return on_gpu(&ModelShare::on_device(machine, model, device), extent);
     }
-    let rows = rows_of(operator, extent, phase);
+    let rows = operator_rows(operator, extent, phase);
     let members = machine.device(device).cores.len() as u64;
     let values = match operator.sublayer().inputs(model) {
         Some(columns) if operator.is_matmul() => {
             let width = expert_width(model, operator);
             let network = if width > 0 { 2 * model.hidden + model.inner_numbers() * width } else { 0 };
-            let rows = if width > 0 { rows.max(TOGETHER) } else { rows };
+            let rows = if width > 0 { rows.max(MIN_EXPERT_ROWS) } else { rows };
             rows * (network + columns.max(width) + 64) + members * (32 << 10)
         }
         None if operator == Operator::Attention => attention_scratch(model, members, extent.batch),
@@ -93,36 +99,36 @@ pub(crate) fn is_gpu(machine: &Machine, device: DeviceId) -> bool {
     machine.device(device).kind == DeviceKind::Gpu
 }
 
-/// Rows that an operator computes at most.
-fn rows_of(operator: Operator, extent: &RunExtent, phase: Phase) -> u64 {
+/// Most rows that an operator computes.
+fn operator_rows(operator: Operator, extent: &RunExtent, phase: Phase) -> u64 {
     match operator.sublayer() {
         Sublayer::Head => extent.sampled(),
         _ => extent.rows(phase),
     }
 }
 
-/// What a GPU's kernels take, whichever of the model's operators are there.
+/// Scratch bytes of a GPU's kernels for all operators of the model.
 fn on_gpu(shared: &ModelShare<'_>, extent: &RunExtent) -> Bytes {
     let model: &Model = &shared.share;
     let sublayers = model.sublayers();
     let operators = sublayers.iter().flat_map(|sublayer| sublayer.operators(model));
     // No phase has more rows than prefill.
-    let takes =
-        |operator: &Operator| borrowed(model, extent, rows_of(*operator, extent, Phase::Prefill), *operator);
-    let most = operators.map(takes).max().unwrap_or(0);
-    Bytes::new((pass_numbers(extent) * WORD).next_multiple_of(ALIGN) + most) * shared.ranks
+    let need =
+        |operator: &Operator| shared_area(model, extent, operator_rows(*operator, extent, Phase::Prefill), *operator);
+    let most = operators.map(need).max().unwrap_or(0);
+    Bytes::new((pass_words(extent) * WORD).next_multiple_of(ALIGN) + most) * shared.ranks
 }
 
-/// Bytes that a GPU's kernels borrow for `operator` of a step of `rows` rows.
-fn borrowed(model: &Model, extent: &RunExtent, rows: u64, operator: Operator) -> u64 {
+/// Scratch bytes that `operator` needs on a GPU in a step of `rows` rows.
+fn shared_area(model: &Model, extent: &RunExtent, rows: u64, operator: Operator) -> u64 {
     let width = network_width(model, operator);
     if width > 0 {
-        let made = made_by_experts(model, operator);
-        let values = rows * (model.inner_numbers() * width).max(made + width);
-        return 2 * values + routing(model, rows, operator) * WORD;
+        let outputs = expert_outputs(model, operator);
+        let values = rows * (model.inner_numbers() * width).max(outputs + width);
+        return 2 * values + routing_words(model, rows, operator) * WORD;
     }
     match operator.sublayer().matrix(model) {
-        Some((outputs, inputs)) if operator.is_matmul() && rows > FEW => {
+        Some((outputs, inputs)) if operator.is_matmul() && rows > FEW_ROWS => {
             let row = 2 * inputs;
             let workspace = (WORD * rows * outputs * inputs.div_ceil(256).min(16)).min(32 << 20);
             let copy = (outputs.next_multiple_of(GPU_PANEL) * row).min((128 << 20).max(GPU_PANEL * row));
@@ -141,13 +147,14 @@ fn borrowed(model: &Model, extent: &RunExtent, rows: u64, operator: Operator) ->
     }
 }
 
-/// Integers and floats that tell a GPU's kernels of a pass.
-fn pass_numbers(extent: &RunExtent) -> u64 {
+/// Number of integers and floats that describe a pass to a GPU's kernels.
+fn pass_words(extent: &RunExtent) -> u64 {
     (6 + 4) * extent.batch + 3 * extent.rows(Phase::Prefill)
 }
 
-/// Integers that say which token goes to which expert: for each pair of them, and of tiles of 64 pairs.
-fn routing(model: &Model, rows: u64, operator: Operator) -> u64 {
+/// Number of integers that assign tokens to experts: for each (token, expert) pair, and for each
+/// tile of 64 pairs.
+fn routing_words(model: &Model, rows: u64, operator: Operator) -> u64 {
     match (operator, &model.experts) {
         (Operator::Experts, Some(experts)) => {
             let pairs = rows * experts.per_token;
@@ -157,7 +164,7 @@ fn routing(model: &Model, rows: u64, operator: Operator) -> u64 {
     }
 }
 
-/// Neurons of a network that one operator computes as a whole, for each token.
+/// Neurons for each token of a network that one operator computes as a whole.
 fn network_width(model: &Model, operator: Operator) -> u64 {
     match (operator, &model.experts) {
         (Operator::SharedExpert, Some(experts)) => experts.shared,
@@ -166,16 +173,16 @@ fn network_width(model: &Model, operator: Operator) -> u64 {
     }
 }
 
-/// What a token's experts make of it before it is added up.
-fn made_by_experts(model: &Model, operator: Operator) -> u64 {
+/// Values for each token that the experts write before they are added up.
+fn expert_outputs(model: &Model, operator: Operator) -> u64 {
     match (operator, &model.experts) {
         (Operator::Experts, Some(experts)) => experts.per_token * model.hidden,
         _ => 0,
     }
 }
 
-/// Neurons of one expert; 0 for other operators. A CPU computes its experts one after the other, each for the
-/// tokens that go to it, which are all of them at most.
+/// Neurons of one expert, 0 for other operators. A CPU computes its experts one after the other,
+/// each for at most all tokens.
 fn expert_width(model: &Model, operator: Operator) -> u64 {
     match (operator, &model.experts) {
         (Operator::SharedExpert, Some(experts)) => experts.shared,
@@ -184,8 +191,8 @@ fn expert_width(model: &Model, operator: Operator) -> u64 {
     }
 }
 
-/// Values for scores and contexts. With latent attention all heads share the one KV head of decode; where few heads share
-/// one, a member takes more tokens at once.
+/// Number of values for scores and contexts. With latent attention all heads share the one KV head
+/// of decode. Where few heads share a KV head, a core takes more tokens at once.
 fn attention_scratch(model: &Model, members: u64, batch: u64) -> u64 {
     let (group, width) = match model.latent {
         Some(latent) => (model.heads, latent.kv_rank),

@@ -1,4 +1,4 @@
-//! Exact bytes: what a placement takes from each memory, counted as the executor allocates.
+//! Exact bytes that a placement takes from each memory, counted as the executor allocates them.
 
 use crate::memory::scratch::scratch_bytes;
 use crate::placement::ModelShare;
@@ -27,13 +27,13 @@ pub struct MemoryUsage {
 }
 
 impl MemoryUsage {
-    /// All of it.
+    /// Sum of all purposes.
     pub fn total(&self) -> Bytes {
         self.weights + self.kv + self.activations + self.staging
     }
 }
 
-/// The activation buffers of each device with the rows that it needs at most.
+/// The activation buffers of each device, with the most rows that each needs.
 pub fn activation_buffers(programs: &PhasePrograms, extent: &RunExtent) -> BTreeMap<(DeviceId, Buffer), u64> {
     let mut buffers = BTreeMap::new();
     for program in programs.both() {
@@ -57,7 +57,7 @@ pub fn activation_buffers(programs: &PhasePrograms, extent: &RunExtent) -> BTree
     buffers
 }
 
-/// Bytes of one staging slot of each device that streams: for weights, and for KV.
+/// Bytes of one staging slot of each device that streams: [for weights, for KV].
 pub fn staging_slots(
     machine: &Machine,
     programs: &PhasePrograms,
@@ -84,7 +84,8 @@ pub fn staging_slots(
     slots
 }
 
-/// Which sublayers' norms, biases and tables each device holds: those that it computes in either phase.
+/// Which devices hold the norms, biases and tables of which sublayers: those that compute the
+/// sublayer in either phase.
 pub fn vector_holders(placement: &Placement) -> BTreeSet<(DeviceId, Option<u32>, Sublayer)> {
     let holders = placement.sublayers().flat_map(|(layer, sublayer, slices)| {
         slices.iter().flat_map(move |s| [s.prefill, s.decode].map(|device| (device, layer, sublayer)))
@@ -92,8 +93,9 @@ pub fn vector_holders(placement: &Placement) -> BTreeSet<(DeviceId, Option<u32>,
     holders.collect()
 }
 
-/// Bytes of the rotation tables of one device: cosine and sine for half of a head's rotated columns at each position, f32; two
-/// tables where layers with windows have another rotation.
+/// Bytes of one device's rotation tables: cosine and sine in f32 for half of a head's rotated
+/// columns at each position. A model has two tables if its layers with windows use another
+/// rotation.
 pub fn rotation_table_bytes(model: &Model, context: u64) -> Bytes {
     match model.positions {
         Positions::Learned { .. } => Bytes::ZERO,
@@ -104,8 +106,8 @@ pub fn rotation_table_bytes(model: &Model, context: u64) -> Bytes {
     }
 }
 
-/// What `placement` takes from each memory of `machine`, by memory index; what lies in a striped memory, from those
-/// under it.
+/// Bytes that `placement` takes from each memory of `machine`, by memory index. The bytes in a
+/// striped memory count in the memories below it.
 pub fn usage(
     machine: &Machine,
     model: &Model,
@@ -163,13 +165,14 @@ pub fn usage(
     usage
 }
 
-/// Whether the head reads the embedding table itself: tied, undivided and in the same memory.
+/// Whether the head reads the embedding table itself: the embedding is tied, undivided and in the
+/// same memory.
 pub fn shares_embedding(model: &Model, placement: &Placement) -> bool {
     let (embed, head) = (&placement.embed, &placement.head);
     model.tied_embeddings && embed.len() == 1 && head.len() == 1 && embed[0].home == head[0].home
 }
 
-/// The first memory that is used beyond its capacity, and how much it would have to hold.
+/// The first memory whose capacity is exceeded, with the capacity that it needs.
 pub(crate) fn overfilled<'m>(machine: &'m Machine, used: &[MemoryUsage]) -> Option<(&'m Memory, Bytes)> {
     let totals = machine.memories.iter().zip(used.iter().map(MemoryUsage::total));
     totals.into_iter().find(|(memory, total)| *total > memory.capacity.value)

@@ -1,32 +1,32 @@
-//! Where a sublayer can live and who can then compute it.
+//! Where a sublayer can live, and which devices can then compute it.
 
 use crate::placement::identical_gpus::IdenticalGpus;
 use crate::placement::slices::{Slice, Slices, split_row, whole};
 use hwprofiles::{DeviceId, Machine, MemoryId, MemoryKind};
 use scenarios::{Model, Sublayer};
 
-/// Shares, in sixteenths, in which a sublayer may be divided.
+/// Shares, in sixteenths, by which a sublayer may be divided.
 const SHARES: [u64; 5] = [1, 2, 4, 8, 12];
 
-/// Where a sublayer's matrix (or its KV cache) lives.
+/// Where a sublayer's matrix or KV cache lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Home {
-    /// In one memory; any device that can reach it may compute it, another one in each phase.
+    /// In one memory. Any device that can read it may compute it, a different one in each phase.
     Whole(MemoryId),
-    /// Divided between two devices, each part in its device's own memory, computed there at the same time.
+    /// Divided between two devices. Each computes its part from its own memory at the same time.
     Split {
-        /// The device of the first part and of the operators without a matrix.
+        /// The device of the first part, which also runs the operators without a matrix.
         lead: DeviceId,
         /// The device of the second part.
         other: DeviceId,
-        /// The first part's share, in sixteenths.
+        /// Share of the first part, in sixteenths.
         sixteenths: u64,
     },
 }
 
 impl Home {
-    /// Every home of a sublayer of `model` on the machine.
-    /// Of devices alike only what the first one has.
+    /// Every home of a sublayer of `model` on the machine. Of identical GPUs only the first one
+    /// counts.
     pub fn all(machine: &Machine, model: &Model, twins: &IdenticalGpus) -> Vec<Home> {
         let of_experts = model.experts.is_some();
         let shares = || SHARES.into_iter().filter(move |share| of_experts || share.is_multiple_of(4));
@@ -43,12 +43,13 @@ impl Home {
         homes
     }
 
-    /// Whether the sublayer can be divided.
+    /// Whether the matrix is divided between two devices.
     pub fn is_split(self) -> bool {
         matches!(self, Home::Split { .. })
     }
 
-    /// Its slices when `prefill` and `decode` compute it; `None` where the sublayer cannot be divided so.
+    /// Its slices if `prefill` and `decode` compute it. `None` if the sublayer cannot be divided
+    /// this way.
     pub fn slices(
         self,
         machine: &Machine,
@@ -60,7 +61,8 @@ impl Home {
         match self {
             Home::Whole(memory) => Some(vec![whole(model, sublayer, memory, prefill, decode)]),
             Home::Split { lead, other, sixteenths } => {
-                // Experts are many and some are popular: small shares of them count. Others are divided in quarters.
+                // Some experts are much more popular than others, so small shares of experts
+                // matter. Other matrices are divided in quarters.
                 if !(sublayer == Sublayer::Experts || sixteenths.is_multiple_of(4)) {
                     return None;
                 }
@@ -75,14 +77,15 @@ impl Home {
         }
     }
 
-    /// Whether `device` can compute it: as the lead of its parts, or from a memory that it owns or has a link to
-    /// (for KV, and back). The token table is never streamed, and nothing is streamed out of an accelerator's
-    /// memory: what others read is better kept where there is more room.
+    /// Whether `device` can compute the sublayer: as the lead of a divided one, or from a memory
+    /// that it owns or has a link to (for KV, links in both directions). The token table is never
+    /// streamed. Nothing is streamed out of an accelerator's memory: weights that other devices
+    /// read belong in a larger memory.
     pub fn admits(self, machine: &Machine, sublayer: Sublayer, device: DeviceId) -> bool {
         let own = machine.device(device).memory;
         match self {
             Home::Whole(memory) if memory == own => true,
-            Home::Whole(memory) if is_accelerators(machine, memory) => false,
+            Home::Whole(memory) if is_accelerator_memory(machine, memory) => false,
             Home::Whole(memory) if machine.reads_in_place(device, memory) => sublayer != Sublayer::Embed,
             Home::Whole(memory) => match sublayer {
                 Sublayer::Embed => false,
@@ -98,8 +101,9 @@ impl Home {
     }
 }
 
-/// Whether a layer mixes stripes with what other layers can use as well: striped weights with anything in a slower memory
-/// alone, or a striped KV cache with weights in the first of the memories under it. That keeps the choices few.
+/// Whether the homes of a layer mix a striped memory with a single one in a way that the search
+/// leaves out to keep its choices few: striped weights with anything in a slower single memory, or
+/// a striped KV cache with weights in the first memory below it.
 pub(crate) fn mixes_stripes(
     machine: &Machine,
     weights: impl Iterator<Item = Home> + Clone,
@@ -110,7 +114,7 @@ pub(crate) fn mixes_stripes(
         Home::Split { .. } => None,
     };
     let alone = |home: Home| {
-        under(home).is_none() && matches!(home, Home::Whole(memory) if !is_accelerators(machine, memory))
+        under(home).is_none() && matches!(home, Home::Whole(memory) if !is_accelerator_memory(machine, memory))
     };
     let mut striped = weights.clone().filter(|&home| under(home).is_some());
     match under(kv) {
@@ -123,6 +127,6 @@ pub(crate) fn mixes_stripes(
     }
 }
 
-fn is_accelerators(machine: &Machine, memory: MemoryId) -> bool {
+fn is_accelerator_memory(machine: &Machine, memory: MemoryId) -> bool {
     matches!(machine.memory(memory).kind, MemoryKind::Hbm | MemoryKind::Loopback)
 }

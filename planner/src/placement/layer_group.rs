@@ -1,4 +1,4 @@
-//! Layers placed alike, as documents write them.
+//! Equal layers as documents write them.
 
 use crate::placement::named_slices::NamedSlices;
 use crate::placement::pipelining::Pipelining;
@@ -9,33 +9,34 @@ use scenarios::{Model, Sublayer};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Layers placed alike.
+/// Consecutive layers with equal placements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayerGroup {
-    /// First layer.
+    /// Index of the first layer.
     pub first: u64,
-    /// How many.
+    /// Number of layers.
     pub count: u64,
-    /// Parts of the fused q, k, v projection.
+    /// Slices of the fused q, k, v projection.
     pub qkv: NamedSlices,
-    /// Attention, and the home of its KV cache: one part.
+    /// Attention and the home of its KV cache: one slice.
     pub attention: NamedSlices,
-    /// Parts of the output projection.
+    /// Slices of the output projection.
     pub out: NamedSlices,
-    /// Parts of the (gate and) up projection; in dense layers.
+    /// Slices of the (gate and) up projection, in dense layers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ffn_up: Option<NamedSlices>,
-    /// Parts of the down projection; in dense layers.
+    /// Slices of the down projection, in dense layers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ffn_down: Option<NamedSlices>,
-    /// The router: one part; in layers with experts.
+    /// The router, in layers with experts: one slice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub router: Option<NamedSlices>,
-    /// Parts of the expert that every token goes to; in layers that have one.
+    /// Slices of the expert that every token goes to, in layers that have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_expert: Option<NamedSlices>,
-    /// Parts of the experts, the most popular ones first: a share of 0.25 is the most popular quarter of them.
+    /// Slices of the experts, the most popular ones first: a share of 0.25 means the most popular
+    /// quarter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub experts: Option<NamedSlices>,
 }
@@ -58,7 +59,7 @@ impl LayerGroup {
         }
     }
 
-    /// Its sublayers' parts, in the order in which they are written.
+    /// Its sublayers with their slices, in the order of the file.
     pub fn parts(&self) -> impl Iterator<Item = (Sublayer, &NamedSlices)> {
         let all = [
             (Sublayer::Qkv, Some(&self.qkv)),
@@ -73,7 +74,7 @@ impl LayerGroup {
         all.into_iter().filter_map(|(sublayer, parts)| Some((sublayer, parts?)))
     }
 
-    /// The placement of each of its layers, `before` of which are placed already.
+    /// The placement of each of its layers. `before` layers precede the group.
     fn layer(&self, machine: &Machine, model: &Model, before: u64) -> Result<LayerPlacement, PlanError> {
         if self.first != before {
             let wanted = format!("layer {before} is the next: groups follow each other without gaps");
@@ -107,7 +108,7 @@ impl LayerGroup {
     }
 }
 
-/// The parts of embed, layers and head with names.
+/// Embed, layers and head of a placement with names.
 pub(crate) fn named(
     machine: &Machine,
     model: &Model,
@@ -126,7 +127,7 @@ pub(crate) fn named(
     (embed, groups, NamedSlices::from_slices(machine, model, Sublayer::Head, &placement.head))
 }
 
-/// The placement by index of embed, layers and head with names.
+/// The placement by index of named embed, layers and head.
 pub(crate) fn placement_of(
     machine: &Machine,
     model: &Model,

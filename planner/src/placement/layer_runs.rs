@@ -1,18 +1,18 @@
-//! Runs of equal layers: what a placement repeats need not be looked at as often as it is repeated.
+//! Runs of equal layers. Repeated layers are computed once.
 
 use crate::placement::slices::{LayerPlacement, Placement};
 
-/// Neighbouring layers placed alike, and how many they are.
+/// Neighbouring layers with equal placements.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LayerRun {
-    /// Each of them.
+    /// The placement of each.
     pub layer: LayerPlacement,
-    /// How many.
+    /// Number of layers.
     pub count: u64,
 }
 
 impl Placement {
-    /// Its runs, first to last.
+    /// The runs of equal layers, first to last.
     pub fn runs(&self) -> Vec<LayerRun> {
         let mut runs: Vec<LayerRun> = Vec::new();
         for layer in &self.layers {
@@ -24,15 +24,15 @@ impl Placement {
         runs
     }
 
-    /// The same embed and head, pipelined alike, around other runs.
+    /// The same embed, head and pipelining with other runs of layers.
     pub fn with_runs(&self, runs: &[LayerRun]) -> Self {
         let layers = runs.iter().flat_map(|run| vec![run.layer.clone(); run.count as usize]).collect();
         Self { embed: self.embed.clone(), layers, head: self.head.clone(), pipelining: self.pipelining }
     }
 
-    /// The same with as few layers as have the same neighbours: wherever one layer follows another here, it does so in
-    /// the outline, and no other does. Everything that a device needs once (buffers, staging slots, working memory) is
-    /// needed by this as well, and what a layer takes after another is what it takes here.
+    /// A shorter placement with the same pairs of neighbours: a layer follows another one in the
+    /// outline if and only if it does so here. So both need the same buffers, staging slots and
+    /// scratch memory, and the cost of a layer after another one is the same in both.
     pub fn outline(&self) -> Self {
         let mut kept: Vec<&LayerPlacement> = self.layers.iter().take(1).collect();
         let (mut seen, mut way) = (Vec::new(), Vec::new());
@@ -45,7 +45,7 @@ impl Placement {
             } else if kept.last() == Some(&next) {
                 way.clear();
             } else if let Some(there) = way.iter().position(|layer| *layer == next) {
-                // All on the way has been seen: a round trip can be left out.
+                // All pairs between the two occurrences are known, so this round trip is left out.
                 way.truncate(there + 1);
             } else {
                 way.push(next);

@@ -1,4 +1,4 @@
-//! Where everything is: slices of sublayers, layers, groups of layers, and their names in documents.
+//! Which memory holds and which device computes each sublayer, by index and by name.
 
 mod home;
 mod identical_gpus;
@@ -22,4 +22,4 @@ pub use variant::Variant;
 pub(crate) use home::{Home, mixes_stripes};
 pub(crate) use identical_gpus::IdenticalGpus;
 pub(crate) use layer_group::{named, placement_of};
-pub(crate) use tensor_parallel::{ModelShare, joining};
+pub(crate) use tensor_parallel::{ModelShare, combine_time};

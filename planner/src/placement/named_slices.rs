@@ -1,4 +1,4 @@
-//! A sublayer in the plan document: parts with names.
+//! The slices of a sublayer in plan documents, with names in place of indices.
 
 use crate::placement::plan_error::PlanError;
 use crate::placement::slices::{Slice, Slices, split_row};
@@ -8,22 +8,22 @@ use serde::de::{self, Deserializer, MapAccess, SeqAccess, value};
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 
-/// One device's part of a sublayer.
+/// One device's slice of a sublayer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedSlice {
-    /// Share of the matrix's rows; absent where the sublayer is undivided.
+    /// Share of the matrix's rows. Absent if the sublayer is undivided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
-    /// The memory that holds it (for attention: the KV cache).
+    /// Name of the memory that holds it (for attention, that holds the KV cache).
     pub home: String,
-    /// The device that computes it in prefill.
+    /// Name of the device that computes it in prefill.
     pub prefill: String,
-    /// The device that computes it in decode.
+    /// Name of the device that computes it in decode.
     pub decode: String,
 }
 
-/// The parts of one sublayer: in files one mapping where it is undivided, else a list.
+/// The slices of one sublayer. In files an undivided sublayer is one mapping, a divided one a list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NamedSlices(pub Vec<NamedSlice>);
 
@@ -57,7 +57,7 @@ impl<'de> Deserialize<'de> for NamedSlices {
 }
 
 impl NamedSlices {
-    /// Slices with indices → parts with names.
+    /// Replaces indices by names.
     pub(crate) fn from_slices(machine: &Machine, model: &Model, sublayer: Sublayer, slices: &Slices) -> Self {
         let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
         let part = |slice: &Slice| NamedSlice {
@@ -69,7 +69,7 @@ impl NamedSlices {
         Self(slices.iter().map(part).collect())
     }
 
-    /// Parts with names → slices with indices. An error's key path begins at the sublayer.
+    /// Replaces names by indices. The key path of an error begins at the sublayer.
     pub(crate) fn slices(
         &self,
         machine: &Machine,

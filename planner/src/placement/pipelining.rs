@@ -1,28 +1,30 @@
-//! What overlaps within a step: fetches with what is computed, and devices with each other.
+//! Overlap within a step: of transfers with computation, and of devices with each other.
 
 use crate::placement::plan_error::PlanError;
 use std::ops::RangeInclusive;
 
-/// What overlaps within a step beyond what lanes give by themselves.
+/// Overlap within a step that a placement asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Pipelining {
-    /// Staging slots of each device that streams, so many for weights and as many for KV: one is computed from while
-    /// the others fill. With more of them a link goes on where a device is kept waiting, and more memory is taken.
+    /// Staging slots of each device that streams, the same number for weights and for KV. The
+    /// device computes from one slot while the others fill. More slots keep a link busy while the
+    /// device waits, and take more memory.
     pub slots: usize,
-    /// Parts of contiguous sequences into which the batch of a step is divided: while one device has one part, another
-    /// can have the next. Each part reads the weights again, once they are in the device's memory. All parts together
-    /// take the memory of the whole.
+    /// Number of micro-batches of a step. While one device works on one micro-batch, another can
+    /// work on the next. Each micro-batch reads the weights again from the device's memory.
+    /// Together they take as much memory as the whole batch.
     pub micro_batches: u64,
 }
 
 impl Pipelining {
-    /// The slots that there may be.
+    /// Valid numbers of slots.
     pub const SLOTS: RangeInclusive<usize> = 1..=16;
 
-    /// So many slots, and so many parts of a batch of `batch` sequences.
+    /// Checks the numbers of a document for a batch of `batch` sequences.
     ///
     /// # Errors
-    /// More or fewer than [`Pipelining::SLOTS`], no part at all, or more than sequences.
+    /// A number of slots outside [`Pipelining::SLOTS`], no micro-batch, or more micro-batches than
+    /// sequences.
     pub(crate) fn read(slots: usize, micro_batches: u64, batch: u64) -> Result<Self, PlanError> {
         if !Self::SLOTS.contains(&slots) {
             let wanted = format!("from {} to {}", Self::SLOTS.start(), Self::SLOTS.end());
@@ -37,7 +39,7 @@ impl Pipelining {
 }
 
 impl Default for Pipelining {
-    /// Two slots, one computed from while the other fills; the batch in one piece.
+    /// Two slots and one micro-batch.
     fn default() -> Self {
         Self { slots: 2, micro_batches: 1 }
     }

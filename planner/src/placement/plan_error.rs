@@ -1,14 +1,14 @@
-//! A plan that does not fit what it is used with.
+//! The error of a document that does not match its machine or model.
 
-/// A plan that does not fit what it is used with.
+/// A plan that does not match its machine or model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} is {value}: {wanted}", path.join("."))]
 pub struct PlanError {
     /// Path of the key in the plan.
     pub path: Vec<String>,
-    /// What stands there.
+    /// The value there.
     pub value: String,
-    /// What would be right.
+    /// The values that are valid there.
     pub wanted: String,
 }
 

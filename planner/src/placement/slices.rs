@@ -1,7 +1,8 @@
-//! A placement: for every sublayer the memory that holds it and the device that computes it, by index.
+//! A placement by index: for every sublayer the memory that holds it and the device that computes
+//! it.
 //!
-//! The plan document ([`crate::Plan`]) says the same with names; this form is what the cost model,
-//! the solver, the simulator and the executor work on.
+//! The plan document ([`crate::Plan`]) has the same content with names. The cost model, the solver,
+//! the simulator and the executor use this form.
 
 use crate::placement::pipelining::Pipelining;
 use hwprofiles::{DeviceId, MemoryId};
@@ -9,23 +10,23 @@ pub use scenarios::ROW_PANEL;
 use scenarios::{LayerKind, Model, Phase, Sublayer};
 use std::ops::Range;
 
-/// One device's part of a sublayer; usually all of it.
+/// One device's part of a sublayer, usually all of it.
 ///
-/// For attention, which has no matrix, `rows` is empty and `home` is the memory of the layer's KV cache.
+/// Attention has no matrix: its `rows` are empty, and `home` is the memory of the layer's KV cache.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Slice {
-    /// Output rows of the sublayer's matrix; of the experts, which experts.
+    /// Output rows of the sublayer's matrix; of experts, the indices of experts.
     pub rows: Range<u64>,
     /// The memory that holds them.
     pub home: MemoryId,
-    /// The device that computes them in prefill. Where `home` is not its own memory they are streamed.
+    /// The device that computes them in prefill. It streams them if `home` is not its own memory.
     pub prefill: DeviceId,
     /// The device that computes them in decode.
     pub decode: DeviceId,
 }
 
 impl Slice {
-    /// The device that computes it in `phase`.
+    /// The device that computes the slice in `phase`.
     pub fn device(&self, phase: Phase) -> DeviceId {
         match phase {
             Phase::Prefill => self.prefill,
@@ -34,26 +35,29 @@ impl Slice {
     }
 }
 
-/// The slices of one sublayer: at least one; their rows partition the matrix in order. The first one's
-/// device also computes the sublayer's operators that have no matrix.
+/// The slices of one sublayer, at least one. Their rows partition the matrix in order. The device
+/// of the first slice also runs the sublayer's operators without a matrix.
 pub type Slices = Vec<Slice>;
 
-/// One layer.
+/// Placement of one layer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LayerPlacement {
-    /// What it is made of.
+    /// Which sublayers the layer has.
     pub kind: LayerKind,
-    /// The slices of its kind's sublayers, in their order.
+    /// The slices of each sublayer, in the order of [`LayerKind::sublayers`].
     pub sublayers: Vec<Slices>,
 }
 
 impl LayerPlacement {
-    /// A layer of `kind` with `slices` of each of its sublayers.
+    /// A layer of `kind` whose sublayers have the slices that `slices` returns.
     pub fn from_slices(kind: LayerKind, slices: impl FnMut(Sublayer) -> Slices) -> Self {
         Self { kind, sublayers: kind.sublayers().iter().copied().map(slices).collect() }
     }
 
-    /// The slices of `sublayer`, which must be one of this layer's.
+    /// The slices of `sublayer`.
+    ///
+    /// # Panics
+    /// If layers of this kind have no such sublayer.
     pub fn slices(&self, sublayer: Sublayer) -> &Slices {
         let index = self.kind.sublayers().iter().position(|&s| s == sublayer);
         &self.sublayers[index.expect("a sublayer of this kind of layer")]
@@ -70,7 +74,7 @@ impl LayerPlacement {
     }
 }
 
-/// A whole model.
+/// Placement of a whole model.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Placement {
     /// The token table.
@@ -79,12 +83,12 @@ pub struct Placement {
     pub layers: Vec<LayerPlacement>,
     /// The final norm and the head.
     pub head: Slices,
-    /// What overlaps within a step.
+    /// Overlap within a step.
     pub pipelining: Pipelining,
 }
 
 impl Placement {
-    /// Everything computed by `device` with weights and KV in `memory`.
+    /// All layers computed by `device`, with weights and KV in `memory`.
     pub fn uniform(model: &Model, device: DeviceId, memory: MemoryId) -> Self {
         let whole = |sublayer: Sublayer| vec![whole(model, sublayer, memory, device, device)];
         let layer = |index| LayerPlacement::from_slices(model.kind(index), whole);
@@ -121,7 +125,8 @@ pub fn whole(
     Slice { rows: 0..rows, home, prefill, decode }
 }
 
-/// The row at which a cumulative share of `rows` ends: a multiple of `panel`, see [`Sublayer::panel`].
+/// The row at which a cumulative share of `rows` ends, rounded to a multiple of
+/// [`Sublayer::panel`].
 pub(crate) fn split_row(rows: u64, share: f64, panel: u64) -> u64 {
     ((rows as f64 * share / panel as f64).round() as u64).saturating_mul(panel).min(rows)
 }

@@ -1,16 +1,17 @@
-//! What may be chosen before anything is placed.
+//! The choices that are made before anything is placed.
 
 use scenarios::Formats;
 use std::fmt;
 
-/// What may be chosen before anything is placed.
+/// A combination of tensor parallelism, number formats and draft.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Variant {
-    /// How many GPUs compute as one device.
+    /// Number of GPUs that compute as one device.
     pub tensor_parallel: u64,
     /// Number formats.
     pub formats: Formats,
-    /// The device of the draft, and how many tokens it proposes for a step; nothing where there is none.
+    /// The draft's device and the number of tokens that it proposes for each step. `None` without a
+    /// draft.
     pub draft: Option<(String, u64)>,
 }
 

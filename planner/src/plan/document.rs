@@ -1,4 +1,4 @@
-//! The plan document: the promise. A file that a person can read, diff and hand to the executor.
+//! The plan document: a file that a person can read and compare, and that the executor follows.
 
 use crate::cost::CostModel;
 use crate::cost::footprint;
@@ -23,33 +23,34 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// Version of the document's form.
+/// Version of the document format.
 pub const PLAN_VERSION: u32 = 1;
 
-/// What the planner expects.
+/// The planner's predictions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prediction {
-    /// What was chosen: `planned`, or the name of the rule that no plan of the solver beat.
+    /// `planned`, or the name of the rule that no solution of the solver beats.
     pub chosen: String,
-    /// The chosen placement's roofline: nothing waits for anything but its inputs and its lane.
+    /// Roofline of the chosen placement: tasks wait only for their inputs and their lane.
     pub bound: PhaseTimes,
-    /// Which share of the objective of the chosen placement, simulated, the solver proved that no mixture of the patterns
-    /// and chunks that it looks at goes below. Absent where something else does: a rule that is no such mixture, or
-    /// micro-batches.
+    /// Proven quality: the solver's lower bound, over all mixtures of its patterns and chunks,
+    /// divided by the objective of the chosen placement (simulated). Absent if the chosen placement
+    /// can be below that bound: a rule's placement that is no such mixture, or micro-batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proven: Option<Ratio>,
     /// The chosen placement, simulated with contention.
     pub simulated: PhaseTimes,
-    /// What the devices draw, waiting and computing, per output token, where the power of each is known.
+    /// Energy of all devices (idle and busy) per output token. Absent if the power of a device is
+    /// not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy_per_token: Option<Joules>,
-    /// What the machine and its electricity cost per output token, where prices are known.
+    /// Cost of machine and electricity per output token. Absent if prices are not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_per_token: Option<Dollars>,
-    /// The rules that do not look at speeds, simulated in the same way.
+    /// The rules, simulated in the same way.
     pub baselines: BTreeMap<String, PhaseTimes>,
-    /// The rules that cannot be followed here, and why.
+    /// The rules that cannot be followed here, with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub without: BTreeMap<String, String>,
 }
@@ -60,7 +61,7 @@ pub struct Prediction {
 pub struct Plan {
     /// [`PLAN_VERSION`].
     pub plan: u32,
-    /// Where to find the machine and the model again; whoever looked them up fills it in.
+    /// Where to find the machine and the model. The program that looked them up fills it in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<PlanOrigin>,
     /// The machine it was made for.
@@ -69,25 +70,26 @@ pub struct Plan {
     pub model: Identity,
     /// Number formats.
     pub formats: Formats,
-    /// The load it was made for.
+    /// The workload it was made for.
     pub workload: Workload,
-    /// What it is best at.
+    /// The objective.
     pub objective: Objective,
-    /// What it keeps.
+    /// The limits that it keeps.
     #[serde(default, skip_serializing_if = "is_default")]
     pub slo: Slo,
-    /// What the objective `cost` was reckoned with.
+    /// The prices of the objective `cost`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub costs: Costs,
-    /// Tokens per sequence that enter in one prefill step.
+    /// Tokens per sequence in one prefill step.
     pub prefill_chunk: u64,
-    /// Staging slots of each device that streams, so many for weights and as many for KV; absent where they are two.
+    /// Staging slots of each device that streams, the same number for weights and for KV. Absent if
+    /// two.
     #[serde(default = "default_slots", skip_serializing_if = "are_default")]
     pub staging_slots: usize,
-    /// Parts into which the batch of each step is divided; absent where it is not.
+    /// Micro-batches of each step. Absent if one.
     #[serde(default = "one_part", skip_serializing_if = "is_one_part")]
     pub micro_batches: u64,
-    /// The draft that proposes tokens; absent where there is none.
+    /// The draft that proposes tokens. Absent without a draft.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draft: Option<PlacedDraft>,
     /// The token table.
@@ -96,18 +98,19 @@ pub struct Plan {
     pub layers: Vec<LayerGroup>,
     /// The head.
     pub head: NamedSlices,
-    /// Exact bytes by memory.
+    /// Exact bytes, by memory.
     pub memory: BTreeMap<String, MemoryUsage>,
     /// What the planner expects.
     pub predicted: Prediction,
 }
 
 impl Plan {
-    /// Reads a plan for `machine` and `model`, with its placement; `file` is its name in messages.
+    /// Reads a plan for `machine` and `model`, and its placement. Messages call the file `file`.
     ///
     /// # Errors
-    /// Names file, line, key and value of what is not a plan or not one for these: another version, machine or
-    /// model, unknown names, shares that do not add up, gaps in the layers, more than a memory holds.
+    /// Names file, line, key and value if the text is not a plan or does not match: another
+    /// version, machine or model, unknown names, shares that do not add up to 1, gaps in the
+    /// layers, or more bytes than a memory holds.
     pub fn read(
         text: &str,
         file: &str,
@@ -127,12 +130,15 @@ impl Plan {
         Ok((plan, placement))
     }
 
-    /// Reads the document alone, without asking what it is for.
+    /// Reads the document without checking it against a machine or model.
+    ///
+    /// # Errors
+    /// Names file, line and key if the text is not a plan.
     pub fn from_yaml(text: &str, file: &str) -> Result<Self, FileError> {
         yaml::read(text, file)
     }
 
-    /// What the draft leaves of the machine, where there is one.
+    /// The machine with the memory that the draft leaves free. `None` without a draft.
     fn beside_draft(&self, machine: &Machine) -> Result<Option<Machine>, PlanError> {
         let Some(draft) = &self.draft else { return Ok(None) };
         let Some(device) = machine.device_named(&draft.device) else {
@@ -148,23 +154,26 @@ impl Plan {
         left.map(Some).ok_or_else(|| PlanError::new(&["draft", "memory"], "more than there is", wanted()))
     }
 
-    /// The document as a file.
+    /// The document as the text of a file.
     pub fn to_yaml(&self) -> String {
         yaml::write(self)
     }
 
-    /// First 16 hexadecimal digits of the file's SHA-256: what traces say they follow.
+    /// First 16 hexadecimal digits of the file's SHA-256. Traces name their plan by it.
     pub fn fingerprint(&self) -> String {
         let digest = Sha256::digest(self.to_yaml().as_bytes());
         digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The largest sizes that the plan's workload reaches.
+    /// The largest sizes of the plan's workload.
     pub fn extent(&self) -> RunExtent {
         RunExtent::from_workload(&self.workload, self.prefill_chunk)
     }
 
-    /// The placement by index, for the machine and model that the plan was made for.
+    /// The placement by index, for the plan's machine and model.
+    ///
+    /// # Errors
+    /// [`PlanError`] if version, machine, model, workload or names do not match.
     pub fn placement(&self, machine: &Machine, model: &Model) -> Result<Placement, PlanError> {
         if self.plan != PLAN_VERSION {
             let wanted = format!("this program reads version {PLAN_VERSION}: make the plan anew");
@@ -184,7 +193,8 @@ impl Plan {
     }
 }
 
-/// Whether `placement` fits at `extent`; an error of the key `key` where it cannot be.
+/// Checks that `placement` fits at `extent`. An error has the key `key` if the placement is
+/// impossible.
 pub(crate) fn check_fit(
     cost_model: CostModel<'_>,
     extent: &RunExtent,

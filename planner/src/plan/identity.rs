@@ -1,11 +1,11 @@
-//! The machine and the model that a document was made for.
+//! Identities of the machine and the model of a document.
 
 use crate::placement::PlanError;
 use hwprofiles::Machine;
 use scenarios::{MachineSource, Model};
 use serde::{Deserialize, Serialize};
 
-/// A name, and a fingerprint of the content behind it.
+/// A name with a fingerprint of the content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
@@ -16,7 +16,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// That of a machine.
+    /// Identity of a machine.
     pub fn of_machine(machine: &Machine) -> Self {
         Self { name: machine.name.clone(), fingerprint: machine.fingerprint() }
     }
@@ -26,7 +26,7 @@ impl Identity {
     }
 }
 
-/// Where to find the machine and the model again.
+/// Where to find the machine and the model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanOrigin {
@@ -34,13 +34,13 @@ pub struct PlanOrigin {
     pub machine: MachineSource,
     /// The model: a preset's name, or a path.
     pub model: String,
-    /// Exponent of Zipf's law by which tokens choose the model's experts; absent where that is 0.
+    /// Exponent of Zipf's law for the popularity of experts. Absent if 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expert_skew: Option<f64>,
-    /// The draft: a preset's name, or a path; absent where there is none.
+    /// The draft: a preset's name, or a path. Absent without a draft.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draft: Option<String>,
-    /// How many of the machine's GPUs compute as one device; absent where each does by itself.
+    /// Number of the machine's GPUs that compute as one device. Absent if 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tensor_parallel: Option<u64>,
 }

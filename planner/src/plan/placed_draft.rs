@@ -10,24 +10,24 @@ use scenarios::Model;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A draft in its place, all of it on one device: what a plan says of it.
+/// A draft that is placed on one device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacedDraft {
-    /// The draft.
+    /// The draft's model.
     pub model: Identity,
-    /// The device that computes it, in whose memory it lives.
+    /// The device that computes it and whose memory holds it.
     pub device: String,
-    /// What it takes of each memory.
+    /// Bytes that it takes, by memory.
     pub memory: BTreeMap<String, MemoryUsage>,
-    /// Time in which it reads the prompts, before the first token is out.
+    /// Time in which it processes the prompts, before the first token.
     pub prefill: Seconds,
     /// Time in which it proposes the tokens of one step.
     pub step: Seconds,
 }
 
 impl PlacedDraft {
-    /// What it leaves of `machine`: memories with that much less room. `None` where it does not fit.
+    /// The machine with the memory that the draft leaves free. `None` if the draft does not fit.
     pub fn leaves(&self, machine: &Machine) -> Option<Machine> {
         let mut left = machine.clone();
         for (name, used) in &self.memory {
@@ -38,10 +38,10 @@ impl PlacedDraft {
         Some(left)
     }
 
-    /// Where all of `model`, which must be the draft, is on `machine`.
+    /// The draft's own placement on `machine`.
     ///
     /// # Errors
-    /// It is another model, or its device is not there.
+    /// `model` is not the draft, or the machine has no device of that name.
     pub fn placement(&self, machine: &Machine, model: &Model) -> Result<Placement, PlanError> {
         check_identity("draft", &self.model, &model.name, &model.fingerprint())?;
         let known: Vec<_> = machine.devices.iter().map(|device| device.name.as_str()).collect();
@@ -52,7 +52,8 @@ impl PlacedDraft {
         Ok(Placement::uniform(model, device, machine.device(device).memory))
     }
 
-    /// The times of the model's steps and of the draft's: it reads the prompts too, and proposes before each step.
+    /// The model's times plus the draft's: the draft processes the prompts too, and proposes tokens
+    /// before each step.
     pub(crate) fn join(&self, times: PhaseTimes) -> PhaseTimes {
         PhaseTimes { ttft: times.ttft + self.prefill, tpot: times.tpot.map(|step| step + self.step) }
     }

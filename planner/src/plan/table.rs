@@ -1,4 +1,5 @@
-//! The table document: plans for many batches and prompts that share where the weights live.
+//! The table document: plans for many batches and prompt lengths whose weights stay in the same
+//! memories.
 
 use crate::cost::CostModel;
 use crate::placement::NamedSlices;
@@ -15,10 +16,11 @@ use hwprofiles::{FileError, Machine, Ratio, Seconds, yaml};
 use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
 use serde::{Deserialize, Serialize};
 
-/// Version of the document's form.
+/// Version of the document format.
 pub const TABLE_VERSION: u32 = 1;
 
-/// A placement with names. In a table all have as many staging slots as by default, and batches in one piece.
+/// A placement with names. All placements of a table have the default number of staging slots and
+/// one micro-batch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedPlacement {
@@ -30,52 +32,53 @@ pub struct NamedPlacement {
     pub head: NamedSlices,
 }
 
-/// What is done for one batch of one prompt length.
+/// The plan for one batch and prompt length.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellPlan {
-    /// Sequences.
+    /// Number of sequences.
     pub batch: u64,
-    /// Prompt tokens of each.
+    /// Prompt tokens of each sequence.
     pub prompt_tokens: u64,
-    /// How much it counts beside the others.
+    /// Weight of this cell among all cells.
     pub weight: Ratio,
-    /// Tokens per sequence that enter in one prefill step.
+    /// Tokens per sequence in one prefill step.
     pub prefill_chunk: u64,
     /// Index of its placement.
     pub placement: usize,
-    /// With that placement, simulated with contention.
+    /// Times with that placement, simulated with contention.
     pub simulated: PhaseTimes,
-    /// With the placement that would be chosen for this cell alone, simulated alike.
+    /// Times with the placement that is best for this cell alone, simulated in the same way.
     pub own: PhaseTimes,
-    /// Where it is faster to move weights before it and back after it than to share their homes: how long both take.
+    /// Time to move weights before and after this cell, if that is faster than keeping the shared
+    /// homes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<Seconds>,
 }
 
-/// A batch and prompt length for which there is no plan.
+/// A batch and prompt length without a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoPlan {
-    /// Sequences.
+    /// Number of sequences.
     pub batch: u64,
-    /// Prompt tokens of each.
+    /// Prompt tokens of each sequence.
     pub prompt_tokens: u64,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// What sharing costs. Ratios are of the objective, by the cells' weights.
+/// Cost of keeping weights in shared homes. Ratios compare objectives, weighted by cell.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SharingCost {
-    /// Mean of (objective here, the way of the weights there and back included) ÷ (objective of the cell's own plan),
+    /// Mean of (objective here, including moves of weights) ÷ (objective of the cell's own plan),
     /// simulated.
     pub slowdown: Ratio,
-    /// The largest.
+    /// The largest of these ratios.
     pub worst: Ratio,
-    /// Which share of the mean that was minimised the solver proved that no table goes below, whatever it shares:
-    /// no cell can be better than with its own plan.
+    /// Proven quality: a lower bound of the minimised mean over all tables, divided by its value.
+    /// The bound assumes that every cell has its own plan.
     pub proven: Ratio,
 }
 
@@ -85,7 +88,7 @@ pub struct SharingCost {
 pub struct PlanTable {
     /// [`TABLE_VERSION`].
     pub table: u32,
-    /// Where to find the machine and the model again; whoever looked them up fills it in.
+    /// Where to find the machine and the model. The program that looked them up fills it in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<PlanOrigin>,
     /// The machine it was made for.
@@ -96,21 +99,21 @@ pub struct PlanTable {
     pub formats: Formats,
     /// Output tokens of each sequence, in every cell.
     pub output_tokens: u64,
-    /// What it is best at.
+    /// The objective.
     pub objective: Objective,
-    /// What it keeps.
+    /// The limits that it keeps.
     #[serde(default, skip_serializing_if = "is_default")]
     pub slo: Slo,
-    /// What the objective `cost` was reckoned with.
+    /// The prices of the objective `cost`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub costs: Costs,
-    /// What sharing costs.
+    /// Cost of sharing homes.
     pub sharing: SharingCost,
-    /// The placements, each once. Those of cells without a switch have the same homes of all weights.
+    /// The placements, each once. All cells without a switch have the same homes of all weights.
     pub placements: Vec<NamedPlacement>,
     /// The cells.
     pub cells: Vec<CellPlan>,
-    /// Those for which there is no plan.
+    /// The cells without a plan.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without: Vec<NoPlan>,
 }
@@ -125,18 +128,19 @@ impl NamedPlacement {
     /// The placement by index.
     ///
     /// # Errors
-    /// Unknown names, shares that do not add up, gaps in the layers.
+    /// Unknown names, shares that do not add up to 1, or gaps in the layers.
     pub fn placement(&self, machine: &Machine, model: &Model) -> Result<Placement, PlanError> {
         placement_of(machine, model, (&self.embed, &self.layers, &self.head), Pipelining::default())
     }
 }
 
 impl PlanTable {
-    /// Reads a table for `machine` and `model`, with its placements; `file` is its name in messages.
+    /// Reads a table for `machine` and `model`, and its placements. Messages call the file `file`.
     ///
     /// # Errors
-    /// Names file, line, key and value of what is not a table or not one for these: another version, machine or
-    /// model, a placement that is none or of which there is no such index, more than a memory holds.
+    /// Names file, line, key and value if the text is not a table or does not match: another
+    /// version, machine or model, an invalid placement or placement index, or more bytes than a
+    /// memory holds.
     pub fn read(
         text: &str,
         file: &str,
@@ -151,12 +155,15 @@ impl PlanTable {
         Ok((table, placements))
     }
 
-    /// Reads the document alone, without asking what it is for.
+    /// Reads the document without checking it against a machine or model.
+    ///
+    /// # Errors
+    /// Names file, line and key if the text is not a table.
     pub fn from_yaml(text: &str, file: &str) -> Result<Self, FileError> {
         yaml::read(text, file)
     }
 
-    /// The document as a file.
+    /// The document as the text of a file.
     pub fn to_yaml(&self) -> String {
         yaml::write(self)
     }
@@ -167,15 +174,15 @@ impl PlanTable {
         Workload { batch, prompt_tokens, output_tokens: self.output_tokens, speculation: None }
     }
 
-    /// The cell that was planned for a batch and prompt at least so large, the nearest of those: what it holds is
-    /// enough. `None` where there is none.
+    /// The smallest planned cell with at least this batch and prompt length: its memory suffices.
+    /// `None` if there is no such cell.
     pub fn cell(&self, batch: u64, prompt_tokens: u64) -> Option<&CellPlan> {
         let enough =
             self.cells.iter().filter(|cell| cell.batch >= batch && cell.prompt_tokens >= prompt_tokens);
         enough.min_by_key(|cell| (cell.batch, cell.prompt_tokens))
     }
 
-    /// The placements by index, if every cell is one for this machine and model.
+    /// The placements by index, after checking every cell against the machine and the model.
     fn checked(&self, machine: &Machine, model: &Model) -> Result<Vec<Placement>, PlanError> {
         if self.table != TABLE_VERSION {
             let wanted = format!("this program reads version {TABLE_VERSION}: make the table anew");

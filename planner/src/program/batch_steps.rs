@@ -1,19 +1,19 @@
-//! The course of a run: its steps, sorted into kinds that cost the same but for their attention.
+//! The steps of a run, in groups of steps that differ only in the cost of attention.
 
 use crate::program::extent::RunExtent;
 use crate::program::run_steps::steps;
 use scenarios::{Phase, Step, Workload};
 
-/// Rows, over all sequences, that one prefill step may process: enough for a matrix product to reach its rate, or so
-/// many that weights are streamed few times; few enough that activations stay small.
+/// Rows (over all sequences) of one prefill step, of which the planner chooses: many rows use
+/// matrix products well and stream weights fewer times; few rows keep activations small.
 const PREFILL_ROWS: [u64; 4] = [512, 2048, 8192, 32_768];
 
-/// Tokens per sequence that enter in one prefill step unless a plan says otherwise: together about 512 rows.
+/// Default number of tokens per sequence in one prefill step: together about 512 rows.
 pub fn prefill_chunk(workload: &Workload) -> u64 {
     chunk_of(workload, PREFILL_ROWS[0])
 }
 
-/// The chunks that a planner chooses from, ascending.
+/// The chunks from which the planner chooses, ascending.
 pub(crate) fn prefill_chunks(workload: &Workload) -> Vec<u64> {
     let mut chunks: Vec<u64> = PREFILL_ROWS.map(|rows| chunk_of(workload, rows)).to_vec();
     chunks.dedup();
@@ -24,29 +24,31 @@ fn chunk_of(workload: &Workload, rows: u64) -> u64 {
     (rows / workload.batch.max(1)).clamp(1, workload.prompt_tokens.max(1))
 }
 
-/// What is planned for: one static batch.
+/// The steps of one static batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BatchSteps {
-    /// The prefill steps, equal ones together: all full chunks, then the short last one if there is one.
+    /// The prefill steps in groups of equal sizes: all full chunks, then the short last chunk if
+    /// there is one.
     pub prefill: Vec<Vec<Step>>,
-    /// A decode step in the middle of the output: times are affine in the context, so it is the mean one.
+    /// A decode step in the middle of the output. Times are affine in the context, so it is the
+    /// mean step.
     pub decode: Step,
-    /// How many decode steps there are.
+    /// Number of decode steps.
     pub decodes: u64,
-    /// The largest sizes reached.
+    /// The largest sizes of the run.
     pub extent: RunExtent,
-    /// Parts into which the batch of each step is divided.
+    /// Number of micro-batches of each step.
     pub micro_batches: u64,
 }
 
 impl BatchSteps {
-    /// The course of `workload` with so many tokens per sequence in a prefill step.
+    /// The steps of `workload` with `chunk` tokens per sequence in a prefill step.
     pub fn new(workload: &Workload, chunk: u64) -> Self {
         let &Workload { batch, prompt_tokens, .. } = workload;
         let prefill: Vec<_> = steps(&Workload::new(batch, prompt_tokens, 1), chunk);
         let (full, short): (Vec<_>, Vec<_>) = prefill.into_iter().partition(|s| s.new_tokens == chunk);
         let decodes = workload.decode_steps();
-        // With one token in each step the middle is a whole number already.
+        // With one token in each step the middle is a whole number.
         let middle = (decodes.saturating_sub(1) / 2) as f64 * workload.tokens_per_step();
         Self {
             prefill: [full, short].into_iter().filter(|kind| !kind.is_empty()).collect(),
@@ -57,12 +59,12 @@ impl BatchSteps {
         }
     }
 
-    /// The same in so many micro-batches.
+    /// The same steps in `micro_batches` micro-batches.
     pub fn in_parts(self, micro_batches: u64) -> Self {
         Self { micro_batches, ..self }
     }
 
-    /// The kinds of steps of a phase.
+    /// The groups of equal steps of a phase.
     pub fn kinds(&self, phase: Phase) -> Vec<Vec<Step>> {
         match phase {
             Phase::Prefill => self.prefill.clone(),

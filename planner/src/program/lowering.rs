@@ -1,4 +1,5 @@
-//! From a placement to a program: a walk through the operators that brings each its inputs.
+//! The lowering of a placement to a program: it visits the operators in order and brings each its
+//! inputs.
 
 use crate::placement::Pipelining;
 use crate::placement::{Placement, Slice};
@@ -12,7 +13,7 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// All buffers, in the order of their numbers.
+/// All activation buffers, in the order of their discriminants.
 pub(crate) const ALL_BUFFERS: [Buffer; 11] = [
     Buffer::Tokens,
     Buffer::Residual,
@@ -27,61 +28,65 @@ pub(crate) const ALL_BUFFERS: [Buffer; 11] = [
     Buffer::Shared,
 ];
 
-/// Valid columns of a buffer on one device, and who wrote and reads them.
+/// One device's copy of a buffer.
 #[derive(Debug, Clone, Default)]
 struct BufferCopy {
-    /// Valid column ranges with the task that wrote each.
+    /// Valid column ranges, each with the task that wrote it.
     valid: Vec<(Range<u64>, TaskId)>,
-    /// Hops that have read it since it was last written. Its own device's tasks need no mention: all writers of
-    /// the copy are in the same lane.
+    /// Hops that have read the copy since it was last written. The device's own tasks are not
+    /// listed: all writers of the copy are in the same lane as they.
     readers: Vec<TaskId>,
 }
 
-/// Which kind of staging ring.
+/// The rings of staging slots of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum StagingRing {
     Weights,
-    /// Of a micro-batch.
+    /// The KV slots of one micro-batch.
     Kv(u64),
 }
 
-/// An operator to be computed.
+/// An operator with the devices that compute it.
 struct PlacedOperator<'p> {
     layer: Option<u32>,
     operator: Operator,
-    /// The slices of its sublayer. Who computes it: all of them, or where it has no matrix the first.
+    /// The slices of its sublayer. An operator without a matrix runs on the device of the first
+    /// one.
     slices: &'p [Slice],
-    /// Their devices, each once.
+    /// The devices that compute it, each once.
     devices: SmallVec<[DeviceId; 4]>,
-    /// Whether a part of its matrix is fetched.
+    /// Whether a part of its matrix is streamed.
     streams: bool,
 }
 
-/// What is known while a program grows.
+/// The state of the lowering.
 pub(crate) struct Lowering<'a> {
     machine: &'a Machine,
     model: &'a Model,
     phase: Phase,
-    /// Of each ring.
+    /// Slots of each ring.
     slots: usize,
     tasks: Vec<Task>,
-    /// Of each buffer on each device, by micro-batch: see [`Lowering::copy`].
+    /// By buffer, device and micro-batch: see [`Lowering::copy`].
     copies: Vec<BufferCopy>,
     rings: BTreeMap<(DeviceId, StagingRing), RingSlots>,
 }
 
-/// The slots of one ring, filled in turn.
+/// The slots of one ring, used in turn.
 #[derive(Debug, Clone)]
 struct RingSlots {
-    /// Fetches so far.
+    /// Number of fetches so far.
     fetches: usize,
-    /// The last users of each slot.
+    /// The last tasks that use each slot.
     users: Vec<Vec<TaskId>>,
 }
 
 impl Program {
-    /// Lowers `placement` to the tasks of one step of `phase`. Every decode (or prefill) step has the same tasks;
-    /// only their sizes differ, see [`crate::CostModel`].
+    /// Lowers `placement` to the tasks of one step of `phase`. All steps of a phase have the same
+    /// tasks. Only their sizes differ, see [`crate::CostModel`].
+    ///
+    /// # Errors
+    /// [`LowerError::NoLink`] if bytes must move between two memories without a link.
     pub fn lower(
         machine: &Machine,
         model: &Model,
@@ -95,10 +100,11 @@ impl Program {
 impl<'a> Lowering<'a> {
     /// The tasks of one step of `phase`, in the order of issue.
     ///
-    /// Operators follow each other in *segments*: as many in a row as the same devices compute, across the borders of
-    /// layers. Of each segment, micro-batches follow each other, so that the next segment's devices have the first
-    /// while these have the second. But streamed weights must serve all micro-batches before their slot is filled
-    /// anew, so each operator that streams is a segment.
+    /// Operators form *segments*: consecutive operators, also of different layers, that the same
+    /// devices compute. Within a segment the micro-batches follow each other, so that the devices
+    /// of the next segment work on the first micro-batch while these work on the second. Streamed
+    /// weights must serve all micro-batches before their slot is filled again, so each operator
+    /// that streams is a segment by itself.
     pub fn tasks(
         machine: &'a Machine,
         model: &'a Model,
@@ -116,11 +122,11 @@ impl<'a> Lowering<'a> {
             copies: vec![BufferCopy::default(); copies],
             rings: BTreeMap::new(),
         };
-        let works = lowering.works(placement);
-        let together = |one: &PlacedOperator<'_>, next: &PlacedOperator<'_>| {
+        let placed_operators = lowering.placed_operators(placement);
+        let same_segment = |one: &PlacedOperator<'_>, next: &PlacedOperator<'_>| {
             !one.streams && !next.streams && one.devices == next.devices
         };
-        for segment in works.chunk_by(together) {
+        for segment in placed_operators.chunk_by(same_segment) {
             if let [streamed @ PlacedOperator { streams: true, .. }] = segment {
                 lowering.streamed(streamed, micro_batches)?;
                 continue;
@@ -138,9 +144,9 @@ impl<'a> Lowering<'a> {
         Ok(lowering.tasks)
     }
 
-    /// What is to be computed, in order.
-    fn works<'p>(&self, placement: &'p Placement) -> Vec<PlacedOperator<'p>> {
-        let mut works = Vec::new();
+    /// The operators of the step, in order.
+    fn placed_operators<'p>(&self, placement: &'p Placement) -> Vec<PlacedOperator<'p>> {
+        let mut placed_operators = Vec::new();
         for (layer, sublayer, slices) in placement.sublayers() {
             for &operator in sublayer.operators(self.model) {
                 let computing = if operator.is_matmul() { &slices[..] } else { &slices[..1] };
@@ -150,26 +156,26 @@ impl<'a> Lowering<'a> {
                 devices.dedup();
                 let far = |slice: &Slice| self.in_place(slice.home, slice.device(self.phase)).is_none();
                 let streams = operator.is_matmul() && slices.iter().any(far);
-                works.push(PlacedOperator { layer, operator, slices, devices, streams });
+                placed_operators.push(PlacedOperator { layer, operator, slices, devices, streams });
             }
         }
-        works
+        placed_operators
     }
 
     fn own(&self, device: DeviceId) -> MemoryId {
         self.machine.device(device).memory
     }
 
-    /// How `device` reads what is in `home` where it is; `None` where it has to be fetched.
+    /// How `device` reads `home` without a copy. `None` if the bytes must be fetched.
     fn in_place(&self, home: MemoryId, device: DeviceId) -> Option<OperandSource> {
         OperandSource::in_place(self.machine, home, device)
     }
 
-    /// One operator from the devices' own memories, for one micro-batch. Those without a matrix run on the first slice's device.
+    /// Lowers one operator that reads weights in place, for one micro-batch.
     fn work(&mut self, work: &PlacedOperator<'_>, part: MicroBatch) -> Result<(), LowerError> {
         let &PlacedOperator { layer, operator, slices, .. } = work;
         match (operator, layer) {
-            // With the attention that follows it.
+            // [`Lowering::attention`] lowers it together with the attention that follows.
             (Operator::Rotate, Some(layer)) => return self.attention(layer, &slices[0], part),
             (Operator::Attention, _) => return Ok(()),
             _ if operator.adds_sums() => return self.add_sums(work, part),
@@ -188,22 +194,22 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// Adds what each device made of its parts to the residual, one after the other: the first slice's device its
-    /// own sum, then those of the others, which hop to where the sum before was.
+    /// Adds the partial sums of all devices to the residual, one after the other: first the sum of
+    /// the lead device, then those of the others, which hop to the lead device.
     fn add_sums(&mut self, work: &PlacedOperator<'_>, part: MicroBatch) -> Result<(), LowerError> {
         let &PlacedOperator { layer, operator, slices, .. } = work;
         let lead = slices[0].device(self.phase);
         let sums = operator.reads()[1];
-        let mut made: SmallVec<[(DeviceId, TaskId); 4]> = SmallVec::new();
+        let mut partial_sums: SmallVec<[(DeviceId, TaskId); 4]> = SmallVec::new();
         for slice in slices {
             let device = slice.device(self.phase);
-            if made.iter().all(|(other, _)| *other != device) {
+            if partial_sums.iter().all(|(other, _)| *other != device) {
                 // A device's last part ends after its others.
                 let written = self.copy(sums, device, part).valid.last().expect("every slice was computed");
-                made.push((device, written.1));
+                partial_sums.push((device, written.1));
             }
         }
-        for (device, writer) in made {
+        for (device, writer) in partial_sums {
             self.invalidate(sums, part);
             let columns = 0..sums.columns(self.model);
             self.copy(sums, device, part).valid.push((columns, writer));
@@ -212,8 +218,8 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// One operator, of whose matrix something is fetched, for all micro-batches: slice after slice, since there may be
-    /// fewer slots than slices.
+    /// Lowers one operator whose weights are partly streamed, for all micro-batches. It goes slice
+    /// by slice, because there may be fewer slots than slices.
     fn streamed(&mut self, work: &PlacedOperator<'_>, micro_batches: u64) -> Result<(), LowerError> {
         let &PlacedOperator { layer, operator, slices, .. } = work;
         for slice in slices {
@@ -224,7 +230,7 @@ impl<'a> Lowering<'a> {
                 let rows = slice.rows.clone();
                 last = Some(self.compute(layer, operator, device, rows, source, fetched.as_slice(), part)?);
             }
-            // Its lane has then done with the micro-batches before.
+            // The last micro-batch ends after the others, which are in the same lane.
             if let (OperandSource::Staged(slot), Some(last)) = (source, last) {
                 self.occupy(device, StagingRing::Weights, slot, vec![last]);
             }
@@ -232,8 +238,8 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// Rotation, append and attention. KV that lives elsewhere is fetched into a slot, appended to there, and
-    /// the new part stored back. Each micro-batch has its own part of every slot.
+    /// Lowers rotation, append and attention. KV in another memory is fetched into a slot, the new
+    /// K and V are appended there and stored back. Each micro-batch has its own part of every slot.
     fn attention(&mut self, layer: u32, slice: &Slice, part: MicroBatch) -> Result<(), LowerError> {
         let device = slice.device(self.phase);
         let own = self.own(device);
@@ -258,7 +264,7 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// Where the device finds its slice, for all micro-batches, and the fetch to wait for.
+    /// Where the device reads its slice for all micro-batches, and the fetch to wait for.
     fn weights(
         &mut self,
         layer: Option<u32>,
@@ -277,7 +283,7 @@ impl<'a> Lowering<'a> {
         Ok((OperandSource::Staged(slot), Some(fetch)))
     }
 
-    /// The next slot of a ring and the tasks that must have left it.
+    /// The next slot of a ring, and the tasks that must end before it is filled.
     fn next_slot(&mut self, device: DeviceId, ring: StagingRing) -> (usize, Vec<TaskId>) {
         let ring = self.ring(device, ring);
         let slot = ring.fetches % ring.users.len();
@@ -294,7 +300,7 @@ impl<'a> Lowering<'a> {
         self.rings.entry((device, ring)).or_insert_with(empty)
     }
 
-    /// One operator on one device: brings its inputs, then writes its output's columns.
+    /// Lowers one operator on one device: brings its inputs, then writes columns of its output.
     fn compute(
         &mut self,
         layer: Option<u32>,
@@ -317,7 +323,7 @@ impl<'a> Lowering<'a> {
         after.extend(self.take_readers(output, device, part));
         let action = Action::Compute { operator, rows, source };
         let task = self.push(Lane::Device(device), layer, action, after, part);
-        // A further part of an output leaves valid what this operator's earlier parts wrote.
+        // A later slice of the same operator keeps what the earlier slices wrote.
         if first {
             self.invalidate(output, part);
         }
@@ -325,7 +331,7 @@ impl<'a> Lowering<'a> {
         Ok(task)
     }
 
-    /// Makes `columns` of `buffer` valid on `device`, by hops from wherever they are.
+    /// Makes `columns` of `buffer` valid on `device` by hops from other devices.
     fn bring(
         &mut self,
         layer: Option<u32>,
@@ -365,15 +371,16 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// Forgets every copy of `buffer` (it is about to be written anew), but not who still reads it.
+    /// Marks every copy of `buffer` as invalid because it is about to be written. The readers stay
+    /// recorded.
     fn invalidate(&mut self, buffer: Buffer, part: MicroBatch) {
         for device in self.machine.device_ids() {
             self.copy(buffer, device, part).valid.clear();
         }
     }
 
-    /// Who must be done before the device overwrites its copy. The first of its tasks to wait is in front of all
-    /// its later ones.
+    /// The tasks that must end before the device overwrites its copy. Only its next task has to
+    /// wait for them: the later ones follow in the same lane.
     fn take_readers(&mut self, buffer: Buffer, device: DeviceId, part: MicroBatch) -> Vec<TaskId> {
         std::mem::take(&mut self.copy(buffer, device, part).readers)
     }
@@ -396,7 +403,7 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    /// Appends a task. What its own lane runs before it needs no dependency.
+    /// Appends a task.
     fn push(
         &mut self,
         lane: Lane,
@@ -412,14 +419,14 @@ impl<'a> Lowering<'a> {
     }
 }
 
-/// What of `range` lies outside `cut`.
+/// The parts of `range` outside `cut`.
 fn subtract(range: &Range<u64>, cut: &Range<u64>) -> Vec<Range<u64>> {
     let left = range.start..range.end.min(cut.start);
     let right = range.start.max(cut.end)..range.end;
     [left, right].into_iter().filter(|r| r.start < r.end).collect()
 }
 
-/// What of `range` lies inside `other`.
+/// The part of `range` inside `other`.
 fn intersect(range: &Range<u64>, other: &Range<u64>) -> Option<Range<u64>> {
     let both = range.start.max(other.start)..range.end.min(other.end);
     (both.start < both.end).then_some(both)

@@ -3,32 +3,33 @@
 use scenarios::Step;
 use std::ops::Range;
 
-/// One of the parts of contiguous sequences into which the batch of a step is divided.
+/// One of several parts of a batch. Each has contiguous sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MicroBatch {
-    /// Which, from 0.
+    /// Index of the part, from 0.
     pub index: u64,
-    /// Of how many.
+    /// Number of parts.
     pub of: u64,
 }
 
 impl MicroBatch {
-    /// All sequences.
+    /// The whole batch.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
-    /// All of so many parts, in order.
+    /// All parts of a batch in `of` parts, in order.
     pub fn all(of: u64) -> impl Iterator<Item = Self> {
         (0..of).map(move |index| Self { index, of })
     }
 
-    /// Its sequences of a batch: as many as in every other part, or one more in the first ones. Empty in the last
-    /// ones of a batch with fewer sequences than parts.
+    /// The sequences of this part in a batch. All parts have the same number of sequences, the
+    /// first ones one more if the batch cannot be divided evenly. The last parts are empty if the
+    /// batch has fewer sequences than parts.
     pub fn sequences(self, batch: u64) -> Range<u64> {
         let start = |index: u64| index * (batch / self.of) + index.min(batch % self.of);
         start(self.index)..start(self.index + 1)
     }
 
-    /// What it is of `step`.
+    /// The step of this part of the batch.
     pub fn step(self, step: &Step) -> Step {
         let sequences = self.sequences(step.batch);
         Step { batch: sequences.end - sequences.start, ..*step }
@@ -50,7 +51,7 @@ mod tests {
                 prop_assert_eq!(sequences.start, end);
                 end = sequences.end;
                 sizes.push(part.step(&Step::decode(batch, 7)).batch);
-                // A part of fewer sequences fits where one of more was allocated.
+                // Memory that holds a part also holds a part of fewer sequences.
                 prop_assert!(part.step(&Step::decode(batch + 1, 7)).batch >= *sizes.last().unwrap());
             }
             prop_assert_eq!(end, batch);

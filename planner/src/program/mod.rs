@@ -1,4 +1,4 @@
-//! A step of a run as tasks on lanes, and the steps of a run.
+//! The tasks of one step, and the steps of a run.
 
 mod batch_steps;
 mod extent;

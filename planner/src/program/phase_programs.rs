@@ -1,4 +1,4 @@
-//! A placement's programs.
+//! The programs of both phases.
 
 use crate::placement::Placement;
 use crate::program::task::{LowerError, Program};

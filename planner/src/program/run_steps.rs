@@ -1,12 +1,13 @@
-//! The steps of a run: what both the simulator and the executor go through, one after the other.
+//! The steps of a run. Simulator and executor run them one after the other.
 
 use scenarios::{Step, Workload};
 
-/// The steps of one static batch: prefill in chunks of at most `chunk` tokens per sequence, then one decode step
-/// for each output token but the first, which the last prefill step already yields; with a draft, as many as the mean
-/// number of tokens that a step yields makes necessary.
+/// The steps of one static batch: prefill in chunks of at most `chunk` tokens per sequence, then
+/// one decode step for each output token after the first, which the last prefill step yields. With
+/// a draft, a decode step yields several tokens on average, and there are fewer of them.
 ///
-/// All counts are per sequence. A chunk of 0 counts as 1; without prompt or output tokens there is nothing to do.
+/// All counts are per sequence. A chunk of 0 counts as 1. Without prompt or output tokens there are
+/// no steps.
 pub fn steps(workload: &Workload, chunk: u64) -> Vec<Step> {
     let &Workload { batch, prompt_tokens, output_tokens, .. } = workload;
     if batch == 0 || prompt_tokens == 0 || output_tokens == 0 {

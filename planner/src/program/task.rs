@@ -1,14 +1,15 @@
 //! A step as a program: tasks on lanes, with dependencies.
 //!
-//! This is the one lowering of a placement. The simulator runs the program with modelled times, the
-//! executor runs the same program on real devices, and comparing the two is a join on the task's index.
+//! All users of a placement share this form. The simulator runs the program with modelled times,
+//! the executor runs it on real devices, and the two are compared by the task's index.
 //!
-//! A *lane* is an in-order queue: one per device, and one per link for transfers that overlap with
-//! computation; links over one wire queue for it ([`Lane::queue`]). Within a lane, tasks run in the order of their
-//! index; across lanes a task waits for those in `after`. Everything that must not happen too early is such a dependency: a prefetch that
-//! would overwrite a staging slot still in use, or an activation overwritten while another device has
-//! yet to copy it. Hops of activations ride in the lane of the device that needs them: it has nothing
-//! else to do meanwhile, and a hand-over to a copying thread would cost more than a few kilobytes do.
+//! A *lane* is an in-order queue: one for each device, and one for each link that carries transfers
+//! during computation. Links on one wire share a queue ([`Lane::queue`]). Within a lane, tasks run
+//! in the order of their index. Across lanes, a task waits for the tasks in `after`. These
+//! dependencies also prevent early writes: a prefetch into a staging slot that is still in use, or
+//! a new activation over one that another device has yet to copy. A hop of an activation runs in
+//! the lane of the device that needs it, because that device has nothing else to do meanwhile, and
+//! a hand-over to a copying thread costs more than the copy of a few kilobytes.
 
 use crate::program::micro_batch::MicroBatch;
 
@@ -23,13 +24,13 @@ pub struct TaskId(pub u32);
 /// An in-order queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
-    /// What the device computes, and the activations that it fetches itself.
+    /// Computation of the device, and hops of activations to it.
     Device(DeviceId),
     /// Prefetches of weights and transfers of KV.
     Link(LinkId),
 }
 
-/// Where a matrix part, or a KV cache, is read from.
+/// Where a device reads a slice of a matrix or a KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OperandSource {
     /// The device's own memory.
@@ -41,7 +42,7 @@ pub enum OperandSource {
 }
 
 impl OperandSource {
-    /// How `device` reads what is in `home` where it is; `None` where it has to be fetched.
+    /// How `device` reads `home` without a copy. `None` if the bytes must be fetched.
     pub(crate) fn in_place(machine: &Machine, home: MemoryId, device: DeviceId) -> Option<Self> {
         match machine.reads_in_place(device, home) {
             _ if machine.device(device).memory == home => Some(OperandSource::Resident),
@@ -56,82 +57,83 @@ impl OperandSource {
 pub enum Action {
     /// Runs an operator on the lane's device.
     Compute {
-        /// Which.
+        /// The operator.
         operator: Operator,
-        /// Output rows of the matrix; empty where there is none.
+        /// Output rows of the matrix. Empty without a matrix.
         rows: Range<u64>,
-        /// Where the matrix, or for `rotate` and `attention` the KV cache, is.
+        /// Where the matrix is, or for `rotate` and `attention` the KV cache.
         source: OperandSource,
     },
     /// Copies rows of a matrix from its home into a staging slot, over the lane's link.
     FetchWeights {
-        /// Whose matrix.
+        /// The sublayer of the matrix.
         sublayer: Sublayer,
-        /// Which rows.
+        /// The rows.
         rows: Range<u64>,
-        /// For which device.
+        /// The device that needs them.
         device: DeviceId,
-        /// Into which slot.
+        /// Index of the slot.
         slot: usize,
     },
     /// Copies the layer's past K and V from their home into a staging slot, over the lane's link.
     FetchKv {
-        /// For which device.
+        /// The device that needs them.
         device: DeviceId,
-        /// Into which slot.
+        /// Index of the slot.
         slot: usize,
     },
     /// Copies the layer's new K and V from a staging slot to their home, over the lane's link.
     StoreKv {
-        /// From which device.
+        /// The device that computed them.
         device: DeviceId,
-        /// From which slot.
+        /// Index of the slot.
         slot: usize,
     },
-    /// Something of a training step.
+    /// An action of a training step.
     Train(TrainingAction),
-    /// Copies columns of an activation over `link` to the memory of the lane's device. In the head, where `layer`
-    /// is `None`, only the row of each sequence's last token.
+    /// Copies columns of an activation over `link` to the memory of the lane's device. In the head,
+    /// where `layer` is `None`, it copies only the row of each sequence's last token.
     Hop {
-        /// Which activation.
+        /// The activation.
         buffer: Buffer,
-        /// Which columns.
+        /// The columns.
         columns: Range<u64>,
-        /// From which device.
+        /// The device that has them.
         from: DeviceId,
-        /// Over which link.
+        /// The link.
         link: LinkId,
     },
 }
 
-/// What a training step does besides computing forward and fetching weights.
+/// Actions of a training step besides forward computation and fetches of weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TrainingAction {
-    /// The gradients of an operator's input and of its matrix, from that of its output.
+    /// Computes the gradients of an operator's input and matrix from the gradient of its output.
     Backward(Operator),
     /// Copies the gradients of a matrix to the host's memory, over the lane's link.
     StoreGradients(Sublayer),
-    /// Reads the gradients and the state of a sublayer's parameters, writes the state and the weights.
+    /// Reads the gradients and the state of a sublayer's parameters, and writes the state and the
+    /// weights.
     Update(Sublayer),
 }
 
 /// One unit of work.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Task {
-    /// Its queue.
+    /// The queue that it runs in.
     pub lane: Lane,
     /// The layer, or `None` for embed and head.
     pub layer: Option<u32>,
-    /// Which part of the batch it is for; what all parts wait for is for the whole.
+    /// The micro-batch that it works on, or the whole batch if it serves all micro-batches.
     pub micro_batch: MicroBatch,
-    /// What it does.
+    /// The work.
     pub action: Action,
-    /// Tasks of other lanes that must have ended; all have smaller indices.
+    /// Tasks of other lanes that must end first. All have smaller indices.
     pub after: Vec<TaskId>,
 }
 
 impl Lane {
-    /// The lane in which its tasks queue: that of its link's wire, which other links' tasks may be in too.
+    /// The lane in whose queue its tasks wait: a link's tasks wait for all links on the same wire.
     pub fn queue(self, machine: &Machine) -> Self {
         match self {
             Lane::Device(_) => self,
@@ -139,7 +141,7 @@ impl Lane {
         }
     }
 
-    /// The name of its device or link.
+    /// Name of its device or link.
     pub fn name(self, machine: &Machine) -> &str {
         match self {
             Lane::Device(device) => &machine.device(device).name,
@@ -149,7 +151,7 @@ impl Lane {
 }
 
 impl Task {
-    /// Its name in a trace: the operator's, or `fetch qkv`, `fetch kv`, `store kv`, `hop normed`.
+    /// Name in a trace: the operator's, or `fetch qkv`, `fetch kv`, `store kv`, `hop normed`.
     pub fn name(&self) -> String {
         match &self.action {
             Action::Compute { operator, .. } => operator.name().to_owned(),
@@ -169,29 +171,29 @@ impl Task {
 pub struct Program {
     /// Prefill or decode.
     pub phase: Phase,
-    /// The tasks; a task's index is its [`TaskId`].
+    /// The tasks. The index of a task is its [`TaskId`].
     pub tasks: Vec<Task>,
 }
 
 /// A placement that cannot run on its machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LowerError {
-    /// Bytes must move where no link goes.
+    /// Bytes must move between two memories without a link.
     #[error(
         "no link from memory '{from}' to memory '{to}', which {what} needs; add one to the machine's links"
     )]
     NoLink {
-        /// Source memory.
+        /// Name of the source memory.
         from: String,
-        /// Destination memory.
+        /// Name of the destination memory.
         to: String,
-        /// Who needs it.
+        /// What needs the link.
         what: String,
     },
 }
 
 impl Program {
-    /// The lanes in use, in order.
+    /// The lanes of its tasks, sorted.
     pub fn lanes(&self) -> Vec<Lane> {
         let mut lanes: Vec<_> = self.tasks.iter().map(|task| task.lane).collect();
         lanes.sort_unstable();
@@ -200,7 +202,8 @@ impl Program {
     }
 }
 
-/// Those of `after` that a task of `lane` waits for, each once: its own lane's come before it anyway.
+/// The tasks of `after` that a task of `lane` must name, each once. Tasks of its own lane precede
+/// it anyway.
 pub(crate) fn dependencies(tasks: &[Task], lane: Lane, mut after: Vec<TaskId>) -> Vec<TaskId> {
     after.retain(|earlier| tasks[earlier.0 as usize].lane != lane);
     after.sort_unstable();

@@ -183,7 +183,7 @@ impl<'s> ColumnPool<'s> {
         let mut free = capacity.to_vec();
         for (device, &memory) in items.own.iter().enumerate() {
             // Every choice of some group needs them: every half of one phase, at each home.
-            let always = |group: &PoolGroup<'_>| {
+            let idle = |group: &PoolGroup<'_>| {
                 let of = |(index, choices): &(usize, [Vec<usize>; 2])| {
                     let residency = &group.stack.residency[*index];
                     let all = |phase: usize| {
@@ -196,7 +196,7 @@ impl<'s> ColumnPool<'s> {
                 group.residency.iter().map(of).fold(u128::MAX, |all, needs| all & needs)
             };
             let needed = self.groups.iter().filter(|group| !group.residency.is_empty());
-            let needed = needed.map(always).fold(0, |any, needs| any | needs);
+            let needed = needed.map(idle).fold(0, |any, needs| any | needs);
             let once = items.bytes[device].iter().enumerate().filter(|(bit, _)| needed >> bit & 1 == 1);
             for (_, bytes) in once {
                 free[memory] = free[memory].checked_sub(bytes.get())?;

@@ -1,7 +1,7 @@
 //! What a plan is to be best at, as numbers: for the solver's sums and for simulated times alike.
 
 use crate::cost::CostModel;
-use crate::cost::{PowerDraw, drawn, power, price};
+use crate::cost::{PowerDraw, energy_of, power, price};
 use crate::error::PlannerError;
 use crate::placement::{LayerPlacement, Placement};
 use crate::program::BatchSteps;
@@ -96,9 +96,9 @@ impl Goal {
         let scaled = |by: f64| run.map(|times| watts.clone().map(|watts| watts * times * by).collect());
         let (weight, busy) = match (self.objective, self.price) {
             (Objective::Tpot, _) if self.decodes > 0.0 => ([TIE, 1.0 / self.yields], scaled(0.0)),
-            (Objective::Energy, _) => (self.over_the_run(self.always() + TIE), scaled(1.0)),
+            (Objective::Energy, _) => (self.over_the_run(self.idle() + TIE), scaled(1.0)),
             (Objective::Cost, Some((second, joule))) => {
-                (self.over_the_run(second.get() + joule.get() * self.always()), scaled(joule.get()))
+                (self.over_the_run(second.get() + joule.get() * self.idle()), scaled(joule.get()))
             }
             _ => (run, scaled(0.0)),
         };
@@ -106,8 +106,8 @@ impl Goal {
     }
 
     /// Watts of all devices together while all wait.
-    fn always(&self) -> f64 {
-        self.power.iter().flatten().map(|draw| draw.always.get()).sum()
+    fn idle(&self) -> f64 {
+        self.power.iter().flatten().map(|draw| draw.idle.get()).sum()
     }
 
     /// What a second of each phase weighs, where one of the run weighs so much.
@@ -122,7 +122,7 @@ impl Goal {
             Criterion::Ttft => Measure { weight: [1.0, 0.0], ..alone(Objective::Latency) },
             Criterion::Tpot => Measure { weight: [0.0, 1.0], ..alone(Objective::Latency) },
             Criterion::Energy => {
-                Measure { weight: self.over_the_run(self.always()), ..alone(Objective::Energy) }
+                Measure { weight: self.over_the_run(self.idle()), ..alone(Objective::Energy) }
             }
             Criterion::Cost => alone(Objective::Cost),
         }
@@ -159,7 +159,7 @@ impl Goal {
         let power = self.power.as_ref()?;
         let [prefill, decode] = work;
         let tpot = times.tpot.unwrap_or(Seconds::ZERO);
-        Some((drawn(power, times.ttft, prefill) + drawn(power, tpot, decode) * self.decodes) / self.tokens)
+        Some((energy_of(power, times.ttft, prefill) + energy_of(power, tpot, decode) * self.decodes) / self.tokens)
     }
 
     /// Cost per output token, where prices, lifetime and power are known.

@@ -1,4 +1,5 @@
-//! The trace as a file: JSON with one step and one event per line, so that two runs can be diffed.
+//! The trace as a file: JSON with one step or event per line, so that two runs can be compared by
+//! diff.
 
 use crate::trace::schema::{StepSpan, Trace, TraceEvent};
 use hwprofiles::{WriteError, write_atomically};
@@ -7,33 +8,34 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A file that is not a trace.
+/// The errors of reading a trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceFileError {
-    /// It cannot be read at all.
+    /// The file cannot be read.
     #[error("{}: cannot be read: {source}", path.display())]
     Read {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// It is not JSON, a key or value is not what a trace has, or its times contradict each other.
+    /// The file is not JSON, has a key or value that a trace does not have, or has contradictory
+    /// times.
     #[error("{}:{line}:{column}: not a trace: {reason}; traces are what `fulcrum sim` and `fulcrum run` write", path.display())]
     Malformed {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         /// Line, from 1.
         line: usize,
         /// Column, from 1.
         column: usize,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
 }
 
 impl Trace {
-    /// The file's text; the same trace gives the same bytes.
+    /// The text of the file. Equal traces have equal texts.
     pub fn to_json(&self) -> String {
         let header = [("machine", &self.machine), ("model", &self.model), ("plan", &self.plan)];
         let header: String =
@@ -45,13 +47,16 @@ impl Trace {
         )
     }
 
-    /// Reads the text of a file; `path` is what errors call it.
+    /// Reads the text of a file. Errors call the file `path`.
+    ///
+    /// # Errors
+    /// [`TraceFileError::Malformed`] with the line and column of the first fault.
     pub fn from_json(path: &Path, text: &str) -> Result<Self, TraceFileError> {
         let malformed =
             |line, column, reason| TraceFileError::Malformed { path: path.to_owned(), line, column, reason };
         let trace: Trace = serde_json::from_str(text).map_err(|error| {
             let (line, column) = (error.line(), error.column());
-            // The message repeats the position, which already stands in front.
+            // serde_json's message repeats the position.
             let place = format!(" at line {line} column {column}");
             malformed(line, column, error.to_string().replace(&place, ""))
         })?;
@@ -60,7 +65,8 @@ impl Trace {
         Err(malformed(line, column, reason))
     }
 
-    /// The first step or event that contradicts those before it: its list, its index in that, and why.
+    /// The first step or event that contradicts the ones before it: its list, its index there, and
+    /// the reason.
     fn fault(&self) -> Option<(&'static str, usize, String)> {
         let steps = first_fault(&self.steps).map(|(index, reason)| ("steps", index, reason));
         let events = || first_fault(&self.events).map(|(index, reason)| ("events", index, reason));
@@ -72,12 +78,18 @@ impl Trace {
         steps.or_else(events).or_else(stray)
     }
 
-    /// Writes a file, wholly or not at all.
+    /// Writes the file atomically.
+    ///
+    /// # Errors
+    /// The file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), WriteError> {
         write_atomically(path, self.to_json())
     }
 
     /// Reads a file.
+    ///
+    /// # Errors
+    /// The file cannot be read or is not a trace.
     pub fn read(path: &Path) -> Result<Self, TraceFileError> {
         let text = std::fs::read_to_string(path);
         let text = text.map_err(|source| TraceFileError::Read { path: path.to_owned(), source })?;
@@ -94,9 +106,9 @@ fn lines<T: Serialize>(items: &[T]) -> String {
     if items.is_empty() { String::new() } else { items.join(",") + "\n  " }
 }
 
-/// Something that must follow what stands before it.
+/// An item of an ordered list.
 trait Follows: Sized {
-    /// What is wrong with it after `previous`, if anything.
+    /// Why it must not follow `previous`, if so.
     fn fault(&self, previous: Option<&Self>) -> Option<String>;
 }
 
@@ -138,7 +150,8 @@ fn first_fault<T: Follows>(items: &[T]) -> Option<(usize, String)> {
     (0..items.len()).find_map(|index| Some((index, items[index].fault(previous(index))?)))
 }
 
-/// Line and column of an item of a list of the file, which is read once more: only errors need them.
+/// Line and column of an item of a list in the file. Parses the text again, because only errors
+/// need the position.
 fn position(text: &str, list: &str, index: usize) -> (usize, usize) {
     let lists: Result<BTreeMap<&str, &RawValue>, _> = serde_json::from_str(text);
     let items = lists.and_then(|lists| serde_json::from_str::<Vec<&RawValue>>(lists[list].get()));

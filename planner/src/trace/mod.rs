@@ -1,4 +1,4 @@
-//! The record of a run, and its file.
+//! The record of a run, simulated or measured, and its file.
 
 mod file;
 mod schema;

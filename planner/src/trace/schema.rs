@@ -1,4 +1,4 @@
-//! The trace: the record of a run, simulated or measured. One schema for both.
+//! The record of a run. Simulator and executor share this schema.
 
 use crate::cost::TaskCost;
 use crate::program::PhaseTimes;
@@ -15,7 +15,7 @@ pub enum Recorder {
     Simulated,
     /// The executor, on real devices.
     Measured,
-    /// The executor, on `null` devices that spend modelled time.
+    /// The executor, on `null` devices that wait for the modelled time.
     Modelled,
 }
 
@@ -29,13 +29,13 @@ pub struct TraceEvent {
     pub task: u32,
     /// Layer, absent for embed and head.
     pub layer: Option<u32>,
-    /// What was done: an operator's name, or `fetch qkv`, `fetch kv`, `store kv`, `hop normed`.
+    /// What the task did: an operator's name, or `fetch qkv`, `fetch kv`, `store kv`, `hop normed`.
     pub name: String,
-    /// The device or link whose queue it was in.
+    /// Name of the device or link whose queue it was in.
     pub lane: String,
     /// Start, nanoseconds since the run began.
     pub start_ns: u64,
-    /// End.
+    /// End, nanoseconds since the run began.
     pub end_ns: u64,
     /// Bytes moved, see [`TaskCost::moved`].
     pub bytes: Bytes,
@@ -44,8 +44,8 @@ pub struct TraceEvent {
 }
 
 impl TraceEvent {
-    /// The event of a task that ran from `start_ns` to `end_ns` in step number `step` of a run. The simulator and
-    /// the executor both write their events with this, so that the two differ in nothing but the times.
+    /// The event of task `id`, which ran from `start_ns` to `end_ns` in step number `step`.
+    /// Simulator and executor both use it, so their events differ only in times.
     pub fn from_task(
         machine: &Machine,
         program: &Program,
@@ -78,24 +78,24 @@ pub struct StepSpan {
     pub step: Step,
     /// Start, nanoseconds since the run began.
     pub start_ns: u64,
-    /// End: the last task's end, sampling included where tokens are sampled.
+    /// End of the last task, including sampling if tokens are sampled.
     pub end_ns: u64,
-    /// Whether it is the draft that makes it.
+    /// Whether the draft runs this step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draft: bool,
-    /// Output tokens that it yields, of all its sequences together; absent where nothing is drafted, and a decode step
-    /// yields one of each.
+    /// Output tokens of all its sequences. Absent without a draft: then a decode step yields one
+    /// token of each sequence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<f64>,
 }
 
 impl StepSpan {
-    /// A step of the model itself in a run without a draft.
+    /// A step of the model in a run without a draft.
     pub fn new(step: Step, start_ns: u64, end_ns: u64) -> Self {
         Self { step, start_ns, end_ns, draft: false, tokens: None }
     }
 
-    /// Output tokens that it yields, of all its sequences together; the first ones of a run are nobody's.
+    /// Output tokens of all its sequences. The first token of a sequence does not count.
     fn yields(&self) -> f64 {
         match (self.tokens, self.step.phase) {
             (Some(tokens), _) => tokens,
@@ -105,7 +105,7 @@ impl StepSpan {
     }
 }
 
-/// A run.
+/// The record of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trace {
@@ -124,7 +124,7 @@ pub struct Trace {
 }
 
 impl PhaseTimes {
-    /// Those of a run of these steps, as [`Trace::ttft_ns`] and [`Trace::tpot_ns`] define them.
+    /// The times of a run of these steps, as defined by [`Trace::ttft_ns`] and [`Trace::tpot_ns`].
     pub fn from_steps(steps: &[StepSpan]) -> Self {
         let tpot = tpot_ns(steps).map(|nanos| Seconds::from_nanos(1) * nanos);
         Self { ttft: Seconds::from_nanos(ttft_ns(steps)), tpot }
@@ -132,19 +132,19 @@ impl PhaseTimes {
 }
 
 impl Trace {
-    /// TTFT in nanoseconds: the end of the last prefill step. Zero where there is none.
+    /// TTFT in nanoseconds: the end of the last prefill step. Zero without a prefill step.
     pub fn ttft_ns(&self) -> u64 {
         ttft_ns(&self.steps)
     }
 
-    /// TPOT in nanoseconds: (end − first token) / decode steps. With a draft, whose sequences may end one after the other,
-    /// the time that sequences spend in steps after their first token ÷ the tokens that they get there. `None` where
-    /// there is no decode step.
+    /// TPOT in nanoseconds: (end − first token) ÷ decode steps. With a draft, sequences may end at
+    /// different times: then it is the time that sequences spend in steps after their first token ÷
+    /// the tokens of these steps. `None` without a decode step.
     pub fn tpot_ns(&self) -> Option<f64> {
         tpot_ns(&self.steps)
     }
 
-    /// Output tokens of all sequences together: the first of each, and those of the decode steps.
+    /// Output tokens of all sequences: the first token of each, and those of the decode steps.
     pub fn output_tokens(&self) -> f64 {
         let batch = self.steps.first().map_or(0, |span| span.step.batch);
         batch as f64 + self.steps.iter().map(StepSpan::yields).sum::<f64>()

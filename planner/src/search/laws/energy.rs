@@ -19,12 +19,12 @@ const DECODES: f64 = 31.0;
 
 /// The least energy of 32 tokens of two sequences where devices draw so many watts while they wait and as many more
 /// while they work.
-fn energy(machine: &Machine, always: [f64; 2], working: [f64; 2]) -> Goal {
+fn energy(machine: &Machine, idle: [f64; 2], working: [f64; 2]) -> Goal {
     let mut machine = machine.clone();
     for (index, device) in machine.devices.iter_mut().enumerate() {
         let draw = |watts: f64| Some(Sourced::estimated(Watts::new(watts), "made up for tests"));
-        device.power = draw(always[index] + working[index]);
-        device.idle_power = (always[index] > 0.0).then(|| draw(always[index])).flatten();
+        device.power = draw(idle[index] + working[index]);
+        device.idle_power = (idle[index] > 0.0).then(|| draw(idle[index])).flatten();
     }
     let workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
     Goal::new(&machine, &workload, Objective::Energy, Slo::default(), &Costs::default()).unwrap()
@@ -92,12 +92,12 @@ proptest! {
     #[test]
     fn the_least_energy_is_what_brute_force_finds(
         spec in specs(), some in indices(2..8), few in indices(1..4), share in 0.0..1.2f64,
-        always in watts(), working in watts(),
+        idle in watts(), working in watts(),
     ) {
         let (model, formats) = (tiny(), formats());
         let machine = spec.machine(&model);
         let space = space(&machine, &model, &formats, 2);
-        let problem = problem(&space, &energy(&machine, always, working), &some, &few, share);
+        let problem = problem(&space, &energy(&machine, idle, working), &some, &few, share);
         match (problem.solve().unwrap().chosen, brute_force(&problem)) {
             (None, None) => {}
             (Some(found), Some(best)) => {
@@ -112,22 +112,22 @@ proptest! {
     #[test]
     fn more_idle_draw_never_prefers_a_slower_plan(
         spec in specs(), some in indices(2..8), few in indices(1..4), share in 0.0..1.2f64,
-        always in watts(), working in watts(), more in 50.0..500.0f64,
+        idle in watts(), working in watts(), more in 50.0..500.0f64,
     ) {
         let (model, formats) = (tiny(), formats());
         let machine = spec.machine(&model);
         let space = space(&machine, &model, &formats, 2);
         let mut problem = problem(&space, &goal(&machine, 2), &some, &few, share);
-        let mut best = |always: [f64; 2], working: [f64; 2]| {
-            problem.measures = energy(&machine, always, working).measures();
+        let mut best = |idle: [f64; 2], working: [f64; 2]| {
+            problem.measures = energy(&machine, idle, working).measures();
             problem.solve().unwrap().chosen
         };
-        let raised = always.map(|watts| watts + more);
-        let (Some(before), Some(after)) = (best(always, working), best(raised, working)) else { return Ok(()) };
+        let raised = idle.map(|watts| watts + more);
+        let (Some(before), Some(after)) = (best(idle, working), best(raised, working)) else { return Ok(()) };
         let ([run, _], [run_after, _]) = (run_and_work(&before), run_and_work(&after));
         prop_assert!(run_after <= run * (1.0 + 1e-6), "{run_after} > {run}");
         let busy = working.map(|watts| watts + more);
-        let (Some(before), Some(after)) = (best(always, busy), best(raised, working)) else { return Ok(()) };
+        let (Some(before), Some(after)) = (best(idle, busy), best(raised, working)) else { return Ok(()) };
         let waiting = |chosen: &PatternSolution| {
             let [run, work] = run_and_work(chosen);
             2.0 * run - work
