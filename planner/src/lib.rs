@@ -1,6 +1,7 @@
-//! Where things go: cost model, ILP, plan, explanation.
+//! Plans where a model's weights and KV caches live and which devices compute its layers.
 //!
-//! Rooms, each using only those before it: placement, program, memory, error, cost, trace, plan, published, rules, training, search, planning, grid, front, replan, explain, export.
+//! Rooms, each using only those before it: placement, program, memory, error, cost, trace, plan,
+//! published, rules, training, search, planning, grid, front, replan, explain, export.
 #![forbid(unsafe_code)]
 
 mod cost;
@@ -39,7 +40,7 @@ pub use memory::{
 };
 pub use placement::{
     LayerGroup, LayerPlacement, LayerRun, NamedSlice, NamedSlices, Pipelining, Placement, PlanError,
-    ROW_PANEL, Slice, Slices, Variant, whole,
+    ROW_PANEL, Slice, Slices, Variant, whole_slice,
 };
 pub use plan::{
     CellPlan, Identity, NamedPlacement, NoPlan, PLAN_VERSION, PlacedDraft, Plan, PlanOrigin, PlanTable,

@@ -6,7 +6,7 @@ use fixture::{Spec, formats, model};
 use hwprofiles::{DeviceId, Machine, MemoryId};
 use planner::{
     CostModel, Export, ExportError, ExportTarget, LayerPlacement, PhasePrograms, PhaseTimes, Placement, Plan,
-    Problem, Slice, Slices, evaluate, export, prefill_chunk, usage, whole,
+    Problem, Slice, Slices, evaluate, export, prefill_chunk, usage, whole_slice,
 };
 use proptest::prelude::*;
 use regex::Regex;
@@ -51,7 +51,7 @@ fn opt(layers: u64) -> Model {
 /// Everything on the GPU; a hybrid of whole layers, a divided matrix and one with its weights on the host; all
 /// weights streamed with KV on the host.
 fn plans(machine: &Machine, model: &Model) -> [Plan; 3] {
-    let on = |sublayer, home, device| -> Slices { vec![whole(model, sublayer, home, device, device)] };
+    let on = |sublayer, home, device| -> Slices { vec![whole_slice(model, sublayer, home, device, device)] };
     let there = Placement::uniform(model, GPU, HBM);
     let here = Placement::uniform(model, HOST, DRAM);
     let mut hybrid = here.clone();
@@ -136,7 +136,7 @@ fn every_family_has_its_names() {
         // In the first layer, the first matrix of each half with the host.
         let first = |sublayer| {
             let away = matches!(sublayer, Sublayer::Qkv | Sublayer::FfnUp);
-            vec![whole(&model, sublayer, if away { DRAM } else { HBM }, GPU, GPU)]
+            vec![whole_slice(&model, sublayer, if away { DRAM } else { HBM }, GPU, GPU)]
         };
         let mut placement = Placement::uniform(&model, GPU, HBM);
         placement.layers[0] = LayerPlacement::from_slices(model.kind(0), first);
@@ -312,7 +312,7 @@ fn placements(model: &Model) -> impl Strategy<Value = Placement> + use<> {
         };
         let (embed, home) = (DeviceId(embed), MemoryId(embed));
         Placement {
-            embed: vec![whole(&model, Sublayer::Embed, home, embed, embed)],
+            embed: vec![whole_slice(&model, Sublayer::Embed, home, embed, embed)],
             layers: layers.into_iter().map(layer).collect(),
             head: slices(&model, Sublayer::Head, head.0, head.1),
             pipelining: Default::default(),

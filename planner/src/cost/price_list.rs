@@ -108,7 +108,7 @@ impl<'a> PriceList<'a> {
         batch_steps: &BatchSteps,
         phase: Phase,
         homes: &[Home],
-        twins: &IdenticalGpus,
+        identical_gpus: &IdenticalGpus,
     ) -> Result<Self, Missing> {
         let part = MicroBatch { index: 0, of: batch_steps.micro_batches };
         let largest = |steps: Vec<Step>| steps.iter().map(|step| part.step(step)).collect();
@@ -127,12 +127,12 @@ impl<'a> PriceList<'a> {
             extent: batch_steps.extent,
             table: Vec::new(),
             homes: homes.len(),
-            represented: represented(cost_model.machine, twins),
+            represented: represented(cost_model.machine, identical_gpus),
         };
         for sublayer in 0..list.sublayers.len() {
             for &home in homes {
                 for device in cost_model.machine.device_ids() {
-                    let spare = twins.is_spare(device);
+                    let spare = identical_gpus.is_spare(device);
                     let priced = if spare { None } else { list.priced(sublayer, home, device)? };
                     list.table.push(priced);
                 }
@@ -166,7 +166,9 @@ impl<'a> PriceList<'a> {
         if !home.admits(machine, sublayer_kind, device) {
             return Ok(None);
         }
-        let Some(slices) = home.slices(machine, model, sublayer_kind, device, device) else { return Ok(None) };
+        let Some(slices) = home.slices(machine, model, sublayer_kind, device, device) else {
+            return Ok(None);
+        };
         let lanes = machine.links.len() + machine.memories.len() + 2 * machine.devices.len();
         let mut busy = vec![0.0; lanes];
         let kinds = self.kinds.iter();
@@ -307,8 +309,11 @@ impl<'a> PriceList<'a> {
                     need = need.and(DeviceNeeds::item(STREAMS_KV));
                 }
             } else if streamed {
-                let bytes =
-                    ModelShare::on_device(machine, model, device).matrix_bytes(sublayer_kind, formats, &slice.rows);
+                let bytes = ModelShare::on_device(machine, model, device).matrix_bytes(
+                    sublayer_kind,
+                    formats,
+                    &slice.rows,
+                );
                 need = need.and(up_to(bytes, sizes, STREAMS));
             }
             needs[device.0] = need;
@@ -343,9 +348,12 @@ impl<'a> PriceList<'a> {
 }
 
 /// Number of links or memories that each link and each memory represents.
-fn represented(machine: &Machine, twins: &IdenticalGpus) -> Vec<f64> {
-    let links = machine.links.iter().map(|l| twins.in_place_of(l.from).max(twins.in_place_of(l.to)));
-    let memories = machine.memory_ids().map(|memory| twins.in_place_of(memory));
+fn represented(machine: &Machine, identical_gpus: &IdenticalGpus) -> Vec<f64> {
+    let links = machine
+        .links
+        .iter()
+        .map(|l| identical_gpus.in_place_of(l.from).max(identical_gpus.in_place_of(l.to)));
+    let memories = machine.memory_ids().map(|memory| identical_gpus.in_place_of(memory));
     links.chain(memories).map(|count| count as f64).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Plans for many batches and prompt lengths that share where weights are.
+//! Plans for many batches and prompt lengths whose weights stay in the same memories.
 
 mod cell;
 mod plan_grid;

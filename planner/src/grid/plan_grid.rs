@@ -1,17 +1,19 @@
-//! Plans for many batches and prompt lengths at once. Weights are too many bytes to move between batches, so their
-//! homes are chosen once for all cells; the home of KV, the devices of each phase and the prefill chunk are chosen
-//! for each.
+//! Plans for many batches and prompt lengths at once.
 //!
-//! Each cell is first solved alone: its value there is what the shared homes are judged by, and its homes are a
-//! candidate for all. Every cell is then solved again within each candidate, which is a small program: each kind of
-//! lodging is a group whose number of layers is given. The candidate with the least mean of value ÷ own value is
-//! taken. A cell may keep its own homes where moving the weights there and back costs less than sharing.
+//! Moving weights between batches takes too long, so the homes of weights are chosen once for all
+//! cells. The home of KV, the devices of each phase and the prefill chunk are chosen for each cell.
+//!
+//! Each cell is first planned alone. Its value there is the reference for shared homes, and its
+//! homes are a candidate for all cells. Every cell is then solved again with the homes of each
+//! candidate; that is a small program in which each combination of homes is a group with a given
+//! number of layers. The candidate with the least mean of value ÷ own value wins. A cell may keep
+//! its own homes if moving the weights there and back costs less than sharing.
 
 use crate::cost::CostModel;
 use crate::error::PlannerError;
 use crate::grid::cell::GridCell;
 use crate::grid::cell::GridScorer;
-use crate::grid::cell::{PlannedCell, ScoredCell, SharedHomesCost};
+use crate::grid::cell::{CellOutcome, PlannedCell, ScoredCell, SharedHomesCost};
 use crate::grid::weight_residency::WeightResidency;
 use crate::placement::Placement;
 use crate::plan::Identity;
@@ -24,19 +26,20 @@ use rayon::prelude::*;
 use scenarios::{Slo, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Residencies that are tried for all cells.
+/// Most residencies that are tried for all cells.
 const CANDIDATES: usize = 24;
 
-/// Every so many cells are the sample on which candidates are compared first: an odd number, so that it takes all
-/// values of both axes; and the candidates that are compared on all cells.
+/// Candidates are first compared on every seventh cell: the stride is odd, so that the sample has
+/// all values of both axes. The best few are then compared on all cells.
 const SAMPLE_STRIDE: usize = 7;
 const FINALISTS: usize = 3;
 
-/// Plans `cells`, whose output tokens, objective and limits are those of `problem`; its batch and prompt are not
-/// looked at. What is not planned, because nothing fits or keeps the limits, is listed with its reason.
+/// Plans `cells` with the output tokens, objective and limits of `problem`, whose batch and prompt
+/// length do not matter. Cells without a plan are listed with the reason.
 ///
 /// # Errors
-/// Those of [`crate::plan`]; [`PlannerError::Several`] on a machine with several GPUs alike; [`PlannerError::Infeasible`] or [`PlannerError::TooSlow`] where no cell can be planned.
+/// Those of [`crate::plan`]; [`PlannerError::Several`] on a machine with identical GPUs;
+/// [`PlannerError::Infeasible`] or [`PlannerError::TooSlow`] if no cell can be planned.
 pub fn plan_grid(
     problem: &Problem<'_>,
     cells: &[GridCell],
@@ -48,26 +51,28 @@ pub fn plan_grid(
         let ranks = gpus * machine.tensor_parallel();
         return Err(PlannerError::Several { what: "a table of plans", gpus, ranks });
     }
-    let planned: Vec<_> =
+    let outcomes: Vec<_> =
         cells.par_iter().map(|cell| PlannedCell::new(problem, cell)).collect::<Result<_, _>>()?;
-    let (mut alone, mut without) = (Vec::new(), Vec::new());
-    for (cell, planned) in cells.iter().zip(planned) {
+    let (mut planned, mut without) = (Vec::new(), Vec::new());
+    for (cell, outcome) in cells.iter().zip(outcomes) {
         let GridCell { batch, prompt_tokens, .. } = *cell;
-        match planned {
-            Ok(planned) => alone.push(planned),
-            Err(reason) => without.push(NoPlan { batch, prompt_tokens, reason }),
+        match outcome {
+            CellOutcome::Planned(cell) => planned.push(*cell),
+            CellOutcome::Impossible(reason) => without.push(NoPlan { batch, prompt_tokens, reason }),
         }
     }
-    let Some((residency, stays)) = shared(&alone)? else { return Err(impossible(problem, cells)?) };
-    let scored: Vec<ScoredCell> = alone
+    let Some((residency, shared_costs)) = shared(&planned)? else { return Err(impossible(problem, cells)?) };
+    let scored: Vec<ScoredCell> = planned
         .par_iter()
-        .zip(&stays)
-        .map(|(cell, stay)| cell.scored(&residency, *stay, scorer))
+        .zip(&shared_costs)
+        .map(|(cell, shared_cost)| cell.scored(&residency, *shared_cost, scorer))
         .collect::<Result<_, _>>()?;
-    let Some(sharing) = sharing(&alone, &stays, &scored) else { return Err(impossible(problem, cells)?) };
+    let Some(sharing) = sharing(&planned, &shared_costs, &scored) else {
+        return Err(impossible(problem, cells)?);
+    };
     let mut table = PlanTable { without, ..empty_table(problem, sharing) };
     let mut placements: Vec<Placement> = vec![];
-    for (planned, ScoredCell { placement, simulated, own, switch, kept, .. }) in alone.iter().zip(scored) {
+    for (planned, ScoredCell { placement, simulated, own, switch, kept, .. }) in planned.iter().zip(scored) {
         let GridCell { batch, prompt_tokens, weight } = planned.cell;
         if !kept {
             let reason = "simulated, nothing that was found keeps the limits".to_owned();
@@ -88,7 +93,7 @@ pub fn plan_grid(
     Ok(table)
 }
 
-/// The table of `problem`, whose own workload only gives the output tokens.
+/// The table of `problem` without placements and cells.
 fn empty_table(problem: &Problem<'_>, sharing: SharingCost) -> PlanTable {
     let Problem { cost_model, workload, objective, slo, costs, draft: _ } = *problem;
     let CostModel { machine, model, formats } = cost_model;
@@ -109,7 +114,7 @@ fn empty_table(problem: &Problem<'_>, sharing: SharingCost) -> PlanTable {
     }
 }
 
-/// Why there is no plan for the first of `cells`.
+/// The reason why the first of `cells` has no plan.
 fn impossible(problem: &Problem<'_>, cells: &[GridCell]) -> Result<PlannerError, PlannerError> {
     let Some(&GridCell { batch, prompt_tokens, .. }) = cells.first() else {
         return Ok(PlannerError::NoPlacement { change: "a grid needs a cell".into() });
@@ -123,15 +128,15 @@ fn impossible(problem: &Problem<'_>, cells: &[GridCell]) -> Result<PlannerError,
     }
 }
 
-/// The residency that is best for all, and how each cell does within it. All candidates are tried on a sample of the
-/// cells, the best of them on all.
+/// The residency that is best for all cells, with the cost of each cell. All candidates are tried
+/// on a sample of the cells, the best of them on all.
 fn shared(
-    alone: &[PlannedCell<'_>],
+    planned: &[PlannedCell<'_>],
 ) -> Result<Option<(WeightResidency, Vec<SharedHomesCost>)>, PlannerError> {
-    let candidates = candidates(alone);
-    let all: Vec<_> = alone.iter().collect();
-    if alone.len() > SAMPLE_STRIDE * 2 {
-        let sample: Vec<_> = alone.iter().step_by(SAMPLE_STRIDE).collect();
+    let candidates = candidates(planned);
+    let all: Vec<_> = planned.iter().collect();
+    if planned.len() > SAMPLE_STRIDE * 2 {
+        let sample: Vec<_> = planned.iter().step_by(SAMPLE_STRIDE).collect();
         let costs = costs(&sample, &candidates)?;
         let ranks =
             (0..candidates.len()).map(|c| (mean_cost(&sample, &costs, c).unwrap_or(f64::INFINITY), c));
@@ -146,7 +151,7 @@ fn shared(
     best_of(&all, candidates)
 }
 
-/// The best of some residencies; `None` where each leaves some cell unserved.
+/// The best of some residencies. `None` if each leaves some cell without a plan.
 fn best_of(
     cells: &[&PlannedCell<'_>],
     mut candidates: Vec<WeightResidency>,
@@ -154,11 +159,11 @@ fn best_of(
     let costs = costs(cells, &candidates)?;
     let means = (0..candidates.len()).filter_map(|c| Some((mean_cost(cells, &costs, c)?, c)));
     let Some((_, best)) = means.min_by(|a, b| a.0.total_cmp(&b.0)) else { return Ok(None) };
-    let stays = costs.iter().filter_map(|costs| costs[best]).collect();
-    Ok(Some((candidates.swap_remove(best), stays)))
+    let shared_costs = costs.iter().filter_map(|costs| costs[best]).collect();
+    Ok(Some((candidates.swap_remove(best), shared_costs)))
 }
 
-/// What each cell costs within each candidate.
+/// Cost of each cell with each candidate.
 fn costs(
     cells: &[&PlannedCell<'_>],
     candidates: &[WeightResidency],
@@ -166,7 +171,7 @@ fn costs(
     cells.par_iter().map(|cell| cell.costs(candidates)).collect()
 }
 
-/// The mean loss within a candidate; `None` where a cell cannot be served.
+/// Mean cost with a candidate. `None` if a cell has no plan.
 fn mean_cost(
     cells: &[&PlannedCell<'_>],
     costs: &[Vec<Option<SharedHomesCost>>],
@@ -176,14 +181,15 @@ fn mean_cost(
     Some(mean(shares.collect::<Option<Vec<_>>>()?.into_iter()))
 }
 
-/// The residencies that the cells want, those of the most weight first; among them, for each memory, those with the
-/// most and the fewest bytes in it: what holds least of a small memory serves every cell.
-fn candidates(alone: &[PlannedCell<'_>]) -> Vec<WeightResidency> {
+/// The residencies of the cells, those with the largest weight first. For each memory, those with
+/// the most and the fewest bytes in it come before: the one with the fewest bytes in a small memory
+/// fits for every cell.
+fn candidates(planned: &[PlannedCell<'_>]) -> Vec<WeightResidency> {
     let mut wanted: BTreeMap<&WeightResidency, f64> = BTreeMap::new();
-    for cell in alone {
+    for cell in planned {
         *wanted.entry(&cell.residency).or_default() += cell.cell.weight.get();
     }
-    let Some(space) = alone.first().map(|cell| &cell.space) else { return vec![] };
+    let Some(space) = planned.first().map(|cell| &cell.space) else { return vec![] };
     let bytes: Vec<_> = wanted.keys().map(|residency| residency.bytes(space)).collect();
     let mut first = BTreeSet::new();
     for memory in 0..space.cost_model.machine.memories.len() {
@@ -200,15 +206,16 @@ fn candidates(alone: &[PlannedCell<'_>]) -> Vec<WeightResidency> {
     order.into_iter().take(CANDIDATES).map(|(_, _, residency)| residency.clone()).collect()
 }
 
-/// What sharing costs: simulated, and what is proven of the solver's mean. `None` where no cell keeps its limits.
+/// Cost of sharing in simulation, and the proven part of the solver's mean. `None` if no cell keeps
+/// its limits.
 fn sharing(
-    alone: &[PlannedCell<'_>],
-    stays: &[SharedHomesCost],
+    planned: &[PlannedCell<'_>],
+    shared_costs: &[SharedHomesCost],
     scored: &[ScoredCell],
 ) -> Option<SharingCost> {
-    let reached = mean(alone.iter().zip(stays).map(|(cell, &stay)| cell.share(stay)));
-    let least = mean(alone.iter().map(|cell| (cell.cell.weight.get(), cell.bound / cell.value)));
-    let kept = || alone.iter().zip(scored).filter(|(_, scored)| scored.kept);
+    let reached = mean(planned.iter().zip(shared_costs).map(|(cell, &shared_cost)| cell.share(shared_cost)));
+    let least = mean(planned.iter().map(|cell| (cell.cell.weight.get(), cell.bound / cell.value)));
+    let kept = || planned.iter().zip(scored).filter(|(_, scored)| scored.kept);
     Some(SharingCost {
         slowdown: Ratio::new(mean(kept().map(|(cell, scored)| (cell.cell.weight.get(), scored.cost))))?,
         worst: Ratio::new(kept().map(|(_, scored)| scored.cost).fold(0.0, f64::max))?,
@@ -216,7 +223,7 @@ fn sharing(
     })
 }
 
-/// The mean of (weight, value).
+/// The mean of (weight, value) pairs.
 fn mean(shares: impl Iterator<Item = (f64, f64)>) -> f64 {
     let (weight, sum) =
         shares.fold((0.0, 0.0), |(weights, sum), (weight, value)| (weights + weight, sum + weight * value));

@@ -1,4 +1,4 @@
-//! Where weights live, apart from KV and devices: what a table of plans has once for all of its cells.
+//! Where weights live, without KV and devices: the part of a plan that all cells of a table share.
 
 use crate::cost::CostModel;
 use crate::placement::Home;
@@ -6,7 +6,7 @@ use crate::placement::ModelShare;
 use crate::search::LayerClass;
 use crate::search::PatternSolution;
 use crate::search::SearchSpace;
-use crate::search::{Pattern, Patterns, Walked};
+use crate::search::{ChainCache, Pattern, Patterns};
 use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Seconds};
 use scenarios::Sublayer;
 use std::collections::BTreeMap;
@@ -14,31 +14,32 @@ use std::collections::BTreeMap;
 /// The homes of the matrices of one layer, or of embed and head.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WeightHomes {
-    /// Which stack of the space.
-    stack: usize,
-    /// Index of each matrix's home; attention, which has none, is left out.
+    /// Index of the class in the search space.
+    class: usize,
+    /// Index of each matrix's home. Attention has no matrix and is left out.
     weights: Vec<usize>,
 }
 
-/// How many layers are lodged how. The layers of a stack follow each other in the order of their lodgings, so the
-/// same layers are lodged alike in every cell; what a better order saves is a hop or two per step.
+/// Number of layers for each combination of homes. The layers of a class follow each other in the
+/// order of these combinations, so that each layer has the same homes in every cell. A better order
+/// would save a hop or two per step.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WeightResidency(pub BTreeMap<WeightHomes, u64>);
 
 impl WeightResidency {
-    /// That of a solution of `space`.
-    pub fn from_solution(space: &SearchSpace<'_>, chosen: &PatternSolution) -> Self {
+    /// The residency of a solution of `space`.
+    pub fn from_solution(space: &SearchSpace<'_>, solution: &PatternSolution) -> Self {
         let mut pinned = BTreeMap::new();
-        for (stack, runs) in chosen.kinds.iter().enumerate() {
+        for (class, runs) in solution.kinds.iter().enumerate() {
             for (pattern, count) in runs {
-                let weights = weights(&space.patterns, &space.stacks[stack], pattern);
-                *pinned.entry(WeightHomes { stack, weights }).or_default() += count;
+                let weights = weights(&space.patterns, &space.classes[class], pattern);
+                *pinned.entry(WeightHomes { class, weights }).or_default() += count;
             }
         }
         Self(pinned)
     }
 
-    /// Bytes that enter each memory when this one follows `other`.
+    /// Bytes that enter each memory if this residency follows `other`.
     pub fn entering(&self, other: &Self, space: &SearchSpace<'_>) -> Vec<Bytes> {
         let mut bytes = vec![Bytes::ZERO; space.cost_model.machine.memories.len()];
         let mut before = other.0.iter();
@@ -58,8 +59,8 @@ impl WeightResidency {
         bytes
     }
 
-    /// How long it takes to move the weights here from `other`, one memory after the other, each by its fastest
-    /// link; `None` where bytes must enter a memory to which no link goes.
+    /// Time to move the weights here from `other`: one memory after the other, each over its
+    /// fastest link. `None` if bytes must enter a memory without a link.
     pub fn time_from(&self, other: &Self, space: &SearchSpace<'_>) -> Option<Seconds> {
         let machine = space.cost_model.machine;
         let entering = self.entering(other, space).into_iter().zip(machine.memory_ids());
@@ -88,48 +89,52 @@ impl WeightHomes {
     /// Its matrices with their homes.
     fn matrices(&self, space: &SearchSpace<'_>) -> Vec<(Sublayer, Home)> {
         let list = &space.patterns.prices[0];
-        let sublayers = space.stacks[self.stack].sublayers.iter().map(|&index| list.sublayers[index]);
+        let sublayers = space.classes[self.class].sublayers.iter().map(|&index| list.sublayers[index]);
         let matrices = sublayers.filter(|&sublayer| sublayer != Sublayer::Attention);
         matrices.zip(&self.weights).map(|(sublayer, &home)| (sublayer, space.patterns.homes[home])).collect()
     }
 }
 
-/// The patterns of a space that keep to some lodgings.
+/// Classes of layers whose weights are pinned to given homes.
 #[derive(Debug)]
 pub(crate) struct PinnedClasses {
-    /// One stack per lodging, with the patterns that keep to it.
-    stacks: BTreeMap<WeightHomes, LayerClass>,
+    /// One class for each combination of homes, with the residencies that have it.
+    classes: BTreeMap<WeightHomes, LayerClass>,
 }
 
 impl PinnedClasses {
-    /// Those of `lodgings` in `space`, whose own patterns are not needed.
-    pub fn new<'l>(space: &SearchSpace<'_>, lodgings: impl Iterator<Item = &'l WeightHomes>) -> Self {
+    /// The classes of the given homes in `space`, whose own residencies are not needed.
+    pub fn new<'l>(
+        space: &SearchSpace<'_>,
+        weight_homes_of_class: impl Iterator<Item = &'l WeightHomes>,
+    ) -> Self {
         let patterns = &space.patterns;
-        let mut walk = patterns.walk();
-        let mut walked: Vec<[Walked; 2]> = space.stacks.iter().map(|_| Default::default()).collect();
-        let mut stacks = BTreeMap::new();
-        for weight_homes in lodgings {
-            let like = &space.stacks[weight_homes.stack];
+        let mut serial_chain = patterns.serial_chain();
+        let mut chain_cost: Vec<[ChainCache; 2]> = space.classes.iter().map(|_| Default::default()).collect();
+        let mut classes = BTreeMap::new();
+        for weight_homes in weight_homes_of_class {
+            let like = &space.classes[weight_homes.class];
             let (kind, sublayers) = (like.kind, like.sublayers.clone());
-            let mut stack = LayerClass { kind, layers: 1, sublayers, residency: vec![] };
-            for homes in homes_with_kv(patterns, &stack, &weight_homes.weights) {
-                let residency = patterns.residency(&mut walk, &mut walked[weight_homes.stack], homes, &stack);
-                stack.residency.extend(residency);
+            let mut class = LayerClass { kind, layers: 1, sublayers, residency: vec![] };
+            for homes in homes_with_kv(patterns, &class, &weight_homes.weights) {
+                let residency =
+                    patterns.residency(&mut serial_chain, &mut chain_cost[weight_homes.class], homes, &class);
+                class.residency.extend(residency);
             }
-            stacks.insert(weight_homes.clone(), stack);
+            classes.insert(weight_homes.clone(), class);
         }
-        Self { stacks }
+        Self { classes }
     }
 
-    /// How many layers keep to each lodging of `residency`, and their stacks.
+    /// The number of layers and the class of each combination of homes of `residency`.
     pub fn groups(&self, residency: &WeightResidency) -> Vec<(u64, &LayerClass)> {
-        residency.0.iter().map(|(weight_homes, &layers)| (layers, &self.stacks[weight_homes])).collect()
+        residency.0.iter().map(|(weight_homes, &layers)| (layers, &self.classes[weight_homes])).collect()
     }
 }
 
-/// The homes of all sublayers for each home of the KV cache that is not divided.
-fn homes_with_kv(patterns: &Patterns<'_>, stack: &LayerClass, weights: &[usize]) -> Vec<Vec<usize>> {
-    let Some(at) = attention(patterns, stack) else { return vec![weights.to_vec()] };
+/// The homes of all sublayers for each undivided home of the KV cache.
+fn homes_with_kv(patterns: &Patterns<'_>, class: &LayerClass, weights: &[usize]) -> Vec<Vec<usize>> {
+    let Some(at) = attention(patterns, class) else { return vec![weights.to_vec()] };
     let whole = (0..patterns.homes.len()).filter(|&home| !patterns.homes[home].is_split());
     let with = |kv| {
         let mut homes = weights.to_vec();
@@ -139,17 +144,17 @@ fn homes_with_kv(patterns: &Patterns<'_>, stack: &LayerClass, weights: &[usize])
     whole.map(with).filter(|homes| !patterns.mixes(homes, at)).collect()
 }
 
-fn weights(patterns: &Patterns<'_>, stack: &LayerClass, pattern: &Pattern) -> Vec<usize> {
+fn weights(patterns: &Patterns<'_>, class: &LayerClass, pattern: &Pattern) -> Vec<usize> {
     let mut weights = pattern.homes.clone();
-    if let Some(at) = attention(patterns, stack) {
+    if let Some(at) = attention(patterns, class) {
         weights.remove(at);
     }
     weights
 }
 
-fn attention(patterns: &Patterns<'_>, stack: &LayerClass) -> Option<usize> {
+fn attention(patterns: &Patterns<'_>, class: &LayerClass) -> Option<usize> {
     let list = &patterns.prices[0];
-    stack.sublayers.iter().position(|&index| list.sublayers[index] == Sublayer::Attention)
+    class.sublayers.iter().position(|&index| list.sublayers[index] == Sublayer::Attention)
 }
 
 /// The rows in each memory of a matrix with this home.
@@ -170,7 +175,7 @@ fn matrix_bytes(
     ModelShare::in_memory(machine, model, memory).matrix_bytes(sublayer, formats, &rows)
 }
 
-/// Adds what `kept` in `memory` takes of the memories that it lies in.
+/// Adds the bytes in the memories below `memory` if it is striped, or else in itself.
 fn add_spread(space: &SearchSpace<'_>, memory: MemoryId, kept: Bytes, layers: u64, bytes: &mut [Bytes]) {
     let parts = space.cost_model.machine.spread(memory, kept);
     parts.for_each(|(memory, part)| bytes[memory.0] += part * layers);

@@ -1,4 +1,4 @@
-//! The draft of speculative decoding: a small model on one device, beside which the model itself is planned.
+//! Speculative decoding: the draft model is placed on one device, and the model beside it.
 
 use crate::cost::CostModel;
 use crate::error::PlannerError;
@@ -13,33 +13,33 @@ use crate::planning::scorer::FormatScorer;
 use crate::program::RunExtent;
 
 use crate::program::{BatchSteps, prefill_chunk};
-use crate::search::work;
+use crate::search::device_work;
 use hwprofiles::{Bytes, DeviceId, Machine, Seconds};
 use scenarios::{Model, Speculation, Workload};
 
-/// A draft that may be used, and how many tokens it may propose.
+/// A draft model, with the numbers of tokens that it may propose.
 #[derive(Debug, Clone, Copy)]
 pub struct DraftModel<'a> {
-    /// It.
+    /// The draft.
     pub model: &'a Model,
     /// The numbers of tokens to choose from.
     pub choices: &'a [Speculation],
 }
 
-/// A draft beside which a question is asked: the question's machine is what it leaves.
+/// A placed draft. The problem's machine is what the draft leaves free.
 #[derive(Debug, Clone)]
 pub struct DraftPlan {
-    /// What it is, and where.
+    /// The draft in its place.
     pub placed: PlacedDraft,
     /// The whole machine.
     pub(crate) machine: Identity,
-    /// Seconds that each device computes for it: for the prompts, and in one step.
+    /// Seconds that each device works for the draft: for the prompts, and in one step.
     pub(crate) work: [Vec<Seconds>; 2],
 }
 
 impl DraftPlan {
-    /// `draft` (the model of that pricing) on `device`, proposing for `workload` as that says; with the machine that it
-    /// leaves. `None` where it does not fit.
+    /// The plan of a draft (the model of `cost_model`) on `device` for the speculation of
+    /// `workload`, and the machine that it leaves free. `None` if the draft does not fit.
     ///
     /// # Errors
     /// A rate that was not measured.
@@ -51,7 +51,7 @@ impl DraftPlan {
     ) -> Result<Option<(Self, Machine)>, PlannerError> {
         let CostModel { machine, model, .. } = cost_model;
         let placement = Placement::uniform(model, device, machine.device(device).memory);
-        // Its own steps have one token each; what the model did not accept is written over.
+        // The draft's own steps have one token each. Rejected tokens are overwritten.
         let alone = Workload { speculation: None, ..*workload };
         let chunk = prefill_chunk(&alone);
         let extent = RunExtent { step_tokens: 1, ..RunExtent::from_workload(workload, chunk) };
@@ -60,7 +60,7 @@ impl DraftPlan {
             return Ok(None);
         }
         let times = scorer(cost_model, &alone, &placement, chunk)?;
-        let [prefill, step] = work(&cost_model, &placement, &BatchSteps::new(&alone, chunk))?;
+        let [prefill, step] = device_work(&cost_model, &placement, &BatchSteps::new(&alone, chunk))?;
         let proposed = (workload.step_tokens() - 1) as f64;
         let names = machine.memories.iter().map(|memory| memory.name.clone());
         let placed = PlacedDraft {

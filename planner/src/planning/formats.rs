@@ -1,5 +1,5 @@
-//! A choice among number formats, degrees of tensor parallelism and places of a draft: each is planned, and the best for
-//! the objective wins.
+//! The choice among number formats, degrees of tensor parallelism and drafts: plans each
+//! combination and keeps the best.
 
 use crate::cost::CostModel;
 use crate::error::PlannerError;
@@ -16,25 +16,26 @@ use crate::program::PhaseTimes;
 use hwprofiles::{DeviceId, Machine};
 use scenarios::{Formats, Speculation, Workload};
 
-/// A plan, and what came of every combination.
+/// The best plan, and the outcome of every combination.
 #[derive(Debug)]
 pub struct ChosenFormats {
-    /// The best.
+    /// The best plan.
     pub plan: Plan,
-    /// Which of the machines it is for.
+    /// Index of its machine.
     pub machine: usize,
-    /// Of each machine, in the order in which they were asked for: what is expected of each format, with and without a draft,
-    /// or why it cannot be planned.
-    pub tried: Vec<(Variant, Result<PhaseTimes, PlannerError>)>,
+    /// For each combination the expected times, or the reason why it cannot be planned: machine by
+    /// machine, format by format, without and with a draft.
+    pub outcomes: Vec<(Variant, Result<PhaseTimes, PlannerError>)>,
 }
 
-/// Plans `problem` on each of `machines` (one machine with its GPUs grouped in several ways) in each of `formats`,
-/// whatever its own are, without a draft and with `draft` on each device; takes the plan that is best for the objective within
-/// the limits, of equals the first. `identities` are what plans record of the machines, where somebody knows: finding out takes
-/// as long as a small plan.
+/// Plans `problem` for each combination of `machines` (one machine with its GPUs grouped in several
+/// ways), `formats`, and no draft or `draft` on each device. Returns the plan with the best
+/// objective within the limits, the first of equal ones. `identities` are the known identities of
+/// the machines; computing one takes as long as a small plan.
 ///
 /// # Errors
-/// Those of [`crate::plan`]; where there are several combinations, [`PlannerError::NoFormat`] says why none can be planned.
+/// The errors of [`crate::plan`]; with several combinations [`PlannerError::NoFormat`] with the
+/// reason of each.
 pub fn plan_among(
     problem: &Problem<'_>,
     machines: &[Machine],
@@ -44,7 +45,7 @@ pub fn plan_among(
     scorer: &FormatScorer<'_>,
 ) -> Result<ChosenFormats, PlannerError> {
     let mut best: Option<(f64, usize, Plan)> = None;
-    let mut tried = Vec::new();
+    let mut outcomes = Vec::new();
     let all = (0..machines.len()).flat_map(|at| formats.iter().map(move |formats| (at, formats)));
     let all: Vec<_> = all
         .flat_map(|(at, formats)| {
@@ -64,28 +65,28 @@ pub fn plan_among(
         let known = identities.and_then(|identities| identities.get(*at));
         match planned(&problem, known, *proposal, scorer) {
             Ok((plan, value)) => {
-                tried.push((variant, Ok(plan.predicted.simulated)));
+                outcomes.push((variant, Ok(plan.predicted.simulated)));
                 if best.as_ref().is_none_or(|(least, ..)| value < *least) {
                     best = Some((value, *at, plan));
                 }
             }
-            Err(error) if all.len() > 1 && is_of_its_variant(&error) => tried.push((variant, Err(error))),
+            Err(error) if all.len() > 1 && is_of_its_variant(&error) => outcomes.push((variant, Err(error))),
             Err(error) => return Err(error),
         }
     }
     match best {
-        Some((_, machine, plan)) => Ok(ChosenFormats { plan, machine, tried }),
+        Some((_, machine, plan)) => Ok(ChosenFormats { plan, machine, outcomes }),
         None => {
             let failed = |(variant, result): (_, Result<_, _>)| Some((variant, result.err()?));
-            Err(PlannerError::NoFormat { reasons: tried.into_iter().filter_map(failed).collect() })
+            Err(PlannerError::NoFormat { reasons: outcomes.into_iter().filter_map(failed).collect() })
         }
     }
 }
 
-/// A draft, where it is, and what it proposes.
+/// A draft, its device, and what it proposes.
 type Proposal<'a> = (DraftModel<'a>, DeviceId, Speculation);
 
-/// None, then each device and each number of tokens.
+/// No draft, then each device with each number of tokens.
 fn proposals<'a>(machine: &Machine, draft: Option<DraftModel<'a>>) -> Vec<Option<Proposal<'a>>> {
     let of = |draft: DraftModel<'a>| {
         let on =
@@ -95,7 +96,7 @@ fn proposals<'a>(machine: &Machine, draft: Option<DraftModel<'a>>) -> Vec<Option
     std::iter::once(None).chain(draft.into_iter().flat_map(of)).collect()
 }
 
-/// The plan beside the draft of `proposal`, with its objective.
+/// The plan with the draft of `proposal`, and its objective.
 fn planned(
     problem: &Problem<'_>,
     known: Option<&Identity>,
@@ -124,7 +125,7 @@ fn planned(
     plan_with_value(&Problem { cost_model, workload, draft: Some(&beside), ..*problem }, known, score)
 }
 
-/// Whether other formats, another degree or no draft may do better.
+/// Whether another combination may succeed.
 fn is_of_its_variant(error: &PlannerError) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! Nothing fits: which memory is too small, by how much, and what would help.
+//! Explains why nothing fits: which memory is too small, by how much, and what would help.
 
 use crate::cost::CostModel;
 use crate::error::PlannerError;
@@ -11,10 +11,10 @@ use crate::search::{PatternProgram, SearchBudget};
 use hwprofiles::{Bytes, DType, Seconds};
 use scenarios::{Formats, Slo, Workload};
 
-/// Sizes are told to this precision.
+/// Precision of reported sizes, in bytes.
 const GRAIN: u64 = 1_000_000;
 
-/// The error for a question to which nothing fits, whatever its limits.
+/// The error of a problem for which nothing fits, even without limits.
 pub(crate) fn infeasible(problem: &Problem<'_>) -> Result<PlannerError, PlannerError> {
     let Problem { cost_model, workload, .. } = *problem;
     let goal = unlimited(problem)?;
@@ -52,15 +52,15 @@ pub(crate) fn infeasible(problem: &Problem<'_>) -> Result<PlannerError, PlannerE
     })
 }
 
-/// The least that `memory` has to hold when the others stay as they are, to the next megabyte; `None` where no size
-/// is enough.
+/// The least capacity of `memory` at which the model fits while the other memories stay as they
+/// are, rounded up to a megabyte. `None` if no capacity suffices.
 fn needed(fitting: &PatternProgram<'_>, memory: usize) -> Result<Option<Bytes>, PlannerError> {
     let mut problem = fitting.clone();
     let mut fits = |bytes: u64| -> Result<bool, PlannerError> {
         problem.capacity[memory] = bytes * GRAIN;
         problem.is_solvable()
     };
-    // An exabyte: more than any model, less than what could overflow.
+    // An exabyte: more than any model needs, and sums do not overflow.
     let (mut too_little, mut enough) = (0, Bytes::new(1 << 60).get() / GRAIN);
     if !fits(enough)? {
         return Ok(None);
@@ -72,7 +72,8 @@ fn needed(fitting: &PatternProgram<'_>, memory: usize) -> Result<Option<Bytes>, 
     Ok(Some(Bytes::new(enough * GRAIN)))
 }
 
-/// What else would make it fit: smaller weights in a format that every device has been measured in, fewer sequences.
+/// Other changes that make the model fit: smaller weights in a format with measured rates on every
+/// device, or fewer sequences.
 fn other_changes(
     cost_model: CostModel<'_>,
     workload: &Workload,
@@ -89,7 +90,7 @@ fn other_changes(
     let bytes = |dtype: DType| dtype.matrix_bytes(1, cost_model.model.hidden);
     let own = cost_model.formats.weights;
     for dtype in [DType::Bf16, DType::Int8, DType::Int4] {
-        // Classes of matrices that are smaller already stay as they are.
+        // Matrices in a smaller format keep it.
         let weights = own.map(|before| if bytes(dtype) < bytes(before) { dtype } else { before });
         if weights != own && measured(dtype) && fits(&Formats { weights, ..*cost_model.formats }, workload)? {
             changes.push(format!("weights in {weights}"));
@@ -108,12 +109,13 @@ fn other_changes(
     Ok(changes)
 }
 
-/// The question's goal without its limits.
+/// The goal without limits.
 fn unlimited(problem: &Problem<'_>) -> Result<Goal, PlannerError> {
-    Ok(problem.goal()?.within(Slo::default()))
+    Ok(problem.goal()?.with_limits(Slo::default()))
 }
 
-/// The error for a question whose limits nothing keeps; `best` is what was simulated and came closest.
+/// The error of a problem whose limits no placement keeps. `best` are the simulated times that came
+/// closest.
 pub(crate) fn too_slow(
     problem: &Problem<'_>,
     goal: &Goal,
@@ -122,12 +124,12 @@ pub(crate) fn too_slow(
     let Problem { cost_model, workload, .. } = *problem;
     let limits = [("slo.ttft", goal.slo.ttft), ("slo.tpot", goal.slo.tpot)];
     let least = |phase: usize, slo: Slo| -> Result<Option<Seconds>, PlannerError> {
-        let goal = goal.of_phase(phase).within(slo);
+        let goal = goal.for_phase(phase).with_limits(slo);
         let mut least: Option<f64> = None;
         for chunk in prefill_chunks(&workload) {
             let space = SearchSpace::new(cost_model, &BatchSteps::new(&workload, chunk), &goal)?;
-            if let Some(chosen) = space.solve(&goal, &space.capacity(), SearchBudget::PLAN)?.chosen {
-                least = Some(least.map_or(chosen.value, |least| least.min(chosen.value)));
+            if let Some(solution) = space.solve(&goal, &space.capacity(), SearchBudget::PLAN)?.solution {
+                least = Some(least.map_or(solution.value, |least| least.min(solution.value)));
             }
         }
         Ok(least.map(Seconds::new))
@@ -146,7 +148,7 @@ pub(crate) fn too_slow(
         let given = "that was found where slo.ttft is kept";
         return Ok(PlannerError::TooSlow { what: "slo.tpot", limit, best, given });
     }
-    // Possible without contention, but what was simulated is slower.
+    // The limits can be kept without contention, but the simulated times are longer.
     let simulated = [best.map(|best| best.ttft), best.and_then(|best| best.tpot)];
     let given = "that a simulation with contention shows";
     for ((what, limit), best) in limits.into_iter().zip(simulated) {

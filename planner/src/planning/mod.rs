@@ -1,4 +1,4 @@
-//! From a problem to its plan: candidates of the search and of rules, simulated and compared.
+//! From a problem to its plan: simulates candidates of the search and of rules, and keeps the best.
 
 mod draft;
 mod formats;

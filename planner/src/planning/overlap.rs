@@ -1,5 +1,5 @@
-//! What the integer program does not choose, because its rooflines do not see it: how much overlaps. Tried on the best
-//! placement, by simulation.
+//! Micro-batches and staging slots for the best placement. The rooflines of the integer program do
+//! not see overlap, so simulation chooses them.
 
 use crate::cost::footprint;
 use crate::error::PlannerError;
@@ -19,42 +19,45 @@ use crate::search::{Restriction, SearchSpace};
 use rayon::prelude::*;
 use scenarios::Phase;
 
-/// The numbers of micro-batches that are tried, and from how many sequences on: a part must be worth its launches.
+/// Numbers of micro-batches, each with the fewest sequences for which it is tried: each part must
+/// be worth its launches.
 const PARTS: [(u64, u64); 3] = [(2, 2), (4, 8), (8, 64)];
 
-/// Placements meant for micro-batches are looked for with so many: two devices that take turns can then both be busy.
-const TURNS: u64 = 2;
+/// Number of micro-batches in the search for placements with two devices that work at the same
+/// time.
+const CONCURRENT: u64 = 2;
 
 const PHASES: [Phase; 2] = [Phase::Prefill, Phase::Decode];
 
-/// A question whose best placement so far is known.
+/// A problem whose best placement so far is known.
 pub(crate) struct Overlap<'a, 's> {
     pub problem: &'a Problem<'a>,
     pub goal: &'a Goal,
     pub scorer: &'a Scorer<'s>,
-    /// By prefill chunk.
+    /// Search spaces by prefill chunk.
     pub spaces: Vec<(u64, &'a SearchSpace<'a>)>,
-    /// No mixture of patterns is better than this in one piece, whatever is fetched ahead.
+    /// A lower bound of all mixtures of patterns without micro-batches, for any number of slots.
     pub least: f64,
-    /// What the solver does not see of the objective.
-    pub apart: f64,
+    /// The draft's part of the objective, which the solver does not see.
+    pub draft_value: f64,
 }
 
 impl Overlap<'_, '_> {
-    /// The better of the best of the rules' and of the solver's, in micro-batches or with more staging slots, where that is
-    /// worth it. More slots may put the solver's before a rule's, which holds less and streams more evenly.
+    /// The better of the best rule and the best solution, each with micro-batches or more staging
+    /// slots if they help. More slots can put the solution before the rule, which holds less and
+    /// streams more evenly.
     pub fn better(
         &self,
-        ruled: Option<ScoredPlacement>,
+        best_rule: Option<ScoredPlacement>,
         found: Option<ScoredPlacement>,
     ) -> Result<Option<ScoredPlacement>, PlannerError> {
-        let (first, second) = match (ruled, found) {
-            (Some(ruled), Some(found)) if is_better(self.goal, &ruled, &found) => (found, None),
-            (Some(ruled), found) => (ruled, found),
+        let (first, second) = match (best_rule, found) {
+            (Some(best_rule), Some(found)) if is_better(self.goal, &best_rule, &found) => (found, None),
+            (Some(best_rule), found) => (best_rule, found),
             (None, Some(found)) => (found, None),
             (None, None) => return Ok(None),
         };
-        let best = self.with_slots(self.in_parts(first)?)?;
+        let best = self.with_slots(self.with_micro_batches(first)?)?;
         match second {
             Some(second) if !self.is_enough(&best) => {
                 Ok(better(self.goal, Some(best), self.with_slots(second)?))
@@ -63,31 +66,31 @@ impl Overlap<'_, '_> {
         }
     }
 
-    /// `best` with more staging slots, where that is worth it.
+    /// `best` with more staging slots if they help.
     fn with_slots(&self, best: ScoredPlacement) -> Result<ScoredPlacement, PlannerError> {
         match self.streams(&best.placement) && !self.is_enough(&best) {
-            true => self.deeper(best),
+            true => self.with_more_slots(best),
             false => Ok(best),
         }
     }
 
-    /// Whether no other placement is better by more than prices are known to.
+    /// Whether no other placement can be better by more than the precision of costs.
     fn is_enough(&self, best: &ScoredPlacement) -> bool {
         best.placement.pipelining.micro_batches == 1 && self.least >= best.value * ENOUGH
     }
 
-    /// The best placement, and those that the solver finds where each device's work counts and not their turns, in
+    /// The best of `best` and of placements whose devices work at the same time, with
     /// micro-batches.
-    fn in_parts(&self, best: ScoredPlacement) -> Result<ScoredPlacement, PlannerError> {
+    fn with_micro_batches(&self, best: ScoredPlacement) -> Result<ScoredPlacement, PlannerError> {
         let batch = self.problem.workload.batch;
-        if self.problem.cost_model.machine.devices.len() < 2 || batch < TURNS {
+        if self.problem.cost_model.machine.devices.len() < 2 || batch < CONCURRENT {
             return Ok(best);
         }
         let mut candidates = vec![];
-        if self.takes_turns(&best.placement) {
-            candidates.push(divided(&best.placement, TURNS));
+        if self.alternates(&best.placement) {
+            candidates.push(divided(&best.placement, CONCURRENT));
         }
-        candidates.extend(self.for_turns(&best)?);
+        candidates.extend(self.concurrent_placements(&best)?);
         let found = candidates.into_par_iter().map(|placement| self.candidate(&best, placement));
         let found = found.collect::<Result<Vec<_>, _>>()?;
         let Some(mut found) =
@@ -95,7 +98,7 @@ impl Overlap<'_, '_> {
         else {
             return Ok(best);
         };
-        for (parts, _) in PARTS.into_iter().filter(|&(parts, least)| parts > TURNS && batch >= least) {
+        for (parts, _) in PARTS.into_iter().filter(|&(parts, least)| parts > CONCURRENT && batch >= least) {
             let finer = self.scored(&found, divided(&found.placement, parts))?;
             if self.rank(&finer) >= self.rank(&found) {
                 break;
@@ -105,25 +108,26 @@ impl Overlap<'_, '_> {
         Ok(if self.is_worth(&best, &found) { found } else { best })
     }
 
-    /// Placements for devices that work at the same time, where these could be better than `best`.
-    fn for_turns(&self, best: &ScoredPlacement) -> Result<Vec<Placement>, PlannerError> {
-        let space = self.space(best.chunk, TURNS)?;
+    /// Placements in which devices work at the same time, if these could be better than `best`.
+    fn concurrent_placements(&self, best: &ScoredPlacement) -> Result<Vec<Placement>, PlannerError> {
+        let space = self.space(best.chunk, CONCURRENT)?;
         let Some(priced_problem) = space.priced_problem(self.goal, &space.capacity())? else {
             return Ok(vec![]);
         };
-        // Both devices are in every part of a divided matrix: there is no turn to take.
-        let families = [Restriction::ALL, Restriction { divided: false, ..Restriction::ALL }];
+        // Both devices work on each part of a divided matrix anyway.
+        let restrictions = [Restriction::NONE, Restriction { divided: false, ..Restriction::NONE }];
         let mut placements: Vec<Placement> = vec![];
-        for restriction in families {
+        for restriction in restrictions {
             let solved = priced_problem.solve(
                 restriction,
                 SearchBudget::PLAN,
-                self.rank(best) * ENOUGH - self.apart,
+                self.rank(best) * ENOUGH - self.draft_value,
             )?;
-            let Some(chosen) = solved.chosen else { continue };
-            for placement in [space.placement(&chosen, self.goal), space.interleaved(&chosen, self.goal)] {
-                let placement = divided(&placement, TURNS);
-                if self.takes_turns(&placement) && !placements.contains(&placement) {
+            let Some(solution) = solved.solution else { continue };
+            for placement in [space.placement(&solution, self.goal), space.interleaved(&solution, self.goal)]
+            {
+                let placement = divided(&placement, CONCURRENT);
+                if self.alternates(&placement) && !placements.contains(&placement) {
                     placements.push(placement);
                 }
             }
@@ -131,44 +135,50 @@ impl Overlap<'_, '_> {
         Ok(placements)
     }
 
-    /// The space of steps in so many micro-batches.
+    /// The search space of steps in `micro_batches` parts.
     fn space(&self, chunk: u64, micro_batches: u64) -> Result<SearchSpace<'_>, PlannerError> {
-        let batch_steps = BatchSteps::new(&self.problem.workload, chunk).in_parts(micro_batches);
+        let batch_steps = BatchSteps::new(&self.problem.workload, chunk).with_micro_batches(micro_batches);
         SearchSpace::new(self.problem.cost_model, &batch_steps, self.goal)
     }
 
     /// `best` with more staging slots.
     ///
-    /// A link that fetches for some layers while others compute from memory, or while another device computes, stops
-    /// when its slots are full. Their number is doubled as long as that gains; where the memory is full, less is held
-    /// in it instead. Fewer than two are not tried: nothing that fits with two runs sooner with one.
-    fn deeper(&self, mut best: ScoredPlacement) -> Result<ScoredPlacement, PlannerError> {
+    /// A link that fetches for some layers while other layers compute from memory, or while another
+    /// device computes, stops when its slots are full. The number of slots is doubled as long as
+    /// that helps. If the memory is full, fewer weights stay in it. One slot is not tried: no
+    /// placement that fits with two is faster with one.
+    fn with_more_slots(&self, mut best: ScoredPlacement) -> Result<ScoredPlacement, PlannerError> {
         loop {
             let slots = best.placement.pipelining.slots * 2;
             if !Pipelining::SLOTS.contains(&slots) {
                 return Ok(best);
             }
             let pipelining = Pipelining { slots, ..best.placement.pipelining };
-            // Whether it fits is asked when it is known to gain.
-            let deeper = self.scored(&best, Placement { pipelining, ..best.placement.clone() })?;
-            if !self.is_worth(&best, &deeper) {
+            // The check whether it fits is expensive, so it comes second.
+            let with_more_slots = self.scored(&best, Placement { pipelining, ..best.placement.clone() })?;
+            if !self.is_worth(&best, &with_more_slots) {
                 return Ok(best);
             }
-            let deeper = if self.fits(&deeper)? { Some(deeper) } else { self.refitted(&best, &deeper)? };
-            match deeper.filter(|deeper| self.is_worth(&best, deeper)) {
-                Some(deeper) => best = deeper,
+            let with_more_slots = if self.fits(&with_more_slots)? {
+                Some(with_more_slots)
+            } else {
+                self.refitted(&best, &with_more_slots)?
+            };
+            match with_more_slots.filter(|with_more_slots| self.is_worth(&best, with_more_slots)) {
+                Some(with_more_slots) => best = with_more_slots,
                 None => return Ok(best),
             }
         }
     }
 
-    /// What the solver does with the room that more slots leave; `None` where it finds nothing that could be better.
+    /// The solver's placement for the memory that more slots leave free. `None` if it cannot be
+    /// better.
     fn refitted(
         &self,
         best: &ScoredPlacement,
-        deeper: &ScoredPlacement,
+        with_more_slots: &ScoredPlacement,
     ) -> Result<Option<ScoredPlacement>, PlannerError> {
-        let pipelining = deeper.placement.pipelining;
+        let pipelining = with_more_slots.placement.pipelining;
         let known = self.spaces.iter().find(|(chunk, _)| *chunk == best.chunk);
         let own;
         let space = match (known, pipelining.micro_batches) {
@@ -178,18 +188,19 @@ impl Overlap<'_, '_> {
                 &own
             }
         };
-        let (before, after) = (self.used(best)?, self.used(deeper)?);
+        let (before, after) = (self.used(best)?, self.used(with_more_slots)?);
         let mut capacity = space.capacity();
         for ((capacity, before), after) in capacity.iter_mut().zip(before).zip(after) {
             *capacity = capacity.saturating_sub(after.staging.saturating_sub(before.staging));
         }
         let Some(priced_problem) = space.priced_problem(self.goal, &capacity)? else { return Ok(None) };
-        let Some(chosen) =
-            priced_problem.solve(best.restriction, SearchBudget::PLAN, self.rank(best) - self.apart)?.chosen
+        let Some(solution) = priced_problem
+            .solve(best.restriction, SearchBudget::PLAN, self.rank(best) - self.draft_value)?
+            .solution
         else {
             return Ok(None);
         };
-        let placements = [Some(space.placement(&chosen, self.goal)), space.dealt(&chosen, self.goal)];
+        let placements = [Some(space.placement(&solution, self.goal)), space.dealt(&solution, self.goal)];
         let mut found: Option<ScoredPlacement> = None;
         for placement in placements.into_iter().flatten() {
             let scored = self.candidate(best, Placement { pipelining, ..placement })?;
@@ -200,8 +211,8 @@ impl Overlap<'_, '_> {
         Ok(found)
     }
 
-    /// `placement` in place of that of `best`; `None` where it does not fit, or bytes cannot move: patterns are priced
-    /// alone, and between two of them there may be no link.
+    /// `placement` in place of that of `best`. `None` if it does not fit, or if there is no link
+    /// between two patterns, which are priced separately.
     fn candidate(
         &self,
         best: &ScoredPlacement,
@@ -220,7 +231,7 @@ impl Overlap<'_, '_> {
         Ok(ScoredPlacement { restriction: best.restriction, ..scored })
     }
 
-    /// Whether something is computed from a memory that its device does not read in place.
+    /// Whether a device computes from a memory that it cannot read in place.
     fn streams(&self, placement: &Placement) -> bool {
         let machine = self.problem.cost_model.machine;
         let far = |slice: &Slice| {
@@ -229,8 +240,8 @@ impl Overlap<'_, '_> {
         placement.sublayers().any(|(.., slices)| slices.iter().any(far))
     }
 
-    /// Whether layers are computed by more than one device in one phase.
-    fn takes_turns(&self, placement: &Placement) -> bool {
+    /// Whether the layers use several devices in one phase.
+    fn alternates(&self, placement: &Placement) -> bool {
         let layers = || placement.layers.iter().flat_map(|layer| layer.iter().flat_map(|(_, slices)| slices));
         let first = |phase| layers().next().map(|slice| slice.device(phase));
         PHASES.into_iter().any(|phase| layers().any(|slice| Some(slice.device(phase)) != first(phase)))
@@ -246,12 +257,13 @@ impl Overlap<'_, '_> {
         Ok(overfilled(self.problem.cost_model.machine, &self.used(scored)?).is_none())
     }
 
-    /// The objective; infinite where limits are not kept.
+    /// The objective; infinite if a limit is exceeded.
     fn rank(&self, scored: &ScoredPlacement) -> f64 {
         if self.goal.keeps(&scored.times) { scored.value } else { f64::INFINITY }
     }
 
-    /// Whether `next` keeps limits that `best` does not, or is better by more than prices are known to.
+    /// Whether `next` keeps limits that `best` does not, or is better by more than the precision of
+    /// costs.
     fn is_worth(&self, best: &ScoredPlacement, next: &ScoredPlacement) -> bool {
         match [best, next].map(|scored| self.goal.keeps(&scored.times)) {
             [true, false] => false,
@@ -261,7 +273,7 @@ impl Overlap<'_, '_> {
     }
 }
 
-/// The same in so many micro-batches.
+/// The placement with `micro_batches` micro-batches.
 fn divided(placement: &Placement, micro_batches: u64) -> Placement {
     Placement { pipelining: Pipelining { micro_batches, ..placement.pipelining }, ..placement.clone() }
 }

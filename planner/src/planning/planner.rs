@@ -1,4 +1,5 @@
-//! The question and its answer: candidates from the integer program and the rules, simulated; the best is the plan.
+//! The planner: simulates candidates of the integer program and of rules, and returns the best as
+//! the plan.
 
 use crate::error::PlannerError;
 use crate::placement::Placement;
@@ -24,21 +25,24 @@ use rayon::prelude::*;
 use scenarios::Slo;
 use std::collections::BTreeMap;
 
-/// Plans `problem`: where each matrix and the KV cache live, who computes what, and how many tokens enter in one
-/// prefill step, so that the objective is best, its limits are kept and no memory holds more than it can.
+/// Plans `problem`: the memory of each matrix and KV cache, the device of each computation, and the
+/// tokens of a prefill step, such that the objective is best, its limits are kept and no memory is
+/// overfilled.
 ///
-/// Solutions of the integer program and the rules of [`Rule`] are scored by `scorer`; where no solution beats a
-/// rule, the plan follows the rule and says so.
+/// `scorer` simulates the solutions of the integer program and the placements of each [`Rule`]. If
+/// no solution beats a rule, the plan follows the rule and says so.
 ///
 /// # Errors
-/// [`PlannerError::Infeasible`] names the memory that is too small and what would help;
-/// [`PlannerError::TooSlow`] the limit that nothing keeps; [`PlannerError::Missing`] a rate to be measured;
-/// [`PlannerError::Unpriced`] a power or a price; [`PlannerError::Scenario`] a workload that makes no sense.
+/// - [`PlannerError::Infeasible`] names the memory that is too small and what would help.
+/// - [`PlannerError::TooSlow`] names the limit that no placement keeps.
+/// - [`PlannerError::Missing`] names a rate that was not measured.
+/// - [`PlannerError::Unpriced`] names a power or a price that is missing.
+/// - [`PlannerError::Scenario`] tells what is wrong with the workload.
 pub fn plan(problem: &Problem<'_>, scorer: &Scorer<'_>) -> Result<Plan, PlannerError> {
     plan_with_value(problem, None, scorer).map(|(plan, _)| plan)
 }
 
-/// The same, with its objective; `known` is what it is to record of the machine.
+/// The plan with its objective. `known` is the machine's identity, if the caller knows it.
 pub(crate) fn plan_with_value(
     problem: &Problem<'_>,
     known: Option<&Identity>,
@@ -53,55 +57,55 @@ pub(crate) fn plan_with_value(
     let goal = problem.goal()?;
     let chunks = prefill_chunks(&workload);
     let space = |&chunk: &u64| SearchSpace::new(cost_model, &BatchSteps::new(&workload, chunk), &goal);
-    let (followed, spaces) = rayon::join(
-        || Rule::ALL.par_iter().map(|&rule| problem.followed(&goal, rule, scorer)).collect::<Vec<_>>(),
+    let (rule_candidate, spaces) = rayon::join(
+        || Rule::ALL.par_iter().map(|&rule| problem.rule_candidate(&goal, rule, scorer)).collect::<Vec<_>>(),
         || chunks.par_iter().map(space).collect::<Result<Vec<_>, _>>(),
     );
     let spaces = spaces?;
     let (mut baselines, mut without) = (BTreeMap::new(), BTreeMap::new());
-    let mut ruled: Option<ScoredPlacement> = None;
-    for (rule, followed) in Rule::ALL.into_iter().zip(followed) {
-        match followed {
+    let mut best_rule: Option<ScoredPlacement> = None;
+    for (rule, rule_candidate) in Rule::ALL.into_iter().zip(rule_candidate) {
+        match rule_candidate {
             Ok(scored) => {
                 baselines.insert(scored.name.clone(), scored.times);
-                ruled = better(&goal, ruled, scored);
+                best_rule = better(&goal, best_rule, scored);
             }
             Err(reason) => {
                 without.insert(rule.name().to_owned(), reason.to_string());
             }
         }
     }
-    let apart = problem.of_draft(&goal);
+    let draft_value = problem.draft_value(&goal);
     let mut search = CandidateSearch {
         problem,
         goal: &goal,
         scorer,
-        ruled,
+        best_rule,
         found: None,
         least: f64::INFINITY,
         margin: 0.0,
-        crowded: false,
-        apart,
+        overfull: false,
+        draft_value,
     };
     for margin in MARGINS {
-        (search.margin, search.crowded) = (margin, false);
+        (search.margin, search.overfull) = (margin, false);
         search.run(&chunks, &spaces, SearchBudget::PLAN)?;
-        if !search.crowded {
+        if !search.overfull {
             break;
         }
     }
     if search.best().is_none() {
-        // What fits only just takes longer to find.
+        // Solutions that barely fit need a longer search.
         search.run(&chunks, &spaces, SearchBudget::THOROUGH)?;
     }
-    let CandidateSearch { ruled, found, least, .. } = search;
+    let CandidateSearch { best_rule, found, least, .. } = search;
     let spaces = chunks.iter().copied().zip(&spaces).collect();
-    let least = least + apart;
-    let overlap = Overlap { problem, goal: &goal, scorer, spaces, least, apart };
-    match overlap.better(ruled, found)? {
+    let least = least + draft_value;
+    let overlap = Overlap { problem, goal: &goal, scorer, spaces, least, draft_value };
+    match overlap.better(best_rule, found)? {
         Some(best) if goal.keeps(&best.times) => {
             let value = best.value;
-            Ok((problem.answer(&goal, best, known, Some(least), baselines, without)?, value))
+            Ok((problem.finished_plan(&goal, best, known, Some(least), baselines, without)?, value))
         }
         Some(best) => Err(too_slow(problem, &goal, Some(&best.times))?),
         None if goal.slo == Slo::default() => Err(infeasible(problem)?),
@@ -109,21 +113,21 @@ pub(crate) fn plan_with_value(
     }
 }
 
-/// The plan that follows `rule`, whatever it costs, with what `scorer` says of it.
+/// The plan that follows `rule`, whatever its cost.
 ///
 /// # Errors
-/// [`NoRule`] where the rule cannot be followed.
+/// [`NoRule`] if the rule cannot be followed.
 pub fn follow(problem: &Problem<'_>, rule: Rule, scorer: &Scorer<'_>) -> Result<Plan, NoRule> {
     let goal = problem.goal()?;
-    let scored = problem.followed(&goal, rule, scorer)?;
+    let scored = problem.rule_candidate(&goal, rule, scorer)?;
     let baselines = BTreeMap::from([(scored.name.clone(), scored.times)]);
-    Ok(problem.answer(&goal, scored, None, None, baselines, BTreeMap::new())?)
+    Ok(problem.finished_plan(&goal, scored, None, None, baselines, BTreeMap::new())?)
 }
 
-/// The plan that is `placement`, prefill in chunks of `chunk` tokens per sequence, with what `scorer` says of it.
+/// The plan with the given placement and prefill chunks of `chunk` tokens per sequence.
 ///
 /// # Errors
-/// Where it does not fit, or bytes must move without a link.
+/// The placement does not fit, or a link does not exist.
 pub fn evaluate(
     problem: &Problem<'_>,
     name: &str,
@@ -133,32 +137,33 @@ pub fn evaluate(
 ) -> Result<Plan, PlannerError> {
     let goal = problem.goal()?;
     let scored = problem.scored(&goal, name, placement, chunk, scorer)?;
-    problem.answer(&goal, scored, None, None, BTreeMap::new(), BTreeMap::new())
+    problem.finished_plan(&goal, scored, None, None, BTreeMap::new(), BTreeMap::new())
 }
 
-/// The search for a placement that is better, once simulated, than the best so far.
+/// The search for the placement that is best in simulation.
 struct CandidateSearch<'a, 's> {
     problem: &'a Problem<'a>,
     goal: &'a Goal,
     scorer: &'a Scorer<'s>,
-    /// The best of the rules'.
-    ruled: Option<ScoredPlacement>,
-    /// The best of the solver's.
+    /// The best placement of the rules.
+    best_rule: Option<ScoredPlacement>,
+    /// The best placement of the solver.
     found: Option<ScoredPlacement>,
-    /// No solution is better than this.
+    /// A lower bound of all solutions.
     least: f64,
     /// See [`SearchSpace::capacity_less`].
     margin: f64,
-    /// Whether some solution leaves no room on one of several devices alike.
-    crowded: bool,
-    /// What the solver does not see of the objective.
-    apart: f64,
+    /// Whether some solution could not be dealt out over the identical GPUs.
+    overfull: bool,
+    /// The draft's part of the objective, which the solver does not see.
+    draft_value: f64,
 }
 
 impl CandidateSearch<'_, '_> {
-    /// The solver's best placement of each chunk, the most promising chunk first, then that of each family,
-    /// until the best so far is good enough. The solver's value is what a placement takes without
-    /// contention: it will not take less, so only what is below the best so far is looked for.
+    /// Simulates the best solution of each chunk, the most promising chunk first, then that of each
+    /// restriction, until the best is good enough. The solver's value is the objective without
+    /// contention, a lower bound of the simulated one, so only solutions below the best simulated
+    /// value matter.
     fn run(
         &mut self,
         chunks: &[u64],
@@ -180,33 +185,36 @@ impl CandidateSearch<'_, '_> {
         let mut first: Option<f64> = None;
         for &(floor, index) in &order {
             let Some(priced_problem) = &outlooks[index] else { continue };
-            // Another chunk changes contention little: where it is no better without, it is not with.
+            // Contention depends little on the chunk: a chunk that is no better without contention
+            // is no better with it.
             if first.is_some_and(|value| floor >= value) {
                 self.least = self.least.min(floor);
                 continue;
             }
-            let solved = priced_problem.solve(Restriction::ALL, budget, self.below())?;
+            let solved = priced_problem.solve(Restriction::NONE, budget, self.below())?;
             self.least = self.least.min(solved.bound);
-            let Some(chosen) = solved.chosen else { continue };
-            first = Some(first.map_or(chosen.value, |value| value.min(chosen.value)));
-            let scored = self.simulated(&spaces[index], &chosen, chunks[index], Restriction::ALL)?;
-            // Without a placement, or with the best so far as the only one.
-            self.crowded |= scored.is_empty() && spaces[index].placements(&chosen, self.goal).is_empty();
+            let Some(solution) = solved.solution else { continue };
+            first = Some(first.map_or(solution.value, |value| value.min(solution.value)));
+            let scored = self.simulated(&spaces[index], &solution, chunks[index], Restriction::NONE)?;
+            // Nothing was simulated: either there is no placement, or the only one is the best so
+            // far.
+            self.overfull |= scored.is_empty() && spaces[index].placements(&solution, self.goal).is_empty();
             scored.into_iter().for_each(|scored| self.take(scored));
         }
-        // The search is cut short: what it does not find of all patterns it may find of a restriction's few.
+        // The search has a budget, so it may find solutions under a restriction that it does not
+        // find among all patterns.
         for (floor, index) in order {
             let Some(priced_problem) = &outlooks[index] else { continue };
             if self.below() * ENOUGH <= self.least.max(floor) {
                 continue;
             }
             let of_family = |&restriction: &Restriction| -> Result<Vec<ScoredPlacement>, PlannerError> {
-                match priced_problem.solve(restriction, budget, self.below())?.chosen {
-                    Some(chosen) => self.simulated(&spaces[index], &chosen, chunks[index], restriction),
+                match priced_problem.solve(restriction, budget, self.below())?.solution {
+                    Some(solution) => self.simulated(&spaces[index], &solution, chunks[index], restriction),
                     None => Ok(vec![]),
                 }
             };
-            let scored = Restriction::RESTRICTED.par_iter().map(of_family).collect::<Result<Vec<_>, _>>()?;
+            let scored = Restriction::CANDIDATES.par_iter().map(of_family).collect::<Result<Vec<_>, _>>()?;
             scored.into_iter().flatten().for_each(|scored| self.take(scored));
         }
         Ok(())
@@ -216,36 +224,37 @@ impl CandidateSearch<'_, '_> {
         self.found = better(self.goal, self.found.take(), scored);
     }
 
-    /// The best so far.
+    /// The best placement so far.
     fn best(&self) -> Option<&ScoredPlacement> {
-        match (&self.ruled, &self.found) {
-            (Some(ruled), Some(found)) if is_better(self.goal, ruled, found) => Some(found),
-            (ruled, found) => ruled.as_ref().or(found.as_ref()),
+        match (&self.best_rule, &self.found) {
+            (Some(best_rule), Some(found)) if is_better(self.goal, best_rule, found) => Some(found),
+            (best_rule, found) => best_rule.as_ref().or(found.as_ref()),
         }
     }
 
-    /// What a solution has to be below: the best that keeps the limits, less what the solver does not see.
+    /// The value that a solution must beat: the best one that keeps the limits, without the draft's
+    /// part.
     fn below(&self) -> f64 {
         let kept = self.best().filter(|best| self.goal.keeps(&best.times));
-        kept.map_or(f64::INFINITY, |best| best.value - self.apart)
+        kept.map_or(f64::INFINITY, |best| best.value - self.draft_value)
     }
 
-    /// A solution's placements where they are not the best so far.
+    /// Simulates the solution's placements, except for the best so far.
     fn simulated(
         &self,
         space: &SearchSpace<'_>,
-        chosen: &PatternSolution,
+        solution: &PatternSolution,
         chunk: u64,
         restriction: Restriction,
     ) -> Result<Vec<ScoredPlacement>, PlannerError> {
-        let placements = space.placements(chosen, self.goal);
+        let placements = space.placements(solution, self.goal);
         let known = |placement: &Placement| {
             self.best().is_some_and(|best| best.placement == *placement && best.chunk == chunk)
         };
         let new: Vec<_> = placements.into_iter().filter(|placement| !known(placement)).collect();
         let scored = |placement| {
             match self.problem.scored(self.goal, PLANNED, placement, chunk, self.scorer) {
-                // Patterns are priced alone: between two of them there may be no link.
+                // Patterns are priced separately, so there may be no link between two of them.
                 Err(PlannerError::Lower(_)) => None,
                 scored => Some(scored.map(|scored| ScoredPlacement { restriction, ..scored })),
             }

@@ -1,4 +1,4 @@
-//! What is asked for, and what is found for it.
+//! A planning problem, and the placements that are found for it.
 
 use crate::cost::CostModel;
 use crate::cost::Roofline;
@@ -14,35 +14,36 @@ use crate::program::BatchSteps;
 use crate::program::PhaseTimes;
 use crate::program::RunExtent;
 use crate::search::Restriction;
-use crate::search::{Goal, work};
+use crate::search::{Goal, device_work};
 use hwprofiles::{Ratio, Seconds};
 use scenarios::{Costs, Objective, Slo, Workload};
 use std::collections::BTreeMap;
 
-/// What is proven to be so near to the best is good enough: prices are not known better.
+/// A placement within this share of its lower bound is good enough: costs are not more precise.
 pub(crate) const ENOUGH: f64 = 0.99;
 
-/// What was chosen when the solver's placement is the best.
+/// Name of the solver's placement in predictions.
 pub const PLANNED: &str = "planned";
 
-/// What is asked for: a workload of a model on a machine, and what the answer is to be best at.
+/// What to plan: a workload of a model on a machine, with an objective.
 #[derive(Debug, Clone, Copy)]
 pub struct Problem<'a> {
-    /// Machine, model and formats.
+    /// Machine, model and number formats.
     pub cost_model: CostModel<'a>,
-    /// The load.
+    /// The workload.
     pub workload: Workload,
-    /// What is to be best.
+    /// The objective.
     pub objective: Objective,
-    /// What must be kept.
+    /// The limits.
     pub slo: Slo,
-    /// What the objective `cost` needs to know.
+    /// The prices of the objective `cost`.
     pub costs: Costs,
-    /// The draft that proposes what the workload says, beside which everything is placed.
+    /// The draft that proposes the tokens of the workload's speculation. The model is placed beside
+    /// it.
     pub draft: Option<&'a DraftPlan>,
 }
 
-/// A placement that was simulated.
+/// A simulated placement.
 pub(crate) struct ScoredPlacement {
     pub name: String,
     pub placement: Placement,
@@ -59,7 +60,7 @@ impl Problem<'_> {
         Goal::new(self.cost_model.machine, &self.workload, self.objective, self.slo, &self.costs)
     }
 
-    /// `placement` as `scorer` sees it.
+    /// `placement` with its simulated times.
     pub(crate) fn scored(
         &self,
         goal: &Goal,
@@ -68,7 +69,7 @@ impl Problem<'_> {
         chunk: u64,
         scorer: &Scorer<'_>,
     ) -> Result<ScoredPlacement, PlannerError> {
-        let times = self.beside(scorer(&placement, chunk)?);
+        let times = self.with_draft(scorer(&placement, chunk)?);
         let work = match goal.is_frugal() {
             true => self.work(&placement, chunk)?,
             false => [vec![], vec![]],
@@ -80,12 +81,12 @@ impl Problem<'_> {
             chunk,
             times,
             value,
-            restriction: Restriction::ALL,
+            restriction: Restriction::NONE,
         })
     }
 
     pub(crate) fn work(&self, placement: &Placement, chunk: u64) -> Result<[Vec<Seconds>; 2], PlannerError> {
-        let mut all = work(&self.cost_model, placement, &BatchSteps::new(&self.workload, chunk))?;
+        let mut all = device_work(&self.cost_model, placement, &BatchSteps::new(&self.workload, chunk))?;
         if let Some(draft) = self.draft {
             let both = all.iter_mut().flatten().zip(draft.work.iter().flatten());
             both.for_each(|(all, drafts)| *all += *drafts);
@@ -93,19 +94,19 @@ impl Problem<'_> {
         Ok(all)
     }
 
-    /// The times of steps, with the draft's.
-    fn beside(&self, times: PhaseTimes) -> PhaseTimes {
+    /// The times of steps with the draft's added.
+    fn with_draft(&self, times: PhaseTimes) -> PhaseTimes {
         self.draft.map_or(times, |draft| draft.placed.join(times))
     }
 
-    /// What of the objective is the draft's: no placement changes it.
-    pub(crate) fn of_draft(&self, goal: &Goal) -> f64 {
+    /// The draft's part of the objective, which no placement changes.
+    pub(crate) fn draft_value(&self, goal: &Goal) -> f64 {
         let Some(draft) = self.draft else { return 0.0 };
         let none = PhaseTimes { ttft: Seconds::ZERO, tpot: Some(Seconds::ZERO) };
         goal.value(&draft.placed.join(none), &draft.work)
     }
 
-    pub(crate) fn answer(
+    pub(crate) fn finished_plan(
         &self,
         goal: &Goal,
         best: ScoredPlacement,
@@ -116,11 +117,11 @@ impl Problem<'_> {
     ) -> Result<Plan, PlannerError> {
         let batch_steps = BatchSteps::new(&self.workload, best.chunk);
         let work = self.work(&best.placement, best.chunk)?;
-        // What was proven is of steps in one piece.
+        // The bound holds for steps without micro-batches.
         let whole = best.placement.pipelining.micro_batches == 1;
         let predicted = Prediction {
             chosen: best.name,
-            bound: goal.per_token(self.beside(Roofline::run_bounds(
+            bound: goal.per_token(self.with_draft(Roofline::run_bounds(
                 &self.cost_model,
                 &best.placement,
                 &batch_steps,
@@ -135,11 +136,11 @@ impl Problem<'_> {
         self.document(known, best.chunk, &best.placement, predicted)
     }
 
-    /// The document for `placement`, in which equal neighbours become one group; `known` is the machine's identity, where somebody
-    /// looked.
+    /// The document for `placement`. Equal neighbours become one group. `known` is the machine's
+    /// identity, if the caller knows it.
     ///
     /// # Errors
-    /// Where bytes must move without a link, or more is needed of a memory than it holds.
+    /// A link does not exist, or a memory is too small.
     fn document(
         &self,
         known: Option<&Identity>,
@@ -152,7 +153,7 @@ impl Problem<'_> {
         let (embed, layers, head) = named(machine, model, placement);
         let extent = RunExtent::from_workload(&workload, prefill_chunk);
         let used = footprint(cost_model, &extent, placement)?;
-        // What is in a striped memory is counted where it lies.
+        // Bytes in a striped memory count in the memories below it.
         let memories = machine.memories.iter().zip(&used).filter(|(memory, _)| memory.stripes.is_empty());
         let memory = memories.map(|(memory, used)| (memory.name.clone(), *used)).collect();
         let plan = Plan {
@@ -190,14 +191,14 @@ impl Problem<'_> {
     }
 }
 
-/// The share of `value` that nothing goes below, `least` of it; `None` where `value` itself does, by more than the
-/// middle step of the output differs from the mean one.
+/// `least` as a share of `value`, at most 1. `None` if `value` is below `least` by more than the
+/// middle decode step can differ from the mean one.
 fn proven(least: f64, value: f64) -> Option<Ratio> {
     const ALIKE: f64 = 1.01;
     Ratio::new((least / value).min(1.0)).filter(|_| least <= ALIKE * value)
 }
 
-/// The better of two: of equals the first, so that a rule stays where nothing beats it.
+/// The better of two placements; of equal ones the first, so that a rule stays if nothing beats it.
 pub(crate) fn better(
     goal: &Goal,
     best: Option<ScoredPlacement>,
@@ -209,7 +210,7 @@ pub(crate) fn better(
     }
 }
 
-/// Whether `next` keeps limits that `best` does not, or is less.
+/// Whether `next` keeps limits that `best` does not, or has a smaller objective.
 pub(crate) fn is_better(goal: &Goal, best: &ScoredPlacement, next: &ScoredPlacement) -> bool {
     let rank = |scored: &ScoredPlacement| (!goal.keeps(&scored.times), scored.value);
     rank(next) < rank(best)

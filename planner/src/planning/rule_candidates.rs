@@ -1,4 +1,4 @@
-//! What a rule comes to.
+//! Simulated placements of rules.
 
 use crate::cost::CostModel;
 use crate::error::PlannerError;
@@ -13,9 +13,9 @@ use crate::search::MARGINS;
 use hwprofiles::MemoryId;
 
 impl Problem<'_> {
-    /// The rule's placement with what it leaves to the host in the host's own memory, or striped over that and another,
-    /// whichever is better: who follows a rule does either without changing it (`numactl --weighted-interleave`).
-    pub(crate) fn followed(
+    /// The rule's best placement, with the host's part in the host's own memory or in one striped
+    /// over it: both follow the rule (`numactl --weighted-interleave`).
+    pub(crate) fn rule_candidate(
         &self,
         goal: &Goal,
         rule: Rule,
@@ -24,7 +24,7 @@ impl Problem<'_> {
         let mut best = None;
         let mut refused = None;
         for memory in rule.host_memories(self.cost_model.machine)? {
-            match self.followed_in(goal, rule, memory, scorer) {
+            match self.rule_candidate_in(goal, rule, memory, scorer) {
                 Ok(scored) => best = better(goal, best, scored),
                 Err(reason) => refused = refused.or(Some(reason)),
             }
@@ -32,8 +32,9 @@ impl Problem<'_> {
         best.ok_or_else(|| refused.unwrap_or(NoRule::NoDevice("memory")))
     }
 
-    /// The same in one memory, at the first of the rule's chunks at which it fits.
-    fn followed_in(
+    /// The rule's placement with one host memory, at the first of the rule's chunks at which it
+    /// fits.
+    fn rule_candidate_in(
         &self,
         goal: &Goal,
         rule: Rule,
@@ -46,8 +47,8 @@ impl Problem<'_> {
         }
         let mut refused = None;
         for chunk in chunks {
-            let placed = self.placed(rule, memory, &BatchSteps::new(&self.workload, chunk));
-            match placed {
+            let rule_placement = self.rule_placement(rule, memory, &BatchSteps::new(&self.workload, chunk));
+            match rule_placement {
                 Ok(placement) => return Ok(self.scored(goal, rule.name(), placement, chunk, scorer)?),
                 Err(reason) => refused = Some(reason),
             }
@@ -55,18 +56,23 @@ impl Problem<'_> {
         Err(refused.unwrap_or(NoRule::NoDevice("prefill step")))
     }
 
-    /// The rule's placement. Rules know one accelerator: of several alike, one with the room of all, over which the
-    /// layers are dealt out.
-    fn placed(&self, rule: Rule, memory: MemoryId, batch_steps: &BatchSteps) -> Result<Placement, NoRule> {
-        let twins = IdenticalGpus::from_machine(self.cost_model.machine);
-        if twins.count() == 1 {
+    /// The rule's placement. Rules know one accelerator: of identical GPUs, one with the capacity
+    /// of all, over which the layers are dealt out.
+    fn rule_placement(
+        &self,
+        rule: Rule,
+        memory: MemoryId,
+        batch_steps: &BatchSteps,
+    ) -> Result<Placement, NoRule> {
+        let identical_gpus = IdenticalGpus::from_machine(self.cost_model.machine);
+        if identical_gpus.count() == 1 {
             return rule.placement(self.cost_model, memory, batch_steps);
         }
         for margin in MARGINS {
-            let pooled = twins.pooled(self.cost_model.machine, margin);
+            let pooled = identical_gpus.pooled(self.cost_model.machine, margin);
             let placement =
                 rule.placement(CostModel { machine: &pooled, ..self.cost_model }, memory, batch_steps)?;
-            let dealt = twins.dealt_out(self.cost_model, &batch_steps.extent, placement);
+            let dealt = identical_gpus.dealt_out(self.cost_model, &batch_steps.extent, placement);
             if let Some(first) = dealt.map_err(PlannerError::from)?.into_iter().next() {
                 return Ok(first);
             }

@@ -1,4 +1,4 @@
-//! The simulator as the planner calls it.
+//! Types of the simulator as the planner calls it.
 
 use crate::cost::CostModel;
 use crate::error::PlannerError;
@@ -6,10 +6,10 @@ use crate::placement::Placement;
 use crate::program::PhaseTimes;
 use scenarios::Workload;
 
-/// Says what a placement will really do when so many tokens of each sequence enter in one prefill step: the
-/// simulator, which sees contention.
+/// Simulates a placement with contention, for prefill steps of the given number of tokens per
+/// sequence.
 pub type Scorer<'s> = dyn Fn(&Placement, u64) -> Result<PhaseTimes, PlannerError> + Sync + 's;
 
-/// Says what a placement will really do, like [`Scorer`], in the formats of a pricing, of its model, for a workload.
+/// Simulates a placement with contention, for a cost model, a workload and a prefill chunk.
 pub type FormatScorer<'s> =
     dyn Fn(CostModel<'_>, &Workload, &Placement, u64) -> Result<PhaseTimes, PlannerError> + Sync + 's;

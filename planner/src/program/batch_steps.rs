@@ -60,7 +60,7 @@ impl BatchSteps {
     }
 
     /// The same steps in `micro_batches` micro-batches.
-    pub fn in_parts(self, micro_batches: u64) -> Self {
+    pub fn with_micro_batches(self, micro_batches: u64) -> Self {
         Self { micro_batches, ..self }
     }
 

@@ -8,7 +8,7 @@ use crate::placement::Home;
 use crate::placement::{Placement, Slices};
 use crate::program::BatchSteps;
 use crate::search::LayerClass;
-use crate::search::{Patterns, priced};
+use crate::search::{Patterns, sublayer_costs};
 use hwprofiles::{DeviceId, Machine};
 use scenarios::{Model, Phase, Sublayer, Workload};
 
@@ -123,34 +123,34 @@ pub(crate) fn ways(
 fn ways_of(patterns: &Patterns<'_>, lot: &PlacedRun) -> Vec<ComputeChoice> {
     let list = &patterns.prices[1];
     let sublayers = lot.sublayers.iter().map(|&sublayer| list.index(sublayer)).collect();
-    let stack = LayerClass { kind: lot.kind, layers: lot.layers, sublayers, residency: vec![] };
+    let class = LayerClass { kind: lot.kind, layers: lot.layers, sublayers, residency: vec![] };
     let known = |home: &Home| patterns.homes.iter().position(|other| other == home);
     let homes: Vec<usize> = lot.homes.iter().filter_map(known).collect();
-    let mut leads = stack.leads(list, &homes);
-    if !leads.contains(&lot.now) && priced(list, &stack, &homes, &lot.now).count() == homes.len() {
+    let mut leads = class.leads(list, &homes);
+    if !leads.contains(&lot.now) && sublayer_costs(list, &class, &homes, &lot.now).count() == homes.len() {
         leads.push(lot.now.clone());
     }
-    let mut walk = patterns.walk();
-    leads.into_iter().filter_map(|leads| way(patterns, &mut walk, &stack, &homes, leads)).collect()
+    let mut serial_chain = patterns.serial_chain();
+    leads.into_iter().filter_map(|leads| way(patterns, &mut serial_chain, &class, &homes, leads)).collect()
 }
 
 fn way(
     patterns: &Patterns<'_>,
-    walk: &mut crate::cost::SerialChain,
-    stack: &LayerClass,
+    serial_chain: &mut crate::cost::SerialChain,
+    class: &LayerClass,
     homes: &[usize],
     leads: Vec<DeviceId>,
 ) -> Option<ComputeChoice> {
     let list = &patterns.prices[1];
     let machine = list.cost_model.machine;
     let form = CostLayout::new(machine);
-    let from = if stack.kind.is_none() { leads[0] } else { leads[leads.len() - 1] };
-    let (chain, hops) = patterns.walked(walk, list, stack, homes, &leads, from)?;
+    let from = if class.kind.is_none() { leads[0] } else { leads[leads.len() - 1] };
+    let (chain, hops) = patterns.chain_cost(serial_chain, list, class, homes, &leads, from)?;
     let (mut serial, mut lanes) = (vec![0.0; form.devices], vec![0.0; form.lanes]);
     let (mut pairs, mut divided) = (vec![], vec![]);
-    for priced in priced(list, stack, homes, &leads) {
-        lanes.iter_mut().zip(&priced.busy).for_each(|(sum, busy)| *sum += busy);
-        for stage in &priced.stages {
+    for sublayer_costs in sublayer_costs(list, class, homes, &leads) {
+        lanes.iter_mut().zip(&sublayer_costs.busy).for_each(|(sum, busy)| *sum += busy);
+        for stage in &sublayer_costs.stages {
             serial[stage.lead.0] += stage.free.iter().sum::<f64>();
             match &stage.parts[..] {
                 [first, second] => {

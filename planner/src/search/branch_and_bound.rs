@@ -1,9 +1,9 @@
 //! Branch and bound over whole numbers of layers.
 //!
-//! Groups are filled one after the other; within a group, choices are taken in the order of their cost at the shadow
-//! prices. What is left to place costs at least as much per layer as the next choice: where that exceeds the best
-//! solution so far, nothing better lies beyond. With good prices only choices near the relaxed optimum are ever
-//! tried.
+//! The search fills one group of layers after the other. Within a group it takes columns in the
+//! order of their cost at the dual prices. Each remaining layer costs at least as much as the next
+//! column, so a branch ends where that bound reaches the best solution so far. With good prices the
+//! search tries only columns near the relaxed optimum.
 
 use crate::search::dual_prices::DualPrices;
 use crate::search::integer_program::{
@@ -11,20 +11,21 @@ use crate::search::integer_program::{
 };
 use smallvec::{SmallVec, smallvec};
 
-/// Improves `best` with the solutions of `table`, which must have no items, that are better by more than the share
-/// `worth`. Visits at most `nodes` nodes and takes what it visited off; whether it saw everything.
+/// Improves `best` with solutions of `program` that are better by more than the share `min_gain`.
+/// The program must have no items. Visits at most `nodes` nodes and subtracts the visited ones.
+/// Returns whether it searched everything.
 pub(crate) fn search(
-    table: &IntegerProgram,
+    program: &IntegerProgram,
     prices: &DualPrices,
-    worth: f64,
+    min_gain: f64,
     nodes: &mut u64,
     best: &mut Incumbent,
 ) -> bool {
     let orders: Vec<ColumnOrder<'_>> =
-        table.groups.iter().map(|group| ColumnOrder::new(table, prices, group)).collect();
-    // What the groups after each one cost and take at least.
-    let mut rest = vec![RemainingBound { cost: -prices.room(table), bytes: vec![0; table.room.len()] }];
-    for (group, order) in table.groups.iter().zip(&orders).rev() {
+        program.groups.iter().map(|group| ColumnOrder::new(program, prices, group)).collect();
+    // Lower bounds of the groups after each group.
+    let mut rest = vec![RemainingBound { cost: -prices.room(program), bytes: vec![0; program.room.len()] }];
+    for (group, order) in program.groups.iter().zip(&orders).rev() {
         let Some(last) = rest.last() else { return true };
         let Some(&(cheapest, _)) = order.choices.first() else { return true };
         let light = last.bytes.iter().zip(&order.lightest[0]);
@@ -34,15 +35,16 @@ pub(crate) fn search(
         });
     }
     rest.reverse();
-    let times = smallvec![0.0; table.phases.len()];
-    let (adds, bytes) = (smallvec![0.0; table.measures.len()], smallvec![0; table.room.len()]);
-    let mut search = BranchAndBound { table, orders, rest, worth, counts: Vec::new(), best, nodes };
-    let left = table.groups.first().map_or(0, |group| group.layers);
+    let times = smallvec![0.0; program.phases.len()];
+    let (adds, bytes) = (smallvec![0.0; program.measures.len()], smallvec![0; program.room.len()]);
+    let mut search = BranchAndBound { program, orders, rest, min_gain, counts: Vec::new(), best, nodes };
+    let left = program.groups.first().map_or(0, |group| group.layers);
     search.visit(&SearchNode { group: 0, next: 0, left, cost: 0.0, times, adds, bytes });
     *search.nodes > 0
 }
 
-/// The choices of a group by ascending cost; per position and memory, the fewest bytes of a choice from there on.
+/// The columns of a group by ascending cost, and for each position and memory the fewest bytes of
+/// the columns from there on.
 struct ColumnOrder<'a> {
     choices: Vec<(f64, &'a PatternColumn)>,
     lightest: Vec<Vec<u64>>,
@@ -50,14 +52,14 @@ struct ColumnOrder<'a> {
 
 impl<'a> ColumnOrder<'a> {
     fn new(
-        table: &IntegerProgram,
+        program: &IntegerProgram,
         prices: &DualPrices,
         group: &'a crate::search::integer_program::ColumnGroup,
     ) -> Self {
         let mut choices: Vec<(f64, &PatternColumn)> =
             group.choices.iter().map(|c| (prices.cost(c), c)).collect();
         choices.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.index.cmp(&b.1.index)));
-        let mut lightest = vec![vec![u64::MAX; table.room.len()]; choices.len() + 1];
+        let mut lightest = vec![vec![u64::MAX; program.room.len()]; choices.len() + 1];
         for at in (0..choices.len()).rev() {
             let bytes = &choices[at].1.bytes;
             lightest[at] = lightest[at + 1].iter().zip(bytes).map(|(&rest, &own)| rest.min(own)).collect();
@@ -66,32 +68,32 @@ impl<'a> ColumnOrder<'a> {
     }
 }
 
-/// What groups take at least.
+/// Lower bounds of cost and bytes of several groups.
 struct RemainingBound {
     cost: f64,
     bytes: Vec<u64>,
 }
 
 struct BranchAndBound<'a> {
-    table: &'a IntegerProgram,
+    program: &'a IntegerProgram,
     orders: Vec<ColumnOrder<'a>>,
-    /// Of the groups from each one on, and of none.
+    /// Of the groups from each index on; the last entry is of none.
     rest: Vec<RemainingBound>,
-    worth: f64,
-    /// The way to the present node: group, choice, layers.
+    min_gain: f64,
+    /// The path to the present node: (group, column, layers).
     counts: Vec<(usize, usize, u64)>,
     best: &'a mut Incumbent,
     nodes: &'a mut u64,
 }
 
-/// A part of a solution.
+/// A partial solution.
 struct SearchNode {
     group: usize,
-    /// Position of the next choice that may be added.
+    /// Position of the next column that may be added.
     next: usize,
-    /// Layers of the group left to place.
+    /// Layers of the group that are not placed yet.
     left: u64,
-    /// At the shadow prices.
+    /// Cost at the dual prices.
     cost: f64,
     times: RowTimes,
     adds: SmallVec<[f64; 4]>,
@@ -125,20 +127,20 @@ impl BranchAndBound<'_> {
 
     fn next_group(&mut self, node: &SearchNode) {
         let group = node.group + 1;
-        let Some(next) = self.table.groups.get(group) else { return self.finish(node) };
+        let Some(next) = self.program.groups.get(group) else { return self.finish(node) };
         let (times, adds, bytes) = (node.times.clone(), node.adds.clone(), node.bytes.clone());
         self.visit(&SearchNode { group, next: 0, left: next.layers, cost: node.cost, times, adds, bytes });
     }
 
-    /// What a solution must stay below.
+    /// The value below which a solution is an improvement.
     fn limit(&self) -> f64 {
-        self.best.limit() * (1.0 - self.worth)
+        self.best.limit() * (1.0 - self.min_gain)
     }
 
-    /// How many layers of `choice` fit beside what is there when the others are the lightest that may follow.
+    /// The most layers of `choice` that fit if all further layers take the lightest columns.
     fn most(&self, node: &SearchNode, choice: &PatternColumn, at: usize) -> u64 {
         let mut most = node.left;
-        for (memory, &room) in self.table.room.iter().enumerate() {
+        for (memory, &room) in self.program.room.iter().enumerate() {
             let light = self.orders[node.group].lightest[at][memory];
             let least = node.bytes[memory]
                 .saturating_add(light.saturating_mul(node.left))
@@ -149,20 +151,20 @@ impl BranchAndBound<'_> {
         most
     }
 
-    /// Whether the lightest choices that may follow fit.
+    /// Whether the node fits if all further layers take the lightest columns.
     fn fits(&self, node: &SearchNode) -> bool {
         let lightest = &self.orders[node.group].lightest[node.next];
-        (0..self.table.room.len()).all(|memory| {
+        (0..self.program.room.len()).all(|memory| {
             let own = if node.left == 0 { 0 } else { lightest[memory].saturating_mul(node.left) };
             let rest = self.rest[node.group + 1].bytes[memory];
-            node.bytes[memory].saturating_add(own).saturating_add(rest) <= self.table.room[memory]
+            node.bytes[memory].saturating_add(own).saturating_add(rest) <= self.program.room[memory]
         })
     }
 
     fn finish(&mut self, node: &SearchNode) {
-        let Some(value) = self.table.value(&node.times, &node.adds) else { return };
+        let Some(value) = self.program.value(&node.times, &node.adds) else { return };
         if value < self.limit() {
-            let mut counts = vec![Vec::new(); self.table.groups.len()];
+            let mut counts = vec![Vec::new(); self.program.groups.len()];
             self.counts.iter().for_each(|&(group, choice, count)| counts[group].push((choice, count)));
             self.best.take(IntegerSolution { counts, value });
         }

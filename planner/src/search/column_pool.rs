@@ -1,6 +1,8 @@
-//! What can be chosen, and what it costs at some prices, without writing a pattern out: given the homes, what a layer
-//! costs is the sum of what its homes and the halves of its phases cost. Of tens of thousands of patterns, those that
-//! could be in a good solution are then few hundred.
+//! The columns of column generation, without writing patterns out.
+//!
+//! For given homes the cost of a layer is the cost of its homes plus the costs of its two phases.
+//! So the pool finds the cheapest of tens of thousands of patterns at given dual prices, and writes
+//! out only the few hundred that can be in a good solution.
 
 use crate::search::dual_prices::{CheapestColumn, DualPrices, PricingOracle};
 use crate::search::integer_program::RowMeasure;
@@ -15,7 +17,7 @@ use crate::search::pattern::Patterns;
 
 use std::collections::BTreeSet;
 
-/// The choices of some groups of layers, in a machine whose memories hold so much.
+/// The columns of several groups of layers, for given capacities.
 #[derive(Debug, Clone)]
 pub(crate) struct ColumnPool<'s> {
     patterns: &'s Patterns<'s>,
@@ -24,58 +26,59 @@ pub(crate) struct ColumnPool<'s> {
     rows: [Vec<usize>; 2],
     /// The phase of each row.
     phases: Vec<usize>,
-    /// The memories that could be overfilled.
+    /// The memories that a solution could overfill.
     memories: Vec<usize>,
-    /// What they hold beside what every solution needs.
+    /// Their capacities less the items that every solution needs.
     room: Vec<u64>,
     measures: Vec<Measure>,
     row_measures: Vec<RowMeasure>,
 }
 
-/// The choices of one group.
+/// The columns of one group.
 #[derive(Debug, Clone)]
 struct PoolGroup<'s> {
     layers: u64,
-    stack: &'s LayerClass,
-    /// Indices of homes and, of each phase, of the halves that may be chosen there.
+    class: &'s LayerClass,
+    /// Indices of homes, each with the indices of its choices for both phases.
     residency: Vec<(usize, [Vec<usize>; 2])>,
 }
 
-/// Prices where nothing is left out: of every row by phase, of every memory, and of each device's work by phase.
+/// Dual prices of all rows by phase, of all memories, and of each device's work by phase.
 struct ExpandedPrices {
     rows: [Vec<f64>; 2],
     work: [Vec<f64>; 2],
     memories: Vec<f64>,
 }
 
-/// A restriction of the search. The solver does not see contention, so what is best under a restriction may, once
-/// simulated, beat what is best without.
+/// A restriction of the search. The solver does not see contention, so the best solution under a
+/// restriction can be faster in simulation than the best one without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Restriction {
     /// Whether matrices may be divided.
     pub divided: bool,
-    /// Whether weights or KV may be streamed in prefill and in decode.
+    /// Whether weights or KV may be streamed, in prefill and in decode.
     pub streamed: [bool; 2],
-    /// Whether a layer may use more than one device in one phase.
+    /// Whether a layer may use several devices in one phase.
     pub mixed: bool,
 }
 
 impl Restriction {
     /// No restriction.
-    pub const ALL: Self = Self { divided: true, streamed: [true, true], mixed: true };
+    pub const NONE: Self = Self { divided: true, streamed: [true, true], mixed: true };
 
-    /// Every restriction that is worth a candidate.
-    pub const RESTRICTED: [Self; 5] = [
-        Self { streamed: [true, false], ..Self::ALL },
-        Self { divided: false, ..Self::ALL },
-        Self { divided: false, streamed: [true, false], ..Self::ALL },
-        Self { divided: false, streamed: [false, false], ..Self::ALL },
-        Self { divided: false, mixed: false, ..Self::ALL },
+    /// The restrictions that lead to further candidates.
+    pub const CANDIDATES: [Self; 5] = [
+        Self { streamed: [true, false], ..Self::NONE },
+        Self { divided: false, ..Self::NONE },
+        Self { divided: false, streamed: [true, false], ..Self::NONE },
+        Self { divided: false, streamed: [false, false], ..Self::NONE },
+        Self { divided: false, mixed: false, ..Self::NONE },
     ];
 }
 
 impl<'s> ColumnPool<'s> {
-    /// Everything that `groups` offer, so many layers of each stack; `None` where what all solutions need does not fit.
+    /// All columns of `groups`, each a number of layers of a class. `None` if the items that all
+    /// solutions need do not fit.
     pub fn new(
         patterns: &'s Patterns<'s>,
         groups: &[(u64, &'s LayerClass)],
@@ -83,11 +86,11 @@ impl<'s> ColumnPool<'s> {
         capacity: &[u64],
         measures: Vec<Measure>,
     ) -> Option<Self> {
-        let all = |&(layers, stack): &(u64, &'s LayerClass)| {
+        let all = |&(layers, class): &(u64, &'s LayerClass)| {
             let every =
                 |residency: &LayerResidency| residency.choices.each_ref().map(|h| (0..h.len()).collect());
-            let residency = stack.residency.iter().map(every).enumerate().collect();
-            PoolGroup { layers, stack, residency }
+            let residency = class.residency.iter().map(every).enumerate().collect();
+            PoolGroup { layers, class, residency }
         };
         let groups: Vec<PoolGroup<'s>> = groups.iter().map(all).collect();
         let row_measures = measures.iter().map(|m| RowMeasure { weight: m.weight, limit: m.limit }).collect();
@@ -103,13 +106,13 @@ impl<'s> ColumnPool<'s> {
         Some(pool)
     }
 
-    /// The same with a family's choices alone.
+    /// The columns that a restriction permits.
     pub fn restricted(&self, restriction: Restriction) -> Self {
         let group = |group: &PoolGroup<'s>| {
-            // Embed and head are no layer: they may be elsewhere.
-            let is_layer = group.stack.kind.is_some();
+            // The restriction to one device is about layers: embed and head may use another one.
+            let is_layer = group.class.kind.is_some();
             let residency = group.residency.iter().filter_map(|(index, choices)| {
-                let residency = &group.stack.residency[*index];
+                let residency = &group.class.residency[*index];
                 (restriction.divided || !self.patterns.divides(&residency.homes)).then_some(())?;
                 let choices = [0, 1].map(|phase: usize| {
                     let admits = |half: &&usize| {
@@ -126,12 +129,12 @@ impl<'s> ColumnPool<'s> {
         Self { groups: self.groups.iter().map(group).collect(), ..self.clone() }
     }
 
-    /// Whether some group has nothing to choose.
+    /// Whether some group has no column.
     pub fn is_empty(&self) -> bool {
         self.groups.iter().any(|group| group.residency.is_empty())
     }
 
-    /// Of each group the `most` cheapest choices, and the lightest in each memory.
+    /// The `most` cheapest columns of each group, and the lightest one in each memory.
     pub fn nearest(&self, prices: &DualPrices, most: usize) -> Vec<BTreeSet<PatternId>> {
         let rates = self.rates(prices);
         let nearest = |group: &PoolGroup<'_>| {
@@ -140,52 +143,61 @@ impl<'s> ColumnPool<'s> {
                 order.select_nth_unstable_by(most, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
                 order.truncate(most);
             }
-            let mut picks: BTreeSet<PatternId> = order.into_iter().map(|(_, pick)| pick).collect();
-            picks.extend(self.memories.iter().filter_map(|&memory| group.lightest(memory, &rates)));
-            picks
+            let mut pattern_ids: BTreeSet<PatternId> =
+                order.into_iter().map(|(_, pattern_id)| pattern_id).collect();
+            pattern_ids.extend(self.memories.iter().filter_map(|&memory| group.lightest(memory, &rates)));
+            pattern_ids
         };
         self.groups.iter().map(nearest).collect()
     }
 
-    /// Of each group the choices that cost at most `gap` more than the cheapest.
+    /// The columns of each group that cost at most `gap` more than its cheapest one.
     pub fn within(&self, prices: &DualPrices, gap: f64) -> Vec<BTreeSet<PatternId>> {
         let rates = self.rates(prices);
         let within = |group: &PoolGroup<'_>| {
             let order = group.priced(&rates);
             let least = order.iter().map(|(cost, _)| *cost).fold(f64::INFINITY, f64::min);
-            order.into_iter().filter(|(cost, _)| cost - least <= gap).map(|(_, pick)| pick).collect()
+            order
+                .into_iter()
+                .filter(|(cost, _)| cost - least <= gap)
+                .map(|(_, pattern_id)| pattern_id)
+                .collect()
         };
         self.groups.iter().map(within).collect()
     }
 
-    /// The groups of a problem with these choices, written out.
-    pub fn kinds(&self, picks: &[BTreeSet<PatternId>]) -> Vec<PatternGroup> {
-        let kind = |(group, picks): (&PoolGroup<'_>, &BTreeSet<PatternId>)| PatternGroup {
+    /// The groups of a pattern program with these patterns written out.
+    pub fn kinds(&self, pattern_ids: &[BTreeSet<PatternId>]) -> Vec<PatternGroup> {
+        let kind = |(group, pattern_ids): (&PoolGroup<'_>, &BTreeSet<PatternId>)| PatternGroup {
             layers: group.layers,
-            patterns: picks.iter().map(|&pick| self.patterns.pattern(group.stack, pick)).collect(),
+            patterns: pattern_ids
+                .iter()
+                .map(|&pattern_id| self.patterns.pattern(group.class, pattern_id))
+                .collect(),
         };
-        self.groups.iter().zip(picks).map(kind).collect()
+        self.groups.iter().zip(pattern_ids).map(kind).collect()
     }
 
-    /// The halves of `phase` that may be chosen.
+    /// The permitted choices of `phase`.
     fn choices(&self, phase: usize) -> impl Iterator<Item = &PhaseChoice> + '_ {
         self.groups.iter().flat_map(move |group| {
             let of = move |(index, choices): &'_ (usize, [Vec<usize>; 2])| {
-                let residency = &group.stack.residency[*index];
+                let residency = &group.class.residency[*index];
                 choices[phase].iter().map(|&half| &residency.choices[phase][half]).collect::<Vec<_>>()
             };
             group.residency.iter().flat_map(of)
         })
     }
 
-    /// What each memory has beside the items that every solution needs.
+    /// The capacity of each memory less the items that every solution needs.
     fn free(&self, items: OneTimeItems<'_>, capacity: &[u64]) -> Option<Vec<u64>> {
         let mut free = capacity.to_vec();
         for (device, &memory) in items.own.iter().enumerate() {
-            // Every choice of some group needs them: every half of one phase, at each home.
-            let idle = |group: &PoolGroup<'_>| {
+            // The items of all columns of a group: those that all choices of one phase need, at
+            // each home.
+            let needed_by_all = |group: &PoolGroup<'_>| {
                 let of = |(index, choices): &(usize, [Vec<usize>; 2])| {
-                    let residency = &group.stack.residency[*index];
+                    let residency = &group.class.residency[*index];
                     let all = |phase: usize| {
                         let needs =
                             choices[phase].iter().map(|&h| residency.choices[phase][h].needs[device].items());
@@ -196,7 +208,7 @@ impl<'s> ColumnPool<'s> {
                 group.residency.iter().map(of).fold(u128::MAX, |all, needs| all & needs)
             };
             let needed = self.groups.iter().filter(|group| !group.residency.is_empty());
-            let needed = needed.map(idle).fold(0, |any, needs| any | needs);
+            let needed = needed.map(needed_by_all).fold(0, |any, needs| any | needs);
             let once = items.bytes[device].iter().enumerate().filter(|(bit, _)| needed >> bit & 1 == 1);
             for (_, bytes) in once {
                 free[memory] = free[memory].checked_sub(bytes.get())?;
@@ -205,14 +217,14 @@ impl<'s> ColumnPool<'s> {
         Some(free)
     }
 
-    /// More than any solution puts into `memory`.
+    /// An upper bound of the bytes in `memory` over all solutions.
     fn most(&self, items: OneTimeItems<'_>, memory: usize) -> u64 {
         let own = items.bytes.iter().zip(items.own).filter(|(_, own)| **own == memory);
         let once: u64 = own.flat_map(|(items, _)| items).map(|bytes| bytes.get()).sum();
         let layers = self.groups.iter().map(|group| {
             let residency =
-                group.residency.iter().map(|(index, _)| group.stack.residency[*index].bytes[memory]);
-            let vectors = self.patterns.all_vector_bytes(group.stack, memory);
+                group.residency.iter().map(|(index, _)| group.class.residency[*index].bytes[memory]);
+            let vectors = self.patterns.all_vector_bytes(group.class, memory);
             residency.max().unwrap_or(0).saturating_add(vectors).saturating_mul(group.layers)
         });
         layers.fold(once, u64::saturating_add)
@@ -241,10 +253,10 @@ impl<'s> ColumnPool<'s> {
         rates
     }
 
-    /// What a choice is in the numbers of the program.
-    fn liked(&self, group: &PoolGroup<'_>, pick: PatternId) -> CheapestColumn {
-        let residency = &group.stack.residency[pick.residency];
-        let half = |phase: usize| &residency.choices[phase][pick.choices[phase]];
+    /// The column of a pattern.
+    fn column(&self, group: &PoolGroup<'_>, pattern_id: PatternId) -> CheapestColumn {
+        let residency = &group.class.residency[pattern_id.residency];
+        let half = |phase: usize| &residency.choices[phase][pattern_id.choices[phase]];
         let added =
             |measure: &Measure| (0..2).map(|phase| dot(&measure.busy[phase], &half(phase).work)).sum::<f64>();
         CheapestColumn {
@@ -269,15 +281,15 @@ impl PricingOracle for ColumnPool<'_> {
         &self.row_measures
     }
 
-    fn liked(&self, prices: &DualPrices) -> Vec<CheapestColumn> {
+    fn cheapest_columns(&self, prices: &DualPrices) -> Vec<CheapestColumn> {
         let rates = self.rates(prices);
-        let cheapest = |group: &PoolGroup<'_>| Some(self.liked(group, group.cheapest(&rates)?));
+        let cheapest = |group: &PoolGroup<'_>| Some(self.column(group, group.cheapest(&rates)?));
         self.groups.iter().filter_map(cheapest).collect()
     }
 }
 
 impl PoolGroup<'_> {
-    /// The cheapest, the first of equals.
+    /// The cheapest column, the first of equal ones.
     fn cheapest(&self, rates: &ExpandedPrices) -> Option<PatternId> {
         let mut best: Option<(f64, PatternId)> = None;
         for (index, choices) in &self.residency {
@@ -295,10 +307,10 @@ impl PoolGroup<'_> {
                 best = Some((cost, PatternId { residency: *index, choices }));
             }
         }
-        best.map(|(_, pick)| pick)
+        best.map(|(_, pattern_id)| pattern_id)
     }
 
-    /// Every choice with its cost.
+    /// Every column with its cost.
     fn priced(&self, rates: &ExpandedPrices) -> Vec<(f64, PatternId)> {
         let mut priced = Vec::new();
         for (index, choices) in &self.residency {
@@ -309,30 +321,30 @@ impl PoolGroup<'_> {
             };
             let decode = costs(1);
             for (first, prefill) in costs(0) {
-                let pick = |&(second, d): &(f64, usize)| {
+                let pattern_id = |&(second, d): &(f64, usize)| {
                     (bytes + first + second, PatternId { residency: *index, choices: [prefill, d] })
                 };
-                priced.extend(decode.iter().map(pick));
+                priced.extend(decode.iter().map(pattern_id));
             }
         }
         priced
     }
 
-    /// The choice with the fewest bytes in `memory`, the cheapest of those.
+    /// The cheapest of the columns with the fewest bytes in `memory`.
     fn lightest(&self, memory: usize, rates: &ExpandedPrices) -> Option<PatternId> {
-        let bytes = |index: usize| self.stack.residency[index].bytes[memory];
+        let bytes = |index: usize| self.class.residency[index].bytes[memory];
         let least = self.residency.iter().map(|(index, _)| bytes(*index)).min()?;
         let light = self.residency.iter().filter(|(index, _)| bytes(*index) == least).cloned().collect();
         PoolGroup { residency: light, ..*self }.cheapest(rates)
     }
 
     fn of_bytes(&self, residency: usize, rates: &ExpandedPrices) -> f64 {
-        let bytes = self.stack.residency[residency].bytes.iter().zip(&rates.memories);
+        let bytes = self.class.residency[residency].bytes.iter().zip(&rates.memories);
         bytes.map(|(&bytes, price)| bytes as f64 * price).sum()
     }
 
     fn of_half(&self, residency: usize, phase: usize, half: usize, rates: &ExpandedPrices) -> f64 {
-        let half = &self.stack.residency[residency].choices[phase][half];
+        let half = &self.class.residency[residency].choices[phase][half];
         dot(&half.cost, &rates.rows[phase]) + dot(&half.work, &rates.work[phase])
     }
 }

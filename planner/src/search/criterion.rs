@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// Something that is to be small.
+/// A quantity that a front makes small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Criterion {
@@ -12,17 +12,17 @@ pub enum Criterion {
     Ttft,
     /// Time per output token.
     Tpot,
-    /// What the devices draw per output token.
+    /// Energy of all devices per output token.
     Energy,
-    /// What the machine and its electricity cost per output token.
+    /// Cost of machine and electricity per output token.
     Cost,
 }
 
 impl Criterion {
-    /// All of them.
+    /// All criteria.
     pub const ALL: [Self; 4] = [Self::Ttft, Self::Tpot, Self::Energy, Self::Cost];
 
-    /// The word on the command line.
+    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ttft => "ttft",
@@ -39,7 +39,7 @@ impl fmt::Display for Criterion {
     }
 }
 
-/// A word that is no criterion.
+/// The error of an unknown name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is no criterion: write two or three of ttft, tpot, energy, cost, like ttft,tpot")]
 pub struct UnknownCriterion(String);

@@ -1,4 +1,4 @@
-//! Layers dealt out over several GPUs alike.
+//! Deals the layers of a solution out over identical GPUs.
 
 use crate::cost::CostModel;
 use crate::cost::footprint;
@@ -10,17 +10,19 @@ use crate::program::LowerError;
 use crate::program::RunExtent;
 use scenarios::Sublayer;
 
-/// Which share of the twins' room a search leaves for what is once in each of them, buffers and the rest of a layer that
-/// does not fit: tried in this order, until a solution can be dealt out.
+/// Shares of the GPUs' capacity that the search leaves free for what each GPU needs once, and for
+/// the rest of a layer that does not fit. They are tried in this order until a solution can be
+/// dealt out.
 pub(crate) const MARGINS: [f64; 6] = [0.0, 1.0 / 64.0, 1.0 / 32.0, 1.0 / 16.0, 1.0 / 8.0, 1.0 / 4.0];
 
 impl IdenticalGpus {
-    /// `placement`, which knows the first twin alone, over as many as it needs, over all, and, where layers are streamed,
-    /// with neighbouring layers on different ones, so that their links work at the same time. Only what fits; itself
-    /// where there are no twins.
+    /// Placements over all identical GPUs, made from `placement`, which uses only the first: over
+    /// as few GPUs as needed; and if layers are streamed, also over all GPUs in blocks and in turn,
+    /// so that their links work at the same time. Only placements that fit. `placement` itself if
+    /// there are no identical GPUs.
     ///
     /// # Errors
-    /// Bytes must move where no link goes.
+    /// [`LowerError`] if bytes must move between two memories without a link.
     pub fn dealt_out(
         &self,
         cost_model: CostModel<'_>,
@@ -65,7 +67,7 @@ impl IdenticalGpus {
         Ok(dealt)
     }
 
-    /// Neighbouring layers together, about as many bytes on each of the first `count` twins.
+    /// Blocks of neighbouring layers, with about equal bytes on each of the first `count` GPUs.
     fn in_blocks(
         &self,
         cost_model: CostModel<'_>,
@@ -76,7 +78,7 @@ impl IdenticalGpus {
         let weigh = |sublayer: Sublayer, slices: &Slices| self.bytes(cost_model, extent, sublayer, slices);
         let (embed, head) =
             (weigh(Sublayer::Embed, &placement.embed), weigh(Sublayer::Head, &placement.head));
-        // One byte more: layers that only stream are dealt out too.
+        // One byte more for each layer, so that layers which only stream are dealt out too.
         let of_layer =
             |layer: &LayerPlacement| 1 + layer.iter().map(|(s, slices)| weigh(s, slices)).sum::<u64>();
         let layers: Vec<u64> = placement.layers.iter().map(of_layer).collect();
@@ -85,19 +87,19 @@ impl IdenticalGpus {
         let mut before = u128::from(embed);
         let mut dealt = placement.clone();
         for (layer, bytes) in dealt.layers.iter_mut().zip(layers) {
-            // By where its middle lies.
+            // A layer goes to the GPU in whose share its middle byte is.
             let middle = 2 * before + u128::from(bytes);
             let twin = (middle * count as u128 / (2 * total).max(1)) as usize;
             self.give(layer, twin.min(count - 1));
             before += u128::from(bytes);
         }
-        // A head that is the embedding table stays where that is.
+        // A tied head stays where the embedding table is.
         let last = if tied { 0 } else { count - 1 };
         self.hand(&mut dealt.head, last);
         dealt
     }
 
-    /// Each layer on another twin than the one before.
+    /// Each layer on another GPU than the one before.
     fn in_turn(&self, placement: &Placement) -> Placement {
         let mut dealt = placement.clone();
         for (index, layer) in dealt.layers.iter_mut().enumerate() {
@@ -106,7 +108,7 @@ impl IdenticalGpus {
         dealt
     }
 
-    /// What a sublayer takes of the first twin's memory.
+    /// Bytes of a sublayer in the first GPU's memory.
     fn bytes(
         &self,
         cost_model: CostModel<'_>,
@@ -128,7 +130,7 @@ impl IdenticalGpus {
         layer.sublayers.iter_mut().for_each(|slices| self.hand(slices, twin));
     }
 
-    /// What is the first twin's becomes another's.
+    /// Moves the slices of the first GPU to another one.
     fn hand(&self, slices: &mut Slices, twin: usize) {
         for slice in slices {
             if slice.home == self.memories[0] {

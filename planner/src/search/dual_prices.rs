@@ -1,12 +1,14 @@
-//! Shadow prices: what a second of each row, a byte of each memory and a unit of each limit are worth at the relaxed
-//! optimum.
+//! Dual prices of the integer program's relaxation: the value of a second of each row, of a byte of
+//! each memory and of a unit of each limit.
 //!
-//! Let λ_0 = 1 and λ_k ≥ 0 price the limits of the other measures, let μ_m ≥ 0 price the bytes of each memory, and let
-//! α_r ≥ 0 share out what a second of each phase costs, Σ α_r = Σ λ_k · weight_k. No solution is better than
-//! Σ α_r · time_r + Σ λ_k · add_k + Σ μ_m · (bytes_m − room_m) − Σ λ_k · limit_k. The best prices make the smallest of
-//! these as large as possible; they are found by cutting planes (Kelley 1960): a linear program over the solutions
-//! seen so far, then the solution that its prices like best, until that costs as much as the program says, but for a
-//! part in ten thousand. It is the dual of the integer program without "whole".
+//! Let λ_0 = 1 and λ_k ≥ 0 price the limits of the other measures, let μ_m ≥ 0 price the bytes of
+//! each memory, and let α_r ≥ 0 divide the price of a second of each phase over its rows, Σ α_r = Σ
+//! λ_k · weight_k. Then no solution is better than Σ α_r · time_r + Σ λ_k · add_k + Σ μ_m ·
+//! (bytes_m − room_m) − Σ λ_k · limit_k. The best prices maximise the smallest of these values.
+//! They are found by cutting planes (Kelley 1960): a linear program over the solutions so far
+//! yields prices, and the cheapest solution at these prices is the next cut, until its cost equals
+//! the linear program's value within one part in ten thousand. This is the dual of the integer
+//! program without integrality.
 
 use crate::error::PlannerError;
 use crate::search::integer_program::{
@@ -18,84 +20,85 @@ use good_lp::{
 };
 use smallvec::SmallVec;
 
-/// Cuts before the prices are taken as they are: any prices bound, the best only bound best.
+/// Most cuts. Any prices yield a valid bound; more cuts only improve it.
 const ROUNDS: usize = 32;
 
-/// By which share the bound may be below what the best prices could make it.
+/// Relative gap to the best bound at which the cutting planes stop.
 const NEAR: f64 = 1e-4;
 
-/// The prices.
+/// The dual prices.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct DualPrices {
-    /// Of each row's second.
+    /// Price of a second of each row.
     pub rows: Vec<f64>,
-    /// Of each memory's byte.
+    /// Price of a byte of each memory.
     pub memories: Vec<f64>,
-    /// Of each measure: 1 for the first.
+    /// Price of a unit of each measure; 1 for the first.
     pub measures: Vec<f64>,
 }
 
-/// Something that prices are found for: groups of layers whose choices take seconds of rows and bytes of memories, and
-/// add to measures.
+/// The pricing problem of column generation: groups of layers whose columns take seconds of rows
+/// and bytes of memories, and add to measures.
 pub(crate) trait PricingOracle {
     /// The phase of each row.
     fn phases(&self) -> &[usize];
-    /// What each memory holds.
+    /// Capacity of each memory.
     fn room(&self) -> &[u64];
-    /// The first is to be as small as possible, every one within its limit.
+    /// The measures. The first one is minimised; every one must keep its limit.
     fn measures(&self) -> &[RowMeasure];
-    /// The cheapest choice of each group, the first of equals.
-    fn liked(&self, prices: &DualPrices) -> Vec<CheapestColumn>;
+    /// The cheapest column of each group, the first of equal ones.
+    fn cheapest_columns(&self, prices: &DualPrices) -> Vec<CheapestColumn>;
 }
 
-/// A choice for all layers of its group.
+/// A column for all layers of its group.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CheapestColumn {
     /// Layers of the group.
     pub layers: u64,
-    /// Seconds of a layer by row.
+    /// Seconds of one layer, by row.
     pub times: RowTimes,
-    /// What a layer adds to each measure.
+    /// What one layer adds to each measure.
     pub adds: SmallVec<[f64; 4]>,
-    /// Bytes of a layer by memory.
+    /// Bytes of one layer, by memory.
     pub bytes: MemorySizes,
 }
 
 impl DualPrices {
-    /// The prices that bound `offer` best.
-    pub fn solve(offer: &impl PricingOracle) -> Result<Self, PlannerError> {
-        Self::solve_with(offer, default_solver)
+    /// The prices with the best bound.
+    pub fn solve(oracle: &impl PricingOracle) -> Result<Self, PlannerError> {
+        Self::solve_with(oracle, default_solver)
     }
 
-    /// The same by another solver of linear programs.
-    pub fn solve_with(offer: &impl PricingOracle, solver: impl Solver + Copy) -> Result<Self, PlannerError> {
-        let measures = offer.measures();
-        let of_phase = |phase: usize| offer.phases().iter().filter(|&&of| of == phase).count() as f64;
+    /// The prices with the best bound, by another solver of linear programs.
+    pub fn solve_with(oracle: &impl PricingOracle, solver: impl Solver + Copy) -> Result<Self, PlannerError> {
+        let measures = oracle.measures();
+        let of_phase = |phase: usize| oracle.phases().iter().filter(|&&of| of == phase).count() as f64;
         let even = |&phase: &usize| measures[0].weight[phase] / of_phase(phase);
         let mut prices = Self {
-            rows: offer.phases().iter().map(even).collect(),
-            memories: vec![0.0; offer.room().len()],
+            rows: oracle.phases().iter().map(even).collect(),
+            memories: vec![0.0; oracle.room().len()],
             measures: (0..measures.len()).map(|k| if k == 0 { 1.0 } else { 0.0 }).collect(),
         };
         let (mut best, mut least, mut most) = (prices.clone(), f64::NEG_INFINITY, f64::INFINITY);
         let mut cuts: Vec<Cut> = Vec::new();
         for _ in 0..ROUNDS {
-            let liked = offer.liked(&prices);
-            let bound = prices.bound_by(&liked, offer);
+            let columns = oracle.cheapest_columns(&prices);
+            let bound = prices.bound_by(&columns, oracle);
             if bound > least {
                 (best, least) = (prices, bound);
             }
-            // What these solutions cost at their best prices is no less than any solutions at theirs.
+            // `most` is the cost of these solutions at the best prices for them: an upper bound of
+            // `least`.
             if most.is_finite() && most - least <= most.abs() * NEAR {
                 break;
             }
-            cuts.push(Cut::from_columns(offer, &liked));
-            (prices, most) = Self::best(offer, &cuts, solver)?;
+            cuts.push(Cut::from_columns(oracle, &columns));
+            (prices, most) = Self::best(oracle, &cuts, solver)?;
         }
         Ok(best)
     }
 
-    /// What a choice costs.
+    /// Cost of a column.
     pub fn cost(&self, choice: &PatternColumn) -> f64 {
         self.sum(&choice.times, &choice.adds, &choice.bytes)
     }
@@ -107,43 +110,46 @@ impl DualPrices {
         times.sum::<f64>() + adds.sum::<f64>() + bytes.sum::<f64>()
     }
 
-    /// The cheapest choice of a group, the first of equals.
+    /// Index of the cheapest column of a group, the first of equal ones.
     fn cheapest(&self, group: &ColumnGroup) -> usize {
         let costs = group.choices.iter().map(|choice| self.cost(choice)).enumerate();
         costs.fold((0, f64::INFINITY), |least, next| if next.1 < least.1 { next } else { least }).0
     }
 
-    /// What all the room of an offer and all its limits are worth.
-    pub fn room(&self, offer: &impl PricingOracle) -> f64 {
-        let rooms = self.memories.iter().zip(offer.room()).map(|(price, &room)| price * room as f64);
-        let limits = self.measures.iter().zip(offer.measures()).skip(1);
+    /// Value of all capacities and limits of `oracle`.
+    pub fn room(&self, oracle: &impl PricingOracle) -> f64 {
+        let rooms = self.memories.iter().zip(oracle.room()).map(|(price, &room)| price * room as f64);
+        let limits = self.measures.iter().zip(oracle.measures()).skip(1);
         let limits = limits.filter(|(price, _)| **price > 0.0).map(|(price, measure)| price * measure.limit);
         rooms.sum::<f64>() + limits.sum::<f64>()
     }
 
-    /// No solution of `offer` is better than this.
-    pub fn bound(&self, offer: &impl PricingOracle) -> f64 {
-        self.bound_by(&offer.liked(self), offer)
+    /// A lower bound of the value of all solutions.
+    pub fn bound(&self, oracle: &impl PricingOracle) -> f64 {
+        self.bound_by(&oracle.cheapest_columns(self), oracle)
     }
 
-    fn bound_by(&self, liked: &[CheapestColumn], offer: &impl PricingOracle) -> f64 {
-        let cost =
-            |liked: &CheapestColumn| self.sum(&liked.times, &liked.adds, &liked.bytes) * liked.layers as f64;
-        liked.iter().map(cost).sum::<f64>() - self.room(offer)
+    fn bound_by(&self, columns: &[CheapestColumn], oracle: &impl PricingOracle) -> f64 {
+        let cost = |columns: &CheapestColumn| {
+            self.sum(&columns.times, &columns.adds, &columns.bytes) * columns.layers as f64
+        };
+        columns.iter().map(cost).sum::<f64>() - self.room(oracle)
     }
 
-    /// The prices at which the cheapest of the solutions (one choice throughout each group) is dearest, and what it then
-    /// costs. Times are in units of the longest and bytes in units of the room, so that the solver sees numbers near 1.
+    /// The prices that maximise the cost of the cheapest of the cuts' solutions, and that cost.
+    /// Times are in units of the longest and bytes in units of the capacity, so that the solver
+    /// sees numbers near 1.
     fn best(
-        offer: &impl PricingOracle,
+        oracle: &impl PricingOracle,
         cuts: &[Cut],
         solver: impl Solver,
     ) -> Result<(Self, f64), PlannerError> {
-        let (phases, room, limits) = (offer.phases(), offer.room(), offer.measures());
+        let (phases, room, limits) = (oracle.phases(), oracle.room(), oracle.measures());
         let scale = Scale::from_cuts(limits, cuts);
         let mut variables = ProblemVariables::new();
         let rows: Vec<Variable> = variables.add_vector(variable().min(0.0), phases.len());
-        // So dear that one layer outweighs the slowest solution: dearer changes nothing.
+        // At this price one layer costs more than the slowest solution. Higher prices change
+        // nothing.
         let dearest = 4.0 * cuts[0].layers.max(1) as f64;
         let memories: Vec<Variable> = variables.add_vector(variable().min(0.0).max(dearest), room.len());
         let limited = |k: usize| k > 0 && limits[k].limit.is_finite();
@@ -200,11 +206,11 @@ impl DualPrices {
     }
 }
 
-/// Units in which the linear program's numbers are near 1.
+/// Units that bring the linear program's numbers near 1.
 struct Scale {
-    /// Of times.
+    /// Unit of times.
     longest: f64,
-    /// Of the first measure.
+    /// Unit of the first measure.
     value: f64,
 }
 
@@ -221,8 +227,8 @@ impl Scale {
     }
 }
 
-/// The times of a solution in which every layer of a group is alike, what it adds to the measures, and by which share
-/// of its room it overfills each memory.
+/// A solution with one column in each group: its times, what it adds to the measures, and the share
+/// by which it overfills each memory.
 struct Cut {
     layers: u64,
     times: Vec<f64>,
@@ -231,7 +237,7 @@ struct Cut {
 }
 
 impl Cut {
-    fn from_columns(offer: &impl PricingOracle, solution: &[CheapestColumn]) -> Self {
+    fn from_columns(oracle: &impl PricingOracle, solution: &[CheapestColumn]) -> Self {
         let time = |row: usize| solution.iter().map(|one| one.times[row] * one.layers as f64).sum();
         let add = |k: usize| solution.iter().map(|one| one.adds[k] * one.layers as f64).sum();
         let over = |(memory, &room): (usize, &u64)| {
@@ -240,9 +246,9 @@ impl Cut {
         };
         Self {
             layers: solution.iter().map(|one| one.layers).sum(),
-            times: (0..offer.phases().len()).map(time).collect(),
-            adds: (0..offer.measures().len()).map(add).collect(),
-            over: offer.room().iter().enumerate().map(over).collect(),
+            times: (0..oracle.phases().len()).map(time).collect(),
+            adds: (0..oracle.measures().len()).map(add).collect(),
+            over: oracle.room().iter().enumerate().map(over).collect(),
         }
     }
 }
@@ -260,7 +266,7 @@ impl PricingOracle for IntegerProgram {
         &self.measures
     }
 
-    fn liked(&self, prices: &DualPrices) -> Vec<CheapestColumn> {
+    fn cheapest_columns(&self, prices: &DualPrices) -> Vec<CheapestColumn> {
         let cheapest = |group: &ColumnGroup| {
             let PatternColumn { times, adds, bytes, .. } = group.choices.get(prices.cheapest(group))?.clone();
             Some(CheapestColumn { layers: group.layers, times, adds, bytes })
@@ -269,7 +275,7 @@ impl PricingOracle for IntegerProgram {
     }
 }
 
-/// Solvers do not notice NaN.
+/// Solvers do not detect NaN.
 fn finite(value: f64) -> Result<f64, PlannerError> {
     match value.is_finite() {
         true => Ok(value),

@@ -1,4 +1,4 @@
-//! What a plan is to be best at, as numbers: for the solver's sums and for simulated times alike.
+//! The objective as numbers, for the solver's sums and for simulated times.
 
 use crate::cost::CostModel;
 use crate::cost::{PowerDraw, energy_of, power, price};
@@ -13,31 +13,34 @@ use crate::search::measure::Measure;
 use hwprofiles::{Dollars, Joules, Machine, Missing, Seconds};
 use scenarios::{Costs, Objective, Phase, Slo, Workload};
 
-/// For TPOT, prefill only decides between equals; for energy and cost, time does.
+/// Weight of the secondary criterion, which decides between equal solutions: of prefill if TPOT is
+/// the objective, of time if energy is.
 pub(crate) const TIE: f64 = 1e-4;
 
-/// An objective and its limits, for one workload on one machine.
+/// An objective with its limits, for one workload on one machine.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Goal {
     pub objective: Objective,
     pub slo: Slo,
-    /// Decode steps.
+    /// Number of decode steps.
     decodes: f64,
-    /// Output tokens of a sequence that each of them yields. Times, and limits on them, are those of a step.
-    yields: f64,
+    /// Output tokens that one decode step yields for each sequence. Times and limits in this type
+    /// are per step.
+    tokens_per_step: f64,
     /// Output tokens of all sequences.
     tokens: f64,
-    /// What each device draws.
+    /// Power of each device, if known.
     power: Option<Vec<PowerDraw>>,
-    /// What a second of the machine costs, and what a joule does.
+    /// Cost of a second of the machine and cost of a joule, if known.
     price: Option<(Dollars, Dollars)>,
 }
 
 impl Goal {
-    /// The goal of `objective` within `slo`.
+    /// The goal `objective` within the limits `slo`.
     ///
     /// # Errors
-    /// [`PlannerError::Unpriced`] where the objective needs a power, a price or a lifetime that nobody gave.
+    /// [`PlannerError::Unpriced`] if the objective needs a power, a price or a lifetime that is
+    /// missing.
     pub fn new(
         machine: &Machine,
         workload: &Workload,
@@ -47,12 +50,12 @@ impl Goal {
     ) -> Result<Self, PlannerError> {
         let (power, price) = (power(machine), price(machine, costs));
         let decodes = workload.decode_steps() as f64;
-        let yields = workload.output_tokens.saturating_sub(1).max(1) as f64 / decodes.max(1.0);
+        let tokens_per_step = workload.output_tokens.saturating_sub(1).max(1) as f64 / decodes.max(1.0);
         let goal = Self {
             objective,
-            slo: Slo { tpot: slo.tpot.map(|limit| limit * yields), ..slo },
+            slo: Slo { tpot: slo.tpot.map(|limit| limit * tokens_per_step), ..slo },
             decodes,
-            yields,
+            tokens_per_step,
             tokens: (workload.batch * workload.output_tokens) as f64,
             power: power.as_ref().ok().cloned(),
             price: price.as_ref().ok().copied(),
@@ -64,23 +67,24 @@ impl Goal {
         }
     }
 
-    /// Whether it counts how long devices work, not only how long everything takes.
+    /// Whether the goal depends on how long each device works, and not only on the times of the
+    /// phases.
     pub fn is_frugal(&self) -> bool {
         matches!(self.objective, Objective::Energy | Objective::Cost)
     }
 
     /// The same objective within other limits.
-    pub fn within(&self, slo: Slo) -> Self {
+    pub fn with_limits(&self, slo: Slo) -> Self {
         Self { slo, ..self.clone() }
     }
 
-    /// The time of one phase as the objective: the first token's, or that of each further one.
-    pub fn of_phase(&self, phase: usize) -> Self {
+    /// The time of one phase as the objective: TTFT or TPOT.
+    pub fn for_phase(&self, phase: usize) -> Self {
         let objective = if phase == 0 { Objective::Latency } else { Objective::Tpot };
         Self { objective, decodes: if phase == 0 { 0.0 } else { self.decodes }, ..self.clone() }
     }
 
-    /// The objective, then the limits.
+    /// The measure of the objective, then those of the limits.
     pub fn measures(&self) -> Vec<Measure> {
         let none = || self.power.as_ref().map_or(vec![], |power| vec![0.0; power.len()]);
         let limits = [(self.slo.ttft, [1.0, 0.0]), (self.slo.tpot, [0.0, 1.0])];
@@ -95,7 +99,7 @@ impl Goal {
         let watts = self.power.iter().flatten().map(|draw| draw.working.get());
         let scaled = |by: f64| run.map(|times| watts.clone().map(|watts| watts * times * by).collect());
         let (weight, busy) = match (self.objective, self.price) {
-            (Objective::Tpot, _) if self.decodes > 0.0 => ([TIE, 1.0 / self.yields], scaled(0.0)),
+            (Objective::Tpot, _) if self.decodes > 0.0 => ([TIE, 1.0 / self.tokens_per_step], scaled(0.0)),
             (Objective::Energy, _) => (self.over_the_run(self.idle() + TIE), scaled(1.0)),
             (Objective::Cost, Some((second, joule))) => {
                 (self.over_the_run(second.get() + joule.get() * self.idle()), scaled(joule.get()))
@@ -105,18 +109,18 @@ impl Goal {
         Measure { weight, busy, limit: f64::INFINITY }
     }
 
-    /// Watts of all devices together while all wait.
+    /// Idle power of all devices, in watts.
     fn idle(&self) -> f64 {
         self.power.iter().flatten().map(|draw| draw.idle.get()).sum()
     }
 
-    /// What a second of each phase weighs, where one of the run weighs so much.
+    /// Weights of a second of each phase, if a second of the run has the weight `weight`.
     fn over_the_run(&self, weight: f64) -> [f64; 2] {
         [weight, weight * self.decodes]
     }
 
     /// The measure of one criterion of a front: seconds, or joules or dollars of the whole run.
-    pub fn of_criterion(&self, criterion: Criterion) -> Measure {
+    pub fn criterion_measure(&self, criterion: Criterion) -> Measure {
         let alone = |objective| Self { objective, ..self.clone() }.measure();
         match criterion {
             Criterion::Ttft => Measure { weight: [1.0, 0.0], ..alone(Objective::Latency) },
@@ -128,7 +132,7 @@ impl Goal {
         }
     }
 
-    /// The objective of `times` when the devices work so long.
+    /// The objective's value for these times, with `work` seconds of each device in each phase.
     pub fn value(&self, times: &PhaseTimes, work: &[Vec<Seconds>; 2]) -> f64 {
         let measure = self.measure();
         let tpot = times.tpot.unwrap_or(Seconds::ZERO);
@@ -139,9 +143,9 @@ impl Goal {
         measure.weight[0] * times.ttft.get() + measure.weight[1] * tpot.get() + busy(0) + busy(1)
     }
 
-    /// The times of the phases as a user counts them: per token, not per step.
+    /// Converts times per step to times per token.
     pub fn per_token(&self, times: PhaseTimes) -> PhaseTimes {
-        PhaseTimes { tpot: times.tpot.map(|step| step / self.yields), ..times }
+        PhaseTimes { tpot: times.tpot.map(|step| step / self.tokens_per_step), ..times }
     }
 
     /// Whether `times` keep the limits.
@@ -153,16 +157,19 @@ impl Goal {
         within(Some(times.ttft), self.slo.ttft) && within(times.tpot, self.slo.tpot)
     }
 
-    /// Energy per output token of the devices, which draw one power while they wait and another while they work so
-    /// long; where every device's power is known.
+    /// Energy per output token, with `work` seconds of each device in each phase. `None` if the
+    /// power of a device is not known.
     pub fn energy(&self, times: &PhaseTimes, work: &[Vec<Seconds>; 2]) -> Option<Joules> {
         let power = self.power.as_ref()?;
         let [prefill, decode] = work;
         let tpot = times.tpot.unwrap_or(Seconds::ZERO);
-        Some((energy_of(power, times.ttft, prefill) + energy_of(power, tpot, decode) * self.decodes) / self.tokens)
+        Some(
+            (energy_of(power, times.ttft, prefill) + energy_of(power, tpot, decode) * self.decodes)
+                / self.tokens,
+        )
     }
 
-    /// Cost per output token, where prices, lifetime and power are known.
+    /// Cost per output token. `None` if prices, lifetime or power are not known.
     pub fn cost(&self, times: &PhaseTimes, work: &[Vec<Seconds>; 2]) -> Option<Dollars> {
         let (second, joule) = self.price?;
         let run = times.ttft.get() + times.tpot.map_or(0.0, Seconds::get) * self.decodes;
@@ -171,20 +178,21 @@ impl Goal {
 }
 
 /// A layer and the one before it.
-type Followed<'p> = (Option<&'p LayerPlacement>, &'p LayerPlacement);
+type LayerAfter<'p> = (Option<&'p LayerPlacement>, &'p LayerPlacement);
 
-/// Seconds that each device computes with `placement`: over all prefill steps, and in one decode step.
+/// Seconds that each device computes with `placement`: over all prefill steps, and in one decode
+/// step.
 ///
 /// # Errors
-/// A rate that was not measured; bytes that must move without a link.
-pub(crate) fn work(
+/// A rate that was not measured, or a link that does not exist.
+pub(crate) fn device_work(
     cost_model: &CostModel<'_>,
     placement: &Placement,
     batch_steps: &BatchSteps,
 ) -> Result<[Vec<Seconds>; 2], PlannerError> {
     let outline = placement.outline();
     let programs = PhasePrograms::lower(cost_model.machine, cost_model.model, &outline)?;
-    // Each layer of the outline, or none, stands for so many.
+    // Number of layers of the placement that each layer of the outline represents.
     let counts = stands_for(placement, &outline);
     let phase = |phase: Phase| -> Result<Vec<Seconds>, Missing> {
         let mut work = vec![Seconds::ZERO; cost_model.machine.devices.len()];
@@ -198,19 +206,20 @@ pub(crate) fn work(
     Ok([phase(Phase::Prefill)?, phase(Phase::Decode)?])
 }
 
-/// For how many layers of `placement` each of its outline stands: the first that follows its like for all that do so but
-/// for those that stand for themselves.
+/// Number of layers of `placement` that each layer of its outline represents. The first of several
+/// equal pairs of neighbours represents all pairs that the others do not.
 fn stands_for(placement: &Placement, outline: &Placement) -> Vec<u64> {
-    let count = |placement, pair: &Followed<'_>| followed(placement).filter(|other| other == pair).count();
-    let of = |(at, pair)| match followed(outline).take(at).any(|other| other == pair) {
+    let count =
+        |placement, pair: &LayerAfter<'_>| layers_after(placement).filter(|other| other == pair).count();
+    let of = |(at, pair)| match layers_after(outline).take(at).any(|other| other == pair) {
         true => 1,
         false => (1 + count(placement, &pair) - count(outline, &pair)) as u64,
     };
-    followed(outline).enumerate().map(of).collect()
+    layers_after(outline).enumerate().map(of).collect()
 }
 
-/// Each layer, after the one before it.
-fn followed(placement: &Placement) -> impl Iterator<Item = Followed<'_>> {
+/// Each layer with the one before it.
+fn layers_after(placement: &Placement) -> impl Iterator<Item = LayerAfter<'_>> {
     let before = std::iter::once(None).chain(placement.layers.iter().map(Some));
     before.zip(&placement.layers)
 }

@@ -1,65 +1,66 @@
-//! The integer program as bare numbers.
+//! The integer program in plain numbers.
 
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 
-/// Seconds by row, or what is added to each measure: few, and made and dropped by the hundred thousand.
+/// Seconds by row, or additions to each measure. Small vectors, because the search creates hundreds
+/// of thousands of them.
 pub(crate) type RowTimes = SmallVec<[f64; 12]>;
 /// Bytes by memory.
 pub(crate) type MemorySizes = SmallVec<[u64; 6]>;
 
-/// A way to place one layer of a kind.
+/// One way to place a layer of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PatternColumn {
-    /// Its index where it came from.
+    /// Index of its pattern in the pattern program.
     pub index: usize,
     /// Seconds by row.
     pub times: RowTimes,
-    /// What it adds to each measure by itself, whatever it runs beside: energy.
+    /// Additions to each measure that do not depend on other layers, for example energy.
     pub adds: SmallVec<[f64; 4]>,
-    /// Bytes by memory that could be overfilled.
+    /// Bytes in each memory that could be overfilled.
     pub bytes: MemorySizes,
-    /// The items it needs, as bits.
+    /// The items that it needs, as bits.
     pub items: u64,
 }
 
-/// Layers of one kind: how many there are, and the ways to place one of them.
+/// A number of equal layers, and the columns for one of them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ColumnGroup {
     pub layers: u64,
     pub choices: Vec<PatternColumn>,
 }
 
-/// Something that a solution is measured by: Σ over the phases of weight · the longest row, and what its choices add.
+/// A measure of solutions: Σ over the phases of weight · longest row, plus the columns' additions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct RowMeasure {
-    /// Of each phase.
+    /// Weight of each phase.
     pub weight: [f64; 2],
-    /// What a solution must not exceed; infinite where there is no limit.
+    /// Largest permitted value; infinite without a limit.
     pub limit: f64,
 }
 
-/// All of it. The first measure is to be as small as possible, every one within its limit.
+/// The integer program. The first measure is minimised; every one must keep its limit.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct IntegerProgram {
     pub groups: Vec<ColumnGroup>,
-    /// The memory of each item and its bytes there.
+    /// The memory of each item, and its bytes there.
     pub items: Vec<(usize, u64)>,
-    /// Bytes that each memory has for them.
+    /// Capacity of each memory.
     pub room: Vec<u64>,
     /// The phase of each row.
     pub phases: Vec<usize>,
     pub measures: Vec<RowMeasure>,
 }
 
-/// A solution: for each group its choices, by their own indices, with their layers.
+/// A solution: for each group the (column index, layers) pairs.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct IntegerSolution {
     pub counts: Vec<Vec<(usize, u64)>>,
     pub value: f64,
 }
 
-/// The best solution so far, and what a solution must stay below to be one.
+/// The best solution so far.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Incumbent {
     pub found: Option<IntegerSolution>,
@@ -67,17 +68,17 @@ pub(crate) struct Incumbent {
 }
 
 impl Incumbent {
-    /// Nothing yet; only what is below `below` counts.
+    /// No solution yet; only values below `below` count.
     pub fn below(below: f64) -> Self {
         Self { found: None, below }
     }
 
-    /// What the next solution must stay below.
+    /// The value below which the next solution is an improvement.
     pub fn limit(&self) -> f64 {
         self.found.as_ref().map_or(self.below, |found| found.value)
     }
 
-    /// Takes `found` where it is better.
+    /// Keeps `found` if it is better.
     pub fn take(&mut self, found: IntegerSolution) {
         if found.value < self.limit() {
             self.found = Some(found);
@@ -86,7 +87,7 @@ impl Incumbent {
 }
 
 impl IntegerProgram {
-    /// The first measure of a solution with these sums; `None` where a measure is beyond its limit.
+    /// The first measure of a solution with these sums. `None` if a limit is exceeded.
     pub fn value(&self, times: &[f64], adds: &[f64]) -> Option<f64> {
         let mut longest = [0.0_f64; 2];
         for (&time, &phase) in times.iter().zip(&self.phases) {
@@ -107,14 +108,14 @@ impl IntegerProgram {
         self.groups.iter_mut().flat_map(|group| &mut group.choices)
     }
 
-    /// Bytes that a set of items takes in `memory`.
+    /// Bytes of a set of items in `memory`.
     pub fn item_bytes(&self, items: u64, memory: usize) -> u64 {
         let needed = self.items.iter().enumerate().filter(|(item, _)| items >> item & 1 == 1);
         needed.filter(|(_, (of, _))| *of == memory).map(|(_, (_, bytes))| bytes).sum()
     }
 
-    /// Every set of items that some solution needs. Where there are more than `most`, the smallest items are paid for
-    /// by all, needed or not, until there are few enough.
+    /// Every set of items that some solution needs. If there are more than `most`, the smallest
+    /// items are charged to all solutions until there are few enough.
     pub fn item_sets(&mut self, most: usize) -> Vec<u64> {
         loop {
             if let Some(sets) = self.unions(most) {
@@ -128,7 +129,7 @@ impl IntegerProgram {
                     self.room[memory] = room;
                     self.choices_mut().for_each(|choice| choice.items &= !(1 << least));
                 }
-                // There is no room for it: who needs it cannot be.
+                // The item does not fit, so the columns that need it are impossible.
                 None => self.groups.iter_mut().for_each(|group| {
                     group.choices.retain(|choice| choice.items >> least & 1 == 0);
                 }),
@@ -142,7 +143,7 @@ impl IntegerProgram {
             let masks: BTreeSet<u64> = group.choices.iter().map(|choice| choice.items).collect();
             let mut grown: BTreeSet<u64> =
                 sets.iter().flat_map(|set| masks.iter().map(move |mask| set | mask)).collect();
-            // Layers of one group may need different items; a group of one layer has one choice.
+            // Layers of one group may need different items. A group of one layer has one column.
             let mut fresh: Vec<u64> = if group.layers > 1 { grown.iter().copied().collect() } else { vec![] };
             while let Some(set) = fresh.pop() {
                 fresh.extend(masks.iter().map(|mask| set | mask).filter(|&more| grown.insert(more)));
@@ -158,16 +159,16 @@ impl IntegerProgram {
         Some(sets.into_iter().collect())
     }
 
-    /// The program in which exactly the items of `set` may be needed, and are paid for; `None` where they do not
-    /// fit or nothing is left. What another choice replaces at no loss is gone.
+    /// The program with exactly the items of `set`, whose bytes are subtracted from the capacities.
+    /// `None` if they do not fit or a group has no columns left. Dominated columns are removed.
     pub fn restricted(&self, set: u64) -> Option<Self> {
         let mut room = self.room.clone();
         for (memory, room) in room.iter_mut().enumerate() {
             *room = room.checked_sub(self.item_bytes(set, memory))?;
         }
         let within = |choice: &&PatternColumn| choice.items & !set == 0;
-        // Whether the lightest choices fit is soon seen, in each memory and, as what is not in one memory is in another,
-        // in all together.
+        // A quick check whether the lightest columns fit: in each memory, and in all memories
+        // together (bytes that leave one memory enter another).
         let mut least = vec![0_u64; room.len() + 1];
         for group in &self.groups {
             for (memory, least) in least.iter_mut().enumerate() {
@@ -195,10 +196,12 @@ impl IntegerProgram {
     }
 }
 
-/// Without the choices that another one replaces at no loss: nowhere slower or larger, and with no item more.
+/// The columns that no other column dominates: a dominating column is nowhere slower or larger and
+/// needs no further item.
 pub(crate) fn undominated(mut choices: Vec<PatternColumn>) -> Vec<PatternColumn> {
     let sum = |c: &PatternColumn| c.times.iter().chain(&c.adds).sum::<f64>();
-    // What beats another has no larger sum: looking from the smallest on, nothing kept is dropped later.
+    // A dominating column has no larger sum. In ascending order of sums, no kept column is dropped
+    // later.
     choices.sort_by_cached_key(|c| (sum(c).to_bits(), c.bytes.clone(), c.items, c.index));
     let mut kept: Vec<PatternColumn> = Vec::new();
     for next in choices {
@@ -215,7 +218,8 @@ pub(crate) fn undominated(mut choices: Vec<PatternColumn>) -> Vec<PatternColumn>
     kept
 }
 
-/// The rows that can bind: those that no other row exceeds in any of `costs`, and the first of equal ones.
+/// The rows that can bind: rows that no other row exceeds in all of `costs`, and the first of equal
+/// rows.
 pub(crate) fn binding_rows(costs: &[&[f64]]) -> Vec<usize> {
     let rows = costs.first().map_or(0, |costs| costs.len());
     let covers = |one: usize, other: usize| costs.iter().all(|costs| costs[one] >= costs[other]);

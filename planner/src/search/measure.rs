@@ -1,26 +1,26 @@
-//! What solutions are measured by.
+//! Measures of solutions.
 
 use crate::search::pattern::Pattern;
 
-/// A measure of solutions: seconds of each phase, and of each device's work in it, weighted.
+/// A weighted sum of the seconds of each phase and of each device's work.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Measure {
-    /// Of a second of each phase.
+    /// Weight of a second of each phase.
     pub weight: [f64; 2],
-    /// Of a second of each device's work, by phase.
+    /// Weight of a second of each device's work, by phase.
     pub busy: [Vec<f64>; 2],
-    /// What must not be exceeded.
+    /// Largest permitted value; infinite without a limit.
     pub limit: f64,
 }
 
 impl Measure {
-    /// So many times as much, without a limit.
+    /// The measure multiplied by `by`, without a limit.
     pub fn scaled(&self, by: f64) -> Self {
         let busy = self.busy.each_ref().map(|busy| busy.iter().map(|weight| weight * by).collect());
         Self { weight: self.weight.map(|weight| weight * by), busy, limit: f64::INFINITY }
     }
 
-    /// The sum of both, without a limit.
+    /// The sum of two measures, without a limit.
     pub fn plus(mut self, other: &Self) -> Self {
         for (phase, weight) in self.weight.iter_mut().enumerate() {
             *weight += other.weight[phase];
@@ -29,7 +29,7 @@ impl Measure {
         self
     }
 
-    /// What a layer that follows `pattern` adds by the work of its devices.
+    /// What one layer that follows `pattern` adds by the work of devices.
     pub fn added_by(&self, pattern: &Pattern) -> f64 {
         let phase = |phase: usize| {
             let busy = self.busy[phase].iter().zip(&pattern.work[phase]);

@@ -1,4 +1,5 @@
-//! The integer program: which pattern each layer follows, found by column generation and branch and bound.
+//! The search for placements: an integer program over patterns of layers, solved by column
+//! generation and branch and bound.
 
 mod branch_and_bound;
 mod column_pool;
@@ -22,10 +23,10 @@ pub use criterion::{Criterion, UnknownCriterion};
 
 pub(crate) use column_pool::Restriction;
 pub(crate) use deal_out::MARGINS;
-pub(crate) use goal::{Goal, work};
+pub(crate) use goal::{Goal, device_work};
 pub(crate) use layer_class::LayerClass;
 pub(crate) use measure::Measure;
-pub(crate) use pattern::{Pattern, Patterns, Walked, priced};
+pub(crate) use pattern::{ChainCache, Pattern, Patterns, sublayer_costs};
 pub(crate) use pattern_program::{PatternProgram, PatternSolution, SearchBudget, SolveResult};
 pub(crate) use priced_problem::PricedProblem;
 pub(crate) use search_space::SearchSpace;

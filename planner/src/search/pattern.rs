@@ -1,10 +1,13 @@
-//! Patterns: the ways in which a layer can be placed, with what each costs.
+//! Patterns: the ways to place a layer, with their costs.
 //!
-//! Layers of a kind are alike, so a plan is a count of layers per pattern. A pattern gives each sublayer a home and
-//! each phase its devices. Homes of `qkv`, `out`, `router` and `shared_expert` go together (the latter two undivided), and
-//! so do divisions of `ffn_up` and `ffn_down`; the matrices of one home, experts apart, are computed by one device (some
-//! layers streamed and others not balances a link as well as some matrices of each, with fewer hops). Given the homes the
-//! phases are searched alone; what is nowhere better is dropped, and what the solver may not use not written out (`pool`).
+//! Layers of a kind are equal, so a solution is a number of layers for each pattern. A pattern has
+//! a home for each sublayer and a lead device for each sublayer and phase. Some choices go together
+//! to keep their number small: the homes of `qkv`, `out`, `router` and `shared_expert` are equal
+//! (the latter two undivided); `ffn_up` and `ffn_down` are divided in the same way; matrices with
+//! the same home, except experts, have the same lead. (Streaming some layers and not others
+//! balances a link as well as streaming some matrices of each layer, with fewer hops.) For given
+//! homes the phases are searched separately and dominated choices are dropped. The column pool
+//! writes patterns out only if the solver may use them.
 
 use crate::cost::SerialChain;
 use crate::cost::{DeviceNeeds, PriceList, SublayerCost};
@@ -19,56 +22,58 @@ use scenarios::{LayerKind, Phase, Sublayer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A way to place one layer, or a way to place embed and head.
+/// One way to place a layer, or to place embed and head.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Pattern {
     /// Index of each sublayer's home.
     pub homes: Vec<usize>,
-    /// The lead of each sublayer in prefill and in decode.
+    /// The lead of each sublayer, in prefill and in decode.
     pub leads: [Vec<DeviceId>; 2],
     /// Bytes in each memory.
     pub bytes: Vec<u64>,
-    /// What each device needs once, as bits of items.
+    /// The items of each device, as bits.
     pub items: Vec<u128>,
-    /// Seconds per phase: the serial chain of a micro-batch, then what each link's lane, each memory's bandwidth and, where
-    /// there are several micro-batches, each device is busy; then, where kernels are issued one by one, the host for each.
+    /// Seconds by phase: the serial chain of a micro-batch; each link's lane; each memory's
+    /// bandwidth; with several micro-batches, each device; with an issue time, the host of each
+    /// device.
     pub cost: [Vec<f64>; 2],
-    /// Seconds per phase that each device computes.
+    /// Seconds by phase that each device computes.
     pub work: [Vec<f64>; 2],
 }
 
-/// Layers of one kind and the patterns that they may follow.
+/// A number of equal layers, and the patterns that they may follow.
 #[derive(Debug, Clone)]
 pub(crate) struct PatternGroup {
     pub layers: u64,
     pub patterns: Vec<Arc<Pattern>>,
 }
 
-/// What a device needs once, by bit, and where.
+/// The items that devices need once, by bit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OneTimeItems<'s> {
     /// Bytes of each device's items, by bit.
     pub bytes: &'s [Vec<Bytes>],
-    /// The memory of each device.
+    /// Index of each device's own memory.
     pub own: &'s [usize],
 }
 
-/// What patterns are made from.
+/// Creates patterns from homes and price lists.
 #[derive(Debug)]
 pub(crate) struct Patterns<'a> {
     pub homes: Vec<Home>,
-    /// Prefill and decode.
+    /// The price lists of prefill and decode.
     pub prices: [PriceList<'a>; 2],
-    /// One layer's KV cache at the end, in each memory.
+    /// KV bytes of one layer at the end of the run, in each memory.
     kv: Vec<Bytes>,
-    /// The model as it is in each memory.
+    /// The model as each memory holds it.
     within: Vec<ModelShare<'a>>,
-    /// Whether a way that is slower, but works its devices less, is kept.
+    /// Whether to keep choices that are slower but let devices work less.
     frugal: bool,
 }
 
-/// The chain of each choice of devices that was walked, and what its hops load each memory with: homes change neither.
-pub(crate) type Walked = BTreeMap<Vec<usize>, Option<(f64, Vec<f64>)>>;
+/// Serial chains by the devices that compute them, with the seconds of memory bandwidth of their
+/// hops. Homes do not change either.
+pub(crate) type ChainCache = BTreeMap<Vec<usize>, Option<(f64, Vec<f64>)>>;
 
 impl<'a> Patterns<'a> {
     pub fn new(homes: Vec<Home>, prices: [PriceList<'a>; 2], batch: u64, context: u64, frugal: bool) -> Self {
@@ -79,33 +84,36 @@ impl<'a> Patterns<'a> {
         Self { homes, prices, kv, within, frugal }
     }
 
-    /// Embed and head, then each kind of layer in the model's order, with all patterns.
-    pub fn stacks(&self) -> Vec<LayerClass> {
+    /// The classes of layers with all residencies: embed and head, then each kind of layer in the
+    /// model's order.
+    pub fn classes(&self) -> Vec<LayerClass> {
         let model = self.prices[0].cost_model.model;
-        let stack = |kind, layers, sublayers: &[Sublayer]| {
+        let class = |kind, layers, sublayers: &[Sublayer]| {
             let sublayers = sublayers.iter().map(|&s| self.prices[0].index(s)).collect();
-            let mut stack = LayerClass { kind, layers, sublayers, residency: vec![] };
-            self.fill(&mut stack);
-            stack
+            let mut class = LayerClass { kind, layers, sublayers, residency: vec![] };
+            self.fill(&mut class);
+            class
         };
-        let kinds = model.kinds().map(|(kind, layers)| stack(Some(kind), layers, kind.sublayers()));
-        let ends = stack(None, 1, &[Sublayer::Embed, Sublayer::Head]);
+        let kinds = model.kinds().map(|(kind, layers)| class(Some(kind), layers, kind.sublayers()));
+        let ends = class(None, 1, &[Sublayer::Embed, Sublayer::Head]);
         std::iter::once(ends).chain(kinds).collect()
     }
 
-    fn fill(&self, stack: &mut LayerClass) {
-        let homes = self.homes_of(stack.kind);
+    fn fill(&self, class: &mut LayerClass) {
+        let homes = self.homes_of(class.kind);
         let ways = |phase: usize| {
-            let (mut walk, mut walked) = (self.walk(), Walked::new());
+            let (mut serial_chain, mut chain_cost) = (self.serial_chain(), ChainCache::new());
             let list = &self.prices[phase];
-            let choices = homes.iter().map(|homes| self.choices(&mut walk, &mut walked, list, stack, homes));
+            let choices = homes
+                .iter()
+                .map(|homes| self.choices(&mut serial_chain, &mut chain_cost, list, class, homes));
             choices.collect::<Vec<_>>()
         };
         let (prefill, decode) = rayon::join(|| ways(0), || ways(1));
         let both = prefill.into_iter().zip(decode).zip(homes);
         let residency =
-            both.filter_map(|((prefill, decode), homes)| self.with(stack, homes, [prefill, decode]));
-        stack.residency = residency.collect();
+            both.filter_map(|((prefill, decode), homes)| self.with(class, homes, [prefill, decode]));
+        class.residency = residency.collect();
     }
 
     /// Every choice of homes for the sublayers of a kind.
@@ -120,7 +128,8 @@ impl<'a> Patterns<'a> {
         match kind {
             None => pairs(&whole, &every).into_iter().map(|(embed, head)| vec![embed, head]).collect(),
             Some(kind @ (LayerKind::Dense | LayerKind::Parallel)) => {
-                // Up and down part where one is with an accelerator: which of the slower memories holds which is one.
+                // Up and down projections have different homes only if one of them is with an
+                // accelerator.
                 let mut ffn = pairs(&whole, &whole);
                 let near = |home| self.is_accelerators(home);
                 ffn.retain(|&(up, down)| up == down || near(up) || near(down));
@@ -150,21 +159,23 @@ impl<'a> Patterns<'a> {
         }
     }
 
-    /// Whether the homes of a layer, at `kv` that of its KV cache, mix stripes with what other layers can use as well.
+    /// Whether the homes of a layer, with the KV cache's at index `kv`, mix striped and single
+    /// memories; see [`mixes_stripes`].
     pub fn mixes(&self, homes: &[usize], kv: usize) -> bool {
         let machine = self.prices[0].cost_model.machine;
         let weights = (0..homes.len()).filter(|&at| at != kv).map(|at| self.homes[homes[at]]);
         mixes_stripes(machine, weights, self.homes[homes[kv]])
     }
 
-    /// Whether it is the own memory of a device that is no CPU.
+    /// Whether the home is the own memory of a device that is not a CPU.
     fn is_accelerators(&self, home: usize) -> bool {
         let devices = &self.prices[0].cost_model.machine.devices;
         let own = |memory| devices.iter().any(|d| d.memory == memory && d.kind != DeviceKind::Cpu);
         matches!(self.homes[home], Home::Whole(memory) if own(memory))
     }
 
-    /// The home, or where it is divided the one of its first part alone: what is too small to be divided.
+    /// The home itself, or the memory of the lead device if the home is divided: for matrices that
+    /// are too small to divide.
     fn undivided(&self, home: usize) -> usize {
         let machine = self.prices[0].cost_model.machine;
         let lead = match self.homes[home] {
@@ -174,23 +185,23 @@ impl<'a> Patterns<'a> {
         self.homes.iter().position(|&home| home == lead).expect("every memory is a home")
     }
 
-    /// The layer that `pattern` of `stack` places.
-    pub fn layer(&self, stack: &LayerClass, pattern: &Pattern) -> LayerPlacement {
-        let slices = (0..stack.sublayers.len()).map(|index| self.slices(stack, pattern, index));
-        LayerPlacement { kind: stack.kind.expect("embed and head are no layer"), sublayers: slices.collect() }
+    /// The layer that `pattern` of `class` places.
+    pub fn layer(&self, class: &LayerClass, pattern: &Pattern) -> LayerPlacement {
+        let slices = (0..class.sublayers.len()).map(|index| self.slices(class, pattern, index));
+        LayerPlacement { kind: class.kind.expect("embed and head are no layer"), sublayers: slices.collect() }
     }
 
-    /// Embed and head as `pattern` of `stack` places them.
-    pub fn ends(&self, stack: &LayerClass, pattern: &Pattern) -> [Slices; 2] {
-        std::array::from_fn(|index| self.slices(stack, pattern, index))
+    /// Embed and head as `pattern` of `class` places them.
+    pub fn ends(&self, class: &LayerClass, pattern: &Pattern) -> [Slices; 2] {
+        std::array::from_fn(|index| self.slices(class, pattern, index))
     }
 
-    /// Whether some sublayer is divided.
+    /// Whether one of the homes is divided.
     pub fn divides(&self, homes: &[usize]) -> bool {
         homes.iter().any(|&home| self.homes[home].is_split())
     }
 
-    /// Whether one of `leads` computes from a home that it does not own.
+    /// Whether one of `leads` must stream from its home.
     pub fn streams(&self, homes: &[usize], leads: &[DeviceId]) -> bool {
         let machine = self.prices[0].cost_model.machine;
         homes.iter().zip(leads).any(|(&home, &lead)| match self.homes[home] {
@@ -199,63 +210,65 @@ impl<'a> Patterns<'a> {
         })
     }
 
-    /// The chain of `phase` through a layer when the residual comes from `from`; infinite where it cannot.
+    /// The chain of `phase` through a layer if the residual comes from `from`; infinite if bytes
+    /// cannot move.
     pub fn chain(
         &self,
-        walk: &mut SerialChain,
-        stack: &LayerClass,
+        serial_chain: &mut SerialChain,
+        class: &LayerClass,
         pattern: &Pattern,
         phase: Phase,
         from: DeviceId,
     ) -> f64 {
         let list = &self.prices[phase as usize];
-        let walked = self.walked(walk, list, stack, &pattern.homes, &pattern.leads[phase as usize], from);
-        walked.map_or(f64::INFINITY, |(chain, _)| chain)
+        let chain_cost =
+            self.chain_cost(serial_chain, list, class, &pattern.homes, &pattern.leads[phase as usize], from);
+        chain_cost.map_or(f64::INFINITY, |(chain, _)| chain)
     }
 
-    /// An empty walk.
-    pub fn walk(&self) -> SerialChain {
+    /// An empty serial chain.
+    pub fn serial_chain(&self) -> SerialChain {
         let cost_model = self.prices[0].cost_model;
         SerialChain::new(cost_model.machine, cost_model.model, cost_model.formats)
     }
 
-    fn slices(&self, stack: &LayerClass, pattern: &Pattern, index: usize) -> Slices {
+    fn slices(&self, class: &LayerClass, pattern: &Pattern, index: usize) -> Slices {
         let cost_model = self.prices[0].cost_model;
         let [prefill, decode] = pattern.leads.each_ref().map(|leads| leads[index]);
         let home = self.homes[pattern.homes[index]];
-        let word = self.prices[0].sublayers[stack.sublayers[index]];
+        let word = self.prices[0].sublayers[class.sublayers[index]];
         let slices = home.slices(cost_model.machine, cost_model.model, word, prefill, decode);
         slices.expect("patterns are made of homes that were priced")
     }
 
-    /// These homes with the best ways to compute both phases; `None` where one cannot be.
+    /// These homes with the undominated choices for both phases. `None` if a phase has none.
     pub fn residency(
         &self,
-        walk: &mut SerialChain,
-        walked: &mut [Walked; 2],
+        serial_chain: &mut SerialChain,
+        chain_cost: &mut [ChainCache; 2],
         homes: Vec<usize>,
-        stack: &LayerClass,
+        class: &LayerClass,
     ) -> Option<LayerResidency> {
-        let [first, second] = walked;
-        let prefill = self.choices(walk, first, &self.prices[0], stack, &homes);
-        let decode = self.choices(walk, second, &self.prices[1], stack, &homes);
-        self.with(stack, homes, [prefill, decode])
+        let [first, second] = chain_cost;
+        let prefill = self.choices(serial_chain, first, &self.prices[0], class, &homes);
+        let decode = self.choices(serial_chain, second, &self.prices[1], class, &homes);
+        self.with(class, homes, [prefill, decode])
     }
 
     fn with(
         &self,
-        stack: &LayerClass,
+        class: &LayerClass,
         homes: Vec<usize>,
         choices: [Vec<PhaseChoice>; 2],
     ) -> Option<LayerResidency> {
-        let bytes = self.home_bytes(stack, &homes);
+        let bytes = self.home_bytes(class, &homes);
         choices.iter().all(|choices| !choices.is_empty()).then_some(LayerResidency { homes, bytes, choices })
     }
 
-    /// The pattern of `stack` that `pick` names.
-    pub fn pattern(&self, stack: &LayerClass, pick: PatternId) -> Arc<Pattern> {
-        let residency = &stack.residency[pick.residency];
-        let [prefill, decode] = [0, 1].map(|phase| &residency.choices[phase][pick.choices[phase]]);
+    /// The pattern of `class` with this id.
+    pub fn pattern(&self, class: &LayerClass, pattern_id: PatternId) -> Arc<Pattern> {
+        let residency = &class.residency[pattern_id.residency];
+        let [prefill, decode] = [0, 1].map(|phase| &residency.choices[phase][pattern_id.choices[phase]]);
         let needs: Vec<_> = prefill.needs.iter().zip(&decode.needs).map(|(a, b)| a.and(*b)).collect();
         let mut bytes = residency.bytes.clone();
         self.add_vector_bytes(&needs, &mut bytes);
@@ -269,21 +282,21 @@ impl<'a> Patterns<'a> {
         })
     }
 
-    /// The ways to compute these homes in one phase, none worse in everything than another.
+    /// The undominated choices of one phase for these homes.
     fn choices(
         &self,
-        walk: &mut SerialChain,
-        walked: &mut Walked,
+        serial_chain: &mut SerialChain,
+        chain_cost: &mut ChainCache,
         list: &PriceList<'_>,
-        stack: &LayerClass,
+        class: &LayerClass,
         homes: &[usize],
     ) -> Vec<PhaseChoice> {
         let machine = list.cost_model.machine;
         let (links, memories) = (machine.links.len(), machine.memories.len());
         let mut choices: Vec<PhaseChoice> = Vec::new();
-        for leads in stack.leads(list, homes) {
+        for leads in class.leads(list, homes) {
             // A layer follows one of its own kind; the embedding follows nothing.
-            let from = if stack.kind.is_none() { leads[0] } else { leads[leads.len() - 1] };
+            let from = if class.kind.is_none() { leads[0] } else { leads[leads.len() - 1] };
             let key = homes.iter().zip(&leads).map(|(&home, lead)| match self.homes[home] {
                 Home::Whole(memory) if machine.device(*lead).reads.contains(&memory) => {
                     machine.devices.len() + self.homes.len() * (1 + lead.0) + home
@@ -291,22 +304,23 @@ impl<'a> Patterns<'a> {
                 Home::Whole(_) => lead.0,
                 Home::Split { .. } => machine.devices.len() + home,
             });
-            let chain = walked
+            let chain = chain_cost
                 .entry(key.collect())
-                .or_insert_with(|| self.walked(walk, list, stack, homes, &leads, from));
+                .or_insert_with(|| self.chain_cost(serial_chain, list, class, homes, &leads, from));
             let Some((chain, hops)) = chain else { continue };
             let mut busy = vec![0.0; links + memories + 2 * machine.devices.len()];
             busy[links..links + memories].copy_from_slice(hops);
             let mut needs = vec![DeviceNeeds::default(); machine.devices.len()];
-            for priced in priced(list, stack, homes, &leads) {
-                busy.iter_mut().zip(&priced.busy).for_each(|(sum, busy)| *sum += busy);
-                needs.iter_mut().zip(&priced.needs).for_each(|(need, more)| *need = need.and(*more));
+            for sublayer_costs in sublayer_costs(list, class, homes, &leads) {
+                busy.iter_mut().zip(&sublayer_costs.busy).for_each(|(sum, busy)| *sum += busy);
+                needs.iter_mut().zip(&sublayer_costs.needs).for_each(|(need, more)| *need = need.and(*more));
             }
             let mut work = busy.split_off(links + memories);
             let issued = work.split_off(machine.devices.len());
             busy.insert(0, *chain);
             if list.micro_batches > 1 {
-                // The chain of one micro-batch does not show how long a device works for all.
+                // The chain of one micro-batch does not show how long a device works for all of
+                // them.
                 busy.extend(&work);
             }
             if machine.devices.iter().any(|device| device.issue.is_some()) {
@@ -321,13 +335,13 @@ impl<'a> Patterns<'a> {
         choices
     }
 
-    /// Seconds over all steps of the phase of the chain, and what its hops load each memory with. `None` where bytes
-    /// cannot move.
-    pub fn walked(
+    /// Seconds of the chain over all steps of the phase, and the seconds of memory bandwidth of its
+    /// hops. `None` if bytes cannot move.
+    pub fn chain_cost(
         &self,
-        walk: &mut SerialChain,
+        serial_chain: &mut SerialChain,
         list: &PriceList<'_>,
-        stack: &LayerClass,
+        class: &LayerClass,
         homes: &[usize],
         leads: &[DeviceId],
         from: DeviceId,
@@ -335,33 +349,34 @@ impl<'a> Patterns<'a> {
         let (mut chain, mut hops) = (0.0, vec![0.0; list.cost_model.machine.memories.len()]);
         for (index, steps) in list.kinds.iter().enumerate() {
             let times = steps.len() as f64;
-            walk.begin(from);
-            let stages = stack.sublayers.iter().zip(leads).zip(priced(list, stack, homes, leads));
-            for ((&sublayer, &lead), priced) in stages {
+            serial_chain.begin(from);
+            let stages = class.sublayers.iter().zip(leads).zip(sublayer_costs(list, class, homes, leads));
+            for ((&sublayer, &lead), sublayer_costs) in stages {
                 let is_head = list.sublayers[sublayer] == Sublayer::Head;
                 if is_head {
-                    // Embed and head are not neighbours: the layers between them bring the residual.
-                    chain += times * walk.end().get();
-                    walk.begin(lead);
+                    // Embed and head are not neighbours: the layers between them bring the
+                    // residual.
+                    chain += times * serial_chain.end().get();
+                    serial_chain.begin(lead);
                 }
                 let rows = if is_head { steps[0].batch } else { steps[0].rows() };
-                walk.stage(&priced.stages[index], rows).then_some(())?;
+                serial_chain.stage(&sublayer_costs.stages[index], rows).then_some(())?;
                 if is_head {
-                    walk.gather_logits(lead, rows).then_some(())?;
+                    serial_chain.gather_logits(lead, rows).then_some(())?;
                 }
-                self.charge_hops(walk, times * list.micro_batches as f64, &mut hops);
-                walk.hopped.fill(0.0);
+                self.charge_hops(serial_chain, times * list.micro_batches as f64, &mut hops);
+                serial_chain.hopped.fill(0.0);
             }
-            chain += times * walk.end().get();
+            chain += times * serial_chain.end().get();
         }
         Some((chain, hops))
     }
 
-    /// Adds what hops load the memories at both ends.
-    fn charge_hops(&self, walk: &SerialChain, times: f64, hops: &mut [f64]) {
+    /// Adds the seconds of bandwidth of hops at the memories of both ends.
+    fn charge_hops(&self, serial_chain: &SerialChain, times: f64, hops: &mut [f64]) {
         let machine = self.prices[0].cost_model.machine;
         let devices = machine.devices.len();
-        for (pair, &bytes) in walk.hopped.iter().enumerate().filter(|(_, bytes)| **bytes > 0.0) {
+        for (pair, &bytes) in serial_chain.hopped.iter().enumerate().filter(|(_, bytes)| **bytes > 0.0) {
             for device in [pair / devices, pair % devices] {
                 let memory = machine.bandwidth_of(machine.devices[device].memory);
                 let rate = machine.memory(memory).bandwidth.value.get();
@@ -371,11 +386,11 @@ impl<'a> Patterns<'a> {
     }
 
     /// Bytes of matrices and KV in each memory.
-    fn home_bytes(&self, stack: &LayerClass, homes: &[usize]) -> Vec<u64> {
+    fn home_bytes(&self, class: &LayerClass, homes: &[usize]) -> Vec<u64> {
         let cost_model = self.prices[0].cost_model;
         let mut bytes = vec![0; cost_model.machine.memories.len()];
         let tied = cost_model.model.tied_embeddings;
-        for (&sublayer, &home) in stack.sublayers.iter().zip(homes) {
+        for (&sublayer, &home) in class.sublayers.iter().zip(homes) {
             let (word, any) = (self.prices[0].sublayers[sublayer], DeviceId(0));
             let slices = self.homes[home].slices(cost_model.machine, cost_model.model, word, any, any);
             for slice in slices.into_iter().flatten() {
@@ -403,20 +418,20 @@ impl<'a> Patterns<'a> {
         }
     }
 
-    /// The norms and biases of one layer in `memory`.
-    pub fn all_vector_bytes(&self, stack: &LayerClass, memory: usize) -> u64 {
+    /// Bytes of the norms and biases of one layer in `memory`.
+    pub fn all_vector_bytes(&self, class: &LayerClass, memory: usize) -> u64 {
         let list = &self.prices[0];
         let of = |&index: &usize| self.within[memory].vector_bytes(list.sublayers[index]).get();
-        stack.sublayers.iter().map(of).sum::<u64>()
+        class.sublayers.iter().map(of).sum::<u64>()
     }
 }
 
-pub(crate) fn priced<'l>(
+pub(crate) fn sublayer_costs<'l>(
     list: &'l PriceList<'_>,
-    stack: &'l LayerClass,
+    class: &'l LayerClass,
     homes: &'l [usize],
     leads: &'l [DeviceId],
 ) -> impl Iterator<Item = &'l SublayerCost> {
-    let placed = stack.sublayers.iter().zip(homes).zip(leads);
+    let placed = class.sublayers.iter().zip(homes).zip(leads);
     placed.filter_map(|((&sublayer, &home), &lead)| list.get(sublayer, home, lead))
 }

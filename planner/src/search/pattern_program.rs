@@ -2,22 +2,23 @@
 //!
 //! ```text
 //! minimise   w_prefill · T_prefill + w_decode · T_decode + Σ n_p add_p
-//! such that  Σ n_p = layers                            for each kind of layer; n_p whole: one pattern per layer
-//!            T_f ≥ Σ n_p chain_pf                      what waits for each other, of one micro-batch
-//!            T_f ≥ Σ n_p busy_pfr                      each link, each memory's bandwidth; each device if its work is
-//!                                                      in several micro-batches
-//!            the same sums with other w, add ≤ limit   time to the first token, time per token, energy, cost
-//!            y_i ≥ 1 where a pattern in use needs item i
-//!            Σ n_p bytes_pm + Σ y_i bytes_im ≤ capacity_m
+//! such that  Σ n_p = layers                            for each class of layers; n_p integer
+//! T_f ≥ Σ n_p chain_pf                      serial chain of one micro-batch
+//! T_f ≥ Σ n_p busy_pfr                      each link and each memory's bandwidth; each
+//! device if there are several micro-batches
+//! the same sums with other w, add ≤ limit   TTFT, TPOT, energy, cost
+//! y_i ≥ 1 if a pattern in use needs item i
+//! Σ n_p bytes_pm + Σ y_i bytes_im ≤ capacity_m
 //! ```
-//! Embed and head together are a kind of which there is one. Items are what a device needs once however many layers
-//! use it: activation buffers, staging slots, working memory, the rotation table. All bytes are exact.
+//! Embed and head together are a class with one layer. Items are what a device needs once for any
+//! number of layers: activation buffers, staging slots, scratch memory, the rotation table. All
+//! bytes are exact.
 //!
-//! The program is solved once for each set of items that may be in use, its bytes taken off the capacities: that
-//! leaves no indicators, whose relaxation (`Σ n_p ≤ layers · y_i`: a fraction of the layers pays a fraction of the
-//! item) is what general solvers spend 0.1 s to minutes on. Sets are ordered by their bound at shadow prices
-//! (`shadow`, linear programs by good_lp); those that cannot beat the best solution so far are skipped, the others
-//! searched (`search`).
+//! The program is solved once for each set of items that may be in use, with their bytes subtracted
+//! from the capacities. So there are no indicator variables. Their relaxation (`Σ n_p ≤ layers ·
+//! y_i`: a fraction of the layers pays a fraction of the item) is weak, and general solvers need
+//! 0.1 s to minutes for it. The sets are ordered by their bounds at dual prices; sets that cannot
+//! beat the incumbent are skipped, the others are searched by branch and bound.
 
 use crate::error::PlannerError;
 use crate::search::branch_and_bound::search;
@@ -35,73 +36,75 @@ use hwprofiles::Seconds;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Items that are told apart: a set is a word of bits.
+/// Most items that are told apart. A set of items is a word of bits.
 const ITEMS: usize = 64;
 
-/// When to stop looking.
+/// Limits of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct SearchBudget {
-    /// Improvements by a smaller share are not looked for.
-    pub worth: f64,
-    /// Nodes of the search of one set of items.
+    /// Smallest relative improvement that the search looks for.
+    pub min_gain: f64,
+    /// Most nodes of branch and bound for one set of items.
     pub nodes: u64,
-    /// Whether patterns beyond the most promising are searched too where they could matter.
+    /// Whether to search all patterns that could improve the solution, and not only the promising
+    /// ones.
     pub all: bool,
-    /// Sets of items that are told apart: beyond them, the smallest items are paid for whether needed or not.
+    /// Most sets of items. Beyond it, the smallest items are charged to all solutions.
     pub sets: usize,
 }
 
 impl SearchBudget {
-    /// Within 0.1 % of the best, far less than prices are known to, in a millisecond or two.
-    pub const PLAN: Self = Self { worth: 1e-3, nodes: 1_000, all: false, sets: 12 };
-    /// To know whether something fits: any solution is as good as another.
-    pub const FITTING: Self = Self { worth: 0.0, nodes: 300, all: true, sets: 256 };
-    /// Everything.
+    /// Within 0.1 % of the optimum in a millisecond or two. Costs are known less precisely.
+    pub const PLAN: Self = Self { min_gain: 1e-3, nodes: 1_000, all: false, sets: 12 };
+    /// To decide whether anything fits: the first solution suffices.
+    pub const FITTING: Self = Self { min_gain: 0.0, nodes: 300, all: true, sets: 256 };
+    /// An exact search.
     #[cfg(test)]
-    pub const EXACT: Self = Self { worth: 0.0, nodes: u64::MAX, all: true, sets: 8192 };
-    /// Before something is said not to fit: as many sets as [`Self::FITTING`] has, or the two contradict each other.
-    pub const THOROUGH: Self = Self { worth: 1e-3, nodes: 300, all: true, sets: 256 };
+    pub const EXACT: Self = Self { min_gain: 0.0, nodes: u64::MAX, all: true, sets: 8192 };
+    /// Before reporting that nothing fits. As many sets as [`Self::FITTING`], so that the two
+    /// agree.
+    pub const THOROUGH: Self = Self { min_gain: 1e-3, nodes: 300, all: true, sets: 256 };
 }
 
-/// What is to be solved.
+/// A pattern program with its limits.
 #[derive(Debug, Clone)]
 pub(crate) struct PatternProgram<'a> {
     pub groups: Vec<PatternGroup>,
-    /// What devices need once.
+    /// The items of devices.
     pub items: OneTimeItems<'a>,
-    /// Of each memory.
+    /// Capacity of each memory.
     pub capacity: Vec<u64>,
-    /// What is to be small, and what must not be large.
+    /// The measure to minimise, then those with limits.
     pub measures: Vec<Measure>,
     pub budget: SearchBudget,
 }
 
-/// A solution.
+/// A solution of a pattern program.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PatternSolution {
-    /// Patterns with their layers, none empty, by kind.
+    /// The patterns in use with their numbers of layers, by group.
     pub kinds: Vec<Vec<(Arc<Pattern>, u64)>>,
-    /// The first measure.
+    /// Value of the first measure.
     pub value: f64,
 }
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SolveResult {
-    /// The best solution; `None` where nothing fits (or what fits only just was not found), keeps the limits and is
-    /// below what was asked for.
-    pub chosen: Option<PatternSolution>,
-    /// No solution is better than this.
+    /// The best solution. `None` if no solution fits, keeps the limits and is below the given
+    /// value, or if the search did not find it.
+    pub solution: Option<PatternSolution>,
+    /// A lower bound of all solutions.
     pub bound: f64,
 }
 
 impl SolveResult {
     /// There is no solution.
-    pub const NOTHING: Self = Self { chosen: None, bound: f64::INFINITY };
+    pub const NOTHING: Self = Self { solution: None, bound: f64::INFINITY };
 }
 
 impl PatternSolution {
-    /// The time of each phase without contention: its longest row.
+    /// Time of each phase without contention: the longest row.
     pub fn times(&self) -> [Seconds; 2] {
         [0, 1].map(|phase| {
             let mut rows: Vec<f64> = Vec::new();
@@ -115,7 +118,7 @@ impl PatternSolution {
         })
     }
 
-    /// Its value by `measure`, limit aside.
+    /// Its value by `measure`, without regard to the limit.
     pub fn measured(&self, measure: &Measure) -> f64 {
         let times = self.times();
         let waited = measure.weight[0] * times[0].get() + measure.weight[1] * times[1].get();
@@ -131,62 +134,65 @@ impl PatternProgram<'_> {
         self.solve_below(f64::INFINITY)
     }
 
-    /// The numbers alone.
+    /// The program in plain numbers.
     #[cfg(all(test, feature = "highs"))]
     pub fn numbers(&self) -> Option<IntegerProgram> {
-        self.table(&self.tight())
+        self.program(&self.tight())
     }
 
-    /// Whether a problem in which every layer costs 1 has a solution.
+    /// Whether a program in which every layer costs 1 has a solution.
     pub fn is_solvable(&self) -> Result<bool, PlannerError> {
         let layers: u64 = self.groups.iter().map(|kind| kind.layers).sum();
-        Ok(self.solve_below(layers as f64 * 1.001)?.chosen.is_some())
+        Ok(self.solve_below(layers as f64 * 1.001)?.solution.is_some())
     }
 
-    /// The best solution whose value is below `below`.
+    /// The best solution with a value below `below`.
     pub fn solve_below(&self, below: f64) -> Result<SolveResult, PlannerError> {
-        let Some(table) = self.table(&self.tight()) else {
+        let Some(program) = self.program(&self.tight()) else {
             return Ok(SolveResult::NOTHING);
         };
         let mut best = Incumbent::below(below);
-        let least = self.search_sets(table, &mut best)?;
-        let bound = least.min(best.limit() * (1.0 - self.budget.worth));
-        Ok(SolveResult { chosen: best.found.map(|found| self.chosen(found)), bound })
+        let least = self.search_sets(program, &mut best)?;
+        let bound = least.min(best.limit() * (1.0 - self.budget.min_gain));
+        Ok(SolveResult { solution: best.found.map(|found| self.solution(found)), bound })
     }
 
-    /// Improves `best` with the solutions of `table`, set of items after set; what none of those that were not seen
-    /// is better than.
-    fn search_sets(&self, mut table: IntegerProgram, best: &mut Incumbent) -> Result<f64, PlannerError> {
-        for group in &mut table.groups {
+    /// Improves `best` with solutions of `program`, one set of items after the other. Returns a
+    /// lower bound of the solutions that were not searched.
+    fn search_sets(&self, mut program: IntegerProgram, best: &mut Incumbent) -> Result<f64, PlannerError> {
+        for group in &mut program.groups {
             group.choices = undominated(std::mem::take(&mut group.choices));
         }
-        let sets = table.item_sets(self.budget.sets);
-        let mut open: Vec<(f64, IntegerProgram)> =
-            sets.into_iter().filter_map(|set| table.restricted(set)).map(|table| (0.0, table)).collect();
+        let sets = program.item_sets(self.budget.sets);
+        let mut open: Vec<(f64, IntegerProgram)> = sets
+            .into_iter()
+            .filter_map(|set| program.restricted(set))
+            .map(|program| (0.0, program))
+            .collect();
         let mut least = f64::INFINITY;
         while let Some(next) = (0..open.len()).min_by(|&a, &b| open[a].0.total_cmp(&open[b].0)) {
-            if open[next].0 >= best.limit() * (1.0 - self.budget.worth) {
+            if open[next].0 >= best.limit() * (1.0 - self.budget.min_gain) {
                 break;
             }
-            let (_, table) = open.swap_remove(next);
-            let prices = DualPrices::solve(&table)?;
-            let bound = prices.bound(&table);
+            let (_, program) = open.swap_remove(next);
+            let prices = DualPrices::solve(&program)?;
+            let bound = prices.bound(&program);
             for (bound, other) in &mut open {
                 *bound = prices.bound(other).max(*bound);
             }
-            if bound >= best.limit() * (1.0 - self.budget.worth) {
+            if bound >= best.limit() * (1.0 - self.budget.min_gain) {
                 continue;
             }
-            improve(&table, &prices, best);
+            improve(&program, &prices, best);
             let mut nodes = self.budget.nodes;
-            if !search(&table, &prices, self.budget.worth, &mut nodes, best) {
+            if !search(&program, &prices, self.budget.min_gain, &mut nodes, best) {
                 least = least.min(bound);
             }
         }
         Ok(least)
     }
 
-    fn chosen(&self, found: IntegerSolution) -> PatternSolution {
+    fn solution(&self, found: IntegerSolution) -> PatternSolution {
         let named = |(kind, counts): (&PatternGroup, &Vec<(usize, u64)>)| {
             counts.iter().map(|&(pattern, count)| (Arc::clone(&kind.patterns[pattern]), count)).collect()
         };
@@ -198,7 +204,7 @@ impl PatternProgram<'_> {
         self.groups.iter().flat_map(|kind| &kind.patterns)
     }
 
-    /// The memories that some choice could overfill; the others bind nobody.
+    /// Whether some solution could overfill each memory.
     fn tight(&self) -> Vec<bool> {
         (0..self.capacity.len())
             .map(|memory| {
@@ -214,8 +220,9 @@ impl PatternProgram<'_> {
             .collect()
     }
 
-    /// The numbers alone, items that the same choices need taken together; `None` where nothing can fit.
-    fn table(&self, tight: &[bool]) -> Option<IntegerProgram> {
+    /// The program in plain numbers; items with the same users are merged. `None` if nothing can
+    /// fit.
+    fn program(&self, tight: &[bool]) -> Option<IntegerProgram> {
         let costs = |phase: usize| self.patterns().map(|p| &p.cost[phase][..]).collect::<Vec<_>>();
         let rows = [0, 1].map(|phase| binding_rows(&costs(phase)));
         let memories: Vec<usize> = (0..tight.len()).filter(|&m| tight[m]).collect();
@@ -226,7 +233,7 @@ impl PatternProgram<'_> {
         for kind in &self.groups {
             let mut choices = Vec::new();
             for (index, p) in kind.patterns.iter().enumerate() {
-                let needed = items.iter().zip(0..).filter(|(item, _)| item.who[position]);
+                let needed = items.iter().zip(0..).filter(|(item, _)| item.users[position]);
                 choices.push(PatternColumn {
                     index,
                     times: (0..2).flat_map(|f| rows[f].iter().map(move |&row| p.cost[f][row])).collect(),
@@ -247,8 +254,8 @@ impl PatternProgram<'_> {
         })
     }
 
-    /// The items that some solutions need and others do not. Those that all need are taken off the room at once, and
-    /// so are the smallest beyond [`ITEMS`].
+    /// The items that only some solutions need. The bytes of items that all solutions need, and of
+    /// the smallest items beyond [`ITEMS`], are subtracted from the capacities.
     fn merged_items(&self, memories: &[usize], room: &mut [u64]) -> Option<Vec<SharedItem>> {
         let mut merged: BTreeMap<(usize, Vec<bool>), u64> = BTreeMap::new();
         for (device, own) in self.items.own.iter().enumerate() {
@@ -261,13 +268,13 @@ impl PatternProgram<'_> {
                     room[memory] = room[memory].checked_sub(bytes.get())?;
                     continue;
                 }
-                let who: Vec<bool> = self.patterns().map(needs).collect();
-                if who.contains(&true) {
-                    *merged.entry((memory, who)).or_default() += bytes.get();
+                let users: Vec<bool> = self.patterns().map(needs).collect();
+                if users.contains(&true) {
+                    *merged.entry((memory, users)).or_default() += bytes.get();
                 }
             }
         }
-        let item = |((memory, who), bytes)| SharedItem { memory, bytes, who };
+        let item = |((memory, users), bytes)| SharedItem { memory, bytes, users };
         let mut items: Vec<SharedItem> = merged.into_iter().map(item).collect();
         items.sort_by_key(|item| std::cmp::Reverse(item.bytes));
         for item in items.drain(ITEMS.min(items.len())..) {
@@ -278,10 +285,10 @@ impl PatternProgram<'_> {
 
     /// Exact bytes in each memory.
     #[cfg(test)]
-    pub fn used(&self, chosen: &PatternSolution) -> Vec<u64> {
+    pub fn used(&self, solution: &PatternSolution) -> Vec<u64> {
         let mut used = vec![0; self.capacity.len()];
         let mut needs = vec![0; self.items.bytes.len()];
-        for (pattern, count) in chosen.kinds.iter().flatten() {
+        for (pattern, count) in solution.kinds.iter().flatten() {
             used.iter_mut().zip(&pattern.bytes).for_each(|(sum, bytes)| *sum += bytes * count);
             needs.iter_mut().zip(&pattern.items).for_each(|(all, items)| *all |= items);
         }
@@ -294,10 +301,10 @@ impl PatternProgram<'_> {
     }
 }
 
-/// Something that some choices need once.
+/// An item that only some patterns need.
 struct SharedItem {
     memory: usize,
     bytes: u64,
-    /// By pattern, kind after kind.
-    who: Vec<bool>,
+    /// Whether each pattern needs it, group after group.
+    users: Vec<bool>,
 }

@@ -1,4 +1,4 @@
-//! A space seen at shadow prices, and solved under many restrictions.
+//! The problem of a search space at its best dual prices, solved under restrictions.
 
 use crate::error::PlannerError;
 use crate::search::column_pool::ColumnPool;
@@ -15,7 +15,7 @@ use hwprofiles::Bytes;
 /// Patterns of a group that are searched first.
 const PROMISING: usize = 256;
 
-/// What can be chosen, at the prices at which it is seen best.
+/// The columns of a search space with the dual prices that bound it best.
 #[derive(Debug)]
 pub(crate) struct PricedProblem<'s> {
     items: OneTimeItems<'s>,
@@ -23,12 +23,12 @@ pub(crate) struct PricedProblem<'s> {
     measures: Vec<Measure>,
     pool: ColumnPool<'s>,
     prices: DualPrices,
-    /// No solution is better than this.
+    /// A lower bound of all solutions.
     pub floor: f64,
 }
 
 impl<'s> PricedProblem<'s> {
-    /// That of `groups`, so many layers of each stack; `None` where nothing can fit.
+    /// The problem of `groups`, each a number of layers of a class. `None` if nothing can fit.
     pub fn new(
         patterns: &'s Patterns<'s>,
         groups: &[(u64, &'s LayerClass)],
@@ -44,11 +44,12 @@ impl<'s> PricedProblem<'s> {
         Ok(Some(Self { items, capacity, measures, pool, prices, floor }))
     }
 
-    /// The best solution of a family that is below `below`.
+    /// The best solution under a restriction with a value below `below`.
     ///
-    /// Of tens of thousands of patterns few can be in a good solution. A solution that uses a pattern even once costs
-    /// at least the floor and what the pattern costs, at the prices, beyond the cheapest of its group. So the most
-    /// promising patterns are searched first; what they reach tells which others could still matter.
+    /// Of tens of thousands of patterns few can be in a good solution. A solution that uses a
+    /// pattern costs at least the floor plus the reduced cost of the pattern (its cost at the dual
+    /// prices beyond the cheapest of its group). So the most promising patterns are searched first,
+    /// and the result tells which others could still improve it.
     pub fn solve(
         &self,
         restriction: Restriction,
@@ -56,7 +57,7 @@ impl<'s> PricedProblem<'s> {
         below: f64,
     ) -> Result<SolveResult, PlannerError> {
         let restricted;
-        let (pool, floor) = match restriction == Restriction::ALL {
+        let (pool, floor) = match restriction == Restriction::NONE {
             true => (&self.pool, self.floor),
             false => {
                 restricted = self.pool.restricted(restriction);
@@ -66,12 +67,12 @@ impl<'s> PricedProblem<'s> {
                 (&restricted, self.prices.bound(&restricted))
             }
         };
-        if floor >= below * (1.0 - budget.worth) {
-            return Ok(SolveResult { chosen: None, bound: floor });
+        if floor >= below * (1.0 - budget.min_gain) {
+            return Ok(SolveResult { solution: None, bound: floor });
         }
         let few = pool.nearest(&self.prices, PROMISING);
         let first = self.problem(pool.kinds(&few), budget).solve_below(below)?;
-        let reached = first.chosen.as_ref().map_or(below, |chosen| chosen.value);
+        let reached = first.solution.as_ref().map_or(below, |solution| solution.value);
         let could = pool.within(&self.prices, reached - floor);
         if could.iter().zip(&few).all(|(could, few)| could.is_subset(few)) {
             return Ok(first);
@@ -80,13 +81,13 @@ impl<'s> PricedProblem<'s> {
             return Ok(SolveResult { bound: first.bound.min(floor), ..first });
         }
         let all = self.problem(pool.kinds(&could), budget).solve_below(reached)?;
-        Ok(match all.chosen {
+        Ok(match all.solution {
             Some(_) => all,
-            None => SolveResult { chosen: first.chosen, ..all },
+            None => SolveResult { solution: first.solution, ..all },
         })
     }
 
-    /// The problem with every pattern of a family written out.
+    /// The program with every permitted pattern written out.
     #[cfg(test)]
     pub fn everything(&self, restriction: Restriction, budget: SearchBudget) -> PatternProgram<'s> {
         let pool = self.pool.restricted(restriction);

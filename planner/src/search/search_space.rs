@@ -1,4 +1,5 @@
-//! The search space of one question, priced once and solved under many restrictions.
+//! The search space of one problem. It is priced once and solved for several goals and
+//! restrictions.
 
 use crate::cost::CostModel;
 use crate::cost::PriceList;
@@ -25,15 +26,15 @@ use std::sync::Arc;
 
 const PHASES: [Phase; 2] = [Phase::Prefill, Phase::Decode];
 
-/// Everything that can be chosen, and what it costs.
+/// All residencies of a problem with their costs.
 #[derive(Debug)]
 pub(crate) struct SearchSpace<'a> {
     pub cost_model: CostModel<'a>,
     pub patterns: Patterns<'a>,
-    pub stacks: Vec<LayerClass>,
+    pub classes: Vec<LayerClass>,
     items: Vec<Vec<Bytes>>,
     own: Vec<usize>,
-    twins: IdenticalGpus,
+    identical_gpus: IdenticalGpus,
     extent: RunExtent,
 }
 
@@ -43,29 +44,29 @@ impl<'a> SearchSpace<'a> {
         batch_steps: &BatchSteps,
         goal: &Goal,
     ) -> Result<Self, PlannerError> {
-        let twins = IdenticalGpus::from_machine(cost_model.machine);
-        let homes = Home::all(cost_model.machine, cost_model.model, &twins);
-        let list = |phase| PriceList::among(cost_model, batch_steps, phase, &homes, &twins);
+        let identical_gpus = IdenticalGpus::from_machine(cost_model.machine);
+        let homes = Home::all(cost_model.machine, cost_model.model, &identical_gpus);
+        let list = |phase| PriceList::among(cost_model, batch_steps, phase, &homes, &identical_gpus);
         let prices = [list(Phase::Prefill)?, list(Phase::Decode)?];
         let items = prices[0].item_bytes();
         let extent = &batch_steps.extent;
         let patterns = Patterns::new(homes, prices, extent.batch, extent.context, goal.is_frugal());
-        let stacks = patterns.stacks();
+        let classes = patterns.classes();
         let own = cost_model.machine.devices.iter().map(|device| device.memory.0).collect();
-        Ok(Self { cost_model, patterns, stacks, items, own, twins, extent: batch_steps.extent })
+        Ok(Self { cost_model, patterns, classes, items, own, identical_gpus, extent: batch_steps.extent })
     }
 
-    /// What can be chosen by `goal` where each memory holds `capacity`; `None` where nothing can fit.
+    /// The problem with the objective `goal` and these capacities. `None` if nothing can fit.
     pub fn priced_problem(
         &self,
         goal: &Goal,
         capacity: &[Bytes],
     ) -> Result<Option<PricedProblem<'_>>, PlannerError> {
-        let groups: Vec<_> = self.stacks.iter().map(|stack| (stack.layers, stack)).collect();
+        let groups: Vec<_> = self.classes.iter().map(|class| (class.layers, class)).collect();
         self.priced_problem_for(&groups, goal.measures(), capacity)
     }
 
-    /// The same of other groups, so many layers of each stack, and other measures.
+    /// The problem with other groups, each a number of layers of a class, and other measures.
     pub fn priced_problem_for<'s>(
         &'s self,
         groups: &[(u64, &'s LayerClass)],
@@ -75,7 +76,7 @@ impl<'a> SearchSpace<'a> {
         PricedProblem::new(&self.patterns, groups, self.items(), measures, capacity)
     }
 
-    /// The best solution where each memory holds `capacity`.
+    /// The best solution with these capacities.
     pub fn solve(
         &self,
         goal: &Goal,
@@ -83,27 +84,30 @@ impl<'a> SearchSpace<'a> {
         budget: SearchBudget,
     ) -> Result<SolveResult, PlannerError> {
         match self.priced_problem(goal, capacity)? {
-            Some(priced_problem) => priced_problem.solve(Restriction::ALL, budget, f64::INFINITY),
+            Some(priced_problem) => priced_problem.solve(Restriction::NONE, budget, f64::INFINITY),
             None => Ok(SolveResult::NOTHING),
         }
     }
 
-    /// The problem of what fits at all, in which a layer costs 1 wherever it is: of patterns that take the same room
-    /// one is left, and its value, where there is a solution, is the number of its layers.
+    /// A program that decides whether anything fits: each layer costs 1, and of patterns with the
+    /// same bytes and items one is kept. A solution has the number of layers as its value.
     pub fn fitting(&self) -> PatternProgram<'_> {
-        let layers = self.stacks.iter().map(|stack| {
-            let picks =
-                stack.residency.iter().enumerate().flat_map(|(index, residency)| residency.picks(index));
-            let room = |pick: PatternId| {
-                let pattern = Arc::unwrap_or_clone(self.patterns.pattern(stack, pick));
+        let layers = self.classes.iter().map(|class| {
+            let pattern_ids = class
+                .residency
+                .iter()
+                .enumerate()
+                .flat_map(|(index, residency)| residency.pattern_ids(index));
+            let room = |pattern_id: PatternId| {
+                let pattern = Arc::unwrap_or_clone(self.patterns.pattern(class, pattern_id));
                 (pattern.bytes.clone(), pattern.items.clone(), pattern)
             };
-            let mut all: Vec<_> = picks.map(room).collect();
+            let mut all: Vec<_> = pattern_ids.map(room).collect();
             all.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
             all.dedup_by(|a, b| a.0 == b.0 && a.1 == b.1);
             let alike =
                 |(_, _, pattern): (_, _, Pattern)| Arc::new(Pattern { cost: [vec![1.0], vec![]], ..pattern });
-            PatternGroup { layers: stack.layers, patterns: all.into_iter().map(alike).collect() }
+            PatternGroup { layers: class.layers, patterns: all.into_iter().map(alike).collect() }
         });
         let capacity = self.capacity().iter().map(|bytes| bytes.get()).collect();
         let count = Measure { weight: [1.0, 0.0], busy: [vec![], vec![]], limit: f64::INFINITY };
@@ -115,7 +119,7 @@ impl<'a> SearchSpace<'a> {
         OneTimeItems { bytes: &self.items, own: &self.own }
     }
 
-    /// The problem with every pattern of a family written out.
+    /// The program with every permitted pattern written out.
     #[cfg(test)]
     pub fn problem(
         &self,
@@ -128,92 +132,101 @@ impl<'a> SearchSpace<'a> {
         priced_problem.everything(restriction, budget)
     }
 
-    /// What the machine's memories hold, those of devices alike together.
+    /// Capacity of each memory. The first of identical GPUs has the capacity of all.
     pub fn capacity(&self) -> Vec<Bytes> {
-        self.twins.capacity(self.cost_model.machine)
+        self.identical_gpus.capacity(self.cost_model.machine)
     }
 
-    /// The same, less a share of what devices alike hold: see [`crate::search::deal_out::MARGINS`].
+    /// The capacities with a share of the identical GPUs' left out, see
+    /// [`crate::search::deal_out::MARGINS`].
     pub fn capacity_less(&self, share: f64) -> Vec<Bytes> {
-        self.twins.capacity_less(self.cost_model.machine, share)
+        self.identical_gpus.capacity_less(self.cost_model.machine, share)
     }
 
-    /// The placements of a solution, its runs of layers one after the other and dealt out evenly, over the devices alike;
-    /// none where that leaves no room on one of them, though there is room on all together.
-    pub fn placements(&self, chosen: &PatternSolution, goal: &Goal) -> Vec<Placement> {
-        let placements = [Some(self.placement(chosen, goal)), self.dealt(chosen, goal)];
-        // Patterns are priced alone: between two of them there may be no link.
-        let over_twins =
-            |placement| self.twins.dealt_out(self.cost_model, &self.extent, placement).unwrap_or_default();
+    /// The placements of a solution: its runs of layers one after the other, and interleaved if
+    /// only some stream; each dealt out over the identical GPUs. Empty if the layers fit in all
+    /// GPUs together but cannot be dealt out.
+    pub fn placements(&self, solution: &PatternSolution, goal: &Goal) -> Vec<Placement> {
+        let placements = [Some(self.placement(solution, goal)), self.dealt(solution, goal)];
+        // Patterns are priced separately, so there may be no link between two of them.
+        let over_twins = |placement| {
+            self.identical_gpus.dealt_out(self.cost_model, &self.extent, placement).unwrap_or_default()
+        };
         placements.into_iter().flatten().flat_map(over_twins).collect()
     }
 
-    /// The placement of a solution: layers of one kind and pattern together, the patterns of each kind in the order
-    /// with the shortest chain.
-    pub fn placement(&self, chosen: &PatternSolution, goal: &Goal) -> Placement {
-        self.placement_in(&self.stacks.iter().collect::<Vec<_>>(), chosen, goal)
+    /// The placement of a solution: layers with the same pattern are neighbours, and the patterns
+    /// of each class are in the order with the shortest chain.
+    pub fn placement(&self, solution: &PatternSolution, goal: &Goal) -> Placement {
+        self.placement_in(&self.classes.iter().collect::<Vec<_>>(), solution, goal)
     }
 
-    /// The same where the groups of layers are those of `stacks`, embed and head first.
-    pub fn placement_in(&self, stacks: &[&LayerClass], chosen: &PatternSolution, goal: &Goal) -> Placement {
-        let [ends, kinds @ ..] = &chosen.kinds[..] else { panic!("embed and head are always placed") };
+    /// The placement for groups of the classes `classes`, embed and head first.
+    pub fn placement_in(
+        &self,
+        classes: &[&LayerClass],
+        solution: &PatternSolution,
+        goal: &Goal,
+    ) -> Placement {
+        let [ends, kinds @ ..] = &solution.kinds[..] else { panic!("embed and head are always placed") };
         let [ends] = &ends[..] else { panic!("embed and head are placed once") };
         let mut from = [0, 1].map(|phase| ends.0.leads[phase][0]);
         let mut layers = Vec::new();
-        for (stack, runs) in stacks[1..].iter().copied().zip(kinds) {
+        for (class, runs) in classes[1..].iter().copied().zip(kinds) {
             let orders = permutations(runs.len());
-            let chains = orders.iter().map(|order| self.chain(stack, runs, order, from, goal));
+            let chains = orders.iter().map(|order| self.chain(class, runs, order, from, goal));
             let best = chains.enumerate().min_by(|a, b| a.1.0.total_cmp(&b.1.0));
             let Some((best, (_, exit))) = best else { continue };
             for &run in &orders[best] {
                 let (pattern, count) = &runs[run];
-                layers.extend(std::iter::repeat_n(self.patterns.layer(stack, pattern), *count as usize));
+                layers.extend(std::iter::repeat_n(self.patterns.layer(class, pattern), *count as usize));
             }
             from = exit;
         }
-        let [embed, head] = self.patterns.ends(stacks[0], &ends.0);
+        let [embed, head] = self.patterns.ends(classes[0], &ends.0);
         Placement { embed, layers, head, pipelining: Pipelining::default() }
     }
 
-    /// The same layers dealt out evenly, where some stream and others do not: what is fetched for the ones can arrive
-    /// while the others compute. `None` where all stream or none does.
-    pub fn dealt(&self, chosen: &PatternSolution, goal: &Goal) -> Option<Placement> {
+    /// The interleaved placement if some layers stream and others do not: then fetches overlap with
+    /// the computation of other layers. `None` otherwise.
+    pub fn dealt(&self, solution: &PatternSolution, goal: &Goal) -> Option<Placement> {
         let streams = |pattern: &Pattern, phase: Phase| {
             self.patterns.streams(&pattern.homes, &pattern.leads[phase as usize])
         };
-        let layers = || chosen.kinds[1..].iter().flatten();
+        let layers = || solution.kinds[1..].iter().flatten();
         let mixed = |&phase: &Phase| {
             layers().any(|(p, _)| streams(p, phase)) && layers().any(|(p, _)| !streams(p, phase))
         };
-        PHASES.iter().any(mixed).then(|| self.interleaved(chosen, goal))
+        PHASES.iter().any(mixed).then(|| self.interleaved(solution, goal))
     }
 
-    /// The same layers dealt out evenly.
-    pub fn interleaved(&self, chosen: &PatternSolution, goal: &Goal) -> Placement {
-        let mut placement = self.placement(chosen, goal);
+    /// The placement with the layers of each pattern distributed evenly.
+    pub fn interleaved(&self, solution: &PatternSolution, goal: &Goal) -> Placement {
+        let mut placement = self.placement(solution, goal);
         placement.layers.clear();
-        for (stack, runs) in self.stacks[1..].iter().zip(&chosen.kinds[1..]) {
+        for (class, runs) in self.classes[1..].iter().zip(&solution.kinds[1..]) {
             let place = |run: usize, layer: u64| ((2 * layer + 1) as f64 / runs[run].1 as f64, run);
             let mut order: Vec<(f64, usize)> = (0..runs.len())
                 .flat_map(|run| (0..runs[run].1).map(move |layer| place(run, layer)))
                 .collect();
             order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            let layers = order.into_iter().map(|(_, run)| self.patterns.layer(stack, &runs[run].0));
+            let layers = order.into_iter().map(|(_, run)| self.patterns.layer(class, &runs[run].0));
             placement.layers.extend(layers);
         }
         placement
     }
 
-    /// The weighted chain through the runs in this order, and where the residual is then in each phase.
+    /// The weighted chain through the runs in this order, and the device of the residual after it
+    /// in each phase.
     fn chain(
         &self,
-        stack: &LayerClass,
+        class: &LayerClass,
         runs: &[(Arc<Pattern>, u64)],
         order: &[usize],
         from: [DeviceId; 2],
         goal: &Goal,
     ) -> (f64, [DeviceId; 2]) {
-        let mut walk = self.patterns.walk();
+        let mut serial_chain = self.patterns.serial_chain();
         let weight = goal.measures()[0].weight;
         let (mut total, mut exits) = (0.0, from);
         for phase in PHASES {
@@ -221,9 +234,10 @@ impl<'a> SearchSpace<'a> {
             for &run in order {
                 let (pattern, count) = &runs[run];
                 let exit = *pattern.leads[phase as usize].last().expect("a layer has sublayers");
-                sum += self.patterns.chain(&mut walk, stack, pattern, phase, from);
+                sum += self.patterns.chain(&mut serial_chain, class, pattern, phase, from);
                 if from != exit || *count > 1 {
-                    sum += self.patterns.chain(&mut walk, stack, pattern, phase, exit) * (*count - 1) as f64;
+                    sum += self.patterns.chain(&mut serial_chain, class, pattern, phase, exit)
+                        * (*count - 1) as f64;
                 }
                 from = exit;
             }
@@ -234,7 +248,7 @@ impl<'a> SearchSpace<'a> {
     }
 }
 
-/// Every order of few groups; of many, only theirs and its reverse.
+/// All permutations of at most four groups; of more, only the given order and its reverse.
 fn permutations(groups: usize) -> Vec<Vec<usize>> {
     const FEW: usize = 4;
     if groups > FEW {

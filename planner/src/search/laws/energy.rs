@@ -1,4 +1,4 @@
-//! Laws of energy: what a device draws while it waits counts as long as the machine is on.
+//! Laws of energy: a device's idle power counts as long as the machine is on.
 
 use crate::fixture::{Spec, formats, model};
 use crate::program::BatchSteps;
@@ -6,7 +6,7 @@ use crate::program::Lane;
 use crate::program::PhasePrograms;
 use crate::program::PhaseTimes;
 use crate::search::column_pool::Restriction;
-use crate::search::goal::{Goal, TIE, work};
+use crate::search::goal::{Goal, TIE, device_work};
 use crate::search::laws::{brute_force, goal, pick, space, specs};
 use crate::search::pattern_program::{PatternProgram, PatternSolution, SearchBudget};
 use crate::search::search_space::SearchSpace;
@@ -17,8 +17,8 @@ use scenarios::{Costs, Model, Objective, Phase, Slo, Workload};
 
 const DECODES: f64 = 31.0;
 
-/// The least energy of 32 tokens of two sequences where devices draw so many watts while they wait and as many more
-/// while they work.
+/// The goal of least energy for 32 tokens of two sequences, with the given idle and additional
+/// working watts of each device.
 fn energy(machine: &Machine, idle: [f64; 2], working: [f64; 2]) -> Goal {
     let mut machine = machine.clone();
     for (index, device) in machine.devices.iter_mut().enumerate() {
@@ -30,7 +30,7 @@ fn energy(machine: &Machine, idle: [f64; 2], working: [f64; 2]) -> Goal {
     Goal::new(&machine, &workload, Objective::Energy, Slo::default(), &Costs::default()).unwrap()
 }
 
-/// A problem of few patterns, in a memory that holds a share of what could be in it.
+/// A program of few patterns, with a share of the capacity that all of them need.
 fn problem<'s>(
     space: &'s SearchSpace<'_>,
     goal: &Goal,
@@ -38,7 +38,7 @@ fn problem<'s>(
     few: &[Index],
     share: f64,
 ) -> PatternProgram<'s> {
-    let mut problem = space.problem(Restriction::ALL, goal, &space.capacity(), SearchBudget::EXACT);
+    let mut problem = space.problem(Restriction::NONE, goal, &space.capacity(), SearchBudget::EXACT);
     pick(&mut problem, few, some);
     let most = problem
         .groups
@@ -49,10 +49,10 @@ fn problem<'s>(
 }
 
 /// Seconds of the whole run, and of all devices' work in it.
-fn run_and_work(chosen: &PatternSolution) -> [f64; 2] {
-    let times = chosen.times().map(Seconds::get);
+fn run_and_work(solution: &PatternSolution) -> [f64; 2] {
+    let times = solution.times().map(Seconds::get);
     let work = |phase: usize| {
-        let patterns = chosen.kinds.iter().flatten();
+        let patterns = solution.kinds.iter().flatten();
         patterns.map(|(p, n)| p.work[phase].iter().sum::<f64>() * *n as f64).sum::<f64>()
     };
     [times[0] + DECODES * times[1], work(0) + DECODES * work(1)]
@@ -82,7 +82,7 @@ fn without_idle_draw_energy_is_that_of_work_alone_and_with_it_every_second_count
     assert!((per_token(&without) - worked).abs() < 1e-9 * worked);
     let with = energy(&machine, [10.0, 20.0], [200.0, 300.0]);
     assert!((per_token(&with) - worked - waited).abs() < 1e-9 * worked);
-    // The solver's measure is the same but for ties.
+    // The solver's measure is equal except for its tie weights.
     let ties = TIE * (2.0 + DECODES * 0.5);
     assert!((with.value(&times, &work) - worked - waited - ties).abs() < 1e-9 * worked);
 }
@@ -98,7 +98,7 @@ proptest! {
         let machine = spec.machine(&model);
         let space = space(&machine, &model, &formats, 2);
         let problem = problem(&space, &energy(&machine, idle, working), &some, &few, share);
-        match (problem.solve().unwrap().chosen, brute_force(&problem)) {
+        match (problem.solve().unwrap().solution, brute_force(&problem)) {
             (None, None) => {}
             (Some(found), Some(best)) => {
                 prop_assert!((found.value - best).abs() <= 1e-9 * best, "{} and {best}", found.value);
@@ -107,8 +107,8 @@ proptest! {
         }
     }
 
-    /// Of what is drawn anyway, more never makes a slower plan the best; of what is drawn only while waiting (busy
-    /// devices draw what they did), more never makes one the best that waits longer.
+    /// More idle power never makes a slower plan the best. If the busy power stays the same, more
+    /// idle power never makes a plan with more idle time the best.
     #[test]
     fn more_idle_draw_never_prefers_a_slower_plan(
         spec in specs(), some in indices(2..8), few in indices(1..4), share in 0.0..1.2f64,
@@ -120,7 +120,7 @@ proptest! {
         let mut problem = problem(&space, &goal(&machine, 2), &some, &few, share);
         let mut best = |idle: [f64; 2], working: [f64; 2]| {
             problem.measures = energy(&machine, idle, working).measures();
-            problem.solve().unwrap().chosen
+            problem.solve().unwrap().solution
         };
         let raised = idle.map(|watts| watts + more);
         let (Some(before), Some(after)) = (best(idle, working), best(raised, working)) else { return Ok(()) };
@@ -128,15 +128,16 @@ proptest! {
         prop_assert!(run_after <= run * (1.0 + 1e-6), "{run_after} > {run}");
         let busy = working.map(|watts| watts + more);
         let (Some(before), Some(after)) = (best(idle, busy), best(raised, working)) else { return Ok(()) };
-        let waiting = |chosen: &PatternSolution| {
-            let [run, work] = run_and_work(chosen);
+        let waiting = |solution: &PatternSolution| {
+            let [run, work] = run_and_work(solution);
             2.0 * run - work
         };
         let [run, _] = run_and_work(&before);
         prop_assert!(waiting(&after) <= waiting(&before) + run * 1e-6);
     }
 
-    /// What devices work is the same from the outline as from all layers, dealt out or not.
+    /// Devices work equally long by the outline and by all layers, whether layers are in runs or
+    /// interleaved.
     #[test]
     fn devices_work_as_long_as_their_tasks_take(
         spec in specs(), some in indices(2..5), few in indices(1..4), share in 0.0..1.2f64,
@@ -146,12 +147,12 @@ proptest! {
         let space = space(&machine, &model, &formats, 2);
         let goal = goal(&machine, 2);
         let problem = problem(&space, &goal, &some, &few, share);
-        let Some(chosen) = problem.solve().unwrap().chosen else { return Ok(()) };
+        let Some(solution) = problem.solve().unwrap().solution else { return Ok(()) };
         let workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
         let batch_steps = BatchSteps::new(&workload, 96);
-        for placement in [space.placement(&chosen, &goal), space.interleaved(&chosen, &goal)] {
+        for placement in [space.placement(&solution, &goal), space.interleaved(&solution, &goal)] {
             let Ok(programs) = PhasePrograms::lower(&machine, &model, &placement) else { continue };
-            let found = work(&space.cost_model, &placement, &batch_steps).unwrap();
+            let found = device_work(&space.cost_model, &placement, &batch_steps).unwrap();
             for phase in [Phase::Prefill, Phase::Decode] {
                 let mut all = vec![0.0; machine.devices.len()];
                 for step in batch_steps.kinds(phase).into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Laws of the search, on small instances where brute force can say what is best.
+//! Laws of the search on small instances, compared with brute force.
 
 mod energy;
 #[cfg(all(feature = "highs", feature = "microlp"))]
@@ -34,7 +34,8 @@ fn workload(batch: u64) -> Workload {
     Workload { batch, prompt_tokens: 96, output_tokens: 32, speculation: None }
 }
 
-/// The model of the fixture with a dense layer and then layers of eight experts and a shared one.
+/// The model of the fixture with one dense layer and then layers of eight experts and a shared
+/// expert.
 fn expert_model(layers: u64, hidden: u64) -> Model {
     let mut experts = Experts::new(8, 2, 128);
     (experts.shared, experts.dense_layers) = (128, 1);
@@ -62,7 +63,7 @@ pub(crate) fn specs() -> impl Strategy<Value = Spec> {
     )
 }
 
-/// The longest chain of a step when fetches and stores take no time.
+/// The longest chain of a step if fetches and stores take no time.
 fn chain(cost_model: CostModel<'_>, placement: &Placement, step: &Step) -> Seconds {
     let program = Program::lower(cost_model.machine, cost_model.model, placement, step.phase).unwrap();
     let mut free: BTreeMap<Lane, Seconds> = BTreeMap::new();
@@ -91,7 +92,7 @@ fn chain(cost_model: CostModel<'_>, placement: &Placement, step: &Step) -> Secon
 fn a_patterns_chain_is_what_one_more_layer_of_it_adds_to_the_critical_path() {
     let striped = Spec { cxl: Some(1 << 30), stripes: Some([3, 1]), ..Spec::gpu(1 << 30) };
     for spec in [Spec::loopback(1 << 30), Spec::gpu(1 << 30), striped] {
-        // Contention between parts, which a critical path does not see, is out of the way.
+        // A critical path does not see contention between parts, so bandwidths are very large.
         let spec = Spec { bandwidth: [1e18, 1e18], ..spec };
         let models = [2, 3].map(|layers| model(layers, 256));
         let machine = spec.machine(&models[0]);
@@ -103,13 +104,13 @@ fn a_patterns_chain_is_what_one_more_layer_of_it_adds_to_the_critical_path() {
         let prices = [Phase::Prefill, Phase::Decode]
             .map(|phase| PriceList::new(cost_model(0), &batch_steps, phase, &homes).unwrap());
         let patterns = Patterns::new(homes, prices, 2, 128, false);
-        let stacks = patterns.stacks();
-        let all = every_pattern(&patterns, &stacks[1]);
+        let classes = patterns.classes();
+        let all = every_pattern(&patterns, &classes[1]);
         assert!(all.len() > 100, "{}", all.len());
         for pattern in all.iter().step_by(3) {
             let placements = models.each_ref().map(|model| {
                 let uniform = Placement::uniform(model, hwprofiles::DeviceId(0), hwprofiles::MemoryId(0));
-                let layers = vec![patterns.layer(&stacks[1], pattern); model.layers as usize];
+                let layers = vec![patterns.layer(&classes[1], pattern); model.layers as usize];
                 Placement { layers, ..uniform }
             });
             for (phase, step) in [batch_steps.prefill[0][0], batch_steps.decode].into_iter().enumerate() {
@@ -132,7 +133,7 @@ fn the_chain_of_embed_and_head_is_the_critical_path_of_a_model_without_layers() 
     let prices = [Phase::Prefill, Phase::Decode]
         .map(|phase| PriceList::new(cost_model, &batch_steps, phase, &homes).unwrap());
     let patterns = Patterns::new(homes, prices, 2, 128, false);
-    let ends = patterns.stacks().swap_remove(0);
+    let ends = patterns.classes().swap_remove(0);
     let mut seen = 0;
     for pattern in &every_pattern(&patterns, &ends) {
         let [embed, head] = patterns.ends(&ends, pattern);
@@ -148,9 +149,10 @@ fn the_chain_of_embed_and_head_is_the_critical_path_of_a_model_without_layers() 
     assert!(seen > 10, "{seen}");
 }
 
-fn every_pattern(patterns: &Patterns<'_>, stack: &LayerClass) -> Vec<Arc<Pattern>> {
-    let picks = stack.residency.iter().enumerate().flat_map(|(index, residency)| residency.picks(index));
-    picks.map(|pick| patterns.pattern(stack, pick)).collect()
+fn every_pattern(patterns: &Patterns<'_>, class: &LayerClass) -> Vec<Arc<Pattern>> {
+    let pattern_ids =
+        class.residency.iter().enumerate().flat_map(|(index, residency)| residency.pattern_ids(index));
+    pattern_ids.map(|pick| patterns.pattern(class, pick)).collect()
 }
 
 pub(crate) fn goal(machine: &Machine, batch: u64) -> Goal {
@@ -169,10 +171,10 @@ pub(crate) fn space<'a>(
         .unwrap()
 }
 
-/// What a search that looks at everything need not find.
+/// Relative improvement that an exhaustive search may leave out.
 const WORTH: f64 = 1e-4;
 
-/// Leaves `few` patterns of embed and head, and `some` of each kind of layer.
+/// Keeps `few` patterns of embed and head, and `some` of each kind of layer.
 pub(crate) fn pick(
     problem: &mut PatternProgram<'_>,
     few: &[prop::sample::Index],
@@ -185,12 +187,13 @@ pub(crate) fn pick(
     }
 }
 
-/// Every solution of a small problem: the best value, by the words of the integer program.
+/// The best value over every solution of a small program, computed from the definition of the
+/// program.
 pub(crate) fn brute_force(problem: &PatternProgram<'_>) -> Option<f64> {
     let mut best: Option<f64> = None;
     each_solution(&problem.groups, &mut Vec::new(), &mut |kinds| {
-        let chosen = PatternSolution { kinds: kinds.clone(), value: 0.0 };
-        let used = problem.used(&chosen);
+        let solution = PatternSolution { kinds: kinds.clone(), value: 0.0 };
+        let used = problem.used(&solution);
         if used.iter().zip(&problem.capacity).any(|(used, capacity)| used > capacity) {
             return;
         }
@@ -220,17 +223,17 @@ pub(crate) fn brute_force(problem: &PatternProgram<'_>) -> Option<f64> {
     best
 }
 
-/// Layers by pattern, for each kind.
+/// Layers by pattern, for each group.
 pub(crate) type Kinds = Vec<Vec<(Arc<Pattern>, u64)>>;
 
-pub(crate) fn each_solution(groups: &[PatternGroup], chosen: &mut Kinds, visit: &mut dyn FnMut(&Kinds)) {
-    let Some((kind, rest)) = groups.split_first() else { return visit(chosen) };
+pub(crate) fn each_solution(groups: &[PatternGroup], solution: &mut Kinds, visit: &mut dyn FnMut(&Kinds)) {
+    let Some((kind, rest)) = groups.split_first() else { return visit(solution) };
     let mut counts = vec![0; kind.patterns.len()];
     each_count(&mut counts, 0, kind.layers, &mut |counts| {
         let used = kind.patterns.iter().cloned().zip(counts.iter().copied());
-        chosen.push(used.filter(|(_, n)| *n > 0).collect());
-        each_solution(rest, chosen, visit);
-        chosen.pop();
+        solution.push(used.filter(|(_, n)| *n > 0).collect());
+        each_solution(rest, solution, visit);
+        solution.pop();
     });
 }
 
@@ -260,9 +263,9 @@ proptest! {
         let machine = Spec { cxl: Some(1 << 40), ..spec }.machine(&model);
         let formats = formats();
         let space = space(&machine, &model, &formats, batch);
-        let mut problem = space.problem(Restriction::ALL, &goal(&machine, batch), &space.capacity(), SearchBudget::EXACT);
+        let mut problem = space.problem(Restriction::NONE, &goal(&machine, batch), &space.capacity(), SearchBudget::EXACT);
         pick(&mut problem, &few, &some);
-        // Capacities between nothing and what everything would take: most of them bind.
+        // Capacities between nothing and the bytes of everything: most of them bind.
         for (memory, share) in [(1, share), (2, cxl)] {
             let most = |kind: &PatternGroup| kind.patterns.iter().map(|p| p.bytes[memory]).max().unwrap() * kind.layers;
             let everything: u64 = problem.groups.iter().map(most).sum();
@@ -271,7 +274,7 @@ proptest! {
         if let Some((one, other)) = watts {
             problem.measures[0].busy = [vec![one, other], vec![one * 31.0, other * 31.0]];
         }
-        // Limits around what the best solution without limits takes.
+        // Limits near the values of the best solution without limits.
         let free = brute_force(&problem);
         if let Some(free) = free {
             for (weight, limit) in [([1.0, 0.0], limits.0), ([0.0, 31.0], limits.1)] {
@@ -280,8 +283,8 @@ proptest! {
                 problem.measures.extend(limit);
             }
         }
-        let SolveResult { chosen, bound } = problem.solve().unwrap();
-        match (&chosen, brute_force(&problem)) {
+        let SolveResult { solution, bound } = problem.solve().unwrap();
+        match (&solution, brute_force(&problem)) {
             (None, None) => {}
             (Some(found), Some(best)) => {
                 let used = problem.used(found);
@@ -308,14 +311,14 @@ proptest! {
         let batch_steps = BatchSteps::new(&workload, prefill_chunk(&workload));
         let goal = goal(&machine, batch);
         let space = SearchSpace::new(CostModel { machine: &machine, model: &model, formats: &formats }, &batch_steps, &goal).unwrap();
-        let restriction = Restriction::RESTRICTED.into_iter().chain([Restriction::ALL]).nth(restriction).unwrap();
+        let restriction = Restriction::CANDIDATES.into_iter().chain([Restriction::NONE]).nth(restriction).unwrap();
         let problem = space.problem(restriction, &goal, &space.capacity(), SearchBudget::PLAN);
-        if let Some(chosen) = problem.solve().unwrap().chosen {
-            let placement = space.placement(&chosen, &goal);
+        if let Some(solution) = problem.solve().unwrap().solution {
+            let placement = space.placement(&solution, &goal);
             let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
             let exact = usage(&machine, &model, &formats, &placement, &programs, &batch_steps.extent);
             let exact: Vec<_> = exact.iter().map(|used: &MemoryUsage| used.total().get()).collect();
-            prop_assert_eq!(&exact, &problem.used(&chosen));
+            prop_assert_eq!(&exact, &problem.used(&solution));
             prop_assert!(exact.iter().zip(&problem.capacity).all(|(used, capacity)| used <= capacity));
         }
     }
@@ -334,9 +337,9 @@ proptest! {
         let prices = [Phase::Prefill, Phase::Decode]
             .map(|phase| PriceList::new(cost_model, &batch_steps, phase, &homes).unwrap());
         let patterns = Patterns::new(homes, prices, batch, 128, false);
-        let stacks = patterns.stacks();
-        let all = every_pattern(&patterns, &stacks[1]);
-        let layers = runs.iter().flat_map(|(which, count)| vec![patterns.layer(&stacks[1], &all[which.index(all.len())]); *count]);
+        let classes = patterns.classes();
+        let all = every_pattern(&patterns, &classes[1]);
+        let layers = runs.iter().flat_map(|(which, count)| vec![patterns.layer(&classes[1], &all[which.index(all.len())]); *count]);
         let uniform = Placement::uniform(&model, hwprofiles::DeviceId(0), hwprofiles::MemoryId(0));
         let placement = Placement { layers: layers.collect(), ..uniform };
         let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
@@ -357,19 +360,19 @@ proptest! {
         let formats = formats();
         let space = space(&machine, &model, &formats, batch);
         let goal = goal(&machine, batch);
-        let restriction = Restriction::RESTRICTED.into_iter().chain([Restriction::ALL]).nth(restriction).unwrap();
-        let budget = SearchBudget { worth: WORTH, ..SearchBudget::EXACT };
+        let restriction = Restriction::CANDIDATES.into_iter().chain([Restriction::NONE]).nth(restriction).unwrap();
+        let budget = SearchBudget { min_gain: WORTH, ..SearchBudget::EXACT };
         let everything = space.problem(restriction, &goal, &space.capacity(), budget).solve().unwrap();
         let priced_problem = space.priced_problem(&goal, &space.capacity()).unwrap().unwrap();
         let ours = priced_problem.solve(restriction, budget, f64::INFINITY).unwrap();
-        let value = |solved: &SolveResult| solved.chosen.as_ref().map(|chosen| chosen.value);
+        let value = |solved: &SolveResult| solved.solution.as_ref().map(|solution| solution.value);
         let (everything, found) = (value(&everything), value(&ours));
         match (everything, found) {
             (Some(everything), Some(found)) => {
                 prop_assert!((everything - found).abs() <= 2.0 * WORTH * everything, "{everything} and {found}");
                 prop_assert!(ours.bound <= everything * (1.0 + 1e-9));
                 let none = priced_problem.solve(restriction, budget, everything * (1.0 - 2.0 * WORTH)).unwrap();
-                prop_assert!(none.chosen.is_none() && none.bound <= everything * (1.0 + 1e-9));
+                prop_assert!(none.solution.is_none() && none.bound <= everything * (1.0 + 1e-9));
                 prop_assert!(space.fitting().is_solvable().unwrap());
             }
             (everything, found) => prop_assert!(everything.is_none() && found.is_none()),
@@ -390,7 +393,7 @@ proptest! {
             let space = space(&machine, &model, &formats, 2);
             let capacity = vec![space.capacity()[0], Bytes::new(capacity)];
             let goal = goal(&machine, 2);
-            space.solve(&goal, &capacity, SearchBudget::EXACT).unwrap().chosen.map(|chosen| chosen.value)
+            space.solve(&goal, &capacity, SearchBudget::EXACT).unwrap().solution.map(|solution| solution.value)
         };
         let mut fast = spec;
         fast.flop[device] *= faster;

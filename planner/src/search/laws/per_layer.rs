@@ -1,5 +1,5 @@
-//! The program as textbooks write it, with a binary for each layer and choice, solved by HiGHS: counting layers by
-//! pattern, shadow prices and our own search must come to the same optimum.
+//! The program in its textbook form, with a binary variable for each layer and pattern, solved by
+//! HiGHS. Counting layers by pattern, dual prices and branch and bound must reach the same optimum.
 
 use super::{expert_model, goal, space, specs};
 use crate::fixture::{Spec, formats};
@@ -22,36 +22,36 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Instances that are drawn; some have no solution.
+/// Number of random instances. Some have no solution.
 const DRAWN: usize = 100;
-/// Instances that are wanted with a solution that our search says is the best.
+/// Least number of instances for which the search proves its solution.
 const WANTED: usize = 30;
-/// Whatever could be better by more than a tenth of what is asserted is looked at, in every set of items; what takes
-/// longer than this many nodes is not proven, and says so.
+/// An exact search for improvements above a tenth of the asserted precision. Instances that take
+/// more nodes are not proven.
 const UNLIMITED: SearchBudget =
-    SearchBudget { worth: 1e-7, nodes: 50_000, sets: usize::MAX, ..SearchBudget::EXACT };
-/// Seconds after which HiGHS is not asked on.
+    SearchBudget { min_gain: 1e-7, nodes: 50_000, sets: usize::MAX, ..SearchBudget::EXACT };
+/// Time limit of HiGHS in seconds.
 const PATIENCE: f64 = 10.0;
-/// Values that differ by a smaller share are the same.
+/// Values that differ by a smaller share are equal.
 const SAME: f64 = 1e-6;
-/// The size of numbers in the program.
+/// Size of the numbers in the program.
 const NEAR: f64 = 1000.0;
 
-/// What an instance is made of.
+/// A random instance.
 #[derive(Debug, Clone)]
 struct Instance {
     spec: Spec,
     fourth: bool,
-    /// Dense ones and ones with experts.
+    /// Numbers of dense layers and of layers with experts.
     layers: [u64; 2],
     batch: u64,
-    /// Of embed and head, of dense layers, of layers with experts.
+    /// Choices of embed and head, of dense layers, and of layers with experts.
     choices: [Vec<Index>; 3],
-    /// What each memory holds, as a share of what everything would take in it.
+    /// Capacity of each memory as a share of the bytes of everything in it.
     shares: [f64; 4],
-    /// The devices' power, where energy is the goal.
+    /// Power of the devices, if energy is the goal.
     watts: Option<[f64; 2]>,
-    /// Time of prefill and of decode, as a share of what the best solution without limits takes.
+    /// Limits of prefill and decode as a share of the times of the best solution without limits.
     limits: [Option<f64>; 2],
 }
 
@@ -79,16 +79,17 @@ fn instances() -> impl Strategy<Value = Instance> {
         })
 }
 
-/// Makes `problem` the instance's: few patterns, small memories, its goal and its limits.
+/// Restricts `problem` to the instance: few patterns, small memories, its goal and its limits.
 fn restrict(problem: &mut PatternProgram<'_>, instance: &Instance) {
     if let Some([one, other]) = instance.watts {
-        // Time decides only between equals, and is in the program.
+        // Time decides only between equal solutions.
         problem.measures[0].weight = [1e-2, 0.31];
         problem.measures[0].busy = [vec![one, other], vec![one * 31.0, other * 31.0]];
     }
-    for (kind, picks) in problem.groups.iter_mut().zip(&instance.choices) {
-        let picks: BTreeSet<usize> = picks.iter().map(|pick| pick.index(kind.patterns.len())).collect();
-        kind.patterns = picks.into_iter().map(|index| Arc::clone(&kind.patterns[index])).collect();
+    for (kind, pattern_ids) in problem.groups.iter_mut().zip(&instance.choices) {
+        let pattern_ids: BTreeSet<usize> =
+            pattern_ids.iter().map(|pick| pick.index(kind.patterns.len())).collect();
+        kind.patterns = pattern_ids.into_iter().map(|index| Arc::clone(&kind.patterns[index])).collect();
     }
     for (memory, share) in instance.shares.iter().enumerate().take(problem.capacity.len()) {
         let most =
@@ -96,7 +97,7 @@ fn restrict(problem: &mut PatternProgram<'_>, instance: &Instance) {
         let everything: u64 = problem.groups.iter().map(most).sum();
         problem.capacity[memory] = (everything as f64 * share) as u64 + 1_000_000;
     }
-    let free = PatternProgram { budget: SearchBudget::PLAN, ..problem.clone() }.solve().unwrap().chosen;
+    let free = PatternProgram { budget: SearchBudget::PLAN, ..problem.clone() }.solve().unwrap().solution;
     let Some(free) = free else { return };
     for (weight, share) in [[1.0, 0.0], [0.0, 1.0]].into_iter().zip(instance.limits) {
         let Some(share) = share else { continue };
@@ -106,14 +107,14 @@ fn restrict(problem: &mut PatternProgram<'_>, instance: &Instance) {
     }
 }
 
-/// The words of the program.
+/// The textbook program.
 struct Words {
     variables: ProblemVariables,
     objective: Expression,
     constraints: Vec<Constraint>,
-    /// By kind, layer and pattern.
+    /// By group, layer and pattern.
     layers: Vec<Vec<Vec<Variable>>>,
-    /// What 1 of the objective is.
+    /// Size of one unit of the objective.
     unit: f64,
 }
 
@@ -135,7 +136,8 @@ impl Words {
             .iter()
             .map(|items| variables.add_vector(variable().binary(), items.len()))
             .collect();
-        // Seconds of T, and 1 of the objective: about what a solution takes, so that numbers are near `NEAR`.
+        // Units of T and of the objective, about the values of a solution, so that numbers are near
+        // `NEAR`.
         let seconds = [0, 1].map(|phase| {
             let least = |kind: &PatternGroup| {
                 let longest = |p: &Arc<Pattern>| p.cost[phase].iter().copied().fold(0.0, f64::max);
@@ -174,12 +176,12 @@ impl Words {
     /// Each layer follows one pattern.
     fn choose_once(&mut self) {
         for layer in self.layers.iter().flatten() {
-            let chosen: Expression = layer.iter().sum();
-            self.constraints.push(constraint!(chosen == 1));
+            let solution: Expression = layer.iter().sum();
+            self.constraints.push(constraint!(solution == 1));
         }
     }
 
-    /// No memory holds more than it can: layers' bytes, and those of the items that some layer needs.
+    /// No memory is overfilled by layers and by the items that some layer needs.
     fn fill_memories(&mut self, problem: &PatternProgram<'_>, needed: &[Vec<Variable>]) {
         for (memory, &capacity) in problem.capacity.iter().enumerate() {
             let unit = capacity.max(1) as f64 / NEAR;
@@ -197,7 +199,7 @@ impl Words {
         }
     }
 
-    /// `item` is there where some layer needs it.
+    /// `item` is present if some layer needs it.
     fn pay_for(&mut self, problem: &PatternProgram<'_>, device: usize, bit: usize, item: Variable) {
         for (kind, layers) in problem.groups.iter().zip(&self.layers) {
             let needs = |p: &Pattern| p.items[device] >> bit & 1 == 1;
@@ -211,7 +213,7 @@ impl Words {
         }
     }
 
-    /// Σ over the layers of what their patterns count.
+    /// Σ over the layers of the number that `of` returns for their patterns.
     fn sum(&self, problem: &PatternProgram<'_>, of: impl Fn(&Pattern) -> f64) -> Expression {
         let mut sum = Expression::default();
         for (kind, layers) in problem.groups.iter().zip(&self.layers) {
@@ -222,7 +224,8 @@ impl Words {
         sum
     }
 
-    /// The best solution, layer by layer; `Ok(None)` where there is none, an error where it took too long.
+    /// The best solution, layer by layer. `Ok(None)` if there is none, an error if it took too
+    /// long.
     fn solve(self, problem: &PatternProgram<'_>) -> Result<Option<PatternSolution>, ResolutionError> {
         let model = self.variables.minimise(self.objective).using(highs).with_all(self.constraints);
         let exact = ["mip_rel_gap", "mip_abs_gap"].into_iter().fold(model, |m, gap| m.set_option(gap, 0.0));
@@ -243,19 +246,19 @@ impl Words {
             counts.filter(|(_, count)| *count > 0).collect()
         };
         let kinds = problem.groups.iter().zip(&self.layers).map(kind).collect();
-        let mut chosen = PatternSolution { kinds, value: 0.0 };
-        chosen.value = chosen.measured(&problem.measures[0]);
-        Ok(Some(chosen))
+        let mut solution = PatternSolution { kinds, value: 0.0 };
+        solution.value = solution.measured(&problem.measures[0]);
+        Ok(Some(solution))
     }
 }
 
-/// What a layer that follows `pattern` adds to `measure` by its devices' work.
+/// What a layer that follows `pattern` adds to `measure` by the work of devices.
 fn added(measure: &Measure, pattern: &Pattern) -> f64 {
     let work = measure.busy.iter().zip(&pattern.work);
     work.flat_map(|(busy, work)| busy.iter().zip(work)).map(|(weight, time)| weight * time).sum()
 }
 
-/// Calls `visit` with each instance's problem and its number.
+/// Calls `visit` with each instance's program and its number.
 fn each_instance(mut visit: impl FnMut(usize, &PatternProgram<'_>)) {
     let mut runner = TestRunner::deterministic();
     let formats = formats();
@@ -269,13 +272,13 @@ fn each_instance(mut visit: impl FnMut(usize, &PatternProgram<'_>)) {
         }
         let space = space(&machine, &model, &formats, instance.batch);
         let mut problem =
-            space.problem(Restriction::ALL, &goal(&machine, instance.batch), &space.capacity(), UNLIMITED);
+            space.problem(Restriction::NONE, &goal(&machine, instance.batch), &space.capacity(), UNLIMITED);
         restrict(&mut problem, &instance);
         visit(number, &problem);
     }
 }
 
-/// A fourth memory, linked like the one behind CXL and four times slower.
+/// A fourth memory with the links of the CXL memory and a quarter of their bandwidth.
 fn add_disk(machine: &mut Machine) {
     let disk = MemoryId(machine.memories.len());
     let mut memory = Memory { name: "disk".into(), kind: MemoryKind::Nvme, ..machine.memories[2].clone() };
@@ -308,7 +311,7 @@ fn counting_layers_by_pattern_finds_what_a_binary_for_each_layer_and_choice_find
             return;
         }
         let began = Instant::now();
-        let SolveResult { chosen: found, bound } = problem.solve().unwrap();
+        let SolveResult { solution: found, bound } = problem.solve().unwrap();
         let time = began.elapsed().as_secs_f64();
         let began = Instant::now();
         let Ok(best) = Words::of(problem).solve(problem) else {
@@ -320,7 +323,7 @@ fn counting_layers_by_pattern_finds_what_a_binary_for_each_layer_and_choice_find
             (None, None) => {}
             (Some(found), Some(best)) => {
                 println!("{number}: {} in {time:.3} s, {} in {literal:.3} s", found.value, best.value);
-                // Nobody is better than the best, and no bound is above it.
+                // No solution is better than the optimum, and no bound is above it.
                 assert!(
                     found.value >= best.value * (1.0 - SAME),
                     "{number}: {} < {}",

@@ -26,7 +26,7 @@ fn striped(spec: Spec, pages: [u64; 2]) -> Spec {
     Spec { cxl: Some(1 << 40), stripes: Some(pages), loopback: false, ..spec }
 }
 
-/// All computed by the host, its weights and KV caches in `home`.
+/// Everything is computed by the host, with weights and KV caches in `home`.
 fn at_home(model: &Model, home: MemoryId) -> Placement {
     let cpu = DeviceId(0);
     Placement { embed: Placement::uniform(model, cpu, DRAM).embed, ..Placement::uniform(model, cpu, home) }
@@ -48,7 +48,7 @@ proptest! {
         let [alone, both] = [DRAM, STRIPED].map(|home| used(&machine, &model, batch, &at_home(&model, home)));
         prop_assert_eq!(both[STRIPED.0], MemoryUsage::default());
         for of in [|u: &MemoryUsage| u.weights.get(), |u: &MemoryUsage| u.kv.get()] {
-            // Nothing is lost, and each matrix and cache is divided to the byte.
+            // Each matrix and cache is divided exactly to the byte.
             prop_assert_eq!(of(&both[DRAM.0]) + of(&both[CXL.0]), of(&alone[DRAM.0]));
             let moved: f64 = at_home(&model, STRIPED).sublayers().map(|(_, sublayer, slices)| {
                 if sublayer == Sublayer::Embed { 0.0 } else { kept(&machine, &model, batch, sublayer, slices, of) }
@@ -83,13 +83,13 @@ proptest! {
         prop_assert!((load(CXL).as_f64() - share).abs() <= 1.0);
         prop_assert_eq!(load(STRIPED), Bytes::ZERO);
         if host {
-            // Activations are in the host's own memory besides; everything is counted as moved.
+            // Activations are in the host's own memory, and count too.
             prop_assert!(load(DRAM) + load(CXL) > bytes);
             prop_assert_eq!(price.moved(), load(DRAM) + load(CXL));
         } else {
             prop_assert_eq!((load(DRAM) + load(CXL), load(HBM), price.moved()), (bytes, bytes, bytes));
         }
-        // Nobody reads a memory faster than it is.
+        // No memory is read faster than its bandwidth.
         for load in price.loads.into_iter().flatten() {
             prop_assert!(price.alone >= load.bytes / machine.memory(load.memory).bandwidth.value);
         }
@@ -105,12 +105,12 @@ proptest! {
         let formats = formats();
         let space = space(&machine, &model, &formats, batch);
         let goal = goal(&machine, batch);
-        let problem = space.problem(Restriction::ALL, &goal, &space.capacity(), SearchBudget::PLAN);
-        if let Some(chosen) = problem.solve().unwrap().chosen {
-            let placement = space.placement(&chosen, &goal);
+        let problem = space.problem(Restriction::NONE, &goal, &space.capacity(), SearchBudget::PLAN);
+        if let Some(solution) = problem.solve().unwrap().solution {
+            let placement = space.placement(&solution, &goal);
             let exact = used(&machine, &model, batch, &placement);
             let exact: Vec<_> = exact.iter().map(|used| used.total().get()).collect();
-            prop_assert_eq!(&exact, &problem.used(&chosen));
+            prop_assert_eq!(&exact, &problem.used(&solution));
             prop_assert!(exact.iter().zip(&problem.capacity).all(|(used, capacity)| used <= capacity));
         }
     }
@@ -126,15 +126,15 @@ proptest! {
         let machine = striped(spec, pages).machine(&model);
         let formats = formats();
         let space = space(&machine, &model, &formats, batch);
-        let mut problem = space.problem(Restriction::ALL, &goal(&machine, batch), &space.capacity(), SearchBudget::EXACT);
+        let mut problem = space.problem(Restriction::NONE, &goal(&machine, batch), &space.capacity(), SearchBudget::EXACT);
         pick(&mut problem, &few, &some);
         for (memory, share) in shares.into_iter().enumerate() {
             let most = |kind: &PatternGroup| kind.patterns.iter().map(|p| p.bytes[memory]).max().unwrap() * kind.layers;
             let everything: u64 = problem.groups.iter().map(most).sum();
             problem.capacity[memory] = (everything as f64 * share) as u64 + 2_000_000;
         }
-        let SolveResult { chosen, bound } = problem.solve().unwrap();
-        match (&chosen, brute_force(&problem)) {
+        let SolveResult { solution, bound } = problem.solve().unwrap();
+        match (&solution, brute_force(&problem)) {
             (None, None) => {}
             (Some(found), Some(best)) => {
                 prop_assert!((found.value - best).abs() <= 1e-9 * best, "{} and {best}", found.value);
@@ -145,7 +145,7 @@ proptest! {
     }
 }
 
-/// Bytes of the sublayer's matrix or KV cache, whichever `of` asks for.
+/// Bytes of the sublayer's matrix or KV cache.
 fn kept(
     machine: &Machine,
     model: &Model,
