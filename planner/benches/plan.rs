@@ -1,6 +1,6 @@
 //! How long planning takes, simulation apart: 32 layers, 2 devices, 2 memories.
 
-#[path = "../tests/fixture/mod.rs"]
+#[path = "../tests/suite/fixture/mod.rs"]
 mod fixture;
 
 use criterion::{Criterion, criterion_group, criterion_main};

@@ -23,7 +23,7 @@ mod trace;
 mod training;
 
 #[cfg(test)]
-#[path = "../tests/fixture/mod.rs"]
+#[path = "../tests/suite/fixture/mod.rs"]
 mod fixture;
 
 pub use cost::{

@@ -113,8 +113,9 @@ fn on_gpu(shared: &ModelShare<'_>, extent: &RunExtent) -> Bytes {
     let sublayers = model.sublayers();
     let operators = sublayers.iter().flat_map(|sublayer| sublayer.operators(model));
     // No phase has more rows than prefill.
-    let need =
-        |operator: &Operator| shared_area(model, extent, operator_rows(*operator, extent, Phase::Prefill), *operator);
+    let need = |operator: &Operator| {
+        shared_area(model, extent, operator_rows(*operator, extent, Phase::Prefill), *operator)
+    };
     let most = operators.map(need).max().unwrap_or(0);
     Bytes::new((pass_words(extent) * WORD).next_multiple_of(ALIGN) + most) * shared.ranks
 }

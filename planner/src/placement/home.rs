@@ -1,7 +1,7 @@
 //! Where a sublayer can live, and which devices can then compute it.
 
 use crate::placement::identical_gpus::IdenticalGpus;
-use crate::placement::slices::{Slice, Slices, split_row, whole};
+use crate::placement::slices::{Slice, Slices, split_row, whole_slice};
 use hwprofiles::{DeviceId, Machine, MemoryId, MemoryKind};
 use scenarios::{Model, Sublayer};
 
@@ -27,11 +27,11 @@ pub(crate) enum Home {
 impl Home {
     /// Every home of a sublayer of `model` on the machine. Of identical GPUs only the first one
     /// counts.
-    pub fn all(machine: &Machine, model: &Model, twins: &IdenticalGpus) -> Vec<Home> {
+    pub fn all(machine: &Machine, model: &Model, identical_gpus: &IdenticalGpus) -> Vec<Home> {
         let of_experts = model.experts.is_some();
         let shares = || SHARES.into_iter().filter(move |share| of_experts || share.is_multiple_of(4));
-        let kept = |memory: &MemoryId| !twins.is_spare_memory(*memory);
-        let devices = || machine.device_ids().filter(|&device| !twins.is_spare(device));
+        let kept = |memory: &MemoryId| !identical_gpus.is_spare_memory(*memory);
+        let devices = || machine.device_ids().filter(|&device| !identical_gpus.is_spare(device));
         let mut homes: Vec<_> = machine.memory_ids().filter(kept).map(Home::Whole).collect();
         for lead in devices() {
             for other in devices() {
@@ -59,7 +59,7 @@ impl Home {
         decode: DeviceId,
     ) -> Option<Slices> {
         match self {
-            Home::Whole(memory) => Some(vec![whole(model, sublayer, memory, prefill, decode)]),
+            Home::Whole(memory) => Some(vec![whole_slice(model, sublayer, memory, prefill, decode)]),
             Home::Split { lead, other, sixteenths } => {
                 // Some experts are much more popular than others, so small shares of experts
                 // matter. Other matrices are divided in quarters.
@@ -114,7 +114,8 @@ pub(crate) fn mixes_stripes(
         Home::Split { .. } => None,
     };
     let alone = |home: Home| {
-        under(home).is_none() && matches!(home, Home::Whole(memory) if !is_accelerator_memory(machine, memory))
+        under(home).is_none()
+            && matches!(home, Home::Whole(memory) if !is_accelerator_memory(machine, memory))
     };
     let mut striped = weights.clone().filter(|&home| under(home).is_some());
     match under(kv) {

@@ -16,7 +16,7 @@ pub use layer_runs::LayerRun;
 pub use named_slices::{NamedSlice, NamedSlices};
 pub use pipelining::Pipelining;
 pub use plan_error::PlanError;
-pub use slices::{LayerPlacement, Placement, ROW_PANEL, Slice, Slices, whole};
+pub use slices::{LayerPlacement, Placement, ROW_PANEL, Slice, Slices, whole_slice};
 pub use variant::Variant;
 
 pub(crate) use home::{Home, mixes_stripes};

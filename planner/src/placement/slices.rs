@@ -90,12 +90,12 @@ pub struct Placement {
 impl Placement {
     /// All layers computed by `device`, with weights and KV in `memory`.
     pub fn uniform(model: &Model, device: DeviceId, memory: MemoryId) -> Self {
-        let whole = |sublayer: Sublayer| vec![whole(model, sublayer, memory, device, device)];
-        let layer = |index| LayerPlacement::from_slices(model.kind(index), whole);
+        let whole_slice = |sublayer: Sublayer| vec![whole_slice(model, sublayer, memory, device, device)];
+        let layer = |index| LayerPlacement::from_slices(model.kind(index), whole_slice);
         Self {
-            embed: whole(Sublayer::Embed),
+            embed: whole_slice(Sublayer::Embed),
             layers: (0..model.layers).map(layer).collect(),
-            head: whole(Sublayer::Head),
+            head: whole_slice(Sublayer::Head),
             pipelining: Pipelining::default(),
         }
     }
@@ -114,7 +114,7 @@ impl Placement {
 }
 
 /// The single slice of an undivided sublayer.
-pub fn whole(
+pub fn whole_slice(
     model: &Model,
     sublayer: Sublayer,
     home: MemoryId,

@@ -1,10 +1,8 @@
 //! Laws of the lowering, checked by walking programs of random placements: on any schedule that respects lanes
 //! and dependencies, every read sees the value it means, and nothing is overwritten while it is still wanted.
 
-mod machine;
-
+use crate::machine::{machine, placed, placements, tiny_model, tiny_parallel};
 use hwprofiles::{DType, DeviceId};
-use machine::{machine, placed, placements, tiny_model, tiny_parallel};
 use planner::{
     Action, Lane, LayerPlacement, MicroBatch, OperandSource, PhasePrograms, Placement, Program, RunExtent,
     Task, usage,
@@ -264,7 +262,7 @@ fn check_work(model: &Model, placement: &Placement, program: &Program) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(crate::fixture::cases(128)))]
 
     #[test]
     fn every_read_sees_what_it_means_and_nothing_is_overwritten_too_early(

@@ -1,13 +1,10 @@
 //! Plans on a machine whose host reads DRAM, memory behind CXL, and both at once.
 
-mod fixture;
-mod scorer;
-
-use fixture::{Spec, formats, model};
+use crate::fixture::{Spec, formats, model};
+use crate::scorer::roofline_times;
 use hwprofiles::{DeviceId, Machine, MemoryId};
 use planner::{Action, CostModel, Lane, MicroBatch, Placement, Plan, Problem, Rule, Task, follow, plan};
 use scenarios::{Costs, Model, Objective, Phase, Slo, Step, Sublayer, Workload};
-use scorer::roofline_times;
 
 /// Every token reads all weights, and little else happens.
 const WORKLOAD: Workload = Workload { batch: 1, prompt_tokens: 32, output_tokens: 64, speculation: None };

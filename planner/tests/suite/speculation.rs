@@ -1,9 +1,6 @@
 //! A draft that proposes tokens: where it lives, and when it is left out.
 
-mod fixture;
-mod scorer;
-
-use fixture::{Spec, formats, model};
+use crate::fixture::{Spec, formats, model};
 use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Ratio};
 use planner::{
     ChosenFormats, CostModel, DraftModel, DraftPlan, PhaseTimes, Placement, Plan, PlannerError, Problem,
@@ -20,7 +17,7 @@ fn score(
     placement: &Placement,
     chunk: u64,
 ) -> Result<PhaseTimes, PlannerError> {
-    scorer::roofline_times(cost_model.machine, cost_model.model, workload, placement, chunk)
+    crate::scorer::roofline_times(cost_model.machine, cost_model.model, workload, placement, chunk)
 }
 
 fn speculation(tokens: u64, acceptance: f64) -> Speculation {
@@ -60,12 +57,12 @@ fn held(plan: &Plan, machine: &Machine) -> Vec<Bytes> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(24) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(crate::fixture::cases(24)) })]
     #[test]
     fn a_draft_is_taken_where_it_is_worth_it_and_everything_fits_beside_it(
         capacity in 0u64..9_000_000, width in 0usize..3, acceptance in 0.05..1.0f64, tpot in any::<bool>(),
     ) {
-        let (model, draft) = (model(4, 512), fixture::model(1, [64, 128, 512][width]));
+        let (model, draft) = (model(4, 512), crate::fixture::model(1, [64, 128, 512][width]));
         let machine = Spec::gpu(capacity).machine(&model);
         let objective = if tpot { Objective::Tpot } else { Objective::Latency };
         let choices = [1, 3].map(|tokens| speculation(tokens, acceptance));
@@ -74,9 +71,9 @@ proptest! {
         let best = value(objective, &found.plan.predicted.simulated);
         prop_assert!(best <= value(objective, &alone.plan.predicted.simulated));
         // Without one, then both numbers on both devices: the least is what is chosen.
-        prop_assert_eq!(found.tried.len(), 5);
-        let tried = found.tried.iter().filter_map(|(_, times)| times.as_ref().ok());
-        let least = tried.map(|times| value(objective, times)).fold(f64::INFINITY, f64::min);
+        prop_assert_eq!(found.outcomes.len(), 5);
+        let outcomes = found.outcomes.iter().filter_map(|(_, times)| times.as_ref().ok());
+        let least = outcomes.map(|times| value(objective, times)).fold(f64::INFINITY, f64::min);
         prop_assert!((best - least).abs() <= 1e-9 * least);
         for (held, memory) in held(&found.plan, &machine).iter().zip(&machine.memories) {
             prop_assert!(*held <= memory.capacity.value, "{}", memory.name);
@@ -99,7 +96,7 @@ fn a_draft_that_is_never_believed_is_left_out() {
 #[test]
 fn one_that_always_is_makes_several_tokens_of_a_step() {
     // So large a model that its weights decide: four tokens take hardly longer than one.
-    let (model, draft) = (model(8, 2048), fixture::model(1, 64));
+    let (model, draft) = (model(8, 2048), crate::fixture::model(1, 64));
     let machine = Spec::gpu(1 << 30).machine(&model);
     let tpot = |found: &ChosenFormats| found.plan.predicted.simulated.tpot.unwrap();
     let alone = asked(&machine, &model, None, Objective::Tpot, Slo::default()).unwrap();
@@ -113,7 +110,7 @@ fn one_that_always_is_makes_several_tokens_of_a_step() {
     // A limit that only a draft keeps is kept.
     let slo = Slo { tpot: Some(tpot(&found) * 1.01), ttft: None };
     assert!(asked(&machine, &model, None, Objective::Latency, slo).is_err());
-    let small = fixture::model(1, 64);
+    let small = crate::fixture::model(1, 64);
     let kept = asked(&machine, &model, Some((&small, &choices)), Objective::Latency, slo).unwrap();
     assert!(tpot(&kept) <= slo.tpot.unwrap());
 }
@@ -141,7 +138,7 @@ fn a_gpu_that_the_model_fills_sends_the_draft_to_the_host() {
 
 #[test]
 fn a_plan_whose_draft_has_no_room_is_refused() {
-    let (model, draft) = (model(4, 512), fixture::model(1, 64));
+    let (model, draft) = (model(4, 512), crate::fixture::model(1, 64));
     let machine = Spec::gpu(1 << 30).machine(&model);
     let choices = [speculation(3, 1.0)];
     let found = asked(&machine, &model, Some((&draft, &choices)), Objective::Tpot, Slo::default()).unwrap();

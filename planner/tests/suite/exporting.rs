@@ -1,8 +1,6 @@
 //! Plans as the options of engines: what the options mean, read by a second reader, is the nearest placement.
 
-mod fixture;
-
-use fixture::{Spec, formats, model};
+use crate::fixture::{Spec, formats, model};
 use hwprofiles::{DeviceId, Machine, MemoryId};
 use planner::{
     CostModel, Export, ExportError, ExportTarget, LayerPlacement, PhasePrograms, PhaseTimes, Placement, Plan,
@@ -334,7 +332,7 @@ fn check_homes(read: (Vec<Vec<(Sublayer, MemoryId)>>, MemoryId), nearest: &Place
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(crate::fixture::cases(64)) })]
     #[test]
     fn options_cover_every_layer_once_mean_the_nearest_placement_and_fit(
         (placement, batch) in (placements(&model(5, 256)), prop_oneof![Just(2u64), Just(48)]),

@@ -1,8 +1,6 @@
 //! A choice among number formats.
 
-mod fixture;
-
-use fixture::{Spec, model};
+use crate::fixture::{Spec, model};
 use hwprofiles::{DType, Machine, Seconds};
 use planner::{
     Action, ChosenFormats, CostModel, PhasePrograms, PhaseTimes, Placement, PlannerError, Problem, Roofline,
@@ -102,7 +100,7 @@ fn chosen(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(24) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(crate::fixture::cases(24)) })]
     #[test]
     fn the_choice_is_never_worse_than_any_single_format(
         capacity in 0u64..6_000_000, slower in 0.5..4.0f64, tpot in any::<bool>(), some in prop::sample::subsequence(ALL.to_vec(), 1..7),
@@ -141,7 +139,7 @@ fn of_equals_the_one_of_most_bits_is_taken() {
     let problem = problem(&machine, &model, Objective::Latency, Slo::default());
     assert_eq!(
         plan_among(&problem, std::slice::from_ref(&machine), None, &ALL, None, &same).unwrap().plan.formats,
-        fixture::formats()
+        crate::fixture::formats()
     );
 }
 
@@ -150,7 +148,7 @@ fn fewer_bits_win_where_they_leave_more_in_the_fast_memory() {
     let model = model(8, 256);
     let machine = machine(Spec::gpu(7_000_000), &model, 1.0);
     let found = chosen(&machine, &model, &ALL, Slo::default()).unwrap();
-    assert_eq!(found.plan.formats.weights, DType::Int4, "{:?}", found.tried);
+    assert_eq!(found.plan.formats.weights, DType::Int4, "{:?}", found.outcomes);
 }
 
 /// Like gpt-oss: its experts are most of it.
@@ -195,7 +193,7 @@ fn experts_alone_get_fewer_bits_where_that_is_enough() {
         ..ALL[0]
     };
     let found = chosen(&machine, &model, &[ALL[0], experts], Slo::default()).unwrap();
-    assert_eq!(found.plan.formats, experts, "{:?}", found.tried);
+    assert_eq!(found.plan.formats, experts, "{:?}", found.outcomes);
     // The document says so, and is read again.
     let text = found.plan.to_yaml();
     assert!(text.contains("experts: int4") && text.contains("attention: bf16"), "{text}");
@@ -207,19 +205,19 @@ fn what_has_no_rate_or_no_plan_is_left_out_with_its_reason() {
     let model = model(3, 256);
     let machine = machine(Spec::gpu(1 << 30), &model, 1.0);
     let found = chosen(&machine, &model, &ALL, Slo::default()).unwrap();
-    assert_eq!(found.tried.len(), ALL.len());
-    let (_, missing) = &found.tried[4];
+    assert_eq!(found.outcomes.len(), ALL.len());
+    let (_, missing) = &found.outcomes[4];
     assert!(missing.as_ref().unwrap_err().to_string().contains("fp8"), "{missing:?}");
 
     // A limit that the fastest keeps, and the slow ones do not.
     let machine = self::machine(Spec::gpu(1 << 30), &model, 50.0);
-    let all: Vec<_> = chosen(&machine, &model, &ALL[..4], Slo::default()).unwrap().tried;
+    let all: Vec<_> = chosen(&machine, &model, &ALL[..4], Slo::default()).unwrap().outcomes;
     let ttft = |at: usize| all[at].1.as_ref().unwrap().ttft;
     assert!(ttft(0) * 2.0 < ttft(1));
     let slo = Slo { ttft: Some(ttft(0) * 2.0), tpot: None };
     let found = chosen(&machine, &model, &ALL[..4], slo).unwrap();
     assert_eq!(found.plan.formats.weights, DType::Bf16);
-    assert!(matches!(found.tried[1].1, Err(PlannerError::TooSlow { .. })));
+    assert!(matches!(found.outcomes[1].1, Err(PlannerError::TooSlow { .. })));
 }
 
 #[test]

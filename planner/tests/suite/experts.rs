@@ -1,10 +1,8 @@
 //! Placements of models with experts and latent attention: what they take, what works at the same time, and how
 //! they are written.
 
-mod machine;
-
+use crate::machine::{machine, placed, tiny_experts};
 use hwprofiles::{Bytes, DType, DeviceId, Seconds};
-use machine::{machine, placed, tiny_experts};
 use planner::{
     Action, CostModel, Lane, PhasePrograms, PhaseTimes, Placement, Plan, Problem, Program, Roofline,
     RunExtent, Slice, evaluate, usage,
@@ -123,7 +121,7 @@ fn a_group_of_the_wrong_kind_is_refused_by_name() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(crate::fixture::cases(64)))]
 
     #[test]
     fn any_placement_reads_back_from_its_plan((model, placement) in placed(4)) {

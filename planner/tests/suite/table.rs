@@ -1,9 +1,7 @@
 //! Tables of plans, from the grid to the file and back.
 
-mod fixture;
-mod scorer;
-
-use fixture::{Spec, formats, model};
+use crate::fixture::{Spec, formats, model};
+use crate::scorer::roofline_times;
 use hwprofiles::{Machine, Ratio};
 use planner::{
     CostModel, GridCell, PhasePrograms, Placement, PlanTable, PlannerError, Problem, RunExtent, plan_grid,
@@ -11,7 +9,6 @@ use planner::{
 };
 use proptest::prelude::*;
 use scenarios::{Costs, Model, Objective, Slo, Sublayer, Workload};
-use scorer::roofline_times;
 
 const OUTPUT: u64 = 32;
 
@@ -145,7 +142,7 @@ fn a_table_for_something_else_is_refused() {
     let text = table.to_yaml();
     let other = Spec::gpu(5_000_000).machine(&model);
     assert!(refused(&text, &other, &model).contains("machine"));
-    assert!(refused(&text, &machine, &fixture::model(4, 256)).contains("model"));
+    assert!(refused(&text, &machine, &crate::fixture::model(4, 256)).contains("model"));
     assert!(refused(&text.replace("table: 1", "table: 2"), &machine, &model).contains("make the table anew"));
     let lost = text.replace("placement: 0", "placement: 7");
     assert!(refused(&lost, &machine, &model).contains("there are 1 placements"), "{lost}");
@@ -154,7 +151,7 @@ fn a_table_for_something_else_is_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(crate::fixture::cases(200)))]
 
     #[test]
     fn a_changed_character_is_read_or_refused_but_never_a_panic(place in 0.0..1.0f64, character in " -~") {

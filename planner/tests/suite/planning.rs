@@ -1,9 +1,7 @@
 //! Plans from the question to the file and back.
 
-mod fixture;
-mod scorer;
-
-use fixture::{Spec, formats, model};
+use crate::fixture::{Spec, formats, model};
+use crate::scorer::roofline_times;
 use hwprofiles::{Bytes, Machine, Seconds};
 use planner::{
     CostModel, PLANNED, PhasePrograms, PhaseTimes, Placement, Plan, PlannerError, Problem, Rule, RunExtent,
@@ -11,7 +9,6 @@ use planner::{
 };
 use proptest::prelude::*;
 use scenarios::{Costs, Model, Objective, Slo, Workload};
-use scorer::roofline_times;
 
 const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
 
@@ -259,7 +256,7 @@ fn specs() -> impl Strategy<Value = Spec> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(32) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(crate::fixture::cases(32)) })]
     #[test]
     fn no_plan_exceeds_a_capacity_or_loses_to_a_rule(
         spec in specs(), layers in 1u64..7, batch in 1u64..9, objective in 0usize..3, output in 1u64..40,
