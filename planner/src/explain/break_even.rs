@@ -107,11 +107,11 @@ pub(super) fn break_evens(
             else {
                 continue;
             };
-            let here = Steady::of(cost_model, placement, &run.layer, phase)?;
+            let here = SteadyRun::new(cost_model, placement, &run.layer, phase)?;
             for scope in scopes(&run.layer) {
                 for other in cost_model.machine.device_ids() {
                     let Some(moved) = moved(cost_model, &run.layer, scope, phase, other) else { continue };
-                    let there = Steady::of(cost_model, placement, &moved, phase)?;
+                    let there = SteadyRun::new(cost_model, placement, &moved, phase)?;
                     let (batch, tokens) = Duel { here: &here, there: &there, step }.turns(scope)?;
                     let here = devices(cost_model, &run.layer, scope, phase);
                     let other = cost_model.machine.device(other).name.clone();
@@ -173,13 +173,13 @@ fn devices(cost_model: CostModel<'_>, layer: &LayerPlacement, scope: Scope, phas
 }
 
 /// Two programs that differ by one layer of a run.
-struct Steady<'a> {
+struct SteadyRun<'a> {
     cost_model: CostModel<'a>,
     programs: [Program; 2],
 }
 
-impl<'a> Steady<'a> {
-    fn of(
+impl<'a> SteadyRun<'a> {
+    fn new(
         cost_model: CostModel<'a>,
         placement: &Placement,
         layer: &LayerPlacement,
@@ -206,8 +206,8 @@ impl<'a> Steady<'a> {
 
 /// The layer as planned and with something moved.
 struct Duel<'a> {
-    here: &'a Steady<'a>,
-    there: &'a Steady<'a>,
+    here: &'a SteadyRun<'a>,
+    there: &'a SteadyRun<'a>,
     /// The plan's own step.
     step: Step,
 }
@@ -307,7 +307,7 @@ mod tests {
                 let other = machine.device_named(&row.other).unwrap();
                 let there = moved(cost_model, layer, row.scope, row.phase, other).unwrap();
                 let [here, there] = [layer, &there]
-                    .map(|layer| Steady::of(cost_model, &placement, layer, row.phase).unwrap());
+                    .map(|layer| SteadyRun::new(cost_model, &placement, layer, row.phase).unwrap());
                 let step = match row.phase {
                     Phase::Prefill => batch_steps.prefill[0][0],
                     Phase::Decode => batch_steps.decode,

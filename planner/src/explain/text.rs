@@ -27,7 +27,7 @@ impl fmt::Display for Explanation {
         }
         comparison(text, &self.plan)?;
         self.break_evens(text)?;
-        more(text, &self.more)?;
+        resource_gains(text, &self.more)?;
         parts(text, &self.parts)
     }
 }
@@ -231,11 +231,11 @@ fn comparison(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     Ok(())
 }
 
-fn more(text: &mut fmt::Formatter<'_>, more: &[Worth]) -> fmt::Result {
-    if more.is_empty() {
+fn resource_gains(text: &mut fmt::Formatter<'_>, gains: &[Worth]) -> fmt::Result {
+    if gains.is_empty() {
         return Ok(());
     }
-    let (gains, nothing): (Vec<_>, Vec<_>) = more.iter().partition(|worth| worth.gain >= NOTHING);
+    let (gains, nothing): (Vec<_>, Vec<_>) = gains.iter().partition(|worth| worth.gain >= NOTHING);
     writeln!(
         text,
         "\n{:<48} {:>7} {:>10} {:>10}",

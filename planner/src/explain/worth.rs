@@ -113,11 +113,12 @@ impl<'a> Asked<'a> {
     ) -> Result<Option<Optimum>, PlannerError> {
         let mut best: Option<Optimum> = None;
         for (index, space) in spaces.iter().enumerate() {
-            let Some(chosen) = space.solve(self.goal, capacity, self.budget)?.chosen else { continue };
-            if best.is_none_or(|best| chosen.value < best.value) {
-                let [ttft, tpot] = chosen.times();
+            let Some(solution) = space.solve(self.goal, capacity, self.budget)?.solution else { continue };
+            if best.is_none_or(|best| solution.value < best.value) {
+                let [ttft, tpot] = solution.times();
                 let tpot = (self.workload.output_tokens > 1).then_some(tpot);
-                best = Some(Optimum { value: chosen.value, times: PhaseTimes { ttft, tpot }, space: index });
+                best =
+                    Some(Optimum { value: solution.value, times: PhaseTimes { ttft, tpot }, space: index });
             }
         }
         Ok(best)

@@ -125,7 +125,7 @@ impl Layer {
     /// The work of one layer of `kind` of `model` in `step`. LIA's paper does not treat experts.
     /// Here a mixture, its router and its shared expert are FC1: all are streamed, and the experts
     /// that tokens choose are read. FC2 is then empty.
-    pub fn of(model: &Model, formats: &Formats, kind: LayerKind, step: &Step) -> Self {
+    pub fn count(model: &Model, formats: &Formats, kind: LayerKind, step: &Step) -> Self {
         let (rows, length) = (step.rows(), step.past_tokens + step.new_tokens);
         let activations = |columns: u64| formats.activations.bytes(Elements::product(&[rows, columns]));
         let cache = |tokens: u64| Bytes::new(kv_bytes(model, formats, step.batch, tokens).get() / 2);

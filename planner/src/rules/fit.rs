@@ -1,6 +1,6 @@
 //! Placements that fit, with as many layers on the accelerator as fit.
 
-use super::host_and_accelerator::Sides;
+use super::host_and_accelerator::HostAndAccelerator;
 use super::no_rule::NoRule;
 use crate::cost::CostModel;
 use crate::cost::footprint;
@@ -30,13 +30,13 @@ pub(super) fn fitting(
 pub(super) fn largest(
     cost_model: CostModel<'_>,
     extent: &RunExtent,
-    sides: &Sides,
+    pair: &HostAndAccelerator,
     most: usize,
-    of: impl Fn(usize) -> Placement,
+    placement: impl Fn(usize) -> Placement,
 ) -> Result<Placement, NoRule> {
-    let capacity = cost_model.machine.memory(sides.own).capacity.value;
+    let capacity = cost_model.machine.memory(pair.own).capacity.value;
     let fits = |count: usize| -> Result<bool, PlannerError> {
-        Ok(footprint(cost_model, extent, &of(count))?[sides.own.0].total() <= capacity)
+        Ok(footprint(cost_model, extent, &placement(count))?[pair.own.0].total() <= capacity)
     };
     let mut count = most;
     if !fits(most)? {
@@ -52,7 +52,7 @@ pub(super) fn largest(
             }
         }
     }
-    Ok(fitting(cost_model, extent, of(count))?)
+    Ok(fitting(cost_model, extent, placement(count))?)
 }
 
 /// `rest` with as many layers on the accelerator as fit, from the last layer on, and then the head.
@@ -60,11 +60,11 @@ pub(super) fn filled(
     cost_model: CostModel<'_>,
     extent: &RunExtent,
     rest: &Placement,
-    sides: &Sides,
+    pair: &HostAndAccelerator,
 ) -> Result<Placement, NoRule> {
-    let all_there = Placement::uniform(cost_model.model, sides.accelerator, sides.own);
+    let all_there = Placement::uniform(cost_model.model, pair.accelerator, pair.own);
     let layers = rest.layers.len();
-    largest(cost_model, extent, sides, layers + 1, |count| {
+    largest(cost_model, extent, pair, layers + 1, |count| {
         let mut placement = rest.clone();
         let first = layers - count.min(layers);
         placement.layers[first..].clone_from_slice(&all_there.layers[first..]);

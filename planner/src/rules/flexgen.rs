@@ -1,7 +1,7 @@
 //! FlexGen's policy at a machine's rates.
 
 use super::fit::largest;
-use super::host_and_accelerator::Sides;
+use super::host_and_accelerator::HostAndAccelerator;
 use super::no_rule::NoRule;
 use super::speeds::{attention_rate, link_rate, matrix_rate};
 use crate::cost::CostModel;
@@ -19,22 +19,22 @@ use scenarios::Sublayer;
 pub(super) fn placement(
     cost_model: CostModel<'_>,
     batch_steps: &BatchSteps,
-    sides: &Sides,
+    pair: &HostAndAccelerator,
 ) -> Result<Placement, NoRule> {
     let model = cost_model.model;
     let layers = model.layers as usize;
-    let of = |weights: usize, cache: usize| {
-        let home = |count: usize, index: usize| if index + count >= layers { sides.own } else { sides.dram };
-        sides.placement(model, |index, _, sublayer| match (sublayer, home(cache, index)) {
-            (Sublayer::Attention, kv) if kv == sides.own => (kv, [sides.accelerator; 2]),
-            (Sublayer::Attention, kv) => (kv, [sides.accelerator, sides.host]),
-            _ => (home(weights, index), [sides.accelerator; 2]),
+    let with_counts = |weights: usize, cache: usize| {
+        let home = |count: usize, index: usize| if index + count >= layers { pair.own } else { pair.dram };
+        pair.placement(model, |index, _, sublayer| match (sublayer, home(cache, index)) {
+            (Sublayer::Attention, kv) if kv == pair.own => (kv, [pair.accelerator; 2]),
+            (Sublayer::Attention, kv) => (kv, [pair.accelerator, pair.host]),
+            _ => (home(weights, index), [pair.accelerator; 2]),
         })
     };
     let [weights, cache] =
-        shares(cost_model, batch_steps, sides, &of(0, 0))?.map(|share| (share * layers as f64) as usize);
-    largest(cost_model, &batch_steps.extent, sides, weights.max(cache), |most| {
-        of(weights.min(most), cache.min(most))
+        shares(cost_model, batch_steps, pair, &with_counts(0, 0))?.map(|share| (share * layers as f64) as usize);
+    largest(cost_model, &batch_steps.extent, pair, weights.max(cache), |most| {
+        with_counts(weights.min(most), cache.min(most))
     })
 }
 
@@ -43,20 +43,20 @@ pub(super) fn placement(
 fn shares(
     cost_model: CostModel<'_>,
     batch_steps: &BatchSteps,
-    sides: &Sides,
+    pair: &HostAndAccelerator,
     streamed: &Placement,
 ) -> Result<[f64; 2], PlannerError> {
     let CostModel { machine, model, formats } = cost_model;
-    let used = footprint(cost_model, &batch_steps.extent, streamed)?[sides.own.0];
+    let used = footprint(cost_model, &batch_steps.extent, streamed)?[pair.own.0];
     let capacity = |memory: MemoryId| machine.memory(memory).capacity.value;
     let prefill = batch_steps.prefill.first().map_or(batch_steps.decode, |alike| alike[alike.len() / 2]);
     let steps = [prefill, batch_steps.decode];
     let [mut matrix, mut attention] = [[FlopPerSec::ZERO; 2]; 2];
     for (phase, step) in steps.iter().enumerate() {
-        matrix[phase] = matrix_rate(cost_model, sides.accelerator, step.rows())?;
-        attention[phase] = attention_rate(cost_model, sides.accelerator, step)?;
+        matrix[phase] = matrix_rate(cost_model, pair.accelerator, step.rows())?;
+        attention[phase] = attention_rate(cost_model, pair.accelerator, step)?;
     }
-    let link = link_rate(cost_model, sides)?;
+    let link = link_rate(cost_model, pair)?;
     let sequences = batch_steps.extent.batch;
     let question = FlexGenProblem {
         model,
@@ -70,9 +70,9 @@ fn shares(
             disk: None,
             matrix,
             attention,
-            cpu: attention_rate(cost_model, sides.host, &batch_steps.decode)?,
+            cpu: attention_rate(cost_model, pair.host, &batch_steps.decode)?,
         },
-        room: [capacity(sides.own), capacity(sides.dram), Bytes::ZERO],
+        room: [capacity(pair.own), capacity(pair.dram), Bytes::ZERO],
         working: Some(used.activations + used.staging),
     };
     // Where FlexGen's own count says that nothing fits, nothing is put on the accelerator; the

@@ -1,13 +1,13 @@
-//! The two sides that a rule knows: a host and an accelerator.
+//! The two pair that a rule knows: a host and an accelerator.
 
 use super::no_rule::NoRule;
-use crate::placement::{LayerPlacement, Placement, whole};
+use crate::placement::{LayerPlacement, Placement, whole_slice};
 use hwprofiles::{DeviceId, DeviceKind, Machine, MemoryId};
 use scenarios::{LayerKind, Model, Sublayer};
 
 /// A host with its memory and an accelerator with its own: the first of each that a machine has.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sides {
+pub(super) struct HostAndAccelerator {
     pub host: DeviceId,
     /// The host's own memory, which holds the token table.
     pub table: MemoryId,
@@ -17,7 +17,7 @@ pub(super) struct Sides {
     pub own: MemoryId,
 }
 
-impl Sides {
+impl HostAndAccelerator {
     pub fn from_machine(machine: &Machine, dram: MemoryId) -> Result<Self, NoRule> {
         let (host, table) = Self::host(machine)?;
         let (accelerator, own) = Self::accelerator(machine)?;
@@ -44,7 +44,7 @@ impl Sides {
         let layer = |(index, layer): (usize, &LayerPlacement)| {
             LayerPlacement::from_slices(layer.kind, |sublayer| {
                 let (home, [prefill, decode]) = place(index, layer.kind, sublayer);
-                vec![whole(model, sublayer, home, prefill, decode)]
+                vec![whole_slice(model, sublayer, home, prefill, decode)]
             })
         };
         Placement { layers: with_host.layers.iter().enumerate().map(layer).collect(), ..with_host }

@@ -1,7 +1,7 @@
 //! LIA's policy at a machine's rates.
 
 use super::fit::filled;
-use super::host_and_accelerator::Sides;
+use super::host_and_accelerator::HostAndAccelerator;
 use super::no_rule::NoRule;
 use super::speeds::{attention_rate, link_rate, matrix_rate};
 use crate::cost::CostModel;
@@ -22,25 +22,25 @@ const ROWS: u64 = 1024;
 pub(super) fn placement(
     cost_model: CostModel<'_>,
     batch_steps: &BatchSteps,
-    sides: &Sides,
+    pair: &HostAndAccelerator,
 ) -> Result<Placement, NoRule> {
     let prefill = batch_steps.prefill.first().map_or(batch_steps.decode, |alike| alike[alike.len() / 2]);
     let mut policies = BTreeMap::new();
     for (kind, _) in cost_model.model.kinds() {
-        let of = |step: &Step| policy(cost_model, sides, kind, step);
-        policies.insert(kind, [of(&prefill)?, of(&batch_steps.decode)?]);
+        let policy_for = |step: &Step| policy(cost_model, pair, kind, step);
+        policies.insert(kind, [policy_for(&prefill)?, policy_for(&batch_steps.decode)?]);
     }
-    let rest = sides.placement(cost_model.model, |_, kind, sublayer| {
-        let device = |policy: Policy| if policy.on_cpu(sublayer) { sides.host } else { sides.accelerator };
-        (sides.dram, policies[&kind].map(device))
+    let rest = pair.placement(cost_model.model, |_, kind, sublayer| {
+        let device = |policy: Policy| if policy.on_cpu(sublayer) { pair.host } else { pair.accelerator };
+        (pair.dram, policies[&kind].map(device))
     });
-    filled(cost_model, &batch_steps.extent, &rest, sides)
+    filled(cost_model, &batch_steps.extent, &rest, pair)
 }
 
 /// LIA's policy for layers of `kind` in `step`.
 fn policy(
     cost_model: CostModel<'_>,
-    sides: &Sides,
+    pair: &HostAndAccelerator,
     kind: LayerKind,
     step: &Step,
 ) -> Result<Policy, PlannerError> {
@@ -54,9 +54,9 @@ fn policy(
         })
     };
     let rates = Rates {
-        cpu: rates(sides.host, sides.dram)?,
-        gpu: rates(sides.accelerator, sides.own)?,
-        link: link_rate(cost_model, sides)?,
+        cpu: rates(pair.host, pair.dram)?,
+        gpu: rates(pair.accelerator, pair.own)?,
+        link: link_rate(cost_model, pair)?,
     };
-    Ok(Layer::of(cost_model.model, cost_model.formats, kind, step).undivided_policy(&rates))
+    Ok(Layer::count(cost_model.model, cost_model.formats, kind, step).undivided_policy(&rates))
 }

@@ -1,7 +1,7 @@
 //! MoE-Lightning's policy.
 
 use super::fit::largest;
-use super::host_and_accelerator::Sides;
+use super::host_and_accelerator::HostAndAccelerator;
 use super::no_rule::NoRule;
 use crate::cost::CostModel;
 use crate::placement::Placement;
@@ -14,21 +14,21 @@ use scenarios::Sublayer;
 pub(super) fn placement(
     cost_model: CostModel<'_>,
     extent: &RunExtent,
-    sides: &Sides,
+    pair: &HostAndAccelerator,
 ) -> Result<Placement, NoRule> {
     let layers = cost_model.model.layers as usize;
-    let head = Placement::uniform(cost_model.model, sides.accelerator, sides.own).head;
-    largest(cost_model, extent, sides, 1 + 2 * layers, |count| {
+    let head = Placement::uniform(cost_model.model, pair.accelerator, pair.own).head;
+    largest(cost_model, extent, pair, 1 + 2 * layers, |count| {
         let small = count.saturating_sub(1).min(layers);
         let large = count.saturating_sub(1 + layers);
         let spread = |layer: usize, count: usize| (layer + 1) * count / layers > layer * count / layers;
-        let mut placement = sides.placement(cost_model.model, |layer, _, sublayer| {
+        let mut placement = pair.placement(cost_model.model, |layer, _, sublayer| {
             let held = match sublayer {
-                Sublayer::Attention => return (sides.dram, [sides.accelerator, sides.host]),
+                Sublayer::Attention => return (pair.dram, [pair.accelerator, pair.host]),
                 Sublayer::FfnUp | Sublayer::FfnDown | Sublayer::Experts => large,
                 _ => small,
             };
-            (if spread(layer, held) { sides.own } else { sides.dram }, [sides.accelerator; 2])
+            (if spread(layer, held) { pair.own } else { pair.dram }, [pair.accelerator; 2])
         });
         if count > 0 {
             placement.head.clone_from(&head);

@@ -1,7 +1,7 @@
 //! Simple rules of engines and other planners, which a plan must beat or follow.
 
 use super::fit::{filled, fitting};
-use super::host_and_accelerator::{Sides, with_host};
+use super::host_and_accelerator::{HostAndAccelerator, with_host};
 use super::no_rule::NoRule;
 use super::{flexgen, lia, moe_lightning};
 use crate::cost::CostModel;
@@ -71,9 +71,9 @@ impl Rule {
     /// it.
     pub(crate) fn host_memories(self, machine: &Machine) -> Result<Vec<MemoryId>, NoRule> {
         if self == Rule::AllGpu {
-            return Ok(vec![Sides::accelerator(machine)?.1]);
+            return Ok(vec![HostAndAccelerator::accelerator(machine)?.1]);
         }
-        let (host, own) = Sides::host(machine)?;
+        let (host, own) = HostAndAccelerator::host(machine)?;
         let striped = machine.memory_ids().filter(|&memory| {
             let over = machine.memory(memory).stripes.iter().any(|stripe| stripe.memory == own);
             over && machine.reads_in_place(host, memory)
@@ -91,30 +91,30 @@ impl Rule {
         let extent = &batch_steps.extent;
         let model = cost_model.model;
         if self == Rule::AllGpu {
-            let (device, memory) = Sides::accelerator(cost_model.machine)?;
+            let (device, memory) = HostAndAccelerator::accelerator(cost_model.machine)?;
             return Ok(fitting(cost_model, extent, Placement::uniform(model, device, memory))?);
         }
-        let (host, own) = Sides::host(cost_model.machine)?;
+        let (host, own) = HostAndAccelerator::host(cost_model.machine)?;
         let all_cpu = with_host(model, host, own, dram);
         if self == Rule::AllCpu {
             return Ok(fitting(cost_model, extent, all_cpu)?);
         }
-        let sides = Sides::from_machine(cost_model.machine, dram)?;
+        let pair = HostAndAccelerator::from_machine(cost_model.machine, dram)?;
         match self {
-            Rule::AllCpu | Rule::AllGpu | Rule::FillMemory => filled(cost_model, extent, &all_cpu, &sides),
+            Rule::AllCpu | Rule::AllGpu | Rule::FillMemory => filled(cost_model, extent, &all_cpu, &pair),
             Rule::AllStreamed => {
                 let streamed = |kv| {
-                    sides.placement(model, |_, _, sublayer| {
-                        let home = if sublayer == Sublayer::Attention { kv } else { sides.dram };
-                        (home, [sides.accelerator; 2])
+                    pair.placement(model, |_, _, sublayer| {
+                        let home = if sublayer == Sublayer::Attention { kv } else { pair.dram };
+                        (home, [pair.accelerator; 2])
                     })
                 };
-                let resident_kv = fitting(cost_model, extent, streamed(sides.own));
-                Ok(resident_kv.or_else(|_| fitting(cost_model, extent, streamed(sides.dram)))?)
+                let resident_kv = fitting(cost_model, extent, streamed(pair.own));
+                Ok(resident_kv.or_else(|_| fitting(cost_model, extent, streamed(pair.dram)))?)
             }
-            Rule::Lia => lia::placement(cost_model, batch_steps, &sides),
-            Rule::FlexGen => flexgen::placement(cost_model, batch_steps, &sides),
-            Rule::MoeLightning => moe_lightning::placement(cost_model, extent, &sides),
+            Rule::Lia => lia::placement(cost_model, batch_steps, &pair),
+            Rule::FlexGen => flexgen::placement(cost_model, batch_steps, &pair),
+            Rule::MoeLightning => moe_lightning::placement(cost_model, extent, &pair),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A machine's rates in the form of published cost models: one number each.
 
-use super::host_and_accelerator::Sides;
+use super::host_and_accelerator::HostAndAccelerator;
 use crate::cost::CostModel;
 use crate::error::PlannerError;
 use crate::program::LowerError;
@@ -36,17 +36,20 @@ pub(super) fn attention_rate(
         unreachable!("attention has attention's shape")
     };
     let time = machine.device(device).attention_time(formats.kv, &shape)?.time;
-    Ok(Layer::of(model, formats, LayerKind::Dense, step).attention_flop() / time)
+    Ok(Layer::count(model, formats, LayerKind::Dense, step).attention_flop() / time)
 }
 
 /// The rate of the link from the host to the accelerator.
-pub(super) fn link_rate(cost_model: CostModel<'_>, sides: &Sides) -> Result<BytesPerSec, PlannerError> {
+pub(super) fn link_rate(
+    cost_model: CostModel<'_>,
+    pair: &HostAndAccelerator,
+) -> Result<BytesPerSec, PlannerError> {
     let machine = cost_model.machine;
     let missing = || LowerError::NoLink {
-        from: machine.memory(sides.dram).name.clone(),
-        to: machine.memory(sides.own).name.clone(),
+        from: machine.memory(pair.dram).name.clone(),
+        to: machine.memory(pair.own).name.clone(),
         what: "a rule that streams weights".to_owned(),
     };
-    let link = machine.link_between(sides.dram, sides.own).ok_or_else(missing)?;
+    let link = machine.link_between(pair.dram, pair.own).ok_or_else(missing)?;
     Ok(machine.link(link).bandwidth.value)
 }

@@ -55,7 +55,7 @@ impl TrainingStep {
     /// bits), a rate that was not measured, or a memory that is too small.
     pub fn new(cost_model: CostModel<'_>, training: &Training) -> Result<Self, PlannerError> {
         let CostModel { machine, model, formats } = cost_model;
-        let site = Site::of(machine)?;
+        let site = Site::from_machine(machine)?;
         let unsupported =
             |what: String, instead: &str| Err(PlannerError::Untrained { what, instead: instead.to_owned() });
         if model.experts.is_some() {
@@ -92,7 +92,7 @@ impl TrainingStep {
 }
 
 impl Site {
-    fn of(machine: &Machine) -> Result<Self, PlannerError> {
+    fn from_machine(machine: &Machine) -> Result<Self, PlannerError> {
         let host = machine.device_ids().find(|&id| machine.device(id).kind == DeviceKind::Cpu);
         let others: Vec<_> = machine.device_ids().filter(|&id| Some(id) != host).collect();
         let (Some(host), [gpu]) = (host, &others[..]) else {

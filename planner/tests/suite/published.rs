@@ -1,4 +1,4 @@
-//! The published planners choose here what they chose there.
+//! The published planners reproduce their published choices.
 
 use hwprofiles::{Bytes, BytesPerSec, DType, FlopPerSec};
 use planner::published::flexgen::{self, Block, FlexGenProblem, Shares};
@@ -26,9 +26,10 @@ const CPU: Policy = Policy::ALL_CPU;
 const GPU: Policy = Policy::ALL_GPU;
 const MIXED: Policy = Policy::ATTENTION_ON_CPU;
 
-/// LIA's run scripts without CXL on Sapphire Rapids with an A100 of 40 GB: khyatikiyawat/25ISCA-LIA_AMXGPU at
-/// fc7f061, examples/cpu/inference/python/llm/scripts, bf16, 40 threads; policies 0, 1 and 2 there are GPU, CPU and
-/// MIXED here. Two scripts for OPT-175B, named after a batch of 64 that they do not pass, are left out.
+/// LIA's run scripts without CXL on Sapphire Rapids with an A100 of 40 GB:
+/// khyatikiyawat/25ISCA-LIA_AMXGPU at fc7f061, examples/cpu/inference/python/llm/scripts, bf16, 40
+/// threads. Their policies 0, 1 and 2 are GPU, CPU and MIXED here. Two scripts for OPT-175B are
+/// left out: their names say a batch of 64, but they pass another one.
 #[rustfmt::skip]
 const SCRIPTS: [Script; 18] = {
     const fn script(
@@ -64,13 +65,13 @@ fn model(name: &str) -> Model {
 
 /// LIA's choice for a prompt of `tokens` tokens.
 fn prefill(model: &Model, batch: u64, tokens: u64) -> Policy {
-    Layer::of(model, &BF16, LayerKind::Dense, &Step::prefill(batch, tokens))
+    Layer::count(model, &BF16, LayerKind::Dense, &Step::prefill(batch, tokens))
         .policy(&Rates::testbed(Phase::Prefill))
 }
 
-/// LIA's choice for a token behind `past` tokens.
+/// LIA's choice for a token after `past` tokens.
 fn decode(model: &Model, batch: u64, past: u64) -> Policy {
-    Layer::of(model, &BF16, LayerKind::Dense, &Step::decode(batch, past))
+    Layer::count(model, &BF16, LayerKind::Dense, &Step::decode(batch, past))
         .policy(&Rates::testbed(Phase::Decode))
 }
 
@@ -91,13 +92,14 @@ fn lias_thresholds_on_opt_175b_are_within_15_percent() {
     let near = |ours: u64, theirs: u64| {
         assert!(ours.abs_diff(theirs) * 100 <= theirs * 15, "{ours}, published {theirs}");
     };
-    // Prefill leaves the CPU at batch × tokens ≈ 850: for prompts of one token up to one of 850 alone.
+    // Prefill moves from the CPU to the GPU at batch × tokens ≈ 850: from many prompts of one token
+    // to one prompt of 850.
     for tokens in [1, 8, 32] {
         let leaves = (1..2000).find(|&batch| prefill(&model, batch, tokens) == GPU).unwrap();
         near(leaves * tokens, 850);
     }
     near((1..2000).find(|&tokens| prefill(&model, 1, tokens) == GPU).unwrap(), 850);
-    // Decode leaves it at a batch of 858 whatever the context.
+    // Decode moves to the GPU at a batch of 858, whatever the context.
     for past in [32, 256, 2048] {
         near((1..2000).find(|&batch| decode(&model, batch, past) != CPU).unwrap(), 858);
         near((1..2000).find(|&batch| decode(&model, batch, past) == MIXED).unwrap(), 858);
@@ -117,8 +119,8 @@ fn lias_choice_is_one_of_its_three_policies_but_next_to_the_threshold() {
     }
 }
 
-/// The scripts' percentages were set by hand (for OPT-30B, batch 1, 2016 tokens the paper says 62 and the script
-/// 58): what could have been pinned is compared, not matched.
+/// The authors set the scripts' percentages by hand (OPT-30B, batch 1, 2016 tokens: 62 in the
+/// paper, 58 in the script), so the test compares them with what fits and does not expect equality.
 #[test]
 fn lias_scripts_pin_no_more_layers_than_fit() {
     let capacity = Bytes::new(40 << 30);
@@ -136,8 +138,8 @@ fn lias_scripts_pin_no_more_layers_than_fit() {
     insta::assert_snapshot!(rows);
 }
 
-/// A block of FlexGen's published runs with the percentages that its authors gave: FlexGen, arXiv 2303.06865, tables
-/// 14 to 22, fp16, on GCP's T4.
+/// A block of FlexGen's published runs with the authors' percentages: arXiv 2303.06865, tables 14
+/// to 22, fp16, on GCP's T4.
 struct Run {
     model: &'static str,
     gpu_batch: u64,
@@ -162,7 +164,8 @@ fn runs() -> Vec<Run> {
     ]
 }
 
-/// FlexGen's question for a run, with the room that its cost model leaves itself: 80 % of 15, 204 and 1500 GiB.
+/// FlexGen's problem for a run, with the memory that its cost model uses: 80 % of 15, 204 and 1500
+/// GiB.
 fn problem<'a>(run: &Run, model: &'a Model) -> FlexGenProblem<'a> {
     FlexGenProblem {
         model,
@@ -239,11 +242,12 @@ fn flexgen_has_no_answer_where_nothing_fits() {
     assert_eq!(nowhere.policy().unwrap(), None);
 }
 
-/// DeepSpeed's blog of 2022-09-10, table 2: OPT-30B in fp16 on one V100 of 32 GB of a DGX-2, 4 + 10 tokens.
-/// Weights on the GPU in units of 10⁹ parameters of 30, batch, tokens per second.
+/// DeepSpeed's blog of 2022-09-10, table 2: OPT-30B in fp16 on one V100 of 32 GB of a DGX-2, 4 + 10
+/// tokens: (10⁹ parameters of 30 on the GPU, batch, tokens per second).
 const ZERO: [(f64, u64, f64); 2] = [(12.0, 64, 18.0), (0.0, 256, 43.0)];
 
-/// A DGX-2's link to one V100 as its rows say (9.9 to 11.0 GB/s), the V100's datasheet with half of its peak.
+/// A DGX-2's link to one V100 according to the table's rows (9.9 to 11.0 GB/s); half of the peak in
+/// the V100's datasheet.
 fn v100() -> zero::Rates {
     zero::Rates {
         link: BytesPerSec::new(10.5e9),
@@ -262,8 +266,9 @@ fn zeros_cost_form_gives_its_published_throughputs() {
     }
 }
 
-/// A sequence's share of memory is not published; whatever it is, a model larger than the memory is best streamed
-/// whole: batch ∝ memory − kept · weights falls faster than streaming time ∝ (1 − kept) · weights.
+/// The memory of a sequence is not published. Whatever it is, streaming the whole model is best if
+/// it is larger than the memory: the batch, proportional to memory − kept · weights, shrinks faster
+/// with `kept` than the streaming time, proportional to (1 − kept) · weights.
 #[test]
 fn zero_offloads_all_with_the_largest_batch() {
     let model = model("opt-30b");
