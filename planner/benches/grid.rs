@@ -1,5 +1,5 @@
-//! How long a table of 96 plans takes, simulation apart: Llama-3.1-70B on two machines, 12 batches × 8 prompts, both
-//! phases of each.
+//! Time to plan a table of 96 cells without simulation: Llama-3.1-70B on two machines, 12 batches ×
+//! 8 prompt lengths.
 
 use hwprofiles::{DType, Library, Ratio, Seconds};
 use planner::{CostModel, GridCell, PhaseTimes, Placement, Problem, plan_grid};
@@ -16,7 +16,7 @@ fn main() {
     let batches = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
     let cell = |batch, prompt_tokens| GridCell { batch, prompt_tokens, weight: Ratio::ONE };
     let cells: Vec<_> = batches.into_iter().flat_map(|b| prompts.map(|p| cell(b, p))).collect();
-    // What is scored is not the planner's time.
+    // A constant score, so that only the planner's time is measured.
     let score = |_: &Workload, _: &Placement, _: u64| {
         Ok(PhaseTimes { ttft: Seconds::new(1.0), tpot: Some(Seconds::new(1.0)) })
     };

@@ -1,4 +1,4 @@
-//! How long planning takes, simulation apart: 32 layers, 2 devices, 2 memories.
+//! Time to make a plan without simulation: 32 layers, 2 devices, 2 memories.
 
 #[path = "../tests/suite/fixture/mod.rs"]
 mod fixture;
@@ -19,7 +19,7 @@ fn planning(criterion: &mut Criterion) {
     for (name, spec, hidden) in cases {
         let model = model(32, hidden);
         let machine = spec.machine(&model);
-        // Every candidate is lowered and compared; what it scores is not the planner's time.
+        // The score lowers each candidate but does not simulate it.
         let score =
             |_: &Placement, _: u64| Ok(PhaseTimes { ttft: Seconds::new(1e3), tpot: Some(Seconds::new(1e3)) });
         let formats = formats();

@@ -1,4 +1,5 @@
-//! How long one decision of the replanner takes: Llama-3.1-70B, random batches, contexts and slowdowns.
+//! Time of one decision of the replanner: Llama-3.1-70B with random batches, contexts and
+//! slowdowns.
 
 use hwprofiles::{DType, Library, Ratio, Seconds};
 use planner::{CostModel, GridCell, PhaseTimes, Placement, Problem, Replanner, plan_grid};
@@ -18,7 +19,7 @@ fn main() {
         let workload = Workload { batch: 16, prompt_tokens: 2048, output_tokens: 128, speculation: None };
         let problem = Problem { cost_model, workload, objective, slo, costs, draft: None };
         let scored = PhaseTimes { ttft: Seconds::new(1e4), tpot: Some(Seconds::new(1e4)) };
-        // A table's placements are the solver's: several runs of layers.
+        // The placements of a table come from the solver and have several runs of layers.
         let cell = GridCell { batch: 16, prompt_tokens: 2048, weight: Ratio::ONE };
         let score = |_: &Workload, _: &Placement, _: u64| Ok(scored);
         let table = plan_grid(&problem, &[cell], &score).expect("it fits");

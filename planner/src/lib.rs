@@ -23,6 +23,9 @@ mod trace;
 mod training;
 
 #[cfg(test)]
+#[path = "../tests/suite/cases.rs"]
+mod cases;
+#[cfg(test)]
 #[path = "../tests/suite/fixture/mod.rs"]
 mod fixture;
 
@@ -52,7 +55,7 @@ pub use planning::{
 };
 pub use program::{
     Action, Lane, LowerError, MicroBatch, OperandSource, PhasePrograms, PhaseTimes, Program, RunExtent, Task,
-    TaskId, TrainingAction, prefill_chunk, steps,
+    TaskCycle, TaskEdge, TaskGraph, TaskId, TrainingAction, prefill_chunk, steps,
 };
 pub use replan::{Decision, Drift, Monitor, Moves, Replanner, moved, moving_time};
 pub use rules::{NoRule, Rule};

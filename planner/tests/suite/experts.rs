@@ -1,5 +1,5 @@
-//! Placements of models with experts and latent attention: what they take, what works at the same time, and how
-//! they are written.
+//! Placements of models with experts and latent attention: their memory, their parallel tasks, and
+//! their documents.
 
 use crate::machine::{machine, placed, tiny_experts};
 use hwprofiles::{Bytes, DType, DeviceId, Seconds};
@@ -29,7 +29,7 @@ fn plan(model: &Model, placement: &Placement) -> Plan {
     evaluate(&problem, "given", placement.clone(), 16, &score).unwrap()
 }
 
-/// On the CPU, but for the cold `experts` of layer 1 and everything of layer 2.
+/// All on the CPU, except the cold `experts` of layer 1 and all of layer 2.
 fn divided(model: &Model, experts: std::ops::Range<u64>) -> Placement {
     let machine = machine();
     let own = |device: DeviceId| machine.device(device).memory;
@@ -59,7 +59,7 @@ fn both_devices_of_divided_experts_work_between_the_router_and_the_sum() {
     let (route, experts, sum) = (of(Operator::Route), of(Operator::Experts), of(Operator::ExpertsAdd));
     assert_eq!(experts.iter().map(|it| (it.1, it.2.clone())).collect::<Vec<_>>(), [(CPU, 0..2), (GPU, 2..6)]);
     assert!(experts.iter().all(|it| route[0].0 < it.0 && it.0 < sum[0].0));
-    // The GPU waits for what it copies, and for nothing that the CPU computes of experts.
+    // The GPU waits only for its copies, not for the CPU's experts.
     let mut waits: Vec<usize> = vec![experts[1].0];
     while let Some(task) = waits.pop() {
         assert_ne!(task, experts[0].0, "the parts wait for each other");
@@ -121,7 +121,7 @@ fn a_group_of_the_wrong_kind_is_refused_by_name() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(crate::fixture::cases(64)))]
+    #![proptest_config(ProptestConfig::with_cases(crate::cases::cases(64)))]
 
     #[test]
     fn any_placement_reads_back_from_its_plan((model, placement) in placed(4)) {

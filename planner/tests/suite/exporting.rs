@@ -1,4 +1,4 @@
-//! Plans as the options of engines: what the options mean, read by a second reader, is the nearest placement.
+//! Exports to other engines. A second reader of the options must reach the nearest placement.
 
 use crate::fixture::{Spec, formats, model};
 use hwprofiles::{DeviceId, Machine, MemoryId};
@@ -24,7 +24,7 @@ fn plan_of(machine: &Machine, model: &Model, workload: Workload, placement: &Pla
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
     let cost_model = CostModel { machine, model, formats: &formats() };
     let problem = Problem { cost_model, workload, objective, slo, costs, draft: None };
-    // What is exported does not depend on what is predicted.
+    // The export does not depend on the prediction.
     let score = |_: &Placement, _: u64| Ok(PhaseTimes { ttft: hwprofiles::Seconds::ZERO, tpot: None });
     let chunk = prefill_chunk(&workload);
     evaluate(&problem, "given", placement.clone(), chunk, &score).ok()
@@ -46,8 +46,8 @@ fn opt(layers: u64) -> Model {
     }
 }
 
-/// Everything on the GPU; a hybrid of whole layers, a divided matrix and one with its weights on the host; all
-/// weights streamed with KV on the host.
+/// Three plans: everything on the GPU; a hybrid of whole layers, a divided matrix and a matrix with
+/// weights on the host; all weights streamed with KV on the host.
 fn plans(machine: &Machine, model: &Model) -> [Plan; 3] {
     let on = |sublayer, home, device| -> Slices { vec![whole_slice(model, sublayer, home, device, device)] };
     let there = Placement::uniform(model, GPU, HBM);
@@ -76,7 +76,8 @@ fn mixture(layers: u64) -> Model {
     }
 }
 
-/// Everything on the GPU; the experts of the first layers on the host; in every layer some of the experts.
+/// Three plans: everything on the GPU; the experts of the first layers on the host; some experts of
+/// every layer on the host.
 fn plans_of_mixture(machine: &Machine, model: &Model) -> [Plan; 3] {
     let there = Placement::uniform(model, GPU, HBM);
     let (mut front, mut parts) = (there.clone(), there.clone());
@@ -131,7 +132,8 @@ fn every_family_has_its_names() {
         };
         let model = Model { name, architecture, activation, wiring, ..model(2, 256) };
         let machine = Spec::gpu(80_000_000).machine(&model);
-        // In the first layer, the first matrix of each half with the host.
+        // In the first layer, the first matrix of attention and of the feed-forward network is on
+        // the host.
         let first = |sublayer| {
             let away = matches!(sublayer, Sublayer::Qkv | Sublayer::FfnUp);
             vec![whole_slice(&model, sublayer, if away { DRAM } else { HBM }, GPU, GPU)]
@@ -203,12 +205,12 @@ fn an_engine_refuses_what_it_does_not_know() {
     assert_eq!(llama.to_string(), "flexgen cannot run 'tiny-llama': it knows OPT alone");
     let dense = refused(Spec::gpu(80_000_000), ExportTarget::KTransformers);
     assert!(dense.to_string().contains("mixtures"), "{dense}");
-    // vLLM keeps the tables and KV with the GPU whatever is offloaded.
+    // vLLM keeps the tables and KV on the GPU, whatever is offloaded.
     assert!(matches!(refused(Spec::gpu(1_000_000), ExportTarget::Vllm), ExportError::Unfit { .. }));
     assert!("vLLM".parse::<ExportTarget>().is_ok() && "ollama".parse::<ExportTarget>().is_err());
 }
 
-/// The GGUF tensors of one layer and the sublayers that they belong to.
+/// The GGUF tensors of one layer with their sublayers.
 const TENSORS: [(&str, Sublayer); 7] = [
     ("attn_q", Sublayer::Qkv),
     ("attn_k", Sublayer::Qkv),
@@ -219,7 +221,8 @@ const TENSORS: [(&str, Sublayer); 7] = [
     ("ffn_down", Sublayer::FfnDown),
 ];
 
-/// The memory of every tensor and KV cache by llama.cpp's rules; panics where two overrides match one tensor.
+/// The memory of every tensor and KV cache by llama.cpp's rules. Panics if two overrides match one
+/// tensor.
 fn read_llama_cpp(command: &str, model: &Model) -> (Vec<Vec<(Sublayer, MemoryId)>>, MemoryId) {
     let option = |name: &str| command.split(name).nth(1).and_then(|rest| rest.split_whitespace().next());
     let counted: u64 = option(" -ngl ").unwrap().parse().unwrap();
@@ -246,7 +249,8 @@ fn read_llama_cpp(command: &str, model: &Model) -> (Vec<Vec<(Sublayer, MemoryId)
     ((0..model.layers).map(layer).collect(), home("output.weight", counted > 0))
 }
 
-/// The memory of every parameter by the map's longest matching prefix; panics where none or two equal ones match.
+/// The memory of every parameter by the longest matching prefix of the map. Panics if none or two
+/// equal ones match.
 fn read_device_map(text: &str, model: &Model) -> (Vec<Vec<(Sublayer, MemoryId)>>, MemoryId) {
     let map: Value = serde_json::from_str(text).unwrap();
     let map = map.as_object().unwrap();
@@ -332,7 +336,7 @@ fn check_homes(read: (Vec<Vec<(Sublayer, MemoryId)>>, MemoryId), nearest: &Place
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(crate::fixture::cases(64)) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(crate::cases::cases(64)) })]
     #[test]
     fn options_cover_every_layer_once_mean_the_nearest_placement_and_fit(
         (placement, batch) in (placements(&model(5, 256)), prop_oneof![Just(2u64), Just(48)]),

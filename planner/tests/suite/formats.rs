@@ -1,4 +1,4 @@
-//! A choice among number formats.
+//! The choice among number formats.
 
 use crate::fixture::{Spec, model};
 use hwprofiles::{DType, Machine, Seconds};
@@ -18,7 +18,8 @@ const fn formats(weights: DType, kv: DType) -> Formats {
     Formats { weights: WeightFormats::all(weights), kv, activations: DType::F32 }
 }
 
-/// Most bits first, but for the last two: one that nobody measured, and one with formats by class.
+/// Most bits first, except for the last two: one without measured rates, and one with formats by
+/// class.
 const ALL: [Formats; 6] = [
     formats(DType::Bf16, DType::Bf16),
     formats(DType::Int8, DType::Bf16),
@@ -33,7 +34,8 @@ const MIXED: Formats = Formats {
     ..formats(DType::Bf16, DType::Bf16)
 };
 
-/// A machine that computes int8 and int4 as fast as bf16, or slower: what is gained is room.
+/// A machine that computes int8 and int4 at the speed of bf16 or slower, so that they only save
+/// memory.
 fn machine(spec: Spec, model: &Model, slower: f64) -> Machine {
     let mut machine = spec.machine(model);
     let by = |rates: [f64; 2]| rates.map(|rate| rate / slower);
@@ -100,7 +102,7 @@ fn chosen(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(crate::fixture::cases(24)) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(crate::cases::cases(24)) })]
     #[test]
     fn the_choice_is_never_worse_than_any_single_format(
         capacity in 0u64..6_000_000, slower in 0.5..4.0f64, tpot in any::<bool>(), some in prop::sample::subsequence(ALL.to_vec(), 1..7),
@@ -151,7 +153,7 @@ fn fewer_bits_win_where_they_leave_more_in_the_fast_memory() {
     assert_eq!(found.plan.formats.weights, DType::Int4, "{:?}", found.outcomes);
 }
 
-/// Like gpt-oss: its experts are most of it.
+/// A model like gpt-oss: most of its weights are experts.
 fn mixture() -> Model {
     Model { architecture: Architecture::GptOss, experts: Some(Experts::new(8, 2, 256)), ..model(4, 256) }
 }
@@ -194,7 +196,7 @@ fn experts_alone_get_fewer_bits_where_that_is_enough() {
     };
     let found = chosen(&machine, &model, &[ALL[0], experts], Slo::default()).unwrap();
     assert_eq!(found.plan.formats, experts, "{:?}", found.outcomes);
-    // The document says so, and is read again.
+    // The document names the format and can be read again.
     let text = found.plan.to_yaml();
     assert!(text.contains("experts: int4") && text.contains("attention: bf16"), "{text}");
     assert_eq!(planner::Plan::from_yaml(&text, "plan.yaml").unwrap(), found.plan);
@@ -209,7 +211,7 @@ fn what_has_no_rate_or_no_plan_is_left_out_with_its_reason() {
     let (_, missing) = &found.outcomes[4];
     assert!(missing.as_ref().unwrap_err().to_string().contains("fp8"), "{missing:?}");
 
-    // A limit that the fastest keeps, and the slow ones do not.
+    // A limit that the fastest format keeps and the slow ones do not.
     let machine = self::machine(Spec::gpu(1 << 30), &model, 50.0);
     let all: Vec<_> = chosen(&machine, &model, &ALL[..4], Slo::default()).unwrap().outcomes;
     let ttft = |at: usize| all[at].1.as_ref().unwrap().ttft;

@@ -3,7 +3,7 @@
 use hwprofiles::{Dollars, Joules, Ratio, Seconds};
 use planner::{Criterion, Front, FrontPoint, PhaseTimes, Taken};
 
-/// Seconds to the first token and per further one, joules and dollars per token.
+/// Values from seconds to the first token, seconds per further token, joules and dollars per token.
 fn taken([ttft, tpot, joules, dollars]: [f64; 4]) -> Taken {
     Taken {
         times: PhaseTimes { ttft: Seconds::new(ttft), tpot: (tpot > 0.0).then_some(Seconds::new(tpot)) },
@@ -23,7 +23,7 @@ fn point(placement: &str, simulated: [f64; 4]) -> FrontPoint {
     }
 }
 
-/// A front on which one point is beaten and one has a label longer than a line.
+/// A front with a dominated point and with a label that is longer than a line.
 fn sample(criteria: &[Criterion]) -> Front {
     let quick =
         FrontPoint { proven: Ratio::new(0.875), ..point("80 of 80 layers on gpu", [0.25, 0.5, 12.5, 4e-6]) };

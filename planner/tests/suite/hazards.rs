@@ -1,5 +1,6 @@
-//! Laws of the lowering, checked by walking programs of random placements: on any schedule that respects lanes
-//! and dependencies, every read sees the value it means, and nothing is overwritten while it is still wanted.
+//! Laws of the lowering, checked on programs of random placements: on any schedule that respects
+//! lanes and dependencies, every read sees the intended value, and nothing is overwritten before
+//! its last read.
 
 use crate::machine::{machine, placed, placements, tiny_model, tiny_parallel};
 use hwprofiles::{DType, DeviceId};
@@ -12,16 +13,16 @@ use scenarios::{Block, Buffer, Formats, Model, Operator, Phase, Sublayer, Weight
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// The smallest thing that is written and read as a whole.
+/// The smallest unit that is written and read as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
-    /// A column of a micro-batch's part of a buffer on a device.
+    /// Column of a buffer on a device, in one micro-batch.
     Column(usize, Buffer, u64, u64),
     /// A staging slot of a device for weights.
     WeightSlot(usize, usize),
-    /// The past tokens' and the new tokens' part of a micro-batch's part of a staging slot for KV.
+    /// The past or the new tokens of a micro-batch in a staging slot for KV.
     KvSlot(usize, usize, u64, KvPart),
-    /// The new tokens of a micro-batch in a layer's cache in its home.
+    /// The new tokens of a micro-batch in the home of a layer's cache.
     KvHome(u32, u64),
 }
 
@@ -31,12 +32,12 @@ enum KvPart {
     New,
 }
 
-/// What a place holds.
+/// The content of a place.
 #[derive(Debug, Clone, PartialEq)]
 enum Value {
-    /// What an operator of a layer computed.
+    /// The result of an operator of a layer.
     Of(Option<u32>, Operator),
-    /// What a device made of its parts of a layer's experts, or of a shared expert.
+    /// A device's partial sum of a layer's experts, or of a shared expert.
     Sum(Option<u32>, Operator, usize),
     /// A part of a matrix.
     Matrix(Option<u32>, Sublayer, Range<u64>),
@@ -51,16 +52,16 @@ struct GridCell {
     readers: Vec<usize>,
 }
 
-/// Walks a program in the order of issue and remembers who touched what.
+/// Checks a program in the order of issue and remembers all reads and writes.
 struct Checker<'a> {
     model: &'a Model,
     program: &'a Program,
-    /// Per task: the tasks that happen before it on every schedule.
+    /// For each task, the tasks that precede it on every schedule.
     before: Vec<Vec<bool>>,
     cells: BTreeMap<Place, GridCell>,
-    /// The last value computed for each column of a micro-batch, wherever it is.
+    /// The last value of each column of a micro-batch, on whichever device.
     latest: BTreeMap<(Buffer, u64, u64), Value>,
-    /// Of each micro-batch, the sums that devices have begun and that are to be added.
+    /// For each micro-batch, the sums that devices have begun and that are not added yet.
     sums: BTreeMap<u64, Vec<(Operator, usize)>>,
 }
 
@@ -107,7 +108,7 @@ impl<'a> Checker<'a> {
         cell.value = Some(value);
     }
 
-    /// Reads all columns of `buffer` on `device` in their latest, and one, version.
+    /// Reads all columns of `buffer` on `device`, which must have the latest version.
     fn read_buffer(&mut self, task: usize, device: usize, buffer: Buffer, columns: Range<u64>) {
         let part = self.program.tasks[task].micro_batch.index;
         let version = self.latest[&(buffer, part, columns.start)].clone();
@@ -129,7 +130,7 @@ impl<'a> Checker<'a> {
                     self.write(index, Place::WeightSlot(device.0, *slot), value);
                 }
                 (Action::FetchKv { device, slot }, _) => {
-                    // The slot is filled as a whole: whoever used its new part must be done too.
+                    // The slot is filled as a whole, so the users of its new part must be done too.
                     let layer = task.layer.unwrap();
                     let place = |part| Place::KvSlot(device.0, *slot, micro, part);
                     self.write(index, place(KvPart::Past), Value::Kv(layer, KvPart::Past));
@@ -221,8 +222,8 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// Every operator of the model, in order, with the rows that each device computes, for each micro-batch; what is
-/// fetched is fetched once for all.
+/// Checks that the program has every operator of the model in order, with the rows of each device,
+/// for each micro-batch. Fetches serve all micro-batches.
 fn check_work(model: &Model, placement: &Placement, program: &Program) {
     let mut expected = Vec::new();
     for (layer, sublayer, slices) in placement.sublayers() {
@@ -262,7 +263,7 @@ fn check_work(model: &Model, placement: &Placement, program: &Program) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(crate::fixture::cases(128)))]
+    #![proptest_config(ProptestConfig::with_cases(crate::cases::cases(128)))]
 
     #[test]
     fn every_read_sees_what_it_means_and_nothing_is_overwritten_too_early(
@@ -274,7 +275,7 @@ proptest! {
         check_work(&model, &placement, &program);
         let mut checker = Checker::new(&model, &program);
         checker.walk();
-        // Where sampling reads them, the logits are whole.
+        // The logits are complete where they are sampled.
         let head = placement.head[0].device(phase);
         let logits = Value::Of(None, Operator::HeadProj);
         for column in 0..model.vocab {
@@ -283,7 +284,7 @@ proptest! {
                 prop_assert_eq!(checker.cells[&place].value.as_ref(), Some(&logits));
             }
         }
-        // And each layer's new keys and values are at home.
+        // Each layer's new keys and values are in their home.
         for layer in 0..model.layers as u32 {
             let new = Value::Kv(layer, KvPart::New);
             for part in 0..placement.pipelining.micro_batches {
@@ -299,7 +300,8 @@ proptest! {
         let devices = machine.devices.len();
         for task in &program.tasks {
             prop_assert!(task.after.iter().all(|id| program.tasks[id.0 as usize].lane != task.lane));
-            // However many layers went before: a fetch, a writer, and each other device's hops of its parts.
+            // The number does not grow with the layers: one fetch, one writer, and the hops of each
+            // other device.
             prop_assert!(task.after.len() <= 2 * devices, "{} waits for {:?}", task.name(), task.after);
         }
     }
@@ -332,12 +334,13 @@ proptest! {
             used.iter().map(|used| (used.activations, used.staging)).collect::<Vec<_>>()
         };
         prop_assert_eq!(needs(&all), needs(&outline));
-        // Each of the three follows each of the three, and the way from one to the next is at most two.
+        // Each of three layers follows each of three, and the outline needs at most one further
+        // layer for each pair.
         prop_assert!(outline.layers.len() <= all.layers.len().min(28), "{}", outline.layers.len());
     }
 }
 
-/// Whether `task` of the program waits for `other`, by itself or by what it waits for.
+/// Whether `task` waits for `other`, directly or through other tasks.
 fn waits_for(program: &Program, task: usize, other: usize) -> bool {
     let lane = program.tasks[task].lane;
     let before = (0..task).rev().find(|&earlier| program.tasks[earlier].lane == lane);
@@ -369,7 +372,7 @@ fn halves_that_read_one_residual_do_not_wait_for_each_other() {
             let waits = waits_for(&program, down, computes(Operator::Attention, layer));
             assert_eq!(waits, block == Block::Sequential, "{block:?}");
         }
-        // But the next layer waits for both.
+        // The next layer waits for both.
         let next = computes(Operator::AttnNorm, 1);
         for sum in [Operator::AttnAdd, Operator::FfnAdd] {
             assert!(waits_for(&program, next, computes(sum, 0)), "{block:?} {sum}");

@@ -1,5 +1,6 @@
 //! All integration tests of the planner in one program.
 
+mod cases;
 mod experts;
 mod exporting;
 mod fixture;

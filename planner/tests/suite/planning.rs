@@ -1,4 +1,4 @@
-//! Plans from the question to the file and back.
+//! Plans: from the problem to the file and back.
 
 use crate::fixture::{Spec, formats, model};
 use crate::scorer::roofline_times;
@@ -125,7 +125,7 @@ fn a_rule_that_nothing_beats_is_followed_by_name() {
     let model = model(3, 256);
     let machine = Spec::loopback(4_000_000).machine(&model);
     let all_cpu = Placement::uniform(&model, hwprofiles::DeviceId(0), hwprofiles::MemoryId(0));
-    // In this world the host alone is best, whatever the cost model thinks.
+    // This score makes the host alone the best, against the cost model.
     let score = |placement: &Placement, chunk| {
         let times = roofline_times(&machine, &model, &WORKLOAD, placement, chunk)?;
         let slower = if *placement == all_cpu { 1.0 } else { 10.0 };
@@ -184,7 +184,7 @@ fn a_plan_for_something_else_is_refused_with_line_key_and_value() {
     let (model, formats) = (model(4, 256), formats());
     let machine = Spec::loopback(20_000_000).machine(&model);
     let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
-    // Divided matrices are wanted here, in whatever pieces batches would do better.
+    // This test needs divided matrices, and micro-batches would be better here.
     let score = |placement: &Placement, chunk| {
         let times = roofline_times(&machine, &model, &WORKLOAD, placement, chunk)?;
         let slower = if placement.pipelining.micro_batches == 1 { 1.0 } else { 10.0 };
@@ -256,7 +256,7 @@ fn specs() -> impl Strategy<Value = Spec> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(crate::fixture::cases(32)) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(crate::cases::cases(32)) })]
     #[test]
     fn no_plan_exceeds_a_capacity_or_loses_to_a_rule(
         spec in specs(), layers in 1u64..7, batch in 1u64..9, objective in 0usize..3, output in 1u64..40,
@@ -314,7 +314,8 @@ proptest! {
     }
 }
 
-/// Buffers that some placements need and others do not are told apart before anything is said not to fit.
+/// The search tells buffers apart that only some placements need, before it reports that nothing
+/// fits.
 #[test]
 fn what_fits_only_just_is_found() {
     let rates = ([1e11, 2.7e12], [2e10, 1.3e11], [3e10, 1.3e11]);

@@ -1,4 +1,4 @@
-//! A draft that proposes tokens: where it lives, and when it is left out.
+//! Drafts: which device they are on, and when the planner does without one.
 
 use crate::fixture::{Spec, formats, model};
 use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Ratio};
@@ -39,7 +39,7 @@ fn asked(
     plan_among(&problem, std::slice::from_ref(machine), None, &[formats], draft, &score)
 }
 
-/// The run's time, or that of a token.
+/// The run's time, or the time per token.
 fn value(objective: Objective, times: &PhaseTimes) -> f64 {
     let tpot = times.tpot.unwrap().get();
     match objective {
@@ -57,7 +57,7 @@ fn held(plan: &Plan, machine: &Machine) -> Vec<Bytes> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(crate::fixture::cases(24)) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(crate::cases::cases(24)) })]
     #[test]
     fn a_draft_is_taken_where_it_is_worth_it_and_everything_fits_beside_it(
         capacity in 0u64..9_000_000, width in 0usize..3, acceptance in 0.05..1.0f64, tpot in any::<bool>(),
@@ -70,7 +70,7 @@ proptest! {
         let found = asked(&machine, &model, Some((&draft, &choices)), objective, Slo::default()).unwrap();
         let best = value(objective, &found.plan.predicted.simulated);
         prop_assert!(best <= value(objective, &alone.plan.predicted.simulated));
-        // Without one, then both numbers on both devices: the least is what is chosen.
+        // No draft, then both numbers of tokens on both devices. The planner takes the least value.
         prop_assert_eq!(found.outcomes.len(), 5);
         let outcomes = found.outcomes.iter().filter_map(|(_, times)| times.as_ref().ok());
         let least = outcomes.map(|times| value(objective, times)).fold(f64::INFINITY, f64::min);
@@ -95,7 +95,8 @@ fn a_draft_that_is_never_believed_is_left_out() {
 
 #[test]
 fn one_that_always_is_makes_several_tokens_of_a_step() {
-    // So large a model that its weights decide: four tokens take hardly longer than one.
+    // The model's weights are so large that a step of four tokens hardly takes longer than one of
+    // one token.
     let (model, draft) = (model(8, 2048), crate::fixture::model(1, 64));
     let machine = Spec::gpu(1 << 30).machine(&model);
     let tpot = |found: &ChosenFormats| found.plan.predicted.simulated.tpot.unwrap();
@@ -104,10 +105,11 @@ fn one_that_always_is_makes_several_tokens_of_a_step() {
     let found = asked(&machine, &model, Some((&draft, &choices)), Objective::Tpot, Slo::default()).unwrap();
     let gain = tpot(&alone) / tpot(&found);
     assert!((2.0..4.0).contains(&gain), "{gain}");
-    // What is promised is what the parts take: so many steps, before each of which the draft proposes.
+    // The prediction is the sum of its parts: the model's steps, and the draft's time before each
+    // of them.
     let draft = found.plan.draft.as_ref().unwrap();
     assert_eq!((found.plan.workload.decode_steps(), draft.device.as_str()), (8, "acc"));
-    // A limit that only a draft keeps is kept.
+    // The planner uses a draft to keep a limit.
     let slo = Slo { tpot: Some(tpot(&found) * 1.01), ttft: None };
     assert!(asked(&machine, &model, None, Objective::Latency, slo).is_err());
     let small = crate::fixture::model(1, 64);
@@ -124,7 +126,7 @@ fn a_gpu_that_the_model_fills_sends_the_draft_to_the_host() {
     let workload = Workload { speculation: Some(speculation(2, 0.9)), ..WORKLOAD };
     let (beside, _) = DraftPlan::new(cost_model, DeviceId(1), &workload, &score).unwrap().unwrap();
     let needed = beside.placed.memory["vram"].total();
-    // Less than the draft needs: it cannot be there at all.
+    // The GPU has one byte less than the draft needs.
     let small = Spec::gpu(needed.get() - 1).machine(&model);
     let cost_model = CostModel { machine: &small, ..cost_model };
     assert!(DraftPlan::new(cost_model, DeviceId(1), &workload, &score).unwrap().is_none());

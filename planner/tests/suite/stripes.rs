@@ -1,4 +1,4 @@
-//! Plans on a machine whose host reads DRAM, memory behind CXL, and both at once.
+//! Plans on a machine whose host reads DRAM, memory behind CXL, and both striped.
 
 use crate::fixture::{Spec, formats, model};
 use crate::scorer::roofline_times;
@@ -6,10 +6,11 @@ use hwprofiles::{DeviceId, Machine, MemoryId};
 use planner::{Action, CostModel, Lane, MicroBatch, Placement, Plan, Problem, Rule, Task, follow, plan};
 use scenarios::{Costs, Model, Objective, Phase, Slo, Step, Sublayer, Workload};
 
-/// Every token reads all weights, and little else happens.
+/// Every token reads all weights, and little else takes time.
 const WORKLOAD: Workload = Workload { batch: 1, prompt_tokens: 32, output_tokens: 64, speculation: None };
 
-/// A host whose CXL memory has a quarter of its DRAM's rate, so many pages of either in turn; a GPU that holds nothing.
+/// A host whose CXL memory has a quarter of DRAM's bandwidth, with the given pages of each in turn,
+/// and a GPU without room.
 fn host(pages: [u64; 2]) -> Spec {
     let spec = Spec { cxl: Some(1 << 36), stripes: Some(pages), link: 1e9, ..Spec::gpu(1 << 10) };
     Spec { read: [2e11, 1e12], bandwidth: [2e11, 1e12], ..spec }
@@ -19,7 +20,7 @@ fn planned(machine: &Machine, model: &Model) -> Plan {
     answer(machine, model, WORKLOAD, None).unwrap()
 }
 
-/// What is planned, or what `rule` comes to where it can be followed.
+/// The plan, or the placement of `rule` if it can be followed.
 fn answer(machine: &Machine, model: &Model, workload: Workload, rule: Option<Rule>) -> Option<Plan> {
     let formats = formats();
     let cost_model = CostModel { machine, model, formats: &formats };
@@ -32,7 +33,8 @@ fn answer(machine: &Machine, model: &Model, workload: Workload, rule: Option<Rul
     }
 }
 
-/// A machine with so many CXL cards, each with a sixteenth of DRAM's rate, its pages striped as suits that.
+/// A machine with `cards` CXL cards, each with a sixteenth of DRAM's bandwidth, and pages in
+/// proportion.
 fn with_cards(cards: u64, vram: u64, model: &Model) -> Machine {
     let stripes = (cards > 0).then_some([16, cards]);
     let spec = Spec { cxl: stripes.map(|_| 1 << 36), stripes, ..Spec::gpu(vram) };
@@ -66,7 +68,7 @@ fn a_decode_that_reads_memory_is_planned_over_both_memories_at_once() {
     let machine = host([4, 1]).machine(&model);
     let plan = planned(&machine, &model);
     assert_eq!(homes(&plan, &machine, &model), ["dram+cxl"], "{}", plan.to_yaml());
-    // What is striped is counted where it lies, a fifth of it behind CXL.
+    // The bytes of a striped memory count in the memories below it: a fifth behind CXL.
     assert_eq!(plan.memory.keys().collect::<Vec<_>>(), ["cxl", "dram", "vram"]);
     let found = plan.predicted.simulated.tpot.unwrap().get();
     let [dram, cxl] = [0, 2].map(|home| tpot(&machine, &model, home));
@@ -78,7 +80,7 @@ fn a_decode_that_reads_memory_is_planned_over_both_memories_at_once() {
 #[test]
 fn stripes_that_are_slower_than_dram_are_left_alone() {
     let model = model(8, 1024);
-    // As many pages in the slow memory: a hardware interleave set that nobody chose for this.
+    // Equal pages in both memories are a bad choice for these bandwidths.
     let machine = host([1, 1]).machine(&model);
     let plan = planned(&machine, &model);
     assert_eq!(homes(&plan, &machine, &model), ["dram"], "{}", plan.to_yaml());
@@ -93,7 +95,7 @@ fn what_dram_cannot_hold_is_read_in_place_from_behind_cxl() {
     machine.devices[0].reads = vec![MemoryId(2)];
     let plan = planned(&machine, &model);
     assert!(homes(&plan, &machine, &model).contains(&"cxl".to_owned()), "{}", plan.to_yaml());
-    // Nothing is copied to where it is computed: there are no slots for it.
+    // Everything is read in place, so there are no staging slots.
     assert!(plan.memory.values().all(|used| used.staging.get() == 0), "{}", plan.to_yaml());
 }
 
@@ -129,13 +131,13 @@ fn more_cards_never_make_it_slower() {
             cards.map(|machine| answer(&machine, &model, workload, rule).map(|plan| took(&plan)))
         };
         for rule in Rule::ALL {
-            // A rule may follow stripes where that is better, so that cards do it no harm.
+            // Rules may use stripes only where that is better, so cards never make them slower.
             let times = of(Some(rule));
             assert!(times.iter().all(|time| *time <= times[0]), "{vram}: {rule:?} {times:?}");
         }
         let all_cpu = of(Some(Rule::AllCpu)).map(Option::unwrap);
         assert!(all_cpu.is_sorted_by(|fewer, more| more < fewer), "{all_cpu:?}");
-        // What is planned is within a hundredth of the best.
+        // The plan is within one per cent of the best.
         let planned = of(None).map(Option::unwrap);
         assert!(planned.is_sorted_by(|fewer, more| *more <= fewer * 1.01), "{vram}: {planned:?}");
     }

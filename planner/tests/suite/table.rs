@@ -39,7 +39,7 @@ fn placements(table: &PlanTable, machine: &Machine, model: &Model) -> Vec<Placem
     placements
 }
 
-/// Every matrix's rows with their home, layer by layer.
+/// The rows of every matrix with their homes, layer by layer.
 fn weight_homes(placement: &Placement) -> Vec<(Option<u32>, Sublayer, u64, usize)> {
     let matrices = placement.sublayers().filter(|(_, sublayer, _)| *sublayer != Sublayer::Attention);
     matrices
@@ -105,7 +105,7 @@ fn cells_that_cannot_be_are_listed_with_their_reason() {
         assert!(cell.reason.contains("nothing fits"), "{}", cell.reason);
     }
     assert_eq!(table.cells.len() + table.without.len(), 4);
-    // Where no cell can be, there is no table.
+    // Without any possible cell there is no table.
     assert!(matches!(
         tabled(&machine, &model, &cells(&[512], &[1024])),
         Err(PlannerError::Infeasible { .. } | PlannerError::NoPlacement { .. })
@@ -151,7 +151,7 @@ fn a_table_for_something_else_is_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(crate::fixture::cases(200)))]
+    #![proptest_config(ProptestConfig::with_cases(crate::cases::cases(200)))]
 
     #[test]
     fn a_changed_character_is_read_or_refused_but_never_a_panic(place in 0.0..1.0f64, character in " -~") {

@@ -1,4 +1,4 @@
-//! Laws of the trace's file form.
+//! Laws of the trace file.
 
 use hwprofiles::{Bytes, Flop};
 use planner::{Recorder, StepSpan, Trace, TraceEvent};
@@ -20,7 +20,7 @@ fn event(step: u32, task: u32, start_ns: u64, length: u64) -> TraceEvent {
     }
 }
 
-/// Steps of these lengths, two events in each.
+/// Steps of these lengths with two events each.
 fn trace(lengths: &[u64]) -> Trace {
     let mut now = 0;
     let mut span = |&length: &u64| {
@@ -92,7 +92,8 @@ fn a_bad_trace_is_refused_with_its_line_and_what_is_wrong() {
         let error = read(&trace.to_json()).unwrap_err();
         assert!(error.contains(expect), "{error}");
     };
-    // Lines: 1 brace, 2–5 header, 6 steps, 7 and 8 two steps, 9 bracket, 10 events, 11… the events.
+    // Line 1 is the brace, 2–5 the header, 6 "steps", 7 and 8 two steps, 9 the bracket, 10
+    // "events", 11 and on the events.
     check(&|t| t.events[1].start_ns = 6, "trace.json:12:5:");
     check(
         &|t| (t.events[3].start_ns, t.events[3].end_ns) = (9, 8),

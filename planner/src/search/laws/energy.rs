@@ -88,7 +88,7 @@ fn without_idle_draw_energy_is_that_of_work_alone_and_with_it_every_second_count
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(crate::fixture::cases(64)) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(crate::cases::cases(64)) })]
     #[test]
     fn the_least_energy_is_what_brute_force_finds(
         spec in specs(), some in indices(2..8), few in indices(1..4), share in 0.0..1.2f64,

@@ -249,7 +249,7 @@ fn each_count(counts: &mut [u64], at: usize, left: u64, visit: &mut dyn FnMut(&[
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(crate::fixture::cases(160)))]
+    #![proptest_config(ProptestConfig::with_cases(crate::cases::cases(160)))]
     #[test]
     fn the_search_finds_what_brute_force_finds(
         spec in specs(), experts in any::<bool>(), layers in 4u64..6, batch in 1u64..5,
@@ -350,7 +350,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(crate::fixture::cases(24)))]
+    #![proptest_config(ProptestConfig::with_cases(crate::cases::cases(24)))]
     #[test]
     fn what_is_promising_holds_the_best_of_everything(
         spec in specs(), batch in 1u64..9, restriction in 0usize..6, experts in any::<bool>(),
@@ -381,7 +381,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(crate::fixture::cases(160)))]
+    #![proptest_config(ProptestConfig::with_cases(crate::cases::cases(160)))]
     #[test]
     fn more_room_and_faster_devices_never_make_it_slower(
         spec in specs(), room in 1.0..3.0f64, faster in 1.0..4.0f64, device in 0usize..2,

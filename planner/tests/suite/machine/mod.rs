@@ -1,4 +1,4 @@
-//! A machine with three devices and four memories, a tiny model, and any placement of one on the other.
+//! A machine with three devices and four memories, small models, and random placements.
 
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{LayerPlacement, Pipelining, Placement, Slice, Slices};
@@ -16,7 +16,7 @@ pub fn machine() -> Machine {
     MACHINE.clone()
 }
 
-/// A Llama-shaped model whose every matrix has a few panels of rows.
+/// A Llama-shaped model whose matrices have a few panels of rows.
 pub fn tiny_model(layers: u64) -> Model {
     Model {
         name: "tiny".to_owned(),
@@ -45,7 +45,8 @@ pub fn tiny_model(layers: u64) -> Model {
     }
 }
 
-/// The same with latent attention, and behind a dense layer experts, one of them shared, that are not chosen alike.
+/// A model with latent attention, one dense layer and then layers of experts, one of them shared,
+/// with unequal popularity.
 pub fn tiny_experts(layers: u64) -> Model {
     let latent = Latent { q_rank: Some(32), kv_rank: 32, rope_dim: 8, nope_dim: 16, v_dim: 16 };
     let mut experts = Experts::new(6, 2, 32).with_skew(0.5);
@@ -61,7 +62,8 @@ pub fn tiny_experts(layers: u64) -> Model {
     }
 }
 
-/// The same with layers whose halves read one residual, through two norms or one.
+/// A model whose attention and feed-forward network read the same residual, through two norms or
+/// one.
 pub fn tiny_parallel(layers: u64, block: Block) -> Model {
     Model {
         name: format!("tiny-{block:?}"),
@@ -73,14 +75,14 @@ pub fn tiny_parallel(layers: u64, block: Block) -> Model {
     }
 }
 
-/// A model of `layers` layers of any kind, and any placement of it.
+/// A model of `layers` layers of any kind with a random placement.
 pub fn placed(layers: u64) -> impl Strategy<Value = (Model, Placement)> {
     let any = |model: Model| placements(&model, &machine()).prop_map(move |it| (model.clone(), it));
     let [two, one] = [Block::Parallel, Block::ParallelOneNorm].map(|block| any(tiny_parallel(layers, block)));
     prop_oneof![any(tiny_model(layers)), any(tiny_experts(layers)), two, one]
 }
 
-/// Any placement: sublayers split anywhere between any devices, weights and KV in any memory.
+/// Random placements: sublayers divided anywhere between any devices, weights and KV in any memory.
 pub fn placements(model: &Model, machine: &Machine) -> impl Strategy<Value = Placement> + use<> {
     let (devices, memories) = (machine.devices.len(), machine.memories.len());
     let own: Vec<_> = machine.devices.iter().map(|device| device.memory).collect();
@@ -95,7 +97,7 @@ pub fn placements(model: &Model, machine: &Machine) -> impl Strategy<Value = Pla
     };
     let layers: Vec<_> = (0..model.layers).map(layer).collect();
     let vocab = model.vocab;
-    // The table of embeddings is looked up where it lies.
+    // The token table is looked up in its own memory.
     let embed = (0..devices).prop_map(move |device| {
         let (home, device) = (own[device], DeviceId(device));
         vec![Slice { rows: 0..vocab, home, prefill: device, decode: device }]
@@ -115,7 +117,7 @@ fn slices(
     let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
     let panels: Vec<_> = (1..rows.div_ceil(sublayer.panel())).map(|at| at * sublayer.panel()).collect();
     let most = panels.len().min(2);
-    // Undivided sublayers are as common as divided ones.
+    // Undivided sublayers are as frequent as divided ones.
     let cuts = prop_oneof![Just(vec![]), prop::sample::subsequence(panels, 0..=most)];
     let place = (0..memories, 0..devices, 0..devices);
     (cuts, prop::collection::vec(place, most + 1)).prop_map(move |(cuts, places)| {

@@ -1,11 +1,11 @@
-//! A judge of placements for tests.
+//! A scorer for tests.
 
 use crate::fixture::formats;
 use hwprofiles::{Machine, Seconds};
 use planner::{CostModel, PhasePrograms, PhaseTimes, Placement, PlannerError, Roofline, steps};
 use scenarios::{Model, Phase, Workload};
 
-/// Scores with the roofline of each step: a simulator without contention.
+/// Scores with the roofline of each step, like a simulator without contention.
 pub fn roofline_times(
     machine: &Machine,
     model: &Model,
