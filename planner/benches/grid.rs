@@ -1,8 +1,8 @@
-//! How long a table of 96 plans takes, simulation apart: Llama-3.1-70B on two machines, 12 batches × 8 prompts, both
-//! phases of each.
+//! Time to plan a table of 96 cells without simulation: Llama-3.1-70B on two machines, 12 batches ×
+//! 8 prompt lengths.
 
 use hwprofiles::{DType, Library, Ratio, Seconds};
-use planner::{Cell, Placement, Pricing, Question, Times, plan_grid};
+use planner::{CostModel, GridCell, PhaseTimes, Placement, Problem, plan_grid};
 use scenarios::{Costs, Formats, Model, Objective, Slo, WeightFormats, Workload};
 use std::time::Instant;
 
@@ -14,16 +14,16 @@ fn main() {
         Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 };
     let prompts = [128, 256, 512, 1024, 2048, 4096, 8192, 16_384];
     let batches = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
-    let cell = |batch, prompt_tokens| Cell { batch, prompt_tokens, weight: Ratio::ONE };
+    let cell = |batch, prompt_tokens| GridCell { batch, prompt_tokens, weight: Ratio::ONE };
     let cells: Vec<_> = batches.into_iter().flat_map(|b| prompts.map(|p| cell(b, p))).collect();
-    // What is scored is not the planner's time.
+    // A constant score, so that only the planner's time is measured.
     let score = |_: &Workload, _: &Placement, _: u64| {
-        Ok(Times { ttft: Seconds::new(1.0), tpot: Some(Seconds::new(1.0)) })
+        Ok(PhaseTimes { ttft: Seconds::new(1.0), tpot: Some(Seconds::new(1.0)) })
     };
     for name in ["rtx4090-desktop", "spr-h100-cxl"] {
         let machine = Library::default().machine(name).expect("shipped");
-        let question = Question {
-            pricing: Pricing { machine: &machine, model: &model, formats: &formats },
+        let problem = Problem {
+            cost_model: CostModel { machine: &machine, model: &model, formats: &formats },
             workload: Workload { batch: 1, prompt_tokens: 1, output_tokens: 128, speculation: None },
             objective: Objective::Latency,
             slo: Slo::default(),
@@ -34,7 +34,7 @@ fn main() {
         let mut told = String::new();
         for _ in 0..REPEATS {
             let start = Instant::now();
-            let table = plan_grid(&question, &cells, &score).expect("something fits");
+            let table = plan_grid(&problem, &cells, &score).expect("something fits");
             seconds.push(start.elapsed().as_secs_f64());
             let switching = table.cells.iter().filter(|cell| cell.switch.is_some()).count();
             told = format!(

@@ -1,12 +1,12 @@
-//! How long planning takes, simulation apart: 32 layers, 2 devices, 2 memories.
+//! Time to make a plan without simulation: 32 layers, 2 devices, 2 memories.
 
-#[path = "../tests/fixture/mod.rs"]
+#[path = "../tests/suite/fixture/mod.rs"]
 mod fixture;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use fixture::{Spec, formats, model};
 use hwprofiles::Seconds;
-use planner::{Placement, Pricing, Question, Times, plan};
+use planner::{CostModel, PhaseTimes, Placement, Problem, plan};
 use scenarios::{Costs, Objective, Slo, Workload};
 
 fn planning(criterion: &mut Criterion) {
@@ -19,14 +19,14 @@ fn planning(criterion: &mut Criterion) {
     for (name, spec, hidden) in cases {
         let model = model(32, hidden);
         let machine = spec.machine(&model);
-        // Every candidate is lowered and compared; what it scores is not the planner's time.
+        // The score lowers each candidate but does not simulate it.
         let score =
-            |_: &Placement, _: u64| Ok(Times { ttft: Seconds::new(1e3), tpot: Some(Seconds::new(1e3)) });
+            |_: &Placement, _: u64| Ok(PhaseTimes { ttft: Seconds::new(1e3), tpot: Some(Seconds::new(1e3)) });
         let formats = formats();
-        let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-        let question = Question { pricing, workload, objective, slo, costs, draft: None };
-        let once = || plan(&question, &score);
+        let problem = Problem { cost_model, workload, objective, slo, costs, draft: None };
+        let once = || plan(&problem, &score);
         criterion.bench_function(name, |bencher| bencher.iter(once));
     }
 }

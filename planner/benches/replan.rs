@@ -1,7 +1,8 @@
-//! How long one decision of the replanner takes: Llama-3.1-70B, random batches, contexts and slowdowns.
+//! Time of one decision of the replanner: Llama-3.1-70B with random batches, contexts and
+//! slowdowns.
 
 use hwprofiles::{DType, Library, Ratio, Seconds};
-use planner::{Cell, Placement, Pricing, Question, Replanner, Times, plan_grid};
+use planner::{CostModel, GridCell, PhaseTimes, Placement, Problem, Replanner, plan_grid};
 use scenarios::{Costs, Formats, Model, Objective, Slo, WeightFormats, Workload};
 use std::time::Instant;
 
@@ -13,20 +14,20 @@ fn main() {
         Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 };
     for name in ["rtx4090-desktop", "spr-h100-cxl"] {
         let machine = Library::default().machine(name).expect("shipped");
-        let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
         let workload = Workload { batch: 16, prompt_tokens: 2048, output_tokens: 128, speculation: None };
-        let question = Question { pricing, workload, objective, slo, costs, draft: None };
-        let scored = Times { ttft: Seconds::new(1e4), tpot: Some(Seconds::new(1e4)) };
-        // A table's placements are the solver's: several runs of layers.
-        let cell = Cell { batch: 16, prompt_tokens: 2048, weight: Ratio::ONE };
+        let problem = Problem { cost_model, workload, objective, slo, costs, draft: None };
+        let scored = PhaseTimes { ttft: Seconds::new(1e4), tpot: Some(Seconds::new(1e4)) };
+        // The placements of a table come from the solver and have several runs of layers.
+        let cell = GridCell { batch: 16, prompt_tokens: 2048, weight: Ratio::ONE };
         let score = |_: &Workload, _: &Placement, _: u64| Ok(scored);
-        let table = plan_grid(&question, &[cell], &score).expect("it fits");
+        let table = plan_grid(&problem, &[cell], &score).expect("it fits");
         let placement = table.placements[0].placement(&machine, &model).expect("its own plan");
         let start = Instant::now();
         let batches = [1, 2, 4, 8, 16, 32];
         let contexts = [128, 512, 2048, 8192, 32_768];
-        let mut replanner = Replanner::new(pricing, &placement, &batches, &contexts).expect("priced");
+        let mut replanner = Replanner::new(cost_model, &placement, &batches, &contexts).expect("priced");
         let made = start.elapsed();
         let mut state = 1_u64;
         let mut random = |below: u64| {

@@ -1,7 +1,7 @@
-//! What can be wrong with a plan, or with making one.
+//! The errors of planning.
 
-use crate::formats::Variant;
-use crate::plan::PlanError;
+use crate::placement::PlanError;
+use crate::placement::Variant;
 use crate::program::LowerError;
 use hwprofiles::{Bytes, Missing, Seconds};
 use scenarios::{ScenarioError, Undivided};
@@ -9,16 +9,16 @@ use scenarios::{ScenarioError, Undivided};
 /// Everything that the planner refuses.
 #[derive(Debug, thiserror::Error)]
 pub enum PlannerError {
-    /// A rate that nobody measured.
+    /// A rate that was not measured.
     #[error(transparent)]
     Missing(#[from] Missing),
-    /// Bytes must move where no link goes.
+    /// The placement needs a link that the machine does not have.
     #[error(transparent)]
     Lower(#[from] LowerError),
-    /// A plan used with what it was not made for.
+    /// A plan is used with another machine or model than it was made for.
     #[error("plan: {0}")]
     Plan(#[from] PlanError),
-    /// A workload that the model cannot do.
+    /// The model cannot run the workload.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
     /// No placement fits, and one larger memory would be enough.
@@ -27,110 +27,110 @@ pub enum PlannerError {
         needed.to_file_text()
     )]
     Infeasible {
-        /// The memory for which the least is missing.
+        /// The memory that needs the smallest increase.
         memory: String,
-        /// The least that it would have to hold, to the next megabyte.
+        /// The capacity at which the model fits, rounded up to a megabyte.
         needed: Bytes,
-        /// What it holds.
+        /// Its capacity now.
         capacity: Bytes,
-        /// What would help.
+        /// Changes that make the model fit.
         change: String,
     },
-    /// No placement fits, whatever the size of any one memory.
+    /// No placement fits, however large any single memory becomes.
     #[error("nothing fits, however large any one of the memories is: {change}")]
     NoPlacement {
-        /// What would help.
+        /// Changes that make the model fit.
         change: String,
     },
-    /// Something fits, but nothing is as fast as a limit wants.
+    /// Some placements fit, but none keeps a limit.
     #[error("{what} is {limit}: {best} is the least {given}; allow more, or ask for less")]
     TooSlow {
-        /// The limit's key.
+        /// Key of the limit.
         what: &'static str,
-        /// The limit.
+        /// Value of the limit.
         limit: Seconds,
-        /// The best that there is.
+        /// The shortest time that was found.
         best: Seconds,
-        /// Under which condition: where everything else may take as long as it likes, or where the other limit is
-        /// kept.
+        /// The condition under which `best` was found: without other limits, or with the other
+        /// limit kept.
         given: &'static str,
     },
-    /// Ranks that cannot share the model.
+    /// The model cannot be divided into this number of ranks.
     #[error(transparent)]
     Undivided(#[from] Undivided),
-    /// What knows one accelerator, asked of several.
+    /// The feature supports one accelerator, and the machine has several.
     #[error(
         "{what} knows one accelerator, and the machine has {gpus}: make them one with tensor_parallel: {ranks}"
     )]
     Several {
-        /// What was asked for.
+        /// The feature.
         what: &'static str,
-        /// How many there are.
+        /// Number of accelerators.
         gpus: u64,
-        /// The degree with which they are one.
+        /// The degree of tensor parallelism that makes them one device.
         ranks: u64,
     },
-    /// A draft that has no room.
+    /// The memory of the draft's device is too small for the draft.
     #[error("memory '{memory}' holds {capacity}: too little for the draft with its KV cache")]
     NoDraft {
-        /// Which memory.
+        /// Name of the memory.
         memory: String,
-        /// What it holds.
+        /// Its capacity.
         capacity: Bytes,
     },
-    /// None of several combinations of number formats, degrees of tensor parallelism and drafts can be planned.
+    /// No combination of number formats, tensor parallelism and draft can be planned.
     #[error("none of the {} can be planned: {}", named(reasons), listed(reasons))]
     NoFormat {
-        /// Each, and why.
+        /// Each combination with its reason.
         reasons: Vec<(Variant, PlannerError)>,
     },
-    /// An objective needs a number that nobody gave.
+    /// The objective needs a number that the input does not have.
     #[error("{what} has no {key}, which the objective needs: write {wanted}")]
     Unpriced {
-        /// Which device, or the scenario.
+        /// The device, or "the scenario".
         what: String,
-        /// The key that is missing.
+        /// The missing key.
         key: &'static str,
-        /// What to write.
+        /// What to write there.
         wanted: &'static str,
     },
-    /// A front of something else than two or three criteria.
+    /// A front needs two or three different criteria.
     #[error("a front needs two or three different criteria of ttft, tpot, energy and cost")]
     Criteria,
-    /// A placement needs more of a memory than it holds.
+    /// A placement needs more of a memory than its capacity.
     #[error("memory '{memory}' would have to hold {needed} and holds {capacity}")]
     TooLarge {
-        /// Which memory.
+        /// Name of the memory.
         memory: String,
-        /// What the placement takes.
+        /// Bytes that the placement needs.
         needed: Bytes,
-        /// What there is.
+        /// Its capacity.
         capacity: Bytes,
     },
-    /// A training step that nobody knows how to make.
+    /// This training step is not supported.
     #[error("a training step is not made of {what}: use {instead}")]
     Untrained {
-        /// Of what.
+        /// What is not supported.
         what: String,
-        /// Of what it is made.
+        /// What to use instead.
         instead: String,
     },
-    /// A matrix whose parts are none of the planner's divisions.
+    /// A matrix is divided in a way that the planner does not use.
     #[error("{sublayer} is divided in a way that is not planned anew: plan it with `fulcrum plan`")]
     Divided {
-        /// Which sublayer.
+        /// Name of the sublayer.
         sublayer: &'static str,
     },
-    /// The solver failed; infeasible problems are not failures.
+    /// The solver failed. An infeasible problem is not a failure.
     #[error("the solver gave up: {reason}")]
     Solver {
-        /// Its words.
+        /// The solver's message.
         reason: String,
     },
 }
 
 impl PlannerError {
-    /// Whether the question is understood, and has no answer on this machine.
+    /// Whether the problem is valid but has no solution on this machine.
     pub fn is_infeasible(&self) -> bool {
         match self {
             Self::Infeasible { .. } | Self::NoPlacement { .. } | Self::TooSlow { .. } => true,

@@ -1,58 +1,59 @@
-//! What sets the pace of a phase, and how busy everything else is meanwhile.
+//! The resource that limits each phase, and how busy every other resource is meanwhile.
 
-use crate::cost::Pricing;
-use crate::course::Course;
+use crate::cost::CostModel;
+use crate::cost::{Binding, Roofline};
 use crate::error::PlannerError;
-use crate::memory::Programs;
 use crate::placement::Placement;
-use crate::roofline::{Binding, Roofline};
+use crate::program::BatchSteps;
+use crate::program::PhasePrograms;
 use hwprofiles::{Machine, Ratio, Seconds};
 use scenarios::Phase;
 use serde::Serialize;
 
-/// The bound of one phase.
+/// The resource that limits one phase.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PhaseBinding {
-    /// All prefill steps, or one decode step in the middle of the output.
+    /// The phase: all prefill steps, or one decode step in the middle of the output.
     pub phase: Phase,
-    /// It takes at least so long.
+    /// A lower bound of its time.
     pub at_least: Seconds,
-    /// What of [`Self::busy`] binds: its name there.
+    /// The name, among those of [`Self::busy`], of the resource that limits it.
     pub bound_by: String,
-    /// The chain of tasks, each lane, each memory's bandwidth, and the host where it issues kernels one by one.
+    /// The chain of tasks, each lane, each memory's bandwidth, and the host where it issues kernels
+    /// one by one.
     pub busy: Vec<Busy>,
 }
 
-/// Something that can be busy.
+/// A resource and how long it is busy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Busy {
     /// `chain`, a device, a link, a memory's bandwidth, or the launches of a device.
     pub what: String,
     /// How long it is busy.
     pub time: Seconds,
-    /// Which share of the phase that is; the rest is slack. Absent where it is idle.
+    /// Its share of the phase; the rest is slack. Absent where the phase is idle.
     pub share: Option<Ratio>,
 }
 
-/// The chain's name.
+/// The name of the chain of tasks.
 pub(super) const CHAIN: &str = "chain";
 
-/// What the name of what the host issues for a device begins with.
+/// The prefix of the names of launches that the host issues for a device.
 pub(super) const LAUNCHES: &str = "launches of ";
 
-/// Both phases of `placement` through `course`.
+/// The limits of both phases of `placement` over `batch_steps`.
 pub(super) fn binding(
-    pricing: Pricing<'_>,
+    cost_model: CostModel<'_>,
     placement: &Placement,
-    course: &Course,
+    batch_steps: &BatchSteps,
 ) -> Result<Vec<PhaseBinding>, PlannerError> {
-    let machine = pricing.machine;
-    let programs = Programs::lower(machine, pricing.model, placement)?;
+    let machine = cost_model.machine;
+    let programs = PhasePrograms::lower(machine, cost_model.model, placement)?;
     let mut phases = Vec::new();
     for phase in [Phase::Prefill, Phase::Decode] {
         let mut total = Roofline::default();
-        for step in course.kinds(phase).iter().flatten() {
-            total = total.then(&Roofline::of(&pricing, programs.of(phase), step)?);
+        for step in batch_steps.kinds(phase).iter().flatten() {
+            total = total.then(&Roofline::new(&cost_model, programs.program(phase), step)?);
         }
         let (at_least, binding) = total.bound();
         let busy = |what: String, time: Seconds| Busy { what, time, share: Ratio::new(time / at_least) };

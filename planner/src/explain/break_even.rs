@@ -1,41 +1,42 @@
-//! Break-evens: from which batch, context or prompt on another device would be better, weights and KV where they are.
+//! Break-evens: the batch, context or prompt at which another device becomes better, with weights
+//! and KV where they are.
 //!
-//! What a sublayer costs on a device depends on what it waits for and what waits for it: hops there and back, and
-//! streams that other work hides. So a layer of the run is priced in steady state, once as it is and once with the
-//! sublayer moved: what one more such layer adds to the roofline of a short program.
+//! The cost of a sublayer on a device depends on its neighbours: hops to and from it, and streams
+//! that other work hides. So one layer of the run is priced in steady state, as planned and with
+//! the sublayer moved: the time that one more such layer adds to the roofline of a short program.
 
-use crate::cost::Pricing;
-use crate::course::Course;
+use crate::cost::CostModel;
+use crate::cost::Roofline;
 use crate::error::PlannerError;
-use crate::home::Home;
+use crate::placement::Home;
+use crate::placement::LayerRun;
 use crate::placement::{LayerPlacement, Placement};
+use crate::program::BatchSteps;
 use crate::program::Program;
-use crate::roofline::Roofline;
-use crate::runs::Run;
 use hwprofiles::{DeviceId, Missing, Seconds};
 use scenarios::{Phase, Step, Sublayer};
 use serde::Serialize;
 
-/// Batches are looked at up to this.
+/// The largest batch that is tried.
 const MOST_SEQUENCES: u64 = 4096;
-/// Layers until a run has settled.
+/// Layers after which a run is in steady state.
 const SETTLED: u64 = 3;
-/// To be better, it must be so by more than rounding.
+/// The least gain that counts: more than rounding.
 const BETTER: f64 = 1.0 - 1e-9;
 
-/// What would move.
+/// The operators that would move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
     /// One sublayer.
     Sublayer(Sublayer),
-    /// All with a matrix: everything but attention.
+    /// Every sublayer with a matrix: all but attention.
     Matrices,
     /// The whole layer.
     Layer,
 }
 
-/// What is varied, everything else as planned.
+/// The quantity that is varied; everything else is as planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Axis {
@@ -52,11 +53,11 @@ pub enum Axis {
 pub struct Turn {
     /// At the plan's own size.
     pub already: bool,
-    /// From this size on, which is above the plan's; absent where there is none.
+    /// From this size on, above the plan's; absent where there is none.
     pub from: Option<u64>,
-    /// Up to this size, which is below the plan's; absent where there is none.
+    /// Up to this size, below the plan's; absent where there is none.
     pub up_to: Option<u64>,
-    /// The largest size that was looked at.
+    /// The largest size that was tried.
     pub searched: u64,
 }
 
@@ -65,30 +66,30 @@ pub struct Turn {
 pub struct BreakEven {
     /// The first layer of the run.
     pub first: u64,
-    /// Its layers.
+    /// The number of its layers.
     pub count: u64,
-    /// Whether others lie between them.
+    /// Whether layers of other runs lie between them.
     pub dealt: bool,
-    /// What would move.
+    /// The operators that would move.
     pub scope: Scope,
-    /// In which phase.
+    /// The phase.
     pub phase: Phase,
-    /// The devices that compute it in the plan.
+    /// The devices that compute them in the plan.
     pub here: Vec<String>,
     /// The other device.
     pub other: String,
-    /// Along the batch.
+    /// Break-even along the batch.
     pub batch: Turn,
-    /// Along the prompt in prefill, along the context in decode; absent for matrices in decode, which no context
-    /// changes.
+    /// Break-even along the prompt in prefill, along the context in decode; absent for matrices in
+    /// decode, whose time does not depend on the context.
     pub tokens: Option<(Axis, Turn)>,
 }
 
 /// Every comparison that the homes of weights and KV allow.
 pub(super) fn break_evens(
-    pricing: Pricing<'_>,
+    cost_model: CostModel<'_>,
     placement: &Placement,
-    course: &Course,
+    batch_steps: &BatchSteps,
 ) -> Result<Vec<BreakEven>, PlannerError> {
     let mut found = Vec::new();
     let mut first = 0;
@@ -102,17 +103,18 @@ pub(super) fn break_evens(
             continue;
         }
         for phase in [Phase::Prefill, Phase::Decode] {
-            let Some(&step) = course.kinds(phase).first().map(|steps| &steps[(steps.len() - 1) / 2]) else {
+            let Some(&step) = batch_steps.kinds(phase).first().map(|steps| &steps[(steps.len() - 1) / 2])
+            else {
                 continue;
             };
-            let here = Steady::of(pricing, placement, &run.layer, phase)?;
+            let here = SteadyRun::new(cost_model, placement, &run.layer, phase)?;
             for scope in scopes(&run.layer) {
-                for other in pricing.machine.device_ids() {
-                    let Some(moved) = moved(pricing, &run.layer, scope, phase, other) else { continue };
-                    let there = Steady::of(pricing, placement, &moved, phase)?;
+                for other in cost_model.machine.device_ids() {
+                    let Some(moved) = moved(cost_model, &run.layer, scope, phase, other) else { continue };
+                    let there = SteadyRun::new(cost_model, placement, &moved, phase)?;
                     let (batch, tokens) = Duel { here: &here, there: &there, step }.turns(scope)?;
-                    let here = devices(pricing, &run.layer, scope, phase);
-                    let other = pricing.machine.device(other).name.clone();
+                    let here = devices(cost_model, &run.layer, scope, phase);
+                    let other = cost_model.machine.device(other).name.clone();
                     found.push(BreakEven { first, count, dealt, scope, phase, here, other, batch, tokens });
                 }
             }
@@ -136,10 +138,10 @@ impl Scope {
     }
 }
 
-/// The layer with `scope` computed by `other` in `phase`; `None` where it is already, or where a device cannot reach
-/// what it would have to read.
+/// The layer with `scope` computed by `other` in `phase`; `None` where it already is, or where a
+/// device cannot reach what it would read.
 fn moved(
-    pricing: Pricing<'_>,
+    cost_model: CostModel<'_>,
     layer: &LayerPlacement,
     scope: Scope,
     phase: Phase,
@@ -149,7 +151,7 @@ fn moved(
     let sublayers = layer.kind.sublayers().iter().zip(&mut moved.sublayers);
     for (&sublayer, slices) in sublayers.filter(|(sublayer, _)| scope.includes(**sublayer)) {
         for slice in slices.iter_mut().filter(|slice| slice.device(phase) != other) {
-            if !Home::Whole(slice.home).admits(pricing.machine, sublayer, other) {
+            if !Home::Whole(slice.home).admits(cost_model.machine, sublayer, other) {
                 return None;
             }
             match phase {
@@ -161,39 +163,40 @@ fn moved(
     (moved != *layer).then_some(moved)
 }
 
-fn devices(pricing: Pricing<'_>, layer: &LayerPlacement, scope: Scope, phase: Phase) -> Vec<String> {
+fn devices(cost_model: CostModel<'_>, layer: &LayerPlacement, scope: Scope, phase: Phase) -> Vec<String> {
     let slices =
         layer.iter().filter(|(sublayer, _)| scope.includes(*sublayer)).flat_map(|(_, slices)| slices);
     let mut devices: Vec<DeviceId> = slices.map(|slice| slice.device(phase)).collect();
     devices.sort_unstable();
     devices.dedup();
-    devices.into_iter().map(|id| pricing.machine.device(id).name.clone()).collect()
+    devices.into_iter().map(|id| cost_model.machine.device(id).name.clone()).collect()
 }
 
-/// A layer among its like: two programs that differ by one of it.
-struct Steady<'a> {
-    pricing: Pricing<'a>,
+/// Two programs that differ by one layer of a run.
+struct SteadyRun<'a> {
+    cost_model: CostModel<'a>,
     programs: [Program; 2],
 }
 
-impl<'a> Steady<'a> {
-    fn of(
-        pricing: Pricing<'a>,
+impl<'a> SteadyRun<'a> {
+    fn new(
+        cost_model: CostModel<'a>,
         placement: &Placement,
         layer: &LayerPlacement,
         phase: Phase,
     ) -> Result<Self, PlannerError> {
         let lower = |count: u64| {
-            let run = Run { layer: layer.clone(), count };
-            Program::lower(pricing.machine, pricing.model, &placement.with_runs(&[run]), phase)
+            let run = LayerRun { layer: layer.clone(), count };
+            Program::lower(cost_model.machine, cost_model.model, &placement.with_runs(&[run]), phase)
         };
-        Ok(Self { pricing, programs: [lower(SETTLED)?, lower(SETTLED + 1)?] })
+        Ok(Self { cost_model, programs: [lower(SETTLED)?, lower(SETTLED + 1)?] })
     }
 
-    /// What one more layer adds to `step`: to the longest of the chain, the lanes and the memories.
+    /// The time that one more layer adds to `step`, as the longest of the chain, the lanes and the
+    /// memories.
     fn time(&self, step: &Step) -> Result<Seconds, Missing> {
         let numbers = |program: &Program| {
-            Ok::<_, Missing>(Roofline::of(&self.pricing, program, step)?.numbers(self.pricing.machine))
+            Ok::<_, Missing>(Roofline::new(&self.cost_model, program, step)?.numbers(self.cost_model.machine))
         };
         let (short, long) = (numbers(&self.programs[0])?, numbers(&self.programs[1])?);
         let added = short.iter().zip(&long).map(|(short, long)| long - short);
@@ -201,10 +204,10 @@ impl<'a> Steady<'a> {
     }
 }
 
-/// The layer as it is against the layer with something moved.
+/// The layer as planned and with something moved.
 struct Duel<'a> {
-    here: &'a Steady<'a>,
-    there: &'a Steady<'a>,
+    here: &'a SteadyRun<'a>,
+    there: &'a SteadyRun<'a>,
     /// The plan's own step.
     step: Step,
 }
@@ -220,7 +223,7 @@ impl Duel<'_> {
     }
 
     fn turn(&self, axis: Axis) -> Result<Turn, Missing> {
-        let positions = self.here.pricing.model.max_positions;
+        let positions = self.here.cost_model.model.max_positions;
         let (own, most) = match axis {
             Axis::Batch => (self.step.batch, MOST_SEQUENCES),
             Axis::PromptTokens => (self.step.new_tokens, positions),
@@ -229,7 +232,7 @@ impl Duel<'_> {
         turn(own.max(1), most.max(own).max(1), |size| self.is_better(axis, size))
     }
 
-    /// Whether the other device is better when `axis` is so large.
+    /// Whether the other device is better at this size of `axis`.
     fn is_better(&self, axis: Axis, size: u64) -> Result<bool, Missing> {
         let step = match axis {
             Axis::Batch => Step { batch: size, ..self.step },
@@ -240,7 +243,8 @@ impl Duel<'_> {
     }
 }
 
-/// Where `better` turns true beside `own`: looked for at powers of two up to `most`, then halved to the exact size.
+/// The size beside `own` at which `better` becomes true: powers of two up to `most` first, then
+/// bisection.
 fn turn<E>(own: u64, most: u64, mut better: impl FnMut(u64) -> Result<bool, E>) -> Result<Turn, E> {
     let mut turn = Turn { already: better(own)?, from: None, up_to: None, searched: most };
     if turn.already {
@@ -266,7 +270,8 @@ fn turn<E>(own: u64, most: u64, mut better: impl FnMut(u64) -> Result<bool, E>) 
     Ok(turn)
 }
 
-/// The size nearest to `worse`, between it and `good`, that is better while its neighbour is not.
+/// The size between `worse` and `good`, nearest to `worse`, that is better while its neighbour is
+/// not.
 fn halved<E>(
     mut worse: u64,
     mut good: u64,
@@ -294,18 +299,18 @@ mod tests {
         let mut turns = 0;
         for spec in [Spec::gpu(1 << 30), Spec { link: 2e11, latency: 1e-6, ..Spec::gpu(1 << 30) }] {
             let machine = spec.machine(&model);
-            let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+            let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
             let placement = Placement::uniform(&model, CPU, MemoryId(0));
-            let course = Course::of(&Workload::new(2, 96, 32), 96);
-            for row in break_evens(pricing, &placement, &course).unwrap() {
+            let batch_steps = BatchSteps::new(&Workload::new(2, 96, 32), 96);
+            for row in break_evens(cost_model, &placement, &batch_steps).unwrap() {
                 let layer = &placement.layers[0];
                 let other = machine.device_named(&row.other).unwrap();
-                let there = moved(pricing, layer, row.scope, row.phase, other).unwrap();
-                let [here, there] =
-                    [layer, &there].map(|layer| Steady::of(pricing, &placement, layer, row.phase).unwrap());
+                let there = moved(cost_model, layer, row.scope, row.phase, other).unwrap();
+                let [here, there] = [layer, &there]
+                    .map(|layer| SteadyRun::new(cost_model, &placement, layer, row.phase).unwrap());
                 let step = match row.phase {
-                    Phase::Prefill => course.prefill[0][0],
-                    Phase::Decode => course.decode,
+                    Phase::Prefill => batch_steps.prefill[0][0],
+                    Phase::Decode => batch_steps.decode,
                 };
                 let gains = |batch: u64| {
                     let step = Step { batch, ..step };
@@ -327,13 +332,15 @@ mod tests {
 
     #[test]
     fn streaming_pays_from_the_batch_at_which_the_host_computes_as_long_as_the_link_carries() {
-        // bytes ÷ link = 2 batch elements ÷ rate: a batch of rate ÷ link where a weight has two bytes.
+        // bytes ÷ link = 2 · batch elements ÷ rate, so the batch is rate ÷ link where a weight has
+        // two bytes.
         let (model, formats) = (model(4, 1024), formats());
         let spec = Spec { latency: 1e-9, launch: [1e-9, 1e-9], sync: 1e-9, ..Spec::gpu(1 << 30) };
         let machine = spec.machine(&model);
-        let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
         let placement = Placement::uniform(&model, CPU, MemoryId(0));
-        let found = break_evens(pricing, &placement, &Course::of(&Workload::new(2, 96, 32), 96)).unwrap();
+        let found =
+            break_evens(cost_model, &placement, &BatchSteps::new(&Workload::new(2, 96, 32), 96)).unwrap();
         let row =
             found.iter().find(|row| row.scope == Scope::Matrices && row.phase == Phase::Decode).unwrap();
         let (from, expected) = (row.batch.from.unwrap() as f64, spec.flop[0] / spec.link);

@@ -1,16 +1,20 @@
-//! An explanation in words, in lines of at most 80 columns.
+//! An explanation as text, in lines of at most 80 columns.
 
-use super::{BreakEven, Explanation, PhaseBinding, Scope, Turn, Worth};
+use super::binding::PhaseBinding;
+use super::break_even::{BreakEven, Scope, Turn};
+use super::explanation::Explanation;
+use super::worth::Worth;
 use crate::explain::binding::{CHAIN, LAUNCHES};
-use crate::layer_group::LayerGroup;
-use crate::part::{Part, Parts};
-use crate::pipelining::Pipelining;
-use crate::plan::{Plan, Times};
+use crate::placement::LayerGroup;
+use crate::placement::Pipelining;
+use crate::placement::{NamedSlice, NamedSlices};
+use crate::plan::Plan;
+use crate::program::PhaseTimes;
 use hwprofiles::{Ratio, Seconds};
 use scenarios::Sublayer;
 use std::fmt;
 
-/// Gains below this share are within what the solver leaves unproven.
+/// Gains below this share are within the solver's tolerance.
 const NOTHING: f64 = 1e-3;
 
 impl fmt::Display for Explanation {
@@ -23,7 +27,7 @@ impl fmt::Display for Explanation {
         }
         comparison(text, &self.plan)?;
         self.break_evens(text)?;
-        more(text, &self.more)?;
+        resource_gains(text, &self.more)?;
         parts(text, &self.parts)
     }
 }
@@ -53,8 +57,8 @@ fn places(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     let words = plan.layers.iter().flat_map(LayerGroup::parts).map(|(sublayer, _)| sublayer.name().len());
     let wide = words.fold(10, usize::max);
     writeln!(text, "\n{:<7} {:<wide$} {:<17} {:<17} decode", "layers", "sublayer", "home", "prefill")?;
-    let mut rows = |layers: &str, sublayer: &str, parts: &Parts| -> fmt::Result {
-        let list = |word: fn(&Part) -> &String| {
+    let mut rows = |layers: &str, sublayer: &str, parts: &NamedSlices| -> fmt::Result {
+        let list = |word: fn(&NamedSlice) -> &String| {
             let words: Vec<_> = parts.0.iter().map(|part| word(part).as_str()).collect();
             if words.windows(2).all(|pair| pair[0] == pair[1]) {
                 words[0].to_owned()
@@ -98,7 +102,7 @@ fn places(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     Ok(())
 }
 
-/// Layers in few letters.
+/// Numbers of layers as short text, with ranges.
 fn range(first: u64, count: u64) -> String {
     if count == 1 { first.to_string() } else { format!("{first}-{}", first + count - 1) }
 }
@@ -112,7 +116,7 @@ impl Explanation {
             let (used, holds) = (&filled.used, filled.holds);
             let share = 100.0 * used.total().as_f64() / holds.as_f64().max(1.0);
             let (name, total) = (&filled.memory, used.total());
-            let crate::Usage { weights, kv, activations, staging, .. } = used;
+            let crate::memory::MemoryUsage { weights, kv, activations, staging, .. } = used;
             let uses = format!("{name:<10} {weights:>9} {kv:>9} {activations:>11} {staging:>9}");
             writeln!(text, "{uses} {total:>9} {holds:>9}  {share:>4.1} %")?;
         }
@@ -191,10 +195,10 @@ fn binding(text: &mut fmt::Formatter<'_>, phase: &PhaseBinding) -> fmt::Result {
 fn comparison(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     let predicted = &plan.predicted;
     let decodes = plan.workload.output_tokens.saturating_sub(1) as f64;
-    let run = |times: &Times| times.ttft + times.tpot.unwrap_or(Seconds::ZERO) * decodes;
+    let run = |times: &PhaseTimes| times.ttft + times.tpot.unwrap_or(Seconds::ZERO) * decodes;
     let own = run(&predicted.simulated);
     writeln!(text, "\n{:<22} {:>10} {:>10} {:>10}", "", "TTFT", "TPOT", "run")?;
-    let mut row = |name: &str, times: &Times, compared: bool| {
+    let mut row = |name: &str, times: &PhaseTimes, compared: bool| {
         let tpot = times.tpot.map_or("-".to_owned(), |tpot| tpot.to_string());
         let ratio = if compared { format!("  {:.2} x", run(times) / own) } else { String::new() };
         writeln!(text, "{name:<22} {:>10} {tpot:>10} {:>10}{ratio}", times.ttft, run(times))
@@ -207,7 +211,7 @@ fn comparison(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     for (name, reason) in &predicted.without {
         wrapped(text, &format!("without {name}: {reason}"))?;
     }
-    if predicted.chosen != crate::PLANNED {
+    if predicted.chosen != crate::planning::PLANNED {
         wrapped(text, &format!("No plan of the solver beats {}: it is followed.", predicted.chosen))?;
     }
     if let Some(proven) = predicted.proven {
@@ -227,11 +231,11 @@ fn comparison(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     Ok(())
 }
 
-fn more(text: &mut fmt::Formatter<'_>, more: &[Worth]) -> fmt::Result {
-    if more.is_empty() {
+fn resource_gains(text: &mut fmt::Formatter<'_>, gains: &[Worth]) -> fmt::Result {
+    if gains.is_empty() {
         return Ok(());
     }
-    let (gains, nothing): (Vec<_>, Vec<_>) = more.iter().partition(|worth| worth.gain >= NOTHING);
+    let (gains, nothing): (Vec<_>, Vec<_>) = gains.iter().partition(|worth| worth.gain >= NOTHING);
     writeln!(
         text,
         "\n{:<48} {:>7} {:>10} {:>10}",

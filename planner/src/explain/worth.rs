@@ -1,58 +1,59 @@
-//! What more of each resource is worth: the solver's optimum again, on a machine that has more of it.
+//! The gain of more of each resource: the solver's optimum on a machine that has more of it.
 
-use super::more::{Part, Resource};
-use crate::cost::Pricing;
-use crate::course::{Course, prefill_chunks};
+use super::larger_machine::{Part, Resource};
+use crate::cost::CostModel;
 use crate::error::PlannerError;
-use crate::goal::Goal;
-use crate::plan::Times;
-use crate::solve::Effort;
-use crate::space::Space;
-use crate::twins::Twins;
+use crate::placement::IdenticalGpus;
+use crate::program::PhaseTimes;
+use crate::program::{BatchSteps, prefill_chunks};
+use crate::search::Goal;
+use crate::search::SearchBudget;
+use crate::search::SearchSpace;
 use hwprofiles::{Bytes, Machine, Ratio};
 use scenarios::Workload;
 use serde::Serialize;
 
-/// How much more is tried out.
+/// The factor that is tried.
 const MORE: f64 = 1.1;
 
-/// What more of something would bring.
+/// The gain of more of one resource.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Worth {
-    /// More of what.
+    /// The resource.
     pub what: String,
-    /// By which share the best placement's objective gets less; 0 where nothing is gained. The part itself is free.
+    /// The share by which the best objective falls; 0 where nothing is gained. The price of the
+    /// part is not counted.
     pub gain: f64,
-    /// The times of the then best placement, without contention.
-    pub times: Times,
+    /// The times of the best placement then, without contention.
+    pub times: PhaseTimes,
 }
 
-/// The best placement of one question, over all chunks, without contention.
+/// The best placement over all chunks, without contention.
 #[derive(Debug, Clone, Copy)]
 struct Optimum {
     value: f64,
-    times: Times,
-    /// Which of the spaces it is in.
+    times: PhaseTimes,
+    /// The index of its search space.
     space: usize,
 }
 
-/// What is asked again and again: the same load for the same goal on changed machines.
+/// What stays the same while machines change: the load and the goal.
 struct Asked<'a> {
-    pricing: Pricing<'a>,
+    cost_model: CostModel<'a>,
     workload: &'a Workload,
     goal: &'a Goal,
-    effort: Effort,
+    budget: SearchBudget,
 }
 
-/// What 10 % more of each resource would bring, the most valuable first, and what whole parts would; nothing where the
-/// solver finds nothing that fits and keeps the limits as it is.
+/// The gain of 10 % more of each resource, the largest first, and of whole parts; empty where the
+/// solver finds nothing that fits and keeps the limits on the machine itself.
 pub(super) fn worth(
-    pricing: Pricing<'_>,
+    cost_model: CostModel<'_>,
     workload: &Workload,
     goal: &Goal,
 ) -> Result<(Vec<Worth>, Vec<Worth>), PlannerError> {
-    let asked = Asked { pricing, workload, goal, effort: Effort::PLAN };
-    let machine = pricing.machine;
+    let asked = Asked { cost_model, workload, goal, budget: SearchBudget::PLAN };
+    let machine = cost_model.machine;
     let chunks = prefill_chunks(workload);
     let spaces = asked.spaces(machine, &chunks)?;
     let Some(now) = asked.optimum(&spaces, &capacity(machine))? else { return Ok((vec![], vec![])) };
@@ -60,7 +61,7 @@ pub(super) fn worth(
     let mut more = Vec::new();
     for resource in Resource::all(machine) {
         let other = resource.more_of(machine, factor);
-        // A tenth more of something changes little: the best chunk stays.
+        // A tenth more of a resource changes little, so the best chunk stays.
         let then = match resource {
             Resource::Capacity(_) => asked.optimum(&spaces[now.space..=now.space], &capacity(&other))?,
             _ => asked.optimum(&asked.spaces(&other, &[chunks[now.space]])?, &capacity(&other))?,
@@ -81,11 +82,12 @@ pub(super) fn worth(
 }
 
 fn capacity(machine: &Machine) -> Vec<Bytes> {
-    Twins::of(machine).capacity(machine)
+    IdenticalGpus::from_machine(machine).capacity(machine)
 }
 
 impl Optimum {
-    /// What fitted before fits still, and nothing got slower: the search's tolerance is no loss.
+    /// What fitted still fits and nothing got slower, so a loss within the search's tolerance is
+    /// none.
     fn worth(self, what: String, then: Option<Self>) -> Worth {
         let then = then.filter(|then| then.value < self.value).unwrap_or(self);
         Worth { what, gain: 1.0 - then.value / self.value, times: then.times }
@@ -93,24 +95,30 @@ impl Optimum {
 }
 
 impl<'a> Asked<'a> {
-    /// The space of each of `chunks` on `machine`, at the prices of the machine that was asked about.
-    fn spaces<'m>(&self, machine: &'m Machine, chunks: &[u64]) -> Result<Vec<Space<'m>>, PlannerError>
+    /// The search space of each of `chunks` on `machine`, at the prices of the original machine.
+    fn spaces<'m>(&self, machine: &'m Machine, chunks: &[u64]) -> Result<Vec<SearchSpace<'m>>, PlannerError>
     where
         'a: 'm,
     {
-        let pricing = Pricing { machine, ..self.pricing };
-        let space = |&chunk: &u64| Space::new(pricing, &Course::of(self.workload, chunk), self.goal);
+        let cost_model = CostModel { machine, ..self.cost_model };
+        let space =
+            |&chunk: &u64| SearchSpace::new(cost_model, &BatchSteps::new(self.workload, chunk), self.goal);
         chunks.iter().map(space).collect()
     }
 
-    fn optimum(&self, spaces: &[Space<'_>], capacity: &[Bytes]) -> Result<Option<Optimum>, PlannerError> {
+    fn optimum(
+        &self,
+        spaces: &[SearchSpace<'_>],
+        capacity: &[Bytes],
+    ) -> Result<Option<Optimum>, PlannerError> {
         let mut best: Option<Optimum> = None;
         for (index, space) in spaces.iter().enumerate() {
-            let Some(chosen) = space.solve(self.goal, capacity, self.effort)?.chosen else { continue };
-            if best.is_none_or(|best| chosen.value < best.value) {
-                let [ttft, tpot] = chosen.times();
+            let Some(solution) = space.solve(self.goal, capacity, self.budget)?.solution else { continue };
+            if best.is_none_or(|best| solution.value < best.value) {
+                let [ttft, tpot] = solution.times();
                 let tpot = (self.workload.output_tokens > 1).then_some(tpot);
-                best = Some(Optimum { value: chosen.value, times: Times { ttft, tpot }, space: index });
+                best =
+                    Some(Optimum { value: solution.value, times: PhaseTimes { ttft, tpot }, space: index });
             }
         }
         Ok(best)
@@ -131,9 +139,10 @@ mod tests {
         let mut gained = 0;
         for spec in specs {
             let machine = spec.machine(&model);
-            let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+            let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
             let goal = Goal::new(&machine, &workload, Objective::Latency, Slo::default(), &Costs::default());
-            let asked = Asked { pricing, workload: &workload, goal: &goal.unwrap(), effort: Effort::EXACT };
+            let asked =
+                Asked { cost_model, workload: &workload, goal: &goal.unwrap(), budget: SearchBudget::EXACT };
             let best = |machine: &Machine| {
                 let spaces = asked.spaces(machine, &prefill_chunks(&workload)).unwrap();
                 asked.optimum(&spaces, &capacity(machine)).unwrap().expect("the host holds everything").value

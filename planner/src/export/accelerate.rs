@@ -1,20 +1,23 @@
-//! Transformers with Accelerate: a memory for every module (`device_map`), all of them computed by the GPU.
+//! Transformers with Accelerate: a memory for every module (`device_map`); the GPU computes them
+//! all.
 //!
-//! Where any module is mapped to the GPU, what is mapped to `cpu` or `disk` is copied to it for every use and
-//! computed there; only a map without a GPU computes on the host. The KV cache lies with the GPU, or
-//! (`cache_implementation="offloaded"`) all of it with the host, from which it is streamed layer by layer.
+//! Where any module is mapped to the GPU, modules mapped to `cpu` or `disk` are copied to it for
+//! every use; only a map without a GPU computes on the host. The KV cache is in the GPU's memory,
+//! or all of it in the host's (`cache_implementation="offloaded"`) and streamed layer by layer.
 
 use super::difference::differences;
+use super::engine_options::Export;
+use super::export_error::ExportError;
+use super::shell::quoted;
 use super::site::Site;
-use super::{Export, ExportError};
-use crate::memory::Usage;
-use crate::pipelining::Pipelining;
+use crate::memory::MemoryUsage;
+use crate::placement::Pipelining;
 use crate::placement::Placement;
 use hwprofiles::{DType, MemoryId};
 use scenarios::{Architecture, Block, Model, Sublayer};
 use serde_json::{Map, Value, json};
 
-/// What the map and the options say.
+/// What the map and the options say, before they are written.
 #[derive(Debug, Clone)]
 struct Options {
     /// By layer, for each of its sublayers: the memory of its matrix.
@@ -51,7 +54,7 @@ pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
     let map = serde_json::to_string_pretty(&options.device_map(site)).expect("names and words");
     let files =
         vec![("device_map.json".to_owned(), map + "\n"), ("run.py".to_owned(), options.script(site, &used))];
-    Ok(Export { files, command: format!("python run.py {}", site.plan.model.name), cannot, nearest })
+    Ok(Export { files, command: format!("python run.py {}", quoted(&site.plan.model.name)), cannot, nearest })
 }
 
 impl Options {
@@ -66,12 +69,17 @@ impl Options {
             home if home == own || Some(home) == site.disk() => home,
             _ => site.dram,
         };
-        // Latent attention, attention with sinks and GPT-J's with its own table of rotations are mapped as one module.
+        // These kinds of attention cannot be split between devices: latent attention, attention
+        // with sinks, and GPT-J's, which has its own table of rotations.
         let with_own = matches!(site.model.architecture, Architecture::GptOss | Architecture::GptJ);
-        let one = site.model.latent.is_some() || with_own;
-        let of = |sublayer| if one && sublayer == Sublayer::Out { Sublayer::Qkv } else { sublayer };
+        let one_module = site.model.latent.is_some() || with_own;
+        let mapped_as =
+            |sublayer| if one_module && sublayer == Sublayer::Out { Sublayer::Qkv } else { sublayer };
         let homes = (0..site.placement.layers.len()).map(|index| {
-            site.sublayers(index).iter().map(|&sublayer| known(site.home(index, of(sublayer)))).collect()
+            site.sublayers(index)
+                .iter()
+                .map(|&sublayer| known(site.home(index, mapped_as(sublayer))))
+                .collect()
         });
         // A tied head is the token table, which is not streamed.
         let tied = site.model.tied_embeddings;
@@ -79,7 +87,8 @@ impl Options {
         Self { homes: homes.collect(), head, kv: own, with_gpu: true }
     }
 
-    /// The first `moved` layers, and behind all of them the head, in the host's memory instead of the GPU's.
+    /// The same with the first `moved` layers in the host's memory instead of the GPU's; one more
+    /// than there are layers also moves the head.
     fn without(&self, moved: usize, site: &Site<'_>) -> Self {
         let own = site.gpu.map(|gpu| gpu.memory);
         let mut fewer = self.clone();
@@ -91,7 +100,7 @@ impl Options {
         fewer
     }
 
-    /// What Accelerate does with them.
+    /// The placement that Accelerate makes of these options.
     fn placement(&self, site: &Site<'_>) -> Placement {
         let gpu = site.gpu.filter(|_| self.with_gpu);
         let device = gpu.map_or(site.host, |gpu| gpu.device);
@@ -125,7 +134,7 @@ impl Options {
         if !self.with_gpu {
             return json!({"": "cpu"});
         }
-        let names = Names::of(site.model);
+        let names = Names::from_model(site.model);
         let gpu = json!(0);
         let mut map = Map::new();
         for name in names.outside {
@@ -154,7 +163,7 @@ impl Options {
     }
 
     /// The program that loads and runs it.
-    fn script(&self, site: &Site<'_>, used: &[Usage]) -> String {
+    fn script(&self, site: &Site<'_>, used: &[MemoryUsage]) -> String {
         let gibibytes = |memory: MemoryId| used[memory.0].total().gibibytes().ceil().max(1.0);
         let mut limits = vec![format!(r#""cpu": "{}GiB""#, gibibytes(site.dram))];
         if let Some(gpu) = site.gpu.filter(|_| self.with_gpu) {
@@ -200,9 +209,9 @@ print("\n".join(tokenizer.batch_decode(output, skip_special_tokens=True)))
 /// Module names of an architecture in Transformers.
 struct Names {
     layers: &'static str,
-    /// What lies outside the layers, but for the head.
+    /// Modules outside the layers, without the head.
     outside: &'static [&'static str],
-    /// The head, by all names that it has had.
+    /// The head, by each name that it has had.
     heads: &'static [&'static str],
     norms: &'static [&'static str],
     /// Attention as a whole.
@@ -215,7 +224,7 @@ struct Names {
     experts: &'static [&'static str],
 }
 
-/// Llama's, and those of most after it.
+/// The names of Llama, which most later models share.
 const LLAMA: Names = Names {
     layers: "model.layers",
     outside: &["model.embed_tokens", "model.rotary_emb", "model.norm"],
@@ -230,7 +239,7 @@ const LLAMA: Names = Names {
     experts: &["mlp.experts"],
 };
 
-/// Gemma 2's and 3's, with a norm before and behind each half.
+/// The names of Gemma 2 and 3, which have a norm before and after each half.
 const GEMMA2: Names = Names {
     outside: &["model.embed_tokens", "model.rotary_emb", "model.rotary_emb_local", "model.norm"],
     norms: &[
@@ -243,7 +252,7 @@ const GEMMA2: Names = Names {
 };
 
 impl Names {
-    fn of(model: &Model) -> Self {
+    fn from_model(model: &Model) -> Self {
         match model.architecture {
             Architecture::Opt => Self {
                 layers: "model.decoder.layers",
@@ -307,16 +316,16 @@ impl Names {
         }
     }
 
-    /// The network's matrices as Megatron-LM named them.
+    /// The same with the network's matrices named as in Megatron-LM.
     const fn with_4h(self) -> Self {
         Self { up: &["mlp.dense_h_to_4h"], down: &["mlp.dense_4h_to_h"], ..self }
     }
 
-    /// The modules of a layer of which not all are in one place, with their places. Attention is one module where
-    /// it can be.
+    /// The modules of a layer that is spread over several places, each with its place. Attention is
+    /// one module where both of its projections are in one place.
     fn modules<'p>(&self, placed: &'p [(Sublayer, Value)]) -> Vec<(&'static str, &'p Value)> {
         let whole = whole_attention(placed);
-        let of = |sublayer: Sublayer| match sublayer {
+        let names = |sublayer: Sublayer| match sublayer {
             Sublayer::Qkv if whole => std::slice::from_ref(&self.attention),
             Sublayer::Out if whole => &[][..],
             Sublayer::Qkv => self.qkv,
@@ -329,11 +338,11 @@ impl Names {
             Sublayer::Embed | Sublayer::Attention | Sublayer::Head => &[],
         };
         let modules =
-            placed.iter().map(|(sublayer, place)| of(*sublayer).iter().map(move |&name| (name, place)));
+            placed.iter().map(|(sublayer, place)| names(*sublayer).iter().map(move |&name| (name, place)));
         modules.flatten().collect()
     }
 
-    /// The norms within attention, where it is not one module.
+    /// The norms within attention, where attention is not one module.
     fn attention_norms(&self, model: &Model, placed: &[(Sublayer, Value)]) -> &'static [&'static str] {
         match model.qk_norm && !whole_attention(placed) {
             true => &["self_attn.q_norm", "self_attn.k_norm"],

@@ -1,18 +1,22 @@
-//! DeepSpeed ZeRO-Inference: all weights with the GPU, or all of them in one other memory and streamed.
+//! DeepSpeed ZeRO-Inference: all weights in the GPU's memory, or all streamed from one other
+//! memory.
 //!
-//! `offload_param` of ZeRO stage 3 names that memory: `cpu` or `nvme`. The GPU computes everything; KV is with it.
+//! `offload_param` of ZeRO stage 3 names that memory: `cpu` or `nvme`. The GPU computes everything
+//! and holds the KV cache.
 
 use super::difference::differences;
+use super::engine_options::Export;
+use super::export_error::ExportError;
+use super::shell::quoted;
 use super::site::{Gpu, Site};
-use super::{Export, ExportError};
-use crate::pipelining::Pipelining;
+use crate::placement::Pipelining;
 use crate::placement::Placement;
 use hwprofiles::{DType, MemoryId};
 use scenarios::Sublayer;
 use serde_json::{Value, json};
 
-/// Buffers for reads from disk, each as large as the largest matrix: some are read into while others wait for their
-/// copy.
+/// Buffers for reads from disk, each as large as the largest matrix, so that some are filled while
+/// others are copied.
 const BUFFERS: u64 = 5;
 
 pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
@@ -28,11 +32,11 @@ pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
     cannot.extend(site.kv_note(&[], "it is that of the activations' type"));
     let config = serde_json::to_string_pretty(&config(site, gpu, home)).expect("words and numbers");
     let files = vec![("ds_config.json".to_owned(), config + "\n"), ("run.py".to_owned(), script(site))];
-    let command = format!("deepspeed --num_gpus 1 run.py {}", site.plan.model.name);
+    let command = format!("deepspeed --num_gpus 1 run.py {}", quoted(&site.plan.model.name));
     Ok(Export { files, command, cannot, nearest })
 }
 
-/// The memories that could hold all weights, that of most weights of the plan's layers first.
+/// The memories that could hold all weights, the one that holds most of the plan's weights first.
 fn homes(site: &Site<'_>, gpu: Gpu) -> Vec<MemoryId> {
     let share = |memory: MemoryId| -> u64 {
         let layers = site.placement.sublayers().filter(|(layer, ..)| layer.is_some());
@@ -72,7 +76,7 @@ fn config(site: &Site<'_>, gpu: Gpu, home: MemoryId) -> Value {
         "stage": 3,
         "stage3_prefetch_bucket_size": largest_layer,
         "stage3_param_persistence_threshold": site.model.hidden,
-        // What is computed and what is fetched meanwhile.
+        // The layer that is computed and the one that is fetched meanwhile.
         "stage3_max_live_parameters": (2 * largest_layer).max(largest),
     });
     let mut aio = None;

@@ -1,13 +1,13 @@
-//! What of a plan an engine's placement is not, said by name.
+//! The differences between a plan and the nearest placement that an engine can run, in words.
 
 use super::site::Site;
 use crate::placement::{Placement, Slice, Slices};
 use hwprofiles::{DeviceKind, Machine, MemoryKind};
 use scenarios::{Phase, Sublayer};
 
-/// What is lost of one sublayer in some layers, or of several in the same ones.
+/// One difference: sublayers that are placed otherwise in the same layers for the same reason.
 #[derive(PartialEq)]
-struct Loss {
+struct Difference {
     why: &'static str,
     plan: String,
     nearest: String,
@@ -15,37 +15,37 @@ struct Loss {
     layers: Vec<u64>,
 }
 
-/// One sentence for each way in which `nearest` is not the plan.
+/// One sentence for each difference between the plan and `nearest`.
 pub(super) fn differences(site: &Site<'_>, nearest: &Placement) -> Vec<String> {
     let machine = site.machine;
-    let mut losses: Vec<Loss> = Vec::new();
+    let mut differences_found: Vec<Difference> = Vec::new();
     let pairs = site.placement.sublayers().zip(nearest.sublayers());
     for ((layer, sublayer, plan), (_, _, nearest)) in pairs.filter(|((.., plan), (.., near))| plan != near) {
         let why = reason(machine, sublayer, plan, nearest);
-        let loss = Loss {
+        let found = Difference {
             why,
-            plan: way(machine, plan),
-            nearest: way(machine, nearest),
+            plan: described(machine, plan),
+            nearest: described(machine, nearest),
             sublayers: vec![sublayer],
             layers: layer.map(u64::from).into_iter().collect(),
         };
-        let same = |other: &&mut Loss| other.sublayers == loss.sublayers && other.alike(&loss);
-        match losses.iter_mut().find(same) {
-            Some(other) => other.layers.extend(loss.layers),
-            None => losses.push(loss),
+        let same = |other: &&mut Difference| other.sublayers == found.sublayers && other.alike(&found);
+        match differences_found.iter_mut().find(same) {
+            Some(other) => other.layers.extend(found.layers),
+            None => differences_found.push(found),
         }
     }
-    let mut merged: Vec<Loss> = Vec::new();
-    for loss in losses {
-        match merged.iter_mut().find(|other| other.layers == loss.layers && other.alike(&loss)) {
-            Some(other) => other.sublayers.extend(loss.sublayers),
-            None => merged.push(loss),
+    let mut merged: Vec<Difference> = Vec::new();
+    for found in differences_found {
+        match merged.iter_mut().find(|other| other.layers == found.layers && other.alike(&found)) {
+            Some(other) => other.sublayers.extend(found.sublayers),
+            None => merged.push(found),
         }
     }
-    merged.iter().map(Loss::sentence).collect()
+    merged.iter().map(Difference::sentence).collect()
 }
 
-impl Loss {
+impl Difference {
     fn alike(&self, other: &Self) -> bool {
         (self.why, &self.plan, &self.nearest) == (other.why, &other.plan, &other.nearest)
     }
@@ -62,7 +62,7 @@ impl Loss {
     }
 }
 
-/// The name of what is lost.
+/// The kind of a difference, in words.
 fn reason(machine: &Machine, sublayer: Sublayer, plan: &Slices, nearest: &Slices) -> &'static str {
     let away = |slice: &Slice, phase| !machine.reads_in_place(slice.device(phase), slice.home);
     let streams = |slices: &Slices, phase| slices.iter().any(|slice| away(slice, phase));
@@ -74,26 +74,31 @@ fn reason(machine: &Machine, sublayer: Sublayer, plan: &Slices, nearest: &Slices
     let on_host =
         |slices: &Slices| slices.iter().all(|slice| machine.device(slice.decode).kind == DeviceKind::Cpu);
     let attention = sublayer == Sublayer::Attention;
-    match () {
-        () if plan.len() > 1 => "a divided matrix",
-        () if plan.iter().any(third) && attention => "KV in a third memory",
-        () if plan.iter().any(third) => "weights in a third memory",
-        () if attention => "attention or its KV cache there",
-        () if sublayer == Sublayer::Embed => "the token table there",
-        () if streams(plan, Phase::Decode) && !streams(nearest, Phase::Decode) => {
-            "weights streamed in decode"
-        }
-        () if streams(plan, Phase::Prefill) && !streams(nearest, Phase::Prefill) => {
-            "weights streamed in prefill"
-        }
-        () if plan[0].prefill != plan[0].decode => "another device in each phase",
-        () if on_host(plan) && !on_host(nearest) => "computing on the host",
-        () => "weights there",
+    if plan.len() > 1 {
+        "a divided matrix"
+    } else if plan.iter().any(third) && attention {
+        "KV in a third memory"
+    } else if plan.iter().any(third) {
+        "weights in a third memory"
+    } else if attention {
+        "attention or its KV cache there"
+    } else if sublayer == Sublayer::Embed {
+        "the token table there"
+    } else if streams(plan, Phase::Decode) && !streams(nearest, Phase::Decode) {
+        "weights streamed in decode"
+    } else if streams(plan, Phase::Prefill) && !streams(nearest, Phase::Prefill) {
+        "weights streamed in prefill"
+    } else if plan[0].prefill != plan[0].decode {
+        "another device in each phase"
+    } else if on_host(plan) && !on_host(nearest) {
+        "computing on the host"
+    } else {
+        "weights there"
     }
 }
 
 /// A placement in words: `gpu, from dram`.
-fn way(machine: &Machine, slices: &Slices) -> String {
+fn described(machine: &Machine, slices: &Slices) -> String {
     let part = |slice: &Slice| {
         let name = |phase| &machine.device(slice.device(phase)).name;
         let (prefill, decode) = (name(Phase::Prefill), name(Phase::Decode));

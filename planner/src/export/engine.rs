@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// An engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Engine {
+pub enum ExportTarget {
     /// llama.cpp's server.
     LlamaCpp,
     /// KTransformers in SGLang.
@@ -20,31 +20,31 @@ pub enum Engine {
     FlexGen,
 }
 
-impl Engine {
+impl ExportTarget {
     /// Every engine.
-    pub const ALL: [Engine; 6] = [
-        Engine::LlamaCpp,
-        Engine::KTransformers,
-        Engine::Accelerate,
-        Engine::Vllm,
-        Engine::DeepSpeed,
-        Engine::FlexGen,
+    pub const ALL: [ExportTarget; 6] = [
+        ExportTarget::LlamaCpp,
+        ExportTarget::KTransformers,
+        ExportTarget::Accelerate,
+        ExportTarget::Vllm,
+        ExportTarget::DeepSpeed,
+        ExportTarget::FlexGen,
     ];
 
     /// The word of the command line.
     pub fn name(self) -> &'static str {
         match self {
-            Engine::LlamaCpp => "llama.cpp",
-            Engine::KTransformers => "ktransformers",
-            Engine::Accelerate => "accelerate",
-            Engine::Vllm => "vllm",
-            Engine::DeepSpeed => "deepspeed",
-            Engine::FlexGen => "flexgen",
+            ExportTarget::LlamaCpp => "llama.cpp",
+            ExportTarget::KTransformers => "ktransformers",
+            ExportTarget::Accelerate => "accelerate",
+            ExportTarget::Vllm => "vllm",
+            ExportTarget::DeepSpeed => "deepspeed",
+            ExportTarget::FlexGen => "flexgen",
         }
     }
 }
 
-impl fmt::Display for Engine {
+impl fmt::Display for ExportTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -52,14 +52,14 @@ impl fmt::Display for Engine {
 
 /// A word that is no engine's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not an engine that plans are exported to: use one of {known}", known = Engine::ALL.map(Engine::name).join(", "))]
-pub struct UnknownEngine(pub String);
+#[error("'{0}' is not an engine that plans are exported to: use one of {known}", known = ExportTarget::ALL.map(ExportTarget::name).join(", "))]
+pub struct UnknownExportTarget(pub String);
 
-impl FromStr for Engine {
-    type Err = UnknownEngine;
+impl FromStr for ExportTarget {
+    type Err = UnknownExportTarget;
 
-    fn from_str(word: &str) -> Result<Self, UnknownEngine> {
+    fn from_str(word: &str) -> Result<Self, UnknownExportTarget> {
         let known = Self::ALL.into_iter().find(|engine| engine.name().eq_ignore_ascii_case(word));
-        known.ok_or_else(|| UnknownEngine(word.to_owned()))
+        known.ok_or_else(|| UnknownExportTarget(word.to_owned()))
     }
 }

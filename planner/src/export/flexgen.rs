@@ -1,26 +1,30 @@
-//! FlexGen: shares of weights, cache and activations in GPU, host and disk (`--percent`), the same in every layer.
+//! FlexGen: shares of weights, cache and activations in GPU, host and disk (`--percent`), the same
+//! in every layer.
 //!
-//! A layer is two lists of tensors: attention's (q, k, v, out) and the feed-forward network's (up, down). A tensor
-//! goes where the middle of its bytes falls in its list: the disk's share comes first, then the host's, then the
-//! GPU's. The GPU computes everything, but with `--cpu-cache-compute` decode's attention over a cache of the host.
-//! Norms and biases are left out here: they are thousandths of a list.
+//! A layer is two lists of tensors: attention's (q, k, v, out) and the feed-forward network's (up,
+//! down). The middle of a tensor's bytes within its list decides its home: the disk's share comes
+//! first, then the host's, then the GPU's. The GPU computes everything, except that with
+//! `--cpu-cache-compute` the host computes decode's attention over its cache. Norms and biases are
+//! left out: they are thousandths of a list.
 
 use super::difference::differences;
+use super::engine_options::Export;
+use super::export_error::ExportError;
+use super::shell::quoted;
 use super::site::{Gpu, Site};
-use super::{Export, ExportError};
-use crate::pipelining::Pipelining;
+use crate::placement::Pipelining;
 use crate::placement::{Placement, Slice, Slices, whole};
 use hwprofiles::{DType, DeviceId, MemoryId};
 use scenarios::{Architecture, Sublayer};
 
-/// What the options say.
+/// What the options say, before they are written as words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Options {
     /// Percent of weights with the GPU and with the host; the rest is on the disk.
     weights: [u64; 2],
     /// Whether the cache is with the host.
     kv_away: bool,
-    /// Whether the host attends over it in decode.
+    /// Whether the host computes attention over the cache in decode.
     cpu_compute: bool,
 }
 
@@ -65,8 +69,9 @@ impl Options {
         }
         let percent = |bytes: f64| (100.0 * bytes / f64::max(all, 1.0)).round() as u64;
         let own = percent(own);
-        let on_host =
-            |layer: &&crate::LayerPlacement| layer.slices(Sublayer::Attention)[0].decode == site.host;
+        let on_host = |layer: &&crate::placement::LayerPlacement| {
+            layer.slices(Sublayer::Attention)[0].decode == site.host
+        };
         let by_host = site.placement.layers.iter().filter(on_host).count();
         Self {
             weights: [own, 100 - own - percent(disk).min(100 - own)],
@@ -75,7 +80,7 @@ impl Options {
         }
     }
 
-    /// Where a tensor lies whose middle is at `percent` of its list.
+    /// The home of a tensor whose middle is at `percent` of its list.
     fn home(self, site: &Site<'_>, gpu: Gpu, percent: f64) -> MemoryId {
         let [own, host] = self.weights;
         let disk = (100 - own - host) as f64;
@@ -86,7 +91,7 @@ impl Options {
         }
     }
 
-    /// What FlexGen does with them.
+    /// The placement that FlexGen makes of these options.
     fn placement(&self, site: &Site<'_>, gpu: Gpu) -> Placement {
         let [attention, feed_forward] =
             [&[Sublayer::Qkv, Sublayer::Out][..], &[Sublayer::FfnUp, Sublayer::FfnDown]]
@@ -118,10 +123,10 @@ impl Options {
     fn in_list(self, site: &Site<'_>, gpu: Gpu, list: &[(Sublayer, u64, f64)], sublayer: Sublayer) -> Slices {
         let all: f64 = list.iter().map(|(.., bytes)| bytes).sum();
         let (mut before, mut slices) = (0.0, Slices::new());
-        for &(of, rows, bytes) in list {
+        for &(owner, rows, bytes) in list {
             let home = self.home(site, gpu, 100.0 * (before + bytes / 2.0) / all);
             before += bytes;
-            if of == sublayer {
+            if owner == sublayer {
                 add(&mut slices, rows, home, gpu.device);
             }
         }
@@ -133,7 +138,10 @@ impl Options {
         let [own, host] = self.weights;
         let (kv_own, kv_host) = if self.kv_away { (0, 100) } else { (100, 0) };
         let mut words = vec![
-            format!("python3 -m flexllmgen.flex_opt --model facebook/{}", plan.model.name),
+            format!(
+                "python3 -m flexllmgen.flex_opt --model {}",
+                quoted(&format!("facebook/{}", plan.model.name))
+            ),
             format!("--percent {own} {host} {kv_own} {kv_host} 100 0"),
             format!("--gpu-batch-size {} --num-gpu-batches 1", workload.batch),
             format!("--prompt-len {} --gen-len {}", workload.prompt_tokens, workload.output_tokens),
@@ -146,7 +154,7 @@ impl Options {
     }
 }
 
-/// The tensors of a sublayer with their rows and bytes: q, k and v are three.
+/// The tensors of a sublayer with their rows and bytes; q, k and v are three tensors.
 fn tensors(site: &Site<'_>, sublayer: Sublayer) -> Vec<(Sublayer, u64, f64)> {
     let model = site.model;
     let rows = match sublayer {
@@ -157,7 +165,7 @@ fn tensors(site: &Site<'_>, sublayer: Sublayer) -> Vec<(Sublayer, u64, f64)> {
     rows.into_iter().map(|rows| (sublayer, rows, bytes(rows))).collect()
 }
 
-/// Adds rows behind those of `slices`, to the last one where the home is the same.
+/// Appends rows to `slices`, to the last slice where its home is the same.
 fn add(slices: &mut Slices, rows: u64, home: MemoryId, device: DeviceId) {
     match slices.last_mut() {
         Some(last) if last.home == home => last.rows.end += rows,

@@ -1,5 +1,6 @@
-//! What llama.cpp calls things in its files: types of numbers, names of tensors, and the file of a model.
+//! llama.cpp's names: number types, tensors, and a model's file.
 
+use super::shell::quoted;
 use super::site::Site;
 use hwprofiles::DType;
 use scenarios::{Architecture, LayerKind, Sublayer};
@@ -9,18 +10,20 @@ use scenarios::{Architecture, LayerKind, Sublayer};
 pub(super) struct ModelFile {
     /// Its name.
     pub name: String,
-    /// Where classes of matrices have formats of their own: a script that makes it, with the script's name.
+    /// Name and text of a script that makes the file, where classes of matrices have their own
+    /// formats.
     pub quantise: Option<(String, String)>,
-    /// What is lost by its types.
+    /// How the file's types differ from the plan's formats.
     pub cannot: Vec<String>,
 }
 
 impl ModelFile {
-    /// Of the plan's weights.
+    /// The file for the plan's weights.
     ///
-    /// `llama-quantize` takes a type for tensors by name (`--tensor-type`, a regular expression), and for the two at the
-    /// ends; those that it is not told follow the type of the whole file, which must be one that is quantised.
-    pub fn of(site: &Site<'_>) -> Self {
+    /// `llama-quantize` takes a type for tensors by name (`--tensor-type`, a regular expression)
+    /// and for the token table and the output projection. All other tensors get the file's type,
+    /// which must be a quantised one.
+    pub fn from_plan(site: &Site<'_>) -> Self {
         let (weights, model) = (site.plan.formats.weights, &site.plan.model.name);
         let lost = |dtype: DType| file_type(dtype).1;
         let named = |word: &str| format!("{model}-{word}.gguf");
@@ -45,16 +48,17 @@ impl ModelFile {
         let (ends, whole) = (word(Sublayer::Embed), file_type(whole).0);
         let name = named(&format!("{whole}-mixed"));
         let script = format!(
-            "llama-quantize {}--token-embedding-type {ends} --output-tensor-type {ends} {} {name} {whole}\n",
+            "llama-quantize {}--token-embedding-type {ends} --output-tensor-type {ends} {} {} {whole}\n",
             types.concat(),
-            named("BF16"),
+            quoted(&named("BF16")),
+            quoted(&name),
         );
         let cannot = weights.distinct().filter_map(lost).collect();
         Self { name, quantise: Some(("quantize.sh".to_owned(), script)), cannot }
     }
 }
 
-/// The tensors of a sublayer's matrix in GGUF, as a pattern; `None` where it has none.
+/// The GGUF tensors of a sublayer's matrix, as a pattern; `None` where it has no matrix.
 pub(super) fn tensors(site: &Site<'_>, sublayer: Sublayer) -> Option<&'static str> {
     let joined =
         matches!(site.model.architecture, Architecture::Phi3 | Architecture::GptNeoX | Architecture::Falcon);
@@ -74,7 +78,7 @@ pub(super) fn tensors(site: &Site<'_>, sublayer: Sublayer) -> Option<&'static st
     }
 }
 
-/// The type of the KV cache, and what is lost by it.
+/// The type of the KV cache, and how it differs from the plan's.
 pub(super) fn kv_type(kv: DType) -> (&'static str, Option<String>) {
     match kv {
         DType::F32 => ("f32", None),
@@ -87,7 +91,7 @@ pub(super) fn kv_type(kv: DType) -> (&'static str, Option<String>) {
     }
 }
 
-/// The type of the model's file, and what is lost by it.
+/// The type of the model's file, and how it differs from the plan's.
 fn file_type(weights: DType) -> (&'static str, Option<String>) {
     match weights {
         DType::F32 => ("F32", None),

@@ -1,14 +1,17 @@
-//! KTransformers, as SGLang's backend for mixtures of experts: experts of each layer with the host, all else with the
-//! GPU.
+//! KTransformers, as SGLang's backend for mixtures of experts: the host computes experts, the GPU
+//! everything else.
 //!
-//! `--kt-num-gpu-experts N` puts so many experts of every layer with the GPU; the host computes the others from its
-//! memory in both phases. Which ones those are is the engine's choice by counts of what tokens chose.
+//! `--kt-num-gpu-experts N` puts N experts of every layer into the GPU's memory; the host computes
+//! the others from its own in both phases. The engine chooses the N by counting how often tokens
+//! use each.
 
 use super::difference::differences;
+use super::engine_options::Export;
+use super::export_error::ExportError;
+use super::shell::quoted;
 use super::site::{Gpu, Site};
-use super::{Export, ExportError};
-use crate::memory::Usage;
-use crate::pipelining::Pipelining;
+use crate::memory::MemoryUsage;
+use crate::placement::Pipelining;
 use crate::placement::{Placement, Slice, Slices};
 use hwprofiles::{DType, MemoryKind};
 use scenarios::{Sublayer, WeightClass, WeightFormats};
@@ -34,7 +37,8 @@ pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
     Ok(Export { files: Vec::new(), command: command(site, gpu, with_gpu, &used), cannot, nearest })
 }
 
-/// Of the experts it knows these formats; all else is SGLang's, from a checkpoint that may be quantised otherwise.
+/// Notes on formats. KTransformers knows some formats of experts; SGLang takes all other weights
+/// from the checkpoint as they are.
 fn format_notes(weights: WeightFormats) -> Vec<String> {
     let experts = weights.of_class(WeightClass::Experts);
     let unknown = match experts {
@@ -49,7 +53,7 @@ fn format_notes(weights: WeightFormats) -> Vec<String> {
     unknown.into_iter().chain(others).collect()
 }
 
-/// As many experts of a layer as the plan keeps with the GPU in the mean, rounded up.
+/// The mean number of experts in a layer that the plan keeps with the GPU, rounded up.
 fn like_the_plan(site: &Site<'_>, gpu: Gpu) -> u64 {
     let layers = (0..site.placement.layers.len()).filter(|&index| has_experts(site, index));
     let (mut count, mut with_gpu) = (0, 0);
@@ -66,7 +70,7 @@ fn has_experts(site: &Site<'_>, index: usize) -> bool {
     site.sublayers(index).contains(&Sublayer::Experts)
 }
 
-/// The first `with_gpu` experts of every layer with the GPU.
+/// The placement that keeps the first `with_gpu` experts of every layer with the GPU.
 fn placement(site: &Site<'_>, gpu: Gpu, with_gpu: u64) -> Placement {
     let there = |sublayer| site.on(sublayer, gpu.memory, gpu.device);
     let all = Sublayer::Experts.matrix(site.model).map_or(0, |(experts, _)| experts);
@@ -90,24 +94,25 @@ fn placement(site: &Site<'_>, gpu: Gpu, with_gpu: u64) -> Placement {
     }
 }
 
-fn command(site: &Site<'_>, gpu: Gpu, with_gpu: u64, used: &[Usage]) -> String {
+fn command(site: &Site<'_>, gpu: Gpu, with_gpu: u64, used: &[MemoryUsage]) -> String {
     let (plan, workload, host) = (site.plan, &site.plan.workload, site.machine.device(site.host));
     let weights = plan.formats.weights.of_class(WeightClass::Experts);
     let amx = host.details.ceilings.values().any(|by_instructions| by_instructions.contains_key("amx"));
     let method = match weights {
         DType::F32 | DType::F16 | DType::Bf16 => "BF16",
         DType::Fp8 => "FP8",
-        // Its kernels without AMX read GGUF files.
+        // The kernels for CPUs without AMX read GGUF files.
         DType::Int8 | DType::Int4 | DType::Int2 if !amx => "LLAMAFILE",
         DType::Int8 => "AMXINT8",
         DType::Int4 | DType::Int2 => "AMXINT4",
     };
-    let name = &plan.model.name;
+    let name = quoted(&plan.model.name);
     let mut words = vec![format!("python -m sglang.launch_server --model {name}")];
     // The host's kernels read the checkpoint itself, or a copy converted for them.
     let converted =
         if matches!(weights, DType::Int8 | DType::Int4) { format!("-{method}") } else { String::new() };
-    words.push(format!("--kt-method {method} --kt-weight-path {name}{converted}"));
+    let path = quoted(&format!("{}{converted}", plan.model.name));
+    words.push(format!("--kt-method {method} --kt-weight-path {path}"));
     words.extend((!host.cores.is_empty()).then(|| format!("--kt-cpuinfer {}", host.cores.len())));
     let nodes = site.machine.memories.iter().filter(|memory| memory.kind == MemoryKind::Dram).count();
     words.push(format!("--kt-threadpool-count {nodes} --kt-num-gpu-experts {with_gpu}"));

@@ -1,24 +1,30 @@
 //! llama.cpp: any matrix in either memory (`-ot`), computed where it lies; KV caches by layer.
 //!
-//! What the options mean, in current versions: `-ngl N` counts the output projection and then layers from the last
-//! one, whose weights and KV caches lie with the GPU; the token table never does. `-ot PATTERN=BUFFER` overrides the
-//! memory of tensors by name, `--n-cpu-moe N` that of the experts of the first N layers, `-nkvo` keeps every KV cache, and with it attention, with the host. A product of at
-//! least 32 rows with a matrix of the host is computed by the GPU, to which the matrix is copied, unless `-nopo`.
+//! What the options mean in current versions of `llama-server`:
+//! - `-ngl N` puts the output projection and then N − 1 layers, counted from the last one, with
+//!   their KV caches into the GPU's memory. The token table always stays with the host.
+//! - `-ot PATTERN=BUFFER` overrides the memory of tensors by name.
+//! - `--n-cpu-moe N` keeps the experts of the first N layers with the host.
+//! - `-nkvo` keeps every KV cache, and with it attention, with the host.
+//! - The GPU computes a product of at least 32 rows with a matrix of the host, to which the matrix
+//!   is copied; `--no-op-offload` turns this off.
 
 use super::difference::differences;
+use super::engine_options::Export;
+use super::export_error::ExportError;
 use super::gguf::{ModelFile, kv_type, tensors};
+use super::shell::quoted;
 use super::site::Site;
-use super::{Export, ExportError};
-use crate::pipelining::Pipelining;
+use crate::placement::Pipelining;
 use crate::placement::{Placement, Slices, whole};
 use hwprofiles::DeviceKind;
 use scenarios::{Architecture, Phase, Sublayer};
 use std::collections::BTreeMap;
 
-/// Rows from which a product with a matrix of the host goes to the GPU.
+/// The GPU computes products of at least this many rows with a matrix of the host.
 const OFFLOADED_ROWS: u64 = 32;
 
-/// What the options say.
+/// What the options say, before they are written as words.
 #[derive(Debug, Clone, PartialEq)]
 struct Options {
     /// By layer, for each of its sublayers: whether its matrix lies with the GPU.
@@ -51,7 +57,7 @@ pub(super) fn export(site: Site<'_>) -> Result<Export, ExportError> {
     let mut cannot = differences(&site, &nearest);
     if exchanged {
         cannot.push(
-            "the order of layers: KV caches with the GPU are those of the last layers, so layers are exchanged"
+            "the order of layers: the GPU holds the KV caches of the last layers, so layers are exchanged"
                 .to_owned(),
         );
     }
@@ -59,13 +65,14 @@ pub(super) fn export(site: Site<'_>) -> Result<Export, ExportError> {
         cannot.push("the loopback device, which is Fulcrum's own".to_owned());
     }
     cannot.extend(kv_type(site.plan.formats.kv).1);
-    let file = ModelFile::of(&site);
+    let file = ModelFile::from_plan(&site);
     cannot.extend(file.cannot.clone());
     let command = options.command(&site, &file.name);
     Ok(Export { files: file.quantise.into_iter().collect(), command, cannot, nearest })
 }
 
-/// The same plan with the layers whose KV caches lie with the GPU behind the others of their kind.
+/// The same plan with its layers reordered: within a kind, layers whose KV cache is with the GPU
+/// come last, since `-ngl` counts from the last layer.
 fn with_kv_at_the_back(mut site: Site<'_>) -> (Site<'_>, bool) {
     let Some(gpu) = site.gpu else { return (site, false) };
     let before = site.placement.layers.clone();
@@ -84,7 +91,8 @@ fn with_kv_at_the_back(mut site: Site<'_>) -> (Site<'_>, bool) {
     (site, exchanged)
 }
 
-/// Whether the plan's devices are more those of op-offload than those without it.
+/// Whether op-offload computes more of the matrices' bytes on the plan's own devices than it would
+/// without.
 fn prefers_op_offload(site: &Site<'_>, options: &Options) -> bool {
     let same = |op_offload: bool| -> u128 {
         let placement = Options { op_offload, ..options.clone() }.placement(site);
@@ -97,7 +105,7 @@ fn prefers_op_offload(site: &Site<'_>, options: &Options) -> bool {
         });
         agreed.sum()
     };
-    // llama.cpp does it unless told otherwise.
+    // Op-offload is the default.
     same(true) >= same(false)
 }
 
@@ -118,7 +126,8 @@ impl Options {
         }
     }
 
-    /// The first `moved` layers with the host, and behind all of them the output projection.
+    /// The same with the first `moved` layers kept by the host; one more than there are layers also
+    /// keeps the output projection there.
     fn without(&self, moved: usize) -> Self {
         let mut fewer = self.clone();
         fewer.weights.iter_mut().take(moved).for_each(|layer| layer.fill(false));
@@ -127,7 +136,7 @@ impl Options {
         fewer
     }
 
-    /// What llama.cpp does with them.
+    /// The placement that llama.cpp makes of these options.
     fn placement(&self, site: &Site<'_>) -> Placement {
         let (host, dram) = (site.host, site.dram);
         let batch = site.plan.workload.batch;
@@ -162,20 +171,21 @@ impl Options {
         }
     }
 
-    /// How many of the output projection and then the last layers lie with the GPU by default, and whether KV
-    /// caches do not.
+    /// The value of `-ngl`, and whether `-nkvo` is needed.
     fn default_layers(&self) -> (usize, bool) {
         let layers = self.weights.len();
         let any = self.weights.iter().flatten().any(|&with_gpu| with_gpu);
-        match () {
-            () if self.kv_from < layers => (layers - self.kv_from + 1, false),
-            () if any => (layers + 1, true),
-            () => (usize::from(self.head), false),
+        if self.kv_from < layers {
+            (layers - self.kv_from + 1, false)
+        } else if any {
+            (layers + 1, true)
+        } else {
+            (usize::from(self.head), false)
         }
     }
 
-    /// `--n-cpu-moe`: so many layers from the first one of which exactly all experts lie with the host; 0 where
-    /// there is no such number, or `-ngl` alone says it.
+    /// The value of `--n-cpu-moe`: the number of first layers that keep all experts with the host,
+    /// where no later layer does; 0 where the option cannot say it or `-ngl` already does.
     fn host_experts(&self, site: &Site<'_>) -> usize {
         let (counted, _) = self.default_layers();
         let layers = self.weights.len();
@@ -191,7 +201,7 @@ impl Options {
         if in_front && last + counted > layers { last } else { 0 }
     }
 
-    /// The `-ot` patterns for what is neither where `-ngl` puts it nor where `--n-cpu-moe` does.
+    /// The `-ot` patterns for tensors that `-ngl` and `--n-cpu-moe` put elsewhere.
     fn overrides(&self, site: &Site<'_>) -> Vec<String> {
         let host_experts = self.host_experts(site);
         let (counted, _) = self.default_layers();
@@ -220,7 +230,7 @@ impl Options {
         };
         let mut patterns: Vec<_> = by_layers.into_iter().map(pattern).collect();
         if self.head != (counted > 0) {
-            // A tied table has no tensor of its own.
+            // A tied output projection is the token table.
             patterns.push(format!(r"^(output|token_embd)\.weight$={}", buffer(self.head)));
         }
         patterns
@@ -229,7 +239,7 @@ impl Options {
     fn command(&self, site: &Site<'_>, file: &str) -> String {
         let (plan, workload) = (site.plan, &site.plan.workload);
         let (counted, kv_with_host) = self.default_layers();
-        let mut words = vec![format!("llama-server -m {file} -ngl {counted}")];
+        let mut words = vec![format!("llama-server -m {} -ngl {counted}", quoted(file))];
         let overrides = self.overrides(site);
         if !overrides.is_empty() {
             words.push(format!("-ot '{}'", overrides.join(",")));
@@ -237,7 +247,7 @@ impl Options {
         let host_experts = self.host_experts(site);
         words.extend((host_experts > 0).then(|| format!("--n-cpu-moe {host_experts}")));
         words.extend(kv_with_host.then(|| "-nkvo".to_owned()));
-        words.extend((site.gpu.is_some() && !self.op_offload).then(|| "-nopo".to_owned()));
+        words.extend((site.gpu.is_some() && !self.op_offload).then(|| "--no-op-offload".to_owned()));
         let threads = site.machine.device(site.host).cores.len();
         words.extend((threads > 0).then(|| format!("-t {threads}")));
         let rows = workload.batch * plan.prefill_chunk;
@@ -245,7 +255,7 @@ impl Options {
         words.push(format!("-b {rows} -ub {rows}"));
         let kv = kv_type(plan.formats.kv).0;
         words.push(format!("-ctk {kv} -ctv {kv}"));
-        // Quantised values need it.
+        // Quantised caches need flash attention.
         words.extend(kv.starts_with('q').then(|| "-fa on".to_owned()));
         words.join(" ")
     }

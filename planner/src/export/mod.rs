@@ -1,119 +1,21 @@
-//! A plan for the engines that people run: files, the command to start, and what of the plan is lost on the way.
-//!
-//! Each engine has its file, with what its options mean written down as a rule that turns options into a
-//! [`Placement`]. The *nearest* placement is what that rule makes of the options closest to the plan, so its
-//! predicted cost ([`crate::evaluate`]) is the cost of the command. It always fits: where the closest does not,
-//! layers move out of the accelerator's memory until it does.
+//! A plan as another engine's files and options.
 
 mod accelerate;
 mod deepspeed;
 mod difference;
 mod engine;
+mod engine_options;
+mod export_error;
+mod exporter;
 mod flexgen;
 mod gguf;
 mod ktransformers;
 mod llama_cpp;
+mod shell;
 mod site;
 mod vllm;
 
-pub use engine::{Engine, UnknownEngine};
-
-use crate::error::PlannerError;
-use crate::placement::Placement;
-use crate::plan::{Plan, PlanError};
-use hwprofiles::Machine;
-use scenarios::Model;
-use site::Site;
-
-/// A plan as an engine's options.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Export {
-    /// Files that the command reads: name and text.
-    pub files: Vec<(String, String)>,
-    /// The command line that starts the engine.
-    pub command: String,
-    /// What of the plan the engine cannot express, one sentence each; empty where it runs the plan as it is.
-    pub cannot: Vec<String>,
-    /// What the engine does with these options, on the plan's machine.
-    pub nearest: Placement,
-}
-
-/// Why there is nothing to export.
-#[derive(Debug, thiserror::Error)]
-pub enum ExportError {
-    /// The engine runs other models, or needs a device that is not there.
-    #[error("{engine} cannot run {what}: {wanted}")]
-    Unsupported {
-        /// Which engine.
-        engine: Engine,
-        /// What it was asked.
-        what: String,
-        /// What it can do.
-        wanted: String,
-    },
-    /// Nothing that the engine can do fits the machine.
-    #[error("no placement of {engine} fits: {reason}")]
-    Unfit {
-        /// Which engine.
-        engine: Engine,
-        /// What the one that needs least lacks.
-        reason: PlannerError,
-    },
-    /// The plan is not for this machine and model.
-    #[error("plan: {0}")]
-    Plan(#[from] PlanError),
-}
-
-/// `plan`, made for `machine` and `model`, as options of `engine`.
-///
-/// # Errors
-/// [`ExportError`]: a plan for something else, a model or machine that the engine does not know, or one on which
-/// nothing that it can do fits.
-pub fn export(plan: &Plan, machine: &Machine, model: &Model, engine: Engine) -> Result<Export, ExportError> {
-    let site = Site::new(plan, machine, model, engine)?;
-    let gpus = machine.twins().len();
-    match machine.tensor_parallel() {
-        ranks if ranks > 1 && engine != Engine::Vllm => {
-            let what = format!("one model on {ranks} GPUs at once (tensor_parallel: {ranks})");
-            return Err(site.unsupported(what, "make a plan with tensor_parallel: 1, or export it to vllm"));
-        }
-        _ => {}
-    }
-    let stripes = stripes(&site);
-    let mut export = of_engine(site)?;
-    export.cannot.extend(stripes);
-    if gpus > 1 {
-        let first = "this is for the first alone (CUDA_VISIBLE_DEVICES=0)";
-        export.cannot.push(format!("layers over the {gpus} GPUs: {first}"));
-    }
-    Ok(export)
-}
-
-/// What it takes to stripe memory, where the plan does: no engine has an option for it, but the kernel has.
-fn stripes(site: &Site<'_>) -> Option<String> {
-    let machine = site.machine;
-    let mut slices = site.placement.sublayers().flat_map(|(.., slices)| slices);
-    let home = machine.memory(slices.find(|slice| !machine.memory(slice.home).stripes.is_empty())?.home);
-    let named = |of: &dyn Fn(&hwprofiles::Stripe) -> String| {
-        home.stripes.iter().map(of).collect::<Vec<_>>().join(" and ")
-    };
-    let memories = named(&|stripe| machine.memory(stripe.memory).name.clone());
-    let pages = named(&|stripe| stripe.pages.to_string());
-    Some(format!(
-        "homes in '{}': start it with numactl --weighted-interleave=A,B, where A and B are the NUMA nodes of {memories} \
-         and /sys/kernel/mm/mempolicy/weighted_interleave/nodeA and nodeB hold {pages}; that stripes all that the \
-         process keeps in host memory",
-        home.name
-    ))
-}
-
-fn of_engine(site: Site<'_>) -> Result<Export, ExportError> {
-    match site.engine {
-        Engine::LlamaCpp => llama_cpp::export(site),
-        Engine::KTransformers => ktransformers::export(&site),
-        Engine::Accelerate => accelerate::export(&site),
-        Engine::Vllm => vllm::export(&site),
-        Engine::DeepSpeed => deepspeed::export(&site),
-        Engine::FlexGen => flexgen::export(&site),
-    }
-}
+pub use engine::{ExportTarget, UnknownExportTarget};
+pub use engine_options::Export;
+pub use export_error::ExportError;
+pub use exporter::export;

@@ -1,21 +1,26 @@
-//! What every export starts from: the plan's placement, and the few things that engines tell apart on a machine.
+//! The plan's placement and the parts of a machine that engines distinguish: where every export
+//! starts.
 
-use super::{Engine, ExportError};
+use super::engine::ExportTarget;
+use super::export_error::ExportError;
 use crate::error::PlannerError;
-use crate::memory::{Programs, Usage, usage};
+use crate::memory::overfilled;
+use crate::memory::{MemoryUsage, usage};
 use crate::placement::{LayerPlacement, Placement, Slice, Slices, whole};
-use crate::plan::{Plan, overfilled};
+use crate::plan::Plan;
+use crate::program::PhasePrograms;
 use hwprofiles::{Bytes, DType, DeviceId, DeviceKind, Machine, MemoryId, MemoryKind};
 use scenarios::{Model, Sublayer};
 
-/// A plan with its machine as an engine sees it: a host, at most one GPU, their memories and a disk.
+/// A plan with its machine as an engine sees it: a host, at most one GPU, their memories and a
+/// disk.
 #[derive(Debug)]
 pub(super) struct Site<'a> {
-    pub engine: Engine,
+    pub engine: ExportTarget,
     pub plan: &'a Plan,
     pub machine: &'a Machine,
     pub model: &'a Model,
-    /// The plan's own.
+    /// The plan's placement.
     pub placement: Placement,
     /// The host CPU, and its memory.
     pub host: DeviceId,
@@ -36,11 +41,11 @@ impl<'a> Site<'a> {
         plan: &'a Plan,
         machine: &'a Machine,
         model: &'a Model,
-        engine: Engine,
+        engine: ExportTarget,
     ) -> Result<Self, ExportError> {
         let placement = plan.placement(machine, model)?;
-        let of_kind = |kind| machine.device_ids().find(|&id| machine.device(id).kind == kind);
-        let Some(host) = of_kind(DeviceKind::Cpu) else {
+        let first = |kind| machine.device_ids().find(|&id| machine.device(id).kind == kind);
+        let Some(host) = first(DeviceKind::Cpu) else {
             return Err(ExportError::Unsupported {
                 engine,
                 what: format!("on '{}'", machine.name),
@@ -48,8 +53,7 @@ impl<'a> Site<'a> {
             });
         };
         let dram = machine.device(host).memory;
-        let gpu =
-            of_kind(DeviceKind::Gpu).map(|device| Gpu { device, memory: machine.device(device).memory });
+        let gpu = first(DeviceKind::Gpu).map(|device| Gpu { device, memory: machine.device(device).memory });
         Ok(Self { engine, plan, machine, model, placement, host, dram, gpu })
     }
 
@@ -68,10 +72,10 @@ impl<'a> Site<'a> {
 
     /// The disk, where the GPU can read it.
     pub fn disk(&self) -> Option<MemoryId> {
-        let of_disk = |&id: &MemoryId| self.machine.memory(id).kind == MemoryKind::Nvme;
+        let is_disk = |&id: &MemoryId| self.machine.memory(id).kind == MemoryKind::Nvme;
         self.machine
             .memory_ids()
-            .find(of_disk)
+            .find(is_disk)
             .filter(|&disk| self.gpu.is_some_and(|gpu| self.machine.link_between(disk, gpu.memory).is_some()))
     }
 
@@ -82,13 +86,13 @@ impl<'a> Site<'a> {
 
     /// Layer `index` with each sublayer where `place` says.
     pub fn layer(&self, index: usize, place: impl FnMut(Sublayer) -> Slices) -> LayerPlacement {
-        LayerPlacement::of(self.model.kind(index as u64), place)
+        LayerPlacement::from_slices(self.model.kind(index as u64), place)
     }
 
-    /// The largest part of a sublayer of the plan: where an engine that divides nothing would put it.
+    /// The largest slice of a sublayer: an engine that cannot divide it puts all of it there.
     pub fn main(slices: &Slices) -> &Slice {
         let rows = |slice: &&Slice| slice.rows.end - slice.rows.start;
-        // Of equals the first, which also computes the operators without a matrix.
+        // Of equal slices the first, which also computes the operators without a matrix.
         slices.iter().rev().max_by_key(rows).expect("a sublayer has a part")
     }
 
@@ -114,10 +118,10 @@ impl<'a> Site<'a> {
         sublayer.matrix_bytes(self.model, self.plan.formats.weights, &(0..rows))
     }
 
-    /// What `placement` takes of each memory, where it fits.
-    pub fn fit(&self, placement: &Placement) -> Result<Vec<Usage>, PlannerError> {
+    /// The bytes that `placement` takes of each memory, if it fits.
+    pub fn fit(&self, placement: &Placement) -> Result<Vec<MemoryUsage>, PlannerError> {
         let (machine, model) = (self.machine, self.model);
-        let programs = Programs::lower(machine, model, placement)?;
+        let programs = PhasePrograms::lower(machine, model, placement)?;
         let used = usage(machine, model, &self.plan.formats, placement, &programs, &self.plan.extent());
         match overfilled(machine, &used) {
             None => Ok(used),
@@ -129,12 +133,13 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// The first of `candidates` that fits, with what it takes of each memory.
+    /// The first of `candidates` that fits, with its placement and the bytes it takes of each
+    /// memory.
     pub fn first_fit<T>(
         &self,
         candidates: impl IntoIterator<Item = T>,
         placement: impl Fn(&T) -> Placement,
-    ) -> Result<(T, Placement, Vec<Usage>), ExportError> {
+    ) -> Result<(T, Placement, Vec<MemoryUsage>), ExportError> {
         let mut last = None;
         for candidate in candidates {
             let placement = placement(&candidate);
@@ -147,15 +152,15 @@ impl<'a> Site<'a> {
         Err(self.unfit(last.unwrap_or(none)))
     }
 
-    /// A sentence about a KV cache in fewer bits than 16, where `known` does not hold its format.
+    /// A sentence about a KV cache of fewer than 16 bits, unless `known` holds its format.
     pub fn kv_note(&self, known: &[DType], instead: &str) -> Option<String> {
         let kv = self.plan.formats.kv;
         let wide = matches!(kv, DType::F32 | DType::F16 | DType::Bf16);
         (!wide && !known.contains(&kv)).then(|| format!("KV in {kv}: {instead}"))
     }
 
-    /// Sentences about formats that the engine takes from the checkpoint, where `known` does not hold them, or where
-    /// classes of matrices have formats of their own.
+    /// Sentences about formats that the engine takes from the checkpoint: formats that `known` does
+    /// not hold, and formats of classes of matrices.
     pub fn format_notes(&self, known: &[DType], how: &str) -> Vec<String> {
         let weights = self.plan.formats.weights;
         match weights.one() {

@@ -1,13 +1,17 @@
-//! vLLM: everything with the GPU but the weights of the first layers, which it reads from the host's memory.
+//! vLLM: the GPU computes everything; the weights of the first layers may stay in the host's
+//! memory.
 //!
-//! `--cpu-offload-gb N` (in units of 2³⁰ bytes) leaves the parameters of layers in the host's memory, beginning with
-//! the first layer, until N are reached; the GPU computes them from there. The KV cache lies with the GPU.
+//! `--cpu-offload-gb N` (in units of 2³⁰ bytes) keeps the parameters of layers in the host's
+//! memory, from the first layer on, until N are reached; the GPU reads them from there. The KV
+//! cache is in the GPU's memory.
 
 use super::difference::differences;
+use super::engine_options::Export;
+use super::export_error::ExportError;
+use super::shell::quoted;
 use super::site::{Gpu, Site};
-use super::{Export, ExportError};
-use crate::memory::Usage;
-use crate::pipelining::Pipelining;
+use crate::memory::MemoryUsage;
+use crate::placement::Pipelining;
 use crate::placement::Placement;
 use hwprofiles::{Bytes, DType};
 use scenarios::Sublayer;
@@ -27,7 +31,7 @@ pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
     Ok(Export { files: Vec::new(), command: command(site, gpu, offloaded, &used), cannot, nearest })
 }
 
-/// As many layers as hold the bytes that the plan keeps out of the GPU's memory.
+/// The fewest first layers that hold the bytes that the plan keeps out of the GPU's memory.
 fn like_the_plan(site: &Site<'_>, gpu: Gpu) -> usize {
     let mut away = Bytes::ZERO;
     for (index, layer) in site.placement.layers.iter().enumerate() {
@@ -41,13 +45,13 @@ fn like_the_plan(site: &Site<'_>, gpu: Gpu) -> usize {
     (0..site.placement.layers.len()).find(reached).unwrap_or(site.placement.layers.len())
 }
 
-/// The matrices of the first layers.
+/// Bytes of the matrices of the first `first` layers.
 fn layer_bytes(site: &Site<'_>, first: usize) -> Bytes {
     let layers = (0..first).flat_map(|index| site.sublayers(index));
     layers.fold(Bytes::ZERO, |sum, &sublayer| sum + site.bytes(sublayer))
 }
 
-/// The first `offloaded` layers' weights streamed.
+/// The placement that streams the weights of the first `offloaded` layers.
 fn placement(site: &Site<'_>, gpu: Gpu, offloaded: usize) -> Placement {
     let layers = (0..site.placement.layers.len()).map(|index| {
         site.layer(index, |sublayer| {
@@ -63,11 +67,11 @@ fn placement(site: &Site<'_>, gpu: Gpu, offloaded: usize) -> Placement {
     }
 }
 
-fn command(site: &Site<'_>, gpu: Gpu, offloaded: usize, used: &[Usage]) -> String {
+fn command(site: &Site<'_>, gpu: Gpu, offloaded: usize, used: &[MemoryUsage]) -> String {
     let (plan, workload) = (site.plan, &site.plan.workload);
-    let mut words = vec![format!("vllm serve {}", plan.model.name)];
+    let mut words = vec![format!("vllm serve {}", quoted(&plan.model.name))];
     if offloaded > 0 {
-        // Rounded down: it takes in the parameter at which the limit is reached.
+        // Rounded down, since vLLM also offloads the parameter that reaches the limit.
         let gibibytes = layer_bytes(site, offloaded).gibibytes();
         words.push(format!("--cpu-offload-gb {:.3}", (gibibytes * 1000.0).floor() / 1000.0));
     }
@@ -79,7 +83,7 @@ fn command(site: &Site<'_>, gpu: Gpu, offloaded: usize, used: &[Usage]) -> Strin
         Some(DType::F32) => "float32",
         Some(DType::F16) => "float16",
         Some(DType::Bf16) => "bfloat16",
-        // As the checkpoint has it.
+        // The checkpoint decides.
         Some(DType::Fp8 | DType::Int8 | DType::Int4 | DType::Int2) | None => "auto",
     };
     let kv = match plan.formats.kv {

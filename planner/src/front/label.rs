@@ -4,7 +4,8 @@ use crate::placement::Placement;
 use hwprofiles::Machine;
 use std::collections::BTreeMap;
 
-/// Which devices compute how many layers in decode, most layers first: `53 of 80 layers on gpu, 27 on cpu+gpu`.
+/// The devices that compute layers in decode, most layers first: `53 of 80 layers on gpu, 27 on
+/// cpu+gpu`.
 pub fn label(machine: &Machine, placement: &Placement) -> String {
     let mut counts: BTreeMap<Vec<&str>, usize> = BTreeMap::new();
     for layer in &placement.layers {

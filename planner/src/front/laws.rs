@@ -1,33 +1,33 @@
-//! Laws of fronts, on small instances of which every solution can be looked at.
+//! Laws of fronts, on instances small enough to enumerate every solution.
 
 use super::tradeoff::{Solver, Tradeoff};
 use crate::fixture::{Spec, formats, model};
-use crate::laws::{each_solution, goal, pick, space, specs};
-use crate::solve::{Chosen, Effort, Kind, Problem, Yardstick};
-use crate::space::Family;
+use crate::search::Restriction;
+use crate::search::laws::{each_solution, goal, pick, space, specs};
+use crate::search::{Measure, PatternGroup, PatternProgram, PatternSolution, SearchBudget};
 use proptest::prelude::*;
 
-/// Ties are decided only where they are some.
+/// The least difference that decides a tie.
 const TIE: f64 = 1e-9;
-/// Values that differ by less are the same.
+/// Values that differ by a smaller share count as equal.
 const SAME: f64 = 1e-6;
 
-/// What is worse by less is rounded.
+/// A smaller loss is rounding.
 const ROUNDED: f64 = 1e-12;
-/// What is better by more is seen in spite of rounding, however little it counts in a tie.
+/// A larger gain is seen in spite of rounding, however little it counts in a tie.
 const BETTER: f64 = 1e-5;
 
-/// Whether `one` is nowhere worse than `other`, by however little, and somewhere better.
+/// Whether `one` is nowhere worse than `other`, not even slightly, and somewhere better.
 fn beats(one: &[f64], other: &[f64]) -> bool {
     let pairs = || one.iter().zip(other);
     pairs().all(|(a, b)| *a <= b * (1.0 + ROUNDED)) && pairs().any(|(a, b)| *a < b * (1.0 - BETTER))
 }
 
-/// What each solution that fits and keeps the limits takes, by criterion.
-fn all_values(problem: &Problem<'_>, criteria: &[Yardstick], limits: &[Yardstick]) -> Vec<Vec<f64>> {
+/// The criteria of each solution that fits and keeps the limits.
+fn all_values(problem: &PatternProgram<'_>, criteria: &[Measure], limits: &[Measure]) -> Vec<Vec<f64>> {
     let mut all = Vec::new();
     each_solution(&problem.groups, &mut Vec::new(), &mut |kinds| {
-        let chosen = Chosen { kinds: kinds.clone(), value: 0.0 };
+        let chosen = PatternSolution { kinds: kinds.clone(), value: 0.0 };
         let used = problem.used(&chosen);
         let fits = used.iter().zip(&problem.capacity).all(|(used, capacity)| used <= capacity);
         if fits && limits.iter().all(|limit| chosen.measured(limit) <= limit.limit) {
@@ -38,10 +38,10 @@ fn all_values(problem: &Problem<'_>, criteria: &[Yardstick], limits: &[Yardstick
 }
 
 /// Time to the first token, time per token, energy.
-fn measures(watts: [f64; 2]) -> [Yardstick; 3] {
+fn measures(watts: [f64; 2]) -> [Measure; 3] {
     let of = |weight, watts: [f64; 2]| {
         let busy = [watts.to_vec(), watts.map(|watts| watts * 31.0).to_vec()];
-        Yardstick { weight, busy, limit: f64::INFINITY }
+        Measure { weight, busy, limit: f64::INFINITY }
     };
     [of([1.0, 0.0], [0.0; 2]), of([0.0, 1.0], [0.0; 2]), of([0.0; 2], watts)]
 }
@@ -58,22 +58,22 @@ proptest! {
         let (model, formats) = (model(layers, 256), formats());
         let machine = Spec { cxl: Some(1 << 40), ..spec }.machine(&model);
         let space = space(&machine, &model, &formats, batch);
-        let mut problem = space.problem(Family::ALL, &goal(&machine, batch), &space.capacity(), Effort::EXACT);
+        let mut problem = space.problem(Restriction::ALL, &goal(&machine, batch), &space.capacity(), SearchBudget::EXACT);
         pick(&mut problem, &few, &some);
-        let most = |kind: &Kind| kind.patterns.iter().map(|p| p.bytes[1]).max().unwrap() * kind.layers;
+        let most = |kind: &PatternGroup| kind.patterns.iter().map(|p| p.bytes[1]).max().unwrap() * kind.layers;
         let everything: u64 = problem.groups.iter().map(most).sum();
         problem.capacity[1] = (everything as f64 * share) as u64 + 1_000_000;
         let measures = measures([watts.0, watts.1]);
         // Three criteria, or two of them.
         let kept = measures.iter().enumerate().filter(|(index, _)| *index != left_out);
-        let criteria: Vec<Yardstick> = kept.map(|(_, measure)| measure.clone()).collect();
+        let criteria: Vec<Measure> = kept.map(|(_, measure)| measure.clone()).collect();
         let free = all_values(&problem, &measures[1..2], &[]);
         let least = free.iter().map(|values| values[0]).fold(f64::INFINITY, f64::min);
         let limits: Vec<_> =
-            limit.into_iter().map(|share| Yardstick { limit: least * share, ..measures[1].clone() }).collect();
+            limit.into_iter().map(|share| Measure { limit: least * share, ..measures[1].clone() }).collect();
         let all = all_values(&problem, &criteria, &limits);
         let solver: Box<Solver<'_>> =
-            Box::new(|measures| Problem { measures, ..problem.clone() }.solve());
+            Box::new(|measures| PatternProgram { measures, ..problem.clone() }.solve());
         let Some(tradeoff) = Tradeoff::new(vec![solver], criteria, limits, TIE).unwrap() else {
             prop_assert!(all.is_empty());
             return Ok(());
@@ -84,14 +84,14 @@ proptest! {
             let is_point = |values: &Vec<f64>| values.iter().zip(&point.values).all(|(a, b)| same(a, b));
             prop_assert!(all.iter().any(is_point), "{point:?}");
             prop_assert!(!all.iter().any(|values| beats(values, &point.values)), "{point:?}");
-            let keeps = |limit: &Yardstick| point.chosen.measured(limit) <= limit.limit;
+            let keeps = |limit: &Measure| point.chosen.measured(limit) <= limit.limit;
             prop_assert!(tradeoff.limits.iter().all(keeps));
         }
         for values in &all {
             let covers = |point: &[f64]| point.iter().zip(values).all(|(a, b)| *a <= b * (1.0 + SAME));
             prop_assert!(front.iter().any(|point| covers(&point.values)), "{values:?}");
         }
-        // Fewer points: both ends, and none but of the front.
+        // Fewer points: both ends, and only points of the front.
         let coarse = tradeoff.front(4).unwrap();
         let is_of_front = |values: &[f64]| !front.iter().any(|other| beats(&other.values, values));
         prop_assert!(coarse.iter().all(|point| is_of_front(&point.values)));

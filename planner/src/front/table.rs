@@ -1,10 +1,12 @@
-//! A front as a table: of text in 80 columns, and of CSV.
+//! A front as a table, as text of 80 columns and as CSV.
 
-use super::{Criterion, Front, FrontPoint, Taken};
+use super::pareto::{Front, FrontPoint, Taken};
+use crate::search::Criterion;
 use std::fmt;
 
 impl Front {
-    /// The front as CSV: of each point its criteria, simulated and as bounds, in s, J and USD, and what it is.
+    /// The front as CSV: for each point its criteria, simulated and as bounds, in s, J and USD, and
+    /// its description.
     pub fn to_csv(&self) -> String {
         let unit = |criterion: &Criterion| match criterion {
             Criterion::Ttft => "ttft_s",
@@ -32,7 +34,7 @@ impl Front {
 }
 
 impl fmt::Display for Front {
-    /// A line of at most 80 columns for each point: its criteria, simulated, and what it is.
+    /// A line of at most 80 columns for each point: its simulated criteria and its description.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const WIDTH: usize = 80;
         for criterion in &self.criteria {

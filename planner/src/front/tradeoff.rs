@@ -1,29 +1,30 @@
 //! The front of an integer program under several measures.
 
 use crate::error::PlannerError;
-use crate::solve::{Chosen, Solved, Yardstick};
+use crate::search::{Measure, PatternSolution, SolveResult};
 use std::cmp::Ordering;
 
-/// Values that differ by a smaller share are the same.
+/// Values that differ by a smaller share count as equal.
 pub(super) const SAME: f64 = 1e-7;
-/// What was reached may be reached again in spite of rounding.
+/// A limit that was reached may be reached again in spite of rounding.
 const SLACK: f64 = 1.0 + 1e-9;
 
 /// Finds the best solution of a problem under some measures.
-pub(super) type Solver<'p> = dyn Fn(Vec<Yardstick>) -> Result<Solved, PlannerError> + 'p;
+pub(super) type Solver<'p> = dyn Fn(Vec<Measure>) -> Result<SolveResult, PlannerError> + 'p;
 
-/// What is traded off: the solutions of any of some problems, measured by some criteria.
+/// The solutions of several problems, measured by several criteria.
 pub(super) struct Tradeoff<'p> {
-    /// Solutions are those of any of these.
+    /// A solution of any of these counts.
     pub solvers: Vec<Box<Solver<'p>>>,
-    /// Two or three; their limits are not looked at.
-    pub criteria: Vec<Yardstick>,
-    /// A usual value of each criterion, above zero: what makes them comparable.
+    /// Two or three criteria; their limits are ignored.
+    pub criteria: Vec<Measure>,
+    /// A usual value of each criterion, above zero, which makes them comparable.
     pub units: Vec<f64>,
-    /// Share of a unit that one criterion may be above its least where the others gain more than theirs.
+    /// The share of a unit by which one criterion may exceed its minimum where the others gain
+    /// more.
     pub tie: f64,
-    /// What all solutions must keep.
-    pub limits: Vec<Yardstick>,
+    /// The limits that all solutions must keep.
+    pub limits: Vec<Measure>,
 }
 
 /// A solution of the front.
@@ -31,14 +32,15 @@ pub(super) struct Tradeoff<'p> {
 pub(super) struct Compromise {
     /// By criterion.
     pub values: Vec<f64>,
-    pub chosen: Chosen,
-    /// No solution is better than this in the measure that it is the best in.
+    pub chosen: PatternSolution,
+    /// No solution has a lower value in the measure that this one minimises.
     pub bound: f64,
-    /// Of which solver.
+    /// The index of its solver.
     pub solver: usize,
 }
 
-/// Whether `one` is nowhere worse than `other`, by more than the share `same`, and somewhere better by more.
+/// Whether `one` is worse than `other` nowhere by more than the share `same`, and somewhere better
+/// by more.
 pub(super) fn dominates(one: &[f64], other: &[f64], same: f64) -> bool {
     let pairs = || one.iter().zip(other);
     pairs().all(|(a, b)| *a <= b * (1.0 + same)) && pairs().any(|(a, b)| *a < b * (1.0 - same))
@@ -48,13 +50,13 @@ impl<'p> Tradeoff<'p> {
     /// `None` where nothing fits and keeps `limits`.
     pub fn new(
         solvers: Vec<Box<Solver<'p>>>,
-        criteria: Vec<Yardstick>,
-        limits: Vec<Yardstick>,
+        criteria: Vec<Measure>,
+        limits: Vec<Measure>,
         tie: f64,
     ) -> Result<Option<Self>, PlannerError> {
         let units = vec![1.0; criteria.len()];
         let mut tradeoff = Self { solvers, criteria, limits, units, tie: 1.0 };
-        // A compromise in seconds, joules and dollars says how much of each is usual.
+        // A compromise in seconds, joules and dollars gives the usual size of each.
         let Some(usual) = tradeoff.least(0, &vec![f64::INFINITY; tradeoff.criteria.len()])? else {
             return Ok(None);
         };
@@ -63,8 +65,8 @@ impl<'p> Tradeoff<'p> {
         Ok(Some(tradeoff))
     }
 
-    /// The front, ascending in the first criterion; of two criteria at most so many points, of three so many slices
-    /// and points on each as their square root.
+    /// The front, ascending in the first criterion: at most `points` points of two criteria; of
+    /// three, √points slices with √points points each.
     pub fn front(&self, points: usize) -> Result<Vec<Compromise>, PlannerError> {
         let free = vec![f64::INFINITY; self.criteria.len()];
         let mut found = match self.criteria.len() {
@@ -110,16 +112,16 @@ impl<'p> Tradeoff<'p> {
         Ok(found)
     }
 
-    /// A solution within `limits` that is least in one criterion and, of those nearly as good in it, in the others: so
-    /// nothing within the limits is nowhere worse and somewhere better.
+    /// A solution within `limits` that minimises one criterion and, among those nearly as good in
+    /// it, the others. So nothing within the limits is nowhere worse and somewhere better.
     fn least(&self, criterion: usize, limits: &[f64]) -> Result<Option<Compromise>, PlannerError> {
         let limited = (0..limits.len()).filter(|&other| limits[other].is_finite());
-        let limited = limited.map(|index| Yardstick { limit: limits[index], ..self.criteria[index].clone() });
+        let limited = limited.map(|index| Measure { limit: limits[index], ..self.criteria[index].clone() });
         let measures = std::iter::once(self.mostly(criterion)).chain(limited);
-        let measures: Vec<Yardstick> = measures.chain(self.limits.iter().cloned()).collect();
+        let measures: Vec<Measure> = measures.chain(self.limits.iter().cloned()).collect();
         let mut best: Option<Compromise> = None;
         for (index, solver) in self.solvers.iter().enumerate() {
-            let Solved { chosen: Some(chosen), bound } = solver(measures.clone())? else { continue };
+            let SolveResult { chosen: Some(chosen), bound } = solver(measures.clone())? else { continue };
             if best.as_ref().is_none_or(|best| chosen.value < best.chosen.value) {
                 let values = self.criteria.iter().map(|measure| chosen.measured(measure)).collect();
                 best = Some(Compromise { values, chosen, bound, solver: index });
@@ -128,9 +130,9 @@ impl<'p> Tradeoff<'p> {
         Ok(best)
     }
 
-    /// One criterion and a little of the others, each in its unit.
-    fn mostly(&self, criterion: usize) -> Yardstick {
-        let mut sum: Option<Yardstick> = None;
+    /// One criterion with a small weight on the others, each in its unit.
+    fn mostly(&self, criterion: usize) -> Measure {
+        let mut sum: Option<Measure> = None;
         for (index, measure) in self.criteria.iter().enumerate() {
             let share = if index == criterion { 1.0 } else { self.tie };
             let scaled = measure.scaled(share / self.units[index]);
@@ -143,7 +145,8 @@ impl<'p> Tradeoff<'p> {
     }
 }
 
-/// The next limit below `value`, `step` away but not beyond the least that there is; `None` where that is reached.
+/// The next limit below `value`, `step` away but not below the least possible value; `None` where
+/// that is reached.
 fn below(value: f64, step: f64, least: f64) -> Option<f64> {
     let last = least * SLACK;
     (value > least * (1.0 + SAME)).then(|| (value - step.max(value * SAME)).max(last))

@@ -1,14 +1,15 @@
-//! FlexGen (Sheng et al., ICML 2023): which shares of weights, KV cache and activations stand on GPU, CPU and disk,
-//! as a linear program for a given block of batches.
+//! FlexGen (Sheng et al., ICML 2023): the shares of weights, KV cache and activations on GPU, CPU
+//! and disk, as a linear program for a given block of batches.
 //!
-//! A block is several GPU batches that share one reading of each layer's weights. For l layers and n output tokens
-//! T = T_prefill · l + T_decode · (n − 1) · l, both of one layer over one block. The paper takes the longest of
-//! GPU ← CPU, CPU ← GPU, CPU ← disk, disk ← CPU and compute. The released code, followed here, adds what depends on
-//! each other: T_prefill = max(GPU ← CPU + CPU ← disk, CPU ← GPU + disk ← CPU, compute), and T_decode = GPU ← CPU +
-//! max(CPU ← GPU, CPU ← disk, disk ← CPU, compute). In decode the CPU computes attention on the cache that is not on
-//! the GPU.
+//! A block is several GPU batches that share one reading of each layer's weights. For l layers and
+//! n output tokens T = T_prefill · l + T_decode · (n − 1) · l, both for one layer over one block.
+//! The paper takes the longest of GPU ← CPU, CPU ← GPU, CPU ← disk, disk ← CPU and compute. The
+//! released code, which is followed here, adds the terms that depend on each other: T_prefill =
+//! max(GPU ← CPU + CPU ← disk, CPU ← GPU + disk ← CPU, compute), and T_decode = GPU ← CPU + max(CPU
+//! ← GPU, CPU ← disk, disk ← CPU, compute). In decode the CPU computes attention over the part of
+//! the cache that is not on the GPU.
 
-use super::{layer_weights, product_flop};
+use super::model_totals::{layer_weights, product_flop};
 use crate::error::PlannerError;
 use good_lp::{
     Expression, ProblemVariables, ResolutionError, Solution, SolverModel, Variable, constraint,
@@ -24,38 +25,38 @@ const DISK: usize = 2;
 /// Weights, cache, activations.
 const KINDS: usize = 3;
 
-/// Rates in FlexGen's cost form; pairs are prefill's and decode's.
+/// Rates in FlexGen's cost form; pairs are those of prefill and of decode.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
     /// CPU to GPU.
     pub to_gpu: BytesPerSec,
-    /// GPU to CPU, of cache and of activations.
+    /// GPU to CPU, for cache and for activations.
     pub to_cpu: [BytesPerSec; 2],
     /// The disk; `None` without one.
     pub disk: Option<DiskRates>,
-    /// Matrix products of the GPU.
+    /// Matrix products on the GPU.
     pub matrix: [FlopPerSec; 2],
-    /// The GPU's attention.
+    /// Attention on the GPU.
     pub attention: [FlopPerSec; 2],
-    /// The CPU's attention, in decode.
+    /// Attention on the CPU, in decode.
     pub cpu: FlopPerSec,
 }
 
 /// Rates of a disk.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DiskRates {
-    /// To the CPU.
+    /// Reads to the CPU.
     pub read: BytesPerSec,
-    /// Of cache in prefill.
+    /// Writes of cache in prefill.
     pub write_cache: BytesPerSec,
-    /// Of anything else.
+    /// All other writes.
     pub write: BytesPerSec,
 }
 
 impl Rates {
-    /// FlexGen's own constants for its machine in GCP, a T4 with 208 GB and an NVMe disk: the defaults of the
-    /// released cost model (FMInference/FlexLLMGen, experimental/cost_model.py; its GB are GiB). Its CPU slows by
-    /// 3.28 % for each halving of a GPU batch below 64.
+    /// FlexGen's constants for its machine in GCP, a T4 with 208 GB and an NVMe disk: the defaults
+    /// of the released cost model (FMInference/FlexLLMGen, experimental/cost_model.py; its GB are
+    /// GiB). Its CPU slows by 3.28 % for each halving of a GPU batch below 64.
     pub fn gcp_t4(gpu_batch: u64) -> Self {
         const GIB: f64 = (1u64 << 30) as f64;
         let bytes = |gib: f64| BytesPerSec::new(gib * GIB);
@@ -71,12 +72,12 @@ impl Rates {
     }
 }
 
-/// What shares one reading of the weights.
+/// The batches that share one reading of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
     /// Sequences computed at once.
     pub gpu_batch: u64,
-    /// All of them.
+    /// All sequences of the block.
     pub sequences: u64,
 }
 
@@ -106,9 +107,9 @@ impl Shares {
     }
 }
 
-/// What is asked.
+/// What FlexGen's planner needs to know.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct FlexGenProblem<'a> {
     /// The model.
     pub model: &'a Model,
     /// Its formats.
@@ -121,14 +122,14 @@ pub struct Question<'a> {
     pub block: Block,
     /// The machine's rates.
     pub rates: Rates,
-    /// What GPU, CPU and disk hold.
+    /// The capacities of GPU, CPU and disk.
     pub room: [Bytes; PLACES],
-    /// What computing one GPU batch takes on the GPU; `None`: FlexGen's own count, which keeps all of a prompt's
-    /// scores.
+    /// Bytes on the GPU that computing one GPU batch needs; `None` takes FlexGen's own count, which
+    /// keeps all scores of a prompt.
     pub working: Option<Bytes>,
 }
 
-/// What FlexGen would do.
+/// FlexGen's answer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Policy {
     /// The shares.
@@ -137,7 +138,7 @@ pub struct Policy {
     pub time: Seconds,
 }
 
-/// A time (in seconds) or a size (in bytes) that is linear in the nine shares.
+/// A time in seconds or a size in bytes that is linear in the nine shares.
 #[derive(Debug, Clone, Copy, Default)]
 struct Linear {
     constant: f64,
@@ -155,14 +156,14 @@ impl Linear {
         self
     }
 
-    /// `amounts` of weights, cache and activations for each share that stands in one of `places`.
+    /// `amounts` of weights, cache and activations for each share in one of `places`.
     fn from(places: &[usize], amounts: [f64; KINDS]) -> Self {
         let of = |i: usize| if places.contains(&(i % PLACES)) { amounts[i / PLACES] } else { 0.0 };
         Self { constant: 0.0, of: std::array::from_fn(of) }
     }
 }
 
-impl Question<'_> {
+impl FlexGenProblem<'_> {
     /// The best shares; `None` where nothing fits.
     ///
     /// # Errors
@@ -172,7 +173,7 @@ impl Question<'_> {
         let shares: Vec<Variable> = variables.add_vector(variable().min(0.0).max(1.0), KINDS * PLACES);
         let times: Vec<Variable> = variables.add_vector(variable().min(0.0), 2);
         let phases = self.times();
-        // Times in units of the longest that is possible, so that the solver sees numbers near 1.
+        // Times in units of the longest possible one, so that the solver sees numbers near 1.
         let longest = phases.iter().flatten().fold(f64::MIN_POSITIVE, |most, time| {
             time.of.iter().fold(most.max(time.constant), |most, &of| most.max(of))
         });
@@ -216,7 +217,7 @@ impl Question<'_> {
         Seconds::new((prefill + decode * steps) * self.model.layers as f64)
     }
 
-    /// Whether `shares` fit into the room.
+    /// Whether `shares` fit the capacities.
     pub fn fits(&self, shares: &Shares) -> bool {
         let flat = shares.flat();
         let fits =
@@ -224,7 +225,7 @@ impl Question<'_> {
         self.held().into_iter().all(fits)
     }
 
-    /// Bytes of one layer's matrices, of layers that differ in the mean.
+    /// The mean bytes of a layer's matrices.
     fn layer(&self) -> f64 {
         layer_weights(self.model, self.formats).as_f64() / self.model.layers as f64
     }
@@ -238,7 +239,7 @@ impl Question<'_> {
         self.formats.activations.bytes(numbers).as_f64()
     }
 
-    /// What each place holds at most, in prefill and in decode.
+    /// The most bytes that each place holds, in prefill and in decode.
     fn held(&self) -> Vec<(usize, Linear)> {
         let layers = self.model.layers as f64;
         let layer = self.layer();
@@ -261,8 +262,8 @@ impl Question<'_> {
         held
     }
 
-    /// Bytes of one GPU batch's buffers on the GPU, `tokens` of each sequence: q, k, v and their input, scores and
-    /// context, the FFN's.
+    /// Bytes of one GPU batch's buffers on the GPU for `tokens` of each sequence: q, k, v and their
+    /// input, scores and context, and the FFN's.
     fn gpu_batch(&self, tokens: u64) -> f64 {
         let Model { hidden, heads, .. } = *self.model;
         let scores = if tokens == 1 { 0 } else { heads * tokens };
@@ -271,7 +272,7 @@ impl Question<'_> {
         self.formats.activations.bytes(numbers).as_f64()
     }
 
-    /// What one layer takes in prefill and in decode: the longest of these.
+    /// The time of one layer in prefill and in decode: the longest of these.
     fn times(&self) -> [Vec<Linear>; 2] {
         let rates = &self.rates;
         let layer = self.layer();
@@ -321,7 +322,7 @@ impl Question<'_> {
         ]
     }
 
-    /// FLOP of one layer's scores and their product with the values.
+    /// FLOP of one layer's scores and of their product with the values.
     fn attention_flop(&self, tokens: u64, length: u64) -> Flop {
         let width = u128::from(self.model.context_width());
         Flop::new(4 * width * u128::from(self.block.sequences * tokens) * u128::from(length))

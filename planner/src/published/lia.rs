@@ -1,11 +1,13 @@
-//! LIA (Kim et al., ISCA 2025): each of six sublayers on the CPU or on the GPU, one policy for all layers, prefill
-//! and decode apart; whole layers are then pinned in the GPU's memory that is left.
+//! LIA (Kim et al., ISCA 2025): each of six sublayers runs on the CPU or on the GPU, with one
+//! policy for all layers in prefill and one in decode. Whole layers are then pinned in the GPU
+//! memory that is left.
 //!
-//! T = Σ load + compute + store over the sublayers. Compute is additive, bytes ÷ bandwidth + FLOP ÷ rate, on either
-//! device. Activations cross the link where neighbours differ. Weights and KV live with the host: they cross where
-//! the GPU computes on them, and the KV that it makes is stored back.
+//! T = Σ load + compute + store over the sublayers. Compute is additive, bytes ÷ bandwidth + FLOP ÷
+//! rate, on either device. Activations cross the link where neighbours run on different devices.
+//! Weights and KV live with the host: they cross the link where the GPU computes on them, and the
+//! KV that the GPU makes is stored back.
 
-use super::{layer_weights, product, whole_matrix};
+use super::model_totals::{layer_weights, product, whole_matrix};
 use hwprofiles::{Bytes, BytesPerSec, Elements, Flop, FlopPerSec, Seconds};
 use scenarios::{Formats, LayerKind, Model, Phase, Step, Sublayer, Workload, kv_bytes};
 use std::fmt;
@@ -29,12 +31,12 @@ impl Policy {
     /// (0,1,1,0,0,0)
     pub const ATTENTION_ON_CPU: Self = Self([false, true, true, false, false, false]);
 
-    /// All 64.
+    /// All 64 policies.
     pub fn each() -> impl Iterator<Item = Self> {
         (0..1u32 << SUBLAYERS).map(|bits| Self(std::array::from_fn(|i| bits >> i & 1 == 1)))
     }
 
-    /// Whether the CPU computes `sublayer`, one of a layer's; attention is Q·Kᵀ with S·V, experts are FC1.
+    /// Whether the CPU computes `sublayer`. Attention counts as Q·Kᵀ with S·V, experts as FC1.
     pub fn on_cpu(self, sublayer: Sublayer) -> bool {
         let index = match sublayer {
             Sublayer::Embed | Sublayer::Qkv => QKV,
@@ -65,7 +67,7 @@ pub struct DeviceRates {
     pub attention: FlopPerSec,
 }
 
-/// What LIA's cost form depends on.
+/// The rates in LIA's cost form.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
     /// The host.
@@ -77,12 +79,14 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// LIA's testbed: 40 cores of Sapphire Rapids with 8 channels of DDR5-4800, an A100 of 40 GB on PCIe 4.
+    /// LIA's testbed: 40 cores of Sapphire Rapids with 8 channels of DDR5-4800, an A100 of 40 GB on
+    /// PCIe 4.
     ///
-    /// Published: bf16 products at 16.6 to 20 TFLOP/s on the CPU, the middle of which is taken, and at 237 TFLOP/s
-    /// on the A100 (16.6 is 7 % of it); products with a vector at 199 GFLOP/s on the CPU, 19 % of the A100's; about
-    /// 260 GB/s of DRAM. The A100's bandwidth is its datasheet's, 1555 GB/s. 24 GB/s over the link is what the
-    /// published thresholds imply (the nominal 32 GB/s gives 620 where 858 is printed).
+    /// Published: bf16 products at 16.6 to 20 TFLOP/s on the CPU, of which the middle is taken, and
+    /// at 237 TFLOP/s on the A100; products with a vector at 199 GFLOP/s on the CPU, 19 % of the
+    /// A100's; about 260 GB/s of DRAM. The A100's bandwidth is that of its datasheet, 1555 GB/s.
+    /// The published thresholds imply 24 GB/s over the link (the nominal 32 GB/s gives 620 where
+    /// 858 is printed).
     pub fn testbed(phase: Phase) -> Self {
         let rates = |memory: f64, matrix: f64, vector: f64| DeviceRates {
             memory: BytesPerSec::new(memory),
@@ -98,7 +102,8 @@ impl Rates {
     }
 }
 
-/// One sublayer's work: its input, its matrices or half of the KV cache, what is read of them, its FLOP.
+/// The work of one sublayer: its input, its matrices or half of the KV cache, the bytes read of
+/// them, and its FLOP.
 #[derive(Debug, Clone, Copy)]
 struct Term {
     input: Bytes,
@@ -107,7 +112,7 @@ struct Term {
     flop: Flop,
 }
 
-/// One layer's work in one step.
+/// The work of one layer in one step.
 #[derive(Debug, Clone, Copy)]
 pub struct Layer {
     terms: [Term; SUBLAYERS],
@@ -117,9 +122,10 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// The work of one layer of `kind` of `model` in `step`. LIA's paper says nothing of experts: here a mixture, its
-    /// router and its shared expert are FC1, all of them streamed and those read that tokens choose; FC2 is then empty.
-    pub fn of(model: &Model, formats: &Formats, kind: LayerKind, step: &Step) -> Self {
+    /// The work of one layer of `kind` of `model` in `step`. LIA's paper does not treat experts.
+    /// Here a mixture, its router and its shared expert are FC1: all are streamed, and the experts
+    /// that tokens choose are read. FC2 is then empty.
+    pub fn count(model: &Model, formats: &Formats, kind: LayerKind, step: &Step) -> Self {
         let (rows, length) = (step.rows(), step.past_tokens + step.new_tokens);
         let activations = |columns: u64| formats.activations.bytes(Elements::product(&[rows, columns]));
         let cache = |tokens: u64| Bytes::new(kv_bytes(model, formats, step.batch, tokens).get() / 2);
@@ -134,7 +140,7 @@ impl Layer {
             }
             term
         };
-        // Every position is counted, above the diagonal too.
+        // Every position counts, also those above the diagonal.
         let width = model.context_width();
         let flop = Flop::new(2 * u128::from(rows) * u128::from(length) * u128::from(width));
         let (held, read) = (cache(length), cache(length));
@@ -168,7 +174,7 @@ impl Layer {
         self.terms[SCORES].flop + self.terms[VALUES].flop
     }
 
-    /// What the layer takes under `policy`.
+    /// The time of the layer under `policy`.
     pub fn time(&self, rates: &Rates, policy: Policy) -> Seconds {
         let mut crossing = Bytes::ZERO;
         let mut computing = Seconds::ZERO;
@@ -196,12 +202,12 @@ impl Layer {
         computing + crossing / rates.link
     }
 
-    /// The fastest policy; of equals the first in [`Policy::each`].
+    /// The fastest policy; of equally fast ones the first in [`Policy::each`].
     pub fn policy(&self, rates: &Rates) -> Policy {
         self.fastest(rates, Policy::each())
     }
 
-    /// The fastest policy with Q·Kᵀ and S·V on one device, as all that LIA found best have.
+    /// The fastest policy with Q·Kᵀ and S·V on one device, as in all of LIA's best policies.
     pub fn undivided_policy(&self, rates: &Rates) -> Policy {
         self.fastest(rates, Policy::each().filter(|policy| policy.0[SCORES] == policy.0[VALUES]))
     }
@@ -212,16 +218,17 @@ impl Layer {
     }
 }
 
-/// What a GPU holds beside layers: CUDA's context and libraries. Not published; half a GiB is usual.
+/// Bytes on a GPU that CUDA's context and libraries take. Not published; half a GiB is usual.
 const CONTEXT: Bytes = Bytes::new(1 << 29);
-/// Layers in staging while weights stream: one computed, one under way.
+/// Layers in staging while weights stream: one is computed, one is fetched.
 const STAGED: u64 = 2;
 
-/// How many layers, with their KV, fit into a GPU that holds `capacity` beside the token table, what CUDA takes and,
-/// where it computes the prefill of other layers too, two staged layers and the activations, scores and
-/// probabilities of one of `minibatches`.
+/// The number of layers that fit, with their KV, into a GPU of `capacity` beside the token table
+/// and CUDA. Where the GPU also computes the prefill of other layers, two staged layers and the
+/// activations, scores and probabilities of one of `minibatches` need room too.
 ///
-/// LIA's scripts give a percentage that its authors chose by hand; this is how many layers could have been pinned.
+/// LIA's scripts give a percentage that its authors chose by hand; this is the number of layers
+/// that could have been pinned.
 pub fn pinned_layers(
     model: &Model,
     formats: &Formats,

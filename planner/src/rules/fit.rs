@@ -1,21 +1,21 @@
-//! What fits, and as much of it as fits.
+//! Placements that fit, with as many layers on the accelerator as fit.
 
-use super::NoRule;
-use super::sides::Sides;
-use crate::cost::Pricing;
+use super::host_and_accelerator::HostAndAccelerator;
+use super::no_rule::NoRule;
+use crate::cost::CostModel;
+use crate::cost::footprint;
 use crate::error::PlannerError;
-use crate::footprint::footprint;
-use crate::memory::Extent;
+use crate::memory::overfilled;
 use crate::placement::Placement;
-use crate::plan::overfilled;
+use crate::program::RunExtent;
 
-/// `placement` where it fits.
+/// `placement`, if it fits.
 pub(super) fn fitting(
-    pricing: Pricing<'_>,
-    extent: &Extent,
+    cost_model: CostModel<'_>,
+    extent: &RunExtent,
     placement: Placement,
 ) -> Result<Placement, PlannerError> {
-    match overfilled(pricing.machine, &footprint(pricing, extent, &placement)?) {
+    match overfilled(cost_model.machine, &footprint(cost_model, extent, &placement)?) {
         None => Ok(placement),
         Some((memory, needed)) => Err(PlannerError::TooLarge {
             memory: memory.name.clone(),
@@ -25,22 +25,22 @@ pub(super) fn fitting(
     }
 }
 
-/// The placement of the largest count up to `most` that does not overfill the accelerator's memory, where each takes
-/// more of it than the one before; it must fit elsewhere too.
+/// The placement of the largest count up to `most` that fits the accelerator's memory. Each count
+/// takes more of that memory than the one before. The result must fit the other memories too.
 pub(super) fn largest(
-    pricing: Pricing<'_>,
-    extent: &Extent,
-    sides: &Sides,
+    cost_model: CostModel<'_>,
+    extent: &RunExtent,
+    pair: &HostAndAccelerator,
     most: usize,
-    of: impl Fn(usize) -> Placement,
+    placement: impl Fn(usize) -> Placement,
 ) -> Result<Placement, NoRule> {
-    let capacity = pricing.machine.memory(sides.own).capacity.value;
+    let capacity = cost_model.machine.memory(pair.own).capacity.value;
     let fits = |count: usize| -> Result<bool, PlannerError> {
-        Ok(footprint(pricing, extent, &of(count))?[sides.own.0].total() <= capacity)
+        Ok(footprint(cost_model, extent, &placement(count))?[pair.own.0].total() <= capacity)
     };
     let mut count = most;
     if !fits(most)? {
-        // Halve the interval between what fits and what does not.
+        // Bisection between a count that fits and one that does not.
         let mut too_many = most;
         count = 0;
         while too_many - count > 1 {
@@ -52,19 +52,19 @@ pub(super) fn largest(
             }
         }
     }
-    Ok(fitting(pricing, extent, of(count))?)
+    Ok(fitting(cost_model, extent, placement(count))?)
 }
 
-/// `rest` with as many of its layers as fit, from the back, and after them the head on the accelerator.
+/// `rest` with as many layers on the accelerator as fit, from the last layer on, and then the head.
 pub(super) fn filled(
-    pricing: Pricing<'_>,
-    extent: &Extent,
+    cost_model: CostModel<'_>,
+    extent: &RunExtent,
     rest: &Placement,
-    sides: &Sides,
+    pair: &HostAndAccelerator,
 ) -> Result<Placement, NoRule> {
-    let all_there = Placement::uniform(pricing.model, sides.accelerator, sides.own);
+    let all_there = Placement::uniform(cost_model.model, pair.accelerator, pair.own);
     let layers = rest.layers.len();
-    largest(pricing, extent, sides, layers + 1, |count| {
+    largest(cost_model, extent, pair, layers + 1, |count| {
         let mut placement = rest.clone();
         let first = layers - count.min(layers);
         placement.layers[first..].clone_from_slice(&all_there.layers[first..]);

@@ -1,48 +1,55 @@
-//! A machine's rates as the published cost forms want them: one number each.
+//! A machine's rates in the form of published cost models: one number each.
 
-use super::sides::Sides;
-use crate::cost::Pricing;
+use super::host_and_accelerator::HostAndAccelerator;
+use crate::cost::CostModel;
 use crate::error::PlannerError;
 use crate::program::LowerError;
 use crate::published::lia::Layer;
 use hwprofiles::{BytesPerSec, DeviceId, Flop, FlopPerSec};
 use scenarios::{LayerKind, Operator, Shape, Step, Sublayer, Work};
 
-/// Of the FFN's first product over `rows` rows; of q, k and v's where the FFN is a mixture of experts.
+/// The rate of the FFN's first product over `rows` rows; of q, k and v's where the FFN is a mixture
+/// of experts.
 pub(super) fn matrix_rate(
-    pricing: Pricing<'_>,
+    cost_model: CostModel<'_>,
     device: DeviceId,
     rows: u64,
 ) -> Result<FlopPerSec, PlannerError> {
-    let sublayer = if pricing.model.experts.is_some() { Sublayer::Qkv } else { Sublayer::FfnUp };
-    let (n, k) = sublayer.matrix(pricing.model).unwrap_or((1, 1));
-    let time =
-        pricing.machine.device(device).gemm_time(pricing.formats.weights.of(sublayer), rows, n, k)?.time;
+    let sublayer = if cost_model.model.experts.is_some() { Sublayer::Qkv } else { Sublayer::FfnUp };
+    let (n, k) = sublayer.matrix(cost_model.model).unwrap_or((1, 1));
+    let time = cost_model
+        .machine
+        .device(device)
+        .gemm_time(cost_model.formats.weights.of(sublayer), rows, n, k)?
+        .time;
     Ok(Flop::new(2 * u128::from(rows) * u128::from(n) * u128::from(k)) / time)
 }
 
-/// Of the attention of `step`, where all its positions count, those above the diagonal too.
+/// The rate of the attention of `step`, counting all its positions, also those above the diagonal.
 pub(super) fn attention_rate(
-    pricing: Pricing<'_>,
+    cost_model: CostModel<'_>,
     device: DeviceId,
     step: &Step,
 ) -> Result<FlopPerSec, PlannerError> {
-    let Pricing { machine, model, formats } = pricing;
+    let CostModel { machine, model, formats } = cost_model;
     let Shape::Attention(shape) = Work::of(Operator::Attention, model, formats, step, &(0..0)).shape else {
         unreachable!("attention has attention's shape")
     };
     let time = machine.device(device).attention_time(formats.kv, &shape)?.time;
-    Ok(Layer::of(model, formats, LayerKind::Dense, step).attention_flop() / time)
+    Ok(Layer::count(model, formats, LayerKind::Dense, step).attention_flop() / time)
 }
 
-/// From the host to the accelerator.
-pub(super) fn link_rate(pricing: Pricing<'_>, sides: &Sides) -> Result<BytesPerSec, PlannerError> {
-    let machine = pricing.machine;
+/// The rate of the link from the host to the accelerator.
+pub(super) fn link_rate(
+    cost_model: CostModel<'_>,
+    pair: &HostAndAccelerator,
+) -> Result<BytesPerSec, PlannerError> {
+    let machine = cost_model.machine;
     let missing = || LowerError::NoLink {
-        from: machine.memory(sides.dram).name.clone(),
-        to: machine.memory(sides.own).name.clone(),
+        from: machine.memory(pair.dram).name.clone(),
+        to: machine.memory(pair.own).name.clone(),
         what: "a rule that streams weights".to_owned(),
     };
-    let link = machine.link_between(sides.dram, sides.own).ok_or_else(missing)?;
+    let link = machine.link_between(pair.dram, pair.own).ok_or_else(missing)?;
     Ok(machine.link(link).bandwidth.value)
 }

@@ -1,0 +1,284 @@
+//! The cost of one task: its time when nothing else runs, and the bandwidth that it uses.
+//!
+//! t(operator, device) = launch + max(rate-limited time of the shape, bytes
+//! bandwidth of the memory); t(transfer, link) = α + bytes
+//! β. A device of several ranks takes the time of one rank's share and of the sum over ranks. The
+//! time in which the host issues a kernel is a separate number, because the host runs ahead of the
+//! device. The simulator adds contention between tasks; for that it needs the bytes that a task
+//! moves through each shared memory.
+
+use crate::placement::{ModelShare, combine_time};
+use crate::program::{Action, Lane, OperandSource, Task};
+use hwprofiles::{
+    Basis, Bytes, Device, DeviceId, Estimate, Flop, LinkId, Machine, MemoryId, Missing, Ratio, Seconds,
+};
+use scenarios::{Formats, Model, Operator, Shape, Step, Sublayer, Traffic, Work};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// The largest term of a task's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CostBound {
+    /// FLOP ÷ rate.
+    Compute,
+    /// Bytes ÷ the memory's bandwidth.
+    Memory,
+    /// A transfer.
+    Link,
+    /// Start of the operator.
+    Launch,
+}
+
+/// Bytes that a task moves through a memory whose bandwidth is shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BandwidthUse {
+    /// The memory.
+    pub memory: MemoryId,
+    /// The bytes.
+    pub bytes: Bytes,
+}
+
+/// Cost of one task.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TaskCost {
+    /// Its duration when nothing else runs, including `overhead`.
+    pub alone: Seconds,
+    /// The part of `alone` that moves no bytes through memory: launch and sums over ranks, or the
+    /// link's α.
+    pub overhead: Seconds,
+    /// Time in which the host issues its kernels. The task starts afterwards; the device can run
+    /// earlier tasks meanwhile.
+    pub issue: Seconds,
+    /// Its bytes through each memory, each memory once. A transfer uses at most two striped
+    /// memories at one end and one memory at the other end.
+    pub loads: [Option<BandwidthUse>; 3],
+    /// Bytes over the link that it uses, if any.
+    pub carried: Option<(LinkId, Bytes)>,
+    /// Its FLOP.
+    pub flop: Flop,
+    /// The largest term.
+    pub bound: CostBound,
+    /// How certain `alone` is.
+    pub basis: Basis,
+}
+
+impl TaskCost {
+    /// Cost of a task without sequences: a batch may have fewer sequences than micro-batches.
+    const NOTHING: Self = Self {
+        alone: Seconds::ZERO,
+        overhead: Seconds::ZERO,
+        issue: Seconds::ZERO,
+        loads: [None; 3],
+        carried: None,
+        flop: Flop::ZERO,
+        bound: CostBound::Launch,
+        basis: Basis::Measured,
+    };
+
+    /// Bytes that the task moves over its link, or between its device and its memory.
+    pub fn moved(&self) -> Bytes {
+        match self.carried {
+            Some((_, bytes)) => bytes,
+            None => self.loads.into_iter().flatten().map(|load| load.bytes).sum(),
+        }
+    }
+}
+
+/// Computes the cost of tasks for a model on a machine.
+#[derive(Debug, Clone, Copy)]
+pub struct CostModel<'a> {
+    /// The machine.
+    pub machine: &'a Machine,
+    /// The model.
+    pub model: &'a Model,
+    /// The model's number formats.
+    pub formats: &'a Formats,
+}
+
+impl CostModel<'_> {
+    /// Cost of `task` in `step`, for the task's part of the batch.
+    ///
+    /// # Errors
+    /// [`Missing`] if a rate was not measured.
+    pub fn task_cost(&self, task: &Task, step: &Step) -> Result<TaskCost, Missing> {
+        self.routed_task_cost(task, step, None)
+    }
+
+    /// [`CostModel::task_cost`] with known traffic of the experts. Without `traffic`, experts cost
+    /// the mean over the choices of tokens. Other tasks do not depend on it.
+    ///
+    /// # Errors
+    /// [`Missing`] if a rate was not measured.
+    pub fn routed_task_cost(
+        &self,
+        task: &Task,
+        step: &Step,
+        traffic: Option<Traffic>,
+    ) -> Result<TaskCost, Missing> {
+        let step = &task.micro_batch.step(step);
+        if step.batch == 0 {
+            return Ok(TaskCost::NOTHING);
+        }
+        let shared = |memory: MemoryId| ModelShare::in_memory(self.machine, self.model, memory);
+        let at_end = |link: LinkId| shared(self.machine.link(link).to);
+        match (&task.action, task.lane) {
+            (Action::Compute { operator, rows, source }, Lane::Device(device)) => {
+                let home = match *source {
+                    OperandSource::InPlace(memory) => memory,
+                    OperandSource::Resident | OperandSource::Staged(_) => self.machine.device(device).memory,
+                };
+                self.compute((*operator, rows, traffic), home, device, step)
+            }
+            (Action::FetchWeights { sublayer, rows, .. }, Lane::Link(link)) => {
+                Ok(self.transfer(link, at_end(link).matrix_bytes(*sublayer, self.formats, rows)))
+            }
+            (Action::FetchKv { .. }, Lane::Link(link)) => {
+                Ok(self.transfer(link, at_end(link).kv_bytes(self.formats, step.batch, step.past_tokens)))
+            }
+            (Action::StoreKv { .. }, Lane::Link(link)) => {
+                Ok(self.transfer(link, at_end(link).kv_bytes(self.formats, step.batch, step.new_tokens)))
+            }
+            (Action::Hop { buffer, columns, link, .. }, _) => {
+                let rows = if task.layer.is_none() { step.batch } else { step.rows() };
+                let columns = columns.end - columns.start;
+                Ok(self.transfer(*link, at_end(*link).buffer_bytes(*buffer, self.formats, rows, columns)))
+            }
+            (action, lane) => unreachable!("the lowering puts no {action:?} on {lane:?}"),
+        }
+    }
+
+    /// The work of a compute task.
+    pub fn work(&self, operator: Operator, rows: &Range<u64>, step: &Step) -> Work {
+        Work::of(operator, self.model, self.formats, step, rows)
+    }
+
+    fn compute(
+        &self,
+        (operator, rows, traffic): (Operator, &Range<u64>, Option<Traffic>),
+        home: MemoryId,
+        device: DeviceId,
+        step: &Step,
+    ) -> Result<TaskCost, Missing> {
+        let whole = Work::routed(operator, self.model, self.formats, step, rows, traffic);
+        let shared = ModelShare::on_device(self.machine, self.model, device);
+        // All ranks work at the same time, each on its share.
+        let work = match shared.ranks {
+            1 => whole,
+            _ => {
+                let rows = shared.rows(operator.sublayer(), rows);
+                Work::routed(operator, &shared.share, self.formats, step, &rows, traffic)
+            }
+        };
+        let device = self.machine.device(device);
+        let kept = (work.weights + work.kv_read + work.kv_written) * shared.ranks;
+        let loads = self.loads([(home, kept), (device.memory, work.activations * shared.ranks)]);
+        let time = |load: BandwidthUse| load.bytes / self.machine.memory(load.memory).bandwidth.value;
+        let streamed = loads.into_iter().flatten().map(time).fold(Seconds::ZERO, Seconds::max);
+        let rated = self.rated(device, operator, home, &work)?;
+        let combine_time = self.combine_time(operator, rows, device, step);
+        let launch = device.launch.value * f64::from(work.launches);
+        let issue = device.issue.as_ref().map_or(Seconds::ZERO, |issue| issue.value);
+        let issue = issue * f64::from(work.launches);
+        let body = rated.time.max(streamed);
+        // Memory is the bound if it explains most of the time: a measured time includes computation
+        // and memory.
+        let bound = match () {
+            () if combine_time > launch + body => CostBound::Link,
+            () if launch > body || issue > launch + body + combine_time => CostBound::Launch,
+            () if streamed.get() >= 0.5 * body.get() => CostBound::Memory,
+            () => CostBound::Compute,
+        };
+        Ok(TaskCost {
+            alone: launch + body + combine_time,
+            overhead: launch + combine_time,
+            issue,
+            loads,
+            carried: None,
+            flop: whole.flop,
+            bound,
+            basis: rated.basis,
+        })
+    }
+
+    /// The time of an operator on `device` at the measured rate of its shape, with its operands in
+    /// the device's own memory.
+    pub(crate) fn estimate(
+        &self,
+        operator: Operator,
+        rows: &Range<u64>,
+        device: DeviceId,
+        step: &Step,
+    ) -> Result<Estimate, Missing> {
+        let shared = ModelShare::on_device(self.machine, self.model, device);
+        let rows = shared.rows(operator.sublayer(), rows);
+        let work = Work::routed(operator, &shared.share, self.formats, step, &rows, None);
+        let device = self.machine.device(device);
+        self.rated(device, operator, device.memory, &work)
+    }
+
+    /// The time in which the ranks of a device combine their results. Zero with one rank.
+    fn combine_time(&self, operator: Operator, rows: &Range<u64>, device: &Device, step: &Step) -> Seconds {
+        let tokens = if operator.sublayer() == Sublayer::Head { step.batch } else { step.rows() };
+        let columns = operator.output_columns(self.model, rows);
+        combine_time(device.ranks.as_ref(), operator, self.formats, tokens, &columns)
+    }
+
+    /// The time at the device's measured rate for the shape. Rates are measured with operands in
+    /// the device's own memory.
+    fn rated(
+        &self,
+        device: &Device,
+        operator: Operator,
+        home: MemoryId,
+        work: &Work,
+    ) -> Result<Estimate, Missing> {
+        let weights = self.formats.weights.of(operator.sublayer());
+        let rate = |memory: MemoryId| self.machine.memory(memory).bandwidth.value.get();
+        let faster = Ratio::new(rate(home) / rate(device.memory)).filter(|_| home != device.memory);
+        match (work.shape, faster) {
+            (Shape::Gemm { m, n, k }, None) => device.gemm_time(weights, m, n, k),
+            (Shape::Gemm { m, n, k }, Some(faster)) => device.gemm_time_from(faster, weights, m, n, k),
+            (Shape::Attention(shape), None) => device.attention_time(self.formats.kv, &shape),
+            (Shape::Attention(shape), Some(faster)) => {
+                device.attention_time_from(faster, self.formats.kv, &shape)
+            }
+            (Shape::Elementwise, _) => {
+                Ok(device.elementwise_time(work.activations + work.weights + work.kv_written))
+            }
+        }
+    }
+
+    /// The bandwidth that bytes in these memories use, by the memory that owns the bandwidth.
+    pub(crate) fn loads(&self, kept: [(MemoryId, Bytes); 2]) -> [Option<BandwidthUse>; 3] {
+        let mut loads: [Option<BandwidthUse>; 3] = [None; 3];
+        for (memory, bytes) in kept.into_iter().flat_map(|(memory, bytes)| self.machine.spread(memory, bytes))
+        {
+            let memory = self.machine.bandwidth_of(memory);
+            let same = |load: &&mut Option<BandwidthUse>| load.is_none_or(|load| load.memory == memory);
+            let load = loads.iter_mut().find(same).expect("no link joins two striped memories");
+            let before = load.map_or(Bytes::ZERO, |load| load.bytes);
+            *load = Some(BandwidthUse { memory, bytes: before + bytes });
+        }
+        loads
+    }
+
+    /// Cost of a transfer: α + bytes
+    /// β, with bandwidth of the memories at both ends.
+    pub(crate) fn transfer(&self, link: LinkId, bytes: Bytes) -> TaskCost {
+        let ends = self.machine.link(link);
+        let alone = ends.time(bytes);
+        // If both ends are in one physical memory, it is read and written.
+        let loads = self.loads([(ends.from, bytes), (ends.to, bytes)]);
+        TaskCost {
+            alone,
+            overhead: if bytes == Bytes::ZERO { Seconds::ZERO } else { ends.latency.value },
+            issue: Seconds::ZERO,
+            loads,
+            carried: Some((link, bytes)),
+            flop: Flop::ZERO,
+            bound: CostBound::Link,
+            basis: Basis::Measured,
+        }
+    }
+}

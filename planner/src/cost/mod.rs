@@ -1,0 +1,22 @@
+//! Cost of tasks, programs and placements in time, energy and money.
+
+mod band;
+mod cost_model;
+mod energy;
+mod footprint;
+mod price_list;
+mod roofline;
+mod serial_chain;
+mod sketch;
+mod standalone_tasks;
+
+pub use band::Band;
+pub use cost_model::{BandwidthUse, CostBound, CostModel, TaskCost};
+pub use energy::{cost, energy};
+pub use roofline::{Binding, Roofline};
+pub use sketch::{Sketch, StepProbe};
+
+pub(crate) use energy::{PowerDraw, energy_of, power, price};
+pub(crate) use footprint::footprint;
+pub(crate) use price_list::{DeviceNeeds, PriceList, SublayerCost};
+pub(crate) use serial_chain::SerialChain;

@@ -1,0 +1,401 @@
+//! The cost of each way to place a sublayer. The search only adds up these costs.
+
+use crate::cost::cost_model::CostModel;
+use crate::cost::serial_chain::{StagePart, SublayerStage};
+use crate::cost::standalone_tasks::{compute, fetches};
+use crate::memory::rotation_table_bytes;
+use crate::memory::{is_gpu, operator_scratch};
+use crate::placement::Home;
+use crate::placement::IdenticalGpus;
+use crate::placement::ModelShare;
+use crate::placement::Pipelining;
+use crate::placement::Slice;
+use crate::program::ALL_BUFFERS;
+use crate::program::BatchSteps;
+use crate::program::MicroBatch;
+use crate::program::RunExtent;
+use crate::program::{Action, Lane, OperandSource, Task};
+use hwprofiles::{Bytes, DeviceId, LinkId, Machine, Missing};
+use scenarios::{Buffer, Phase, Step, Sublayer};
+
+const BUFFERS: u32 = ALL_BUFFERS.len() as u32;
+const ATTENDS: u32 = 2 * BUFFERS;
+const STREAMS_KV: u32 = ATTENDS + 1;
+const STREAMS: u32 = STREAMS_KV + 1;
+
+/// The items that a device needs once for any number of layers (low bits, one for each item), and
+/// the sublayers whose norms and biases it holds (from bit [`VECTORS`], one for each sublayer).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct DeviceNeeds(u128);
+const VECTORS: u32 = 112;
+
+impl DeviceNeeds {
+    fn item(bit: u32) -> Self {
+        Self(1 << bit)
+    }
+
+    fn vectors(sublayer: usize) -> Self {
+        Self(1 << (VECTORS as usize + sublayer))
+    }
+
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub fn within(self, other: Self) -> bool {
+        self.0 & !other.0 == 0
+    }
+
+    /// The item bits.
+    pub fn items(self) -> u128 {
+        self.0 & ((1 << VECTORS) - 1)
+    }
+
+    /// Indices of the sublayers, of `sublayers`, whose vectors are held.
+    pub fn holds(self, sublayers: usize) -> impl Iterator<Item = usize> {
+        (0..sublayers).filter(move |s| self.0 >> (VECTORS as usize + s) & 1 == 1)
+    }
+}
+
+/// Cost of one sublayer with one home and lead device, in one phase.
+#[derive(Debug, Clone)]
+pub(crate) struct SublayerCost {
+    /// Its part of the serial chain, for each group of equal steps.
+    pub stages: Vec<SublayerStage>,
+    /// Seconds over all steps of the phase: of each link's lane, of each memory's bandwidth, of
+    /// each device's work, and of the host that issues each device's kernels.
+    pub busy: Vec<f64>,
+    /// The needs of each device.
+    pub needs: Vec<DeviceNeeds>,
+}
+
+/// The costs of all sublayers, homes and lead devices in one phase.
+#[derive(Debug)]
+pub(crate) struct PriceList<'a> {
+    pub cost_model: CostModel<'a>,
+    pub phase: Phase,
+    /// The model's sublayers.
+    pub sublayers: Vec<Sublayer>,
+    /// Groups of equal steps, of the first and largest micro-batch.
+    pub kinds: Vec<Vec<Step>>,
+    /// Number of micro-batches of a step.
+    pub micro_batches: u64,
+    /// For each device the sizes of whole matrices, ascending: possible sizes of a staging slot.
+    sizes: Vec<Vec<Bytes>>,
+    /// For each device the scratch sizes of its operators, ascending.
+    scratch: Vec<Vec<Bytes>>,
+    extent: RunExtent,
+    table: Vec<Option<SublayerCost>>,
+    homes: usize,
+    /// Number of links or memories that each link and each memory represents.
+    represented: Vec<f64>,
+}
+
+impl<'a> PriceList<'a> {
+    pub fn new(
+        cost_model: CostModel<'a>,
+        batch_steps: &BatchSteps,
+        phase: Phase,
+        homes: &[Home],
+    ) -> Result<Self, Missing> {
+        Self::among(cost_model, batch_steps, phase, homes, &IdenticalGpus::none())
+    }
+
+    /// A price list in which only the first of identical GPUs computes, with the links and the
+    /// memory of all of them.
+    pub fn among(
+        cost_model: CostModel<'a>,
+        batch_steps: &BatchSteps,
+        phase: Phase,
+        homes: &[Home],
+        identical_gpus: &IdenticalGpus,
+    ) -> Result<Self, Missing> {
+        let part = MicroBatch { index: 0, of: batch_steps.micro_batches };
+        let largest = |steps: Vec<Step>| steps.iter().map(|step| part.step(step)).collect();
+        let mut list = Self {
+            cost_model,
+            phase,
+            sublayers: cost_model.model.sublayers(),
+            kinds: batch_steps.kinds(phase).into_iter().map(largest).collect(),
+            micro_batches: batch_steps.micro_batches,
+            sizes: cost_model.machine.device_ids().map(|d| matrix_sizes(&cost_model, d)).collect(),
+            scratch: cost_model
+                .machine
+                .device_ids()
+                .map(|d| scratch_sizes(&cost_model, &batch_steps.extent, d))
+                .collect(),
+            extent: batch_steps.extent,
+            table: Vec::new(),
+            homes: homes.len(),
+            represented: represented(cost_model.machine, identical_gpus),
+        };
+        for sublayer in 0..list.sublayers.len() {
+            for &home in homes {
+                for device in cost_model.machine.device_ids() {
+                    let spare = identical_gpus.is_spare(device);
+                    let priced = if spare { None } else { list.priced(sublayer, home, device)? };
+                    list.table.push(priced);
+                }
+            }
+        }
+        Ok(list)
+    }
+
+    /// Cost of sublayer `sublayer` with home number `home` and the lead `device`. `None` if that is
+    /// impossible.
+    pub fn get(&self, sublayer: usize, home: usize, device: DeviceId) -> Option<&SublayerCost> {
+        let devices = self.cost_model.machine.devices.len();
+        self.table[(sublayer * self.homes + home) * devices + device.0].as_ref()
+    }
+
+    /// Index of `sublayer` among the model's sublayers.
+    pub fn index(&self, sublayer: Sublayer) -> usize {
+        let index = self.sublayers.iter().position(|&other| other == sublayer);
+        index.expect("a model's layers are made of the model's sublayers")
+    }
+
+    /// The devices that can lead it.
+    pub fn leads(&self, sublayer: usize, home: usize) -> impl Iterator<Item = DeviceId> + '_ {
+        let devices = self.cost_model.machine.device_ids();
+        devices.filter(move |&device| self.get(sublayer, home, device).is_some())
+    }
+
+    fn priced(&self, sublayer: usize, home: Home, device: DeviceId) -> Result<Option<SublayerCost>, Missing> {
+        let CostModel { machine, model, .. } = self.cost_model;
+        let sublayer_kind = self.sublayers[sublayer];
+        if !home.admits(machine, sublayer_kind, device) {
+            return Ok(None);
+        }
+        let Some(slices) = home.slices(machine, model, sublayer_kind, device, device) else {
+            return Ok(None);
+        };
+        let lanes = machine.links.len() + machine.memories.len() + 2 * machine.devices.len();
+        let mut busy = vec![0.0; lanes];
+        let kinds = self.kinds.iter();
+        let stages: Result<Vec<_>, _> =
+            kinds.map(|steps| self.stage(sublayer_kind, &slices, device, steps, &mut busy)).collect();
+        Ok(Some(SublayerCost { stages: stages?, busy, needs: self.needs(sublayer, &slices) }))
+    }
+
+    fn stage(
+        &self,
+        sublayer: Sublayer,
+        slices: &[Slice],
+        lead: DeviceId,
+        steps: &[Step],
+        busy: &mut [f64],
+    ) -> Result<SublayerStage, Missing> {
+        // Only attention and transfers of KV depend on the context. For the rest one step
+        // represents all.
+        let steps = if sublayer == Sublayer::Attention { steps } else { &steps[..1] };
+        let weight = if sublayer == Sublayer::Attention { 1.0 } else { self.kind_len(&steps[0]) as f64 };
+        let mut stage = SublayerStage {
+            operators: sublayer.operators(self.cost_model.model),
+            lead,
+            free: vec![],
+            parts: vec![],
+            floor: 0.0,
+        };
+        for task in fetches(self.cost_model, sublayer, slices, self.phase) {
+            self.charge(&task, steps, weight, busy)?;
+        }
+        for &operator in sublayer.operators(self.cost_model.model) {
+            if !operator.is_matmul() {
+                // Attention and rotation read and write the KV cache.
+                let source = match sublayer {
+                    Sublayer::Attention => self.source(&slices[0], lead),
+                    _ => OperandSource::Resident,
+                };
+                let task = compute(operator, 0..0, lead, source);
+                // The sums of several devices are added one after the other.
+                let times = if operator.adds_sums() { stage.devices().count() } else { 1 };
+                let mut time = 0.0;
+                for _ in 0..times {
+                    time = self.charge(&task, steps, weight, busy)?;
+                }
+                stage.free.push(time);
+                continue;
+            }
+            stage.free.push(0.0);
+            let before = busy.to_vec();
+            for slice in slices {
+                let device = slice.device(self.phase);
+                let task = compute(operator, slice.rows.clone(), device, self.source(slice, device));
+                let time = self.charge(&task, steps, weight, busy)?;
+                let columns = operator.output_columns(self.cost_model.model, &slice.rows);
+                stage.parts.push(StagePart { device, columns, time });
+            }
+            if slices.len() > 1 {
+                // Devices work at the same time. Only links and memories are shared.
+                let shared = ..busy.len() - 2 * self.cost_model.machine.devices.len();
+                let times = weight * self.micro_batches as f64;
+                let added = busy[shared].iter().zip(&before).map(|(now, before)| (now - before) / times);
+                stage.floor = added.fold(0.0, f64::max);
+            }
+        }
+        Ok(stage)
+    }
+
+    /// Where `device` reads the slice. Streamed slices are staged in its own memory.
+    fn source(&self, slice: &Slice, device: DeviceId) -> OperandSource {
+        OperandSource::in_place(self.cost_model.machine, slice.home, device)
+            .unwrap_or(OperandSource::Resident)
+    }
+
+    /// Adds the load of `task` in all steps to `busy`, and returns its mean time in one
+    /// micro-batch. Weights are fetched once for all micro-batches. All other tasks run for each of
+    /// them.
+    fn charge(&self, task: &Task, steps: &[Step], weight: f64, busy: &mut [f64]) -> Result<f64, Missing> {
+        let machine = self.cost_model.machine;
+        let weight = match task.action {
+            Action::FetchWeights { .. } => weight,
+            _ => weight * self.micro_batches as f64,
+        };
+        let mut total = 0.0;
+        for step in steps {
+            let price = self.cost_model.task_cost(task, step)?;
+            total += price.alone.get();
+            let lane = match task.lane.queue(machine) {
+                Lane::Link(LinkId(link)) => link,
+                Lane::Device(DeviceId(device)) => machine.links.len() + machine.memories.len() + device,
+            };
+            busy[lane] += price.alone.get() * weight / self.represented.get(lane).unwrap_or(&1.0);
+            if let Lane::Device(device) = task.lane {
+                let hosts = machine.links.len() + machine.memories.len() + machine.devices.len();
+                // Each of the identical GPUs has its own host thread.
+                let represented = self.represented[machine.links.len() + machine.device(device).memory.0];
+                busy[hosts + device.0] += price.issue.get() * weight / represented;
+            }
+            for load in price.loads.into_iter().flatten() {
+                let time = load.bytes / machine.memory(load.memory).bandwidth.value;
+                let lane = machine.links.len() + load.memory.0;
+                busy[lane] += time.get() * weight / self.represented[lane];
+            }
+        }
+        Ok(total / steps.len() as f64)
+    }
+
+    /// Number of steps in the group of `step`.
+    fn kind_len(&self, step: &Step) -> usize {
+        self.kinds.iter().find(|kind| kind[0] == *step).map_or(1, Vec::len)
+    }
+
+    fn needs(&self, sublayer: usize, slices: &[Slice]) -> Vec<DeviceNeeds> {
+        let CostModel { machine, model, formats } = self.cost_model;
+        let sublayer_kind = self.sublayers[sublayer];
+        let mut needs = vec![DeviceNeeds::default(); machine.devices.len()];
+        for (index, slice) in slices.iter().enumerate() {
+            let device = slice.device(self.phase);
+            let sizes = &self.sizes[device.0];
+            let mut need = needs[device.0].and(DeviceNeeds::vectors(sublayer));
+            for operator in sublayer_kind.operators(model).iter().filter(|op| index == 0 || op.is_matmul()) {
+                let steps = &self.scratch[device.0];
+                let scratch = match steps[..] {
+                    [all] if is_gpu(machine, device) => all,
+                    _ => operator_scratch(machine, model, &self.extent, self.phase, *operator, device),
+                };
+                need = need.and(up_to(scratch, steps, STREAMS + sizes.len() as u32));
+                for buffer in operator.reads().iter().chain([&operator.writes()]) {
+                    need = need.and(DeviceNeeds::item(*buffer as u32));
+                    if self.phase == Phase::Prefill {
+                        need = need.and(DeviceNeeds::item(BUFFERS + *buffer as u32));
+                    }
+                }
+            }
+            let streamed = !machine.reads_in_place(device, slice.home);
+            if sublayer_kind == Sublayer::Attention {
+                need = need.and(DeviceNeeds::item(ATTENDS));
+                if streamed {
+                    need = need.and(DeviceNeeds::item(STREAMS_KV));
+                }
+            } else if streamed {
+                let bytes = ModelShare::on_device(machine, model, device).matrix_bytes(
+                    sublayer_kind,
+                    formats,
+                    &slice.rows,
+                );
+                need = need.and(up_to(bytes, sizes, STREAMS));
+            }
+            needs[device.0] = need;
+        }
+        needs
+    }
+
+    /// Bytes of each item, by device and bit.
+    pub fn item_bytes(&self) -> Vec<Vec<Bytes>> {
+        self.cost_model.machine.device_ids().map(|device| self.items_of(device)).collect()
+    }
+
+    fn items_of(&self, device: DeviceId) -> Vec<Bytes> {
+        let CostModel { machine, model, formats } = self.cost_model;
+        let extent = &self.extent;
+        let shared = ModelShare::on_device(machine, model, device);
+        let size = |buffer: Buffer, rows: u64| shared.whole_buffer(buffer, formats, rows);
+        let decode = |buffer: Buffer| size(buffer, extent.rows(Phase::Decode));
+        let more = |buffer: Buffer| match buffer {
+            Buffer::Logits => Bytes::ZERO,
+            _ => size(buffer, extent.rows(Phase::Prefill)).saturating_sub(decode(buffer)),
+        };
+        let mut items: Vec<_> = ALL_BUFFERS.map(decode).into_iter().chain(ALL_BUFFERS.map(more)).collect();
+        items.push(rotation_table_bytes(model, extent.context) * shared.ranks);
+        // The number of slots is chosen later, when it is known what streams.
+        let slots = Pipelining::default().slots as u64;
+        items.push(shared.kv_bytes(formats, extent.batch, extent.context) * slots);
+        items.extend(differences(&self.sizes[device.0]).map(|more| more * slots));
+        items.extend(differences(&self.scratch[device.0]));
+        items
+    }
+}
+
+/// Number of links or memories that each link and each memory represents.
+fn represented(machine: &Machine, identical_gpus: &IdenticalGpus) -> Vec<f64> {
+    let links = machine
+        .links
+        .iter()
+        .map(|l| identical_gpus.in_place_of(l.from).max(identical_gpus.in_place_of(l.to)));
+    let memories = machine.memory_ids().map(|memory| identical_gpus.in_place_of(memory));
+    links.chain(memories).map(|count| count as f64).collect()
+}
+
+/// The items from bit `first` on of a buffer that is as large as its largest use: one item for each
+/// step of the ascending `sizes` up to `bytes`.
+fn up_to(bytes: Bytes, sizes: &[Bytes], first: u32) -> DeviceNeeds {
+    let steps = sizes.iter().filter(|&&size| size <= bytes).count() as u32;
+    (0..steps).fold(DeviceNeeds::default(), |needs, step| needs.and(DeviceNeeds::item(first + step)))
+}
+
+/// The difference of each of the ascending sizes to the one before.
+fn differences(sizes: &[Bytes]) -> impl Iterator<Item = Bytes> {
+    let below = std::iter::once(Bytes::ZERO).chain(sizes.iter().copied());
+    sizes.iter().zip(below).map(|(&size, below)| size - below)
+}
+
+/// The scratch sizes of `device`, ascending.
+fn scratch_sizes(cost_model: &CostModel<'_>, extent: &RunExtent, device: DeviceId) -> Vec<Bytes> {
+    let sublayers = cost_model.model.sublayers();
+    let operators = sublayers.iter().flat_map(|sublayer| sublayer.operators(cost_model.model));
+    let mut sizes: Vec<_> = [Phase::Prefill, Phase::Decode]
+        .into_iter()
+        .flat_map(|phase| operators.clone().map(move |&operator| (phase, operator)))
+        .map(|(phase, operator)| {
+            operator_scratch(cost_model.machine, cost_model.model, extent, phase, operator, device)
+        })
+        .filter(|&bytes| bytes > Bytes::ZERO)
+        .collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+fn matrix_sizes(cost_model: &CostModel<'_>, device: DeviceId) -> Vec<Bytes> {
+    let shared = ModelShare::on_device(cost_model.machine, cost_model.model, device);
+    let size = |s: &Sublayer| {
+        let rows = s.matrix(cost_model.model)?.0;
+        Some(shared.matrix_bytes(*s, cost_model.formats, &(0..rows)))
+    };
+    let mut sizes: Vec<_> =
+        cost_model.model.sublayers().iter().filter(|&&s| s != Sublayer::Embed).filter_map(size).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}

@@ -1,0 +1,13 @@
+//! An explanation of a plan: its limits, break-evens, and the gain of more resources.
+
+mod binding;
+mod break_even;
+mod explanation;
+mod larger_machine;
+mod text;
+mod worth;
+
+pub use binding::{Busy, PhaseBinding};
+pub use break_even::{Axis, BreakEven, Scope, Turn};
+pub use explanation::{Explanation, Filled, explain};
+pub use worth::Worth;

@@ -1,0 +1,11 @@
+//! Pareto fronts over two or three criteria.
+
+mod label;
+#[cfg(test)]
+mod laws;
+mod pareto;
+mod table;
+mod tradeoff;
+
+pub use label::label;
+pub use pareto::{Front, FrontPoint, Taken, front};

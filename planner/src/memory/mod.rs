@@ -1,0 +1,13 @@
+//! Bytes that a placement takes from each memory.
+
+mod scratch;
+mod usage;
+
+pub use scratch::scratch_bytes;
+pub use usage::{
+    MemoryUsage, activation_buffers, rotation_table_bytes, shares_embedding, staging_slots, usage,
+    vector_holders,
+};
+
+pub(crate) use scratch::{is_gpu, operator_scratch};
+pub(crate) use usage::overfilled;

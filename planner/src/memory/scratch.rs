@@ -1,0 +1,203 @@
+//! Scratch memory of kernels: the bytes that they need besides their operands and results.
+
+use crate::placement::ModelShare;
+use crate::program::{Action, Lane};
+use crate::program::{PhasePrograms, RunExtent};
+use hwprofiles::{Bytes, DType, DeviceId, DeviceKind, Elements, Machine};
+use scenarios::{Model, Operator, Phase, Sublayer};
+use std::collections::BTreeMap;
+
+/// The experts' kernels work on at least this number of rows, because one token goes to several
+/// experts.
+const MIN_EXPERT_ROWS: u64 = 64;
+/// Bytes of an integer, and of an f32.
+const WORD: u64 = 4;
+/// Alignment of a GPU's operands in bytes.
+const ALIGN: u64 = 256;
+/// Rows of one panel of a matrix on a GPU.
+const GPU_PANEL: u64 = 16;
+/// A GPU multiplies up to this number of rows without a copy of the matrix.
+const FEW_ROWS: u64 = 3;
+
+/// Scratch bytes of each device: the largest need of any matrix product or attention in f32.
+///
+/// On a CPU:
+/// - A product over m rows of k inputs takes at most m · (k + 64) + cores · 32 Ki values: its
+///   inputs and one tile of weights for each core.
+/// - Experts take, for each of at least 64 rows, also their input, their intermediate values and
+///   their output.
+/// - Attention takes, for each core, the scores of 64 tokens by 64 positions and the context of the
+///   query heads that share a KV head; and the partial results of each sequence.
+///
+/// The executor allocates exactly these bytes and checks that its kernels need no more.
+///
+/// On a GPU the scratch size does not depend on which operators the GPU runs, so it does not
+/// influence the choice of a placement. Each pass needs the integers that locate its rows (six for
+/// each sequence, three for each row) and that sample tokens (four for each sequence). The
+/// operators share one area with the size of the largest need:
+/// - A matrix product of more than [`FEW_ROWS`] rows takes a bf16 copy of as many matrix rows as 128 MiB
+///   hold, and a cuBLASLt workspace for partial sums (up to sixteen parts in f32, at most 32 MiB).
+/// - Attention in decode takes the context of each query head over each part of a sequence; the
+///   parts are enough to occupy the whole GPU.
+/// - Experts take their intermediate values in 16 bits as if all of a token's experts were on this
+///   GPU, their outputs, and the assignment of tokens to experts.
+pub fn scratch_bytes(
+    machine: &Machine,
+    programs: &PhasePrograms,
+    model: &Model,
+    extent: &RunExtent,
+) -> BTreeMap<DeviceId, Bytes> {
+    let mut scratch: BTreeMap<DeviceId, Bytes> = BTreeMap::new();
+    for program in programs.both() {
+        for task in &program.tasks {
+            let (Action::Compute { operator, .. }, Lane::Device(device)) = (&task.action, task.lane) else {
+                continue;
+            };
+            match scratch.get_mut(&device) {
+                Some(_) if is_gpu(machine, device) => {}
+                most => {
+                    let bytes = operator_scratch(machine, model, extent, program.phase, *operator, device);
+                    match most {
+                        Some(most) => *most = bytes.max(*most),
+                        None => _ = scratch.insert(device, bytes),
+                    }
+                }
+            }
+        }
+    }
+    scratch
+}
+
+/// Scratch bytes of one operator. On a GPU these are the bytes for all operators.
+pub(crate) fn operator_scratch(
+    machine: &Machine,
+    model: &Model,
+    extent: &RunExtent,
+    phase: Phase,
+    operator: Operator,
+    device: DeviceId,
+) -> Bytes {
+    if is_gpu(machine, device) {
+        return on_gpu(&ModelShare::on_device(machine, model, device), extent);
+    }
+    let rows = operator_rows(operator, extent, phase);
+    let members = machine.device(device).cores.len() as u64;
+    let values = match operator.sublayer().inputs(model) {
+        Some(columns) if operator.is_matmul() => {
+            let width = expert_width(model, operator);
+            let network = if width > 0 { 2 * model.hidden + model.inner_numbers() * width } else { 0 };
+            let rows = if width > 0 { rows.max(MIN_EXPERT_ROWS) } else { rows };
+            rows * (network + columns.max(width) + 64) + members * (32 << 10)
+        }
+        None if operator == Operator::Attention => attention_scratch(model, members, extent.batch),
+        _ => 0,
+    };
+    DType::F32.bytes(Elements::new(values))
+}
+
+pub(crate) fn is_gpu(machine: &Machine, device: DeviceId) -> bool {
+    machine.device(device).kind == DeviceKind::Gpu
+}
+
+/// Most rows that an operator computes.
+fn operator_rows(operator: Operator, extent: &RunExtent, phase: Phase) -> u64 {
+    match operator.sublayer() {
+        Sublayer::Head => extent.sampled(),
+        _ => extent.rows(phase),
+    }
+}
+
+/// Scratch bytes of a GPU's kernels for all operators of the model.
+fn on_gpu(shared: &ModelShare<'_>, extent: &RunExtent) -> Bytes {
+    let model: &Model = &shared.share;
+    let sublayers = model.sublayers();
+    let operators = sublayers.iter().flat_map(|sublayer| sublayer.operators(model));
+    // No phase has more rows than prefill.
+    let need = |operator: &Operator| {
+        shared_area(model, extent, operator_rows(*operator, extent, Phase::Prefill), *operator)
+    };
+    let most = operators.map(need).max().unwrap_or(0);
+    Bytes::new((pass_words(extent) * WORD).next_multiple_of(ALIGN) + most) * shared.ranks
+}
+
+/// Scratch bytes that `operator` needs on a GPU in a step of `rows` rows.
+fn shared_area(model: &Model, extent: &RunExtent, rows: u64, operator: Operator) -> u64 {
+    let width = network_width(model, operator);
+    if width > 0 {
+        let outputs = expert_outputs(model, operator);
+        let values = rows * (model.inner_numbers() * width).max(outputs + width);
+        return 2 * values + routing_words(model, rows, operator) * WORD;
+    }
+    match operator.sublayer().matrix(model) {
+        Some((outputs, inputs)) if operator.is_matmul() && rows > FEW_ROWS => {
+            let row = 2 * inputs;
+            let workspace = (WORD * rows * outputs * inputs.div_ceil(256).min(16)).min(32 << 20);
+            let copy = (outputs.next_multiple_of(GPU_PANEL) * row).min((128 << 20).max(GPU_PANEL * row));
+            workspace.next_multiple_of(ALIGN) + copy
+        }
+        None if operator == Operator::Attention => {
+            let (kv_heads, width) = match model.latent {
+                Some(latent) => (1, latent.kv_rank),
+                None => (model.kv_heads, model.head_dim),
+            };
+            let batch = extent.batch;
+            let parts = (batch * extent.context.div_ceil(128)).min(512 / kv_heads + 1 + batch);
+            parts * model.heads * (width + 2) * WORD
+        }
+        _ => 0,
+    }
+}
+
+/// Number of integers and floats that describe a pass to a GPU's kernels.
+fn pass_words(extent: &RunExtent) -> u64 {
+    (6 + 4) * extent.batch + 3 * extent.rows(Phase::Prefill)
+}
+
+/// Number of integers that assign tokens to experts: for each (token, expert) pair, and for each
+/// tile of 64 pairs.
+fn routing_words(model: &Model, rows: u64, operator: Operator) -> u64 {
+    match (operator, &model.experts) {
+        (Operator::Experts, Some(experts)) => {
+            let pairs = rows * experts.per_token;
+            2 * pairs + (pairs / 64 + pairs.min(experts.count)) * 65
+        }
+        _ => 0,
+    }
+}
+
+/// Neurons for each token of a network that one operator computes as a whole.
+fn network_width(model: &Model, operator: Operator) -> u64 {
+    match (operator, &model.experts) {
+        (Operator::SharedExpert, Some(experts)) => experts.shared,
+        (Operator::Experts, Some(experts)) => experts.per_token * experts.intermediate,
+        _ => 0,
+    }
+}
+
+/// Values for each token that the experts write before they are added up.
+fn expert_outputs(model: &Model, operator: Operator) -> u64 {
+    match (operator, &model.experts) {
+        (Operator::Experts, Some(experts)) => experts.per_token * model.hidden,
+        _ => 0,
+    }
+}
+
+/// Neurons of one expert, 0 for other operators. A CPU computes its experts one after the other,
+/// each for at most all tokens.
+fn expert_width(model: &Model, operator: Operator) -> u64 {
+    match (operator, &model.experts) {
+        (Operator::SharedExpert, Some(experts)) => experts.shared,
+        (Operator::Experts, Some(experts)) => experts.intermediate,
+        _ => 0,
+    }
+}
+
+/// Number of values for scores and contexts. With latent attention all heads share the one KV head
+/// of decode. Where few heads share a KV head, a core takes more tokens at once.
+fn attention_scratch(model: &Model, members: u64, batch: u64) -> u64 {
+    let (group, width) = match model.latent {
+        Some(latent) => (model.heads, latent.kv_rank),
+        None => ((model.heads / model.kv_heads).max(4), model.head_dim),
+    };
+    members * group * (width + 64) * 64 + batch * model.heads * (width + 2).next_multiple_of(16)
+}

@@ -1,0 +1,179 @@
+//! Exact bytes that a placement takes from each memory, counted as the executor allocates them.
+
+use crate::memory::scratch::scratch_bytes;
+use crate::placement::ModelShare;
+use crate::placement::{Placement, Slices};
+use crate::program::PhasePrograms;
+use crate::program::RunExtent;
+use crate::program::{Action, Lane};
+use hwprofiles::Memory;
+use hwprofiles::{Bytes, DType, DeviceId, Elements, Machine};
+use scenarios::{Buffer, Formats, Model, Positions, Sublayer};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Bytes of one memory, by purpose.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryUsage {
+    /// Resident matrices, norms, biases and position tables.
+    pub weights: Bytes,
+    /// KV caches at the end of the context.
+    pub kv: Bytes,
+    /// Activation buffers, and the kernels' working memory.
+    pub activations: Bytes,
+    /// Staging slots for streamed weights and KV.
+    pub staging: Bytes,
+}
+
+impl MemoryUsage {
+    /// Sum of all purposes.
+    pub fn total(&self) -> Bytes {
+        self.weights + self.kv + self.activations + self.staging
+    }
+}
+
+/// The activation buffers of each device, with the most rows that each needs.
+pub fn activation_buffers(programs: &PhasePrograms, extent: &RunExtent) -> BTreeMap<(DeviceId, Buffer), u64> {
+    let mut buffers = BTreeMap::new();
+    for program in programs.both() {
+        let rows = extent.rows(program.phase);
+        let mut touch = |device: DeviceId, buffer: Buffer| {
+            let rows = if buffer == Buffer::Logits { extent.sampled() } else { rows };
+            let most = buffers.entry((device, buffer)).or_insert(0);
+            *most = rows.max(*most);
+        };
+        for task in &program.tasks {
+            match (&task.action, task.lane) {
+                (Action::Compute { operator, .. }, Lane::Device(device)) => {
+                    touch(device, operator.writes());
+                    operator.reads().iter().for_each(|&buffer| touch(device, buffer));
+                }
+                (Action::Hop { buffer, .. }, Lane::Device(device)) => touch(device, *buffer),
+                _ => {}
+            }
+        }
+    }
+    buffers
+}
+
+/// Bytes of one staging slot of each device that streams: [for weights, for KV].
+pub fn staging_slots(
+    machine: &Machine,
+    programs: &PhasePrograms,
+    model: &Model,
+    formats: &Formats,
+    extent: &RunExtent,
+) -> BTreeMap<DeviceId, [Bytes; 2]> {
+    let mut slots: BTreeMap<DeviceId, [Bytes; 2]> = BTreeMap::new();
+    for task in programs.both().into_iter().flat_map(|program| &program.tasks) {
+        match &task.action {
+            Action::FetchWeights { sublayer, rows, device, .. } => {
+                let bytes =
+                    ModelShare::on_device(machine, model, *device).matrix_bytes(*sublayer, formats, rows);
+                let slot = &mut slots.entry(*device).or_default()[0];
+                *slot = bytes.max(*slot);
+            }
+            Action::FetchKv { device, .. } => {
+                let shared = ModelShare::on_device(machine, model, *device);
+                slots.entry(*device).or_default()[1] = shared.kv_bytes(formats, extent.batch, extent.context);
+            }
+            _ => {}
+        }
+    }
+    slots
+}
+
+/// Which devices hold the norms, biases and tables of which sublayers: those that compute the
+/// sublayer in either phase.
+pub fn vector_holders(placement: &Placement) -> BTreeSet<(DeviceId, Option<u32>, Sublayer)> {
+    let holders = placement.sublayers().flat_map(|(layer, sublayer, slices)| {
+        slices.iter().flat_map(move |s| [s.prefill, s.decode].map(|device| (device, layer, sublayer)))
+    });
+    holders.collect()
+}
+
+/// Bytes of one device's rotation tables: cosine and sine in f32 for half of a head's rotated
+/// columns at each position. A model has two tables if its layers with windows use another
+/// rotation.
+pub fn rotation_table_bytes(model: &Model, context: u64) -> Bytes {
+    match model.positions {
+        Positions::Learned { .. } => Bytes::ZERO,
+        _ => {
+            let tables = 1 + u64::from(model.window_theta().is_some());
+            DType::F32.bytes(Elements::product(&[tables, context, model.rotated_width()]))
+        }
+    }
+}
+
+/// Bytes that `placement` takes from each memory of `machine`, by memory index. The bytes in a
+/// striped memory count in the memories below it.
+pub fn usage(
+    machine: &Machine,
+    model: &Model,
+    formats: &Formats,
+    placement: &Placement,
+    programs: &PhasePrograms,
+    extent: &RunExtent,
+) -> Vec<MemoryUsage> {
+    let mut usage = vec![MemoryUsage::default(); machine.memories.len()];
+    let own = |device: DeviceId| machine.device(device).memory.0;
+    let within: Vec<_> =
+        machine.memory_ids().map(|memory| ModelShare::in_memory(machine, model, memory)).collect();
+    let mut attending = BTreeSet::new();
+    let mut keep = |sublayer: Sublayer, slices: &Slices, layers: u64| {
+        let mut holders = BTreeSet::new();
+        for slice in slices {
+            let shared = &within[slice.home.0];
+            let kept = match sublayer {
+                Sublayer::Attention => shared.kv_bytes(formats, extent.batch, extent.context),
+                Sublayer::Head if shares_embedding(model, placement) => Bytes::ZERO,
+                _ => shared.matrix_bytes(sublayer, formats, &slice.rows),
+            };
+            for (memory, bytes) in machine.spread(slice.home, kept) {
+                let home = &mut usage[memory.0];
+                let purpose = if sublayer == Sublayer::Attention { &mut home.kv } else { &mut home.weights };
+                *purpose += bytes * layers;
+            }
+            holders.extend([slice.prefill, slice.decode]);
+        }
+        for device in holders {
+            usage[own(device)].weights += within[own(device)].vector_bytes(sublayer) * layers;
+            if sublayer == Sublayer::Attention {
+                attending.insert(device);
+            }
+        }
+    };
+    keep(Sublayer::Embed, &placement.embed, 1);
+    for run in placement.layers.chunk_by(|one, next| one == next) {
+        run[0].iter().for_each(|(sublayer, slices)| keep(sublayer, slices, run.len() as u64));
+    }
+    keep(Sublayer::Head, &placement.head, 1);
+    for device in attending {
+        let ranks = within[own(device)].ranks;
+        usage[own(device)].weights += rotation_table_bytes(model, extent.context) * ranks;
+    }
+    for ((device, buffer), rows) in activation_buffers(programs, extent) {
+        usage[own(device)].activations += within[own(device)].whole_buffer(buffer, formats, rows);
+    }
+    for (device, bytes) in scratch_bytes(machine, programs, model, extent) {
+        usage[own(device)].activations += bytes;
+    }
+    for (device, slots) in staging_slots(machine, programs, model, formats, extent) {
+        usage[own(device)].staging += (slots[0] + slots[1]) * placement.pipelining.slots as u64;
+    }
+    usage
+}
+
+/// Whether the head reads the embedding table itself: the embedding is tied, undivided and in the
+/// same memory.
+pub fn shares_embedding(model: &Model, placement: &Placement) -> bool {
+    let (embed, head) = (&placement.embed, &placement.head);
+    model.tied_embeddings && embed.len() == 1 && head.len() == 1 && embed[0].home == head[0].home
+}
+
+/// The first memory whose capacity is exceeded, with the capacity that it needs.
+pub(crate) fn overfilled<'m>(machine: &'m Machine, used: &[MemoryUsage]) -> Option<(&'m Memory, Bytes)> {
+    let totals = machine.memories.iter().zip(used.iter().map(MemoryUsage::total));
+    totals.into_iter().find(|(memory, total)| *total > memory.capacity.value)
+}

@@ -1,0 +1,132 @@
+//! A placement by index: for every sublayer the memory that holds it and the device that computes
+//! it.
+//!
+//! The plan document ([`crate::Plan`]) has the same content with names. The cost model, the solver,
+//! the simulator and the executor use this form.
+
+use crate::placement::pipelining::Pipelining;
+use hwprofiles::{DeviceId, MemoryId};
+pub use scenarios::ROW_PANEL;
+use scenarios::{LayerKind, Model, Phase, Sublayer};
+use std::ops::Range;
+
+/// One device's part of a sublayer, usually all of it.
+///
+/// Attention has no matrix: its `rows` are empty, and `home` is the memory of the layer's KV cache.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Slice {
+    /// Output rows of the sublayer's matrix; of experts, the indices of experts.
+    pub rows: Range<u64>,
+    /// The memory that holds them.
+    pub home: MemoryId,
+    /// The device that computes them in prefill. It streams them if `home` is not its own memory.
+    pub prefill: DeviceId,
+    /// The device that computes them in decode.
+    pub decode: DeviceId,
+}
+
+impl Slice {
+    /// The device that computes the slice in `phase`.
+    pub fn device(&self, phase: Phase) -> DeviceId {
+        match phase {
+            Phase::Prefill => self.prefill,
+            Phase::Decode => self.decode,
+        }
+    }
+}
+
+/// The slices of one sublayer, at least one. Their rows partition the matrix in order. The device
+/// of the first slice also runs the sublayer's operators without a matrix.
+pub type Slices = Vec<Slice>;
+
+/// Placement of one layer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LayerPlacement {
+    /// Which sublayers the layer has.
+    pub kind: LayerKind,
+    /// The slices of each sublayer, in the order of [`LayerKind::sublayers`].
+    pub sublayers: Vec<Slices>,
+}
+
+impl LayerPlacement {
+    /// A layer of `kind` whose sublayers have the slices that `slices` returns.
+    pub fn from_slices(kind: LayerKind, slices: impl FnMut(Sublayer) -> Slices) -> Self {
+        Self { kind, sublayers: kind.sublayers().iter().copied().map(slices).collect() }
+    }
+
+    /// The slices of `sublayer`.
+    ///
+    /// # Panics
+    /// If layers of this kind have no such sublayer.
+    pub fn slices(&self, sublayer: Sublayer) -> &Slices {
+        let index = self.kind.sublayers().iter().position(|&s| s == sublayer);
+        &self.sublayers[index.expect("a sublayer of this kind of layer")]
+    }
+
+    /// Its sublayers with their slices, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (Sublayer, &Slices)> {
+        self.kind.sublayers().iter().copied().zip(&self.sublayers)
+    }
+
+    /// The memory of its KV cache.
+    pub fn kv_home(&self) -> MemoryId {
+        self.slices(Sublayer::Attention)[0].home
+    }
+}
+
+/// Placement of a whole model.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Placement {
+    /// The token table.
+    pub embed: Slices,
+    /// The layers, first to last.
+    pub layers: Vec<LayerPlacement>,
+    /// The final norm and the head.
+    pub head: Slices,
+    /// Overlap within a step.
+    pub pipelining: Pipelining,
+}
+
+impl Placement {
+    /// All layers computed by `device`, with weights and KV in `memory`.
+    pub fn uniform(model: &Model, device: DeviceId, memory: MemoryId) -> Self {
+        let whole_slice = |sublayer: Sublayer| vec![whole_slice(model, sublayer, memory, device, device)];
+        let layer = |index| LayerPlacement::from_slices(model.kind(index), whole_slice);
+        Self {
+            embed: whole_slice(Sublayer::Embed),
+            layers: (0..model.layers).map(layer).collect(),
+            head: whole_slice(Sublayer::Head),
+            pipelining: Pipelining::default(),
+        }
+    }
+
+    /// Every sublayer with its layer (`None` for embed and head), in the order of computation.
+    pub fn sublayers(&self) -> impl Iterator<Item = (Option<u32>, Sublayer, &Slices)> {
+        let layers = self.layers.iter().enumerate().flat_map(|(i, layer)| {
+            layer.iter().map(move |(sublayer, slices)| (Some(i as u32), sublayer, slices))
+        });
+        std::iter::once((None, Sublayer::Embed, &self.embed)).chain(layers).chain(std::iter::once((
+            None,
+            Sublayer::Head,
+            &self.head,
+        )))
+    }
+}
+
+/// The single slice of an undivided sublayer.
+pub fn whole_slice(
+    model: &Model,
+    sublayer: Sublayer,
+    home: MemoryId,
+    prefill: DeviceId,
+    decode: DeviceId,
+) -> Slice {
+    let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
+    Slice { rows: 0..rows, home, prefill, decode }
+}
+
+/// The row at which a cumulative share of `rows` ends, rounded to a multiple of
+/// [`Sublayer::panel`].
+pub(crate) fn split_row(rows: u64, share: f64, panel: u64) -> u64 {
+    ((rows as f64 * share / panel as f64).round() as u64).saturating_mul(panel).min(rows)
+}

@@ -1,0 +1,264 @@
+//! The planner: simulates candidates of the integer program and of rules, and returns the best as
+//! the plan.
+
+use crate::error::PlannerError;
+use crate::placement::Placement;
+use crate::plan::{Identity, Plan};
+use crate::planning::problem::{ENOUGH, PLANNED};
+
+use crate::planning::infeasible::{infeasible, too_slow};
+use crate::planning::overlap::Overlap;
+use crate::planning::problem::Problem;
+use crate::planning::problem::ScoredPlacement;
+use crate::planning::problem::better;
+use crate::planning::problem::is_better;
+use crate::planning::scorer::Scorer;
+
+use crate::program::{BatchSteps, prefill_chunks};
+use crate::rules::{NoRule, Rule};
+use crate::search::Goal;
+use crate::search::MARGINS;
+use crate::search::{PatternSolution, SearchBudget};
+use crate::search::{Restriction, SearchSpace};
+
+use rayon::prelude::*;
+use scenarios::Slo;
+use std::collections::BTreeMap;
+
+/// Plans `problem`: the memory of each matrix and KV cache, the device of each computation, and the
+/// tokens of a prefill step, such that the objective is best, its limits are kept and no memory is
+/// overfilled.
+///
+/// `scorer` simulates the solutions of the integer program and the placements of each [`Rule`]. If
+/// no solution beats a rule, the plan follows the rule and says so.
+///
+/// # Errors
+/// - [`PlannerError::Infeasible`] names the memory that is too small and what would help.
+/// - [`PlannerError::TooSlow`] names the limit that no placement keeps.
+/// - [`PlannerError::Missing`] names a rate that was not measured.
+/// - [`PlannerError::Unpriced`] names a power or a price that is missing.
+/// - [`PlannerError::Scenario`] tells what is wrong with the workload.
+pub fn plan(problem: &Problem<'_>, scorer: &Scorer<'_>) -> Result<Plan, PlannerError> {
+    plan_with_value(problem, None, scorer).map(|(plan, _)| plan)
+}
+
+/// The plan with its objective. `known` is the machine's identity, if the caller knows it.
+pub(crate) fn plan_with_value(
+    problem: &Problem<'_>,
+    known: Option<&Identity>,
+    scorer: &Scorer<'_>,
+) -> Result<(Plan, f64), PlannerError> {
+    let Problem { cost_model, workload, .. } = *problem;
+    workload.check(cost_model.model)?;
+    cost_model.machine.devices.iter().try_for_each(|device| match device.ranks() {
+        1 => Ok(()),
+        ranks => cost_model.model.check_ranks(ranks),
+    })?;
+    let goal = problem.goal()?;
+    let chunks = prefill_chunks(&workload);
+    let space = |&chunk: &u64| SearchSpace::new(cost_model, &BatchSteps::new(&workload, chunk), &goal);
+    let (rule_candidate, spaces) = rayon::join(
+        || Rule::ALL.par_iter().map(|&rule| problem.rule_candidate(&goal, rule, scorer)).collect::<Vec<_>>(),
+        || chunks.par_iter().map(space).collect::<Result<Vec<_>, _>>(),
+    );
+    let spaces = spaces?;
+    let (mut baselines, mut without) = (BTreeMap::new(), BTreeMap::new());
+    let mut best_rule: Option<ScoredPlacement> = None;
+    for (rule, rule_candidate) in Rule::ALL.into_iter().zip(rule_candidate) {
+        match rule_candidate {
+            Ok(scored) => {
+                baselines.insert(scored.name.clone(), scored.times);
+                best_rule = better(&goal, best_rule, scored);
+            }
+            Err(reason) => {
+                without.insert(rule.name().to_owned(), reason.to_string());
+            }
+        }
+    }
+    let draft_value = problem.draft_value(&goal);
+    let mut search = CandidateSearch {
+        problem,
+        goal: &goal,
+        scorer,
+        best_rule,
+        found: None,
+        least: f64::INFINITY,
+        margin: 0.0,
+        overfull: false,
+        draft_value,
+    };
+    for margin in MARGINS {
+        (search.margin, search.overfull) = (margin, false);
+        search.run(&chunks, &spaces, SearchBudget::PLAN)?;
+        if !search.overfull {
+            break;
+        }
+    }
+    if search.best().is_none() {
+        // Solutions that barely fit need a longer search.
+        search.run(&chunks, &spaces, SearchBudget::THOROUGH)?;
+    }
+    let CandidateSearch { best_rule, found, least, .. } = search;
+    let spaces = chunks.iter().copied().zip(&spaces).collect();
+    let least = least + draft_value;
+    let overlap = Overlap { problem, goal: &goal, scorer, spaces, least, draft_value };
+    match overlap.better(best_rule, found)? {
+        Some(best) if goal.keeps(&best.times) => {
+            let value = best.value;
+            Ok((problem.finished_plan(&goal, best, known, Some(least), baselines, without)?, value))
+        }
+        Some(best) => Err(too_slow(problem, &goal, Some(&best.times))?),
+        None if goal.slo == Slo::default() => Err(infeasible(problem)?),
+        None => Err(too_slow(problem, &goal, None)?),
+    }
+}
+
+/// The plan that follows `rule`, whatever its cost.
+///
+/// # Errors
+/// [`NoRule`] if the rule cannot be followed.
+pub fn follow(problem: &Problem<'_>, rule: Rule, scorer: &Scorer<'_>) -> Result<Plan, NoRule> {
+    let goal = problem.goal()?;
+    let scored = problem.rule_candidate(&goal, rule, scorer)?;
+    let baselines = BTreeMap::from([(scored.name.clone(), scored.times)]);
+    Ok(problem.finished_plan(&goal, scored, None, None, baselines, BTreeMap::new())?)
+}
+
+/// The plan with the given placement and prefill chunks of `chunk` tokens per sequence.
+///
+/// # Errors
+/// The placement does not fit, or a link does not exist.
+pub fn evaluate(
+    problem: &Problem<'_>,
+    name: &str,
+    placement: Placement,
+    chunk: u64,
+    scorer: &Scorer<'_>,
+) -> Result<Plan, PlannerError> {
+    let goal = problem.goal()?;
+    let scored = problem.scored(&goal, name, placement, chunk, scorer)?;
+    problem.finished_plan(&goal, scored, None, None, BTreeMap::new(), BTreeMap::new())
+}
+
+/// The search for the placement that is best in simulation.
+struct CandidateSearch<'a, 's> {
+    problem: &'a Problem<'a>,
+    goal: &'a Goal,
+    scorer: &'a Scorer<'s>,
+    /// The best placement of the rules.
+    best_rule: Option<ScoredPlacement>,
+    /// The best placement of the solver.
+    found: Option<ScoredPlacement>,
+    /// A lower bound of all solutions.
+    least: f64,
+    /// See [`SearchSpace::capacity_less`].
+    margin: f64,
+    /// Whether some solution could not be dealt out over the identical GPUs.
+    overfull: bool,
+    /// The draft's part of the objective, which the solver does not see.
+    draft_value: f64,
+}
+
+impl CandidateSearch<'_, '_> {
+    /// Simulates the best solution of each chunk, the most promising chunk first, then that of each
+    /// restriction, until the best is good enough. The solver's value is the objective without
+    /// contention, a lower bound of the simulated one, so only solutions below the best simulated
+    /// value matter.
+    fn run(
+        &mut self,
+        chunks: &[u64],
+        spaces: &[SearchSpace<'_>],
+        budget: SearchBudget,
+    ) -> Result<(), PlannerError> {
+        self.least = f64::INFINITY;
+        let outlooks =
+            spaces.par_iter().map(|space| space.priced_problem(self.goal, &space.capacity_less(self.margin)));
+        let outlooks = outlooks.collect::<Result<Vec<_>, _>>()?;
+        let mut order: Vec<(f64, usize)> = outlooks
+            .iter()
+            .enumerate()
+            .filter_map(|(index, priced_problem)| {
+                priced_problem.as_ref().map(|priced_problem| (priced_problem.floor, index))
+            })
+            .collect();
+        order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let mut first: Option<f64> = None;
+        for &(floor, index) in &order {
+            let Some(priced_problem) = &outlooks[index] else { continue };
+            // Contention depends little on the chunk: a chunk that is no better without contention
+            // is no better with it.
+            if first.is_some_and(|value| floor >= value) {
+                self.least = self.least.min(floor);
+                continue;
+            }
+            let solved = priced_problem.solve(Restriction::NONE, budget, self.below())?;
+            self.least = self.least.min(solved.bound);
+            let Some(solution) = solved.solution else { continue };
+            first = Some(first.map_or(solution.value, |value| value.min(solution.value)));
+            let scored = self.simulated(&spaces[index], &solution, chunks[index], Restriction::NONE)?;
+            // Nothing was simulated: either there is no placement, or the only one is the best so
+            // far.
+            self.overfull |= scored.is_empty() && spaces[index].placements(&solution, self.goal).is_empty();
+            scored.into_iter().for_each(|scored| self.take(scored));
+        }
+        // The search has a budget, so it may find solutions under a restriction that it does not
+        // find among all patterns.
+        for (floor, index) in order {
+            let Some(priced_problem) = &outlooks[index] else { continue };
+            if self.below() * ENOUGH <= self.least.max(floor) {
+                continue;
+            }
+            let of_family = |&restriction: &Restriction| -> Result<Vec<ScoredPlacement>, PlannerError> {
+                match priced_problem.solve(restriction, budget, self.below())?.solution {
+                    Some(solution) => self.simulated(&spaces[index], &solution, chunks[index], restriction),
+                    None => Ok(vec![]),
+                }
+            };
+            let scored = Restriction::CANDIDATES.par_iter().map(of_family).collect::<Result<Vec<_>, _>>()?;
+            scored.into_iter().flatten().for_each(|scored| self.take(scored));
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, scored: ScoredPlacement) {
+        self.found = better(self.goal, self.found.take(), scored);
+    }
+
+    /// The best placement so far.
+    fn best(&self) -> Option<&ScoredPlacement> {
+        match (&self.best_rule, &self.found) {
+            (Some(best_rule), Some(found)) if is_better(self.goal, best_rule, found) => Some(found),
+            (best_rule, found) => best_rule.as_ref().or(found.as_ref()),
+        }
+    }
+
+    /// The value that a solution must beat: the best one that keeps the limits, without the draft's
+    /// part.
+    fn below(&self) -> f64 {
+        let kept = self.best().filter(|best| self.goal.keeps(&best.times));
+        kept.map_or(f64::INFINITY, |best| best.value - self.draft_value)
+    }
+
+    /// Simulates the solution's placements, except for the best so far.
+    fn simulated(
+        &self,
+        space: &SearchSpace<'_>,
+        solution: &PatternSolution,
+        chunk: u64,
+        restriction: Restriction,
+    ) -> Result<Vec<ScoredPlacement>, PlannerError> {
+        let placements = space.placements(solution, self.goal);
+        let known = |placement: &Placement| {
+            self.best().is_some_and(|best| best.placement == *placement && best.chunk == chunk)
+        };
+        let new: Vec<_> = placements.into_iter().filter(|placement| !known(placement)).collect();
+        let scored = |placement| {
+            match self.problem.scored(self.goal, PLANNED, placement, chunk, self.scorer) {
+                // Patterns are priced separately, so there may be no link between two of them.
+                Err(PlannerError::Lower(_)) => None,
+                scored => Some(scored.map(|scored| ScoredPlacement { restriction, ..scored })),
+            }
+        };
+        new.into_par_iter().filter_map(scored).collect()
+    }
+}

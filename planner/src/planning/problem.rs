@@ -1,0 +1,217 @@
+//! A planning problem, and the placements that are found for it.
+
+use crate::cost::CostModel;
+use crate::cost::Roofline;
+use crate::cost::footprint;
+use crate::error::PlannerError;
+use crate::memory::overfilled;
+use crate::placement::Placement;
+use crate::placement::named;
+use crate::plan::{Identity, PLAN_VERSION, Plan, Prediction};
+use crate::planning::draft::DraftPlan;
+use crate::planning::scorer::Scorer;
+use crate::program::BatchSteps;
+use crate::program::PhaseTimes;
+use crate::program::RunExtent;
+use crate::search::Restriction;
+use crate::search::{Goal, device_work};
+use hwprofiles::{Ratio, Seconds};
+use scenarios::{Costs, Objective, Slo, Workload};
+use std::collections::BTreeMap;
+
+/// A placement within this share of its lower bound is good enough: costs are not more precise.
+pub(crate) const ENOUGH: f64 = 0.99;
+
+/// Name of the solver's placement in predictions.
+pub const PLANNED: &str = "planned";
+
+/// What to plan: a workload of a model on a machine, with an objective.
+#[derive(Debug, Clone, Copy)]
+pub struct Problem<'a> {
+    /// Machine, model and number formats.
+    pub cost_model: CostModel<'a>,
+    /// The workload.
+    pub workload: Workload,
+    /// The objective.
+    pub objective: Objective,
+    /// The limits.
+    pub slo: Slo,
+    /// The prices of the objective `cost`.
+    pub costs: Costs,
+    /// The draft that proposes the tokens of the workload's speculation. The model is placed beside
+    /// it.
+    pub draft: Option<&'a DraftPlan>,
+}
+
+/// A simulated placement.
+pub(crate) struct ScoredPlacement {
+    pub name: String,
+    pub placement: Placement,
+    pub chunk: u64,
+    pub times: PhaseTimes,
+    /// The objective.
+    pub value: f64,
+    /// The restriction under which the solver found it.
+    pub restriction: Restriction,
+}
+
+impl Problem<'_> {
+    pub(crate) fn goal(&self) -> Result<Goal, PlannerError> {
+        Goal::new(self.cost_model.machine, &self.workload, self.objective, self.slo, &self.costs)
+    }
+
+    /// `placement` with its simulated times.
+    pub(crate) fn scored(
+        &self,
+        goal: &Goal,
+        name: &str,
+        placement: Placement,
+        chunk: u64,
+        scorer: &Scorer<'_>,
+    ) -> Result<ScoredPlacement, PlannerError> {
+        let times = self.with_draft(scorer(&placement, chunk)?);
+        let work = match goal.is_frugal() {
+            true => self.work(&placement, chunk)?,
+            false => [vec![], vec![]],
+        };
+        let value = goal.value(&times, &work);
+        Ok(ScoredPlacement {
+            name: name.to_owned(),
+            placement,
+            chunk,
+            times,
+            value,
+            restriction: Restriction::NONE,
+        })
+    }
+
+    pub(crate) fn work(&self, placement: &Placement, chunk: u64) -> Result<[Vec<Seconds>; 2], PlannerError> {
+        let mut all = device_work(&self.cost_model, placement, &BatchSteps::new(&self.workload, chunk))?;
+        if let Some(draft) = self.draft {
+            let both = all.iter_mut().flatten().zip(draft.work.iter().flatten());
+            both.for_each(|(all, drafts)| *all += *drafts);
+        }
+        Ok(all)
+    }
+
+    /// The times of steps with the draft's added.
+    fn with_draft(&self, times: PhaseTimes) -> PhaseTimes {
+        self.draft.map_or(times, |draft| draft.placed.join(times))
+    }
+
+    /// The draft's part of the objective, which no placement changes.
+    pub(crate) fn draft_value(&self, goal: &Goal) -> f64 {
+        let Some(draft) = self.draft else { return 0.0 };
+        let none = PhaseTimes { ttft: Seconds::ZERO, tpot: Some(Seconds::ZERO) };
+        goal.value(&draft.placed.join(none), &draft.work)
+    }
+
+    pub(crate) fn finished_plan(
+        &self,
+        goal: &Goal,
+        best: ScoredPlacement,
+        known: Option<&Identity>,
+        least: Option<f64>,
+        baselines: BTreeMap<String, PhaseTimes>,
+        without: BTreeMap<String, String>,
+    ) -> Result<Plan, PlannerError> {
+        let batch_steps = BatchSteps::new(&self.workload, best.chunk);
+        let work = self.work(&best.placement, best.chunk)?;
+        // The bound holds for steps without micro-batches.
+        let whole = best.placement.pipelining.micro_batches == 1;
+        let predicted = Prediction {
+            chosen: best.name,
+            bound: goal.per_token(self.with_draft(Roofline::run_bounds(
+                &self.cost_model,
+                &best.placement,
+                &batch_steps,
+            )?)),
+            proven: least.filter(|_| whole).and_then(|least| proven(least, best.value)),
+            simulated: goal.per_token(best.times),
+            energy_per_token: goal.energy(&best.times, &work),
+            cost_per_token: goal.cost(&best.times, &work),
+            baselines: baselines.into_iter().map(|(name, times)| (name, goal.per_token(times))).collect(),
+            without,
+        };
+        self.document(known, best.chunk, &best.placement, predicted)
+    }
+
+    /// The document for `placement`. Equal neighbours become one group. `known` is the machine's
+    /// identity, if the caller knows it.
+    ///
+    /// # Errors
+    /// A link does not exist, or a memory is too small.
+    fn document(
+        &self,
+        known: Option<&Identity>,
+        prefill_chunk: u64,
+        placement: &Placement,
+        predicted: Prediction,
+    ) -> Result<Plan, PlannerError> {
+        let Problem { cost_model, workload, objective, slo, costs, draft } = *self;
+        let CostModel { machine, model, formats } = cost_model;
+        let (embed, layers, head) = named(machine, model, placement);
+        let extent = RunExtent::from_workload(&workload, prefill_chunk);
+        let used = footprint(cost_model, &extent, placement)?;
+        // Bytes in a striped memory count in the memories below it.
+        let memories = machine.memories.iter().zip(&used).filter(|(memory, _)| memory.stripes.is_empty());
+        let memory = memories.map(|(memory, used)| (memory.name.clone(), *used)).collect();
+        let plan = Plan {
+            plan: PLAN_VERSION,
+            from: None,
+            machine: match (draft, known) {
+                (Some(draft), _) => draft.machine.clone(),
+                (None, Some(known)) => known.clone(),
+                (None, None) => Identity::of_machine(machine),
+            },
+            model: Identity::of_model(model),
+            formats: *formats,
+            workload,
+            objective,
+            slo,
+            costs,
+            prefill_chunk,
+            staging_slots: placement.pipelining.slots,
+            micro_batches: placement.pipelining.micro_batches,
+            draft: draft.map(|draft| draft.placed.clone()),
+            embed,
+            layers,
+            head,
+            memory,
+            predicted,
+        };
+        match overfilled(machine, &used) {
+            None => Ok(plan),
+            Some((memory, needed)) => Err(PlannerError::TooLarge {
+                memory: memory.name.clone(),
+                needed,
+                capacity: memory.capacity.value,
+            }),
+        }
+    }
+}
+
+/// `least` as a share of `value`, at most 1. `None` if `value` is below `least` by more than the
+/// middle decode step can differ from the mean one.
+fn proven(least: f64, value: f64) -> Option<Ratio> {
+    const ALIKE: f64 = 1.01;
+    Ratio::new((least / value).min(1.0)).filter(|_| least <= ALIKE * value)
+}
+
+/// The better of two placements; of equal ones the first, so that a rule stays if nothing beats it.
+pub(crate) fn better(
+    goal: &Goal,
+    best: Option<ScoredPlacement>,
+    next: ScoredPlacement,
+) -> Option<ScoredPlacement> {
+    match best {
+        Some(best) if !is_better(goal, &best, &next) => Some(best),
+        _ => Some(next),
+    }
+}
+
+/// Whether `next` keeps limits that `best` does not, or has a smaller objective.
+pub(crate) fn is_better(goal: &Goal, best: &ScoredPlacement, next: &ScoredPlacement) -> bool {
+    let rank = |scored: &ScoredPlacement| (!goal.keeps(&scored.times), scored.value);
+    rank(next) < rank(best)
+}

@@ -1,0 +1,15 @@
+//! Types of the simulator as the planner calls it.
+
+use crate::cost::CostModel;
+use crate::error::PlannerError;
+use crate::placement::Placement;
+use crate::program::PhaseTimes;
+use scenarios::Workload;
+
+/// Simulates a placement with contention, for prefill steps of the given number of tokens per
+/// sequence.
+pub type Scorer<'s> = dyn Fn(&Placement, u64) -> Result<PhaseTimes, PlannerError> + Sync + 's;
+
+/// Simulates a placement with contention, for a cost model, a workload and a prefill chunk.
+pub type FormatScorer<'s> =
+    dyn Fn(CostModel<'_>, &Workload, &Placement, u64) -> Result<PhaseTimes, PlannerError> + Sync + 's;

@@ -1,0 +1,433 @@
+//! The lowering of a placement to a program: it visits the operators in order and brings each its
+//! inputs.
+
+use crate::placement::Pipelining;
+use crate::placement::{Placement, Slice};
+
+use crate::program::micro_batch::MicroBatch;
+use crate::program::task::Program;
+use crate::program::task::{Action, Lane, LowerError, OperandSource, Task, TaskId, dependencies};
+use hwprofiles::{DeviceId, LinkId, Machine, MemoryId};
+use scenarios::{Buffer, Model, Operator, Phase, Sublayer};
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// All activation buffers, in the order of their discriminants.
+pub(crate) const ALL_BUFFERS: [Buffer; 11] = [
+    Buffer::Tokens,
+    Buffer::Residual,
+    Buffer::Normed,
+    Buffer::Qkv,
+    Buffer::Context,
+    Buffer::Projected,
+    Buffer::Up,
+    Buffer::Inner,
+    Buffer::Logits,
+    Buffer::Routes,
+    Buffer::Shared,
+];
+
+/// One device's copy of a buffer.
+#[derive(Debug, Clone, Default)]
+struct BufferCopy {
+    /// Valid column ranges, each with the task that wrote it.
+    valid: Vec<(Range<u64>, TaskId)>,
+    /// Hops that have read the copy since it was last written. The device's own tasks are not
+    /// listed: all writers of the copy are in the same lane as they.
+    readers: Vec<TaskId>,
+}
+
+/// The rings of staging slots of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum StagingRing {
+    Weights,
+    /// The KV slots of one micro-batch.
+    Kv(u64),
+}
+
+/// An operator with the devices that compute it.
+struct PlacedOperator<'p> {
+    layer: Option<u32>,
+    operator: Operator,
+    /// The slices of its sublayer. An operator without a matrix runs on the device of the first
+    /// one.
+    slices: &'p [Slice],
+    /// The devices that compute it, each once.
+    devices: SmallVec<[DeviceId; 4]>,
+    /// Whether a part of its matrix is streamed.
+    streams: bool,
+}
+
+/// The state of the lowering.
+pub(crate) struct Lowering<'a> {
+    machine: &'a Machine,
+    model: &'a Model,
+    phase: Phase,
+    /// Slots of each ring.
+    slots: usize,
+    tasks: Vec<Task>,
+    /// By buffer, device and micro-batch: see [`Lowering::copy`].
+    copies: Vec<BufferCopy>,
+    rings: BTreeMap<(DeviceId, StagingRing), RingSlots>,
+}
+
+/// The slots of one ring, used in turn.
+#[derive(Debug, Clone)]
+struct RingSlots {
+    /// Number of fetches so far.
+    fetches: usize,
+    /// The last tasks that use each slot.
+    users: Vec<Vec<TaskId>>,
+}
+
+impl Program {
+    /// Lowers `placement` to the tasks of one step of `phase`. All steps of a phase have the same
+    /// tasks. Only their sizes differ, see [`crate::CostModel`].
+    ///
+    /// # Errors
+    /// [`LowerError::NoLink`] if bytes must move between two memories without a link.
+    pub fn lower(
+        machine: &Machine,
+        model: &Model,
+        placement: &Placement,
+        phase: Phase,
+    ) -> Result<Self, LowerError> {
+        Ok(Self { phase, tasks: Lowering::tasks(machine, model, placement, phase)? })
+    }
+}
+
+impl<'a> Lowering<'a> {
+    /// The tasks of one step of `phase`, in the order of issue.
+    ///
+    /// Operators form *segments*: consecutive operators, also of different layers, that the same
+    /// devices compute. Within a segment the micro-batches follow each other, so that the devices
+    /// of the next segment work on the first micro-batch while these work on the second. Streamed
+    /// weights must serve all micro-batches before their slot is filled again, so each operator
+    /// that streams is a segment by itself.
+    pub fn tasks(
+        machine: &'a Machine,
+        model: &'a Model,
+        placement: &Placement,
+        phase: Phase,
+    ) -> Result<Vec<Task>, LowerError> {
+        let Pipelining { slots, micro_batches } = placement.pipelining;
+        let copies = ALL_BUFFERS.len() * machine.devices.len() * micro_batches as usize;
+        let mut lowering = Self {
+            machine,
+            model,
+            phase,
+            slots,
+            tasks: Vec::new(),
+            copies: vec![BufferCopy::default(); copies],
+            rings: BTreeMap::new(),
+        };
+        let placed_operators = lowering.placed_operators(placement);
+        let same_segment = |one: &PlacedOperator<'_>, next: &PlacedOperator<'_>| {
+            !one.streams && !next.streams && one.devices == next.devices
+        };
+        for segment in placed_operators.chunk_by(same_segment) {
+            if let [streamed @ PlacedOperator { streams: true, .. }] = segment {
+                lowering.streamed(streamed, micro_batches)?;
+                continue;
+            }
+            for part in MicroBatch::all(micro_batches) {
+                segment.iter().try_for_each(|work| lowering.work(work, part))?;
+            }
+        }
+        // Sampling reads the logits in the memory of the head's first device.
+        let lead = placement.head[0].device(phase);
+        let columns = 0..Buffer::Logits.columns(model);
+        for part in MicroBatch::all(micro_batches) {
+            lowering.bring(None, Buffer::Logits, &columns, lead, part)?;
+        }
+        Ok(lowering.tasks)
+    }
+
+    /// The operators of the step, in order.
+    fn placed_operators<'p>(&self, placement: &'p Placement) -> Vec<PlacedOperator<'p>> {
+        let mut placed_operators = Vec::new();
+        for (layer, sublayer, slices) in placement.sublayers() {
+            for &operator in sublayer.operators(self.model) {
+                let computing = if operator.is_matmul() { &slices[..] } else { &slices[..1] };
+                let mut devices: SmallVec<[DeviceId; 4]> =
+                    computing.iter().map(|slice| slice.device(self.phase)).collect();
+                devices.sort_unstable();
+                devices.dedup();
+                let far = |slice: &Slice| self.in_place(slice.home, slice.device(self.phase)).is_none();
+                let streams = operator.is_matmul() && slices.iter().any(far);
+                placed_operators.push(PlacedOperator { layer, operator, slices, devices, streams });
+            }
+        }
+        placed_operators
+    }
+
+    fn own(&self, device: DeviceId) -> MemoryId {
+        self.machine.device(device).memory
+    }
+
+    /// How `device` reads `home` without a copy. `None` if the bytes must be fetched.
+    fn in_place(&self, home: MemoryId, device: DeviceId) -> Option<OperandSource> {
+        OperandSource::in_place(self.machine, home, device)
+    }
+
+    /// Lowers one operator that reads weights in place, for one micro-batch.
+    fn work(&mut self, work: &PlacedOperator<'_>, part: MicroBatch) -> Result<(), LowerError> {
+        let &PlacedOperator { layer, operator, slices, .. } = work;
+        match (operator, layer) {
+            // [`Lowering::attention`] lowers it together with the attention that follows.
+            (Operator::Rotate, Some(layer)) => return self.attention(layer, &slices[0], part),
+            (Operator::Attention, _) => return Ok(()),
+            _ if operator.adds_sums() => return self.add_sums(work, part),
+            _ if operator.is_matmul() => {}
+            _ => {
+                let device = slices[0].device(self.phase);
+                self.compute(layer, operator, device, 0..0, OperandSource::Resident, &[], part)?;
+                return Ok(());
+            }
+        }
+        for slice in slices {
+            let device = slice.device(self.phase);
+            let source = self.in_place(slice.home, device).unwrap_or(OperandSource::Resident);
+            self.compute(layer, operator, device, slice.rows.clone(), source, &[], part)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the partial sums of all devices to the residual, one after the other: first the sum of
+    /// the lead device, then those of the others, which hop to the lead device.
+    fn add_sums(&mut self, work: &PlacedOperator<'_>, part: MicroBatch) -> Result<(), LowerError> {
+        let &PlacedOperator { layer, operator, slices, .. } = work;
+        let lead = slices[0].device(self.phase);
+        let sums = operator.reads()[1];
+        let mut partial_sums: SmallVec<[(DeviceId, TaskId); 4]> = SmallVec::new();
+        for slice in slices {
+            let device = slice.device(self.phase);
+            if partial_sums.iter().all(|(other, _)| *other != device) {
+                // A device's last part ends after its others.
+                let written = self.copy(sums, device, part).valid.last().expect("every slice was computed");
+                partial_sums.push((device, written.1));
+            }
+        }
+        for (device, writer) in partial_sums {
+            self.invalidate(sums, part);
+            let columns = 0..sums.columns(self.model);
+            self.copy(sums, device, part).valid.push((columns, writer));
+            self.compute(layer, operator, lead, 0..0, OperandSource::Resident, &[], part)?;
+        }
+        Ok(())
+    }
+
+    /// Lowers one operator whose weights are partly streamed, for all micro-batches. It goes slice
+    /// by slice, because there may be fewer slots than slices.
+    fn streamed(&mut self, work: &PlacedOperator<'_>, micro_batches: u64) -> Result<(), LowerError> {
+        let &PlacedOperator { layer, operator, slices, .. } = work;
+        for slice in slices {
+            let device = slice.device(self.phase);
+            let (source, fetched) = self.weights(layer, operator.sublayer(), slice)?;
+            let mut last = None;
+            for part in MicroBatch::all(micro_batches) {
+                let rows = slice.rows.clone();
+                last = Some(self.compute(layer, operator, device, rows, source, fetched.as_slice(), part)?);
+            }
+            // The last micro-batch ends after the others, which are in the same lane.
+            if let (OperandSource::Staged(slot), Some(last)) = (source, last) {
+                self.occupy(device, StagingRing::Weights, slot, vec![last]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lowers rotation, append and attention. KV in another memory is fetched into a slot, the new
+    /// K and V are appended there and stored back. Each micro-batch has its own part of every slot.
+    fn attention(&mut self, layer: u32, slice: &Slice, part: MicroBatch) -> Result<(), LowerError> {
+        let device = slice.device(self.phase);
+        let own = self.own(device);
+        let ring = StagingRing::Kv(part.index);
+        let (source, fetched) = if let Some(source) = self.in_place(slice.home, device) {
+            (source, vec![])
+        } else {
+            let link = self.link(slice.home, own, || format!("the KV cache of layer {layer}"))?;
+            let (slot, after) = self.next_slot(device, ring);
+            let action = Action::FetchKv { device, slot };
+            let fetch = self.push(Lane::Link(link), Some(layer), action, after, part);
+            (OperandSource::Staged(slot), vec![fetch])
+        };
+        let rotate = self.compute(Some(layer), Operator::Rotate, device, 0..0, source, &fetched, part)?;
+        let attend = self.compute(Some(layer), Operator::Attention, device, 0..0, source, &[], part)?;
+        if let OperandSource::Staged(slot) = source {
+            let link = self.link(own, slice.home, || format!("the KV cache of layer {layer}"))?;
+            let action = Action::StoreKv { device, slot };
+            let store = self.push(Lane::Link(link), Some(layer), action, vec![rotate], part);
+            self.occupy(device, ring, slot, vec![attend, store]);
+        }
+        Ok(())
+    }
+
+    /// Where the device reads its slice for all micro-batches, and the fetch to wait for.
+    fn weights(
+        &mut self,
+        layer: Option<u32>,
+        sublayer: Sublayer,
+        slice: &Slice,
+    ) -> Result<(OperandSource, Option<TaskId>), LowerError> {
+        let device = slice.device(self.phase);
+        let own = self.own(device);
+        if let Some(source) = self.in_place(slice.home, device) {
+            return Ok((source, None));
+        }
+        let link = self.link(slice.home, own, || format!("the weights of {sublayer}"))?;
+        let (slot, after) = self.next_slot(device, StagingRing::Weights);
+        let action = Action::FetchWeights { sublayer, rows: slice.rows.clone(), device, slot };
+        let fetch = self.push(Lane::Link(link), layer, action, after, MicroBatch::WHOLE);
+        Ok((OperandSource::Staged(slot), Some(fetch)))
+    }
+
+    /// The next slot of a ring, and the tasks that must end before it is filled.
+    fn next_slot(&mut self, device: DeviceId, ring: StagingRing) -> (usize, Vec<TaskId>) {
+        let ring = self.ring(device, ring);
+        let slot = ring.fetches % ring.users.len();
+        ring.fetches += 1;
+        (slot, std::mem::take(&mut ring.users[slot]))
+    }
+
+    fn occupy(&mut self, device: DeviceId, ring: StagingRing, slot: usize, users: Vec<TaskId>) {
+        self.ring(device, ring).users[slot] = users;
+    }
+
+    fn ring(&mut self, device: DeviceId, ring: StagingRing) -> &mut RingSlots {
+        let empty = || RingSlots { fetches: 0, users: vec![vec![]; self.slots] };
+        self.rings.entry((device, ring)).or_insert_with(empty)
+    }
+
+    /// Lowers one operator on one device: brings its inputs, then writes columns of its output.
+    fn compute(
+        &mut self,
+        layer: Option<u32>,
+        operator: Operator,
+        device: DeviceId,
+        rows: Range<u64>,
+        source: OperandSource,
+        fetched: &[TaskId],
+        part: MicroBatch,
+    ) -> Result<TaskId, LowerError> {
+        for &buffer in operator.reads() {
+            if buffer != Buffer::Tokens {
+                self.bring(layer, buffer, &(0..buffer.columns(self.model)), device, part)?;
+            }
+        }
+        let output = operator.writes();
+        let columns = operator.output_columns(self.model, &rows);
+        let first = rows.start == 0;
+        let mut after = fetched.to_vec();
+        after.extend(self.take_readers(output, device, part));
+        let action = Action::Compute { operator, rows, source };
+        let task = self.push(Lane::Device(device), layer, action, after, part);
+        // A later slice of the same operator keeps what the earlier slices wrote.
+        if first {
+            self.invalidate(output, part);
+        }
+        self.copy(output, device, part).valid.push((columns, task));
+        Ok(task)
+    }
+
+    /// Makes `columns` of `buffer` valid on `device` by hops from other devices.
+    fn bring(
+        &mut self,
+        layer: Option<u32>,
+        buffer: Buffer,
+        columns: &Range<u64>,
+        device: DeviceId,
+        part: MicroBatch,
+    ) -> Result<(), LowerError> {
+        let here = &self.copy(buffer, device, part).valid;
+        if here.iter().any(|(valid, _)| valid.start <= columns.start && columns.end <= valid.end) {
+            return Ok(());
+        }
+        let mut missing = vec![columns.clone()];
+        for (valid, _) in here {
+            missing = missing.iter().flat_map(|range| subtract(range, valid)).collect();
+        }
+        let own = self.own(device);
+        let mut hops = Vec::new();
+        for from in self.machine.device_ids().filter(|&from| from != device) {
+            for (valid, writer) in &self.copies[self.at(buffer, from, part)].valid {
+                let found: Vec<_> = missing.iter().filter_map(|range| intersect(range, valid)).collect();
+                missing = missing.iter().flat_map(|range| subtract(range, valid)).collect();
+                hops.extend(found.into_iter().map(|columns| (from, columns, *writer)));
+            }
+        }
+        assert!(missing.is_empty(), "{buffer:?} is read before it is written");
+        for (from, columns, writer) in hops {
+            let there = self.own(from);
+            let link = self.link(there, own, || format!("the {buffer:?} activation"))?;
+            let mut after = vec![writer];
+            after.extend(self.take_readers(buffer, device, part));
+            let action = Action::Hop { buffer, columns: columns.clone(), from, link };
+            let task = self.push(Lane::Device(device), layer, action, after, part);
+            self.copy(buffer, from, part).readers.push(task);
+            self.copy(buffer, device, part).valid.push((columns, task));
+        }
+        Ok(())
+    }
+
+    /// Marks every copy of `buffer` as invalid because it is about to be written. The readers stay
+    /// recorded.
+    fn invalidate(&mut self, buffer: Buffer, part: MicroBatch) {
+        for device in self.machine.device_ids() {
+            self.copy(buffer, device, part).valid.clear();
+        }
+    }
+
+    /// The tasks that must end before the device overwrites its copy. Only its next task has to
+    /// wait for them: the later ones follow in the same lane.
+    fn take_readers(&mut self, buffer: Buffer, device: DeviceId, part: MicroBatch) -> Vec<TaskId> {
+        std::mem::take(&mut self.copy(buffer, device, part).readers)
+    }
+
+    fn copy(&mut self, buffer: Buffer, device: DeviceId, part: MicroBatch) -> &mut BufferCopy {
+        let at = self.at(buffer, device, part);
+        &mut self.copies[at]
+    }
+
+    fn at(&self, buffer: Buffer, device: DeviceId, part: MicroBatch) -> usize {
+        let kinds = part.index as usize * ALL_BUFFERS.len() + buffer as usize;
+        kinds * self.machine.devices.len() + device.0
+    }
+
+    fn link(&self, from: MemoryId, to: MemoryId, what: impl Fn() -> String) -> Result<LinkId, LowerError> {
+        self.machine.link_between(from, to).ok_or_else(|| LowerError::NoLink {
+            from: self.machine.memory(from).name.clone(),
+            to: self.machine.memory(to).name.clone(),
+            what: what(),
+        })
+    }
+
+    /// Appends a task.
+    fn push(
+        &mut self,
+        lane: Lane,
+        layer: Option<u32>,
+        action: Action,
+        after: Vec<TaskId>,
+        micro_batch: MicroBatch,
+    ) -> TaskId {
+        let id = TaskId(self.tasks.len() as u32);
+        let after = dependencies(&self.tasks, lane, after);
+        self.tasks.push(Task { lane, layer, micro_batch, action, after });
+        id
+    }
+}
+
+/// The parts of `range` outside `cut`.
+fn subtract(range: &Range<u64>, cut: &Range<u64>) -> Vec<Range<u64>> {
+    let left = range.start..range.end.min(cut.start);
+    let right = range.start.max(cut.end)..range.end;
+    [left, right].into_iter().filter(|r| r.start < r.end).collect()
+}
+
+/// The part of `range` inside `other`.
+fn intersect(range: &Range<u64>, other: &Range<u64>) -> Option<Range<u64>> {
+    let both = range.start.max(other.start)..range.end.min(other.end);
+    (both.start < both.end).then_some(both)
+}

@@ -1,0 +1,25 @@
+//! The tasks of one step, and the steps of a run.
+
+mod batch_steps;
+mod extent;
+mod lowering;
+mod micro_batch;
+mod phase_programs;
+mod phase_times;
+mod run_steps;
+mod task;
+mod task_graph;
+
+pub use batch_steps::prefill_chunk;
+pub use extent::RunExtent;
+pub use micro_batch::MicroBatch;
+pub use phase_programs::PhasePrograms;
+pub use phase_times::PhaseTimes;
+pub use run_steps::steps;
+pub use task::{Action, Lane, LowerError, OperandSource, Program, Task, TaskId, TrainingAction};
+
+pub use task_graph::{TaskCycle, TaskEdge, TaskGraph};
+
+pub(crate) use batch_steps::{BatchSteps, prefill_chunks};
+pub(crate) use lowering::ALL_BUFFERS;
+pub(crate) use task::dependencies;

@@ -1,0 +1,13 @@
+//! Simple rules of engines and other planners, which a plan must beat or follow.
+
+mod fit;
+mod flexgen;
+mod host_and_accelerator;
+mod lia;
+mod moe_lightning;
+mod no_rule;
+mod rule;
+mod speeds;
+
+pub use no_rule::NoRule;
+pub use rule::Rule;

@@ -1,0 +1,17 @@
+//! All integration tests of the planner in one program.
+
+mod cases;
+mod experts;
+mod exporting;
+mod fixture;
+mod formats;
+mod front;
+mod hazards;
+mod machine;
+mod planning;
+mod published;
+mod scorer;
+mod speculation;
+mod stripes;
+mod table;
+mod trace_file;
