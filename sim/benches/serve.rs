@@ -5,13 +5,15 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use hwprofiles::{DType, Library};
 use planner::{Placement, Pricing, Programs};
 use scenarios::{Arrivals, EngineChoice, EngineName, Formats, Length, Model, RequestTrace, WeightFormats};
+use sim::SimTime;
+use sim::Tick;
 use sim::serving::{
-    End, Engine, Generated, Limits, Meter, Picos, PlanPrices, Replica, Request, Source, Steps, Tally, Watch,
-    kv_blocks, serve,
+    EngineObserver, GeneratedRequests, ObservedSteps, PlanPrices, Replica, Request, RequestOutcome,
+    RequestSource, ResourceMeter, ServingEngine, SloLimits, SummaryCollector, kv_blocks, serve,
 };
 use std::hint::black_box;
 
-fn day(source: &mut impl Source) -> u64 {
+fn day(source: &mut impl RequestSource) -> u64 {
     let machine = Library::default().machine("h100-sxm").unwrap();
     let model = Model::preset("llama-3.1-8b").unwrap();
     let formats =
@@ -21,28 +23,33 @@ fn day(source: &mut impl Source) -> u64 {
     let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
     let programs = Programs::lower(&machine, &model, &placement).unwrap();
     let choice = EngineChoice { name: EngineName::Vllm, ..EngineChoice::default() };
-    let blocks = kv_blocks(pricing, &placement, 16, 8192, 0.9).unwrap().unwrap();
-    let mut replica =
-        Replica::new(Engine::of(&choice, blocks, model.max_positions), PlanPrices::new(pricing, &programs));
-    let mut day = Day { tally: Tally::new(Limits::default()), meter: Meter::new(pricing, &programs) };
+    let blocks = kv_blocks(pricing, &placement, 16, 8192, 0.9).unwrap();
+    let mut replica = Replica::new(
+        ServingEngine::from_choice(&choice, blocks, model.max_positions),
+        PlanPrices::new(pricing, &programs),
+    );
+    let mut day = Day {
+        tally: SummaryCollector::new(SloLimits::default()),
+        meter: ResourceMeter::new(pricing, &programs),
+    };
     serve(source, &mut replica, &mut day).unwrap();
-    black_box(day.meter.effort().unwrap());
+    black_box(day.meter.resource_use().unwrap());
     day.tally.summary(0, 0).requests.completed
 }
 
 /// What `fulcrum sim` listens with.
 struct Day<'a> {
-    tally: Tally,
-    meter: Meter<'a>,
+    tally: SummaryCollector,
+    meter: ResourceMeter<'a>,
 }
 
-impl Watch for Day<'_> {
-    fn steps(&mut self, steps: &Steps<'_>) {
+impl EngineObserver for Day<'_> {
+    fn steps(&mut self, steps: &ObservedSteps<'_>) {
         self.tally.steps(steps);
         self.meter.steps(steps);
     }
 
-    fn gaps(&mut self, gap: Picos, times: u64) {
+    fn gaps(&mut self, gap: SimTime, times: u64) {
         self.tally.gaps(gap, times);
     }
 
@@ -50,7 +57,7 @@ impl Watch for Day<'_> {
         self.tally.preempted();
     }
 
-    fn end(&mut self, end: &End) {
+    fn end(&mut self, end: &RequestOutcome) {
         self.tally.end(end);
     }
 }
@@ -67,7 +74,7 @@ fn serving(c: &mut Criterion) {
             let trace = RequestTrace::new(text.as_bytes(), "trace").unwrap().map(Result::unwrap);
             let mut requests = trace.enumerate().map(|(id, row)| Request {
                 id: id as u64,
-                arrival: Picos::rounding_up(row.at),
+                arrival: SimTime::rounding_up(row.at, Tick::Picosecond),
                 prompt_tokens: row.prompt_tokens,
                 output_tokens: row.output_tokens,
                 prefix: row.prefix,
@@ -82,7 +89,7 @@ fn serving(c: &mut Criterion) {
                 let prompt = Length::LogNormal { mean: 1155.0, cv: 1.0 };
                 let output = Length::LogNormal { mean: 211.0, cv: 0.8 };
                 let mut source =
-                    Generated::open(Arrivals::Poisson { rate: 5.5 }, requests, prompt, output, 1);
+                    GeneratedRequests::open(Arrivals::Poisson { rate: 5.5 }, requests, prompt, output, 1);
                 day(black_box(&mut source))
             });
         });

@@ -4,7 +4,7 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{Placement, Pricing, Program, Programs, steps};
 use scenarios::{Formats, Model, Phase, Step, WeightFormats, Workload};
-use sim::{EventQueue, Run, SimTime, Simulator};
+use sim::{BatchRun, EventQueue, SimTime, Simulator};
 use std::hint::black_box;
 
 const FORMATS: Formats =
@@ -59,7 +59,7 @@ fn step(criterion: &mut Criterion) {
     group.bench_function("simulated", |b| b.iter(|| simulator.step_priced(program, &prices).duration));
     group.finish();
     let steps = steps(&Workload::new(4, 512, 64), 128);
-    let run = Run::new(pricing, &programs, &steps);
+    let run = BatchRun::new(pricing, &programs, &steps);
     criterion.bench_function("run_of_67_steps", |b| b.iter(|| run.times()));
 }
 

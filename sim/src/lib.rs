@@ -1,31 +1,19 @@
 //! What would happen: discrete-event simulation of a plan.
 //!
-//! [`Simulator`] runs one step of a [`planner::Program`], [`Run`] all steps of a static batch, as its
-//! [`planner::Times`] or as the [`planner::Trace`] that the executor writes too. Everything here is pure and
-//! deterministic: the same inputs give the same bytes.
+//! [`Simulator`] runs one step of a [`planner::Program`]. [`BatchRun`] runs all steps of a static batch and gives its
+//! [`planner::Times`], or the same [`planner::Trace`] that the executor writes. [`serving`] runs requests that come and
+//! go. Everything here is pure and deterministic: the same inputs give the same bytes.
+//!
+//! Rooms, each using only those before it: clock, step, serving.
 #![forbid(unsafe_code)]
 
-mod estimate;
-mod events;
-mod expert_loads;
-mod fair;
-mod largest;
-mod perfetto;
-mod run;
+mod clock;
 pub mod serving;
 mod step;
-mod time;
-mod training;
-mod turns;
 
-pub use estimate::estimate;
-pub use events::EventQueue;
-pub use expert_loads::ExpertLoads;
-pub use fair::{Draw, Flow, Sharing};
-pub use largest::{Fineness, Largest, largest};
-pub use perfetto::perfetto;
-pub use run::{Draws, Run, sampling_time};
-pub use step::{Outcome, Simulator, Span};
-pub use time::SimTime;
-pub use training::train;
-pub use turns::Drafting;
+pub use clock::{EventQueue, SimTime, Tick};
+pub use serving::capacity_search::{CapacityBracket, SearchPrecision, search_capacity};
+pub use step::{
+    BatchRun, Drafting, ExpertLoads, FairShare, Flow, MemoryDraw, RandomDraws, Simulator, StepOutcome,
+    TaskSpan, estimate, perfetto, sampling_time, training_trace,
+};

@@ -1,20 +1,20 @@
-//! Which requests come, as an engine sees it.
+//! The demand: which requests come to an engine.
 
-use crate::serving::picos::Picos;
-use crate::serving::replica::Seen;
+use crate::clock::SimTime;
+use crate::serving::engine::request::RequestTotals;
 
-/// What is seen counts less and less, by half in so many seconds, or in so many requests where these take longer, but in
-/// so many seconds at the latest: a few requests more or less would else be taken for another load.
-const HALVED_IN: f64 = 10.0;
-const HALVED_BY: f64 = 8.0;
-const FORGOTTEN: f64 = 320.0;
+/// Observations lose half their weight in this many seconds, or in this many requests if these take longer, but at the
+/// latest in `HALF_LIFE_LIMIT` seconds. Otherwise a few requests more or less would count as another load.
+const HALF_LIFE_SECONDS: f64 = 10.0;
+const HALF_LIFE_REQUESTS: f64 = 8.0;
+const HALF_LIFE_LIMIT: f64 = 320.0;
 
-/// Requests that come to each engine: how many, how long.
+/// The requests that come to each engine: how many, and how long.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Demand {
-    at: Picos,
-    seen: Seen,
-    /// Weighted by how long ago: seconds and requests, prompts and their tokens, answers and their tokens.
+    at: SimTime,
+    totals: RequestTotals,
+    /// Sums weighted by age: seconds and requests, prompts and their tokens, answers and their tokens.
     seconds: f64,
     requests: f64,
     prompts: f64,
@@ -27,11 +27,11 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// Nobody came yet; one request of so many tokens is expected.
+    /// The demand before the first request: one request of these token counts is expected.
     pub fn expected(prompt_tokens: f64, output_tokens: f64) -> Self {
         Self {
-            at: Picos::ZERO,
-            seen: Seen::default(),
+            at: SimTime::ZERO,
+            totals: RequestTotals::default(),
             seconds: 0.0,
             requests: 0.0,
             prompts: 1.0,
@@ -43,29 +43,31 @@ impl Demand {
         }
     }
 
-    /// Until `at`, `engines` engines had seen so much, and so many requests wait.
-    pub fn observe(&mut self, at: Picos, seen: Seen, waiting: u64, engines: u64) {
+    /// Notes the totals of `engines` engines at `at`, where `waiting` requests wait.
+    pub fn observe(&mut self, at: SimTime, totals: RequestTotals, waiting: u64, engines: u64) {
         let gap = (at - self.at).to_seconds().get();
-        let more = |now: u64, before: u64| (now - before) as f64;
-        let came = more(seen.requests, self.seen.requests);
-        let kept = 0.5_f64.powf((gap / HALVED_IN).min((came / HALVED_BY).max(gap / FORGOTTEN)));
-        let add = |sum: &mut f64, more: f64| *sum = *sum * kept + more;
+        let growth = |now: u64, before: u64| (now - before) as f64;
+        let arrived = growth(totals.requests, self.totals.requests);
+        let half_lives =
+            (gap / HALF_LIFE_SECONDS).min((arrived / HALF_LIFE_REQUESTS).max(gap / HALF_LIFE_LIMIT));
+        let kept = 0.5_f64.powf(half_lives);
+        let add = |sum: &mut f64, growth: f64| *sum = *sum * kept + growth;
         add(&mut self.seconds, gap);
-        add(&mut self.requests, came);
-        add(&mut self.prompts, came);
-        add(&mut self.prompt_tokens, more(seen.prompt_tokens, self.seen.prompt_tokens));
-        add(&mut self.answers, more(seen.answers, self.seen.answers));
-        add(&mut self.output_tokens, more(seen.output_tokens, self.seen.output_tokens));
-        (self.at, self.seen) = (at, seen);
+        add(&mut self.requests, arrived);
+        add(&mut self.prompts, arrived);
+        add(&mut self.prompt_tokens, growth(totals.prompt_tokens, self.totals.prompt_tokens));
+        add(&mut self.answers, growth(totals.answers, self.totals.answers));
+        add(&mut self.output_tokens, growth(totals.output_tokens, self.totals.output_tokens));
+        (self.at, self.totals) = (at, totals);
         (self.waiting, self.engines) = (waiting as f64, engines as f64);
     }
 
-    /// Whether enough was seen to go by.
+    /// Whether enough requests came for a decision.
     pub fn is_known(&self) -> bool {
         self.requests > 1.0
     }
 
-    /// Requests per second for each engine: those that came, and those that wait, who are to be served beside them.
+    /// Requests per second for each engine. Waiting requests count too, because they must be served as well.
     pub fn rate(&self) -> f64 {
         (self.requests + self.waiting) / self.seconds / self.engines
     }

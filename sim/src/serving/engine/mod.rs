@@ -1,0 +1,9 @@
+//! An engine's settings, the requests that it takes, and the observer that it reports to.
+
+pub(crate) mod observer;
+pub(crate) mod request;
+pub(crate) mod settings;
+
+pub use observer::{EngineObserver, ObservedSteps, RequestOutcome};
+pub use request::{RejectReason, Request, RequestTotals, ServedRequest};
+pub use settings::{AdmissionPolicy, GPU_MEMORY_UTILIZATION, HostTimes, Reserve, ServingEngine};

@@ -1,0 +1,242 @@
+//! An engine's settings: its limits and its scheduling policy.
+
+use crate::clock::{SimTime, Tick};
+use crate::serving::engine::request::{RejectReason, Request};
+use crate::serving::kv::capacity::usage_with_one_block;
+use crate::serving::kv::offload::{KvOffload, KvOffloadError, OffloadPurpose};
+use hwprofiles::{Bytes, Seconds};
+use planner::{Placement, Pricing};
+use scenarios::{EngineChoice, EngineName, MOONCAKE_TOKENS, Scheduler, SwapChoice};
+use serde::{Deserialize, Serialize};
+
+/// The order in which waiting requests are admitted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AdmissionPolicy {
+    /// First come, first served.
+    #[default]
+    Fcfs,
+    /// The shortest prompt first.
+    ShortestFirst,
+    /// The request with the least time left to keep these limits first. A step is no longer than the limits of its
+    /// sequences allow. Prompts enter beside decodes, whatever [`ServingEngine::prefill_first`] says.
+    Slo {
+        /// The limit on the time to the first token.
+        ttft: SimTime,
+        /// The limit on the time per output token.
+        tpot: SimTime,
+    },
+}
+
+impl From<Scheduler> for AdmissionPolicy {
+    fn from(scheduler: Scheduler) -> Self {
+        match scheduler {
+            Scheduler::Fcfs => Self::Fcfs,
+            Scheduler::ShortestFirst => Self::ShortestFirst,
+            Scheduler::Slo { ttft, tpot } => Self::Slo {
+                ttft: SimTime::rounding_up(ttft, Tick::Picosecond),
+                tpot: SimTime::rounding_up(tpot, Tick::Picosecond),
+            },
+        }
+    }
+}
+
+/// The tokens that must have room in the KV cache before a request is admitted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reserve {
+    /// The tokens that enter in its first step.
+    Chunk,
+    /// Its whole prompt, as in vLLM.
+    #[default]
+    Prompt,
+    /// Its prompt and its answer, beside the expected rest of the running answers, as in SGLang.
+    Answer,
+}
+
+impl Reserve {
+    /// The most tokens of an answer that are reserved.
+    pub(crate) const MOST: u64 = 4096;
+
+    /// Tokens that are reserved for `left` tokens of running answers, `steps` decode steps after the engine began or last
+    /// preempted a sequence. At first seven tenths of them are reserved. After six hundred steps it is a seventh of that
+    /// (SGLang's `new_token_ratio`).
+    pub(crate) fn expected(left: u64, steps: u64) -> u64 {
+        const FIRST: f64 = 0.7;
+        const LEAST: f64 = 0.14 * FIRST;
+        const STEPS: u64 = 600;
+        let share = FIRST - (FIRST - LEAST) * steps.min(STEPS) as f64 / STEPS as f64;
+        (left as f64 * share).ceil() as u64
+    }
+}
+
+/// The host's time between two steps, while the devices wait.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct HostTimes {
+    /// For every step.
+    pub per_step: SimTime,
+    /// For every sequence of the step.
+    pub per_sequence: SimTime,
+}
+
+impl HostTimes {
+    /// The host's time before a step of `sequences` sequences.
+    pub fn time(&self, sequences: u64) -> SimTime {
+        self.per_step + self.per_sequence.times(sequences)
+    }
+}
+
+/// An engine's settings, with vLLM's names for the settings that vLLM has.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ServingEngine {
+    /// The most sequences that run at once.
+    pub max_num_seqs: u64,
+    /// The most tokens of one step; at least `max_num_seqs`.
+    pub max_num_batched_tokens: u64,
+    /// The most tokens of a sequence, prompt and answer together.
+    pub max_model_len: u64,
+    /// Blocks of the KV cache.
+    pub num_blocks: u64,
+    /// Tokens of a block.
+    pub block_size: u64,
+    /// Whether a prompt may enter in chunks. Otherwise it enters as a whole, and alone if it is longer than a step.
+    pub chunked_prefill: bool,
+    /// Whether free blocks can be found again until they are overwritten.
+    pub prefix_caching: bool,
+    /// Tokens for each name of [`Request::prefix`]: a multiple of `block_size`.
+    pub prefix_tokens: u64,
+    /// Whether prompts enter in steps of their own before any sequence decodes, as in SGLang. Otherwise they enter beside
+    /// decodes.
+    pub prefill_first: bool,
+    /// The tokens that must have room before a request is admitted.
+    pub reserve: Reserve,
+    /// The order in which requests are admitted.
+    pub policy: AdmissionPolicy,
+    /// The swap space for the KV cache of preempted sequences. Without one it is computed again.
+    pub swap: Option<KvOffload>,
+    /// The second level of the prefix cache, which keeps named prefixes after the KV cache has overwritten them. It has no
+    /// effect without `prefix_caching`.
+    pub second_level: Option<KvOffload>,
+    /// The host's time between steps.
+    pub host: HostTimes,
+}
+
+impl ServingEngine {
+    /// The engine of a scenario with `num_blocks` blocks, for a model of `max_model_len` positions. The engine's own
+    /// defaults fill in what the scenario does not set. [`KvOffload::new_swap_space`] and
+    /// [`ServingEngine::prefix_level`] make `swap` and `second_level`.
+    ///
+    /// The default host times are the difference between the engines' published runs and the time of the GPU
+    /// (`scripts/gpu_serving.py`).
+    pub fn from_choice(choice: &EngineChoice, num_blocks: u64, max_model_len: u64) -> Self {
+        let defaults = EngineDefaults::new(choice.name);
+        let block_size = choice.block_size.unwrap_or(defaults.block_size);
+        // Each sequence needs a token of the step.
+        let tokens = choice.max_num_batched_tokens;
+        let max_num_seqs =
+            choice.max_num_seqs.unwrap_or(defaults.max_num_seqs.min(tokens.unwrap_or(u64::MAX)));
+        let time = |seconds: Option<Seconds>, default: SimTime| {
+            seconds.map_or(default, |seconds| SimTime::rounding_up(seconds, Tick::Picosecond))
+        };
+        Self {
+            max_num_seqs,
+            max_num_batched_tokens: tokens.unwrap_or(defaults.max_num_batched_tokens.max(max_num_seqs)),
+            max_model_len,
+            num_blocks: choice.num_blocks.unwrap_or(num_blocks),
+            block_size,
+            chunked_prefill: choice.chunked_prefill.unwrap_or(true),
+            prefix_caching: choice.prefix_caching.unwrap_or(true),
+            prefix_tokens: MOONCAKE_TOKENS.next_multiple_of(block_size),
+            prefill_first: choice.prefill_first.unwrap_or(choice.name == EngineName::Sglang),
+            reserve: if choice.name == EngineName::Sglang { Reserve::Answer } else { Reserve::Prompt },
+            policy: choice.scheduler.into(),
+            swap: None,
+            second_level: None,
+            host: HostTimes {
+                per_step: time(choice.host_per_step, defaults.host.per_step),
+                per_sequence: time(choice.host_per_sequence, defaults.host.per_sequence),
+            },
+        }
+    }
+
+    /// The second level of the prefix cache that a scenario asks for, for this engine on `placement`, beside the swap space
+    /// `swap`.
+    ///
+    /// # Errors
+    /// As [`KvOffload::new_swap_space`]. At least one name must fit.
+    pub fn prefix_level(
+        &self,
+        choice: &SwapChoice,
+        swap: Option<&SwapChoice>,
+        pricing: Pricing<'_>,
+        placement: &Placement,
+    ) -> Result<KvOffload, KvOffloadError> {
+        let tokens = self.prefix_tokens;
+        let purpose = OffloadPurpose {
+            keys: ["engine.prefix_cache.to", "engine.prefix_cache.space"],
+            what: "keeping prefixes",
+            least: (self.blocks(tokens), format!("the {tokens} tokens of one name")),
+            taken: swap.filter(|swap| swap.to == choice.to).map_or(Bytes::ZERO, |swap| swap.space),
+        };
+        let used = usage_with_one_block(pricing, placement, self.block_size, self.max_num_batched_tokens)?;
+        KvOffload::new(choice, pricing.machine, &used, &purpose)
+    }
+
+    /// Blocks of `tokens` tokens.
+    pub fn blocks(&self, tokens: u64) -> u64 {
+        tokens.div_ceil(self.block_size)
+    }
+
+    /// Blocks of the tokens of one name.
+    pub(crate) fn blocks_per_name(&self) -> u64 {
+        self.prefix_tokens / self.block_size
+    }
+
+    /// Why `request` can never be served, if it cannot.
+    pub fn refusal(&self, request: &Request) -> Option<RejectReason> {
+        let all = request.prompt_tokens.saturating_add(request.output_tokens);
+        if request.prompt_tokens == 0 || request.output_tokens == 0 {
+            Some(RejectReason::Empty)
+        } else if all > self.max_model_len {
+            Some(RejectReason::BeyondContext)
+        } else if self.blocks(all - 1) > self.num_blocks {
+            // The last token is sampled, not computed, so it needs no room.
+            Some(RejectReason::BeyondKvCache)
+        } else {
+            None
+        }
+    }
+}
+
+/// The share of a device's memory that an engine uses if a scenario does not set it.
+pub const GPU_MEMORY_UTILIZATION: f64 = 0.9;
+
+/// The defaults of an engine.
+struct EngineDefaults {
+    max_num_seqs: u64,
+    max_num_batched_tokens: u64,
+    block_size: u64,
+    host: HostTimes,
+}
+
+impl EngineDefaults {
+    fn new(engine: EngineName) -> Self {
+        let host = |per_step: u64| HostTimes {
+            per_step: SimTime::from_picos(per_step),
+            per_sequence: SimTime::ZERO,
+        };
+        let defaults = |max_num_seqs, max_num_batched_tokens, block_size, host| Self {
+            max_num_seqs,
+            max_num_batched_tokens,
+            block_size,
+            host,
+        };
+        match engine {
+            EngineName::Fulcrum => defaults(256, 8192, 16, host(0)),
+            EngineName::Vllm => defaults(256, 8192, 16, host(800_000_000)),
+            EngineName::TrtLlm => defaults(2048, 8192, 32, host(800_000_000)),
+            EngineName::Sglang => defaults(1024, 8192, 16, host(500_000_000)),
+            EngineName::LlamaCpp => defaults(64, 2048, 32, host(0)),
+        }
+    }
+}

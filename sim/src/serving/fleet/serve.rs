@@ -1,0 +1,159 @@
+//! Several replicas behind a router, in one time.
+//!
+//! The router's knowledge at a time, and the requests of a closed loop at that time, depend on all earlier answers and on
+//! no later ones. So a replica may run ahead of the others while nothing depends on its answers. If requests depend on
+//! answers, the replica that is furthest behind always works first, step after step.
+
+use crate::clock::{EventQueue, SimTime};
+use crate::serving::engine::observer::{EngineObserver, RequestOutcome};
+use crate::serving::engine::request::{Request, ServedRequest};
+use crate::serving::fleet::router::Router;
+use crate::serving::fleet::source::RequestSource;
+use crate::serving::prices::batch::StepPrices;
+use crate::serving::schedule::replica::Replica;
+use hwprofiles::Missing;
+use scenarios::Routing;
+use std::slice;
+
+/// Controls replicas while they work: at times of its own it may change them.
+pub trait FleetController<P> {
+    /// When it acts next, not before its last action; `None` if never.
+    fn due(&self) -> Option<SimTime> {
+        None
+    }
+
+    /// Acts at the due time. No replica has begun a step at this time or later.
+    ///
+    /// # Errors
+    /// A rate that was not measured.
+    fn act(&mut self, _replicas: &mut [Replica<P>]) -> Result<(), Missing> {
+        Ok(())
+    }
+}
+
+impl<P> FleetController<P> for () {}
+
+/// Replicas at work. Each has its observer, which hears the outcomes of the requests that went there.
+struct Fleet<'a, P, W> {
+    replicas: &'a mut [Replica<P>],
+    observers: &'a mut [W],
+    /// For each replica, the requests whose outcome was not reported yet.
+    unanswered: Vec<usize>,
+    /// Answers that were not reported yet. Answers at one time are ordered by replica, then in the order of the replica.
+    answers: EventQueue<Answer>,
+}
+
+struct Answer {
+    replica: usize,
+    served: ServedRequest,
+}
+
+/// Serves all of `source` on `replica`, and reports the outcome of each request to `observer`, in the order of the ends.
+///
+/// # Errors
+/// A rate that was not measured.
+pub fn serve<P: StepPrices>(
+    source: &mut impl RequestSource,
+    replica: &mut Replica<P>,
+    observer: &mut impl EngineObserver,
+) -> Result<(), Missing> {
+    let mut router = Router::new(Routing::RoundRobin, 0);
+    serve_fleet(source, slice::from_mut(replica), &mut router, &mut (), slice::from_mut(observer))
+}
+
+/// Serves all of `source` on `replicas`. The controller acts as long as there are requests.
+///
+/// # Errors
+/// A rate that was not measured.
+///
+/// # Panics
+/// If there is no replica, or not one observer for each.
+pub fn serve_fleet<P: StepPrices, W: EngineObserver>(
+    source: &mut impl RequestSource,
+    replicas: &mut [Replica<P>],
+    router: &mut Router,
+    controller: &mut impl FleetController<P>,
+    observers: &mut [W],
+) -> Result<(), Missing> {
+    assert!(!replicas.is_empty() && replicas.len() == observers.len(), "an observer for each replica");
+    let unanswered = vec![0; replicas.len()];
+    let mut fleet = Fleet { replicas, observers, unanswered, answers: EventQueue::new() };
+    let mut next = source.next();
+    loop {
+        let sent = next.as_ref().map_or(SimTime::MAX, |request| request.arrival);
+        let due = controller.due().unwrap_or(SimTime::MAX);
+        fleet.advance(sent.min(due), source.depends_on_answers())?;
+        match fleet.answers.next_time() {
+            None if next.is_none() && !fleet.has_work() => return Ok(()),
+            Some(at) if at <= sent.min(due) => {
+                fleet.report_first();
+                source.done(at);
+                if let Some(held) = &mut next {
+                    source.replace_if_sooner(held);
+                }
+            }
+            _ if due < sent => controller.act(fleet.replicas)?,
+            _ => {
+                let request = next.take().expect("without a next request there is an answer");
+                fleet.submit(request, router, source);
+            }
+        }
+        next = next.or_else(|| source.next());
+    }
+}
+
+impl<P: StepPrices, W: EngineObserver> Fleet<'_, P, W> {
+    /// Does all work until `until`. With `together` no replica runs ahead of another replica's answer.
+    fn advance(&mut self, until: SimTime, together: bool) -> Result<(), Missing> {
+        loop {
+            let until =
+                if together { self.answers.next_time().map_or(until, |at| at.min(until)) } else { until };
+            let mut behind =
+                self.replicas.iter().enumerate().filter(|(_, r)| r.has_work() && r.now() < until);
+            let index = match together {
+                true => behind.min_by_key(|(_, replica)| replica.now()),
+                false => behind.next(),
+            };
+            let Some((index, _)) = index else { return Ok(()) };
+            let others =
+                self.replicas.iter().enumerate().filter(|(other, r)| *other != index && r.has_work());
+            let limit = match together {
+                // At least one step: the others are not behind.
+                true => others
+                    .map(|(_, other)| other.now() + SimTime::from_picos(1))
+                    .min()
+                    .unwrap_or(until)
+                    .min(until),
+                false => until,
+            };
+            let replica = &mut self.replicas[index];
+            replica.advance(limit, &mut self.observers[index])?;
+            for served in replica.served() {
+                self.answers.schedule(served.last_token, index, Answer { replica: index, served });
+            }
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        self.replicas.iter().any(Replica::has_work)
+    }
+
+    fn report_first(&mut self) {
+        if let Some((_, Answer { replica, served })) = self.answers.pop() {
+            self.unanswered[replica] -= 1;
+            self.observers[replica].end(&RequestOutcome::Served(served));
+        }
+    }
+
+    fn submit(&mut self, request: Request, router: &mut Router, source: &mut impl RequestSource) {
+        let at = request.arrival;
+        let index = router.choose(&request, self.replicas, &self.unanswered);
+        match self.replicas[index].submit(request) {
+            Ok(()) => self.unanswered[index] += 1,
+            Err((request, reason)) => {
+                source.done(at);
+                self.observers[index].end(&RequestOutcome::Rejected(request, reason));
+            }
+        }
+    }
+}

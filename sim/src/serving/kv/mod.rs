@@ -1,0 +1,10 @@
+//! The KV cache: its size, its blocks, and the memories that it spills to.
+
+pub(crate) mod blocks;
+pub(crate) mod capacity;
+pub(crate) mod offload;
+pub(crate) mod second_level;
+
+pub use blocks::Blocks;
+pub use capacity::{KvCapacityError, NoKvRoom, kv_blocks};
+pub use offload::{KvOffload, KvOffloadError, KvTransfer};

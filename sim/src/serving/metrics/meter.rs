@@ -1,0 +1,283 @@
+//! The machine's resources that steps use: FLOP, bytes through memories and links, time of devices.
+//!
+//! Nothing is priced while the engine works. A task's work in a step depends on the number of tokens that enter, or on the
+//! number of sampled sequences. The work of attention is a polynomial of the tokens of each chunk and of the decodes. So
+//! it suffices to count steps by these numbers and to sum a few products. The tasks are priced when the day is over.
+
+use crate::clock::SimTime;
+use crate::serving::engine::observer::{EngineObserver, ObservedSteps};
+use crate::serving::metrics::polynomial_sums::PolynomialSums;
+use crate::serving::prices::batch::{Batch, PromptChunk};
+use crate::serving::prices::plan_prices::{
+    BatchDependence, only_device, sampled_step, task_kinds, task_price,
+};
+use crate::step::batch_run::{sampling_device, sampling_time};
+use hwprofiles::{DeviceId, Missing, Seconds};
+use planner::{Action, Lane, MicroBatch, Price, Pricing, Program, Programs, Task};
+use scenarios::Operator;
+
+/// The resources used of one machine, or of several equal machines together.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ResourceUse {
+    /// FLOP.
+    pub flop: u128,
+    /// Bytes through each memory that has a bandwidth of its own, by number, including transfers.
+    pub memories: Vec<u128>,
+    /// Bytes over each link, by number.
+    pub links: Vec<u128>,
+    /// How long each device was busy, by number: the sum of the times that its tasks take alone.
+    pub busy: Vec<Seconds>,
+}
+
+impl ResourceUse {
+    /// Adds the use of another machine of the same kind.
+    pub fn join(&mut self, other: &Self) {
+        let add = |ours: &mut Vec<u128>, theirs: &[u128]| {
+            ours.resize(ours.len().max(theirs.len()), 0);
+            ours.iter_mut().zip(theirs).for_each(|(ours, theirs)| *ours += theirs);
+        };
+        self.flop += other.flop;
+        add(&mut self.memories, &other.memories);
+        add(&mut self.links, &other.links);
+        self.busy.resize(self.busy.len().max(other.busy.len()), Seconds::ZERO);
+        self.busy.iter_mut().zip(&other.busy).for_each(|(ours, theirs)| *ours += *theirs);
+    }
+}
+
+/// Observes one engine that runs a plan.
+#[derive(Debug, Clone)]
+pub struct ResourceMeter<'a> {
+    pricing: Pricing<'a>,
+    prefill: PhaseMeter<'a>,
+    decode: PhaseMeter<'a>,
+    /// The first rate that was missing.
+    missing: Option<Missing>,
+}
+
+/// The steps of one phase's program.
+#[derive(Debug, Clone)]
+struct PhaseMeter<'a> {
+    program: &'a Program,
+    /// The different tasks, with the count of each.
+    kinds: Vec<(Task, f64)>,
+    /// The device that computes everything, if there is one.
+    only_device: Option<DeviceId>,
+    /// The number of steps by tokens that entered, and by sequences that were sampled.
+    tokens: Vec<u64>,
+    sampled: Vec<u64>,
+    /// New tokens of each chunk, and the tokens before them.
+    chunks: PolynomialSums,
+    /// Decoding sequences, and the mean of the tokens before each.
+    decodes: PolynomialSums,
+    /// Tokens before all chunks and decodes together.
+    past: PolynomialSums,
+    /// The time of steps without the host's part.
+    time: SimTime,
+    /// How long each device computed attention, if several compute.
+    attention_time: Vec<Seconds>,
+}
+
+impl<'a> PhaseMeter<'a> {
+    fn new(pricing: &Pricing<'_>, program: &'a Program) -> Self {
+        Self {
+            program,
+            kinds: task_kinds(program),
+            only_device: only_device(program),
+            tokens: Vec::new(),
+            sampled: Vec::new(),
+            chunks: PolynomialSums::default(),
+            decodes: PolynomialSums::default(),
+            past: PolynomialSums::default(),
+            time: SimTime::ZERO,
+            attention_time: vec![Seconds::ZERO; pricing.machine.devices.len()],
+        }
+    }
+
+    fn add(&mut self, pricing: &Pricing<'_>, steps: &ObservedSteps<'_>) -> Result<(), Missing> {
+        let (batch, count) = (&steps.batch, steps.count);
+        let count_steps = |counts: &mut Vec<u64>, number: u64| {
+            let number = number as usize;
+            counts.resize(counts.len().max(number + 1), 0);
+            counts[number] += count;
+        };
+        count_steps(&mut self.tokens, batch.tokens());
+        count_steps(&mut self.sampled, batch.sampled);
+        let mut past = 0;
+        for chunk in batch.chunks {
+            self.chunks.add(chunk.new, chunk.past, 0, count);
+            past += chunk.past;
+        }
+        if let Some(mean) = (batch.decode_tokens - batch.decodes).checked_div(batch.decodes) {
+            self.decodes.add(batch.decodes, mean, 1, count);
+            past += batch.decode_tokens - batch.decodes;
+        }
+        self.past.add(1, past, batch.decodes, count);
+        self.time += (steps.end - steps.begin).saturating_sub(steps.host);
+        if self.only_device.is_none() {
+            self.add_attention(pricing, batch, count)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the time of attention. Between the first and the last of several steps it is taken for a straight line, like the
+    /// prices of decode steps.
+    fn add_attention(&mut self, pricing: &Pricing<'_>, batch: &Batch<'_>, steps: u64) -> Result<(), Missing> {
+        let last = Batch { decode_tokens: batch.decode_tokens + (steps - 1) * batch.decodes, ..*batch };
+        let attention = |task: &Task| BatchDependence::from_task(task) == BatchDependence::Attention;
+        for (task, kind_count) in self.kinds.iter().filter(|(task, _)| attention(task)) {
+            let Lane::Device(device) = task.lane else { continue };
+            let ends = task_price(pricing, task, batch)?.alone + task_price(pricing, task, &last)?.alone;
+            self.attention_time[device.0] += ends * (0.5 * kind_count * steps as f64);
+        }
+        Ok(())
+    }
+
+    /// Adds the resources of its steps.
+    fn total(&self, pricing: &Pricing<'_>, sums: &mut Sums) -> Result<(), Missing> {
+        for (task, count) in &self.kinds {
+            let count = *count as i128;
+            let mut add = |batch: Batch<'_>, steps: i128| -> Result<(), Missing> {
+                sums.add(&task_price(pricing, task, &batch)?, steps * count);
+                Ok(())
+            };
+            match BatchDependence::from_task(task) {
+                BatchDependence::Attention => {
+                    self.chunks.total(|new, past, steps| add(chunk(&[PromptChunk { new, past }]), steps))?;
+                    self.decodes.total(|decodes, past, steps| {
+                        add(Batch { decode_tokens: decodes * (past + 1), ..rows(decodes) }, steps)
+                    })?;
+                }
+                BatchDependence::PastTokens => {
+                    self.past.total(|_, past, steps| add(chunk(&[PromptChunk { new: 1, past }]), steps))?;
+                }
+                BatchDependence::SampledSequences => {
+                    by_number(task, &self.sampled, |n, steps| add(rows(n), steps))?
+                }
+                BatchDependence::NewTokens => by_number(task, &self.tokens, |n, steps| add(rows(n), steps))?,
+            }
+        }
+        self.add_busy_times(pricing, &mut sums.busy)
+    }
+
+    /// Adds the times that devices were busy.
+    fn add_busy_times(&self, pricing: &Pricing<'_>, busy: &mut [Seconds]) -> Result<(), Missing> {
+        if let Some(device) = self.only_device {
+            busy[device.0] += self.time.to_seconds();
+            return Ok(());
+        }
+        busy.iter_mut().zip(&self.attention_time).for_each(|(busy, time)| *busy += *time);
+        for (task, count) in &self.kinds {
+            let counts = match BatchDependence::from_task(task) {
+                BatchDependence::SampledSequences => &self.sampled,
+                BatchDependence::NewTokens => &self.tokens,
+                BatchDependence::Attention | BatchDependence::PastTokens => continue,
+            };
+            let Lane::Device(device) = task.lane else { continue };
+            for (n, steps) in numbers(counts) {
+                busy[device.0] += task_price(pricing, task, &rows(n))?.alone * (count * steps as f64);
+            }
+        }
+        if let Some(device) = sampling_device(self.program) {
+            for (n, steps) in numbers(&self.sampled) {
+                busy[device.0] +=
+                    sampling_time(pricing, self.program, &sampled_step(&rows(n))) * steps as f64;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A batch of `count` sequences with one token each.
+fn rows(count: u64) -> Batch<'static> {
+    Batch { chunks: &[], decodes: count, decode_tokens: count, sampled: count }
+}
+
+fn chunk(chunks: &[PromptChunk]) -> Batch<'_> {
+    Batch { chunks, decodes: 0, decode_tokens: 0, sampled: 0 }
+}
+
+/// The numbers above zero that occurred, and how often.
+fn numbers(counts: &[u64]) -> impl Iterator<Item = (u64, u64)> + '_ {
+    (0..).zip(counts.iter().copied()).skip(1).filter(|&(_, count)| count > 0)
+}
+
+/// Adds a task for each number that occurred. Its work rises linearly with the number, with two exceptions: more tokens
+/// touch more experts, and micro-batches divide the number.
+fn by_number(
+    task: &Task,
+    counts: &[u64],
+    mut add: impl FnMut(u64, i128) -> Result<(), Missing>,
+) -> Result<(), Missing> {
+    let experts = matches!(task.action, Action::Compute { operator: Operator::Experts, .. });
+    if experts || task.micro_batch != MicroBatch::WHOLE {
+        return numbers(counts).try_for_each(|(n, steps)| add(n, i128::from(steps)));
+    }
+    let mut sums = PolynomialSums::default();
+    numbers(counts).for_each(|(n, steps)| sums.add(n, 0, 0, steps));
+    sums.total(|n, _, steps| add(n, steps))
+}
+
+/// A resource use while it is added up: differences may be negative.
+struct Sums {
+    flop: i128,
+    memories: Vec<i128>,
+    links: Vec<i128>,
+    busy: Vec<Seconds>,
+}
+
+impl Sums {
+    fn add(&mut self, price: &Price, steps: i128) {
+        self.flop += price.flop.get() as i128 * steps;
+        for load in price.loads.into_iter().flatten() {
+            self.memories[load.memory.0] += i128::from(load.bytes.get()) * steps;
+        }
+        if let Some((link, bytes)) = price.carried {
+            self.links[link.0] += i128::from(bytes.get()) * steps;
+        }
+    }
+}
+
+impl<'a> ResourceMeter<'a> {
+    /// The meter of an engine that runs `programs`.
+    pub fn new(pricing: Pricing<'a>, programs: &'a Programs) -> Self {
+        let phase = |program| PhaseMeter::new(&pricing, program);
+        Self { pricing, prefill: phase(&programs.prefill), decode: phase(&programs.decode), missing: None }
+    }
+
+    /// The use of all observed steps.
+    ///
+    /// # Errors
+    /// A rate that was not measured.
+    pub fn resource_use(&self) -> Result<ResourceUse, Missing> {
+        if let Some(missing) = &self.missing {
+            return Err(missing.clone());
+        }
+        let machine = self.pricing.machine;
+        let mut sums = Sums {
+            flop: 0,
+            memories: vec![0; machine.memories.len()],
+            links: vec![0; machine.links.len()],
+            busy: vec![Seconds::ZERO; machine.devices.len()],
+        };
+        for phase in [&self.prefill, &self.decode] {
+            phase.total(&self.pricing, &mut sums)?;
+        }
+        // A sum of work is not negative. Only the bytes of striped memories, rounded task by task, may be one off.
+        let whole = |sum: i128| sum.max(0) as u128;
+        Ok(ResourceUse {
+            flop: whole(sums.flop),
+            memories: sums.memories.into_iter().map(whole).collect(),
+            links: sums.links.into_iter().map(whole).collect(),
+            busy: sums.busy,
+        })
+    }
+}
+
+impl EngineObserver for ResourceMeter<'_> {
+    fn steps(&mut self, steps: &ObservedSteps<'_>) {
+        let phase = if steps.batch.chunks.is_empty() { &mut self.decode } else { &mut self.prefill };
+        if let Err(missing) = phase.add(&self.pricing, steps) {
+            self.missing.get_or_insert(missing);
+        }
+    }
+}

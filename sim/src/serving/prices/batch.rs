@@ -1,0 +1,50 @@
+//! The batch of one step, and the prices of steps.
+
+use crate::clock::SimTime;
+use crate::serving::prices::step_line::StepLine;
+use hwprofiles::Missing;
+
+/// A chunk of one sequence's prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PromptChunk {
+    /// Tokens that enter.
+    pub new: u64,
+    /// Tokens of the sequence that are in the KV cache already.
+    pub past: u64,
+}
+
+/// A step's batch: chunks of prompts, and sequences that decode one token each. Decodes are given as sums, because the
+/// time of attention depends on the sum of all contexts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Batch<'a> {
+    /// The chunks of prompts.
+    pub chunks: &'a [PromptChunk],
+    /// Sequences that decode.
+    pub decodes: u64,
+    /// Tokens that all of these attend to, including the new ones.
+    pub decode_tokens: u64,
+    /// Sequences whose next token is sampled: the decodes, and the prompts whose last chunk is in this batch.
+    pub sampled: u64,
+}
+
+impl Batch<'_> {
+    /// Tokens that enter the model.
+    pub fn tokens(&self) -> u64 {
+        self.decodes + self.chunks.iter().map(|chunk| chunk.new).sum::<u64>()
+    }
+}
+
+/// The times of steps on the devices, without the host's overhead.
+pub trait StepPrices {
+    /// The time of a step of `batch`.
+    fn step(&mut self, batch: &Batch<'_>) -> Result<SimTime, Missing>;
+
+    /// The times of steps in which `decodes` sequences decode and no prompt enters, over `tokens` tokens and more: a
+    /// line that holds at `tokens`.
+    fn decode(&mut self, decodes: u64, tokens: u64) -> Result<StepLine, Missing>;
+
+    /// The number of the plan and machine state that these prices belong to, for prices that cover several.
+    fn price_set(&self) -> usize {
+        0
+    }
+}

@@ -1,0 +1,135 @@
+//! The sequences that decode, as sums.
+//!
+//! Every decode step adds one token to each of them. So no sequence is visited one by one: one count of steps gives all
+//! their lengths. For their blocks it is enough to know how many sequences fill a block after how many steps.
+
+use crate::serving::schedule::sequence::Sequence;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// The decoding sequences of one engine.
+#[derive(Debug, Clone)]
+pub(crate) struct DecodingSet {
+    /// Decode steps so far.
+    pub steps: u64,
+    /// The number of sequences that decode.
+    pub count: u64,
+    /// The sum of their known tokens, which the next step attends to.
+    pub tokens: u64,
+    /// By class, the number of sequences in it. The class is the known tokens minus `steps`, modulo the block size.
+    class_counts: Vec<u64>,
+    /// For each sequence the step after which it has its last token, its place, and its life.
+    ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
+}
+
+impl DecodingSet {
+    pub fn new(block_size: u64) -> Self {
+        Self {
+            steps: 0,
+            count: 0,
+            tokens: 0,
+            class_counts: vec![0; block_size as usize],
+            ends: BinaryHeap::new(),
+        }
+    }
+
+    /// Adds `sequence` at `place`, which has a token and decodes from the next step on.
+    pub fn join(&mut self, place: u32, sequence: &mut Sequence) {
+        sequence.joined = Some(self.steps as i64 - sequence.generated as i64);
+        self.count += 1;
+        self.tokens += sequence.known();
+        let class = self.class(sequence.known());
+        self.class_counts[class] += 1;
+        let left = sequence.request.output_tokens - sequence.generated;
+        self.ends.push(Reverse((self.steps + left, place, sequence.life)));
+    }
+
+    /// Removes `sequence` and writes its present state into it.
+    pub fn leave(&mut self, sequence: &mut Sequence) {
+        let joined = sequence.joined.take().expect("a sequence joins before it leaves");
+        sequence.generated = self.generated(joined);
+        sequence.computed = sequence.known() - 1;
+        sequence.held = sequence.computed.div_ceil(self.class_counts.len() as u64);
+        self.count -= 1;
+        self.tokens -= sequence.known();
+        let class = self.class(sequence.known());
+        self.class_counts[class] -= 1;
+    }
+
+    /// Tokens of an answer that began at step `joined`: see [`Sequence::joined`].
+    pub fn generated(&self, joined: i64) -> u64 {
+        (self.steps as i64 - joined) as u64
+    }
+
+    /// Blocks that the next step needs: one for each sequence whose known tokens but the last fill their blocks.
+    pub fn growth(&self) -> u64 {
+        self.class_counts[self.growing_class(0)]
+    }
+
+    /// Blocks that `steps` further steps need, after the next step.
+    pub fn later_growth(&self, steps: u64) -> u64 {
+        let size = self.class_counts.len() as u64;
+        let rest = (1..=steps % size).map(|later| self.class_counts[self.growing_class(later)]);
+        steps / size * self.count + rest.sum::<u64>()
+    }
+
+    /// The number of further steps after the next one, at most `most`, that `free` blocks suffice for.
+    pub fn steps_within(&self, free: u64, most: u64) -> u64 {
+        let size = self.class_counts.len() as u64;
+        if (most / size + 1).saturating_mul(self.count) <= free {
+            return most;
+        }
+        let mut steps = free / self.count * size;
+        let mut left = free % self.count;
+        loop {
+            let growth = self.class_counts[self.growing_class(steps % size + 1)];
+            if steps >= most || growth > left {
+                return steps.min(most);
+            }
+            left -= growth;
+            steps += 1;
+        }
+    }
+
+    /// Counts `steps` steps.
+    pub fn advance(&mut self, steps: u64) {
+        self.steps += steps;
+        self.tokens += self.count * steps;
+    }
+
+    /// The steps from now until the first sequence ends. `lives` says whether a life is still the one at its place.
+    pub fn first_end(&mut self, lives: impl Fn(u32, u32) -> bool) -> Option<u64> {
+        while let Some(Reverse((end, place, life))) = self.ends.peek().copied() {
+            if lives(place, life) {
+                return Some(end - self.steps);
+            }
+            self.ends.pop();
+        }
+        None
+    }
+
+    /// Takes the place of a sequence that has its last token.
+    pub fn ended(&mut self, lives: impl Fn(u32, u32) -> bool) -> Option<u32> {
+        while let Some(Reverse((end, place, life))) = self.ends.peek().copied() {
+            let alive = lives(place, life);
+            if alive && end > self.steps {
+                return None;
+            }
+            self.ends.pop();
+            if alive {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    fn class(&self, known: u64) -> usize {
+        (known as i64 - self.steps as i64).rem_euclid(self.class_counts.len() as i64) as usize
+    }
+
+    /// The class of the sequences that need a block `later` steps after the next one. Their known tokens are then 1 more
+    /// than full blocks.
+    fn growing_class(&self, later: u64) -> usize {
+        (1 - (self.steps + later) as i64).rem_euclid(self.class_counts.len() as i64) as usize
+    }
+}

@@ -1,0 +1,55 @@
+//! Changes to a replica while it works: another plan, another size of its KV cache, a pause.
+
+use super::Replica;
+use crate::clock::SimTime;
+use crate::serving::engine::observer::EngineObserver;
+use crate::serving::engine::request::RequestTotals;
+use crate::serving::prices::batch::StepPrices;
+use hwprofiles::Missing;
+
+impl<P: StepPrices> Replica<P> {
+    /// The requests and answers so far.
+    pub fn totals(&self) -> RequestTotals {
+        self.totals
+    }
+
+    /// The prices of its steps.
+    pub fn prices_mut(&mut self) -> &mut P {
+        &mut self.prices
+    }
+
+    /// Tokens of the blocks that sequences hold in its KV cache.
+    pub fn held_tokens(&self) -> u64 {
+        (self.engine.num_blocks + self.missing_blocks - self.blocks.free()) * self.engine.block_size
+    }
+
+    /// Stands still for `time`, from `at` on or from the end of the step that is running then.
+    pub fn hold(&mut self, at: SimTime, time: SimTime) {
+        self.now = self.now.max(at) + time;
+    }
+
+    /// Gives its KV cache `num_blocks` blocks from its next step on. If sequences hold more, the last admitted ones are
+    /// preempted until the rest fits. The cache stays large enough for every request that waits or runs.
+    pub fn resize(&mut self, num_blocks: u64) {
+        let present =
+            self.sequences.iter().enumerate().filter(|(place, _)| !self.vacant.contains(&(*place as u32)));
+        let needed = present.map(|(_, sequence)| {
+            let request = &sequence.request;
+            self.engine.blocks(request.prompt_tokens + request.output_tokens - 1)
+        });
+        let target = num_blocks.max(needed.max().unwrap_or(0));
+        let present_blocks = self.engine.num_blocks + self.missing_blocks;
+        self.blocks.add(target.saturating_sub(present_blocks));
+        self.missing_blocks = present_blocks.saturating_sub(target);
+        self.engine.num_blocks = target;
+    }
+
+    /// Takes away the blocks that a resize has removed.
+    pub(super) fn shrink(&mut self, observer: &mut impl EngineObserver) -> Result<(), Missing> {
+        while self.blocks.free() < self.missing_blocks {
+            self.preempt_last(observer)?;
+        }
+        self.blocks.take(std::mem::take(&mut self.missing_blocks));
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! A run: the steps of one static batch, one after the other.
+
+use crate::clock::{SimTime, Tick};
+use crate::step::drafts::{Drafting, RunStep, run_steps};
+use crate::step::expert_loads::{StepExpertLoads, is_routed};
+use crate::step::random_draws::RandomDraws;
+use crate::step::simulator::{Simulator, StepOutcome};
+use hwprofiles::{DeviceId, Missing, Seconds};
+use planner::{Event, Lane, Pricing, Program, Programs, Recorder, StepSpan, TaskId, Times, Trace};
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
+use scenarios::{Buffer, Operator, Step};
+
+/// A run to simulate.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchRun<'a> {
+    /// The prices of the tasks.
+    pub pricing: Pricing<'a>,
+    /// The programs of both phases.
+    pub programs: &'a Programs,
+    /// The steps, in order: see [`planner::steps`].
+    pub steps: &'a [Step],
+    /// The draft that proposes tokens, if there is one. The steps are then those of the mean.
+    pub draft: Option<Drafting<'a>>,
+    /// What the run draws at random.
+    pub draws: RandomDraws,
+}
+
+impl<'a> BatchRun<'a> {
+    /// The run of `steps` without a draft and without random draws.
+    pub fn new(pricing: Pricing<'a>, programs: &'a Programs, steps: &'a [Step]) -> Self {
+        Self { pricing, programs, steps, draft: None, draws: RandomDraws::default() }
+    }
+
+    /// Its times, without a list of events.
+    pub fn times(&self) -> Result<Times, Missing> {
+        let mut steps = Vec::new();
+        self.simulate(|_, span, _, _| steps.push(span))?;
+        Ok(Times::of(&steps))
+    }
+
+    /// All its events. `plan` is the plan's fingerprint.
+    pub fn trace(&self, plan: &str) -> Result<Trace, Missing> {
+        let machine = self.pricing.machine;
+        let (mut steps, mut events) = (Vec::new(), Vec::new());
+        self.simulate(|index, span, program, outcome| {
+            steps.push(span);
+            let at = |time: SimTime| span.start_ns + time.nanos();
+            for (task, (ran, price)) in outcome.spans.iter().zip(outcome.prices()).enumerate() {
+                let id = TaskId(task as u32);
+                events.push(Event::of(machine, program, id, &price, index, at(ran.start), at(ran.end)));
+            }
+        })?;
+        Ok(Trace {
+            recorder: Recorder::Simulated,
+            machine: machine.name.clone(),
+            model: self.pricing.model.name.clone(),
+            plan: plan.to_owned(),
+            steps,
+            events,
+        })
+    }
+
+    /// Simulates step after step. The next one starts when the last task has ended and its token is sampled.
+    fn simulate(
+        &self,
+        mut visit: impl FnMut(u32, StepSpan, &Program, &StepOutcome<'_>),
+    ) -> Result<(), Missing> {
+        let mut random = Pcg64::seed_from_u64(self.draws.seed);
+        let run_steps = run_steps(self.steps, self.draft.as_ref(), self.draws, &mut random);
+        let mut model = (Simulator::new(self.pricing), self.programs);
+        let mut draft = self.draft.map(|draft| (Simulator::new(draft.pricing), draft.programs));
+        // A run may outlast `SimTime`, so it counts in the trace's nanoseconds.
+        let mut start_ns = 0_u64;
+        for (index, RunStep { draft: by_draft, step, samples, tokens }) in run_steps.into_iter().enumerate() {
+            let (simulator, programs) = draft.as_mut().filter(|_| by_draft).unwrap_or(&mut model);
+            let (pricing, program) = (simulator.pricing(), programs.of(step.phase));
+            let outcome = match &pricing.model.experts {
+                Some(experts) if self.draws.experts => {
+                    let loads = StepExpertLoads::draw(experts, program, &step, &mut random);
+                    simulator.step_priced_by(program, is_routed, |task| loads.price(&pricing, task, &step))?
+                }
+                _ => simulator.step(program, &step)?,
+            };
+            let mut end_ns = start_ns.saturating_add(outcome.duration.nanos());
+            if samples {
+                let sampling = sampling_time(&pricing, program, &step);
+                end_ns = end_ns.saturating_add(SimTime::rounding_up(sampling, Tick::Nanosecond).nanos());
+            }
+            let span = StepSpan { draft: by_draft, tokens, ..StepSpan::new(step, start_ns, end_ns) };
+            visit(index as u32, span, program, &outcome);
+            start_ns = end_ns;
+        }
+        Ok(())
+    }
+}
+
+/// Time to choose the next token of each sequence: the device that has the head's logits reads them once, at its rate
+/// for elementwise work. Zero for a program without a head.
+pub fn sampling_time(pricing: &Pricing<'_>, program: &Program, step: &Step) -> Seconds {
+    let Some(device) = sampling_device(program) else { return Seconds::ZERO };
+    let logits = Buffer::Logits.bytes(pricing.formats, step.sampled(), Buffer::Logits.columns(pricing.model));
+    pricing.machine.device(device).elementwise_time(logits).time
+}
+
+/// The device that chooses tokens.
+pub(crate) fn sampling_device(program: &Program) -> Option<DeviceId> {
+    let is_head_norm = |task: &&planner::Task| match task.action {
+        planner::Action::Compute { operator, .. } => operator == Operator::HeadNorm,
+        _ => false,
+    };
+    // The head's first device computes the norm, and the lowering brings all logits to that device.
+    match program.tasks.iter().rev().find(is_head_norm)?.lane {
+        Lane::Device(device) => Some(device),
+        Lane::Link(_) => None,
+    }
+}

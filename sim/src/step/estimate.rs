@@ -1,0 +1,51 @@
+//! The times of a run, without simulating steps that repeat.
+
+use crate::step::batch_run::sampling_time;
+use crate::step::simulator::Simulator;
+use hwprofiles::{Missing, Seconds};
+use planner::{Look, Placement, PlannerError, Pricing, Program, Sketch, Times};
+use scenarios::{Phase, Step, Workload};
+
+impl Look for Simulator<'_> {
+    type Error = Missing;
+
+    fn step(&mut self, program: &Program, step: &Step) -> Result<Vec<f64>, Missing> {
+        Ok(vec![Simulator::step(self, program, step)?.seconds().get()])
+    }
+
+    fn apart(&mut self, program: &Program, steps: [&Step; 2]) -> Result<f64, Missing> {
+        Ok(self.time_difference(program, steps)?.get())
+    }
+}
+
+/// The times of `workload` with `placement`, with prefill in chunks of `chunk` tokens per sequence. They agree with
+/// [`crate::BatchRun::times`] to a fraction of a per cent and take a fraction of the time (see [`Sketch`]).
+///
+/// # Errors
+/// A rate that was not measured; bytes that must move without a link.
+pub fn estimate(
+    pricing: Pricing<'_>,
+    placement: &Placement,
+    workload: &Workload,
+    chunk: u64,
+) -> Result<Times, PlannerError> {
+    let steps = planner::steps(workload, chunk);
+    let (prefill, decode): (Vec<_>, Vec<_>) = steps.into_iter().partition(|s| s.phase == Phase::Prefill);
+    let (full, short): (Vec<_>, Vec<_>) = prefill.into_iter().partition(|s| s.new_tokens == chunk);
+    // The time of the steps, and of sampling after the last one.
+    let sum = |phase: Phase, parts: &[&[Step]]| -> Result<[Seconds; 2], PlannerError> {
+        let Some(last) = parts.iter().copied().flatten().last() else { return Ok([Seconds::ZERO; 2]) };
+        let mut simulator = Simulator::new(pricing);
+        let sketch = Sketch::of(&pricing, placement, phase)?;
+        let mut steps = Seconds::ZERO;
+        for part in parts {
+            steps += Seconds::new(sketch.sum(part, &mut simulator)?.into_iter().sum());
+        }
+        Ok([steps, sampling_time(&pricing, sketch.program(), last)])
+    };
+    let (prefilled, decoded) =
+        rayon::join(|| sum(Phase::Prefill, &[&full, &short]), || sum(Phase::Decode, &[&decode]));
+    let ([prefilled, first], [decoded, sampled]) = (prefilled?, decoded?);
+    let tpot = (!decode.is_empty()).then(|| decoded / decode.len() as f64 + sampled);
+    Ok(Times { ttft: prefilled + first, tpot })
+}

@@ -1,0 +1,378 @@
+//! One step: a program's tasks on their lanes, sharing bandwidth.
+//!
+//! A lane runs its tasks in order. A task starts when its lane is free and every task in its `after` has ended. If a
+//! device's lane had to wait for another lane, the device's wake-up time ([`hwprofiles::Device::sync`]) is added. A
+//! link's lane has no wake-up time: the start of a transfer is the link's latency, which is part of its price.
+//!
+//! If a host issues a device's kernels one by one ([`hwprofiles::Device::issue`]), it issues them from the beginning of
+//! the step on and waits for nothing. No task starts before it was issued. So a step takes at least as long as all
+//! launches, and at least as long as all kernels.
+//!
+//! A started task first spends its overhead, which moves no bytes. Then its body runs at the speed that [`FairShare`]
+//! gives it. Speeds change whenever a body begins or ends, and only then.
+//!
+//! The simulator looks at every lane to find the next change and does not use a [`crate::EventQueue`]. Nearly every
+//! change moves the ends of all other running tasks, so a queue would hold mostly stale entries.
+//!
+//! All times inside a step are whole nanoseconds, because that is what a trace records.
+
+use crate::clock::{SimTime, Tick};
+use crate::step::fair_share::{FairShare, Flow, MemoryDraw};
+use hwprofiles::{Bytes, Machine, Missing, Seconds};
+use planner::{Lane, Price, Pricing, Program, Task};
+use rustc_hash::FxHashMap;
+use scenarios::Step;
+use smallvec::SmallVec;
+
+/// The number of bodies that usually run at a time, at most.
+const FEW: usize = 8;
+
+/// When a task ran, since the step began. It includes the task's overhead but not the wake-up time before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TaskSpan {
+    /// When its overhead began.
+    pub start: SimTime,
+    /// When it ended.
+    pub end: SimTime,
+}
+
+/// A simulated step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepOutcome<'a> {
+    /// When each task ran, by [`planner::TaskId`].
+    pub spans: &'a [TaskSpan],
+    /// The end of the last task.
+    pub duration: SimTime,
+    kinds: &'a [TaskKind],
+    kind_of_task: &'a [u32],
+}
+
+impl<'a> StepOutcome<'a> {
+    /// The price of each task.
+    pub fn prices(&self) -> impl Iterator<Item = Price> + use<'a> {
+        let kinds = self.kinds;
+        self.kind_of_task.iter().map(move |&kind| kinds[kind as usize].price)
+    }
+
+    /// The duration as model time.
+    pub fn seconds(&self) -> Seconds {
+        step_seconds(self.duration)
+    }
+}
+
+/// A time within a step as model time: the float nearest to its whole nanoseconds, as traces give it.
+pub(crate) fn step_seconds(time: SimTime) -> Seconds {
+    Seconds::from_nanos(time.nanos())
+}
+
+/// The price of tasks that cost the same, as the simulation needs it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct TaskKind {
+    price: Price,
+    overhead: SimTime,
+    issue: SimTime,
+    body: SimTime,
+    flow: Flow,
+}
+
+impl TaskKind {
+    /// Rounds the overhead and the whole up, not the body: alone, a task takes its price rounded up.
+    fn new(machine: &Machine, price: Price) -> Self {
+        let overhead = SimTime::rounding_up(price.overhead, Tick::Nanosecond);
+        let body = SimTime::rounding_up(price.alone, Tick::Nanosecond).saturating_sub(overhead);
+        let issue = SimTime::rounding_up(price.issue, Tick::Nanosecond);
+        Self { price, overhead, issue, body, flow: flow(machine, &price, body) }
+    }
+}
+
+/// Simulates steps on one machine. It keeps its allocations from step to step.
+#[derive(Debug, Clone)]
+pub struct Simulator<'a> {
+    pricing: Pricing<'a>,
+    sharing: FairShare,
+    lanes: Vec<LaneState>,
+    /// The lanes that have tasks.
+    busy: Vec<usize>,
+    kinds: Vec<TaskKind>,
+    spans: Vec<TaskSpan>,
+    /// Per task: its kind, whether it has ended, and the next task of its lane.
+    kind_of_task: Vec<u32>,
+    ended: Vec<bool>,
+    next: Vec<Option<u32>>,
+    /// The bodies that run: their lanes, their kinds and their speeds.
+    body_lanes: Vec<usize>,
+    body_kinds: SmallVec<[u32; FEW]>,
+    speeds: Vec<f64>,
+    /// The speeds of bodies of these kinds: layers are alike, so the same kinds run together again and again.
+    known_speeds: FxHashMap<SmallVec<[u32; FEW]>, SmallVec<[f64; FEW]>>,
+}
+
+#[derive(Debug, Clone)]
+struct LaneState {
+    /// The wake-up time after waiting for another lane.
+    sync: SimTime,
+    /// The task to start next.
+    head: Option<u32>,
+    /// When the task before it ended.
+    free: SimTime,
+    /// When the host had issued the task before it.
+    issued: SimTime,
+    running: Option<RunningTask>,
+}
+
+#[derive(Debug, Clone)]
+struct RunningTask {
+    task: u32,
+    /// When the overhead ends and the body begins.
+    body_at: SimTime,
+    /// Nanoseconds of the body at speed 1 that were left at `since`.
+    left: f64,
+    since: SimTime,
+    /// Zero while the body has not begun.
+    speed: f64,
+    /// When the body ends at this speed.
+    end: SimTime,
+}
+
+impl RunningTask {
+    /// When its state changes next.
+    fn next_change(&self) -> SimTime {
+        if self.speed == 0.0 { self.body_at } else { self.end }
+    }
+
+    /// Continues at `speed` from `now`.
+    fn set_speed(&mut self, speed: f64, now: SimTime) {
+        // An unchanged speed keeps its end: recomputing it would add up rounding.
+        if speed != self.speed {
+            self.left = (self.left - self.speed * (now - self.since).nanos() as f64).max(0.0);
+            self.since = now;
+            self.speed = speed;
+            self.end = now + SimTime::from_nanos((self.left / speed).ceil() as u64);
+        }
+    }
+}
+
+impl<'a> Simulator<'a> {
+    /// A simulator of `pricing`'s machine, model and formats.
+    pub fn new(pricing: Pricing<'a>) -> Self {
+        let machine = pricing.machine;
+        let memories = machine.memories.iter().map(|memory| memory.bandwidth.value);
+        let links = machine.links.iter().map(|link| link.bandwidth.value);
+        let wake_up = |sync: Seconds| SimTime::rounding_up(sync, Tick::Nanosecond);
+        let device_syncs = machine.devices.iter().map(|device| wake_up(device.sync.value));
+        let link_syncs = machine.links.iter().map(|_| SimTime::ZERO);
+        let lane =
+            |sync| LaneState { sync, head: None, free: SimTime::ZERO, issued: SimTime::ZERO, running: None };
+        Self {
+            pricing,
+            sharing: FairShare::new(memories.chain(links)),
+            lanes: device_syncs.chain(link_syncs).map(lane).collect(),
+            busy: Vec::new(),
+            kinds: Vec::new(),
+            spans: Vec::new(),
+            kind_of_task: Vec::new(),
+            ended: Vec::new(),
+            next: Vec::new(),
+            body_lanes: Vec::new(),
+            body_kinds: SmallVec::new(),
+            speeds: Vec::new(),
+            known_speeds: FxHashMap::default(),
+        }
+    }
+
+    /// The machine, model and formats that give the tasks' prices.
+    pub fn pricing(&self) -> Pricing<'a> {
+        self.pricing
+    }
+
+    /// Simulates one `step` of `program`, which must be of the step's phase.
+    pub fn step(&mut self, program: &Program, step: &Step) -> Result<StepOutcome<'_>, Missing> {
+        assert_eq!(program.phase, step.phase, "a program runs steps of its own phase");
+        let pricing = self.pricing;
+        self.step_priced_by(program, |_| false, |task| pricing.price(task, step))
+    }
+
+    /// Simulates one step of `program` with the prices that `price` gives. A task costs the same in every layer, unless
+    /// it is `uneven`.
+    pub fn step_priced_by(
+        &mut self,
+        program: &Program,
+        uneven: impl Fn(&Task) -> bool,
+        price: impl Fn(&Task) -> Result<Price, Missing>,
+    ) -> Result<StepOutcome<'_>, Missing> {
+        self.kinds.clear();
+        for task in self.classify(program, uneven) {
+            self.kinds.push(TaskKind::new(self.pricing.machine, price(task)?));
+        }
+        Ok(self.play(program))
+    }
+
+    /// The sum over the tasks of `program` of the difference between their times in two steps. Without contention, the
+    /// durations of the steps differ by no more than this.
+    pub fn time_difference(&mut self, program: &Program, steps: [&Step; 2]) -> Result<Seconds, Missing> {
+        let pricing = self.pricing;
+        let mut differences = Vec::new();
+        for task in self.classify(program, |_| false) {
+            let [one, other] = steps.map(|step| pricing.price(task, step));
+            differences.push((one?.alone.get() - other?.alone.get()).abs());
+        }
+        Ok(Seconds::new(self.kind_of_task.iter().map(|&kind| differences[kind as usize]).sum()))
+    }
+
+    /// The first task of each kind. Notes the kind of each task. Layers are alike: a task that does the same on the same
+    /// lane costs the same. Exceptions are the head, which sees fewer rows, and `uneven` tasks.
+    fn classify<'p>(&mut self, program: &'p Program, uneven: impl Fn(&Task) -> bool) -> Vec<&'p Task> {
+        let (mut first, mut known) = (Vec::new(), FxHashMap::default());
+        self.kind_of_task.clear();
+        for task in &program.tasks {
+            let layer = task.layer.filter(|_| uneven(task));
+            let key = (task.lane, task.layer.is_none(), layer, task.micro_batch, &task.action);
+            let kind = *known.entry(key).or_insert_with(|| {
+                first.push(task);
+                first.len() as u32 - 1
+            });
+            self.kind_of_task.push(kind);
+        }
+        first
+    }
+
+    /// Simulates one step of `program` in which task `i` costs `prices[i]`.
+    pub fn step_priced(&mut self, program: &Program, prices: &[Price]) -> StepOutcome<'_> {
+        assert_eq!(program.tasks.len(), prices.len(), "every task has a price");
+        self.kinds.clear();
+        self.kinds.extend(prices.iter().map(|&price| TaskKind::new(self.pricing.machine, price)));
+        self.kind_of_task.clear();
+        self.kind_of_task.extend(0..prices.len() as u32);
+        self.play(program)
+    }
+
+    fn play(&mut self, program: &Program) -> StepOutcome<'_> {
+        self.reset(program);
+        let mut now = SimTime::ZERO;
+        loop {
+            self.start_ready_tasks(program, now);
+            let changes = self
+                .busy
+                .iter()
+                .filter_map(|&lane| self.lanes[lane].running.as_ref().map(RunningTask::next_change));
+            let Some(next) = changes.min() else { break };
+            now = next;
+            self.begin_and_end_bodies(now);
+            self.share(now);
+        }
+        debug_assert!(self.ended.iter().all(|&ended| ended), "every task ends");
+        let duration = self.spans.iter().map(|span| span.end).max().unwrap_or(SimTime::ZERO);
+        StepOutcome { spans: &self.spans, duration, kinds: &self.kinds, kind_of_task: &self.kind_of_task }
+    }
+
+    fn reset(&mut self, program: &Program) {
+        let tasks = program.tasks.len();
+        self.spans.clear();
+        self.spans.resize(tasks, TaskSpan { start: SimTime::ZERO, end: SimTime::ZERO });
+        self.ended.clear();
+        self.ended.resize(tasks, false);
+        self.next.clear();
+        self.next.resize(tasks, None);
+        for lane in &mut self.lanes {
+            (lane.head, lane.free, lane.issued, lane.running) = (None, SimTime::ZERO, SimTime::ZERO, None);
+        }
+        for (index, task) in program.tasks.iter().enumerate().rev() {
+            let lane = lane_index(self.pricing.machine, task);
+            self.next[index] = self.lanes[lane].head.replace(index as u32);
+        }
+        self.known_speeds.clear();
+        self.busy.clear();
+        self.busy.extend((0..self.lanes.len()).filter(|&lane| self.lanes[lane].head.is_some()));
+    }
+
+    /// Starts the next task of every free lane whose dependencies have ended.
+    fn start_ready_tasks(&mut self, program: &Program, now: SimTime) {
+        for &lane in &self.busy {
+            let lane = &mut self.lanes[lane];
+            let (None, Some(task)) = (&lane.running, lane.head) else { continue };
+            let after = &program.tasks[task as usize].after;
+            if !after.iter().all(|earlier| self.ended[earlier.0 as usize]) {
+                continue;
+            }
+            let ready = after.iter().map(|earlier| self.spans[earlier.0 as usize].end).max();
+            let had_to_wait = ready.is_some_and(|ready| ready > lane.free);
+            let kind = &self.kinds[self.kind_of_task[task as usize] as usize];
+            lane.issued += kind.issue;
+            let start = if had_to_wait { now + lane.sync } else { now }.max(lane.issued);
+            self.spans[task as usize].start = start;
+            lane.head = self.next[task as usize];
+            lane.running = Some(RunningTask {
+                task,
+                body_at: start + kind.overhead,
+                left: kind.body.nanos() as f64,
+                since: SimTime::ZERO,
+                speed: 0.0,
+                end: SimTime::ZERO,
+            });
+        }
+    }
+
+    /// Ends the tasks that are done at `now` and lists the bodies that run from then on.
+    fn begin_and_end_bodies(&mut self, now: SimTime) {
+        self.body_lanes.clear();
+        self.body_kinds.clear();
+        for &index in &self.busy {
+            let lane = &mut self.lanes[index];
+            let Some(running) = &lane.running else { continue };
+            let begun = running.body_at <= now;
+            let no_body = running.left == 0.0 && running.speed == 0.0;
+            if begun && (no_body || (running.speed > 0.0 && running.end <= now)) {
+                self.spans[running.task as usize].end = now;
+                self.ended[running.task as usize] = true;
+                lane.free = now;
+                lane.running = None;
+            } else if begun {
+                self.body_lanes.push(index);
+                self.body_kinds.push(self.kind_of_task[running.task as usize]);
+            }
+        }
+    }
+
+    fn share(&mut self, now: SimTime) {
+        let flow = |&kind: &u32| &self.kinds[kind as usize].flow;
+        let speeds: &[f64] = match &self.body_kinds[..] {
+            [] => &[],
+            [_] => &[1.0],
+            _ => self.known_speeds.entry(self.body_kinds.clone()).or_insert_with(|| {
+                let flows: SmallVec<[&Flow; FEW]> = self.body_kinds.iter().map(flow).collect();
+                self.sharing.share(&flows, &mut self.speeds);
+                self.speeds.iter().copied().collect()
+            }),
+        };
+        for (&index, &speed) in self.body_lanes.iter().zip(speeds) {
+            if let Some(running) = &mut self.lanes[index].running {
+                running.set_speed(speed, now);
+            }
+        }
+    }
+}
+
+/// Lanes are numbered devices first, then links. A link without a wire of its own has an empty lane.
+fn lane_index(machine: &Machine, task: &Task) -> usize {
+    match task.lane.queue(machine) {
+        Lane::Device(device) => device.0,
+        Lane::Link(link) => machine.devices.len() + link.0,
+    }
+}
+
+/// The bandwidth that a task wants while its body runs. Pools are numbered memories first, then links. A transfer draws
+/// on its link's wire.
+///
+/// A transfer's rate counts the bytes over its link. So a transfer within one memory, which reads and writes that
+/// memory, gets two shares of it.
+fn flow(machine: &Machine, price: &Price, body: SimTime) -> Flow {
+    let moved = price.moved();
+    if moved == Bytes::ZERO || body == SimTime::ZERO {
+        return Flow { rate: hwprofiles::BytesPerSec::ZERO, draws: [None; 4] };
+    }
+    let draw = |pool: usize, bytes: Bytes| MemoryDraw { pool, per_byte: bytes.as_f64() / moved.as_f64() };
+    let link = price.carried.map(|(link, bytes)| draw(machine.memories.len() + machine.wire(link).0, bytes));
+    let some = |load: Option<planner::Load>| load.filter(|load| load.bytes > Bytes::ZERO);
+    let [a, b, c] = price.loads.map(|load| some(load).map(|load| draw(load.memory.0, load.bytes)));
+    Flow { rate: moved / step_seconds(body), draws: [a, b, c, link] }
+}

@@ -1,0 +1,26 @@
+//! The simulation of a training step.
+
+use crate::step::simulator::Simulator;
+use hwprofiles::Machine;
+use planner::{Event, Pricing, Recorder, StepSpan, TaskId, Trace, TrainingStep};
+use scenarios::{Step, Training};
+
+/// The trace of `step`, the training step of `training`.
+pub fn training_trace(pricing: Pricing<'_>, training: &Training, step: &TrainingStep) -> Trace {
+    let machine: &Machine = pricing.machine;
+    let mut simulator = Simulator::new(pricing);
+    let outcome = simulator.step_priced(&step.program, &step.prices);
+    let events = outcome.spans.iter().zip(&step.prices).enumerate().map(|(task, (span, price))| {
+        let (start, end) = (span.start.nanos(), span.end.nanos());
+        Event::of(machine, &step.program, TaskId(task as u32), price, 0, start, end)
+    });
+    let shape = Step::prefill(training.sequences, training.tokens);
+    Trace {
+        recorder: Recorder::Simulated,
+        machine: machine.name.clone(),
+        model: pricing.model.name.clone(),
+        plan: "training".to_owned(),
+        steps: vec![StepSpan::new(shape, 0, outcome.duration.nanos())],
+        events: events.collect(),
+    }
+}

@@ -1,0 +1,17 @@
+//! The integration tests of the simulator in one program.
+
+mod cases;
+mod energy;
+mod fair;
+mod launch_bound;
+mod laws;
+mod machine;
+mod overlap;
+mod published;
+mod second_level;
+mod slo;
+mod sockets;
+mod swap;
+mod tensor_parallel;
+mod vllm_runs;
+mod wires;

@@ -1,0 +1,238 @@
+//! Several GPUs: groups that compute as one device, and layers over several devices.
+
+use crate::cases::cases;
+use hwprofiles::{Bytes, BytesPerSec, DType, Library, Machine, Seconds, yaml};
+use planner::{
+    Action, Lane, MicroBatch, Placement, PlannerError, Pricing, Programs, Question, Source, Task, plan, usage,
+};
+use proptest::prelude::*;
+use scenarios::{Costs, Formats, Model, Objective, Operator, Slo, Step, Sublayer, WeightFormats, Workload};
+
+const BF16: Formats =
+    Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
+
+/// So many of a GPU, linked by NVLink 3.
+fn gpus(part: &str, count: u64) -> Machine {
+    let parts = format!(
+        "parts:\n  cpu: xeon-8168\n  dram: {{capacity: {{value: 1 TB, source: {{estimated: {{reason: \"made up\"}}}}}}}}\n  \
+         gpu: {{part: {part}, count: {count}, link: nvlink3}}\n  link: pcie4-x16\n"
+    );
+    Library::default().compose(&yaml::read(&parts, "parts").unwrap()).unwrap()
+}
+
+fn pricing<'a>(machine: &'a Machine, model: &'a Model) -> Pricing<'a> {
+    Pricing { machine, model, formats: &BF16 }
+}
+
+/// What a whole operator takes on the first GPU.
+fn time(pricing: Pricing<'_>, operator: Operator, step: &Step) -> f64 {
+    let rows = operator.sublayer().matrix(pricing.model).map_or(0, |(rows, _)| rows);
+    let device = pricing.machine.twins()[0];
+    let action = Action::Compute { operator, rows: 0..rows, source: Source::Resident };
+    let task = Task {
+        lane: Lane::Device(device),
+        layer: Some(0),
+        micro_batch: MicroBatch::WHOLE,
+        action,
+        after: vec![],
+    };
+    pricing.price(&task, step).unwrap().alone.get()
+}
+
+/// The machine whose sums over GPUs are slower by `factor`; free for 0.
+fn with_sums(machine: &Machine, factor: f64) -> Machine {
+    let mut machine = machine.clone();
+    for ranks in machine.devices.iter_mut().filter_map(|device| device.ranks.as_mut()) {
+        let sums = &mut ranks.all_reduce;
+        sums.step.value = sums.step.value * factor;
+        let rate = if factor > 0.0 { sums.bandwidth.value.get() / factor } else { 1e30 };
+        sums.bandwidth.value = BytesPerSec::new(rate);
+        sums.measured = None;
+    }
+    machine
+}
+
+fn layer(pricing: Pricing<'_>, step: &Step) -> f64 {
+    let operators = Sublayer::DENSE.iter().flat_map(|sublayer| sublayer.operators(pricing.model));
+    operators.map(|&operator| time(pricing, operator, step)).sum()
+}
+
+proptest! {
+    #![proptest_config(cases(48))]
+    #[test]
+    fn with_free_sums_more_ranks_are_never_slower_and_slower_sums_never_make_a_layer_faster(
+        batch in 1u64..65, past in 1u64..4096, new in 1u64..512, prefill in any::<bool>(), factor in 1.0..20.0f64,
+    ) {
+        // A GPU of which only the datasheet is known: no noise of measured products.
+        let (machine, model) = (gpus("a6000", 4), Model::preset("llama-3.1-8b").unwrap());
+        let step = if prefill { Step::prefill(batch, new) } else { Step::decode(batch, past) };
+        let mut last = f64::INFINITY;
+        for degree in [1, 2, 4] {
+            let group = machine.with_tensor_parallel(degree).unwrap();
+            let free = layer(pricing(&with_sums(&group, 0.0), &model), &step);
+            prop_assert!(free <= last * (1.0 + 1e-9), "{degree}: {free} after {last}");
+            last = free;
+            let [fair, slow] = [1.0, factor].map(|f| layer(pricing(&with_sums(&group, f), &model), &step));
+            prop_assert!(free <= fair && fair <= slow, "{degree}: {free} {fair} {slow}");
+        }
+    }
+
+    #[test]
+    fn a_sum_takes_longer_with_more_bytes_and_with_more_ranks(
+        bytes in 1u64..1 << 32, more in 1u64..1 << 32, ranks in 2u64..17,
+    ) {
+        for name in ["nvlink2", "nvlink3", "nvlink4", "nvlink5"] {
+            let link = match Library::default().profile(name).unwrap() {
+                hwprofiles::Profile::Link(link) => link,
+                other => panic!("{name} is {}", other.kind()),
+            };
+            let sums = link.all_reduce.unwrap();
+            let time = |bytes: u64, ranks| sums.time(Bytes::new(bytes), ranks).get();
+            prop_assert!(time(bytes + more, ranks) >= time(bytes, ranks) * (1.0 - 1e-9));
+            prop_assert!(time(bytes, ranks + 1) > time(bytes, ranks));
+            prop_assert_eq!(time(0, ranks) + time(bytes, 1), 0.0);
+        }
+    }
+}
+
+#[test]
+fn one_rank_is_the_machine_as_it_is_and_all_are_one_gpu_of_all_their_memory() {
+    let machine = gpus("a100-sxm", 4);
+    assert_eq!(machine.with_tensor_parallel(1).unwrap(), machine);
+    assert_eq!(machine.tensor_parallel_degrees(), [1, 2, 4]);
+    let (two, four) = (machine.with_tensor_parallel(2).unwrap(), machine.with_tensor_parallel(4).unwrap());
+    let names = |m: &Machine| m.devices.iter().map(|d| d.name.clone()).collect::<Vec<_>>();
+    assert_eq!(
+        (names(&two), names(&four)),
+        (vec!["cpu".into(), "gpu0".into(), "gpu1".into()], vec!["cpu".into(), "gpu".into()])
+    );
+    let hbm = |m: &Machine, name: &str| m.memory(m.memory_named(name).unwrap()).clone();
+    let (one, all) = (hbm(&machine, "hbm0"), hbm(&four, "hbm"));
+    assert_eq!(all.capacity.value, one.capacity.value * 4);
+    assert_eq!(all.bandwidth.value, one.bandwidth.value * 4.0);
+    let link = |m: &Machine, name: &str| m.links.iter().find(|l| l.name == name).unwrap().bandwidth.value;
+    assert_eq!(link(&four, "dram->gpu"), link(&machine, "dram->gpu0") * 4.0);
+    assert_eq!(link(&two, "gpu0->gpu1"), link(&machine, "gpu0->gpu1") * 2.0);
+    // A group is written down like any machine, and grouped no further than it is.
+    assert_eq!(Machine::from_yaml(&two.to_yaml(), "two"), Ok(two.clone()));
+    assert_eq!(two.tensor_parallel_degrees(), [2, 4]);
+    let again = two.with_tensor_parallel(4).unwrap();
+    assert_eq!(again.devices[1].ranks(), 4);
+    let refused = machine.with_tensor_parallel(3).unwrap_err().to_string();
+    assert!(refused.contains("3 does not divide the 4 GPUs") && refused.contains("1 or 2 or 4"), "{refused}");
+}
+
+#[test]
+fn a_projection_takes_the_time_of_its_share_and_the_sum_by_hand() {
+    let (machine, model) = (gpus("a6000", 2), Model::preset("llama-3.1-8b").unwrap());
+    let group = machine.with_tensor_parallel(2).unwrap();
+    let step = Step::decode(8, 1000);
+    let device = group.device(group.twins()[0]);
+    // Half of the inputs of 4096 × 4096; then 8 rows of 4096 numbers in bf16, each way over half of them.
+    let share = device.gemm_time(DType::Bf16, 8, 4096, 2048).unwrap().time;
+    let bytes = 4096.0 * 2048.0 * 2.0 + 8.0 * (2048.0 + 4096.0) * 2.0;
+    let streamed = bytes / group.memory(device.memory).bandwidth.value.get() * 2.0;
+    let sums = &device.ranks.as_ref().unwrap().all_reduce;
+    let sum = sums.time(Bytes::new(8 * 4096 * 2), 2);
+    let expected = device.launch.value.get() + share.get().max(streamed) + sum.get();
+    let found = time(pricing(&group, &model), Operator::OutProj, &step);
+    assert!((found - expected).abs() < 1e-12, "{found} is not {expected}");
+    // Norms are with every rank, and what is divided by outputs needs no sum.
+    let alone = |operator| time(pricing(&machine, &model), operator, &step);
+    assert_eq!(time(pricing(&group, &model), Operator::AttnNorm, &step), alone(Operator::AttnNorm));
+    let up = device.gemm_time(DType::Bf16, 8, 14336, 4096).unwrap().time.get();
+    let bytes = (14336.0 * 4096.0 + 8.0 * (4096.0 + 14336.0)) * 2.0;
+    let streamed = bytes / group.memory(device.memory).bandwidth.value.get() * 2.0;
+    let expected = device.launch.value.get() + up.max(streamed);
+    assert!((time(pricing(&group, &model), Operator::UpProj, &step) - expected).abs() < 1e-12);
+}
+
+#[test]
+fn the_measured_sums_are_what_was_measured() {
+    let group = gpus("a100-sxm", 4).with_tensor_parallel(4).unwrap();
+    let sums = &group.device(group.twins()[0]).ranks.as_ref().unwrap().all_reduce;
+    for (bytes, time) in [(1u64 << 16, 22.93e-6), (1 << 22, 84.75e-6), (1 << 25, 279.7e-6)] {
+        assert!((sums.time(Bytes::new(bytes), 4) - Seconds::new(time)).get().abs() < 1e-12);
+    }
+    // A GPT-3 layer's prefill of 8 × 2048 tokens, which is none of the points: 2.891 ms (LLMCompass, ISCA 2024).
+    let time = sums.time(Bytes::new(8 * 2048 * 12288 * 2), 4).get();
+    assert!((time / 2.891e-3 - 1.0).abs() < 0.10, "{time}");
+}
+
+/// Bytes of each kind in the memory of a machine's GPUs, with everything on the first of them.
+fn used(machine: &Machine, model: &Model, load: &Workload) -> planner::Usage {
+    let gpu = machine.twins()[0];
+    let memory = machine.device(gpu).memory;
+    let placement = Placement::uniform(model, gpu, memory);
+    let programs = Programs::lower(machine, model, &placement).unwrap();
+    let extent = planner::Extent::of(load, load.prompt_tokens);
+    usage(machine, model, &BF16, &placement, &programs, &extent)[memory.0]
+}
+
+#[test]
+fn bytes_are_those_of_a_share_on_each_rank_with_kv_heads_replicated_where_they_are_fewer() {
+    let model = Model::preset("llama-3.1-8b").unwrap();
+    let load = Workload { batch: 2, prompt_tokens: 100, output_tokens: 28, speculation: None };
+    let machine = gpus("a100-sxm", 16);
+    let on = |degree| used(&machine.with_tensor_parallel(degree).unwrap(), &model, &load);
+    let (one, eight, sixteen) = (on(1), on(8), on(16));
+    assert_eq!(eight.kv, one.kv, "8 KV heads on 8 ranks");
+    assert_eq!(sixteen.kv, one.kv * 2, "each of 8 KV heads on two of 16 ranks");
+    // Norms (2 each layer and the last) and the table of positions are f32 on every rank, matrices are divided.
+    let vectors = (2 * 32 + 1) * 4096 * 4 + 128 * 128 * 4;
+    assert_eq!(eight.weights.get(), one.weights.get() + 7 * vectors);
+    // With 16 ranks, K and V of 8 heads of 128 rows are there once more, in 32 layers of bf16.
+    let again = 32 * 2 * 8 * 128 * 4096 * 2;
+    assert_eq!(sixteen.weights.get(), one.weights.get() + 15 * vectors + again);
+}
+
+fn planned(machine: &Machine, model: &Model, load: Workload) -> Result<planner::Plan, PlannerError> {
+    let pricing = pricing(machine, model);
+    let question = Question {
+        pricing,
+        workload: load,
+        objective: Objective::Tpot,
+        slo: Slo::default(),
+        costs: Costs::default(),
+        draft: None,
+    };
+    plan(&question, &|placement, chunk| sim::estimate(pricing, placement, &load, chunk))
+}
+
+#[test]
+fn what_one_gpu_cannot_hold_two_do_as_one_or_with_layers_over_them() {
+    let model = Model::preset("llama-3.1-70b").unwrap();
+    let load = Workload { batch: 1, prompt_tokens: 128, output_tokens: 16, speculation: None };
+    let two = gpus("a100-sxm", 2);
+    let group = two.with_tensor_parallel(2).unwrap();
+    let fits = |machine: &Machine| {
+        let memory = machine.device(machine.twins()[0]).memory;
+        used(machine, &model, &load).total() <= machine.memory(memory).capacity.value
+    };
+    assert!(fits(&group) && !fits(&two), "141 GB on 160 and on 80");
+    let layers = planned(&two, &model, load).unwrap();
+    let ranks = planned(&group, &model, load).unwrap();
+    let tpot = |plan: &planner::Plan| plan.predicted.simulated.tpot.unwrap().get();
+    assert!(tpot(&ranks) < 0.7 * tpot(&layers), "{} against {}", tpot(&ranks), tpot(&layers));
+    // Layers go through the GPUs in order, so that the residual hops from one to the next once a step.
+    let placement = layers.placement(&two, &model).unwrap();
+    let program = Programs::lower(&two, &model, &placement).unwrap().decode;
+    let between = |task: &&Task| match task.action {
+        Action::Hop { link, .. } => two.link(link).name == "gpu0->gpu1",
+        _ => false,
+    };
+    assert_eq!(program.tasks.iter().filter(between).count(), 1);
+    for name in ["hbm0", "hbm1"] {
+        assert!(layers.memory[name].weights > Bytes::new(50_000_000_000), "{:?}", layers.memory);
+    }
+}
+
+#[test]
+fn heads_that_ranks_do_not_divide_are_refused_by_name() {
+    let model = Model::preset("llama-3.1-8b").unwrap();
+    let load = Workload { batch: 1, prompt_tokens: 32, output_tokens: 4, speculation: None };
+    let group = gpus("a100-sxm", 3).with_tensor_parallel(3).unwrap();
+    let refused = planned(&group, &model, load).unwrap_err();
+    assert!(matches!(refused, PlannerError::Undivided(_)), "{refused}");
+    assert!(refused.to_string().contains("32 heads of llama-3.1-8b"), "{refused}");
+}
