@@ -1,11 +1,11 @@
 //! What can go wrong with a model's files, a placement, or a prompt.
 
-use hwprofiles::Bytes;
+use hwprofiles::{Bytes, DeviceKind, Machine};
 use std::path::PathBuf;
 
 /// Each names the file or key, what was found there, and what would be right.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ExecutorError {
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     File {
@@ -130,7 +130,18 @@ fn advice(refused: &kernels::Error) -> &'static str {
     }
 }
 
-impl Error {
+impl ExecutorError {
+    /// Names the GPU of `machine` in an error that a call of the GPU returned.
+    pub(crate) fn naming_gpu(self, machine: &Machine) -> Self {
+        let gpu = machine.devices.iter().find(|device| device.kind == DeviceKind::Gpu);
+        match (self, gpu) {
+            (Self::Device(source @ kernels::Error::Gpu { .. }), Some(gpu)) => {
+                Self::Gpu { device: gpu.name.clone(), source }
+            }
+            (error, _) => error,
+        }
+    }
+
     pub(crate) fn refused(key: impl Into<String>, value: impl ToString, wanted: impl Into<String>) -> Self {
         Self::Refused { key: key.into(), value: value.to_string(), wanted: wanted.into() }
     }

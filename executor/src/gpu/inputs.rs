@@ -1,8 +1,8 @@
 //! What kernels must know of a pass: where its rows are, and how long its sequences.
 
-use crate::pass::{Pass, Share};
-use crate::sequence::Sequence;
-use crate::setup::Setup;
+use crate::batch::pass::{MicroBatchPass, Pass};
+use crate::batch::sequence::SlotSequence;
+use crate::setup::run_setup::RunSetup;
 use hwprofiles::Bytes;
 use kernels::cuda::calls::Values;
 use kernels::cuda::{Accelerator, Queue};
@@ -11,25 +11,25 @@ use planner::{Extent, MicroBatch};
 use std::sync::Arc;
 
 /// The current pass's integers of every micro-batch, on the host and on the GPU.
-pub(crate) struct Inputs {
-    parts: Vec<Part>,
+pub(crate) struct PassInputs {
+    parts: Vec<MicroBatchInputs>,
     context: usize,
 }
 
 /// Passes whose sequences are all shorter than this are alike.
 const LEAST: usize = 128;
 
-struct Part {
+struct MicroBatchInputs {
     here: Buffer,
     /// The tokens that the pass has chosen, in the host's memory.
     chosen: Buffer,
     /// Of the current pass; before the first there is none.
-    view: Option<View>,
+    view: Option<InputsView>,
 }
 
 /// A micro-batch of the current pass, and where its integers are.
 #[derive(Clone, Copy)]
-pub(crate) struct View {
+pub(crate) struct InputsView {
     /// All that follows, on the GPU.
     all: Values<u8>,
     /// No less than the longest sequence, its new tokens included: one number for many passes.
@@ -54,9 +54,9 @@ pub(crate) struct View {
     pub chosen: Values<i32>,
 }
 
-impl Inputs {
+impl PassInputs {
     /// For passes of `setup`'s extent.
-    pub fn new(setup: &Setup, gpu: &Arc<Accelerator>) -> Result<Self, kernels::Error> {
+    pub fn new(setup: &RunSetup, gpu: &Arc<Accelerator>) -> Result<Self, kernels::Error> {
         let extent = &setup.extent;
         let host = Memory::new("a pass's integers", Bytes::new(u64::MAX));
         let part = |part: MicroBatch| {
@@ -65,7 +65,7 @@ impl Inputs {
             here.pin(gpu)?;
             let mut chosen = host.allocate(sequences * size_of::<i32>())?;
             chosen.pin(gpu)?;
-            Ok(Part { here, chosen, view: None })
+            Ok(MicroBatchInputs { here, chosen, view: None })
         };
         let parts = MicroBatch::all(setup.placement.pipelining.micro_batches).map(part);
         Ok(Self { parts: parts.collect::<Result<_, kernels::Error>>()?, context: extent.context as usize })
@@ -79,9 +79,15 @@ impl Inputs {
     /// Turns to the next pass, whose tokens `sequences` has by slot, and whose integers go to `room` of the GPU. Where the GPU
     /// `samples`, random numbers are drawn for those that have no token yet behind it. All work of the pass before has been
     /// waited for.
-    pub fn begin(&mut self, pass: &Pass, sequences: &mut [Sequence], samples: bool, mut room: Values<u8>) {
+    pub fn begin(
+        &mut self,
+        pass: &Pass,
+        sequences: &mut [SlotSequence],
+        samples: bool,
+        mut room: Values<u8>,
+    ) {
         for (part, share) in self.parts.iter_mut().zip(&pass.parts) {
-            part.view = Some(View::of(room, &part.chosen, share, self.context));
+            part.view = Some(InputsView::new(room, &part.chosen, share, self.context));
             room = room.from(part.here.len());
             let integers = part.here.view_mut::<i32>();
             let mut at = 0;
@@ -106,7 +112,7 @@ impl Inputs {
             for (slot, reached) in share.sampled().filter(|_| samples) {
                 let sequence = &mut sequences[slot];
                 let wanted = reached == sequence.tokens.len();
-                let choice = if wanted { sequence.sampler.choice() } else { Choice::GREEDY };
+                let choice = if wanted { sequence.sampler.next_choice() } else { Choice::GREEDY };
                 let Choice { uniform, temperature, top_p, top_k } = choice;
                 [uniform, temperature, top_p].into_iter().for_each(|number| put(number.to_bits() as i32));
                 put(top_k);
@@ -125,8 +131,8 @@ impl Inputs {
     /// What tells passes apart whose calls differ, if the next token of every sequence of this one is computed and chosen;
     /// nothing where prompts enter.
     pub fn shape(&self) -> Option<Vec<usize>> {
-        let decodes = |view: &View| view.most_new <= 1 && view.choices.len() == view.rows();
-        let views = || self.parts.iter().map(Part::view);
+        let decodes = |view: &InputsView| view.most_new <= 1 && view.choices.len() == view.rows();
+        let views = || self.parts.iter().map(MicroBatchInputs::view);
         views().all(decodes).then(|| views().flat_map(|view| [view.rows(), view.longest]).collect())
     }
 
@@ -139,7 +145,7 @@ impl Inputs {
     }
 
     /// A micro-batch of the current pass.
-    pub fn view(&self, part: MicroBatch) -> View {
+    pub fn view(&self, part: MicroBatch) -> InputsView {
         *self.parts[part.index as usize].view()
     }
 }
@@ -150,14 +156,14 @@ fn bytes_of(sequences: usize, extent: &Extent) -> usize {
     (6 * sequences + 3 * rows) * size_of::<i32>() + sequences * size_of::<Choice>()
 }
 
-impl Part {
-    fn view(&self) -> &View {
+impl MicroBatchInputs {
+    fn view(&self) -> &InputsView {
         self.view.as_ref().expect("a pass has begun")
     }
 }
 
-impl View {
-    fn of(room: Values<u8>, chosen: &Buffer, share: &Share, context: usize) -> Self {
+impl InputsView {
+    fn new(room: Values<u8>, chosen: &Buffer, share: &MicroBatchPass, context: usize) -> Self {
         let (turns, rows, ends) = (share.spans.len(), share.rows(), share.ends.len());
         let bytes = (6 * turns + 3 * rows) * size_of::<i32>() + ends * size_of::<Choice>();
         let mut rest: Values<i32> = room.cast();

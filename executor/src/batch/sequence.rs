@@ -1,0 +1,18 @@
+//! What a slot of the KV cache holds.
+
+use crate::batch::sampling::{Sampler, Sampling};
+
+/// A sequence: its tokens so far, and what chooses the next one.
+#[derive(Debug)]
+pub(crate) struct SlotSequence {
+    pub tokens: Vec<u32>,
+    pub sampler: Sampler,
+}
+
+impl SlotSequence {
+    /// Slots without one.
+    pub fn empty_slots(slots: u64) -> Vec<Self> {
+        let sampler = || Sampler::new(Sampling::Greedy).expect("greedy has no numbers");
+        (0..slots).map(|_| Self { tokens: vec![], sampler: sampler() }).collect()
+    }
+}

@@ -1,0 +1,4 @@
+//! Text to tokens and back.
+
+mod gguf_tokenizer;
+pub(crate) mod tokenizer;
