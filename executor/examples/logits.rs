@@ -2,7 +2,7 @@
 //!
 //! usage: logits FOLDER PRESET      (makes FOLDER/model with random weights where it is not there, and writes FOLDER/ours.json)
 
-use executor::{Checkpoint, Sampling, Session, Setup, make_random};
+use executor::{Checkpoint, RunSetup, Sampling, Session, make_random};
 use hwprofiles::{Bytes, DType, DeviceId, Machine, MemoryId};
 use planner::{Extent, Placement};
 use scenarios::{Formats, Model, WeightFormats};
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut machine = Machine::from_yaml(example, "example-loopback.yaml")?;
     machine.memories.iter_mut().for_each(|memory| memory.capacity.value = ROOM);
     let model = checkpoint.model().clone();
-    let setup = Setup {
+    let setup = RunSetup {
         machine,
         formats: Formats { weights: WeightFormats::all(DType::F32), kv: DType::F32, activations: DType::F32 },
         placement: Placement::uniform(&model, DeviceId(0), MemoryId(0)),

@@ -6,7 +6,7 @@
 //! programs on the machine disturb less: the sum of each task's lower quartile over the steps, against the upper
 //! quartile of the machine's rates over pieces of a matrix's size.
 
-use executor::{Checkpoint, Generation, Sampling, Session, Setup, make_random};
+use executor::{Checkpoint, GeneratedBatch, RunSetup, Sampling, Session, make_random};
 use hwprofiles::{Bytes, DType, DeviceId, Machine, MemoryId};
 use kernels::{Buffer, Memory, Pool, Scratch, Weights, affinity, gemm, stream};
 use planner::{Extent, Placement};
@@ -51,7 +51,7 @@ fn measure(
         Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 };
     let placement = Placement::uniform(model, DeviceId(0), MemoryId(0));
     let extent = Extent { batch: 1, context: PROMPT + OUTPUT, chunk: PROMPT, step_tokens: 1 };
-    let setup = Setup { machine, model: model.clone(), formats, placement, extent, plan: String::new() };
+    let setup = RunSetup { machine, model: model.clone(), formats, placement, extent, plan: String::new() };
     let start = Instant::now();
     let mut session = Session::new(setup, &checkpoint)?;
     let loaded = start.elapsed().as_secs_f64();
@@ -146,7 +146,7 @@ fn report(
     model: &Model,
     formats: &Formats,
     session: &Session,
-    runs: &[Generation],
+    runs: &[GeneratedBatch],
     read: &[f64],
     product: &[f64],
 ) {
@@ -171,7 +171,7 @@ fn report(
 }
 
 /// Rates of steps that do `amount` of work, against those of the machine.
-fn compare(what: &str, amount: f64, runs: &[Generation], phase: Phase, machine: &[f64], unit: &str) {
+fn compare(what: &str, amount: f64, runs: &[GeneratedBatch], phase: Phase, machine: &[f64], unit: &str) {
     let (mut steps, mut tasks) = (vec![], BTreeMap::<u32, Vec<f64>>::new());
     for run in runs {
         let spans = &run.trace.steps;
@@ -195,7 +195,7 @@ fn compare(what: &str, amount: f64, runs: &[Generation], phase: Phase, machine: 
 }
 
 /// Mean time of each operator in a step, and what lies between tasks.
-fn breakdown(run: &Generation, phase: Phase) {
+fn breakdown(run: &GeneratedBatch, phase: Phase) {
     let spans = &run.trace.steps;
     let steps = spans.iter().filter(|span| span.step.phase == phase).count() as f64;
     let mut names: BTreeMap<&str, (f64, f64)> = BTreeMap::new();

@@ -1,6 +1,8 @@
 //! A long answer takes no more memory than a short one. Alone in its process, whose memory is looked at.
 
-use executor::{Batching, Checkpoint, Event, Request, Sampling, Session, Setup, make_random};
+use executor::{
+    Batching, Checkpoint, GenerationEvent, GenerationRequest, RunSetup, Sampling, Session, make_random,
+};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{Extent, Placement};
 use scenarios::{Formats, Model, Scheduler, WeightFormats};
@@ -29,7 +31,7 @@ fn ten_thousand_tokens_take_no_more_memory_than_five_hundred() {
     let text = include_str!("../../hwprofiles/data/example-loopback.yaml");
     let machine = Machine::from_yaml(text, "example-loopback.yaml").expect("the example is right");
     let weights = WeightFormats::all(DType::Bf16);
-    let setup = Setup {
+    let setup = RunSetup {
         placement: Placement::uniform(checkpoint.model(), DeviceId(0), MemoryId(0)),
         formats: Formats { weights, kv: DType::Bf16, activations: DType::F32 },
         extent: Extent { batch: 1, context: TOKENS + 8, chunk: 8, step_tokens: 1 },
@@ -61,14 +63,14 @@ fn ten_thousand_tokens_take_no_more_memory_than_five_hundred() {
         scheduler: Scheduler::Fcfs,
     };
     let (arrival, stop) = (Duration::ZERO, vec![]);
-    let request = Request { id: 0, arrival, prompt, output_tokens: TOKENS, sampling, stop };
+    let request = GenerationRequest { id: 0, arrival, prompt, output_tokens: TOKENS, sampling, stop };
     let mut service = session.service(batching, std::iter::once(request)).expect("valid");
     let mut answer = vec![];
     let served = session.serve(&mut service, &|| false, |event| match event {
-        Event::Token { .. } => look(),
-        Event::Answered(answered) => answer = answered.tokens,
-        Event::Refused { reason, .. } => panic!("{reason}"),
-        Event::Made(_) => {}
+        GenerationEvent::Token { .. } => look(),
+        GenerationEvent::Finished(answered) => answer = answered.tokens,
+        GenerationEvent::Refused { reason, .. } => panic!("{reason}"),
+        GenerationEvent::PassDone(_) => {}
     });
     served.expect("it runs");
     assert_eq!(answer, generation.tokens[0], "two runs of one seed, thread count and placement");

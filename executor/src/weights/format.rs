@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn blocks_are_the_values_that_their_own_library_makes_of_them() {
         let golden: Value =
-            serde_json::from_str(include_str!("../tests/golden/gguf_blocks.json")).expect("JSON");
+            serde_json::from_str(include_str!("../../tests/golden/gguf_blocks.json")).expect("JSON");
         let mut seen = 0;
         for case in golden.as_array().expect("a list") {
             let number = case["format"].as_u64().expect("a number") as u32;

@@ -1,0 +1,15 @@
+//! Everything that a run, its files and its requests must fulfil, on real devices.
+
+mod cases;
+mod experts;
+mod gguf;
+mod golden;
+mod golden_files;
+mod gpu;
+mod laws;
+mod model_folders;
+mod pieces;
+mod repeat;
+mod rig;
+mod scratch;
+mod serving;
