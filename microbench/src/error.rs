@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// A measurement that could not be made, or must not be believed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum MeasureError {
     /// A kernel computed something else than its definition says.
     #[error(
         "{what} computed {got}, but {wanted} is right: nothing is reported; this is a defect of Fulcrum or of the machine"

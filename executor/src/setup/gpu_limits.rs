@@ -1,11 +1,10 @@
 //! What a GPU can be given.
 
 use crate::error::ExecutorError;
-use crate::setup::run_setup::RunSetup;
 use hwprofiles::{DType, DeviceKind, Machine};
 use kernels::cuda::calls::MOST_VALUES;
 use planner::{Action, Lane, Programs, Source, Task};
-use scenarios::Operator;
+use scenarios::{Formats, Model, Operator};
 
 /// Formats of matrices that its kernels read.
 const MATRICES: [DType; 3] = [DType::Bf16, DType::Int8, DType::Int4];
@@ -13,8 +12,12 @@ const MATRICES: [DType; 3] = [DType::Bf16, DType::Int8, DType::Int4];
 const MOST_EXPERTS: u64 = kernels::cuda::calls::Routing::MOST as u64;
 
 /// Refuses tasks for a GPU that no kernel of ours runs, a second GPU, and a host that would read a GPU's memory.
-pub(crate) fn check(setup: &RunSetup, programs: &Programs) -> Result<(), ExecutorError> {
-    let machine = &setup.machine;
+pub(crate) fn check(
+    machine: &Machine,
+    model: &Model,
+    formats: &Formats,
+    programs: &Programs,
+) -> Result<(), ExecutorError> {
     let mut first = None;
     for task in programs.prefill.tasks.iter().chain(&programs.decode.tasks) {
         let Lane::Device(device) = task.lane else { continue };
@@ -35,7 +38,7 @@ pub(crate) fn check(setup: &RunSetup, programs: &Programs) -> Result<(), Executo
             return Err(ExecutorError::refused("placement", &machine.device(device).name, wanted));
         }
         if let Action::Compute { operator, .. } = &task.action {
-            check_operator(setup, *operator)?;
+            check_operator(model, formats, *operator)?;
         }
     }
     Ok(())
@@ -54,8 +57,7 @@ fn check_host(machine: &Machine, task: &Task) -> Result<(), ExecutorError> {
     }
 }
 
-fn check_operator(setup: &RunSetup, operator: Operator) -> Result<(), ExecutorError> {
-    let (model, formats) = (&setup.model, &setup.formats);
+fn check_operator(model: &Model, formats: &Formats, operator: Operator) -> Result<(), ExecutorError> {
     let sublayer = operator.sublayer();
     if let (Operator::Experts, Some(experts)) = (operator, &model.experts) {
         // As a slot has their matrices one after the other, each begins where the kernels can read.

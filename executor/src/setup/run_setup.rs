@@ -64,7 +64,7 @@ impl RunSetup {
             self.check_slices(&place, sublayer, slices)?;
         }
         let programs = Programs::lower(&self.machine, &self.model, &self.placement)?;
-        gpu_limits::check(self, &programs)?;
+        gpu_limits::check(&self.machine, &self.model, &self.formats, &programs)?;
         Ok(programs)
     }
 

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 /// A GPU under measurement.
-pub(super) trait Device: Debug {
+pub(super) trait GpuUnderTest: Debug {
     /// What it is.
     fn facts(&self) -> &Facts;
 
@@ -23,18 +23,18 @@ pub(super) trait Device: Debug {
 
 /// The first GPU of this machine.
 #[derive(Debug)]
-pub(super) struct OnBoard {
+pub(super) struct InstalledGpu {
     gpu: Gpu,
     start: Instant,
 }
 
-impl OnBoard {
+impl InstalledGpu {
     pub fn new(gpu: Gpu) -> Self {
         Self { gpu, start: Instant::now() }
     }
 }
 
-impl Device for OnBoard {
+impl GpuUnderTest for InstalledGpu {
     fn facts(&self) -> &Facts {
         self.gpu.facts()
     }

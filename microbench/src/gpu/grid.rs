@@ -1,7 +1,7 @@
 //! Which points are measured, and in what order.
 
-use super::table::{Kind, Table};
-use crate::Depth;
+use crate::gpu::table::{TableKind, WorkTable};
+use crate::method::options::Depth;
 use hwprofiles::{Bytes, DType, Direction, HostMemory};
 use kernels::cuda::{Facts, Work};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const STEPS: [usize; 3] = [4, 2, 1];
 
 /// How much is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Extent {
+pub(super) struct GpuExtent {
     /// No visit begins after so much time, but the first to what a GPU's file must have.
     pub budget: Duration,
     /// Visits to each point, as far as there is time.
@@ -26,7 +26,7 @@ pub(super) struct Extent {
     pub largest_transfer: Bytes,
 }
 
-impl Extent {
+impl GpuExtent {
     pub fn new(depth: Depth) -> Self {
         let of = |budget, passes, finest, largest_transfer: u64| Self {
             budget: Duration::from_secs(budget),
@@ -42,21 +42,23 @@ impl Extent {
     }
 
     /// What there is to measure of such a GPU.
-    pub fn tables(&self, facts: &Facts) -> Vec<Table> {
-        let mut tables =
-            vec![Table::new(Kind::Launches, vec![Work::Launch, Work::Node, Work::Replay, Work::RoundTrip])];
-        tables.push(Table::new(Kind::Reads, above_cache(facts, 1).map(Work::Read).collect()));
-        tables.push(Table::new(Kind::Copies, above_cache(facts, 2).map(Work::Copy).collect()));
+    pub fn tables(&self, facts: &Facts) -> Vec<WorkTable> {
+        let mut tables = vec![WorkTable::new(
+            TableKind::Launches,
+            vec![Work::Launch, Work::Node, Work::Replay, Work::RoundTrip],
+        )];
+        tables.push(WorkTable::new(TableKind::Reads, above_cache(facts, 1).map(Work::Read).collect()));
+        tables.push(WorkTable::new(TableKind::Copies, above_cache(facts, 2).map(Work::Copy).collect()));
         for memory in [HostMemory::Pageable, HostMemory::Pinned] {
             for direction in [Direction::ToDevice, Direction::ToHost, Direction::Both] {
                 let works = transfers(facts).map(|bytes| Work::Transfer { direction, memory, bytes });
-                tables.push(Table::new(Kind::Transfers(direction, memory), works.collect()));
+                tables.push(WorkTable::new(TableKind::Transfers(direction, memory), works.collect()));
             }
         }
         for dtype in formats(facts) {
             let shapes = shapes().filter(|&(_, level)| level <= self.finest);
             let works = shapes.map(|((m, n, k), _)| Work::Product { dtype, m, n, k });
-            tables.push(Table::new(Kind::Products(dtype), works.collect()));
+            tables.push(WorkTable::new(TableKind::Products(dtype), works.collect()));
         }
         tables
     }
@@ -105,9 +107,9 @@ fn level(index: usize, len: usize) -> usize {
     if index + 1 == len { 0 } else { STEPS.iter().position(|step| index.is_multiple_of(*step)).unwrap_or(0) }
 }
 
-/// (Table, point) in the order of visits: everything but products, then all formats' products from the coarsest grid to
+/// (WorkTable, point) in the order of visits: everything but products, then all formats' products from the coarsest grid to
 /// the finest. Whenever the time is up, what was measured covers the whole region.
-pub(super) fn order(tables: &[Table]) -> Vec<(usize, usize)> {
+pub(super) fn order(tables: &[WorkTable]) -> Vec<(usize, usize)> {
     let levels: Vec<_> = shapes().collect();
     let rank = |work: &Work| match *work {
         Work::Product { m, n, k, .. } => {
@@ -126,7 +128,7 @@ pub(super) fn order(tables: &[Table]) -> Vec<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::modelled::facts;
+    use crate::gpu::modelled_gpu::facts;
 
     #[test]
     fn every_grid_spans_the_region_and_holds_the_coarser_ones() {
@@ -141,12 +143,12 @@ mod tests {
 
     #[test]
     fn products_come_last_and_the_coarser_grids_of_all_formats_first() {
-        let tables = Extent::new(Depth::Full).tables(&facts());
+        let tables = GpuExtent::new(Depth::Full).tables(&facts());
         let order = order(&tables);
         assert_eq!(order.len(), tables.iter().map(|table| table.works().count()).sum::<usize>());
         let essential = order.iter().filter(|(table, _)| tables[*table].essential).count();
         assert!(order[..essential].iter().all(|(table, _)| tables[*table].essential));
-        let formats = tables.iter().filter(|table| matches!(table.kind, Kind::Products(_))).count();
+        let formats = tables.iter().filter(|table| matches!(table.kind, TableKind::Products(_))).count();
         assert_eq!(formats, 4);
         let coarse = &order[essential..][..36 * formats];
         for table in (0..tables.len()).filter(|table| !tables[*table].essential) {

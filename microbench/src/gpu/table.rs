@@ -1,8 +1,8 @@
 //! The samples of one kind of work.
 
-use super::device::Device;
-use crate::Warning;
-use crate::statistics::{Summary, summary};
+use crate::gpu::device::GpuUnderTest;
+use crate::method::options::Warning;
+use crate::method::statistics::{SampleSummary, summary};
 use hwprofiles::{DType, Direction, HostMemory};
 use kernels::cuda::Work;
 
@@ -21,7 +21,7 @@ const LONG: f64 = 0.02;
 
 /// What a table's works have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TableKind {
     /// Empty kernels.
     Launches,
     /// Reads of the GPU's memory.
@@ -36,9 +36,9 @@ pub(super) enum Kind {
 
 /// All points of one kind.
 #[derive(Debug)]
-pub(super) struct Table {
-    pub kind: Kind,
-    what: String,
+pub(super) struct WorkTable {
+    pub kind: TableKind,
+    name: String,
     /// Whether there is no GPU to speak of without it.
     pub essential: bool,
     points: Vec<Point>,
@@ -61,7 +61,7 @@ struct Point {
 
 /// What came of a visit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Visited {
+pub(super) enum VisitOutcome {
     /// There are more samples.
     Sampled,
     /// The GPU cannot do this point, or computes it wrong, and what is known of it goes without.
@@ -70,21 +70,21 @@ pub(super) enum Visited {
     Failed(String),
 }
 
-impl Table {
-    pub fn new(kind: Kind, works: Vec<Work>) -> Self {
-        let what = match kind {
-            Kind::Launches => "launches on the GPU".to_owned(),
-            Kind::Reads => "reads of GPU memory".to_owned(),
-            Kind::Copies => "copies of GPU memory".to_owned(),
-            Kind::Transfers(_, HostMemory::Pageable) => "pageable transfers".to_owned(),
-            Kind::Transfers(_, HostMemory::Pinned) => "pinned transfers".to_owned(),
-            Kind::Products(dtype) => format!("matrix products in {dtype} on the GPU"),
+impl WorkTable {
+    pub fn new(kind: TableKind, works: Vec<Work>) -> Self {
+        let name = match kind {
+            TableKind::Launches => "launches on the GPU".to_owned(),
+            TableKind::Reads => "reads of GPU memory".to_owned(),
+            TableKind::Copies => "copies of GPU memory".to_owned(),
+            TableKind::Transfers(_, HostMemory::Pageable) => "pageable transfers".to_owned(),
+            TableKind::Transfers(_, HostMemory::Pinned) => "pinned transfers".to_owned(),
+            TableKind::Products(dtype) => format!("matrix products in {dtype} on the GPU"),
         };
         let point = |work| Point { work, calls: 0, refused: false, seconds: Vec::new() };
         Self {
             kind,
-            what,
-            essential: !matches!(kind, Kind::Products(_)),
+            name,
+            essential: !matches!(kind, TableKind::Products(_)),
             points: works.into_iter().map(point).collect(),
             checked: false,
             wrong: None,
@@ -93,8 +93,8 @@ impl Table {
     }
 
     /// What it is, for progress: "matrix products in bf16 on the GPU".
-    pub fn what(&self) -> &str {
-        &self.what
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The work of each point.
@@ -103,45 +103,45 @@ impl Table {
     }
 
     /// Work and summary of each point that has samples.
-    pub fn summaries(&self) -> impl Iterator<Item = (Work, Summary)> {
+    pub fn summaries(&self) -> impl Iterator<Item = (Work, SampleSummary)> {
         self.points.iter().filter_map(|point| Some((point.work, summary(&point.seconds)?)))
     }
 
     /// Samples one point. The first visit to the table checks what its kind of work computes: a table that is wrong has
     /// no points.
-    pub fn visit(&mut self, point: usize, device: &mut dyn Device) -> Visited {
+    pub fn visit(&mut self, point: usize, device: &mut dyn GpuUnderTest) -> VisitOutcome {
         if !self.checked {
             self.checked = true;
             self.wrong = self.check(self.points[point].work, device);
         }
         let tried = match &self.wrong {
             Some(reason) => Err(reason.clone()),
-            None if self.points[point].refused => return Visited::Refused,
+            None if self.points[point].refused => return VisitOutcome::Refused,
             None => self.points[point].sample(device).map_err(|error| error.to_string()),
         };
         match tried {
-            Ok(()) => Visited::Sampled,
-            Err(reason) if self.essential => Visited::Failed(reason),
+            Ok(()) => VisitOutcome::Sampled,
+            Err(reason) if self.essential => VisitOutcome::Failed(reason),
             Err(reason) => {
                 self.points[point].refused = true;
                 if self.refused.0 == 0 {
                     self.refused.1 = reason;
                 }
                 self.refused.0 += 1;
-                Visited::Refused
+                VisitOutcome::Refused
             }
         }
     }
 
     /// What is wrong with what `work` computes.
-    fn check(&self, work: Work, device: &mut dyn Device) -> Option<String> {
+    fn check(&self, work: Work, device: &mut dyn GpuUnderTest) -> Option<String> {
         match device.check(work) {
             // A comparison with NaN is false: a NaN is wrong.
             Ok(Some(check)) if (check.got - check.wanted).abs() <= check.tolerance => None,
             Ok(None) => None,
             Ok(Some(check)) => Some(format!(
                 "{} computed {}, but {} is right: this is a defect of Fulcrum or of the machine",
-                self.what, check.got, check.wanted
+                self.name, check.got, check.wanted
             )),
             Err(error) => Some(error.to_string()),
         }
@@ -151,12 +151,12 @@ impl Table {
     pub fn warning(&self) -> Option<Warning> {
         let (count, reason) = &self.refused;
         let message = format!("{count} of {} points are left out: {reason}", self.points.len());
-        (*count > 0).then(|| Warning { what: self.what.clone(), message })
+        (*count > 0).then(|| Warning { subject: self.name.clone(), message })
     }
 }
 
 impl Point {
-    fn sample(&mut self, device: &mut dyn Device) -> Result<(), kernels::Error> {
+    fn sample(&mut self, device: &mut dyn GpuUnderTest) -> Result<(), kernels::Error> {
         if self.calls == 0 {
             // The first call prepares; the second tells roughly how long one is, and a sample of so many how long.
             device.time(self.work, 1)?;
