@@ -1,4 +1,5 @@
-//! A long answer takes no more memory than a short one. Alone in its process, whose memory is looked at.
+//! A long generation takes no more memory than a short one. This test needs its own process,
+//! because it reads the memory of the process.
 
 use executor::{
     Batching, Checkpoint, GenerationEvent, GenerationRequest, RunSetup, Sampling, Session, make_random,
@@ -9,9 +10,9 @@ use scenarios::{Formats, Model, Scheduler, WeightFormats};
 use std::time::Duration;
 
 const TOKENS: u64 = 10_000;
-/// Before so many tokens memory may still grow: threads begin, kernels touch their scratch.
+/// Memory may grow before this many tokens: threads start, and kernels touch their scratch.
 const BEGIN: u64 = 500;
-/// What may come on top: a token's number, and the begin and end of its step.
+/// Growth that is allowed after that: a token's number, and the start and end of its step.
 const MOST_GROWTH: u64 = 2 << 20;
 
 /// Bytes of this process that are in memory (Linux: pages of 4 KiB).
@@ -55,7 +56,7 @@ fn ten_thousand_tokens_take_no_more_memory_than_five_hundred() {
     let generation = generation.expect("valid");
     assert_eq!(generation.tokens[0].len() as u64, TOKENS);
     assert_eq!(generation.trace.steps.len() as u64, TOKENS);
-    // The same as a request among others, on the same seed.
+    // The same prompt as a service's request, with the same seed.
     let batching = Batching {
         max_num_seqs: 1,
         max_num_batched_tokens: 8,

@@ -1,9 +1,9 @@
 //! Measures what a machine can do.
 //!
-//! [`measure`] fills a [`hwprofiles::Host`]: memory streams and latency, matrix products, attention and
-//! element-wise work by teams of pinned threads, the cost of a fork-join and of a wake-up, and the
-//! loopback's link; and the GPU, where there is one. The measured kernels are those that the executor
-//! runs.
+//! [`measure`] fills a [`hwprofiles::Host`]: memory streams and latency, matrix products, attention
+//! and element-wise work by teams of pinned threads, the cost of a fork-join and of a wake-up, and
+//! the loopback's link; and the GPU, where there is one. The measured kernels are those that the
+//! executor runs.
 //!
 //! Rooms, each using only those before it: system, operands, method, memory, compute, host, gpu.
 #![forbid(unsafe_code)]
@@ -31,8 +31,8 @@ use operands::kernel_set::RealKernels;
 /// ([`hwprofiles::write_atomically`] of [`Host::to_yaml`]). The last one is the one returned.
 ///
 /// # Errors
-/// [`MeasureError::Wrong`] where a kernel computed something wrong: then nothing is reported. Otherwise
-/// the errors that `save` returns, and those of the operating system.
+/// [`MeasureError::Wrong`] where a kernel computed something wrong: then nothing is reported.
+/// Otherwise the errors that `save` returns, and those of the operating system.
 pub fn measure(
     options: &Options,
     progress: &mut dyn FnMut(Progress<'_>),

@@ -1,4 +1,4 @@
-//! Values of which each phase has its own.
+//! Values that differ by phase.
 
 use scenarios::Phase;
 

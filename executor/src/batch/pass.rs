@@ -1,23 +1,24 @@
-//! One forward pass: which sequences it computes, and how many tokens of each.
+//! One forward pass: the sequences that it computes, and how many tokens of each.
 
 use kernels::Span;
 use planner::{Action, MicroBatch, Task};
 use scenarios::{Phase, Step};
 
-/// A sequence's part of a pass.
+/// A sequence in a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScheduledSequence {
-    /// Its place in the KV cache: one of as many as the extent has sequences.
+    /// Its slot of the KV cache; there are as many slots as the extent has sequences.
     pub slot: usize,
-    /// Its tokens that are in the cache already.
+    /// Tokens that are in the cache already.
     pub past: usize,
-    /// Its tokens that enter.
+    /// Tokens that enter.
     pub new: usize,
-    /// Whether the logits behind its last token are wanted.
+    /// Whether the logits of its last token are wanted.
     pub sampled: bool,
 }
 
-/// What one run of a program computes: every sequence with a past of its own and so many new tokens.
+/// What one run of a program computes. Each sequence has its own past and its own number of new
+/// tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pass {
     pub phase: Phase,
@@ -25,7 +26,8 @@ pub(crate) struct Pass {
     pub parts: Vec<MicroBatchPass>,
 }
 
-/// What a micro-batch is of a pass. Its sequences are counted from its first slot, rows follow each other in their order.
+/// The part of a pass that one micro-batch computes. Its sequences are counted from its first slot;
+/// their rows follow one another in that order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct MicroBatchPass {
     /// Its first slot.
@@ -33,33 +35,33 @@ pub(crate) struct MicroBatchPass {
     pub spans: Vec<Span>,
     /// Position of each row.
     pub positions: Vec<usize>,
-    /// The rows whose logits are wanted: the last ones of sampled sequences.
+    /// The rows whose logits are wanted: the last rows of sampled sequences.
     pub ends: Vec<usize>,
 }
 
 impl Pass {
-    /// The pass of `turns`, where `batch` slots are divided among `micro_batches`.
-    pub fn new(phase: Phase, turns: &[ScheduledSequence], batch: u64, micro_batches: u64) -> Self {
+    /// The pass of `sequences`, with `batch` slots divided among `micro_batches`.
+    pub fn new(phase: Phase, sequences: &[ScheduledSequence], batch: u64, micro_batches: u64) -> Self {
         let part = |part: MicroBatch| {
             let slots = part.sequences(batch);
             let (first, end) = (slots.start as usize, slots.end as usize);
             let mut part = MicroBatchPass { first, ..MicroBatchPass::default() };
-            turns.iter().filter(|turn| (first..end).contains(&turn.slot)).for_each(|turn| part.add(turn));
+            sequences.iter().filter(|it| (first..end).contains(&it.slot)).for_each(|it| part.add(it));
             part
         };
         Self { phase, parts: MicroBatch::all(micro_batches).map(part).collect() }
     }
 
-    /// The pass of a step whose sequences are alike, each with logits, spread over the micro-batches.
+    /// The pass of a step: equal sequences, all with logits, spread over the micro-batches.
     pub fn uniform(step: &Step, batch: u64, micro_batches: u64) -> Self {
         let (past, new) = (step.past_tokens as usize, step.new_tokens as usize);
-        let turn = |slot| ScheduledSequence { slot, past, new, sampled: true };
-        let turns: Vec<_> = slots_of(step.batch, batch, micro_batches).map(turn).collect();
-        Self::new(step.phase, &turns, batch, micro_batches)
+        let it = |slot| ScheduledSequence { slot, past, new, sampled: true };
+        let sequences: Vec<_> = slots_of(step.batch, batch, micro_batches).map(it).collect();
+        Self::new(step.phase, &sequences, batch, micro_batches)
     }
 
-    /// Whether nothing in this pass needs `task`. Weights that are fetched for one micro-batch serve those
-    /// that follow.
+    /// Whether nothing in this pass needs `task`. Weights that are fetched for one micro-batch
+    /// serve those that follow.
     pub fn is_idle(&self, task: &Task) -> bool {
         let serves_later = matches!(task.action, Action::FetchWeights { .. });
         let mut users = self.parts[task.micro_batch.index as usize..].iter();
@@ -70,14 +72,15 @@ impl Pass {
         }
     }
 
-    /// The slots whose logits are wanted, in the order of the logits' rows, each with the tokens it has after the pass.
+    /// The slots whose logits are wanted, in the order of the logits' rows, each with its number of
+    /// tokens after the pass.
     pub fn sampled(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.parts.iter().flat_map(MicroBatchPass::sampled)
     }
 }
 
-/// The slots that `sequences` sequences have among `batch`, so that each micro-batch has as many as it would have of a batch
-/// that were no larger.
+/// The slots of `sequences` sequences among `batch` slots. Each micro-batch gets as many sequences
+/// as in a batch of exactly that size.
 pub(crate) fn slots_of(sequences: u64, batch: u64, micro_batches: u64) -> impl Iterator<Item = usize> {
     MicroBatch::all(micro_batches).flat_map(move |part| {
         let (ours, first) = (part.sequences(sequences), part.sequences(batch).start);
@@ -86,8 +89,8 @@ pub(crate) fn slots_of(sequences: u64, batch: u64, micro_batches: u64) -> impl I
 }
 
 impl MicroBatchPass {
-    fn add(&mut self, turn: &ScheduledSequence) {
-        let &ScheduledSequence { slot, past, new, sampled } = turn;
+    fn add(&mut self, it: &ScheduledSequence) {
+        let &ScheduledSequence { slot, past, new, sampled } = it;
         self.spans.push(Span { sequence: slot - self.first, past, new });
         self.positions.extend(past..past + new);
         if sampled {
@@ -95,7 +98,7 @@ impl MicroBatchPass {
         }
     }
 
-    /// As [`Pass::sampled`] of this part.
+    /// As [`Pass::sampled`], of this micro-batch.
     pub fn sampled(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let mut ends = self.ends.iter().peekable();
         let mut rows = 0;
@@ -119,18 +122,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_turn_is_in_one_part_and_its_rows_and_logits_are_where_its_slot_says(
+        fn every_sequence_is_in_one_part_and_its_rows_and_logits_are_where_its_slot_says(
             lengths in prop::collection::vec((0usize..50, 0usize..7, any::<bool>()), 1..12), micro_batches in 1u64..5,
         ) {
             let batch = lengths.len() as u64;
             let micro_batches = micro_batches.min(batch);
-            let turns: Vec<_> = lengths
+            let sequences: Vec<_> = lengths
                 .iter()
                 .enumerate()
                 .filter(|(_, (_, new, _))| *new > 0)
                 .map(|(slot, &(past, new, sampled))| ScheduledSequence { slot, past, new, sampled })
                 .collect();
-            let pass = Pass::new(Phase::Prefill, &turns, batch, micro_batches);
+            let pass = Pass::new(Phase::Prefill, &sequences, batch, micro_batches);
             let mut found = vec![];
             for part in &pass.parts {
                 let mut rows = 0;
@@ -142,8 +145,8 @@ mod tests {
                 }
                 prop_assert_eq!(rows, part.rows());
             }
-            prop_assert_eq!(&found, &turns);
-            let wanted: Vec<_> = turns.iter().filter(|turn| turn.sampled).map(|turn| (turn.slot, turn.past + turn.new)).collect();
+            prop_assert_eq!(&found, &sequences);
+            let wanted: Vec<_> = sequences.iter().filter(|it| it.sampled).map(|it| (it.slot, it.past + it.new)).collect();
             prop_assert_eq!(pass.sampled().collect::<Vec<_>>(), wanted);
         }
 

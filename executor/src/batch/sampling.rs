@@ -1,4 +1,4 @@
-//! From logits to the next token.
+//! The choice of the next token from logits.
 
 use crate::error::ExecutorError;
 use kernels::Choice;
@@ -8,26 +8,27 @@ use rand_pcg::Pcg64Mcg;
 /// How tokens are chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Sampling {
-    /// The most probable token; the first of equals.
+    /// The most probable token; the first of equal ones.
     Greedy,
-    /// At random. The same seed gives the same tokens.
+    /// A random token. The same seed gives the same tokens.
     Random {
-        /// Divides the logits; above 0. Below 1 the probable becomes more so.
+        /// Divides the logits; above 0. A value below 1 makes probable tokens more probable.
         temperature: f32,
-        /// Keeps only so many of the most probable tokens; at least 1.
+        /// Keeps only this many of the most probable tokens; at least 1.
         top_k: Option<usize>,
-        /// Keeps only the most probable tokens that together have this probability; above 0, at most 1.
+        /// Keeps only the most probable tokens that together have this probability; above 0, at
+        /// most 1.
         top_p: Option<f32>,
-        /// Of the random numbers.
+        /// Seed of the random numbers.
         seed: u64,
     },
 }
 
 impl Sampling {
-    /// Refuses numbers that make no sense.
+    /// Refuses values out of range.
     ///
     /// # Errors
-    /// [`ExecutorError::Refused`], which names the number.
+    /// [`ExecutorError::Refused`], which names the value.
     pub fn check(&self) -> Result<(), ExecutorError> {
         let Self::Random { temperature, top_k, top_p, .. } = *self else { return Ok(()) };
         if !(temperature > 0.0 && temperature.is_finite()) {
@@ -44,7 +45,7 @@ impl Sampling {
         }
     }
 
-    /// That of one of several sequences: each draws numbers of its own.
+    /// The sampling of one of several sequences: each has its own random numbers.
     pub(crate) fn for_sequence(self, index: u64) -> Self {
         match self {
             Self::Greedy => Self::Greedy,
@@ -55,24 +56,24 @@ impl Sampling {
     }
 }
 
-/// Draws tokens.
+/// Chooses tokens of one sequence.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     sampling: Sampling,
     random: Pcg64Mcg,
-    /// Memory to work in.
+    /// Working memory.
     keys: Vec<u64>,
 }
 
 impl Sampler {
-    /// Checks the numbers.
+    /// A sampler for values that are in range.
     pub fn new(sampling: Sampling) -> Result<Self, ExecutorError> {
         sampling.check()?;
         let seed = if let Sampling::Random { seed, .. } = sampling { seed } else { 0 };
         Ok(Self { sampling, random: Pcg64Mcg::seed_from_u64(seed), keys: Vec::new() })
     }
 
-    /// How the next token is chosen; it takes the next random number.
+    /// The parameters of the next choice, with the next random number.
     pub fn next_choice(&mut self) -> Choice {
         let Sampling::Random { temperature, top_k, top_p, .. } = self.sampling else { return Choice::GREEDY };
         // 24 bits: as many as an f32 holds.
@@ -121,7 +122,7 @@ mod tests {
         let drawn = |sampler| shares(sampler, &logits).iter().map(|&share| share > 0.0).collect::<Vec<_>>();
         assert_eq!(drawn(random(1.0, Some(2), None)), [false, true, true, false]);
         assert_eq!(drawn(random(1.0, Some(1), None)), [false, true, false, false]);
-        // The softmax is 0.090, 0.665, 0.245 without the last's 0.012.
+        // The softmax is 0.090, 0.665, 0.245, not counting 0.012 of the last token.
         assert_eq!(drawn(random(1.0, None, Some(0.6))), [false, true, false, false]);
         assert_eq!(drawn(random(1.0, None, Some(0.7))), [false, true, true, false]);
         assert_eq!(drawn(random(1.0, None, Some(1.0))), [true, true, true, true]);

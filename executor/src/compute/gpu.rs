@@ -1,4 +1,4 @@
-//! An operator of the model as kernels on a GPU: the twin of [`crate::compute`], enqueued.
+//! The model's operators as kernels on a GPU: what [`crate::compute::host`] computes, enqueued.
 
 use crate::compute::job::{OperatorJob, scores};
 use crate::gpu::inputs::InputsView;
@@ -22,12 +22,12 @@ pub(crate) struct GpuWorker<'a> {
     /// The rows whose logits are wanted.
     pub ends: &'a [usize],
     pub queue: &'a mut Queue,
-    /// For products, attention and experts.
+    /// Working memory of products, attention and experts.
     pub scratch: Values<u8>,
 }
 
 pub(crate) type Done = Result<(), kernels::Error>;
-/// A gate's call: out, gate, up, distance of rows, rows, columns.
+/// A gate's call: out, gate, up, distance between rows, rows, columns.
 type GateCall = fn(Values<u16>, Values<u16>, Values<u16>, usize, usize, usize) -> Call;
 
 impl<'a> GpuWorker<'a> {
@@ -64,12 +64,13 @@ impl<'a> GpuWorker<'a> {
         &self.setup.model
     }
 
-    /// An activation, as values of whatever it has.
+    /// An activation, as values of any type.
     pub(super) fn values<T>(&self, job: OperatorJob<'_>, buffer: Activations) -> Values<T> {
         read(self.store.activation(self.device, buffer, job.part)).values()
     }
 
-    /// The vectors of a job's sublayer: norm weight, norm bias, and the rest; none has no values.
+    /// The vectors of a job's sublayer: norm weight, norm bias, and the rest. `None` stands for an
+    /// empty one.
     fn vectors(&self, job: OperatorJob<'_>) -> [Option<Values<f32>>; 3] {
         let (model, sublayer) = (self.model(), job.operator.sublayer());
         let Some(all) = self.store.vectors_at(self.device, job.layer, sublayer) else { return [None; 3] };
@@ -121,7 +122,7 @@ impl<'a> GpuWorker<'a> {
         })
     }
 
-    /// The norm of each sampled sequence's last row, rows then following each other.
+    /// The norm of each sampled sequence's last row. The results are adjacent rows.
     fn head_norm(&mut self, job: OperatorJob<'_>) -> Done {
         if self.ends.len() == self.rows() {
             return self.norm(job, 0, 0, self.rows());
@@ -129,12 +130,12 @@ impl<'a> GpuWorker<'a> {
         self.ends.iter().enumerate().try_for_each(|(to, &from)| self.norm(job, from, to, 1))
     }
 
-    /// A matrix product, and its bias: the columns `rows` of the output.
+    /// A matrix product and its bias. It writes the columns `rows` of the output.
     fn multiply(&mut self, job: OperatorJob<'_>) -> Done {
         let (model, sublayer) = (self.model(), job.operator.sublayer());
         let rows = if sublayer == Sublayer::Head { self.ends.len() } else { self.rows() };
         if rows == 0 {
-            // Nobody's last token is in this pass.
+            // No sequence is sampled in this pass.
             return Ok(());
         }
         let (input, output) = (job.operator.reads()[0], job.operator.writes());
@@ -159,13 +160,13 @@ impl<'a> GpuWorker<'a> {
         }
     }
 
-    /// The shapes of a job's matrices, and their bytes where it finds them.
+    /// The shapes of a job's matrices, and where their bytes are.
     pub(super) fn matrices(
         &self,
         job: OperatorJob<'_>,
     ) -> impl Iterator<Item = ((DType, usize, usize), Values<u8>)> + use<'a> {
         let part = self.store.slice(job.layer, job.operator.sublayer(), job.rows.start);
-        // A slot has copies of all of them, one after the other.
+        // A staging slot has copies of all of them, one after another.
         let mut copies = match job.source {
             Source::Resident | Source::InPlace(_) => None,
             Source::Staged(slot) => Some(read(self.store.weight_slot(self.device, slot)).values()),
@@ -178,7 +179,7 @@ impl<'a> GpuWorker<'a> {
         })
     }
 
-    /// The layer's KV cache of this micro-batch, where the job finds it.
+    /// Where the layer's KV cache of this micro-batch is.
     fn cache(&self, job: OperatorJob<'_>) -> Paged {
         let shape = self.store.kv_shape(job.part);
         let cache: Values<u16> = match job.source {
@@ -265,7 +266,7 @@ impl<'a> GpuWorker<'a> {
         self.queue.run(&calls::activation(which, inner))
     }
 
-    /// f(gate) · up, of panels that hold gate and up side by side (see [`crate::weights::fused`]).
+    /// f(gate) · up, for panels with gate and up side by side (see [`crate::weights::fused`]).
     fn gate(
         &mut self,
         f: GateCall,

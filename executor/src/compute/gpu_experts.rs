@@ -1,4 +1,4 @@
-//! A layer's experts on a GPU: where tokens go, what their experts make of them, and the sum.
+//! A layer's experts on a GPU: routing, their matrices, and the weighted sum.
 
 use crate::compute::gpu::{Done, GpuWorker};
 use crate::compute::job::OperatorJob;
@@ -7,8 +7,9 @@ use kernels::cuda::calls::{self, Matrices, Routing, Values};
 use scenarios::Buffer as Activations;
 
 impl GpuWorker<'_> {
-    /// What the experts `rows` make of the tokens that go to them, by their shares. The first part of a device begins the sum,
-    /// further ones add to it. Pairs of experts that are elsewhere have their rows in the scratch, and nobody reads them.
+    /// The weighted outputs of the experts `rows`. The first job of a device starts the sum, later
+    /// jobs add to it. Pairs of a token and an expert that is elsewhere have rows in the scratch
+    /// that are never read.
     pub(super) fn experts(&mut self, job: OperatorJob<'_>) -> Done {
         let model = self.model();
         let (rows, hidden) = (self.rows(), model.hidden as usize);
@@ -16,7 +17,7 @@ impl GpuWorker<'_> {
         let (experts, per_token) = (mixture.count as usize, mixture.per_token as usize);
         let (pairs, inner) = (rows * per_token, mixture.intermediate as usize);
         let room: Values<u16> = self.scratch.cast();
-        // What experts make takes the place of what their gates have read.
+        // The experts' outputs overwrite the gates' inputs.
         let (up, made) = (room.first(2 * inner * pairs), room.first(hidden * pairs));
         let rest = room.from(hidden.max(2 * inner) * pairs);
         let (gated, rest) = (rest.first(inner * pairs), rest.from(inner * pairs));
@@ -28,7 +29,7 @@ impl GpuWorker<'_> {
         self.run_all(&routing.multiply(up, x, &front)?)?;
         self.queue.run(&calls::silu_mul(gated, up, up.from(inner.min(up.len())), 2 * inner, pairs, inner))?;
         self.run_all(&routing.multiply(made, gated, &back)?)?;
-        let adds = !routing::begins(self.setup, self.phase, self.device, job);
+        let adds = !routing::starts_sum(self.setup, self.phase, self.device, job);
         let sum = self.values(job, Activations::Projected).first(rows * hidden);
         let which = job.rows.start as usize..job.rows.end as usize;
         self.queue.run(&routing.sum(sum, made, which, adds))
@@ -38,7 +39,7 @@ impl GpuWorker<'_> {
         calls.iter().try_for_each(|call| self.queue.run(call))
     }
 
-    /// Gates over ups, and downs, of a job's experts.
+    /// Gates with ups, and downs, of a job's experts.
     fn matrices_of_experts(&self, job: OperatorJob<'_>) -> [Matrices; 2] {
         let all: Vec<_> = self.matrices(job).collect();
         [0, 1].map(|which| Matrices {

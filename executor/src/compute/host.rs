@@ -1,4 +1,4 @@
-//! An operator of the model as kernels on one device.
+//! The model's operators as kernels on a device of the host.
 
 use crate::batch::pass::{MicroBatchPass, Pass};
 use crate::batch::sequence::SlotSequence;
@@ -41,7 +41,7 @@ impl<'a> HostWorker<'a> {
         Self { setup, store, device, pool, scratch, pass, part: MicroBatch::WHOLE }
     }
 
-    /// Turns to the next pass.
+    /// Begins the next pass.
     pub fn begin(&mut self, pass: &Arc<Pass>) {
         self.pass = Arc::clone(pass);
     }
@@ -50,7 +50,7 @@ impl<'a> HostWorker<'a> {
         &self.pass.parts[self.part.index as usize]
     }
 
-    /// Runs one operator; `sequences` has the tokens of each slot so far.
+    /// Runs one operator. `sequences` has the tokens of each slot so far.
     pub fn run(&mut self, job: OperatorJob<'_>, sequences: &RwLock<Vec<SlotSequence>>) {
         self.part = job.part;
         match job.operator {
@@ -88,7 +88,7 @@ impl<'a> HostWorker<'a> {
         self.store.activation(self.device, buffer, self.part)
     }
 
-    /// Locks what is read and what is written, in the order that all lanes keep.
+    /// Locks an input and an output, in the order that all lanes keep.
     fn pair(&self, from: Buffer, to: Buffer) -> (ReadGuard<'a>, WriteGuard<'a>) {
         if from < to {
             let from = read(self.lock(from));
@@ -143,7 +143,7 @@ impl<'a> HostWorker<'a> {
         self.normalise(job, &mut to.view_mut()[..values], &from.view()[..values]);
     }
 
-    /// The norm of each sampled sequence's last row, rows then following each other.
+    /// The norm of each sampled sequence's last row. The results are adjacent rows.
     fn head_norm(&self, job: OperatorJob<'_>) {
         let (from, mut to) = self.pair(Buffer::Residual, Buffer::Normed);
         let hidden = self.model().hidden as usize;
@@ -161,12 +161,12 @@ impl<'a> HostWorker<'a> {
         }
     }
 
-    /// A matrix product, and its bias: the columns `rows` of the output.
+    /// A matrix product and its bias. It writes the columns `rows` of the output.
     fn multiply(&mut self, job: OperatorJob<'_>) {
         let sublayer = job.operator.sublayer();
         let rows = if sublayer == Sublayer::Head { self.view().ends.len() } else { self.rows() };
         if rows == 0 {
-            // Nobody's last token is in this pass.
+            // No sequence is sampled in this pass.
             return;
         }
         let (input, output) = (job.operator.reads()[0], job.operator.writes());
@@ -193,7 +193,7 @@ impl<'a> HostWorker<'a> {
         }
     }
 
-    /// The slot that the job's weights were fetched into, if they were.
+    /// The staging slot with the job's weights, where they are staged.
     fn staged(&self, job: OperatorJob<'_>) -> Option<ReadGuard<'a>> {
         match job.source {
             Source::Resident | Source::InPlace(_) => None,
@@ -201,8 +201,9 @@ impl<'a> HostWorker<'a> {
         }
     }
 
-    /// What the experts `rows` make of the tokens that go to them, added up: expert after expert, so that each one's
-    /// weights are read once. The first part of a device begins the sum, further ones add to it.
+    /// The weighted sum of the outputs of the experts `rows`, expert by expert, so that each
+    /// expert's weights are read once. The first job of a device starts the sum, later jobs add to
+    /// it.
     fn experts(&mut self, job: OperatorJob<'_>) {
         let (rows, hidden) = (self.rows(), self.model().hidden as usize);
         let mixture = self.model().experts.as_ref().expect("a layer of experts");
@@ -210,11 +211,14 @@ impl<'a> HostWorker<'a> {
         let mut sums = write(self.lock(Buffer::Projected));
         let routes = read(self.lock(Buffer::Routes));
         let sums = &mut sums.view_mut::<f32>()[..rows * hidden];
-        if routing::begins(self.setup, self.pass.phase, self.device, job) {
+        if routing::starts_sum(self.setup, self.pass.phase, self.device, job) {
             sums.fill(0.0);
         }
-        let tokens =
-            routing::tokens_of(mixture, &routes.view::<f32>()[..rows * mixture.count as usize], job.rows);
+        let tokens = routing::tokens_by_expert(
+            mixture,
+            &routes.view::<f32>()[..rows * mixture.count as usize],
+            job.rows,
+        );
         let slot = self.staged(job);
         let part = self.store.slice(job.layer, Sublayer::Experts, job.rows.start);
         let mut views = part.views(slot.as_ref().map(|slot| slot.bytes()));
@@ -266,7 +270,7 @@ impl<'a> HostWorker<'a> {
         kernels::attention(self.pool, heads, scores, out, width, q, q_width, cache, spans, self.scratch);
     }
 
-    /// The layer's KV cache, where the job finds it.
+    /// The layer's KV cache, at home or in a staging slot.
     fn cache(&self, job: OperatorJob<'_>) -> &'a RwLock<kernels::Buffer> {
         match job.source {
             Source::Resident | Source::InPlace(_) => {
@@ -276,7 +280,8 @@ impl<'a> HostWorker<'a> {
         }
     }
 
-    /// Adds what a half of the layer made, through the norm behind it where there is one.
+    /// Adds the output of attention or of the feed-forward network to the residual, through the
+    /// norm behind it where there is one.
     fn add(&self, job: OperatorJob<'_>) {
         let mut residual = write(self.lock(Buffer::Residual));
         let projected = read(self.lock(Buffer::Projected));
@@ -307,10 +312,10 @@ impl<'a> HostWorker<'a> {
     }
 }
 
-/// A gate's kernel: pool, out, gate, up, distance of rows, columns.
+/// A gate's kernel: pool, out, gate, up, distance between rows, columns.
 type GateKernel = fn(&Pool, &mut [f32], &[f32], &[f32], usize, usize);
 
-/// f(gate) · up, of panels that hold gate and up side by side (see [`crate::weights::fused`]).
+/// f(gate) · up, for panels with gate and up side by side (see [`crate::weights::fused`]).
 fn gate(kernel: GateKernel, pool: &Pool, inner: &mut [f32], up: &[f32], columns: usize) {
     let panel = INTERLEAVE as usize;
     if columns.is_multiple_of(panel) {

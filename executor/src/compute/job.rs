@@ -1,4 +1,4 @@
-//! What a compute task is about.
+//! The operands of a compute task.
 
 use kernels::Scores;
 use planner::{MicroBatch, Source};

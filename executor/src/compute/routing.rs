@@ -1,4 +1,4 @@
-//! Which experts each token goes to.
+//! The experts that each token goes to.
 
 use crate::compute::job::OperatorJob;
 use crate::setup::run_setup::RunSetup;
@@ -7,20 +7,26 @@ use planner::Slice;
 use scenarios::{Experts, Phase, Sublayer};
 use std::ops::Range;
 
-/// Whether a job begins the sum of what a device's experts make of tokens; its later parts of the same layer add to it.
-pub(crate) fn begins(setup: &RunSetup, phase: Phase, device: DeviceId, job: OperatorJob<'_>) -> bool {
+/// Whether a job is the first of its layer's expert jobs on a device. It starts the sum, and the
+/// device's later jobs add to it.
+pub(crate) fn starts_sum(setup: &RunSetup, phase: Phase, device: DeviceId, job: OperatorJob<'_>) -> bool {
     let layer = &setup.placement.layers[job.layer.expect("experts are in a layer") as usize];
     let mine = |slice: &&Slice| slice.device(phase) == device;
     let first = layer.slices(Sublayer::Experts).iter().find(mine).expect("its own slice");
     first.rows.start == job.rows.start
 }
 
-/// The tokens that go to each of the experts `range`, in their order, with the weight of what it makes of them.
+/// For each of the experts `range`: the tokens that go to it, in their order, with their weights.
 ///
-/// `scores` has a row of the router's scores, one for each expert, for every token. A token goes to the
-/// [`Experts::per_token`] experts of the highest scores, of equal ones to the first; its weights are the softmax over
-/// all scores, or over those of its own experts where they are normalised.
-pub(crate) fn tokens_of(experts: &Experts, scores: &[f32], range: &Range<u64>) -> Vec<Vec<(usize, f32)>> {
+/// `scores` has one row of router scores per token, with one score per expert. A token goes to the
+/// [`Experts::per_token`] experts with the highest scores, of equal scores to the first. Its
+/// weights are the softmax over all scores, or over those of its own experts where weights are
+/// normalised.
+pub(crate) fn tokens_by_expert(
+    experts: &Experts,
+    scores: &[f32],
+    range: &Range<u64>,
+) -> Vec<Vec<(usize, f32)>> {
     let mut tokens = vec![Vec::new(); (range.end - range.start) as usize];
     let mut order: Vec<usize> = Vec::new();
     for (token, scores) in scores.chunks_exact(experts.count as usize).enumerate() {
@@ -57,15 +63,16 @@ mod tests {
             let even = if normalised { 0.5 } else { 0.25 };
             let expected =
                 [vec![(1, even)], vec![(0, e(3.0) / total), (1, even)], vec![(0, e(2.0) / total)], vec![]];
-            let all = tokens_of(&experts, &scores, &(0..4));
+            let all = tokens_by_expert(&experts, &scores, &(0..4));
             for (found, expected) in all.iter().zip(&expected) {
                 assert_eq!(found.len(), expected.len(), "{all:?}");
                 for ((token, weight), (other, wanted)) in found.iter().zip(expected) {
                     assert!(token == other && (weight - wanted).abs() < 1e-6, "{all:?}");
                 }
             }
-            // A division has each expert once.
-            let parts = [tokens_of(&experts, &scores, &(0..1)), tokens_of(&experts, &scores, &(1..4))];
+            // The parts of a divided layer have each expert once.
+            let parts =
+                [tokens_by_expert(&experts, &scores, &(0..1)), tokens_by_expert(&experts, &scores, &(1..4))];
             assert_eq!(parts.concat(), all);
         }
     }

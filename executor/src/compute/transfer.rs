@@ -1,4 +1,4 @@
-//! Bytes over links: weights and KV caches between memories, activations between devices.
+//! Transfers over links: weights and KV caches between memories, activations between devices.
 
 use crate::batch::pass::MicroBatchPass;
 use crate::store::buffers::Store;
@@ -9,7 +9,7 @@ use planner::{Action, Lane, MicroBatch, Task};
 use scenarios::{Buffer, Model, Sublayer};
 use std::ops::Range;
 
-/// Copies a part of a matrix from its home into a staging slot.
+/// Copies a slice of a matrix from its home into a staging slot.
 pub(crate) fn fetch_weights(
     store: &Store,
     link: &Link,
@@ -22,7 +22,7 @@ pub(crate) fn fetch_weights(
     let part = store.slice(layer, sublayer, first);
     let mut slot = write(store.weight_slot(device, slot));
     let mut rest = slot.bytes_mut();
-    // One transfer, however many matrices it is.
+    // All matrices of the slice are one transfer.
     link.copy_parts(part.weights.iter().map(|weights| {
         let (to, after) = std::mem::take(&mut rest).split_at_mut(weights.bytes().len());
         rest = after;
@@ -30,8 +30,8 @@ pub(crate) fn fetch_weights(
     }));
 }
 
-/// Copies the keys and values of past positions from a layer's cache into a staging slot, for one micro-batch, whose
-/// part of the pass `turns` is.
+/// Copies keys and values of past positions from a layer's cache into a staging slot, for the
+/// sequences of `share`, a micro-batch of the pass.
 pub(crate) fn fetch_kv(
     store: &Store,
     link: &Link,
@@ -39,14 +39,14 @@ pub(crate) fn fetch_kv(
     part: MicroBatch,
     device: DeviceId,
     slot: usize,
-    turns: &MicroBatchPass,
+    share: &MicroBatchPass,
 ) {
     let from = read(store.kv(layer, part));
     let mut to = write(store.kv_slot(device, slot, part));
-    copy_kv(store.kv_shape(part), link, to.bytes_mut(), from.bytes(), turns, |span| 0..span.past);
+    copy_kv(store.kv_shape(part), link, to.bytes_mut(), from.bytes(), share, |span| 0..span.past);
 }
 
-/// Copies the keys and values of the pass's positions from a staging slot to the layer's cache.
+/// Copies keys and values of the pass's new positions from a staging slot to the layer's cache.
 pub(crate) fn store_kv(
     store: &Store,
     link: &Link,
@@ -54,12 +54,12 @@ pub(crate) fn store_kv(
     part: MicroBatch,
     device: DeviceId,
     slot: usize,
-    turns: &MicroBatchPass,
+    share: &MicroBatchPass,
 ) {
     let from = read(store.kv_slot(device, slot, part));
     let mut to = write(store.kv(layer, part));
     let new = |span: &Span| span.past..span.past + span.new;
-    copy_kv(store.kv_shape(part), link, to.bytes_mut(), from.bytes(), turns, new);
+    copy_kv(store.kv_shape(part), link, to.bytes_mut(), from.bytes(), share, new);
 }
 
 /// Copies some positions of the pass's sequences: one piece for each head of each sequence.
@@ -68,18 +68,18 @@ fn copy_kv(
     link: &Link,
     to: &mut [u8],
     from: &[u8],
-    turns: &MicroBatchPass,
+    share: &MicroBatchPass,
     positions: impl Fn(&Span) -> Range<usize>,
 ) {
     let head = shape.bytes() / (shape.sequences * shape.kv_heads);
     let row = head / shape.capacity;
     let mut wanted = vec![0..0; shape.sequences];
-    for span in &turns.spans {
+    for span in &share.spans {
         let positions = positions(span);
         wanted[span.sequence] = positions.start * row..positions.end * row;
     }
     let heads = to.chunks_exact_mut(head).zip(from.chunks_exact(head)).enumerate();
-    // Heads of all sequences' keys, then of all their values.
+    // The heads of all sequences' keys come first, then those of their values.
     let sequence = |index: usize| index / shape.kv_heads % shape.sequences;
     let pieces = heads.map(|(index, (to, from))| {
         let range = &wanted[sequence(index)];
@@ -88,14 +88,14 @@ fn copy_kv(
     link.copy_parts(pieces);
 }
 
-/// An activation's columns on their way from one device to another.
+/// Columns of an activation that go from one device to another.
 pub(crate) struct Hop<'a> {
     pub buffer: Buffer,
     pub part: MicroBatch,
     pub columns: &'a Range<u64>,
     pub from: DeviceId,
     pub to: DeviceId,
-    /// Whether it is the head's, which needs only the rows whose logits are wanted.
+    /// Whether it is the head's, which needs only rows with logits.
     pub head: bool,
 }
 
@@ -110,11 +110,11 @@ impl<'a> Hop<'a> {
     }
 }
 
-/// Carries out a hop of one micro-batch, whose part of the pass `turns` is.
-pub(crate) fn hop(store: &Store, link: &Link, model: &Model, turns: &MicroBatchPass, hop: &Hop<'_>) {
+/// Carries out a hop of `share`, a micro-batch of the pass.
+pub(crate) fn hop(store: &Store, link: &Link, model: &Model, share: &MicroBatchPass, hop: &Hop<'_>) {
     let [from_lock, to_lock] =
         [hop.from, hop.to].map(|device| store.activation(device, hop.buffer, hop.part));
-    // All lanes lock copies of one activation in the order of the devices.
+    // All lanes lock the copies of an activation in the order of the devices.
     let (from, mut to) = if hop.from < hop.to {
         let from = read(from_lock);
         (from, write(to_lock))
@@ -125,9 +125,10 @@ pub(crate) fn hop(store: &Store, link: &Link, model: &Model, turns: &MicroBatchP
     let width = hop.buffer.columns(model) as usize * size_of::<f32>();
     let range = hop.columns.start as usize * size_of::<f32>()..hop.columns.end as usize * size_of::<f32>();
     let lines = to.bytes_mut().chunks_exact_mut(width).zip(from.bytes().chunks_exact(width)).enumerate();
-    // The residual still has all rows when the head asks for it; what follows has one row for each that is wanted.
-    let mut ends = turns.ends.iter().copied().peekable();
-    let rows = if hop.head && hop.buffer != Buffer::Residual { turns.ends.len() } else { turns.rows() };
+    // The residual still has all rows when the head reads it. Later activations have one row for
+    // each sampled sequence.
+    let mut ends = share.ends.iter().copied().peekable();
+    let rows = if hop.head && hop.buffer != Buffer::Residual { share.ends.len() } else { share.rows() };
     let all = !hop.head || hop.buffer != Buffer::Residual;
     let wanted = lines.take(rows).filter(|&(row, _)| all || ends.next_if_eq(&row).is_some());
     link.copy_parts(wanted.map(|(_, (to, from))| (&mut to[range.clone()], &from[range.clone()])));

@@ -100,7 +100,8 @@ impl GpuRuntime {
         works_for(setup, self.device, lane)
     }
 
-    /// Whether the GPU computes all of a pass of `phase` alone, so that passes of one shape are alike.
+    /// Whether the GPU computes all of a pass of `phase` alone, so that passes of one shape are
+    /// alike.
     pub fn is_alone(&self, phase: Phase) -> bool {
         self.decodes_alone && phase == Phase::Decode
     }

@@ -14,7 +14,7 @@ use scenarios::{Phase, Step};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A placement on its devices.
+/// A placement on its devices, ready to run.
 pub(crate) struct RunEngine {
     pub setup: RunSetup,
     pub programs: Programs,
@@ -47,7 +47,7 @@ impl LaneQueues {
 }
 
 impl RunEngine {
-    /// Checks the setup, starts the devices' threads, allocates and loads.
+    /// Checks the setup, starts the devices' threads, allocates everything and loads the weights.
     pub fn new(setup: RunSetup, checkpoint: &Checkpoint) -> Result<Self, ExecutorError> {
         let mut engine = Self::without_store(setup, checkpoint, None)?;
         engine.store = Store::load(&engine.setup, &engine.programs, checkpoint, engine.gpu.as_ref())?;
@@ -57,8 +57,9 @@ impl RunEngine {
     /// Changes to another placement. What keeps its home stays, KV caches with their contents.
     ///
     /// # Errors
-    /// [`ExecutorError::Refused`] where the number of micro-batches differs, since KV caches are divided
-    /// among them, and where a memory is too small: then nothing has changed. Errors of reading files.
+    /// [`ExecutorError::Refused`] where the number of micro-batches differs, since KV caches are
+    /// divided among them, and where a memory is too small: then nothing has changed. Errors of
+    /// reading files.
     pub fn replace_placement(
         &mut self,
         placement: Placement,
@@ -103,8 +104,8 @@ impl RunEngine {
     ) -> Result<Self, ExecutorError> {
         setup.check_model(checkpoint.model())?;
         let programs = setup.programs()?;
-        // Rates that the trace needs are looked up before anything runs. One new token attends as in
-        // decode, two as in prefill.
+        // Rates that the trace needs are looked up before anything runs. One new token attends as
+        // in decode, two as in prefill.
         for step in [Step::prefill(1, 1), Step::prefill(1, 2), Step::decode(1, 1)] {
             for task in &programs.of(step.phase).tasks {
                 setup.pricing().price(task, &step)?;
@@ -156,8 +157,8 @@ impl RunEngine {
     }
 }
 
-/// The device's team, on its cores. Cores that this process may not use are replaced by cores that it
-/// may use, shared in turn: slower than the machine file says, but with the same result.
+/// The device's team, on its cores. Cores that this process may not use are replaced by cores that
+/// it may use, shared in turn: slower than the machine file says, but with the same result.
 fn pool(setup: &RunSetup, device: DeviceId) -> Result<Pool, ExecutorError> {
     let device = setup.machine.device(device);
     let available = affinity::available_cores();

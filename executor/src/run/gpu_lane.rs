@@ -42,8 +42,8 @@ impl<'a> GpuLane<'a> {
         Ok(Self { context: LaneContext { run, gpu, lane }, queue, start, start_ns: 0, end: Event::new()? })
     }
 
-    /// Begins the next pass. Where this lane runs the pass alone, all of it is enqueued; returns whether
-    /// it was.
+    /// Begins the next pass. Where this lane runs the pass alone, all of it is enqueued; returns
+    /// whether it was.
     pub fn begin(&mut self, pass: &Pass) -> Result<bool, kernels::Error> {
         let LaneContext { run, gpu, lane } = self.context;
         let tasks = run.engine.tasks_of(pass.phase, lane);
@@ -86,8 +86,9 @@ impl<'a> GpuLane<'a> {
         self.context.enqueue(&mut self.queue, id, pass, true)
     }
 
-    /// Waits until all tasks of a pass have ended, and records when each ran. Of a pass that was enqueued
-    /// as a `whole`, only the time of all tasks together is recorded where no more is wanted.
+    /// Waits until all tasks of a pass have ended, and records when each ran. Of a pass that was
+    /// enqueued as a `whole`, only the time of all tasks together is recorded where no more is
+    /// wanted.
     pub fn finish(
         &mut self,
         pass: &Pass,

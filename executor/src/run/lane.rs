@@ -24,8 +24,9 @@ enum LaneWorker<'a> {
 }
 
 impl SharedRun<'_> {
-    /// Runs passes on one thread per lane until `schedule` returns `None`. It is called between passes,
-    /// by the thread of the lane that finishes last; `on` receives its messages on the caller's thread.
+    /// Runs passes on one thread per lane until `schedule` returns `None`. It is called between
+    /// passes, by the thread of the lane that finishes last; `on` receives its messages on the
+    /// caller's thread.
     pub fn play<T: Send>(
         &self,
         mut schedule: impl FnMut(&mut BetweenPasses<'_>, &Sender<T>) -> Option<Pass> + Send,
@@ -64,7 +65,8 @@ fn run_lane(run: &SharedRun<'_>, index: usize, advance: &dyn Fn()) {
         (None, Lane::Link(_)) => Ok(LaneWorker::Host(None)),
         (None, Lane::Device(device)) => {
             let pool = engine.pool(device);
-            // Where the system has taken the core away, running elsewhere is slower but still right.
+            // Where the system has taken the core away, running elsewhere is slower but still
+            // right.
             if let Err(error) = pool.pin_caller() {
                 tracing::warn!("{error}");
             }
@@ -87,7 +89,8 @@ fn run_passes(
 ) -> Result<(), kernels::Error> {
     let engine = run.engine;
     let lane = engine.lanes[index];
-    // A device's lane spins, and so goes on sooner. A link's lane has no core of its own and sleeps.
+    // A device's lane spins, and so goes on sooner. A link's lane has no core of its own and
+    // sleeps.
     let wait = |flag: &Flag| if matches!(lane, Lane::Device(_)) { flag.wait() } else { flag.wait_asleep() };
     // The record gets all of its memory now, so that nothing is allocated between tasks.
     let [prefill, decode] = [Phase::Prefill, Phase::Decode].map(|phase| engine.tasks_of(phase, lane).len());
@@ -239,9 +242,9 @@ mod tests {
             Formats { weights: WeightFormats::all(DType::F32), kv: DType::F32, activations: DType::F32 };
         let extent = Extent { batch: 1, context: 16, chunk: 4, step_tokens: 1 };
         let setup = RunSetup { machine, model, formats, placement, extent, plan: String::new() };
-        // A panic leaves locks that nobody may use again.
+        // The locks of an engine cannot be used again after a panic, so each run has its own.
         let engine = || RunEngine::new(setup.clone(), &checkpoint).expect("it fits");
-        // The second pass asks for tokens that nobody has given: a mistake that no caller of ours can make.
+        // The second pass needs tokens that do not exist: a mistake that a caller cannot cause.
         let mut steps = [Step::prefill(1, 4), Step { past_tokens: 4, ..Step::prefill(1, 4) }].into_iter();
         let sequence = || {
             let sampler = Sampler::new(Sampling::Greedy).expect("greedy");
@@ -254,7 +257,7 @@ mod tests {
         let panic = played.expect_err("the panic arrives");
         let message = panic.downcast_ref::<String>().expect("a formatted message");
         assert!(message.contains("index out of bounds"), "{message}");
-        // So does one of whoever says what is computed.
+        // A panic of the scheduler arrives too.
         let second = engine();
         let run = SharedRun::new(&second, sequence(), Instant::now(), true);
         let lost = |_: &mut BetweenPasses<'_>, _: &Sender<()>| panic!("lost the score");

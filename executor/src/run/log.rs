@@ -36,8 +36,8 @@ impl RunLog {
         self.ends.len().saturating_sub(1)
     }
 
-    /// The trace of `steps`, which are the steps that ran, with its `tasks` where they were logged. Time
-    /// 0 is when the last lane was ready for the first step.
+    /// The trace of `steps`, which are the steps that ran, with its `tasks` where they were logged.
+    /// Time 0 is when the last lane was ready for the first step.
     pub fn trace(&self, engine: &RunEngine, steps: &[Step], tasks: bool) -> Result<Trace, ExecutorError> {
         let zero = self.ends[0];
         let (mut spans, mut events) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! The `null` devices: the same programs on a clock.
+//! The same programs on a clock instead of devices.
 
 use crate::error::ExecutorError;
 use crate::setup::run_setup::RunSetup;
@@ -7,14 +7,16 @@ use planner::{Event, Lane, Price, Program, Recorder, StepSpan, TaskId, Trace};
 use scenarios::Step;
 use std::collections::BTreeMap;
 
-/// What a run would record on devices that take exactly as long as the cost model says, each task as if it were
-/// alone: lanes in order, dependencies kept, nothing shared. It computes nothing and takes no time.
+/// The trace of devices that take exactly as long as the cost model says, each task as if it ran
+/// alone. Lanes keep their order and dependencies are kept, but nothing is shared. It computes
+/// nothing and takes no time.
 ///
-/// On a program whose tasks never compete for bandwidth this is the simulator's schedule, to the nanosecond; where
-/// they do, the difference is what contention costs.
+/// Where tasks never compete for bandwidth this is the simulator's schedule, to the nanosecond.
+/// Elsewhere the difference is the cost of contention.
 ///
 /// # Errors
-/// As [`crate::Session::new`], weights apart; and a rate that has not been measured.
+/// Those of [`crate::Session::new`] that do not concern weights, and a rate that has not been
+/// measured.
 pub fn modelled(setup: &RunSetup, steps: &[Step]) -> Result<Trace, ExecutorError> {
     let programs = setup.programs()?;
     let (mut spans, mut events, mut now) = (Vec::new(), Vec::new(), 0);
@@ -34,8 +36,9 @@ pub fn modelled(setup: &RunSetup, steps: &[Step]) -> Result<Trace, ExecutorError
     Ok(setup.trace(Recorder::Modelled, spans, events))
 }
 
-/// Start and end of each task in nanoseconds since the step began. A lane that had to wait for another wakes up
-/// first ([`hwprofiles::Device::sync`]); links have no wake-up. No task starts before the host has issued it.
+/// Start and end of each task, in nanoseconds since the step began. A lane that had to wait for
+/// another one first takes the time to wake up ([`hwprofiles::Device::sync`]); links have no
+/// wake-up. No task starts before the host has issued it.
 fn schedule(setup: &RunSetup, program: &Program, prices: &[Price]) -> Vec<(u64, u64)> {
     let (mut free, mut issued): (BTreeMap<Lane, u64>, BTreeMap<Lane, u64>) = Default::default();
     let mut times: Vec<(u64, u64)> = Vec::with_capacity(prices.len());

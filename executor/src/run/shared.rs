@@ -75,8 +75,8 @@ pub(crate) struct BetweenPasses<'m> {
 }
 
 impl<'a> SharedRun<'a> {
-    /// A run of `sequences`, one for each slot. Its clock begins at `origin`, and `tasks` says whether
-    /// times of each task are wanted.
+    /// A run of `sequences`, one for each slot. Its clock begins at `origin`, and `tasks` says
+    /// whether times of each task are wanted.
     pub fn new(engine: &'a RunEngine, sequences: Vec<SlotSequence>, origin: Instant, tasks: bool) -> Self {
         let lanes = engine.lanes.len();
         let most = engine.programs.prefill.tasks.len().max(engine.programs.decode.tasks.len());
@@ -110,8 +110,9 @@ impl<'a> SharedRun<'a> {
         *self.pass.lock().expect(POISONED) = pass.map(Arc::new);
     }
 
-    /// Waits, with `wait`, before pass number `index` until all lanes have finished the pass before. The
-    /// last lane to arrive calls `advance`. Returns the next pass, or `None` at the end.
+    /// Waits, with `wait`, before pass number `index` until all lanes have finished the pass
+    /// before. The last lane to arrive calls `advance`. Returns the next pass, or `None` at the
+    /// end.
     pub fn next_pass(&self, index: usize, advance: &dyn Fn(), wait: impl Fn(&Flag)) -> Option<Arc<Pass>> {
         let [gate, other] = [index, index + 1].map(|index| &self.gates[index % 2]);
         if gate.missing.fetch_sub(1, Ordering::AcqRel) == 1 {

@@ -65,8 +65,8 @@ pub trait Client: Send {
     /// again, which arrives no earlier than that.
     fn next(&mut self) -> Option<GenerationRequest>;
 
-    /// `held` came from [`Client::next`] and has not arrived yet. If a request that arrives earlier is
-    /// known by now, the client puts it into `held` and keeps the other one.
+    /// `held` came from [`Client::next`] and has not arrived yet. If a request that arrives earlier
+    /// is known by now, the client puts it into `held` and keeps the other one.
     fn exchange_for_earlier(&mut self, _held: &mut GenerationRequest) {}
 
     /// Whether request `id` ends with the last of its output `tokens`.

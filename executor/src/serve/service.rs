@@ -1,8 +1,10 @@
-//! Continuous batching: which request is in which slot of the KV cache, and what the next pass computes.
+//! Continuous batching: which request is in which slot of the KV cache, and what the next pass
+//! computes.
 //!
-//! Passes are composed as the simulator's engine composes steps (`sim::serving::Replica`), with blocks
-//! as long as the context. Sequences that decode come first, with one token each. Then comes the prompt
-//! that has entered in part, then waiting requests, while there are tokens and slots left.
+//! Passes are composed as the simulator's engine composes steps (`sim::serving::Replica`), with
+//! blocks as long as the context. Sequences that decode come first, with one token each. Then comes
+//! the prompt that has entered in part, then waiting requests, while there are tokens and slots
+//! left.
 
 use crate::batch::pass::{Pass, ScheduledSequence};
 use crate::batch::sampling::Sampler;
@@ -98,8 +100,8 @@ impl<C: Client> Service<C> {
     /// A service for `client` on the slots of `setup`.
     ///
     /// # Errors
-    /// [`ExecutorError::Refused`] for limits that the setup has no room for, and for a scheduler that
-    /// needs forecasts.
+    /// [`ExecutorError::Refused`] for limits that the setup has no room for, and for a scheduler
+    /// that needs forecasts.
     pub(crate) fn new(setup: &RunSetup, batching: Batching, client: C) -> Result<Self, ExecutorError> {
         let (extent, micro_batches) = (&setup.extent, setup.placement.pipelining.micro_batches);
         let Batching { max_num_seqs, max_num_batched_tokens, scheduler, .. } = batching;
@@ -169,8 +171,8 @@ impl<C: Client> Service<C> {
         running.into_iter().map(end).collect()
     }
 
-    /// The next pass; `None` where all requests are finished or `pause` returns true. Events of the last
-    /// pass go to `events`.
+    /// The next pass; `None` where all requests are finished or `pause` returns true. Events of the
+    /// last pass go to `events`.
     pub(crate) fn next_pass(
         &mut self,
         state: &mut BetweenPasses<'_>,
@@ -318,7 +320,8 @@ impl<C: Client> Service<C> {
         [decodes, entering].concat()
     }
 
-    /// Admits the first request of the queue to a slot. Returns its index among the running requests.
+    /// Admits the first request of the queue to a slot. Returns its index among the running
+    /// requests.
     fn admit(&mut self, room: usize, sequences: &mut [SlotSequence], now: u64) -> Option<usize> {
         if room == 0 || self.running.len() as u64 >= self.batching.max_num_seqs {
             return None;

@@ -48,13 +48,13 @@ pub struct GpuPassCounts {
 }
 
 impl Session {
-    /// Checks that `setup` can run and that `checkpoint` is of its model, allocates all memory of the
-    /// run out of memories of the machine's capacities, and loads the weights.
+    /// Checks that `setup` can run and that `checkpoint` is of its model, allocates all memory of
+    /// the run out of memories of the machine's capacities, and loads the weights.
     ///
     /// # Errors
-    /// [`ExecutorError::Refused`] for a setup that cannot run, [`ExecutorError::Device`] where a memory
-    /// is too small or a core is missing, [`ExecutorError::Unmeasured`] for a rate that the trace needs,
-    /// and errors of reading files.
+    /// [`ExecutorError::Refused`] for a setup that cannot run, [`ExecutorError::Device`] where a
+    /// memory is too small or a core is missing, [`ExecutorError::Unmeasured`] for a rate that the
+    /// trace needs, and errors of reading files.
     pub fn new(setup: RunSetup, checkpoint: &Checkpoint) -> Result<Self, ExecutorError> {
         let machine = setup.machine.clone();
         let engine = RunEngine::new(setup, checkpoint).map_err(|error| error.naming_gpu(&machine))?;
@@ -78,15 +78,15 @@ impl Session {
         Some(GpuPassCounts { device, launched: gpu.launched(), replayed: gpu.replayed() })
     }
 
-    /// Continues each of `prompts` (of equal length) by `output_tokens` tokens: prefill in the setup's
-    /// chunks, then one decode step for each token but the first. An end-of-text token does not stop it,
-    /// so that runs of one shape are comparable. `on_tokens` gets the tokens of all sequences as soon as
-    /// they are sampled.
+    /// Continues each of `prompts` (of equal length) by `output_tokens` tokens: prefill in the
+    /// setup's chunks, then one decode step for each token but the first. An end-of-text token does
+    /// not stop it, so that runs of one shape are comparable. `on_tokens` gets the tokens of all
+    /// sequences as soon as they are sampled.
     ///
     /// # Errors
-    /// [`ExecutorError::Refused`] for prompts that are empty, of unequal length, too many or too long
-    /// for the setup's extent, or with tokens outside the vocabulary, and for an impossible sampling.
-    /// [`ExecutorError::Gpu`] where a GPU fails.
+    /// [`ExecutorError::Refused`] for prompts that are empty, of unequal length, too many or too
+    /// long for the setup's extent, or with tokens outside the vocabulary, and for an impossible
+    /// sampling. [`ExecutorError::Gpu`] where a GPU fails.
     pub fn generate(
         &mut self,
         prompts: &[Vec<u32>],
@@ -97,9 +97,9 @@ impl Session {
         self.generate_until(prompts, output_tokens, sampling, true, |_| false, on_tokens)
     }
 
-    /// As [`Session::generate`], but ends after the step for which `ends` returns true. It is called
-    /// between steps with the tokens that were sampled last, none within the prompt. The trace lists
-    /// tasks only where `tasks` is set: they take 16 bytes each while the run lasts.
+    /// As [`Session::generate`], but ends after the step for which `ends` returns true. It is
+    /// called between steps with the tokens that were sampled last, none within the prompt. The
+    /// trace lists tasks only where `tasks` is set: they take 16 bytes each while the run lasts.
     ///
     /// # Errors
     /// As [`Session::generate`].
@@ -129,7 +129,8 @@ impl Session {
             let tokens: Vec<_> = state.sampled.iter().map(|&(_, token)| token).collect();
             let ended = ends(&tokens);
             if !tokens.is_empty() {
-                // Sending fails only where the run's caller is gone; the sequences have the tokens too.
+                // Sending fails only where the run's caller is gone; the sequences have the tokens
+                // too.
                 drop(sender.send(tokens));
             }
             left.next().filter(|_| !ended).map(|step| Pass::uniform(step, batch, parts))
@@ -148,13 +149,14 @@ impl Session {
         Ok(GeneratedBatch { tokens, trace })
     }
 
-    /// Changes to another placement, between two runs. What keeps its home stays, KV caches with their
-    /// contents, so a service goes on with its requests.
+    /// Changes to another placement, between two runs. What keeps its home stays, KV caches with
+    /// their contents, so a service goes on with its requests.
     ///
     /// # Errors
     /// [`ExecutorError::Refused`] for a placement that cannot run, whose number of micro-batches
-    /// differs, or for which a memory is too small: then nothing has changed. Errors of reading weights
-    /// that move from `checkpoint`, and [`ExecutorError::Gpu`]: then the session cannot run any more.
+    /// differs, or for which a memory is too small: then nothing has changed. Errors of reading
+    /// weights that move from `checkpoint`, and [`ExecutorError::Gpu`]: then the session cannot run
+    /// any more.
     pub fn replace_placement(
         &mut self,
         placement: Placement,
@@ -168,20 +170,20 @@ impl Session {
     /// A service for the requests of `client`, to be run by [`Session::serve`].
     ///
     /// # Errors
-    /// [`ExecutorError::Refused`] for limits beyond the setup's extent, and for a scheduler that needs
-    /// forecasts.
+    /// [`ExecutorError::Refused`] for limits beyond the setup's extent, and for a scheduler that
+    /// needs forecasts.
     pub fn service<C: Client>(&self, batching: Batching, client: C) -> Result<Service<C>, ExecutorError> {
         Service::new(&self.engine.setup, batching, client)
     }
 
     /// Answers the requests of `service`, each of its own length, as they arrive. Prompts enter in
-    /// chunks, beside decodes or before them, as soon as there is a slot. `on` gets every event, on this
-    /// thread. Returns when all requests are finished, or between two passes where `pause` returns true.
-    /// The next call continues what was begun, if nothing else has run in between.
+    /// chunks, beside decodes or before them, as soon as there is a slot. `on` gets every event, on
+    /// this thread. Returns when all requests are finished, or between two passes where `pause`
+    /// returns true. The next call continues what was begun, if nothing else has run in between.
     ///
     /// # Errors
-    /// [`ExecutorError::Gpu`] where a GPU fails. Before that, running requests finish with the tokens
-    /// they have, as [`FinishReason::Failed`]; waiting requests keep waiting.
+    /// [`ExecutorError::Gpu`] where a GPU fails. Before that, running requests finish with the
+    /// tokens they have, as [`FinishReason::Failed`]; waiting requests keep waiting.
     pub fn serve<C: Client>(
         &mut self,
         service: &mut Service<C>,
@@ -207,8 +209,8 @@ impl Session {
         Err(ExecutorError::from(error).naming_gpu(&self.engine.setup.machine))
     }
 
-    /// The logits of the last step run, `[sequence][vocab]`: those that chose its tokens. Empty before
-    /// any run, and after one that failed.
+    /// The logits of the last step run, `[sequence][vocab]`: those that chose its tokens. Empty
+    /// before any run, and after one that failed.
     ///
     /// # Errors
     /// [`ExecutorError::Gpu`] where they cannot be read back.

@@ -1,4 +1,4 @@
-//! What a GPU can be given.
+//! What a GPU can run.
 
 use crate::error::ExecutorError;
 use hwprofiles::{DType, DeviceKind, Machine};
@@ -6,12 +6,13 @@ use kernels::cuda::calls::MOST_VALUES;
 use planner::{Action, Lane, Programs, Source, Task};
 use scenarios::{Formats, Model, Operator};
 
-/// Formats of matrices that its kernels read.
+/// Formats of matrices that the GPU's kernels read.
 const MATRICES: [DType; 3] = [DType::Bf16, DType::Int8, DType::Int4];
-/// Experts by which its kernels group tokens.
+/// The most experts for which its kernels can group tokens.
 const MOST_EXPERTS: u64 = kernels::cuda::calls::Routing::MOST as u64;
 
-/// Refuses tasks for a GPU that no kernel of ours runs, a second GPU, and a host that would read a GPU's memory.
+/// Refuses tasks for a GPU that none of our kernels runs, a second GPU, and tasks of the host that
+/// read a GPU's memory in place.
 pub(crate) fn check(
     machine: &Machine,
     model: &Model,
@@ -44,7 +45,7 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// A task of the host reads no memory of a GPU in place.
+/// Refuses a task of the host that reads a GPU's memory in place.
 fn check_host(machine: &Machine, task: &Task) -> Result<(), ExecutorError> {
     let Action::Compute { source: Source::InPlace(memory), .. } = task.action else { return Ok(()) };
     let gpu = machine.devices.iter().find(|device| device.kind == DeviceKind::Gpu && device.memory == memory);
@@ -60,7 +61,8 @@ fn check_host(machine: &Machine, task: &Task) -> Result<(), ExecutorError> {
 fn check_operator(model: &Model, formats: &Formats, operator: Operator) -> Result<(), ExecutorError> {
     let sublayer = operator.sublayer();
     if let (Operator::Experts, Some(experts)) = (operator, &model.experts) {
-        // As a slot has their matrices one after the other, each begins where the kernels can read.
+        // A staging slot has the matrices one after another, and each must start at an aligned
+        // address.
         let whole = model.hidden.is_multiple_of(16) && experts.intermediate.is_multiple_of(8);
         if experts.count > MOST_EXPERTS || !whole {
             let wanted = format!(

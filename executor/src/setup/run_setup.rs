@@ -1,4 +1,4 @@
-//! What a run is made of, checked before anything is allocated.
+//! A model, its placement and the size of a run, checked before anything is allocated.
 
 use crate::error::ExecutorError;
 use crate::setup::gpu_limits;
@@ -9,7 +9,7 @@ use planner::{
 use scenarios::{Formats, Model, Phase, Sublayer};
 use std::collections::BTreeSet;
 
-/// A model, where its parts go, and how large a run may become.
+/// A model, where its parts are placed, and how large a run may become.
 #[derive(Debug, Clone)]
 pub struct RunSetup {
     /// The machine.
@@ -18,7 +18,7 @@ pub struct RunSetup {
     pub model: Model,
     /// Weights f32, bf16, int8 or int4; KV f32, bf16, int8 or int2; activations f32.
     pub formats: Formats,
-    /// Which memory holds what and which device computes what.
+    /// Which memory holds each part and which device computes it.
     pub placement: Placement,
     /// The most sequences, tokens per sequence and tokens per prefill step.
     pub extent: Extent,
@@ -27,21 +27,22 @@ pub struct RunSetup {
 }
 
 impl RunSetup {
-    /// What `plan` says, for the machine and model that it was made for.
+    /// The setup of `plan`, for the machine and model that it was made for.
     ///
     /// # Errors
-    /// It was made for others, or does not hang together.
+    /// The plan was made for another machine or model, or is inconsistent.
     pub fn from_plan(machine: Machine, model: Model, plan: &Plan) -> Result<Self, ExecutorError> {
         let placement = plan.placement(&machine, &model)?;
         let (formats, extent, plan) = (plan.formats, plan.extent(), plan.fingerprint());
         Ok(Self { machine, model, formats, placement, extent, plan })
     }
 
-    /// Checks that all of it can run, and lowers the placement.
+    /// Checks that the setup can run, and lowers the placement to programs.
     ///
     /// # Errors
-    /// A format that no kernel reads, a size of zero or beyond the model's positions, what a GPU cannot do, slices
-    /// that do not partition a matrix or lie where they cannot be read, a link that does not exist.
+    /// A format that no kernel reads; a size of zero or beyond the model's positions; a task that a
+    /// GPU cannot do; slices that do not partition a matrix or lie where they cannot be read; a
+    /// missing link.
     pub(crate) fn programs(&self) -> Result<Programs, ExecutorError> {
         self.check_formats()?;
         self.check_extent()?;
@@ -68,7 +69,7 @@ impl RunSetup {
         Ok(programs)
     }
 
-    /// Refuses a checkpoint of another model. Its name, and the format that its weights come in, may differ.
+    /// Refuses a checkpoint of another model. Its name and its weights' number format may differ.
     pub(crate) fn check_model(&self, found: &Model) -> Result<(), ExecutorError> {
         let ours = Model { name: found.name.clone(), dtype: found.dtype, ..self.model.clone() };
         if ours == *found {
@@ -79,7 +80,7 @@ impl RunSetup {
         Err(ExecutorError::refused("checkpoint", format!("'{}'", found.name), wanted))
     }
 
-    /// What its tasks cost.
+    /// The costs of its tasks.
     pub(crate) fn pricing(&self) -> Pricing<'_> {
         Pricing { machine: &self.machine, model: &self.model, formats: &self.formats }
     }
@@ -196,7 +197,7 @@ impl RunSetup {
     }
 }
 
-/// In words, what `ours` has otherwise than `found`, as config.json calls it.
+/// Describes which keys of config.json differ between `ours` and `found`.
 fn differences(ours: &Model, found: &Model) -> String {
     let keys = |model: &Model| -> serde_json::Map<String, serde_json::Value> {
         serde_json::from_str(&model.to_config_json()).unwrap_or_default()

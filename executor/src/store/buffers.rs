@@ -1,10 +1,11 @@
-//! Everything that a run keeps in memory, each buffer in the memory that the placement names.
+//! The buffers of a session, each in the memory that the placement names.
 //!
-//! Buffers that several lanes touch are behind locks. The program's dependencies already order all conflicting
-//! uses, with one exception that is none for the values: a lane may copy some columns of an activation while its
-//! owner computes others. There the lock makes the copy wait. Micro-batches have buffers of their own, so that none
-//! waits for another. Lanes take activation locks in the order of
-//! ([`scenarios::Buffer`], device) and others after them, so they cannot wait for each other in a circle.
+//! Buffers that several lanes use are behind locks. The program's dependencies already order all
+//! conflicting uses, with one exception that does not affect values: a lane may copy some columns
+//! of an activation while the activation's owner computes others. There the lock makes the copy
+//! wait. Micro-batches have their own buffers, so that none waits for another. Lanes lock
+//! activations in the order of ([`scenarios::Buffer`], device) and other buffers after them, so
+//! they cannot deadlock.
 
 use crate::error::ExecutorError;
 use crate::gpu::runtime::GpuRuntime;
@@ -18,7 +19,7 @@ use planner::{MicroBatch, Placement, Programs};
 use scenarios::{Buffer as Activation, Sublayer, kv_bytes};
 use std::sync::{Arc, Mutex, RwLock};
 
-/// Activations that there are.
+/// Number of activations.
 pub(super) const ACTIVATIONS: usize = Activation::Shared as usize + 1;
 
 /// The staging slots of a device for one kind of content.
@@ -28,15 +29,16 @@ pub(crate) type StagingSlots = Vec<RwLock<Buffer>>;
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     memories: Vec<Memory>,
-    /// By [`place`].
+    /// By [`sublayer_index`].
     pub(super) matrices: Vec<Vec<PackedSlice>>,
-    /// By device, then [`place`].
+    /// By device, then [`sublayer_index`].
     vectors: Vec<Option<Buffer>>,
-    /// By device: of all layers, or of those that see everything and of those with a window.
+    /// By device: one table for all layers, or one for layers without a window and one for layers
+    /// with one.
     rotation: Vec<Vec<RopeTable>>,
     /// By layer, then micro-batch.
     pub(super) kv: Vec<RwLock<Buffer>>,
-    /// By micro-batch: so many sequences has it at most.
+    /// By micro-batch, for its largest number of sequences.
     pub(super) kv_shapes: Vec<KvShape>,
     /// By device, then activation, then micro-batch.
     pub(super) activations: Vec<Option<RwLock<Buffer>>>,
@@ -47,14 +49,14 @@ pub(crate) struct Store {
     tied: bool,
 }
 
-/// How many places there are.
+/// Number of [`sublayer_index`] values.
 pub(super) fn place_count(setup: &RunSetup) -> usize {
     (setup.placement.layers.len() + 1) * SUBLAYERS
 }
 
 impl Store {
-    /// Allocates everything and reads the weights. Threads of rayon's pool pack several matrices at once; no
-    /// matrix is ever in memory twice.
+    /// Allocates everything and reads the weights. Threads of rayon's pool pack several matrices at
+    /// once. No matrix is ever in memory twice.
     pub fn load(
         setup: &RunSetup,
         programs: &Programs,
@@ -74,8 +76,8 @@ impl Store {
         Self { memories, ..Self::default() }.rebuild(None, setup, programs, checkpoint, gpu)
     }
 
-    /// The same for another placement than `before`: what has the same home there stays, KV caches with what is in them;
-    /// weights that are to live elsewhere are read again.
+    /// Rebuilds the store for another placement than `before`. What keeps its home stays, KV caches
+    /// with their contents; weights that move are read again.
     pub fn rebuild(
         self,
         before: Option<&Placement>,
@@ -97,11 +99,11 @@ impl Store {
             scratch,
             ..
         } = self;
-        // What is there now makes room for what comes.
+        // These are freed first, to make room for the new ones.
         drop((activations, weight_slots, kv_slots, vectors, rotation, scratch));
         let kept =
             before.map_or_else(KeptSlices::new, |before| keep_slices(before, matrices, &setup.placement));
-        let left = before.map_or(Ok(vec![]), |before| hand_over_kv(before, &setup.placement, old_kv))?;
+        let carried = before.map_or(Ok(vec![]), |before| hand_over_kv(before, &setup.placement, old_kv))?;
         let own = |device: DeviceId| &memories[machine.device(device).memory.0];
         let tied = planner::shares_embedding(&setup.model, &setup.placement);
         let (activations, weight_slots, kv_slots) = Self::workspace(setup, programs, &own)?;
@@ -120,7 +122,7 @@ impl Store {
             matrices: Self::matrices(setup, checkpoint, &memories, tied, kept)?,
             vectors: Self::vectors(setup, checkpoint, &own)?,
             rotation: Self::rotation(setup, &own)?,
-            kv: Self::caches(setup, &memories, left)?,
+            kv: Self::caches(setup, &memories, carried)?,
             kv_shapes: kv_shapes.collect(),
             activations,
             weight_slots,
@@ -135,21 +137,21 @@ impl Store {
         Ok(store)
     }
 
-    /// The KV caches at their homes, with what is `left` of those that were there.
+    /// The KV caches at their homes, with the contents of `carried` caches.
     fn caches(
         setup: &RunSetup,
         memories: &[Memory],
-        left: Vec<KvHandover>,
+        carried: Vec<KvHandover>,
     ) -> Result<Vec<RwLock<Buffer>>, ExecutorError> {
-        let mut left = left.into_iter();
+        let mut carried = carried.into_iter();
         let mut caches = Vec::new();
         for layer in &setup.placement.layers {
             for sequences in sequences_by_part(setup) {
                 let bytes = kv_bytes(&setup.model, &setup.formats, sequences, setup.extent.context);
                 let new = || touched(&memories[layer.kv_home().0], bytes);
-                caches.push(match left.next() {
-                    Some(KvHandover::Here(cache)) => cache,
-                    Some(KvHandover::Bytes(bytes)) => {
+                caches.push(match carried.next() {
+                    Some(KvHandover::Kept(cache)) => cache,
+                    Some(KvHandover::Contents(bytes)) => {
                         let new = new()?;
                         write(&new).upload(0, &bytes)?;
                         new
@@ -170,12 +172,12 @@ impl Store {
     ) -> Result<(Vec<Option<RwLock<Buffer>>>, Vec<StagingSlots>, Vec<StagingSlots>), ExecutorError> {
         let RunSetup { model, formats, extent, .. } = setup;
         let devices = setup.machine.devices.len();
-        let of = setup.placement.pipelining.micro_batches as usize;
-        let mut activations: Vec<_> = (0..devices * ACTIVATIONS * of).map(|_| None).collect();
+        let parts = setup.placement.pipelining.micro_batches as usize;
+        let mut activations: Vec<_> = (0..devices * ACTIVATIONS * parts).map(|_| None).collect();
         for ((device, buffer), rows) in planner::activation_buffers(programs, extent) {
-            let first = (device.0 * ACTIVATIONS + buffer as usize) * of;
-            // As many rows for each sequence.
-            for (place, sequences) in activations[first..][..of].iter_mut().zip(sequences_by_part(setup)) {
+            let first = (device.0 * ACTIVATIONS + buffer as usize) * parts;
+            // The same number of rows for each sequence.
+            for (place, sequences) in activations[first..][..parts].iter_mut().zip(sequences_by_part(setup)) {
                 let bytes = buffer.bytes(formats, rows / extent.batch * sequences, buffer.columns(model));
                 *place = Some(touched(own(device), bytes)?);
             }
@@ -202,24 +204,25 @@ impl Store {
         self.memories.iter().map(Memory::used).collect()
     }
 
-    /// The part of a sublayer's matrix that begins with row `first`.
+    /// The slice of a sublayer's matrix that begins with row `first`.
     pub fn slice(&self, layer: Option<u32>, sublayer: Sublayer, first: u64) -> &PackedSlice {
         let sublayer = self.kept_as(sublayer);
         let parts = &self.matrices[sublayer_index(layer, sublayer)];
         parts.iter().find(|part| part.rows.start == first).expect("the program's parts are the placement's")
     }
 
-    /// The sublayer that has a sublayer's matrix.
+    /// The sublayer that holds a sublayer's matrix: a tied head uses the embedding's.
     pub(super) fn kept_as(&self, sublayer: Sublayer) -> Sublayer {
         if self.tied && sublayer == Sublayer::Head { Sublayer::Embed } else { sublayer }
     }
 
-    /// Norms, biases and tables of a sublayer on `device`, one after the other; empty where it has none.
+    /// Norms, biases and tables of a sublayer on `device`, one after another; empty where it has
+    /// none.
     pub fn vectors_of(&self, device: DeviceId, layer: Option<u32>, sublayer: Sublayer) -> &[f32] {
         self.vectors_at(device, layer, sublayer).map_or(&[], |buffer| buffer.view())
     }
 
-    /// Where they are, if there are any.
+    /// The buffer that holds them, if there is one.
     pub fn vectors_at(&self, device: DeviceId, layer: Option<u32>, sublayer: Sublayer) -> Option<&Buffer> {
         self.vectors[device.0 * self.matrices.len() + sublayer_index(layer, sublayer)].as_ref()
     }
@@ -247,27 +250,28 @@ impl Store {
         slot.as_ref().expect("planner::activation_buffers lists what the program uses")
     }
 
-    /// What `look` sees in the logits of `vocab` tokens in `device`'s memory, of so many rows of each micro-batch.
+    /// Calls `read_row` for rows of the logits of `vocab` tokens in `device`'s memory; `rows` has
+    /// the number of rows of each micro-batch.
     pub fn logits<T>(
         &self,
         device: DeviceId,
         rows: impl Iterator<Item = usize>,
         vocab: u64,
-        mut look: impl FnMut(&[f32]) -> T,
+        mut read_row: impl FnMut(&[f32]) -> T,
     ) -> Result<Vec<T>, kernels::Error> {
-        let mut seen = Vec::new();
+        let mut results = Vec::new();
         for (part, rows) in
             MicroBatch::all(self.kv_shapes.len() as u64).zip(rows).filter(|(_, rows)| *rows > 0)
         {
             let logits = read(self.activation(device, Activation::Logits, part));
-            let (vocab, mut look) = (vocab as usize, |row: &[f32]| seen.push(look(row)));
+            let (vocab, mut read_row) = (vocab as usize, |row: &[f32]| results.push(read_row(row)));
             if logits.is_on_gpu() {
-                logits.read_back::<f32>(0..rows * vocab)?.chunks_exact(vocab).for_each(&mut look);
+                logits.read_back::<f32>(0..rows * vocab)?.chunks_exact(vocab).for_each(&mut read_row);
             } else {
-                logits.view::<f32>().chunks_exact(vocab).take(rows).for_each(&mut look);
+                logits.view::<f32>().chunks_exact(vocab).take(rows).for_each(&mut read_row);
             }
         }
-        Ok(seen)
+        Ok(results)
     }
 
     /// The staging slots for weights of a device.
@@ -286,13 +290,14 @@ impl Store {
     }
 }
 
-/// A KV cache on the way to another placement: where it was, or what was in it.
+/// A KV cache that is carried over to another placement: the buffer itself, or its contents.
 enum KvHandover {
-    Here(RwLock<Buffer>),
-    Bytes(Vec<u8>),
+    Kept(RwLock<Buffer>),
+    Contents(Vec<u8>),
 }
 
-/// What is left of `caches`, which are placed as `before` says, for `after`: those whose home is another give it free.
+/// Carries `caches` over from placement `before` to `after`. Caches that move are freed and only
+/// their contents are kept.
 fn hand_over_kv(
     before: &Placement,
     after: &Placement,
@@ -301,17 +306,17 @@ fn hand_over_kv(
     let parts = before.pipelining.micro_batches as usize;
     let stays = before.layers.iter().zip(&after.layers).map(|(old, new)| old.kv_home() == new.kv_home());
     let stays = stays.flat_map(|stays| std::iter::repeat_n(stays, parts));
-    let left = |(cache, stays): (RwLock<Buffer>, bool)| match stays {
-        true => Ok(KvHandover::Here(cache)),
+    let hand_over = |(cache, stays): (RwLock<Buffer>, bool)| match stays {
+        true => Ok(KvHandover::Kept(cache)),
         false => {
             let cache = read(&cache);
-            cache.read_back(0..cache.len()).map(KvHandover::Bytes)
+            cache.read_back(0..cache.len()).map(KvHandover::Contents)
         }
     };
-    caches.into_iter().zip(stays).map(left).collect()
+    caches.into_iter().zip(stays).map(hand_over).collect()
 }
 
-/// The sequences of each micro-batch, at most.
+/// By micro-batch: its largest number of sequences.
 fn sequences_by_part(setup: &RunSetup) -> impl Iterator<Item = u64> {
     let batch = setup.extent.batch;
     MicroBatch::all(setup.placement.pipelining.micro_batches).map(move |part| {
@@ -320,7 +325,7 @@ fn sequences_by_part(setup: &RunSetup) -> impl Iterator<Item = u64> {
     })
 }
 
-/// A buffer whose pages are there, so that the first step does not pay for them.
+/// A buffer whose pages are allocated, so that the first step does not pay for them.
 fn touched(memory: &Memory, bytes: Bytes) -> Result<RwLock<Buffer>, ExecutorError> {
     let mut buffer = memory.allocate(bytes.get() as usize)?;
     buffer.touch();

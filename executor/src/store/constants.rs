@@ -1,4 +1,4 @@
-//! What a run reads and never changes: matrices in their formats, vectors, rotations.
+//! Buffers that a run reads and never writes: matrices, vectors and rotation tables.
 
 use crate::error::ExecutorError;
 use crate::setup::run_setup::RunSetup;
@@ -17,7 +17,8 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 impl Store {
-    /// Every matrix that is not `kept`, read and packed in its home, by [`place`].
+    /// Every matrix, by [`sublayer_index`]: those of `kept`, and all others read and packed in
+    /// their homes.
     pub(super) fn matrices(
         setup: &RunSetup,
         checkpoint: &Checkpoint,
@@ -88,7 +89,7 @@ impl Store {
         Ok(vectors)
     }
 
-    /// The tables of rotations for each device that attends.
+    /// The rotation tables of each device that computes attention.
     pub(super) fn rotation<'a>(
         setup: &RunSetup,
         own: &impl Fn(DeviceId) -> &'a Memory,
@@ -114,7 +115,7 @@ impl Store {
     }
 }
 
-/// Reads some rows and packs them in `dtype`.
+/// Reads `rows` of a fused tensor and packs them in `dtype`.
 fn pack(
     dtype: DType,
     checkpoint: &Checkpoint,

@@ -1,4 +1,4 @@
-//! The host's buffers that a GPU reaches.
+//! The host's buffers that a GPU accesses.
 
 use crate::gpu::runtime::GpuRuntime;
 use crate::setup::run_setup::RunSetup;
@@ -11,7 +11,7 @@ use scenarios::Sublayer;
 use std::sync::RwLock;
 
 impl Store {
-    /// Lets the GPU reach what of the host's memory its lanes read and write.
+    /// Pins the host's buffers that lanes of the GPU read and write.
     pub(super) fn pin(
         &mut self,
         setup: &RunSetup,

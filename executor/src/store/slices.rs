@@ -1,4 +1,4 @@
-//! Matrices at home.
+//! Slices of matrices in their home memories.
 
 use hwprofiles::MemoryId;
 use kernels::{Weights, WeightsView};
@@ -7,15 +7,15 @@ use scenarios::Sublayer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Sublayers that there are.
+/// Number of sublayers.
 pub(crate) const SUBLAYERS: usize = Sublayer::Head as usize + 1;
 
-/// Rows of a matrix, at home.
+/// Some rows of a sublayer's matrix, packed in their home memory.
 #[derive(Debug)]
 pub(crate) struct PackedSlice {
     /// Which rows.
     pub rows: Range<u64>,
-    /// Packed: one matrix, or of experts two for each (see [`tensors::Parts`]).
+    /// One packed matrix; two for each expert (see [`crate::weights::tensors::SublayerTensors`]).
     pub weights: Vec<Weights>,
 }
 
@@ -25,11 +25,12 @@ impl PackedSlice {
         self.weights[0].view()
     }
 
-    /// Its matrices over `bytes`, which are a copy of all of theirs, one after the other; at home where there is none.
+    /// Its matrices within `copy`, which has copies of all of them one after another, or in their
+    /// home where there is no copy.
     pub fn views<'a>(&'a self, copy: Option<&'a [u8]>) -> impl Iterator<Item = WeightsView<'a>> {
         let mut rest = copy;
         self.weights.iter().map(move |weights| {
-            // At home they may be where nobody but a GPU sees them.
+            // The home may be a memory that only a GPU can read, so no view is made before.
             let Some(bytes) = rest else { return weights.view() };
             let (here, after) = bytes.split_at(weights.buffer().len());
             rest = Some(after);
@@ -39,15 +40,15 @@ impl PackedSlice {
     }
 }
 
-/// Index of a sublayer; embed and head are in front of the layers.
+/// Index of a sublayer of a layer. Embed and head come before all layers.
 pub(crate) fn sublayer_index(layer: Option<u32>, sublayer: Sublayer) -> usize {
     layer.map_or(0, |layer| layer as usize + 1) * SUBLAYERS + sublayer as usize
 }
 
-/// Parts by place, rows and home.
+/// Slices by sublayer index, first and last row, and home.
 pub(crate) type KeptSlices = BTreeMap<(usize, u64, u64, MemoryId), PackedSlice>;
 
-/// Of `matrices`, which are placed as `before` says, the parts that are where `after` wants them.
+/// Of `matrices`, which are placed as in `before`, the slices that have the same home in `after`.
 pub(crate) fn keep_slices(
     before: &Placement,
     matrices: Vec<Vec<PackedSlice>>,

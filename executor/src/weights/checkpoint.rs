@@ -1,4 +1,4 @@
-//! A Hugging Face model folder: `config.json` and safetensors files, checked against each other before use.
+//! A Hugging Face model folder or a GGUF file, checked before use.
 
 use crate::error::ExecutorError;
 use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
@@ -9,16 +9,17 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// TensorReader of one tensor that are read at once: a panel's worth.
+/// Rows of a tensor that are read at once: a panel's worth.
 const ROWS_AT_ONCE: u64 = 16;
 
-/// A model's files, open, every tensor that it needs present and of the right shape and format.
+/// A model's open files. Every tensor that the model needs is present, with the right shape and a
+/// format that is read.
 #[derive(Debug)]
 pub struct Checkpoint {
     model: Model,
     folder: PathBuf,
     shards: Vec<Shard>,
-    /// The shard that has each tensor.
+    /// By tensor: index of the shard that has it.
     holders: BTreeMap<String, usize>,
 }
 
@@ -28,7 +29,7 @@ struct ShardIndex {
     weight_map: BTreeMap<String, String>,
 }
 
-/// Of `generation_config.json` and `config.json`.
+/// The part of `generation_config.json` and of `config.json` that names the end of text.
 #[derive(Deserialize)]
 struct EndOfText {
     eos_token_id: Option<TokenIds>,
@@ -42,12 +43,13 @@ enum TokenIds {
 }
 
 impl Checkpoint {
-    /// Opens `folder`: `config.json`, and `model.safetensors` or the shards that `model.safetensors.index.json`
-    /// names; or a GGUF file. Reads headers only.
+    /// Opens a folder with `config.json` and either `model.safetensors` or the shards that
+    /// `model.safetensors.index.json` names, or a GGUF file. Reads headers only.
     ///
     /// # Errors
-    /// A model that cannot be run (latent attention, gpt-oss); a file is missing, cut short or malformed; the index names what its files do not have; a tensor is
-    /// missing, of another shape than the configuration makes it, or of a format that is not read.
+    /// The model cannot be run (latent attention, gpt-oss). A file is missing, cut short or
+    /// malformed. The index names tensors that its files do not have. A tensor is missing, has
+    /// another shape than the configuration gives it, or a format that is not read.
     pub fn open(folder: &Path) -> Result<Self, ExecutorError> {
         if folder.extension().is_some_and(|kind| kind == "gguf") {
             return Self::from_gguf(folder);
@@ -94,11 +96,11 @@ impl Checkpoint {
         &self.folder
     }
 
-    /// The tokens by which the model says that its text ends: `eos_token_id` of `generation_config.json`, or else of
-    /// `config.json`; of a GGUF file `tokenizer.ggml.eos_token_id`. None where nobody says any.
+    /// The tokens that end a text: `eos_token_id` of `generation_config.json`, or else of
+    /// `config.json`; for a GGUF file `tokenizer.ggml.eos_token_id`. Empty where no file names any.
     ///
     /// # Errors
-    /// A file that is no JSON; an `eos_token_id` that is neither a token nor a list of tokens.
+    /// A file is not JSON, or its `eos_token_id` is neither a token nor a list of tokens.
     pub fn end_of_text(&self) -> Result<Vec<u32>, ExecutorError> {
         if self.folder.is_file() {
             let gguf = Gguf::open(&self.folder)?;
@@ -125,8 +127,8 @@ impl Checkpoint {
         Ok(vec![])
     }
 
-    /// The tensor as stored. Checkpoints of the bare transformer leave the first word out of every name; those of models for
-    /// images too say that it is the language model's.
+    /// The stored tensor with this name. Checkpoints of the bare transformer omit the first word of
+    /// every name; those of image models add a word for the language model.
     fn find(&self, name: &str) -> Option<(&Shard, &StoredTensor)> {
         let bare = ["model.", "gpt_neox.", "transformer."].iter().find_map(|base| name.strip_prefix(base));
         let within = name.strip_prefix("model.").map(|rest| format!("model.language_model.{rest}"));
@@ -176,7 +178,7 @@ impl Checkpoint {
     }
 }
 
-/// Reads rows of fused tensors, a few at a time.
+/// Reads rows of a fused tensor, a few at a time.
 pub(crate) struct TensorReader<'a> {
     fused: &'a FusedTensor,
     sources: Vec<SourceTensor<'a>>,
@@ -214,7 +216,7 @@ impl TensorReader<'_> {
     }
 }
 
-/// The shards of an index, which must have the tensors that it says they have.
+/// Opens the shards of an index, and checks that they have the tensors that it lists.
 fn open_indexed(folder: &Path, index: &Path) -> Result<Vec<Shard>, ExecutorError> {
     let text = std::fs::read_to_string(index)
         .map_err(|source| ExecutorError::File { path: index.to_owned(), source })?;

@@ -1,10 +1,11 @@
-//! How a file writes the values of a tensor: plain numbers, or ggml's blocks of integers with their scales.
+//! Number formats in files: plain numbers, or ggml's blocks of integers with their scales.
 //!
-//! Blocks as <https://github.com/ggml-org/ggml> defines them in `ggml-common.h`; the tests' values are those of its Python package.
+//! Blocks are as <https://github.com/ggml-org/ggml> defines them in `ggml-common.h`. The tests
+//! compare with the values of ggml's Python package.
 
 use half::f16;
 
-/// A format of values in files.
+/// A number format of stored tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TensorFormat {
     F32,
@@ -12,16 +13,19 @@ pub(crate) enum TensorFormat {
     Bf16,
     /// 32 values: a scale in f16, 32 signed bytes.
     Q8_0,
-    /// 32 values: a scale in f16, 16 bytes of two numbers from 0 to 15 each, less 8; the low halves first.
+    /// 32 values: a scale in f16, and 16 bytes with two numbers from 0 to 15 each, minus 8. The
+    /// first 16 values are in the low halves.
     Q4_0,
-    /// 256 values in eight groups: a scale and a minimum in f16, both times 6 bits of each group; numbers from 0 to 15.
+    /// 256 values in eight groups: a scale and a minimum in f16, each multiplied by 6 bits per
+    /// group, and numbers from 0 to 15.
     Q4K,
-    /// 256 values in sixteen groups: 4 and 2 bits of numbers from 0 to 63, less 32; a signed byte for each group; a scale in f16.
+    /// 256 values in sixteen groups: 4 and 2 bits of numbers from 0 to 63, minus 32; a signed byte
+    /// per group; a scale in f16.
     Q6K,
 }
 
 impl TensorFormat {
-    /// ggml's number for it, where we read it.
+    /// The format with this number in ggml, if we read it.
     pub fn from_ggml(format: u32) -> Option<Self> {
         Some(match format {
             0 => TensorFormat::F32,
@@ -35,7 +39,7 @@ impl TensorFormat {
         })
     }
 
-    /// Values of a block, and its bytes.
+    /// Values in a block, and bytes of it.
     fn block(self) -> (u64, u64) {
         match self {
             TensorFormat::F32 => (1, 4),
@@ -47,13 +51,13 @@ impl TensorFormat {
         }
     }
 
-    /// Bytes of so many values that follow each other; `None` where they are not whole blocks.
+    /// Bytes of `values` consecutive values; `None` where they are not whole blocks.
     pub fn bytes(self, values: u64) -> Option<u64> {
         let (block, bytes) = self.block();
         values.is_multiple_of(block).then(|| (values / block).checked_mul(bytes)).flatten()
     }
 
-    /// The values that `bytes`, whole blocks, stand for.
+    /// Decodes whole blocks.
     pub fn decode(self, bytes: &[u8], out: &mut [f32]) {
         let (values, size) = self.block();
         let blocks = bytes.chunks_exact(size as usize).zip(out.chunks_exact_mut(values as usize));
@@ -85,14 +89,15 @@ impl TensorFormat {
     }
 }
 
-/// The f16 that `bytes` begin with.
+/// The f16 at the start of `bytes`.
 fn half(bytes: &[u8]) -> f32 {
     f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()
 }
 
 fn q4_k(block: &[u8], out: &mut [f32]) {
     let (scale, minimum, sixes, pairs) = (half(block), half(&block[2..]), &block[4..16], &block[16..]);
-    // Six bits of each group: of the first four in one byte, of the last four in the upper bits of two.
+    // Each group has six bits. Those of the first four groups are in one byte; those of the last
+    // four are in one byte and the upper bits of another.
     let of_group = |group: usize| match group {
         0..4 => (sixes[group] & 63, sixes[group + 4] & 63),
         _ => (
@@ -114,7 +119,7 @@ fn q6_k(block: &[u8], out: &mut [f32]) {
     let (fours, twos, groups, scale) =
         (&block[..128], &block[128..192], &block[192..208], half(&block[208..]));
     for (index, out) in out.iter_mut().enumerate() {
-        // Halves of 128 values; in each, four runs of 32 share bytes.
+        // The block has halves of 128 values. In each half, four runs of 32 values share bytes.
         let (half, run, place) = (index / 128, index / 32 % 4, index % 32);
         let four = fours[64 * half + 32 * (run % 2) + place] >> (4 * (run / 2)) & 15;
         let two = twos[32 * half + place] >> (2 * run) & 3;
@@ -128,7 +133,8 @@ mod tests {
     use super::*;
     use serde_json::Value;
 
-    /// `tests/golden/gguf_blocks.json`: random blocks of each format, and what ggml's own package makes of them.
+    /// `tests/golden/gguf_blocks.json` has random blocks of each format, and their values by ggml's
+    /// own package.
     #[test]
     fn blocks_are_the_values_that_their_own_library_makes_of_them() {
         let golden: Value =
@@ -153,7 +159,7 @@ mod tests {
             let mut out = vec![f32::NAN; wanted.len()];
             format.decode(&bytes, &mut out);
             for (got, wanted) in out.iter().zip(&wanted) {
-                // The products' order may differ by an ulp or two.
+                // The order of multiplications may change the last bits.
                 assert!(
                     (got - wanted).abs() <= 4e-7 * wanted.abs().max(1e-3),
                     "{format:?}: {got}, not {wanted}"

@@ -1,13 +1,13 @@
 //! How rows of a checkpoint's tensors are joined to the matrices that we keep.
 //!
-//! We keep fewer, larger matrices than most checkpoints do: q, k and v are one matrix, and so are gate
-//! and up. Their rows are [`FusedTensor`] from the checkpoint's. q, k and v follow one another. Gate and up
-//! alternate in panels of [`INTERLEAVE`] rows (16 of gate, 16 of up, 16 of gate, …; the last panel has
-//! what is left of each), so that a range of rows that starts and ends at [`planner::ROW_PANEL`] has
-//! each gate with its own up. Where a checkpoint joins matrices too, in whatever order, each of them
-//! is a [`TensorRows`] of the tensor that holds it.
+//! We keep fewer, larger matrices than most checkpoints do: q, k and v are one matrix, and so are
+//! gate and up. Their rows are [`FusedTensor`] from the checkpoint's. q, k and v follow one
+//! another. Gate and up alternate in panels of [`INTERLEAVE`] rows (16 of gate, 16 of up, 16 of
+//! gate, …; the last panel has what is left of each), so that a range of rows that starts and ends
+//! at [`planner::ROW_PANEL`] has each gate with its own up. Where a checkpoint joins matrices too,
+//! in whatever order, each of them is a [`TensorRows`] of the tensor that holds it.
 
-/// Rows of gate, and of up, that lie side by side.
+/// Rows of gate, and of up, in each panel.
 pub(crate) const INTERLEAVE: u64 = 16;
 
 /// A tensor of a checkpoint.
@@ -17,22 +17,22 @@ pub(crate) struct Tensor {
     pub name: String,
     /// Its shape: [rows, columns] or [elements].
     pub shape: Vec<u64>,
-    /// Whether it is stored as the difference from 1.
+    /// Whether the file stores the difference from 1.
     pub plus_one: bool,
 }
 
-/// A matrix (or vector) that has all rows of a tensor, or runs of them at equal distances.
+/// All rows of a tensor, or runs of them at equal distances, which form a matrix or vector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TensorRows {
     /// The tensor.
     pub tensor: Tensor,
-    /// How many rows of it.
+    /// How many rows the matrix has.
     pub rows: u64,
-    /// Where the first run begins.
+    /// The tensor's row where the first run begins.
     first: u64,
     /// Rows of a run.
     run: u64,
-    /// Rows from the beginning of a run to that of the next.
+    /// Rows from the start of a run to the start of the next.
     stride: u64,
 }
 
@@ -42,8 +42,8 @@ impl TensorRows {
         Self { tensor, rows, first: 0, run: rows, stride: rows }
     }
 
-    /// Matrices of so many rows that share a tensor of `columns` columns: `groups` groups follow each other, and in each
-    /// of them that part of every matrix.
+    /// Matrices that share a tensor of `columns` columns; `rows` has the number of rows of each.
+    /// The tensor consists of `groups` groups, and each group has an equal part of every matrix.
     pub fn grouped(name: &str, groups: u64, rows: &[u64], columns: u64) -> Vec<Self> {
         let all: u64 = rows.iter().sum();
         let tensor = Tensor { name: name.to_owned(), shape: vec![all, columns], plus_one: false };
@@ -56,18 +56,18 @@ impl TensorRows {
         rows.iter().map(share).collect()
     }
 
-    /// The tensor's row that is `row` of the matrix.
+    /// The tensor's row that holds `row` of the matrix.
     fn locate(&self, row: u64) -> u64 {
         self.first + row / self.run * self.stride + row % self.run
     }
 }
 
-/// Matrices whose rows (or vectors whose elements) are joined to one.
+/// Matrices whose rows, or vectors whose elements, are joined to one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FusedTensor {
-    /// The matrices; all have as many columns.
+    /// What is joined; all have the same number of columns.
     pub sources: Vec<TensorRows>,
-    /// Whether the rows alternate in panels rather than follow each other.
+    /// Whether rows alternate in panels instead of following one another.
     pub interleaved: bool,
 }
 
@@ -76,7 +76,7 @@ impl FusedTensor {
         Self::whole([Tensor { name, shape, plus_one: false }])
     }
 
-    /// Whole tensors, one after the other.
+    /// Whole tensors, one after another.
     pub fn whole(tensors: impl IntoIterator<Item = Tensor>) -> Self {
         Self { sources: tensors.into_iter().map(TensorRows::whole).collect(), interleaved: false }
     }
@@ -86,12 +86,12 @@ impl FusedTensor {
         self.sources.iter().map(|share| share.rows).sum()
     }
 
-    /// Values of a row: 1 of a vector.
+    /// Values of a row; 1 for a vector.
     pub fn columns(&self) -> u64 {
         self.sources[0].tensor.shape.get(1).copied().unwrap_or(1)
     }
 
-    /// Index of the share that has `row`, and the row of its tensor.
+    /// Index of the source that has `row`, and the row of its tensor.
     pub fn locate(&self, row: u64) -> (usize, u64) {
         if self.interleaved {
             let panel = row / (2 * INTERLEAVE) * INTERLEAVE;
@@ -111,7 +111,7 @@ impl FusedTensor {
         panic!("row {row} is beyond {:?}", self.sources)
     }
 
-    /// Its tensors, each once.
+    /// The tensors of the sources, each once.
     pub fn tensors(self) -> Vec<Tensor> {
         let mut tensors: Vec<_> = self.sources.into_iter().map(|share| share.tensor).collect();
         tensors.dedup();
@@ -130,7 +130,7 @@ mod tests {
             let fused = FusedTensor { interleaved, ..FusedTensor::whole(rows.map(tensor)) };
             let mut seen: Vec<_> = (0..fused.rows()).map(|row| fused.locate(row)).collect();
             if interleaved {
-                // Whoever has a gate's row has the up's too, in every range of whole panels.
+                // Every range of whole panels has each gate row together with its up row.
                 for (index, panel) in seen.chunks(2 * INTERLEAVE as usize).enumerate() {
                     let (gate, up) = panel.split_at(panel.len() / 2);
                     let first = index as u64 * INTERLEAVE;
@@ -156,7 +156,8 @@ mod tests {
             let all: u64 = rows.iter().sum();
             let fused = FusedTensor { sources, interleaved };
             let located: Vec<_> = (0..fused.rows()).map(|row| fused.locate(row)).collect();
-            // In a group, that part of the first matrix comes first, then that of the second, …
+            // Within a group, rows of the first matrix come first, then those of the second, and so
+            // on.
             for &(share, row) in &located {
                 let within = row % (all / groups) * groups;
                 let before: u64 = rows[..share].iter().sum();

@@ -1,4 +1,5 @@
-//! A GGUF file as a shard: its tensors by the names, and with the rows in the order, that Hugging Face has.
+//! A GGUF file as a shard: its tensors under Hugging Face's names, with the rows in Hugging Face's
+//! order.
 
 use crate::error::ExecutorError;
 use crate::weights::format::TensorFormat;
@@ -11,21 +12,23 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-/// Matrices of all experts in one tensor, with their names in Mixtral and in the others.
+/// Tensors with the matrices of all experts, and the names of the matrices in Mixtral and in other
+/// models.
 const EXPERTS: [(&str, [&str; 2]); 3] = [
     ("ffn_gate_exps", ["w1", "gate_proj"]),
     ("ffn_up_exps", ["w3", "up_proj"]),
     ("ffn_down_exps", ["w2", "down_proj"]),
 ];
 
-/// Llama's rotation as a file has it: how many times slower each pair turns.
+/// The stretch of Llama 3's rotation in a file: how many times slower each pair rotates.
 const STRETCH: &str = "rope_freqs.weight";
 
 impl Shard {
     /// The tensors of the file at `path`, whose header is `gguf`, for `model`.
     ///
     /// # Errors
-    /// The file cannot be read, ends before a tensor does, or stretches its rotation otherwise than Llama 3.
+    /// The file cannot be read, ends before a tensor does, or stretches its rotation in another way
+    /// than Llama 3.
     pub fn from_gguf(path: &Path, gguf: &Gguf, model: &Model) -> Result<Self, ExecutorError> {
         let unreadable = |source| ExecutorError::File { path: path.to_owned(), source };
         let file = File::open(path).map_err(unreadable)?;
@@ -50,7 +53,7 @@ impl Shard {
         Ok(shard)
     }
 
-    /// Refuses a rotation that is stretched otherwise than the model was read to be.
+    /// Refuses a rotation that is stretched in another way than the model's configuration says.
     fn check_stretch(&self, stretch: &GgufTensor, model: &Model) -> Result<(), ExecutorError> {
         let Positions::Rotary { theta, .. } = model.positions else { return Ok(()) };
         let unstretched = Positions::Rotary { theta, scaling: None };
@@ -80,7 +83,8 @@ impl Shard {
     }
 }
 
-/// What of a GGUF tensor is ours, and under which names: nothing, one tensor, or one for each expert.
+/// The tensors of ours that a GGUF tensor holds, with their names: none, one, or one for each
+/// expert.
 fn stored(name: &str, tensor: &GgufTensor, model: &Model, turns: bool) -> Vec<(String, StoredTensor)> {
     let format = TensorFormat::from_ggml(tensor.format);
     let new = |shape: &[u64], start, order| StoredTensor {
@@ -115,7 +119,7 @@ fn stored(name: &str, tensor: &GgufTensor, model: &Model, turns: bool) -> Vec<(S
         };
     }
     if let ("attn_qkv", [_, _, _], Some(format)) = (word, names.qkv, format) {
-        // One tensor of what is three here.
+        // The file has one tensor where Hugging Face has three.
         let columns = tensor.shape.get(1).copied().unwrap_or(1);
         let mut start = Some(tensor.start);
         let rows = [model.context_width(), model.kv_width(), model.kv_width()];
@@ -144,17 +148,17 @@ fn stored(name: &str, tensor: &GgufTensor, model: &Model, turns: bool) -> Vec<(S
         let name = format!("{}{}.{expert}.{ours}.{kind}", names.layer, names.experts);
         (name, new(&[*rows, *columns], start, RowOrder::Same))
     };
-    // No more than the model has, whatever the file says.
+    // At most as many experts as the model has, whatever the file says.
     let known = model.experts.as_ref().map_or(0, |experts| experts.count);
     (0..known.min(*count)).map(expert).collect()
 }
 
-/// What Hugging Face calls a tensor of a layer.
+/// Hugging Face's name for a tensor of a layer.
 fn within_layer(word: &str, names: &TensorNames, model: &Model) -> Option<&'static str> {
     let two = model.architecture == Architecture::Falcon && model.wiring.block == Block::Parallel;
     let at = |list: &'static [&'static str], index: usize| list.get(index).copied();
     Some(match word {
-        // Falcon's second norm is attention's there.
+        // In GGUF files, Falcon's second norm is attention's.
         "attn_norm" if two => names.ffn_norm,
         "attn_norm_2" if two => names.attn_norm,
         "attn_norm" => names.attn_norm,

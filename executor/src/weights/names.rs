@@ -1,28 +1,29 @@
-//! What families call the same tensors.
+//! The names of tensors in each model family.
 
 use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
 use scenarios::{Architecture, Block, Model};
 
-/// The names of a layer, and of what lies outside of the layers.
+/// The names of a layer's tensors, and of those outside the layers.
 pub(crate) struct TensorNames {
-    /// In front of everything but the head.
+    /// Prefix of all names but the head's.
     pub root: &'static str,
     pub embed: &'static str,
     pub layer: String,
     pub attn_norm: &'static str,
-    /// Three, or the one tensor that q, k and v share.
+    /// Three names, or the one tensor that q, k and v share.
     pub qkv: &'static [&'static str],
-    /// The groups of heads in which q, k and v follow each other where they share a tensor.
+    /// Groups of heads in a tensor that q, k and v share. In each group q, k and v follow one
+    /// another.
     pub groups: u64,
     pub out: &'static str,
     pub ffn_norm: &'static str,
-    /// Behind attention and behind the network, in models that have these.
+    /// The norms behind attention and behind the feed-forward network, in models that have them.
     pub norms_behind: [&'static str; 2],
     /// Gate and up, the one tensor that they share, or up alone.
     pub up: &'static [&'static str],
     pub down: &'static str,
     pub router: &'static str,
-    /// In front of an expert's number, and behind it.
+    /// The name before an expert's number, and the names after it.
     pub experts: &'static str,
     pub expert: [&'static str; 3],
     pub head_norm: &'static str,
@@ -32,8 +33,9 @@ pub(crate) struct TensorNames {
 const QKV: &[&str] = &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"];
 
 impl TensorNames {
-    /// The matrices of these projections of the layer, each of so many rows: each a tensor, or all in one where there is
-    /// one projection, in `groups` groups.
+    /// The matrices of these projections of the layer; `rows` has the number of rows of each. Every
+    /// matrix is a tensor, or all are in one tensor, in `groups` groups, where there is one
+    /// projection.
     pub fn matrix(&self, projections: &[&str], groups: u64, rows: &[u64], columns: u64) -> FusedTensor {
         let name = |projection: &str| format!("{}{projection}.weight", self.layer);
         if let ([shared], [_, _, ..]) = (projections, rows) {
@@ -48,7 +50,7 @@ impl TensorNames {
         FusedTensor::whole(projections.iter().zip(rows).map(tensor))
     }
 
-    /// Llama's and of most after it, with the beginnings that `layer` of `model` has.
+    /// Llama's names, which most later families use, with the prefixes of `model` and `layer`.
     fn llama(model: &Model, layer: Option<u32>) -> Self {
         let (root, layers) = match model.architecture {
             Architecture::Opt => ("model.decoder.", "layers"),
@@ -82,7 +84,7 @@ impl TensorNames {
         }
     }
 
-    /// Those of `layer` of `model`.
+    /// The names for `layer` of `model`.
     pub fn new(model: &Model, layer: Option<u32>) -> Self {
         let llama = Self::llama(model, layer);
         match model.architecture {
@@ -135,12 +137,12 @@ impl TensorNames {
                     ..llama.with_4h()
                 }
             }
-            // Models that `check_runnable` refuses are not asked for names.
+            // Models that `check_runnable` refuses never get here.
             _ => llama,
         }
     }
 
-    /// The network's matrices as Megatron-LM named them.
+    /// The feed-forward matrices under Megatron-LM's names.
     fn with_4h(self) -> Self {
         Self { up: &["mlp.dense_h_to_4h"], down: "mlp.dense_4h_to_h", ..self }
     }

@@ -1,9 +1,10 @@
-//! A model folder with random weights: the shapes, formats and files of a real one, without a download.
+//! A model folder with random weights: the shapes, formats and files of a real model, without a
+//! download.
 
 use crate::error::ExecutorError;
-use crate::text::tokenizer::byte_level_json;
 use crate::weights::fused::Tensor;
 use crate::weights::tensors;
+use crate::weights::tokenizer::byte_level_json;
 use half::bf16;
 use hwprofiles::DType;
 use rand::{Rng, SeedableRng};
@@ -17,19 +18,21 @@ use std::path::Path;
 
 /// Values that one random stream fills.
 const PIECE: u64 = 1 << 20;
-/// Entries of the table of normal values that weights are drawn from, a power of two.
+/// Entries of the table of normal values from which weights are drawn; a power of two.
 const NORMALS: usize = 1 << 12;
 
-/// Writes `config.json`, `model.safetensors` in bf16 and a byte-level `tokenizer.json` into the new folder `folder`.
+/// Writes `config.json`, `model.safetensors` in bf16 and a byte-level `tokenizer.json` into the new
+/// folder `folder`.
 ///
-/// Matrices are normal with variance 1 / columns, so that activations keep their size through any depth; norm
-/// weights are 1, biases normal with deviation 0.02. The same model and seed give the same bytes on every machine
-/// and any number of threads: every million values have their own stream.
+/// Matrices are normal with variance 1 / columns, so that activations keep their size through any
+/// depth. Norm weights are 1, biases are normal with deviation 0.02. The same model and seed give
+/// the same bytes on every machine and with any number of threads, because every million values
+/// have their own stream.
 ///
-/// The folder appears whole or not at all.
+/// The folder appears complete or not at all.
 ///
 /// # Errors
-/// It exists already, or cannot be written; the model is none that is run (latent attention, gpt-oss).
+/// It exists already or cannot be written, or the model cannot be run (latent attention, gpt-oss).
 pub fn make_random(model: &Model, folder: &Path, seed: u64) -> Result<(), ExecutorError> {
     tensors::check_runnable(model)?;
     let failed = |path: &Path, source| ExecutorError::File { path: path.to_owned(), source };
@@ -44,7 +47,7 @@ pub fn make_random(model: &Model, folder: &Path, seed: u64) -> Result<(), Execut
     let written = write_folder(model, &partial, seed)
         .and_then(|()| fs::rename(&partial, folder).map_err(|source| failed(folder, source)));
     if written.is_err() {
-        // The first error is the one to tell.
+        // The first error is the one to report.
         let _ = fs::remove_dir_all(&partial);
     }
     written
@@ -87,7 +90,7 @@ fn count(tensor: &Tensor) -> u64 {
     tensor.shape.iter().product()
 }
 
-/// The file's header, and where in the file each tensor starts.
+/// The file's header, and the position in the file where each tensor starts.
 fn header(tensors: &[Tensor]) -> (Vec<u8>, Vec<u64>) {
     let mut entries = Map::new();
     entries.insert("__metadata__".to_owned(), json!({"format": "pt"}));
@@ -100,14 +103,14 @@ fn header(tensors: &[Tensor]) -> (Vec<u8>, Vec<u64>) {
         at = end;
     }
     let mut text = Value::Object(entries).to_string().into_bytes();
-    // Spaces up to a multiple of 8, as the format wants its data aligned.
+    // Padded with spaces to a multiple of 8, since the format aligns its data.
     text.resize(text.len().next_multiple_of(8), b' ');
     let data = 8 + text.len() as u64;
     let bytes = [&(text.len() as u64).to_le_bytes()[..], &text].concat();
     (bytes, starts.into_iter().map(|start| data + start).collect())
 }
 
-/// Normal values of deviation 1, by Box and Muller.
+/// Normal values of deviation 1, by Box and Muller's method.
 fn normals(seed: u64) -> Vec<f32> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut uniform = move || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
@@ -115,7 +118,7 @@ fn normals(seed: u64) -> Vec<f32> {
     (0..NORMALS).map(normal).map(|value| value as f32).collect()
 }
 
-/// Neighbouring streams must not begin alike: SplitMix64's finaliser on both halves.
+/// SplitMix64's finaliser on both halves, so that neighbouring streams do not begin alike.
 fn scramble(stream: u128) -> u128 {
     let mix = |mut z: u64| {
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -131,13 +134,13 @@ fn draw(tensor: &Tensor, values: u64, normals: &[f32], mut random: Pcg64Mcg) -> 
     let (mean, deviation) = match tensor.shape[..] {
         [_, columns] => (0.0, (columns as f32).sqrt().recip()),
         _ if tensor.name.ends_with("bias") => (0.0, 0.02),
-        // Scaled by 1, however that is stored.
+        // The file stores a scale of 1, or its difference from 1.
         _ => (if tensor.plus_one { 0.0 } else { 1.0 }, 0.0),
     };
     let table: Vec<[u8; 2]> =
         normals.iter().map(|normal| bf16::from_f32(mean + deviation * normal).to_le_bytes()).collect();
     let mut bytes = vec![0; 2 * values as usize];
-    // One random number of 64 bits makes five indices of 12.
+    // A random number of 64 bits gives five indices of 12 bits.
     for out in bytes.chunks_mut(10) {
         let mut bits = random.next_u64();
         for out in out.chunks_exact_mut(2) {

@@ -1,22 +1,25 @@
-//! How the rotary position embedding turns.
+//! The rotary position embedding of a model.
 
 use scenarios::{Llama3Scaling, Model, Positions, YarnScaling};
 use std::f32::consts::TAU;
 
-/// How the pairs of a head's rotated columns turn.
+/// How the pairs of a head's rotated columns rotate.
 #[derive(Debug)]
 pub(crate) struct Rotation {
-    /// Radians per position, by pair. In f32, in the order of operations of Hugging Face transformers.
+    /// Radians per position, by pair. In f32, with the order of operations of Hugging Face
+    /// transformers.
     pub frequencies: Vec<f32>,
-    /// What cosines and sines are multiplied by.
+    /// The factor of cosines and sines.
     pub scale: f32,
 }
 
 impl Rotation {
-    /// In a run of sequences of up to `context` tokens; `None` where positions are learned.
+    /// The rotation in a run of sequences of up to `context` tokens; `None` where positions are
+    /// learned.
     ///
-    /// A context beyond the first training stage's is LongRoPE's long one from its first token on, as in engines that keep
-    /// keys; transformers turns keys of the same sequence otherwise once it becomes long.
+    /// A context beyond that of the first training stage uses LongRoPE's long factors from its
+    /// first token on, as engines do that keep keys. Transformers changes the rotation of a
+    /// sequence once it becomes long.
     pub fn new(model: &Model, context: u64) -> Option<Self> {
         let (frequencies, scale): (Vec<f32>, f64) = match &model.positions {
             Positions::Rotary { theta, scaling: None } => (plain(model, *theta).collect(), 1.0),
@@ -40,7 +43,7 @@ impl Rotation {
         Some(Self { frequencies, scale: scale as f32 })
     }
 
-    /// That of layers with a window; `None` where it is the others'.
+    /// The rotation of layers with a window; `None` where it is the same as in other layers.
     pub fn for_windows(model: &Model) -> Option<Self> {
         Some(Self { frequencies: plain(model, model.window_theta()?).collect(), scale: 1.0 })
     }
@@ -52,13 +55,14 @@ fn powers(model: &Model, theta: f64) -> impl Iterator<Item = f32> + use<> {
     (0..width / 2).map(move |pair| (theta as f32).powf((2 * pair) as f32 / width as f32))
 }
 
-/// Frequencies that nothing stretches.
+/// Frequencies without any stretch.
 fn plain(model: &Model, theta: f64) -> impl Iterator<Item = f32> + use<> {
     powers(model, theta).map(|power| 1.0 / power)
 }
 
-/// Llama 3's scaling: wavelengths beyond the first training stage's context are stretched by `factor`, short ones
-/// kept, those between blended (transformers, `_compute_llama3_parameters`).
+/// Llama 3's scaling: wavelengths beyond the context of the first training stage are stretched by
+/// `factor`, short ones are kept, those in between are blended (transformers,
+/// `_compute_llama3_parameters`).
 fn llama3_frequency(scaling: &Llama3Scaling, frequency: f32) -> f32 {
     let (factor, original) = (scaling.factor as f32, scaling.original_max_positions as f32);
     let (low, high) = (scaling.low_freq_factor as f32, scaling.high_freq_factor as f32);
@@ -73,11 +77,12 @@ fn llama3_frequency(scaling: &Llama3Scaling, frequency: f32) -> f32 {
     (1.0 - smooth) * frequency / factor + smooth * frequency
 }
 
-/// YaRN's: pairs that turn often within the first training stage's context are kept, those that turn seldom stretched by
-/// `factor`, those between blended by their place (transformers, `_compute_yarn_parameters`; Peng et al., arXiv 2309.00071).
+/// YaRN's scaling: pairs that rotate often within the context of the first training stage are kept,
+/// those that rotate rarely are stretched by `factor`, those in between are blended by their index
+/// (transformers, `_compute_yarn_parameters`; Peng et al., arXiv 2309.00071).
 fn yarn_frequencies(model: &Model, theta: f64, scaling: &YarnScaling) -> Vec<f32> {
     let width = model.rotated_width() as f64;
-    // The pair that turns so often.
+    // The pair that makes this many turns.
     let pair = |turns: f64| {
         let positions = scaling.original_max_positions as f64;
         width * (positions / (turns * std::f64::consts::TAU)).ln() / (2.0 * theta.ln())

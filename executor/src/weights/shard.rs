@@ -1,7 +1,8 @@
-//! One file of tensors: safetensors, or what [`Shard::new`] is told.
+//! One file of tensors.
 //!
-//! It is read at positions, not mapped: a map would spare one copy of each row into the packing buffer, which is
-//! little beside packing it, but a file cut short while mapped kills the process, and here it is an error.
+//! It is read at positions and not mapped. A map would save one copy of each row into the packing
+//! buffer, which takes little time beside packing. But a file that is cut short while it is mapped
+//! kills the process, and here it is an error.
 
 use crate::error::ExecutorError;
 use crate::weights::format::TensorFormat;
@@ -15,31 +16,31 @@ use std::path::{Path, PathBuf};
 /// Where a tensor lies in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoredTensor {
-    /// As the file says; `None` for a format that we do not read.
+    /// The format; `None` for one that is not read.
     pub format: Option<TensorFormat>,
-    /// As the file says, for messages.
+    /// The format's name in the file, for messages.
     pub format_name: String,
     /// Shape.
     pub shape: Vec<u64>,
     /// First byte in the file.
     pub start: u64,
-    /// Whether norms that others store as the difference from 1 are stored whole.
+    /// Whether norms are stored whole where other files store the difference from 1.
     pub norms_include_one: bool,
-    /// Its rows in the file.
+    /// The order of its rows in the file.
     pub order: RowOrder,
 }
 
-/// In which order a file has the rows of a tensor.
+/// The order in which a file has the rows of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowOrder {
-    /// That of Hugging Face.
+    /// Hugging Face's order.
     Same,
-    /// In each head of so many rows the two that turn together lie side by side rather than half a head apart.
+    /// Within each head, rows that rotate together are adjacent instead of half a head apart.
     PairsInterleaved {
         /// Rows of a head.
         head: u64,
     },
-    /// Matrices of so many rows follow each other whole, rather than in groups that have a part of each.
+    /// Three matrices follow one another whole, instead of in groups that have a part of each.
     Concatenated {
         /// Groups.
         groups: u64,
@@ -49,7 +50,7 @@ pub(crate) enum RowOrder {
 }
 
 impl StoredTensor {
-    /// Where the file has `row`.
+    /// The file's row that holds `row`.
     pub fn stored_row(&self, row: u64) -> u64 {
         match self.order {
             RowOrder::Same => row,
@@ -73,7 +74,7 @@ impl StoredTensor {
     }
 }
 
-/// A safetensors file, open.
+/// An open file of tensors.
 #[derive(Debug)]
 pub(crate) struct Shard {
     /// Its path.
@@ -83,11 +84,11 @@ pub(crate) struct Shard {
     file: File,
 }
 
-/// A header beyond this is no header (the limit of the format's own library).
+/// A longer header is invalid: the limit of the format's own library.
 const LARGEST_HEADER: u64 = 100_000_000;
 
 impl Shard {
-    /// Opens a file and reads its header.
+    /// Opens a safetensors file and reads its header.
     pub fn open(path: &Path) -> Result<Self, ExecutorError> {
         let unreadable = |source| ExecutorError::File { path: path.to_owned(), source };
         let malformed = |reason: String| ExecutorError::Malformed { path: path.to_owned(), reason };
@@ -137,12 +138,12 @@ impl Shard {
         Ok(Self::new(path, tensors, file))
     }
 
-    /// `tensors` of `file`, which is at `path`.
+    /// A shard with `tensors` of `file`, which is at `path`.
     pub fn new(path: &Path, tensors: BTreeMap<String, StoredTensor>, file: File) -> Self {
         Self { path: path.to_owned(), tensors, file }
     }
 
-    /// Fills `bytes` from position `at`.
+    /// Fills `bytes` from position `at` of the file.
     pub fn read(&self, bytes: &mut [u8], at: u64) -> Result<(), ExecutorError> {
         let unreadable = |source| ExecutorError::File { path: self.path.clone(), source };
         self.file.read_exact_at(bytes, at).map_err(unreadable)
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!(places, [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15]);
         let plain = StoredTensor { order: RowOrder::Same, ..stored.clone() };
         assert!((0..16).all(|row| plain.stored_row(row) == row));
-        // Two groups of two rows of q, one of k and one of v.
+        // Two groups: two rows of q, one of k and one of v each.
         let whole = StoredTensor { order: RowOrder::Concatenated { groups: 2, rows: [4, 2, 2] }, ..stored };
         let places: Vec<_> = (0..8).map(|row| whole.stored_row(row)).collect();
         assert_eq!(places, [0, 1, 4, 6, 2, 3, 5, 7]);

@@ -1,4 +1,4 @@
-//! Which tensors a model has.
+//! The tensors of a model.
 
 use crate::error::ExecutorError;
 use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
@@ -8,7 +8,7 @@ use scenarios::{Architecture, Block, Experts, Model, Norm, Positions, Sublayer};
 /// The tensors of one sublayer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SublayerTensors {
-    /// The matrix; none of attention, and of experts two for each: gate and up, then down.
+    /// The matrix. Attention has none; experts have two each: gate and up, then down.
     pub matrices: Vec<FusedTensor>,
     /// Norm weights, norm biases, biases and position tables, in the order in which
     /// [`Sublayer::vector_bytes`] counts them.
@@ -84,7 +84,7 @@ pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Subl
     }
 }
 
-/// The norms of a head's queries and keys, where there are any.
+/// The norms of a head's queries and keys, where the model has them.
 fn head_norms(model: &Model, names: &TensorNames) -> Vec<FusedTensor> {
     let norm = |name: &str| {
         let name = format!("{}self_attn.{name}.weight", names.layer);
@@ -94,7 +94,8 @@ fn head_norms(model: &Model, names: &TensorNames) -> Vec<FusedTensor> {
     if model.qk_norm { vec![norm("q_norm"), norm("k_norm")] } else { vec![] }
 }
 
-/// Refuses what has no kernels and no tensor names here: no checkpoint of it is made or opened, so none is run.
+/// Refuses models without kernels and tensor names here. No checkpoint of such a model is made or
+/// opened, so none is run.
 ///
 /// # Errors
 /// [`ExecutorError::Refused`] for latent attention and gpt-oss.
@@ -134,7 +135,7 @@ pub(crate) fn all_tensors(model: &Model) -> Vec<Tensor> {
     tensors
 }
 
-/// Gate over up, and down, of one expert.
+/// One expert's gate joined with up, and its down.
 fn expert_matrices(model: &Model, names: &TensorNames, expert: u64) -> [FusedTensor; 2] {
     let (width, hidden) = (experts(model).intermediate, model.hidden);
     let [gate, up, down] = names.expert.map(|name| format!("{}.{expert}.{name}", names.experts));
@@ -145,7 +146,7 @@ fn experts(model: &Model) -> &Experts {
     model.experts.as_ref().expect("only models with experts have layers of them")
 }
 
-/// A norm's weight and, of layer norms, its bias.
+/// A norm's weight and, for layer norms, its bias.
 fn norm(model: &Model, name: String) -> Vec<FusedTensor> {
     let plus_one = model.norm == Norm::RmsPlusOne;
     let weight = Tensor { name: format!("{name}.weight"), shape: vec![model.hidden], plus_one };
@@ -156,7 +157,7 @@ fn norm(model: &Model, name: String) -> Vec<FusedTensor> {
     vectors
 }
 
-/// The bias of a matrix has its tensors' names and row order.
+/// A bias has the names and the row order of its matrix's tensors.
 fn with_biases(matrix: FusedTensor, present: bool, mut vectors: Vec<FusedTensor>) -> SublayerTensors {
     if present {
         let mut bias = matrix.clone();

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 proptest! {
     #![proptest_config(cases(24))]
 
-    /// Whole experts go anywhere: what they make is the same but for the order in which it is added up, and the bytes
-    /// are those that the planner counted.
+    /// Experts may be placed anywhere. The results differ only by the order of additions, and the
+    /// bytes are those that the planner counts.
     #[test]
     fn any_division_of_experts_gives_the_logits_of_one_device(
         seed in any::<u64>(),

@@ -1,4 +1,4 @@
-//! GGUF files: the same model as the folder that they were made of.
+//! GGUF files give the same model as the folders that they were made from.
 
 use crate::golden_files::gguf_file;
 use crate::rig;
@@ -7,7 +7,7 @@ use hwprofiles::DType;
 use planner::Extent;
 use scenarios::{Formats, Gguf, Model, WeightFormats};
 
-/// Those of `tests/golden/make_gguf.py`, in f32.
+/// The files of `tests/golden/make_gguf.py`, in f32.
 const FILES: [&str; 8] = ["llama_gqa", "qwen3", "gemma", "gemma3", "phi3", "phi", "gpt_neox", "falcon_7b"];
 
 #[test]
@@ -40,7 +40,7 @@ fn scores_that_are_divided_by_another_number_than_a_file_says_are_those_of_scale
     });
     let cosine = rig::cosine(&logits[0][0], &logits[1][0]);
     assert!(cosine > 0.99999, "{cosine}");
-    // The folder says 48, and heads are 32 wide.
+    // The folder says 48, and heads have 32 values.
     let [folder, file] = checkpoints.map(|checkpoint| checkpoint.model().wiring.query_scalar);
     assert_eq!((folder, file), (Some(48), None));
 }
@@ -64,7 +64,8 @@ fn a_file_that_is_cut_short_or_in_another_format_is_refused_by_name() {
     std::fs::write(&path, &whole[..whole.len() - 1]).expect("written");
     let error = Checkpoint::open(&path).expect_err("a byte is missing").to_string();
     assert!(error.contains("model.gguf") && error.contains("cut short"), "{error}");
-    // The number of a matrix's format lies behind its name, its dimensions and their sizes.
+    // The number of a matrix's format comes after its name, its number of dimensions and their
+    // sizes.
     let name = b"blk.0.attn_q.weight";
     let at = whole.windows(name.len()).position(|window| window == name).expect("it is there")
         + name.len()

@@ -34,7 +34,7 @@ struct TokenizerCase {
     decoded: String,
 }
 
-/// A golden model: what was asked and what transformers answered.
+/// A golden model: prompts, and the outputs of transformers.
 struct Case {
     name: &'static str,
     checkpoint: Checkpoint,
@@ -70,8 +70,9 @@ impl Case {
         generation.unwrap_or_else(|error| panic!("{}: {error}", self.name)).tokens
     }
 
-    /// The smallest cosine between our logits and theirs: at the kept positions, each reached by a prefill, and
-    /// at the last greedy step, reached by `theirs` (so that one other token does not end the comparison).
+    /// The smallest cosine between our logits and transformers'. Compared are the kept positions,
+    /// each reached by a prefill, and the last greedy step, reached by transformers' tokens, so
+    /// that one different token does not end the comparison.
     fn worst_cosine(&self, session: &mut Session) -> f64 {
         let vocab = self.checkpoint.model().vocab as usize;
         let mut worst: f64 = 1.0;
@@ -107,7 +108,7 @@ fn in_f32_logits_agree_and_greedy_tokens_are_the_same_on_every_placement() {
     for name in rig::GOLDEN {
         let case = Case::new(name);
         for (kind, placement) in rig::placements(case.checkpoint.model()) {
-            // Prefill whole, and in chunks that do not divide the prompts.
+            // Prefill as a whole, and in chunks that do not divide the prompts.
             for chunk in [96, 7] {
                 let mut session = case.session(placement.clone(), rig::F32, chunk);
                 let worst = case.worst_cosine(&mut session);
@@ -122,23 +123,25 @@ fn in_f32_logits_agree_and_greedy_tokens_are_the_same_on_every_placement() {
     }
 }
 
-/// The least cosine of a model where most may turn by so much.
+/// The smallest allowed cosine of a model, where `least` is that of most models.
 fn bound(name: &str, least: f64) -> f64 {
     1.0 - rig::rounding(name) * (1.0 - least)
 }
 
 #[test]
 fn narrower_formats_stay_close() {
-    // Bounds of the worst of all compared logits. int4 is left out: rounding a random matrix, in which nothing is
-    // redundant, to 15 levels changes it by 9 % and these models' logits beyond recognition (cosine 0.4 to 0.95). That
-    // the rounded model is computed rightly is the next test's business.
+    // Bounds of the worst of all compared logits. int4 is left out: nothing in a random matrix is
+    // redundant, so rounding it to 15 levels changes it by 9 % and these models' logits beyond
+    // recognition (cosine 0.4 to 0.95). The next test checks that the rounded model is computed
+    // right.
     for (weights, kv, least) in [
         (DType::F32, DType::Bf16, 0.999),
         (DType::Bf16, DType::F32, 0.999),
         (DType::Bf16, DType::Bf16, 0.999),
         (DType::Int8, DType::Bf16, 0.99),
     ] {
-        // Beside a router a little less precision is another expert, and other logits altogether.
+        // With a router, a little less precision selects another expert and gives very different
+        // logits.
         for name in rig::GOLDEN.into_iter().filter(|name| !rig::EXPERTS.contains(name)) {
             let case = Case::new(name);
             let model = case.checkpoint.model();
@@ -153,7 +156,8 @@ fn narrower_formats_stay_close() {
 
 #[test]
 fn narrow_kv_changes_logits_little() {
-    // The largest difference of a logit, as a share of the largest logit of its sequence, of all golden models.
+    // The largest difference of a logit, as a share of the largest logit of its sequence, over all
+    // golden models.
     let mut worst = [(DType::Bf16, 0.0), (DType::Int8, 0.0), (DType::Int2, 0.0_f32)];
     for name in rig::GOLDEN {
         let case = Case::new(name);
@@ -175,7 +179,8 @@ fn narrow_kv_changes_logits_little() {
         }
     }
     println!("largest differences: {worst:?}");
-    // Found: 0.008, 0.021 and 1.3. A step of int2 is 85 of int8's, and nothing in a random model is redundant.
+    // Measured: 0.008, 0.021 and 1.3. A step of int2 is 85 steps of int8, and nothing in a random
+    // model is redundant.
     let most = [0.02, 0.05, 2.0];
     assert!(worst.iter().zip(most).all(|((_, share), most)| (1e-6..most).contains(share)), "{worst:?}");
 }
@@ -193,7 +198,7 @@ fn class(tensor: &str) -> WeightClass {
     }
 }
 
-/// A copy of a model whose matrices have lost what packing them in these formats loses.
+/// A copy of a model whose matrices are rounded as packing them in these formats rounds them.
 fn rounded(name: &str, formats: WeightFormats) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for entry in std::fs::read_dir(rig::folder(name)).expect("the folder exists") {
@@ -250,7 +255,8 @@ fn a_narrow_run_is_the_f32_run_of_the_rounded_weights() {
             .with(WeightClass::Ends, DType::Int8),
     ];
     for weights in one.into_iter().chain(mixed) {
-        // What products round x by turns the logits by about as much; a cosine sees its square.
+        // Rounding x in products turns the logits by about as much, and a cosine changes by the
+        // square of it.
         let rounding = weights.distinct().map(|dtype| Path::best().rounding(dtype)).fold(0.0, f32::max);
         let least = 1.0 - 1e-5 - 10.0 * f64::from(rounding).powi(2);
         for name in rig::GOLDEN {

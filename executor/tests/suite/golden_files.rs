@@ -1,9 +1,9 @@
 //! The golden models' files, with weights drawn from their seeds.
 //!
-//! `weights.json` of a golden folder lists the draws of numpy's `default_rng(seed).standard_normal` in
-//! float32 that `golden_weights.py` made. Here the same numbers are drawn again: seeds as in numpy's
-//! `SeedSequence`, bits from PCG64, normal numbers by the ziggurat of numpy's `distributions.c`. A
-//! digest shows that every bit is the same.
+//! `weights.json` of a golden folder lists the draws of numpy's `default_rng(seed).standard_normal`
+//! in float32 that `golden_weights.py` made. Here the same numbers are drawn again: seeds as in
+//! numpy's `SeedSequence`, bits from PCG64, normal numbers by the ziggurat of numpy's
+//! `distributions.c`. A digest shows that every bit is the same.
 
 use rand::Rng;
 use rand_pcg::Pcg64;
@@ -36,10 +36,11 @@ struct GgufData {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Step {
-    /// "pairs": in each of so many heads, rows that rotate together lie side by side. "scale", "add".
+    /// "pairs": in each of so many heads, rows that rotate together lie side by side. "scale",
+    /// "add".
     One(String, f32),
-    /// "concatenate": q, k and v, which alternate in so many groups of so many heads of q, one after
-    /// the other.
+    /// "concatenate": q, k and v, which alternate in so many groups of so many heads of q, one
+    /// after the other.
     Two(String, usize, usize),
 }
 

@@ -1,4 +1,4 @@
-//! What must hold of every run, whatever the placement.
+//! Laws of every run, on any placement.
 
 use crate::cases::cases;
 use crate::rig;
@@ -24,7 +24,7 @@ pub fn generate(session: &mut Session, batch: usize, prompt: usize, output: u64)
     (generation.tokens, generation.trace)
 }
 
-/// Every task ran once, in its lane's order, after all that it depends on, and inside its step.
+/// Every task ran once, in its lane's order, after all of its dependencies, and inside its step.
 fn check_order(session: &Session, trace: &Trace) {
     let setup = session.setup();
     let programs = Programs::lower(&setup.machine, &setup.model, &setup.placement).expect("it ran");
@@ -55,8 +55,8 @@ fn check_order(session: &Session, trace: &Trace) {
 proptest! {
     #![proptest_config(cases(24))]
 
-    /// The two central laws, on any placement: bytes allocated are the bytes that the planner counted, in every
-    /// memory; and the placement changes nothing about the result, not a bit.
+    /// The two central laws, on any placement: the allocated bytes of every memory are those that
+    /// the planner counts, and the placement changes no bit of the result.
     #[test]
     fn any_placement_takes_the_planned_bytes_and_gives_the_same_bits(
         seed in any::<u64>(),
@@ -72,7 +72,8 @@ proptest! {
         let weights = WeightFormats::all(weights).with(WeightClass::Ffn, ffn);
         let formats = Formats { weights, kv, ..rig::F32 };
         let placement = rig::random(model, seed);
-        // Kernels sum in an order that depends on how many rows there are: in the same micro-batches.
+        // Kernels sum in an order that depends on the number of rows, so both runs have the same
+        // micro-batches.
         let micro_batches = placement.pipelining.micro_batches;
         let plain = rig::divided(rig::on(model, rig::CPU), micro_batches);
         let mut plain = rig::session(&checkpoint, plain, formats, extent);
@@ -100,7 +101,7 @@ fn the_same_run_twice_gives_the_same_bits() {
     let mut session = rig::session(&checkpoint, placement, rig::formats(DType::Bf16, DType::Bf16), EXTENT);
     let first = generate(&mut session, 2, 13, 12).0;
     let logits = session.logits().expect("they are read");
-    // Another run in between leaves nothing behind.
+    // Another run in between leaves no state behind.
     generate(&mut session, 1, 30, 3);
     assert_eq!(generate(&mut session, 2, 13, 12).0, first);
     assert_eq!(session.logits().expect("they are read"), logits);
@@ -127,7 +128,7 @@ fn tokens_are_told_as_they_are_sampled_and_a_seed_repeats_them() {
     assert_ne!(run(2), first, "tokens of one seed in 384^18 are those of another");
 }
 
-/// A link slow enough that fetches take longer than computing, and a memory that cannot hold the layers.
+/// A setup with links so slow that fetches take longer than computing.
 fn overlap_setup(model: &Model) -> RunSetup {
     let mut setup = rig::setup(model, rig::streamed(model), rig::F32, EXTENT);
     for link in &mut setup.machine.links {
@@ -147,8 +148,9 @@ fn a_streamed_run_fetches_the_next_weights_while_it_computes() {
     let overlapping = of(true)
         .filter(|fetch| of(false).any(|task| task.start_ns < fetch.end_ns && fetch.start_ns < task.end_ns))
         .count();
-    // Without prefetching there would be none. On an idle machine it is nearly all of them; beside other tests on the
-    // same cores the computing lane may come so late that both slots are full before it starts.
+    // Without prefetching no fetch would overlap. On an idle machine nearly all of them do. Beside
+    // other tests on the same cores, the computing lane may be so late that both slots are full
+    // before it starts.
     assert!(overlapping > 0, "no fetch overlaps with computing");
     // No fetch is faster than its link.
     for fetch in of(true) {
@@ -164,7 +166,7 @@ fn lanes_that_share_one_core_finish() {
         let mut plain = rig::session(&checkpoint, rig::on(checkpoint.model(), rig::CPU), rig::F32, EXTENT);
         generate(&mut plain, 2, 9, 5).0
     };
-    // The second case names cores that no machine has: the run falls back on those there are.
+    // The second case names cores that no machine has: the run uses the available cores instead.
     for cores in [vec![0, 0, 0], vec![4000, 4001]] {
         for placement in [rig::split(checkpoint.model()), rig::streamed(checkpoint.model())] {
             let mut setup = rig::setup(checkpoint.model(), placement, rig::F32, EXTENT);
@@ -256,7 +258,7 @@ fn a_plan_runs_for_the_model_and_machine_it_was_made_for_and_no_other() {
     let pricing = Pricing { machine: &machine, model: &model, formats: &rig::F32 };
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
     let question = Question { pricing, workload, objective, slo, costs, draft: None };
-    // How long it takes is not asked here.
+    // The score does not matter here.
     let score = |_: &Placement, _: u64| Ok(Times { ttft: Seconds::new(1.0), tpot: None });
     let placement = rig::split(&model);
     let plan = planner::evaluate(&question, "given", placement.clone(), 16, &score).expect("it fits");
@@ -278,7 +280,7 @@ fn a_plan_runs_for_the_model_and_machine_it_was_made_for_and_no_other() {
     assert!(error.contains("machine"), "{error}");
 }
 
-/// Whether tasks of the placement could ever compete for bandwidth: not where one device does everything alone.
+/// Where one device does everything alone, tasks never compete for bandwidth.
 #[test]
 fn modelled_time_is_the_simulators_where_nothing_is_shared() {
     let model = Model::preset("fulcrum-250m").expect("a preset");
@@ -291,11 +293,11 @@ fn modelled_time_is_the_simulators_where_nothing_is_shared() {
         assert_eq!(trace.recorder, Recorder::Modelled);
         compare_with_simulator(&setup, &trace, true);
     }
-    // Devices that take turns: what one sublayer leaves, the next device fetches. Nothing overlaps.
+    // Devices that take turns: each fetches what the other has computed, and nothing overlaps.
     let turns = rig::mixed(&model);
     let setup = rig::setup(&model, turns, rig::formats(DType::Bf16, DType::Bf16), extent);
     compare_with_simulator(&setup, &modelled(&setup, &steps).expect("it models"), true);
-    // With everything streamed, tasks do compete, and the simulator cannot be faster.
+    // With everything streamed, tasks compete, and the simulator cannot be faster.
     let setup = rig::setup(&model, rig::streamed(&model), rig::formats(DType::Bf16, DType::Bf16), extent);
     compare_with_simulator(&setup, &modelled(&setup, &steps).expect("it models"), false);
 }

@@ -1,4 +1,4 @@
-//! Everything that a run, its files and its requests must fulfil, on real devices.
+//! Laws and agreement of runs, model files and services, on real devices.
 
 mod cases;
 mod experts;

@@ -1,4 +1,4 @@
-//! Model folders: what is written reads back, what is wrong is refused with one clear message.
+//! Model folders: what is written reads back, and what is wrong is refused with one clear message.
 
 use crate::golden_files;
 use executor::{Checkpoint, ExecutorError, Tokenizer, make_random};
@@ -10,7 +10,7 @@ fn tiny() -> Model {
     Model::preset("fulcrum-tiny").expect("a preset")
 }
 
-/// A copy of a golden folder that may be damaged.
+/// A copy of a golden folder, which a test may damage.
 fn copy_of(name: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for entry in fs::read_dir(golden_files::folder(name)).expect("the folder exists") {
@@ -65,7 +65,7 @@ fn a_random_model_reads_back_as_the_model_it_was_made_of() {
         "falcon-40b",
     ];
     for name in ["fulcrum-tiny", "opt-125m"].into_iter().chain(others) {
-        // Narrow, with the heads and switches of the real one.
+        // A narrow model with the heads and switches of the real one.
         let model = Model::preset(name).expect("a preset");
         let (head_dim, intermediate) = (8, model.intermediate.min(96));
         let full_every = model.wiring.window.and_then(|window| window.full_every);

@@ -16,7 +16,7 @@ fn chunks_of_any_size_give_the_same_logits() {
     let whole = logits(31);
     for chunk in [1, 8, 30] {
         let worst = logits(chunk).iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        // Not the same bits: attention sums in another order.
+        // The bits differ, since attention sums in another order.
         assert!(worst < 1e-4, "chunks of {chunk}: {worst}");
     }
 }
@@ -26,7 +26,7 @@ fn any_number_of_micro_batches_gives_the_same_tokens_and_logits() {
     let checkpoint = rig::checkpoint("llama3_rope");
     let extent = Extent { batch: 5, ..EXTENT };
     for placement in [rig::streamed, rig::mixed, rig::split] {
-        // Of fewer sequences than were allocated for, the last parts may be empty.
+        // With fewer sequences than were allocated for, the last micro-batches may be empty.
         for batch in [5, 2] {
             let run = |micro_batches| {
                 let placement = rig::divided(placement(checkpoint.model()), micro_batches);

@@ -1,4 +1,4 @@
-//! What repeats to the bit, and how far placements differ.
+//! Which runs repeat to the bit, and how far placements differ.
 
 use crate::laws::{EXTENT, generate};
 use crate::rig;
@@ -7,7 +7,7 @@ use hwprofiles::DType;
 use planner::Placement;
 use scenarios::Model;
 
-/// Tokens and logits of a run of a session of its own, with random numbers.
+/// Tokens and logits of a random run in its own session.
 fn run(name: &str, placement: impl Fn(&Model) -> Placement, cores: usize) -> (Vec<Vec<u32>>, Vec<Vec<f32>>) {
     let checkpoint = rig::checkpoint(name);
     let formats = rig::formats(DType::Bf16, DType::Bf16);
@@ -34,9 +34,9 @@ fn two_runs_of_one_seed_thread_count_and_plan_agree_in_every_bit() {
     }
 }
 
-/// The largest difference of a logit between everything on the CPU and any other placement, over golden models and formats,
-/// after prefill in chunks and decode. BENCHMARKS.md states it: nothing, but where experts are divided, whose outputs are then added up in
-/// another order.
+/// The largest difference of a logit between everything on the CPU and any other placement, over
+/// golden models and formats, after prefill in chunks and decode. BENCHMARKS.md states it: there is
+/// none, except where experts are divided, whose outputs are then added up in another order.
 #[test]
 fn placements_change_no_logit_but_by_the_order_in_which_divided_experts_are_added() {
     for name in rig::GOLDEN {
@@ -54,8 +54,9 @@ fn placements_change_no_logit_but_by_the_order_in_which_divided_experts_are_adde
             for (kind, placement) in rig::placements(model) {
                 let worst = cpu.iter().zip(logits(placement)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
                 let divided = kind == "split" && rig::EXPERTS.contains(&name);
-                // The logits are of the order of 1. An f32 sum of the other order differs in its last bits; where it is
-                // rounded to a narrower format behind that, by a step of that.
+                // The logits are about 1. An f32 sum in another order differs in its last bits.
+                // Where it is then rounded to a narrower format, it differs by a step of that
+                // format.
                 let most = if divided { 2e-3 } else { 0.0 };
                 println!("{name}, {kind}, {formats}: {worst:e}");
                 assert!(worst <= most, "{name}, {kind}, {formats}: {worst}");

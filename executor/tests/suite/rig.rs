@@ -1,4 +1,5 @@
-//! What the executor's tests run on: a machine of two devices, the golden models, and placements of every kind.
+//! The setup of the executor's tests: a machine of two devices, the golden models, and placements
+//! of every kind.
 use crate::golden_files;
 use executor::{Checkpoint, RunSetup, Session};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
@@ -31,11 +32,12 @@ pub const GOLDEN: [&str; 21] = [
     "falcon_7b",
     "falcon_40b",
 ];
-/// Those with experts.
+/// Models with experts.
 pub const EXPERTS: [&str; 2] = ["mixtral", "qwen3_moe"];
-/// How much further than other models' rounding takes a model's logits. The norms of q and k in `gemma3` double both, and so the
-/// scores: its logits are 1 − 0.9990 of cosine away in PyTorch's bf16 (median of 160 random tokens) where those of `gemma2`, `gemma`
-/// and `qwen3` are 1 − 0.9998, and 0.20 of the largest logit at worst where theirs are 0.06.
+/// How much more rounding changes a model's logits than those of most models. The norms of q and k
+/// in `gemma3` double both, and so increase the scores. In PyTorch's bf16 its logits have a cosine
+/// of 0.9990 (median of 160 random tokens) where those of `gemma2`, `gemma` and `qwen3` have
+/// 0.9998, and they differ by at most 0.20 of the largest logit where the others differ by 0.06.
 pub fn rounding(name: &str) -> f64 {
     if name == "gemma3" { 4.0 } else { 1.0 }
 }
@@ -58,7 +60,7 @@ pub fn machine() -> Machine {
     let text = include_str!("../../../hwprofiles/data/example-loopback.yaml");
     let mut machine = Machine::from_yaml(text, "example-loopback.yaml").expect("the example is right");
     for device in &mut machine.devices {
-        // The example is older than these formats; how long they take does not matter here.
+        // The example is older than these formats, and their times do not matter here.
         let rates = device.attention[&DType::Bf16].clone();
         device.attention.extend([(DType::Int8, rates.clone()), (DType::Int2, rates)]);
     }
@@ -103,7 +105,7 @@ pub fn layered(
     }
 }
 
-/// Attention on one device, the feed-forward network on the other, in turn by layers.
+/// Attention on one device and the feed-forward network on the other, alternating by layers.
 pub fn mixed(model: &Model) -> Placement {
     let resident = |sublayer, device: DeviceId| vec![whole(model, sublayer, OWN[device.0], device, device)];
     layered(model, CPU, resident(Sublayer::Head, LOOPBACK), |layer, sublayer| {
@@ -142,7 +144,7 @@ pub fn by_phase(model: &Model) -> Placement {
     layered(model, CPU, far(Sublayer::Head), |_, sublayer| far(sublayer))
 }
 
-/// The same with each step in so many micro-batches.
+/// The same placement with each step in `micro_batches` micro-batches.
 pub fn divided(mut placement: Placement, micro_batches: u64) -> Placement {
     placement.pipelining.micro_batches = micro_batches;
     placement
@@ -160,9 +162,9 @@ pub fn placements(model: &Model) -> Vec<(&'static str, Placement)> {
     ]
 }
 
-/// Any placement that can run with [`BATCH`] sequences: 1 to 3 slices, any home, any device in either phase, any number
-/// of staging slots and micro-batches. The slices of a layer's experts share their devices, so that what is added up
-/// is added up in one order.
+/// Any placement that can run with [`BATCH`] sequences: 1 to 3 slices, any home, any device in each
+/// phase, any number of staging slots and micro-batches. The slices of a layer's experts share
+/// their devices, so that their outputs are added up in one order.
 pub fn random(model: &Model, seed: u64) -> Placement {
     any(model, seed, false)
 }
@@ -199,7 +201,7 @@ fn any(model: &Model, seed: u64, divide: bool) -> Placement {
     Placement { pipelining, ..placement }
 }
 
-/// cos of the angle between two vectors.
+/// The cosine of the angle between two vectors.
 pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
     dot(a, b) / (dot(a, a).sqrt() * dot(b, b).sqrt())

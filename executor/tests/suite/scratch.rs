@@ -1,4 +1,5 @@
-//! The planner counts kernels' working memory without knowing them; here both are known.
+//! The planner counts the kernels' working memory without knowing the kernels. These tests know
+//! both.
 
 use crate::cases::cases;
 use crate::rig;
@@ -42,7 +43,7 @@ proptest! {
         prop_assert!(kernels::attention::scratch_bytes(cores, heads, shape, batch as usize) <= counted);
     }
 
-    /// The same of a GPU's kernels, operator by operator as they borrow it.
+    /// The same for a GPU's kernels, operator by operator, as each uses the scratch.
     #[test]
     fn a_gpus_kernels_need_no_more_working_memory_than_the_planner_counts(
         name in prop::sample::select(vec!["fulcrum-tiny", "opt-125m", "llama-3.1-8b", "qwen3-32b", "qwen2.5-0.5b", "mixtral-8x7b", "qwen3-30b-a3b", "gemma-2-9b", "gpt-neox-20b", "falcon-7b"]),

@@ -1,4 +1,4 @@
-//! Continuous batching: who shares a pass with whom changes nothing but when.
+//! Continuous batching: sharing a pass changes when a request is answered, and nothing else.
 
 use crate::cases::cases;
 use crate::laws::EXTENT;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// GenerationRequest number `id`: a prompt of so many tokens, an answer of at most so many.
+/// Request number `id`: a prompt of `prompt` tokens and at most `output` output tokens.
 fn request(id: u64, prompt: usize, output: u64) -> GenerationRequest {
     let prompt = (0..prompt).map(|index| (id as u32 * 131 + index as u32 * 37 + 5) % 384).collect();
     GenerationRequest {
@@ -36,7 +36,8 @@ fn batching(extent: Extent) -> Batching {
     }
 }
 
-/// What the session answers, by request, and the passes it made; pauses after every pass where that is wanted.
+/// The results of the requests, by request, and the passes that were made. With `pauses`, the
+/// service pauses after every pass.
 fn serve(
     session: &mut Session,
     batching: Batching,
@@ -75,7 +76,8 @@ fn alone(session: &mut Session, request: &GenerationRequest) -> Vec<u32> {
 proptest! {
     #![proptest_config(cases(24))]
 
-    /// On any placement each request has the answer that it has alone, and every token is computed once.
+    /// On any placement each request gets the tokens that it gets alone, and every token is
+    /// computed once.
     #[test]
     fn requests_of_any_lengths_are_answered_as_each_is_alone(
         seed in any::<u64>(),
@@ -153,7 +155,7 @@ fn an_answer_ends_with_its_stop_token_and_an_interrupted_one_with_what_there_is(
     assert_eq!(answers[&0].finish, FinishReason::Stop);
     assert_eq!(answers[&0].tokens, whole[..=at]);
 
-    // Asked between passes: the sixth time it ends a run of twelve.
+    // `pause` is called between passes, and returns true the sixth time, within a run of twelve.
     let asked_for = AtomicU64::new(0);
     let mut service = session.service(batching(EXTENT), [asked.clone()].into_iter()).expect("valid");
     let served = session.serve(&mut service, &|| asked_for.fetch_add(1, Ordering::AcqRel) >= 5, |_| {});
@@ -206,7 +208,8 @@ fn requests_come_when_they_come_and_those_that_never_fit_are_refused_alone() {
 proptest! {
     #![proptest_config(cases(12))]
 
-    /// Weights and KV caches move, requests go on: what a session does in the middle of them changes no answer.
+    /// Weights and KV caches move while requests go on. Changing the placement in the middle
+    /// changes no result.
     #[test]
     fn a_service_goes_on_with_its_requests_on_another_placement(
         seeds in prop::collection::vec(any::<u64>(), 2..4),

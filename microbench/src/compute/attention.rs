@@ -11,12 +11,12 @@ use crate::operands::kernel_set::AttentionOperands;
 use hwprofiles::{AttentionPoint, AttentionRates, AttentionShape, DType, Host, Phase, Seconds};
 use kernels::{Buffer, KvCache, KvShape, Scratch, Span};
 
-/// The attention of one KV format, in several groupings of heads: how much work there is for each byte of the cache
-/// depends on them.
+/// The attention of one KV format, in several groupings of heads, which decide how much work there
+/// is for each byte of the cache.
 ///
-/// Between two steps of a decode all weights and the other layers' caches are read, so each call takes another
-/// cache of an arena larger than the machine's caches. In prefill the keys and values were written a moment ago:
-/// there it is always the same cache.
+/// Between two steps of a decode all weights and the caches of the other layers are read, so each
+/// call takes another cache from an arena larger than the machine's caches. In prefill the keys and
+/// values were written just before, so every call takes the same cache.
 #[derive(Debug)]
 pub(crate) struct AttentionExperiment {
     dtype: DType,
@@ -33,12 +33,13 @@ struct Point {
     series: SampleSeries,
 }
 
-/// What one call computes.
+/// The shape of one call.
 #[derive(Debug, Clone, Copy)]
 struct Call(AttentionShape);
 
 impl AttentionExperiment {
-    /// For a cache in `dtype` (f32, bf16, int8 or int2), and the heads, contexts, prompts and teams of `extent`.
+    /// For a cache in `dtype` (f32, bf16, int8 or int2), with the heads, contexts, prompts and
+    /// teams of `extent`.
     pub fn new(rig: &Rig<'_>, dtype: DType, extent: &MeasurementExtent) -> Result<Self, MeasureError> {
         let mut points = Vec::new();
         for shape in extent.attention() {
@@ -61,7 +62,8 @@ impl AttentionExperiment {
         })
     }
 
-    /// Whether one call at this point would take too long, judged by the measured prompt of fewer tokens.
+    /// Whether one call at this point would take too long, estimated from a measured prompt of
+    /// fewer tokens.
     fn takes_too_long(&self, point: &Point, rig: &Rig<'_>) -> bool {
         let wanted = point.call.0;
         if wanted.phase == Phase::Decode {
@@ -100,7 +102,7 @@ impl Call {
         self.0.heads as usize
     }
 
-    /// HeadGrouping that share one head of keys and values.
+    /// Query heads that share one head of keys and values.
     fn group(self) -> usize {
         (self.0.heads / self.0.kv_heads) as usize
     }
@@ -110,7 +112,7 @@ impl Call {
         (self.0.heads * self.0.head_dim) as usize
     }
 
-    /// Values of q.
+    /// All values of q.
     fn values(self) -> usize {
         (self.0.batch * self.0.new_tokens) as usize * self.width()
     }
@@ -120,7 +122,7 @@ impl Call {
         1.0 / (self.0.head_dim as f32).sqrt()
     }
 
-    /// The cache of exactly its tokens.
+    /// The shape of a cache of exactly its tokens.
     fn cache(self, dtype: DType) -> KvShape {
         KvShape {
             dtype,
@@ -190,13 +192,14 @@ impl Experiment for AttentionExperiment {
     }
 }
 
-/// The cache whose keys, then values, are `bytes`.
+/// A cache of keys, then values, in `bytes`.
 fn cache(shape: KvShape, bytes: &[u8]) -> Result<KvCache<'_>, MeasureError> {
     let (keys, values) = bytes.split_at(shape.bytes());
     Ok(KvCache::new(shape, keys, values)?)
 }
 
-/// Compares the last row of every sequence, for one head, with softmax(scale · q·Kᵀ) · V in double precision.
+/// Compares the last row of every sequence, for one head, with softmax(scale · q·Kᵀ) · V in double
+/// precision.
 fn verify(
     what: impl Fn() -> String,
     call: Call,
@@ -211,7 +214,7 @@ fn verify(
         shape.read_row(&bytes[index * row_bytes..][..row_bytes], &mut values);
         values
     };
-    // Rows of values are behind all rows of keys.
+    // All rows of keys come first, then all rows of values.
     let keys = shape.sequences * shape.kv_heads * tokens;
     for sequence in 0..shape.sequences {
         let (token, head) = ((sequence + 1) * call.0.new_tokens as usize - 1, sequence * 5 % call.heads());

@@ -1,4 +1,5 @@
-//! The three ceilings of matrix products with each instruction set: from registers, from caches, from memory.
+//! The three ceilings of matrix products with each instruction set: with operands in registers, in
+//! caches and in memory.
 
 use crate::error::MeasureError;
 use crate::method::experiment::{Experiment, expect};
@@ -11,20 +12,20 @@ use hwprofiles::{Bytes, Ceilings, Crossover, DType, Flop, FlopPerSec, Host, Seco
 use kernels::peak::{self, CachedProduct, Instructions};
 use kernels::{Buffer, Path, Pool, Scratch, WeightsView};
 
-/// What is multiplied, by which instruction set.
+/// An operand format and the instruction set that multiplies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct InstructionPath {
     dtype: DType,
-    /// The word for it in files.
+    /// The name of the instruction set in files.
     name: &'static str,
-    /// The loop that shows the instructions alone; none where products mix several kinds.
+    /// The loop that measures the instructions alone; `None` where products mix several kinds.
     instructions: Option<Instructions>,
-    /// The kernels that use them; none where there are none yet.
+    /// The kernels that use the instructions; `None` where there are no such kernels yet.
     path: Option<Path>,
 }
 
-/// Every way that is known, the plainest first. Where bf16 is widened, the instructions are those of f32; our tiles of integer
-/// weights are expanded to bf16.
+/// All known combinations, the plainest first. Where bf16 is widened, the instructions are those of
+/// f32. Our tiles of integer weights are expanded to bf16.
 const INSTRUCTION_PATHS: [InstructionPath; 12] = [
     way(DType::F32, "avx2", Some(Instructions::Avx2F32), Some(Path::Avx2)),
     way(DType::F32, "avx512", Some(Instructions::Avx512F32), Some(Path::Avx512)),
@@ -40,7 +41,7 @@ const INSTRUCTION_PATHS: [InstructionPath; 12] = [
     way(DType::Int4, "amx", Some(Instructions::AmxBf16), Some(Path::Amx)),
 ];
 
-/// Whose crossover is looked for: of each format vectors, and tiles.
+/// For each format, the vector and the tile instructions whose crossover is measured.
 const CROSSINGS: [(DType, &str, &str); 3] = [
     (DType::Bf16, "avx512-bf16", "amx"),
     (DType::Int8, "avx512-vnni", "amx"),
@@ -57,13 +58,13 @@ const fn way(
 }
 
 impl InstructionPath {
-    /// Whether this machine can go it.
+    /// Whether this machine has the instructions.
     fn is_open(&self) -> bool {
         self.instructions.is_none_or(Instructions::is_present) && self.path.is_none_or(Path::is_supported)
     }
 }
 
-/// One core and all cores, on every way.
+/// One core and all cores, with every instruction set.
 #[derive(Debug)]
 pub(crate) struct CeilingsExperiment {
     pools: Vec<Pool>,
@@ -78,7 +79,7 @@ pub(crate) struct CeilingsExperiment {
 #[derive(Debug)]
 struct Point {
     way: InstructionPath,
-    /// Index of the pool; its path is the way's.
+    /// Index of the pool, which uses the kernels of `way`.
     pool: usize,
     kind: Kind,
     series: SampleSeries,
@@ -88,15 +89,15 @@ struct Point {
 enum Kind {
     Resident,
     Cached(Box<CachedProduct>),
-    /// With so many rows of x.
+    /// The number of rows of x.
     Streamed(usize),
 }
 
-/// Rows of products that stay in the caches: the better of them is the ceiling.
+/// Rows of products that stay in the caches. The faster of them is the ceiling.
 const ROWS: [usize; 2] = [64, 192];
 
 impl CeilingsExperiment {
-    /// `cache` is what each core has for itself.
+    /// `cache` is the size of each core's own cache.
     pub fn new(rig: &Rig<'_>, extent: &MeasurementExtent, cache: Bytes) -> Result<Self, MeasureError> {
         let (mut pools, mut points): (Vec<Pool>, Vec<Point>) = (Vec::new(), Vec::new());
         let most = rig.all().members();
@@ -107,7 +108,7 @@ impl CeilingsExperiment {
                 let pool = match pools.iter().position(same) {
                     Some(index) => index,
                     None => {
-                        // Of few rows too the path is what its name says.
+                        // Products of few rows use the same kernels, since there is no crossover.
                         let tiles = |pool: Pool, dtype| pool.with_crossover(dtype, 0);
                         let pool = Pool::new(&rig.all().cores()[..members])?.with_path(path);
                         pools.push([DType::Bf16, DType::Int8, DType::Int4].into_iter().fold(pool, tiles));
@@ -153,7 +154,7 @@ impl Experiment for CeilingsExperiment {
         let Point { way, pool, kind, series } = &mut points[point];
         let (n, k, pool, dtype) = (*n, *k, &pools[*pool], way.dtype);
         match kind {
-            // It refuses its own wrong results.
+            // The loop checks its own result.
             Kind::Resident => {
                 if let Some(instructions) = way.instructions {
                     series.visit(rig, || {
@@ -242,7 +243,7 @@ impl Point {
         format!("{} by {}, {kind}", self.way.dtype, self.way.name)
     }
 
-    /// Rows of a streamed product and its time.
+    /// The rows of a streamed product, and its time.
     fn streamed(&self, dtype: DType, name: &str) -> Option<(usize, f64)> {
         let Kind::Streamed(m) = self.kind else { return None };
         let is_wanted = (self.way.dtype, self.way.name) == (dtype, name);
@@ -251,7 +252,7 @@ impl Point {
 }
 
 impl CeilingsExperiment {
-    /// The rate of one point, the fork-join taken off.
+    /// The rate of one point, without the fork-join.
     fn rate(&self, point: &Point, launch: f64) -> Option<FlopPerSec> {
         let members = self.pools[point.pool].members();
         let (n, k) = self.shape;
@@ -267,19 +268,20 @@ impl CeilingsExperiment {
     }
 }
 
-/// The fewest rows from which on `above` is never slower than `below`, both (rows, time) by ascending rows; none where
-/// at the most rows it still is.
+/// The smallest number of rows from which on `above` is never slower than `below`; `None` where it
+/// is slower at the most rows. Both are (rows, time), ascending in rows.
 fn crossover(below: &[(usize, f64)], above: &[(usize, f64)]) -> Option<u64> {
     let both = below.iter().zip(above).rev();
     both.take_while(|((_, below), (_, above))| above <= below).last().map(|((rows, _), _)| *rows as u64)
 }
 
-/// What a product in `dtype` may be off by, as a share of Σ|x·w|: sums in f32, and how the path rounds x.
+/// The allowed error of a product in `dtype`, as a share of Σ|x·w|, from sums in f32 and from the
+/// rounding of x.
 pub(crate) fn tolerance(pool: &Pool, dtype: DType) -> f64 {
     1.0 / 4096.0 + f64::from(pool.path().rounding(dtype))
 }
 
-/// Compares a sample of y with the definition.
+/// Compares a sample of y with the definition of the product.
 fn verify(pool: &Pool, x: &[f32], w: WeightsView<'_>, y: &[f32]) -> Result<(), MeasureError> {
     let (n, k) = (w.rows(), w.columns());
     for sample in 0..8 {

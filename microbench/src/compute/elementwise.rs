@@ -1,4 +1,4 @@
-//! Element-wise work: what lies between the matrix products.
+//! Element-wise operators, which lie between the matrix products.
 
 use crate::error::MeasureError;
 use crate::method::experiment::{Experiment, expect};
@@ -10,12 +10,13 @@ use crate::operands::arena::{random, random_buffer};
 use hwprofiles::{Bytes, Host, Seconds};
 use kernels::{Buffer, Memory, PANEL, Pool, RopeTable};
 
-/// The element-wise operators of one Llama layer (hidden 1024, 16 heads over 4 of 64, intermediate 2816), in their
-/// order: norm, rotation, addition, norm, gated activation, addition. Gate and up lie side by side in panels, as one product
-/// makes both.
+/// The element-wise operators of one Llama layer (hidden 1024, 16 heads over 4 of 64, intermediate
+/// 2816), in their order: norm, rotation, addition, norm, gated activation, addition. Gate and up
+/// lie side by side in panels, as one product writes both.
 ///
-/// The rate is that of their bytes (every activation that an operator reads or writes, in f32) over their time without
-/// six fork-joins. Many rows are measured: at one row of a decode step the fork-join is the cost.
+/// The rate is their bytes (every activation that an operator reads or writes, in f32) over their
+/// time without six fork-joins. Many rows are measured, because at one row of a decode step the
+/// fork-join dominates.
 #[derive(Debug)]
 pub(crate) struct ElementwiseExperiment {
     layer: Layer,
@@ -48,7 +49,7 @@ const OPERATORS: usize = 6;
 const VALUES: usize = 2 * (2 * HIDDEN) + 2 * QKV + 2 * (3 * HIDDEN) + 3 * INTERMEDIATE;
 
 impl ElementwiseExperiment {
-    /// Over so many rows, for all teams of the rig.
+    /// For all teams of the rig, with `rows` rows.
     pub fn new(rig: &Rig<'_>, rows: usize) -> Result<Self, MeasureError> {
         let memory = Memory::new("table", Bytes::new(u64::MAX));
         let frequencies: Vec<f32> =
@@ -71,14 +72,14 @@ impl ElementwiseExperiment {
 }
 
 impl Layer {
-    /// Runs one operator; they are numbered in the order of the layer.
+    /// Runs one operator. Operators are numbered in the order of the layer.
     fn run(&mut self, rig: &Rig<'_>, pool: &Pool, operator: usize) {
         let subject = rig.subject;
         match operator {
             0 | 3 => {
                 subject.rms_norm(pool, self.normed.view_mut(), self.residual.view(), &self.gamma);
             }
-            // Queries and keys lie side by side: one call rotates both.
+            // Queries and keys lie side by side, so one call rotates both.
             1 => {
                 let (qk, table) = (self.qkv.view_mut(), &self.table);
                 kernels::rope(pool, qk, QKV, HEADS + KV_HEADS, HEAD_DIM, table, &self.positions);
@@ -91,7 +92,8 @@ impl Layer {
         }
     }
 
-    /// Runs the layer once and compares one value of every row that each operator wrote with its definition.
+    /// Runs the layer once and compares one value of every row that each operator wrote with its
+    /// definition.
     fn verify(&mut self, rig: &Rig<'_>, team: usize, pool: &Pool) -> Result<(), MeasureError> {
         let floats = |buffer: &Buffer| buffer.view::<f32>().to_vec();
         let (residual, qkv) = (floats(&self.residual), floats(&self.qkv));
@@ -117,7 +119,7 @@ impl Layer {
             let gate_at = row * 2 * INTERMEDIATE + at / PANEL * 2 * PANEL + at % PANEL;
             let (gate, up) = (f64::from(gates[gate_at]), f64::from(gates[gate_at + PANEL]));
             check("activation", inner[row * INTERMEDIATE + at], gate / (1.0 + (-gate).exp()) * up)?;
-            // The first pair of a head turns by `row` radians.
+            // The first pair of a head rotates by `row` radians.
             let at = row * QKV + row % (HEADS + KV_HEADS) * HEAD_DIM;
             let (sin, cos) = (row as f64).sin_cos();
             let (low, high) = (f64::from(qkv[at]), f64::from(qkv[at + HEAD_DIM / 2]));

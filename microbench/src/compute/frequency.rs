@@ -1,4 +1,4 @@
-//! How fast the cores' clocks really run.
+//! The real clock frequency of the cores.
 
 use crate::error::MeasureError;
 use crate::method::experiment::{Experiment, expect};
@@ -7,8 +7,8 @@ use crate::method::rig::Rig;
 use crate::method::series::SampleSeries;
 use hwprofiles::{Hertz, Host, Presence};
 
-/// A chain of additions, one per cycle, on every core of each team: what a register would tell, where a virtual machine
-/// shows none.
+/// A chain of additions, one per cycle, on every core of each team. It measures the frequency also
+/// in virtual machines, which show no such register.
 #[derive(Debug)]
 pub(crate) struct FrequencyExperiment {
     teams: Vec<(usize, SampleSeries)>,

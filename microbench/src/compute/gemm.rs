@@ -1,4 +1,4 @@
-//! Matrix products at the shapes of transformers, their weights from memory.
+//! Matrix products with the shapes of transformers and weights from memory.
 
 use crate::compute::ceilings::tolerance;
 use crate::error::MeasureError;
@@ -12,8 +12,8 @@ use kernels::{Buffer, Pool, Scratch, WeightsView};
 
 /// The products of one weight format: every shape, row count and team.
 ///
-/// A decode step reads every weight once and then reads all the others before it comes back. So here: each call takes
-/// the next matrix of an arena larger than the caches.
+/// A decode step reads every weight once, and all other weights before it reads the same one again.
+/// So each call takes the next matrix of an arena larger than the caches.
 #[derive(Debug)]
 pub(crate) struct GemmExperiment {
     dtype: DType,
@@ -59,7 +59,8 @@ impl GemmExperiment {
         })
     }
 
-    /// Whether one call at this point would take too long, judged by the measured point of fewer rows.
+    /// Whether one call at this point would take too long, estimated from the measured point with
+    /// fewer rows.
     fn takes_too_long(&self, point: &Point, rig: &Rig<'_>) -> bool {
         let alike = |p: &&Point| (p.n, p.k, p.team) == (point.n, point.k, point.team) && p.m < point.m;
         let fewer = self.points.iter().filter(alike).filter_map(|p| Some((p.m, p.series.summary()?)));
@@ -73,11 +74,11 @@ impl Point {
         dtype.matrix_bytes(self.n as u64, self.k as u64).get() as usize
     }
 
-    /// Compares a sample of y with the definition.
+    /// Compares a sample of y with the definition of the product.
     fn verify(&self, pool: &Pool, x: &[f32], w: WeightsView<'_>, y: &[f32]) -> Result<(), MeasureError> {
         let tolerance = tolerance(pool, w.dtype());
         for sample in 0..16 {
-            // Rows and columns far apart, the last ones among them.
+            // Rows and columns far apart, the last ones included.
             let (row, column) = (self.m - 1 - sample * 7 % self.m, self.n - 1 - sample * 61 % self.n);
             let term = |i: usize| f64::from(x[row * self.k + i]) * f64::from(w.value(column, i));
             let wanted: f64 = (0..self.k).map(term).sum();

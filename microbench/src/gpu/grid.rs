@@ -1,4 +1,4 @@
-//! Which points are measured, and in what order.
+//! The points that are measured, and their order.
 
 use crate::gpu::table::{TableKind, WorkTable};
 use crate::method::options::Depth;
@@ -6,19 +6,19 @@ use hwprofiles::{Bytes, DType, Direction, HostMemory};
 use kernels::cuda::{Facts, Work};
 use std::time::Duration;
 
-/// Rows of x: one token to the chunks of a prefill.
+/// Rows of x: from one token to the chunks of a prefill.
 const ROWS: [u64; 12] = [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
 /// Rows and columns of W.
 const SIDES: [u64; 7] = [128, 512, 1024, 2048, 4096, 8192, 16384];
-/// Every fourth of a list, every second, all.
+/// Steps through a list: every fourth entry, every second, all.
 const STEPS: [usize; 3] = [4, 2, 1];
 
-/// How much is measured.
+/// How much is measured of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GpuExtent {
-    /// No visit begins after so much time, but the first to what a GPU's file must have.
+    /// After this time no visit begins, except the first visit to a table that is essential.
     pub budget: Duration,
-    /// Visits to each point, as far as there is time.
+    /// Visits to each point, while there is time.
     pub passes: usize,
     /// The finest grid of products: an index of [`STEPS`].
     pub finest: usize,
@@ -41,7 +41,7 @@ impl GpuExtent {
         }
     }
 
-    /// What there is to measure of such a GPU.
+    /// The tables of points for such a GPU.
     pub fn tables(&self, facts: &Facts) -> Vec<WorkTable> {
         let mut tables = vec![WorkTable::new(
             TableKind::Launches,
@@ -64,18 +64,19 @@ impl GpuExtent {
     }
 }
 
-/// Formats whose products the GPU's tensor cores know.
+/// Formats that the GPU's tensor cores multiply.
 fn formats(facts: &Facts) -> impl Iterator<Item = DType> {
     let since = [(DType::Bf16, (8, 0)), (DType::Fp8, (8, 9)), (DType::F16, (7, 0)), (DType::Int8, (7, 5))];
     let (products, capability) = (facts.no_products.is_none(), facts.capability);
     since.into_iter().filter(move |(_, since)| products && capability >= *since).map(|(dtype, _)| dtype)
 }
 
-/// Powers of two from four times the cache to a `parts`-th of the memory that a read may use; that where there is none.
+/// Powers of two from four times the cache to a `parts`-th of the memory that a read may use. Where
+/// that range is empty, only the largest size.
 fn above_cache(facts: &Facts, parts: u64) -> impl Iterator<Item = Bytes> {
     let most = facts.largest_read.get() / parts;
     let first = (4 * facts.l2.get()).next_power_of_two().min(most).max(1);
-    // Some GPUs have next to no cache: small reads would measure their launches.
+    // Some GPUs have almost no cache, and small reads would measure their launches.
     let first = first.max((64 << 20).min(most));
     std::iter::successors(Some(first), |size| size.checked_mul(2))
         .take_while(move |size| *size <= most)
@@ -89,7 +90,7 @@ fn transfers(facts: &Facts) -> impl Iterator<Item = Bytes> {
     sizes.take_while(move |size| *size < most).chain([most]).map(Bytes::new)
 }
 
-/// All shapes (m, n, k) with the coarsest grid that they are of.
+/// All shapes (m, n, k), each with the coarsest grid that contains it.
 fn shapes() -> impl Iterator<Item = ((u64, u64, u64), usize)> {
     let sides = || SIDES.into_iter().enumerate();
     let all = ROWS
@@ -102,13 +103,15 @@ fn shapes() -> impl Iterator<Item = ((u64, u64, u64), usize)> {
     })
 }
 
-/// The first of [`STEPS`] that meets `index`; the last of a list is of the coarsest grid, which is not to be smaller.
+/// The first of [`STEPS`] that reaches `index`. The last entry of a list belongs to the coarsest
+/// grid, which must span the whole list.
 fn level(index: usize, len: usize) -> usize {
     if index + 1 == len { 0 } else { STEPS.iter().position(|step| index.is_multiple_of(*step)).unwrap_or(0) }
 }
 
-/// (WorkTable, point) in the order of visits: everything but products, then all formats' products from the coarsest grid to
-/// the finest. Whenever the time is up, what was measured covers the whole region.
+/// (Table, point) in the order of visits: first everything but products, then the products of all
+/// formats from the coarsest grid to the finest. Whenever the time is up, the measured points cover
+/// the whole region.
 pub(super) fn order(tables: &[WorkTable]) -> Vec<(usize, usize)> {
     let levels: Vec<_> = shapes().collect();
     let rank = |work: &Work| match *work {

@@ -1,4 +1,4 @@
-//! From the samples to what the file says.
+//! The GPU's part of a host file, from its samples.
 
 use crate::gpu::table::{TableKind, WorkTable};
 use crate::method::options::Options;
@@ -10,7 +10,7 @@ use hwprofiles::{
 };
 use kernels::cuda::{Facts, Work};
 
-/// What the tables tell; `None` where one that must be there has no samples.
+/// The measured GPU; `None` where an essential table has no samples.
 pub(super) fn measured_gpu(
     tables: &[WorkTable],
     facts: &Facts,
@@ -41,7 +41,7 @@ pub(super) fn measured_gpu(
     Some(MeasuredGpu { part, link, launches, read, copy, transfers })
 }
 
-/// "NVIDIA H200" as a name of a file: "nvidia-h200".
+/// "NVIDIA H200" as the name of a part: "nvidia-h200".
 fn slug(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let words: Vec<_> = words.map(str::to_ascii_lowercase).collect();
@@ -52,8 +52,8 @@ fn seconds(summary: SampleSummary) -> Seconds {
     Seconds::new(summary.median)
 }
 
-/// What starting costs; what a launch costs beyond the kernel, whose time holds what the GPU takes to begin: nothing; and
-/// the round trip.
+/// The costs of starting work, the cost of a launch beyond its kernel, and the round trip. The
+/// second is zero, since a kernel's time includes its start.
 fn starts(
     table: &WorkTable,
     record: &mut MeasurementRecord<'_>,
@@ -80,7 +80,7 @@ fn size(work: Work) -> Option<Bytes> {
     }
 }
 
-/// Rates by size, each byte counted `times`.
+/// Rates by size. Each byte counts `times`.
 fn curve(
     table: &WorkTable,
     record: &mut MeasurementRecord<'_>,
@@ -104,7 +104,8 @@ fn transfer(table: &WorkTable, record: &mut MeasurementRecord<'_>) -> Option<Tra
     Some(TransferCurve { direction, host_memory, curve: curve(table, record, 1, note)? })
 }
 
-/// β each way at the largest pinned transfer; α, the larger of both ways', from the smallest.
+/// The link: β each way from the largest pinned transfer, and α from the smallest, the larger of
+/// both directions.
 fn link(
     name: &str,
     tables: &[WorkTable],
@@ -139,7 +140,7 @@ fn link(
     let (alpha, summary) = alpha?;
     record.begin("pinned transfers".to_owned());
     let latency = record.sourced("the smallest", Seconds::new(alpha.max(0.0)), summary);
-    // Noise may make the slower kind of memory the faster one where the two are alike.
+    // Noise may make pageable memory appear faster where both kinds are alike.
     let pageable = |direction, pinned: &Sourced<BytesPerSec>| {
         let rate = at_largest(direction, HostMemory::Pageable)?;
         Some(if rate.value < pinned.value { rate } else { pinned.clone() })
@@ -149,7 +150,7 @@ fn link(
         to_host: pageable(Direction::ToHost, &to_host)?,
     };
     let both = at_largest(Direction::Both, HostMemory::Pinned)?;
-    // The slower direction ends last, and it is its end that was timed.
+    // The slower direction ends last, and its end was timed.
     let slower = to_device.value.get().min(to_host.value.get());
     let duplex = Ratio::new((both.value.get() / slower).min(1.0))?;
     Some(LinkPart {
@@ -161,8 +162,8 @@ fn link(
     })
 }
 
-/// The times behind a curve of rates, whose source they share. More bytes never take less time, but noise may say so
-/// of two small transfers: the larger time is that of both.
+/// The times behind a curve of rates, with the same source. More bytes never take less time, but
+/// noise may suggest it for two small transfers, so the larger time is used for both.
 fn times(table: &WorkTable, rates: &Curve<BytesPerSec>) -> Option<Curve<Seconds>> {
     let mut points: Vec<_> =
         table.summaries().filter_map(|(work, summary)| Some((size(work)?, summary.median))).collect();

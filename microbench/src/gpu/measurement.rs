@@ -25,8 +25,8 @@ pub(crate) struct GpuOutcome {
     pub(super) visits: usize,
 }
 
-/// Measures the GPU, and then everything else with `host`. Progress, saved hosts and the result of both
-/// are joined to those of one measurement.
+/// Measures the GPU, and then everything else with `host`. Progress, saved hosts and the result of
+/// both are joined to those of one measurement.
 pub(crate) fn before(
     options: &Options,
     progress: &mut dyn FnMut(Progress<'_>),
@@ -56,8 +56,8 @@ pub fn gpu_kernel_parity() -> Result<(String, Vec<Parity>), MeasureError> {
     Ok((gpu.name()?, kernels::cuda::parity(&gpu)?))
 }
 
-/// Looks for a GPU and measures it. A GPU that is missing or fails is no error: the reason is reported as
-/// progress, and as a warning where there is a driver, since a GPU is then expected.
+/// Looks for a GPU and measures it. A GPU that is missing or fails is no error: the reason is
+/// reported as progress, and as a warning where there is a driver, since a GPU is then expected.
 fn measure(options: &Options, progress: &mut dyn FnMut(Progress<'_>)) -> Result<GpuOutcome, MeasureError> {
     let root = Path::new("/");
     let extent = GpuExtent::new(options.depth);
@@ -86,7 +86,8 @@ fn left_out(reason: String) -> Warning {
     Warning { subject: "GPU".to_owned(), message: format!("it is left out: {reason}") }
 }
 
-/// Measures `device`: all points from the coarsest grid to the finest, then all again while there is time.
+/// Measures `device`: all points from the coarsest grid to the finest, then all again while there
+/// is time.
 pub(super) fn measure_device(
     device: &mut dyn GpuUnderTest,
     extent: &GpuExtent,

@@ -1,4 +1,5 @@
-//! The measurement of the GPU: launches, streams in its memory, the link to it, and matrix products.
+//! The measurement of the GPU: launches, streams in its memory, the link to it, and matrix
+//! products.
 //!
 //! Attention is left out: we cannot time the kernels that engines run, and a simple kernel would
 //! misrepresent them.

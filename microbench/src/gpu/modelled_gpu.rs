@@ -1,4 +1,4 @@
-//! A GPU that is a few formulas: what is measured of it must be what they say.
+//! A GPU that consists of a few formulas. Its measurement must give the numbers of the formulas.
 
 use crate::gpu::device::GpuUnderTest;
 use crate::gpu::grid::GpuExtent;
@@ -12,7 +12,7 @@ use kernels::Error;
 use kernels::cuda::{Check, Facts, Work};
 use std::time::Duration;
 
-/// What an H200 says about itself.
+/// Facts as an H200 reports them.
 pub(super) fn facts() -> Facts {
     Facts {
         name: "NVIDIA H200".to_owned(),
@@ -39,7 +39,7 @@ const TO_HOST: f64 = 52e9;
 const BOTH: f64 = 45e9;
 const PAGEABLE: f64 = 11e9;
 
-/// The time of a product: a roofline on a floor.
+/// The time of a product: a roofline with a minimum.
 fn product(dtype: DType, m: u64, n: u64, k: u64) -> f64 {
     let (bytes, rate) = if matches!(dtype, DType::Bf16 | DType::F16) { (2.0, 7e14) } else { (1.0, 1.4e15) };
     let (m, n, k) = (m as f64, n as f64, k as f64);
@@ -62,7 +62,7 @@ struct ModelledGpu {
     elapsed: f64,
     asked: Option<(Work, usize)>,
     calls: usize,
-    /// One of so many times is disturbed.
+    /// Every so many calls, one is disturbed.
     disturbed: usize,
     /// Work that is refused.
     refuses: fn(&Work) -> bool,
@@ -107,7 +107,7 @@ impl GpuUnderTest for ModelledGpu {
             Work::Product { dtype, m, n, k } => product(dtype, m, n, k),
             Work::Transfer { direction, memory, bytes } => transfer(direction, memory, bytes.as_f64()),
         };
-        // The first time is slow.
+        // The first call of a kind is slow.
         self.calls += 1;
         let slow = if self.asked.replace((work, calls)) != Some((work, calls)) { 4.0 } else { 1.0 };
         let disturbed = if self.calls.is_multiple_of(self.disturbed) { 3.0 } else { 1.0 };
@@ -189,7 +189,7 @@ fn what_is_measured_of_a_modelled_gpu_are_the_numbers_of_the_model_also_where_on
         }
         assert_eq!(it.curve.points.len(), 10);
     }
-    // β is what the largest transfer reached, α what the smallest took beyond it.
+    // β is the rate of the largest transfer, and α the rest of the smallest transfer's time.
     let bytes = facts().largest_transfer.as_f64();
     let largest_of = |direction, memory| bytes / transfer(direction, memory, bytes);
     let largest = |direction| largest_of(direction, HostMemory::Pinned);
@@ -253,7 +253,8 @@ fn when_the_time_is_up_the_coarse_grid_is_there_and_what_is_missing_is_told() {
             let corners = [(1, 128, 128), (8192, 16384, 16384), (1, 16384, 128)];
             assert!(corners.iter().all(|shape| points.iter().any(|p| (p.m, p.n, p.k) == *shape)));
         }
-        // A visit that has begun ends: the longest is a few of the largest product, and transfers are essential.
+        // A visit that has begun is finished. The longest visit is a few calls of the largest
+        // product, and transfers are essential.
         let slack = if points.is_empty() { f64::MAX } else { 1.0 };
         assert!(device.elapsed < budget + slack, "{} of {budget}", device.elapsed);
     }
@@ -366,7 +367,7 @@ fn a_host_with_a_measured_gpu_reads_back_as_it_was_written_and_composes_with_its
         near("a measured product", time.get(), product(DType::Bf16, 8192, 16384, 16384));
         let hbm = machine.memories.iter().find(|memory| memory.name == "hbm").expect("its memory");
         near("its bandwidth", hbm.bandwidth.value.get(), READ);
-        // Attention was not measured: a plan can ask for it, and is told that it is an estimate.
+        // Attention was not measured: a plan that asks for it gets an estimate, marked as one.
         let (phase, heads, kv_heads, head_dim) = (Phase::Decode, 32, 8, 128);
         let decode =
             AttentionShape { phase, batch: 8, new_tokens: 1, past_tokens: 2047, heads, kv_heads, head_dim };

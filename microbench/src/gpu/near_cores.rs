@@ -1,19 +1,20 @@
-//! The cores that a GPU is nearest to: what they touch first lies in the memory of that socket.
+//! The cores nearest to a GPU. Memory that they touch first belongs to their socket.
 
 use std::fs;
 use std::path::Path;
 
-/// Those of `available` on the NUMA node of the device at `bus` (`0000:17:00.0`); none where the system does not say.
+/// The cores of `available` on the NUMA node of the device at `bus` (`0000:17:00.0`); none where
+/// the system does not say.
 pub(super) fn near_cores(root: &Path, bus: &str, available: &[usize]) -> Vec<usize> {
     let node = fs::read_to_string(root.join("sys/bus/pci/devices").join(bus).join("numa_node"));
-    // −1 is no node.
+    // −1 means no node.
     let Some(node) = node.ok().and_then(|node| node.trim().parse::<usize>().ok()) else { return Vec::new() };
     let list = fs::read_to_string(root.join(format!("sys/devices/system/node/node{node}/cpulist")));
     let list = list.unwrap_or_default();
     available.iter().copied().filter(|core| holds(&list, *core)).collect()
 }
 
-/// Whether a list such as `0-3,8` names `core`.
+/// Whether a list such as `0-3,8` contains `core`.
 fn holds(list: &str, core: usize) -> bool {
     list.trim().split(',').any(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

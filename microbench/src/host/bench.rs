@@ -1,4 +1,4 @@
-//! A host from its measurements.
+//! The measurement of a host: all experiments, in passes.
 
 use crate::compute::attention::AttentionExperiment;
 use crate::compute::ceilings::CeilingsExperiment;
@@ -36,7 +36,7 @@ use kernels::{Buffer, Pool, affinity};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Measures `subject` on this machine; see [`crate::measure`].
+/// Measures the kernels of `subject` on this machine; see [`crate::measure`].
 pub(crate) fn measure(
     subject: &dyn KernelSet,
     options: &Options,
@@ -73,13 +73,13 @@ pub(crate) fn measure(
     })
 }
 
-/// All experiments, and what is known without any.
+/// All experiments, and the facts that need none.
 struct HostBench<'a> {
     rig: &'a Rig<'a>,
     options: &'a Options,
     cpu: Processor,
     capacity: Bytes,
-    /// The first [`HostBench::essential`] of them make a valid host.
+    /// The first [`HostBench::essential`] experiments make a valid host.
     experiments: Vec<Box<dyn Experiment>>,
     essential: usize,
     warnings: Vec<Warning>,
@@ -161,7 +161,7 @@ impl<'a> HostBench<'a> {
                     experiment.visit(point, self.rig)?;
                     done += 1;
                 }
-                // In the first pass the file grows by a table at a time; later ones only refine it.
+                // In the first pass the file grows by one table at a time; later passes refine it.
                 if pass == 0 && index + 1 >= self.essential && index + 1 < self.experiments.len() {
                     save(&self.measured(index + 1).host)?;
                 }
@@ -175,11 +175,11 @@ impl<'a> HostBench<'a> {
         Ok(self.measured(self.experiments.len()))
     }
 
-    /// What the first `count` experiments tell.
+    /// The host as the first `count` experiments know it.
     fn measured(&self, count: usize) -> MeasuredHost {
         let mut record = MeasurementRecord::new(self.options);
         let (date, command) = (&self.options.date, &self.options.command);
-        // The essential experiments, of which every visit takes a sample, replace the zeros.
+        // The essential experiments replace these zeros: each of their visits takes a sample.
         let seconds = Sourced::measured(Seconds::ZERO, date, command, 0.0);
         let rate = Sourced::measured(BytesPerSec::ZERO, date, command, 0.0);
         let capacity = Sourced::measured(self.capacity, date, command, 0.0);
@@ -204,7 +204,7 @@ impl<'a> HostBench<'a> {
     }
 }
 
-/// A team of which nothing but its size is known.
+/// A team without measurements.
 pub(crate) fn empty_team(
     threads: usize,
     launch: &Sourced<Seconds>,
@@ -223,7 +223,7 @@ pub(crate) fn empty_team(
     }
 }
 
-/// Passes as long as the last one that fit into what is left of the time.
+/// How many passes as long as the last one fit into the time that is left.
 fn passes_left(left: Duration, last: Duration) -> usize {
     (left.as_secs_f64() / last.as_secs_f64().max(1e-3)) as usize
 }

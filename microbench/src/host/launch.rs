@@ -1,4 +1,4 @@
-//! What it costs to call a team together and to see it finish.
+//! The cost of starting a team and waiting for its end.
 
 use crate::error::MeasureError;
 use crate::method::experiment::{Experiment, expect};
@@ -9,7 +9,8 @@ use hwprofiles::{Host, Seconds};
 use kernels::Pool;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// One fork-join of an empty operator by each team, its members awake, as in a chain of kernels.
+/// One fork-join of an empty operator by each team, with its members awake, as in a chain of
+/// kernels.
 #[derive(Debug)]
 pub(crate) struct LaunchExperiment {
     teams: Vec<(usize, SampleSeries)>,
@@ -22,7 +23,7 @@ impl LaunchExperiment {
     }
 }
 
-/// Kernels share work as items that free members take: so the empty operator has items too.
+/// Kernels share work as items that free members take, so the empty operator has items too.
 fn fork_join(pool: &Pool, count: &AtomicUsize) {
     pool.each(pool.members(), |_, _| {
         count.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! How long until a thread that waits for another one runs again.
+//! The time until a waiting thread runs again.
 
 use crate::error::MeasureError;
 use crate::method::experiment::Experiment;
@@ -10,11 +10,11 @@ use kernels::{Flag, affinity};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Wake-ups of a thread on the last core, by a busy one on the first.
+/// Wake-ups of a thread on the last core by a busy thread on the first.
 ///
-/// The waiter spins and then sleeps ([`Flag::wait`]), as the executor's lanes do. It is kept waiting for as long as
-/// lanes of a decode layer wait for each other, within which it still spins. Who waits longer than the spin pays a
-/// wake-up by the kernel, which is about a tenth of the wait that it ends.
+/// The waiter spins and then sleeps ([`Flag::wait`]), as the executor's lanes do. It waits for as
+/// long as lanes of a decode layer wait for each other, and still spins then. A longer wait ends
+/// with a wake-up by the kernel, which takes about a tenth of the wait.
 #[derive(Debug, Default)]
 pub(crate) struct SyncExperiment {
     series: SampleSeries,
@@ -22,7 +22,7 @@ pub(crate) struct SyncExperiment {
 
 /// Wake-ups of one visit.
 const ROUNDS: usize = 8;
-/// How long the waiter is kept waiting: a typical operator of a decode step.
+/// How long the waiter waits: as long as a typical operator of a decode step.
 const BUSY: Duration = Duration::from_micros(60);
 
 impl Experiment for SyncExperiment {
@@ -60,11 +60,11 @@ impl Experiment for SyncExperiment {
                 pong.wait();
                 pong.clear();
             }
-            // A panic in the waiter is a defect of ours, and goes on here.
+            // A panic in the waiter is a defect of ours and is passed on.
             let woken = waiter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             Ok::<_, MeasureError>(set.into_iter().zip(woken))
         })?;
-        // The first one wakes a thread that has just been made.
+        // The first wake-up is left out: it wakes a thread that has just started.
         for (set, woken) in times.skip(1) {
             self.series.push(woken.duration_since(set).as_secs_f64().max(1e-9));
         }

@@ -1,4 +1,4 @@
-//! The loopback's link: the paced copy, at no pace.
+//! The loopback's link: the paced copy, without a pace.
 
 use crate::error::MeasureError;
 use crate::method::experiment::{Experiment, expect};
@@ -8,17 +8,18 @@ use crate::method::series::SampleSeries;
 use hwprofiles::{Bytes, BytesPerSec, DType, Host, Presence, Seconds};
 use kernels::{Buffer, Link, affinity};
 
-/// Copies by one thread on the loopback's core: tiny ones for α, long ones between far places for β.
+/// Copies by one thread on the loopback's core: tiny copies for α, long copies between distant
+/// addresses for β.
 #[derive(Debug)]
 pub(crate) struct TransferExperiment {
     to: Buffer,
-    /// Bytes of a long one.
+    /// Bytes of a long copy.
     len: usize,
     tiny: SampleSeries,
     long: SampleSeries,
 }
 
-/// One cache line: its copy takes α and nothing else.
+/// One cache line: its copy takes only α.
 const TINY: usize = 64;
 
 impl TransferExperiment {

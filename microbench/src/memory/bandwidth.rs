@@ -1,8 +1,8 @@
 //! Streams through memory: read, write, copy, triad.
 //!
-//! What is counted is what the program asked for ([`hwprofiles::Stream`]); what lies past the caches is stored around
-//! them, so that no line is read before it is written.
-//! A call goes through the next of their [`ArrayWalk`].
+//! The counted bytes are those that the program asks for ([`hwprofiles::Stream`]). Arrays beyond
+//! the caches are stored around the caches, so that no line is read before it is written. Each call
+//! goes through the next slice of an [`ArrayWalk`].
 
 use crate::error::MeasureError;
 use crate::method::experiment::{Experiment, expect};
@@ -20,10 +20,10 @@ use std::ops::Range;
 /// The streams of every size by every team.
 #[derive(Debug)]
 pub(crate) struct BandwidthExperiment {
-    /// Two buffers of the largest size: what is read and what is written.
+    /// Two buffers of the largest size: the source and the target.
     from: Buffer,
     to: Buffer,
-    /// Where arrays begin to be stored around the caches, in bytes.
+    /// Size in bytes from which on arrays are stored around the caches.
     past_caches: usize,
     points: Vec<Point>,
 }
@@ -38,7 +38,7 @@ struct Point {
 
 const STREAMS: [Stream; 4] = [Stream::Read, Stream::Write, Stream::Copy, Stream::Triad];
 const FACTOR: f64 = 3.0;
-/// A fork-join that is a larger part of the time than this hides the memory.
+/// A fork-join that takes a larger part of the time than this hides the memory.
 const LARGEST_LAUNCH: f64 = 1.0 / 3.0;
 
 impl BandwidthExperiment {
@@ -46,7 +46,8 @@ impl BandwidthExperiment {
     pub fn new(rig: &Rig<'_>, sizes: &[usize], cache: usize) -> Result<Self, MeasureError> {
         let largest = sizes.last().copied().unwrap_or(0);
         let (mut from, mut to) = (Buffer::new(largest)?, Buffer::new(largest)?);
-        // Each member touches its own part first: on a machine of several memories it lies near.
+        // Each member touches its own part first, so that on a machine with several memories it is
+        // near.
         for buffer in [&mut from, &mut to] {
             rig.subject.write(rig.all(), buffer.view_mut(), 1.0, Store::Ordinary);
         }
@@ -67,7 +68,7 @@ impl BandwidthExperiment {
         Ok(Self { from, to, past_caches: cache, points })
     }
 
-    /// How much of the arrays lies in huge pages, for the record.
+    /// The share of the arrays in huge pages, for the record.
     fn pages(&self) -> Option<String> {
         let (from, to) = (self.from.pages()?, self.to.pages()?);
         let (huge, resident) = (from.huge + to.huge, from.resident + to.resident);
@@ -137,13 +138,13 @@ impl Experiment for BandwidthExperiment {
 }
 
 impl Point {
-    /// Bytes of so many values of each array.
+    /// Bytes of `values` values of each array.
     fn bytes(&self, values: usize) -> Bytes {
         Bytes::new((arrays(self.stream) * values * size_of::<f64>()) as u64)
     }
 }
 
-/// The operands of one stream; `to` is as long as each array.
+/// The operands of one stream. `to` is as long as each array.
 struct Arrays<'a> {
     stream: Stream,
     from: &'a [f64],
@@ -152,7 +153,7 @@ struct Arrays<'a> {
 }
 
 impl Arrays<'_> {
-    /// Goes through `range` of them once; the sum where the stream is a read.
+    /// Goes through `range` of the arrays once. Returns the sum where the stream is a read.
     fn pass(&mut self, rig: &Rig<'_>, pool: &Pool, range: Range<usize>) -> f64 {
         let (a, rest) = self.from.split_at(self.to.len());
         let (a, to, store) = (&a[range.clone()], &mut self.to[range.clone()], self.store);
@@ -186,7 +187,7 @@ impl Arrays<'_> {
     }
 }
 
-/// How many arrays a stream goes through.
+/// The number of arrays of a stream.
 fn arrays(stream: Stream) -> usize {
     match stream {
         Stream::Read | Stream::Write => 1,

@@ -1,10 +1,10 @@
-//! Memory behind CXL: a node without cores, on a machine whose kernel tells of CXL memory.
+//! Memory behind CXL: a node without cores, on a machine whose kernel lists CXL memory.
 
 use hwprofiles::{Bytes, CxlPart, Numa, NumaNode, NumaPath, Sourced};
 use std::fs;
 use std::path::Path;
 
-/// Whether the kernel under `root` knows a CXL memory device. A node without cores alone may be something else: the
+/// Whether the kernel under `root` lists a CXL memory device. A node without cores may also be the
 /// memory of a GPU, or of the processor's package.
 pub(crate) fn is_there(root: &Path) -> bool {
     let devices = fs::read_dir(root.join("sys/bus/cxl/devices")).into_iter().flatten().flatten();
@@ -14,8 +14,8 @@ pub(crate) fn is_there(root: &Path) -> bool {
     })
 }
 
-/// The one node without cores, as its nearest cores reach it; none where there are several, which may be of different
-/// kinds, or where it could not be measured.
+/// The only node without cores, measured from its nearest cores. `None` where there are several,
+/// which may be of different kinds, or where it was not measured.
 pub(crate) fn part(numa: &Numa) -> Option<CxlPart> {
     let mut alone = numa.nodes.iter().filter(|node| node.cores.is_empty() && node.capacity > Bytes::ZERO);
     let (Some(node), None) = (alone.next(), alone.next()) else { return None };
@@ -34,7 +34,7 @@ pub(crate) fn part(numa: &Numa) -> Option<CxlPart> {
     })
 }
 
-/// The memory of the nodes that have cores; all of it where no other node has any.
+/// The memory of the nodes that have cores.
 pub(crate) fn beside_cores(nodes: &[NumaNode]) -> Bytes {
     nodes.iter().filter(|node| !node.cores.is_empty()).map(|node| node.capacity).sum()
 }

@@ -19,7 +19,8 @@ pub(crate) struct LatencyExperiment {
     points: Vec<(Buffer, Chase)>,
 }
 
-/// Steps of one call: up to a millisecond. The next call goes on where it ended, so that long rings are followed whole.
+/// Steps of one call: up to a millisecond. The next call continues where it ended, so that long
+/// rings are followed as a whole.
 const STEPS: usize = 1 << 13;
 
 /// A ring that is followed part by part, and the times of the parts.
@@ -31,7 +32,7 @@ pub(crate) struct Chase {
 }
 
 impl Chase {
-    /// Follows `ring` for as long as a visit lasts.
+    /// Follows `ring` for the duration of a visit.
     ///
     /// # Errors
     /// [`MeasureError::Wrong`] where the first step does not lead where the ring says.
@@ -45,13 +46,13 @@ impl Chase {
         Ok(())
     }
 
-    /// Follows `ring` once more, at its caller's time.
+    /// Follows `ring` for one sample.
     pub fn sample(&mut self, rig: &Rig<'_>, ring: &[u32]) {
         let Self { at, series } = self;
         series.push(rig.clock.time(1, || *at = black_box(rig.subject.chase(ring, *at, STEPS))));
     }
 
-    /// Whether it was never followed.
+    /// Whether it has no samples yet.
     pub fn is_empty(&self) -> bool {
         self.series.is_empty()
     }
@@ -63,7 +64,7 @@ impl Chase {
 }
 
 impl LatencyExperiment {
-    /// For working sets of `sizes` bytes, of which those up to `cache` shall be in it.
+    /// For working sets of `sizes` bytes. Those up to `cache` bytes are to be in the cache.
     pub fn new(sizes: &[usize], cache: usize) -> Result<Self, MeasureError> {
         let point = |(seed, &size): (usize, &usize)| {
             let mut ring = Buffer::new(size)?;
@@ -93,7 +94,8 @@ impl Experiment for LatencyExperiment {
             expect(what, f64::from(rig.subject.chase(ring, 0, elements)), 0.0, 0.0)?;
         }
         if size_of_val(ring) <= self.cache {
-            // One call follows a part of the ring only: all of it is fetched again before.
+            // A call follows only a part of the ring, so all of it is fetched into the cache
+            // before.
             black_box(ring.iter().fold(0, |sum: u32, &next| sum.wrapping_add(next)));
         }
         chase.visit(rig, ring)

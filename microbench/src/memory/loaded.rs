@@ -1,4 +1,4 @@
-//! What load does to the latency of memory.
+//! The latency of memory under load.
 
 use crate::error::MeasureError;
 use crate::memory::latency::Chase;
@@ -13,10 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Dependent loads on the first core while all others read other memory at several paces.
+/// Dependent loads on the first core while all other cores read other memory at several paces.
 #[derive(Debug)]
 pub(crate) struct LoadedLatencyExperiment {
-    /// What the first core follows. The readers read the rig's field: else they would bring it into the caches.
+    /// The ring that the first core follows. The readers read the rig's probe memory, or they would
+    /// bring the ring into the caches.
     ring: ProbeMemory,
     readers: usize,
     points: Vec<Point>,
@@ -26,23 +27,24 @@ pub(crate) struct LoadedLatencyExperiment {
 struct Point {
     percent: u64,
     chase: Chase,
-    /// What the readers reached, in bytes per second.
+    /// The rate of the readers, in bytes per second.
     rate: SampleSeries,
 }
 
-/// The first one's rate is what the others are shares of.
+/// Paces in per cent of the first one's rate, at which the readers are not paced.
 const PERCENT: [u64; 6] = [100, 0, 25, 50, 75, 90];
-/// Values that a reader reads between two looks at the clock: a page, so that a slow pace is not a series of bursts.
+/// Values that a reader reads between two checks of the clock: a page, so that a slow pace is not a
+/// series of bursts.
 const BURST: usize = 512;
-/// What one sample takes, roughly.
+/// Approximate duration of one sample.
 const SAMPLE: Duration = Duration::from_millis(1);
 /// Loads before the first sample of a visit.
 const WARM_UP: usize = 1 << 11;
-/// How much of what a reader is behind it makes up for.
+/// How far a reader may catch up when it is late.
 const CATCH_UP: Duration = Duration::from_micros(20);
 
 impl LoadedLatencyExperiment {
-    /// On a rig of two cores at least.
+    /// For a rig with at least two cores.
     pub fn new(rig: &Rig<'_>) -> Result<Self, MeasureError> {
         let point = |percent| Point { percent, chase: Chase::default(), rate: SampleSeries::default() };
         let ring = rig.field.copied(rig.subject, rig.all(), PageSize::Huge)?;
@@ -51,7 +53,8 @@ impl LoadedLatencyExperiment {
 }
 
 impl Point {
-    /// Starts the readers, each at `pace` bytes per second, and samples under their load.
+    /// Starts the readers, which read `pace` bytes per second together, and samples under their
+    /// load.
     fn visit(&mut self, rig: &Rig<'_>, ring: &[u32], pace: Option<f64>) -> Result<(), MeasureError> {
         let cores = if self.percent == 0 { &[] } else { &rig.all().cores()[1..] };
         let readers: Vec<Reader<'_>> =
@@ -73,7 +76,7 @@ impl Point {
             self.sample(rig, ring, &readers);
             stop.store(true, Ordering::Relaxed);
             let join = |reader: thread::ScopedJoinHandle<'_, _>| {
-                // A panic in a reader is a defect of ours, and goes on here.
+                // A panic in a reader is a defect of ours and is passed on.
                 reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
             started.into_iter().map(join).collect::<Result<Vec<f64>, _>>()
@@ -96,35 +99,37 @@ impl Point {
             self.chase.sample(rig, ring);
             let (after, elapsed) = (read(), start.elapsed());
             if self.percent > 0 {
-                // At least a byte: where all readers slept through the sample, the rate is as good as none.
+                // At least a byte: where all readers slept during the sample, the rate is close to
+                // zero.
                 self.rate.push((after - before).max(1) as f64 / elapsed.as_secs_f64());
             }
         }
     }
 }
 
-/// One core that reads its part of the rig's field again and again. On cache lines of its own, for its count.
+/// One core that reads its part of the rig's probe memory again and again. Aligned, so that its
+/// counter has its own cache line.
 #[repr(align(64))]
 struct Reader<'a> {
     pool: &'a Pool,
     part: &'a [f64],
-    /// Bytes per second; as fast as can be without.
+    /// Bytes per second; `None` for as fast as possible.
     pace: Option<f64>,
     bytes: AtomicU64,
 }
 
 impl<'a> Reader<'a> {
-    fn new(rig: &'a Rig<'_>, index: usize, of: usize, pace: Option<f64>) -> Self {
+    fn new(rig: &'a Rig<'_>, index: usize, readers: usize, pace: Option<f64>) -> Self {
         let values = rig.field.values();
-        let part = &values[values.len() * index / of..values.len() * (index + 1) / of];
-        Self { pool: rig.all(), part, pace: pace.map(|pace| pace / of as f64), bytes: AtomicU64::new(0) }
+        let part = &values[values.len() * index / readers..values.len() * (index + 1) / readers];
+        Self { pool: rig.all(), part, pace: pace.map(|pace| pace / readers as f64), bytes: AtomicU64::new(0) }
     }
 
     fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Reads until it is told to stop, and returns the sum of what it read.
+    /// Reads until it is told to stop, and returns the sum of the values.
     fn read_until(&self, stop: &AtomicBool) -> f64 {
         let (mut sum, mut due) = (0.0, Instant::now());
         for burst in self.part.chunks(BURST).cycle() {
@@ -135,7 +140,7 @@ impl<'a> Reader<'a> {
             self.bytes.fetch_add(size_of_val(burst) as u64, Ordering::Relaxed);
             let Some(pace) = self.pace else { continue };
             due += Duration::from_secs_f64(size_of_val(burst) as f64 / pace);
-            // Who was held up does not make up for it.
+            // A reader that was interrupted does not make up for all of it.
             due = due.max(Instant::now() - CATCH_UP);
             while Instant::now() < due && !stop.load(Ordering::Relaxed) {
                 std::hint::spin_loop();

@@ -28,14 +28,14 @@ struct Point {
 }
 
 impl MixesExperiment {
-    /// Over as much memory as the rig's field.
+    /// With as much memory as the rig's probe memory.
     pub fn new(rig: &Rig<'_>) -> Result<Self, MeasureError> {
         let mut to = Buffer::new(rig.field.bytes().get() as usize)?;
         rig.subject.write(rig.all(), to.view_mut(), 1.0, Store::Ordinary);
         let both = [Stores::Ordinary, Stores::NonTemporal];
         let mixes = (0..=3).flat_map(|reads| both.map(|stores| (reads, stores)));
         let point = |(reads, stores): (usize, Stores)| {
-            // Its arrays are as long as they can be: all sources lie in the field.
+            // Its arrays are as long as possible: all sources lie in the probe memory.
             let slices = ArrayWalk::new(rig.field.values().len() / reads.max(1), reads.max(1), rig.all());
             Point { reads, stores, slices, series: SampleSeries::default() }
         };

@@ -1,4 +1,4 @@
-//! What the cores of each NUMA node reach of the memory of each.
+//! Bandwidth and latency from the cores of each NUMA node to the memory of each.
 
 use crate::error::MeasureError;
 use crate::memory::cxl;
@@ -16,14 +16,15 @@ use kernels::stream::Store;
 use kernels::{Buffer, Pool, affinity};
 use std::hint::black_box;
 
-/// Reads and writes by all our cores of each node, and chases by its first, through memory of each node.
+/// Reads and writes by all our cores of each node, and chases by the first of them, through the
+/// memory of each node.
 #[derive(Debug)]
 pub(crate) struct NumaExperiment {
     nodes: Vec<SystemNode>,
     teams: Vec<Team>,
     memories: Vec<NodeMemory>,
     routes: Vec<Route>,
-    /// Whether the kernel tells of memory behind CXL.
+    /// Whether the kernel lists memory behind CXL.
     cxl: bool,
 }
 
@@ -38,9 +39,10 @@ struct Team {
 #[derive(Debug)]
 struct NodeMemory {
     node: usize,
-    /// What is read and followed; the rig's field where the machine has no other memory.
+    /// The memory that is read and followed; `None` for the rig's probe memory, where no other node
+    /// has memory.
     field: Option<ProbeMemory>,
-    /// What is written.
+    /// The memory that is written.
     to: Buffer,
 }
 
@@ -59,8 +61,8 @@ struct Route {
 const KINDS: usize = 3;
 
 impl NumaExperiment {
-    /// Between all of `nodes`, by those of `cores` that each has; and what could not be had. `cxl`: whether there is
-    /// memory behind CXL.
+    /// Paths between all of `nodes`, from the cores of `cores` that each node has, and warnings
+    /// about memory that was not available. `cxl` says whether there is memory behind CXL.
     pub fn new(
         rig: &Rig<'_>,
         nodes: Vec<SystemNode>,
@@ -102,21 +104,22 @@ impl NumaExperiment {
     }
 }
 
-/// Memory that could not be had: of this node, or of any.
+/// Memory that is not available: that of this node, or any.
 enum Refused {
     Here(String),
     Everywhere(MeasureError),
 }
 
 impl NodeMemory {
-    /// As much as the rig's field, once to read and once to write; `alone` where no other node has any.
+    /// As much memory as the rig's probe memory, once to read and once to write. `alone` is set
+    /// where no other node has memory.
     fn new(rig: &Rig<'_>, node: &SystemNode, alone: bool) -> Result<Self, Refused> {
         let len = rig.field.bytes();
         if alone {
             let to = Buffer::new(len.get() as usize).map_err(|error| Refused::Everywhere(error.into()))?;
             return Ok(Self { node: node.number, field: None, to });
         }
-        // The operating system kills who touches bound memory that is not there.
+        // The operating system kills a process that touches bound memory which is not available.
         if len * 4 > node.free {
             return Err(Refused::Here(format!(
                 "not measured: {} of it are free, and {} should be",
@@ -195,7 +198,7 @@ impl Experiment for NumaExperiment {
                 numa.paths.push(NumaPath { from: from.number, to: to.number, distance, measured });
             }
         }
-        // What lies in nodes without cores is counted for the machine's memory by the kernel, but is no DRAM.
+        // The kernel counts the memory of nodes without cores for the machine, but it is not DRAM.
         let beside_cores = cxl::beside_cores(&numa.nodes);
         if beside_cores > Bytes::ZERO {
             host.dram.capacity.value = host.dram.capacity.value.min(beside_cores);
@@ -207,7 +210,7 @@ impl Experiment for NumaExperiment {
     }
 }
 
-/// What is written.
+/// The value that is written.
 const FACTOR: f64 = 3.0;
 
 impl NumaExperiment {
@@ -221,7 +224,7 @@ impl NumaExperiment {
         let nodes = |route: &&Route| (self.teams[route.team].node, self.memories[route.memory].node);
         let route = self.routes.iter().find(|route| nodes(route) == (from, to))?;
         let members = self.teams[route.team].pool.members();
-        // A node's team may be of a size that was not measured by itself.
+        // A node's team may have a size that was not measured.
         let nearest = host.teams.iter().min_by_key(|team| team.threads.abs_diff(members))?;
         let bytes = Bytes::new((route.slices.slice() * size_of::<f64>()) as u64);
         let mut rate = |what: &str, series: &SampleSeries| {
@@ -253,7 +256,7 @@ mod tests {
         SystemNode { number, capacity, free: capacity, cores: cores.to_vec(), distances: distances.to_vec() }
     }
 
-    /// What is measured between `nodes` of which only those that this machine has can be.
+    /// The measured paths between `nodes`, of which this machine may lack some.
     fn numa(nodes: Vec<SystemNode>) -> (Numa, Vec<String>) {
         let cores = affinity::available_cores();
         let pool = Pool::new(&cores[..1]).unwrap();
@@ -312,7 +315,7 @@ mod tests {
             node(0, 64, &cores, &distances),
             // Cores that are not ours, and too little memory.
             node(1, 1, &[100_000], &distances),
-            // A node without cores which this machine does not have.
+            // A node without cores that this machine does not have.
             node(600, 64, &[], &[]),
         ];
         let (numa, warnings) = numa(nodes);

@@ -1,4 +1,4 @@
-//! Base pages beside huge pages.
+//! Base pages compared with huge pages.
 
 use crate::error::MeasureError;
 use crate::memory::latency::Chase;
@@ -11,7 +11,8 @@ use crate::operands::probe_memory::ProbeMemory;
 use hwprofiles::{Bytes, Host, PageMode, PageSize, Seconds};
 use std::hint::black_box;
 
-/// The rig's field, which asked for huge pages, and its copy in base pages: read by all cores, and followed by one.
+/// The rig's probe memory, which asked for huge pages, and its copy in base pages. All cores read
+/// both, and one core follows both.
 #[derive(Debug)]
 pub(crate) struct PagesExperiment {
     base: ProbeMemory,
@@ -22,7 +23,7 @@ pub(crate) struct PagesExperiment {
 struct Mode {
     asked: PageSize,
     size: Bytes,
-    /// What the system gave.
+    /// Bytes in huge pages, as the system reports.
     huge: Bytes,
     slices: ArrayWalk,
     read: SampleSeries,
@@ -30,7 +31,7 @@ struct Mode {
 }
 
 impl PagesExperiment {
-    /// Copies the rig's field.
+    /// Copies the rig's probe memory.
     pub fn new(rig: &Rig<'_>) -> Result<Self, MeasureError> {
         let base = rig.field.copied(rig.subject, rig.all(), PageSize::Base)?;
         let mode = |asked, field: &ProbeMemory| Mode {
@@ -51,7 +52,7 @@ impl Experiment for PagesExperiment {
         "base and huge pages".to_owned()
     }
 
-    /// Reads of both, then chases through both: what is compared is measured side by side.
+    /// Reads of both, then chases through both, so that what is compared is measured side by side.
     fn points(&self) -> usize {
         2 * self.modes.len()
     }

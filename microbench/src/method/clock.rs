@@ -9,7 +9,7 @@ pub(crate) struct CalibratedClock {
     overhead: f64,
 }
 
-/// What is timed is at least so many times as long as reading the clock.
+/// A sample lasts at least this many times as long as reading the clock.
 const TIMES_OVERHEAD: f64 = 200.0;
 
 impl CalibratedClock {
@@ -21,11 +21,11 @@ impl CalibratedClock {
         };
         let mut readings: Vec<f64> = (0..1001).map(|_| reading()).collect();
         readings.sort_by(f64::total_cmp);
-        // A clock that ticks too coarsely to show its own cost has at least this one.
+        // At least a nanosecond, since a coarse clock may show no cost.
         Self { overhead: readings[readings.len() / 2].max(1e-9) }
     }
 
-    /// Seconds of one of `calls` calls in a row, the clock's own cost taken off; above zero.
+    /// Seconds per call of `calls` consecutive calls, without the clock's own cost; above zero.
     pub fn time(&self, calls: usize, mut call: impl FnMut()) -> f64 {
         let start = Instant::now();
         (0..calls).for_each(|_| call());
@@ -33,7 +33,7 @@ impl CalibratedClock {
         (elapsed - self.overhead).max(elapsed / 2.0).max(1e-12) / calls as f64
     }
 
-    /// How often what takes `seconds` must be called to be timed as one sample.
+    /// How many calls of `seconds` each make one sample.
     pub fn calls(&self, seconds: f64) -> usize {
         (TIMES_OVERHEAD * self.overhead / seconds).ceil().clamp(1.0, 1e5) as usize
     }

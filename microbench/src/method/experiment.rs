@@ -1,38 +1,38 @@
-//! The shape of everything that is measured.
+//! The interface of all experiments.
 
 use crate::error::MeasureError;
 use crate::method::record::MeasurementRecord;
 use crate::method::rig::Rig;
 use hwprofiles::Host;
 
-/// One kind of measurement: points that are visited again and again, in passes over all experiments, so that the
-/// machine's drift (neighbours, heat) hits all points alike.
+/// One kind of measurement. Its points are visited again and again, in passes over all experiments,
+/// so that the machine's drift (neighbours, heat) affects all points alike.
 pub(crate) trait Experiment {
-    /// What it measures, for progress: "matrix products in bf16".
+    /// Its name, for progress: "matrix products in bf16".
     fn name(&self) -> String;
 
     /// How many points it has.
     fn points(&self) -> usize;
 
-    /// Samples one point. The first visit verifies what the kernel computes there.
+    /// Samples one point. The first visit verifies the kernel's result there.
     ///
     /// # Errors
-    /// [`MeasureError::Wrong`] where it is wrong.
+    /// [`MeasureError::Wrong`] where the result is wrong.
     fn visit(&mut self, point: usize, rig: &Rig<'_>) -> Result<(), MeasureError>;
 
-    /// Writes what is known into the host. Called when every point was visited at least once, in the order of the
-    /// experiments.
+    /// Writes the results into the host. It is called after every point has been visited at least
+    /// once, in the order of the experiments.
     fn fill(&self, host: &mut Host, record: &mut MeasurementRecord<'_>);
 }
 
-/// The error of a kernel that computed `got` instead of `wanted`; fine where they differ by at most `tolerance`.
+/// Fails where a kernel computed `got`, which differs from `wanted` by more than `tolerance`.
 pub(crate) fn expect(
     what: impl Fn() -> String,
     got: f64,
     wanted: f64,
     tolerance: f64,
 ) -> Result<(), MeasureError> {
-    // A comparison with NaN is false: a NaN is wrong.
+    // Comparisons with NaN are false, so a NaN counts as wrong.
     if (got - wanted).abs() <= tolerance {
         Ok(())
     } else {

@@ -1,4 +1,4 @@
-//! What is measured at which depth.
+//! The points that are measured at each depth.
 
 use crate::method::options::Depth;
 use hwprofiles::{AttentionShape, Bytes, DType, Phase};
@@ -7,11 +7,11 @@ use std::time::Duration;
 /// The points of a measurement and the time it may take.
 #[derive(Debug, Clone)]
 pub(crate) struct MeasurementExtent {
-    /// When so much time is gone, no further pass over all points begins.
+    /// After this time no further pass over all points begins.
     pub budget: Duration,
     /// Passes at most.
     pub passes: usize,
-    /// How long one visit of a point lasts, unless one call takes longer.
+    /// How long one visit of a point lasts, unless a single call takes longer.
     pub visit: Duration,
     /// A point whose single call would take longer, in seconds, is left out.
     pub longest: f64,
@@ -21,9 +21,9 @@ pub(crate) struct MeasurementExtent {
     pub streams: Vec<usize>,
     /// Bytes of the working sets of the random chase, ascending.
     pub rings: Vec<usize>,
-    /// Bytes of operands that calls cycle through.
+    /// Bytes of the operands through which calls cycle.
     pub arena: usize,
-    /// Bytes of each of the fields that are both read and followed.
+    /// Bytes of each probe memory, which is both read and followed.
     pub field: usize,
     /// (n, k) of matrix products, multiples of 16 and 32.
     pub shapes: Vec<(usize, usize)>,
@@ -31,7 +31,7 @@ pub(crate) struct MeasurementExtent {
     pub weights: Vec<(DType, Vec<usize>)>,
     /// The m of the products that show the ceilings of each instruction set, ascending.
     pub ceilings: Vec<usize>,
-    /// What attention is measured at: the first heads at all shapes, the others at some.
+    /// The shapes of attention: the first heads at all shapes, the others at some.
     pub attention: Vec<HeadGrouping>,
     /// Rows of element-wise work.
     pub elementwise: usize,
@@ -50,11 +50,11 @@ pub(crate) struct HeadShape {
     pub head_dim: u64,
 }
 
-/// A grouping of heads, and what it is measured at.
+/// A grouping of heads, and the shapes at which it is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HeadGrouping {
     pub shape: HeadShape,
-    /// (sequences, tokens in the cache) of decodes; no two read as many bytes.
+    /// (Sequences, tokens in the cache) of decodes. No two of them read the same number of bytes.
     pub decode: Vec<(u64, u64)>,
     /// Tokens of prompts, ascending.
     pub prompts: Vec<u64>,
@@ -66,11 +66,12 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 impl MeasurementExtent {
-    /// For a machine of so many cores, so large a last-level cache and so much memory, of which all operands together
-    /// take less than a third.
+    /// For a machine with this many cores, this last-level cache and this memory. All operands
+    /// together take less than a third of the memory.
     pub fn new(depth: Depth, cores: usize, cache: usize, capacity: Bytes) -> Self {
-        // Many times the cache: caches do not forget in order, so at four times its size a tenth of what comes round
-        // again is still there, which no model's weights are.
+        // Many times the cache. Caches do not evict in order: at four times the cache's size a
+        // tenth of the operands is still cached when its turn comes again, and a model's weights
+        // are not.
         let past_cache = (8 * cache).next_power_of_two();
         let at_most = |part: u64| (capacity.get() / part + 1).next_power_of_two() as usize / 2;
         let arena = past_cache.max(128 * MIB).min(at_most(64));
@@ -81,7 +82,7 @@ impl MeasurementExtent {
         }
     }
 
-    /// Every shape at which attention is measured: those whose cache fits an arena.
+    /// All shapes of attention whose cache fits an arena.
     pub fn attention(&self) -> Vec<AttentionShape> {
         let mut shapes = Vec::new();
         for HeadGrouping { shape, decode, prompts } in &self.attention {
@@ -193,7 +194,8 @@ impl MeasurementExtent {
     }
 }
 
-/// Groupings of one query head, four and eight, of 64 values and of 128. The first are a small model's, at all shapes.
+/// Groupings of one, four and eight query heads, with 64 values and with 128. The first is a small
+/// model's and is measured at all shapes.
 const HEADS: [HeadShape; 6] = [
     head_shape(16, 4, 64),
     head_shape(16, 16, 64),
@@ -225,15 +227,15 @@ fn sizes(small: &[usize], largest: usize) -> Vec<usize> {
     small.iter().copied().filter(|&size| 2 * size <= largest).chain([largest]).collect()
 }
 
-/// Row counts by weight format: bf16 is what most models come in.
+/// Row counts by weight format. bf16 has more, since most models come in it.
 fn weights(bf16: &[usize], others: &[usize]) -> Vec<(DType, Vec<usize>)> {
     [DType::Bf16, DType::F32, DType::Int8, DType::Int4]
         .map(|dtype| (dtype, if dtype == DType::Bf16 { bf16 } else { others }.to_vec()))
         .to_vec()
 }
 
-/// One thread, all cores, and all but one, which is what a loopback device leaves; with `between`, the powers of two
-/// besides.
+/// One thread, all cores, and all but one, which is what a loopback device leaves. With `between`,
+/// also the powers of two.
 fn team_sizes(cores: usize, between: bool) -> Vec<usize> {
     let powers = (0..usize::BITS).map(|bit| 1 << bit).take_while(|&size| between && size < cores);
     let mut sizes: Vec<usize> = powers.chain([1, cores - 1, cores]).filter(|&size| size > 0).collect();
@@ -262,8 +264,9 @@ mod tests {
                 let extent = MeasurementExtent::new(depth, 2, cache, capacity);
                 let largest = |sizes: &[usize]| *sizes.last().unwrap();
                 assert!(extent.streams.is_sorted() && extent.rings.is_sorted());
-                // Source and target of streams; rings of halving sizes; one arena for each weight format; the field,
-                // its copies for pages and under load, and the target of mixes.
+                // Source and target of streams; rings of halving sizes; one arena for each weight
+                // format; the probe memory, its copies for pages and under load, and the target of
+                // mixes.
                 let all = 2 * largest(&extent.streams)
                     + 2 * largest(&extent.rings)
                     + 4 * extent.arena

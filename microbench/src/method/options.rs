@@ -6,8 +6,8 @@ use std::fmt;
 /// How thorough to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Depth {
-    /// Under three seconds, on tiny operands. Every table is there and every result is verified, but the
-    /// numbers mean little. For tests of the code around a measurement.
+    /// Under three seconds, on tiny operands. Every table is there and every result is verified,
+    /// but the numbers mean little. For tests of the code around a measurement.
     Tiny,
     /// Under half a minute on two cores.
     Quick,
@@ -31,8 +31,8 @@ pub struct Options {
 pub struct Progress<'a> {
     /// Visits to points that are done.
     pub done: usize,
-    /// Visits that there will be, as far as the time that they take allows to tell. At the end, and only
-    /// then, `done == total`.
+    /// Visits that there will be, as far as the time that they take allows to tell. At the end, and
+    /// only then, `done == total`.
     pub total: usize,
     /// What is being measured: "matrix products in bf16".
     pub subject: &'a str,

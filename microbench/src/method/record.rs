@@ -66,8 +66,8 @@ impl<'a> MeasurementRecord<'a> {
         Sourced { value, source: self.source(0.0, None) }
     }
 
-    /// The source of the table that `by` names ("2 threads"). Its spread is the median of its points'
-    /// spreads. `note` follows the command as a shell comment.
+    /// The source of the table that `by` names ("2 threads"). Its spread is the median of its
+    /// points' spreads. `note` follows the command as a shell comment.
     pub fn table(&mut self, by: &str, points: TablePoints, note: Option<&str>) -> Provenance {
         // A single sample has no spread.
         let known = points.0.iter().filter(|(_, summary)| summary.count > 1);
@@ -123,8 +123,8 @@ pub(crate) fn threads(count: usize) -> String {
     format!("{count} thread{}", if count == 1 { "" } else { "s" })
 }
 
-/// A time without the fork-join that it contains. Where the fork-join is most of it, the difference of
-/// two noisy numbers would be noise, so at least half of the time is kept.
+/// A time without the fork-join that it contains. Where the fork-join is most of it, the difference
+/// of two noisy numbers would be noise, so at least half of the time is kept.
 pub(crate) fn without_launch(time: f64, launch: f64) -> f64 {
     (time - launch).max(time / 2.0)
 }

@@ -1,4 +1,4 @@
-//! What every experiment needs: teams, a clock, the kernels.
+//! What experiments share: teams, operands, a clock, the kernels.
 
 use crate::method::clock::CalibratedClock;
 use crate::operands::arena::OperandArena;
@@ -15,11 +15,11 @@ use std::time::Duration;
 pub(crate) struct Rig<'a> {
     /// A pool for each team size, ascending.
     pub teams: Vec<Pool>,
-    /// Random numbers in each format of weights; those in f32 and bf16 are KV caches as well.
+    /// By format of weights: random operands. Those in f32 and bf16 also serve as KV caches.
     pub arenas: BTreeMap<DType, RefCell<OperandArena>>,
-    /// The same in each format that KV caches keep otherwise than weights.
+    /// By format that only KV caches have: random operands.
     pub caches: BTreeMap<DType, RefCell<OperandArena>>,
-    /// Memory past the caches, touched first by the members of the largest team.
+    /// Memory larger than the caches, touched first by the members of the largest team.
     pub field: ProbeMemory,
     /// The calibrated clock.
     pub clock: CalibratedClock,

@@ -7,19 +7,20 @@ use crate::method::statistics::{SampleSummary, summary};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SampleSeries(Vec<f64>);
 
-/// Enough of them from one visit: more would only weigh that moment more.
+/// The most samples of one visit. More would only give that moment more weight.
 const PER_VISIT: f64 = 64.0;
-/// The first visit takes three, of which one may be disturbed, unless one takes as long as [`LONG`]. It takes no more,
-/// since the machine has not settled: in the seconds after its first use, a virtual machine's memory was seen at half
-/// its speed.
+/// Samples of the first visit, unless one call takes longer than [`LONG`]: three, of which one may
+/// be disturbed. There are no more, since the machine has not settled: in the first seconds of use,
+/// a virtual machine's memory was seen at half its speed.
 const FIRST: usize = 3;
 /// A long call, in seconds.
 const LONG: f64 = 0.02;
-/// What takes longer, in seconds, needs no call to warm up: the caches' share of it is small.
+/// A call that takes longer, in seconds, needs no call to warm up, since the caches matter little
+/// to it.
 const NEEDS_WARMING: f64 = 2e-3;
 
 impl SampleSeries {
-    /// Whether it has no samples yet: the first visit is the time to verify what is measured.
+    /// Whether it has no samples yet. The first visit verifies what is measured.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -34,12 +35,12 @@ impl SampleSeries {
         summary(&self.0)
     }
 
-    /// Samples `call` for about as long as a visit lasts, at least once. What is short against the clock is called many
-    /// times for one sample. A first call warms the team and the caches up and does not count, except in the first
-    /// visit: there the kernel has just been called to be verified.
+    /// Samples `call` for about the duration of a visit, at least once. A short call is repeated
+    /// for one sample. A first call warms up the team and the caches and does not count, except in
+    /// the first visit, where the kernel has just been called for verification.
     ///
-    /// How many samples to take is told by the fastest call known, not by the time that has passed: else a visit that
-    /// was interrupted would end with the interrupted sample alone.
+    /// The number of samples follows from the fastest known call and not from the time that has
+    /// passed. Otherwise a visit that was interrupted would have the interrupted sample alone.
     pub fn visit(&mut self, rig: &Rig<'_>, mut call: impl FnMut()) {
         let first = self.is_empty();
         let mut fastest = self.0.iter().copied().fold(f64::INFINITY, f64::min);

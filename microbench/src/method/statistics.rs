@@ -1,4 +1,4 @@
-//! Median and spread.
+//! Median and spread of samples.
 
 /// Median and spread of a set of samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -11,8 +11,8 @@ pub(crate) struct SampleSummary {
     pub spread: f64,
 }
 
-/// The summary of parts that follow one another: medians add up, and so do quartiles at worst. `None`
-/// where there are no parts, or one has no samples.
+/// The summary of parts that follow one another: medians add up, and so do quartiles at worst.
+/// `None` where there are no parts, or one has no samples.
 pub(crate) fn sum(parts: impl IntoIterator<Item = Option<SampleSummary>>) -> Option<SampleSummary> {
     let add = |a: SampleSummary, b: SampleSummary| {
         let median = a.median + b.median;

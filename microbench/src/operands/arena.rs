@@ -8,27 +8,27 @@ use rand_pcg::Pcg64Mcg;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// Bytes far larger than the caches; every call gets the next ones, so that when it is their turn again other bytes
-/// have pushed them out.
+/// Bytes far larger than the caches. Every call gets the next ones; before they are used again,
+/// other bytes have evicted them.
 #[derive(Debug)]
 pub(crate) struct OperandArena {
     buffer: Buffer,
     next: usize,
 }
 
-/// Rows and columns of the random matrix of which an arena is filled with copies.
+/// Rows and columns of the random matrix that fills an arena with its copies.
 const BLOCK: (usize, usize) = (16 * PANEL, 32 * GROUP as usize);
 
 /// Formats of KV caches that are groups of values with a scale.
 const GROUPED: [DType; 2] = [DType::Int8, DType::Int2];
 
 impl OperandArena {
-    /// One arena for each format of weights, of `bytes` bytes, or of the largest matrix of `shapes`, [rows,
-    /// columns], where that is more.
+    /// One arena for each format of weights, of `bytes` bytes, or of the largest matrix of
+    /// `shapes`, [rows, columns], where that is more.
     ///
-    /// Packed weights are groups of 16 rows × 32 columns, one after the other, whatever the shape of the
-    /// matrix, so one arena serves for all shapes of whole groups. In f32 and bf16 an arena holds plain
-    /// random numbers, and serves for keys and values too.
+    /// Packed weights are groups of 16 rows × 32 columns, one after the other, whatever the shape
+    /// of the matrix, so one arena serves for all shapes of whole groups. In f32 and bf16 an arena
+    /// holds plain random numbers, and serves for keys and values too.
     pub fn by_weight_format(
         formats: impl IntoIterator<Item = DType>,
         shapes: &[(usize, usize)],
@@ -36,7 +36,7 @@ impl OperandArena {
     ) -> Result<BTreeMap<DType, RefCell<Self>>, MeasureError> {
         let (rows, columns) = BLOCK;
         let values = random(rows * columns, 1);
-        // What a measurement allocates is part of no plan: it is counted without a limit.
+        // No plan contains the memory of a measurement, so it has no limit.
         let memory = Memory::new("operands", Bytes::new(u64::MAX));
         let arena = |dtype: DType| {
             let block = Weights::from_f32(&memory, dtype, rows, columns, &values)?;
@@ -48,7 +48,8 @@ impl OperandArena {
         formats.into_iter().map(arena).collect()
     }
 
-    /// One arena for each format of KV caches that has groups, of `bytes` bytes: rows of whole groups.
+    /// One arena for each format of KV caches that has groups, of `bytes` bytes: rows of whole
+    /// groups.
     pub fn by_cache_format(bytes: usize) -> Result<BTreeMap<DType, RefCell<Self>>, MeasureError> {
         let values = random(BLOCK.0 * BLOCK.1, 2);
         let arena = |dtype: DType| {
@@ -67,7 +68,7 @@ impl OperandArena {
         Ok(Self { buffer, next: 0 })
     }
 
-    /// The next `len` bytes (no more than it has), from the start again where the end is too near.
+    /// The next `len` bytes (at most all), from the start again where too few are left.
     pub fn next(&mut self, len: usize) -> &[u8] {
         if self.next + len > self.buffer.len() {
             self.next = 0;
@@ -82,14 +83,14 @@ impl OperandArena {
     }
 }
 
-/// So many random values in a buffer like those of a run, in huge pages where it is large.
+/// `count` random values in a buffer like those of a run, with huge pages where it is large.
 pub(crate) fn random_buffer(count: usize, seed: u64) -> Result<Buffer, MeasureError> {
     let mut buffer = Buffer::new(count * size_of::<f32>())?;
     buffer.view_mut().copy_from_slice(&random(count, seed));
     Ok(buffer)
 }
 
-/// So many values between −1 and 1. Never zeros: some hardware is faster on those.
+/// `count` values between −1 and 1. Never zeros, which some hardware computes faster.
 pub(crate) fn random(count: usize, seed: u64) -> Vec<f32> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     (0..count).map(|_| random.random_range(-1.0..1.0)).collect()

@@ -1,10 +1,11 @@
-//! Long arrays, walked a part at a time.
+//! A walk through long arrays, slice by slice.
 
 use kernels::Pool;
 use std::ops::Range;
 
-/// A walk through arrays of equal length, slice after slice and round again. A sample of a tenth of a second would
-/// contain whatever else ran on the core meanwhile, and its median with it; of many short ones few are disturbed.
+/// A walk through arrays of equal length, slice after slice and round again. A sample of a tenth of
+/// a second would include whatever else ran on the core. Of many short samples only a few are
+/// disturbed.
 #[derive(Debug)]
 pub(crate) struct ArrayWalk {
     len: usize,
@@ -12,13 +13,15 @@ pub(crate) struct ArrayWalk {
     next: usize,
 }
 
-/// Bytes of all arrays together that each member of a team goes through in one call: some hundred microseconds.
+/// Bytes of all arrays together that each member of a team processes in one call: some hundred
+/// microseconds.
 const SLICE: usize = 4 << 20;
-/// Values of a page: arrays start on one.
+/// Values of a page. Arrays start at a page.
 const PAGE: usize = 512;
 
 impl ArrayWalk {
-    /// Of `arrays` arrays of at most `len` values (doubles) each, walked by all members of the pool.
+    /// A walk of all members of `pool` through `arrays` arrays of at most `len` values (doubles)
+    /// each.
     pub fn new(len: usize, arrays: usize, pool: &Pool) -> Self {
         let len = len / PAGE * PAGE;
         let slice = SLICE * pool.members() / size_of::<f64>() / arrays / PAGE * PAGE;

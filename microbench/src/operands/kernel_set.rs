@@ -1,4 +1,4 @@
-//! What is measured: the kernels, behind a seam through which a test puts a wrong one.
+//! The kernels under measurement, as a trait, so that a test can replace one by a wrong one.
 
 use hwprofiles::Seconds;
 use kernels::stream::{self, Store};
@@ -17,7 +17,7 @@ pub(crate) struct AttentionOperands<'a> {
     pub spans: &'a [Span],
 }
 
-/// The kernels under measurement; each method is the kernel of its name.
+/// The kernels under measurement. Each method is the kernel of its name.
 pub(crate) trait KernelSet: std::fmt::Debug + Sync {
     fn read(&self, pool: &Pool, x: &[f64]) -> f64 {
         stream::read(pool, x)
@@ -35,7 +35,7 @@ pub(crate) trait KernelSet: std::fmt::Debug + Sync {
         stream::triad(pool, to, a, b, factor, store);
     }
 
-    /// Of up to three arrays; of none it is a write of zeros.
+    /// The sum of up to three arrays; of none it writes zeros.
     fn sum(&self, pool: &Pool, to: &mut [f64], from: &[&[f64]], store: Store) {
         match *from {
             [] => stream::write(pool, to, 0.0, store),
@@ -117,7 +117,7 @@ mod tests {
     use crate::host::bench;
     use crate::method::options::{Depth, Options};
 
-    /// RealKernels of which the named one is slightly wrong.
+    /// Kernels of which the named one is slightly wrong.
     #[derive(Debug)]
     struct FaultyKernels(&'static str);
 
@@ -139,7 +139,7 @@ mod tests {
     impl KernelSet for FaultyKernels {
         fn read(&self, pool: &Pool, x: &[f64]) -> f64 {
             let sum = RealKernels.read(pool, x);
-            // As if one of its values had been left out.
+            // As if one of the values were left out.
             if self.0 == "read" { sum - x[x.len() / 2] } else { sum }
         }
 
@@ -191,7 +191,7 @@ mod tests {
             operands: AttentionOperands<'_>,
             scratch: &mut Scratch,
         ) {
-            // As if the scale had been forgotten.
+            // As if the scale were forgotten.
             let scale = if self.0 == "attention" { 1.0 } else { operands.scale };
             RealKernels.attention(pool, out, AttentionOperands { scale, ..operands }, scratch);
         }

@@ -1,4 +1,4 @@
-//! Memory that can be read as numbers and followed as a ring at once.
+//! Memory that can be read as numbers and followed as a ring.
 
 use crate::error::MeasureError;
 use crate::operands::kernel_set::KernelSet;
@@ -9,8 +9,8 @@ use kernels::{Buffer, Pool};
 /// Words from one element of a ring to the next: one element on each cache line.
 pub(crate) const STRIDE: usize = 16;
 
-/// Many cache lines past the caches. The first word of each names the next line of one random cycle through all of
-/// them; read as numbers, all values lie between 1 and 1 + 2⁻²⁰.
+/// Memory larger than the caches. The first word of each cache line names the next line of one
+/// random cycle through all lines. Read as numbers, all values lie between 1 and 1 + 2⁻²⁰.
 #[derive(Debug)]
 pub(crate) struct ProbeMemory(Buffer);
 
@@ -18,12 +18,12 @@ impl ProbeMemory {
     /// Fills `buffer`. Each member of the pool touches its own part first.
     pub fn new(subject: &dyn KernelSet, pool: &Pool, mut buffer: Buffer) -> Self {
         subject.write(pool, buffer.view_mut(), 1.0, Store::Ordinary);
-        // The low half of a line's first 1.0: it stays a normal number.
+        // The low half of a line's first 1.0, which stays a normal number.
         stream::make_ring(buffer.view_mut(), STRIDE, 1);
         Self(buffer)
     }
 
-    /// The same contents in other pages.
+    /// A copy in other pages.
     pub fn copied(
         &self,
         subject: &dyn KernelSet,
@@ -35,12 +35,12 @@ impl ProbeMemory {
         Ok(Self(buffer))
     }
 
-    /// As numbers.
+    /// Its content as numbers.
     pub fn values(&self) -> &[f64] {
         self.0.view()
     }
 
-    /// As a ring for [`stream::chase`].
+    /// Its content as a ring for [`stream::chase`].
     pub fn ring(&self) -> &[u32] {
         self.0.view()
     }
@@ -50,9 +50,9 @@ impl ProbeMemory {
         Bytes::new(self.0.len() as u64)
     }
 
-    /// How much of it the system says to be in huge pages; zero where it says nothing.
+    /// Bytes in huge pages, as the system reports; zero where it reports nothing.
     pub fn huge(&self) -> Bytes {
-        // A neighbour that was merged with it can make its share of both seem more than all of it.
+        // The system may count a neighbouring mapping too, so at most all of it.
         self.0.pages().map_or(Bytes::ZERO, |pages| pages.huge.min(self.bytes()))
     }
 }

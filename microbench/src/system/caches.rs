@@ -1,9 +1,9 @@
-//! How large the caches are, past which everything measured must lie.
+//! The sizes of the processor's caches, which operands must exceed.
 
 use std::fs;
 use std::path::Path;
 
-/// Bytes of the largest cache of the core, 0 where `/sys` does not tell.
+/// Bytes of the core's largest cache; 0 where `/sys` does not say.
 pub(crate) fn last_level_cache(root: &Path, core: usize) -> usize {
     let size = |index: usize| {
         let file = root.join(format!("sys/devices/system/cpu/cpu{core}/cache/index{index}/size"));
@@ -14,7 +14,8 @@ pub(crate) fn last_level_cache(root: &Path, core: usize) -> usize {
     (0..8).filter_map(size).max().unwrap_or(0)
 }
 
-/// Bytes of the core's second-level cache; where `/sys` does not tell, what every x86-64 server core has at least.
+/// Bytes of the core's second-level cache. Where `/sys` does not say, the smallest of all x86-64
+/// server cores.
 pub(crate) fn second_level_cache(root: &Path, core: usize) -> usize {
     let read = |index: usize, file: &str| {
         let file = root.join(format!("sys/devices/system/cpu/cpu{core}/cache/index{index}/{file}"));

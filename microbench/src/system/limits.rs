@@ -1,11 +1,13 @@
-//! How much memory and processor time this process may use: the machine's, or its container's where that is less.
+//! Memory and processor time that this process may use: the machine's, or its container's where
+//! that is less.
 
 use crate::error::MeasureError;
 use hwprofiles::Bytes;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes of memory that a process may use: `MemTotal`, or the lowest limit of its control groups.
+/// Bytes of memory that this process may use: `MemTotal`, or the lowest limit of its control
+/// groups.
 pub(crate) fn capacity(root: &Path) -> Result<Bytes, MeasureError> {
     let file = root.join("proc/meminfo");
     let wrong = |reason: String| MeasureError::System { file: file.clone(), reason };
@@ -21,7 +23,7 @@ pub(crate) fn capacity(root: &Path) -> Result<Bytes, MeasureError> {
     Ok(Bytes::new(limits.chain([total]).min().unwrap_or(total)))
 }
 
-/// Whole cores that the control groups' CPU quota pays for, at least 1; `None` where there is none.
+/// Whole cores that the control groups' CPU quota allows, at least 1; `None` without a quota.
 pub(crate) fn cpu_quota(root: &Path) -> Option<usize> {
     let number = |file: PathBuf| fs::read_to_string(file).ok()?.trim().parse::<f64>().ok();
     let v2 = files(root, "cpu", "cpu.max").into_iter().filter_map(|file| {
@@ -31,14 +33,15 @@ pub(crate) fn cpu_quota(root: &Path) -> Option<usize> {
     });
     let v1 = files(root, "cpu", "cpu.cfs_quota_us").into_iter().filter_map(|file| {
         let period = number(file.with_file_name("cpu.cfs_period_us"))?;
-        // −1 is no quota.
+        // −1 means no quota.
         number(file).filter(|&quota| quota > 0.0).map(|quota| quota / period)
     });
     v2.chain(v1).map(|cores| (cores as usize).max(1)).min()
 }
 
-/// Where `name` may lie for our control group and every group above it: under `/sys/fs/cgroup` (version 2) and under
-/// the folder of `controller` (version 1). A container sees its own group at the top.
+/// Paths where `name` may be for our control group and every group above it: under `/sys/fs/cgroup`
+/// (version 2) and under the folder of `controller` (version 1). A container sees its own group at
+/// the top.
 fn files(root: &Path, controller: &str, name: &str) -> Vec<PathBuf> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let top = root.join("sys/fs/cgroup");

@@ -1,4 +1,4 @@
-//! The NUMA nodes of a machine, as its kernel tells them.
+//! The NUMA nodes of a machine, as its kernel lists them.
 
 use crate::system::processor::core_list;
 use hwprofiles::Bytes;
@@ -10,22 +10,22 @@ use std::path::Path;
 pub(crate) struct SystemNode {
     /// Its number; there may be gaps.
     pub number: usize,
-    /// All its memory, none for a node of cores alone.
+    /// All its memory; zero for a node with cores alone.
     pub capacity: Bytes,
-    /// What is free of it.
+    /// Free memory.
     pub free: Bytes,
-    /// Its cores; none where it is memory alone, as CXL memory is.
+    /// Its cores; none where it is memory alone, such as CXL memory.
     pub cores: Vec<usize>,
-    /// (node, distance) from its cores; without cores it has distances too.
+    /// (Node, distance) pairs, also for nodes without cores.
     pub distances: Vec<(usize, u64)>,
 }
 
-/// Reads the nodes from the `/sys` under `root`, ascending; none where the kernel knows of none.
+/// Reads the nodes from the `/sys` under `root`, ascending; none where the kernel lists none.
 pub(crate) fn nodes(root: &Path) -> Vec<SystemNode> {
     let folder = root.join("sys/devices/system/node");
     let read = |file: String| fs::read_to_string(folder.join(file)).unwrap_or_default();
     let mut online = core_list(read("online".to_owned()).trim());
-    // A number may be listed whose folder the kernel is about to make or to remove.
+    // A number may be listed whose folder the kernel is about to create or to remove.
     online.retain(|number| folder.join(format!("node{number}")).is_dir());
     let node = |&number: &usize| {
         let memory = read(format!("node{number}/meminfo"));
@@ -55,7 +55,7 @@ fn kib(text: &str, key: &str) -> Bytes {
 }
 
 impl SystemNode {
-    /// How far `to` is, where that is told.
+    /// The distance to node `to`, if it is listed.
     pub fn distance(&self, to: usize) -> Option<u64> {
         self.distances.iter().find(|(node, _)| *node == to).map(|(_, distance)| *distance)
     }
@@ -65,7 +65,8 @@ impl SystemNode {
 mod tests {
     use super::*;
 
-    /// A machine whose `online` reads so, with (number, cpulist, MiB of memory, distance) of every folder.
+    /// A machine with this `online` list and with folders of (number, cpulist, MiB of memory,
+    /// distance).
     fn machine(online: &str, folders: &[(usize, &str, u64, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("sys/devices/system/node");

@@ -1,4 +1,4 @@
-//! Which processor this is, and which of its cores are ours.
+//! The processor, and the cores of it that this process uses.
 
 use crate::error::MeasureError;
 use crate::system::limits;
@@ -6,7 +6,7 @@ use hwprofiles::Processor;
 use std::fs;
 use std::path::Path;
 
-/// The instruction sets worth telling, as `/proc/cpuinfo` spells them.
+/// The relevant instruction sets, as `/proc/cpuinfo` spells them.
 const FEATURES: [&str; 12] = [
     "avx2",
     "fma",
@@ -22,8 +22,9 @@ const FEATURES: [&str; 12] = [
     "amx_int8",
 ];
 
-/// Reads the processor from the `/proc` and `/sys` under `root`. `available` are the cores in our affinity mask,
-/// of which one per physical core is kept, and no more than a container's CPU quota pays for.
+/// Reads the processor from the `/proc` and `/sys` under `root`. `available` are the cores in our
+/// affinity mask. One core per physical core is kept, and no more than a container's CPU quota
+/// allows.
 pub(crate) fn processor(root: &Path, available: &[usize]) -> Result<Processor, MeasureError> {
     let file = root.join("proc/cpuinfo");
     let text = fs::read_to_string(&file)
@@ -36,13 +37,15 @@ pub(crate) fn processor(root: &Path, available: &[usize]) -> Result<Processor, M
     let flags: Vec<_> = field("flags").map_or("", |(_, value)| value).split_ascii_whitespace().collect();
     let features = FEATURES.into_iter().filter(|name| flags.contains(name)).map(str::to_owned).collect();
     let mut cores: Vec<_> = available.iter().copied().filter(|&core| leads(root, core, available)).collect();
-    cores.truncate(limits::cpu_quota(root).unwrap_or(usize::MAX));
+    if let Some(quota) = limits::cpu_quota(root) {
+        cores.truncate(quota);
+    }
     Ok(Processor { model, cores, features })
 }
 
 /// A short name of the processor for files: `amd-epyc-2-cores`.
 pub(crate) fn name(processor: &Processor) -> String {
-    // "Intel(R) Xeon(R) Gold 6338 CPU @ 2.00GHz": the frequency says nothing that the number does not.
+    // "Intel(R) Xeon(R) Gold 6338 CPU @ 2.00GHz": the model number implies the frequency.
     let model = processor.model.split('@').next().unwrap_or_default();
     let words = model.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let words =
@@ -52,14 +55,15 @@ pub(crate) fn name(processor: &Processor) -> String {
     format!("{}-{cores}-core{}", words.join("-"), if cores == 1 { "" } else { "s" })
 }
 
-/// Whether `core` is the first available one of its physical core's threads. Without `/sys`, every core is.
+/// Whether `core` is the first available thread of its physical core. Without `/sys`, every core
+/// is.
 fn leads(root: &Path, core: usize, available: &[usize]) -> bool {
     let file = root.join(format!("sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"));
     let siblings = fs::read_to_string(file).map(|text| core_list(text.trim())).unwrap_or_default();
     !siblings.iter().any(|&sibling| sibling < core && available.contains(&sibling))
 }
 
-/// `0-2,8` → 0, 1, 2, 8; what is not understood is left out.
+/// `0-2,8` → 0, 1, 2, 8. Parts that cannot be parsed are left out.
 pub(crate) fn core_list(text: &str) -> Vec<usize> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -86,7 +90,7 @@ mod tests {
         for (core, siblings) in ["0,4", "1,5", "2,6", "3,7", "0,4", "1,5", "2,6", "3,7"].iter().enumerate() {
             write(root, &format!("sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"), siblings);
         }
-        // Core 1 is not ours, so its sibling 5 stands for the pair.
+        // Core 1 is not ours, so its sibling 5 is kept for the pair.
         let processor = processor(root, &[0, 2, 3, 4, 5, 6, 7]).unwrap();
         assert_eq!(processor.cores, [0, 2, 3, 5]);
         assert_eq!(processor.features, ["avx2", "fma"]);

@@ -1,4 +1,4 @@
-//! With or without a GPU, a measurement says what became of it.
+//! A measurement works with and without a GPU, and says which.
 
 #[path = "../../../kernels/tests/stand_in/mod.rs"]
 mod stand_in;
@@ -25,15 +25,16 @@ fn a_gpu_is_measured_or_absent_with_the_reason_told_and_never_an_error() {
         }
         Presence::Absent => {
             assert!(measured.host.to_yaml().contains("\ngpu: absent\n"));
-            // Where there is no driver nobody expects a GPU: that is told, and nobody is warned.
+            // Without a driver no GPU is expected: the reason is progress only, and there is no
+            // warning.
             let library = reasons.iter().any(|reason| reason.contains("libcuda.so.1"));
             assert_eq!(library, !warned, "{reasons:?} {:?}", measured.warnings);
         }
     }
 }
 
-/// The stand-in's clock tells how long work would take, so that all numbers but those that the host's clock tells are
-/// known.
+/// The stand-in's clock says how long work would take, so all numbers are known except those of the
+/// host's clock.
 #[test]
 fn through_the_driver_of_a_stand_in_its_numbers_are_measured() {
     let output = stand_in::run("gpu::a_gpu_is_measured_or_absent_with_the_reason_told_and_never_an_error");

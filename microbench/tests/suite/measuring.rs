@@ -1,4 +1,4 @@
-//! What a measurement of this very machine promises, whatever the machine and however busy it is.
+//! Properties of a measurement of this very machine, whatever the machine and however busy it is.
 
 use hwprofiles::{
     AttentionShape, Basis, Bytes, BytesPerSec, DType, Device, Host, LoadedLatency, LoopbackLimit, Machine,
@@ -12,16 +12,17 @@ fn options() -> Options {
     Options { depth: Depth::Tiny, date: "2026-11-21".to_owned(), command: "fulcrum bench".to_owned() }
 }
 
-/// A measurement with everything that was told meanwhile: (done, of, what), and the saved hosts.
+/// A measurement with all its progress (done, total, subject) and all saved hosts.
 type Told = (MeasuredHost, Vec<(usize, usize, String)>, Vec<Host>);
 
-/// One tiny measurement for all tests that only look at it: several at once would fight for the cores.
+/// One tiny measurement for all tests that only look at it: several at once would compete for the
+/// cores.
 fn measured() -> Told {
     static ONCE: OnceLock<Told> = OnceLock::new();
     ONCE.get_or_init(measure_now).clone()
 }
 
-/// Measurements that take turns for the same reason.
+/// Measurements take turns for the same reason.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn measure_now() -> Told {
@@ -64,7 +65,7 @@ fn every_table_is_there_and_composes_alone_and_with_a_loopback() {
     }
 }
 
-/// Every rate that a plan asks a device for is there, measured, and above zero.
+/// Every rate that a plan asks a device for is there, was measured, and is above zero.
 fn answers_everything(device: &Device) {
     for weights in [DType::F32, DType::Bf16, DType::Int8, DType::Int4] {
         for m in [1, 3, 700] {

@@ -1,4 +1,4 @@
-//! What a GPU computes, beside the golden models and the same formats on the CPU.
+//! What a GPU computes, compared with the golden models and with the CPU in the same formats.
 
 use crate::rig;
 use executor::{Checkpoint, ExecutorError, RunSetup, Sampling, Session};
@@ -23,7 +23,7 @@ struct Sequences {
     greedy: Vec<Vec<u32>>,
 }
 
-/// The rig's machine with a GPU instead of the device that plays one.
+/// The rig's machine with a GPU instead of its loopback device.
 fn machine() -> Machine {
     let mut machine = rig::machine();
     let device = &mut machine.devices[rig::LOOPBACK.0];
@@ -52,7 +52,7 @@ fn final_logits(tensors: &[u8], name: &str) -> Vec<f32> {
         .collect()
 }
 
-/// The logits after a prompt, having generated so many tokens; and the tokens.
+/// The tokens after `prompts`, and the logits after the last of them.
 pub fn generate(session: &mut Session, prompts: &[Vec<u32>], tokens: u64) -> (Vec<Vec<u32>>, Vec<Vec<f32>>) {
     let generation = session.generate(prompts, tokens, Sampling::Greedy, |_| {}).expect("it runs");
     for event in &generation.trace.events {
@@ -74,7 +74,7 @@ pub fn difference(ours: &[Vec<f32>], theirs: &[Vec<f32>]) -> f32 {
     ours.iter().zip(theirs).map(of).fold(0.0, f32::max)
 }
 
-/// Whether there is a GPU, or something that stands in for it.
+/// Whether there is a GPU, or the stand-in for one.
 pub fn there_is_one() -> bool {
     match Accelerator::open() {
         Ok(gpu) => {
@@ -88,15 +88,15 @@ pub fn there_is_one() -> bool {
     }
 }
 
-/// All sequences' bits, to be compared with those of another order.
+/// A digest of the bits of all sequences, to compare with those of another order of streams.
 pub fn digest(logits: &[Vec<f32>]) -> u64 {
     logits.iter().flatten().fold(0xcbf2_9ce4_8422_2325, |hash, value| {
         (hash ^ u64::from(value.to_bits())).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// What was found of one model on one placement: the largest differences beside transformers in f32 and the CPU in the
-/// same formats.
+/// The largest differences of one model on one placement: from transformers in f32, and from the
+/// CPU in the same formats.
 #[derive(Default)]
 struct Found {
     far: f32,
@@ -109,7 +109,7 @@ impl Found {
     }
 }
 
-/// Sessions that answer the same questions: the GPU's, and the CPU's in its formats and in f32.
+/// Sessions that get the same prompts: the GPU's, and the CPU's in the GPU's formats and in f32.
 pub struct Case<'a> {
     pub name: String,
     model: &'a Model,
@@ -153,7 +153,7 @@ impl<'a> Case<'a> {
             for ((prompt, ours), theirs) in prompts.iter().zip(&tokens).zip(&sequences.greedy) {
                 self.tie(prompt, ours, &theirs[..steps]);
             }
-            // Where the tokens are the same, decode's logits are the CPU's too.
+            // Where the tokens are the same, the logits of decode must be the CPU's too.
             let (same, near) = generate(&mut self.near, prompts, steps as u64);
             if same == tokens {
                 found.near = found.near.max(difference(&logits, &near));
@@ -172,7 +172,7 @@ impl<'a> Case<'a> {
         Found { far: found.far / rounding, near: found.near / rounding }
     }
 
-    /// Greedy tokens are the same but where two were as good as equal in f32.
+    /// Greedy tokens are the same, except where two tokens were nearly equal in f32.
     pub fn tie(&mut self, prompt: &[u32], ours: &[u32], theirs: &[u32]) {
         let Some(at) = ours.iter().zip(theirs).position(|(ours, theirs)| ours != theirs) else { return };
         let (_, logits) = generate(&mut self.wide, &[[prompt, &theirs[..at]].concat()], 1);
@@ -193,18 +193,20 @@ fn what_a_gpu_computes_agrees_with_the_golden_models() {
         let checkpoint = rig::checkpoint(name);
         let (golden, tensors) = golden(name);
         let model = checkpoint.model();
-        // Chunks that do not divide the prompts, of few rows, where much hops.
+        // Chunks that do not divide the prompts; and chunks of few rows, with many hops.
         for (placement, chunk) in [(rig::on(model, rig::LOOPBACK), 96), (rig::split(model), 7)] {
             let mut case = Case::new(name, &checkpoint, &placement, DType::Bf16, chunk);
             let these = case.check(&golden, &tensors);
-            // Rounding sends a token elsewhere whose experts were as good as equal: its tokens agree, its logits need not.
+            // Rounding sends a token to another expert where two experts' scores are nearly equal.
+            // Then its tokens agree, but its logits may differ.
             if !rig::EXPERTS.contains(&name) {
                 found.and(these);
             }
         }
     }
     println!("largest differences: {} beside transformers, {} beside the CPU", found.far, found.near);
-    // Found: 0.029 and 0.023 of the largest logit. Activations of 8 bits' precision are rounded a dozen times in a layer.
+    // Measured: 0.029 and 0.023 of the largest logit. Activations with 8 bits of precision are
+    // rounded a dozen times in a layer.
     assert!(found.far < 0.05 && found.near < 0.05, "{} {}", found.far, found.near);
     println!("they agree");
 }
@@ -229,7 +231,7 @@ fn every_placement_with_a_gpu_gives_what_the_cpu_does() {
     for (kind, placement, weights) in cases {
         let name = format!("{kind}, {weights}");
         let mut case = Case::new(&name, &checkpoint, &placement, weights, 8);
-        // Twice: what a session leaves behind does no harm.
+        // Twice, since a session must not leave state behind.
         let (tokens, logits) = generate(&mut case.ours, &prompts, 4);
         assert_eq!(
             (tokens.clone(), &logits),
@@ -245,7 +247,7 @@ fn every_placement_with_a_gpu_gives_what_the_cpu_does() {
     }
     println!("largest difference: {worst} beside the CPU");
     assert!(worst > 0.0 && worst < 0.05, "{worst}");
-    // Where weights come from makes no difference at all.
+    // The place that weights come from makes no difference.
     let of = |kind, weights| bits.iter().find(|it| (it.0, it.1) == (kind, weights)).expect("a case").2;
     assert_eq!(of("all on loopback", DType::Bf16), of("streamed", DType::Bf16));
     assert_eq!(of("all on the GPU", DType::Int8), of("streamed", DType::Int8));

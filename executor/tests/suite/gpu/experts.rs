@@ -10,10 +10,11 @@ use safetensors::SafeTensors;
 use scenarios::{Model, Sublayer};
 use std::path::Path;
 
-/// Times the golden models' scores.
+/// Factor of the golden models' scores.
 const APART: f32 = 8.0;
 
-/// Layers' experts on one device and the rest of the model on another, each from its own memory.
+/// A placement with layers' experts on one device and the rest of the model on another, each from
+/// its own memory.
 fn apart(model: &Model, experts: DeviceId, rest: DeviceId) -> Placement {
     let on = |sublayer, device| {
         let home = if device == rig::CPU { rig::DRAM } else { rig::LOOPBACK_MEMORY };
@@ -24,8 +25,8 @@ fn apart(model: &Model, experts: DeviceId, rest: DeviceId) -> Placement {
     })
 }
 
-/// A golden model of which each token has three experts, with scores so far apart that the third hardly counts. So
-/// rounding changes only who that is, and what is computed can be compared.
+/// A golden model with three experts per token, and with scores so far apart that the third expert
+/// hardly counts. Rounding can then change only the third expert, and results can be compared.
 fn decided(name: &str, folder: &Path) -> Checkpoint {
     let read = |file: &str| std::fs::read(rig::folder(name).join(file)).expect("a golden file");
     let config = String::from_utf8(read("config.json")).expect("text");
@@ -50,7 +51,7 @@ fn decided(name: &str, folder: &Path) -> Checkpoint {
     Checkpoint::open(folder).expect("it is a model")
 }
 
-/// What is run of each model: where its experts are, in which format.
+/// The cases for each model: a placement, and the format of its weights.
 fn cases(model: &Model) -> Vec<(String, Placement, DType)> {
     let mut cases = vec![
         ("experts on the CPU", apart(model, rig::CPU, rig::LOOPBACK), DType::Bf16),
@@ -65,7 +66,7 @@ fn cases(model: &Model) -> Vec<(String, Placement, DType)> {
         cases.push(("streamed", rig::streamed(model), weights));
     }
     let named = cases.into_iter().map(|(kind, placement, weights)| (kind.to_owned(), placement, weights));
-    // Any experts anywhere, in up to three parts.
+    // Any experts on any device, in up to three parts.
     let any = (0..3).map(|seed| {
         let placement = rig::divided(rig::random_division(model, seed), 1 + seed % 3);
         (format!("any {seed}"), placement, DType::Bf16)
@@ -88,11 +89,11 @@ fn experts_of_a_gpu_make_what_those_of_the_cpu_do() {
         for (kind, placement, weights) in cases(checkpoint.model()) {
             let name = format!("{name}: {kind}, {weights}");
             let mut case = Case::new(&name, &checkpoint, &placement, weights, 8);
-            // Many pairs for each expert, in tiles; and few, so that most experts have none.
+            // Many pairs for each expert, in tiles; and few pairs, so that most experts have none.
             for prompts in [&prompts[..], &prompts[..1]] {
                 let (tokens, logits) = generate(&mut case.ours, prompts, 4);
                 let (same, near) = generate(&mut case.near, prompts, 4);
-                // Where the tokens are the same, so is what the logits are of.
+                // Logits are comparable where the tokens are the same.
                 found.extend((same == tokens).then(|| difference(&logits, &near)));
                 println!(
                     "{name}, {}: {:?}, the same tokens: {}",
@@ -103,14 +104,14 @@ fn experts_of_a_gpu_make_what_those_of_the_cpu_do() {
                 println!("bits of {name}, {}: {:016x}", prompts.len(), digest(&logits));
                 bits.push((kind.clone(), weights, prompts.len(), digest(&logits)));
             }
-            // Nobody asks the host where tokens go.
+            // The routing needs no answer from the host.
             if let ("all on the GPU", Some(GpuPassCounts { replayed, .. })) =
                 (&kind[..], case.ours.gpu_passes())
             {
                 assert!(replayed > 0, "{name}");
             }
         }
-        // Where weights come from makes no difference at all.
+        // The place that weights come from makes no difference.
         for (_, weights, count, wanted) in bits.iter().filter(|(kind, ..)| kind == "all on the GPU") {
             let streamed =
                 |it: &&(String, DType, usize, u64)| (&it.0[..], it.1, it.2) == ("streamed", *weights, *count);
@@ -120,7 +121,8 @@ fn experts_of_a_gpu_make_what_those_of_the_cpu_do() {
     found.sort_by(f32::total_cmp);
     let (median, worst) = (found[found.len() / 2], found[found.len() - 1]);
     println!("largest difference: {worst} beside the CPU, half below {median}, of {} runs", found.len());
-    // Found: 0.11 of the largest logit and 0.02. A router multiplies differences of its input, here eight times as much.
+    // Measured: 0.11 of the largest logit and 0.02. A router multiplies differences of its input,
+    // here by eight.
     assert!(median > 0.0 && median < 0.06 && worst < 0.25 && found.len() >= 34, "{found:?}");
     println!("they agree");
 }

@@ -1,4 +1,4 @@
-//! A GPU that fails: whoever asked is told which, at what, and what to do, and nothing panics.
+//! A GPU that fails: the caller is told which GPU, which call and what to do, and nothing panics.
 
 use crate::gpu::agreement::{setup, there_is_one};
 use crate::gpu::stand_in;
@@ -14,17 +14,17 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// CUDA's numbers.
+/// CUDA's error numbers.
 const OUT_OF_MEMORY: u32 = 2;
 const ILLEGAL_ADDRESS: u32 = 700;
 const LAUNCH_FAILED: u32 = 719;
 
-/// Lets the stand-in's call number `which` from now on fail, and all that comes after it.
+/// Lets the stand-in's call number `which` from now on fail, and all calls after it.
 fn fail(call: &str, which: u32, error: u32) {
     std::fs::write(file(), format!("{call} {which} {error}")).expect("a file to write");
 }
 
-/// Gone when the call has failed.
+/// The file that asks for a failure. It is gone when the call has failed.
 fn file() -> PathBuf {
     std::env::var_os("STAND_IN_FAULT").expect("the stand-in's").into()
 }
@@ -35,7 +35,7 @@ fn session(placement: fn(&Model) -> Placement) -> Result<Session, ExecutorError>
     Session::new(setup(checkpoint.model(), placement, rig::formats(DType::Bf16, DType::Bf16), 8), &checkpoint)
 }
 
-/// Says which device failed at what, and what to do.
+/// The error says which device failed at which call, and what to do.
 fn is_whole(error: &ExecutorError, call: &str) {
     let text = error.to_string();
     assert!(matches!(error, ExecutorError::Gpu { .. }), "{text}");
@@ -49,7 +49,8 @@ fn request(id: u64, prompt: usize, output: u64) -> GenerationRequest {
     GenerationRequest { id, arrival, prompt, output_tokens: output, sampling, stop: vec![] }
 }
 
-/// What became of three requests, two at a time; `before` is called before each pass, with its number.
+/// The results of three requests, two at a time. `before` is called before each pass, with its
+/// number.
 fn serve(
     session: &mut Session,
     before: impl Fn(u32) + Sync,
@@ -93,7 +94,7 @@ fn a_gpu_that_fails_ends_what_runs_with_its_error() {
         ("cuEventRecord", 50, LAUNCH_FAILED),
         ("kernel", 60, ILLEGAL_ADDRESS),
     ] {
-        // Which call tells of it is for the lanes to race for.
+        // The lanes race for the call that reports the error.
         let what = if error == LAUNCH_FAILED { "LAUNCH_FAILED" } else { "ILLEGAL_ADDRESS" };
         for placement in [rig::split, rig::streamed] {
             let mut session = session(placement).expect("it fits");
@@ -102,7 +103,7 @@ fn a_gpu_that_fails_ends_what_runs_with_its_error() {
             is_whole(&failed.expect_err("it fails"), what);
             assert!(!file().exists(), "{call} has failed");
             assert_eq!(session.logits().expect("there are none"), Vec::<Vec<f32>>::new());
-            // A context that failed stays so, and says so.
+            // A context that failed keeps failing, and says so.
             is_whole(&session.generate(&prompts, 8, Sampling::Greedy, |_| {}).expect_err("it fails"), "");
         }
         let mut session = session(rig::split).expect("another context works");

@@ -25,7 +25,7 @@ fn random() -> Sampling {
     Sampling::Random { temperature: 1.2, top_k: Some(60), top_p: Some(0.9), seed: SEED }
 }
 
-/// Tokens and the last logits of a run in which nobody asks for the tasks' times.
+/// Tokens and the last logits of a run without times of tasks.
 fn generate(session: &mut Session, tokens: u64) -> (Vec<Vec<u32>>, Vec<Vec<f32>>) {
     let made = session.generate_until(&prompts(), tokens, random(), false, |_| false, |_| ());
     (made.expect("it runs").tokens, session.logits().expect("they are read"))
@@ -38,7 +38,7 @@ fn tokens_that_a_gpu_chooses_are_those_that_the_cpu_would_choose_of_its_logits()
     }
     let checkpoint = rig::checkpoint("llama_gqa");
     let model = checkpoint.model();
-    // The head is on the GPU, all of it or with a part on the CPU.
+    // The head is on the GPU, as a whole or with a part on the CPU.
     for placement in [rig::on(model, rig::LOOPBACK), rig::split(model)] {
         let mut session = session(&checkpoint, placement);
         for count in 1..8 {
@@ -76,17 +76,17 @@ fn replayed_passes_give_what_launched_ones_do() {
         (found, session.gpu_passes().expect("it has one"))
     };
     let of = |launched, replayed| GpuPassCounts { device: "loopback".to_owned(), launched, replayed };
-    // A prompt of 17 tokens is three passes, and the first of a shape is launched.
+    // A prompt of 17 tokens takes three passes, and the first pass of a shape is launched.
     let (few, passes) = run(all(), 12);
     assert_eq!(passes, of(4, 10));
     let (many, passes) = run(all(), 24);
     assert_eq!(passes, of(4, 22));
     assert!(few.0.iter().zip(&many.0).all(|(few, many)| many.starts_with(few)));
-    // What is fetched meanwhile is enqueued; the same kernels compute.
+    // What is fetched during the pass is enqueued, and the same kernels compute.
     let (launched, passes) = run(streamed(), 24);
     assert_eq!(passes, of(26, 0));
     assert!(many == launched, "tokens and logits, to the bit");
-    // With every task's times the graph has events.
+    // With times of every task the graph has events.
     let mut session = session(&checkpoint, all());
     let timed = session.generate(&prompts(), 24, random(), |_| ()).expect("it runs");
     assert_eq!((timed.tokens, session.logits().expect("they are read")), many);
@@ -119,7 +119,7 @@ fn windows_slide_on_the_stand_in() {
     orders::run_any(&stand_in::folder(), test, "late").unwrap_or_else(|text| panic!("{text}"));
 }
 
-/// Launches, kernels that ran, graphs of each context that was used.
+/// By context that was used: launches, kernels that ran, and graphs.
 fn calls(text: &str) -> Vec<[u64; 3]> {
     let numbers = |line: &str| {
         let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
@@ -137,13 +137,13 @@ fn a_replayed_pass_is_one_launch_in_every_order() {
         let text = orders::run_any(&folder, test, words).unwrap_or_else(|text| panic!("{words}: {text}"));
         let calls = calls(&text);
         let [few, many, launched, timed] = calls[..] else { panic!("{calls:?}") };
-        // Twelve tokens more are twelve graphs more and no other launch.
+        // Twelve more tokens take twelve more graph launches and no other launch.
         assert_eq!([few[0], many[2]], [many[0], few[2] + 12]);
         assert_eq!(many[2], 22);
-        // The same kernels run, each launched by the host where nothing is replayed.
+        // The same kernels run. The host launches each of them where nothing is replayed.
         assert_eq!((many[1], timed), (launched[1], many));
         assert_eq!(launched, [launched[1], launched[1], 0]);
-        // Three passes of the prompt, the first of a token, and the recording.
+        // Three passes of the prompt, the first pass of a token, and the recording are launched.
         assert!(many[0] * 4 < launched[0], "{many:?} {launched:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Runs with a GPU. Where there is none, tests start this program again with a stand-in for the driver,
-//! which runs our kernels' text on the host, with streams in every order that events allow.
+//! Runs with a GPU. Where there is none, tests start this program again with a stand-in for the
+//! driver, which runs our kernels' text on the host, with streams in every order that events allow.
 
 mod agreement;
 mod experts;

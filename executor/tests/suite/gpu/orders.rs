@@ -1,14 +1,14 @@
-//! The same behind a stand-in for the driver, in every order of streams.
+//! The same tests with the stand-in for the driver, in every order of streams.
 
 use crate::gpu::stand_in;
 use tempfile::TempDir;
 
-/// Runs a test of [`crate::gpu::agreement`] there; what it says, where it passes.
+/// Runs a test of [`crate::gpu::agreement`] with the stand-in. Returns its output where it passes.
 fn run(folder: &TempDir, test: &str, words: &str) -> Result<String, String> {
     run_any(folder, &format!("gpu::agreement::{test}"), words)
 }
 
-/// The same of any test that says so where things agree.
+/// The same for any test that prints "they agree".
 pub fn run_any(folder: &TempDir, test: &str, words: &str) -> Result<String, String> {
     let output = stand_in::run_in(folder, test, words);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -35,6 +35,6 @@ fn every_order_that_events_allow_gives_the_same_bits_and_no_other_order_passes()
     let early = bits("early");
     assert_eq!(early, bits("late"));
     assert_eq!(early, bits("others"));
-    // A stream that waits for no other's events must be noticed.
+    // A stream that does not wait for other streams' events must make the test fail.
     assert!(run(&folder, test, "late forget").is_err());
 }

@@ -1,11 +1,11 @@
-//! The tokenizer of a GGUF file, as the `tokenizer.json` that it would have been.
+//! The tokenizer of a GGUF file, written as the `tokenizer.json` of the same model.
 
 use scenarios::Gguf;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// What llama.cpp calls the ways to split a text before pairs are merged, with the pattern that the models publish, and whether
-/// texts are brought to NFC before.
+/// llama.cpp's names for the ways to split a text before pairs are merged, the pattern that the
+/// models publish for each, and whether texts are normalised to NFC first.
 const SPLITS: [(&str, &str, bool); 3] = [
     (
         "llama-bpe",
@@ -20,13 +20,13 @@ const SPLITS: [(&str, &str, bool); 3] = [
     ("gpt-2", r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", false),
 ];
 
-/// Kinds of tokens that texts cannot spell: control tokens, and those that a user added.
+/// Token types that a text cannot spell: control tokens, and tokens that a user added.
 const SPECIAL: [u64; 2] = [3, 4];
 
 /// The text of a `tokenizer.json`.
 ///
 /// # Errors
-/// Why there is none: no tokens, or a kind of tokenizer that is not read.
+/// The reason why there is none: the file has no tokens, or a kind of tokenizer that is not read.
 pub(crate) fn tokenizer_json(gguf: &Gguf) -> Result<String, String> {
     let list = |key: &str| gguf.list(&format!("tokenizer.ggml.{key}")).unwrap_or_default();
     let tokens: Vec<&str> = list("tokens").iter().map(|token| token.as_str().unwrap_or_default()).collect();
@@ -71,7 +71,7 @@ pub(crate) fn tokenizer_json(gguf: &Gguf) -> Result<String, String> {
     Ok(tokenizer.to_string())
 }
 
-/// GPT-2's: bytes as letters, pairs merged in the order of a list.
+/// GPT-2's tokenizer: bytes are letters, and pairs are merged in the order of a list.
 fn byte_pairs(gguf: &Gguf, tokens: &[&str]) -> Result<Value, String> {
     let name = gguf.text("tokenizer.ggml.pre").unwrap_or("gpt-2");
     let Some((_, pattern, composed)) = SPLITS.into_iter().find(|(known, ..)| *known == name) else {
@@ -92,7 +92,8 @@ fn byte_pairs(gguf: &Gguf, tokens: &[&str]) -> Result<Value, String> {
     }))
 }
 
-/// SentencePiece's: the pair that makes the piece of the highest score is merged first; bytes for what has no piece.
+/// SentencePiece's tokenizer: the pair that makes the piece with the highest score is merged first.
+/// Characters without a piece become bytes.
 fn pieces(tokens: &[&str], scores: &[Value]) -> Value {
     let score = |id: usize| scores.get(id).and_then(Value::as_f64).unwrap_or(0.0);
     let mut ids: BTreeMap<&str, usize> = BTreeMap::new();
@@ -119,7 +120,7 @@ fn pieces(tokens: &[&str], scores: &[Value]) -> Value {
     })
 }
 
-/// Tokens with their numbers; of two that are spelled alike the first.
+/// Tokens with their numbers. Of two tokens with the same spelling the first counts.
 fn vocabulary(tokens: &[&str]) -> Map<String, Value> {
     let mut all = Map::new();
     for (id, token) in tokens.iter().enumerate() {
@@ -132,7 +133,7 @@ fn vocabulary(tokens: &[&str]) -> Map<String, Value> {
 mod tests {
     use super::*;
 
-    /// What a file converted from a golden model's tokenizer would say.
+    /// The metadata that a file converted from a golden model's tokenizer would have.
     fn gguf(folder: &str, model: &str, first: Option<&str>) -> (Gguf, Value) {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
         let read = |file: &str| -> Value {
@@ -149,7 +150,7 @@ mod tests {
             let content = added["content"].as_str().expect("a text").to_owned();
             tokens[added["id"].as_u64().expect("a number") as usize] = (content, 3);
         }
-        // Pieces were made in the order of their numbers, which is that of their scores.
+        // The trainer numbers pieces in the order of their scores.
         let scores: Vec<_> = (0..tokens.len()).map(|id| -(id as f64)).collect();
         let merges = tokenizer["model"]["merges"].as_array().expect("a list").iter();
         let merges: Vec<_> = merges

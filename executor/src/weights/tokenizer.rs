@@ -1,7 +1,7 @@
-//! Text to tokens and back: `tokenizer.json`.
+//! A model's tokenizer.
 
 use crate::error::ExecutorError;
-use crate::text::gguf_tokenizer::tokenizer_json;
+use crate::weights::gguf_tokenizer::tokenizer_json;
 use scenarios::Gguf;
 use serde_json::{Map, json};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.json` of `folder`; of a GGUF file the one beside it, else its own.
+    /// Reads `tokenizer.json` of `folder`. For a GGUF file, reads the `tokenizer.json` beside it,
+    /// or else the tokenizer inside the file.
     ///
     /// # Errors
     /// It is missing, or not a tokenizer.
@@ -34,10 +35,11 @@ impl Tokenizer {
         Ok(Self { path, inner })
     }
 
-    /// The tokens of `text`, with the special tokens (a beginning of text) that the model was trained with.
+    /// The tokens of `text`, with the special tokens that the model was trained with, such as a
+    /// beginning of text.
     ///
     /// # Errors
-    /// The tokenizer has no token for some of it.
+    /// The tokenizer has no token for some of the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, ExecutorError> {
         self.encoded(text, true)
     }
@@ -50,7 +52,7 @@ impl Tokenizer {
         self.encoded(text, false)
     }
 
-    /// The text of `tokens`, special ones left out.
+    /// The text of `tokens`, without special tokens.
     ///
     /// # Errors
     /// The decoder refuses them.
@@ -68,8 +70,8 @@ impl Tokenizer {
     }
 }
 
-/// A tokenizer that has a token for every byte and no others, for models of random weights. Byte b is token b where
-/// the vocabulary has room for it; what has no token is left out of the input.
+/// A tokenizer with one token for every byte and no others, for models of random weights. Byte b is
+/// token b. Bytes beyond the vocabulary have no token and are dropped from the input.
 pub(crate) fn byte_level_json(vocab: u64) -> String {
     let vocabulary: Map<_, _> =
         (0..256u64.min(vocab)).map(|byte| (byte_letter(byte as u8).to_string(), json!(byte))).collect();
@@ -101,8 +103,8 @@ pub(crate) fn byte_level_json(vocab: u64) -> String {
     format!("{tokenizer:#}\n")
 }
 
-/// The letter that stands for a byte in byte-level tokenizers (GPT-2): itself where it is visible, otherwise the
-/// next unused one from U+0100 on.
+/// The letter that stands for a byte in byte-level tokenizers (GPT-2): the byte itself where it is
+/// visible, otherwise the next unused letter from U+0100 on.
 fn byte_letter(byte: u8) -> char {
     let visible = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     if visible(byte) {

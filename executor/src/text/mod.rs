@@ -1,4 +1,0 @@
-//! Text to tokens and back.
-
-mod gguf_tokenizer;
-pub(crate) mod tokenizer;
