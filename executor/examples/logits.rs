@@ -1,8 +1,10 @@
-//! Logits at the shape of a real model, in f32: `tests/golden/parity.py` runs this and compares them with transformers'.
+//! Logits of a model with a real shape, in f32. `tests/golden/parity.py` runs this and compares the
+//! logits with those of transformers.
 //!
-//! usage: logits FOLDER PRESET      (makes FOLDER/model with random weights where it is not there, and writes FOLDER/ours.json)
+//! usage: logits FOLDER PRESET (makes FOLDER/model with random weights where it is missing, and
+//! writes FOLDER/ours.json)
 
-use executor::{Checkpoint, Sampling, Session, Setup, make_random};
+use executor::{Checkpoint, RunSetup, Sampling, Session, make_random};
 use hwprofiles::{Bytes, DType, DeviceId, Machine, MemoryId};
 use planner::{Extent, Placement};
 use scenarios::{Formats, Model, WeightFormats};
@@ -12,7 +14,7 @@ use std::path::PathBuf;
 
 /// Tokens in front of each row of logits that is compared.
 const LENGTHS: [u64; 3] = [1, 17, 128];
-/// Memory for any model: what is taken of it is all that counts.
+/// Capacity of every memory: enough for any model.
 const ROOM: Bytes = Bytes::new(1 << 40);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -30,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut machine = Machine::from_yaml(example, "example-loopback.yaml")?;
     machine.memories.iter_mut().for_each(|memory| memory.capacity.value = ROOM);
     let model = checkpoint.model().clone();
-    let setup = Setup {
+    let setup = RunSetup {
         machine,
         formats: Formats { weights: WeightFormats::all(DType::F32), kv: DType::F32, activations: DType::F32 },
         placement: Placement::uniform(&model, DeviceId(0), MemoryId(0)),

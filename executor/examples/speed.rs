@@ -1,12 +1,13 @@
-//! How close a real run comes to what the machine can do: decode against the read bandwidth, prefill against the
-//! rate of bare matrix products, the dispatch of a task against nothing.
+//! How close a real run comes to what the machine can do: decode is compared with the read
+//! bandwidth, prefill with the rate of bare matrix products, and the time between tasks is printed.
 //!
-//! `cargo run --release -p executor --example speed [PRESET [CORES]]` (default: fulcrum-1b on all cores). Measurements
-//! of the run and of the machine alternate, because the machine drifts. Compared are medians, and beside them what other
-//! programs on the machine disturb less: the sum of each task's lower quartile over the steps, against the upper
-//! quartile of the machine's rates over pieces of a matrix's size.
+//! `cargo run --release -p executor --example speed [PRESET [CORES]]` (default: fulcrum-1b on all
+//! cores). Measurements of the run and of the machine alternate, because the machine drifts.
+//! Medians are compared, and a second figure that other programs disturb less: the sum of each
+//! task's lower quartile over the steps, against the upper quartile of the machine's rates over
+//! pieces of a matrix's size.
 
-use executor::{Checkpoint, Generation, Sampling, Session, Setup, make_random};
+use executor::{Checkpoint, GeneratedBatch, RunSetup, Sampling, Session, make_random};
 use hwprofiles::{Bytes, DType, DeviceId, Machine, MemoryId};
 use kernels::{Buffer, Memory, Pool, Scratch, Weights, affinity, gemm, stream};
 use planner::{Extent, Placement};
@@ -43,7 +44,7 @@ fn measure(
     made: f64,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let checkpoint = Checkpoint::open(folder)?;
-    // Only what the trace asks for is taken from this machine file; nothing here is modelled.
+    // Only rates that the trace needs are taken from this machine file; nothing here is modelled.
     let text = include_str!("../../hwprofiles/data/example-loopback.yaml");
     let mut machine = Machine::from_yaml(text, "example-loopback.yaml")?;
     machine.devices[0].cores = cores.to_vec();
@@ -51,7 +52,7 @@ fn measure(
         Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 };
     let placement = Placement::uniform(model, DeviceId(0), MemoryId(0));
     let extent = Extent { batch: 1, context: PROMPT + OUTPUT, chunk: PROMPT, step_tokens: 1 };
-    let setup = Setup { machine, model: model.clone(), formats, placement, extent, plan: String::new() };
+    let setup = RunSetup { machine, model: model.clone(), formats, placement, extent, plan: String::new() };
     let start = Instant::now();
     let mut session = Session::new(setup, &checkpoint)?;
     let loaded = start.elapsed().as_secs_f64();
@@ -73,7 +74,7 @@ fn measure(
     Ok(())
 }
 
-/// Runs on a thread that is not pinned, as a program's main thread is not.
+/// Runs on a thread that is not pinned, like a program's main thread.
 fn affinity_free<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     affinity::restoring(|| std::thread::scope(|scope| scope.spawn(work).join()))
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -146,7 +147,7 @@ fn report(
     model: &Model,
     formats: &Formats,
     session: &Session,
-    runs: &[Generation],
+    runs: &[GeneratedBatch],
     read: &[f64],
     product: &[f64],
 ) {
@@ -170,8 +171,8 @@ fn report(
     }
 }
 
-/// Rates of steps that do `amount` of work, against those of the machine.
-fn compare(what: &str, amount: f64, runs: &[Generation], phase: Phase, machine: &[f64], unit: &str) {
+/// Compares the rates of steps that do `amount` of work with those of the machine.
+fn compare(what: &str, amount: f64, runs: &[GeneratedBatch], phase: Phase, machine: &[f64], unit: &str) {
     let (mut steps, mut tasks) = (vec![], BTreeMap::<u32, Vec<f64>>::new());
     for run in runs {
         let spans = &run.trace.steps;
@@ -194,8 +195,8 @@ fn compare(what: &str, amount: f64, runs: &[Generation], phase: Phase, machine: 
     }
 }
 
-/// Mean time of each operator in a step, and what lies between tasks.
-fn breakdown(run: &Generation, phase: Phase) {
+/// Prints the mean time of each operator in a step, and the time between tasks.
+fn breakdown(run: &GeneratedBatch, phase: Phase) {
     let spans = &run.trace.steps;
     let steps = spans.iter().filter(|span| span.step.phase == phase).count() as f64;
     let mut names: BTreeMap<&str, (f64, f64)> = BTreeMap::new();

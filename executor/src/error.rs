@@ -1,23 +1,23 @@
 //! What can go wrong with a model's files, a placement, or a prompt.
 
-use hwprofiles::Bytes;
+use hwprofiles::{Bytes, DeviceKind, Machine};
 use std::path::PathBuf;
 
-/// Each names the file or key, what was found there, and what would be right.
+/// Each variant names the file or key, what was found there, and what would be right.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ExecutorError {
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// Which file.
         path: PathBuf,
-        /// Why.
+        /// Why it failed.
         source: std::io::Error,
     },
-    /// `config.json` is missing or does not describe a model that we run.
+    /// `config.json` is missing, or does not describe a model that we run.
     #[error(transparent)]
     Config(#[from] scenarios::ScenarioError),
-    /// The header of a file of tensors, or an index, says what cannot be.
+    /// The header of a file of tensors, or an index, is invalid.
     #[error("{}: {reason}", path.display())]
     Malformed {
         /// Which file.
@@ -38,13 +38,13 @@ pub enum Error {
     /// A tensor that the model needs is in no file.
     #[error("{}: tensor '{tensor}' is missing; {model} needs it with shape {expected:?}", path.display())]
     MissingTensor {
-        /// The file, or the folder, that should have it.
+        /// The file or folder that should have it.
         path: PathBuf,
-        /// Its name.
+        /// The tensor's name.
         tensor: String,
         /// The model.
         model: String,
-        /// Its shape.
+        /// The shape that the model gives it.
         expected: Vec<u64>,
     },
     /// A tensor has another shape than the model gives it.
@@ -59,7 +59,7 @@ pub enum Error {
         /// What the file says.
         found: Vec<u64>,
     },
-    /// A tensor's number format is none that we read.
+    /// A tensor has a number format that is not read.
     #[error("{}: tensor '{tensor}' is {found}; F32, F16 and BF16 are read, of GGUF files also Q8_0, Q4_0, Q4_K and Q6_K", path.display())]
     DType {
         /// The file.
@@ -87,29 +87,29 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// A memory is full, a core is not ours, the system has no more memory.
+    /// A memory is full, a core is not available to this process, or the system has no more memory.
     #[error(transparent)]
     Device(#[from] kernels::Error),
     /// There is no GPU, or what it needs is missing.
     #[error("device '{device}' cannot run: {reason}")]
     NoGpu {
-        /// The machine's name for it.
+        /// The machine's name for the GPU.
         device: String,
         /// What is missing, and what to do about it.
         reason: String,
     },
-    /// A GPU refused, or could not finish, what it was given.
+    /// A GPU refused a call, or failed to finish its work.
     #[error("device '{device}': {source}. {}", advice(source))]
     Gpu {
-        /// The machine's name for it.
+        /// The machine's name for the GPU.
         device: String,
-        /// Which call, and why in CUDA's words.
+        /// The call that failed, and the reason in CUDA's words.
         source: kernels::Error,
     },
     /// The placement needs a link that the machine does not have.
     #[error(transparent)]
     Lower(#[from] planner::LowerError),
-    /// The plan was made for another machine or model, or does not hang together.
+    /// The plan was made for another machine or model, or is inconsistent.
     #[error("plan: {0}")]
     Plan(#[from] planner::PlanError),
     /// A rate that a modelled run needs has not been measured.
@@ -117,7 +117,7 @@ pub enum Error {
     Unmeasured(#[from] hwprofiles::Missing),
 }
 
-/// What to do where a GPU refused.
+/// What to do where a GPU has failed.
 fn advice(refused: &kernels::Error) -> &'static str {
     match refused {
         kernels::Error::Gpu { reason, .. } if reason.contains("OUT_OF_MEMORY") => {
@@ -130,7 +130,18 @@ fn advice(refused: &kernels::Error) -> &'static str {
     }
 }
 
-impl Error {
+impl ExecutorError {
+    /// Names the GPU of `machine` in an error that a call of the GPU returned.
+    pub(crate) fn naming_gpu(self, machine: &Machine) -> Self {
+        let gpu = machine.devices.iter().find(|device| device.kind == DeviceKind::Gpu);
+        match (self, gpu) {
+            (Self::Device(source @ kernels::Error::Gpu { .. }), Some(gpu)) => {
+                Self::Gpu { device: gpu.name.clone(), source }
+            }
+            (error, _) => error,
+        }
+    }
+
     pub(crate) fn refused(key: impl Into<String>, value: impl ToString, wanted: impl Into<String>) -> Self {
         Self::Refused { key: key.into(), value: value.to_string(), wanted: wanted.into() }
     }

@@ -1,15 +1,18 @@
-//! A long answer takes no more memory than a short one. Alone in its process, whose memory is looked at.
+//! A long generation takes no more memory than a short one. This test needs its own process,
+//! because it reads the memory of the process.
 
-use executor::{Batching, Checkpoint, Event, Request, Sampling, Session, Setup, make_random};
+use executor::{
+    Batching, Checkpoint, GenerationEvent, GenerationRequest, RunSetup, Sampling, Session, make_random,
+};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{Extent, Placement};
 use scenarios::{Formats, Model, Scheduler, WeightFormats};
 use std::time::Duration;
 
 const TOKENS: u64 = 10_000;
-/// Before so many tokens memory may still grow: threads begin, kernels touch their scratch.
+/// Memory may grow before this many tokens: threads start, and kernels touch their scratch.
 const BEGIN: u64 = 500;
-/// What may come on top: a token's number, and the begin and end of its step.
+/// Growth that is allowed after that: a token's number, and the start and end of its step.
 const MOST_GROWTH: u64 = 2 << 20;
 
 /// Bytes of this process that are in memory (Linux: pages of 4 KiB).
@@ -29,7 +32,7 @@ fn ten_thousand_tokens_take_no_more_memory_than_five_hundred() {
     let text = include_str!("../../hwprofiles/data/example-loopback.yaml");
     let machine = Machine::from_yaml(text, "example-loopback.yaml").expect("the example is right");
     let weights = WeightFormats::all(DType::Bf16);
-    let setup = Setup {
+    let setup = RunSetup {
         placement: Placement::uniform(checkpoint.model(), DeviceId(0), MemoryId(0)),
         formats: Formats { weights, kv: DType::Bf16, activations: DType::F32 },
         extent: Extent { batch: 1, context: TOKENS + 8, chunk: 8, step_tokens: 1 },
@@ -53,7 +56,7 @@ fn ten_thousand_tokens_take_no_more_memory_than_five_hundred() {
     let generation = generation.expect("valid");
     assert_eq!(generation.tokens[0].len() as u64, TOKENS);
     assert_eq!(generation.trace.steps.len() as u64, TOKENS);
-    // The same as a request among others, on the same seed.
+    // The same prompt as a service's request, with the same seed.
     let batching = Batching {
         max_num_seqs: 1,
         max_num_batched_tokens: 8,
@@ -61,14 +64,14 @@ fn ten_thousand_tokens_take_no_more_memory_than_five_hundred() {
         scheduler: Scheduler::Fcfs,
     };
     let (arrival, stop) = (Duration::ZERO, vec![]);
-    let request = Request { id: 0, arrival, prompt, output_tokens: TOKENS, sampling, stop };
+    let request = GenerationRequest { id: 0, arrival, prompt, output_tokens: TOKENS, sampling, stop };
     let mut service = session.service(batching, std::iter::once(request)).expect("valid");
     let mut answer = vec![];
     let served = session.serve(&mut service, &|| false, |event| match event {
-        Event::Token { .. } => look(),
-        Event::Answered(answered) => answer = answered.tokens,
-        Event::Refused { reason, .. } => panic!("{reason}"),
-        Event::Made(_) => {}
+        GenerationEvent::Token { .. } => look(),
+        GenerationEvent::Finished(answered) => answer = answered.tokens,
+        GenerationEvent::Refused { reason, .. } => panic!("{reason}"),
+        GenerationEvent::PassDone(_) => {}
     });
     served.expect("it runs");
     assert_eq!(answer, generation.tokens[0], "two runs of one seed, thread count and placement");

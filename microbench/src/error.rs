@@ -1,30 +1,30 @@
-//! What can go wrong while measuring.
+//! Errors of measuring.
 
 use hwprofiles::WriteError;
 use std::path::PathBuf;
 
-/// A measurement that could not be made, or must not be believed.
+/// A measurement that failed, or whose numbers must not be believed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A kernel computed something else than its definition says.
+pub enum MeasureError {
+    /// A kernel computed something other than its definition.
     #[error(
         "{what} computed {got}, but {wanted} is right: nothing is reported; this is a defect of Fulcrum or of the machine"
     )]
     Wrong {
-        /// Which kernel on which operands.
+        /// Which kernel, on which operands.
         what: String,
         /// What it computed.
         got: f64,
-        /// What is right.
+        /// The right value.
         wanted: f64,
     },
-    /// Memory or threads could not be had.
+    /// Memory or threads were not available.
     #[error(transparent)]
     Kernels(#[from] kernels::Error),
     /// There is no GPU, or what it needs is missing.
     #[error("there is no GPU to check: {0}")]
     NoGpu(kernels::cuda::Absent),
-    /// The operating system does not say what we need to know.
+    /// The operating system does not provide a fact that a measurement needs.
     #[error("{}: {reason}; Linux with /proc is needed", file.display())]
     System {
         /// Which file.
@@ -32,7 +32,7 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// What was measured could not be saved.
+    /// The measured numbers could not be saved.
     #[error(transparent)]
     Save(#[from] WriteError),
 }

@@ -1,8 +1,8 @@
-//! What kernels must know of a pass: where its rows are, and how long its sequences.
+//! The integers of a pass that kernels read: positions, tokens, lengths and slots.
 
-use crate::pass::{Pass, Share};
-use crate::sequence::Sequence;
-use crate::setup::Setup;
+use crate::batch::pass::{MicroBatchPass, Pass};
+use crate::batch::sequence::SlotSequence;
+use crate::setup::run_setup::RunSetup;
 use hwprofiles::Bytes;
 use kernels::cuda::calls::Values;
 use kernels::cuda::{Accelerator, Queue};
@@ -10,53 +10,54 @@ use kernels::{Buffer, Choice, Memory};
 use planner::{Extent, MicroBatch};
 use std::sync::Arc;
 
-/// The current pass's integers of every micro-batch, on the host and on the GPU.
-pub(crate) struct Inputs {
-    parts: Vec<Part>,
+/// The integers of the current pass, of every micro-batch, on the host and on the GPU.
+pub(crate) struct PassInputs {
+    parts: Vec<MicroBatchInputs>,
     context: usize,
 }
 
-/// Passes whose sequences are all shorter than this are alike.
+/// Lengths below this are rounded up to it, so that passes of short sequences have one shape.
 const LEAST: usize = 128;
 
-struct Part {
+struct MicroBatchInputs {
     here: Buffer,
-    /// The tokens that the pass has chosen, in the host's memory.
+    /// The tokens that the GPU chose in the pass, in the host's memory.
     chosen: Buffer,
-    /// Of the current pass; before the first there is none.
-    view: Option<View>,
+    /// Of the current pass; `None` before the first.
+    view: Option<InputsView>,
 }
 
-/// A micro-batch of the current pass, and where its integers are.
+/// Where the integers of one micro-batch of the current pass are.
 #[derive(Clone, Copy)]
-pub(crate) struct View {
-    /// All that follows, on the GPU.
+pub(crate) struct InputsView {
+    /// All of the following, on the GPU.
     all: Values<u8>,
-    /// No less than the longest sequence, its new tokens included: one number for many passes.
+    /// At least the length of the longest sequence, new tokens included. It is the same number for
+    /// many passes.
     pub longest: usize,
     /// The most new tokens of a sequence.
     pub most_new: usize,
-    /// Page of each sequence that has a turn: its place in the cache.
+    /// By sequence in the pass: its page, which is its slot of the cache.
     pub table: Values<i32>,
-    /// Positions that each sequence's last token sees.
+    /// By sequence in the pass: the positions that its last token sees.
     pub lengths: Values<i32>,
-    /// Four numbers for each sequence, as [`kernels::cuda::calls::prefill`] wants them.
+    /// Four numbers per sequence, as [`kernels::cuda::calls::prefill`] wants them.
     pub spans: Values<i32>,
-    /// Of each row.
+    /// By row.
     pub positions: Values<i32>,
-    /// Of each row, whose turn it is.
+    /// By row: index of its sequence in the pass.
     pub turns: Values<i32>,
-    /// Of each row.
+    /// By row.
     pub tokens: Values<i32>,
-    /// Of each row whose logits are wanted, where tokens are chosen here.
+    /// By row with logits: how its token is chosen, where the GPU chooses it.
     pub choices: Values<Choice>,
-    /// Where the tokens go that are chosen.
+    /// The tokens that the GPU chooses.
     pub chosen: Values<i32>,
 }
 
-impl Inputs {
-    /// For passes of `setup`'s extent.
-    pub fn new(setup: &Setup, gpu: &Arc<Accelerator>) -> Result<Self, kernels::Error> {
+impl PassInputs {
+    /// Buffers for passes of `setup`'s extent.
+    pub fn new(setup: &RunSetup, gpu: &Arc<Accelerator>) -> Result<Self, kernels::Error> {
         let extent = &setup.extent;
         let host = Memory::new("a pass's integers", Bytes::new(u64::MAX));
         let part = |part: MicroBatch| {
@@ -65,23 +66,30 @@ impl Inputs {
             here.pin(gpu)?;
             let mut chosen = host.allocate(sequences * size_of::<i32>())?;
             chosen.pin(gpu)?;
-            Ok(Part { here, chosen, view: None })
+            Ok(MicroBatchInputs { here, chosen, view: None })
         };
         let parts = MicroBatch::all(setup.placement.pipelining.micro_batches).map(part);
         Ok(Self { parts: parts.collect::<Result<_, kernels::Error>>()?, context: extent.context as usize })
     }
 
-    /// What a pass of `extent` takes on the GPU; what comes behind it is aligned.
+    /// Bytes that a pass of `extent` takes on the GPU, padded so that what follows is aligned.
     pub fn bytes(extent: &Extent) -> usize {
         bytes_of(extent.batch as usize, extent).next_multiple_of(256)
     }
 
-    /// Turns to the next pass, whose tokens `sequences` has by slot, and whose integers go to `room` of the GPU. Where the GPU
-    /// `samples`, random numbers are drawn for those that have no token yet behind it. All work of the pass before has been
-    /// waited for.
-    pub fn begin(&mut self, pass: &Pass, sequences: &mut [Sequence], samples: bool, mut room: Values<u8>) {
+    /// Writes the integers of the next pass. `sequences` has the tokens by slot, and `room` is the
+    /// GPU's memory for the integers. Where the GPU `samples`, random numbers are drawn for
+    /// sequences that have no token yet after the pass. All work of the pass before must have
+    /// ended.
+    pub fn begin(
+        &mut self,
+        pass: &Pass,
+        sequences: &mut [SlotSequence],
+        samples: bool,
+        mut room: Values<u8>,
+    ) {
         for (part, share) in self.parts.iter_mut().zip(&pass.parts) {
-            part.view = Some(View::of(room, &part.chosen, share, self.context));
+            part.view = Some(InputsView::new(room, &part.chosen, share, self.context));
             room = room.from(part.here.len());
             let integers = part.here.view_mut::<i32>();
             let mut at = 0;
@@ -106,7 +114,7 @@ impl Inputs {
             for (slot, reached) in share.sampled().filter(|_| samples) {
                 let sequence = &mut sequences[slot];
                 let wanted = reached == sequence.tokens.len();
-                let choice = if wanted { sequence.sampler.choice() } else { Choice::GREEDY };
+                let choice = if wanted { sequence.sampler.next_choice() } else { Choice::GREEDY };
                 let Choice { uniform, temperature, top_p, top_k } = choice;
                 [uniform, temperature, top_p].into_iter().for_each(|number| put(number.to_bits() as i32));
                 put(top_k);
@@ -114,7 +122,7 @@ impl Inputs {
         }
     }
 
-    /// Enqueues the copy of what the GPU must know of the pass.
+    /// Enqueues the copy of the integers to the GPU.
     pub fn send(&self, queue: &mut Queue) -> Result<(), kernels::Error> {
         self.parts.iter().try_for_each(|part| {
             let all = part.view().all;
@@ -122,15 +130,15 @@ impl Inputs {
         })
     }
 
-    /// What tells passes apart whose calls differ, if the next token of every sequence of this one is computed and chosen;
-    /// nothing where prompts enter.
+    /// The numbers that distinguish passes whose kernel calls differ, if every sequence of this
+    /// pass decodes one token and gets the next; `None` where prompts enter.
     pub fn shape(&self) -> Option<Vec<usize>> {
-        let decodes = |view: &View| view.most_new <= 1 && view.choices.len() == view.rows();
-        let views = || self.parts.iter().map(Part::view);
+        let decodes = |view: &InputsView| view.most_new <= 1 && view.choices.len() == view.rows();
+        let views = || self.parts.iter().map(MicroBatchInputs::view);
         views().all(decodes).then(|| views().flat_map(|view| [view.rows(), view.longest]).collect())
     }
 
-    /// The tokens that a micro-batch's pass has chosen, which has been waited for.
+    /// The tokens that the pass has chosen; its work must have ended.
     pub fn chosen(&self) -> impl Iterator<Item = u32> + '_ {
         self.parts.iter().flat_map(|part| {
             let tokens = &part.chosen.view::<i32>()[..part.view().chosen.len()];
@@ -138,26 +146,27 @@ impl Inputs {
         })
     }
 
-    /// A micro-batch of the current pass.
-    pub fn view(&self, part: MicroBatch) -> View {
+    /// One micro-batch of the current pass.
+    pub fn view(&self, part: MicroBatch) -> InputsView {
         *self.parts[part.index as usize].view()
     }
 }
 
-/// Integers of the turns and rows of so many sequences, and by which of them tokens are chosen.
+/// Bytes of the integers of `sequences` sequences and their rows, and of the parameters of their
+/// tokens' choice.
 fn bytes_of(sequences: usize, extent: &Extent) -> usize {
     let rows = sequences * extent.chunk.max(1) as usize;
     (6 * sequences + 3 * rows) * size_of::<i32>() + sequences * size_of::<Choice>()
 }
 
-impl Part {
-    fn view(&self) -> &View {
+impl MicroBatchInputs {
+    fn view(&self) -> &InputsView {
         self.view.as_ref().expect("a pass has begun")
     }
 }
 
-impl View {
-    fn of(room: Values<u8>, chosen: &Buffer, share: &Share, context: usize) -> Self {
+impl InputsView {
+    fn new(room: Values<u8>, chosen: &Buffer, share: &MicroBatchPass, context: usize) -> Self {
         let (turns, rows, ends) = (share.spans.len(), share.rows(), share.ends.len());
         let bytes = (6 * turns + 3 * rows) * size_of::<i32>() + ends * size_of::<Choice>();
         let mut rest: Values<i32> = room.cast();

@@ -1,12 +1,13 @@
-//! What a run reads and never changes: matrices in their formats, vectors, rotations.
+//! Buffers that a run reads and never writes: matrices, vectors and rotation tables.
 
-use super::{Store, places};
-use crate::checkpoint::Checkpoint;
-use crate::error::Error;
-use crate::part::{Kept, Part, place};
-use crate::rotation::Turning;
-use crate::setup::Setup;
-use crate::tensors::{self, Fused};
+use crate::error::ExecutorError;
+use crate::setup::run_setup::RunSetup;
+use crate::store::buffers::{Store, place_count};
+use crate::store::slices::{KeptSlices, PackedSlice, sublayer_index};
+use crate::weights::checkpoint::Checkpoint;
+use crate::weights::fused::FusedTensor;
+use crate::weights::rotation::Rotation;
+use crate::weights::tensors;
 use hwprofiles::{Bytes, DType, DeviceId};
 use kernels::{Buffer, Memory, RopeTable, Weights};
 use rayon::prelude::*;
@@ -16,14 +17,15 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 impl Store {
-    /// Every matrix that is not `kept`, read and packed in its home, by [`place`].
+    /// Every matrix, by [`sublayer_index`]: those of `kept`, and all others read and packed in
+    /// their homes.
     pub(super) fn matrices(
-        setup: &Setup,
+        setup: &RunSetup,
         checkpoint: &Checkpoint,
         memories: &[Memory],
         tied: bool,
-        kept: Kept,
-    ) -> Result<Vec<Vec<Part>>, Error> {
+        kept: KeptSlices,
+    ) -> Result<Vec<Vec<PackedSlice>>, ExecutorError> {
         let kept = Mutex::new(kept);
         let jobs: Vec<_> = setup
             .placement
@@ -31,16 +33,16 @@ impl Store {
             .filter(|&(_, sublayer, _)| !(tied && sublayer == Sublayer::Head))
             .flat_map(|(layer, sublayer, slices)| slices.iter().map(move |slice| (layer, sublayer, slice)))
             .collect();
-        let loaded: Vec<(usize, Part)> = jobs
+        let loaded: Vec<(usize, PackedSlice)> = jobs
             .par_iter()
             .map(|&(layer, sublayer, slice)| {
-                let place = place(layer, sublayer);
+                let place = sublayer_index(layer, sublayer);
                 let same = (place, slice.rows.start, slice.rows.end, slice.home);
                 if let Some(part) = kept.lock().expect("no thread has panicked").remove(&same) {
                     return Ok((place, part));
                 }
                 let dtype = setup.formats.weights.of(sublayer);
-                let matrices = tensors::parts(&setup.model, layer, sublayer).matrices;
+                let matrices = tensors::sublayer_tensors(&setup.model, layer, sublayer).matrices;
                 let memory = &memories[slice.home.0];
                 let weights = match sublayer {
                     Sublayer::Experts => matrices[2 * slice.rows.start as usize..2 * slice.rows.end as usize]
@@ -48,25 +50,25 @@ impl Store {
                         .map(|fused| pack(dtype, checkpoint, memory, fused, &(0..fused.rows())))
                         .collect(),
                     _ => {
-                        let pack = |fused: &Fused| pack(dtype, checkpoint, memory, fused, &slice.rows);
+                        let pack = |fused: &FusedTensor| pack(dtype, checkpoint, memory, fused, &slice.rows);
                         matrices.iter().map(pack).collect::<Result<_, _>>()
                     }
                 };
-                Ok((place, Part { rows: slice.rows.clone(), weights: weights? }))
+                Ok((place, PackedSlice { rows: slice.rows.clone(), weights: weights? }))
             })
-            .collect::<Result<_, Error>>()?;
-        let mut matrices: Vec<_> = (0..places(setup)).map(|_| vec![]).collect();
-        loaded.into_iter().for_each(|(place, part): (usize, Part)| matrices[place].push(part));
+            .collect::<Result<_, ExecutorError>>()?;
+        let mut matrices: Vec<_> = (0..place_count(setup)).map(|_| vec![]).collect();
+        loaded.into_iter().for_each(|(place, part): (usize, PackedSlice)| matrices[place].push(part));
         Ok(matrices)
     }
 
     /// Norms, biases and position tables, in the memory of each device that needs them.
     pub(super) fn vectors<'a>(
-        setup: &Setup,
+        setup: &RunSetup,
         checkpoint: &Checkpoint,
         own: &impl Fn(DeviceId) -> &'a Memory,
-    ) -> Result<Vec<Option<Buffer>>, Error> {
-        let places = places(setup);
+    ) -> Result<Vec<Option<Buffer>>, ExecutorError> {
+        let places = place_count(setup);
         let mut vectors: Vec<_> = (0..setup.machine.devices.len() * places).map(|_| None).collect();
         for (device, layer, sublayer) in planner::vector_holders(&setup.placement) {
             let bytes = sublayer.vector_bytes(&setup.model);
@@ -75,26 +77,26 @@ impl Store {
             }
             let buffer = own(device).filled(bytes.get() as usize, |buffer| {
                 let mut rest = buffer.view_mut::<f32>();
-                for fused in &tensors::parts(&setup.model, layer, sublayer).vectors {
+                for fused in &tensors::sublayer_tensors(&setup.model, layer, sublayer).vectors {
                     let (values, after) = rest.split_at_mut((fused.rows() * fused.columns()) as usize);
                     checkpoint.values(fused, values)?;
                     rest = after;
                 }
-                Ok::<_, Error>(())
+                Ok::<_, ExecutorError>(())
             })?;
-            vectors[device.0 * places + place(layer, sublayer)] = Some(buffer);
+            vectors[device.0 * places + sublayer_index(layer, sublayer)] = Some(buffer);
         }
         Ok(vectors)
     }
 
-    /// The tables of rotations for each device that attends.
+    /// The rotation tables of each device that computes attention.
     pub(super) fn rotation<'a>(
-        setup: &Setup,
+        setup: &RunSetup,
         own: &impl Fn(DeviceId) -> &'a Memory,
-    ) -> Result<Vec<Vec<RopeTable>>, Error> {
+    ) -> Result<Vec<Vec<RopeTable>>, ExecutorError> {
         let (model, context) = (&setup.model, setup.extent.context);
         let kinds: Vec<_> =
-            Turning::of(model, context).into_iter().chain(Turning::of_windows(model)).collect();
+            Rotation::new(model, context).into_iter().chain(Rotation::for_windows(model)).collect();
         let holders = planner::vector_holders(&setup.placement);
         let attending: BTreeSet<DeviceId> = holders
             .into_iter()
@@ -103,7 +105,7 @@ impl Store {
             .collect();
         let tables = |device| {
             let kinds = if attending.contains(&device) { &kinds[..] } else { &[] };
-            let table = |Turning { frequencies, scale }: &Turning| {
+            let table = |Rotation { frequencies, scale }: &Rotation| {
                 let table = RopeTable::scaled(own(device), frequencies, *scale, context as usize)?;
                 Ok(table.with_neighbours(model.wiring.rotates_neighbours))
             };
@@ -113,15 +115,15 @@ impl Store {
     }
 }
 
-/// Reads some rows and packs them in `dtype`.
+/// Reads `rows` of a fused tensor and packs them in `dtype`.
 fn pack(
     dtype: DType,
     checkpoint: &Checkpoint,
     memory: &Memory,
-    fused: &Fused,
+    fused: &FusedTensor,
     rows: &Range<u64>,
-) -> Result<Weights, Error> {
-    let (mut reader, mut failed) = (checkpoint.rows(fused), None);
+) -> Result<Weights, ExecutorError> {
+    let (mut reader, mut failed) = (checkpoint.reader(fused), None);
     let (count, columns) = ((rows.end - rows.start) as usize, fused.columns() as usize);
     let weights = Weights::from_rows(memory, dtype, count, columns, |row, out| {
         if failed.is_none() {

@@ -1,54 +1,55 @@
-//! The host's buffers that a GPU reaches.
+//! The host's buffers that a GPU accesses.
 
-use super::{ACTIVATIONS, POISONED, Store};
-use crate::gpu::Board;
-use crate::part::place;
-use crate::setup::Setup;
+use crate::gpu::runtime::GpuRuntime;
+use crate::setup::run_setup::RunSetup;
+use crate::store::buffers::{ACTIVATIONS, Store};
+use crate::store::locks::POISONED;
+use crate::store::slices::sublayer_index;
 use kernels::{Buffer, Weights};
 use planner::{Action, Lane, Programs, Source};
 use scenarios::Sublayer;
 use std::sync::RwLock;
 
 impl Store {
-    /// Lets the GPU reach what of the host's memory its lanes read and write.
+    /// Pins the host's buffers that lanes of the GPU read and write.
     pub(super) fn pin(
         &mut self,
-        setup: &Setup,
+        setup: &RunSetup,
         programs: &Programs,
-        board: &Board,
+        gpu: &GpuRuntime,
     ) -> Result<(), kernels::Error> {
         let parts = self.kv_shapes.len();
         for task in programs.prefill.tasks.iter().chain(&programs.decode.tasks) {
-            let enqueued = board.works_for(setup, task.lane);
+            let enqueued = gpu.works_for(setup, task.lane);
             let layer = task.layer.map_or(0, |layer| layer as usize);
             let pin = |buffers: &mut [RwLock<Buffer>]| {
-                buffers.iter_mut().try_for_each(|lock| lock.get_mut().expect(POISONED).pin(board.gpu()))
+                buffers.iter_mut().try_for_each(|lock| lock.get_mut().expect(POISONED).pin(gpu.accelerator()))
             };
             match &task.action {
                 Action::FetchWeights { sublayer, device, .. } if enqueued => {
                     pin(&mut self.weight_slots[device.0])?;
-                    self.pin_matrix(task.layer, *sublayer, board)?;
+                    self.pin_matrix(task.layer, *sublayer, gpu)?;
                 }
                 Action::FetchKv { device, .. } | Action::StoreKv { device, .. } if enqueued => {
                     pin(&mut self.kv_slots[device.0])?;
                     pin(&mut self.kv[layer * parts..][..parts])?;
                 }
                 Action::Compute { operator, source: Source::InPlace(_), .. } if enqueued => {
-                    self.pin_matrix(task.layer, operator.sublayer(), board)?;
+                    self.pin_matrix(task.layer, operator.sublayer(), gpu)?;
                     if operator.sublayer() == Sublayer::Attention {
                         pin(&mut self.kv[layer * parts..][..parts])?;
                     }
                 }
                 Action::Hop { buffer, from, .. } => {
                     let Lane::Device(to) = task.lane else { continue };
-                    if ![*from, to].contains(&board.device()) {
+                    if ![*from, to].contains(&gpu.device()) {
                         continue;
                     }
                     for device in [*from, to] {
                         let first = (device.0 * ACTIVATIONS + *buffer as usize) * parts;
                         let ours = self.activations[first..][..parts].iter_mut().flatten();
                         ours.map(|lock| lock.get_mut().expect(POISONED))
-                            .try_for_each(|it| it.pin(board.gpu()))?;
+                            .try_for_each(|it| it.pin(gpu.accelerator()))?;
                     }
                 }
                 _ => {}
@@ -61,10 +62,11 @@ impl Store {
         &mut self,
         layer: Option<u32>,
         sublayer: Sublayer,
-        board: &Board,
+        gpu: &GpuRuntime,
     ) -> Result<(), kernels::Error> {
         let sublayer = self.kept_as(sublayer);
-        let weights = self.matrices[place(layer, sublayer)].iter_mut().flat_map(|part| &mut part.weights);
-        weights.map(Weights::buffer_mut).try_for_each(|buffer| buffer.pin(board.gpu()))
+        let weights =
+            self.matrices[sublayer_index(layer, sublayer)].iter_mut().flat_map(|part| &mut part.weights);
+        weights.map(Weights::buffer_mut).try_for_each(|buffer| buffer.pin(gpu.accelerator()))
     }
 }

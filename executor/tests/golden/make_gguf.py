@@ -1,26 +1,32 @@
-"""Makes the GGUF goldens with ggml's own package (`pip install gguf numpy safetensors`):
+"""Makes the GGUF goldens with ggml's own package (`pip install gguf numpy safetensors`).
 
-gguf_blocks.json     random blocks of every format that we read, and the values that the package makes of them
-llama_gqa.gguf       the model of that folder in f32, as llama.cpp wants it: rows of q and k in the order of its rotation
-qwen3.gguf           likewise; its rotation is the checkpoint's, as it is in those below
-gemma.gguf           norms with the 1 added
-gemma2.gguf          likewise; a file does not say by what scores are divided, so that q has the difference
-gemma3.gguf          likewise, scores being divided by the head's width
-phi3.gguf            q, k, v in one tensor, gate and up in one, as in the checkpoint
-phi.gguf             as phi2
-gpt_neox.gguf        q, k, v in one tensor, one after the other
-falcon_7b.gguf       likewise
+gguf_blocks.json has random blocks of every format that we read, and the values that the package makes
+of them. The others are models of the folders in f32. Of each file two parts are kept: NAME.gguf.head, its
+bytes in front of the tensors' data, and NAME.gguf.json, which says from which tensor of the folder each
+tensor's data come and how they are rearranged. The tests put the files together from these.
 
-usage: make_gguf.py [--llama-cpp]      (in this folder; with --llama-cpp also runs them in llama.cpp, `pip install llama-cpp-python`,
+llama_gqa    as llama.cpp wants it: rows of q and k in the order of its rotation
+qwen3        its rotation is the checkpoint's, as in those below
+gemma        norms with the 1 added
+gemma2       likewise; a file does not say by what scores are divided, so q is scaled by the difference
+gemma3       likewise, scores being divided by the head's width
+phi3         q, k, v in one tensor, gate and up in one, as in the checkpoint
+phi          as phi2
+gpt_neox     q, k, v in one tensor, one after the other
+falcon_7b    likewise
+
+usage: make_gguf.py [--llama-cpp]      (with --llama-cpp also runs them in llama.cpp, `pip install llama-cpp-python`,
                                         and compares its logits with golden.safetensors)
 """
 
 import json
 import pathlib
 import sys
+import tempfile
 
 import gguf
 import numpy as np
+from golden_weights import digest, draw
 from safetensors.numpy import load_file
 
 HERE = pathlib.Path(__file__).parent
@@ -75,12 +81,27 @@ def whole(rows, groups, heads):
     return np.concatenate([part.reshape(-1, *rows.shape[1:]) for part in (parts[:, :heads], parts[:, heads], parts[:, heads + 1])])
 
 
-def model(folder, architecture):
+def change(values, steps):
+    """A tensor of a folder as the GGUF file has it: `steps` are applied in order."""
+    for step, *numbers in steps:
+        if step == "pairs":
+            values = turned(values, *numbers)
+        elif step == "concatenate":
+            values = whole(values, *numbers)
+        elif step == "scale":
+            values = values * np.float32(numbers[0])
+        elif step == "add":
+            values = values + np.float32(numbers[0])
+    return np.ascontiguousarray(values.astype(np.float32))
+
+
+def model(folder, architecture, path):
+    """Writes the file of a folder to `path`, and what is kept of it."""
     config = json.loads((HERE / folder / "config.json").read_text())
-    tensors = load_file(HERE / folder / "model.safetensors")
+    tensors, steps_of = draw(HERE / folder), {}
     tokenizer = json.loads((HERE / folder / "tokenizer.json").read_text())
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    writer = gguf.GGUFWriter(HERE / f"{folder}.gguf", architecture)
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
@@ -120,37 +141,51 @@ def model(folder, architecture):
     writer.add_token_list(vocabulary)
     writer.add_token_scores([float(-i) for i in range(len(vocabulary))])
     writer.add_token_types([3 if text.startswith("<") and text.endswith(">") and len(text) > 3 else 1 for text in vocabulary])
-    for name, values in tensors.items():
-        if name in ENDS:
-            name = ENDS[name]
-        else:
-            _, _, layer, rest = name.split(".", 3)
+    for source, values in sorted(tensors.items()):
+        steps, name = [], ENDS.get(source)
+        if name is None:
+            _, _, layer, rest = source.split(".", 3)
             rest, kind = rest.rsplit(".", 1)
             if architecture == "llama" and rest in ("self_attn.q_proj", "self_attn.k_proj"):
                 heads = config["num_attention_heads" if rest == "self_attn.q_proj" else "num_key_value_heads"]
-                values = turned(values, heads)
+                steps.append(["pairs", heads])
             if rest == "self_attn.q_proj" and config.get("query_pre_attn_scalar"):
-                values = values * (head_dim / config["query_pre_attn_scalar"]) ** 0.5
+                steps.append(["scale", float(np.float32((head_dim / config["query_pre_attn_scalar"]) ** 0.5))])
             if rest.endswith("query_key_value"):
-                values = whole(values, kv_heads, heads // kv_heads)
+                steps.append(["concatenate", kv_heads, heads // kv_heads])
             names = LAYER | BEHIND if architecture in ("gemma2", "gemma3") else GPT if epsilon else LAYER
             name = f"blk.{layer}.{names[rest]}.{kind}"
         if architecture.startswith("gemma") and name.endswith("norm.weight"):
-            values = values + 1.0
-        writer.add_tensor(name, np.ascontiguousarray(values.astype(np.float32)))
+            steps.append(["add", 1.0])
+        steps_of[name] = [source, steps]
+        writer.add_tensor(name, change(values, steps))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+    keep(folder, path, steps_of)
 
 
-def compare(folder):
+def keep(folder, path, steps_of):
+    """Keeps the head of the file at `path`, and where the data behind it come from."""
+    data, reader = path.read_bytes(), gguf.GGUFReader(path)
+    start = reader.data_offset
+    tensors = [[int(tensor.data_offset) - start, *steps_of[tensor.name]] for tensor in reader.tensors]
+    words = np.frombuffer(data[start:], dtype=np.uint32)
+    (HERE / f"{folder}.gguf.head").write_bytes(data[:start])
+    listed = ",\n    ".join(json.dumps(tensor) for tensor in tensors)
+    (HERE / f"{folder}.gguf.json").write_text(
+        f'{{\n  "digest": "{digest([words])}",\n  "data_bytes": {len(data) - start},\n  "tensors": [\n    {listed}\n  ]\n}}\n'
+    )
+
+
+def compare(folder, path):
     import llama_cpp
 
     golden = load_file(HERE / folder / "golden.safetensors")
     facts = json.loads((HERE / folder / "golden.json").read_text())
     tokens = facts["sequences"]["long"]["tokens"][0]
-    llama = llama_cpp.Llama(str(HERE / f"{folder}.gguf"), n_ctx=128, logits_all=True, verbose=False)
+    llama = llama_cpp.Llama(str(path), n_ctx=128, logits_all=True, verbose=False)
     llama.eval(tokens)
     wanted = golden["long.logits"][0]
     positions = facts["sequences"]["long"]["positions"]
@@ -164,6 +199,8 @@ if __name__ == "__main__":
     blocks()
     for name, architecture in (("llama_gqa", "llama"), *((name, name) for name in ("qwen3", "gemma", "gemma2", "gemma3", "phi3")),
                                ("phi", "phi2"), ("gpt_neox", "gptneox"), ("falcon_7b", "falcon")):
-        model(name, architecture)
-        if "--llama-cpp" in sys.argv:
-            compare(name)
+        with tempfile.TemporaryDirectory() as temporary:
+            path = pathlib.Path(temporary) / f"{name}.gguf"
+            model(name, architecture, path)
+            if "--llama-cpp" in sys.argv:
+                compare(name, path)

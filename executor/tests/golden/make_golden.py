@@ -9,8 +9,9 @@ How to run, in a fresh environment (Python 3.11; about 5 GB for torch, one minut
     /tmp/golden-venv/bin/python executor/tests/golden/make_golden.py --check  # compare with them
 
 The versions used are recorded in every golden.json. Weights come from numpy's PCG64 and are the
-same bytes on every machine; logits may differ in the last bits between processors, so `--check`
-compares those within 1e-4 and everything else exactly. README.md describes the files.
+same bytes on every machine, so weights.json keeps their seed instead of the weights. Logits may
+differ in the last bits between processors, so `--check` compares those within 1e-4 and everything
+else exactly. README.md describes the files.
 
 For each model the seed is the first, counting from 0, whose greedy tokens are all decided by a
 margin of at least MIN_MARGIN, so that summing in another order cannot change a token. Before
@@ -32,6 +33,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import numpy as np
 import safetensors
+import safetensors.numpy
 import safetensors.torch
 import tokenizers
 import torch
@@ -39,6 +41,7 @@ import transformers
 
 sys.dont_write_bytecode = True  # no __pycache__ beside the golden files
 from golden_models import goldens
+from golden_weights import draw, manifest
 from golden_tokenizers import PROMPT, TOKENIZER_TEXTS, VOCAB
 
 HERE = Path(__file__).resolve().parent
@@ -62,17 +65,19 @@ def build(config, state=None):
 
 
 def draw_weights(golden, model, seed):
-    """Fills the parameters in name order: matrices N(0, std), biases N(0, bias), norms norm + N(0, 0.3)."""
-    rng = np.random.default_rng(seed)
+    """Fills the parameters in name order: matrices N(0, std), biases N(0, bias), norms norm + N(0, 0.3).
+
+    Returns (values, mean, deviation) of each in that order."""
+    rng, draws = np.random.default_rng(seed), []
     with torch.no_grad():
         for name, tensor in sorted(model.named_parameters()):
             unit = torch.from_numpy(rng.standard_normal(tuple(tensor.shape), dtype=np.float32))
-            if tensor.ndim > 1:
-                tensor.copy_(golden.std * unit)
-            elif name.endswith("bias"):
-                tensor.copy_(golden.bias * unit)
-            else:
-                tensor.copy_(golden.norm + 0.3 * unit)
+            mean, deviation = None, golden.std
+            if tensor.ndim == 1:
+                mean, deviation = (None, golden.bias) if name.endswith("bias") else (golden.norm, 0.3)
+            tensor.copy_(deviation * unit if mean is None else mean + deviation * unit)
+            draws.append((tensor.numpy(), mean, deviation))
+    return draws
 
 
 # ---------------------------------------------------------------- expected values
@@ -239,9 +244,22 @@ def hub_spelling(config):
 
 def write_json(path, value):
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    # Lists of integers on one line each: the file should be readable.
+    # Lists of integers, and of what is drawn for a tensor, on one line each: the file should be readable.
     text = re.sub(r"\[\s*(-?\d[-\d,\s]*?)\s*\]", lambda m: "[" + " ".join(m[1].split()) + "]", text)
+    text = re.sub(r'\[\s*("[^"\n]*",\s*\[[^\]\n]*\],[^\[\]]*?)\s*\]', lambda m: "[" + " ".join(m[1].split()) + "]", text)
     path.write_text(text + "\n", encoding="utf-8")
+
+
+def write_weights(folder, seed, draws):
+    """Replaces the weights that were saved in `folder` by the list of what was drawn."""
+    files, saved = sorted(folder.glob("model*.safetensors")), {}
+    for file in files:
+        saved |= safetensors.numpy.load_file(file)
+    write_json(folder / "weights.json", manifest(seed, draws, saved))
+    drawn = draw(folder)
+    assert all(np.array_equal(drawn[name], values) for name, values in saved.items())
+    for file in files:
+        file.unlink()
 
 
 def write_golden(golden, folder):
@@ -249,6 +267,7 @@ def write_golden(golden, folder):
     seed, described, tensors, margin = find_seed(golden, model, tokenizer)
     weakest = require_sensitivity(golden, model, described, tensors)
 
+    draws = draw_weights(golden, model, seed)
     model.save_pretrained(folder, max_shard_size=golden.shard)
     (folder / "generation_config.json").unlink()  # not used: greedy, and never stopped by an end token
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -261,6 +280,7 @@ def write_golden(golden, folder):
         shutil.copytree(folder, copy)
         (copy / "config.v4.json").replace(copy / "config.json")
         require_reload(copy, described, tensors)
+    write_weights(folder, seed, draws)
 
     every = torch.cat([tensor.flatten() for tensor in tensors.values()])
     safetensors.torch.save_file(tensors, folder / "golden.safetensors")

@@ -1,4 +1,4 @@
-//! What is measured: the GPU, behind a seam through which a test puts a modelled one.
+//! The GPU under measurement, as a trait, so that a test can measure a modelled one.
 
 use hwprofiles::Seconds;
 use kernels::Error;
@@ -7,34 +7,34 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 /// A GPU under measurement.
-pub(super) trait Device: Debug {
-    /// What it is.
+pub(super) trait GpuUnderTest: Debug {
+    /// Facts about the GPU.
     fn facts(&self) -> &Facts;
 
-    /// The time of one of `calls` calls: [`Gpu::time`].
+    /// The time of one of `calls` calls of `work` ([`Gpu::time`]).
     fn time(&mut self, work: Work, calls: usize) -> Result<Seconds, Error>;
 
-    /// What it computes, and what is right: [`Gpu::check`].
+    /// The result of `work` and the right result ([`Gpu::check`]).
     fn check(&mut self, work: Work) -> Result<Option<Check>, Error>;
 
-    /// Time since it was there to be measured.
+    /// Time since the GPU was opened.
     fn elapsed(&self) -> Duration;
 }
 
 /// The first GPU of this machine.
 #[derive(Debug)]
-pub(super) struct OnBoard {
+pub(super) struct InstalledGpu {
     gpu: Gpu,
     start: Instant,
 }
 
-impl OnBoard {
+impl InstalledGpu {
     pub fn new(gpu: Gpu) -> Self {
         Self { gpu, start: Instant::now() }
     }
 }
 
-impl Device for OnBoard {
+impl GpuUnderTest for InstalledGpu {
     fn facts(&self) -> &Facts {
         self.gpu.facts()
     }

@@ -1,24 +1,24 @@
-//! Which points are measured, and in what order.
+//! The points that are measured, and their order.
 
-use super::table::{Kind, Table};
-use crate::Depth;
+use crate::gpu::table::{TableKind, WorkTable};
+use crate::method::options::Depth;
 use hwprofiles::{Bytes, DType, Direction, HostMemory};
 use kernels::cuda::{Facts, Work};
 use std::time::Duration;
 
-/// Rows of x: one token to the chunks of a prefill.
+/// Rows of x: from one token to the chunks of a prefill.
 const ROWS: [u64; 12] = [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
 /// Rows and columns of W.
 const SIDES: [u64; 7] = [128, 512, 1024, 2048, 4096, 8192, 16384];
-/// Every fourth of a list, every second, all.
+/// Steps through a list: every fourth entry, every second, all.
 const STEPS: [usize; 3] = [4, 2, 1];
 
-/// How much is measured.
+/// How much is measured of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Extent {
-    /// No visit begins after so much time, but the first to what a GPU's file must have.
+pub(super) struct GpuExtent {
+    /// After this time no visit begins, except the first visit to a table that is essential.
     pub budget: Duration,
-    /// Visits to each point, as far as there is time.
+    /// Visits to each point, while there is time.
     pub passes: usize,
     /// The finest grid of products: an index of [`STEPS`].
     pub finest: usize,
@@ -26,7 +26,7 @@ pub(super) struct Extent {
     pub largest_transfer: Bytes,
 }
 
-impl Extent {
+impl GpuExtent {
     pub fn new(depth: Depth) -> Self {
         let of = |budget, passes, finest, largest_transfer: u64| Self {
             budget: Duration::from_secs(budget),
@@ -41,39 +41,42 @@ impl Extent {
         }
     }
 
-    /// What there is to measure of such a GPU.
-    pub fn tables(&self, facts: &Facts) -> Vec<Table> {
-        let mut tables =
-            vec![Table::new(Kind::Launches, vec![Work::Launch, Work::Node, Work::Replay, Work::RoundTrip])];
-        tables.push(Table::new(Kind::Reads, above_cache(facts, 1).map(Work::Read).collect()));
-        tables.push(Table::new(Kind::Copies, above_cache(facts, 2).map(Work::Copy).collect()));
+    /// The tables of points for such a GPU.
+    pub fn tables(&self, facts: &Facts) -> Vec<WorkTable> {
+        let mut tables = vec![WorkTable::new(
+            TableKind::Launches,
+            vec![Work::Launch, Work::Node, Work::Replay, Work::RoundTrip],
+        )];
+        tables.push(WorkTable::new(TableKind::Reads, above_cache(facts, 1).map(Work::Read).collect()));
+        tables.push(WorkTable::new(TableKind::Copies, above_cache(facts, 2).map(Work::Copy).collect()));
         for memory in [HostMemory::Pageable, HostMemory::Pinned] {
             for direction in [Direction::ToDevice, Direction::ToHost, Direction::Both] {
                 let works = transfers(facts).map(|bytes| Work::Transfer { direction, memory, bytes });
-                tables.push(Table::new(Kind::Transfers(direction, memory), works.collect()));
+                tables.push(WorkTable::new(TableKind::Transfers(direction, memory), works.collect()));
             }
         }
         for dtype in formats(facts) {
             let shapes = shapes().filter(|&(_, level)| level <= self.finest);
             let works = shapes.map(|((m, n, k), _)| Work::Product { dtype, m, n, k });
-            tables.push(Table::new(Kind::Products(dtype), works.collect()));
+            tables.push(WorkTable::new(TableKind::Products(dtype), works.collect()));
         }
         tables
     }
 }
 
-/// Formats whose products the GPU's tensor cores know.
+/// Formats that the GPU's tensor cores multiply.
 fn formats(facts: &Facts) -> impl Iterator<Item = DType> {
     let since = [(DType::Bf16, (8, 0)), (DType::Fp8, (8, 9)), (DType::F16, (7, 0)), (DType::Int8, (7, 5))];
     let (products, capability) = (facts.no_products.is_none(), facts.capability);
     since.into_iter().filter(move |(_, since)| products && capability >= *since).map(|(dtype, _)| dtype)
 }
 
-/// Powers of two from four times the cache to a `parts`-th of the memory that a read may use; that where there is none.
+/// Powers of two from four times the cache to a `parts`-th of the memory that a read may use. Where
+/// that range is empty, only the largest size.
 fn above_cache(facts: &Facts, parts: u64) -> impl Iterator<Item = Bytes> {
     let most = facts.largest_read.get() / parts;
     let first = (4 * facts.l2.get()).next_power_of_two().min(most).max(1);
-    // Some GPUs have next to no cache: small reads would measure their launches.
+    // Some GPUs have almost no cache, and small reads would measure their launches.
     let first = first.max((64 << 20).min(most));
     std::iter::successors(Some(first), |size| size.checked_mul(2))
         .take_while(move |size| *size <= most)
@@ -87,7 +90,7 @@ fn transfers(facts: &Facts) -> impl Iterator<Item = Bytes> {
     sizes.take_while(move |size| *size < most).chain([most]).map(Bytes::new)
 }
 
-/// All shapes (m, n, k) with the coarsest grid that they are of.
+/// All shapes (m, n, k), each with the coarsest grid that contains it.
 fn shapes() -> impl Iterator<Item = ((u64, u64, u64), usize)> {
     let sides = || SIDES.into_iter().enumerate();
     let all = ROWS
@@ -100,14 +103,16 @@ fn shapes() -> impl Iterator<Item = ((u64, u64, u64), usize)> {
     })
 }
 
-/// The first of [`STEPS`] that meets `index`; the last of a list is of the coarsest grid, which is not to be smaller.
+/// The first of [`STEPS`] that reaches `index`. The last entry of a list belongs to the coarsest
+/// grid, which must span the whole list.
 fn level(index: usize, len: usize) -> usize {
     if index + 1 == len { 0 } else { STEPS.iter().position(|step| index.is_multiple_of(*step)).unwrap_or(0) }
 }
 
-/// (Table, point) in the order of visits: everything but products, then all formats' products from the coarsest grid to
-/// the finest. Whenever the time is up, what was measured covers the whole region.
-pub(super) fn order(tables: &[Table]) -> Vec<(usize, usize)> {
+/// (Table, point) in the order of visits: first everything but products, then the products of all
+/// formats from the coarsest grid to the finest. Whenever the time is up, the measured points cover
+/// the whole region.
+pub(super) fn order(tables: &[WorkTable]) -> Vec<(usize, usize)> {
     let levels: Vec<_> = shapes().collect();
     let rank = |work: &Work| match *work {
         Work::Product { m, n, k, .. } => {
@@ -126,7 +131,7 @@ pub(super) fn order(tables: &[Table]) -> Vec<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::modelled::facts;
+    use crate::gpu::modelled_gpu::facts;
 
     #[test]
     fn every_grid_spans_the_region_and_holds_the_coarser_ones() {
@@ -141,12 +146,12 @@ mod tests {
 
     #[test]
     fn products_come_last_and_the_coarser_grids_of_all_formats_first() {
-        let tables = Extent::new(Depth::Full).tables(&facts());
+        let tables = GpuExtent::new(Depth::Full).tables(&facts());
         let order = order(&tables);
         assert_eq!(order.len(), tables.iter().map(|table| table.works().count()).sum::<usize>());
         let essential = order.iter().filter(|(table, _)| tables[*table].essential).count();
         assert!(order[..essential].iter().all(|(table, _)| tables[*table].essential));
-        let formats = tables.iter().filter(|table| matches!(table.kind, Kind::Products(_))).count();
+        let formats = tables.iter().filter(|table| matches!(table.kind, TableKind::Products(_))).count();
         assert_eq!(formats, 4);
         let coarse = &order[essential..][..36 * formats];
         for table in (0..tables.len()).filter(|table| !tables[*table].essential) {

@@ -1,16 +1,16 @@
 //! The samples of one kind of work.
 
-use super::device::Device;
-use crate::Warning;
-use crate::statistics::{Summary, summary};
+use crate::gpu::device::GpuUnderTest;
+use crate::method::options::Warning;
+use crate::method::statistics::{SampleSummary, summary};
 use hwprofiles::{DType, Direction, HostMemory};
 use kernels::cuda::Work;
 
-/// How long the calls of one sample take together, in seconds. The GPU's clock ticks every half microsecond, and a
-/// graph takes a few to start.
+/// Duration of one sample's calls, in seconds. The GPU's clock ticks every half microsecond, and a
+/// graph takes a few microseconds to start.
 const SAMPLE: f64 = 1e-3;
-/// The most calls of one sample: a graph of more nodes takes longer to record than to run, and a queue of more
-/// launches makes the host wait.
+/// The most calls of one sample. A graph with more nodes takes longer to record than to run, and a
+/// queue with more launches makes the host wait.
 const CALLS: usize = 512;
 /// Samples of one visit.
 const SAMPLES: usize = 5;
@@ -19,16 +19,16 @@ const FEW: usize = 3;
 /// A long sample, in seconds.
 const LONG: f64 = 0.02;
 
-/// What a table's works have in common.
+/// The kind of work of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TableKind {
     /// Empty kernels.
     Launches,
     /// Reads of the GPU's memory.
     Reads,
-    /// Copies within it.
+    /// Copies within the GPU's memory.
     Copies,
-    /// Transfers of one kind.
+    /// Transfers in one direction, with one kind of host memory.
     Transfers(Direction, HostMemory),
     /// Products of one format.
     Products(DType),
@@ -36,55 +36,55 @@ pub(super) enum Kind {
 
 /// All points of one kind.
 #[derive(Debug)]
-pub(super) struct Table {
-    pub kind: Kind,
-    what: String,
-    /// Whether there is no GPU to speak of without it.
+pub(super) struct WorkTable {
+    pub kind: TableKind,
+    name: String,
+    /// Whether the GPU counts as absent without this table.
     pub essential: bool,
     points: Vec<Point>,
     checked: bool,
-    /// Why it is left out: what it computes is wrong.
+    /// Why the table is left out: its kernel computes something wrong.
     wrong: Option<String>,
-    /// How many points were refused, and why the first was.
+    /// The number of refused points, and the reason for the first.
     refused: (usize, String),
 }
 
 #[derive(Debug)]
 struct Point {
     work: Work,
-    /// Calls of one sample; 0 before the first visit.
-    calls: usize,
+    /// Calls of one sample; `None` before the first visit.
+    calls: Option<usize>,
     refused: bool,
     /// Times of one call, in seconds.
     seconds: Vec<f64>,
 }
 
-/// What came of a visit.
+/// The outcome of a visit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Visited {
-    /// There are more samples.
+pub(super) enum VisitOutcome {
+    /// The point has more samples.
     Sampled,
-    /// The GPU cannot do this point, or computes it wrong, and what is known of it goes without.
+    /// The GPU cannot do this point or computes it wrong, and the point is left out.
     Refused,
-    /// The GPU cannot do what it must, and why.
+    /// The GPU cannot do an essential point, and why.
     Failed(String),
 }
 
-impl Table {
-    pub fn new(kind: Kind, works: Vec<Work>) -> Self {
-        let what = match kind {
-            Kind::Launches => "launches on the GPU".to_owned(),
-            Kind::Reads => "reads of GPU memory".to_owned(),
-            Kind::Copies => "copies of GPU memory".to_owned(),
-            Kind::Transfers(_, HostMemory::Pageable) => "pageable transfers".to_owned(),
-            Kind::Transfers(_, HostMemory::Pinned) => "pinned transfers".to_owned(),
-            Kind::Products(dtype) => format!("matrix products in {dtype} on the GPU"),
+impl WorkTable {
+    pub fn new(kind: TableKind, works: Vec<Work>) -> Self {
+        let name = match kind {
+            TableKind::Launches => "launches on the GPU".to_owned(),
+            TableKind::Reads => "reads of GPU memory".to_owned(),
+            TableKind::Copies => "copies of GPU memory".to_owned(),
+            TableKind::Transfers(_, HostMemory::Pageable) => "pageable transfers".to_owned(),
+            TableKind::Transfers(_, HostMemory::Pinned) => "pinned transfers".to_owned(),
+            TableKind::Products(dtype) => format!("matrix products in {dtype} on the GPU"),
         };
-        let point = |work| Point { work, calls: 0, refused: false, seconds: Vec::new() };
+        let point = |work| Point { work, calls: None, refused: false, seconds: Vec::new() };
         Self {
             kind,
-            what,
-            essential: !matches!(kind, Kind::Products(_)),
+            name,
+            essential: !matches!(kind, TableKind::Products(_)),
             points: works.into_iter().map(point).collect(),
             checked: false,
             wrong: None,
@@ -92,9 +92,9 @@ impl Table {
         }
     }
 
-    /// What it is, for progress: "matrix products in bf16 on the GPU".
-    pub fn what(&self) -> &str {
-        &self.what
+    /// Its name, for progress: "matrix products in bf16 on the GPU".
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The work of each point.
@@ -103,76 +103,82 @@ impl Table {
     }
 
     /// Work and summary of each point that has samples.
-    pub fn summaries(&self) -> impl Iterator<Item = (Work, Summary)> {
+    pub fn summaries(&self) -> impl Iterator<Item = (Work, SampleSummary)> {
         self.points.iter().filter_map(|point| Some((point.work, summary(&point.seconds)?)))
     }
 
-    /// Samples one point. The first visit to the table checks what its kind of work computes: a table that is wrong has
-    /// no points.
-    pub fn visit(&mut self, point: usize, device: &mut dyn Device) -> Visited {
+    /// Samples one point. The first visit to the table checks the result of its kind of work; a
+    /// table with a wrong result has no points.
+    pub fn visit(&mut self, point: usize, device: &mut dyn GpuUnderTest) -> VisitOutcome {
         if !self.checked {
             self.checked = true;
             self.wrong = self.check(self.points[point].work, device);
         }
         let tried = match &self.wrong {
             Some(reason) => Err(reason.clone()),
-            None if self.points[point].refused => return Visited::Refused,
+            None if self.points[point].refused => return VisitOutcome::Refused,
             None => self.points[point].sample(device).map_err(|error| error.to_string()),
         };
         match tried {
-            Ok(()) => Visited::Sampled,
-            Err(reason) if self.essential => Visited::Failed(reason),
+            Ok(()) => VisitOutcome::Sampled,
+            Err(reason) if self.essential => VisitOutcome::Failed(reason),
             Err(reason) => {
                 self.points[point].refused = true;
                 if self.refused.0 == 0 {
                     self.refused.1 = reason;
                 }
                 self.refused.0 += 1;
-                Visited::Refused
+                VisitOutcome::Refused
             }
         }
     }
 
-    /// What is wrong with what `work` computes.
-    fn check(&self, work: Work, device: &mut dyn Device) -> Option<String> {
+    /// What is wrong with the result of `work`.
+    fn check(&self, work: Work, device: &mut dyn GpuUnderTest) -> Option<String> {
         match device.check(work) {
-            // A comparison with NaN is false: a NaN is wrong.
+            // Comparisons with NaN are false, so a NaN counts as wrong.
             Ok(Some(check)) if (check.got - check.wanted).abs() <= check.tolerance => None,
             Ok(None) => None,
             Ok(Some(check)) => Some(format!(
                 "{} computed {}, but {} is right: this is a defect of Fulcrum or of the machine",
-                self.what, check.got, check.wanted
+                self.name, check.got, check.wanted
             )),
             Err(error) => Some(error.to_string()),
         }
     }
 
-    /// What is missing from it.
+    /// A warning about missing points.
     pub fn warning(&self) -> Option<Warning> {
         let (count, reason) = &self.refused;
         let message = format!("{count} of {} points are left out: {reason}", self.points.len());
-        (*count > 0).then(|| Warning { what: self.what.clone(), message })
+        (*count > 0).then(|| Warning { subject: self.name.clone(), message })
     }
 }
 
 impl Point {
-    fn sample(&mut self, device: &mut dyn Device) -> Result<(), kernels::Error> {
-        if self.calls == 0 {
-            // The first call prepares; the second tells roughly how long one is, and a sample of so many how long.
-            device.time(self.work, 1)?;
-            let roughly = calls(device.time(self.work, 1)?.get());
-            self.calls = if roughly == 1 { 1 } else { calls(device.time(self.work, roughly)?.get()) };
-        }
-        // Whatever was done before, clocks and caches are now as this work makes them.
-        let warm = device.time(self.work, self.calls)?.get() * self.calls as f64;
+    fn sample(&mut self, device: &mut dyn GpuUnderTest) -> Result<(), kernels::Error> {
+        let calls = match self.calls {
+            Some(calls) => calls,
+            None => *self.calls.insert(calls_per_sample(self.work, device)?),
+        };
+        // Clocks and caches settle to this work.
+        let warm = device.time(self.work, calls)?.get() * calls as f64;
         for _ in 0..if warm > LONG { FEW } else { SAMPLES } {
-            self.seconds.push(device.time(self.work, self.calls)?.get());
+            self.seconds.push(device.time(self.work, calls)?.get());
         }
         Ok(())
     }
 }
 
-/// Calls of one sample, where one takes so many seconds.
+fn calls_per_sample(work: Work, device: &mut dyn GpuUnderTest) -> Result<usize, kernels::Error> {
+    // The first call prepares. The second tells roughly how long a call takes, and a sample of that
+    // many calls tells it more precisely.
+    device.time(work, 1)?;
+    let roughly = calls(device.time(work, 1)?.get());
+    Ok(if roughly == 1 { 1 } else { calls(device.time(work, roughly)?.get()) })
+}
+
+/// Calls of one sample, where one call takes `seconds`.
 fn calls(seconds: f64) -> usize {
     ((SAMPLE / seconds.max(1e-9)).ceil() as usize).clamp(1, CALLS)
 }

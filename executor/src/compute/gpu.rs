@@ -1,0 +1,293 @@
+//! The model's operators as kernels on a GPU: what [`crate::compute::host`] computes, enqueued.
+
+use crate::compute::job::{OperatorJob, scores};
+use crate::gpu::inputs::InputsView;
+use crate::setup::run_setup::RunSetup;
+use crate::store::buffers::Store;
+use crate::store::locks::read;
+use crate::weights::fused::INTERLEAVE;
+use hwprofiles::{DType, DeviceId};
+use kernels::cuda::Queue;
+use kernels::cuda::calls::{self, Call, Decoding, Output, Paged, Values};
+use planner::Source;
+use scenarios::{Activation, Buffer as Activations, Model, Norm, Operator, Phase, Positions, Sublayer};
+
+/// A GPU at work on one micro-batch of a pass.
+pub(crate) struct GpuWorker<'a> {
+    pub setup: &'a RunSetup,
+    pub store: &'a Store,
+    pub device: DeviceId,
+    pub phase: Phase,
+    pub view: InputsView,
+    /// The rows whose logits are wanted.
+    pub ends: &'a [usize],
+    pub queue: &'a mut Queue,
+    /// Working memory of products, attention and experts.
+    pub scratch: Values<u8>,
+}
+
+pub(crate) type Done = Result<(), kernels::Error>;
+/// A gate's call: out, gate, up, distance between rows, rows, columns.
+type GateCall = fn(Values<u16>, Values<u16>, Values<u16>, usize, usize, usize) -> Call;
+
+impl<'a> GpuWorker<'a> {
+    /// Enqueues one operator.
+    pub fn run(&mut self, job: OperatorJob<'_>) -> Done {
+        match job.operator {
+            Operator::Embed => self.embed(job),
+            Operator::AttnNorm | Operator::FfnNorm | Operator::RouterNorm => {
+                self.norm(job, 0, 0, self.rows())
+            }
+            Operator::HeadNorm => self.head_norm(job),
+            Operator::Rotate => self.rotate(job),
+            Operator::Attention => self.attend(job),
+            Operator::AttnAdd | Operator::FfnAdd | Operator::ExpertsAdd => self.add(job),
+            Operator::Activate => self.activate(job),
+            Operator::QkvProj
+            | Operator::OutProj
+            | Operator::UpProj
+            | Operator::DownProj
+            | Operator::Route
+            | Operator::HeadProj => self.multiply(job),
+            Operator::Experts => self.experts(job),
+            Operator::SharedExpert | Operator::SharedAdd => {
+                unreachable!("models with a shared expert are refused before they run")
+            }
+        }
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.view.rows()
+    }
+
+    pub(super) fn model(&self) -> &'a Model {
+        &self.setup.model
+    }
+
+    /// An activation, as values of any type.
+    pub(super) fn values<T>(&self, job: OperatorJob<'_>, buffer: Activations) -> Values<T> {
+        read(self.store.activation(self.device, buffer, job.part)).values()
+    }
+
+    /// The vectors of a job's sublayer: norm weight, norm bias, and the rest. `None` stands for an
+    /// empty one.
+    fn vectors(&self, job: OperatorJob<'_>) -> [Option<Values<f32>>; 3] {
+        let (model, sublayer) = (self.model(), job.operator.sublayer());
+        let Some(all) = self.store.vectors_at(self.device, job.layer, sublayer) else { return [None; 3] };
+        let mut rest = all.values::<f32>();
+        let mut next = |len| {
+            let (these, after) = (rest.first(len), rest.from(len));
+            rest = after;
+            (!these.is_empty()).then_some(these)
+        };
+        let hidden = if sublayer.has_norm(model) { model.hidden as usize } else { 0 };
+        let weight = next(hidden);
+        let bias = next(if model.norm == Norm::Layer { hidden } else { 0 });
+        [weight, bias, (!rest.is_empty()).then_some(rest)]
+    }
+
+    fn embed(&mut self, job: OperatorJob<'_>) -> Done {
+        let columns = self.model().hidden as usize;
+        let table = self.store.slice(None, Sublayer::Embed, 0);
+        let table = &table.weights[0];
+        let residual = self.values(job, Activations::Residual);
+        let view = self.view;
+        let scale = if self.model().wiring.scaled_embeddings { (columns as f64).sqrt() as f32 } else { 1.0 };
+        let bytes = table.buffer().values();
+        self.queue.run(&calls::gather(residual, table.shape(), bytes, view.tokens, scale)?)?;
+        if let (Positions::Learned { offset }, [.., Some(places)]) =
+            (&self.model().positions, self.vectors(job))
+        {
+            let call = calls::add_places(residual, columns, places, view.positions, *offset as usize);
+            self.queue.run(&call)?;
+        }
+        Ok(())
+    }
+
+    /// Normalises `rows` rows from row `from` on, into rows from row `to` on.
+    fn norm(&mut self, job: OperatorJob<'_>, from: usize, to: usize, rows: usize) -> Done {
+        let model = self.model();
+        let hidden = model.hidden as usize;
+        let [weight, bias, _] = self.vectors(job);
+        let operands = calls::Norm {
+            x: self.values(job, Activations::Residual).from(from * hidden),
+            delta: None,
+            y: self.values(job, Activations::Normed).from(to * hidden),
+            gamma: weight.expect("a norm has a weight"),
+            epsilon: model.norm_eps as f32,
+        };
+        self.queue.run(&match bias {
+            None => calls::rms_norm(rows, operands),
+            Some(bias) => calls::layer_norm(rows, operands, bias),
+        })
+    }
+
+    /// The norm of each sampled sequence's last row. The results are adjacent rows.
+    fn head_norm(&mut self, job: OperatorJob<'_>) -> Done {
+        if self.ends.len() == self.rows() {
+            return self.norm(job, 0, 0, self.rows());
+        }
+        self.ends.iter().enumerate().try_for_each(|(to, &from)| self.norm(job, from, to, 1))
+    }
+
+    /// A matrix product and its bias. It writes the columns `rows` of the output.
+    fn multiply(&mut self, job: OperatorJob<'_>) -> Done {
+        let (model, sublayer) = (self.model(), job.operator.sublayer());
+        let rows = if sublayer == Sublayer::Head { self.ends.len() } else { self.rows() };
+        if rows == 0 {
+            // No sequence is sampled in this pass.
+            return Ok(());
+        }
+        let (input, output) = (job.operator.reads()[0], job.operator.writes());
+        let (first, width) = (job.rows.start as usize, output.columns(model) as usize);
+        let y = match output {
+            Activations::Logits | Activations::Routes => Output::Wide(self.values(job, output).from(first)),
+            _ => Output::Narrow(self.values(job, output).from(first)),
+        };
+        let (shape, bytes) = self.matrices(job).next().expect("it has a matrix");
+        let x = self.values(job, input);
+        self.queue.multiply(rows, (y, width), x, shape, bytes, self.scratch)?;
+        let columns = (job.rows.end - job.rows.start) as usize;
+        if let [.., Some(bias)] = self.vectors(job) {
+            let bias = bias.from(first).first(columns);
+            self.queue.run(&calls::add_bias(y, width, rows, bias))?;
+        }
+        match (model.wiring.logit_cap, y) {
+            (Some(cap), Output::Wide(logits)) => {
+                self.queue.run(&calls::soft_cap(logits, width, rows, columns, cap as f32))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The shapes of a job's matrices, and where their bytes are.
+    pub(super) fn matrices(
+        &self,
+        job: OperatorJob<'_>,
+    ) -> impl Iterator<Item = ((DType, usize, usize), Values<u8>)> + use<'a> {
+        let part = self.store.slice(job.layer, job.operator.sublayer(), job.rows.start);
+        // A staging slot has copies of all of them, one after another.
+        let mut copies = match job.source {
+            Source::Resident | Source::InPlace(_) => None,
+            Source::Staged(slot) => Some(read(self.store.weight_slot(self.device, slot)).values()),
+        };
+        part.weights.iter().map(move |weights| {
+            let Some(rest) = copies else { return (weights.shape(), weights.buffer().values()) };
+            let len = weights.buffer().len();
+            copies = Some(rest.from(len));
+            (weights.shape(), rest.first(len))
+        })
+    }
+
+    /// Where the layer's KV cache of this micro-batch is.
+    fn cache(&self, job: OperatorJob<'_>) -> Paged {
+        let shape = self.store.kv_shape(job.part);
+        let cache: Values<u16> = match job.source {
+            Source::Resident | Source::InPlace(_) => {
+                read(self.store.kv(job.layer.expect("attention is in a layer"), job.part)).values()
+            }
+            Source::Staged(slot) => read(self.store.kv_slot(self.device, slot, job.part)).values(),
+        };
+        let half = shape.bytes() / size_of::<u16>();
+        Paged {
+            keys: cache.first(half),
+            values: cache.from(half).first(half),
+            table: self.view.table,
+            pages_per_sequence: 1,
+            page: shape.capacity,
+            kv_heads: shape.kv_heads,
+            head_dim: shape.head_dim,
+        }
+    }
+
+    /// Normalises and rotates q and k, and appends k and v to the cache.
+    fn rotate(&mut self, job: OperatorJob<'_>) -> Done {
+        let (model, rows, view) = (self.model(), self.rows(), self.view);
+        let (heads, kv_heads, dim) = (model.heads as usize, model.kv_heads as usize, model.head_dim as usize);
+        let width = model.qkv_width() as usize;
+        let qkv: Values<u16> = self.values(job, Activations::Qkv);
+        let keys = qkv.from(heads * dim);
+        if model.qk_norm {
+            let [.., gammas] = self.vectors(job);
+            let gammas = gammas.expect("norms of q and k have weights");
+            let epsilon = model.norm_eps as f32;
+            self.queue.run(&calls::rms_norm_heads(qkv, rows, width, heads, gammas.first(dim), epsilon))?;
+            let gamma = gammas.from(dim).first(dim);
+            self.queue.run(&calls::rms_norm_heads(keys, rows, width, kv_heads, gamma, epsilon))?;
+        }
+        let windowed = scores(model, job).window.is_some();
+        if let Some(table) = self.store.rotation_of(self.device, windowed) {
+            let call = calls::rope(qkv, width, heads + kv_heads, dim, table.on_gpu(), view.positions);
+            self.queue.run(&call)?;
+        }
+        let values = keys.from(kv_heads * dim);
+        self.queue.run(&calls::append(self.cache(job), keys, values, width, view.turns, view.positions))
+    }
+
+    fn attend(&mut self, job: OperatorJob<'_>) -> Done {
+        let (model, view, cache) = (self.model(), self.view, self.cache(job));
+        let q = (self.values(job, Activations::Qkv), model.qkv_width() as usize);
+        let out = (self.values(job, Activations::Context), model.context_width() as usize);
+        let (heads, scores) = (model.heads as usize, scores(model, job));
+        if view.most_new > 1 {
+            let new = view.most_new;
+            return self.queue.run(&calls::prefill(cache, heads, scores, q, out, view.spans, new));
+        }
+        let seen = scores.seen(view.longest);
+        let chunk = calls::decode_chunk(view.lengths.len(), cache.kv_heads, seen);
+        let (lengths, longest, scratch) = (view.lengths, view.longest, self.scratch.cast());
+        let step = Decoding { q, out, heads, lengths, longest, chunk, scratch, scores };
+        calls::decode(cache, step).iter().try_for_each(|call| self.queue.run(call))
+    }
+
+    fn add(&mut self, job: OperatorJob<'_>) -> Done {
+        let (model, rows) = (self.model(), self.rows());
+        let (x, y) = (self.values(job, Activations::Residual), self.values(job, Activations::Projected));
+        self.queue.run(&match self.vectors(job) {
+            [Some(gamma), ..] if model.wiring.norms_behind => {
+                calls::add_rms_norm(rows, x, y, gamma, model.norm_eps as f32)
+            }
+            _ => calls::add(x.first(rows * model.hidden as usize), y),
+        })
+    }
+
+    fn activate(&mut self, job: OperatorJob<'_>) -> Done {
+        let (rows, columns) = (self.rows(), self.model().intermediate as usize);
+        let (up, inner) = (self.values(job, Activations::Up), self.values(job, Activations::Inner));
+        let which = match self.model().activation {
+            Activation::SiluGated => return self.gate(calls::silu_mul, inner, up, [rows, columns]),
+            Activation::GeluTanhGated => return self.gate(calls::gelu_mul, inner, up, [rows, columns]),
+            Activation::Relu => calls::Activation::Relu,
+            Activation::Gelu => calls::Activation::GeluErf,
+            Activation::GeluTanh => calls::Activation::GeluTanh,
+        };
+        let inner = inner.first(rows * columns);
+        self.queue.copy(inner.cast(), up.first(rows * columns).cast())?;
+        self.queue.run(&calls::activation(which, inner))
+    }
+
+    /// f(gate) · up, for panels with gate and up side by side (see [`crate::weights::fused`]).
+    fn gate(
+        &mut self,
+        f: GateCall,
+        inner: Values<u16>,
+        up: Values<u16>,
+        [rows, columns]: [usize; 2],
+    ) -> Done {
+        let panel = INTERLEAVE as usize;
+        if columns.is_multiple_of(panel) {
+            let panels = rows * columns / panel;
+            return self.queue.run(&f(inner, up, up.from(panel), 2 * panel, panels, panel));
+        }
+        let (last, whole) = (columns % panel, columns / panel);
+        for row in 0..rows {
+            let (inner, up) = (inner.from(row * columns), up.from(row * 2 * columns));
+            if whole > 0 {
+                self.queue.run(&f(inner, up, up.from(panel), 2 * panel, whole, panel))?;
+            }
+            let (inner, up) = (inner.from(whole * panel), up.from(2 * whole * panel));
+            self.queue.run(&f(inner, up, up.from(last), 2 * last, 1, last))?;
+        }
+        Ok(())
+    }
+}

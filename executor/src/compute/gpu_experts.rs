@@ -1,0 +1,51 @@
+//! A layer's experts on a GPU: routing, their matrices, and the weighted sum.
+
+use crate::compute::gpu::{Done, GpuWorker};
+use crate::compute::job::OperatorJob;
+use crate::compute::routing;
+use kernels::cuda::calls::{self, Matrices, Routing, Values};
+use scenarios::Buffer as Activations;
+
+impl GpuWorker<'_> {
+    /// The weighted outputs of the experts `rows`. The first job of a device starts the sum, later
+    /// jobs add to it. Pairs of a token and an expert that is elsewhere have rows in the scratch
+    /// that are never read.
+    pub(super) fn experts(&mut self, job: OperatorJob<'_>) -> Done {
+        let model = self.model();
+        let (rows, hidden) = (self.rows(), model.hidden as usize);
+        let mixture = model.experts.as_ref().expect("a layer of experts");
+        let (experts, per_token) = (mixture.count as usize, mixture.per_token as usize);
+        let (pairs, inner) = (rows * per_token, mixture.intermediate as usize);
+        let room: Values<u16> = self.scratch.cast();
+        // The experts' outputs overwrite the gates' inputs.
+        let (up, made) = (room.first(2 * inner * pairs), room.first(hidden * pairs));
+        let rest = room.from(hidden.max(2 * inner) * pairs);
+        let (gated, rest) = (rest.first(inner * pairs), rest.from(inner * pairs));
+        let routing = Routing::new(rest.cast(), rows, experts, per_token);
+        let scores = self.values(job, Activations::Routes);
+        self.run_all(&routing.choose(scores, mixture.normalised))?;
+        let [front, back] = self.matrices_of_experts(job);
+        let x = self.values(job, Activations::Normed).first(rows * hidden);
+        self.run_all(&routing.multiply(up, x, &front)?)?;
+        self.queue.run(&calls::silu_mul(gated, up, up.from(inner.min(up.len())), 2 * inner, pairs, inner))?;
+        self.run_all(&routing.multiply(made, gated, &back)?)?;
+        let adds = !routing::starts_sum(self.setup, self.phase, self.device, job);
+        let sum = self.values(job, Activations::Projected).first(rows * hidden);
+        let which = job.rows.start as usize..job.rows.end as usize;
+        self.queue.run(&routing.sum(sum, made, which, adds))
+    }
+
+    fn run_all(&mut self, calls: &[calls::Call]) -> Done {
+        calls.iter().try_for_each(|call| self.queue.run(call))
+    }
+
+    /// Gates with ups, and downs, of a job's experts.
+    fn matrices_of_experts(&self, job: OperatorJob<'_>) -> [Matrices; 2] {
+        let all: Vec<_> = self.matrices(job).collect();
+        [0, 1].map(|which| Matrices {
+            first: job.rows.start as usize,
+            shape: all[which].0,
+            bytes: all.iter().skip(which).step_by(2).map(|(_, bytes)| *bytes).collect(),
+        })
+    }
+}

@@ -1,0 +1,124 @@
+//! Transfers over a GPU's links: weights and KV caches as they are, activations between f32 and
+//! bf16.
+
+use crate::batch::pass::MicroBatchPass;
+use crate::compute::transfer::Hop;
+use crate::store::buffers::Store;
+use crate::store::locks::{read, write};
+use crate::store::slices::PackedSlice;
+use hwprofiles::DeviceId;
+use kernels::cuda::calls::{self, Values};
+use kernels::cuda::{Apart, Event, Queue};
+use kernels::{Buffer, KvShape, Span};
+use planner::Task;
+use scenarios::{Buffer as Activation, Model};
+use std::ops::Range;
+use std::sync::RwLock;
+
+/// Enqueues the copy of a slice from its home into a staging slot.
+pub(crate) fn fetch_weights(
+    queue: &mut Queue,
+    part: &PackedSlice,
+    slot: &RwLock<Buffer>,
+) -> Result<(), kernels::Error> {
+    let mut rest: Values<u8> = read(slot).values();
+    for weights in &part.weights {
+        let from: Values<u8> = weights.buffer().values();
+        queue.copy(rest.first(from.len()), from)?;
+        rest = rest.from(from.len());
+    }
+    Ok(())
+}
+
+/// The layer's cache of a task's micro-batch: at home, and in a staging slot.
+pub(crate) fn kv(store: &Store, task: &Task, device: DeviceId, slot: usize) -> (Values<u8>, Values<u8>) {
+    let (layer, part) = (task.layer.expect("attention is in a layer"), task.micro_batch);
+    (read(store.kv(layer, part)).values(), read(store.kv_slot(device, slot, part)).values())
+}
+
+/// Enqueues the copy of some positions of the pass's sequences: one piece for each head of each
+/// sequence, for keys and for values.
+pub(crate) fn copy_kv(
+    queue: &mut Queue,
+    shape: KvShape,
+    to: Values<u8>,
+    from: Values<u8>,
+    share: &MicroBatchPass,
+    positions: impl Fn(&Span) -> Range<usize>,
+) -> Result<(), kernels::Error> {
+    let apart = shape.bytes() / (shape.sequences * shape.kv_heads);
+    let row = apart / shape.capacity;
+    for span in &share.spans {
+        let positions = positions(span);
+        let pieces = Apart { count: shape.kv_heads, bytes: positions.len() * row, apart };
+        for half in [0, shape.bytes()] {
+            let at = half + span.sequence * shape.kv_heads * apart + positions.start * row;
+            queue.copy_pieces(to.from(at), from.from(at), pieces)?;
+        }
+    }
+    Ok(())
+}
+
+/// Enqueues a hop from the host to the GPU: kernels that read the host's memory.
+pub(crate) fn send_hop(
+    queue: &mut Queue,
+    store: &Store,
+    model: &Model,
+    share: &MicroBatchPass,
+    hop: &Hop<'_>,
+) -> Result<(), kernels::Error> {
+    let [from, to] = [hop.from, hop.to].map(|device| read(store.activation(device, hop.buffer, hop.part)));
+    let width = hop.buffer.columns(model) as usize;
+    for (first, size) in pieces(model, share, hop) {
+        let from = (from.values::<f32>().from(first), width);
+        queue.run(&match is_wide(hop.buffer) {
+            true => calls::copy_rows((to.values().from(first), width), from, size),
+            false => calls::narrow_rows((to.values().from(first), width), from, size),
+        })?;
+    }
+    Ok(())
+}
+
+/// Carries out a hop from the GPU to the host, and waits for it: the host's lane has no other work.
+pub(crate) fn fetch_hop(
+    queue: &mut Queue,
+    store: &Store,
+    model: &Model,
+    share: &MicroBatchPass,
+    hop: &Hop<'_>,
+) -> Result<(), kernels::Error> {
+    let from = read(store.activation(hop.from, hop.buffer, hop.part));
+    // No task reads these columns on the host before the copy has ended.
+    let there = write(store.activation(hop.to, hop.buffer, hop.part));
+    let width = hop.buffer.columns(model) as usize;
+    for (first, size) in pieces(model, share, hop) {
+        let to = (there.values::<f32>().from(first), width);
+        queue.run(&match is_wide(hop.buffer) {
+            true => calls::copy_rows(to, (from.values().from(first), width), size),
+            false => calls::widen_rows(to, (from.values().from(first), width), size),
+        })?;
+    }
+    let done = Event::new()?;
+    queue.record(&done)?;
+    done.wait()
+}
+
+/// Whether the GPU keeps an activation in f32: sums over many layers, logits, and scores of
+/// experts.
+fn is_wide(buffer: Activation) -> bool {
+    matches!(buffer, Activation::Residual | Activation::Logits | Activation::Routes)
+}
+
+/// The pieces of a hop: the first value of each, its rows and columns. Of the residual, the head
+/// needs only the rows with logits.
+fn pieces(model: &Model, share: &MicroBatchPass, hop: &Hop<'_>) -> Vec<(usize, [usize; 2])> {
+    let (width, first) = (hop.buffer.columns(model) as usize, hop.columns.start as usize);
+    let columns = (hop.columns.end - hop.columns.start) as usize;
+    match (hop.head, hop.buffer) {
+        (true, Activation::Residual) => {
+            share.ends.iter().map(|end| (end * width + first, [1, columns])).collect()
+        }
+        (true, _) => vec![(first, [share.ends.len(), columns])],
+        (false, _) => vec![(first, [share.rows(), columns])],
+    }
+}

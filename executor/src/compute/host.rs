@@ -1,0 +1,333 @@
+//! The model's operators as kernels on a device of the host.
+
+use crate::batch::pass::{MicroBatchPass, Pass};
+use crate::batch::sequence::SlotSequence;
+use crate::compute::job::{OperatorJob, scores};
+use crate::compute::routing;
+use crate::setup::run_setup::RunSetup;
+use crate::store::buffers::Store;
+use crate::store::locks::{POISONED, read, write};
+use crate::weights::fused::INTERLEAVE;
+use hwprofiles::DeviceId;
+use kernels::{Expert, KvCache, KvCacheMut, Pool, Scratch};
+use planner::{MicroBatch, Source};
+use scenarios::{Activation, Buffer, Model, Norm, Operator, Positions, Sublayer};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// A device at work on a run: its threads, its working memory and the current pass.
+pub(crate) struct HostWorker<'a> {
+    setup: &'a RunSetup,
+    store: &'a Store,
+    device: DeviceId,
+    pool: &'a Pool,
+    scratch: &'a mut Scratch,
+    pass: Arc<Pass>,
+    /// The micro-batch at work.
+    part: MicroBatch,
+}
+
+type ReadGuard<'a> = RwLockReadGuard<'a, kernels::Buffer>;
+type WriteGuard<'a> = RwLockWriteGuard<'a, kernels::Buffer>;
+
+impl<'a> HostWorker<'a> {
+    pub fn new(
+        setup: &'a RunSetup,
+        store: &'a Store,
+        device: DeviceId,
+        pool: &'a Pool,
+        scratch: &'a mut Scratch,
+    ) -> Self {
+        let pass = Arc::new(Pass { phase: scenarios::Phase::Decode, parts: vec![] });
+        Self { setup, store, device, pool, scratch, pass, part: MicroBatch::WHOLE }
+    }
+
+    /// Begins the next pass.
+    pub fn begin(&mut self, pass: &Arc<Pass>) {
+        self.pass = Arc::clone(pass);
+    }
+
+    fn view(&self) -> &MicroBatchPass {
+        &self.pass.parts[self.part.index as usize]
+    }
+
+    /// Runs one operator. `sequences` has the tokens of each slot so far.
+    pub fn run(&mut self, job: OperatorJob<'_>, sequences: &RwLock<Vec<SlotSequence>>) {
+        self.part = job.part;
+        match job.operator {
+            Operator::Embed => self.embed(&sequences.read().expect(POISONED)),
+            Operator::AttnNorm | Operator::FfnNorm | Operator::RouterNorm => self.norm(job),
+            Operator::HeadNorm => self.head_norm(job),
+            Operator::Rotate => self.rotate(job),
+            Operator::Attention => self.attend(job),
+            Operator::AttnAdd | Operator::FfnAdd | Operator::ExpertsAdd => self.add(job),
+            Operator::Activate => self.activate(),
+            Operator::QkvProj
+            | Operator::OutProj
+            | Operator::UpProj
+            | Operator::DownProj
+            | Operator::Route
+            | Operator::HeadProj => {
+                self.multiply(job);
+            }
+            Operator::Experts => self.experts(job),
+            Operator::SharedExpert | Operator::SharedAdd => {
+                unreachable!("models with a shared expert are refused before they run")
+            }
+        }
+    }
+
+    fn rows(&self) -> usize {
+        self.view().rows()
+    }
+
+    fn model(&self) -> &'a Model {
+        &self.setup.model
+    }
+
+    fn lock(&self, buffer: Buffer) -> &'a RwLock<kernels::Buffer> {
+        self.store.activation(self.device, buffer, self.part)
+    }
+
+    /// Locks an input and an output, in the order that all lanes keep.
+    fn pair(&self, from: Buffer, to: Buffer) -> (ReadGuard<'a>, WriteGuard<'a>) {
+        if from < to {
+            let from = read(self.lock(from));
+            (from, write(self.lock(to)))
+        } else {
+            let to = write(self.lock(to));
+            (read(self.lock(from)), to)
+        }
+    }
+
+    /// The vectors of a job's sublayer: norm weight, norm bias, and the rest.
+    fn norm_vectors(&self, job: OperatorJob<'_>) -> (&'a [f32], &'a [f32], &'a [f32]) {
+        let (model, sublayer) = (self.model(), job.operator.sublayer());
+        let all = self.store.vectors_of(self.device, job.layer, sublayer);
+        let normed = sublayer.has_norm(model);
+        let hidden = model.hidden as usize;
+        let (weight, rest) = all.split_at(if normed { hidden } else { 0 });
+        let (bias, rest) = rest.split_at(if normed && model.norm == Norm::Layer { hidden } else { 0 });
+        (weight, bias, rest)
+    }
+
+    fn embed(&mut self, sequences: &[SlotSequence]) {
+        let hidden = self.model().hidden as usize;
+        let (mut tokens, mut residual) =
+            (write(self.lock(Buffer::Tokens)), write(self.lock(Buffer::Residual)));
+        let ids = &mut tokens.view_mut::<u32>()[..self.rows()];
+        let view = self.view();
+        let places = view
+            .spans
+            .iter()
+            .flat_map(|span| (0..span.new).map(|token| (view.first + span.sequence, span.past + token)));
+        for (id, (sequence, position)) in ids.iter_mut().zip(places) {
+            *id = sequences[sequence].tokens[position];
+        }
+        let out = &mut residual.view_mut::<f32>()[..view.positions.len() * hidden];
+        let table = self.store.slice(None, Sublayer::Embed, 0);
+        kernels::gather(self.pool, out, table.matrix(), ids);
+        if self.model().wiring.scaled_embeddings {
+            kernels::scale(self.pool, out, (hidden as f64).sqrt() as f32);
+        }
+        if let Positions::Learned { offset } = self.model().positions {
+            let places = self.store.vectors_of(self.device, None, Sublayer::Embed);
+            for (out, &position) in out.chunks_exact_mut(hidden).zip(&view.positions) {
+                kernels::add(self.pool, out, &places[(position + offset as usize) * hidden..][..hidden]);
+            }
+        }
+    }
+
+    fn norm(&self, job: OperatorJob<'_>) {
+        let (from, mut to) = self.pair(Buffer::Residual, Buffer::Normed);
+        let values = self.rows() * self.model().hidden as usize;
+        self.normalise(job, &mut to.view_mut()[..values], &from.view()[..values]);
+    }
+
+    /// The norm of each sampled sequence's last row. The results are adjacent rows.
+    fn head_norm(&self, job: OperatorJob<'_>) {
+        let (from, mut to) = self.pair(Buffer::Residual, Buffer::Normed);
+        let hidden = self.model().hidden as usize;
+        for (to, &end) in to.view_mut().chunks_exact_mut(hidden).zip(&self.view().ends) {
+            self.normalise(job, to, &from.view()[end * hidden..][..hidden]);
+        }
+    }
+
+    fn normalise(&self, job: OperatorJob<'_>, to: &mut [f32], from: &[f32]) {
+        let (weight, bias, _) = self.norm_vectors(job);
+        let epsilon = self.model().norm_eps as f32;
+        match self.model().norm {
+            Norm::Rms | Norm::RmsPlusOne => kernels::rms_norm(self.pool, to, from, weight, epsilon),
+            Norm::Layer => kernels::layer_norm(self.pool, to, from, weight, bias, epsilon),
+        }
+    }
+
+    /// A matrix product and its bias. It writes the columns `rows` of the output.
+    fn multiply(&mut self, job: OperatorJob<'_>) {
+        let sublayer = job.operator.sublayer();
+        let rows = if sublayer == Sublayer::Head { self.view().ends.len() } else { self.rows() };
+        if rows == 0 {
+            // No sequence is sampled in this pass.
+            return;
+        }
+        let (input, output) = (job.operator.reads()[0], job.operator.writes());
+        let (from, mut to) = self.pair(input, output);
+        let slot = self.staged(job);
+        let part = self.store.slice(job.layer, sublayer, job.rows.start);
+        let weights = part.views(slot.as_ref().map(|slot| slot.bytes())).next().expect("it has a matrix");
+        let (first, width) = (job.rows.start as usize, output.columns(self.model()) as usize);
+        let columns = input.columns(self.model()) as usize;
+        let to = &mut to.view_mut::<f32>()[..rows * width];
+        kernels::gemm(self.pool, rows, &mut to[first..], width, from.view(), columns, weights, self.scratch);
+        let (.., bias) = self.norm_vectors(job);
+        let mine = first..job.rows.end as usize;
+        if bias.len() == mine.len() {
+            kernels::add_bias(self.pool, to, bias);
+        } else if !bias.is_empty() {
+            let bias = &bias[mine.clone()];
+            to.chunks_exact_mut(width)
+                .for_each(|row| kernels::add_bias(self.pool, &mut row[mine.clone()], bias));
+        }
+        if let Some(cap) = self.model().wiring.logit_cap.filter(|_| sublayer == Sublayer::Head) {
+            let cap = |row: &mut [f32]| kernels::soft_cap(self.pool, &mut row[mine.clone()], cap as f32);
+            to.chunks_exact_mut(width).for_each(cap);
+        }
+    }
+
+    /// The staging slot with the job's weights, where they are staged.
+    fn staged(&self, job: OperatorJob<'_>) -> Option<ReadGuard<'a>> {
+        match job.source {
+            Source::Resident | Source::InPlace(_) => None,
+            Source::Staged(slot) => Some(read(self.store.weight_slot(self.device, slot))),
+        }
+    }
+
+    /// The weighted sum of the outputs of the experts `rows`, expert by expert, so that each
+    /// expert's weights are read once. The first job of a device starts the sum, later jobs add to
+    /// it.
+    fn experts(&mut self, job: OperatorJob<'_>) {
+        let (rows, hidden) = (self.rows(), self.model().hidden as usize);
+        let mixture = self.model().experts.as_ref().expect("a layer of experts");
+        let normed = read(self.lock(Buffer::Normed));
+        let mut sums = write(self.lock(Buffer::Projected));
+        let routes = read(self.lock(Buffer::Routes));
+        let sums = &mut sums.view_mut::<f32>()[..rows * hidden];
+        if routing::starts_sum(self.setup, self.pass.phase, self.device, job) {
+            sums.fill(0.0);
+        }
+        let tokens = routing::tokens_by_expert(
+            mixture,
+            &routes.view::<f32>()[..rows * mixture.count as usize],
+            job.rows,
+        );
+        let slot = self.staged(job);
+        let part = self.store.slice(job.layer, Sublayer::Experts, job.rows.start);
+        let mut views = part.views(slot.as_ref().map(|slot| slot.bytes()));
+        let mut expert = |tokens| {
+            let (front, back) = (views.next()?, views.next()?);
+            Some(Expert { front, back, tokens })
+        };
+        let experts: Vec<_> = tokens.iter().map_while(|tokens| expert(tokens)).collect();
+        kernels::experts(self.pool, sums, &normed.view()[..rows * hidden], &experts, self.scratch);
+    }
+
+    /// Normalises and rotates q and k, and appends k and v to the cache.
+    fn rotate(&self, job: OperatorJob<'_>) {
+        let (model, rows) = (self.model(), self.rows());
+        let (heads, kv_heads, dim) = (model.heads as usize, model.kv_heads as usize, model.head_dim as usize);
+        let width = model.qkv_width() as usize;
+        let mut qkv = write(self.lock(Buffer::Qkv));
+        let qkv = &mut qkv.view_mut::<f32>()[..rows * width];
+        let keys = heads * dim;
+        if model.qk_norm {
+            let gammas = self.store.vectors_of(self.device, job.layer, Sublayer::Attention);
+            let (q, k) = gammas.split_at(dim);
+            let epsilon = model.norm_eps as f32;
+            kernels::rms_norm_heads(self.pool, qkv, rows, width, heads, q, epsilon);
+            kernels::rms_norm_heads(self.pool, &mut qkv[keys..], rows, width, kv_heads, k, epsilon);
+        }
+        if let Some(table) = self.store.rotation_of(self.device, scores(model, job).window.is_some()) {
+            kernels::rope(self.pool, qkv, width, heads + kv_heads, dim, table, &self.view().positions);
+        }
+        let mut cache = write(self.cache(job));
+        let shape = self.store.kv_shape(self.part);
+        let (all_keys, all_values) = cache.bytes_mut().split_at_mut(shape.bytes());
+        let mut cache = KvCacheMut::new(shape, all_keys, all_values).expect("the store's shape");
+        cache.append(self.pool, &self.view().spans, &qkv[keys..], &qkv[keys + kv_heads * dim..], width);
+    }
+
+    fn attend(&mut self, job: OperatorJob<'_>) {
+        let model = self.model();
+        let (q_width, width) = (model.qkv_width() as usize, model.context_width() as usize);
+        let (qkv, mut context) = self.pair(Buffer::Qkv, Buffer::Context);
+        let cache = read(self.cache(job));
+        let shape = self.store.kv_shape(self.part);
+        let (keys, values) = cache.bytes().split_at(shape.bytes());
+        let cache = KvCache::new(shape, keys, values).expect("the store's shape");
+        let scores = scores(model, job);
+        let spans = &self.pass.parts[self.part.index as usize].spans;
+        let (out, q) = (&mut context.view_mut::<f32>()[..self.rows() * width], qkv.view());
+        let heads = model.heads as usize;
+        kernels::attention(self.pool, heads, scores, out, width, q, q_width, cache, spans, self.scratch);
+    }
+
+    /// The layer's KV cache, at home or in a staging slot.
+    fn cache(&self, job: OperatorJob<'_>) -> &'a RwLock<kernels::Buffer> {
+        match job.source {
+            Source::Resident | Source::InPlace(_) => {
+                self.store.kv(job.layer.expect("attention is in a layer"), self.part)
+            }
+            Source::Staged(slot) => self.store.kv_slot(self.device, slot, self.part),
+        }
+    }
+
+    /// Adds the output of attention or of the feed-forward network to the residual, through the
+    /// norm behind it where there is one.
+    fn add(&self, job: OperatorJob<'_>) {
+        let mut residual = write(self.lock(Buffer::Residual));
+        let projected = read(self.lock(Buffer::Projected));
+        let (model, values) = (self.model(), self.rows() * self.model().hidden as usize);
+        let (sum, made) = (&mut residual.view_mut()[..values], &projected.view()[..values]);
+        if !model.wiring.norms_behind {
+            return kernels::add(self.pool, sum, made);
+        }
+        let (weight, ..) = self.norm_vectors(job);
+        kernels::add_rms_norm(self.pool, sum, made, weight, model.norm_eps as f32);
+    }
+
+    fn activate(&self) {
+        let (up, mut inner) = self.pair(Buffer::Up, Buffer::Inner);
+        let (rows, columns) = (self.rows(), self.model().intermediate as usize);
+        let inner = &mut inner.view_mut::<f32>()[..rows * columns];
+        let up = &up.view::<f32>()[..rows * self.model().up_width() as usize];
+        if !self.model().activation.is_gated() {
+            inner.copy_from_slice(up);
+        }
+        match self.model().activation {
+            Activation::SiluGated => gate(kernels::silu_mul, self.pool, inner, up, columns),
+            Activation::GeluTanhGated => gate(kernels::gelu_mul, self.pool, inner, up, columns),
+            Activation::Relu => kernels::relu(self.pool, inner),
+            Activation::Gelu => kernels::gelu_erf(self.pool, inner),
+            Activation::GeluTanh => kernels::gelu_tanh(self.pool, inner),
+        }
+    }
+}
+
+/// A gate's kernel: pool, out, gate, up, distance between rows, columns.
+type GateKernel = fn(&Pool, &mut [f32], &[f32], &[f32], usize, usize);
+
+/// f(gate) · up, for panels with gate and up side by side (see [`crate::weights::fused`]).
+fn gate(kernel: GateKernel, pool: &Pool, inner: &mut [f32], up: &[f32], columns: usize) {
+    let panel = INTERLEAVE as usize;
+    if columns.is_multiple_of(panel) {
+        return kernel(pool, inner, up, &up[panel..], 2 * panel, panel);
+    }
+    let last = columns % panel;
+    for (inner, up) in inner.chunks_exact_mut(columns).zip(up.chunks_exact(2 * columns)) {
+        let (inner, inner_last) = inner.split_at_mut(columns - last);
+        let (up, up_last) = up.split_at(2 * (columns - last));
+        if !inner.is_empty() {
+            kernel(pool, inner, up, &up[panel..], 2 * panel, panel);
+        }
+        kernel(pool, inner_last, up_last, &up_last[last..], 2 * last, last);
+    }
+}

@@ -1,0 +1,9 @@
+//! Operators and transfers as kernels, on the host and on a GPU.
+
+pub(crate) mod gpu;
+mod gpu_experts;
+pub(crate) mod gpu_transfer;
+pub(crate) mod host;
+pub(crate) mod job;
+mod routing;
+pub(crate) mod transfer;

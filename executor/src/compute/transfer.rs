@@ -1,0 +1,135 @@
+//! Transfers over links: weights and KV caches between memories, activations between devices.
+
+use crate::batch::pass::MicroBatchPass;
+use crate::store::buffers::Store;
+use crate::store::locks::{read, write};
+use hwprofiles::DeviceId;
+use kernels::{KvShape, Link, Span};
+use planner::{Action, Lane, MicroBatch, Task};
+use scenarios::{Buffer, Model, Sublayer};
+use std::ops::Range;
+
+/// Copies a slice of a matrix from its home into a staging slot.
+pub(crate) fn fetch_weights(
+    store: &Store,
+    link: &Link,
+    layer: Option<u32>,
+    sublayer: Sublayer,
+    first: u64,
+    device: DeviceId,
+    slot: usize,
+) {
+    let part = store.slice(layer, sublayer, first);
+    let mut slot = write(store.weight_slot(device, slot));
+    let mut rest = slot.bytes_mut();
+    // All matrices of the slice are one transfer.
+    link.copy_parts(part.weights.iter().map(|weights| {
+        let (to, after) = std::mem::take(&mut rest).split_at_mut(weights.bytes().len());
+        rest = after;
+        (to, weights.bytes())
+    }));
+}
+
+/// Copies keys and values of past positions from a layer's cache into a staging slot, for the
+/// sequences of `share`, a micro-batch of the pass.
+pub(crate) fn fetch_kv(
+    store: &Store,
+    link: &Link,
+    layer: u32,
+    part: MicroBatch,
+    device: DeviceId,
+    slot: usize,
+    share: &MicroBatchPass,
+) {
+    let from = read(store.kv(layer, part));
+    let mut to = write(store.kv_slot(device, slot, part));
+    copy_kv(store.kv_shape(part), link, to.bytes_mut(), from.bytes(), share, |span| 0..span.past);
+}
+
+/// Copies keys and values of the pass's new positions from a staging slot to the layer's cache.
+pub(crate) fn store_kv(
+    store: &Store,
+    link: &Link,
+    layer: u32,
+    part: MicroBatch,
+    device: DeviceId,
+    slot: usize,
+    share: &MicroBatchPass,
+) {
+    let from = read(store.kv_slot(device, slot, part));
+    let mut to = write(store.kv(layer, part));
+    let new = |span: &Span| span.past..span.past + span.new;
+    copy_kv(store.kv_shape(part), link, to.bytes_mut(), from.bytes(), share, new);
+}
+
+/// Copies some positions of the pass's sequences: one piece for each head of each sequence.
+fn copy_kv(
+    shape: KvShape,
+    link: &Link,
+    to: &mut [u8],
+    from: &[u8],
+    share: &MicroBatchPass,
+    positions: impl Fn(&Span) -> Range<usize>,
+) {
+    let head = shape.bytes() / (shape.sequences * shape.kv_heads);
+    let row = head / shape.capacity;
+    let mut wanted = vec![0..0; shape.sequences];
+    for span in &share.spans {
+        let positions = positions(span);
+        wanted[span.sequence] = positions.start * row..positions.end * row;
+    }
+    let heads = to.chunks_exact_mut(head).zip(from.chunks_exact(head)).enumerate();
+    // The heads of all sequences' keys come first, then those of their values.
+    let sequence = |index: usize| index / shape.kv_heads % shape.sequences;
+    let pieces = heads.map(|(index, (to, from))| {
+        let range = &wanted[sequence(index)];
+        (&mut to[range.clone()], &from[range.clone()])
+    });
+    link.copy_parts(pieces);
+}
+
+/// Columns of an activation that go from one device to another.
+pub(crate) struct Hop<'a> {
+    pub buffer: Buffer,
+    pub part: MicroBatch,
+    pub columns: &'a Range<u64>,
+    pub from: DeviceId,
+    pub to: DeviceId,
+    /// Whether it is the head's, which needs only rows with logits.
+    pub head: bool,
+}
+
+impl<'a> Hop<'a> {
+    /// The hop that a task of a device's lane carries out, if it is one.
+    pub fn from_task(task: &'a Task, lane: Lane) -> Option<Self> {
+        let (Action::Hop { buffer, columns, from, .. }, Lane::Device(to)) = (&task.action, lane) else {
+            return None;
+        };
+        let (part, head) = (task.micro_batch, task.layer.is_none());
+        Some(Hop { buffer: *buffer, part, columns, from: *from, to, head })
+    }
+}
+
+/// Carries out a hop of `share`, a micro-batch of the pass.
+pub(crate) fn hop(store: &Store, link: &Link, model: &Model, share: &MicroBatchPass, hop: &Hop<'_>) {
+    let [from_lock, to_lock] =
+        [hop.from, hop.to].map(|device| store.activation(device, hop.buffer, hop.part));
+    // All lanes lock the copies of an activation in the order of the devices.
+    let (from, mut to) = if hop.from < hop.to {
+        let from = read(from_lock);
+        (from, write(to_lock))
+    } else {
+        let to = write(to_lock);
+        (read(from_lock), to)
+    };
+    let width = hop.buffer.columns(model) as usize * size_of::<f32>();
+    let range = hop.columns.start as usize * size_of::<f32>()..hop.columns.end as usize * size_of::<f32>();
+    let lines = to.bytes_mut().chunks_exact_mut(width).zip(from.bytes().chunks_exact(width)).enumerate();
+    // The residual still has all rows when the head reads it. Later activations have one row for
+    // each sampled sequence.
+    let mut ends = share.ends.iter().copied().peekable();
+    let rows = if hop.head && hop.buffer != Buffer::Residual { share.ends.len() } else { share.rows() };
+    let all = !hop.head || hop.buffer != Buffer::Residual;
+    let wanted = lines.take(rows).filter(|&(row, _)| all || ends.next_if_eq(&row).is_some());
+    link.copy_parts(wanted.map(|(_, (to, from))| (&mut to[range.clone()], &from[range.clone()])));
+}

@@ -1,0 +1,197 @@
+//! A lane of a GPU: tasks go into its stream between two events, or a whole pass goes at once.
+
+use crate::batch::pass::Pass;
+use crate::compute::gpu::GpuWorker;
+use crate::compute::gpu_transfer as transfer;
+use crate::compute::job::OperatorJob;
+use crate::compute::transfer::Hop;
+use crate::gpu::inputs::PassInputs;
+use crate::gpu::runtime::GpuRuntime;
+use crate::run::shared::{LaneRecord, SharedRun, TaskInterval};
+use crate::store::locks::{POISONED, read};
+use kernels::Span;
+use kernels::cuda::calls::{self, Values};
+use kernels::cuda::{Event, Queue};
+use planner::{Action, Lane, MicroBatch, Task, TaskId};
+use scenarios::{Buffer, Phase};
+use std::sync::MutexGuard;
+
+/// A lane's stream during a run.
+pub(crate) struct GpuLane<'a> {
+    context: LaneContext<'a>,
+    queue: MutexGuard<'a, Queue>,
+    /// The start of the current pass on the GPU's clock.
+    start: Event,
+    /// The same in nanoseconds on the run's clock.
+    start_ns: u64,
+    /// The end of the last pass that was enqueued as a whole.
+    end: Event,
+}
+
+/// What a stream works for.
+#[derive(Clone, Copy)]
+struct LaneContext<'a> {
+    run: &'a SharedRun<'a>,
+    gpu: &'a GpuRuntime,
+    lane: Lane,
+}
+
+impl<'a> GpuLane<'a> {
+    pub fn new(run: &'a SharedRun<'a>, gpu: &'a GpuRuntime, lane: Lane) -> Result<Self, kernels::Error> {
+        let (queue, start) = (gpu.queue(lane)?, Event::new()?);
+        Ok(Self { context: LaneContext { run, gpu, lane }, queue, start, start_ns: 0, end: Event::new()? })
+    }
+
+    /// Begins the next pass. Where this lane runs the pass alone, all of it is enqueued; returns
+    /// whether it was.
+    pub fn begin(&mut self, pass: &Pass) -> Result<bool, kernels::Error> {
+        let LaneContext { run, gpu, lane } = self.context;
+        let tasks = run.engine.tasks_of(pass.phase, lane);
+        if tasks.is_empty() {
+            return Ok(false);
+        }
+        self.start_ns = run.now();
+        self.queue.record(&self.start)?;
+        if matches!(lane, Lane::Link(_)) {
+            return Ok(false);
+        }
+        let mut sequences = run.sequences.write().expect(POISONED);
+        let room = self.context.scratch().first(PassInputs::bytes(&run.engine.setup.extent));
+        gpu.inputs().begin(pass, &mut sequences, self.context.samples(pass.phase), room);
+        drop(sequences);
+        let shape = gpu.inputs().shape().filter(|_| gpu.is_alone(pass.phase));
+        let Some(mut shape) = shape else {
+            return gpu.inputs().send(&mut self.queue).map(|()| false);
+        };
+        shape.push(run.tasks.into());
+        let context = self.context;
+        let whole = |queue: &mut Queue| {
+            gpu.inputs().send(queue)?;
+            tasks.iter().try_for_each(|&id| context.enqueue(queue, id, pass, run.tasks))?;
+            context.sample(queue, pass)
+        };
+        let replayed = self.queue.repeat(&shape, whole)?;
+        gpu.count_pass(replayed);
+        self.queue.record(&self.end)?;
+        Ok(true)
+    }
+
+    /// Lets work that is enqueued from now on start only after `event`.
+    pub fn follow(&self, event: &Event) -> Result<(), kernels::Error> {
+        self.queue.follow(event)
+    }
+
+    /// Enqueues a task of `pass`.
+    pub fn enqueue(&mut self, id: TaskId, pass: &Pass) -> Result<(), kernels::Error> {
+        self.context.enqueue(&mut self.queue, id, pass, true)
+    }
+
+    /// Waits until all tasks of a pass have ended, and records when each ran. Of a pass that was
+    /// enqueued as a `whole`, only the time of all tasks together is recorded where no more is
+    /// wanted.
+    pub fn finish(
+        &mut self,
+        pass: &Pass,
+        whole: bool,
+        record: &mut LaneRecord,
+    ) -> Result<(), kernels::Error> {
+        let LaneContext { run, gpu, lane } = self.context;
+        if !whole && self.context.samples(pass.phase) {
+            self.context.sample(&mut self.queue, pass)?;
+            gpu.count_pass(false);
+        }
+        self.queue.wait()?;
+        let nanos = |event: &Event| {
+            let seconds = event.since(&self.start)?;
+            Ok(self.start_ns + seconds.to_nanos_ceil())
+        };
+        if whole && !run.tasks {
+            record.tasks.push(TaskInterval { start: self.start_ns, end: nanos(&self.end)? });
+            return Ok(());
+        }
+        for &id in run.engine.tasks_of(pass.phase, lane) {
+            let events = gpu.events(pass.phase, id).expect("every task of a GPU's lanes has events");
+            let interval = TaskInterval { start: nanos(&events.start)?, end: nanos(&events.end)? };
+            record.tasks.push(interval);
+        }
+        Ok(())
+    }
+
+    /// Appends the tokens that the GPU chose, on the lane that chooses them.
+    pub fn append(&self, pass: &Pass) {
+        let inputs = self.context.gpu.inputs();
+        self.context.run.append(pass, inputs.chosen());
+    }
+}
+
+impl LaneContext<'_> {
+    /// The working memory of the GPU's kernels. The integers of the pass are at its start.
+    fn scratch(self) -> Values<u8> {
+        let scratch = self.run.engine.store.scratch(self.gpu.device());
+        scratch.lock().expect(POISONED).values()
+    }
+
+    /// Whether tokens are chosen on this lane.
+    fn samples(self, phase: Phase) -> bool {
+        self.lane == Lane::Device(self.run.engine.setup.placement.head[0].device(phase))
+    }
+
+    /// Enqueues a task of `pass`, between its events where it is `timed`.
+    fn enqueue(self, queue: &mut Queue, id: TaskId, pass: &Pass, timed: bool) -> Result<(), kernels::Error> {
+        let events = self.gpu.events(pass.phase, id).expect("as in `finish`");
+        let task = &self.run.engine.programs.of(pass.phase).tasks[id.0 as usize];
+        if timed {
+            queue.record(&events.start)?;
+        }
+        if !pass.is_idle(task) {
+            self.perform(queue, task, pass)?;
+        }
+        if timed { queue.record(&events.end) } else { Ok(()) }
+    }
+
+    fn perform(self, queue: &mut Queue, task: &Task, pass: &Pass) -> Result<(), kernels::Error> {
+        let engine = self.run.engine;
+        let (store, model) = (&engine.store, &engine.setup.model);
+        let (part, share) = (task.micro_batch, &pass.parts[task.micro_batch.index as usize]);
+        match (&task.action, self.lane) {
+            (Action::Compute { operator, rows, source }, Lane::Device(device)) => {
+                let job = OperatorJob { layer: task.layer, part, operator: *operator, rows, source: *source };
+                let (view, ends) = (self.gpu.inputs().view(part), &share.ends[..]);
+                let (setup, phase) = (&engine.setup, pass.phase);
+                let scratch = self.scratch().from(PassInputs::bytes(&setup.extent));
+                GpuWorker { setup, store, device, phase, view, ends, queue, scratch }.run(job)
+            }
+            (Action::Hop { .. }, Lane::Device(_)) => {
+                let hop = Hop::from_task(task, self.lane).expect("it is a hop");
+                transfer::send_hop(queue, store, model, share, &hop)
+            }
+            (Action::FetchWeights { sublayer, rows, device, slot }, _) => {
+                let slice = store.slice(task.layer, *sublayer, rows.start);
+                transfer::fetch_weights(queue, slice, store.weight_slot(*device, *slot))
+            }
+            (Action::FetchKv { device, slot }, _) => {
+                let (home, slot) = transfer::kv(store, task, *device, *slot);
+                transfer::copy_kv(queue, store.kv_shape(part), slot, home, share, |span| 0..span.past)
+            }
+            (Action::StoreKv { device, slot }, _) => {
+                let (home, slot) = transfer::kv(store, task, *device, *slot);
+                let new = |span: &Span| span.past..span.past + span.new;
+                transfer::copy_kv(queue, store.kv_shape(part), home, slot, share, new)
+            }
+            (action, lane) => unreachable!("the lowering puts no {action:?} on {lane:?}"),
+        }
+    }
+
+    /// Enqueues the choice of the pass's tokens from its logits.
+    fn sample(self, queue: &mut Queue, pass: &Pass) -> Result<(), kernels::Error> {
+        let (engine, parts) = (self.run.engine, MicroBatch::all(pass.parts.len() as u64));
+        let vocab = engine.setup.model.vocab as usize;
+        for part in parts {
+            let view = self.gpu.inputs().view(part);
+            let logits = read(engine.store.activation(self.gpu.device(), Buffer::Logits, part));
+            let logits = logits.values().first(view.chosen.len() * vocab);
+            queue.run(&calls::sample(view.chosen, logits, view.choices))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,197 @@
+//! What the lanes of a run share: sequences, the current pass, and the flags of its tasks.
+
+use crate::batch::pass::Pass;
+use crate::batch::sequence::SlotSequence;
+use crate::run::engine::RunEngine;
+use crate::store::locks::POISONED;
+use kernels::Flag;
+use planner::TaskId;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::time::Instant;
+
+/// Start and end of a task, in nanoseconds since the run's origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TaskInterval {
+    pub start: u64,
+    pub end: u64,
+}
+
+/// What a lane recorded of a pass.
+#[derive(Debug, Default)]
+pub(crate) struct LaneRecord {
+    /// Times of its tasks, in the lane's order.
+    pub tasks: Vec<TaskInterval>,
+    /// When it had finished the pass, or was ready for the first.
+    pub arrived: u64,
+}
+
+/// The state that the lanes of a run share.
+pub(crate) struct SharedRun<'a> {
+    pub engine: &'a RunEngine,
+    /// By slot.
+    pub sequences: RwLock<Vec<SlotSequence>>,
+    /// The current pass, or the next one; `None` at the end.
+    pass: Mutex<Option<Arc<Pass>>>,
+    /// Tokens that the last pass sampled, by slot.
+    sampled: Mutex<Vec<(usize, u32)>>,
+    /// By task of the pass. They are cleared between two passes, when no lane waits for one.
+    flags: Vec<Flag>,
+    /// Before each pass the lanes wait at one of them, in turn.
+    gates: [PassGate; 2],
+    /// By lane: its record of the last pass.
+    records: Vec<Mutex<LaneRecord>>,
+    /// Whether times of each task are wanted, and not only those of each pass.
+    pub tasks: bool,
+    origin: Instant,
+    aborted: AtomicBool,
+    /// The error of a device that ended the run.
+    failure: Mutex<Option<kernels::Error>>,
+}
+
+/// A barrier: the lanes wait here for the last one.
+struct PassGate {
+    missing: AtomicUsize,
+    open: Flag,
+}
+
+impl PassGate {
+    fn new(lanes: usize) -> Self {
+        Self { missing: AtomicUsize::new(lanes), open: Flag::new() }
+    }
+}
+
+/// The state between two passes, while no lane is at work.
+pub(crate) struct BetweenPasses<'m> {
+    /// When the last lane had finished the last pass, or was ready for the first, in nanoseconds
+    /// since the run's origin.
+    pub now: u64,
+    /// By lane: its record of the last pass; empty before the first.
+    pub records: Vec<MutexGuard<'m, LaneRecord>>,
+    /// By slot.
+    pub sequences: &'m mut [SlotSequence],
+    /// The tokens that the last pass appended, by slot.
+    pub sampled: &'m [(usize, u32)],
+}
+
+impl<'a> SharedRun<'a> {
+    /// A run of `sequences`, one for each slot. Its clock begins at `origin`, and `tasks` says
+    /// whether times of each task are wanted.
+    pub fn new(engine: &'a RunEngine, sequences: Vec<SlotSequence>, origin: Instant, tasks: bool) -> Self {
+        let lanes = engine.lanes.len();
+        let most = engine.programs.prefill.tasks.len().max(engine.programs.decode.tasks.len());
+        Self {
+            engine,
+            sequences: RwLock::new(sequences),
+            pass: Mutex::new(None),
+            sampled: Mutex::new(Vec::new()),
+            flags: (0..most).map(|_| Flag::new()).collect(),
+            gates: [PassGate::new(lanes), PassGate::new(lanes)],
+            records: engine.lanes.iter().map(|_| Mutex::default()).collect(),
+            tasks,
+            origin,
+            aborted: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        }
+    }
+
+    /// Asks `schedule` for the next pass, while no lane is at work.
+    pub fn advance(&self, schedule: &mut impl FnMut(&mut BetweenPasses<'_>) -> Option<Pass>) {
+        let mut sampled = self.sampled.lock().expect(POISONED);
+        let mut sequences = self.sequences.write().expect(POISONED);
+        let records: Vec<_> = self.records.iter().map(|record| record.lock().expect(POISONED)).collect();
+        let now = records.iter().map(|record| record.arrived).max().unwrap_or(0);
+        let mut state = BetweenPasses { now, records, sequences: &mut sequences, sampled: &sampled };
+        let pass = schedule(&mut state);
+        state.records.iter_mut().for_each(|record| record.tasks.clear());
+        drop(state);
+        sampled.clear();
+        self.flags.iter().for_each(Flag::clear);
+        *self.pass.lock().expect(POISONED) = pass.map(Arc::new);
+    }
+
+    /// Waits, with `wait`, before pass number `index` until all lanes have finished the pass
+    /// before. The last lane to arrive calls `advance`. Returns the next pass, or `None` at the
+    /// end.
+    pub fn next_pass(&self, index: usize, advance: &dyn Fn(), wait: impl Fn(&Flag)) -> Option<Arc<Pass>> {
+        let [gate, other] = [index, index + 1].map(|index| &self.gates[index % 2]);
+        if gate.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
+            advance();
+            // All lanes are at this gate, so none is left at the other.
+            other.missing.store(self.engine.lanes.len(), Ordering::Relaxed);
+            other.open.clear();
+            gate.open.set();
+        }
+        wait(&gate.open);
+        if self.is_aborted() {
+            return None;
+        }
+        self.pass.lock().expect(POISONED).clone()
+    }
+
+    /// The record of lane number `lane`.
+    pub fn record(&self, lane: usize) -> MutexGuard<'_, LaneRecord> {
+        self.records[lane].lock().expect(POISONED)
+    }
+
+    /// The flag of a task of the pass.
+    pub fn flag(&self, task: TaskId) -> &Flag {
+        &self.flags[task.0 as usize]
+    }
+
+    /// Nanoseconds since the run's origin.
+    pub fn now(&self) -> u64 {
+        self.origin.elapsed().as_nanos() as u64
+    }
+
+    pub fn is_aborted(&self) -> bool {
+        self.aborted.load(Ordering::Acquire)
+    }
+
+    /// Ends the run with the error of a device. Of several errors the first is kept.
+    pub fn fail(&self, error: kernels::Error) {
+        self.failure.lock().expect(POISONED).get_or_insert(error);
+        self.abort();
+    }
+
+    /// Takes the error that ended the run, if a device failed.
+    pub fn take_failure(&self) -> Option<kernels::Error> {
+        self.failure.lock().expect(POISONED).take()
+    }
+
+    /// Ends the run: no lane waits any longer.
+    pub fn abort(&self) {
+        self.aborted.store(true, Ordering::Release);
+        self.flags.iter().chain(self.gates.iter().map(|gate| &gate.open)).for_each(Flag::set);
+    }
+
+    /// Appends `tokens`, which belong to the rows of logits in order, to the sampled sequences of
+    /// `pass`. Sequences that have a token at that position already keep theirs.
+    pub fn append(&self, pass: &Pass, tokens: impl Iterator<Item = u32>) {
+        let mut sequences = self.sequences.write().expect(POISONED);
+        let mut sampled = self.sampled.lock().expect(POISONED);
+        for ((slot, reached), token) in pass.sampled().zip(tokens) {
+            let tokens = &mut sequences[slot].tokens;
+            if reached == tokens.len() {
+                tokens.push(token);
+                sampled.push((slot, token));
+            }
+        }
+    }
+
+    /// Chooses tokens from the logits in the host's memory, and appends them.
+    pub fn sample(&self, pass: &Pass) -> Result<(), kernels::Error> {
+        let device = self.engine.setup.placement.head[0].device(pass.phase);
+        let rows = pass.parts.iter().map(|part| part.ends.len());
+        let mut sequences = self.sequences.write().expect(POISONED);
+        let mut ends = pass.sampled();
+        let tokens = self.engine.store.logits(device, rows, self.engine.setup.model.vocab, |row| {
+            let (slot, reached) = ends.next().expect("a row for each");
+            let SlotSequence { tokens, sampler } = &mut sequences[slot];
+            if reached == tokens.len() { sampler.next(row) } else { 0 }
+        })?;
+        drop(sequences);
+        self.append(pass, tokens.into_iter());
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! What a GPU can run.
+
+use crate::error::ExecutorError;
+use hwprofiles::{DType, DeviceKind, Machine};
+use kernels::cuda::calls::MOST_VALUES;
+use planner::{Action, Lane, Programs, Source, Task};
+use scenarios::{Formats, Model, Operator};
+
+/// Formats of matrices that the GPU's kernels read.
+const MATRICES: [DType; 3] = [DType::Bf16, DType::Int8, DType::Int4];
+/// The most experts for which its kernels can group tokens.
+const MOST_EXPERTS: u64 = kernels::cuda::calls::Routing::MOST as u64;
+
+/// Refuses tasks for a GPU that none of our kernels runs, a second GPU, and tasks of the host that
+/// read a GPU's memory in place.
+pub(crate) fn check(
+    machine: &Machine,
+    model: &Model,
+    formats: &Formats,
+    programs: &Programs,
+) -> Result<(), ExecutorError> {
+    let mut first = None;
+    for task in programs.prefill.tasks.iter().chain(&programs.decode.tasks) {
+        let Lane::Device(device) = task.lane else { continue };
+        if machine.device(device).kind != DeviceKind::Gpu {
+            check_host(machine, task)?;
+            continue;
+        }
+        if *first.get_or_insert(device) != device {
+            let wanted = "this version runs one GPU: plan for a machine that has one";
+            return Err(ExecutorError::refused("placement", &machine.device(device).name, wanted));
+        }
+        let shared = machine
+            .devices
+            .iter()
+            .find(|other| other.kind != DeviceKind::Gpu && other.memory == machine.device(device).memory);
+        if let Some(shared) = shared {
+            let wanted = format!("a GPU's memory is its own here, and '{}' has the same", shared.name);
+            return Err(ExecutorError::refused("placement", &machine.device(device).name, wanted));
+        }
+        if let Action::Compute { operator, .. } = &task.action {
+            check_operator(model, formats, *operator)?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a task of the host that reads a GPU's memory in place.
+fn check_host(machine: &Machine, task: &Task) -> Result<(), ExecutorError> {
+    let Action::Compute { source: Source::InPlace(memory), .. } = task.action else { return Ok(()) };
+    let gpu = machine.devices.iter().find(|device| device.kind == DeviceKind::Gpu && device.memory == memory);
+    match gpu {
+        None => Ok(()),
+        Some(gpu) => {
+            let wanted = format!("the host reads no memory of '{}' in place: give it a link", gpu.name);
+            Err(ExecutorError::refused("placement", &machine.memory(memory).name, wanted))
+        }
+    }
+}
+
+fn check_operator(model: &Model, formats: &Formats, operator: Operator) -> Result<(), ExecutorError> {
+    let sublayer = operator.sublayer();
+    if let (Operator::Experts, Some(experts)) = (operator, &model.experts) {
+        // A staging slot has the matrices one after another, and each must start at an aligned
+        // address.
+        let whole = model.hidden.is_multiple_of(16) && experts.intermediate.is_multiple_of(8);
+        if experts.count > MOST_EXPERTS || !whole {
+            let wanted = format!(
+                "a GPU computes at most {MOST_EXPERTS} experts, of a multiple of 8 neurons and a hidden size of a multiple of 16"
+            );
+            let found = format!("{} of {} neurons in {}", experts.count, experts.intermediate, model.hidden);
+            return Err(ExecutorError::refused("experts", found, wanted));
+        }
+    }
+    let dtype = formats.weights.of(sublayer);
+    if (operator.is_matmul() || operator == Operator::Embed) && !MATRICES.contains(&dtype) {
+        let wanted = format!("a GPU computes {sublayer} of bf16, int8 or int4");
+        return Err(ExecutorError::refused("formats.weights", dtype, wanted));
+    }
+    if operator == Operator::Attention {
+        if formats.kv != DType::Bf16 {
+            return Err(ExecutorError::refused(
+                "formats.kv",
+                formats.kv,
+                "a GPU attends over a cache of bf16",
+            ));
+        }
+        if !model.head_dim.is_multiple_of(2) || model.head_dim > MOST_VALUES as u64 {
+            let wanted =
+                format!("a GPU attends with heads of an even number of values, at most {MOST_VALUES}");
+            return Err(ExecutorError::refused("head_dim", model.head_dim, wanted));
+        }
+    }
+    Ok(())
+}

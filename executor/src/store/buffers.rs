@@ -1,0 +1,333 @@
+//! The buffers of a session, each in the memory that the placement names.
+//!
+//! Buffers that several lanes use are behind locks. The program's dependencies already order all
+//! conflicting uses, with one exception that does not affect values: a lane may copy some columns
+//! of an activation while the activation's owner computes others. There the lock makes the copy
+//! wait. Micro-batches have their own buffers, so that none waits for another. Lanes lock
+//! activations in the order of ([`scenarios::Buffer`], device) and other buffers after them, so
+//! they cannot deadlock.
+
+use crate::error::ExecutorError;
+use crate::gpu::runtime::GpuRuntime;
+use crate::setup::run_setup::RunSetup;
+use crate::store::locks::{read, write};
+use crate::store::slices::{KeptSlices, PackedSlice, SUBLAYERS, keep_slices, sublayer_index};
+use crate::weights::checkpoint::Checkpoint;
+use hwprofiles::{Bytes, DeviceId, MemoryId};
+use kernels::{Buffer, KvShape, Memory, RopeTable, Scratch};
+use planner::{MicroBatch, Placement, Programs};
+use scenarios::{Buffer as Activation, Sublayer, kv_bytes};
+use std::sync::{Arc, Mutex, RwLock};
+
+/// Number of activations.
+pub(super) const ACTIVATIONS: usize = Activation::Shared as usize + 1;
+
+/// The staging slots of a device for one kind of content.
+pub(crate) type StagingSlots = Vec<RwLock<Buffer>>;
+
+/// All buffers of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    memories: Vec<Memory>,
+    /// By [`sublayer_index`].
+    pub(super) matrices: Vec<Vec<PackedSlice>>,
+    /// By device, then [`sublayer_index`].
+    vectors: Vec<Option<Buffer>>,
+    /// By device: one table for all layers, or one for layers without a window and one for layers
+    /// with one.
+    rotation: Vec<Vec<RopeTable>>,
+    /// By layer, then micro-batch.
+    pub(super) kv: Vec<RwLock<Buffer>>,
+    /// By micro-batch, for its largest number of sequences.
+    pub(super) kv_shapes: Vec<KvShape>,
+    /// By device, then activation, then micro-batch.
+    pub(super) activations: Vec<Option<RwLock<Buffer>>>,
+    pub(super) weight_slots: Vec<StagingSlots>,
+    /// By slot, then micro-batch.
+    pub(super) kv_slots: Vec<StagingSlots>,
+    scratch: Vec<Option<Mutex<Scratch>>>,
+    tied: bool,
+}
+
+/// Number of [`sublayer_index`] values.
+pub(super) fn place_count(setup: &RunSetup) -> usize {
+    (setup.placement.layers.len() + 1) * SUBLAYERS
+}
+
+impl Store {
+    /// Allocates everything and reads the weights. Threads of rayon's pool pack several matrices at
+    /// once. No matrix is ever in memory twice.
+    pub fn load(
+        setup: &RunSetup,
+        programs: &Programs,
+        checkpoint: &Checkpoint,
+        gpu: Option<&GpuRuntime>,
+    ) -> Result<Self, ExecutorError> {
+        let memory = |id: MemoryId| {
+            let memory = setup.machine.memory(id);
+            match gpu.filter(|gpu| gpu.memory() == id) {
+                Some(gpu) => {
+                    Memory::on_gpu(&memory.name, memory.capacity.value, Arc::clone(gpu.accelerator()))
+                }
+                None => Memory::new(&memory.name, memory.capacity.value),
+            }
+        };
+        let memories = setup.machine.memory_ids().map(memory).collect();
+        Self { memories, ..Self::default() }.rebuild(None, setup, programs, checkpoint, gpu)
+    }
+
+    /// Rebuilds the store for another placement than `before`. What keeps its home stays, KV caches
+    /// with their contents; weights that move are read again.
+    pub fn rebuild(
+        self,
+        before: Option<&Placement>,
+        setup: &RunSetup,
+        programs: &Programs,
+        checkpoint: &Checkpoint,
+        gpu: Option<&GpuRuntime>,
+    ) -> Result<Self, ExecutorError> {
+        let machine = &setup.machine;
+        let Self {
+            memories,
+            matrices,
+            kv: old_kv,
+            activations,
+            weight_slots,
+            kv_slots,
+            vectors,
+            rotation,
+            scratch,
+            ..
+        } = self;
+        // These are freed first, to make room for the new ones.
+        drop((activations, weight_slots, kv_slots, vectors, rotation, scratch));
+        let kept =
+            before.map_or_else(KeptSlices::new, |before| keep_slices(before, matrices, &setup.placement));
+        let carried = before.map_or(Ok(vec![]), |before| hand_over_kv(before, &setup.placement, old_kv))?;
+        let own = |device: DeviceId| &memories[machine.device(device).memory.0];
+        let tied = planner::shares_embedding(&setup.model, &setup.placement);
+        let (activations, weight_slots, kv_slots) = Self::workspace(setup, programs, &own)?;
+        let mut scratch: Vec<_> = machine.devices.iter().map(|_| None).collect();
+        for (device, bytes) in planner::scratch_bytes(machine, programs, &setup.model, &setup.extent) {
+            scratch[device.0] = Some(Mutex::new(Scratch::new(own(device), bytes.get() as usize)?));
+        }
+        let kv_shapes = sequences_by_part(setup).map(|sequences| KvShape {
+            dtype: setup.formats.kv,
+            sequences: sequences as usize,
+            kv_heads: setup.model.kv_heads as usize,
+            capacity: setup.extent.context as usize,
+            head_dim: setup.model.head_dim as usize,
+        });
+        let mut store = Self {
+            matrices: Self::matrices(setup, checkpoint, &memories, tied, kept)?,
+            vectors: Self::vectors(setup, checkpoint, &own)?,
+            rotation: Self::rotation(setup, &own)?,
+            kv: Self::caches(setup, &memories, carried)?,
+            kv_shapes: kv_shapes.collect(),
+            activations,
+            weight_slots,
+            kv_slots,
+            scratch,
+            tied,
+            memories,
+        };
+        if let Some(gpu) = gpu {
+            store.pin(setup, programs, gpu)?;
+        }
+        Ok(store)
+    }
+
+    /// The KV caches at their homes, with the contents of `carried` caches.
+    fn caches(
+        setup: &RunSetup,
+        memories: &[Memory],
+        carried: Vec<KvHandover>,
+    ) -> Result<Vec<RwLock<Buffer>>, ExecutorError> {
+        let mut carried = carried.into_iter();
+        let mut caches = Vec::new();
+        for layer in &setup.placement.layers {
+            for sequences in sequences_by_part(setup) {
+                let bytes = kv_bytes(&setup.model, &setup.formats, sequences, setup.extent.context);
+                let new = || touched(&memories[layer.kv_home().0], bytes);
+                caches.push(match carried.next() {
+                    Some(KvHandover::Kept(cache)) => cache,
+                    Some(KvHandover::Contents(bytes)) => {
+                        let new = new()?;
+                        write(&new).upload(0, &bytes)?;
+                        new
+                    }
+                    None => new()?,
+                });
+            }
+        }
+        Ok(caches)
+    }
+
+    /// Activations and staging slots, which all lanes share.
+    #[expect(clippy::type_complexity, reason = "three lists, taken apart at once")]
+    fn workspace<'a>(
+        setup: &RunSetup,
+        programs: &Programs,
+        own: &impl Fn(DeviceId) -> &'a Memory,
+    ) -> Result<(Vec<Option<RwLock<Buffer>>>, Vec<StagingSlots>, Vec<StagingSlots>), ExecutorError> {
+        let RunSetup { model, formats, extent, .. } = setup;
+        let devices = setup.machine.devices.len();
+        let parts = setup.placement.pipelining.micro_batches as usize;
+        let mut activations: Vec<_> = (0..devices * ACTIVATIONS * parts).map(|_| None).collect();
+        for ((device, buffer), rows) in planner::activation_buffers(programs, extent) {
+            let first = (device.0 * ACTIVATIONS + buffer as usize) * parts;
+            // The same number of rows for each sequence.
+            for (place, sequences) in activations[first..][..parts].iter_mut().zip(sequences_by_part(setup)) {
+                let bytes = buffer.bytes(formats, rows / extent.batch * sequences, buffer.columns(model));
+                *place = Some(touched(own(device), bytes)?);
+            }
+        }
+        let empty = || (0..devices).map(|_| StagingSlots::new()).collect::<Vec<_>>();
+        let (mut weight_slots, mut kv_slots) = (empty(), empty());
+        for (device, [weights, kv]) in
+            planner::staging_slots(&setup.machine, programs, model, formats, extent)
+        {
+            for _ in 0..setup.placement.pipelining.slots {
+                weight_slots[device.0].push(touched(own(device), weights)?);
+                for sequences in sequences_by_part(setup) {
+                    let streams = kv > Bytes::ZERO;
+                    let bytes = kv_bytes(model, formats, if streams { sequences } else { 0 }, extent.context);
+                    kv_slots[device.0].push(touched(own(device), bytes)?);
+                }
+            }
+        }
+        Ok((activations, weight_slots, kv_slots))
+    }
+
+    /// Bytes in use in each memory, by index.
+    pub fn used(&self) -> Vec<Bytes> {
+        self.memories.iter().map(Memory::used).collect()
+    }
+
+    /// The slice of a sublayer's matrix that begins with row `first`.
+    pub fn slice(&self, layer: Option<u32>, sublayer: Sublayer, first: u64) -> &PackedSlice {
+        let sublayer = self.kept_as(sublayer);
+        let parts = &self.matrices[sublayer_index(layer, sublayer)];
+        parts.iter().find(|part| part.rows.start == first).expect("the program's parts are the placement's")
+    }
+
+    /// The sublayer that holds a sublayer's matrix: a tied head uses the embedding's.
+    pub(super) fn kept_as(&self, sublayer: Sublayer) -> Sublayer {
+        if self.tied && sublayer == Sublayer::Head { Sublayer::Embed } else { sublayer }
+    }
+
+    /// Norms, biases and tables of a sublayer on `device`, one after another; empty where it has
+    /// none.
+    pub fn vectors_of(&self, device: DeviceId, layer: Option<u32>, sublayer: Sublayer) -> &[f32] {
+        self.vectors_at(device, layer, sublayer).map_or(&[], |buffer| buffer.view())
+    }
+
+    /// The buffer that holds them, if there is one.
+    pub fn vectors_at(&self, device: DeviceId, layer: Option<u32>, sublayer: Sublayer) -> Option<&Buffer> {
+        self.vectors[device.0 * self.matrices.len() + sublayer_index(layer, sublayer)].as_ref()
+    }
+
+    /// The rotation table of a device that attends, for layers with a window or for the others.
+    pub fn rotation_of(&self, device: DeviceId, windowed: bool) -> Option<&RopeTable> {
+        let tables = &self.rotation[device.0];
+        tables.get(usize::from(windowed)).or(tables.first())
+    }
+
+    /// A micro-batch's part of a layer's KV cache: all keys, then all values.
+    pub fn kv(&self, layer: u32, part: MicroBatch) -> &RwLock<Buffer> {
+        &self.kv[layer as usize * self.kv_shapes.len() + part.index as usize]
+    }
+
+    /// The shape of a micro-batch's part of every layer's KV cache, at home and staged.
+    pub fn kv_shape(&self, part: MicroBatch) -> KvShape {
+        self.kv_shapes[part.index as usize]
+    }
+
+    /// A micro-batch's part of an activation of `device`.
+    pub fn activation(&self, device: DeviceId, buffer: Activation, part: MicroBatch) -> &RwLock<Buffer> {
+        let first = (device.0 * ACTIVATIONS + buffer as usize) * self.kv_shapes.len();
+        let slot = &self.activations[first + part.index as usize];
+        slot.as_ref().expect("planner::activation_buffers lists what the program uses")
+    }
+
+    /// Calls `read_row` for rows of the logits of `vocab` tokens in `device`'s memory; `rows` has
+    /// the number of rows of each micro-batch.
+    pub fn logits<T>(
+        &self,
+        device: DeviceId,
+        rows: impl Iterator<Item = usize>,
+        vocab: u64,
+        mut read_row: impl FnMut(&[f32]) -> T,
+    ) -> Result<Vec<T>, kernels::Error> {
+        let mut results = Vec::new();
+        for (part, rows) in
+            MicroBatch::all(self.kv_shapes.len() as u64).zip(rows).filter(|(_, rows)| *rows > 0)
+        {
+            let logits = read(self.activation(device, Activation::Logits, part));
+            let (vocab, mut read_row) = (vocab as usize, |row: &[f32]| results.push(read_row(row)));
+            if logits.is_on_gpu() {
+                logits.read_back::<f32>(0..rows * vocab)?.chunks_exact(vocab).for_each(&mut read_row);
+            } else {
+                logits.view::<f32>().chunks_exact(vocab).take(rows).for_each(&mut read_row);
+            }
+        }
+        Ok(results)
+    }
+
+    /// The staging slots for weights of a device.
+    pub fn weight_slot(&self, device: DeviceId, slot: usize) -> &RwLock<Buffer> {
+        &self.weight_slots[device.0][slot]
+    }
+
+    /// A micro-batch's part of a staging slot for KV caches of a device.
+    pub fn kv_slot(&self, device: DeviceId, slot: usize, part: MicroBatch) -> &RwLock<Buffer> {
+        &self.kv_slots[device.0][slot * self.kv_shapes.len() + part.index as usize]
+    }
+
+    /// The working memory of a device's kernels.
+    pub fn scratch(&self, device: DeviceId) -> &Mutex<Scratch> {
+        self.scratch[device.0].as_ref().expect("every device with tasks has scratch")
+    }
+}
+
+/// A KV cache that is carried over to another placement: the buffer itself, or its contents.
+enum KvHandover {
+    Kept(RwLock<Buffer>),
+    Contents(Vec<u8>),
+}
+
+/// Carries `caches` over from placement `before` to `after`. Caches that move are freed and only
+/// their contents are kept.
+fn hand_over_kv(
+    before: &Placement,
+    after: &Placement,
+    caches: Vec<RwLock<Buffer>>,
+) -> Result<Vec<KvHandover>, kernels::Error> {
+    let parts = before.pipelining.micro_batches as usize;
+    let stays = before.layers.iter().zip(&after.layers).map(|(old, new)| old.kv_home() == new.kv_home());
+    let stays = stays.flat_map(|stays| std::iter::repeat_n(stays, parts));
+    let hand_over = |(cache, stays): (RwLock<Buffer>, bool)| match stays {
+        true => Ok(KvHandover::Kept(cache)),
+        false => {
+            let cache = read(&cache);
+            cache.read_back(0..cache.len()).map(KvHandover::Contents)
+        }
+    };
+    caches.into_iter().zip(stays).map(hand_over).collect()
+}
+
+/// By micro-batch: its largest number of sequences.
+fn sequences_by_part(setup: &RunSetup) -> impl Iterator<Item = u64> {
+    let batch = setup.extent.batch;
+    MicroBatch::all(setup.placement.pipelining.micro_batches).map(move |part| {
+        let sequences = part.sequences(batch);
+        sequences.end - sequences.start
+    })
+}
+
+/// A buffer whose pages are allocated, so that the first step does not pay for them.
+fn touched(memory: &Memory, bytes: Bytes) -> Result<RwLock<Buffer>, ExecutorError> {
+    let mut buffer = memory.allocate(bytes.get() as usize)?;
+    buffer.touch();
+    Ok(RwLock::new(buffer))
+}

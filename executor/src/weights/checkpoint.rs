@@ -1,0 +1,240 @@
+//! A Hugging Face model folder or a GGUF file, checked before use.
+
+use crate::error::ExecutorError;
+use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
+use crate::weights::shard::{Shard, StoredTensor};
+use crate::weights::tensors;
+use scenarios::{Gguf, Model};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Rows of a tensor that are read at once: a panel's worth.
+const ROWS_AT_ONCE: u64 = 16;
+
+/// A model's open files. Every tensor that the model needs is present, with the right shape and a
+/// format that is read.
+#[derive(Debug)]
+pub struct Checkpoint {
+    model: Model,
+    folder: PathBuf,
+    shards: Vec<Shard>,
+    /// By tensor: index of the shard that has it.
+    holders: BTreeMap<String, usize>,
+}
+
+/// `model.safetensors.index.json`.
+#[derive(Deserialize)]
+struct ShardIndex {
+    weight_map: BTreeMap<String, String>,
+}
+
+/// The part of `generation_config.json` and of `config.json` that names the end of text.
+#[derive(Deserialize)]
+struct EndOfText {
+    eos_token_id: Option<TokenIds>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum TokenIds {
+    One(u32),
+    Several(Vec<u32>),
+}
+
+impl Checkpoint {
+    /// Opens a folder with `config.json` and either `model.safetensors` or the shards that
+    /// `model.safetensors.index.json` names, or a GGUF file. Reads headers only.
+    ///
+    /// # Errors
+    /// The model cannot be run (latent attention, gpt-oss). A file is missing, cut short or
+    /// malformed. The index names tensors that its files do not have. A tensor is missing, has
+    /// another shape than the configuration gives it, or a format that is not read.
+    pub fn open(folder: &Path) -> Result<Self, ExecutorError> {
+        if folder.extension().is_some_and(|kind| kind == "gguf") {
+            return Self::from_gguf(folder);
+        }
+        let model = Model::from_folder(folder)?;
+        tensors::check_runnable(&model)?;
+        let index = folder.join("model.safetensors.index.json");
+        let shards = if index.exists() {
+            open_indexed(folder, &index)?
+        } else {
+            vec![Shard::open(&folder.join("model.safetensors"))?]
+        };
+        Self::from_shards(model, folder, shards)
+    }
+
+    fn from_gguf(file: &Path) -> Result<Self, ExecutorError> {
+        let gguf = Gguf::open(file)?;
+        let name = file.file_stem().unwrap_or_default().to_string_lossy();
+        let model = Model::from_gguf(&name, &file.display().to_string(), &gguf)?;
+        tensors::check_runnable(&model)?;
+        let shard = Shard::from_gguf(file, &gguf, &model)?;
+        Self::from_shards(model, file, vec![shard])
+    }
+
+    fn from_shards(model: Model, folder: &Path, shards: Vec<Shard>) -> Result<Self, ExecutorError> {
+        let mut holders = BTreeMap::new();
+        for (number, shard) in shards.iter().enumerate() {
+            holders.extend(shard.tensors.keys().map(|name| (name.clone(), number)));
+        }
+        let checkpoint = Self { model, folder: folder.to_owned(), shards, holders };
+        for tensor in tensors::all_tensors(&checkpoint.model) {
+            checkpoint.check(&tensor)?;
+        }
+        Ok(checkpoint)
+    }
+
+    /// The model that the configuration describes, named after the folder.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The folder, or the GGUF file.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The tokens that end a text: `eos_token_id` of `generation_config.json`, or else of
+    /// `config.json`; for a GGUF file `tokenizer.ggml.eos_token_id`. Empty where no file names any.
+    ///
+    /// # Errors
+    /// A file is not JSON, or its `eos_token_id` is neither a token nor a list of tokens.
+    pub fn end_of_text(&self) -> Result<Vec<u32>, ExecutorError> {
+        if self.folder.is_file() {
+            let gguf = Gguf::open(&self.folder)?;
+            let token = gguf.metadata.get("tokenizer.ggml.eos_token_id").and_then(serde_json::Value::as_u64);
+            return Ok(token.and_then(|token| u32::try_from(token).ok()).into_iter().collect());
+        }
+        for name in ["generation_config.json", "config.json"] {
+            let path = self.folder.join(name);
+            let text = match std::fs::read(&path) {
+                Ok(text) => text,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(source) => return Err(ExecutorError::File { path, source }),
+            };
+            let wrong = |reason: String| ExecutorError::Malformed { path: path.clone(), reason };
+            let text: EndOfText = serde_json::from_slice(&text).map_err(|error| {
+                wrong(format!("eos_token_id: a token or a list of tokens is wanted: {error}"))
+            })?;
+            match text.eos_token_id {
+                Some(TokenIds::One(token)) => return Ok(vec![token]),
+                Some(TokenIds::Several(tokens)) => return Ok(tokens),
+                None => {}
+            }
+        }
+        Ok(vec![])
+    }
+
+    /// The stored tensor with this name. Checkpoints of the bare transformer omit the first word of
+    /// every name; those of image models add a word for the language model.
+    fn find(&self, name: &str) -> Option<(&Shard, &StoredTensor)> {
+        let bare = ["model.", "gpt_neox.", "transformer."].iter().find_map(|base| name.strip_prefix(base));
+        let within = name.strip_prefix("model.").map(|rest| format!("model.language_model.{rest}"));
+        let names =
+            [Some(name.into()), bare.map(str::to_owned), within, Some(format!("language_model.{name}"))];
+        names.into_iter().flatten().find_map(|name: String| {
+            let shard = &self.shards[*self.holders.get(&name)?];
+            Some((shard, shard.tensors.get(&name)?))
+        })
+    }
+
+    fn check(&self, tensor: &Tensor) -> Result<(), ExecutorError> {
+        let Some((shard, stored)) = self.find(&tensor.name) else {
+            let path = match &self.shards[..] {
+                [only] => only.path.clone(),
+                _ => self.folder.clone(),
+            };
+            let (model, expected) = (self.model.name.clone(), tensor.shape.clone());
+            return Err(ExecutorError::MissingTensor { path, tensor: tensor.name.clone(), model, expected });
+        };
+        let (path, name) = (shard.path.clone(), tensor.name.clone());
+        if stored.shape != tensor.shape {
+            let (expected, found) = (tensor.shape.clone(), stored.shape.clone());
+            return Err(ExecutorError::Shape { path, tensor: name, expected, found });
+        }
+        let row = stored.shape.get(1).copied().unwrap_or(1);
+        if stored.format.and_then(|format| format.bytes(row)).is_none() {
+            return Err(ExecutorError::DType { path, tensor: name, found: stored.format_name.clone() });
+        }
+        Ok(())
+    }
+
+    /// A reader of the rows of `fused`.
+    pub(crate) fn reader<'a>(&'a self, fused: &'a FusedTensor) -> TensorReader<'a> {
+        let source = |share: &TensorRows| {
+            let (shard, stored) = self.find(&share.tensor.name).expect("`open` has checked every tensor");
+            SourceTensor { shard, stored, first: 0, bytes: Vec::new() }
+        };
+        TensorReader { fused, sources: fused.sources.iter().map(source).collect() }
+    }
+
+    /// All values of `fused`, which is a vector or a small table.
+    pub(crate) fn values(&self, fused: &FusedTensor, out: &mut [f32]) -> Result<(), ExecutorError> {
+        let mut rows = self.reader(fused);
+        let columns = fused.columns() as usize;
+        (0..fused.rows()).zip(out.chunks_exact_mut(columns)).try_for_each(|(row, out)| rows.read(row, out))
+    }
+}
+
+/// Reads rows of a fused tensor, a few at a time.
+pub(crate) struct TensorReader<'a> {
+    fused: &'a FusedTensor,
+    sources: Vec<SourceTensor<'a>>,
+}
+
+struct SourceTensor<'a> {
+    shard: &'a Shard,
+    stored: &'a StoredTensor,
+    /// The row at which `bytes` begins.
+    first: u64,
+    bytes: Vec<u8>,
+}
+
+impl TensorReader<'_> {
+    /// Writes row `row` of the fused matrix into `out`.
+    pub fn read(&mut self, row: u64, out: &mut [f32]) -> Result<(), ExecutorError> {
+        let (index, row) = self.fused.locate(row);
+        let source = &mut self.sources[index];
+        let (format, row) =
+            (source.stored.format.expect("`open` has checked every tensor"), source.stored.stored_row(row));
+        let size = format.bytes(self.fused.columns()).expect("`open` has checked every tensor");
+        let held = source.bytes.len() as u64 / size.max(1);
+        if !(source.first..source.first + held).contains(&row) {
+            let rows = ROWS_AT_ONCE.min(source.stored.shape[0] - row);
+            source.bytes.resize((rows * size) as usize, 0);
+            source.first = row;
+            source.shard.read(&mut source.bytes, source.stored.start + row * size)?;
+        }
+        let at = ((row - source.first) * size) as usize;
+        format.decode(&source.bytes[at..at + size as usize], out);
+        if self.fused.sources[index].tensor.plus_one && !source.stored.norms_include_one {
+            out.iter_mut().for_each(|value| *value += 1.0);
+        }
+        Ok(())
+    }
+}
+
+/// Opens the shards of an index, and checks that they have the tensors that it lists.
+fn open_indexed(folder: &Path, index: &Path) -> Result<Vec<Shard>, ExecutorError> {
+    let text = std::fs::read_to_string(index)
+        .map_err(|source| ExecutorError::File { path: index.to_owned(), source })?;
+    let malformed = |reason: String| ExecutorError::Malformed { path: index.to_owned(), reason };
+    let ShardIndex { weight_map } = serde_json::from_str(&text)
+        .map_err(|error| malformed(format!("not an index of tensors: {error}")))?;
+    let names: BTreeSet<&String> = weight_map.values().collect();
+    if let Some(outside) = names.iter().find(|name| name.contains(['/', '\\'])) {
+        return Err(malformed(format!(
+            "shard '{outside}' is outside the folder; shards lie beside their index"
+        )));
+    }
+    let shards = names.iter().map(|name| Shard::open(&folder.join(name))).collect::<Result<Vec<_>, _>>()?;
+    for (tensor, name) in &weight_map {
+        let shard = shards.iter().find(|shard| shard.path.ends_with(name));
+        if shard.is_none_or(|shard| !shard.tensors.contains_key(tensor)) {
+            return Err(malformed(format!("tensor '{tensor}' should be in '{name}' and is not there")));
+        }
+    }
+    Ok(shards)
+}

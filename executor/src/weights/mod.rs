@@ -1,0 +1,13 @@
+//! Model files: tensors, their formats and places in files, and tokenizers.
+
+pub(crate) mod checkpoint;
+mod format;
+pub(crate) mod fused;
+mod gguf_shard;
+mod gguf_tokenizer;
+mod names;
+pub(crate) mod random;
+pub(crate) mod rotation;
+mod shard;
+pub(crate) mod tensors;
+pub(crate) mod tokenizer;

@@ -1,0 +1,149 @@
+//! The names of tensors in each model family.
+
+use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
+use scenarios::{Architecture, Block, Model};
+
+/// The names of a layer's tensors, and of those outside the layers.
+pub(crate) struct TensorNames {
+    /// Prefix of all names but the head's.
+    pub root: &'static str,
+    pub embed: &'static str,
+    pub layer: String,
+    pub attn_norm: &'static str,
+    /// Three names, or the one tensor that q, k and v share.
+    pub qkv: &'static [&'static str],
+    /// Groups of heads in a tensor that q, k and v share. In each group q, k and v follow one
+    /// another.
+    pub groups: u64,
+    pub out: &'static str,
+    pub ffn_norm: &'static str,
+    /// The norms behind attention and behind the feed-forward network, in models that have them.
+    pub norms_behind: [&'static str; 2],
+    /// Gate and up, the one tensor that they share, or up alone.
+    pub up: &'static [&'static str],
+    pub down: &'static str,
+    pub router: &'static str,
+    /// The name before an expert's number, and the names after it.
+    pub experts: &'static str,
+    pub expert: [&'static str; 3],
+    pub head_norm: &'static str,
+    pub head: &'static str,
+}
+
+const QKV: &[&str] = &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"];
+
+impl TensorNames {
+    /// The matrices of these projections of the layer; `rows` has the number of rows of each. Every
+    /// matrix is a tensor, or all are in one tensor, in `groups` groups, where there is one
+    /// projection.
+    pub fn matrix(&self, projections: &[&str], groups: u64, rows: &[u64], columns: u64) -> FusedTensor {
+        let name = |projection: &str| format!("{}{projection}.weight", self.layer);
+        if let ([shared], [_, _, ..]) = (projections, rows) {
+            let sources = TensorRows::grouped(&name(shared), groups, rows, columns);
+            return FusedTensor { sources, interleaved: false };
+        }
+        let tensor = |(projection, &rows): (&&str, &u64)| Tensor {
+            name: name(projection),
+            shape: vec![rows, columns],
+            plus_one: false,
+        };
+        FusedTensor::whole(projections.iter().zip(rows).map(tensor))
+    }
+
+    /// Llama's names, which most later families use, with the prefixes of `model` and `layer`.
+    fn llama(model: &Model, layer: Option<u32>) -> Self {
+        let (root, layers) = match model.architecture {
+            Architecture::Opt => ("model.decoder.", "layers"),
+            Architecture::GptNeoX => ("gpt_neox.", "layers"),
+            Architecture::GptJ | Architecture::Falcon => ("transformer.", "h"),
+            _ => ("model.", "layers"),
+        };
+        let layer = layer.map_or_else(String::new, |layer| format!("{root}{layers}.{layer}."));
+        let mixtral = model.architecture == Architecture::Mixtral;
+        Self {
+            root,
+            embed: "embed_tokens",
+            layer,
+            attn_norm: "input_layernorm",
+            qkv: QKV,
+            groups: 1,
+            out: "self_attn.o_proj",
+            ffn_norm: if model.wiring.norms_behind {
+                "pre_feedforward_layernorm"
+            } else {
+                "post_attention_layernorm"
+            },
+            norms_behind: ["post_attention_layernorm", "post_feedforward_layernorm"],
+            up: &["mlp.gate_proj", "mlp.up_proj"],
+            down: "mlp.down_proj",
+            router: if mixtral { "block_sparse_moe.gate" } else { "mlp.gate" },
+            experts: if mixtral { "block_sparse_moe.experts" } else { "mlp.experts" },
+            expert: if mixtral { ["w1", "w3", "w2"] } else { ["gate_proj", "up_proj", "down_proj"] },
+            head_norm: "norm",
+            head: "lm_head",
+        }
+    }
+
+    /// The names for `layer` of `model`.
+    pub fn new(model: &Model, layer: Option<u32>) -> Self {
+        let llama = Self::llama(model, layer);
+        match model.architecture {
+            Architecture::Opt => Self {
+                attn_norm: "self_attn_layer_norm",
+                out: "self_attn.out_proj",
+                ffn_norm: "final_layer_norm",
+                up: &["fc1"],
+                down: "fc2",
+                head_norm: "final_layer_norm",
+                ..llama
+            },
+            Architecture::Phi => Self {
+                out: "self_attn.dense",
+                up: &["mlp.fc1"],
+                down: "mlp.fc2",
+                head_norm: "final_layernorm",
+                ..llama
+            },
+            Architecture::Phi3 => Self { qkv: &["self_attn.qkv_proj"], up: &["mlp.gate_up_proj"], ..llama },
+            Architecture::GptNeoX => Self {
+                embed: "embed_in",
+                qkv: &["attention.query_key_value"],
+                groups: model.kv_heads,
+                out: "attention.dense",
+                head_norm: "final_layer_norm",
+                head: "embed_out",
+                ..llama.with_4h()
+            },
+            Architecture::GptJ => Self {
+                embed: "wte",
+                attn_norm: "ln_1",
+                qkv: &["attn.q_proj", "attn.k_proj", "attn.v_proj"],
+                out: "attn.out_proj",
+                up: &["mlp.fc_in"],
+                down: "mlp.fc_out",
+                head_norm: "ln_f",
+                ..llama
+            },
+            Architecture::Falcon => {
+                let two = model.wiring.block == Block::Parallel;
+                Self {
+                    embed: "word_embeddings",
+                    attn_norm: if two { "ln_attn" } else { llama.attn_norm },
+                    qkv: &["self_attention.query_key_value"],
+                    groups: model.kv_heads,
+                    out: "self_attention.dense",
+                    ffn_norm: if two { "ln_mlp" } else { llama.ffn_norm },
+                    head_norm: "ln_f",
+                    ..llama.with_4h()
+                }
+            }
+            // Models that `check_runnable` refuses never get here.
+            _ => llama,
+        }
+    }
+
+    /// The feed-forward matrices under Megatron-LM's names.
+    fn with_4h(self) -> Self {
+        Self { up: &["mlp.dense_h_to_4h"], down: "mlp.dense_4h_to_h", ..self }
+    }
+}

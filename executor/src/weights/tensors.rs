@@ -1,0 +1,211 @@
+//! The tensors of a model.
+
+use crate::error::ExecutorError;
+use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
+use crate::weights::names::TensorNames;
+use scenarios::{Architecture, Block, Experts, Model, Norm, Positions, Sublayer};
+
+/// The tensors of one sublayer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SublayerTensors {
+    /// The matrix. Attention has none; experts have two each: gate and up, then down.
+    pub matrices: Vec<FusedTensor>,
+    /// Norm weights, norm biases, biases and position tables, in the order in which
+    /// [`Sublayer::vector_bytes`] counts them.
+    pub vectors: Vec<FusedTensor>,
+}
+
+/// The tensors of `sublayer` of `layer` (`None` for embed and head).
+pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> SublayerTensors {
+    let names = TensorNames::new(model, layer);
+    let matrix =
+        |projections: &[&str], rows: &[u64], columns| names.matrix(projections, names.groups, rows, columns);
+    let (context, kv, hidden) = (model.context_width(), model.kv_width(), model.hidden);
+    let behind = |half: usize| match model.wiring.norms_behind {
+        true => norm(model, format!("{}{}", names.layer, names.norms_behind[half])),
+        false => vec![],
+    };
+    match sublayer {
+        Sublayer::Embed => SublayerTensors {
+            matrices: vec![FusedTensor::one(
+                format!("{}{}.weight", names.root, names.embed),
+                vec![model.vocab, hidden],
+            )],
+            vectors: match model.positions {
+                Positions::Learned { offset } => vec![FusedTensor::one(
+                    format!("{}embed_positions.weight", names.root),
+                    vec![model.max_positions + offset, hidden],
+                )],
+                _ => vec![],
+            },
+        },
+        Sublayer::Qkv => with_biases(
+            matrix(names.qkv, &[context, kv, kv], hidden),
+            model.qkv_bias,
+            norm(model, format!("{}{}", names.layer, names.attn_norm)),
+        ),
+        Sublayer::Attention => SublayerTensors { matrices: vec![], vectors: head_norms(model, &names) },
+        Sublayer::Out => with_biases(matrix(&[names.out], &[hidden], context), model.out_bias, behind(0)),
+        Sublayer::FfnUp => {
+            let gated = model.activation.is_gated();
+            let rows = [model.intermediate; 2];
+            let mut up = names.matrix(names.up, 1, &rows[..1 + usize::from(gated)], hidden);
+            up.interleaved = gated;
+            let own = match model.wiring.block {
+                Block::ParallelOneNorm => vec![],
+                _ => norm(model, format!("{}{}", names.layer, names.ffn_norm)),
+            };
+            with_biases(up, model.ffn_bias, own)
+        }
+        Sublayer::FfnDown => {
+            with_biases(matrix(&[names.down], &[hidden], model.intermediate), model.ffn_bias, behind(1))
+        }
+        Sublayer::Router => SublayerTensors {
+            matrices: vec![matrix(&[names.router], &[experts(model).count], hidden)],
+            vectors: norm(model, format!("{}{}", names.layer, names.ffn_norm)),
+        },
+        Sublayer::Experts => {
+            let matrices =
+                (0..experts(model).count).flat_map(|expert| expert_matrices(model, &names, expert));
+            SublayerTensors { matrices: matrices.collect(), vectors: vec![] }
+        }
+        Sublayer::SharedExpert => {
+            unreachable!("models with a shared expert are refused before their tensors are asked for")
+        }
+        Sublayer::Head => {
+            let embed = sublayer_tensors(model, None, Sublayer::Embed).matrices;
+            let own = FusedTensor::one(format!("{}.weight", names.head), vec![model.vocab, hidden]);
+            let norm = norm(model, format!("{}{}", names.root, names.head_norm));
+            match model.tied_embeddings {
+                true => SublayerTensors { matrices: embed, vectors: norm },
+                false => with_biases(own, model.wiring.head_bias, norm),
+            }
+        }
+    }
+}
+
+/// The norms of a head's queries and keys, where the model has them.
+fn head_norms(model: &Model, names: &TensorNames) -> Vec<FusedTensor> {
+    let norm = |name: &str| {
+        let name = format!("{}self_attn.{name}.weight", names.layer);
+        let plus_one = model.norm == Norm::RmsPlusOne;
+        FusedTensor::whole([Tensor { name, shape: vec![model.head_dim], plus_one }])
+    };
+    if model.qk_norm { vec![norm("q_norm"), norm("k_norm")] } else { vec![] }
+}
+
+/// Refuses models without kernels and tensor names here. No checkpoint of such a model is made or
+/// opened, so none is run.
+///
+/// # Errors
+/// [`ExecutorError::Refused`] for latent attention and gpt-oss.
+pub(crate) fn check_runnable(model: &Model) -> Result<(), ExecutorError> {
+    let feature = match model {
+        Model { latent: Some(_), .. } => "latent attention",
+        Model { architecture: Architecture::GptOss, .. } => "attention sinks",
+        _ => return Ok(()),
+    };
+    let wanted = "it can be planned and simulated, but not run: use a model without";
+    Err(ExecutorError::refused("model", format!("'{}' with {feature}", model.name), wanted))
+}
+
+/// Every sublayer of the model with its layer, in the order of computation.
+pub(crate) fn sublayers(model: &Model) -> impl Iterator<Item = (Option<u32>, Sublayer)> + use<> {
+    let kinds: Vec<_> = (0..model.layers).map(|layer| model.kind(layer)).collect();
+    let inner = kinds
+        .into_iter()
+        .zip(0..)
+        .flat_map(|(kind, layer)| kind.sublayers().iter().map(move |&sublayer| (Some(layer), sublayer)));
+    std::iter::once((None, Sublayer::Embed)).chain(inner).chain(std::iter::once((None, Sublayer::Head)))
+}
+
+/// Every tensor of the model once, in the order of computation.
+pub(crate) fn all_tensors(model: &Model) -> Vec<Tensor> {
+    let mut tensors: Vec<Tensor> = Vec::new();
+    for (layer, sublayer) in sublayers(model) {
+        if sublayer == Sublayer::Head && model.tied_embeddings {
+            tensors.extend(
+                sublayer_tensors(model, layer, sublayer).vectors.into_iter().flat_map(FusedTensor::tensors),
+            );
+            continue;
+        }
+        let SublayerTensors { matrices, vectors } = sublayer_tensors(model, layer, sublayer);
+        tensors.extend(matrices.into_iter().chain(vectors).flat_map(FusedTensor::tensors));
+    }
+    tensors
+}
+
+/// One expert's gate joined with up, and its down.
+fn expert_matrices(model: &Model, names: &TensorNames, expert: u64) -> [FusedTensor; 2] {
+    let (width, hidden) = (experts(model).intermediate, model.hidden);
+    let [gate, up, down] = names.expert.map(|name| format!("{}.{expert}.{name}", names.experts));
+    [names.matrix(&[&gate, &up], 1, &[width; 2], hidden), names.matrix(&[&down], 1, &[hidden], width)]
+}
+
+fn experts(model: &Model) -> &Experts {
+    model.experts.as_ref().expect("only models with experts have layers of them")
+}
+
+/// A norm's weight and, for layer norms, its bias.
+fn norm(model: &Model, name: String) -> Vec<FusedTensor> {
+    let plus_one = model.norm == Norm::RmsPlusOne;
+    let weight = Tensor { name: format!("{name}.weight"), shape: vec![model.hidden], plus_one };
+    let mut vectors = vec![FusedTensor::whole([weight])];
+    if model.norm == Norm::Layer {
+        vectors.push(FusedTensor::one(format!("{name}.bias"), vec![model.hidden]));
+    }
+    vectors
+}
+
+/// A bias has the names and the row order of its matrix's tensors.
+fn with_biases(matrix: FusedTensor, present: bool, mut vectors: Vec<FusedTensor>) -> SublayerTensors {
+    if present {
+        let mut bias = matrix.clone();
+        for TensorRows { tensor, .. } in &mut bias.sources {
+            tensor.name = tensor.name.replace(".weight", ".bias");
+            tensor.shape.truncate(1);
+        }
+        vectors.push(bias);
+    }
+    SublayerTensors { matrices: vec![matrix], vectors }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hwprofiles::{DType, Elements};
+    use scenarios::WeightFormats;
+
+    fn preset(name: &str) -> Model {
+        Model::preset(name).expect("a preset")
+    }
+
+    #[test]
+    fn the_tensors_of_a_sublayer_take_the_bytes_that_the_one_count_of_work_says() {
+        let runs = |name: &&str| check_runnable(&preset(name)).is_ok();
+        for name in Model::preset_names().filter(runs) {
+            let model = preset(name);
+            for (layer, sublayer) in sublayers(&model) {
+                let SublayerTensors { matrices, vectors } = sublayer_tensors(&model, layer, sublayer);
+                let formats = WeightFormats::all(DType::F32);
+                let numbers = matrices.iter().map(|fused| fused.rows() * fused.columns()).sum();
+                let rows = 0..sublayer.matrix(&model).map_or(0, |(rows, _)| rows);
+                assert_eq!(
+                    DType::F32.bytes(Elements::new(numbers)),
+                    sublayer.matrix_bytes(&model, formats, &rows),
+                    "{name} {sublayer}"
+                );
+                if sublayer != Sublayer::Experts {
+                    let shape = matrices.first().map(|fused| (fused.rows(), fused.columns()));
+                    assert_eq!(shape, sublayer.matrix(&model), "{name} {sublayer}");
+                }
+                let count = vectors.iter().map(|fused| fused.rows() * fused.columns()).sum();
+                assert_eq!(
+                    DType::F32.bytes(Elements::new(count)),
+                    sublayer.vector_bytes(&model),
+                    "{name} {sublayer}"
+                );
+            }
+        }
+    }
+}

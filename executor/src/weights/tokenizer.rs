@@ -1,0 +1,132 @@
+//! A model's tokenizer.
+
+use crate::error::ExecutorError;
+use crate::weights::gguf_tokenizer::tokenizer_json;
+use scenarios::Gguf;
+use serde_json::{Map, json};
+use std::path::{Path, PathBuf};
+
+/// A model folder's tokenizer.
+#[derive(Debug)]
+pub struct Tokenizer {
+    path: PathBuf,
+    inner: tokenizers::Tokenizer,
+}
+
+impl Tokenizer {
+    /// Reads `tokenizer.json` of `folder`. For a GGUF file, reads the `tokenizer.json` beside it,
+    /// or else the tokenizer inside the file.
+    ///
+    /// # Errors
+    /// It is missing, or not a tokenizer.
+    pub fn open(folder: &Path) -> Result<Self, ExecutorError> {
+        let is_file = folder.is_file();
+        let beside =
+            if is_file { folder.with_file_name("tokenizer.json") } else { folder.join("tokenizer.json") };
+        let own = is_file && !beside.exists();
+        let path = if own { folder.to_owned() } else { beside };
+        let failed = |reason: String| ExecutorError::Tokenizer { path: path.clone(), reason };
+        let text = match own {
+            true => tokenizer_json(&Gguf::open(folder)?).map_err(&failed)?.into_bytes(),
+            false => std::fs::read(&path).map_err(|error| failed(error.to_string()))?,
+        };
+        let inner = tokenizers::Tokenizer::from_bytes(text)
+            .map_err(|error| failed(format!("not a tokenizer: {error}")))?;
+        Ok(Self { path, inner })
+    }
+
+    /// The tokens of `text`, with the special tokens that the model was trained with, such as a
+    /// beginning of text.
+    ///
+    /// # Errors
+    /// The tokenizer has no token for some of the text.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, ExecutorError> {
+        self.encoded(text, true)
+    }
+
+    /// As [`Tokenizer::encode`], without special tokens.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_plain(&self, text: &str) -> Result<Vec<u32>, ExecutorError> {
+        self.encoded(text, false)
+    }
+
+    /// The text of `tokens`, without special tokens.
+    ///
+    /// # Errors
+    /// The decoder refuses them.
+    pub fn decode(&self, tokens: &[u32]) -> Result<String, ExecutorError> {
+        self.inner.decode(tokens, true).map_err(|error| self.failed(error))
+    }
+
+    fn encoded(&self, text: &str, special: bool) -> Result<Vec<u32>, ExecutorError> {
+        let encoding = self.inner.encode(text, special).map_err(|error| self.failed(error))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    fn failed(&self, error: tokenizers::Error) -> ExecutorError {
+        ExecutorError::Tokenizer { path: self.path.clone(), reason: error.to_string() }
+    }
+}
+
+/// A tokenizer with one token for every byte and no others, for models of random weights. Byte b is
+/// token b. Bytes beyond the vocabulary have no token and are dropped from the input.
+pub(crate) fn byte_level_json(vocab: u64) -> String {
+    let vocabulary: Map<_, _> =
+        (0..256u64.min(vocab)).map(|byte| (byte_letter(byte as u8).to_string(), json!(byte))).collect();
+    let byte_level = json!({
+        "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false,
+    });
+    let tokenizer = json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": [],
+        "normalizer": null,
+        "pre_tokenizer": byte_level,
+        "post_processor": null,
+        "decoder": byte_level,
+        "model": {
+            "type": "BPE",
+            "dropout": null,
+            "unk_token": null,
+            "continuing_subword_prefix": null,
+            "end_of_word_suffix": null,
+            "fuse_unk": false,
+            "byte_fallback": false,
+            "ignore_merges": false,
+            "vocab": vocabulary,
+            "merges": [],
+        },
+    });
+    format!("{tokenizer:#}\n")
+}
+
+/// The letter that stands for a byte in byte-level tokenizers (GPT-2): the byte itself where it is
+/// visible, otherwise the next unused letter from U+0100 on.
+fn byte_letter(byte: u8) -> char {
+    let visible = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    if visible(byte) {
+        return char::from(byte);
+    }
+    let before = (0..byte).filter(|&byte| !visible(byte)).count() as u32;
+    char::from_u32(256 + before).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_byte_level_tokenizer_gives_every_text_back() {
+        let inner = tokenizers::Tokenizer::from_bytes(byte_level_json(1000)).expect("a tokenizer");
+        let tokenizer = Tokenizer { path: PathBuf::new(), inner };
+        for text in ["", "a lever", "naïve – 平衡 🪨\n\t\u{0}", " two  spaces "] {
+            let tokens = tokenizer.encode(text).expect("every byte has a token");
+            let bytes: Vec<u32> = text.bytes().map(u32::from).collect();
+            assert_eq!(tokens, bytes, "byte b is token b");
+            assert_eq!(tokenizer.decode(&tokens).expect("tokens of a text"), text);
+        }
+    }
+}

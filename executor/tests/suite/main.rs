@@ -1,0 +1,15 @@
+//! Laws and agreement of runs, model files and services, on real devices.
+
+mod cases;
+mod experts;
+mod gguf;
+mod golden;
+mod golden_files;
+mod gpu;
+mod laws;
+mod model_folders;
+mod pieces;
+mod repeat;
+mod rig;
+mod scratch;
+mod serving;

@@ -1,0 +1,186 @@
+//! Model folders: what is written reads back, and what is wrong is refused with one clear message.
+
+use crate::golden_files;
+use executor::{Checkpoint, ExecutorError, Tokenizer, make_random};
+use scenarios::{Model, Wiring};
+use std::fs;
+use std::path::Path;
+
+fn tiny() -> Model {
+    Model::preset("fulcrum-tiny").expect("a preset")
+}
+
+/// A copy of a golden folder, which a test may damage.
+fn copy_of(name: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for entry in fs::read_dir(golden_files::folder(name)).expect("the folder exists") {
+        let path = entry.expect("an entry").path();
+        let to = folder.path().join(path.file_name().expect("a file name"));
+        fs::copy(&path, to).expect("a copy");
+    }
+    folder
+}
+
+fn message(folder: &Path) -> String {
+    Checkpoint::open(folder).expect_err("the folder is damaged").to_string()
+}
+
+/// Rewrites a safetensors file's header and keeps its data.
+fn edit_header(path: &Path, edit: impl Fn(String) -> String) {
+    let bytes = fs::read(path).expect("the file");
+    let size = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")) as usize;
+    let header = edit(String::from_utf8(bytes[8..8 + size].to_vec()).expect("text"));
+    let new = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &bytes[8 + size..]].concat();
+    fs::write(path, new).expect("written");
+}
+
+#[test]
+fn every_golden_folder_opens() {
+    let folders = fs::read_dir(golden_files::source(""))
+        .expect("the folder exists")
+        .map(|entry| entry.expect("an entry"));
+    let mut seen = 0;
+    for folder in folders.filter(|entry| entry.path().is_dir()) {
+        let name = folder.file_name().into_string().expect("a plain name");
+        let checkpoint =
+            Checkpoint::open(&golden_files::folder(&name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(checkpoint.model().name, name);
+        seen += 1;
+    }
+    assert_eq!(seen, 21);
+}
+
+#[test]
+fn a_random_model_reads_back_as_the_model_it_was_made_of() {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    let others = [
+        "gemma-2b",
+        "gemma-2-2b",
+        "gemma-3-4b",
+        "phi-2",
+        "phi-3-mini-4k",
+        "pythia-1.4b",
+        "gpt-j-6b",
+        "falcon-7b",
+        "falcon-40b",
+    ];
+    for name in ["fulcrum-tiny", "opt-125m"].into_iter().chain(others) {
+        // A narrow model with the heads and switches of the real one.
+        let model = Model::preset(name).expect("a preset");
+        let (head_dim, intermediate) = (8, model.intermediate.min(96));
+        let full_every = model.wiring.window.and_then(|window| window.full_every);
+        let narrow = Model {
+            layers: full_every.unwrap_or(2),
+            vocab: 500,
+            head_dim,
+            hidden: model.heads * head_dim,
+            intermediate,
+            wiring: Wiring { rotary_dim: model.wiring.rotary_dim.map(|_| 4), ..model.wiring },
+            ..model.clone()
+        };
+        let model = if name == "opt-125m" { Model { layers: 2, vocab: 500, ..model } } else { narrow };
+        let folder = parent.path().join(name);
+        make_random(&model, &folder, 1).expect("written");
+        let read = Checkpoint::open(&folder).expect("it opens");
+        assert_eq!(read.model(), &Model { dtype: hwprofiles::DType::Bf16, ..model });
+        assert_eq!(Tokenizer::open(&folder).expect("a tokenizer").encode("a").expect("a byte"), [97]);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    let bytes = |name: &str, seed| {
+        let folder = parent.path().join(name);
+        make_random(&tiny(), &folder, seed).expect("written");
+        fs::read(folder.join("model.safetensors")).expect("the file")
+    };
+    let first = bytes("first", 7);
+    assert!(first == bytes("second", 7));
+    assert!(first != bytes("third", 8));
+}
+
+#[test]
+fn an_existing_folder_is_left_alone_and_nothing_half_written_stays() {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    let folder = parent.path().join("model");
+    fs::create_dir(&folder).expect("a folder");
+    fs::write(folder.join("mine"), "keep").expect("written");
+    let error = make_random(&tiny(), &folder, 1).expect_err("it exists").to_string();
+    assert!(error.contains("model") && error.contains("exists"), "{error}");
+    assert_eq!(fs::read_dir(parent.path()).expect("readable").count(), 1);
+    assert_eq!(fs::read_to_string(folder.join("mine")).expect("still there"), "keep");
+}
+
+#[test]
+fn a_file_cut_short_says_how_much_is_there_and_how_much_should_be() {
+    let folder = copy_of("qwen2");
+    let path = folder.path().join("model.safetensors");
+    let whole = fs::read(&path).expect("the file");
+    for keep in [0, 7, 100, whole.len() - 1] {
+        fs::write(&path, &whole[..keep]).expect("written");
+        let error = message(folder.path());
+        assert!(error.contains("model.safetensors") && error.contains("cut short"), "{keep}: {error}");
+    }
+    fs::write(&path, [&whole[..], b"more"].concat()).expect("written");
+    assert!(message(folder.path()).contains("4 bytes after its last tensor"));
+    fs::write(&path, [255; 64]).expect("written");
+    assert!(message(folder.path()).contains("not a safetensors file"));
+}
+
+#[test]
+fn a_missing_tensor_is_named_with_the_shape_it_should_have() {
+    let folder = copy_of("llama_gqa");
+    edit_header(&folder.path().join("model.safetensors"), |header| {
+        header.replace("model.layers.1.self_attn.k_proj.weight", "model.layers.1.self_attn.k_pro_.weight")
+    });
+    let error = message(folder.path());
+    assert!(error.contains("'model.layers.1.self_attn.k_proj.weight' is missing"), "{error}");
+    assert!(error.contains("[32, 128]") && error.contains("model.safetensors"), "{error}");
+}
+
+#[test]
+fn a_tensor_of_the_wrong_shape_or_format_is_refused() {
+    let folder = copy_of("llama_gqa");
+    let path = folder.path().join("model.safetensors");
+    edit_header(&path, |header| header.replacen("[32,128]", "[64,64]", 1));
+    let error = message(folder.path());
+    assert!(error.contains("shape [64, 64]") && error.contains("[32, 128]"), "{error}");
+    let folder = copy_of("llama_gqa");
+    let path = folder.path().join("model.safetensors");
+    edit_header(&path, |header| header.replacen("F32", "I32", 1));
+    let error = message(folder.path());
+    assert!(error.contains("is I32") && error.contains("BF16 are read"), "{error}");
+}
+
+#[test]
+fn models_with_latent_attention_or_sinks_are_neither_made_nor_opened() {
+    for (name, feature) in [("gpt-oss-20b", "attention sinks"), ("deepseek-v3", "latent attention")] {
+        let model = Model::preset(name).expect("a preset");
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let made = folder.path().join("made");
+        let error = make_random(&model, &made, 1).expect_err("it cannot run").to_string();
+        assert!(error.contains(name) && error.contains(feature) && error.contains("simulated"), "{error}");
+        assert!(!made.exists());
+        fs::write(folder.path().join("config.json"), model.to_config_json()).expect("written");
+        assert!(message(folder.path()).contains(feature));
+    }
+}
+
+#[test]
+fn an_index_must_tell_the_truth() {
+    let folder = copy_of("mistral_sharded");
+    let index = folder.path().join("model.safetensors.index.json");
+    let text = fs::read_to_string(&index).expect("the index");
+    fs::write(&index, text.replace("\"model.norm.weight\"", "\"model.norm.weird\"")).expect("written");
+    assert!(message(folder.path()).contains("'model.norm.weird' should be in"), "{}", message(folder.path()));
+    fs::write(&index, text.replace("model-00002", "../model-00002")).expect("written");
+    assert!(message(folder.path()).contains("outside the folder"));
+    fs::write(&index, "{").expect("written");
+    assert!(message(folder.path()).contains("not an index"));
+    fs::write(&index, text).expect("written");
+    fs::remove_file(folder.path().join("model-00002-of-00003.safetensors")).expect("removed");
+    assert!(
+        matches!(Checkpoint::open(folder.path()), Err(ExecutorError::File { path, .. }) if path.ends_with("model-00002-of-00003.safetensors"))
+    );
+}

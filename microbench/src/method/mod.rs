@@ -1,0 +1,10 @@
+//! How points are sampled, summarised and recorded.
+
+pub(crate) mod clock;
+pub(crate) mod experiment;
+pub(crate) mod extent;
+pub(crate) mod options;
+pub(crate) mod record;
+pub(crate) mod rig;
+pub(crate) mod series;
+pub(crate) mod statistics;

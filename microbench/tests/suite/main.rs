@@ -1,0 +1,4 @@
+//! What a measurement of this very machine promises.
+
+mod gpu;
+mod measuring;
