@@ -1,14 +1,14 @@
 //! The answer in a few sentences: what a reader who stops after two lines should know.
 
 use super::table::{per_million, thousands};
-use super::{CapacityReport, Found};
-use crate::numbers::percent;
+use super::{CapacityReport, CapacityResult};
+use crate::numbers::format::percent;
 
 impl CapacityReport {
     /// Which machine costs least in all, by how much, and whether the band of the rates leaves that open.
-    pub fn answered(mut self) -> Self {
-        let mut found: Vec<(&str, &Found)> =
-            self.machines.iter().filter_map(|it| Some((it.name.as_str(), it.found.as_ref()?))).collect();
+    pub fn with_answer(mut self) -> Self {
+        let mut found: Vec<(&str, &CapacityResult)> =
+            self.machines.iter().filter_map(|it| Some((it.name.as_str(), it.result.as_ref()?))).collect();
         found.sort_by(|one, other| one.1.total_cost.value.total_cmp(&other.1.total_cost.value));
         let mut answer = Vec::new();
         if let Some((name, least)) = found.first() {

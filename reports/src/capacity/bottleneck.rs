@@ -8,7 +8,8 @@ use sim::serving::{Account, Engine, Summary};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bottleneck {
     /// What.
-    pub what: String,
+    #[serde(rename = "what")]
+    pub resource: String,
     /// The share of it that is in use.
     pub share: f64,
 }
@@ -17,7 +18,7 @@ impl Bottleneck {
     /// What one machine's day took of each resource, the most taken first: bandwidths and arithmetic in the mean, room for KV blocks
     /// when most of it was taken, sequences of a batch in the mean. Equal shares stay in this order. Of `engines` side by side each
     /// has a GPU's memory and links of its own.
-    pub fn all(
+    pub fn ranked(
         machine: &Machine,
         engine: &Engine,
         engines: u64,
@@ -31,9 +32,9 @@ impl Bottleneck {
             _ => 1.0,
         };
         let mut all: Vec<Self> = Vec::new();
-        let mut add = |what: String, share: f64| {
+        let mut add = |resource: String, share: f64| {
             if share > 0.0 {
-                all.push(Self { what, share });
+                all.push(Self { resource, share });
             }
         };
         if let Some(mfu) = account.mfu {

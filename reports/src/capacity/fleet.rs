@@ -6,22 +6,22 @@ use serde::Serialize;
 
 /// A machine at work.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Running {
+pub struct FleetMachine {
     /// What one costs.
     pub price: Dollars,
     /// What one draws while it waits.
-    pub idle: Watts,
+    pub idle_power: Watts,
     /// What one draws when it is busy, which room and cooling are paid for.
-    pub busy: Watts,
+    pub busy_power: Watts,
     /// What it draws on top of waiting for a load of one.
-    pub for_load: Watts,
+    pub power_per_load: Watts,
     /// The most that one serves within the limits.
-    pub load: f64,
+    pub largest_load: f64,
 }
 
 /// What is asked of them, and what is paid.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Terms {
+pub struct FleetTerms {
     /// The load in the first year, all together.
     pub load: f64,
     /// By which share the load rises from one year to the next.
@@ -35,7 +35,7 @@ pub struct Terms {
     /// Over how long a machine is paid, and after which it is bought again.
     pub lifetime: Years,
     /// Price of a kilowatt-hour.
-    pub per_kwh: Dollars,
+    pub price_per_kwh: Dollars,
     /// Energy of the building ÷ that of the machines.
     pub pue: f64,
     /// Price of room and cooling for a kilowatt over a month.
@@ -44,7 +44,7 @@ pub struct Terms {
 
 /// One year.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Year {
+pub struct FleetYear {
     /// The load, all together.
     pub load: f64,
     /// Machines that serve them.
@@ -61,7 +61,7 @@ pub struct Year {
     pub hosting: f64,
 }
 
-impl Year {
+impl FleetYear {
     /// What is spent while it lasts.
     fn running(&self) -> f64 {
         self.electricity + self.hosting
@@ -75,9 +75,9 @@ const WATTS_TO_THE_KILOWATT: f64 = 1000.0;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fleet {
     /// One of them.
-    pub machine: Running,
+    pub machine: FleetMachine,
     /// What is asked.
-    pub terms: Terms,
+    pub terms: FleetTerms,
 }
 
 /// From when on one fleet has cost less than another, to the end of the years asked about.
@@ -95,12 +95,12 @@ pub enum Payback {
 impl Fleet {
     /// Machines for `load`: each takes an equal share.
     pub fn machines(&self, load: f64) -> u64 {
-        (load / self.machine.load).ceil().max(1.0) as u64
+        (load / self.machine.largest_load).ceil().max(1.0) as u64
     }
 
     /// What is spent in each year. A machine is bought at the beginning of a year in which the machines that are there and still
     /// serve are too few.
-    pub fn years(&self) -> Vec<Year> {
+    pub fn years(&self) -> Vec<FleetYear> {
         let terms = &self.terms;
         let mut bought: Vec<u64> = Vec::new();
         let year = |year: u64| {
@@ -114,18 +114,19 @@ impl Fleet {
         (0..terms.years).map(year).collect()
     }
 
-    fn year(&self, load: f64, machines: u64, bought: u64) -> Year {
+    fn year(&self, load: f64, machines: u64, bought: u64) -> FleetYear {
         let (machine, terms) = (&self.machine, &self.terms);
         let count = machines as f64;
-        let energy = (machine.idle * count + machine.for_load * (load * terms.duty)) * year_long();
-        let kilowatts = machine.busy.get() * count / WATTS_TO_THE_KILOWATT;
-        Year {
+        let energy =
+            (machine.idle_power * count + machine.power_per_load * (load * terms.duty)) * year_long();
+        let kilowatts = machine.busy_power.get() * count / WATTS_TO_THE_KILOWATT;
+        FleetYear {
             load,
             machines,
             bought,
             hardware: machine.price.get() * bought as f64,
             energy_j: energy.get(),
-            electricity: (terms.per_kwh * (energy / Joules::KILOWATT_HOUR) * terms.pue).get(),
+            electricity: (terms.price_per_kwh * (energy / Joules::KILOWATT_HOUR) * terms.pue).get(),
             hosting: (terms.hosting * kilowatts * MONTHS).get(),
         }
     }
@@ -189,24 +190,24 @@ mod tests {
         let machine = (100.0..100_000.0, 0.0..500.0, 1.0..2000.0, 0.0..3000.0, 0.1..50.0);
         let terms = (0.1..500.0, -0.3..1.0, 1..9_u64, 0.1..1.0, 1.0..2000.0, 1.0..8.0, 0.01..0.5);
         (machine, terms).prop_map(|(machine, terms)| {
-            let (price, idle, more, for_load, load) = machine;
-            let (asked, growth, years, duty, tokens_per_s, lifetime, per_kwh) = terms;
+            let (price, idle, more, power_per_load, load) = machine;
+            let (asked, growth, years, duty, tokens_per_s, lifetime, price_per_kwh) = terms;
             Fleet {
-                machine: Running {
+                machine: FleetMachine {
                     price: Dollars::new(price),
-                    idle: Watts::new(idle),
-                    busy: Watts::new(idle + more),
-                    for_load: Watts::new(for_load),
-                    load,
+                    idle_power: Watts::new(idle),
+                    busy_power: Watts::new(idle + more),
+                    power_per_load: Watts::new(power_per_load),
+                    largest_load: load,
                 },
-                terms: Terms {
+                terms: FleetTerms {
                     load: asked,
                     growth,
                     years,
                     duty,
                     tokens_per_s,
                     lifetime: Years::new(lifetime),
-                    per_kwh: Dollars::new(per_kwh),
+                    price_per_kwh: Dollars::new(price_per_kwh),
                     pue: 1.3,
                     hosting: Dollars::new(150.0),
                 },
@@ -217,7 +218,7 @@ mod tests {
     proptest! {
         #[test]
         fn more_load_never_needs_fewer_machines_or_less_money(fleet in fleets(), more in 1.0..3.0) {
-            let terms = Terms { load: fleet.terms.load * more, ..fleet.terms };
+            let terms = FleetTerms { load: fleet.terms.load * more, ..fleet.terms };
             let busier = Fleet { terms, ..fleet };
             prop_assert!(busier.machines(terms.load) >= fleet.machines(fleet.terms.load));
             for (more, less) in busier.years().iter().zip(fleet.years()) {
@@ -230,7 +231,7 @@ mod tests {
         fn costs_scale_with_all_prices_and_energy_does_not(fleet in fleets(), factor in 0.1..10.0) {
             let mut dearer = fleet;
             dearer.machine.price = dearer.machine.price * factor;
-            dearer.terms.per_kwh = dearer.terms.per_kwh * factor;
+            dearer.terms.price_per_kwh = dearer.terms.price_per_kwh * factor;
             dearer.terms.hosting = dearer.terms.hosting * factor;
             let near = |one: f64, other: f64| (one / other - 1.0).abs() < 1e-9;
             prop_assert!(near(dearer.per_token().get(), fleet.per_token().get() * factor));
@@ -256,7 +257,7 @@ mod tests {
         fn in_every_year_there_are_machines_that_still_serve(fleet in fleets()) {
             let years = fleet.years();
             for (now, year) in years.iter().enumerate() {
-                let serving = |(then, _): &(usize, &Year)| ((now - then) as f64) < fleet.terms.lifetime.get();
+                let serving = |(then, _): &(usize, &FleetYear)| ((now - then) as f64) < fleet.terms.lifetime.get();
                 let there: u64 = years[..=now].iter().enumerate().filter(serving).map(|(_, year)| year.bought).sum();
                 prop_assert!(there >= year.machines);
                 prop_assert!(year.bought == 0 || there == year.machines, "no more than are needed");
@@ -266,22 +267,22 @@ mod tests {
 
     #[test]
     fn dear_and_frugal_pays_back_when_the_difference_is_saved() {
-        let machine = |price: f64, idle: f64| Running {
+        let machine = |price: f64, idle: f64| FleetMachine {
             price: Dollars::new(price),
-            idle: Watts::new(idle),
-            busy: Watts::new(idle),
-            for_load: Watts::ZERO,
-            load: 10.0,
+            idle_power: Watts::new(idle),
+            busy_power: Watts::new(idle),
+            power_per_load: Watts::ZERO,
+            largest_load: 10.0,
         };
         // A kilowatt less for a year of 8766 hours saves 876.6 dollars at 0.1 each.
-        let terms = Terms {
+        let terms = FleetTerms {
             load: 10.0,
             growth: 0.0,
             years: 5,
             duty: 1.0,
             tokens_per_s: 100.0,
             lifetime: Years::new(5.0),
-            per_kwh: Dollars::new(0.1),
+            price_per_kwh: Dollars::new(0.1),
             pue: 1.0,
             hosting: Dollars::ZERO,
         };

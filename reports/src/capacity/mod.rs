@@ -4,12 +4,12 @@ mod answer;
 mod bottleneck;
 mod fleet;
 mod output;
+mod sensitivity;
 mod table;
-mod tornado;
 
 pub use bottleneck::Bottleneck;
-pub use fleet::{Fleet, Payback, Running, Terms, Year};
-pub use tornado::{Bar, tornado};
+pub use fleet::{Fleet, FleetMachine, FleetTerms, FleetYear, Payback};
+pub use sensitivity::{SensitivityBar, sensitivity};
 
 use serde::Serialize;
 use sim::serving::Summary;
@@ -27,7 +27,8 @@ pub struct CapacityReport {
     /// The model.
     pub model: String,
     /// What was asked, in words.
-    pub asked: Vec<String>,
+    #[serde(rename = "asked")]
+    pub question: Vec<String>,
     /// The answer, in words.
     pub answer: Vec<String>,
     /// What loads are counted in: `req/s` or `users`.
@@ -44,7 +45,8 @@ pub struct CapacityReport {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
     /// What.
-    pub what: String,
+    #[serde(rename = "what")]
+    pub name: String,
     /// How much, with its unit.
     pub value: String,
     /// Who says so.
@@ -59,11 +61,11 @@ pub struct Candidate {
     /// What runs where on it.
     pub plan: String,
     /// The ways to use its GPUs that were tried, where there are several.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub ways: Vec<Way>,
+    #[serde(rename = "ways", skip_serializing_if = "Vec::is_empty")]
+    pub arrangements: Vec<GpuArrangement>,
     /// What it was found to do; absent where it keeps the limits at no load.
     #[serde(flatten)]
-    pub found: Option<Found>,
+    pub result: Option<CapacityResult>,
     /// Why it keeps them at none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unmet: Option<String>,
@@ -71,7 +73,7 @@ pub struct Candidate {
 
 /// A way to use all GPUs of a machine: engines side by side, or more GPUs as one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Way {
+pub struct GpuArrangement {
     /// What runs where.
     pub plan: String,
     /// The largest load within the limits; absent where it keeps them at none.
@@ -82,7 +84,7 @@ pub struct Way {
 
 /// A number with the ends of its band.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Banded {
+pub struct BandedValue {
     /// The number.
     pub value: f64,
     /// With every rate of the machine at the slow end of its 80 % band.
@@ -93,9 +95,9 @@ pub struct Banded {
 
 /// What was found of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Found {
+pub struct CapacityResult {
     /// The largest load of one machine within the limits.
-    pub largest_load: Banded,
+    pub largest_load: BandedValue,
     /// Requests that it answers in a second then.
     pub requests_per_s: f64,
     /// The smallest load that was tried and is beyond them; absent where none was.
@@ -109,7 +111,7 @@ pub struct Found {
     /// What is taken most at the largest load, the most taken first.
     pub bottlenecks: Vec<Bottleneck>,
     /// Machines for the load asked for.
-    pub machines: Banded,
+    pub machines: BandedValue,
     /// The share of the time in which they compute at that load.
     pub utilization: f64,
     /// What one costs, dollars.
@@ -121,23 +123,23 @@ pub struct Found {
     /// Joules that they draw for an output token.
     pub energy_per_token_j: f64,
     /// Dollars for an output token.
-    pub cost_per_token: Banded,
+    pub cost_per_token: BandedValue,
     /// Each year.
-    pub years: Vec<Year>,
+    pub years: Vec<FleetYear>,
     /// Everything that is spent over them, dollars.
-    pub total_cost: Banded,
+    pub total_cost: BandedValue,
     /// Of every machine but the first: from when on it has cost less than the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payback: Option<Payback>,
     /// What the cost of a token hangs on.
-    pub sensitivity: Vec<Bar>,
+    pub sensitivity: Vec<SensitivityBar>,
     /// Every load that was tried, ascending.
-    pub curve: Vec<Loaded>,
+    pub curve: Vec<LoadPoint>,
 }
 
 /// A day of one load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Loaded {
+pub struct LoadPoint {
     /// How much.
     pub load: f64,
     /// Requests that were answered in a second.
@@ -152,9 +154,9 @@ pub struct Loaded {
     pub tpot_p99_s: f64,
 }
 
-impl Loaded {
+impl LoadPoint {
     /// That of a day of so much.
-    pub fn of(load: f64, day: &Summary) -> Self {
+    pub fn from_summary(load: f64, day: &Summary) -> Self {
         Self {
             load,
             requests_per_s: day.requests_per_s,

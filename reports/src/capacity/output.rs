@@ -1,15 +1,16 @@
 //! The answer for a terminal (at most 80 columns), and as Markdown, CSV, JSON and a page.
 
 use super::table::per_million;
-use super::{Bar, Candidate, CapacityReport, Found, Payback, TOKENS};
-use crate::error::ReportError;
-use crate::numbers::plain;
+use super::{Candidate, CapacityReport, CapacityResult, Payback, SensitivityBar, TOKENS};
+use crate::drawing::svg::Svg;
+use crate::numbers::format::plain;
+use crate::numbers::text::wrapped;
+use crate::numbers::text::{csv_text, markdown};
+use crate::page::html::{environment, page_style};
 use crate::plots::tornado;
-use crate::svg::{STYLE, Svg};
-use crate::tables::{csv_text, markdown};
-use crate::wrap::wrapped;
+use crate::results::error::ReportError;
+use minijinja::context;
 use minijinja::value::Value;
-use minijinja::{AutoEscape, Environment, UndefinedBehavior, context};
 
 /// Columns of a terminal, of what a row tells, and of a machine.
 const WIDTH: usize = 80;
@@ -22,7 +23,7 @@ impl CapacityReport {
         let told = |lines: &[String]| {
             lines.iter().flat_map(|line| wrapped(line, WIDTH)).map(|line| line + "\n").collect::<String>()
         };
-        let mut text = format!("{}\n{}", told(&self.asked), told(&self.answer));
+        let mut text = format!("{}\n{}", told(&self.question), told(&self.answer));
         let rows = self.rows();
         for (pair, machines) in self.machines.chunks(2).enumerate() {
             let names: Vec<_> = machines.iter().map(|machine| machine.name.clone()).collect();
@@ -36,12 +37,12 @@ impl CapacityReport {
             text += &format!("\nwhat a million output tokens cost on {machine}, USD:\n");
             for bar in bars {
                 let [lower, higher] = [bar.lower, bar.higher].map(per_million);
-                text += &format!("  {:34} {lower:>14} to {higher:>14}\n", bar.what);
+                text += &format!("  {:34} {lower:>14} to {higher:>14}\n", bar.figure);
             }
         }
         text += "\nreckoned with:\n";
         for figure in &self.figures {
-            let told = format!("{} {}: {}", figure.what, figure.value, figure.source);
+            let told = format!("{} {}: {}", figure.name, figure.value, figure.source);
             for (index, part) in wrapped(&told, WIDTH - 4).iter().enumerate() {
                 text += &format!("  {}{part}\n", if index == 0 { "" } else { "  " });
             }
@@ -52,7 +53,7 @@ impl CapacityReport {
     /// For a document.
     pub fn to_markdown(&self) -> String {
         let mut text = format!("# {}: which machine\n\n", markdown(&self.model));
-        text += &self.asked.iter().map(|line| format!("{}\n", markdown(line))).collect::<String>();
+        text += &self.question.iter().map(|line| format!("{}\n", markdown(line))).collect::<String>();
         text.push('\n');
         text += &self.answer.iter().map(|line| format!("- {}\n", markdown(line))).collect::<String>();
         let names: Vec<_> = self.machines.iter().map(|machine| markdown(&machine.name)).collect();
@@ -66,12 +67,12 @@ impl CapacityReport {
             text += "| figure | lower | higher |\n|---|--:|--:|\n";
             for bar in bars {
                 let [lower, higher] = [bar.lower, bar.higher].map(per_million);
-                text += &format!("| {} | {lower} | {higher} |\n", bar.what);
+                text += &format!("| {} | {lower} | {higher} |\n", bar.figure);
             }
         }
         text += "\n## Reckoned with\n\n| figure | value | source |\n|---|---|---|\n";
         for figure in &self.figures {
-            let [what, value, source] = [&figure.what, &figure.value, &figure.source].map(|it| markdown(it));
+            let [what, value, source] = [&figure.name, &figure.value, &figure.source].map(|it| markdown(it));
             text += &format!("| {what} | {value} | {source} |\n");
         }
         text
@@ -96,26 +97,24 @@ impl CapacityReport {
     /// # Errors
     /// The template is wrong, which a test rules out.
     pub fn to_html(&self) -> Result<String, ReportError> {
-        let mut environment = Environment::new();
-        environment.set_auto_escape_callback(|_| AutoEscape::Html);
-        environment.set_undefined_behavior(UndefinedBehavior::Strict);
-        environment.add_template("capacity.html", include_str!("../../templates/capacity.html"))?;
+        let environment = environment("capacity.html", include_str!("../../templates/capacity.html"))?;
         let safe = Value::from_safe_string;
         let rows = self.rows().into_iter().map(|(what, cells)| context! { what, cells });
-        let found = self.machines.iter().filter_map(|it| Some((&it.name, it.found.as_ref()?)));
-        let tornados =
-            found.map(|(machine, found)| context! { machine, plot => safe(drawn(machine, found).inline()) });
+        let found = self.machines.iter().filter_map(|it| Some((&it.name, it.result.as_ref()?)));
+        let tornados = found.map(
+            |(machine, found)| context! { machine, plot => safe(tornado_plot(machine, found).inline()) },
+        );
         let figures = self.figures.iter().map(|figure| {
             context! {
-                what => figure.what.as_str(),
+                what => figure.name.as_str(),
                 value => figure.value.as_str(),
                 source => figure.source.as_str(),
             }
         });
         Ok(environment.get_template("capacity.html")?.render(context! {
-            style => safe(format!("{STYLE}{}", include_str!("../../templates/report.css"))),
+            style => page_style(),
             model => self.model.as_str(),
-            asked => self.asked.clone(),
+            asked => self.question.clone(),
             answer => self.answer.clone(),
             machines => self.machines.iter().map(|machine| machine.name.clone()).collect::<Vec<_>>(),
             rows => rows.collect::<Vec<_>>(),
@@ -125,14 +124,14 @@ impl CapacityReport {
         })?)
     }
 
-    fn tornados(&self) -> impl Iterator<Item = (&str, &[Bar])> {
+    fn tornados(&self) -> impl Iterator<Item = (&str, &[SensitivityBar])> {
         self.machines.iter().filter_map(Candidate::tornado)
     }
 }
 
 impl Candidate {
-    fn tornado(&self) -> Option<(&str, &[Bar])> {
-        Some((&self.name, &self.found.as_ref()?.sensitivity))
+    fn tornado(&self) -> Option<(&str, &[SensitivityBar])> {
+        Some((&self.name, &self.result.as_ref()?.sensitivity))
     }
 }
 
@@ -155,7 +154,7 @@ fn line(what: &str, cells: &[String]) -> String {
 fn csv_row(unit: &str, machine: &Candidate) -> Vec<String> {
     let mut row = vec![machine.name.clone(), machine.plan.clone(), unit.to_owned()];
     let number = |number: Option<f64>| number.map_or(String::new(), |number| number.to_string());
-    match &machine.found {
+    match &machine.result {
         None => row.extend(std::iter::repeat_n(String::new(), 22)),
         Some(found) => {
             let (load, machines, cost) = (found.largest_load, found.machines, found.cost_per_token);
@@ -163,7 +162,7 @@ fn csv_row(unit: &str, machine: &Candidate) -> Vec<String> {
             row.push(found.requests_per_s.to_string());
             row.extend([found.beyond, found.slo_attainment[0]].map(number));
             row.push(found.fails.clone().unwrap_or_default());
-            row.push(found.bottlenecks.first().map_or(String::new(), |most| most.what.clone()));
+            row.push(found.bottlenecks.first().map_or(String::new(), |most| most.resource.clone()));
             row.push(number(found.bottlenecks.first().map(|most| most.share)));
             row.extend([machines.value, machines.slow, machines.fast].map(|count| count.to_string()));
             row.extend([found.utilization, found.price].map(|number| number.to_string()));
@@ -183,9 +182,9 @@ fn csv_row(unit: &str, machine: &Candidate) -> Vec<String> {
 }
 
 /// Bars from the lower to the higher cost around what a million tokens cost as it is, the widest on top.
-fn drawn(machine: &str, found: &Found) -> Svg {
-    let bar = |bar: &Bar| tornado::Bar {
-        name: bar.what.clone(),
+fn tornado_plot(machine: &str, found: &CapacityResult) -> Svg {
+    let bar = |bar: &SensitivityBar| tornado::TornadoBar {
+        name: bar.figure.clone(),
         values: ["lower".to_owned(), "higher".to_owned()],
         answers: [bar.lower, bar.higher].map(|cost| cost * TOKENS),
     };

@@ -1,7 +1,7 @@
 //! The answer as rows of words: the same for a terminal, a document and a page.
 
-use super::{Banded, Candidate, CapacityReport, Found, Payback, TOKENS, Way};
-use crate::numbers::percent;
+use super::{BandedValue, Candidate, CapacityReport, CapacityResult, GpuArrangement, Payback, TOKENS};
+use crate::numbers::format::percent;
 use hwprofiles::{Bytes, Dollars, Joules};
 use scenarios::LoadUnit;
 
@@ -9,7 +9,7 @@ use scenarios::LoadUnit;
 pub(super) type Row = (String, Vec<String>);
 
 /// How a number with a band is written.
-fn banded(number: &Banded, text: impl Fn(f64) -> String) -> String {
+fn banded(number: &BandedValue, text: impl Fn(f64) -> String) -> String {
     match number.slow == number.value && number.fast == number.value {
         true => text(number.value),
         false => {
@@ -32,8 +32,8 @@ fn bare(value: f64, digits: i32) -> String {
 impl CapacityReport {
     /// What is told of each machine.
     pub(super) fn rows(&self) -> Vec<Row> {
-        let of = |text: &dyn Fn(&Found) -> String| -> Vec<String> {
-            let cell = |machine: &Candidate| machine.found.as_ref().map_or("–".to_owned(), text);
+        let of = |text: &dyn Fn(&CapacityResult) -> String| -> Vec<String> {
+            let cell = |machine: &Candidate| machine.result.as_ref().map_or("–".to_owned(), text);
             self.machines.iter().map(cell).collect()
         };
         let each = |text: &dyn Fn(&Candidate) -> String| self.machines.iter().map(text).collect::<Vec<_>>();
@@ -68,12 +68,12 @@ impl CapacityReport {
         add("then", of(&|it| bottleneck(it, 1)));
         add("time at work", of(&|it| percent(it.utilization)));
         add("runs", each(&|it| it.plan.clone()));
-        if self.machines.iter().any(|machine| !machine.ways.is_empty()) {
-            let way = |way: &Way| {
+        if self.machines.iter().any(|machine| !machine.arrangements.is_empty()) {
+            let way = |way: &GpuArrangement| {
                 let load = way.largest_load.map_or("none".to_owned(), |load| self.amount(load));
                 format!("{load}: {}", way.plan)
             };
-            let ways = |machine: &Candidate| match &machine.ways[..] {
+            let ways = |machine: &Candidate| match &machine.arrangements[..] {
                 [] => "–".to_owned(),
                 ways => ways.iter().map(way).collect::<Vec<_>>().join("; "),
             };
@@ -88,7 +88,7 @@ impl CapacityReport {
         bare(load, digits)
     }
 
-    fn beyond(&self, found: &Found) -> String {
+    fn beyond(&self, found: &CapacityResult) -> String {
         match (found.beyond, found.slo_attainment[1]) {
             (Some(load), Some(kept)) => format!("{} ({} keep them)", self.amount(load), percent(kept)),
             _ => "–".to_owned(),
@@ -97,10 +97,10 @@ impl CapacityReport {
 
     /// When each machine pays back, and what it saves.
     fn against(&self) -> Vec<String> {
-        let total = |machine: &Candidate| machine.found.as_ref().map(|found| found.total_cost.value);
+        let total = |machine: &Candidate| machine.result.as_ref().map(|found| found.total_cost.value);
         let first = self.machines.first().and_then(total);
         let cell = |machine: &Candidate| {
-            let found = machine.found.as_ref()?;
+            let found = machine.result.as_ref()?;
             let saved = first? - found.total_cost.value;
             let money =
                 format!("{} {} USD", if saved >= 0.0 { "saves" } else { "costs" }, thousands(saved.abs()));
@@ -114,12 +114,12 @@ impl CapacityReport {
     }
 }
 
-fn bottleneck(found: &Found, place: usize) -> String {
+fn bottleneck(found: &CapacityResult, place: usize) -> String {
     let told = found.bottlenecks.get(place);
-    told.map_or("–".to_owned(), |it| format!("{}, {}", it.what, percent(it.share)))
+    told.map_or("–".to_owned(), |it| format!("{}, {}", it.resource, percent(it.share)))
 }
 
-fn by_year(found: &Found) -> String {
+fn by_year(found: &CapacityResult) -> String {
     found.years.iter().map(|year| year.machines.to_string()).collect::<Vec<_>>().join(", ")
 }
 

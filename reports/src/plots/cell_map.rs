@@ -1,8 +1,8 @@
 //! Which device does what for each batch and prompt length: batches upwards, prompts to the right.
 
-use super::{legend, legend_height, text_width};
-use crate::numbers::percent;
-use crate::svg::{Anchor, COLOURS, Svg};
+use super::legend::{legend, legend_height, text_width};
+use crate::drawing::svg::{Anchor, COLOURS, Svg};
+use crate::numbers::format::percent;
 
 const ROW: f64 = 46.0;
 const COLUMN: f64 = 104.0;

@@ -1,8 +1,8 @@
 //! Lines and points over two axes: load curves, fronts, distributions, rooflines.
 
-use super::{legend, legend_height, text_width};
-use crate::axis::Axis;
-use crate::svg::{Anchor, Svg};
+use super::legend::{legend, legend_height, text_width};
+use crate::drawing::axis::PlotAxis;
+use crate::drawing::svg::{Anchor, Svg};
 
 const SIZE: [f64; 2] = [440.0, 300.0];
 /// Room left of the ticks, for the axis's name.
@@ -12,39 +12,39 @@ const RIGHT: f64 = 24.0;
 const TICKS: usize = 8;
 
 /// How a number is written on an axis.
-pub(crate) type Tick = fn(f64) -> String;
+pub(crate) type TickFormat = fn(f64) -> String;
 
 /// How one axis is made.
 #[derive(Debug, Clone)]
-pub(crate) struct Scale {
+pub(crate) struct AxisScale {
     /// What it counts.
     pub name: String,
     /// Whether equal distances are equal ratios; what is not above zero is not drawn then.
     pub logarithmic: bool,
     /// How a tick is written.
-    pub tick: Tick,
+    pub tick: TickFormat,
     /// Whether a straight axis begins near the least value, rather than at zero.
     pub tight: bool,
 }
 
-impl Scale {
-    pub(crate) fn linear(name: &str, tick: Tick) -> Self {
+impl AxisScale {
+    pub(crate) fn linear(name: &str, tick: TickFormat) -> Self {
         Self { name: name.to_owned(), logarithmic: false, tick, tight: false }
     }
 
-    pub(crate) fn logarithmic(name: &str, tick: Tick) -> Self {
+    pub(crate) fn logarithmic(name: &str, tick: TickFormat) -> Self {
         Self { name: name.to_owned(), logarithmic: true, tick, tight: false }
     }
 
-    pub(crate) fn tight(name: &str, tick: Tick) -> Self {
+    pub(crate) fn tight(name: &str, tick: TickFormat) -> Self {
         Self { tight: true, ..Self::linear(name, tick) }
     }
 
     /// The axis that holds `values`. A straight one begins at zero, unless something lies below or it is tight.
-    fn axis(&self, values: impl Iterator<Item = f64> + Clone, pixels: [f64; 2]) -> Axis {
+    fn axis(&self, values: impl Iterator<Item = f64> + Clone, pixels: [f64; 2]) -> PlotAxis {
         let values = values.filter(|value| value.is_finite());
         if self.logarithmic {
-            return Axis::logarithmic(values, pixels);
+            return PlotAxis::logarithmic(values, pixels);
         }
         let zero = if self.tight { f64::NAN } else { 0.0 };
         // The least and the most of NaN and a number is the number.
@@ -53,16 +53,16 @@ impl Scale {
         let air = if self.tight { 0.1 } else { 0.05 } * (most - least).max(most.abs() * 0.01);
         let from = if self.tight || least < 0.0 { least - air } else { 0.0 };
         if from < most + air {
-            Axis::linear(from, most + air, pixels)
+            PlotAxis::linear(from, most + air, pixels)
         } else {
-            Axis::linear(0.0, 1.0, pixels)
+            PlotAxis::linear(0.0, 1.0, pixels)
         }
     }
 }
 
 /// One point.
 #[derive(Debug, Clone)]
-pub(crate) struct Point {
+pub(crate) struct PlotPoint {
     /// Where.
     pub at: [f64; 2],
     /// What it is.
@@ -71,11 +71,11 @@ pub(crate) struct Point {
 
 /// Points of one kind.
 #[derive(Debug, Clone)]
-pub(crate) struct Series {
+pub(crate) struct PlotSeries {
     /// For the legend.
     pub name: String,
     /// The points, in the order of the line.
-    pub points: Vec<Point>,
+    pub points: Vec<PlotPoint>,
     /// Whether a line joins them.
     pub line: bool,
     /// Radius of their markers; none where 0.
@@ -84,7 +84,7 @@ pub(crate) struct Series {
 
 /// A line that is no data: a limit, a ceiling.
 #[derive(Debug, Clone)]
-pub(crate) struct Guide {
+pub(crate) struct GuideLine {
     /// Its ends; an infinite coordinate is the end of the axis.
     pub ends: [[f64; 2]; 2],
     /// What it is.
@@ -99,17 +99,17 @@ pub(crate) struct Chart {
     /// What it shows.
     pub title: String,
     /// The horizontal axis and the vertical one.
-    pub scales: [Scale; 2],
+    pub scales: [AxisScale; 2],
     /// What is drawn; kinds differ in colour and marker.
-    pub series: Vec<Series>,
+    pub series: Vec<PlotSeries>,
     /// Lines behind it.
-    pub guides: Vec<Guide>,
+    pub guides: Vec<GuideLine>,
     /// Whether the points' first words stand beside them, where there is room.
     pub labels: bool,
 }
 
 impl Chart {
-    pub(crate) fn new(title: &str, scales: [Scale; 2]) -> Self {
+    pub(crate) fn new(title: &str, scales: [AxisScale; 2]) -> Self {
         Self { title: title.to_owned(), scales, series: vec![], guides: vec![], labels: false }
     }
 
@@ -126,7 +126,7 @@ impl Chart {
         let y = axis(1, [bottom, top]);
         let ticks = y.ticks(TICKS).into_iter().map(|tick| text_width(&(self.scales[1].tick)(tick)));
         let left = NAME + 0.9 * ticks.fold(30.0, f64::max);
-        let frame = Frame { x: axis(0, [left, left + SIZE[0]]), y };
+        let frame = ChartFrame { x: axis(0, [left, left + SIZE[0]]), y };
         let mut svg = Svg::new(left + SIZE[0] + RIGHT, bottom + 54.0, &self.title);
         svg.text("strong", [14.0, 18.0], Anchor::Start, &self.title);
         legend(&mut svg, [left, 42.0], SIZE[0], &names, |svg, group, at| svg.marker(group, at, 5.0, ""));
@@ -141,8 +141,15 @@ impl Chart {
         svg
     }
 
-    fn series(&self, svg: &mut Svg, frame: &Frame, group: usize, series: &Series, taken: &mut Vec<[f64; 2]>) {
-        let seen = |point: &&Point| {
+    fn series(
+        &self,
+        svg: &mut Svg,
+        frame: &ChartFrame,
+        group: usize,
+        series: &PlotSeries,
+        taken: &mut Vec<[f64; 2]>,
+    ) {
+        let seen = |point: &&PlotPoint| {
             let drawn = |side: usize| {
                 point.at[side].is_finite() && (point.at[side] > 0.0 || !self.scales[side].logarithmic)
             };
@@ -151,7 +158,7 @@ impl Chart {
         let points: Vec<_> = series.points.iter().filter(seen).collect();
         let places: Vec<_> = points.iter().map(|point| frame.at(point.at)).collect();
         if series.line && places.len() > 1 {
-            svg.path(&format!("curve c{}", group % crate::svg::COLOURS), &places, &series.name);
+            svg.path(&format!("curve c{}", group % crate::drawing::svg::COLOURS), &places, &series.name);
         }
         for (point, &at) in points.iter().zip(&places).filter(|_| series.radius > 0.0) {
             svg.marker(group, at, series.radius, &point.hover);
@@ -167,17 +174,17 @@ impl Chart {
 }
 
 /// The two axes.
-struct Frame {
-    x: Axis,
-    y: Axis,
+struct ChartFrame {
+    x: PlotAxis,
+    y: PlotAxis,
 }
 
-impl Frame {
+impl ChartFrame {
     fn at(&self, [x, y]: [f64; 2]) -> [f64; 2] {
         [self.x.at(x), self.y.at(y)]
     }
 
-    fn grid(&self, svg: &mut Svg, [across, up]: &[Scale; 2], [top, bottom]: [f64; 2]) {
+    fn grid(&self, svg: &mut Svg, [across, up]: &[AxisScale; 2], [top, bottom]: [f64; 2]) {
         let [left, right] = self.x.pixels();
         for tick in self.x.ticks(7) {
             let x = self.x.at(tick);
@@ -195,9 +202,9 @@ impl Frame {
     }
 
     /// A guide, as far as it lies within the frame, with its name above its right end.
-    fn guide(&self, svg: &mut Svg, guide: &Guide) {
+    fn guide(&self, svg: &mut Svg, guide: &GuideLine) {
         let place = |[x, y]: [f64; 2]| {
-            let on = |axis: &Axis, value: f64| match value {
+            let on = |axis: &PlotAxis, value: f64| match value {
                 v if v == f64::INFINITY => axis.pixels()[1],
                 v if v == f64::NEG_INFINITY => axis.pixels()[0],
                 v => axis.at(v),
@@ -263,11 +270,11 @@ mod tests {
     fn what_has_no_place_on_a_logarithmic_axis_is_left_out() {
         let mut chart = Chart::new(
             "c",
-            [Scale::logarithmic("x", |v| v.to_string()), Scale::linear("y", |v| v.to_string())],
+            [AxisScale::logarithmic("x", |v| v.to_string()), AxisScale::linear("y", |v| v.to_string())],
         );
-        let point = |x: f64| Point { at: [x, 1.0], hover: format!("at {x}") };
+        let point = |x: f64| PlotPoint { at: [x, 1.0], hover: format!("at {x}") };
         let points = vec![point(0.0), point(-1.0), point(f64::NAN), point(2.0)];
-        chart.series.push(Series { name: "s".to_owned(), points, line: true, radius: 3.0 });
+        chart.series.push(PlotSeries { name: "s".to_owned(), points, line: true, radius: 3.0 });
         let text = chart.draw().inline();
         assert_eq!(text.matches("<title>").count(), 1, "{text}");
         assert!(!text.contains("NaN") && text.contains("at 2"));

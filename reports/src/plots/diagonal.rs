@@ -1,15 +1,15 @@
 //! The square in which what agrees lies on the diagonal.
 
-use crate::axis::Axis;
-use crate::svg::{Anchor, Svg};
+use crate::drawing::axis::PlotAxis;
+use crate::drawing::svg::{Anchor, Svg};
 
 /// Where the square begins, from the left.
-pub(super) const LEFT: f64 = 78.0;
+pub(crate) const LEFT: f64 = 78.0;
 /// Its side.
-pub(super) const SIDE: f64 = 400.0;
+pub(crate) const SIDE: f64 = 400.0;
 
 /// The diagonal with its band, the grid and the axes.
-pub(super) struct Diagonal {
+pub(crate) struct Diagonal {
     /// How far from the diagonal the band reaches, as a share.
     pub band: f64,
     /// What goes to the right, and what up.
@@ -20,7 +20,7 @@ pub(super) struct Diagonal {
 
 impl Diagonal {
     /// Draws it with its upper edge at `top`.
-    pub fn draw(&self, svg: &mut Svg, x: &Axis, y: &Axis, top: f64) {
+    pub(crate) fn draw(&self, svg: &mut Svg, x: &PlotAxis, y: &PlotAxis, top: f64) {
         let [low, high] = x.ends();
         let (above, below) = (1.0 + self.band, 1.0 - self.band);
         let corner = |right: f64, up: f64| [x.at(right), y.at(up)];

@@ -1,13 +1,13 @@
 //! The signed error of every configuration, with the spread of its repeats.
 
-use super::{legend, text_width};
-use crate::axis::Axis;
-use crate::configuration::Configuration;
-use crate::numbers::{duration, signed_percent};
-use crate::pair::Pair;
-use crate::statistics::percentile;
-use crate::svg::{Anchor, Svg};
-use crate::validation::{ERROR_BAND, Validation};
+use super::legend::{legend, text_width};
+use crate::drawing::axis::PlotAxis;
+use crate::drawing::svg::{Anchor, Svg};
+use crate::numbers::format::{duration, signed_percent};
+use crate::numbers::pair::Pair;
+use crate::numbers::statistics::percentile;
+use crate::results::configuration::Configuration;
+use crate::results::validation::{ERROR_BAND, Validation};
 
 const TOP: f64 = 40.0;
 const ROW: f64 = 34.0;
@@ -57,7 +57,7 @@ fn metrics(it: &Configuration) -> Vec<(&'static str, Pair, Vec<f64>)> {
 /// A line from zero to the error, the marker, and a thin line over the errors against the quartiles of the repeats.
 fn mark(
     svg: &mut Svg,
-    axis: &Axis,
+    axis: &PlotAxis,
     (group, y): (usize, f64),
     (name, metric): (&str, &str),
     pair: Pair,
@@ -81,13 +81,13 @@ fn mark(
 }
 
 /// Around zero, as wide as the largest error and at least a little wider than the band.
-fn axis(validation: &Validation, left: f64) -> Axis {
+fn axis(validation: &Validation, left: f64) -> PlotAxis {
     let errors = validation
         .configurations
         .iter()
         .flat_map(|it| [it.ttft().error(), it.tpot().and_then(|p| p.error())]);
     let widest = errors.flatten().fold(1.5 * ERROR_BAND, |widest, error| error.abs().max(widest));
-    Axis::linear(-1.1 * widest, 1.1 * widest, [left, left + WIDTH])
+    PlotAxis::linear(-1.1 * widest, 1.1 * widest, [left, left + WIDTH])
 }
 
 fn cut(name: &str) -> String {

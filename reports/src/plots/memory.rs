@@ -1,9 +1,9 @@
 //! What a plan takes from each memory, against what the memory holds.
 
-use super::{legend, text_width};
-use crate::configuration::MemoryUse;
-use crate::numbers::{percent, size};
-use crate::svg::{Anchor, Svg};
+use super::legend::{legend, text_width};
+use crate::drawing::svg::{Anchor, Svg};
+use crate::numbers::format::{percent, size};
+use crate::results::configuration::MemoryUse;
 
 const TOP: f64 = 40.0;
 const ROW: f64 = 64.0;

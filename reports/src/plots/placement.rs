@@ -1,9 +1,9 @@
 //! Which sublayer where, and which tensor in which memory: layers from left to right, sublayers from top to bottom.
 
-use super::legend;
-use crate::numbers::percent;
-use crate::placement_map::{PlacedPart, PlacedSublayer, PlacementMap};
-use crate::svg::{Anchor, COLOURS, Svg};
+use super::legend::legend;
+use crate::drawing::svg::{Anchor, COLOURS, Svg};
+use crate::numbers::format::percent;
+use crate::results::placement_map::{PlacedPart, PlacedSublayer, PlacementMap};
 use scenarios::Phase;
 
 const LEFT: f64 = 92.0;
@@ -11,20 +11,20 @@ const CELL_HEIGHT: f64 = 24.0;
 
 /// What a drawing tells of each part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum PlacementView {
     /// The device that computes it.
     Device(Phase),
     /// The memory that holds its matrix, or the KV cache.
     Home,
 }
 
-impl Told {
+impl PlacementView {
     /// The name that has the colour, and whether there are stripes over it.
-    fn of(self, part: &PlacedPart) -> (&str, bool) {
+    fn subject(self, part: &PlacedPart) -> (&str, bool) {
         match self {
-            Told::Device(Phase::Prefill) => (&part.prefill, part.streamed[0]),
-            Told::Device(Phase::Decode) => (&part.decode, part.streamed[1]),
-            Told::Home => (&part.home, false),
+            PlacementView::Device(Phase::Prefill) => (&part.prefill, part.streamed[0]),
+            PlacementView::Device(Phase::Decode) => (&part.decode, part.streamed[1]),
+            PlacementView::Home => (&part.home, false),
         }
     }
 }
@@ -33,9 +33,12 @@ impl Told {
 pub(crate) fn draw(map: &PlacementMap) -> Svg {
     // One panel says it all where both phases are computed alike.
     let alike = sublayers(map).flat_map(|it| &it.parts).all(|part| part.prefill == part.decode);
-    let panels: &[(&str, Told)] = match alike {
-        true => &[("prefill and decode", Told::Device(Phase::Decode))],
-        false => &[("prefill", Told::Device(Phase::Prefill)), ("decode", Told::Device(Phase::Decode))],
+    let panels: &[(&str, PlacementView)] = match alike {
+        true => &[("prefill and decode", PlacementView::Device(Phase::Decode))],
+        false => &[
+            ("prefill", PlacementView::Device(Phase::Prefill)),
+            ("decode", PlacementView::Device(Phase::Decode)),
+        ],
     };
     draw_panels("The device of every sublayer", map, panels)
 }
@@ -45,18 +48,18 @@ pub(crate) fn draw_homes(map: &PlacementMap) -> Svg {
     draw_panels(
         "The memory of every sublayer's weights, and of the KV cache",
         map,
-        &[("weights; beside attention, the KV cache", Told::Home)],
+        &[("weights; beside attention, the KV cache", PlacementView::Home)],
     )
 }
 
-fn draw_panels(title: &str, map: &PlacementMap, panels: &[(&str, Told)]) -> Svg {
+fn draw_panels(title: &str, map: &PlacementMap, panels: &[(&str, PlacementView)]) -> Svg {
     let layers: usize = map.layers.iter().map(|group| group.count).sum();
     let cell = (720.0 / (layers as f64 + 2.0)).clamp(7.0, 34.0);
     let edge = cell.max(40.0);
     let width = LEFT + 2.0 * edge + cell * layers as f64 + 16.0;
     let parts = || sublayers(map).flat_map(|it| &it.parts);
     let mut devices: Vec<&str> = Vec::new();
-    for name in parts().flat_map(|part| panels.iter().map(|(_, told)| told.of(part).0)) {
+    for name in parts().flat_map(|part| panels.iter().map(|(_, view)| view.subject(part).0)) {
         if !devices.contains(&name) {
             devices.push(name);
         }
@@ -65,7 +68,7 @@ fn draw_panels(title: &str, map: &PlacementMap, panels: &[(&str, Told)]) -> Svg 
     let height = 34.0 + panel_height * panels.len() as f64;
     let mut svg = Svg::new(width.max(560.0), height, title);
     let mut names = devices.clone();
-    if parts().any(|part| panels.iter().any(|(_, told)| told.of(part).1)) {
+    if parts().any(|part| panels.iter().any(|(_, view)| view.subject(part).1)) {
         names.push("striped: streamed over a link");
     }
     legend(&mut svg, [LEFT, 14.0], width.max(560.0) - LEFT, &names, |svg, index, [x, y]| {
@@ -75,10 +78,10 @@ fn draw_panels(title: &str, map: &PlacementMap, panels: &[(&str, Told)]) -> Svg 
             svg.rect("hatch", [x - 6.0, y - 6.0], [12.0, 12.0], "");
         }
     });
-    for (index, (title, told)) in panels.iter().enumerate() {
+    for (index, (title, view)) in panels.iter().enumerate() {
         let top = 58.0 + panel_height * index as f64;
         svg.text("strong", [LEFT, top - 10.0], Anchor::Start, title);
-        Panel { devices: &devices, told: *told, top, cell, edge }.draw(&mut svg, map, layers);
+        Panel { devices: &devices, view: *view, top, cell, edge }.draw(&mut svg, map, layers);
     }
     svg
 }
@@ -97,7 +100,7 @@ fn rows(map: &PlacementMap) -> &[PlacedSublayer] {
 /// One phase.
 struct Panel<'a> {
     devices: &'a [&'a str],
-    told: Told,
+    view: PlacementView,
     top: f64,
     cell: f64,
     edge: f64,
@@ -147,15 +150,15 @@ impl Panel<'_> {
         let gap = if width > 12.0 { 1.5 } else { 0.6 };
         let mut top = y;
         for part in &it.parts {
-            let (name, streamed) = self.told.of(part);
+            let (name, streamed) = self.view.subject(part);
             let colour = self.devices.iter().position(|device| *device == name).unwrap_or(0) % COLOURS;
             let share = if it.parts.len() > 1 {
                 format!("{} of the rows, ", percent(part.share))
             } else {
                 String::new()
             };
-            let hover = match (self.told, streamed) {
-                (Told::Home, _) => format!("{place}: {share}in {name}"),
+            let hover = match (self.view, streamed) {
+                (PlacementView::Home, _) => format!("{place}: {share}in {name}"),
                 (_, true) => format!("{place}: {share}on {name}, streamed from {}", part.home),
                 (_, false) => format!("{place}: {share}on {name}, in {}", part.home),
             };

@@ -1,10 +1,10 @@
 //! One step as a Gantt chart: for every lane, what was predicted above what was measured.
 
-use super::{legend, legend_height, text_width, tick_label};
-use crate::axis::Axis;
-use crate::compare::{Interval, TaskRow, Timeline};
-use crate::numbers::{duration, signed_percent};
-use crate::svg::{Anchor, Svg};
+use super::legend::{legend, legend_height, text_width, tick_label};
+use crate::drawing::axis::PlotAxis;
+use crate::drawing::svg::{Anchor, Svg};
+use crate::numbers::format::{duration, signed_percent};
+use crate::results::comparison::{Interval, TaskRow, Timeline};
 use hwprofiles::Seconds;
 use std::collections::BTreeSet;
 
@@ -25,20 +25,21 @@ const KINDS: [&str; 6] = [
 const CLASSES: [&str; 6] = ["bar c0", "bar c1", "bar c2", "bar c3", "bar c5", "wait"];
 
 /// A side of a timeline: what it is called, and where a task tells it.
-pub(crate) type Side = (&'static str, fn(&TaskRow) -> Interval);
+pub(crate) type TimelineSide = (&'static str, fn(&TaskRow) -> Interval);
 
 /// The predicted side and the measured one, in the order in which they are drawn.
-pub(crate) const BOTH: &[Side] = &[("predicted", |task| task.predicted), ("measured", |task| task.measured)];
+pub(crate) const BOTH: &[TimelineSide] =
+    &[("predicted", |task| task.predicted), ("measured", |task| task.measured)];
 
 /// The one side of a trace that was joined with itself.
-pub(crate) const SIMULATED: &[Side] = &[("simulated", |task| task.predicted)];
+pub(crate) const SIMULATED: &[TimelineSide] = &[("simulated", |task| task.predicted)];
 /// The same of a run on real devices.
-pub(crate) const MEASURED: &[Side] = &[("measured", |task| task.predicted)];
+pub(crate) const MEASURED: &[TimelineSide] = &[("measured", |task| task.predicted)];
 /// The same of a run on devices that spend modelled time.
-pub(crate) const MODELLED: &[Side] = &[("modelled", |task| task.predicted)];
+pub(crate) const MODELLED: &[TimelineSide] = &[("modelled", |task| task.predicted)];
 
 /// The whole step.
-pub(crate) fn draw(timeline: &Timeline, sides: &[Side]) -> Svg {
+pub(crate) fn draw(timeline: &Timeline, sides: &[TimelineSide]) -> Svg {
     let ends = [timeline.time.predicted, timeline.time.measured];
     let length = timeline.tasks.iter().flat_map(|task| sides.iter().map(|(_, of)| of(task).end));
     let length = length.chain(ends).fold(Seconds::ZERO, Seconds::max);
@@ -52,18 +53,20 @@ pub(crate) fn draw(timeline: &Timeline, sides: &[Side]) -> Svg {
             signed_percent(timeline.time.error())
         ),
     };
-    Chart { title, timeline, sides, from: vec![Seconds::ZERO; sides.len()], length, ends: Some(ends) }.draw()
+    GanttChart { title, timeline, sides, from: vec![Seconds::ZERO; sides.len()], length, ends: Some(ends) }
+        .draw()
 }
 
 /// Two consecutive layers of the step, each side counted from the moment at which it starts to compute them. What
 /// other layers do meanwhile (prefetches) is there too.
-pub(crate) fn draw_layers(timeline: &Timeline, sides: &[Side]) -> Svg {
+pub(crate) fn draw_layers(timeline: &Timeline, sides: &[TimelineSide]) -> Svg {
     let layers = busiest_layers(timeline);
     let of_layers =
         |task: &&TaskRow| task.layer.is_some_and(|layer| layers.contains(&layer)) && !is_prefetch(task);
     let tasks = || timeline.tasks.iter().filter(of_layers);
-    let start = |(_, of): &Side| tasks().map(|task| of(task).start).reduce(Seconds::min).unwrap_or_default();
-    let end = |(_, of): &Side| tasks().map(|task| of(task).end).fold(Seconds::ZERO, Seconds::max);
+    let start =
+        |(_, of): &TimelineSide| tasks().map(|task| of(task).start).reduce(Seconds::min).unwrap_or_default();
+    let end = |(_, of): &TimelineSide| tasks().map(|task| of(task).end).fold(Seconds::ZERO, Seconds::max);
     let from: Vec<_> = sides.iter().map(start).collect();
     let lengths = sides.iter().zip(&from).map(|(side, from)| end(side) - *from);
     let length = lengths.fold(Seconds::new(1e-9), Seconds::max);
@@ -71,7 +74,7 @@ pub(crate) fn draw_layers(timeline: &Timeline, sides: &[Side]) -> Svg {
         [first, second] if first < second => format!("Layers {first} and {second} of it"),
         [only, _] => format!("Layer {only} of it"),
     };
-    Chart { title, timeline, sides, from, length, ends: None }.draw()
+    GanttChart { title, timeline, sides, from, length, ends: None }.draw()
 }
 
 /// The neighbours on the most lanes, with the most tasks; in the middle of all such.
@@ -124,10 +127,10 @@ fn kind(task: &TaskRow) -> usize {
     }
 }
 
-struct Chart<'a> {
+struct GanttChart<'a> {
     title: String,
     timeline: &'a Timeline,
-    sides: &'a [Side],
+    sides: &'a [TimelineSide],
     /// Where each side's time begins.
     from: Vec<Seconds>,
     length: Seconds,
@@ -135,7 +138,7 @@ struct Chart<'a> {
     ends: Option<[Seconds; 2]>,
 }
 
-impl Chart<'_> {
+impl GanttChart<'_> {
     fn draw(&self) -> Svg {
         let mut lanes: Vec<&str> = Vec::new();
         for task in &self.timeline.tasks {
@@ -152,7 +155,7 @@ impl Chart<'_> {
         legend(&mut svg, [left, 40.0], LEGEND, &KINDS, |svg, index, [x, y]| {
             svg.rect(CLASSES[index], [x - 6.0, y - 6.0], [12.0, 12.0], "");
         });
-        let axis = Axis::linear(0.0, self.length.get(), [left, left + WIDTH]);
+        let axis = PlotAxis::linear(0.0, self.length.get(), [left, left + WIDTH]);
         for tick in axis.ticks(9) {
             svg.line("grid", [axis.at(tick), top], [axis.at(tick), bottom]);
             svg.text("soft", [axis.at(tick), bottom + 19.0], Anchor::Middle, &tick_label(tick));
@@ -174,7 +177,7 @@ impl Chart<'_> {
     }
 
     /// The tasks of one side of one lane, as far as they are within the chart.
-    fn lane(&self, svg: &mut Svg, axis: &Axis, lane: &str, side: usize, y: f64) {
+    fn lane(&self, svg: &mut Svg, axis: &PlotAxis, lane: &str, side: usize, y: f64) {
         for task in self.timeline.tasks.iter().filter(|task| task.lane == lane) {
             let (word, of) = self.sides[side];
             let interval = of(task);

@@ -1,9 +1,9 @@
 //! What an answer rests on: a bar for each number, from the answer with the number's low value to that with its high one.
 
-use super::chart::Tick;
-use super::legend;
-use crate::axis::Axis;
-use crate::svg::{Anchor, Svg};
+use super::chart::TickFormat;
+use super::legend::legend;
+use crate::drawing::axis::PlotAxis;
+use crate::drawing::svg::{Anchor, Svg};
 
 const TOP: f64 = 66.0;
 /// A name, and its bar below it: on a phone there is no room beside it.
@@ -13,7 +13,7 @@ const WIDTH: f64 = 270.0;
 
 /// One number and what the answer is at its ends.
 #[derive(Debug, Clone)]
-pub(crate) struct Bar {
+pub(crate) struct TornadoBar {
     /// The number.
     pub name: String,
     /// Its low and its high value, in words.
@@ -23,10 +23,10 @@ pub(crate) struct Bar {
 }
 
 /// The widest bar first, around the answer as it is, `base`.
-pub(crate) fn draw(title: &str, base: f64, bars: &[Bar], tick: Tick) -> Svg {
+pub(crate) fn draw(title: &str, base: f64, bars: &[TornadoBar], tick: TickFormat) -> Svg {
     let mut bars: Vec<_> = bars.iter().filter(|bar| bar.answers.iter().all(|it| it.is_finite())).collect();
     // Both ends may lie on one side of the answer.
-    let width = |bar: &Bar| {
+    let width = |bar: &TornadoBar| {
         let [low, high] = [f64::min, f64::max].map(|of| bar.answers.into_iter().fold(base, of));
         high - low
     };
@@ -41,7 +41,7 @@ pub(crate) fn draw(title: &str, base: f64, bars: &[Bar], tick: Tick) -> Svg {
     let (least, most) =
         (answers().fold(f64::INFINITY, f64::min), answers().fold(f64::NEG_INFINITY, f64::max));
     let air = 0.08 * (most - least).max(base.abs() * 0.01);
-    let axis = Axis::linear(least - air, most + air, [LEFT, LEFT + WIDTH]);
+    let axis = PlotAxis::linear(least - air, most + air, [LEFT, LEFT + WIDTH]);
     for at in axis.ticks(4) {
         svg.line("grid", [axis.at(at), TOP], [axis.at(at), bottom]);
         svg.text("soft", [axis.at(at), bottom + 19.0], Anchor::Middle, &tick(at));

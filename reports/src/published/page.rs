@@ -1,10 +1,10 @@
 //! `published.md`: every system with its plot, its constants and its rows.
 
+use super::plot::draw;
 use super::text::digits;
 use super::{Reproduction, Reproductions, Score, Standing, WANTED_OVERALL, WANTED_RANKS, WANTED_RATIO};
-use crate::error::ReportError;
-use crate::numbers::{percent, signed_percent};
-use crate::plots::published::draw;
+use crate::numbers::format::{percent, signed_percent};
+use crate::results::error::ReportError;
 use hwprofiles::write_atomically;
 use std::fmt::Write;
 use std::path::Path;
@@ -30,10 +30,10 @@ impl Reproductions {
         page += "| system | rows | scored | median error | wanted | ratio | least rank | missed |\n|---|---|---|---|---|---|---|---|\n";
         for it in &self.0 {
             let score = it.score();
-            let wanted = it.wanted.map_or_else(dash, |wanted| format!("{:.0} %", wanted * 100.0));
+            let wanted = it.target_error.map_or_else(dash, |wanted| format!("{:.0} %", wanted * 100.0));
             let missed = match score.rows {
                 0 => "not scored".to_owned(),
-                _ => it.missed().join("; "),
+                _ => it.missed_targets().join("; "),
             };
             let link = format!("[{}](#{})", cell(&it.system), it.id);
             let _ = writeln!(
@@ -48,7 +48,7 @@ impl Reproductions {
         let all: usize = self.0.iter().map(|it| it.rows.len()).sum();
         let wanted = format!("{:.0} %", WANTED_OVERALL * 100.0);
         let _ = writeln!(page, "| all | {all} | {} | {} | |\n", score.rows, columns(&score, &wanted));
-        let kept = self.scored().filter(|it| it.missed().is_empty()).count();
+        let kept = self.scored().filter(|it| it.missed_targets().is_empty()).count();
         let _ = writeln!(
             page,
             "{kept} of {} systems keep all figures: the median error wanted, a ratio of {} to {}, and in each table of \
@@ -93,12 +93,12 @@ impl Reproduction {
                 "| {} | {} | {prior} | {fitted} | {} |",
                 it.name,
                 digits(it.value),
-                cell(&it.why)
+                cell(&it.description)
             );
         }
         let mut unscored: Vec<&str> = Vec::new();
         for row in &self.rows {
-            if let (Standing::Unscored(_) | Standing::Failed(_), why) = (&row.standing, row.standing.why())
+            if let (Standing::Unscored(_) | Standing::Failed(_), why) = (&row.standing, row.standing.reason())
                 && !unscored.contains(&why)
             {
                 unscored.push(why);
@@ -108,7 +108,7 @@ impl Reproduction {
             *page += "\nNot scored:\n\n";
         }
         for why in unscored {
-            let count = self.rows.iter().filter(|row| row.standing.why() == why).count();
+            let count = self.rows.iter().filter(|row| row.standing.reason() == why).count();
             let _ = writeln!(page, "- {count} of its rows: {}", cell(why));
         }
         self.write_rows_of_page(page);
@@ -120,10 +120,10 @@ impl Reproduction {
         for row in &self.rows {
             let ours = row.ours.map_or_else(dash, digits);
             let error = signed_percent(row.error());
-            let what = cell(&row.what);
+            let what = cell(&row.description);
             let (table, unit) = (cell(&row.table), cell(&row.unit));
             let published = digits(row.published);
-            let standing = row.word();
+            let standing = row.label();
             let _ = writeln!(
                 page,
                 "| {} | {table} | {what} | {published} | {ours} | {unit} | {error} | {standing} |",
@@ -167,7 +167,7 @@ mod tests {
     fn each_system_has_a_plot_and_names_never_become_markup() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut all = reproductions();
-        all.0[0].rows[0].what = "<script>".to_owned();
+        all.0[0].rows[0].description = "<script>".to_owned();
         all.write(folder.path()).expect("written");
         for file in ["published.md", "s.svg"] {
             let text = std::fs::read_to_string(folder.path().join(file)).expect("a file");

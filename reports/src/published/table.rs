@@ -32,7 +32,7 @@ impl Reproductions {
                     it.id.clone(),
                     row.id.clone(),
                     row.hardware.clone(),
-                    row.what.clone(),
+                    row.description.clone(),
                     row.table.clone(),
                     row.metric.clone(),
                     row.unit.clone(),
@@ -40,8 +40,8 @@ impl Reproductions {
                     number(Some(row.published).filter(|number| number.is_finite())),
                     number(row.ours),
                     number(row.error()),
-                    row.word().to_owned(),
-                    row.standing.why().to_owned(),
+                    row.label().to_owned(),
+                    row.standing.reason().to_owned(),
                 ]);
             }
         }
@@ -54,12 +54,12 @@ impl Reproductions {
             let rows = it.rows.iter().map(|row| {
                 json!({
                     "id": row.id, "table": row.table, "metric": row.metric, "unit": row.unit, "published": row.published,
-                    "ours": row.ours, "error": row.error(), "standing": row.word(), "why": row.standing.why(),
+                    "ours": row.ours, "error": row.error(), "standing": row.label(), "why": row.standing.reason(),
                 })
             });
             json!({
                 "id": it.id, "system": it.system, "source": it.source, "licence": it.licence, "verdict": it.verdict,
-                "wanted": it.wanted, "score": it.score(), "missed": it.missed(), "constants": it.constants,
+                "wanted": it.target_error, "score": it.score(), "missed": it.missed_targets(), "constants": it.constants,
                 "rows": rows.collect::<Vec<_>>(),
             })
         });

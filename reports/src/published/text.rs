@@ -1,8 +1,8 @@
 //! Reproductions for a terminal.
 
 use super::{Reproduction, Reproductions, Score, WANTED_OVERALL};
-use crate::numbers::signed_percent;
-use crate::wrap::wrapped;
+use crate::numbers::format::signed_percent;
+use crate::numbers::text::wrapped;
 use std::fmt::Write;
 
 /// Columns of the terminal that everybody has.
@@ -27,7 +27,7 @@ impl Reproductions {
                 score.rows,
                 columns(&score)
             );
-            let missed = it.missed();
+            let missed = it.missed_targets();
             let told = match (score.rows, missed.is_empty()) {
                 (0, _) => format!("not scored: {}", it.verdict.trim()),
                 (_, true) => continue,
@@ -38,7 +38,7 @@ impl Reproductions {
         let score = self.score();
         let all: usize = self.0.iter().map(|it| it.rows.len()).sum();
         let _ = writeln!(text, "{:width$}  {all:>4} {:>6}  {}", "all", score.rows, columns(&score));
-        let kept = self.scored().filter(|it| it.missed().is_empty()).count();
+        let kept = self.scored().filter(|it| it.missed_targets().is_empty()).count();
         let _ = writeln!(
             text,
             "{kept} of {} systems keep all figures; over all rows the median is to be at most {:.0} %",
@@ -62,8 +62,9 @@ impl Reproduction {
             }
             let ours = row.ours.map_or_else(|| "–".to_owned(), digits);
             let _ = write!(text, "  {:>10} {:>10} {:<8}", digits(row.published), ours, row.unit);
-            let _ = write!(text, " {:>9}  {:<8} {}", signed_percent(row.error()), row.word(), row.what);
-            let _ = match row.standing.why() {
+            let _ =
+                write!(text, " {:>9}  {:<8} {}", signed_percent(row.error()), row.label(), row.description);
+            let _ = match row.standing.reason() {
                 "" => writeln!(text, "  [{}]", row.id),
                 why => writeln!(text, "  [{}: {why}]", row.id),
             };

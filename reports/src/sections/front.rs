@@ -1,12 +1,13 @@
 //! What can be traded off: a Pareto front.
 
-use super::{Section, counted};
-use crate::block::{Block, Cell, Column, Plot, Table};
-use crate::data_table::DataTable;
-use crate::error::ReportError;
-use crate::numbers::{duration, percent, plain};
-use crate::plots::chart::{Chart, Point, Scale, Series};
-use crate::plots::tick_label;
+use crate::numbers::format::counted;
+use crate::numbers::format::{duration, percent, plain};
+use crate::page::block::{PageBlock, Plot, Table, TableCell, TableColumn};
+use crate::page::section::PageSection;
+use crate::plots::chart::{AxisScale, Chart, PlotPoint, PlotSeries};
+use crate::plots::legend::tick_label;
+use crate::results::data_table::DataTable;
+use crate::results::error::ReportError;
 use hwprofiles::Seconds;
 use serde::Deserialize;
 use std::path::Path;
@@ -31,7 +32,7 @@ struct FrontRow {
 
 /// The form of `--json`, as far as it is shown.
 #[derive(Deserialize)]
-struct Record {
+struct FrontRecord {
     criteria: Vec<String>,
     points: Vec<PointRecord>,
 }
@@ -40,20 +41,20 @@ struct Record {
 struct PointRecord {
     placement: String,
     prefill_chunk: u64,
-    bound: TakenRecord,
-    simulated: TakenRecord,
+    bound: CriteriaRecord,
+    simulated: CriteriaRecord,
     proven: Option<f64>,
     beaten: bool,
 }
 
 #[derive(Deserialize)]
-struct TakenRecord {
+struct CriteriaRecord {
     times: planner::Times,
     energy_per_token: Option<hwprofiles::Joules>,
     cost_per_token: Option<hwprofiles::Dollars>,
 }
 
-impl TakenRecord {
+impl CriteriaRecord {
     fn value(&self, criterion: &str) -> f64 {
         let value = match criterion {
             "ttft" => Some(self.times.ttft.get()),
@@ -75,9 +76,9 @@ const COLUMNS: [(&str, &str); 4] = [
 
 impl FrontFile {
     pub(crate) fn from_json(text: &str, path: &Path) -> Result<Self, ReportError> {
-        let record: Record = serde_json::from_str(text)
+        let record: FrontRecord = serde_json::from_str(text)
             .map_err(|source| ReportError::Parse { path: path.to_owned(), source })?;
-        let values = |taken: &TakenRecord| record.criteria.iter().map(|it| taken.value(it)).collect();
+        let values = |taken: &CriteriaRecord| record.criteria.iter().map(|it| taken.value(it)).collect();
         let row = |point: &PointRecord| FrontRow {
             placement: point.placement.clone(),
             prefill_chunk: point.prefill_chunk as f64,
@@ -89,7 +90,7 @@ impl FrontFile {
         Ok(Self { points, criteria: record.criteria })
     }
 
-    pub(crate) fn of(table: &DataTable) -> Self {
+    pub(crate) fn from_table(table: &DataTable) -> Self {
         let known = COLUMNS.into_iter().filter(|(_, column)| table.index(column).is_some());
         let known: Vec<_> = known.collect();
         let number = |name: &str, row: usize| {
@@ -113,11 +114,11 @@ impl FrontFile {
         Self { criteria, points: (0..table.rows).map(row).collect() }
     }
 
-    pub(crate) fn section(&self) -> Section {
+    pub(crate) fn section(&self) -> PageSection {
         let beaten = self.points.iter().filter(|it| it.beaten).count();
         let mut blocks = Vec::new();
         if self.points.is_empty() {
-            blocks.push(Block::Note("There is no point on this front.".to_owned()));
+            blocks.push(PageBlock::Note("There is no point on this front.".to_owned()));
         }
         // Each criterion against the first one that is left of it.
         let pairs = (1..self.criteria.len()).map(|up| [up - 1, up]);
@@ -125,9 +126,9 @@ impl FrontFile {
             let name = format!("front-{}-{}", self.criteria[across], self.criteria[up]);
             Plot::fitting(name, self.chart([across, up]).draw())
         });
-        blocks.push(Block::Plots(plots.collect()));
-        blocks.push(Block::Table(self.table()));
-        Section {
+        blocks.push(PageBlock::Plots(plots.collect()));
+        blocks.push(PageBlock::Table(self.table()));
+        PageSection {
             title: format!("What can be traded off: {}", self.criteria.join(", ")),
             lead: format!(
                 "{}, of which none was better in every criterion as the solver compares; {beaten} of them {} beaten by another once \
@@ -142,7 +143,7 @@ impl FrontFile {
     fn chart(&self, sides: [usize; 2]) -> Chart {
         let scale = |side: usize| {
             let criterion = self.criteria[side].as_str();
-            Scale::tight(&words(criterion), if is_time(criterion) { tick_label } else { plain })
+            AxisScale::tight(&words(criterion), if is_time(criterion) { tick_label } else { plain })
         };
         let title =
             format!("{} against {}", words(&self.criteria[sides[1]]), words(&self.criteria[sides[0]]));
@@ -153,14 +154,14 @@ impl FrontFile {
                 let values: Vec<_> =
                     values.map(|(name, value)| format!("{name} {}", written(name, *value))).collect();
                 let hover = format!("{}: {}, chunk {}", it.placement, values.join(", "), it.prefill_chunk);
-                Point { at: sides.map(|side| it.values[0][side]), hover }
+                PlotPoint { at: sides.map(|side| it.values[0][side]), hover }
             });
             let mut points: Vec<_> = points.collect();
             points.sort_by(|a, b| a.at[0].total_cmp(&b.at[0]));
             // Of three criteria the points of two are no line.
             let line = !beaten && self.criteria.len() == 2;
             if !points.is_empty() {
-                chart.series.push(Series { name: name.to_owned(), points, line, radius: 5.5 });
+                chart.series.push(PlotSeries { name: name.to_owned(), points, line, radius: 5.5 });
             }
         }
         chart
@@ -174,8 +175,8 @@ impl FrontFile {
             let values = it.values.iter().flat_map(|values| self.criteria.iter().zip(values));
             let values = values.map(|(name, value)| written(name, *value));
             let proven = it.proven.map_or("–".to_owned(), percent);
-            let name = Cell { text: it.placement.clone(), off: it.beaten };
-            let cells = values.chain([plain(it.prefill_chunk), proven]).map(Cell::from);
+            let name = TableCell { text: it.placement.clone(), off: it.beaten };
+            let cells = values.chain([plain(it.prefill_chunk), proven]).map(TableCell::from);
             [name].into_iter().chain(cells).collect()
         };
         Table {
@@ -183,7 +184,7 @@ impl FrontFile {
             caption: "Simulated, and as bounds without contention; ‘!’ where another point, simulated, is nowhere worse and somewhere \
                       better. Proven: the share of its value that nothing within its limits goes below."
                 .to_owned(),
-            columns: [Column::name("placement, in decode")].into_iter().chain(numbers.map(|it| Column::number(&it))).collect(),
+            columns: [TableColumn::name("placement, in decode")].into_iter().chain(numbers.map(|it| TableColumn::number(&it))).collect(),
             rows: self.points.iter().map(row).collect(),
         }
     }

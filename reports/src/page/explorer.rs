@@ -1,0 +1,222 @@
+//! A table to look around in: its columns, packed for the page's script, and what to show first.
+//!
+//! A number takes three bytes (a 32-bit float without the last eight bits of its fraction: five digits), a choice among
+//! words or a few numbers takes one byte or two. Bytes are written in base 64. What is the same in all rows, or in
+//! another column, is written once.
+
+use crate::results::data_table::{ColumnValues, DataColumn, DataTable};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Bytes that columns may take on the page; those that are left out then are named there.
+const MOST_BYTES: usize = 12 << 20;
+/// More words than that are no choice but texts, which the page leaves out.
+const MOST_WORDS: usize = 4096;
+/// So many different numbers are written as a choice.
+const LEVELS: usize = 256;
+
+/// A table, and what to show first.
+#[derive(Debug, Clone)]
+pub(crate) struct Explorer {
+    /// What it is.
+    pub label: String,
+    /// The number of rows.
+    rows: usize,
+    columns: Vec<Value>,
+    filters: Vec<String>,
+    shown: [Option<String>; 3],
+    left_out: Vec<String>,
+}
+
+impl Explorer {
+    /// Of `table`; `keys` are the names of columns to filter by, `shown` those of the axes and of the colour.
+    pub(crate) fn new(label: &str, table: &DataTable, keys: &[&str], shown: [Option<&str>; 3]) -> Self {
+        let (mut columns, mut left_out) = (Vec::new(), Vec::new());
+        let mut bytes = 0;
+        for (index, column) in table.columns.iter().enumerate() {
+            let twin =
+                table.columns[..index].iter().find(|it| alike(&it.values, &column.values) && !is_empty(it));
+            let packed = match twin {
+                Some(twin) if !left_out.contains(&twin.name) => json!({"kind": "twin", "of": twin.name}),
+                _ => match packed(column) {
+                    Some(packed) => packed,
+                    None => {
+                        left_out.push(column.name.clone());
+                        continue;
+                    }
+                },
+            };
+            let size = packed.to_string().len();
+            if bytes + size > MOST_BYTES {
+                left_out.push(column.name.clone());
+                continue;
+            }
+            bytes += size;
+            let mut packed = packed;
+            packed["name"] = json!(column.name);
+            columns.push(packed);
+        }
+        let known = |name: &&str| !left_out.iter().any(|it| it == name) && table.index(name).is_some();
+        let filters = keys.iter().filter(|name| known(name)).map(|name| (*name).to_owned()).collect();
+        let shown = shown.map(|name| name.filter(known).map(str::to_owned));
+        left_out.retain(|name| !table.index(name).is_some_and(|it| is_empty(&table.columns[it])));
+        Self { label: label.to_owned(), rows: table.rows, columns, filters, shown, left_out }
+    }
+
+    /// The data as JSON in which nothing can end a script.
+    pub(crate) fn data(&self) -> minijinja::Value {
+        let [x, y, colour] = &self.shown;
+        let data = json!({
+            "rows": self.rows, "columns": self.columns, "filters": self.filters, "x": x, "y": y, "colour": colour,
+        });
+        let text = data.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+        minijinja::Value::from_safe_string(text)
+    }
+
+    /// What the reader must know.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        match &self.left_out[..] {
+            [] => vec![],
+            names => vec![format!(
+                "Not on this page, since every row has another text in it or the page would be too large: {}.",
+                names.join(", ")
+            )],
+        }
+    }
+}
+
+/// Whether all values are the same; two that are missing are.
+fn alike(left: &ColumnValues, right: &ColumnValues) -> bool {
+    match (left, right) {
+        (ColumnValues::Numbers(left), ColumnValues::Numbers(right)) => {
+            left.iter().zip(right).all(|(l, r)| l == r || (l.is_nan() && r.is_nan()))
+        }
+        _ => left == right,
+    }
+}
+
+fn is_empty(column: &DataColumn) -> bool {
+    match &column.values {
+        ColumnValues::Numbers(numbers) => numbers.iter().all(|it| it.is_nan()),
+        ColumnValues::Words { words, .. } => words.iter().all(String::is_empty),
+    }
+}
+
+/// A column for the page; `None` for one that is empty or of too many texts.
+fn packed(column: &DataColumn) -> Option<Value> {
+    if is_empty(column) {
+        return None;
+    }
+    match &column.values {
+        ColumnValues::Words { words, rows } if words.len() <= MOST_WORDS => {
+            Some(choice("words", json!(words), words.len(), rows.iter().copied()))
+        }
+        ColumnValues::Words { .. } => None,
+        ColumnValues::Numbers(numbers) => {
+            if numbers.iter().zip(0..).all(|(it, row)| *it == numbers[0] + f64::from(row)) {
+                return Some(json!({"kind": "count", "first": numbers[0]}));
+            }
+            let mut levels = BTreeSet::new();
+            for it in numbers {
+                levels.insert(it.to_bits());
+                if levels.len() > LEVELS {
+                    let bytes: Vec<u8> = numbers.iter().flat_map(|it| three_bytes(*it)).collect();
+                    return Some(json!({"kind": "numbers", "data": base64(&bytes)}));
+                }
+            }
+            let mut levels: Vec<f64> = levels.into_iter().map(f64::from_bits).collect();
+            levels.sort_by(f64::total_cmp);
+            let level = |it: &f64| levels.partition_point(|level| level.total_cmp(it).is_lt()) as u32;
+            // JSON has no NaN: null is what is missing.
+            let texts: Vec<_> = levels.iter().map(|it| (!it.is_nan()).then_some(*it)).collect();
+            Some(choice("levels", json!(texts), levels.len(), numbers.iter().map(level)))
+        }
+    }
+}
+
+/// By row an index into `names`: nothing where there is one name, one byte or two where there are more.
+fn choice(kind: &str, names: Value, count: usize, rows: impl Iterator<Item = u32>) -> Value {
+    let (width, data) = match count {
+        0..=1 => (0, Vec::new()),
+        2..=256 => (1, rows.map(|it| it as u8).collect::<Vec<_>>()),
+        _ => (2, rows.flat_map(|it| (it as u16).to_le_bytes()).collect()),
+    };
+    json!({"kind": kind, "names": names, "width": width, "data": base64(&data)})
+}
+
+/// The upper three bytes of a 32-bit float, rounded, the lowest first. What is beyond such floats is missing.
+fn three_bytes(value: f64) -> [u8; 3] {
+    let bits = (value as f32).to_bits();
+    let upper = match (value as f32).is_finite() {
+        true => bits.saturating_add(0x80) >> 8,
+        false => f32::NAN.to_bits() >> 8,
+    };
+    let [a, b, c, _] = upper.to_le_bytes();
+    [a, b, c]
+}
+
+/// RFC 4648's alphabet, padded.
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for at in 0..4 {
+            let index = (bits >> (18 - 6 * at)) & 63;
+            text.push(if at <= chunk.len() { ALPHABET[index as usize] as char } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn numbers_keep_five_digits_and_their_order(a in -1e30..1e30_f64, b in -1e30..1e30_f64) {
+            let back = |value: f64| {
+                let [x, y, z] = three_bytes(value);
+                f64::from(f32::from_le_bytes([0, x, y, z]))
+            };
+            prop_assert!((back(a) - a).abs() <= 1.6e-5 * a.abs(), "{a} became {}", back(a));
+            prop_assert!(a <= b || back(a) >= back(b));
+        }
+    }
+
+    #[test]
+    fn bytes_in_base_64_are_those_of_the_standard() {
+        let texts = ["", "f", "fo", "foo", "foob", "fooba", "foobar"].map(|it| base64(it.as_bytes()));
+        assert_eq!(texts, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"]);
+    }
+
+    #[test]
+    fn columns_are_packed_by_what_they_hold() {
+        let numbers = |name: &str, of: &dyn Fn(u32) -> f64| DataColumn {
+            name: name.to_owned(),
+            values: ColumnValues::Numbers((0..1000).map(of).collect()),
+        };
+        let words = (0..1000).map(|it| if it % 2 == 0 { "</script>" } else { "b" });
+        let table = DataTable::from_columns(vec![
+            numbers("point", &|it| f64::from(it) + 5.0),
+            numbers("level", &|it| f64::from(it % 3)),
+            numbers("time", &|it| f64::from(it).sqrt()),
+            numbers("again", &|it| f64::from(it).sqrt()),
+            numbers("none", &|_| f64::NAN),
+            DataColumn { name: "word".to_owned(), values: ColumnValues::from_words(words) },
+        ]);
+        let explorer = Explorer::new("t", &table, &["word", "missing"], [Some("level"), Some("none"), None]);
+        let kinds: Vec<_> = explorer.columns.iter().map(|it| it["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["count", "levels", "numbers", "twin", "words"]);
+        assert_eq!(explorer.filters, ["word"]);
+        assert_eq!(explorer.shown, [Some("level".to_owned()), None, None]);
+        assert_eq!(explorer.notes(), [""; 0]);
+        let text = explorer.data().to_string();
+        assert!(!text.contains('<'), "{text}");
+        let again: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(again["columns"][4]["names"][0], "</script>");
+    }
+}

@@ -1,0 +1,59 @@
+//! What we say against what was published, both logarithmic, whatever the unit.
+
+use crate::drawing::axis::PlotAxis;
+use crate::drawing::svg::{Anchor, Svg};
+use crate::numbers::format::signed_percent;
+use crate::plots::diagonal::{Diagonal, LEFT, SIDE};
+use crate::plots::legend::{legend, legend_height};
+use crate::published::{Reproduction, Standing};
+
+/// The band around the diagonal.
+const BAND: f64 = 0.15;
+
+/// `None` where no row has two numbers above zero.
+pub(crate) fn draw(reproduction: &Reproduction) -> Option<Svg> {
+    let shown = |row: &&crate::published::ReproducedRow| {
+        let above = |number: f64| number > 0.0 && number.is_finite();
+        row.ours.is_some_and(above) && above(row.published) && !matches!(row.standing, Standing::Failed(_))
+    };
+    let rows: Vec<_> = reproduction.rows.iter().filter(shown).collect();
+    let mut tables: Vec<&str> = Vec::new();
+    for row in &rows {
+        if !tables.contains(&row.table.as_str()) {
+            tables.push(&row.table);
+        }
+    }
+    let values = rows.iter().flat_map(|row| [row.published, row.ours.unwrap_or(row.published)]);
+    if rows.is_empty() {
+        return None;
+    }
+    let top = 36.0 + legend_height(&tables, SIDE);
+    let title = format!("{}: ours against published", reproduction.system);
+    let mut svg = Svg::new(LEFT + SIDE + 22.0, top + SIDE + 54.0, &title);
+    let x = PlotAxis::logarithmic(values, [LEFT, LEFT + SIDE]);
+    let y = x.on([top + SIDE, top]);
+    svg.text("strong", [LEFT, 18.0], Anchor::Start, &reproduction.system);
+    legend(&mut svg, [LEFT, 42.0], SIDE, &tables, |svg, group, at| svg.marker(group, at, 5.0, ""));
+    Diagonal { band: BAND, names: ["published", "ours"], label: plain }.draw(&mut svg, &x, &y, top);
+    for row in rows {
+        let ours = row.ours.unwrap_or(row.published);
+        let group = tables.iter().position(|table| *table == row.table).unwrap_or(0);
+        let hover = format!(
+            "{}: published {} {}, ours {ours:.4}, {} ({})",
+            row.description,
+            row.published,
+            row.unit,
+            signed_percent(row.error()),
+            row.label()
+        );
+        // What does not count is small.
+        let radius = if row.standing == Standing::Scored { 4.0 } else { 2.5 };
+        svg.marker(group, [x.at(row.published), y.at(ours)], radius, &hover);
+    }
+    Some(svg)
+}
+
+/// A tick's number, without what rounding adds: 0.2 may be 0.2 + 3e-17.
+fn plain(tick: f64) -> String {
+    format!("{tick:.3e}").parse::<f64>().unwrap_or(tick).to_string()
+}

@@ -1,0 +1,238 @@
+//! A report: results of any kinds, on one page.
+
+mod output;
+
+use crate::numbers::format::size;
+use crate::page::block::{PageBlock, Table, TableCell, TableColumn};
+use crate::page::section::PageSection;
+use crate::results::data_table::{ColumnValues, DataTable};
+use crate::results::error::ReportError;
+use crate::results::result_file::{ResultFile, ResultKind};
+use crate::results::validation::{VALIDATION_VERSION, Validation};
+use crate::sections::capacity::CapacityFile;
+use crate::sections::front::FrontFile;
+use crate::sections::plan::PlannedRun;
+use crate::sections::serving::{self, ServingSummary};
+use crate::sections::trace::TracedRun;
+use crate::sections::{grid, sweep, validation};
+use hwprofiles::{Bytes, Machine};
+use planner::{PlanTable, Trace};
+
+/// Results, in the order of the page.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    inputs: Vec<ReportInput>,
+}
+
+/// One result, and the file that it was in.
+#[derive(Debug, Clone)]
+struct ReportInput {
+    source: Option<InputSource>,
+    content: ReportContent,
+}
+
+/// Where a result came from.
+#[derive(Debug, Clone)]
+struct InputSource {
+    file: String,
+    kind: ResultKind,
+    sha256: String,
+    bytes: u64,
+}
+
+/// What was in a file.
+#[derive(Debug, Clone)]
+enum ReportContent {
+    Validation(Box<Validation>),
+    Plan(Box<PlannedRun>),
+    Grid(Box<PlanTable>),
+    Front(FrontFile),
+    Trace(Box<TracedRun>),
+    Rates(ServingSummary),
+    Served(ServingSummary),
+    Requests(DataTable),
+    Series(DataTable),
+    Sweep(DataTable),
+    Capacity(Box<CapacityFile>),
+}
+
+impl From<Validation> for Report {
+    fn from(validation: Validation) -> Self {
+        let content = ReportContent::Validation(Box::new(validation));
+        Self { inputs: vec![ReportInput { source: None, content }] }
+    }
+}
+
+impl Report {
+    /// Adds what stands in `file` by itself: anything but a plan and a Parquet table, of which the caller knows more.
+    ///
+    /// # Errors
+    /// Names the file and what in it is not what it should be.
+    pub fn add(&mut self, file: &ResultFile) -> Result<(), ReportError> {
+        let ResultFile { path, text, .. } = file;
+        let content = match file.kind {
+            ResultKind::Validation => ReportContent::Validation(Box::new(Validation::parse(text, path)?)),
+            ResultKind::Grid => ReportContent::Grid(Box::new(grid::read(text, path)?)),
+            ResultKind::Front if text.trim_start().starts_with('{') => {
+                ReportContent::Front(FrontFile::from_json(text, path)?)
+            }
+            ResultKind::Trace => return self.add_trace(file, |_| None),
+            ResultKind::Rates => ReportContent::Rates(ServingSummary::read(text, path)?),
+            ResultKind::Served => ReportContent::Served(ServingSummary::read(text, path)?),
+            ResultKind::Capacity => ReportContent::Capacity(Box::new(CapacityFile::read(text, path)?)),
+            ResultKind::Front | ResultKind::Requests | ResultKind::Series | ResultKind::Sweep => {
+                return self.add_table(file, DataTable::from_csv(text, path)?);
+            }
+            ResultKind::Plan | ResultKind::Parquet => {
+                let content =
+                    format!("a {}, which is added with what it stands for", file.kind.description());
+                return Err(ReportError::NoResult { path: path.clone(), content });
+            }
+        };
+        self.push(file, file.kind, content);
+        Ok(())
+    }
+
+    /// Adds a trace; `machine` finds a machine by its name.
+    ///
+    /// # Errors
+    /// Names the file and the line of what is not a trace.
+    pub fn add_trace(
+        &mut self,
+        file: &ResultFile,
+        machine: impl FnOnce(&str) -> Option<Machine>,
+    ) -> Result<(), ReportError> {
+        let trace = Trace::from_json(&file.path, &file.text)?;
+        let machine = machine(&trace.machine);
+        self.push(file, ResultKind::Trace, ReportContent::Trace(Box::new(TracedRun { trace, machine })));
+        Ok(())
+    }
+
+    /// Adds a plan.
+    pub fn add_plan(&mut self, file: &ResultFile, run: PlannedRun) {
+        self.push(file, ResultKind::Plan, ReportContent::Plan(Box::new(run)));
+    }
+
+    /// Adds a table, by its columns.
+    ///
+    /// # Errors
+    /// Names the file whose columns are no result's.
+    pub fn add_table(&mut self, file: &ResultFile, table: DataTable) -> Result<(), ReportError> {
+        let names: Vec<_> = table.columns.iter().map(|column| column.name.as_str()).collect();
+        let kind = ResultKind::from_columns(&names);
+        let content = match kind {
+            Some(ResultKind::Front) => ReportContent::Front(FrontFile::from_table(&table)),
+            Some(ResultKind::Requests) => ReportContent::Requests(table),
+            Some(ResultKind::Series) => ReportContent::Series(table),
+            Some(ResultKind::Sweep) => ReportContent::Sweep(table),
+            _ => {
+                let content = format!("a table of the columns {}", names.join(", "));
+                return Err(ReportError::NoResult { path: file.path.clone(), content });
+            }
+        };
+        self.push(file, kind.unwrap_or(file.kind), content);
+        Ok(())
+    }
+
+    fn push(&mut self, file: &ResultFile, kind: ResultKind, content: ReportContent) {
+        let source = InputSource {
+            file: file.path.display().to_string(),
+            kind,
+            sha256: file.sha256.clone(),
+            bytes: file.bytes,
+        };
+        self.inputs.push(ReportInput { source: Some(source), content });
+    }
+
+    /// A section for each result.
+    pub(crate) fn sections(&self) -> Vec<PageSection> {
+        let contents = || self.inputs.iter().map(|input| &input.content);
+        let plans: Vec<_> = contents()
+            .filter_map(|it| if let ReportContent::Plan(run) = it { Some(&**run) } else { None })
+            .collect();
+        let traces: Vec<_> = contents()
+            .filter_map(|it| if let ReportContent::Trace(run) = it { Some(&run.trace) } else { None })
+            .collect();
+        let section = |content: &ReportContent| match content {
+            ReportContent::Validation(it) => validation::section(it),
+            ReportContent::Plan(run) => run.section(),
+            ReportContent::Grid(table) => grid::section(table),
+            ReportContent::Front(front) => front.section(),
+            ReportContent::Trace(run) => run.section(&plans, &traces),
+            ReportContent::Rates(summed) => summed.batch(),
+            ReportContent::Served(summed) => summed.served(),
+            ReportContent::Requests(table) => serving::requests(table),
+            ReportContent::Series(table) => serving::series(table),
+            ReportContent::Sweep(table) => sweep::section(table),
+            ReportContent::Capacity(file) => file.section(),
+        };
+        contents().map(section).collect()
+    }
+
+    /// Which files the page was made of; `None` where it was made of none.
+    pub(crate) fn provenance(&self) -> Option<PageBlock> {
+        let row = |input: &ReportInput| {
+            let source = input.source.as_ref()?;
+            let cells = [
+                source.file.clone(),
+                source.kind.description().to_owned(),
+                input.content.version(),
+                size(Bytes::new(source.bytes)),
+                source.sha256.clone(),
+            ];
+            Some(cells.map(TableCell::from).to_vec())
+        };
+        let rows: Vec<_> = self.inputs.iter().filter_map(row).collect();
+        let columns = [
+            TableColumn::name("file"),
+            TableColumn::text("what it is"),
+            TableColumn::text("made by"),
+            TableColumn::number("size"),
+            TableColumn::wide("SHA-256"),
+        ];
+        let table = Table {
+            label: "The files of this page".to_owned(),
+            caption: format!("This page was made by fulcrum {} of these files.", env!("CARGO_PKG_VERSION")),
+            columns: columns.to_vec(),
+            rows,
+        };
+        (!table.rows.is_empty()).then_some(PageBlock::Table(table))
+    }
+
+    /// Every plot as a file: (name, text of an SVG that needs nothing else). Where there are several results, a name
+    /// begins with the number of its own.
+    pub fn plots(&self) -> Vec<(String, String)> {
+        let sections = self.sections();
+        let several = sections.len() > 1;
+        let plots = sections.iter().enumerate().flat_map(|(index, section)| {
+            let plots = section.blocks.iter().flat_map(|block| match block {
+                PageBlock::Plots(plots) => &plots[..],
+                _ => &[],
+            });
+            plots.map(move |plot| {
+                let name: String =
+                    plot.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+                let prefix = if several { format!("{}-", index + 1) } else { String::new() };
+                (format!("{prefix}{name}.svg"), plot.svg.standalone())
+            })
+        });
+        plots.collect()
+    }
+}
+
+impl ReportContent {
+    /// Who made it, as far as it says so.
+    fn version(&self) -> String {
+        match self {
+            Self::Validation(_) => format!("form {VALIDATION_VERSION}"),
+            Self::Plan(run) => format!("form {}", run.plan.plan),
+            Self::Grid(table) => format!("form {}", table.table),
+            Self::Capacity(file) => file.made_by(),
+            Self::Sweep(table) => match table.index("version").map(|it| &table.columns[it].values) {
+                Some(ColumnValues::Words { words, .. }) => format!("fulcrum {}", words.join(", ")),
+                _ => "–".to_owned(),
+            },
+            _ => "–".to_owned(),
+        }
+    }
+}
