@@ -2,7 +2,7 @@
 
 use super::table::per_million;
 use super::{Candidate, CapacityReport, CapacityResult, Payback, SensitivityBar, TOKENS};
-use crate::drawing::svg::Svg;
+use crate::drawing::marks::Drawing;
 use crate::numbers::format::plain;
 use crate::numbers::text::wrapped;
 use crate::numbers::text::{csv_text, markdown};
@@ -182,7 +182,7 @@ fn csv_row(unit: &str, machine: &Candidate) -> Vec<String> {
 }
 
 /// Bars from the lower to the higher cost around what a million tokens cost as it is, the widest on top.
-fn tornado_plot(machine: &str, found: &CapacityResult) -> Svg {
+fn tornado_plot(machine: &str, found: &CapacityResult) -> Drawing {
     let bar = |bar: &SensitivityBar| tornado::TornadoBar {
         name: bar.figure.clone(),
         values: ["lower".to_owned(), "higher".to_owned()],

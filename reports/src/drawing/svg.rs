@@ -1,134 +1,25 @@
-//! A drawing: shapes, lines and texts with classes that a style sheet colours. Coordinates are in pixels, y downwards.
-//!
-//! Written by hand because a plot on a page must follow the page's colours (light, dark, print), keep its texts
-//! as text and need no font: what plotting crates write has its colours and sizes built in.
+//! A plotters backend for SVG that keeps classes, so that a page's style sheet chooses the colours
+//! (light, dark, print), texts stay texts, and no font is needed.
 
+use crate::drawing::class::Paint;
+use crate::drawing::marks::{Anchor, Drawing, Label, Mark};
+use crate::drawing::surface::{Drawn, Surface, paint};
+use plotters::style::RGBColor;
+use plotters_backend::{BackendColor, BackendCoord, BackendStyle, DrawingBackend, DrawingErrorKind};
+use std::convert::Infallible;
 use std::fmt::Write;
 
-/// Colours of everything that is drawn, for light and dark. The page uses it too.
+/// The look of everything that is drawn, light and dark. Pages use it too.
 pub(crate) const STYLE: &str = include_str!("../../templates/plots.css");
 
-/// A drawing in the making.
-#[derive(Debug, Clone)]
-pub(crate) struct Svg {
-    width: f64,
-    height: f64,
-    /// What it shows, for readers who do not see it.
-    title: String,
-    body: String,
-}
+/// Stripes over what is streamed. Drawings on one page may all define it, since they define the same.
+const HATCH: &str = "<defs><pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
+    patternTransform=\"rotate(45)\"><rect class=\"stripe\" width=\"2\" height=\"6\"/></pattern></defs>\n";
 
-/// Where a text stands in relation to its point.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Anchor {
-    Start,
-    Middle,
-    End,
-}
+/// Units of the backend for a pixel: coordinates have two decimals.
+const UNITS: f64 = 100.0;
 
-impl Svg {
-    pub(crate) fn new(width: f64, height: f64, title: &str) -> Self {
-        Self { width, height, title: title.to_owned(), body: String::new() }
-    }
-
-    pub(crate) fn rect(&mut self, class: &str, [x, y]: [f64; 2], [width, height]: [f64; 2], hover: &str) {
-        let place =
-            format!(r#"x="{}" y="{}" width="{}" height="{}""#, n(x), n(y), n(width.max(0.0)), n(height));
-        self.element("rect", class, &place, hover);
-    }
-
-    pub(crate) fn line(&mut self, class: &str, [x1, y1]: [f64; 2], [x2, y2]: [f64; 2]) {
-        self.element("path", class, &format!(r#"d="M{} {}L{} {}""#, n(x1), n(y1), n(x2), n(y2)), "");
-    }
-
-    /// A line through points.
-    pub(crate) fn path(&mut self, class: &str, points: &[[f64; 2]], hover: &str) {
-        let points: Vec<_> = points.iter().map(|[x, y]| format!("{} {}", n(*x), n(*y))).collect();
-        self.element("path", class, &format!(r#"d="M{}""#, points.join("L")), hover);
-    }
-
-    /// A closed figure.
-    pub(crate) fn polygon(&mut self, class: &str, corners: &[[f64; 2]], hover: &str) {
-        let corners: Vec<_> = corners.iter().map(|[x, y]| format!("{},{}", n(*x), n(*y))).collect();
-        self.element("polygon", class, &format!(r#"points="{}""#, corners.join(" ")), hover);
-    }
-
-    pub(crate) fn circle(&mut self, class: &str, [x, y]: [f64; 2], radius: f64, hover: &str) {
-        self.element("circle", class, &format!(r#"cx="{}" cy="{}" r="{}""#, n(x), n(y), n(radius)), hover);
-    }
-
-    pub(crate) fn text(&mut self, class: &str, [x, y]: [f64; 2], anchor: Anchor, text: &str) {
-        let anchor = match anchor {
-            Anchor::Start => "start",
-            Anchor::Middle => "middle",
-            Anchor::End => "end",
-        };
-        let (x, y, text) = (n(x), n(y), escaped(text));
-        let _ = writeln!(
-            self.body,
-            r#"<text class="{class}" x="{x}" y="{y}" text-anchor="{anchor}">{text}</text>"#
-        );
-    }
-
-    /// A text turned to be read upwards, centred on its point.
-    pub(crate) fn upright(&mut self, class: &str, [x, y]: [f64; 2], text: &str) {
-        let (x, y, text) = (n(x), n(y), escaped(text));
-        let turn = format!("rotate(-90 {x} {y})");
-        let _ = writeln!(
-            self.body,
-            r#"<text class="{class}" x="{x}" y="{y}" text-anchor="middle" transform="{turn}">{text}</text>"#
-        );
-    }
-
-    /// A text above a line, near its right end, turned with it.
-    pub(crate) fn along(&mut self, class: &str, [from, to]: [[f64; 2]; 2], text: &str) {
-        let turn = (to[1] - from[1]).atan2(to[0] - from[0]).to_degrees();
-        let (x, y, text) = (n(to[0]), n(to[1]), escaped(text));
-        let _ = writeln!(
-            self.body,
-            r#"<text class="{class}" x="{x}" y="{y}" dx="-14" dy="-5" text-anchor="end" transform="rotate({} {x} {y})">{text}</text>"#,
-            n(turn)
-        );
-    }
-
-    /// One of the markers by which groups of points are told apart, also without colours.
-    pub(crate) fn marker(&mut self, group: usize, [x, y]: [f64; 2], radius: f64, hover: &str) {
-        let class = format!("mark c{}", group % COLOURS);
-        let around = |points: &[[f64; 2]]| -> Vec<[f64; 2]> {
-            points.iter().map(|[dx, dy]| [x + dx * radius, y + dy * radius]).collect()
-        };
-        match group % 6 {
-            0 => self.circle(&class, [x, y], radius, hover),
-            1 => self.polygon(&class, &around(&[[-0.9, -0.9], [0.9, -0.9], [0.9, 0.9], [-0.9, 0.9]]), hover),
-            2 => self.polygon(&class, &around(&[[0.0, -1.2], [1.1, 0.8], [-1.1, 0.8]]), hover),
-            3 => self.polygon(&class, &around(&[[0.0, -1.3], [1.3, 0.0], [0.0, 1.3], [-1.3, 0.0]]), hover),
-            4 => self.polygon(&class, &around(&[[0.0, 1.2], [1.1, -0.8], [-1.1, -0.8]]), hover),
-            _ => {
-                let (a, b) = (0.4, 1.2);
-                let cross = [
-                    [-a, -b],
-                    [a, -b],
-                    [a, -a],
-                    [b, -a],
-                    [b, a],
-                    [a, a],
-                    [a, b],
-                    [-a, b],
-                    [-a, a],
-                    [-b, a],
-                    [-b, -a],
-                    [-a, -a],
-                ];
-                self.polygon(&class, &around(&cross), hover);
-            }
-        }
-    }
-
-    /// What it shows.
-    pub(crate) fn title(&self) -> &str {
-        &self.title
-    }
-
+impl Drawing {
     /// For a page that brings [`STYLE`] itself.
     pub(crate) fn inline(&self) -> String {
         self.document("", "")
@@ -142,41 +33,154 @@ impl Svg {
     }
 
     fn document(&self, attributes: &str, head: &str) -> String {
-        let (width, height, title) = (n(self.width), n(self.height), escaped(&self.title));
+        let [width, height] = self.size();
+        let mut body = String::new();
+        let size = [width, height].map(|side| (side * UNITS).ceil() as u32);
+        let backend = SvgBackend { body: &mut body, size: (size[0], size[1]), mark: None };
+        paint(self, backend).expect("writing to a text cannot fail, and no font is needed");
+        let (width, height, title) = (number(width), number(height), escaped(self.title()));
         format!(
             "<svg{attributes} class=\"plot\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
-             role=\"img\" aria-label=\"{title}\">\n{head}{HATCH}{}</svg>\n",
-            self.body
+             role=\"img\" aria-label=\"{title}\">\n{head}{HATCH}{body}</svg>\n"
         )
     }
+}
 
-    fn element(&mut self, name: &str, class: &str, place: &str, hover: &str) {
+/// Writes each mark as one element. The element's class paints its area and its outline.
+struct SvgBackend<'a> {
+    body: &'a mut String,
+    size: (u32, u32),
+    /// The class and the hover text of a mark that is not written yet.
+    mark: Option<(String, String)>,
+}
+
+impl SvgBackend<'_> {
+    /// Writes the mark as an element. Further shapes of the same mark (its outline) are in it already.
+    fn element(&mut self, name: &str, place: &str) {
+        let Some((class, hover)) = self.mark.take() else { return };
         // Writing to a String cannot fail.
-        let _ = match hover {
+        let _ = match hover.as_str() {
             "" => writeln!(self.body, r#"<{name} class="{class}" {place}/>"#),
             _ => {
-                let hover = escaped(hover);
+                let hover = escaped(&hover);
                 writeln!(self.body, r#"<{name} class="{class}" {place}><title>{hover}</title></{name}>"#)
             }
         };
     }
+
+    fn rect(&mut self, from: BackendCoord, to: BackendCoord) {
+        let [x, y, width, height] = [from.0, from.1, to.0 - from.0, to.1 - from.1].map(coordinate);
+        self.element("rect", &format!(r#"x="{x}" y="{y}" width="{width}" height="{height}""#));
+    }
 }
 
-/// How many colours there are: classes `c0`, `c1`, …
-pub(crate) const COLOURS: usize = 6;
+impl Surface for SvgBackend<'_> {
+    const UNITS: f64 = UNITS;
 
-/// Stripes over what is streamed; drawings on one page may all define it, for they define it alike.
-const HATCH: &str = "<defs><pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
-    patternTransform=\"rotate(45)\"><rect class=\"stripe\" width=\"2\" height=\"6\"/></pattern></defs>\n";
+    fn begin(&mut self, mark: &Mark) {
+        self.mark = Some((mark.class.css().into_owned(), mark.hover.clone()));
+    }
 
-/// A coordinate with at most two decimals.
-fn n(value: f64) -> String {
+    fn polyline(&mut self, points: &[BackendCoord], _: &Paint) -> Drawn<Self> {
+        let points: Vec<_> =
+            points.iter().map(|(x, y)| format!("{} {}", coordinate(*x), coordinate(*y))).collect();
+        self.element("path", &format!(r#"d="M{}""#, points.join("L")));
+        Ok(())
+    }
+
+    fn stripes(&mut self, [from, to]: [BackendCoord; 2], _: RGBColor) -> Drawn<Self> {
+        self.rect(from, to);
+        Ok(())
+    }
+
+    fn label(&mut self, label: &Label, (x, y): BackendCoord, _: &Paint) -> Drawn<Self> {
+        let Some((class, _)) = self.mark.take() else { return Ok(()) };
+        let anchor = match label.anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let (x, y, text) = (coordinate(x), coordinate(y), escaped(&label.text));
+        let turn = match label.turn {
+            0.0 => String::new(),
+            degrees => format!(r#" transform="rotate({} {x} {y})""#, number(degrees)),
+        };
+        let _ = writeln!(
+            self.body,
+            r#"<text class="{class}" x="{x}" y="{y}" text-anchor="{anchor}"{turn}>{text}</text>"#
+        );
+        Ok(())
+    }
+}
+
+impl DrawingBackend for SvgBackend<'_> {
+    type ErrorType = Infallible;
+
+    fn get_size(&self) -> (u32, u32) {
+        self.size
+    }
+
+    fn ensure_prepared(&mut self) -> Result<(), DrawingErrorKind<Infallible>> {
+        Ok(())
+    }
+
+    fn present(&mut self) -> Result<(), DrawingErrorKind<Infallible>> {
+        Ok(())
+    }
+
+    fn draw_pixel(&mut self, at: BackendCoord, _: BackendColor) -> Result<(), DrawingErrorKind<Infallible>> {
+        self.rect(at, (at.0 + 1, at.1 + 1));
+        Ok(())
+    }
+
+    fn draw_rect<S: BackendStyle>(
+        &mut self,
+        upper_left: BackendCoord,
+        bottom_right: BackendCoord,
+        _: &S,
+        _: bool,
+    ) -> Result<(), DrawingErrorKind<Infallible>> {
+        self.rect(upper_left, bottom_right);
+        Ok(())
+    }
+
+    fn draw_circle<S: BackendStyle>(
+        &mut self,
+        (x, y): BackendCoord,
+        radius: u32,
+        _: &S,
+        _: bool,
+    ) -> Result<(), DrawingErrorKind<Infallible>> {
+        let (x, y, radius) = (coordinate(x), coordinate(y), number(f64::from(radius) / UNITS));
+        self.element("circle", &format!(r#"cx="{x}" cy="{y}" r="{radius}""#));
+        Ok(())
+    }
+
+    fn fill_polygon<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(
+        &mut self,
+        corners: I,
+        _: &S,
+    ) -> Result<(), DrawingErrorKind<Infallible>> {
+        let corners: Vec<_> =
+            corners.into_iter().map(|(x, y)| format!("{},{}", coordinate(x), coordinate(y))).collect();
+        self.element("polygon", &format!(r#"points="{}""#, corners.join(" ")));
+        Ok(())
+    }
+}
+
+/// A coordinate of the backend in pixels.
+fn coordinate(units: i32) -> String {
+    number(f64::from(units) / UNITS)
+}
+
+/// A number with at most two decimals.
+fn number(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// A text as markup. Control characters, which XML does not allow, become spaces.
-pub(crate) fn escaped(text: &str) -> String {
+fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -196,19 +200,37 @@ pub(crate) fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drawing::class::Class;
 
     #[test]
     fn texts_are_escaped_wherever_they_stand() {
-        let mut svg = Svg::new(10.0, 10.0, "<a> & \"b\"");
-        svg.text("label", [0.0, 0.0], Anchor::Start, "<script>");
-        svg.rect("bar", [0.0, 0.0], [1.0, 1.0], "</title><script>");
-        let text = svg.inline();
+        let mut drawing = Drawing::new(10.0, 10.0, "<a> & \"b\"");
+        drawing.text(Class::Soft, [0.0, 0.0], Anchor::Start, "<script>");
+        drawing.rect(Class::Bar(0), [0.0, 0.0], [1.0, 1.0], "</title><script>");
+        let text = drawing.inline();
         assert!(!text.contains("<script") && text.matches("</title>").count() == 1, "{text}");
         assert!(text.contains("&lt;a&gt; &amp; &quot;b&quot;"), "{text}");
     }
 
     #[test]
     fn coordinates_have_no_more_digits_than_a_screen_shows() {
-        assert_eq!([1.0, 0.5, 1.0 / 3.0, -2.004, 100.0].map(n), ["1", "0.5", "0.33", "-2", "100"]);
+        assert_eq!([1.0, 0.5, 1.0 / 3.0, -2.004, 100.0].map(number), ["1", "0.5", "0.33", "-2", "100"]);
+    }
+
+    #[test]
+    fn a_mark_is_one_element_with_its_class_and_its_hover_text() {
+        let mut drawing = Drawing::new(10.0, 10.0, "a plot");
+        drawing.rect(Class::Wait, [0.5, 1.0], [2.0, 3.0], "waits");
+        drawing.circle(Class::Marker(7), [5.0, 5.0], 2.5, "");
+        drawing.upright(Class::Text, [1.0, 9.0], "up");
+        let text = drawing.inline();
+        for element in [
+            r#"<rect class="wait" x="0.5" y="1" width="2" height="3"><title>waits</title></rect>"#,
+            r#"<circle class="mark c1" cx="5" cy="5" r="2.5"/>"#,
+            r#"<text class="" x="1" y="9" text-anchor="middle" transform="rotate(-90 1 9)">up</text>"#,
+        ] {
+            assert_eq!(text.matches(element).count(), 1, "{element} in {text}");
+        }
+        assert_eq!(text.lines().count(), 6);
     }
 }

@@ -1,7 +1,7 @@
 //! What a page is made of: headings, words, tables and drawings, in order. Texts are plain texts here; only the
 //! template makes markup of them, and it escapes every one.
 
-use crate::drawing::svg::Svg;
+use crate::drawing::marks::Drawing;
 use crate::page::explorer::Explorer;
 use minijinja::context;
 use minijinja::value::Value;
@@ -48,7 +48,7 @@ pub(crate) struct Plot {
     /// The name of its file, without an ending; unique in its section.
     pub name: String,
     /// What is drawn.
-    pub svg: Svg,
+    pub drawing: Drawing,
     /// Whether it may be made smaller than it is.
     pub fits: bool,
 }
@@ -124,20 +124,20 @@ impl NumberTile {
 
 impl Plot {
     /// A drawing that may be made smaller than it is.
-    pub(crate) fn fitting(name: impl Into<String>, svg: Svg) -> Self {
-        Self { name: name.into(), svg, fits: true }
+    pub(crate) fn fitting(name: impl Into<String>, drawing: Drawing) -> Self {
+        Self { name: name.into(), drawing, fits: true }
     }
 
     /// A drawing that is read at its own size.
-    pub(crate) fn wide(name: impl Into<String>, svg: Svg) -> Self {
-        Self { name: name.into(), svg, fits: false }
+    pub(crate) fn wide(name: impl Into<String>, drawing: Drawing) -> Self {
+        Self { name: name.into(), drawing, fits: false }
     }
 }
 
 impl PageBlock {
     /// One drawing that is read at its own size.
-    pub(crate) fn wide(name: impl Into<String>, svg: Svg) -> Self {
-        Self::Plots(vec![Plot::wide(name, svg)])
+    pub(crate) fn wide(name: impl Into<String>, drawing: Drawing) -> Self {
+        Self::Plots(vec![Plot::wide(name, drawing)])
     }
 
     /// For the template.
@@ -154,8 +154,8 @@ impl PageBlock {
             }
             Self::Plots(plots) => {
                 let plot = |plot: &Plot| {
-                    let drawing = Value::from_safe_string(plot.svg.inline());
-                    context! { label => plot.svg.title(), fits => plot.fits, drawing }
+                    let drawing = Value::from_safe_string(plot.drawing.inline());
+                    context! { label => plot.drawing.title(), fits => plot.fits, drawing }
                 };
                 context! { kind => "plots", plots => plots.iter().map(plot).collect::<Vec<_>>() }
             }

@@ -2,7 +2,8 @@
 
 use super::legend::{legend, legend_height, text_width};
 use crate::drawing::axis::PlotAxis;
-use crate::drawing::svg::{Anchor, Svg};
+use crate::drawing::class::Class;
+use crate::drawing::marks::{Anchor, Drawing};
 
 const SIZE: [f64; 2] = [440.0, 300.0];
 /// Room left of the ticks, for the axis's name.
@@ -113,7 +114,7 @@ impl Chart {
         Self { title: title.to_owned(), scales, series: vec![], guides: vec![], labels: false }
     }
 
-    pub(crate) fn draw(&self) -> Svg {
+    pub(crate) fn draw(&self) -> Drawing {
         let names: Vec<_> = self.series.iter().map(|series| series.name.as_str()).collect();
         let names = if names.len() > 1 { names } else { vec![] };
         let top = 36.0 + legend_height(&names, SIZE[0]);
@@ -127,23 +128,25 @@ impl Chart {
         let ticks = y.ticks(TICKS).into_iter().map(|tick| text_width(&(self.scales[1].tick)(tick)));
         let left = NAME + 0.9 * ticks.fold(30.0, f64::max);
         let frame = ChartFrame { x: axis(0, [left, left + SIZE[0]]), y };
-        let mut svg = Svg::new(left + SIZE[0] + RIGHT, bottom + 54.0, &self.title);
-        svg.text("strong", [14.0, 18.0], Anchor::Start, &self.title);
-        legend(&mut svg, [left, 42.0], SIZE[0], &names, |svg, group, at| svg.marker(group, at, 5.0, ""));
-        frame.grid(&mut svg, &self.scales, [top, bottom]);
+        let mut drawing = Drawing::new(left + SIZE[0] + RIGHT, bottom + 54.0, &self.title);
+        drawing.text(Class::Strong, [14.0, 18.0], Anchor::Start, &self.title);
+        legend(&mut drawing, [left, 42.0], SIZE[0], &names, |drawing, group, at| {
+            drawing.marker(group, at, 5.0, "")
+        });
+        frame.grid(&mut drawing, &self.scales, [top, bottom]);
         for guide in &self.guides {
-            frame.guide(&mut svg, guide);
+            frame.guide(&mut drawing, guide);
         }
         let mut taken = Vec::new();
         for (group, series) in self.series.iter().enumerate() {
-            self.series(&mut svg, &frame, group, series, &mut taken);
+            self.series(&mut drawing, &frame, group, series, &mut taken);
         }
-        svg
+        drawing
     }
 
     fn series(
         &self,
-        svg: &mut Svg,
+        drawing: &mut Drawing,
         frame: &ChartFrame,
         group: usize,
         series: &PlotSeries,
@@ -158,15 +161,15 @@ impl Chart {
         let points: Vec<_> = series.points.iter().filter(seen).collect();
         let places: Vec<_> = points.iter().map(|point| frame.at(point.at)).collect();
         if series.line && places.len() > 1 {
-            svg.path(&format!("curve c{}", group % crate::drawing::svg::COLOURS), &places, &series.name);
+            drawing.path(Class::Curve(group), &places, &series.name);
         }
         for (point, &at) in points.iter().zip(&places).filter(|_| series.radius > 0.0) {
-            svg.marker(group, at, series.radius, &point.hover);
+            drawing.marker(group, at, series.radius, &point.hover);
             let word = point.hover.split([':', ',']).next().unwrap_or("");
             let near = |[x, y]: &[f64; 2]| (y - at[1]).abs() < 11.0 && (x - at[0]).abs() < text_width(word);
             let fits = at[0] + 8.0 + 0.8 * text_width(word) < frame.x.pixels()[1];
             if self.labels && fits && !taken.iter().any(near) {
-                svg.text("tiny", [at[0] + 8.0, at[1] + 4.0], Anchor::Start, word);
+                drawing.text(Class::Tiny, [at[0] + 8.0, at[1] + 4.0], Anchor::Start, word);
                 taken.push(at);
             }
         }
@@ -184,25 +187,25 @@ impl ChartFrame {
         [self.x.at(x), self.y.at(y)]
     }
 
-    fn grid(&self, svg: &mut Svg, [across, up]: &[AxisScale; 2], [top, bottom]: [f64; 2]) {
+    fn grid(&self, drawing: &mut Drawing, [across, up]: &[AxisScale; 2], [top, bottom]: [f64; 2]) {
         let [left, right] = self.x.pixels();
         for tick in self.x.ticks(7) {
             let x = self.x.at(tick);
-            svg.line("grid", [x, top], [x, bottom]);
-            svg.text("soft", [x, bottom + 19.0], Anchor::Middle, &(across.tick)(tick));
+            drawing.line(Class::Grid, [x, top], [x, bottom]);
+            drawing.text(Class::Soft, [x, bottom + 19.0], Anchor::Middle, &(across.tick)(tick));
         }
         for tick in self.y.ticks(TICKS) {
             let y = self.y.at(tick);
-            svg.line("grid", [left, y], [right, y]);
-            svg.text("soft", [left - 8.0, y + 4.5], Anchor::End, &(up.tick)(tick));
+            drawing.line(Class::Grid, [left, y], [right, y]);
+            drawing.text(Class::Soft, [left - 8.0, y + 4.5], Anchor::End, &(up.tick)(tick));
         }
-        svg.rect("frame", [left, top], [right - left, bottom - top], "");
-        svg.text("", [(left + right) / 2.0, bottom + 43.0], Anchor::Middle, &across.name);
-        svg.upright("", [14.0, (top + bottom) / 2.0], &up.name);
+        drawing.rect(Class::Frame, [left, top], [right - left, bottom - top], "");
+        drawing.text(Class::Text, [(left + right) / 2.0, bottom + 43.0], Anchor::Middle, &across.name);
+        drawing.upright(Class::Text, [14.0, (top + bottom) / 2.0], &up.name);
     }
 
     /// A guide, as far as it lies within the frame, with its name above its right end.
-    fn guide(&self, svg: &mut Svg, guide: &GuideLine) {
+    fn guide(&self, drawing: &mut Drawing, guide: &GuideLine) {
         let place = |[x, y]: [f64; 2]| {
             let on = |axis: &PlotAxis, value: f64| match value {
                 v if v == f64::INFINITY => axis.pixels()[1],
@@ -214,11 +217,11 @@ impl ChartFrame {
         let Some([from, to]) = clipped(guide.ends.map(place), self.x.pixels(), self.y.pixels()) else {
             return;
         };
-        svg.path("ideal", &[from, to], &guide.name);
+        drawing.path(Class::Ideal, &[from, to], &guide.name);
         let steep = (to[1] - from[1]).abs() > 0.2 * (to[0] - from[0]).abs();
         match steep {
-            true => svg.along("tiny", [from, to], &guide.name),
-            false => svg.text("tiny", [to[0] - 4.0, to[1] - 5.0], Anchor::End, &guide.name),
+            true => drawing.along(Class::Tiny, [from, to], &guide.name),
+            false => drawing.text(Class::Tiny, [to[0] - 4.0, to[1] - 5.0], Anchor::End, &guide.name),
         }
     }
 }

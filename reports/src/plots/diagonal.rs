@@ -1,7 +1,8 @@
 //! The square in which what agrees lies on the diagonal.
 
 use crate::drawing::axis::PlotAxis;
-use crate::drawing::svg::{Anchor, Svg};
+use crate::drawing::class::Class;
+use crate::drawing::marks::{Anchor, Drawing};
 
 /// Where the square begins, from the left.
 pub(crate) const LEFT: f64 = 78.0;
@@ -20,7 +21,7 @@ pub(crate) struct Diagonal {
 
 impl Diagonal {
     /// Draws it with its upper edge at `top`.
-    pub(crate) fn draw(&self, svg: &mut Svg, x: &PlotAxis, y: &PlotAxis, top: f64) {
+    pub(crate) fn draw(&self, drawing: &mut Drawing, x: &PlotAxis, y: &PlotAxis, top: f64) {
         let [low, high] = x.ends();
         let (above, below) = (1.0 + self.band, 1.0 - self.band);
         let corner = |right: f64, up: f64| [x.at(right), y.at(up)];
@@ -32,18 +33,18 @@ impl Diagonal {
             corner(high, high * below),
             corner(low / below, low),
         ];
-        svg.polygon("band", &band, &format!("within ±{:.0} %", self.band * 100.0));
+        drawing.polygon(Class::Band, &band, &format!("within ±{:.0} %", self.band * 100.0));
         for tick in x.ticks(8) {
             let label = (self.label)(tick);
-            svg.line("grid", [x.at(tick), top], [x.at(tick), top + SIDE]);
-            svg.text("soft", [x.at(tick), top + SIDE + 19.0], Anchor::Middle, &label);
-            svg.line("grid", [LEFT, y.at(tick)], [LEFT + SIDE, y.at(tick)]);
-            svg.text("soft", [LEFT - 8.0, y.at(tick) + 4.5], Anchor::End, &label);
+            drawing.line(Class::Grid, [x.at(tick), top], [x.at(tick), top + SIDE]);
+            drawing.text(Class::Soft, [x.at(tick), top + SIDE + 19.0], Anchor::Middle, &label);
+            drawing.line(Class::Grid, [LEFT, y.at(tick)], [LEFT + SIDE, y.at(tick)]);
+            drawing.text(Class::Soft, [LEFT - 8.0, y.at(tick) + 4.5], Anchor::End, &label);
         }
-        svg.line("ideal", corner(low, low), corner(high, high));
-        svg.rect("frame", [LEFT, top], [SIDE, SIDE], "");
+        drawing.line(Class::Ideal, corner(low, low), corner(high, high));
+        drawing.rect(Class::Frame, [LEFT, top], [SIDE, SIDE], "");
         let [right, up] = self.names;
-        svg.text("", [LEFT + SIDE / 2.0, top + SIDE + 43.0], Anchor::Middle, right);
-        svg.upright("", [16.0, top + SIDE / 2.0], up);
+        drawing.text(Class::Text, [LEFT + SIDE / 2.0, top + SIDE + 43.0], Anchor::Middle, right);
+        drawing.upright(Class::Text, [16.0, top + SIDE / 2.0], up);
     }
 }

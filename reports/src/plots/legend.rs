@@ -1,6 +1,7 @@
 //! Legends, and how much room their texts take.
 
-use crate::drawing::svg::{Anchor, Svg};
+use crate::drawing::class::Class;
+use crate::drawing::marks::{Anchor, Drawing};
 use hwprofiles::Seconds;
 
 /// About how wide a text of 13 pixels is, in pixels. Without a font nobody knows; this errs on the wide side.
@@ -13,16 +14,16 @@ const LEGEND_ROW: f64 = 20.0;
 
 /// Entries of a legend, in as many rows as `width` makes necessary, each with what `sample` draws at its left end.
 pub(crate) fn legend(
-    svg: &mut Svg,
+    drawing: &mut Drawing,
     origin: [f64; 2],
     width: f64,
     names: &[&str],
-    sample: impl Fn(&mut Svg, usize, [f64; 2]),
+    sample: impl Fn(&mut Drawing, usize, [f64; 2]),
 ) {
     for (index, (name, [x, y])) in names.iter().zip(legend_places(names, width)).enumerate() {
         let (x, y) = (origin[0] + x, origin[1] + y);
-        sample(svg, index, [x + 6.0, y]);
-        svg.text("", [x + 18.0, y + 4.5], Anchor::Start, name);
+        sample(drawing, index, [x + 6.0, y]);
+        drawing.text(Class::Text, [x + 18.0, y + 4.5], Anchor::Start, name);
     }
 }
 

@@ -3,7 +3,8 @@
 use super::diagonal::{Diagonal, LEFT, SIDE};
 use super::legend::{legend, legend_height, tick_label};
 use crate::drawing::axis::PlotAxis;
-use crate::drawing::svg::{Anchor, Svg};
+use crate::drawing::class::Class;
+use crate::drawing::marks::{Anchor, Drawing};
 use crate::numbers::format::{duration, signed_percent};
 use crate::numbers::pair::Pair;
 use crate::results::comparison::Comparison;
@@ -50,7 +51,7 @@ pub fn scatter(heading: &str, groups: &[(String, Vec<(String, Pair)>)]) -> Strin
     plot(heading, &names, &points.collect::<Vec<_>>(), 2.5).standalone()
 }
 
-pub(crate) fn draw(validation: &Validation, metric: TimeMetric) -> Svg {
+pub(crate) fn draw(validation: &Validation, metric: TimeMetric) -> Drawing {
     let kinds = validation.placement_kinds();
     let point = |it: &'_ Configuration| {
         let group = kinds.iter().position(|kind| *kind == it.label.placement).unwrap_or(0);
@@ -64,7 +65,7 @@ pub(crate) fn draw(validation: &Validation, metric: TimeMetric) -> Svg {
 }
 
 /// The operators and transfers of two joined traces, by phase.
-pub(crate) fn draw_operators(comparison: &Comparison) -> Svg {
+pub(crate) fn draw_operators(comparison: &Comparison) -> Drawing {
     let names: Vec<_> =
         comparison.operators.iter().map(|row| format!("{} on {}", row.name, row.lane)).collect();
     let points = comparison.operators.iter().zip(&names).map(|(row, name)| {
@@ -74,25 +75,25 @@ pub(crate) fn draw_operators(comparison: &Comparison) -> Svg {
     plot("Operators", &["prefill", "decode"], &points.collect::<Vec<_>>(), 5.0)
 }
 
-fn plot(heading: &str, kinds: &[&str], points: &[ScatterPoint<'_>], radius: f64) -> Svg {
+fn plot(heading: &str, kinds: &[&str], points: &[ScatterPoint<'_>], radius: f64) -> Drawing {
     let top = 36.0 + legend_height(kinds, SIDE);
     let title = format!("{heading}: predicted against measured");
-    let mut svg = Svg::new(LEFT + SIDE + 22.0, top + SIDE + 54.0, &title);
+    let mut drawing = Drawing::new(LEFT + SIDE + 22.0, top + SIDE + 54.0, &title);
     let values = points.iter().flat_map(|point| [point.pair.predicted.get(), point.pair.measured.get()]);
     let x = PlotAxis::logarithmic(values, [LEFT, LEFT + SIDE]);
     let y = x.on([top + SIDE, top]);
-    svg.text("strong", [LEFT, 18.0], Anchor::Start, heading);
-    legend(&mut svg, [LEFT, 42.0], SIDE, kinds, |svg, group, at| svg.marker(group, at, 5.0, ""));
+    drawing.text(Class::Strong, [LEFT, 18.0], Anchor::Start, heading);
+    legend(&mut drawing, [LEFT, 42.0], SIDE, kinds, |drawing, group, at| drawing.marker(group, at, 5.0, ""));
     let square = Diagonal { band: ERROR_BAND, names: ["measured", "predicted"], label: tick_label };
-    square.draw(&mut svg, &x, &y, top);
+    square.draw(&mut drawing, &x, &y, top);
     for ScatterPoint { group, name, pair } in points {
         let (predicted, measured) = (duration(pair.predicted), duration(pair.measured));
         let error = signed_percent(pair.error());
         let hover = format!("{name}: predicted {predicted}, measured {measured}, error {error}");
         let (predicted, measured) = pair.seconds();
         if predicted > 0.0 && measured > 0.0 {
-            svg.marker(*group, [x.at(measured), y.at(predicted)], radius, &hover);
+            drawing.marker(*group, [x.at(measured), y.at(predicted)], radius, &hover);
         }
     }
-    svg
+    drawing
 }

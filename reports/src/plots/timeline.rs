@@ -2,7 +2,8 @@
 
 use super::legend::{legend, legend_height, text_width, tick_label};
 use crate::drawing::axis::PlotAxis;
-use crate::drawing::svg::{Anchor, Svg};
+use crate::drawing::class::Class;
+use crate::drawing::marks::{Anchor, Drawing};
 use crate::numbers::format::{duration, signed_percent};
 use crate::results::comparison::{Interval, TaskRow, Timeline};
 use hwprofiles::Seconds;
@@ -22,7 +23,8 @@ const KINDS: [&str; 6] = [
     "norms and the rest",
     "waits",
 ];
-const CLASSES: [&str; 6] = ["bar c0", "bar c1", "bar c2", "bar c3", "bar c5", "wait"];
+const CLASSES: [Class; 6] =
+    [Class::Bar(0), Class::Bar(1), Class::Bar(2), Class::Bar(3), Class::Bar(5), Class::Wait];
 
 /// A side of a timeline: what it is called, and where a task tells it.
 pub(crate) type TimelineSide = (&'static str, fn(&TaskRow) -> Interval);
@@ -39,7 +41,7 @@ pub(crate) const MEASURED: &[TimelineSide] = &[("measured", |task| task.predicte
 pub(crate) const MODELLED: &[TimelineSide] = &[("modelled", |task| task.predicted)];
 
 /// The whole step.
-pub(crate) fn draw(timeline: &Timeline, sides: &[TimelineSide]) -> Svg {
+pub(crate) fn draw(timeline: &Timeline, sides: &[TimelineSide]) -> Drawing {
     let ends = [timeline.time.predicted, timeline.time.measured];
     let length = timeline.tasks.iter().flat_map(|task| sides.iter().map(|(_, of)| of(task).end));
     let length = length.chain(ends).fold(Seconds::ZERO, Seconds::max);
@@ -59,7 +61,7 @@ pub(crate) fn draw(timeline: &Timeline, sides: &[TimelineSide]) -> Svg {
 
 /// Two consecutive layers of the step, each side counted from the moment at which it starts to compute them. What
 /// other layers do meanwhile (prefetches) is there too.
-pub(crate) fn draw_layers(timeline: &Timeline, sides: &[TimelineSide]) -> Svg {
+pub(crate) fn draw_layers(timeline: &Timeline, sides: &[TimelineSide]) -> Drawing {
     let layers = busiest_layers(timeline);
     let of_layers =
         |task: &&TaskRow| task.layer.is_some_and(|layer| layers.contains(&layer)) && !is_prefetch(task);
@@ -139,7 +141,7 @@ struct GanttChart<'a> {
 }
 
 impl GanttChart<'_> {
-    fn draw(&self) -> Svg {
+    fn draw(&self) -> Drawing {
         let mut lanes: Vec<&str> = Vec::new();
         for task in &self.timeline.tasks {
             if !lanes.contains(&task.lane.as_str()) {
@@ -150,34 +152,39 @@ impl GanttChart<'_> {
         let top = 34.0 + legend_height(&KINDS, LEGEND);
         let height = BAR * self.sides.len() as f64 + 16.0;
         let bottom = top + height * lanes.len() as f64;
-        let mut svg = Svg::new(left + WIDTH + 24.0, bottom + 34.0, &self.title);
-        svg.text("strong", [14.0, 18.0], Anchor::Start, &self.title);
-        legend(&mut svg, [left, 40.0], LEGEND, &KINDS, |svg, index, [x, y]| {
-            svg.rect(CLASSES[index], [x - 6.0, y - 6.0], [12.0, 12.0], "");
+        let mut drawing = Drawing::new(left + WIDTH + 24.0, bottom + 34.0, &self.title);
+        drawing.text(Class::Strong, [14.0, 18.0], Anchor::Start, &self.title);
+        legend(&mut drawing, [left, 40.0], LEGEND, &KINDS, |drawing, index, [x, y]| {
+            drawing.rect(CLASSES[index], [x - 6.0, y - 6.0], [12.0, 12.0], "");
         });
         let axis = PlotAxis::linear(0.0, self.length.get(), [left, left + WIDTH]);
         for tick in axis.ticks(9) {
-            svg.line("grid", [axis.at(tick), top], [axis.at(tick), bottom]);
-            svg.text("soft", [axis.at(tick), bottom + 19.0], Anchor::Middle, &tick_label(tick));
+            drawing.line(Class::Grid, [axis.at(tick), top], [axis.at(tick), bottom]);
+            drawing.text(Class::Soft, [axis.at(tick), bottom + 19.0], Anchor::Middle, &tick_label(tick));
         }
         for (index, lane) in lanes.iter().enumerate() {
             let y = top + height * index as f64 + 8.0;
-            svg.text("", [left - 84.0, y + BAR * self.sides.len() as f64 / 2.0 + 4.5], Anchor::End, lane);
+            drawing.text(
+                Class::Text,
+                [left - 84.0, y + BAR * self.sides.len() as f64 / 2.0 + 4.5],
+                Anchor::End,
+                lane,
+            );
             for (side, (word, _)) in self.sides.iter().enumerate() {
                 let y = y + BAR * side as f64;
-                svg.text("tiny", [left - 8.0, y + 12.5], Anchor::End, word);
-                svg.rect("wait", [left, y + 1.0], [WIDTH, BAR - 2.0], "");
-                self.lane(&mut svg, &axis, lane, side, y + 1.0);
+                drawing.text(Class::Tiny, [left - 8.0, y + 12.5], Anchor::End, word);
+                drawing.rect(Class::Wait, [left, y + 1.0], [WIDTH, BAR - 2.0], "");
+                self.lane(&mut drawing, &axis, lane, side, y + 1.0);
             }
         }
-        for (end, dash) in self.ends.into_iter().flatten().zip(["ideal", "axis"]) {
-            svg.line(dash, [axis.at(end.get()), top], [axis.at(end.get()), bottom]);
+        for (end, class) in self.ends.into_iter().flatten().zip([Class::Ideal, Class::Axis]) {
+            drawing.line(class, [axis.at(end.get()), top], [axis.at(end.get()), bottom]);
         }
-        svg
+        drawing
     }
 
     /// The tasks of one side of one lane, as far as they are within the chart.
-    fn lane(&self, svg: &mut Svg, axis: &PlotAxis, lane: &str, side: usize, y: f64) {
+    fn lane(&self, drawing: &mut Drawing, axis: &PlotAxis, lane: &str, side: usize, y: f64) {
         for task in self.timeline.tasks.iter().filter(|task| task.lane == lane) {
             let (word, of) = self.sides[side];
             let interval = of(task);
@@ -191,9 +198,9 @@ impl GanttChart<'_> {
             let layer = task.layer.map_or(String::new(), |layer| format!("layer {layer}, "));
             let took = duration(interval.end - interval.start);
             let hover = format!("{layer}{}: {} for {took}, {}", task.name, lane, word);
-            svg.rect(CLASSES[kind(task)], [x, y], [width, BAR - 2.0], &hover);
+            drawing.rect(CLASSES[kind(task)], [x, y], [width, BAR - 2.0], &hover);
             if self.ends.is_none() && width > text_width(&task.name) {
-                svg.text("inside", [x + width / 2.0, y + 11.5], Anchor::Middle, &task.name);
+                drawing.text(Class::Inside, [x + width / 2.0, y + 11.5], Anchor::Middle, &task.name);
             }
         }
     }

@@ -3,7 +3,8 @@
 use super::chart::TickFormat;
 use super::legend::legend;
 use crate::drawing::axis::PlotAxis;
-use crate::drawing::svg::{Anchor, Svg};
+use crate::drawing::class::Class;
+use crate::drawing::marks::{Anchor, Drawing};
 
 const TOP: f64 = 66.0;
 /// A name, and its bar below it: on a phone there is no room beside it.
@@ -23,7 +24,7 @@ pub(crate) struct TornadoBar {
 }
 
 /// The widest bar first, around the answer as it is, `base`.
-pub(crate) fn draw(title: &str, base: f64, bars: &[TornadoBar], tick: TickFormat) -> Svg {
+pub(crate) fn draw(title: &str, base: f64, bars: &[TornadoBar], tick: TickFormat) -> Drawing {
     let mut bars: Vec<_> = bars.iter().filter(|bar| bar.answers.iter().all(|it| it.is_finite())).collect();
     // Both ends may lie on one side of the answer.
     let width = |bar: &TornadoBar| {
@@ -32,10 +33,10 @@ pub(crate) fn draw(title: &str, base: f64, bars: &[TornadoBar], tick: TickFormat
     };
     bars.sort_by(|a, b| width(b).total_cmp(&width(a)));
     let bottom = TOP + ROW * bars.len() as f64;
-    let mut svg = Svg::new(LEFT + WIDTH + 100.0, bottom + 36.0, title);
-    svg.text("strong", [14.0, 18.0], Anchor::Start, title);
-    legend(&mut svg, [LEFT + 6.0, 42.0], WIDTH, &["low value", "high value"], |svg, side, [x, y]| {
-        svg.rect(&format!("bar c{side}"), [x - 6.0, y - 6.0], [12.0, 12.0], "");
+    let mut drawing = Drawing::new(LEFT + WIDTH + 100.0, bottom + 36.0, title);
+    drawing.text(Class::Strong, [14.0, 18.0], Anchor::Start, title);
+    legend(&mut drawing, [LEFT + 6.0, 42.0], WIDTH, &["low value", "high value"], |drawing, side, [x, y]| {
+        drawing.rect(Class::Bar(side), [x - 6.0, y - 6.0], [12.0, 12.0], "");
     });
     let answers = || bars.iter().flat_map(|bar| bar.answers).chain([base]);
     let (least, most) =
@@ -43,23 +44,23 @@ pub(crate) fn draw(title: &str, base: f64, bars: &[TornadoBar], tick: TickFormat
     let air = 0.08 * (most - least).max(base.abs() * 0.01);
     let axis = PlotAxis::linear(least - air, most + air, [LEFT, LEFT + WIDTH]);
     for at in axis.ticks(4) {
-        svg.line("grid", [axis.at(at), TOP], [axis.at(at), bottom]);
-        svg.text("soft", [axis.at(at), bottom + 19.0], Anchor::Middle, &tick(at));
+        drawing.line(Class::Grid, [axis.at(at), TOP], [axis.at(at), bottom]);
+        drawing.text(Class::Soft, [axis.at(at), bottom + 19.0], Anchor::Middle, &tick(at));
     }
     for (index, bar) in bars.iter().enumerate() {
         let y = TOP + ROW * index as f64 + 20.0;
-        svg.text("", [LEFT, y - 5.0], Anchor::Start, &bar.name);
+        drawing.text(Class::Text, [LEFT, y - 5.0], Anchor::Start, &bar.name);
         for (side, (answer, value)) in bar.answers.iter().zip(&bar.values).enumerate() {
             let ends = [axis.at(base), axis.at(*answer)];
             let (from, to) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
             // Where both ends lie on one side, each has its half of the bar's height.
             let (y, height) = (y + 10.0 * side as f64, 10.0);
             let hover = format!("{} {value}: {}", bar.name, tick(*answer));
-            svg.rect(&format!("bar c{side}"), [from, y], [to - from, height], &hover);
+            drawing.rect(Class::Bar(side), [from, y], [to - from, height], &hover);
         }
         let end = bar.answers.iter().map(|it| axis.at(*it)).fold(axis.at(base), f64::max);
-        svg.text("tiny", [end + 6.0, y + 14.0], Anchor::Start, &bar.answers.map(tick).join(" to "));
+        drawing.text(Class::Tiny, [end + 6.0, y + 14.0], Anchor::Start, &bar.answers.map(tick).join(" to "));
     }
-    svg.line("limit", [axis.at(base), TOP - 4.0], [axis.at(base), bottom]);
-    svg
+    drawing.line(Class::Limit, [axis.at(base), TOP - 4.0], [axis.at(base), bottom]);
+    drawing
 }

@@ -1,7 +1,8 @@
 //! What we say against what was published, both logarithmic, whatever the unit.
 
 use crate::drawing::axis::PlotAxis;
-use crate::drawing::svg::{Anchor, Svg};
+use crate::drawing::class::Class;
+use crate::drawing::marks::{Anchor, Drawing};
 use crate::numbers::format::signed_percent;
 use crate::plots::diagonal::{Diagonal, LEFT, SIDE};
 use crate::plots::legend::{legend, legend_height};
@@ -11,7 +12,7 @@ use crate::published::{Reproduction, Standing};
 const BAND: f64 = 0.15;
 
 /// `None` where no row has two numbers above zero.
-pub(crate) fn draw(reproduction: &Reproduction) -> Option<Svg> {
+pub(crate) fn draw(reproduction: &Reproduction) -> Option<Drawing> {
     let shown = |row: &&crate::published::ReproducedRow| {
         let above = |number: f64| number > 0.0 && number.is_finite();
         row.ours.is_some_and(above) && above(row.published) && !matches!(row.standing, Standing::Failed(_))
@@ -29,12 +30,14 @@ pub(crate) fn draw(reproduction: &Reproduction) -> Option<Svg> {
     }
     let top = 36.0 + legend_height(&tables, SIDE);
     let title = format!("{}: ours against published", reproduction.system);
-    let mut svg = Svg::new(LEFT + SIDE + 22.0, top + SIDE + 54.0, &title);
+    let mut drawing = Drawing::new(LEFT + SIDE + 22.0, top + SIDE + 54.0, &title);
     let x = PlotAxis::logarithmic(values, [LEFT, LEFT + SIDE]);
     let y = x.on([top + SIDE, top]);
-    svg.text("strong", [LEFT, 18.0], Anchor::Start, &reproduction.system);
-    legend(&mut svg, [LEFT, 42.0], SIDE, &tables, |svg, group, at| svg.marker(group, at, 5.0, ""));
-    Diagonal { band: BAND, names: ["published", "ours"], label: plain }.draw(&mut svg, &x, &y, top);
+    drawing.text(Class::Strong, [LEFT, 18.0], Anchor::Start, &reproduction.system);
+    legend(&mut drawing, [LEFT, 42.0], SIDE, &tables, |drawing, group, at| {
+        drawing.marker(group, at, 5.0, "")
+    });
+    Diagonal { band: BAND, names: ["published", "ours"], label: plain }.draw(&mut drawing, &x, &y, top);
     for row in rows {
         let ours = row.ours.unwrap_or(row.published);
         let group = tables.iter().position(|table| *table == row.table).unwrap_or(0);
@@ -48,9 +51,9 @@ pub(crate) fn draw(reproduction: &Reproduction) -> Option<Svg> {
         );
         // What does not count is small.
         let radius = if row.standing == Standing::Scored { 4.0 } else { 2.5 };
-        svg.marker(group, [x.at(row.published), y.at(ours)], radius, &hover);
+        drawing.marker(group, [x.at(row.published), y.at(ours)], radius, &hover);
     }
-    Some(svg)
+    Some(drawing)
 }
 
 /// A tick's number, without what rounding adds: 0.2 may be 0.2 + 3e-17.

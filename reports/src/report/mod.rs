@@ -2,6 +2,7 @@
 
 mod output;
 
+use crate::drawing::marks::Drawing;
 use crate::numbers::format::size;
 use crate::page::block::{PageBlock, Table, TableCell, TableColumn};
 use crate::page::section::PageSection;
@@ -199,24 +200,24 @@ impl Report {
         (!table.rows.is_empty()).then_some(PageBlock::Table(table))
     }
 
-    /// Every plot as a file: (name, text of an SVG that needs nothing else). Where there are several results, a name
-    /// begins with the number of its own.
-    pub fn plots(&self) -> Vec<(String, String)> {
+    /// Every plot with the name of its file, without an ending. Where a report has several results, a
+    /// name begins with the number of its result.
+    fn drawings(&self) -> Vec<(String, Drawing)> {
         let sections = self.sections();
         let several = sections.len() > 1;
-        let plots = sections.iter().enumerate().flat_map(|(index, section)| {
-            let plots = section.blocks.iter().flat_map(|block| match block {
-                PageBlock::Plots(plots) => &plots[..],
-                _ => &[],
-            });
-            plots.map(move |plot| {
-                let name: String =
-                    plot.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-                let prefix = if several { format!("{}-", index + 1) } else { String::new() };
-                (format!("{prefix}{name}.svg"), plot.svg.standalone())
-            })
-        });
-        plots.collect()
+        let mut drawings = Vec::new();
+        for (index, section) in sections.into_iter().enumerate() {
+            let prefix = if several { format!("{}-", index + 1) } else { String::new() };
+            for block in section.blocks {
+                let PageBlock::Plots(plots) = block else { continue };
+                drawings.extend(plots.into_iter().map(|plot| {
+                    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+                    let name: String = plot.name.chars().map(plain).collect();
+                    (format!("{prefix}{name}"), plot.drawing)
+                }));
+            }
+        }
+        drawings
     }
 }
 

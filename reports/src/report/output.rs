@@ -1,5 +1,7 @@
 //! Reports as files: the page, and every plot as SVG or PNG.
 
+#[cfg(not(target_arch = "wasm32"))]
+use crate::drawing::png::Picture;
 use crate::page::html;
 use crate::report::Report;
 use crate::results::error::ReportError;
@@ -24,7 +26,14 @@ impl Report {
         Ok(write_atomically(path, self.to_html()?)?)
     }
 
-    /// Writes every plot into `folder`.
+    /// Every plot as a file: its name and the text of an SVG that needs nothing else. Where a report has
+    /// several results, a name begins with the number of its result.
+    pub fn plots(&self) -> Vec<(String, String)> {
+        let drawings = self.drawings().into_iter();
+        drawings.map(|(name, drawing)| (format!("{name}.svg"), drawing.standalone())).collect()
+    }
+
+    /// Writes every plot as SVG into `folder`.
     ///
     /// # Errors
     /// A path that cannot be written.
@@ -35,14 +44,16 @@ impl Report {
         Ok(())
     }
 
-    /// Writes every plot as a picture of pixels (PNG) into `folder`.
+    /// Writes every plot as a PNG into `folder`.
     ///
     /// # Errors
-    /// A path that cannot be written; a plot too large for a picture.
+    /// A path that cannot be written; a plot that is too large for a picture.
+    #[cfg(not(target_arch = "wasm32"))]
     pub fn write_pictures(&self, folder: impl AsRef<Path>) -> Result<(), ReportError> {
-        for (name, text) in self.plots() {
-            let path = folder.as_ref().join(name).with_extension("png");
-            write_atomically(path, crate::drawing::png::png(&text)?)?;
+        for (name, drawing) in self.drawings() {
+            let path = folder.as_ref().join(format!("{name}.png"));
+            let written = Picture::paint(&drawing).and_then(|picture| picture.write(&path));
+            written.map_err(|reason| ReportError::Picture { path, reason })?;
         }
         Ok(())
     }

@@ -7,9 +7,11 @@ use std::path::PathBuf;
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// A drawing that cannot be a picture.
-    #[error("a plot cannot be made a PNG: {reason}")]
+    /// A plot that cannot be written as a PNG.
+    #[error("{}: the plot cannot be written as a PNG: {reason}", path.display())]
     Picture {
+        /// The file.
+        path: PathBuf,
         /// Why not.
         reason: String,
     },

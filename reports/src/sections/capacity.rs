@@ -271,7 +271,7 @@ fn tile(it: &CandidateRecord) -> NumberTile {
     }
 }
 
-fn tornado(it: &CandidateRecord) -> crate::drawing::svg::Svg {
+fn tornado(it: &CandidateRecord) -> crate::drawing::marks::Drawing {
     let bar = |row: &SensitivityRow| TornadoBar {
         name: row.what.clone(),
         values: ["lower".to_owned(), "higher".to_owned()],

@@ -211,7 +211,7 @@ fn thinned(rows: usize) -> impl Iterator<Item = usize> {
 }
 
 /// The share of `values`, ascending, that is at most so long.
-fn distribution(name: &str, values: &[f64]) -> crate::drawing::svg::Svg {
+fn distribution(name: &str, values: &[f64]) -> crate::drawing::marks::Drawing {
     let scales =
         [AxisScale::logarithmic("time", tick_label), AxisScale::linear("share of requests", whole_percent)];
     let mut chart = Chart::new(name, scales);
