@@ -1,18 +1,16 @@
-//! What it means: predicted against measured, as tables, plots and a page.
+//! Reports: predicted results against measured ones, as tables, plots and pages.
 //!
-//! Two traces of one plan are joined into a [`Comparison`]; the comparisons of several configurations are a
-//! [`Validation`], which is a file (`results.json`), a table and a page. Results of other kinds (plans, traces, sweeps, …) are
-//! [`ResultFile`]s; a [`Report`] is a page of any of them.
+//! Two traces of one plan are joined into a [`Comparison`]. The comparisons of several
+//! configurations are a [`Validation`], which has a file form (`results.json`), tables and a page.
+//! Other kinds of results (plans, traces, sweeps, …) are read as [`ResultFile`]s. A [`Report`] is a
+//! page of any of them.
 //!
-//! Rooms, each using only those before it: numbers, results, drawing, plots, page, sections, capacity, published, report.
+//! Rooms, each using only those before it: numbers, results, plots, page, sections, report.
 #![forbid(unsafe_code)]
 
-pub mod capacity;
-mod drawing;
 mod numbers;
 mod page;
 mod plots;
-pub mod published;
 mod report;
 mod results;
 mod sections;
@@ -20,7 +18,7 @@ mod sections;
 pub use numbers::pair::Pair;
 pub use numbers::statistics;
 pub use plots::scatter::scatter;
-pub use report::Report;
+pub use report::{Report, capacity, published};
 pub use results::comparison::{
     Comparison, Interval, JoinError, LaneRow, OperatorRow, StepRow, TaskRow, Timeline,
 };

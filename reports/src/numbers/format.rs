@@ -1,4 +1,4 @@
-//! How numbers are written for people: the same in tables, on plots and on the page.
+//! How numbers are written for people, the same in tables, plots and pages.
 
 use hwprofiles::{Bytes, FlopPerSec, Seconds};
 
@@ -33,7 +33,7 @@ pub(crate) fn flop_rate(per_s: f64) -> String {
     three_digits(per_s, &[("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6), ("FLOP/s", 1.0)])
 }
 
-/// The same without needless digits: `200 GFLOP/s`.
+/// The same without trailing zeros: `200 GFLOP/s`.
 pub(crate) fn flop_tick(per_s: f64) -> String {
     FlopPerSec::new(format!("{per_s:.3e}").parse().unwrap_or(per_s)).to_string()
 }
@@ -43,7 +43,7 @@ pub(crate) fn byte_rate(per_s: f64) -> String {
     three_digits(per_s, &[("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("B/s", 1.0)])
 }
 
-/// A number whose unit stands elsewhere, with at most four significant digits: `0.125`, `1500`, `2.5e9`.
+/// A number without a unit, with at most four significant digits: `0.125`, `1500`, `2.5e9`.
 pub(crate) fn plain(value: f64) -> String {
     let rounded: f64 = format!("{value:.3e}").parse().unwrap_or(value);
     match rounded.abs() {
@@ -58,7 +58,7 @@ pub(crate) fn whole_percent(share: f64) -> String {
     format!("{} %", plain(share * 100.0))
 }
 
-/// `3 points`, `1 point`.
+/// A number with its noun: `3 points`, `1 point`.
 pub(crate) fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
@@ -67,7 +67,7 @@ fn three_digits(value: f64, units: &[(&str, f64)]) -> String {
     if value == 0.0 {
         return format!("0 {}", units[0].0);
     }
-    // 0.9996 s is written 1.00 s, so the unit is chosen by what the rounded number will be.
+    // 0.9996 s is written 1.00 s, so the unit depends on the rounded number.
     let fits = |&&(_, factor): &&(&str, f64)| value.abs() >= 0.9995 * factor;
     let &(name, factor) = units.iter().find(fits).unwrap_or(&units[units.len() - 1]);
     let scaled = value / factor;

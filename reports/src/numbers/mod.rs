@@ -1,4 +1,4 @@
-//! What numbers become: statistics of several, texts for people, fields of files.
+//! Numbers: statistics, formatting for people, and their form in files.
 
 pub(crate) mod format;
 pub(crate) mod pair;

@@ -1,5 +1,4 @@
-//! A duration that was predicted and measured, and how durations stand in results: as numbers of seconds under
-//! names that end in `_s`.
+//! A duration that was both predicted and measured.
 
 use crate::numbers::serde_forms::in_seconds;
 use crate::numbers::statistics::relative_error;
@@ -8,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use std::iter::Sum;
 use std::ops::AddAssign;
 
-/// One duration, twice.
+/// A predicted and a measured duration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(into = "PairRecord", from = "PairRecord")]
 pub struct Pair {
-    /// What the model said.
+    /// The prediction.
     pub predicted: Seconds,
-    /// What the clock said.
+    /// The measurement.
     pub measured: Seconds,
 }
 
@@ -24,7 +23,7 @@ impl Pair {
         relative_error(self.predicted.get(), self.measured.get())
     }
 
-    /// The two as plain numbers of seconds, for statistics and axes.
+    /// Both as numbers of seconds, for statistics and axes.
     pub(crate) fn seconds(&self) -> (f64, f64) {
         (self.predicted.get(), self.measured.get())
     }
@@ -46,7 +45,7 @@ impl Sum for Pair {
     }
 }
 
-/// A pair in a file. The error is written for readers and computed anew when read.
+/// The form in files. The error is written for readers and ignored when read.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PairRecord {

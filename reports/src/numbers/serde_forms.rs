@@ -1,4 +1,4 @@
-//! How durations and sizes stand in files: as plain numbers, with the unit in the key.
+//! The form of durations and sizes in files: plain numbers, with the unit in the key.
 
 /// Durations as numbers of seconds, for fields whose names end in `_s`.
 pub(crate) mod in_seconds {
@@ -14,7 +14,7 @@ pub(crate) mod in_seconds {
     }
 }
 
-/// Durations that need not exist, as numbers of seconds or null.
+/// Optional durations as numbers of seconds or null.
 pub(crate) mod maybe_in_seconds {
     use hwprofiles::Seconds;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -30,7 +30,7 @@ pub(crate) mod maybe_in_seconds {
     }
 }
 
-/// Lists of which JSON holds one element per line, so that a person can read and diff them.
+/// Lists with one element per line of JSON, so that people can read and diff them.
 pub(crate) mod line_by_line {
     use serde::ser::Error;
     use serde::{Serialize, Serializer};
@@ -59,7 +59,7 @@ pub(crate) mod in_bytes {
     }
 }
 
-/// Sizes that need not exist, as numbers of bytes or null.
+/// Optional sizes as numbers of bytes or null.
 pub(crate) mod maybe_in_bytes {
     use hwprofiles::Bytes;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

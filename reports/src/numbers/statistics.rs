@@ -1,14 +1,14 @@
-//! The one statistics module: what every number in a report that stands for several was computed with.
+//! The statistics behind every summarised number of a report.
 //!
-//! All functions take plain finite numbers of one unit and give that unit back, or a ratio. They give `None`
-//! where the answer does not exist: of nothing, or divided by zero.
+//! All functions take finite numbers of one unit and return that unit, or a ratio. They return
+//! `None` where the result does not exist: for no values, or after a division by zero.
 
-/// Σ x / n.
+/// The arithmetic mean, Σ x ÷ n.
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The middle one of the sorted values; the mean of the two in the middle where their number is even.
+/// The middle value; for an even number of values, the mean of the two in the middle.
 pub fn median(values: &[f64]) -> Option<f64> {
     let sorted = sorted(values);
     let upper = *sorted.get(sorted.len() / 2)?;
@@ -16,43 +16,44 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(lower + (upper - lower) / 2.0)
 }
 
-/// The `percent`-th percentile by nearest rank: the ⌈percent / 100 · n⌉-th smallest value, the smallest for 0. It is
-/// always one of the values, and at least `percent` % of them are not above it.
+/// The percentile by nearest rank: the ⌈percent ÷ 100 · n⌉-th smallest value, and the smallest for
+/// 0. It is one of the values, and at least `percent` % of the values are not above it.
 ///
 /// # Panics
-/// Where `percent` is not within 0 to 100.
+/// If `percent` is not within 0 to 100.
 pub fn percentile(values: &[f64], percent: f64) -> Option<f64> {
     assert!((0.0..=100.0).contains(&percent), "the percentile {percent} is not within 0 to 100");
     let sorted = sorted(values);
-    // Multiplied first: 0.07 · 100 is 7.000000000000001 in floats, and its ceiling 8.
+    // Multiplies first: 0.07 · 100 is 7.000000000000001 in floats, whose ceiling is 8.
     let rank = (percent * sorted.len() as f64 / 100.0).ceil() as usize;
     sorted.get(rank.max(1) - 1).copied()
 }
 
-/// (third quartile − first quartile) ÷ median, quartiles by nearest rank: the spread of repeated measurements, as
-/// provenances define it.
+/// (third quartile − first quartile) ÷ median, with quartiles by nearest rank. Machine profiles
+/// define the spread of repeated measurements this way.
 pub fn spread(values: &[f64]) -> Option<f64> {
     let range = percentile(values, 75.0)? - percentile(values, 25.0)?;
     ratio(range, median(values)?)
 }
 
-/// Signed relative error, predicted ÷ measured − 1: +0.1 says that the prediction was 10 % too long. −1 is the lowest.
+/// Signed relative error, predicted ÷ measured − 1. +0.1 means that the prediction is 10 % too
+/// long; the lowest value is −1.
 pub fn relative_error(predicted: f64, measured: f64) -> Option<f64> {
     ratio(predicted, measured).map(|it| it - 1.0)
 }
 
-/// The median of the magnitudes of relative errors.
+/// The median magnitude of relative errors.
 pub fn median_absolute_error(errors: &[f64]) -> Option<f64> {
     median(&magnitudes(errors))
 }
 
-/// |x| of each.
+/// The magnitude of each value.
 pub fn magnitudes(values: &[f64]) -> Vec<f64> {
     values.iter().map(|value| value.abs()).collect()
 }
 
-/// exp(mean of ln(predicted / measured)): the factor by which predictions are too long on the whole; too long by 2
-/// and too short by 2 cancel. `pairs` are (predicted, measured), all above zero.
+/// exp(mean of ln(predicted ÷ measured)) over `pairs` of (predicted, measured), all above zero.
+/// Above 1 where predictions are too long overall; too long by 2 and too short by 2 cancel.
 pub fn geometric_mean_ratio(pairs: &[(f64, f64)]) -> Option<f64> {
     let logarithms: Option<Vec<_>> = pairs
         .iter()
@@ -63,12 +64,13 @@ pub fn geometric_mean_ratio(pairs: &[(f64, f64)]) -> Option<f64> {
     mean(&logarithms?).map(f64::exp)
 }
 
-/// Spearman's rank correlation of `pairs`: Pearson's correlation of their ranks, equal values sharing the mean of
-/// theirs. 1 where the prediction orders everything as the measurement does; `None` where one side is constant.
+/// Spearman's rank correlation of `pairs`: Pearson's correlation of their ranks, where equal values
+/// share their mean rank. 1 where both sides have the same order; `None` where one side is
+/// constant.
 pub fn rank_correlation(pairs: &[(f64, f64)]) -> Option<f64> {
     let (left, right): (Vec<_>, Vec<_>) = pairs.iter().copied().unzip();
     let (left, right) = (ranks(&left), ranks(&right));
-    // Ranks of n values always have the mean (n + 1) / 2.
+    // The ranks of n values have the mean (n + 1) ÷ 2.
     let middle = (pairs.len() as f64 + 1.0) / 2.0;
     let product =
         |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(x, y)| (x - middle) * (y - middle)).sum() };
@@ -85,7 +87,7 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// 1 for the smallest; equal values share the mean of their ranks.
+/// The rank of each value, 1 for the smallest. Equal values share the mean of their ranks.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let sorted = sorted(values);
     let rank = |value: &f64| {

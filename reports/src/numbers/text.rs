@@ -1,9 +1,9 @@
-//! Lines for a terminal.
+//! Texts for terminals, documents and spreadsheets.
 
-/// `text` in lines of at most `width` columns, broken between words; a longer word is cut.
+/// Breaks `text` between words into lines of at most `width` columns. Longer words are cut.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
-    // A line break or a tab in a name would tear the table.
+    // A line break or a tab in a name would break the table.
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     for word in words {
         let mut rest: Vec<char> = word.chars().collect();
@@ -23,9 +23,9 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// `name` in at most `width` columns.
+/// Cuts `name` to at most `width` columns.
 pub(crate) fn shortened(name: &str, width: usize) -> String {
-    // A line break or a tab in a name would tear the table.
+    // A line break or a tab in a name would break the table.
     let name: String = name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     match name.chars().count() {
         length if length <= width => name,
@@ -33,7 +33,7 @@ pub(crate) fn shortened(name: &str, width: usize) -> String {
     }
 }
 
-/// A name inside a Markdown table.
+/// Escapes a name for a Markdown table.
 pub(crate) fn markdown(name: &str) -> String {
     let special = |c: char| "\\`*_{}[]<>()#!|&".contains(c);
     let escape =
@@ -41,7 +41,7 @@ pub(crate) fn markdown(name: &str) -> String {
     name.chars().flat_map(escape).collect()
 }
 
-/// `header` is the columns' names, separated by spaces.
+/// A CSV text. `header` holds the names of the columns, separated by spaces.
 pub(crate) fn csv_text(header: &str, rows: impl Iterator<Item = Vec<String>>) -> String {
     let header = header.split_whitespace().map(str::to_owned).collect();
     let mut writer = csv::Writer::from_writer(Vec::new());

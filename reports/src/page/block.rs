@@ -1,19 +1,19 @@
-//! What a page is made of: headings, words, tables and drawings, in order. Texts are plain texts here; only the
-//! template makes markup of them, and it escapes every one.
+//! The content of a page: headings, texts, tables and drawings, in order. Texts here are plain;
+//! only the template makes markup, and it escapes every text.
 
-use crate::drawing::marks::Drawing;
 use crate::page::explorer::Explorer;
+use crate::plots::drawing::marks::Drawing;
 use minijinja::context;
 use minijinja::value::Value;
 
-/// One piece of a section.
+/// One block of a section.
 #[derive(Debug, Clone)]
 pub(crate) enum PageBlock {
-    /// A heading below the section's.
+    /// A heading one level below the section's title.
     Heading(String),
     /// A paragraph.
     Text(String),
-    /// A paragraph that must not be overlooked.
+    /// A paragraph that stands out.
     Note(String),
     /// The most important numbers.
     Tiles(Vec<NumberTile>),
@@ -21,52 +21,52 @@ pub(crate) enum PageBlock {
     Plots(Vec<Plot>),
     /// A table.
     Table(Table),
-    /// Tables that are shown on request, or at once.
+    /// Tables that are folded away, or open.
     Details { summary: String, open: bool, tables: Vec<Table> },
-    /// Lines for a terminal.
+    /// Commands for a terminal.
     Commands(Vec<String>),
-    /// Words and what they mean.
+    /// Terms and their explanations.
     Words(&'static [(&'static str, &'static str)]),
-    /// A table to look around in.
+    /// A table that readers can explore.
     Explorer(Box<Explorer>),
 }
 
-/// A number, large.
+/// A large number with a name.
 #[derive(Debug, Clone)]
 pub(crate) struct NumberTile {
-    /// What it is.
+    /// What the number is.
     pub name: String,
-    /// The number.
+    /// The number, as text.
     pub value: String,
-    /// What else there is to say of it.
+    /// Further lines below the number.
     pub lines: Vec<String>,
 }
 
 /// A drawing.
 #[derive(Debug, Clone)]
 pub(crate) struct Plot {
-    /// The name of its file, without an ending; unique in its section.
+    /// The name of its file without an ending, unique in its section.
     pub name: String,
-    /// What is drawn.
+    /// The drawing itself.
     pub drawing: Drawing,
-    /// Whether it may be made smaller than it is.
+    /// Whether it may be scaled down.
     pub fits: bool,
 }
 
 /// A table.
 #[derive(Debug, Clone)]
 pub(crate) struct Table {
-    /// What it holds, for readers who do not see it.
+    /// Describes the table to readers who do not see it.
     pub label: String,
-    /// What one must know to read it.
+    /// Explains how to read the table.
     pub caption: String,
     /// The columns.
     pub columns: Vec<TableColumn>,
-    /// The rows, as long as there are columns.
+    /// The rows, each as long as the list of columns.
     pub rows: Vec<Vec<TableCell>>,
 }
 
-/// A column.
+/// A column: its name and the class of its cells.
 #[derive(Debug, Clone)]
 pub(crate) struct TableColumn {
     name: String,
@@ -76,9 +76,9 @@ pub(crate) struct TableColumn {
 /// A cell.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TableCell {
-    /// What stands in it.
+    /// The text of the cell.
     pub text: String,
-    /// Whether it is worth a second look.
+    /// Whether the cell is marked as unusual.
     pub off: bool,
 }
 
@@ -95,22 +95,22 @@ impl From<&str> for TableCell {
 }
 
 impl TableColumn {
-    /// What its rows are called.
+    /// A column with the names of the rows.
     pub(crate) fn name(name: &str) -> Self {
         Self { name: name.to_owned(), class: "name" }
     }
 
-    /// Words.
+    /// A column of words.
     pub(crate) fn text(name: &str) -> Self {
         Self { name: name.to_owned(), class: "text" }
     }
 
-    /// Sentences.
+    /// A column of sentences.
     pub(crate) fn wide(name: &str) -> Self {
         Self { name: name.to_owned(), class: "wide" }
     }
 
-    /// Numbers.
+    /// A column of numbers.
     pub(crate) fn number(name: &str) -> Self {
         Self { name: name.to_owned(), class: "number" }
     }
@@ -123,24 +123,24 @@ impl NumberTile {
 }
 
 impl Plot {
-    /// A drawing that may be made smaller than it is.
+    /// A drawing that may be scaled down.
     pub(crate) fn fitting(name: impl Into<String>, drawing: Drawing) -> Self {
         Self { name: name.into(), drawing, fits: true }
     }
 
-    /// A drawing that is read at its own size.
+    /// A drawing that keeps its size.
     pub(crate) fn wide(name: impl Into<String>, drawing: Drawing) -> Self {
         Self { name: name.into(), drawing, fits: false }
     }
 }
 
 impl PageBlock {
-    /// One drawing that is read at its own size.
+    /// A block of one drawing that keeps its size.
     pub(crate) fn wide(name: impl Into<String>, drawing: Drawing) -> Self {
         Self::Plots(vec![Plot::wide(name, drawing)])
     }
 
-    /// For the template.
+    /// The block as data for the template.
     pub(crate) fn context(&self) -> Value {
         match self {
             Self::Heading(text) => context! { kind => "heading", text },

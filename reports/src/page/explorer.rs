@@ -1,24 +1,25 @@
-//! A table to look around in: its columns, packed for the page's script, and what to show first.
+//! A table that readers can explore: its columns, packed for the page's script, and the initial
+//! view.
 //!
-//! A number takes three bytes (a 32-bit float without the last eight bits of its fraction: five digits), a choice among
-//! words or a few numbers takes one byte or two. Bytes are written in base 64. What is the same in all rows, or in
-//! another column, is written once.
+//! A number takes three bytes: a 32-bit float without the last eight bits of its fraction, which
+//! leaves five digits. A choice among a few words or numbers takes one or two bytes. Bytes are
+//! written in base 64. Constant columns and copies of other columns are written once.
 
 use crate::results::data_table::{ColumnValues, DataColumn, DataTable};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Bytes that columns may take on the page; those that are left out then are named there.
+/// The limit for the packed columns of a page. The page names the columns that are left out.
 const MOST_BYTES: usize = 12 << 20;
-/// More words than that are no choice but texts, which the page leaves out.
+/// A column with more different words holds free text, which the page leaves out.
 const MOST_WORDS: usize = 4096;
-/// So many different numbers are written as a choice.
+/// Up to this many different numbers are packed as a choice.
 const LEVELS: usize = 256;
 
-/// A table, and what to show first.
+/// A table and its initial view.
 #[derive(Debug, Clone)]
 pub(crate) struct Explorer {
-    /// What it is.
+    /// The label of the table.
     pub label: String,
     /// The number of rows.
     rows: usize,
@@ -29,7 +30,8 @@ pub(crate) struct Explorer {
 }
 
 impl Explorer {
-    /// Of `table`; `keys` are the names of columns to filter by, `shown` those of the axes and of the colour.
+    /// Packs `table`. `keys` are the columns to filter by; `shown` are those of the x axis, the y
+    /// axis and the colour.
     pub(crate) fn new(label: &str, table: &DataTable, keys: &[&str], shown: [Option<&str>; 3]) -> Self {
         let (mut columns, mut left_out) = (Vec::new(), Vec::new());
         let mut bytes = 0;
@@ -63,7 +65,7 @@ impl Explorer {
         Self { label: label.to_owned(), rows: table.rows, columns, filters, shown, left_out }
     }
 
-    /// The data as JSON in which nothing can end a script.
+    /// The data as JSON without characters that could end a script.
     pub(crate) fn data(&self) -> minijinja::Value {
         let [x, y, colour] = &self.shown;
         let data = json!({
@@ -73,7 +75,7 @@ impl Explorer {
         minijinja::Value::from_safe_string(text)
     }
 
-    /// What the reader must know.
+    /// Notes for the reader: the columns that are left out.
     pub(crate) fn notes(&self) -> Vec<String> {
         match &self.left_out[..] {
             [] => vec![],
@@ -85,7 +87,7 @@ impl Explorer {
     }
 }
 
-/// Whether all values are the same; two that are missing are.
+/// Whether two columns hold the same values. Missing values are equal to each other.
 fn alike(left: &ColumnValues, right: &ColumnValues) -> bool {
     match (left, right) {
         (ColumnValues::Numbers(left), ColumnValues::Numbers(right)) => {
@@ -102,7 +104,7 @@ fn is_empty(column: &DataColumn) -> bool {
     }
 }
 
-/// A column for the page; `None` for one that is empty or of too many texts.
+/// A packed column; `None` for an empty one and for free text.
 fn packed(column: &DataColumn) -> Option<Value> {
     if is_empty(column) {
         return None;
@@ -127,14 +129,15 @@ fn packed(column: &DataColumn) -> Option<Value> {
             let mut levels: Vec<f64> = levels.into_iter().map(f64::from_bits).collect();
             levels.sort_by(f64::total_cmp);
             let level = |it: &f64| levels.partition_point(|level| level.total_cmp(it).is_lt()) as u32;
-            // JSON has no NaN: null is what is missing.
+            // Null stands for a missing value.
             let texts: Vec<_> = levels.iter().map(|it| (!it.is_nan()).then_some(*it)).collect();
             Some(choice("levels", json!(texts), levels.len(), numbers.iter().map(level)))
         }
     }
 }
 
-/// By row an index into `names`: nothing where there is one name, one byte or two where there are more.
+/// Packs an index into `names` for each row: no bytes for one name, one byte for up to 256, else
+/// two.
 fn choice(kind: &str, names: Value, count: usize, rows: impl Iterator<Item = u32>) -> Value {
     let (width, data) = match count {
         0..=1 => (0, Vec::new()),
@@ -144,7 +147,8 @@ fn choice(kind: &str, names: Value, count: usize, rows: impl Iterator<Item = u32
     json!({"kind": kind, "names": names, "width": width, "data": base64(&data)})
 }
 
-/// The upper three bytes of a 32-bit float, rounded, the lowest first. What is beyond such floats is missing.
+/// The upper three bytes of a 32-bit float, rounded, lowest byte first. NaN stands for a missing
+/// number, and for one beyond the range of such floats.
 fn three_bytes(value: f64) -> [u8; 3] {
     let bits = (value as f32).to_bits();
     let upper = match (value as f32).is_finite() {
@@ -155,7 +159,7 @@ fn three_bytes(value: f64) -> [u8; 3] {
     [a, b, c]
 }
 
-/// RFC 4648's alphabet, padded.
+/// Base 64 with the alphabet of RFC 4648, padded.
 pub(crate) fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

@@ -1,20 +1,20 @@
-//! The page as HTML: one file that loads nothing else. It holds a script only where a table is explored.
+//! The page as HTML: one file that loads nothing else. Only explorable tables need a script.
 
-use crate::drawing::svg::STYLE;
 use crate::page::block::PageBlock;
 use crate::page::explorer::base64;
 use crate::page::section::PageSection;
+use crate::plots::drawing::svg::STYLE;
 use crate::results::error::ReportError;
 use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, context};
 use sha2::{Digest, Sha256};
 
-/// The script that makes tables explorable.
+/// The script for explorable tables.
 const SCRIPT: &str = include_str!("../../templates/explorer.js");
-/// The style of a page, without that of its plots.
+/// The style of a page without its plots.
 const PAGE_STYLE: &str = include_str!("../../templates/report.css");
 
-/// The template engine with one template: everything is escaped, and unknown names are errors.
+/// A template engine with one template. It escapes every text and refuses unknown names.
 pub(crate) fn environment(
     name: &'static str,
     template: &'static str,
@@ -31,7 +31,7 @@ pub(crate) fn page_style() -> Value {
     Value::from_safe_string(format!("{STYLE}{PAGE_STYLE}"))
 }
 
-/// The text of the page. `provenance` is a table of the files that the page was made from.
+/// The text of the page. `provenance` is a table of the files behind the page.
 ///
 /// # Errors
 /// A mistake in the template, which tests rule out.

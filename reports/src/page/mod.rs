@@ -1,4 +1,4 @@
-//! What a page is made of, and the page itself.
+//! Pages: their content as blocks and sections, and their HTML.
 
 pub(crate) mod block;
 pub(crate) mod explorer;

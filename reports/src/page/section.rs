@@ -1,14 +1,14 @@
-//! The part of a page that one result gets.
+//! A section: the part of a page that shows one result.
 
 use crate::page::block::PageBlock;
 
-/// The part of a page that one result gets.
+/// The part of a page that shows one result.
 #[derive(Debug, Clone)]
 pub(crate) struct PageSection {
-    /// Says what it is, with the names of the machine and the model.
+    /// The title, with the names of the machine and the model.
     pub title: String,
     /// The sentence below the title.
     pub lead: String,
-    /// The rest, in order.
+    /// The content, in order.
     pub blocks: Vec<PageBlock>,
 }

@@ -1,28 +1,29 @@
-//! Which device does what for each batch and prompt length: batches upwards, prompts to the right.
+//! The devices that each placement of a grid uses, by batch (upwards) and prompt length (to the
+//! right).
 
 use super::legend::{legend, legend_height, text_width};
-use crate::drawing::class::Class;
-use crate::drawing::marks::{Anchor, Drawing};
 use crate::numbers::format::percent;
+use crate::plots::drawing::class::Class;
+use crate::plots::drawing::marks::{Anchor, Drawing};
 
 const ROW: f64 = 46.0;
 const COLUMN: f64 = 104.0;
 const LEFT: f64 = 96.0;
 
-/// One batch of one prompt length.
+/// One cell of the grid.
 #[derive(Debug, Clone)]
 pub(crate) struct MapCell {
-    /// Sequences, and prompt tokens of each.
+    /// Sequences of the batch, and prompt tokens of each.
     pub load: [u64; 2],
-    /// What to write in it.
+    /// The text in the cell.
     pub label: String,
-    /// What it is, in words.
+    /// The hover text of the cell.
     pub hover: String,
-    /// For prefill, then decode: shares of devices, by index. Empty where there is no plan.
+    /// The share of each device, in prefill and in decode. Empty where there is no plan.
     pub shares: [Vec<f64>; 2],
 }
 
-/// In each cell a bar for prefill above one for decode, divided between `devices`.
+/// Draws a bar for prefill above a bar for decode in each cell, divided among `devices`.
 pub(crate) fn draw(title: &str, devices: &[&str], cells: &[MapCell]) -> Drawing {
     let sorted = |side: usize| {
         let mut all: Vec<_> = cells.iter().map(|cell| cell.load[side]).collect();

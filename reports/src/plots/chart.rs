@@ -1,30 +1,30 @@
-//! Lines and points over two axes: load curves, fronts, distributions, rooflines.
+//! Charts of lines and points over two axes: load curves, fronts, distributions, rooflines.
 
 use super::legend::{legend, legend_height, text_width};
-use crate::drawing::axis::PlotAxis;
-use crate::drawing::class::Class;
-use crate::drawing::marks::{Anchor, Drawing};
+use crate::plots::drawing::axis::PlotAxis;
+use crate::plots::drawing::class::Class;
+use crate::plots::drawing::marks::{Anchor, Drawing};
 
 const SIZE: [f64; 2] = [440.0, 300.0];
-/// Room left of the ticks, for the axis's name.
+/// Room left of the ticks for the name of the axis.
 const NAME: f64 = 40.0;
 const RIGHT: f64 = 24.0;
-/// About so many ticks upwards.
+/// About this many ticks on the vertical axis.
 const TICKS: usize = 8;
 
-/// How a number is written on an axis.
+/// Writes a number on an axis.
 pub(crate) type TickFormat = fn(f64) -> String;
 
-/// How one axis is made.
+/// How one axis is scaled and labelled.
 #[derive(Debug, Clone)]
 pub(crate) struct AxisScale {
-    /// What it counts.
+    /// The name of the axis.
     pub name: String,
-    /// Whether equal distances are equal ratios; what is not above zero is not drawn then.
+    /// Whether equal distances are equal ratios. Values at or below zero are then left out.
     pub logarithmic: bool,
-    /// How a tick is written.
+    /// Writes a tick.
     pub tick: TickFormat,
-    /// Whether a straight axis begins near the least value, rather than at zero.
+    /// Whether a linear axis starts near the smallest value rather than at zero.
     pub tight: bool,
 }
 
@@ -41,7 +41,8 @@ impl AxisScale {
         Self { tight: true, ..Self::linear(name, tick) }
     }
 
-    /// The axis that holds `values`. A straight one begins at zero, unless something lies below or it is tight.
+    /// An axis that holds `values`. A linear one starts at zero unless a value is below zero or the
+    /// scale is tight.
     fn axis(&self, values: impl Iterator<Item = f64> + Clone, pixels: [f64; 2]) -> PlotAxis {
         let values = values.filter(|value| value.is_finite());
         if self.logarithmic {
@@ -61,51 +62,51 @@ impl AxisScale {
     }
 }
 
-/// One point.
+/// One point of a series.
 #[derive(Debug, Clone)]
 pub(crate) struct PlotPoint {
-    /// Where.
+    /// Its values on the two axes.
     pub at: [f64; 2],
-    /// What it is.
+    /// Its hover text.
     pub hover: String,
 }
 
-/// Points of one kind.
+/// A series of points with one colour and marker.
 #[derive(Debug, Clone)]
 pub(crate) struct PlotSeries {
-    /// For the legend.
+    /// The name in the legend.
     pub name: String,
     /// The points, in the order of the line.
     pub points: Vec<PlotPoint>,
-    /// Whether a line joins them.
+    /// Whether a line joins the points.
     pub line: bool,
-    /// Radius of their markers; none where 0.
+    /// The radius of the markers; no markers where 0.
     pub radius: f64,
 }
 
-/// A line that is no data: a limit, a ceiling.
+/// A line that is not data: a limit, a ceiling.
 #[derive(Debug, Clone)]
 pub(crate) struct GuideLine {
-    /// Its ends; an infinite coordinate is the end of the axis.
+    /// Its ends. An infinite coordinate means the end of the axis.
     pub ends: [[f64; 2]; 2],
-    /// What it is.
+    /// Its label.
     pub name: String,
-    /// Whether the axes must be long enough for it.
+    /// Whether the axes extend to it.
     pub counts: bool,
 }
 
-/// A chart in the making.
+/// The description of a chart.
 #[derive(Debug, Clone)]
 pub(crate) struct Chart {
-    /// What it shows.
+    /// The title.
     pub title: String,
-    /// The horizontal axis and the vertical one.
+    /// The horizontal and the vertical axis.
     pub scales: [AxisScale; 2],
-    /// What is drawn; kinds differ in colour and marker.
+    /// The series. They differ in colour and marker.
     pub series: Vec<PlotSeries>,
-    /// Lines behind it.
+    /// Lines behind the series.
     pub guides: Vec<GuideLine>,
-    /// Whether the points' first words stand beside them, where there is room.
+    /// Whether the first word of each hover text stands beside its point, where there is room.
     pub labels: bool,
 }
 
@@ -176,7 +177,7 @@ impl Chart {
     }
 }
 
-/// The two axes.
+/// The two axes of a chart.
 struct ChartFrame {
     x: PlotAxis,
     y: PlotAxis,
@@ -204,7 +205,7 @@ impl ChartFrame {
         drawing.upright(Class::Text, [14.0, (top + bottom) / 2.0], &up.name);
     }
 
-    /// A guide, as far as it lies within the frame, with its name above its right end.
+    /// Draws the part of a guide line within the frame, with its label above the right end.
     fn guide(&self, drawing: &mut Drawing, guide: &GuideLine) {
         let place = |[x, y]: [f64; 2]| {
             let on = |axis: &PlotAxis, value: f64| match value {
@@ -226,7 +227,8 @@ impl ChartFrame {
     }
 }
 
-/// The part of a line within a rectangle (Liang and Barsky's way); `None` where none is.
+/// The part of a line within a rectangle, by the algorithm of Liang and Barsky; `None` where the
+/// line misses it.
 fn clipped([from, to]: [[f64; 2]; 2], x: [f64; 2], y: [f64; 2]) -> Option<[[f64; 2]; 2]> {
     let mut part = [0.0_f64, 1.0];
     for (side, ends) in [x, y].into_iter().enumerate() {

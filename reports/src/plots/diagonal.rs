@@ -1,26 +1,26 @@
-//! The square in which what agrees lies on the diagonal.
+//! A square plot of two values that should agree: exact agreement lies on the diagonal.
 
-use crate::drawing::axis::PlotAxis;
-use crate::drawing::class::Class;
-use crate::drawing::marks::{Anchor, Drawing};
+use crate::plots::drawing::axis::PlotAxis;
+use crate::plots::drawing::class::Class;
+use crate::plots::drawing::marks::{Anchor, Drawing};
 
-/// Where the square begins, from the left.
+/// The left edge of the square.
 pub(crate) const LEFT: f64 = 78.0;
-/// Its side.
+/// The side of the square.
 pub(crate) const SIDE: f64 = 400.0;
 
 /// The diagonal with its band, the grid and the axes.
 pub(crate) struct Diagonal {
-    /// How far from the diagonal the band reaches, as a share.
+    /// The half width of the band, as a share of the value.
     pub band: f64,
-    /// What goes to the right, and what up.
+    /// The names of the horizontal and the vertical axis.
     pub names: [&'static str; 2],
-    /// A tick's text.
+    /// Writes a tick.
     pub label: fn(f64) -> String,
 }
 
 impl Diagonal {
-    /// Draws it with its upper edge at `top`.
+    /// Draws the square with its upper edge at `top`.
     pub(crate) fn draw(&self, drawing: &mut Drawing, x: &PlotAxis, y: &PlotAxis, top: f64) {
         let [low, high] = x.ends();
         let (above, below) = (1.0 + self.band, 1.0 - self.band);

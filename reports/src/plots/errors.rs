@@ -1,19 +1,19 @@
 //! The signed error of every configuration, with the spread of its repeats.
 
 use super::legend::{legend, text_width};
-use crate::drawing::axis::PlotAxis;
-use crate::drawing::class::Class;
-use crate::drawing::marks::{Anchor, Drawing};
 use crate::numbers::format::{duration, signed_percent};
 use crate::numbers::pair::Pair;
 use crate::numbers::statistics::percentile;
+use crate::plots::drawing::axis::PlotAxis;
+use crate::plots::drawing::class::Class;
+use crate::plots::drawing::marks::{Anchor, Drawing};
 use crate::results::configuration::Configuration;
 use crate::results::validation::{ERROR_BAND, Validation};
 
 const TOP: f64 = 40.0;
 const ROW: f64 = 34.0;
 const WIDTH: f64 = 520.0;
-/// Longer names are cut on the plot; hovering tells them.
+/// Longer names are cut; the hover text has the whole name.
 const LONGEST_NAME: usize = 30;
 
 pub(crate) fn draw(validation: &Validation) -> Drawing {
@@ -48,7 +48,7 @@ pub(crate) fn draw(validation: &Validation) -> Drawing {
     drawing
 }
 
-/// The metrics of a configuration: name, pair, and the measured times of the repeats.
+/// The metrics of a configuration: name, times, and the measured times of the repeats.
 fn metrics(it: &Configuration) -> Vec<(&'static str, Pair, Vec<f64>)> {
     let ttft = ("TTFT", it.ttft(), it.runs.iter().map(|run| run.ttft.get()).collect());
     let tpot = it.tpot().map(|pair| {
@@ -57,7 +57,8 @@ fn metrics(it: &Configuration) -> Vec<(&'static str, Pair, Vec<f64>)> {
     [Some(ttft), tpot].into_iter().flatten().collect()
 }
 
-/// A line from zero to the error, the marker, and a thin line over the errors against the quartiles of the repeats.
+/// Draws a line from zero to the error, the marker, and a thin line for the errors against the
+/// quartiles of the repeats.
 fn mark(
     drawing: &mut Drawing,
     axis: &PlotAxis,
@@ -83,7 +84,7 @@ fn mark(
     drawing.marker(group, [axis.at(error), y], 5.0, &hover);
 }
 
-/// Around zero, as wide as the largest error and at least a little wider than the band.
+/// An axis around zero that holds the largest error and the band with a margin.
 fn axis(validation: &Validation, left: f64) -> PlotAxis {
     let errors = validation
         .configurations

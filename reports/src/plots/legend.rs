@@ -1,18 +1,20 @@
-//! Legends, and how much room their texts take.
+//! Legends, and the room that texts take.
 
-use crate::drawing::class::Class;
-use crate::drawing::marks::{Anchor, Drawing};
+use crate::plots::drawing::class::Class;
+use crate::plots::drawing::marks::{Anchor, Drawing};
 use hwprofiles::Seconds;
 
-/// About how wide a text of 13 pixels is, in pixels. Without a font nobody knows; this errs on the wide side.
+/// The approximate width of a text of 13 pixels. It is too wide rather than too narrow, since the
+/// reader's font is unknown.
 pub(crate) fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * 8.0
 }
 
-/// Height of a row of a legend.
+/// The height of a row of a legend.
 const LEGEND_ROW: f64 = 20.0;
 
-/// Entries of a legend, in as many rows as `width` makes necessary, each with what `sample` draws at its left end.
+/// Draws the entries of a legend in as many rows as `width` requires. `sample` draws the symbol of
+/// each entry.
 pub(crate) fn legend(
     drawing: &mut Drawing,
     origin: [f64; 2],
@@ -27,7 +29,7 @@ pub(crate) fn legend(
     }
 }
 
-/// The height that a legend takes.
+/// The height of a legend.
 pub(crate) fn legend_height(names: &[&str], width: f64) -> f64 {
     legend_places(names, width).last().map_or(0.0, |[_, y]| y + LEGEND_ROW)
 }

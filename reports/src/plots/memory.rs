@@ -1,9 +1,9 @@
-//! What a plan takes from each memory, against what the memory holds.
+//! The memory that a plan takes, against the capacity of each memory.
 
 use super::legend::{legend, text_width};
-use crate::drawing::class::Class;
-use crate::drawing::marks::{Anchor, Drawing};
 use crate::numbers::format::{percent, size};
+use crate::plots::drawing::class::Class;
+use crate::plots::drawing::marks::{Anchor, Drawing};
 use crate::results::configuration::MemoryUse;
 
 const TOP: f64 = 40.0;
@@ -36,8 +36,8 @@ pub(crate) fn draw(memories: &[MemoryUse]) -> Drawing {
     drawing
 }
 
-/// The purposes one after the other, the capacity as the whole width, what was allocated as a stroke. Where more was
-/// taken than there is, the bar stands for what was taken and the capacity is marked in it.
+/// Draws the parts of a memory's use in a row within its capacity, and a mark at the largest
+/// allocation. Where more is used than exists, the bar spans the use and a line marks the capacity.
 fn bar(drawing: &mut Drawing, [left, top]: [f64; 2], it: &MemoryUse) {
     let whole = [it.capacity, it.planned(), it.allocated.unwrap_or_default()]
         .iter()

@@ -1,26 +1,26 @@
-//! Which sublayer where, and which tensor in which memory: layers from left to right, sublayers from top to bottom.
+//! The device or memory of every sublayer: layers from left to right, sublayers from top to bottom.
 
 use super::legend::legend;
-use crate::drawing::class::{COLOURS, Class};
-use crate::drawing::marks::{Anchor, Drawing};
 use crate::numbers::format::percent;
+use crate::plots::drawing::class::{COLOURS, Class};
+use crate::plots::drawing::marks::{Anchor, Drawing};
 use crate::results::placement_map::{PlacedPart, PlacedSublayer, PlacementMap};
 use scenarios::Phase;
 
 const LEFT: f64 = 92.0;
 const CELL_HEIGHT: f64 = 24.0;
 
-/// What a drawing tells of each part.
+/// What the colour of a part shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PlacementView {
-    /// The device that computes it.
+    /// The device that computes the part.
     Device(Phase),
-    /// The memory that holds its matrix, or the KV cache.
+    /// The memory that holds its matrix or its KV cache.
     Home,
 }
 
 impl PlacementView {
-    /// The name that has the colour, and whether there are stripes over it.
+    /// The name that chooses the colour, and whether the part is striped.
     fn subject(self, part: &PlacedPart) -> (&str, bool) {
         match self {
             PlacementView::Device(Phase::Prefill) => (&part.prefill, part.streamed[0]),
@@ -30,9 +30,9 @@ impl PlacementView {
     }
 }
 
-/// The device of every sublayer.
+/// Draws the device of every sublayer.
 pub(crate) fn draw(map: &PlacementMap) -> Drawing {
-    // One panel says it all where both phases are computed alike.
+    // One panel is enough where both phases use the same devices.
     let alike = sublayers(map).flat_map(|it| &it.parts).all(|part| part.prefill == part.decode);
     let panels: &[(&str, PlacementView)] = match alike {
         true => &[("prefill and decode", PlacementView::Device(Phase::Decode))],
@@ -44,7 +44,7 @@ pub(crate) fn draw(map: &PlacementMap) -> Drawing {
     draw_panels("The device of every sublayer", map, panels)
 }
 
-/// The memory of every sublayer's matrix; for attention, of the KV cache.
+/// Draws the memory of every sublayer's matrix; for attention, that of the KV cache.
 pub(crate) fn draw_homes(map: &PlacementMap) -> Drawing {
     draw_panels(
         "The memory of every sublayer's weights, and of the KV cache",
@@ -98,7 +98,7 @@ fn rows(map: &PlacementMap) -> &[PlacedSublayer] {
     most.unwrap_or(&[])
 }
 
-/// One phase.
+/// One panel of the drawing.
 struct Panel<'a> {
     devices: &'a [&'a str],
     view: PlacementView,
@@ -131,7 +131,7 @@ impl Panel<'_> {
                 }
             }
         }
-        // About one number for each 28 pixels, at round layers.
+        // One number for about 28 pixels, at round layers.
         let step = [1, 2, 5, 10, 20, 50].into_iter().find(|it| *it as f64 * self.cell >= 28.0).unwrap_or(100);
         for layer in (0..layers).step_by(step) {
             let x = first + self.cell * (layer as f64 + 0.5);
@@ -139,7 +139,7 @@ impl Panel<'_> {
         }
     }
 
-    /// The parts of one sublayer one above the other, as high as their shares.
+    /// Draws the parts of a sublayer below each other, as high as their shares.
     fn sublayer(
         &self,
         drawing: &mut Drawing,

@@ -1,18 +1,18 @@
-//! Predicted against measured, both logarithmic: what lies on the diagonal was predicted exactly.
+//! Predicted against measured times on logarithmic axes. Exact predictions lie on the diagonal.
 
 use super::diagonal::{Diagonal, LEFT, SIDE};
 use super::legend::{legend, legend_height, tick_label};
-use crate::drawing::axis::PlotAxis;
-use crate::drawing::class::Class;
-use crate::drawing::marks::{Anchor, Drawing};
 use crate::numbers::format::{duration, signed_percent};
 use crate::numbers::pair::Pair;
+use crate::plots::drawing::axis::PlotAxis;
+use crate::plots::drawing::class::Class;
+use crate::plots::drawing::marks::{Anchor, Drawing};
 use crate::results::comparison::Comparison;
 use crate::results::configuration::Configuration;
 use crate::results::validation::{ERROR_BAND, Validation};
 use scenarios::Phase;
 
-/// What is predicted.
+/// The time that is plotted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TimeMetric {
     Ttft,
@@ -35,14 +35,14 @@ impl TimeMetric {
     }
 }
 
-/// A duration of something: the group that it belongs to, its name, and what was predicted and measured.
+/// A point: its group, its name, and the predicted and measured time.
 pub(crate) struct ScatterPoint<'a> {
     group: usize,
     name: &'a str,
     pair: Pair,
 }
 
-/// Groups of durations with their names, as a file: an SVG that needs nothing else.
+/// Plots groups of named times as a self-contained SVG file.
 pub fn scatter(heading: &str, groups: &[(String, Vec<(String, Pair)>)]) -> String {
     let names: Vec<_> = groups.iter().map(|(name, _)| name.as_str()).collect();
     let points = groups.iter().enumerate().flat_map(|(group, (_, points))| {
@@ -64,7 +64,7 @@ pub(crate) fn draw(validation: &Validation, metric: TimeMetric) -> Drawing {
     plot(metric.name(), &kinds, &points.collect::<Vec<_>>(), 5.5)
 }
 
-/// The operators and transfers of two joined traces, by phase.
+/// Plots the operators and transfers of two joined traces, by phase.
 pub(crate) fn draw_operators(comparison: &Comparison) -> Drawing {
     let names: Vec<_> =
         comparison.operators.iter().map(|row| format!("{} on {}", row.name, row.lane)).collect();

@@ -1,20 +1,20 @@
-//! One step as a Gantt chart: for every lane, what was predicted above what was measured.
+//! One step as a Gantt chart: for every lane, the predicted tasks above the measured ones.
 
 use super::legend::{legend, legend_height, text_width, tick_label};
-use crate::drawing::axis::PlotAxis;
-use crate::drawing::class::Class;
-use crate::drawing::marks::{Anchor, Drawing};
 use crate::numbers::format::{duration, signed_percent};
+use crate::plots::drawing::axis::PlotAxis;
+use crate::plots::drawing::class::Class;
+use crate::plots::drawing::marks::{Anchor, Drawing};
 use crate::results::comparison::{Interval, TaskRow, Timeline};
 use hwprofiles::Seconds;
 use std::collections::BTreeSet;
 
 const WIDTH: f64 = 840.0;
-/// Room for the kinds in one row.
+/// The width for all kinds in one row of the legend.
 const LEGEND: f64 = 864.0;
 const BAR: f64 = 17.0;
 
-/// Kinds of tasks, by colour.
+/// The kinds of tasks, by colour.
 const KINDS: [&str; 6] = [
     "matrix product",
     "attention",
@@ -26,21 +26,21 @@ const KINDS: [&str; 6] = [
 const CLASSES: [Class; 6] =
     [Class::Bar(0), Class::Bar(1), Class::Bar(2), Class::Bar(3), Class::Bar(5), Class::Wait];
 
-/// A side of a timeline: what it is called, and where a task tells it.
+/// One side of a timeline: its name, and the interval of a task on it.
 pub(crate) type TimelineSide = (&'static str, fn(&TaskRow) -> Interval);
 
-/// The predicted side and the measured one, in the order in which they are drawn.
+/// The predicted and the measured side, in drawing order.
 pub(crate) const BOTH: &[TimelineSide] =
     &[("predicted", |task| task.predicted), ("measured", |task| task.measured)];
 
-/// The one side of a trace that was joined with itself.
+/// The only side of a simulated trace that is joined with itself.
 pub(crate) const SIMULATED: &[TimelineSide] = &[("simulated", |task| task.predicted)];
-/// The same of a run on real devices.
+/// The only side of a measured trace.
 pub(crate) const MEASURED: &[TimelineSide] = &[("measured", |task| task.predicted)];
-/// The same of a run on devices that spend modelled time.
+/// The only side of a trace of devices that spend modelled time.
 pub(crate) const MODELLED: &[TimelineSide] = &[("modelled", |task| task.predicted)];
 
-/// The whole step.
+/// Draws the whole step.
 pub(crate) fn draw(timeline: &Timeline, sides: &[TimelineSide]) -> Drawing {
     let ends = [timeline.time.predicted, timeline.time.measured];
     let length = timeline.tasks.iter().flat_map(|task| sides.iter().map(|(_, of)| of(task).end));
@@ -59,8 +59,8 @@ pub(crate) fn draw(timeline: &Timeline, sides: &[TimelineSide]) -> Drawing {
         .draw()
 }
 
-/// Two consecutive layers of the step, each side counted from the moment at which it starts to compute them. What
-/// other layers do meanwhile (prefetches) is there too.
+/// Draws two consecutive layers of the step. Each side starts when it first computes one of them.
+/// Tasks of other layers in that time, such as prefetches, are shown too.
 pub(crate) fn draw_layers(timeline: &Timeline, sides: &[TimelineSide]) -> Drawing {
     let layers = busiest_layers(timeline);
     let of_layers =
@@ -79,7 +79,8 @@ pub(crate) fn draw_layers(timeline: &Timeline, sides: &[TimelineSide]) -> Drawin
     GanttChart { title, timeline, sides, from, length, ends: None }.draw()
 }
 
-/// The neighbours on the most lanes, with the most tasks; in the middle of all such.
+/// The two neighbouring layers that use the most lanes and have the most tasks. Among equals, those
+/// in the middle.
 fn busiest_layers(timeline: &Timeline) -> [u32; 2] {
     let last = timeline.tasks.iter().filter_map(|task| task.layer).max().unwrap_or(0);
     let pairs: Vec<_> = (0..last.max(1)).map(|first| [first, (first + 1).min(last)]).collect();
@@ -94,7 +95,7 @@ fn busiest_layers(timeline: &Timeline) -> [u32; 2] {
     *best[best.len() / 2]
 }
 
-/// What is shown: a name for headings.
+/// A heading for the step.
 pub(crate) fn name(timeline: &Timeline) -> String {
     let step = timeline.step;
     let sequences = if step.batch == 1 { "sequence" } else { "sequences" };
@@ -108,17 +109,17 @@ pub(crate) fn name(timeline: &Timeline) -> String {
     }
 }
 
-/// Transfers that run ahead of the layer that they are for.
+/// Whether a task is a transfer that runs ahead of its layer.
 fn is_prefetch(task: &TaskRow) -> bool {
     task.name.starts_with("fetch ") || task.name.starts_with("store ")
 }
 
-/// Whether a task of that name moves bytes between memories, rather than computes.
+/// Whether a task with this name moves bytes between memories rather than computes.
 pub(crate) fn is_copy(name: &str) -> bool {
     ["fetch ", "store ", "hop "].iter().any(|word| name.starts_with(word))
 }
 
-/// Index into [`KINDS`].
+/// The kind of a task, as an index into [`KINDS`].
 fn kind(task: &TaskRow) -> usize {
     match task.name.as_str() {
         _ if is_prefetch(task) => 2,
@@ -133,10 +134,10 @@ struct GanttChart<'a> {
     title: String,
     timeline: &'a Timeline,
     sides: &'a [TimelineSide],
-    /// Where each side's time begins.
+    /// The start of each side's time.
     from: Vec<Seconds>,
     length: Seconds,
-    /// The ends of the step, if they are to be marked.
+    /// The ends of the step, where they are marked.
     ends: Option<[Seconds; 2]>,
 }
 
@@ -183,7 +184,7 @@ impl GanttChart<'_> {
         drawing
     }
 
-    /// The tasks of one side of one lane, as far as they are within the chart.
+    /// Draws the tasks of one side of one lane that are within the chart.
     fn lane(&self, drawing: &mut Drawing, axis: &PlotAxis, lane: &str, side: usize, y: f64) {
         for task in self.timeline.tasks.iter().filter(|task| task.lane == lane) {
             let (word, of) = self.sides[side];
@@ -193,7 +194,7 @@ impl GanttChart<'_> {
             if end < start {
                 continue;
             }
-            // What is too short to be seen still shows as a thread.
+            // A task that is too short to see is drawn as a thin line.
             let (x, width) = (axis.at(start.get()), (axis.at(end.get()) - axis.at(start.get())).max(0.4));
             let layer = task.layer.map_or(String::new(), |layer| format!("layer {layer}, "));
             let took = duration(interval.end - interval.start);

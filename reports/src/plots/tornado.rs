@@ -1,32 +1,33 @@
-//! What an answer rests on: a bar for each number, from the answer with the number's low value to that with its high one.
+//! A tornado chart: a bar for each figure, from the result with its low value to the result with
+//! its high value.
 
 use super::chart::TickFormat;
 use super::legend::legend;
-use crate::drawing::axis::PlotAxis;
-use crate::drawing::class::Class;
-use crate::drawing::marks::{Anchor, Drawing};
+use crate::plots::drawing::axis::PlotAxis;
+use crate::plots::drawing::class::Class;
+use crate::plots::drawing::marks::{Anchor, Drawing};
 
 const TOP: f64 = 66.0;
-/// A name, and its bar below it: on a phone there is no room beside it.
+/// A name with its bar below. On a phone there is no room beside it.
 const ROW: f64 = 46.0;
 const LEFT: f64 = 14.0;
 const WIDTH: f64 = 270.0;
 
-/// One number and what the answer is at its ends.
+/// One figure and the results at its ends.
 #[derive(Debug, Clone)]
 pub(crate) struct TornadoBar {
-    /// The number.
+    /// The name of the figure.
     pub name: String,
-    /// Its low and its high value, in words.
+    /// Its low and its high value, as texts.
     pub values: [String; 2],
-    /// The answer with each.
+    /// The result with each value.
     pub answers: [f64; 2],
 }
 
-/// The widest bar first, around the answer as it is, `base`.
+/// Draws the bars around `base`, the result with all figures as they are; the widest bar first.
 pub(crate) fn draw(title: &str, base: f64, bars: &[TornadoBar], tick: TickFormat) -> Drawing {
     let mut bars: Vec<_> = bars.iter().filter(|bar| bar.answers.iter().all(|it| it.is_finite())).collect();
-    // Both ends may lie on one side of the answer.
+    // Both ends may lie on one side of `base`.
     let width = |bar: &TornadoBar| {
         let [low, high] = [f64::min, f64::max].map(|of| bar.answers.into_iter().fold(base, of));
         high - low
@@ -53,7 +54,7 @@ pub(crate) fn draw(title: &str, base: f64, bars: &[TornadoBar], tick: TickFormat
         for (side, (answer, value)) in bar.answers.iter().zip(&bar.values).enumerate() {
             let ends = [axis.at(base), axis.at(*answer)];
             let (from, to) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
-            // Where both ends lie on one side, each has its half of the bar's height.
+            // Each end has its own half of the bar's height, since both may lie on one side.
             let (y, height) = (y + 10.0 * side as f64, 10.0);
             let hover = format!("{} {value}: {}", bar.name, tick(*answer));
             drawing.rect(Class::Bar(side), [from, y], [to - from, height], &hover);

@@ -1,11 +1,13 @@
-//! A report: results of any kinds, on one page.
+//! A report: results of any kinds on one page.
 
+pub mod capacity;
 mod output;
+pub mod published;
 
-use crate::drawing::marks::Drawing;
 use crate::numbers::format::size;
 use crate::page::block::{PageBlock, Table, TableCell, TableColumn};
 use crate::page::section::PageSection;
+use crate::plots::drawing::marks::Drawing;
 use crate::results::data_table::{ColumnValues, DataTable};
 use crate::results::error::ReportError;
 use crate::results::result_file::{ResultFile, ResultKind};
@@ -25,14 +27,14 @@ pub struct Report {
     inputs: Vec<ReportInput>,
 }
 
-/// One result, and the file that it was in.
+/// One result and its file.
 #[derive(Debug, Clone)]
 struct ReportInput {
     source: Option<InputSource>,
     content: ReportContent,
 }
 
-/// Where a result came from.
+/// The file of a result.
 #[derive(Debug, Clone)]
 struct InputSource {
     file: String,
@@ -41,7 +43,7 @@ struct InputSource {
     bytes: u64,
 }
 
-/// What was in a file.
+/// The content of a file.
 #[derive(Debug, Clone)]
 enum ReportContent {
     Validation(Box<Validation>),
@@ -65,10 +67,11 @@ impl From<Validation> for Report {
 }
 
 impl Report {
-    /// Adds what stands in `file` by itself: anything but a plan and a Parquet table, of which the caller knows more.
+    /// Adds a file that needs nothing else. For plans and Parquet tables use [`Report::add_plan`]
+    /// and [`Report::add_table`].
     ///
     /// # Errors
-    /// Names the file and what in it is not what it should be.
+    /// Names the file and what is wrong in it.
     pub fn add(&mut self, file: &ResultFile) -> Result<(), ReportError> {
         let ResultFile { path, text, .. } = file;
         let content = match file.kind {
@@ -94,10 +97,10 @@ impl Report {
         Ok(())
     }
 
-    /// Adds a trace; `machine` finds a machine by its name.
+    /// Adds a trace. `machine` looks up a machine by name.
     ///
     /// # Errors
-    /// Names the file and the line of what is not a trace.
+    /// Names the file and the line that is not a trace.
     pub fn add_trace(
         &mut self,
         file: &ResultFile,
@@ -114,10 +117,10 @@ impl Report {
         self.push(file, ResultKind::Plan, ReportContent::Plan(Box::new(run)));
     }
 
-    /// Adds a table, by its columns.
+    /// Adds a table; its columns decide the kind of result.
     ///
     /// # Errors
-    /// Names the file whose columns are no result's.
+    /// Names a file whose columns belong to no result.
     pub fn add_table(&mut self, file: &ResultFile, table: DataTable) -> Result<(), ReportError> {
         let names: Vec<_> = table.columns.iter().map(|column| column.name.as_str()).collect();
         let kind = ResultKind::from_columns(&names);
@@ -170,7 +173,7 @@ impl Report {
         contents().map(section).collect()
     }
 
-    /// Which files the page was made of; `None` where it was made of none.
+    /// The table of the files behind the page; `None` where there is none.
     pub(crate) fn provenance(&self) -> Option<PageBlock> {
         let row = |input: &ReportInput| {
             let source = input.source.as_ref()?;
@@ -200,8 +203,8 @@ impl Report {
         (!table.rows.is_empty()).then_some(PageBlock::Table(table))
     }
 
-    /// Every plot with the name of its file, without an ending. Where a report has several results, a
-    /// name begins with the number of its result.
+    /// Every plot with the name of its file, without an ending. With several results, the name
+    /// starts with the number of the result.
     fn drawings(&self) -> Vec<(String, Drawing)> {
         let sections = self.sections();
         let several = sections.len() > 1;
@@ -222,7 +225,7 @@ impl Report {
 }
 
 impl ReportContent {
-    /// Who made it, as far as it says so.
+    /// The version of the program that made the result, where the file has one.
     fn version(&self) -> String {
         match self {
             Self::Validation(_) => format!("form {VALIDATION_VERSION}"),

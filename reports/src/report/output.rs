@@ -1,8 +1,8 @@
 //! Reports as files: the page, and every plot as SVG or PNG.
 
-#[cfg(not(target_arch = "wasm32"))]
-use crate::drawing::png::Picture;
 use crate::page::html;
+#[cfg(not(target_arch = "wasm32"))]
+use crate::plots::drawing::png::Picture;
 use crate::report::Report;
 use crate::results::error::ReportError;
 use crate::results::validation::Validation;
@@ -26,8 +26,8 @@ impl Report {
         Ok(write_atomically(path, self.to_html()?)?)
     }
 
-    /// Every plot as a file: its name and the text of an SVG that needs nothing else. Where a report has
-    /// several results, a name begins with the number of its result.
+    /// Every plot as a self-contained SVG file: its name and its text. With several results, the
+    /// name starts with the number of the result.
     pub fn plots(&self) -> Vec<(String, String)> {
         let drawings = self.drawings().into_iter();
         drawings.map(|(name, drawing)| (format!("{name}.svg"), drawing.standalone())).collect()
@@ -70,7 +70,7 @@ impl Validation {
         Report::from(self.clone()).write_html(path)
     }
 
-    /// Every plot as a file: (name, text of an SVG that needs nothing else).
+    /// Every plot as a self-contained SVG file: its name and its text.
     pub fn plots(&self) -> Vec<(String, String)> {
         Report::from(self.clone()).plots()
     }

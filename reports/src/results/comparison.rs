@@ -1,5 +1,6 @@
-//! A predicted trace beside a measured one. Both run the same program, so comparing them is a join on
-//! (step, task), and a trace that does not match is refused. The metrics are defined in `metrics.md`.
+//! Comparison of a predicted trace with a measured one. Both come from the same program, so the
+//! comparison is a join on (step, task); traces that do not match are refused. `metrics.md` defines
+//! the metrics.
 
 use crate::numbers::pair::Pair;
 use crate::numbers::serde_forms::{in_seconds, line_by_line};
@@ -8,22 +9,22 @@ use planner::{Event, Recorder, StepSpan, Trace};
 use scenarios::{Phase, Step};
 use serde::{Deserialize, Serialize};
 
-/// Two traces that are not of the same run.
+/// Two traces of different runs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
-    /// Made on another machine, for another model or from another plan.
+    /// The traces are of different machines, models or plans.
     #[error(
         "the traces differ in their {key}: predicted for '{predicted}', measured with '{measured}'; compare two traces of one plan"
     )]
     Origin {
         /// `machine`, `model` or `plan`.
         key: &'static str,
-        /// The prediction's.
+        /// The value of the prediction.
         predicted: String,
-        /// The measurement's.
+        /// The value of the measurement.
         measured: String,
     },
-    /// Another list of steps.
+    /// The traces have different steps.
     #[error(
         "the traces differ in step {index}: predicted {predicted}, measured {measured}; compare two traces of one batch size, prompt and output"
     )]
@@ -35,7 +36,7 @@ pub enum JoinError {
         /// The measurement's step, or `nothing`.
         measured: String,
     },
-    /// Another list of tasks.
+    /// The traces have different tasks.
     #[error(
         "the traces differ in event {index}: predicted {predicted}, measured {measured}; compare two traces of one plan"
     )]
@@ -47,22 +48,22 @@ pub enum JoinError {
         /// The measurement's event, or `nothing`.
         measured: String,
     },
-    /// An event of a step that the trace does not have, or that ends before it starts.
+    /// An event refers to a step that the trace lacks, or ends before it starts.
     #[error("the {recorder:?} trace is damaged at event {index}: {reason}; record it again")]
     Damaged {
-        /// Which trace.
+        /// The recorder of the trace.
         recorder: Recorder,
         /// Index of the event.
         index: usize,
-        /// What is wrong with it.
+        /// What is wrong with the event.
         reason: &'static str,
     },
-    /// There is nothing to compare.
+    /// No measured trace was given.
     #[error("there is no measured trace to compare with")]
     NothingMeasured,
 }
 
-/// The tasks of one operator, or of one kind of transfer, in all steps of one phase on one lane.
+/// All tasks of one operator or one kind of transfer in one phase on one lane.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OperatorRow {
@@ -72,9 +73,9 @@ pub struct OperatorRow {
     pub name: String,
     /// The device or link it ran on.
     pub lane: String,
-    /// How many tasks.
+    /// The number of tasks.
     pub count: u64,
-    /// Their durations, added up.
+    /// The sum of their durations.
     pub total: Pair,
 }
 
@@ -82,13 +83,13 @@ pub struct OperatorRow {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepRow {
-    /// Its shape.
+    /// Its phase, batch and tokens.
     pub step: Step,
-    /// Its duration, from its start to its end.
+    /// Its duration from start to end.
     pub time: Pair,
 }
 
-/// How long a lane was at work in all steps of one phase.
+/// The busy time of a lane in all steps of one phase.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LaneRow {
@@ -96,11 +97,11 @@ pub struct LaneRow {
     pub phase: Phase,
     /// The device or link.
     pub lane: String,
-    /// The durations of its tasks, added up: a lane runs one at a time.
+    /// The sum of its tasks' durations. A lane runs one task at a time.
     pub busy: Pair,
 }
 
-/// When a task ran, counted from the start of its step. Negative where it started before.
+/// When a task ran, relative to the start of its step. Negative where it started before the step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interval {
@@ -116,15 +117,15 @@ pub struct Interval {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskRow {
-    /// The layer, absent for embed and head.
+    /// The layer; absent for embed and head.
     pub layer: Option<u32>,
-    /// What was done.
+    /// The operator or transfer.
     pub name: String,
-    /// Where.
+    /// The device or link.
     pub lane: String,
-    /// When it should have run.
+    /// The predicted interval.
     pub predicted: Interval,
-    /// When it did.
+    /// The measured interval.
     pub measured: Interval,
 }
 
@@ -132,9 +133,9 @@ pub struct TaskRow {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Timeline {
-    /// Index of the step in the run.
+    /// The index of the step in the run.
     pub index: usize,
-    /// Its shape.
+    /// Its phase, batch and tokens.
     pub step: Step,
     /// Its duration.
     pub time: Pair,
@@ -147,9 +148,9 @@ pub struct Timeline {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
-    /// Who wrote the prediction.
+    /// The recorder of the prediction.
     pub predicted_by: Recorder,
-    /// Who wrote the measurement.
+    /// The recorder of the measurement.
     pub measured_by: Recorder,
     /// Time to first token.
     pub ttft: Pair,
@@ -158,19 +159,18 @@ pub struct Comparison {
     /// Every step, in order.
     #[serde(serialize_with = "line_by_line::serialize")]
     pub steps: Vec<StepRow>,
-    /// Every lane in use, by phase, then in order of first use.
+    /// The lanes in use, by phase, then in order of first use.
     #[serde(serialize_with = "line_by_line::serialize")]
     pub lanes: Vec<LaneRow>,
-    /// Every operator and kind of transfer, by phase, then in order of first use.
+    /// The operators and kinds of transfers, by phase, then in order of first use.
     #[serde(serialize_with = "line_by_line::serialize")]
     pub operators: Vec<OperatorRow>,
-    /// The last prefill step and the decode step in the middle, with their tasks.
+    /// The last prefill step and the middle decode step, with their tasks.
     pub timelines: Vec<Timeline>,
 }
 
 impl Comparison {
-    /// Joins two traces on (step, task). Refuses traces of different machines, models, plans, steps or tasks, and
-    /// says which differs.
+    /// Joins two traces on (step, task).
     pub fn join(predicted: &Trace, measured: &Trace) -> Result<Self, JoinError> {
         check_origin(predicted, measured)?;
         check_steps(predicted, measured)?;
@@ -192,13 +192,13 @@ impl Comparison {
         })
     }
 
-    /// The rows of one phase.
+    /// The operators of one phase.
     pub fn phase_operators(&self, phase: Phase) -> impl Iterator<Item = &OperatorRow> {
         self.operators.iter().filter(move |row| row.phase == phase)
     }
 
-    /// The row's measured duration ÷ the measured duration of its phase's steps. Shares of lanes that work at the same
-    /// time add up to more than 1. `None` where nothing was measured.
+    /// The measured duration of `row` ÷ that of all steps of its phase. Lanes work at the same
+    /// time, so shares may add up to more than 1. `None` where nothing was measured.
     pub fn share(&self, row: &OperatorRow) -> Option<f64> {
         let steps = self.phase_time(row.phase).measured;
         (steps > Seconds::ZERO).then(|| row.total.measured / steps)
@@ -257,7 +257,7 @@ fn check_tasks(predicted: &Trace, measured: &Trace) -> Result<(), JoinError> {
     }
 }
 
-/// The first index at which two lists are not alike, with what each has there.
+/// The first index at which two lists differ, with the element of each list.
 fn first_difference<'a, T>(
     left: &'a [T],
     right: &'a [T],
@@ -280,8 +280,8 @@ fn steps(predicted: &Trace, measured: &Trace) -> Vec<StepRow> {
     spans.map(|(p, m)| StepRow { step: p.step, time: nanos(length(p), length(m)) }).collect()
 }
 
-/// Adds up the joined events by phase and by what `key` tells of them, in order of first appearance: the key, how
-/// many there were, and the sum of their durations. Nanoseconds are added as integers, so that nothing is rounded.
+/// Sums up the joined events by phase and `key`, in order of first appearance: the key, the number
+/// of events and their total durations. Nanoseconds are added as integers, which is exact.
 fn totals<'a, K: PartialEq>(
     predicted: &'a Trace,
     measured: &'a Trace,
@@ -291,7 +291,8 @@ fn totals<'a, K: PartialEq>(
     let mut rows: Vec<(Phase, K, u64, [u64; 2])> = Vec::new();
     for (event, other) in predicted.events.iter().zip(&measured.events) {
         let (phase, key) = (predicted.steps[event.step as usize].step.phase, key(event));
-        // A program has a few dozen kinds of tasks, so a search is as quick as a map and keeps their order.
+        // A program has a few dozen kinds of tasks: a search is as fast as a map and keeps their
+        // order.
         let index = rows.iter().position(|row| row.0 == phase && row.1 == key).unwrap_or_else(|| {
             rows.push((phase, key, 0, [0; 2]));
             rows.len() - 1
@@ -320,7 +321,7 @@ fn operators(predicted: &Trace, measured: &Trace) -> Vec<OperatorRow> {
     rows.map(row).collect()
 }
 
-/// The last prefill step, whose end is the first token, and the decode step in the middle.
+/// The last prefill step, which ends with the first token, and the middle decode step.
 fn shown_steps(trace: &Trace) -> Vec<usize> {
     let of =
         |phase| trace.steps.iter().enumerate().filter(move |(_, s)| s.step.phase == phase).map(|(i, _)| i);

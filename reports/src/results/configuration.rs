@@ -1,4 +1,4 @@
-//! One configuration of a validation: what was asked, what was predicted, what was measured.
+//! One configuration of a validation: the request, its prediction and its measurements.
 
 use crate::numbers::pair::Pair;
 use crate::numbers::serde_forms::{in_bytes, in_seconds, line_by_line, maybe_in_bytes, maybe_in_seconds};
@@ -10,19 +10,20 @@ use hwprofiles::{Bytes, Machine, MemoryId, Seconds};
 use planner::{Trace, Usage};
 use serde::{Deserialize, Serialize};
 
-/// What was asked.
+/// The shape of a configuration's request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Label {
     /// A short name, unique in its validation: `b4-p512-planned`.
     pub name: String,
-    /// Which kind of placement: `all-cpu`, `mixed`, `streamed`, `planned`, …; plots give each kind a marker.
+    /// The kind of placement: `all-cpu`, `mixed`, `streamed`, `planned`, …; plots give each kind a
+    /// marker.
     pub placement: String,
-    /// Sequences.
+    /// The number of sequences.
     pub batch: u64,
-    /// Tokens of each prompt.
+    /// Prompt tokens of each sequence.
     pub prompt_tokens: u64,
-    /// Tokens generated for each.
+    /// Output tokens of each sequence.
     pub output_tokens: u64,
 }
 
@@ -33,53 +34,53 @@ pub struct RunTimes {
     /// Time to first token.
     #[serde(rename = "ttft_s", with = "in_seconds")]
     pub ttft: Seconds,
-    /// Time per output token; absent where one token was asked for.
+    /// Time per output token; absent where only one token was generated.
     #[serde(rename = "tpot_s", with = "maybe_in_seconds")]
     pub tpot: Option<Seconds>,
 }
 
 impl RunTimes {
-    /// The times of a trace.
+    /// Takes the times of a trace.
     pub fn from_trace(trace: &Trace) -> Self {
         let tpot = trace.tpot_ns().map(|nanos| Seconds::new(nanos / 1e9));
         Self { ttft: Seconds::from_nanos(trace.ttft_ns()), tpot }
     }
 }
 
-/// Bytes of one memory.
+/// The use of one memory, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryUse {
     /// Its name.
     pub memory: String,
-    /// How much it holds.
+    /// Its capacity.
     #[serde(rename = "capacity_bytes", with = "in_bytes")]
     pub capacity: Bytes,
-    /// Resident matrices, norms, biases and tables, as planned.
+    /// Planned bytes of resident matrices, norms, biases and tables.
     #[serde(rename = "weights_bytes", with = "in_bytes")]
     pub weights: Bytes,
-    /// KV caches at the end of the context, as planned.
+    /// Planned bytes of KV caches at the end of the context.
     #[serde(rename = "kv_bytes", with = "in_bytes")]
     pub kv: Bytes,
-    /// Activation buffers, as planned.
+    /// Planned bytes of activation buffers.
     #[serde(rename = "activations_bytes", with = "in_bytes")]
     pub activations: Bytes,
-    /// Staging slots, as planned.
+    /// Planned bytes of staging slots.
     #[serde(rename = "staging_bytes", with = "in_bytes")]
     pub staging: Bytes,
-    /// The most that the executor had allocated at once; absent where nobody counted.
+    /// The largest amount that the executor had allocated at once; absent where it was not counted.
     #[serde(rename = "allocated_bytes", with = "maybe_in_bytes")]
     pub allocated: Option<Bytes>,
 }
 
 impl MemoryUse {
-    /// All that the plan takes.
+    /// The sum of all planned bytes.
     pub fn planned(&self) -> Bytes {
         self.weights + self.kv + self.activations + self.staging
     }
 
-    /// The memories of `machine` with what a plan takes from each, by memory index. `allocated` tells
-    /// what the executor had allocated at most, where it counts.
+    /// The use of each of `machine`'s memories, by memory index. `allocated` gives the executor's
+    /// largest allocation in a memory, where it was counted.
     pub fn from_usage(
         machine: &Machine,
         usage: &[Usage],
@@ -98,28 +99,28 @@ impl MemoryUse {
     }
 }
 
-/// What was asked, predicted and measured.
+/// A request with its prediction and its measurements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Configuration {
-    /// What was asked.
+    /// The shape of the request.
     pub label: Label,
-    /// What the simulator said.
+    /// The predicted times.
     pub predicted: RunTimes,
-    /// What the executor took, once for each repeat, in the order of the runs.
+    /// The measured times of each repeat, in the order of the runs.
     #[serde(serialize_with = "line_by_line::serialize")]
     pub runs: Vec<RunTimes>,
-    /// The prediction joined with the repeat whose whole run had the median duration.
+    /// The prediction joined with the repeat of median total duration.
     pub comparison: Comparison,
-    /// What the plan takes from each memory.
+    /// The planned use of each memory.
     #[serde(serialize_with = "line_by_line::serialize")]
     pub memory: Vec<MemoryUse>,
-    /// Which sublayer where.
+    /// The placement of every sublayer.
     pub placement: PlacementMap,
 }
 
 impl Configuration {
-    /// Joins a predicted trace with the measured traces of one or more repeats.
+    /// Joins a predicted trace with the traces of one or more measured repeats.
     pub fn from_traces(
         label: Label,
         predicted: &Trace,
@@ -128,7 +129,7 @@ impl Configuration {
         placement: PlacementMap,
     ) -> Result<Self, ReportError> {
         let refused = |source| ReportError::Configuration { name: label.name.clone(), source };
-        // Every repeat must be of this run, though only one is shown.
+        // Every repeat must match the prediction, though only one is shown.
         let comparisons: Result<Vec<_>, _> =
             measured.iter().map(|trace| Comparison::join(predicted, trace)).collect();
         let mut ordered: Vec<_> = comparisons.map_err(refused)?.into_iter().zip(measured).collect();
@@ -146,7 +147,8 @@ impl Configuration {
         Pair { predicted: self.predicted.ttft, measured }
     }
 
-    /// TPOT: the prediction, and the median of the repeats. `None` where one token was asked for.
+    /// TPOT: the prediction, and the median of the repeats. `None` where only one token was
+    /// generated.
     pub fn tpot(&self) -> Option<Pair> {
         let measured = median(&self.tpot_runs()).map(Seconds::new)?;
         Some(Pair { predicted: self.predicted.tpot?, measured })

@@ -1,4 +1,5 @@
-//! A table of many rows, by columns: what `fulcrum sweep` and `fulcrum sim` write as CSV or Parquet.
+//! A table with many rows, stored by columns: the CSV and Parquet files of `fulcrum sweep` and
+//! `fulcrum sim`.
 
 use crate::results::error::ReportError;
 use std::collections::HashMap;
@@ -7,9 +8,9 @@ use std::path::Path;
 /// A table.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DataTable {
-    /// How many rows.
+    /// The number of rows.
     pub(crate) rows: usize,
-    /// The columns, each of so many values.
+    /// The columns, each with one value for each row.
     pub(crate) columns: Vec<DataColumn>,
 }
 
@@ -25,32 +26,34 @@ pub struct DataColumn {
 /// What a column holds.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ColumnValues {
-    /// Numbers; NaN where there is none.
+    /// Numbers; `None` where a row has none.
     Numbers(Vec<f64>),
-    /// Words: each once, in order of first appearance, and the index of every row's.
+    /// Words: each different word once, in order of first appearance, and an index for each row.
     Words {
-        /// Each word once.
+        /// The different words.
         words: Vec<String>,
-        /// By row, an index into `words`.
+        /// For each row, an index into `words`.
         rows: Vec<u32>,
     },
 }
 
 impl DataTable {
-    /// A table of these columns.
+    /// A table with these columns.
     ///
     /// # Panics
-    /// When they are not of one length: whoever reads rows makes columns alike.
+    /// If the columns differ in length. Readers of rows make columns of equal length.
     pub fn from_columns(columns: Vec<DataColumn>) -> Self {
         let rows = columns.first().map_or(0, |column| column.values.len());
         assert!(columns.iter().all(|column| column.values.len() == rows), "columns are of one length");
         Self { rows, columns }
     }
 
-    /// Reads CSV. A column all of whose values are numbers or empty holds numbers, and any other words.
+    /// Reads CSV. A column with only numbers and empty cells holds numbers; any other column holds
+    /// words.
     ///
     /// # Errors
-    /// Names the file and the line of a row that is longer or shorter than the header, and a name of two columns.
+    /// Names the file, and the line of a row with too many or too few cells or the name of a
+    /// repeated column.
     pub fn from_csv(text: &str, path: &Path) -> Result<Self, ReportError> {
         let refused = |reason: String| ReportError::Table { path: path.to_owned(), reason };
         let mut reader = csv::Reader::from_reader(text.as_bytes());
@@ -75,7 +78,7 @@ impl DataTable {
         }
         let mut columns: Vec<_> =
             numbers.into_iter().map(|numbers| ColumnBuilder::new(numbers, rows)).collect();
-        // From the start again: the header has been read, so the next record is a row.
+        // Reads the rows a second time. The header has been read, so the next record is a row.
         let mut reader = csv::ReaderBuilder::new()
             .has_headers(false)
             .from_reader(&text.as_bytes()[start.byte() as usize..]);
@@ -91,7 +94,7 @@ impl DataTable {
         self.columns.iter().position(|column| column.name == name)
     }
 
-    /// The numbers of a column; `None` where there is no such column, or it holds words or nothing.
+    /// The numbers of a column; `None` where the column is missing, holds words or is empty.
     pub(crate) fn numbers(&self, name: &str) -> Option<&[f64]> {
         match &self.columns[self.index(name)?].values {
             ColumnValues::Numbers(numbers) if numbers.iter().any(|it| !it.is_nan()) => Some(numbers),
@@ -99,7 +102,7 @@ impl DataTable {
         }
     }
 
-    /// A cell as a text; empty where there is nothing.
+    /// A cell as text; empty where there is no value.
     pub(crate) fn text(&self, column: usize, row: usize) -> String {
         match &self.columns[column].values {
             ColumnValues::Numbers(numbers) if numbers[row].is_nan() => String::new(),
@@ -110,14 +113,14 @@ impl DataTable {
 }
 
 impl ColumnValues {
-    /// ColumnValues from words, each found once.
+    /// Makes a column of words.
     pub fn from_words<'w>(rows: impl Iterator<Item = &'w str>) -> Self {
         let mut growing = ColumnBuilder::new(false, 0);
         rows.for_each(|word| growing.push(word));
         growing.values
     }
 
-    /// How many.
+    /// The number of rows.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Numbers(numbers) => numbers.len(),
@@ -126,7 +129,7 @@ impl ColumnValues {
     }
 }
 
-/// A column in the making.
+/// A column that grows row by row.
 struct ColumnBuilder {
     values: ColumnValues,
     known: HashMap<String, u32>,
@@ -156,7 +159,7 @@ impl ColumnBuilder {
     }
 }
 
-/// A finite number; words like `inf` and `nan` are words.
+/// A finite number. `inf` and `nan` count as words.
 fn number(cell: &str) -> Option<f64> {
     cell.parse().ok().filter(|it: &f64| it.is_finite())
 }

@@ -12,7 +12,7 @@ pub enum ReportError {
     Picture {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// Two traces that cannot be compared.
@@ -21,65 +21,65 @@ pub enum ReportError {
     /// A configuration whose traces cannot be compared.
     #[error("configuration '{name}': {source}")]
     Configuration {
-        /// Which.
+        /// The name of the configuration.
         name: String,
-        /// Why not.
+        /// The reason.
         source: JoinError,
     },
     /// A file that cannot be read.
     #[error("{}: cannot be read: {source}", path.display())]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// A file that is not a result.
+    /// A file that does not have the form of a result.
     #[error("{}: {source}", path.display())]
     Parse {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Where in it, and why not.
+        /// The place in the file and the reason.
         source: serde_json::Error,
     },
-    /// A result of another kind or version.
+    /// A result of an unknown kind or version.
     #[error("{}: {key} is {value}; this version reads {wanted}", path.display())]
     Unknown {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// `kind` or `version`.
+        /// The key with the unknown value.
         key: &'static str,
-        /// What stands there.
+        /// The value.
         value: String,
-        /// What would be right.
+        /// The values that this version reads.
         wanted: String,
     },
-    /// A file that is no table.
+    /// A file that is not a table.
     #[error("{}: {reason}", path.display())]
     Table {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why not, and what would be right.
+        /// The reason, and what would be right.
         reason: String,
     },
-    /// A file that holds something else than a result.
+    /// A file whose content is not a result.
     #[error("{}: is {content}; a report is made of {}", path.display(), crate::results::result_file::RESULTS)]
     NoResult {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What it is.
+        /// What the file contains.
         content: String,
     },
-    /// A document that is not what it says it is.
+    /// A document that cannot be read.
     #[error(transparent)]
     Document(#[from] hwprofiles::FileError),
-    /// A trace that is none.
+    /// A trace that cannot be read.
     #[error(transparent)]
     Trace(#[from] planner::TraceError),
     /// A file that cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// A mistake in a template of ours.
+    /// A mistake in a template of this crate.
     #[error("the page cannot be made: {0}")]
     Page(#[from] minijinja::Error),
 }

@@ -1,4 +1,4 @@
-//! What the prediction rests on: every rate of a machine and where it came from.
+//! The facts behind a prediction: every rate of a machine and its source.
 
 use hwprofiles::{
     AttentionRates, DType, Device, Flop, GemmPoint, GemmRates, Link, Machine, Memory, Provenance, Sourced,
@@ -6,21 +6,21 @@ use hwprofiles::{
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 
-/// One number, or one table of numbers, of a machine.
+/// A number, or a summary of a table of numbers, of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fact {
-    /// The device, memory or link, by name.
+    /// The name of the device, memory or link.
     pub part: String,
-    /// What the number says.
+    /// What the number measures.
     pub quantity: String,
     /// The number with its unit, or a summary of the table.
     pub value: String,
-    /// Where it came from.
+    /// The source of the number.
     pub source: Provenance,
 }
 
-/// Everything known about `machine`: devices, memories, links, in its own order.
+/// All facts about `machine`: devices, memories and links, in the order of its file.
 pub fn machine_facts(machine: &Machine) -> Vec<Fact> {
     let name = |id: hwprofiles::MemoryId| machine.memory(id).name.as_str();
     let devices = machine.devices.iter().flat_map(|it| device(it, name(it.memory)));
@@ -29,7 +29,7 @@ pub fn machine_facts(machine: &Machine) -> Vec<Fact> {
     devices.chain(memories).chain(links).collect()
 }
 
-/// Facts about one part.
+/// The facts about one device, memory or link.
 struct PartFacts(String, Vec<Fact>);
 
 impl PartFacts {

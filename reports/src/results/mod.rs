@@ -1,4 +1,4 @@
-//! Results as values and files: joined traces, validations, rates, errors of operators, tables.
+//! Results: joined traces, validations, rates, operator errors and tables, as values and as files.
 
 pub(crate) mod comparison;
 pub(crate) mod configuration;

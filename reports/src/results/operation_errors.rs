@@ -1,4 +1,5 @@
-//! How far predicted operator times lie from measured ones: over all rows, by kind, by GPU, by source.
+//! The errors of predicted operator times against measured ones: over all rows, by kind, by GPU, by
+//! source.
 
 use crate::numbers::format::{duration, percent, signed_percent};
 use crate::numbers::statistics;
@@ -6,17 +7,17 @@ use hwprofiles::{Basis, Bound, DType, Estimate, Operation, Phase, Seconds};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// n and k from which a product counts as one of a transformer's large ones.
+/// Products with n and k from here on count as the large ones of a transformer.
 const LARGE: u64 = 1024;
 
-/// What a row is counted under.
+/// The kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum OperationKind {
     Product { dtype: DType, large: bool },
     Attention(Phase),
 }
 
-/// The finest group: coarser ones are made of these.
+/// The finest group of rows. Coarser groups are unions of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ErrorLeaf {
     gpu: usize,
@@ -24,14 +25,15 @@ struct ErrorLeaf {
     basis: Basis,
 }
 
-/// Signed relative errors of the rows of one leaf, in four bytes each: files have millions of rows.
+/// Signed relative errors of a group's rows. They take four bytes each, because files have millions
+/// of rows.
 #[derive(Debug, Clone, Default)]
 struct SignedErrors {
     signed: Vec<f32>,
     in_band: usize,
 }
 
-/// Predictions as they are made, with the measured times where there are some.
+/// Collects predictions, and measured times where there are any.
 #[derive(Debug, Clone, Default)]
 pub struct OperationErrors {
     rows: u64,
@@ -42,14 +44,14 @@ pub struct OperationErrors {
     worst: Option<WorstOperation>,
 }
 
-/// The row that is off by the largest factor.
+/// The row with the largest error as a factor.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorstOperation {
     /// Its line in the file.
     pub line: u64,
     /// Its GPU; empty where the file names none.
     pub gpu: String,
-    /// What it asks for, in words.
+    /// The operation, in words.
     pub operation: String,
     /// The predicted time, in seconds.
     pub predicted_s: f64,
@@ -78,23 +80,24 @@ pub struct ErrorGroup {
     pub in_band: f64,
 }
 
-/// What there is to say of a file of predictions.
+/// A summary of a file of predictions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OperationSummary {
-    /// Rows predicted.
+    /// The number of predicted rows.
     pub rows: u64,
-    /// Rows by what binds.
+    /// Rows by bound.
     pub bound: BTreeMap<Bound, u64>,
-    /// Rows by how the time was found.
+    /// Rows by the source of the time.
     pub source: BTreeMap<Basis, u64>,
-    /// SignedErrors, from all rows down to small groups; empty where nothing was measured.
+    /// Errors, from all rows down to small groups; empty where nothing was measured.
     pub errors: Vec<ErrorGroup>,
     /// The worst row.
     pub worst: Option<WorstOperation>,
 }
 
 impl OperationErrors {
-    /// Counts a row. `gpu` is the index of its GPU, called `name`; the name is empty where the file names none.
+    /// Adds a row. `gpu` is the index of its GPU and `name` the GPU's name, which is empty where
+    /// the file has none.
     pub fn add(
         &mut self,
         (gpu, name): (usize, &str),
@@ -126,7 +129,7 @@ impl OperationErrors {
         }
     }
 
-    /// What there is to say of all rows so far.
+    /// The summary of all rows so far.
     pub fn summary(&self) -> OperationSummary {
         OperationSummary {
             rows: self.rows,
@@ -168,8 +171,8 @@ impl OperationErrors {
         let leaves = || self.leaves.iter().filter(|(leaf, _)| member(leaf)).map(|(_, errors)| errors);
         let signed: Vec<f32> = leaves().flat_map(|errors| errors.signed.iter().copied()).collect();
         let mut magnitudes: Vec<f32> = signed.iter().map(|error| error.abs()).collect();
-        // The statistics sort what they get; of millions of values in many groups that would be half of the
-        // command's time, and what is sorted already costs them little.
+        // The statistics sort their input. Sorting here, on smaller numbers, halves the time of the
+        // whole command for millions of values in many groups.
         magnitudes.sort_unstable_by(f32::total_cmp);
         let wide = |values: Vec<f32>| values.into_iter().map(f64::from).collect::<Vec<_>>();
         let (signed, magnitudes) = (wide(signed), wide(magnitudes));
@@ -239,12 +242,12 @@ impl WorstOperation {
     }
 }
 
-/// A magnitude in per cent in at most seven columns, however large.
+/// A magnitude in per cent, in at most seven columns.
 fn narrow(share: f64) -> String {
     if share < 9.9995 { percent(share) } else { format!("{:.0e} %", share * 100.0) }
 }
 
-/// How far off an error is, as a factor: half as long and twice as long are alike.
+/// The size of an error as a factor: half as long and twice as long are equal.
 fn off(error: f64) -> f64 {
     (1.0 + error).ln().abs()
 }
@@ -272,7 +275,7 @@ mod tests {
         Estimate { time, low, high, bound: Bound::Memory, basis: Basis::Interpolated }
     }
 
-    /// The summary of these (gpu, predicted, measured).
+    /// The summary of rows given as (GPU, predicted, measured).
     fn summary(rows: &[(usize, f64, Option<f64>)]) -> OperationSummary {
         let mut errors = OperationErrors::default();
         for (line, &(gpu, predicted, measured)) in (2..).zip(rows) {

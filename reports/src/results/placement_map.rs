@@ -1,4 +1,4 @@
-//! Which sublayer where: a placement with names, for tables and plots.
+//! A placement with the names of devices and memories, for tables and plots.
 
 use crate::numbers::serde_forms::line_by_line;
 use hwprofiles::{DeviceId, Machine};
@@ -6,19 +6,20 @@ use planner::{LayerPlacement, Placement, Slices};
 use scenarios::Sublayer;
 use serde::{Deserialize, Serialize};
 
-/// One part of a sublayer; usually all of it.
+/// One part of a sublayer; most sublayers have one part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacedPart {
-    /// Share of the matrix's rows, 0 to 1.
+    /// The share of the matrix's rows, 0 to 1.
     pub share: f64,
-    /// The memory that holds it; for attention, the KV cache.
+    /// The memory that holds it; for attention, that of the KV cache.
     pub home: String,
     /// The device that computes it in prefill.
     pub prefill: String,
     /// The device that computes it in decode.
     pub decode: String,
-    /// Whether its bytes cross a link in prefill, in decode: its home is not the device's own memory.
+    /// Whether its bytes cross a link in prefill and in decode, because its home is not the
+    /// device's memory.
     pub streamed: [bool; 2],
 }
 
@@ -26,26 +27,26 @@ pub struct PlacedPart {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacedSublayer {
-    /// Which.
+    /// The sublayer.
     pub sublayer: Sublayer,
     /// Its parts, in the order of the rows.
     #[serde(serialize_with = "line_by_line::serialize")]
     pub parts: Vec<PlacedPart>,
 }
 
-/// Consecutive layers that are placed alike.
+/// Consecutive layers with equal placements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacedLayers {
     /// The first layer.
     pub first: usize,
-    /// How many.
+    /// The number of layers.
     pub count: usize,
     /// Their sublayers, in order.
     pub sublayers: Vec<PlacedSublayer>,
 }
 
-/// A whole model.
+/// The placement of a whole model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementMap {
@@ -58,7 +59,7 @@ pub struct PlacementMap {
 }
 
 impl PlacementMap {
-    /// `placement` with the names of `machine`; equal neighbours become one group.
+    /// Names the parts of `placement` on `machine`. Equal neighbouring layers become one group.
     pub fn from_placement(machine: &Machine, placement: &Placement) -> Self {
         let mut layers: Vec<PlacedLayers> = Vec::new();
         let mut previous: Option<&LayerPlacement> = None;

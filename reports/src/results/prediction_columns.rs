@@ -1,13 +1,13 @@
-//! Predictions as columns that are added to the rows of a table.
+//! Columns with predictions, appended to the rows of a table.
 
 use hwprofiles::{Estimate, Seconds};
 use std::io::Write;
 
-/// The columns that [`append_prediction`] fills, in order. Times are in microseconds; `low_us` to `high_us` is the
-/// band that holds 80 % of such times.
+/// The columns that [`append_prediction`] writes, in order. Times are in microseconds. The band
+/// from `low_us` to `high_us` holds 80 % of such times.
 pub const PREDICTED_COLUMNS: [&str; 5] = ["predicted_us", "bound", "source", "low_us", "high_us"];
 
-/// Appends `,time,bound,source,low,high` to a row's text.
+/// Appends `,time,bound,source,low,high` to the text of a row.
 pub fn append_prediction(row: &mut Vec<u8>, estimate: &Estimate) {
     append_time(row, estimate.time);
     for word in [estimate.bound.name(), estimate.basis.name()] {
@@ -18,12 +18,12 @@ pub fn append_prediction(row: &mut Vec<u8>, estimate: &Estimate) {
     append_time(row, estimate.high);
 }
 
-/// Digits behind the point: a tenth of a nanosecond.
+/// Digits behind the decimal point: a tenth of a nanosecond.
 const DIGITS: usize = 4;
 
-/// Appends `,12.3456`. By hand, since the standard library's way takes a third of the time of a whole row.
+/// Appends `,12.3456`. The standard formatter would take a third of the time of a whole row.
 fn append_time(row: &mut Vec<u8>, time: Seconds) {
-    /// Above it a float's integers are no longer exact.
+    /// Above this value, floats no longer hold every integer.
     const MOST: f64 = 9e15;
     row.push(b',');
     let us = time.get() * 1e6;

@@ -1,4 +1,4 @@
-//! A file that may hold a result: what is in it is told by its content.
+//! Files with results. The content of a file decides its kind, not its name.
 
 use crate::results::error::ReportError;
 use hwprofiles::yaml;
@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// What reports are made of, for messages.
+/// The files that reports are made of, for messages.
 pub const RESULTS: &str = "validations (`fulcrum validate`), plans, grids and fronts (`fulcrum plan`), traces and serving \
     results (`fulcrum sim`, `fulcrum run`), sweeps (`fulcrum sweep`) and capacities (`fulcrum capacity --json`)";
 
-/// What is in a file.
+/// The kind of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultKind {
     /// `fulcrum validate`, `fulcrum quickstart`: predicted and measured.
@@ -27,22 +27,22 @@ pub enum ResultKind {
     Trace,
     /// `fulcrum sim --json` of a static batch: its times and rates.
     Rates,
-    /// `fulcrum sim --json` of requests that come and go: the day in numbers.
+    /// `fulcrum sim --json` of arriving requests: the statistics of the day.
     Served,
     /// `fulcrum sim --requests`: a line for each request.
     Requests,
-    /// `fulcrum sim --series`: a line for each stretch of time.
+    /// `fulcrum sim --series`: a line for each interval of time.
     Series,
     /// `fulcrum sweep`: a line for each point.
     Sweep,
     /// `fulcrum capacity --json`.
     Capacity,
-    /// A table in Parquet, whose columns tell the rest.
+    /// A table in Parquet. Its columns decide the kind of result.
     Parquet,
 }
 
 impl ResultKind {
-    /// What it is, in words.
+    /// The kind, in words.
     pub fn description(self) -> &'static str {
         match self {
             Self::Validation => "validation: predicted and measured",
@@ -93,30 +93,31 @@ impl ResultKind {
 /// A file with a result.
 #[derive(Debug, Clone)]
 pub struct ResultFile {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What is in it.
+    /// Its kind.
     pub kind: ResultKind,
     /// Its text; empty for Parquet.
     pub text: String,
     /// SHA-256, in hexadecimal.
     pub sha256: String,
-    /// How long it is.
+    /// Its length.
     pub bytes: u64,
 }
 
 impl ResultFile {
-    /// Reads a file, and finds out what is in it.
+    /// Reads a file and detects the kind of its content.
     ///
     /// # Errors
-    /// Names the file that cannot be read or holds something else, what that is, and what would be right.
+    /// Names a file that cannot be read or is not a result, what it contains, and what would be
+    /// right.
     pub fn read(path: &Path) -> Result<Self, ReportError> {
         let bytes =
             std::fs::read(path).map_err(|source| ReportError::Read { path: path.to_owned(), source })?;
         Self::from_bytes(path, bytes)
     }
 
-    /// The same of bytes that are at hand.
+    /// Detects the kind of content that is already in memory.
     ///
     /// # Errors
     /// As [`ResultFile::read`].

@@ -1,4 +1,4 @@
-//! Was what was planned the best of what was run for the same load?
+//! Comparison of planned placements with those of simple rules, by measured time.
 
 use crate::numbers::format::percent;
 use crate::numbers::pair::Pair;
@@ -7,24 +7,25 @@ use crate::results::configuration::Configuration;
 use crate::results::validation::Validation;
 use std::collections::BTreeMap;
 
-/// The kind of placement that is held against the others.
+/// The kind of the planned placement.
 const PLANNED: &str = "planned";
-/// Slower than the best rule by no larger share counts as good: what a repeat differs by.
+/// A planned placement this much slower than the best rule still counts as good: repeats differ by
+/// as much.
 const ALIKE: f64 = 0.03;
 
-/// One load's placements, by the time of the whole request.
+/// The placements of one load, with the times of the whole request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RuleComparison {
     /// Batch, prompt and output tokens.
     pub load: [u64; 3],
-    /// The planned placement's time.
+    /// The time of the planned placement.
     pub planned: Pair,
-    /// The placements of rules, by kind.
+    /// The times of the rules' placements, by kind.
     pub rules: BTreeMap<String, Pair>,
 }
 
 impl RuleComparison {
-    /// Measured time of the planned placement ÷ that of the rule that was measured to be the fastest.
+    /// Measured time of the planned placement ÷ that of the fastest rule.
     pub fn ratio(&self) -> Option<f64> {
         let best = self.rules.values().map(|pair| pair.measured.get()).min_by(f64::total_cmp)?;
         (best > 0.0).then(|| self.planned.measured.get() / best)
@@ -36,7 +37,7 @@ impl RuleComparison {
 }
 
 impl Validation {
-    /// The loads of which a planned placement and a rule's were run.
+    /// The loads that were run with a planned placement and with a rule's.
     pub fn rule_comparisons(&self) -> Vec<RuleComparison> {
         let mut times: BTreeMap<[u64; 3], BTreeMap<String, Pair>> = BTreeMap::new();
         for it in &self.configurations {
@@ -63,7 +64,7 @@ fn request(it: &Configuration) -> Pair {
     }
 }
 
-/// How the planned placements did, for a terminal; empty where there is nothing to compare.
+/// The comparison for a terminal; empty where there is nothing to compare.
 pub(crate) fn rule_comparison_text(rule_comparisons: &[RuleComparison]) -> String {
     let ratios: Vec<f64> = rule_comparisons.iter().filter_map(RuleComparison::ratio).collect();
     let pairs: Vec<_> = ratios.iter().map(|&ratio| (ratio, 1.0)).collect();

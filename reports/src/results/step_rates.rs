@@ -1,4 +1,4 @@
-//! What a run achieved: its times, and the rates that they mean.
+//! The times of a run and the rates that follow from them.
 
 use crate::results::configuration::RunTimes;
 use hwprofiles::{Bytes, BytesPerSec, Device, Flop, FlopPerSec, Machine, Missing, Seconds};
@@ -7,30 +7,32 @@ use scenarios::{Phase, WeightFormats};
 use serde::Serialize;
 use std::fmt;
 
-/// Times of a run and rates that follow from them, see `metrics.md`.
+/// The times of a run and the rates that follow from them. `metrics.md` defines them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StepRates {
     /// TTFT and TPOT.
     #[serde(flatten)]
     pub times: RunTimes,
-    /// Output tokens of all sequences per second of the whole run.
+    /// Output tokens of all sequences per second, over the whole run.
     pub output_tokens_per_s: f64,
     /// FLOP of the prefill ÷ TTFT.
     pub prefill: FlopPerSec,
-    /// Bytes that the decode's operators moved through memories ÷ the decode's time. `None` without decode steps.
+    /// Bytes that the operators of the decode move through memories ÷ the time of the decode.
+    /// `None` without decode steps.
     pub decode: Option<BytesPerSec>,
-    /// MFU of the prefill: `prefill` ÷ the best matrix-product rates measured of the devices, together.
+    /// MFU of the prefill: `prefill` ÷ the sum of the devices' best measured matrix-product rates.
     pub prefill_of_measured: Option<f64>,
-    /// MBU of the decode: `decode` ÷ the measured bandwidth of the memories read, together.
+    /// MBU of the decode: `decode` ÷ the sum of the measured bandwidths of the memories.
     pub decode_of_measured: Option<f64>,
 }
 
 impl StepRates {
-    /// The rates of `trace`, a run on `machine` with weights in `weights`.
+    /// The rates of `trace`, a run on `machine` with weights in the formats `weights`.
     pub fn from_trace(trace: &Trace, machine: &Machine, weights: WeightFormats) -> Self {
         let (mut flop, mut bytes) = (Flop::ZERO, Bytes::ZERO);
         for event in &trace.events {
-            // Transfers move bytes that the operators then read: counting both would count them twice.
+            // Operators read the bytes that transfers move, so counting both would count them
+            // twice.
             let computes = machine.device_named(&event.lane).is_some() && !event.name.starts_with("hop");
             match trace.steps[event.step as usize].step.phase {
                 Phase::Prefill => flop += event.flop,
@@ -41,10 +43,10 @@ impl StepRates {
         Self::from_totals(trace, machine, weights, flop, bytes)
     }
 
-    /// The same of a run of which only the steps were written down: their tasks are those of `programs`.
+    /// The rates of a run whose trace has only steps. `programs` gives the tasks of the steps.
     ///
     /// # Errors
-    /// A rate that was not measured.
+    /// A rate that the machine's profile lacks.
     pub fn from_steps(trace: &Trace, pricing: Pricing<'_>, programs: &Programs) -> Result<Self, Missing> {
         let (mut flop, mut bytes) = (Flop::ZERO, Bytes::ZERO);
         for StepSpan { step, .. } in &trace.steps {
@@ -60,7 +62,7 @@ impl StepRates {
         Ok(Self::from_totals(trace, pricing.machine, pricing.formats.weights, flop, bytes))
     }
 
-    /// The rates of FLOP of the prefill and bytes of the decode's operators.
+    /// The rates for the FLOP of the prefill and the bytes of the decode.
     fn from_totals(
         trace: &Trace,
         machine: &Machine,
@@ -85,7 +87,7 @@ impl StepRates {
     }
 }
 
-/// The best rates of matrix products in any of the formats that were measured of each device, added up.
+/// The sum over devices of the best measured matrix-product rate in any of the formats.
 pub(crate) fn best_gemm(devices: &[Device], weights: WeightFormats) -> Option<FlopPerSec> {
     let rates = devices.iter().map(|device| {
         let rate = |m: u64, n: u64, k: u64| Flop::new(2 * u128::from(m) * u128::from(n) * u128::from(k));
@@ -99,7 +101,7 @@ pub(crate) fn best_gemm(devices: &[Device], weights: WeightFormats) -> Option<Fl
     rates.collect::<Option<Vec<_>>>().map(|rates| rates.into_iter().sum())
 }
 
-/// The bandwidth of every memory that does not lie within another.
+/// The sum of the bandwidths of all memories that are not part of another.
 fn read_bandwidth(machine: &Machine) -> BytesPerSec {
     machine.memories.iter().filter(|memory| memory.within.is_none()).map(|m| m.bandwidth.value).sum()
 }

@@ -1,4 +1,4 @@
-//! What a training step achieved.
+//! The time of a training step and the rates that follow from it.
 
 use crate::numbers::serde_forms::in_seconds;
 use crate::results::configuration::MemoryUse;
@@ -10,28 +10,29 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A training step's time and what follows from it, see `metrics.md`.
+/// The time of a training step and the rates that follow from it. `metrics.md` defines them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TrainingRates {
-    /// From the first task's start to the last update's end.
+    /// From the start of the first task to the end of the last update.
     #[serde(rename = "step_s", with = "in_seconds")]
     pub step: Seconds,
     /// Tokens of all sequences per second.
     pub tokens_per_s: f64,
-    /// FLOP of the forward and the backward pass ÷ step time; what is computed again does not count.
+    /// FLOP of the forward and the backward pass ÷ step time; recomputation does not count.
     pub model_rate: FlopPerSec,
     /// All FLOP ÷ step time.
     pub computed_rate: FlopPerSec,
-    /// MFU: `model_rate` ÷ the best matrix-product rate known of the accelerator.
+    /// MFU: `model_rate` ÷ the best known matrix-product rate of the accelerator.
     pub mfu: Option<f64>,
-    /// Bytes over each link, activations that devices fetch themselves included.
+    /// Bytes over each link, including activations that devices fetch themselves.
     pub link_bytes: BTreeMap<String, Bytes>,
-    /// What each memory holds.
+    /// The use of each memory.
     pub memory: Vec<MemoryUse>,
 }
 
 impl TrainingRates {
-    /// The rates of `trace`, the step of `training` on `machine`, whose memories hold `memory`.
+    /// The rates of `trace`, one step of `training` on `machine`. `memory` is the use of its
+    /// memories.
     pub fn from_trace(
         trace: &Trace,
         training: &Training,
@@ -51,7 +52,7 @@ impl TrainingRates {
                 *link_bytes.entry(event.lane.clone()).or_default() += event.bytes;
             }
         }
-        // Forward is half of backward.
+        // The forward pass has half of the FLOP of the backward pass.
         let model = Flop::new(backward.get() + backward.get() / 2);
         let lanes = |event: &&planner::Event| event.name.starts_with("backward");
         let computes = trace.events.iter().find(lanes).and_then(|event| machine.device_named(&event.lane));

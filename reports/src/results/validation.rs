@@ -1,5 +1,5 @@
-//! A validation: several configurations predicted and measured on one machine, and how far apart the two were.
-//! Its file is described in `results.md`.
+//! A validation: configurations that were predicted and measured on one machine, and their errors.
+//! `results.md` describes its file.
 
 use crate::numbers::pair::Pair;
 use crate::numbers::serde_forms::line_by_line;
@@ -12,36 +12,36 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// The word under `kind` in a validation's file.
+/// The value of `kind` in a validation's file.
 pub const VALIDATION_KIND: &str = "validation";
 
-/// Version of the file's form.
+/// The version of the file's form.
 pub const VALIDATION_VERSION: u32 = 1;
 
-/// The band that plots draw around perfect predictions: a prediction is meant to be within ±12 %.
+/// The band around perfect predictions. The goal is an error within ±12 %.
 pub const ERROR_BAND: f64 = 0.12;
 
-/// Several configurations, predicted and measured.
+/// Configurations that were predicted and measured on one machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Validation {
     /// The machine's name.
     pub machine: String,
-    /// What is known about the machine, and from where.
+    /// The facts about the machine, with their sources.
     #[serde(serialize_with = "line_by_line::serialize")]
     pub facts: Vec<Fact>,
     /// The model's name.
     pub model: String,
-    /// The commands that make these results again, one per line.
+    /// The commands that reproduce these results, one per line.
     pub commands: Vec<String>,
-    /// What was asked, predicted and measured, in the order of the runs.
+    /// The configurations, in the order of the runs.
     pub configurations: Vec<Configuration>,
 }
 
-/// How far predictions of one metric were off.
+/// The errors of one metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorSummary {
-    /// Configurations that have the metric.
+    /// The number of configurations with the metric.
     pub count: usize,
     /// Median of |error|.
     pub median: f64,
@@ -49,27 +49,27 @@ pub struct ErrorSummary {
     pub p90: f64,
     /// The largest |error|.
     pub worst: f64,
-    /// The configuration that has it.
+    /// The name of the configuration with the largest |error|.
     pub worst_name: String,
-    /// How many are within ±[`ERROR_BAND`].
+    /// The number of configurations within ±[`ERROR_BAND`].
     pub within_band: usize,
-    /// Geometric mean of predicted ÷ measured: above 1 where predictions are too long on the whole.
+    /// Geometric mean of predicted ÷ measured: above 1 where predictions are too long overall.
     pub ratio: Option<f64>,
-    /// Spearman's rank correlation: 1 where the prediction orders the configurations as the measurement does.
+    /// Spearman's rank correlation: 1 where predictions and measurements have the same order.
     pub rank_correlation: Option<f64>,
 }
 
-/// How far predictions were off.
+/// The errors of both metrics.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ValidationSummary {
-    /// Time to first token; absent where nothing was measured.
+    /// Time to first token; absent where it was not measured.
     pub ttft: Option<ErrorSummary>,
-    /// Time per output token; absent where nothing was measured.
+    /// Time per output token; absent where it was not measured.
     pub tpot: Option<ErrorSummary>,
 }
 
-/// A validation in a file. The summary is written for readers and computed anew when read.
+/// The form in files. The summary is written for readers and ignored when read.
 #[derive(Serialize)]
 struct WrittenValidation<'a> {
     kind: &'static str,
@@ -79,14 +79,14 @@ struct WrittenValidation<'a> {
     validation: &'a Validation,
 }
 
-/// The part of a result file that says what the rest is.
+/// The kind and the version of a result file.
 #[derive(Deserialize)]
 struct FileHeader {
     kind: String,
     version: u32,
 }
 
-/// A validation's file. (Flattening would lose the line in messages.)
+/// The form that is read. It lists the fields, because flattening would lose the line in messages.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ValidationRecord {
@@ -104,7 +104,7 @@ struct ValidationRecord {
 }
 
 impl Validation {
-    /// How far predictions were off.
+    /// The errors of both metrics.
     pub fn summary(&self) -> ValidationSummary {
         let pairs = |metric: fn(&Configuration) -> Option<Pair>| -> Vec<(&str, Pair)> {
             let named = self.configurations.iter().map(|it| (it.label.name.as_str(), metric(it)));
@@ -116,13 +116,13 @@ impl Validation {
         }
     }
 
-    /// The configuration whose details a report shows first: the first planned one, else the first.
+    /// The configuration that a report shows in detail: the first planned one, else the first.
     pub fn shown_configuration(&self) -> Option<&Configuration> {
         let planned = self.configurations.iter().find(|it| it.label.placement == "planned");
         planned.or(self.configurations.first())
     }
 
-    /// The placement kinds, in order of first appearance.
+    /// The kinds of placements, in order of first appearance.
     pub(crate) fn placement_kinds(&self) -> Vec<&str> {
         let mut kinds: Vec<&str> = Vec::new();
         for it in &self.configurations {
@@ -141,7 +141,7 @@ impl Validation {
         text.expect("its maps have text keys and its fields cannot fail") + "\n"
     }
 
-    /// Reads the text of a `results.json`; `path` is for messages.
+    /// Parses the text of a `results.json`. `path` is named in messages.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ReportError> {
         let refused = |source| ReportError::Parse { path: path.to_owned(), source };
         let header: FileHeader = serde_json::from_str(text).map_err(refused)?;
@@ -172,7 +172,7 @@ impl Validation {
 }
 
 impl ErrorSummary {
-    /// Of named pairs; those of which nothing was measured do not count.
+    /// The errors of named pairs. Pairs without a measured time do not count.
     fn from_pairs(pairs: &[(&str, Pair)]) -> Option<Self> {
         let known: Vec<_> =
             pairs.iter().filter_map(|(name, pair)| Some((*name, pair, pair.error()?))).collect();

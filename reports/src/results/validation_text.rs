@@ -1,4 +1,4 @@
-//! Results as text for a terminal (at most 80 columns), as Markdown and as CSV.
+//! Validations and comparisons as text for a terminal (at most 80 columns), as Markdown and as CSV.
 
 use crate::numbers::format::{duration, percent, signed_percent};
 use crate::numbers::pair::Pair;
@@ -8,7 +8,7 @@ use crate::results::rule_comparison::rule_comparison_text;
 use crate::results::validation::{ERROR_BAND, ErrorSummary, Validation};
 use hwprofiles::Seconds;
 
-/// Columns of a name in a text table.
+/// The width of the column of names in a text table.
 const NAME_WIDTH: usize = 25;
 
 impl Validation {
@@ -31,7 +31,7 @@ impl Validation {
         text + &rule_comparison_text(&self.rule_comparisons())
     }
 
-    /// For a document: the same as a Markdown table, with the shapes and the spread of the repeats.
+    /// For a document: a Markdown table, with the shapes and the spread of the repeats.
     pub fn to_markdown(&self) -> String {
         let mut text =
             "| configuration | batch | prompt | output | TTFT predicted | measured | spread | error \
@@ -60,7 +60,8 @@ impl Validation {
         text
     }
 
-    /// For a spreadsheet: one row per configuration, durations in seconds, errors and spreads as ratios.
+    /// For a spreadsheet: one row per configuration, durations in seconds, errors and spreads as
+    /// ratios.
     pub fn to_csv(&self) -> String {
         let header = "name placement batch prompt_tokens output_tokens repeats \
                       ttft_s_predicted ttft_s_measured ttft_spread ttft_error \
@@ -86,7 +87,8 @@ impl Validation {
 }
 
 impl Comparison {
-    /// For a terminal: one line per operator and lane, by phase, with its share of the phase's measured time.
+    /// For a terminal: one line per operator and lane, by phase, with its share of the phase's
+    /// measured time.
     pub fn to_text(&self) -> String {
         let mut text = format!(
             "{:8} {:14} {:14} {:>6} {:>9} {:>8} {:>7} {:>7}\n",
@@ -130,12 +132,12 @@ fn summary_line(errors: &ErrorSummary) -> String {
     format!("median {median}, p90 {p90}, worst {worst}")
 }
 
-/// How many are near.
+/// How many errors are within the band.
 pub(crate) fn within_line(errors: &ErrorSummary) -> String {
     format!("{} of {} within ±{:.0} %", errors.within_band, errors.count, ERROR_BAND * 100.0)
 }
 
-/// Predicted, measured, error; `None` where the metric does not exist.
+/// Predicted, measured and error as texts; `None` where the metric does not exist.
 pub(crate) fn cells(pair: Option<Pair>) -> Option<[String; 3]> {
     let pair = pair?;
     Some([duration(pair.predicted), duration(pair.measured), signed_percent(pair.error())])

@@ -1,4 +1,4 @@
-//! Which machine, how many of them, and what their tokens cost: what `fulcrum capacity --json` writes.
+//! The section of a capacity file, the output of `fulcrum capacity --json`.
 
 use crate::numbers::format::counted;
 use crate::numbers::format::{percent, plain, whole_percent};
@@ -11,16 +11,16 @@ use crate::results::error::ReportError;
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
 
-/// Version of the form that is read.
+/// The version of the file's form that is read.
 const VERSION: u32 = 2;
-/// What costs are told for.
+/// Costs are given for this many tokens.
 const TOKENS: f64 = 1e6;
 
-/// As far as it is shown; what else a file holds is left alone.
+/// The part of the file that is shown. Other keys are ignored.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct CapacityFile {
     capacity: u32,
-    /// The tool's.
+    /// The version of the program that wrote it.
     #[serde(default)]
     version: String,
     model: String,
@@ -47,7 +47,7 @@ struct CandidateRecord {
     name: String,
     #[serde(default)]
     plan: String,
-    /// Why it keeps the limits at no load.
+    /// Why it meets the limits at no load.
     unmet: Option<String>,
     largest_load: Option<BandRecord>,
     machines: Option<BandRecord>,
@@ -63,7 +63,7 @@ struct CandidateRecord {
     curve: Vec<LoadRecord>,
 }
 
-/// A number, with the machine's rates at either end of their band.
+/// A number, with the results at the slow and the fast end of the machine's band.
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct BandRecord {
     value: f64,
@@ -73,7 +73,8 @@ struct BandRecord {
     fast: f64,
 }
 
-/// A machine whose rates are slow may keep the limits at no load: JSON has no word for as many machines as that takes.
+/// Reads null as infinity. A machine with slow rates may meet the limits at no load; the number of
+/// machines is then infinite, which JSON cannot write.
 fn or_infinite<'de, D: Deserializer<'de>>(reader: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(reader)?.unwrap_or(f64::INFINITY))
 }
@@ -92,10 +93,10 @@ struct SensitivityRow {
     higher: f64,
 }
 
-/// What is drawn of a load.
+/// The value that a chart shows for a load.
 type Measure = fn(&LoadRecord) -> Option<f64>;
 
-/// What was kept at one load.
+/// The results at one load.
 #[derive(Debug, Clone, Deserialize)]
 struct LoadRecord {
     load: f64,
@@ -133,7 +134,7 @@ impl CapacityFile {
         }
     }
 
-    /// Who made it.
+    /// The program that made it and the version of the form.
     pub(crate) fn made_by(&self) -> String {
         format!("fulcrum {}, form {}", self.version, self.capacity)
     }
@@ -214,7 +215,7 @@ impl CapacityFile {
         }
     }
 
-    /// What was kept, and what was waited for, against the load of one machine.
+    /// Charts of attainment and latencies against the load of one machine.
     fn curves(&self) -> Vec<Plot> {
         let load = || AxisScale::linear(&format!("{} of one machine", self.unit), plain);
         let measures: [(&str, &str, AxisScale, Measure); 3] = [
@@ -271,7 +272,7 @@ fn tile(it: &CandidateRecord) -> NumberTile {
     }
 }
 
-fn tornado(it: &CandidateRecord) -> crate::drawing::marks::Drawing {
+fn tornado(it: &CandidateRecord) -> crate::plots::drawing::marks::Drawing {
     let bar = |row: &SensitivityRow| TornadoBar {
         name: row.what.clone(),
         values: ["lower".to_owned(), "higher".to_owned()],

@@ -1,4 +1,4 @@
-//! What can be traded off: a Pareto front.
+//! The section of a Pareto front.
 
 use crate::numbers::format::counted;
 use crate::numbers::format::{duration, percent, plain};
@@ -12,7 +12,7 @@ use hwprofiles::Seconds;
 use serde::Deserialize;
 use std::path::Path;
 
-/// What `fulcrum plan --front` writes, from either form.
+/// The output of `fulcrum plan --front`, from CSV or JSON.
 #[derive(Debug, Clone)]
 pub(crate) struct FrontFile {
     criteria: Vec<String>,
@@ -23,14 +23,14 @@ pub(crate) struct FrontFile {
 struct FrontRow {
     placement: String,
     prefill_chunk: f64,
-    /// By criterion, simulated and as bounds.
+    /// The simulated values and the bounds, by criterion.
     values: [Vec<f64>; 2],
     proven: Option<f64>,
-    /// Whether another point, simulated, is nowhere worse and somewhere better.
+    /// Whether another simulated point is nowhere worse and somewhere better.
     beaten: bool,
 }
 
-/// The form of `--json`, as far as it is shown.
+/// The part of the JSON form that is shown.
 #[derive(Deserialize)]
 struct FrontRecord {
     criteria: Vec<String>,
@@ -66,7 +66,7 @@ impl CriteriaRecord {
     }
 }
 
-/// The columns of criteria in CSV.
+/// The criteria and their columns in CSV.
 const COLUMNS: [(&str, &str); 4] = [
     ("ttft", "ttft_s"),
     ("tpot", "tpot_s"),
@@ -120,7 +120,7 @@ impl FrontFile {
         if self.points.is_empty() {
             blocks.push(PageBlock::Note("There is no point on this front.".to_owned()));
         }
-        // Each criterion against the first one that is left of it.
+        // Plots each criterion against the one before it.
         let pairs = (1..self.criteria.len()).map(|up| [up - 1, up]);
         let plots = pairs.map(|[across, up]| {
             let name = format!("front-{}-{}", self.criteria[across], self.criteria[up]);
@@ -158,7 +158,7 @@ impl FrontFile {
             });
             let mut points: Vec<_> = points.collect();
             points.sort_by(|a, b| a.at[0].total_cmp(&b.at[0]));
-            // Of three criteria the points of two are no line.
+            // With three criteria, the points do not form a line in two of them.
             let line = !beaten && self.criteria.len() == 2;
             if !points.is_empty() {
                 chart.series.push(PlotSeries { name: name.to_owned(), points, line, radius: 5.5 });

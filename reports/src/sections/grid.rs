@@ -1,4 +1,4 @@
-//! A plan for each batch and prompt length.
+//! The section of a grid: a plan for each batch and prompt length.
 
 use crate::numbers::format::counted;
 use crate::numbers::format::{duration, percent};
@@ -9,7 +9,7 @@ use crate::results::error::ReportError;
 use planner::{CellPlan, NamedPlacement, Parts, PlanTable, TABLE_VERSION};
 use std::path::Path;
 
-/// Reads what `fulcrum plan --grid` writes.
+/// Reads the output of `fulcrum plan --grid`.
 pub(crate) fn read(text: &str, path: &Path) -> Result<PlanTable, ReportError> {
     let table = PlanTable::from_yaml(text, &path.display().to_string())?;
     let unknown = |key, value: String, wanted: String| ReportError::Unknown {
@@ -88,12 +88,12 @@ fn devices(table: &PlanTable) -> Vec<String> {
     names
 }
 
-/// The sublayers of the layers, each with how many layers have it.
+/// The sublayers of each group of layers, with the number of layers.
 fn sublayers(placement: &NamedPlacement) -> impl Iterator<Item = (u64, &Parts)> {
     placement.layers.iter().flat_map(|group| group.parts().map(move |(_, parts)| (group.count, parts)))
 }
 
-/// The share of the layers' sublayers that each device computes: in prefill, then in decode.
+/// The share of sublayers that each device computes, in prefill and in decode.
 fn shares(placement: &NamedPlacement, devices: &[String]) -> [Vec<f64>; 2] {
     let mut sums = [vec![0.0; devices.len()], vec![0.0; devices.len()]];
     let mut whole = 0.0;

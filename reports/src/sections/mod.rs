@@ -1,4 +1,4 @@
-//! What the page says about each kind of result.
+//! Sections: what the page shows for each kind of result.
 
 pub(crate) mod capacity;
 pub(crate) mod front;

@@ -1,4 +1,4 @@
-//! One plan: what it promises, where everything is, and its run as the simulator sees it.
+//! The section of one plan: its predictions, the placement, and a simulated run.
 
 use super::{trace, validation};
 use crate::numbers::format::{duration, plain};
@@ -11,21 +11,21 @@ use crate::results::placement_map::PlacementMap;
 use hwprofiles::Machine;
 use planner::{Placement, Plan, Times, Trace, Usage};
 
-/// A plan with the machine it was made for, and its run as the simulator sees it.
+/// A plan with its machine and a simulated run.
 #[derive(Debug, Clone)]
 pub struct PlannedRun {
-    /// The document.
+    /// The plan's document.
     pub plan: Plan,
     /// The machine.
     pub machine: Machine,
-    /// The run.
+    /// The simulated run.
     pub trace: Trace,
     placement: PlacementMap,
     memory: Vec<MemoryUse>,
 }
 
 impl PlannedRun {
-    /// Of a plan and its placement by index.
+    /// Joins a plan, its machine, its placement by index, and a simulated run.
     pub fn new(plan: Plan, machine: Machine, placement: &Placement, trace: Trace) -> Self {
         let placement = PlacementMap::from_placement(&machine, placement);
         let usage: Vec<Usage> = machine
@@ -80,7 +80,7 @@ impl PlannedRun {
         tiles
     }
 
-    /// The plan beside rules that do not look at speeds.
+    /// A table of the plan beside rules that ignore speeds.
     fn rules(&self) -> Table {
         let predicted = &self.plan.predicted;
         let row = |name: &str, times: &Times| {

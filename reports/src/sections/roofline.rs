@@ -1,4 +1,4 @@
-//! What each operator of a run achieved, against what its device and memories could do at most (a roofline).
+//! A roofline: the rate that each operator achieved, against the limits of its device and memories.
 
 use crate::numbers::format::{byte_rate, duration, flop_rate, flop_tick, percent, plain};
 use crate::page::block::{PageBlock, Plot, Table, TableCell, TableColumn};
@@ -20,7 +20,7 @@ struct AchievedRates {
 }
 
 impl AchievedRates {
-    /// FLOP ÷ bytes; `None` where it has either none.
+    /// FLOP ÷ bytes; `None` where either is zero.
     fn intensity(&self) -> Option<f64> {
         (self.flop > Flop::ZERO && self.bytes > Bytes::ZERO).then(|| self.flop.as_f64() / self.bytes.as_f64())
     }
@@ -34,17 +34,18 @@ impl AchievedRates {
     }
 }
 
-/// What a lane can do at most.
+/// The highest rates of a lane.
 #[derive(Debug, Clone, Default)]
 struct Ceilings {
-    /// Matrix products: a name and FLOP/s.
+    /// Matrix products: name and FLOP/s.
     compute: Vec<(String, f64)>,
-    /// Memories and links: a name and bytes/s, the fastest first.
+    /// Memories and links: name and bytes/s, the fastest first.
     bytes: Vec<(String, f64)>,
 }
 
 impl Ceilings {
-    /// Those of a device with what it reads and the links into its memory, or of a link. Empty for an unknown lane.
+    /// The limits of a device (its products, the memories it reads, the links into its memory) or
+    /// of a link. Empty for an unknown lane.
     fn for_lane(machine: &Machine, lane: &str, weights: Option<WeightFormats>) -> Self {
         if let Some(link) = machine.links.iter().find(|link| link.name == lane) {
             return Self { compute: vec![], bytes: vec![(link.name.clone(), link.bandwidth.value.get())] };
@@ -57,7 +58,7 @@ impl Ceilings {
             .filter(|dtype| weights.is_none_or(|weights| weights.distinct().any(|used| used == **dtype)));
         let compute = formats.filter_map(|&dtype| {
             let best = best_gemm(std::slice::from_ref(device), WeightFormats::all(dtype))?;
-            // Rates are those of one rank, and a task's FLOP are those of all.
+            // Rates are of one rank; the FLOP of a task are of all ranks.
             Some((format!("{dtype} products"), best.get() * device.ranks() as f64))
         });
         let memories = [device.memory].into_iter().chain(device.reads.iter().copied());
@@ -67,12 +68,13 @@ impl Ceilings {
         let links = links.map(|link| (link.name.clone(), link.bandwidth.value.get()));
         let mut bytes: Vec<_> = memories.chain(links).collect();
         bytes.sort_by(|a, b| b.1.total_cmp(&a.1));
-        // One line, one label.
+        // Equal rates share one line and one label.
         let bytes = bytes.chunk_by(|a, b| a.1 == b.1).map(|alike| (names(alike), alike[0].1)).collect();
         Self { compute: compute.collect(), bytes }
     }
 
-    /// What an operator of that intensity reaches at most, by the fastest of each; `None` where nothing is known.
+    /// The achieved rate ÷ the limit for its intensity, by the fastest product and memory; `None`
+    /// where a limit is unknown.
     fn roof(&self, row: &AchievedRates) -> Option<f64> {
         let bytes = self.bytes.first().map(|(_, rate)| *rate);
         let Some(intensity) = row.intensity() else { return bytes.map(|rate| row.bytes_per_s() / rate) };
@@ -81,7 +83,7 @@ impl Ceilings {
     }
 }
 
-/// Adds up a trace's tasks by phase, name and lane, in order of first appearance.
+/// Sums up a trace's tasks by phase, name and lane, in order of first appearance.
 fn achieved(trace: &Trace) -> Vec<AchievedRates> {
     let mut rows: Vec<AchievedRates> = Vec::new();
     for event in &trace.events {
@@ -103,7 +105,7 @@ fn achieved(trace: &Trace) -> Vec<AchievedRates> {
     rows
 }
 
-/// The names of ceilings at the same height.
+/// The label of ceilings at the same height.
 fn names(alike: &[(String, f64)]) -> String {
     match alike {
         [one, other] => format!("{}, {}", one.0, other.0),
@@ -112,8 +114,8 @@ fn names(alike: &[(String, f64)]) -> String {
     }
 }
 
-/// A chart for each device that computes, and the table of all operators. Ceilings are drawn where the machine is
-/// known; of `weights` those formats alone.
+/// A chart for each device that computes, and a table of all operators. Ceilings need a known
+/// machine; with `weights`, only products of those formats are drawn.
 pub(crate) fn blocks(
     trace: &Trace,
     machine: Option<&Machine>,
@@ -192,7 +194,7 @@ fn chart(lane: &str, rows: &[&AchievedRates], ceilings: &Ceilings) -> Chart {
         chart.guides.push(GuideLine { ends, name, counts: true });
     }
     for (name, rate) in &ceilings.bytes {
-        // From far left to where it meets the highest flat line: on logarithmic axes a slope of one.
+        // From far left to the highest flat line. On logarithmic axes the slope is one.
         let top = ceilings.compute.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
         let end = if top > 0.0 { top / rate } else { 1e6 };
         let name = format!("{name} {}", byte_rate(*rate));

@@ -1,4 +1,4 @@
-//! Requests that came and went: the day in numbers, request by request, and over time.
+//! The sections of served requests: the summary, request by request, and over time.
 
 use crate::numbers::format::counted;
 use crate::numbers::format::{duration, percent, plain, whole_percent};
@@ -14,17 +14,17 @@ use hwprofiles::Seconds;
 use serde_json::Value;
 use std::path::Path;
 
-/// What every table of latencies tells: the name of a column and what it is.
+/// The latencies of a table: column and name.
 const LATENCIES: [(&str, &str); 4] = [
     ("ttft_s", "TTFT, time to first token"),
     ("tpot_s", "TPOT, time per output token"),
     ("itl_s", "ITL, time between tokens"),
     ("e2el_s", "E2EL, end-to-end latency"),
 ];
-/// Points that a line over rows is drawn through at most.
+/// A line has at most this many points.
 const MOST_POINTS: usize = 400;
 
-/// A JSON object, for which there is no form but its keys: `fulcrum sim --json`.
+/// The JSON of `fulcrum sim --json`. It is shown by its keys, without a type of its own.
 #[derive(Debug, Clone)]
 pub(crate) struct ServingSummary(Value);
 
@@ -38,7 +38,7 @@ impl ServingSummary {
         self.0.pointer(pointer)?.as_f64()
     }
 
-    /// Of requests that come and go.
+    /// The section of arriving requests.
     pub(crate) fn served(&self) -> PageSection {
         let count = |key: &str| self.number(&format!("/requests/{key}")).unwrap_or(0.0);
         let mut tiles: Vec<_> = LATENCIES
@@ -76,7 +76,7 @@ impl ServingSummary {
         }
     }
 
-    /// Of a static batch.
+    /// The section of a static batch.
     pub(crate) fn batch(&self) -> PageSection {
         let tiles = LATENCIES.iter().filter_map(|(key, name)| {
             Some(NumberTile::new(name, duration(Seconds::new(self.number(&format!("/{key}"))?))))
@@ -88,7 +88,7 @@ impl ServingSummary {
         }
     }
 
-    /// Every number and word of it, by its path.
+    /// Every number and text, by its path.
     fn listing(&self) -> Table {
         let mut rows = Vec::new();
         list(&self.0, String::new(), &mut rows);
@@ -116,7 +116,7 @@ fn list(value: &Value, path: String, rows: &mut Vec<[String; 2]>) {
     }
 }
 
-/// A line for each request.
+/// The section of a table with a line for each request.
 pub(crate) fn requests(table: &DataTable) -> PageSection {
     let known: Vec<_> =
         LATENCIES.iter().filter_map(|(key, name)| Some((*key, *name, sorted(table.numbers(key)?)))).collect();
@@ -151,7 +151,7 @@ pub(crate) fn requests(table: &DataTable) -> PageSection {
     }
 }
 
-/// What happened when.
+/// The section of a table with a line for each interval of time.
 pub(crate) fn series(table: &DataTable) -> PageSection {
     let start = table.numbers("start_s").unwrap_or(&[]);
     let shown: [(&str, &str, TickFormat); 6] = [
@@ -204,14 +204,15 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     values
 }
 
-/// Row indices: all, or so many of them, the first and the last among them.
+/// The indices of all rows, or of evenly spread ones if there are too many, including the first and
+/// the last.
 fn thinned(rows: usize) -> impl Iterator<Item = usize> {
     let points = rows.min(MOST_POINTS);
     (0..points).map(move |index| if points < 2 { index } else { index * (rows - 1) / (points - 1) })
 }
 
-/// The share of `values`, ascending, that is at most so long.
-fn distribution(name: &str, values: &[f64]) -> crate::drawing::marks::Drawing {
+/// The cumulative distribution of `values`, which are ascending.
+fn distribution(name: &str, values: &[f64]) -> crate::plots::drawing::marks::Drawing {
     let scales =
         [AxisScale::logarithmic("time", tick_label), AxisScale::linear("share of requests", whole_percent)];
     let mut chart = Chart::new(name, scales);

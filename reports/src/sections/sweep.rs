@@ -1,4 +1,4 @@
-//! A sweep: what was set, what came of it, and a way to look around in it.
+//! The section of a sweep: its keys, its results, and a table to explore.
 
 use crate::numbers::format::counted;
 use crate::numbers::format::{plain, whole_percent};
@@ -10,12 +10,12 @@ use crate::plots::legend::tick_label;
 use crate::results::data_table::{ColumnValues, DataTable};
 use std::collections::BTreeMap;
 
-/// Lines that a chart has at most; what has more is for the explorer.
+/// A chart has at most this many lines. The explorer shows the rest.
 const MOST_LINES: usize = 6;
-/// Messages of failed points that are listed.
+/// At most this many messages of failed points are listed.
 const MOST_MESSAGES: usize = 20;
 
-/// What is drawn against the load, where a sweep of serving has it.
+/// The measures that are drawn against the load in a sweep of serving.
 const AGAINST_LOAD: [(&str, &str); 4] = [
     ("slo_attainment", "Requests within the limits"),
     ("goodput_per_s", "Goodput, requests per second"),
@@ -55,7 +55,7 @@ pub(crate) fn section(table: &DataTable) -> PageSection {
     }
 }
 
-/// The names of what was set: the columns from the point's number to its status.
+/// The names of the keys: the columns between the point's number and its status.
 fn keys(table: &DataTable) -> Vec<&str> {
     let names = table.columns.iter().map(|column| column.name.as_str());
     names.skip_while(|name| *name == "point").take_while(|name| *name != "status").collect()
@@ -70,7 +70,7 @@ fn statuses(table: &DataTable) -> Vec<(String, usize)> {
     words.iter().enumerate().map(|(index, word)| (word.clone(), count(index))).collect()
 }
 
-/// A column that is a load, as numbers, with its name: a rate of arrivals or how many are at work at once.
+/// The column that holds a load (a rate of arrivals, or a concurrency) with its numbers.
 fn loads<'t>(table: &'t DataTable, keys: &[&'t str]) -> Option<(&'t str, Vec<f64>)> {
     keys.iter().find_map(|key| {
         let load = ["arrivals", "poisson", "gamma", "rate", "concurrency"]
@@ -88,7 +88,7 @@ fn loads<'t>(table: &'t DataTable, keys: &[&'t str]) -> Option<(&'t str, Vec<f64
     })
 }
 
-/// The number before `req/s` in a text; NaN where there is none.
+/// The number before `req/s` in a text, if there is one.
 fn per_second(text: &str) -> f64 {
     let before =
         text.split("req/s").next().filter(|before| before.len() < text.len()).unwrap_or("").trim_end();
@@ -97,7 +97,8 @@ fn per_second(text: &str) -> f64 {
     before[start..].parse().unwrap_or(f64::NAN)
 }
 
-/// A chart for each measure, a line for each combination of the other keys; none where those are too many.
+/// A chart for each measure, with a line for each combination of the other keys. Empty where there
+/// are too many lines.
 fn curves(table: &DataTable, keys: &[&str], load: &str, loads: &[f64]) -> Vec<Plot> {
     let others: Vec<_> = keys.iter().filter(|key| **key != load).filter_map(|key| table.index(key)).collect();
     let mut groups: BTreeMap<Vec<String>, Vec<usize>> = BTreeMap::new();
@@ -135,7 +136,7 @@ fn curves(table: &DataTable, keys: &[&str], load: &str, loads: &[f64]) -> Vec<Pl
     charts.collect()
 }
 
-/// First shown: the first key with several numbers, the time per token, and the next key.
+/// The initial view: the first key with several numbers, the time per token, and the next key.
 fn explorer(table: &DataTable, keys: &[&str]) -> Explorer {
     let several = |key: &&&str| match table.index(key).map(|it| &table.columns[it].values) {
         Some(ColumnValues::Numbers(numbers)) => numbers.iter().any(|it| *it != numbers[0]),
@@ -151,7 +152,7 @@ fn explorer(table: &DataTable, keys: &[&str]) -> Explorer {
     Explorer::new("Points of the sweep", table, &filters, [x, measure, colour])
 }
 
-/// What each column holds.
+/// The range of each column.
 fn ranges(table: &DataTable) -> Table {
     let row = |column: &crate::results::data_table::DataColumn| {
         let (least, most, count) = match &column.values {
@@ -182,7 +183,7 @@ fn ranges(table: &DataTable) -> Table {
     }
 }
 
-/// So much of a text that columns stay on the page.
+/// Shortens a text so that the columns fit on the page.
 fn shortened(word: &str) -> String {
     const MOST: usize = 28;
     match word.char_indices().nth(MOST) {
@@ -191,7 +192,7 @@ fn shortened(word: &str) -> String {
     }
 }
 
-/// Why points have no numbers, the most frequent reason first.
+/// The messages of points without numbers, the most frequent first.
 fn messages(table: &DataTable) -> Option<Table> {
     let ColumnValues::Words { words, rows } = &table.columns[table.index("message")?].values else {
         return None;

@@ -1,4 +1,4 @@
-//! A run, task by task.
+//! The section of a trace: a run, task by task.
 
 use super::plan::PlannedRun;
 use super::roofline;
@@ -13,7 +13,7 @@ use hwprofiles::{Machine, Seconds};
 use planner::{Recorder, Trace};
 use scenarios::{Phase, WeightFormats};
 
-/// A trace, with its machine where that is known.
+/// A trace, with its machine if that is known.
 #[derive(Debug, Clone)]
 pub(crate) struct TracedRun {
     pub trace: Trace,
@@ -21,7 +21,7 @@ pub(crate) struct TracedRun {
 }
 
 impl TracedRun {
-    /// `plans` may hold the plan that it is a run of, `others` a prediction of it.
+    /// Makes the section. `plans` may hold the plan of this run, `others` a prediction of it.
     pub(crate) fn section(&self, plans: &[&PlannedRun], others: &[&Trace]) -> PageSection {
         let trace = &self.trace;
         let plan = plans.iter().find(|it| it.trace.plan == trace.plan);
@@ -77,13 +77,13 @@ fn tiles(trace: &Trace) -> Vec<NumberTile> {
     tiles
 }
 
-/// The steps, what each device and link did in them, and the roofline.
+/// The steps, the work of each device and link, and the roofline.
 pub(crate) fn run_blocks(
     trace: &Trace,
     machine: Option<&Machine>,
     weights: Option<WeightFormats>,
 ) -> Vec<PageBlock> {
-    // A trace beside itself: the same sums and steps, with one side to show.
+    // A trace joined with itself gives the same sums and steps, with one side to show.
     let Ok(own) = Comparison::join(trace, trace) else { return vec![] };
     if own.steps.is_empty() {
         return vec![PageBlock::Note("This run has no steps.".to_owned())];
@@ -107,7 +107,7 @@ pub(crate) fn run_blocks(
     blocks
 }
 
-/// How long each device and link computed, copied and waited.
+/// The time in which each device and link computed, copied and waited.
 fn lanes(own: &Comparison) -> Table {
     let row = |phase: Phase, lane: &str, busy: Seconds| {
         let copies = own.phase_operators(phase).filter(|row| row.lane == lane && is_copy(&row.name));
@@ -133,7 +133,7 @@ fn lanes(own: &Comparison) -> Table {
 
 fn beside_prediction(joined: &Comparison) -> Vec<PageBlock> {
     let mut blocks = vec![PageBlock::Heading("Beside its prediction".to_owned())];
-    // The drawings of the run itself have the names of these.
+    // The drawings of the run itself have the same names, so these get a prefix.
     blocks.extend(validation::joined_steps(joined).into_iter().map(|block| match block {
         PageBlock::Plots(mut plots) => {
             plots.iter_mut().for_each(|plot| plot.name = format!("joined-{}", plot.name));

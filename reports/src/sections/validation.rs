@@ -1,4 +1,4 @@
-//! What was predicted beside what was measured.
+//! The section of a validation: predicted beside measured.
 
 use crate::numbers::format::counted;
 use crate::numbers::format::{duration, percent, signed_percent, size};
@@ -14,7 +14,7 @@ use crate::results::validation_text::{cells, within_line};
 use hwprofiles::Seconds;
 use planner::Recorder;
 
-/// What the words on the page mean.
+/// The terms of the page and their meaning.
 const WORDS: &[(&str, &str)] = &[
     (
         "TTFT, time to first token",
@@ -116,7 +116,7 @@ fn how_far_off(it: &Validation) -> Vec<PageBlock> {
     ]
 }
 
-/// The configuration that is drawn.
+/// The configuration that is shown in detail.
 fn shown(it: &Configuration) -> Vec<PageBlock> {
     let mut blocks = vec![PageBlock::Heading(format!("Two steps of {}", it.label.name))];
     blocks.extend(joined_steps(&it.comparison));
@@ -237,7 +237,7 @@ fn times(pair: Pair) -> [String; 3] {
     [duration(pair.predicted), duration(pair.measured), signed_percent(pair.error())]
 }
 
-/// What a plan takes from each memory.
+/// The planned use of each memory.
 pub(crate) fn memory_table(memories: &[MemoryUse]) -> Table {
     let numbers = ["capacity", "weights", "KV cache", "activations", "staging", "planned", "allocated"];
     let row = |it: &MemoryUse| {
@@ -278,7 +278,7 @@ pub(crate) fn facts(machine: &str, facts: &[Fact]) -> Table {
 }
 
 impl Validation {
-    /// How many runs each measured time is the median of.
+    /// The number of runs behind each measured time.
     fn repeats(&self) -> String {
         let runs = || self.configurations.iter().map(|it| it.runs.len());
         match (runs().min().unwrap_or(0), runs().max().unwrap_or(0)) {
@@ -287,7 +287,7 @@ impl Validation {
         }
     }
 
-    /// What "measured" means on this page, where it is not what the word says.
+    /// A warning where the measured times were not measured on real devices.
     fn recorded(&self) -> Option<&'static str> {
         let recorders = || self.configurations.iter().map(|it| it.comparison.measured_by);
         match () {

@@ -126,7 +126,7 @@ fn results_read_back_as_they_were_written() {
     let path = folder.path().join("results.json");
     validation.write(&path).unwrap();
     let again = Validation::read(&path).unwrap();
-    // Not assert_eq!, which would print both.
+    // assert_eq! would print both, which are long.
     assert!(again == validation, "the values differ");
     assert!(again.to_json() == validation.to_json(), "the texts differ");
 }
@@ -136,7 +136,7 @@ fn a_person_can_read_the_file_one_row_per_line() {
     let text = sample::validation(vec![sample::label("all-cpu", 1, 32)]).to_json();
     let row = |start: &str| text.lines().filter(|line| line.trim_start().starts_with(start)).count();
     assert_eq!(row(r#"{"phase":"decode","name":"attention","lane":"cpu","count":160,"total":{"#), 1);
-    // Once in the prefill step and once in the decode step that are shown.
+    // Once in the shown prefill step and once in the shown decode step.
     assert_eq!(row(r#"{"layer":7,"name":"attention","lane":"cpu","predicted":{"start_s":"#), 2);
     assert!(text.lines().all(|line| line.len() < 400), "a line is too long to read");
 }

@@ -4,7 +4,7 @@ use crate::sample;
 use reports::Validation;
 use std::sync::LazyLock;
 
-/// A name that would be markup, and one that would end a text in markup.
+/// A name that would be markup if it were not escaped.
 pub const HOSTILE: &str = "<script>alert('x')</script>&amp;\"";
 
 static VALIDATION: LazyLock<Validation> = LazyLock::new(|| {
@@ -21,10 +21,10 @@ static VALIDATION: LazyLock<Validation> = LazyLock::new(|| {
     validation
 });
 
-/// Every drawing of the page and every plot in a file.
+/// The page and every plot file, with their names.
 fn texts() -> Vec<(String, String)> {
     let page = VALIDATION.to_html().unwrap();
-    // For eyes: `FULCRUM_KEEP_PAGES=folder cargo test -p reports`.
+    // To look at the pages: `FULCRUM_KEEP_PAGES=folder cargo test -p reports`.
     if let Some(folder) = std::env::var_os("FULCRUM_KEEP_PAGES") {
         VALIDATION.write_html(std::path::Path::new(&folder).join("report.html")).unwrap();
         VALIDATION.write_plots(&folder).unwrap();
@@ -34,7 +34,7 @@ fn texts() -> Vec<(String, String)> {
     VALIDATION.plots().into_iter().chain([("report.html".to_owned(), page)]).collect()
 }
 
-/// Checks that tags nest, and gives their names with how often each occurs.
+/// Checks that tags nest and attributes end.
 pub fn check_tags(name: &str, text: &str) {
     let void = ["meta", "br", "hr", "link", "img"];
     let mut open: Vec<&str> = Vec::new();
@@ -68,7 +68,7 @@ fn tags_nest_and_attributes_end() {
 #[test]
 fn nothing_is_fetched_and_nothing_runs() {
     for (name, text) in texts() {
-        // The name of the SVG dialect is an address that nobody opens.
+        // The namespace of SVG is an address that nothing opens.
         let text = text.replace("http://www.w3.org/2000/svg", "").to_lowercase();
         for forbidden in
             ["http:", "https:", "//", "<script", "<link", "@import", "src=", "javascript:", "onload"]

@@ -7,7 +7,7 @@ use reports::{PlannedRun, Report, ReportError, ResultFile, ResultKind};
 use scenarios::{Costs, Objective, Slo, Workload};
 use std::path::Path;
 
-/// A text as it stands between quotes in CSV and in YAML.
+/// Doubles the quotation marks in a text for CSV.
 fn doubled(text: &str) -> String {
     text.replace('"', "\"\"")
 }
@@ -65,7 +65,7 @@ fn candidate() -> String {
     )
 }
 
-/// A file of every kind that stands by itself, with names that would be markup where it has names.
+/// A file of every kind that needs no other file, with names that would be markup.
 fn files() -> Vec<(&'static str, ResultKind, String)> {
     let name = serde_json::to_string(HOSTILE).unwrap();
     let label = sample::label("mixed", 2, 16);
@@ -151,7 +151,7 @@ fn planned_run() -> PlannedRun {
     PlannedRun::new(plan, machine, &placement, trace)
 }
 
-/// Without what may run, and without the data of explorers, which is no markup.
+/// The page without scripts and without the data of explorers, which are not markup.
 fn without_scripts(page: &str) -> String {
     let mut text = String::new();
     for (index, part) in page.split("<script").enumerate() {
@@ -213,7 +213,7 @@ fn files_are_told_with_what_they_are_and_their_hash() {
             "{name}"
         );
     }
-    // `sha256sum` of the same bytes.
+    // Checked against `sha256sum`.
     assert_eq!(
         file("t.csv", "point,status,message,version,inputs").unwrap().sha256,
         "34609ad5a3fa807ed8c08314de121486934565b81e3ccf72a6b4db570316eb41"

@@ -1,5 +1,6 @@
-//! Made-up results: the example machine and a preset model, lowered and priced by the planner, run through lanes
-//! that do not contend; the "measurement" is the same run with every duration disturbed by a seeded generator.
+//! Made-up results: the example machine and a preset model, lowered and priced by the planner, run
+//! on lanes without contention. The measurement is the same run with every duration disturbed by a
+//! seeded generator.
 
 use hwprofiles::{Bytes, DType, Machine};
 use planner::{
@@ -28,7 +29,7 @@ pub fn model() -> Model {
     MODEL.clone()
 }
 
-/// One of the placement kinds of a validation.
+/// A placement of each kind of a validation.
 pub fn placement(machine: &Machine, model: &Model, kind: &str) -> Placement {
     let device = |name| machine.device_named(name).unwrap();
     let (cpu, loopback) = (device("cpu"), device("loopback"));
@@ -48,7 +49,7 @@ pub fn placement(machine: &Machine, model: &Model, kind: &str) -> Placement {
             let part = |rows, home, on| Slice { rows, home, prefill: on, decode: on };
             split.sublayers[3] = vec![part(0..cut, dram, cpu), part(cut..rows, own, loopback)];
             placement.layers[..count / 3].fill(split);
-            // Prefill is streamed to the loopback device, decode stays with the weights.
+            // Prefill streams to the loopback device; decode stays with the weights.
             let prefilled = dense(&|sublayer| vec![whole(model, sublayer, dram, loopback, cpu)]);
             placement.layers[count / 3..count / 2].fill(prefilled);
             placement.layers[3 * count / 4..].fill(layer(own, loopback));
@@ -58,7 +59,7 @@ pub fn placement(machine: &Machine, model: &Model, kind: &str) -> Placement {
     placement
 }
 
-/// SplitMix64, as a factor around 1.
+/// SplitMix64 as a factor around 1.
 pub struct Noise(pub u64);
 
 impl Noise {
@@ -72,8 +73,8 @@ impl Noise {
     }
 }
 
-/// Runs the steps of one batch: each lane in order, each task after those it waits for. `stretch` gives the factor
-/// by which a task of that name takes longer than its price.
+/// Runs the steps of one batch: each lane in order, each task after its dependencies. `stretch`
+/// gives the ratio of a task's duration to its price, by the task's name.
 pub fn trace(
     label: &Label,
     placement: &Placement,

@@ -1,11 +1,11 @@
-//! What a terminal, a document and a spreadsheet get.
+//! Tables for a terminal, a document and a spreadsheet.
 
 use crate::sample;
 use hwprofiles::{Bytes, Flop};
 use planner::{Event, Recorder, StepSpan, Trace};
 use reports::{Configuration, PlacementMap, Validation};
 
-/// Microseconds that a task takes in a prefill step and in a decode step, by name and lane.
+/// Microseconds of a task in a prefill step and in a decode step, by name and lane.
 type Durations = [(&'static str, &'static str, [u64; 2]); 3];
 
 const PREDICTED: Durations = [
@@ -14,7 +14,8 @@ const PREDICTED: Durations = [
     ("up_proj", "loopback", [60_000, 5_000]),
 ];
 
-/// A run of tasks one after the other, made by hand: the tables must not change with the cost model.
+/// A run with one task after another, made by hand, so that the tables do not depend on the cost
+/// model.
 fn trace(output_tokens: u64, recorder: Recorder, durations: Durations) -> Trace {
     let (mut now, mut steps, mut events) = (0, Vec::new(), Vec::new());
     for (index, step) in
@@ -36,7 +37,7 @@ fn trace(output_tokens: u64, recorder: Recorder, durations: Durations) -> Trace 
     Trace { recorder, machine, model, plan, steps, events }
 }
 
-/// `percent` of the predicted times was measured, in three repeats.
+/// A configuration whose three repeats took `percents` of the predicted times.
 fn configuration(name: &str, placement: &str, output_tokens: u64, percents: [u64; 3]) -> Configuration {
     let slowed = |percent: u64| {
         PREDICTED.map(|(name, lane, micros)| (name, lane, micros.map(|it| it * percent / 100)))

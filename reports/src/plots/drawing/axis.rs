@@ -1,12 +1,12 @@
-//! Axes: numbers to pixels, and where the ticks stand.
+//! Axes: the mapping from numbers to pixels, and the positions of ticks.
 
-/// A straight or logarithmic scale.
+/// A linear or logarithmic axis.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PlotAxis {
     from: f64,
     to: f64,
     logarithmic: bool,
-    /// Pixels at `from` and `to`.
+    /// The pixels at `from` and `to`.
     pixels: [f64; 2],
 }
 
@@ -15,8 +15,8 @@ impl PlotAxis {
         Self { from, to: if to > from { to } else { from + 1.0 }, logarithmic: false, pixels }
     }
 
-    /// Holds all of `values`, which are above zero, with some air, over at least a factor of 4. Without values,
-    /// 0.001 to 1.
+    /// An axis that holds all positive `values` with a margin and spans at least a factor of 4.
+    /// Without values it spans 0.001 to 1.
     pub(crate) fn logarithmic(values: impl Iterator<Item = f64> + Clone, pixels: [f64; 2]) -> Self {
         let values = values.filter(|value| *value > 0.0);
         let lowest = values.clone().fold(f64::INFINITY, f64::min);
@@ -26,7 +26,7 @@ impl PlotAxis {
         Self { from: low / missing, to: high * missing, logarithmic: true, pixels }
     }
 
-    /// The same numbers on other pixels.
+    /// The same axis on other pixels.
     pub(crate) fn on(self, pixels: [f64; 2]) -> Self {
         Self { pixels, ..self }
     }
@@ -48,7 +48,7 @@ impl PlotAxis {
         self.pixels[0] + share * (self.pixels[1] - self.pixels[0])
     }
 
-    /// Round numbers along the axis: at most about `most` of them.
+    /// Round numbers along the axis, at most about `most` of them.
     pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
         if self.logarithmic { self.logarithmic_ticks(most) } else { self.linear_ticks(most) }
     }
@@ -62,7 +62,7 @@ impl PlotAxis {
         (first..=last).map(|index| index as f64 * step).collect()
     }
 
-    /// 1, 2, 5 of each decade, or the first of these that are few enough: 1 and 3, then 1 alone.
+    /// 1, 2, 5 of each decade; where those are too many, 1 and 3; else 1 alone.
     fn logarithmic_ticks(&self, most: usize) -> Vec<f64> {
         let decades = self.from.log10().floor() as i32..=self.to.log10().ceil() as i32;
         let ticks = |digits: &[f64]| -> Vec<f64> {

@@ -1,19 +1,19 @@
-//! What we say against what was published, both logarithmic, whatever the unit.
+//! Our numbers against published ones on logarithmic axes, whatever their units.
 
-use crate::drawing::axis::PlotAxis;
-use crate::drawing::class::Class;
-use crate::drawing::marks::{Anchor, Drawing};
 use crate::numbers::format::signed_percent;
 use crate::plots::diagonal::{Diagonal, LEFT, SIDE};
+use crate::plots::drawing::axis::PlotAxis;
+use crate::plots::drawing::class::Class;
+use crate::plots::drawing::marks::{Anchor, Drawing};
 use crate::plots::legend::{legend, legend_height};
-use crate::published::{Reproduction, Standing};
+use crate::report::published::{Reproduction, Standing};
 
-/// The band around the diagonal.
+/// The half width of the band around the diagonal.
 const BAND: f64 = 0.15;
 
-/// `None` where no row has two numbers above zero.
+/// Draws a system's rows; `None` where no row has two numbers above zero.
 pub(crate) fn draw(reproduction: &Reproduction) -> Option<Drawing> {
-    let shown = |row: &&crate::published::ReproducedRow| {
+    let shown = |row: &&crate::report::published::ReproducedRow| {
         let above = |number: f64| number > 0.0 && number.is_finite();
         row.ours.is_some_and(above) && above(row.published) && !matches!(row.standing, Standing::Failed(_))
     };
@@ -49,14 +49,14 @@ pub(crate) fn draw(reproduction: &Reproduction) -> Option<Drawing> {
             signed_percent(row.error()),
             row.label()
         );
-        // What does not count is small.
+        // Rows that do not count have small markers.
         let radius = if row.standing == Standing::Scored { 4.0 } else { 2.5 };
         drawing.marker(group, [x.at(row.published), y.at(ours)], radius, &hover);
     }
     Some(drawing)
 }
 
-/// A tick's number, without what rounding adds: 0.2 may be 0.2 + 3e-17.
+/// A tick without rounding errors: 0.2 may be 0.2 + 3e-17.
 fn plain(tick: f64) -> String {
     format!("{tick:.3e}").parse::<f64>().unwrap_or(tick).to_string()
 }

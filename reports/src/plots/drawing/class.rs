@@ -145,7 +145,7 @@ impl Class {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drawing::svg::STYLE;
+    use crate::plots::drawing::svg::STYLE;
     use std::collections::BTreeMap;
 
     /// The declarations that the style sheet makes for an element with these classes.

@@ -1,68 +1,68 @@
-//! Machines of one kind that share a load: how many, what they draw, and what they cost year after year. Loads are counted in one
-//! unit throughout, requests per second or users.
+//! A fleet: machines of one kind that share a load. How many there are, the power they draw, and
+//! what they cost in each year. Loads have one unit throughout: requests per second, or users.
 
 use hwprofiles::{Dollars, Joules, Seconds, Watts, Years};
 use serde::Serialize;
 
-/// A machine at work.
+/// One machine of a fleet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FleetMachine {
-    /// What one costs.
+    /// The price of one machine.
     pub price: Dollars,
-    /// What one draws while it waits.
+    /// The power it draws while it waits.
     pub idle_power: Watts,
-    /// What one draws when it is busy, which room and cooling are paid for.
+    /// The power it draws when busy. Room and cooling are paid for this power.
     pub busy_power: Watts,
-    /// What it draws on top of waiting for a load of one.
+    /// The additional power for one unit of load.
     pub power_per_load: Watts,
-    /// The most that one serves within the limits.
+    /// The largest load that one machine serves within the limits.
     pub largest_load: f64,
 }
 
-/// What is asked of them, and what is paid.
+/// The load, the period and the prices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FleetTerms {
-    /// The load in the first year, all together.
+    /// The total load in the first year.
     pub load: f64,
-    /// By which share the load rises from one year to the next.
+    /// The share by which the load grows from one year to the next.
     pub growth: f64,
-    /// How many years.
+    /// The number of years.
     pub years: u64,
-    /// The share of the time in which the load is there.
+    /// The share of the time in which the load is present.
     pub duty: f64,
-    /// Output tokens per second of a load of one, mean.
+    /// Mean output tokens per second for one unit of load.
     pub tokens_per_s: f64,
-    /// Over how long a machine is paid, and after which it is bought again.
+    /// The time after which a machine is replaced. Its price is spread over this time.
     pub lifetime: Years,
-    /// Price of a kilowatt-hour.
+    /// The price of a kilowatt-hour.
     pub price_per_kwh: Dollars,
-    /// Energy of the building ÷ that of the machines.
+    /// Energy of the building ÷ energy of the machines.
     pub pue: f64,
-    /// Price of room and cooling for a kilowatt over a month.
+    /// The monthly price of room and cooling for a kilowatt.
     pub hosting: Dollars,
 }
 
-/// One year.
+/// The costs of one year.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct FleetYear {
-    /// The load, all together.
+    /// The total load.
     pub load: f64,
-    /// Machines that serve them.
+    /// Machines that serve the load.
     pub machines: u64,
-    /// Those bought when it begins, for the load and for those that have served their time.
+    /// Machines bought at the start of the year, for growth and as replacements.
     pub bought: u64,
-    /// What those cost, dollars.
+    /// The price of the machines bought, in dollars.
     pub hardware: f64,
-    /// What the machines draw, joules.
+    /// The energy that the machines draw, in joules.
     pub energy_j: f64,
-    /// What that costs, the building's share included, dollars.
+    /// The price of that energy and of the building's share, in dollars.
     pub electricity: f64,
-    /// Room and cooling, dollars.
+    /// The price of room and cooling, in dollars.
     pub hosting: f64,
 }
 
 impl FleetYear {
-    /// What is spent while it lasts.
+    /// Electricity, room and cooling.
     fn running(&self) -> f64 {
         self.electricity + self.hosting
     }
@@ -71,35 +71,35 @@ impl FleetYear {
 const MONTHS: f64 = 12.0;
 const WATTS_TO_THE_KILOWATT: f64 = 1000.0;
 
-/// Machines of one kind under the terms asked.
+/// Machines of one kind and the terms under which they run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fleet {
-    /// One of them.
+    /// One machine.
     pub machine: FleetMachine,
-    /// What is asked.
+    /// The terms.
     pub terms: FleetTerms,
 }
 
-/// From when on one fleet has cost less than another, to the end of the years asked about.
+/// When one fleet becomes cheaper than another and stays so until the last year.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Payback {
-    /// From the first day on.
+    /// From the first day.
     AtOnce,
-    /// After so many years.
+    /// After this many years.
     After(f64),
-    /// Not within the years asked about.
+    /// Not within the years that are looked at.
     Never,
 }
 
 impl Fleet {
-    /// Machines for `load`: each takes an equal share.
+    /// The number of machines for `load`; each takes an equal share.
     pub fn machines(&self, load: f64) -> u64 {
         (load / self.machine.largest_load).ceil().max(1.0) as u64
     }
 
-    /// What is spent in each year. A machine is bought at the beginning of a year in which the machines that are there and still
-    /// serve are too few.
+    /// The costs of each year. Machines are bought at the start of a year in which too few are
+    /// still in service.
     pub fn years(&self) -> Vec<FleetYear> {
         let terms = &self.terms;
         let mut bought: Vec<u64> = Vec::new();
@@ -131,12 +131,13 @@ impl Fleet {
         }
     }
 
-    /// Everything that is spent over the years.
+    /// The sum of all costs over the years.
     pub fn total(&self) -> Dollars {
         Dollars::new(self.years().iter().map(|year| year.hardware + year.running()).sum())
     }
 
-    /// What an output token costs in the first year: the machines' price over their lifetime, electricity, room and cooling.
+    /// The cost of an output token in the first year: the machines' price spread over their
+    /// lifetime, electricity, room and cooling.
     pub fn per_token(&self) -> Dollars {
         let machines = self.machines(self.terms.load);
         let year = self.year(self.terms.load, machines, machines);
@@ -144,7 +145,7 @@ impl Fleet {
         Dollars::new(spent / self.tokens_a_year())
     }
 
-    /// What the machines draw for an output token.
+    /// The energy that the machines draw for an output token.
     pub fn energy_per_token(&self) -> Joules {
         let machines = self.machines(self.terms.load);
         Joules::new(self.year(self.terms.load, machines, machines).energy_j / self.tokens_a_year())
@@ -154,7 +155,7 @@ impl Fleet {
         self.terms.load * self.terms.duty * self.terms.tokens_per_s * year_long().get()
     }
 
-    /// From when on this fleet has cost less than `other`, or as much.
+    /// When the total cost of this fleet falls to that of `other` or below, and stays there.
     pub fn pays_back(&self, other: &Self) -> Payback {
         let (mut dearer, mut after) = (0.0, 0.0);
         for (index, (ours, theirs)) in self.years().iter().zip(other.years()).enumerate() {
@@ -163,7 +164,7 @@ impl Fleet {
             after = match (start > 0.0, end > 0.0) {
                 (_, true) => f64::INFINITY,
                 (true, false) => index as f64 + start / (start - end),
-                // Until the other had to buy again.
+                // The other fleet bought machines again, which made it dearer.
                 (false, false) if after == f64::INFINITY => index as f64,
                 (false, false) => after,
             };
@@ -274,7 +275,7 @@ mod tests {
             power_per_load: Watts::ZERO,
             largest_load: 10.0,
         };
-        // A kilowatt less for a year of 8766 hours saves 876.6 dollars at 0.1 each.
+        // A kilowatt less saves 8766 kWh a year: 876.6 dollars at 0.1 each.
         let terms = FleetTerms {
             load: 10.0,
             growth: 0.0,
@@ -290,7 +291,7 @@ mod tests {
         let frugal = Fleet { machine: machine(1000.0 + 2.0 * 876.6, 1000.0), terms };
         let Payback::After(years) = frugal.pays_back(&cheap) else { panic!("it pays back") };
         assert!((years - 2.0).abs() < 1e-9, "{years}");
-        // What is cheaper at first and has cost more in the end does not pay back.
+        // A fleet that is cheaper at first and dearer in the end does not pay back.
         assert_eq!(cheap.pays_back(&frugal), Payback::Never);
     }
 }

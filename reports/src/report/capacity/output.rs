@@ -2,23 +2,23 @@
 
 use super::table::per_million;
 use super::{Candidate, CapacityReport, CapacityResult, Payback, SensitivityBar, TOKENS};
-use crate::drawing::marks::Drawing;
 use crate::numbers::format::plain;
 use crate::numbers::text::wrapped;
 use crate::numbers::text::{csv_text, markdown};
 use crate::page::html::{environment, page_style};
+use crate::plots::drawing::marks::Drawing;
 use crate::plots::tornado;
 use crate::results::error::ReportError;
 use minijinja::context;
 use minijinja::value::Value;
 
-/// Columns of a terminal, of what a row tells, and of a machine.
+/// Columns of the terminal, of a row's name, and of a machine's cell.
 const WIDTH: usize = 80;
 const NAME: usize = 22;
 const CELL: usize = 28;
 
 impl CapacityReport {
-    /// For a terminal: two machines beside each other.
+    /// For a terminal: pairs of machines side by side.
     pub fn to_text(&self) -> String {
         let told = |lines: &[String]| {
             lines.iter().flat_map(|line| wrapped(line, WIDTH)).map(|line| line + "\n").collect::<String>()
@@ -50,7 +50,7 @@ impl CapacityReport {
         text
     }
 
-    /// For a document.
+    /// For a document: Markdown.
     pub fn to_markdown(&self) -> String {
         let mut text = format!("# {}: which machine\n\n", markdown(&self.model));
         text += &self.question.iter().map(|line| format!("{}\n", markdown(line))).collect::<String>();
@@ -78,7 +78,7 @@ impl CapacityReport {
         text
     }
 
-    /// For a spreadsheet: a row for each machine.
+    /// For a spreadsheet: one row per machine.
     pub fn to_csv(&self) -> String {
         let header = "machine plan unit largest_load largest_load_slow largest_load_fast requests_per_s beyond \
                       slo_attainment fails bottleneck bottleneck_share machines machines_slow machines_fast utilization \
@@ -87,17 +87,17 @@ impl CapacityReport {
         csv_text(header, self.machines.iter().map(|machine| csv_row(&self.unit, machine)))
     }
 
-    /// All of it.
+    /// The whole report as JSON.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("a report has text keys") + "\n"
     }
 
-    /// A page that needs nothing else.
+    /// A page that loads nothing else.
     ///
     /// # Errors
-    /// The template is wrong, which a test rules out.
+    /// A mistake in the template, which a test rules out.
     pub fn to_html(&self) -> Result<String, ReportError> {
-        let environment = environment("capacity.html", include_str!("../../templates/capacity.html"))?;
+        let environment = environment("capacity.html", include_str!("../../../templates/capacity.html"))?;
         let safe = Value::from_safe_string;
         let rows = self.rows().into_iter().map(|(what, cells)| context! { what, cells });
         let found = self.machines.iter().filter_map(|it| Some((&it.name, it.result.as_ref()?)));
@@ -135,7 +135,7 @@ impl Candidate {
     }
 }
 
-/// A row of the terminal's table; what is too long goes on in the next line.
+/// A row of the terminal's table. Cells that are too long continue on the next line.
 fn line(what: &str, cells: &[String]) -> String {
     let columns: Vec<Vec<String>> = cells.iter().map(|cell| wrapped(cell, CELL)).collect();
     let height = columns.iter().map(Vec::len).max().unwrap_or(1);
@@ -181,7 +181,7 @@ fn csv_row(unit: &str, machine: &Candidate) -> Vec<String> {
     row
 }
 
-/// Bars from the lower to the higher cost around what a million tokens cost as it is, the widest on top.
+/// The cost of a million tokens with each figure lower and higher, as bars around the present cost.
 fn tornado_plot(machine: &str, found: &CapacityResult) -> Drawing {
     let bar = |bar: &SensitivityBar| tornado::TornadoBar {
         name: bar.figure.clone(),

@@ -1,7 +1,7 @@
 //! The one routine that draws a [`Drawing`], on any plotters backend.
 
-use crate::drawing::class::{Class, Paint};
-use crate::drawing::marks::{Anchor, Drawing, Label, Mark, Shape};
+use crate::plots::drawing::class::{Class, Paint};
+use crate::plots::drawing::marks::{Anchor, Drawing, Label, Mark, Shape};
 use plotters::drawing::{DrawingAreaErrorKind, IntoDrawingArea};
 use plotters::element::{Drawable, PointCollection};
 use plotters::style::{Color, FontDesc, FontFamily, FontStyle, RGBColor, ShapeStyle, TextStyle};
@@ -9,7 +9,8 @@ use plotters_backend::{BackendColor, BackendCoord, BackendTextStyle, DrawingBack
 
 /// The name under which the font of bitmaps is registered.
 pub(super) const FONT_NAME: &str = "plots";
-/// The height of the font's lines ÷ its size: (1901 + 483) ÷ 2048. A font's size means its lines here.
+/// The height of the font's lines ÷ its size: (1901 + 483) ÷ 2048. A font's size means its lines
+/// here.
 const LINE_HEIGHT: f64 = 2384.0 / 2048.0;
 /// The distance of stripes and their width, in pixels.
 const STRIPES: [f64; 2] = [6.0, 2.0];

@@ -1,6 +1,6 @@
 //! A drawing: marks with classes and hover texts. Coordinates are in pixels, y downwards.
 
-use crate::drawing::class::Class;
+use crate::plots::drawing::class::Class;
 
 /// A drawing under construction.
 #[derive(Debug, Clone)]
@@ -117,7 +117,8 @@ impl Drawing {
         self.label(class, Label { text: text.to_owned(), at, anchor: Anchor::End, turn: angle.to_degrees() });
     }
 
-    /// A marker of a group of points. Groups differ in shape too, for readers who do not see colours.
+    /// A marker of a group of points. Groups differ in shape too, for readers who do not see
+    /// colours.
     pub(crate) fn marker(&mut self, group: usize, [x, y]: [f64; 2], radius: f64, hover: &str) {
         /// Half the width of a cross's arm, and half of its length.
         const CROSS: [f64; 2] = [0.4, 1.2];

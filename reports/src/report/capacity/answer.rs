@@ -1,11 +1,12 @@
-//! The answer in a few sentences: what a reader who stops after two lines should know.
+//! The answer in a few sentences, for readers who stop after two lines.
 
 use super::table::{per_million, thousands};
 use super::{CapacityReport, CapacityResult};
 use crate::numbers::format::percent;
 
 impl CapacityReport {
-    /// Which machine costs least in all, by how much, and whether the band of the rates leaves that open.
+    /// Fills in the answer: which machine costs least in total, by how much, and whether the bands
+    /// of the machines' rates leave that open.
     pub fn with_answer(mut self) -> Self {
         let mut found: Vec<(&str, &CapacityResult)> =
             self.machines.iter().filter_map(|it| Some((it.name.as_str(), it.result.as_ref()?))).collect();

@@ -1,14 +1,14 @@
-//! The answer as rows of words: the same for a terminal, a document and a page.
+//! The answer as rows of texts, shared by terminal, document and page.
 
 use super::{BandedValue, Candidate, CapacityReport, CapacityResult, GpuArrangement, Payback, TOKENS};
 use crate::numbers::format::percent;
 use hwprofiles::{Bytes, Dollars, Joules};
 use scenarios::LoadUnit;
 
-/// A row: what it tells, and of each machine.
+/// A row: its name and a cell for each machine.
 pub(super) type Row = (String, Vec<String>);
 
-/// How a number with a band is written.
+/// A number with its band, as text.
 fn banded(number: &BandedValue, text: impl Fn(f64) -> String) -> String {
     match number.slow == number.value && number.fast == number.value {
         true => text(number.value),
@@ -30,7 +30,7 @@ fn bare(value: f64, digits: i32) -> String {
 }
 
 impl CapacityReport {
-    /// What is told of each machine.
+    /// The rows of the answer.
     pub(super) fn rows(&self) -> Vec<Row> {
         let of = |text: &dyn Fn(&CapacityResult) -> String| -> Vec<String> {
             let cell = |machine: &Candidate| machine.result.as_ref().map_or("–".to_owned(), text);
@@ -82,7 +82,7 @@ impl CapacityReport {
         rows
     }
 
-    /// A load: whole users, or three digits of a rate.
+    /// A load as text: whole users, or a rate with three digits.
     fn amount(&self, load: f64) -> String {
         let digits = if self.unit == LoadUnit::Users.name() { 1 } else { 3 };
         bare(load, digits)
@@ -95,7 +95,7 @@ impl CapacityReport {
         }
     }
 
-    /// When each machine pays back, and what it saves.
+    /// When each machine pays back against the first one, and how much it saves.
     fn against(&self) -> Vec<String> {
         let total = |machine: &Candidate| machine.result.as_ref().map(|found| found.total_cost.value);
         let first = self.machines.first().and_then(total);
@@ -123,7 +123,7 @@ fn by_year(found: &CapacityResult) -> String {
     found.years.iter().map(|year| year.machines.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Whole dollars, in groups of three digits.
+/// Whole dollars in groups of three digits.
 pub(super) fn thousands(dollars: f64) -> String {
     if dollars.is_infinite() {
         return "∞".to_owned();

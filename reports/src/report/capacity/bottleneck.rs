@@ -1,23 +1,24 @@
-//! What a machine has least left of when its load is the largest.
+//! The resources that limit a machine at its largest load.
 
 use hwprofiles::{Machine, MemoryId, Seconds};
 use serde::Serialize;
 use sim::serving::{Account, Engine, Summary};
 
-/// A resource, and how much of it is taken.
+/// A resource and the share of it that is in use.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bottleneck {
-    /// What.
+    /// The name of the resource.
     #[serde(rename = "what")]
     pub resource: String,
-    /// The share of it that is in use.
+    /// The share in use, 0 to 1.
     pub share: f64,
 }
 
 impl Bottleneck {
-    /// What one machine's day took of each resource, the most taken first: bandwidths and arithmetic in the mean, room for KV blocks
-    /// when most of it was taken, sequences of a batch in the mean. Equal shares stay in this order. Of `engines` side by side each
-    /// has a GPU's memory and links of its own.
+    /// The share of each resource that one machine used during `day`, the largest first. Bandwidth,
+    /// arithmetic and batch slots are means over the day; KV room is what was taken when most of it
+    /// was. Where `engines` run side by side, each has a GPU's memory and links of its own. Equal
+    /// shares keep the order of this function.
     pub fn ranked(
         machine: &Machine,
         engine: &Engine,

@@ -1,4 +1,4 @@
-//! Published results beside what we say: per row, per system, over all.
+//! Published results beside ours: for each row, each system, and all together.
 
 mod page;
 mod plot;
@@ -11,100 +11,100 @@ use crate::numbers::statistics::{
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// How far the median of all errors may be from zero.
+/// The target for the median of all errors.
 const WANTED_OVERALL: f64 = 0.18;
-/// Between what the geometric mean of ours ÷ published is to lie.
+/// The target range for the geometric mean of ours ÷ published.
 const WANTED_RATIO: [f64; 2] = [0.9, 1.1];
-/// What the rank correlation of a table is to reach.
+/// The target for the rank correlation of a table.
 const WANTED_RANKS: f64 = 0.9;
-/// Fewer rows have no order to speak of.
+/// Tables with fewer rows are not ranked.
 const RANKED: usize = 4;
 
-/// Every system.
+/// The reproductions of all systems.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reproductions(pub Vec<Reproduction>);
 
-/// One published system.
+/// The reproduction of one published system.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reproduction {
-    /// Its id.
+    /// Its identifier.
     pub id: String,
     /// Its name.
     pub system: String,
     /// Where its numbers were published.
     pub source: String,
-    /// Under which licence they are held.
+    /// The licence of the published numbers.
     pub licence: String,
-    /// What the median of |error| is to stay below; `None` where nothing can be scored.
+    /// The target for the median of |error|; `None` where nothing can be scored.
     pub target_error: Option<f64>,
-    /// How it works and is modelled.
+    /// How the system works and how it is modelled.
     pub mechanism: String,
-    /// What came out.
+    /// The outcome, in a sentence.
     pub verdict: String,
-    /// Numbers of its engine.
+    /// The constants of its engine.
     pub constants: Vec<EngineConstant>,
     /// Its rows.
     pub rows: Vec<ReproducedRow>,
 }
 
-/// A number of an engine.
+/// A constant of a system's engine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EngineConstant {
     /// Its name.
     pub name: String,
-    /// What it is taken for.
+    /// The value in use.
     pub value: f64,
-    /// Between what it was thought to lie beforehand.
+    /// The range that was expected before fitting.
     pub prior: [f64; 2],
-    /// What it is, and where the prior is from.
+    /// What it is, and the source of the expected range.
     #[serde(rename = "why")]
     pub description: String,
     /// Whether it was fitted to rows.
     pub fitted: bool,
 }
 
-/// A published number and ours.
+/// A published number beside ours.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReproducedRow {
-    /// Its id.
+    /// The row's identifier.
     pub id: String,
-    /// Of which machine.
+    /// The machine.
     pub hardware: String,
-    /// Of what.
+    /// What was run.
     pub description: String,
-    /// In which table it is ranked.
+    /// The table in which the row is ranked.
     pub table: String,
-    /// What was measured.
+    /// The metric.
     pub metric: String,
     /// The unit of both numbers.
     pub unit: String,
-    /// How well it is known.
+    /// How certain the published number is.
     pub certainty: String,
-    /// What was published; no number where that is a range.
+    /// The published number; NaN where a range was published.
     pub published: f64,
-    /// What we say, where we say something.
+    /// Our number, if there is one.
     pub ours: Option<f64>,
-    /// Whether it counts.
+    /// Whether the row counts.
     pub standing: Standing,
 }
 
-/// Whether a row counts, or why not.
+/// Whether a row counts, and the reason if not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
     /// It counts.
     Scored,
-    /// Constants were fitted on it.
+    /// It does not count, because constants were fitted on it.
     Fitted,
-    /// It is reproduced, but its setup was not published in full.
+    /// It is reproduced but does not count, because its setup was not published in full.
     Shown(String),
-    /// It cannot be scored, whether or not we say something.
+    /// It cannot be scored.
     Unscored(String),
-    /// It could not be reproduced: an error of the description.
+    /// It could not be reproduced because its description has an error.
     Failed(String),
 }
 
 impl Standing {
-    /// Why it does not count; empty where it does.
+    /// Why the row does not count; empty where it does.
     pub fn reason(&self) -> &str {
         match self {
             Standing::Scored => "",
@@ -115,13 +115,13 @@ impl Standing {
 }
 
 impl ReproducedRow {
-    /// Ours ÷ published − 1; none where the published number is no target.
+    /// Ours ÷ published − 1; `None` where the published number is not a target.
     pub fn error(&self) -> Option<f64> {
         let target = !matches!(self.standing, Standing::Unscored(_));
         relative_error(self.ours?, self.published).filter(|error| target && error.is_finite())
     }
 
-    /// Its standing in a word.
+    /// The standing in one word.
     pub fn label(&self) -> &'static str {
         match &self.standing {
             Standing::Scored => "scored",
@@ -133,23 +133,23 @@ impl ReproducedRow {
         }
     }
 
-    /// Ours and the published number, both above zero, of a row that counts.
+    /// Our number and the published one of a row that counts, if both are above zero.
     fn scored(&self) -> Option<(f64, f64)> {
         let pair = (self.ours?, self.published);
         (self.standing == Standing::Scored && pair.0 > 0.0 && pair.1 > 0.0).then_some(pair)
     }
 }
 
-/// The statistics of rows that count.
+/// Statistics of the rows that count.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Score {
-    /// How many there are.
+    /// The number of rows that count.
     pub rows: usize,
     /// The median of |ours ÷ published − 1|.
     pub median_error: Option<f64>,
     /// The geometric mean of ours ÷ published.
     pub ratio: Option<f64>,
-    /// Rank correlation by table, of those that can be ranked.
+    /// The rank correlation of each table that can be ranked.
     pub ranks: BTreeMap<String, f64>,
 }
 
@@ -174,7 +174,7 @@ impl Score {
         }
     }
 
-    /// What of the wanted figures is missed, in words.
+    /// The targets that are missed, as texts.
     fn missed_targets(&self, target: f64) -> Vec<String> {
         let mut missed = Vec::new();
         if let Some(error) = self.median_error.filter(|error| *error > target) {
@@ -191,19 +191,19 @@ impl Score {
 }
 
 impl Reproduction {
-    /// Over its rows that count.
+    /// The statistics of this system's rows.
     pub fn score(&self) -> Score {
         Score::from_rows(self.rows.iter())
     }
 
-    /// What of the wanted figures it misses, in words.
+    /// The targets that this system misses, as texts.
     pub fn missed_targets(&self) -> Vec<String> {
         self.target_error.map_or_else(Vec::new, |target| self.score().missed_targets(target))
     }
 }
 
 impl Reproductions {
-    /// Over all rows that count. Tables of two systems are two.
+    /// The statistics of all rows. Tables with the same name in two systems stay apart.
     pub fn score(&self) -> Score {
         let mut score = Score::from_rows(self.0.iter().flat_map(|it| &it.rows));
         score.ranks.clear();
@@ -214,7 +214,7 @@ impl Reproductions {
         score
     }
 
-    /// Systems of which some rows count.
+    /// The systems with rows that count.
     fn scored(&self) -> impl Iterator<Item = &Reproduction> {
         self.0.iter().filter(|it| it.score().rows > 0)
     }

@@ -1,10 +1,10 @@
-//! Reproductions for programs: CSV and JSON.
+//! Reproductions as CSV and JSON.
 
 use super::Reproductions;
 use serde_json::{Value, json};
 
 impl Reproductions {
-    /// A row for each published number.
+    /// CSV with a row for each published number.
     pub fn to_csv(&self) -> Vec<u8> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         let head = [
@@ -48,7 +48,7 @@ impl Reproductions {
         writer.into_inner().expect("a Vec takes all")
     }
 
-    /// Everything.
+    /// JSON with all systems, rows and statistics.
     pub fn to_json(&self) -> Value {
         let systems = self.0.iter().map(|it| {
             let rows = it.rows.iter().map(|row| {

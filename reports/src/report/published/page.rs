@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 impl Reproductions {
-    /// Writes `published.md` and a plot for each system that has something to plot into `folder`.
+    /// Writes `published.md` and the plot of each system that has one into `folder`.
     ///
     /// # Errors
     /// A file that cannot be written.
@@ -24,7 +24,7 @@ impl Reproductions {
         Ok(())
     }
 
-    /// The page.
+    /// The text of `published.md`.
     pub fn page(&self) -> String {
         let mut page = HEAD.to_owned();
         page += "| system | rows | scored | median error | wanted | ratio | least rank | missed |\n|---|---|---|---|---|---|---|---|\n";
@@ -145,7 +145,7 @@ fn dash() -> String {
     "–".to_owned()
 }
 
-/// A text that is neither markup nor the end of a cell.
+/// Escapes a text for a cell of a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

@@ -1,4 +1,4 @@
-//! Which machine, how many of them, at what load and price: the answer to `fulcrum capacity`.
+//! The answer to `fulcrum capacity`: which machine, how many, at what load and cost.
 
 mod answer;
 mod bottleneck;
@@ -14,71 +14,71 @@ pub use sensitivity::{SensitivityBar, sensitivity};
 use serde::Serialize;
 use sim::serving::Summary;
 
-/// The form of the JSON.
+/// The version of the JSON form.
 pub const CAPACITY_VERSION: u32 = 2;
 
-/// The answer.
+/// The answer for all machines.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CapacityReport {
     /// [`CAPACITY_VERSION`].
     pub capacity: u32,
-    /// Who made it.
+    /// The version of the program that made it.
     pub version: String,
-    /// The model.
+    /// The model's name.
     pub model: String,
-    /// What was asked, in words.
+    /// The question, in sentences.
     #[serde(rename = "asked")]
     pub question: Vec<String>,
-    /// The answer, in words.
+    /// The answer, in sentences.
     pub answer: Vec<String>,
-    /// What loads are counted in: `req/s` or `users`.
+    /// The unit of loads: `req/s` or `users`.
     pub unit: String,
-    /// The load, all together, in the first year.
+    /// The total load in the first year.
     pub load: f64,
-    /// The machines, in the order asked.
+    /// The machines, in the order of the question.
     pub machines: Vec<Candidate>,
-    /// What things cost, and who says so.
+    /// Prices and rates, with their sources.
     pub figures: Vec<Figure>,
 }
 
-/// Something that was reckoned with.
+/// A number that the answer uses.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
-    /// What.
+    /// What the number is.
     #[serde(rename = "what")]
     pub name: String,
-    /// How much, with its unit.
+    /// The number with its unit.
     pub value: String,
-    /// Who says so.
+    /// Where it comes from.
     pub source: String,
 }
 
-/// A machine that may be bought.
+/// A machine that could be bought.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Candidate {
-    /// Its name.
+    /// The machine's name.
     pub name: String,
-    /// What runs where on it.
+    /// The plan that runs on it.
     pub plan: String,
-    /// The ways to use its GPUs that were tried, where there are several.
+    /// The arrangements of its GPUs that were tried, if there are several.
     #[serde(rename = "ways", skip_serializing_if = "Vec::is_empty")]
     pub arrangements: Vec<GpuArrangement>,
-    /// What it was found to do; absent where it keeps the limits at no load.
+    /// The result; absent where the machine meets the limits at no load.
     #[serde(flatten)]
     pub result: Option<CapacityResult>,
-    /// Why it keeps them at none.
+    /// Why it meets the limits at no load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unmet: Option<String>,
 }
 
-/// A way to use all GPUs of a machine: engines side by side, or more GPUs as one.
+/// A way to use all GPUs of a machine: engines side by side, or several GPUs as one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GpuArrangement {
-    /// What runs where.
+    /// The plan that runs on it.
     pub plan: String,
-    /// The largest load within the limits; absent where it keeps them at none.
+    /// The largest load within the limits; absent where there is none.
     pub largest_load: Option<f64>,
-    /// Which limit fails beyond it.
+    /// The limit that fails above that load.
     pub fails: Option<String>,
 }
 
@@ -89,73 +89,74 @@ pub struct BandedValue {
     pub value: f64,
     /// With every rate of the machine at the slow end of its 80 % band.
     pub slow: f64,
-    /// With every rate at the fast end.
+    /// With every rate of the machine at the fast end.
     pub fast: f64,
 }
 
-/// What was found of a machine.
+/// What one machine serves and costs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CapacityResult {
     /// The largest load of one machine within the limits.
     pub largest_load: BandedValue,
-    /// Requests that it answers in a second then.
+    /// Requests per second that it answers at that load.
     pub requests_per_s: f64,
-    /// The smallest load that was tried and is beyond them; absent where none was.
+    /// The smallest load tried that exceeds the limits; absent where none does.
     pub beyond: Option<f64>,
-    /// The share of requests that keep the limits at both.
+    /// The share of requests within the limits at the largest load, and at the smallest load that
+    /// exceeds them.
     pub slo_attainment: [Option<f64>; 2],
     /// Requests simulated at the largest load.
     pub requests: u64,
-    /// Which limit fails beyond it.
+    /// The limit that fails above the largest load.
     pub fails: Option<String>,
-    /// What is taken most at the largest load, the most taken first.
+    /// The resources in use at the largest load, the most used first.
     pub bottlenecks: Vec<Bottleneck>,
-    /// Machines for the load asked for.
+    /// Machines needed for the requested load.
     pub machines: BandedValue,
-    /// The share of the time in which they compute at that load.
+    /// The share of the time in which they compute at the requested load.
     pub utilization: f64,
-    /// What one costs, dollars.
+    /// The price of one machine, in dollars.
     pub price: f64,
-    /// GPUs of them all.
+    /// GPUs of all machines.
     pub gpus: u64,
-    /// Memory behind CXL of them all, bytes.
+    /// Memory behind CXL of all machines, in bytes.
     pub cxl_bytes: u64,
-    /// Joules that they draw for an output token.
+    /// Joules for an output token.
     pub energy_per_token_j: f64,
     /// Dollars for an output token.
     pub cost_per_token: BandedValue,
-    /// Each year.
+    /// The costs of each year.
     pub years: Vec<FleetYear>,
-    /// Everything that is spent over them, dollars.
+    /// The sum of all costs over the years, in dollars.
     pub total_cost: BandedValue,
-    /// Of every machine but the first: from when on it has cost less than the first.
+    /// When this machine becomes cheaper than the first one; absent for the first machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payback: Option<Payback>,
-    /// What the cost of a token hangs on.
+    /// How the cost of a token depends on single figures.
     pub sensitivity: Vec<SensitivityBar>,
     /// Every load that was tried, ascending.
     pub curve: Vec<LoadPoint>,
 }
 
-/// A day of one load.
+/// The results of a simulated day at one load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LoadPoint {
-    /// How much.
+    /// The load.
     pub load: f64,
-    /// Requests that were answered in a second.
+    /// Requests answered per second.
     pub requests_per_s: f64,
-    /// How long an answer took, mean, seconds.
+    /// Mean end-to-end latency, in seconds.
     pub e2el_mean_s: f64,
-    /// The share of requests that keep the limits.
+    /// The share of requests within the limits.
     pub slo_attainment: f64,
-    /// The longest time to the first token of 99 in a hundred, seconds.
+    /// 99th percentile of the time to the first token, in seconds.
     pub ttft_p99_s: f64,
-    /// The same of the time per output token.
+    /// 99th percentile of the time per output token, in seconds.
     pub tpot_p99_s: f64,
 }
 
 impl LoadPoint {
-    /// That of a day of so much.
+    /// Takes the numbers of a day at `load` from its summary.
     pub fn from_summary(load: f64, day: &Summary) -> Self {
         Self {
             load,
@@ -168,5 +169,5 @@ impl LoadPoint {
     }
 }
 
-/// What costs are told for.
+/// Costs are given for this many tokens.
 const TOKENS: f64 = 1_000_000.0;

@@ -1,18 +1,19 @@
 //! A plotters backend for SVG that keeps classes, so that a page's style sheet chooses the colours
 //! (light, dark, print), texts stay texts, and no font is needed.
 
-use crate::drawing::class::Paint;
-use crate::drawing::marks::{Anchor, Drawing, Label, Mark};
-use crate::drawing::surface::{Drawn, Surface, paint};
+use crate::plots::drawing::class::Paint;
+use crate::plots::drawing::marks::{Anchor, Drawing, Label, Mark};
+use crate::plots::drawing::surface::{Drawn, Surface, paint};
 use plotters::style::RGBColor;
 use plotters_backend::{BackendColor, BackendCoord, BackendStyle, DrawingBackend, DrawingErrorKind};
 use std::convert::Infallible;
 use std::fmt::Write;
 
 /// The look of everything that is drawn, light and dark. Pages use it too.
-pub(crate) const STYLE: &str = include_str!("../../templates/plots.css");
+pub(crate) const STYLE: &str = include_str!("../../../templates/plots.css");
 
-/// Stripes over what is streamed. Drawings on one page may all define it, since they define the same.
+/// Stripes over what is streamed. Drawings on one page may all define it, since they define the
+/// same.
 const HATCH: &str = "<defs><pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
     patternTransform=\"rotate(45)\"><rect class=\"stripe\" width=\"2\" height=\"6\"/></pattern></defs>\n";
 
@@ -55,7 +56,8 @@ struct SvgBackend<'a> {
 }
 
 impl SvgBackend<'_> {
-    /// Writes the mark as an element. Further shapes of the same mark (its outline) are in it already.
+    /// Writes the mark as an element. Further shapes of the same mark (its outline) are in it
+    /// already.
     fn element(&mut self, name: &str, place: &str) {
         let Some((class, hover)) = self.mark.take() else { return };
         // Writing to a String cannot fail.
@@ -200,7 +202,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drawing::class::Class;
+    use crate::plots::drawing::class::Class;
 
     #[test]
     fn texts_are_escaped_wherever_they_stand() {

@@ -1,15 +1,15 @@
 //! A drawing as a PNG, by plotters' bitmap backend: in the light colours, with an embedded font.
 
-use crate::drawing::class::PAPER;
-use crate::drawing::marks::Drawing;
-use crate::drawing::surface::{FONT_NAME, Surface, paint};
+use crate::plots::drawing::class::PAPER;
+use crate::plots::drawing::marks::Drawing;
+use crate::plots::drawing::surface::{FONT_NAME, Surface, paint};
 use plotters::backend::BitMapBackend;
 use plotters::style::{FontStyle, register_font};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A part of DejaVu Sans (`fonts/LICENSE`).
-static FONT: &[u8] = include_bytes!("../../fonts/plots.ttf");
+static FONT: &[u8] = include_bytes!("../../../fonts/plots.ttf");
 
 /// Whether the font could be registered. Without it every text of plotters is an error.
 static FONT_IS_REGISTERED: LazyLock<bool> =
@@ -105,8 +105,8 @@ fn averaged(samples: &[u8], (width, height): (u32, u32)) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drawing::class::Class;
-    use crate::drawing::marks::Anchor;
+    use crate::plots::drawing::class::Class;
+    use crate::plots::drawing::marks::Anchor;
 
     fn picture(texts: &[&str]) -> Picture {
         let mut drawing = Drawing::new(200.0, 100.0, "a plot");

@@ -1,15 +1,15 @@
-//! Reproductions for a terminal.
+//! Reproductions as text for a terminal.
 
 use super::{Reproduction, Reproductions, Score, WANTED_OVERALL};
 use crate::numbers::format::signed_percent;
 use crate::numbers::text::wrapped;
 use std::fmt::Write;
 
-/// Columns of the terminal that everybody has.
+/// The width of a standard terminal.
 const WIDTH: usize = 80;
 
 impl Reproductions {
-    /// A line for each system and one for all; before them each row of each system where `rows`.
+    /// One line for each system and one for all; with `rows`, all rows of each system come first.
     pub fn to_text(&self, rows: bool) -> String {
         let mut text = String::new();
         if rows {
@@ -82,7 +82,7 @@ fn columns(score: &Score) -> String {
     format!("{median:>12}  {ratio:>5}  {least:>10}")
 }
 
-/// Four significant digits.
+/// A number with four significant digits.
 pub(super) fn digits(number: f64) -> String {
     if !number.is_finite() {
         return "–".to_owned();

@@ -1,35 +1,37 @@
-//! What the cost of a token hangs on: each figure a little lower and a little higher, the others as they are.
+//! How the cost of a token depends on single figures: each is made lower and higher while the
+//! others stay.
 
 use super::fleet::{Fleet, FleetMachine, FleetTerms};
 use hwprofiles::{Ratio, Years};
 use serde::Serialize;
 
-/// What becomes of the cost of an output token when one figure changes.
+/// The cost of an output token when one figure changes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SensitivityBar {
-    /// Which figure, and by how much.
+    /// The figure and the size of its change.
     #[serde(rename = "what")]
     pub figure: String,
     /// Dollars for an output token with the lower figure.
     pub lower: f64,
-    /// Dollars with the higher one.
+    /// Dollars for an output token with the higher figure.
     pub higher: f64,
 }
 
 impl SensitivityBar {
-    /// How far apart they are.
+    /// The distance between the two costs.
     pub fn width(&self) -> f64 {
         (self.higher - self.lower).abs()
     }
 }
 
-/// Prices are taken to be off by a quarter, tariffs, room and cooling by half.
+/// How uncertain figures are taken to be: prices by a quarter; tariffs, room and cooling by half.
 const QUARTER: f64 = 0.25;
 const HALF: f64 = 0.5;
 const A_YEAR: f64 = 1.0;
 
-/// The figures that `fleet`'s cost hangs on, what matters most first; `rates` are the loads of a machine whose rates are at the
-/// slow and at the fast end of their band, absent where it keeps the limits at none.
+/// The effect of each figure on `fleet`'s cost, the largest first. `rates` is the machine with its
+/// rates at the slow end and at the fast end of their bands; an end is absent where the machine
+/// then meets the limits at no load.
 pub fn sensitivity(fleet: &Fleet, rates: [Option<FleetMachine>; 2]) -> Vec<SensitivityBar> {
     let bar = |figure: String, [lower, higher]: [Fleet; 2]| SensitivityBar {
         figure,
@@ -70,8 +72,8 @@ pub fn sensitivity(fleet: &Fleet, rates: [Option<FleetMachine>; 2]) -> Vec<Sensi
 }
 
 impl FleetMachine {
-    /// The same machine where everything takes `slower` times as long and which serves `load` then: what a request takes grows
-    /// with its time.
+    /// The same machine where everything takes `slower` times as long and the largest load is
+    /// `load`. The power for a unit of load grows with the time that a request takes.
     pub fn slower(&self, slower: Ratio, load: f64) -> Self {
         Self { largest_load: load, power_per_load: self.power_per_load * slower.get(), ..*self }
     }
