@@ -7,6 +7,7 @@
 
 use crate::results::data_table::{ColumnValues, DataColumn, DataTable};
 use serde_json::{Value, json};
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 /// The limit for the packed columns of a page. The page names the columns that are left out.
@@ -89,17 +90,12 @@ impl Explorer {
 
 /// Whether two columns hold the same values. Missing values are equal to each other.
 fn alike(left: &ColumnValues, right: &ColumnValues) -> bool {
-    match (left, right) {
-        (ColumnValues::Numbers(left), ColumnValues::Numbers(right)) => {
-            left.iter().zip(right).all(|(l, r)| l == r || (l.is_nan() && r.is_nan()))
-        }
-        _ => left == right,
-    }
+    left == right
 }
 
 fn is_empty(column: &DataColumn) -> bool {
     match &column.values {
-        ColumnValues::Numbers(numbers) => numbers.iter().all(|it| it.is_nan()),
+        ColumnValues::Numbers(numbers) => numbers.iter().all(Option::is_none),
         ColumnValues::Words { words, .. } => words.iter().all(String::is_empty),
     }
 }
@@ -115,23 +111,25 @@ fn packed(column: &DataColumn) -> Option<Value> {
         }
         ColumnValues::Words { .. } => None,
         ColumnValues::Numbers(numbers) => {
-            if numbers.iter().zip(0..).all(|(it, row)| *it == numbers[0] + f64::from(row)) {
-                return Some(json!({"kind": "count", "first": numbers[0]}));
+            if let Some(first) = numbers[0]
+                && numbers.iter().zip(0..).all(|(it, row)| *it == Some(first + f64::from(row)))
+            {
+                return Some(json!({"kind": "count", "first": first}));
             }
             let mut levels = BTreeSet::new();
             for it in numbers {
-                levels.insert(it.to_bits());
+                levels.insert(it.map(f64::to_bits));
                 if levels.len() > LEVELS {
                     let bytes: Vec<u8> = numbers.iter().flat_map(|it| three_bytes(*it)).collect();
                     return Some(json!({"kind": "numbers", "data": base64(&bytes)}));
                 }
             }
-            let mut levels: Vec<f64> = levels.into_iter().map(f64::from_bits).collect();
-            levels.sort_by(f64::total_cmp);
-            let level = |it: &f64| levels.partition_point(|level| level.total_cmp(it).is_lt()) as u32;
-            // Null stands for a missing value.
-            let texts: Vec<_> = levels.iter().map(|it| (!it.is_nan()).then_some(*it)).collect();
-            Some(choice("levels", json!(texts), levels.len(), numbers.iter().map(level)))
+            let mut levels: Vec<_> = levels.into_iter().map(|it| it.map(f64::from_bits)).collect();
+            levels.sort_by(missing_last);
+            let level =
+                |it: &Option<f64>| levels.partition_point(|level| missing_last(level, it).is_lt()) as u32;
+            // In JSON, null stands for a missing value.
+            Some(choice("levels", json!(levels), levels.len(), numbers.iter().map(level)))
         }
     }
 }
@@ -149,14 +147,23 @@ fn choice(kind: &str, names: Value, count: usize, rows: impl Iterator<Item = u32
 
 /// The upper three bytes of a 32-bit float, rounded, lowest byte first. NaN stands for a missing
 /// number, and for one beyond the range of such floats.
-fn three_bytes(value: f64) -> [u8; 3] {
-    let bits = (value as f32).to_bits();
-    let upper = match (value as f32).is_finite() {
+fn three_bytes(value: Option<f64>) -> [u8; 3] {
+    let value = value.map_or(f32::NAN, |value| value as f32);
+    let bits = value.to_bits();
+    let upper = match value.is_finite() {
         true => bits.saturating_add(0x80) >> 8,
         false => f32::NAN.to_bits() >> 8,
     };
     let [a, b, c, _] = upper.to_le_bytes();
     [a, b, c]
+}
+
+/// The order of levels: ascending, a missing value last.
+fn missing_last(left: &Option<f64>, right: &Option<f64>) -> Ordering {
+    match (left, right) {
+        (Some(left), Some(right)) => left.total_cmp(right),
+        _ => left.is_none().cmp(&right.is_none()),
+    }
 }
 
 /// Base 64 with the alphabet of RFC 4648, padded.
@@ -183,7 +190,7 @@ mod tests {
         #[test]
         fn numbers_keep_five_digits_and_their_order(a in -1e30..1e30_f64, b in -1e30..1e30_f64) {
             let back = |value: f64| {
-                let [x, y, z] = three_bytes(value);
+                let [x, y, z] = three_bytes(Some(value));
                 f64::from(f32::from_le_bytes([0, x, y, z]))
             };
             prop_assert!((back(a) - a).abs() <= 1.6e-5 * a.abs(), "{a} became {}", back(a));
@@ -199,17 +206,17 @@ mod tests {
 
     #[test]
     fn columns_are_packed_by_what_they_hold() {
-        let numbers = |name: &str, of: &dyn Fn(u32) -> f64| DataColumn {
+        let column = |name: &str, value: &dyn Fn(u32) -> Option<f64>| DataColumn {
             name: name.to_owned(),
-            values: ColumnValues::Numbers((0..1000).map(of).collect()),
+            values: ColumnValues::Numbers((0..1000).map(value).collect()),
         };
         let words = (0..1000).map(|it| if it % 2 == 0 { "</script>" } else { "b" });
         let table = DataTable::from_columns(vec![
-            numbers("point", &|it| f64::from(it) + 5.0),
-            numbers("level", &|it| f64::from(it % 3)),
-            numbers("time", &|it| f64::from(it).sqrt()),
-            numbers("again", &|it| f64::from(it).sqrt()),
-            numbers("none", &|_| f64::NAN),
+            column("point", &|it| Some(f64::from(it) + 5.0)),
+            column("level", &|it| Some(f64::from(it % 3))),
+            column("time", &|it| Some(f64::from(it).sqrt())),
+            column("again", &|it| Some(f64::from(it).sqrt())),
+            column("none", &|_| None),
             DataColumn { name: "word".to_owned(), values: ColumnValues::from_words(words) },
         ]);
         let explorer = Explorer::new("t", &table, &["word", "missing"], [Some("level"), Some("none"), None]);

@@ -48,13 +48,14 @@ impl AxisScale {
         if self.logarithmic {
             return PlotAxis::logarithmic(values, pixels);
         }
-        let zero = if self.tight { f64::NAN } else { 0.0 };
-        // The least and the most of NaN and a number is the number.
-        let least = values.clone().fold(zero, f64::min);
-        let most = values.fold(zero, f64::max);
+        let zero = (!self.tight).then_some(0.0);
+        let ends = zero.into_iter().chain(values);
+        let (least, most) = ends.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
+            (least.min(value), most.max(value))
+        });
         let air = if self.tight { 0.1 } else { 0.05 } * (most - least).max(most.abs() * 0.01);
         let from = if self.tight || least < 0.0 { least - air } else { 0.0 };
-        if from < most + air {
+        if least <= most && from < most + air {
             PlotAxis::linear(from, most + air, pixels)
         } else {
             PlotAxis::linear(0.0, 1.0, pixels)

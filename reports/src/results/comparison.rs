@@ -49,7 +49,7 @@ pub enum JoinError {
         measured: String,
     },
     /// An event refers to a step that the trace lacks, or ends before it starts.
-    #[error("the {recorder:?} trace is damaged at event {index}: {reason}; record it again")]
+    #[error("the trace of the {} is damaged at event {index}: {reason}; record it again", recorder_name(*recorder))]
     Damaged {
         /// The recorder of the trace.
         recorder: Recorder,
@@ -61,6 +61,15 @@ pub enum JoinError {
     /// No measured trace was given.
     #[error("there is no measured trace to compare with")]
     NothingMeasured,
+}
+
+/// The maker of a trace, in words.
+fn recorder_name(recorder: Recorder) -> &'static str {
+    match recorder {
+        Recorder::Simulated => "simulator",
+        Recorder::Measured => "executor",
+        Recorder::Modelled => "executor on null devices",
+    }
 }
 
 /// All tasks of one operator or one kind of transfer in one phase on one lane.
@@ -236,10 +245,12 @@ fn check_steps(predicted: &Trace, measured: &Trace) -> Result<(), JoinError> {
 fn check_tasks(predicted: &Trace, measured: &Trace) -> Result<(), JoinError> {
     for trace in [predicted, measured] {
         for (index, event) in trace.events.iter().enumerate() {
-            let reason = match () {
-                () if event.step as usize >= trace.steps.len() => "its step is not in the trace",
-                () if event.end_ns < event.start_ns => "it ends before it starts",
-                () => continue,
+            let reason = if event.step as usize >= trace.steps.len() {
+                "its step is not in the trace"
+            } else if event.end_ns < event.start_ns {
+                "it ends before it starts"
+            } else {
+                continue;
             };
             return Err(JoinError::Damaged { recorder: trace.recorder, index, reason });
         }

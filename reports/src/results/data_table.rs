@@ -27,7 +27,7 @@ pub struct DataColumn {
 #[derive(Debug, Clone, PartialEq)]
 pub enum ColumnValues {
     /// Numbers; `None` where a row has none.
-    Numbers(Vec<f64>),
+    Numbers(Vec<Option<f64>>),
     /// Words: each different word once, in order of first appearance, and an index for each row.
     Words {
         /// The different words.
@@ -95,9 +95,9 @@ impl DataTable {
     }
 
     /// The numbers of a column; `None` where the column is missing, holds words or is empty.
-    pub(crate) fn numbers(&self, name: &str) -> Option<&[f64]> {
+    pub(crate) fn numbers(&self, name: &str) -> Option<&[Option<f64>]> {
         match &self.columns[self.index(name)?].values {
-            ColumnValues::Numbers(numbers) if numbers.iter().any(|it| !it.is_nan()) => Some(numbers),
+            ColumnValues::Numbers(numbers) if numbers.iter().any(Option::is_some) => Some(numbers),
             _ => None,
         }
     }
@@ -105,8 +105,7 @@ impl DataTable {
     /// A cell as text; empty where there is no value.
     pub(crate) fn text(&self, column: usize, row: usize) -> String {
         match &self.columns[column].values {
-            ColumnValues::Numbers(numbers) if numbers[row].is_nan() => String::new(),
-            ColumnValues::Numbers(numbers) => numbers[row].to_string(),
+            ColumnValues::Numbers(numbers) => numbers[row].map_or_else(String::new, |it| it.to_string()),
             ColumnValues::Words { words, rows } => words[rows[row] as usize].clone(),
         }
     }
@@ -146,7 +145,7 @@ impl ColumnBuilder {
 
     fn push(&mut self, cell: &str) {
         match &mut self.values {
-            ColumnValues::Numbers(numbers) => numbers.push(number(cell).unwrap_or(f64::NAN)),
+            ColumnValues::Numbers(numbers) => numbers.push(number(cell)),
             ColumnValues::Words { words, rows } => {
                 let index = self.known.get(cell).copied().unwrap_or_else(|| {
                     self.known.insert(cell.to_owned(), words.len() as u32);

@@ -63,12 +63,16 @@ impl ResultKind {
     /// The kind of a table with these columns.
     pub(crate) fn from_columns<S: AsRef<str>>(names: &[S]) -> Option<Self> {
         let has = |wanted: &[&str]| wanted.iter().all(|it| names.iter().any(|name| name.as_ref() == *it));
-        match () {
-            () if has(&["point", "status", "message", "version", "inputs"]) => Some(Self::Sweep),
-            () if has(&["request", "arrival_s", "first_token_s"]) => Some(Self::Requests),
-            () if has(&["start_s", "steps", "mean_running"]) => Some(Self::Series),
-            () if has(&["prefill_chunk", "beaten", "placement"]) => Some(Self::Front),
-            () => None,
+        if has(&["point", "status", "message", "version", "inputs"]) {
+            Some(Self::Sweep)
+        } else if has(&["request", "arrival_s", "first_token_s"]) {
+            Some(Self::Requests)
+        } else if has(&["start_s", "steps", "mean_running"]) {
+            Some(Self::Series)
+        } else if has(&["prefill_chunk", "beaten", "placement"]) {
+            Some(Self::Front)
+        } else {
+            None
         }
     }
 
@@ -76,16 +80,24 @@ impl ResultKind {
     fn from_keys(keys: &BTreeMap<String, &RawValue>) -> Option<Self> {
         let has = |wanted: &[&str]| wanted.iter().all(|key| keys.contains_key(*key));
         let kind = keys.get("kind").and_then(|it| serde_json::from_str::<String>(it.get()).ok());
-        match () {
-            () if kind.as_deref() == Some("validation") => Some(Self::Validation),
-            () if has(&["capacity", "machines"]) => Some(Self::Capacity),
-            () if has(&["recorder", "events"]) => Some(Self::Trace),
-            () if has(&["criteria", "points"]) => Some(Self::Front),
-            () if has(&["plan", "layers", "predicted"]) => Some(Self::Plan),
-            () if has(&["table", "placements", "cells"]) => Some(Self::Grid),
-            () if has(&["requests", "ttft_s", "duration_s"]) => Some(Self::Served),
-            () if has(&["ttft_s", "output_tokens_per_s"]) => Some(Self::Rates),
-            () => None,
+        if kind.as_deref() == Some("validation") {
+            Some(Self::Validation)
+        } else if has(&["capacity", "machines"]) {
+            Some(Self::Capacity)
+        } else if has(&["recorder", "events"]) {
+            Some(Self::Trace)
+        } else if has(&["criteria", "points"]) {
+            Some(Self::Front)
+        } else if has(&["plan", "layers", "predicted"]) {
+            Some(Self::Plan)
+        } else if has(&["table", "placements", "cells"]) {
+            Some(Self::Grid)
+        } else if has(&["requests", "ttft_s", "duration_s"]) {
+            Some(Self::Served)
+        } else if has(&["ttft_s", "output_tokens_per_s"]) {
+            Some(Self::Rates)
+        } else {
+            None
         }
     }
 }
@@ -168,12 +180,13 @@ fn detect_kind(path: &Path, text: &str) -> Result<ResultKind, ReportError> {
         return Err(refused(format!("a text that begins with {columns}")));
     };
     let has = |wanted: &str| keys.iter().any(|key| key == wanted);
-    match () {
-        () if has("plan") => Ok(ResultKind::Plan),
-        () if has("table") && has("cells") => Ok(ResultKind::Grid),
-        () if has("model") && has("workload") => {
-            Err(refused("a scenario: plan, simulate or sweep it".to_owned()))
-        }
-        () => Err(refused(format!("a document with the keys {}", keys.join(", ")))),
+    if has("plan") {
+        Ok(ResultKind::Plan)
+    } else if has("table") && has("cells") {
+        Ok(ResultKind::Grid)
+    } else if has("model") && has("workload") {
+        Err(refused("a scenario: plan, simulate or sweep it".to_owned()))
+    } else {
+        Err(refused(format!("a document with the keys {}", keys.join(", "))))
     }
 }

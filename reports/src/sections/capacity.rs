@@ -5,6 +5,7 @@ use crate::numbers::format::{percent, plain, whole_percent};
 use crate::page::block::{NumberTile, PageBlock, Plot, Table, TableCell, TableColumn};
 use crate::page::section::PageSection;
 use crate::plots::chart::{AxisScale, Chart, GuideLine, PlotPoint, PlotSeries};
+use crate::plots::drawing::marks::Drawing;
 use crate::plots::legend::tick_label;
 use crate::plots::tornado::{self, TornadoBar};
 use crate::results::error::ReportError;
@@ -155,9 +156,10 @@ impl CapacityFile {
             blocks.push(PageBlock::Heading("Limits kept, by load".to_owned()));
             blocks.push(PageBlock::Plots(curves));
         }
-        let tornados = self.machines.iter().enumerate().filter(|(_, it)| !it.sensitivity.is_empty());
-        let tornados: Vec<_> =
-            tornados.map(|(index, it)| Plot::fitting(format!("tornado-{index}"), tornado(it))).collect();
+        let tornados = self.machines.iter().enumerate();
+        let tornados: Vec<_> = tornados
+            .filter_map(|(index, it)| Some(Plot::fitting(format!("tornado-{index}"), tornado(it)?)))
+            .collect();
         if !tornados.is_empty() {
             blocks.push(PageBlock::Heading("What the cost of a million output tokens hangs on".to_owned()));
             blocks.push(PageBlock::Plots(tornados));
@@ -272,13 +274,15 @@ fn tile(it: &CandidateRecord) -> NumberTile {
     }
 }
 
-fn tornado(it: &CandidateRecord) -> crate::plots::drawing::marks::Drawing {
+/// The effect of each figure on the cost; `None` without figures or without a cost.
+fn tornado(it: &CandidateRecord) -> Option<Drawing> {
+    let base = it.cost_per_token.filter(|_| !it.sensitivity.is_empty())?.value * TOKENS;
     let bar = |row: &SensitivityRow| TornadoBar {
         name: row.what.clone(),
         values: ["lower".to_owned(), "higher".to_owned()],
         answers: [row.lower * TOKENS, row.higher * TOKENS],
     };
     let bars: Vec<_> = it.sensitivity.iter().map(bar).collect();
-    let base = it.cost_per_token.map_or(f64::NAN, |cost| cost.value * TOKENS);
-    tornado::draw(&format!("{}: USD for a million output tokens", it.name), base, &bars, plain)
+    let title = format!("{}: USD for a million output tokens", it.name);
+    Some(tornado::draw(&title, base, &bars, plain))
 }

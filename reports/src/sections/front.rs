@@ -22,9 +22,11 @@ pub(crate) struct FrontFile {
 #[derive(Debug, Clone)]
 struct FrontRow {
     placement: String,
-    prefill_chunk: f64,
-    /// The simulated values and the bounds, by criterion.
-    values: [Vec<f64>; 2],
+    prefill_chunk: Option<f64>,
+    /// The simulated values, by criterion.
+    simulated: Vec<Option<f64>>,
+    /// The values without contention, by criterion.
+    bounds: Vec<Option<f64>>,
     proven: Option<f64>,
     /// Whether another simulated point is nowhere worse and somewhere better.
     beaten: bool,
@@ -55,14 +57,13 @@ struct CriteriaRecord {
 }
 
 impl CriteriaRecord {
-    fn value(&self, criterion: &str) -> f64 {
-        let value = match criterion {
+    fn value(&self, criterion: &str) -> Option<f64> {
+        match criterion {
             "ttft" => Some(self.times.ttft.get()),
             "tpot" => self.times.tpot.map(Seconds::get),
             "energy" => self.energy_per_token.map(|it| it.get()),
             _ => self.cost_per_token.map(|it| it.get()),
-        };
-        value.unwrap_or(f64::NAN)
+        }
     }
 }
 
@@ -81,8 +82,9 @@ impl FrontFile {
         let values = |taken: &CriteriaRecord| record.criteria.iter().map(|it| taken.value(it)).collect();
         let row = |point: &PointRecord| FrontRow {
             placement: point.placement.clone(),
-            prefill_chunk: point.prefill_chunk as f64,
-            values: [&point.simulated, &point.bound].map(values),
+            prefill_chunk: Some(point.prefill_chunk as f64),
+            simulated: values(&point.simulated),
+            bounds: values(&point.bound),
             proven: point.proven,
             beaten: point.beaten,
         };
@@ -95,18 +97,19 @@ impl FrontFile {
         let known: Vec<_> = known.collect();
         let number = |name: &str, row: usize| {
             let text = table.index(name).map(|column| table.text(column, row)).unwrap_or_default();
-            text.parse().unwrap_or(f64::NAN)
+            text.parse().ok().filter(|it: &f64| it.is_finite())
         };
         let row = |row: usize| {
             let text = |name: &str| table.index(name).map(|it| table.text(it, row)).unwrap_or_default();
-            let values = ["", "bound_"].map(|prefix| {
+            let values = |prefix: &str| {
                 known.iter().map(|(_, column)| number(&format!("{prefix}{column}"), row)).collect()
-            });
+            };
             FrontRow {
                 placement: text("placement"),
                 prefill_chunk: number("prefill_chunk", row),
-                values,
-                proven: Some(number("proven", row)).filter(|it| it.is_finite()),
+                simulated: values(""),
+                bounds: values("bound_"),
+                proven: number("proven", row),
                 beaten: text("beaten") == "true",
             }
         };
@@ -143,18 +146,23 @@ impl FrontFile {
     fn chart(&self, sides: [usize; 2]) -> Chart {
         let scale = |side: usize| {
             let criterion = self.criteria[side].as_str();
-            AxisScale::tight(&words(criterion), if is_time(criterion) { tick_label } else { plain })
+            AxisScale::tight(&criterion_name(criterion), if is_time(criterion) { tick_label } else { plain })
         };
-        let title =
-            format!("{} against {}", words(&self.criteria[sides[1]]), words(&self.criteria[sides[0]]));
+        let title = format!(
+            "{} against {}",
+            criterion_name(&self.criteria[sides[1]]),
+            criterion_name(&self.criteria[sides[0]])
+        );
         let mut chart = Chart::new(&title, sides.map(scale));
         for (name, beaten) in [("on the front", false), ("beaten once simulated", true)] {
-            let points = self.points.iter().filter(|it| it.beaten == beaten).map(|it| {
-                let values = self.criteria.iter().zip(&it.values[0]);
+            let points = self.points.iter().filter(|it| it.beaten == beaten).filter_map(|it| {
+                let values = self.criteria.iter().zip(&it.simulated);
                 let values: Vec<_> =
                     values.map(|(name, value)| format!("{name} {}", written(name, *value))).collect();
-                let hover = format!("{}: {}, chunk {}", it.placement, values.join(", "), it.prefill_chunk);
-                PlotPoint { at: sides.map(|side| it.values[0][side]), hover }
+                let chunk = it.prefill_chunk.map_or("–".to_owned(), plain);
+                let hover = format!("{}: {}, chunk {chunk}", it.placement, values.join(", "));
+                let [Some(x), Some(y)] = sides.map(|side| it.simulated[side]) else { return None };
+                Some(PlotPoint { at: [x, y], hover })
             });
             let mut points: Vec<_> = points.collect();
             points.sort_by(|a, b| a.at[0].total_cmp(&b.at[0]));
@@ -172,11 +180,12 @@ impl FrontFile {
         let numbers =
             self.criteria.iter().cloned().chain(bounds).chain(["prefill chunk", "proven"].map(str::to_owned));
         let row = |it: &FrontRow| {
-            let values = it.values.iter().flat_map(|values| self.criteria.iter().zip(values));
+            let values = [&it.simulated, &it.bounds].into_iter().flat_map(|it| self.criteria.iter().zip(it));
             let values = values.map(|(name, value)| written(name, *value));
             let proven = it.proven.map_or("–".to_owned(), percent);
             let name = TableCell { text: it.placement.clone(), off: it.beaten };
-            let cells = values.chain([plain(it.prefill_chunk), proven]).map(TableCell::from);
+            let cells =
+                values.chain([it.prefill_chunk.map_or("–".to_owned(), plain), proven]).map(TableCell::from);
             [name].into_iter().chain(cells).collect()
         };
         Table {
@@ -194,7 +203,7 @@ fn is_time(criterion: &str) -> bool {
     matches!(criterion, "ttft" | "tpot")
 }
 
-fn words(criterion: &str) -> String {
+fn criterion_name(criterion: &str) -> String {
     match criterion {
         "ttft" => "time to first token".to_owned(),
         "tpot" => "time per output token".to_owned(),
@@ -204,10 +213,10 @@ fn words(criterion: &str) -> String {
     }
 }
 
-fn written(criterion: &str, value: f64) -> String {
-    match () {
-        () if !value.is_finite() => "–".to_owned(),
-        () if is_time(criterion) => duration(Seconds::new(value)),
-        () => plain(value),
+fn written(criterion: &str, value: Option<f64>) -> String {
+    match value {
+        None => "–".to_owned(),
+        Some(value) if is_time(criterion) => duration(Seconds::new(value)),
+        Some(value) => plain(value),
     }
 }

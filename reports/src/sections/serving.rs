@@ -166,9 +166,10 @@ pub(crate) fn series(table: &DataTable) -> PageSection {
         let values = table.numbers(key)?;
         let mut chart =
             Chart::new(title, [AxisScale::linear("time", tick_label), AxisScale::linear("", tick)]);
-        let points = thinned(start.len().min(values.len())).map(|row| PlotPoint {
-            at: [start[row], values[row]],
-            hover: format!("{}: {}", duration(Seconds::new(start[row])), tick(values[row])),
+        let points = thinned(start.len().min(values.len())).filter_map(|row| {
+            let (time, value) = (start[row]?, values[row]?);
+            let hover = format!("{}: {}", duration(Seconds::new(time)), tick(value));
+            Some(PlotPoint { at: [time, value], hover })
         });
         chart.series.push(PlotSeries {
             name: key.to_owned(),
@@ -198,8 +199,8 @@ fn explorer(label: &str, table: &DataTable, keys: &[&str], [x, y, colour]: [&str
     vec![PageBlock::Heading("Look around".to_owned()), PageBlock::Explorer(Box::new(explorer))]
 }
 
-fn sorted(values: &[f64]) -> Vec<f64> {
-    let mut values: Vec<f64> = values.iter().copied().filter(|it| it.is_finite()).collect();
+fn sorted(values: &[Option<f64>]) -> Vec<f64> {
+    let mut values: Vec<f64> = values.iter().copied().flatten().collect();
     values.sort_by(f64::total_cmp);
     values
 }

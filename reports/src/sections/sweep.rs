@@ -8,6 +8,7 @@ use crate::page::section::PageSection;
 use crate::plots::chart::{AxisScale, Chart, PlotPoint, PlotSeries, TickFormat};
 use crate::plots::legend::tick_label;
 use crate::results::data_table::{ColumnValues, DataTable};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// A chart has at most this many lines. The explorer shows the rest.
@@ -71,38 +72,38 @@ fn statuses(table: &DataTable) -> Vec<(String, usize)> {
 }
 
 /// The column that holds a load (a rate of arrivals, or a concurrency) with its numbers.
-fn loads<'t>(table: &'t DataTable, keys: &[&'t str]) -> Option<(&'t str, Vec<f64>)> {
+fn loads<'t>(table: &'t DataTable, keys: &[&'t str]) -> Option<(&'t str, Vec<Option<f64>>)> {
     keys.iter().find_map(|key| {
         let load = ["arrivals", "poisson", "gamma", "rate", "concurrency"]
             .iter()
             .any(|word| key.ends_with(word) || key.contains(&format!("{word}.")));
         let index = table.index(key).filter(|_| load)?;
-        let values: Vec<f64> = match &table.columns[index].values {
+        let values: Vec<_> = match &table.columns[index].values {
             ColumnValues::Numbers(numbers) => numbers.clone(),
             ColumnValues::Words { words, rows } => {
                 let loads: Vec<_> = words.iter().map(|word| per_second(word)).collect();
                 rows.iter().map(|row| loads[*row as usize]).collect()
             }
         };
-        values.iter().any(|it| it.is_finite()).then_some((*key, values))
+        values.iter().any(Option::is_some).then_some((*key, values))
     })
 }
 
 /// The number before `req/s` in a text, if there is one.
-fn per_second(text: &str) -> f64 {
+fn per_second(text: &str) -> Option<f64> {
     let before =
         text.split("req/s").next().filter(|before| before.len() < text.len()).unwrap_or("").trim_end();
     let digits = |c: char| c.is_ascii_digit() || ".eE-+".contains(c);
     let start = before.rfind(|c| !digits(c)).map_or(0, |at| at + 1);
-    before[start..].parse().unwrap_or(f64::NAN)
+    before[start..].parse().ok()
 }
 
 /// A chart for each measure, with a line for each combination of the other keys. Empty where there
 /// are too many lines.
-fn curves(table: &DataTable, keys: &[&str], load: &str, loads: &[f64]) -> Vec<Plot> {
+fn curves(table: &DataTable, keys: &[&str], load: &str, loads: &[Option<f64>]) -> Vec<Plot> {
     let others: Vec<_> = keys.iter().filter(|key| **key != load).filter_map(|key| table.index(key)).collect();
     let mut groups: BTreeMap<Vec<String>, Vec<usize>> = BTreeMap::new();
-    for row in (0..table.rows).filter(|row| loads[*row].is_finite()) {
+    for row in (0..table.rows).filter(|row| loads[*row].is_some()) {
         groups.entry(others.iter().map(|column| table.text(*column, row)).collect()).or_default().push(row);
         if groups.len() > MOST_LINES {
             return vec![];
@@ -118,11 +119,12 @@ fn curves(table: &DataTable, keys: &[&str], load: &str, loads: &[f64]) -> Vec<Pl
         let mut chart = Chart::new(title, [AxisScale::linear(load, plain), scale]);
         for (names, rows) in &groups {
             let mut rows = rows.clone();
-            rows.sort_by(|a, b| loads[*a].total_cmp(&loads[*b]));
+            rows.sort_by(|a, b| loads[*a].partial_cmp(&loads[*b]).unwrap_or(Ordering::Equal));
             let name = if names.is_empty() { title.to_owned() } else { names.join(", ") };
-            let points = rows.iter().map(|&row| PlotPoint {
-                at: [loads[row], values[row]],
-                hover: format!("{name}: at {} {}", plain(loads[row]), write(values[row])),
+            let points = rows.iter().filter_map(|&row| {
+                let (load, value) = (loads[row]?, values[row]?);
+                let hover = format!("{name}: at {} {}", plain(load), write(value));
+                Some(PlotPoint { at: [load, value], hover })
             });
             chart.series.push(PlotSeries {
                 points: points.collect(),
@@ -157,7 +159,7 @@ fn ranges(table: &DataTable) -> Table {
     let row = |column: &crate::results::data_table::DataColumn| {
         let (least, most, count) = match &column.values {
             ColumnValues::Numbers(numbers) => {
-                let known = || numbers.iter().copied().filter(|it| it.is_finite());
+                let known = || numbers.iter().copied().flatten();
                 let (least, most) =
                     (known().fold(f64::INFINITY, f64::min), known().fold(f64::NEG_INFINITY, f64::max));
                 (least <= most).then(|| (plain(least), plain(most), known().count()))?
@@ -218,8 +220,8 @@ mod tests {
 
     #[test]
     fn rates_are_found_in_what_was_set() {
-        assert_eq!(per_second("{\"poisson\":\"0.05 req/s\"}"), 0.05);
-        assert_eq!(per_second("12 req/s"), 12.0);
-        assert!(per_second("steady").is_nan());
+        assert_eq!(per_second("{\"poisson\":\"0.05 req/s\"}"), Some(0.05));
+        assert_eq!(per_second("12 req/s"), Some(12.0));
+        assert_eq!(per_second("steady"), None);
     }
 }

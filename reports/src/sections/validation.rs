@@ -290,14 +290,14 @@ impl Validation {
     /// A warning where the measured times were not measured on real devices.
     fn recorded(&self) -> Option<&'static str> {
         let recorders = || self.configurations.iter().map(|it| it.comparison.measured_by);
-        match () {
-            () if recorders().all(|it| it == Recorder::Measured) => None,
-            () if recorders().any(|it| it == Recorder::Simulated) => {
-                Some("Some of what is called measured on this page was simulated, not run.")
-            }
-            () => Some(
+        if recorders().all(|it| it == Recorder::Measured) {
+            None
+        } else if recorders().any(|it| it == Recorder::Simulated) {
+            Some("Some of what is called measured on this page was simulated, not run.")
+        } else {
+            Some(
                 "Some of what is called measured on this page ran on null devices, which spend modelled time.",
-            ),
+            )
         }
     }
 }

@@ -48,10 +48,10 @@ pub fn check_tags(name: &str, text: &str) {
         let tag = &rest[..end];
         rest = &rest[end..];
         let word = tag.trim_start_matches('/').split([' ', '/', '\n']).next().unwrap();
-        match () {
-            () if tag.starts_with('/') => assert_eq!(open.pop(), Some(word), "{name}: </{word}>"),
-            () if tag.ends_with('/') || void.contains(&word) => {}
-            () => open.push(word),
+        if tag.starts_with('/') {
+            assert_eq!(open.pop(), Some(word), "{name}: </{word}>");
+        } else if !tag.ends_with('/') && !void.contains(&word) {
+            open.push(word);
         }
         assert_eq!(tag.matches('"').count() % 2, 0, "{name}: an attribute without end in <{tag}>");
     }

@@ -80,8 +80,8 @@ pub struct ReproducedRow {
     pub unit: String,
     /// How certain the published number is.
     pub certainty: String,
-    /// The published number; NaN where a range was published.
-    pub published: f64,
+    /// The published number; absent where a range was published.
+    pub published: Option<f64>,
     /// Our number, if there is one.
     pub ours: Option<f64>,
     /// Whether the row counts.
@@ -118,7 +118,7 @@ impl ReproducedRow {
     /// Ours ÷ published − 1; `None` where the published number is not a target.
     pub fn error(&self) -> Option<f64> {
         let target = !matches!(self.standing, Standing::Unscored(_));
-        relative_error(self.ours?, self.published).filter(|error| target && error.is_finite())
+        relative_error(self.ours?, self.published?).filter(|error| target && error.is_finite())
     }
 
     /// The standing in one word.
@@ -135,7 +135,7 @@ impl ReproducedRow {
 
     /// Our number and the published one of a row that counts, if both are above zero.
     fn scored(&self) -> Option<(f64, f64)> {
-        let pair = (self.ours?, self.published);
+        let pair = (self.ours?, self.published?);
         (self.standing == Standing::Scored && pair.0 > 0.0 && pair.1 > 0.0).then_some(pair)
     }
 }
@@ -233,7 +233,7 @@ mod tests {
             metric: "rate".to_owned(),
             unit: "tok/s".to_owned(),
             certainty: "table".to_owned(),
-            published,
+            published: Some(published),
             ours: Some(ours),
             standing,
         }

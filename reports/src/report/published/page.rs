@@ -122,7 +122,7 @@ impl Reproduction {
             let error = signed_percent(row.error());
             let what = cell(&row.description);
             let (table, unit) = (cell(&row.table), cell(&row.unit));
-            let published = digits(row.published);
+            let published = row.published.map_or_else(dash, digits);
             let standing = row.label();
             let _ = writeln!(
                 page,

@@ -13,18 +13,20 @@ const BAND: f64 = 0.15;
 
 /// Draws a system's rows; `None` where no row has two numbers above zero.
 pub(crate) fn draw(reproduction: &Reproduction) -> Option<Drawing> {
-    let shown = |row: &&crate::report::published::ReproducedRow| {
-        let above = |number: f64| number > 0.0 && number.is_finite();
-        row.ours.is_some_and(above) && above(row.published) && !matches!(row.standing, Standing::Failed(_))
-    };
-    let rows: Vec<_> = reproduction.rows.iter().filter(shown).collect();
+    // Rows with both numbers above zero, which have a place on logarithmic axes.
+    let shown = reproduction.rows.iter().filter_map(|row| {
+        let [published, ours] = [row.published?, row.ours?];
+        let has_place = [published, ours].iter().all(|it| *it > 0.0 && it.is_finite());
+        (has_place && !matches!(row.standing, Standing::Failed(_))).then_some((row, published, ours))
+    });
+    let rows: Vec<_> = shown.collect();
     let mut tables: Vec<&str> = Vec::new();
-    for row in &rows {
+    for (row, ..) in &rows {
         if !tables.contains(&row.table.as_str()) {
             tables.push(&row.table);
         }
     }
-    let values = rows.iter().flat_map(|row| [row.published, row.ours.unwrap_or(row.published)]);
+    let values = rows.iter().flat_map(|(_, published, ours)| [*published, *ours]);
     if rows.is_empty() {
         return None;
     }
@@ -38,20 +40,18 @@ pub(crate) fn draw(reproduction: &Reproduction) -> Option<Drawing> {
         drawing.marker(group, at, 5.0, "")
     });
     Diagonal { band: BAND, names: ["published", "ours"], label: plain }.draw(&mut drawing, &x, &y, top);
-    for row in rows {
-        let ours = row.ours.unwrap_or(row.published);
+    for (row, published, ours) in rows {
         let group = tables.iter().position(|table| *table == row.table).unwrap_or(0);
         let hover = format!(
-            "{}: published {} {}, ours {ours:.4}, {} ({})",
+            "{}: published {published} {}, ours {ours:.4}, {} ({})",
             row.description,
-            row.published,
             row.unit,
             signed_percent(row.error()),
             row.label()
         );
         // Rows that do not count have small markers.
         let radius = if row.standing == Standing::Scored { 4.0 } else { 2.5 };
-        drawing.marker(group, [x.at(row.published), y.at(ours)], radius, &hover);
+        drawing.marker(group, [x.at(published), y.at(ours)], radius, &hover);
     }
     Some(drawing)
 }

@@ -37,7 +37,7 @@ impl Reproductions {
                     row.metric.clone(),
                     row.unit.clone(),
                     row.certainty.clone(),
-                    number(Some(row.published).filter(|number| number.is_finite())),
+                    number(row.published),
                     number(row.ours),
                     number(row.error()),
                     row.label().to_owned(),

@@ -60,8 +60,9 @@ impl Reproduction {
                 table = &row.table;
                 let _ = writeln!(text, "{table}");
             }
-            let ours = row.ours.map_or_else(|| "–".to_owned(), digits);
-            let _ = write!(text, "  {:>10} {:>10} {:<8}", digits(row.published), ours, row.unit);
+            let [published, ours] =
+                [row.published, row.ours].map(|it| it.map_or_else(|| "–".to_owned(), digits));
+            let _ = write!(text, "  {:>10} {:>10} {:<8}", published, ours, row.unit);
             let _ =
                 write!(text, " {:>9}  {:<8} {}", signed_percent(row.error()), row.label(), row.description);
             let _ = match row.standing.reason() {
