@@ -14,6 +14,8 @@ mod plots;
 mod report;
 mod results;
 mod sections;
+#[cfg(test)]
+mod test_cases;
 
 pub use numbers::pair::Pair;
 pub use numbers::statistics;
@@ -24,12 +26,12 @@ pub use results::comparison::{
 };
 pub use results::configuration::{Configuration, Label, MemoryUse, RunTimes};
 pub use results::data_table::{ColumnValues, DataColumn, DataTable};
-pub use results::error::ReportError;
+pub use results::error::{RESULTS, ReportError};
 pub use results::machine_facts::{Fact, machine_facts};
 pub use results::operation_errors::{ErrorGroup, OperationErrors, OperationSummary, WorstOperation};
 pub use results::placement_map::{PlacedLayers, PlacedPart, PlacedSublayer, PlacementMap};
 pub use results::prediction_columns::{PREDICTED_COLUMNS, append_prediction};
-pub use results::result_file::{RESULTS, ResultFile, ResultKind};
+pub use results::result_file::{ResultFile, ResultKind};
 pub use results::rule_comparison::RuleComparison;
 pub use results::step_rates::StepRates;
 pub use results::training_rates::TrainingRates;

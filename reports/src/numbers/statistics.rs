@@ -117,6 +117,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::test_cases::config())]
+
         #[test]
         fn a_percentile_is_one_of_the_values_and_enough_of_them_are_not_above_it(
             values in values(), percent in 0.0..=100.0_f64,
@@ -151,10 +153,10 @@ mod tests {
         fn order_does_not_matter_and_units_only_scale(values in values(), factor in 1e-3..1e3_f64) {
             let reversed: Vec<_> = values.iter().rev().copied().collect();
             let scaled: Vec<_> = values.iter().map(|v| v * factor).collect();
-            for of in [mean, median, |v: &[f64]| percentile(v, 90.0)] {
-                let it = of(&values).unwrap();
-                prop_assert!(close(of(&reversed).unwrap(), it));
-                prop_assert!(close(of(&scaled).unwrap(), it * factor));
+            for statistic in [mean, median, |v: &[f64]| percentile(v, 90.0)] {
+                let it = statistic(&values).unwrap();
+                prop_assert!(close(statistic(&reversed).unwrap(), it));
+                prop_assert!(close(statistic(&scaled).unwrap(), it * factor));
             }
         }
 

@@ -79,12 +79,12 @@ pub(crate) struct TableCell {
     /// The text of the cell.
     pub text: String,
     /// Whether the cell is marked as unusual.
-    pub off: bool,
+    pub unusual: bool,
 }
 
 impl From<String> for TableCell {
     fn from(text: String) -> Self {
-        Self { text, off: false }
+        Self { text, unusual: false }
     }
 }
 
@@ -180,7 +180,7 @@ impl Table {
             .iter()
             .map(|column| context! { name => column.name.as_str(), class => column.class });
         let cell = |(cell, column): (&TableCell, &TableColumn)| {
-            context! { text => cell.text.as_str(), class => column.class, off => cell.off }
+            context! { text => cell.text.as_str(), class => column.class, off => cell.unusual }
         };
         let rows = self.rows.iter().map(|row| row.iter().zip(&self.columns).map(cell).collect::<Vec<_>>());
         context! {

@@ -37,10 +37,11 @@ impl Explorer {
         let (mut columns, mut left_out) = (Vec::new(), Vec::new());
         let mut bytes = 0;
         for (index, column) in table.columns.iter().enumerate() {
-            let twin =
-                table.columns[..index].iter().find(|it| alike(&it.values, &column.values) && !is_empty(it));
-            let packed = match twin {
-                Some(twin) if !left_out.contains(&twin.name) => json!({"kind": "twin", "of": twin.name}),
+            let copied = table.columns[..index]
+                .iter()
+                .find(|it| same_values(&it.values, &column.values) && !is_empty(it));
+            let packed = match copied {
+                Some(other) if !left_out.contains(&other.name) => json!({"kind": "twin", "of": other.name}),
                 _ => match packed(column) {
                     Some(packed) => packed,
                     None => {
@@ -89,7 +90,7 @@ impl Explorer {
 }
 
 /// Whether two columns hold the same values. Missing values are equal to each other.
-fn alike(left: &ColumnValues, right: &ColumnValues) -> bool {
+fn same_values(left: &ColumnValues, right: &ColumnValues) -> bool {
     left == right
 }
 
@@ -187,6 +188,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(crate::test_cases::config())]
+
         #[test]
         fn numbers_keep_five_digits_and_their_order(a in -1e30..1e30_f64, b in -1e30..1e30_f64) {
             let back = |value: f64| {

@@ -88,12 +88,34 @@ pub(crate) struct PlotSeries {
 /// A line that is not data: a limit, a ceiling.
 #[derive(Debug, Clone)]
 pub(crate) struct GuideLine {
-    /// Its ends. An infinite coordinate means the end of the axis.
-    pub ends: [[f64; 2]; 2],
+    /// Where it runs.
+    pub course: GuideCourse,
     /// Its label.
     pub name: String,
     /// Whether the axes extend to it.
     pub counts: bool,
+}
+
+/// Where a guide line runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum GuideCourse {
+    /// Over the whole height, at a value of the horizontal axis.
+    Vertical(f64),
+    /// Over the whole width, at a value of the vertical axis.
+    Horizontal(f64),
+    /// Between two points.
+    Between([[f64; 2]; 2]),
+}
+
+impl GuideCourse {
+    /// The values on one of the axes.
+    fn values(self, side: usize) -> Vec<f64> {
+        match self {
+            Self::Vertical(x) => [x].into_iter().filter(|_| side == 0).collect(),
+            Self::Horizontal(y) => [y].into_iter().filter(|_| side == 1).collect(),
+            Self::Between(ends) => ends.map(|end| end[side]).to_vec(),
+        }
+    }
 }
 
 /// The description of a chart.
@@ -122,9 +144,10 @@ impl Chart {
         let top = 36.0 + legend_height(&names, SIZE[0]);
         let bottom = top + SIZE[1];
         let axis = |side: usize, pixels| {
-            let points = self.series.iter().flat_map(|series| &series.points).map(|point| point.at);
-            let guides = self.guides.iter().filter(|guide| guide.counts).flat_map(|guide| guide.ends);
-            self.scales[side].axis(points.chain(guides).map(move |at| at[side]), pixels)
+            let points = self.series.iter().flat_map(|series| &series.points).map(|point| point.at[side]);
+            let guides = self.guides.iter().filter(|guide| guide.counts);
+            let guides: Vec<_> = guides.flat_map(|guide| guide.course.values(side)).collect();
+            self.scales[side].axis(points.chain(guides.iter().copied()), pixels)
         };
         let y = axis(1, [bottom, top]);
         let ticks = y.ticks(TICKS).into_iter().map(|tick| text_width(&(self.scales[1].tick)(tick)));
@@ -208,15 +231,13 @@ impl ChartFrame {
 
     /// Draws the part of a guide line within the frame, with its label above the right end.
     fn guide(&self, drawing: &mut Drawing, guide: &GuideLine) {
-        let place = |[x, y]: [f64; 2]| {
-            let on = |axis: &PlotAxis, value: f64| match value {
-                v if v == f64::INFINITY => axis.pixels()[1],
-                v if v == f64::NEG_INFINITY => axis.pixels()[0],
-                v => axis.at(v),
-            };
-            [on(&self.x, x), on(&self.y, y)]
+        let ([left, right], [bottom, top]) = (self.x.pixels(), self.y.pixels());
+        let ends = match guide.course {
+            GuideCourse::Vertical(x) => [[self.x.at(x), bottom], [self.x.at(x), top]],
+            GuideCourse::Horizontal(y) => [[left, self.y.at(y)], [right, self.y.at(y)]],
+            GuideCourse::Between(ends) => ends.map(|end| self.at(end)),
         };
-        let Some([from, to]) = clipped(guide.ends.map(place), self.x.pixels(), self.y.pixels()) else {
+        let Some([from, to]) = clipped(ends, [left, right], [bottom, top]) else {
             return;
         };
         drawing.path(Class::Ideal, &[from, to], &guide.name);
@@ -234,12 +255,12 @@ fn clipped([from, to]: [[f64; 2]; 2], x: [f64; 2], y: [f64; 2]) -> Option<[[f64;
     let mut part = [0.0_f64, 1.0];
     for (side, ends) in [x, y].into_iter().enumerate() {
         let (low, high) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
-        let way = to[side] - from[side];
-        if way == 0.0 && !(low..=high).contains(&from[side]) {
+        let distance = to[side] - from[side];
+        if distance == 0.0 && !(low..=high).contains(&from[side]) {
             return None;
         }
-        if way != 0.0 {
-            let shares = [(low - from[side]) / way, (high - from[side]) / way];
+        if distance != 0.0 {
+            let shares = [(low - from[side]) / distance, (high - from[side]) / distance];
             part = [part[0].max(shares[0].min(shares[1])), part[1].min(shares[0].max(shares[1]))];
         }
     }
@@ -253,6 +274,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(crate::test_cases::config())]
+
         #[test]
         fn a_clipped_line_lies_within_and_on_the_line(ends in proptest::array::uniform4(-200.0..200.0_f64)) {
             let [from, to] = [[ends[0], ends[1]], [ends[2], ends[3]]];

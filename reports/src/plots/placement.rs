@@ -33,8 +33,8 @@ impl PlacementView {
 /// Draws the device of every sublayer.
 pub(crate) fn draw(map: &PlacementMap) -> Drawing {
     // One panel is enough where both phases use the same devices.
-    let alike = sublayers(map).flat_map(|it| &it.parts).all(|part| part.prefill == part.decode);
-    let panels: &[(&str, PlacementView)] = match alike {
+    let same_devices = sublayers(map).flat_map(|it| &it.parts).all(|part| part.prefill == part.decode);
+    let panels: &[(&str, PlacementView)] = match same_devices {
         true => &[("prefill and decode", PlacementView::Device(Phase::Decode))],
         false => &[
             ("prefill", PlacementView::Device(Phase::Prefill)),

@@ -14,17 +14,47 @@ const WIDTH: f64 = 840.0;
 const LEGEND: f64 = 864.0;
 const BAR: f64 = 17.0;
 
-/// The kinds of tasks, by colour.
-const KINDS: [&str; 6] = [
-    "matrix product",
-    "attention",
-    "weights or KV moved",
-    "activations moved",
-    "norms and the rest",
-    "waits",
+/// What a task does, which chooses its colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TaskKind {
+    MatrixProduct,
+    Attention,
+    WeightTransfer,
+    ActivationTransfer,
+    Other,
+}
+
+/// The entries of the legend: what a colour means, and its class.
+const LEGEND_ENTRIES: [(&str, Class); 6] = [
+    ("matrix product", TaskKind::MatrixProduct.class()),
+    ("attention", TaskKind::Attention.class()),
+    ("weights or KV moved", TaskKind::WeightTransfer.class()),
+    ("activations moved", TaskKind::ActivationTransfer.class()),
+    ("norms and the rest", TaskKind::Other.class()),
+    ("waits", Class::Wait),
 ];
-const CLASSES: [Class; 6] =
-    [Class::Bar(0), Class::Bar(1), Class::Bar(2), Class::Bar(3), Class::Bar(5), Class::Wait];
+
+impl TaskKind {
+    fn from_task(task: &TaskRow) -> Self {
+        match task.name.as_str() {
+            _ if is_prefetch(task) => Self::WeightTransfer,
+            name if name.starts_with("hop ") => Self::ActivationTransfer,
+            name if name.ends_with("_proj") => Self::MatrixProduct,
+            "attention" => Self::Attention,
+            _ => Self::Other,
+        }
+    }
+
+    const fn class(self) -> Class {
+        match self {
+            Self::MatrixProduct => Class::Bar(0),
+            Self::Attention => Class::Bar(1),
+            Self::WeightTransfer => Class::Bar(2),
+            Self::ActivationTransfer => Class::Bar(3),
+            Self::Other => Class::Bar(5),
+        }
+    }
+}
 
 /// One side of a timeline: its name, and the interval of a task on it.
 pub(crate) type TimelineSide = (&'static str, fn(&TaskRow) -> Interval);
@@ -43,7 +73,7 @@ pub(crate) const MODELLED: &[TimelineSide] = &[("modelled", |task| task.predicte
 /// Draws the whole step.
 pub(crate) fn draw(timeline: &Timeline, sides: &[TimelineSide]) -> Drawing {
     let ends = [timeline.time.predicted, timeline.time.measured];
-    let length = timeline.tasks.iter().flat_map(|task| sides.iter().map(|(_, of)| of(task).end));
+    let length = timeline.tasks.iter().flat_map(|task| sides.iter().map(|(_, interval)| interval(task).end));
     let length = length.chain(ends).fold(Seconds::ZERO, Seconds::max);
     let name = name(timeline);
     let title = match sides {
@@ -66,9 +96,12 @@ pub(crate) fn draw_layers(timeline: &Timeline, sides: &[TimelineSide]) -> Drawin
     let of_layers =
         |task: &&TaskRow| task.layer.is_some_and(|layer| layers.contains(&layer)) && !is_prefetch(task);
     let tasks = || timeline.tasks.iter().filter(of_layers);
-    let start =
-        |(_, of): &TimelineSide| tasks().map(|task| of(task).start).reduce(Seconds::min).unwrap_or_default();
-    let end = |(_, of): &TimelineSide| tasks().map(|task| of(task).end).fold(Seconds::ZERO, Seconds::max);
+    let start = |(_, interval): &TimelineSide| {
+        tasks().map(|task| interval(task).start).reduce(Seconds::min).unwrap_or_default()
+    };
+    let end = |(_, interval): &TimelineSide| {
+        tasks().map(|task| interval(task).end).fold(Seconds::ZERO, Seconds::max)
+    };
     let from: Vec<_> = sides.iter().map(start).collect();
     let lengths = sides.iter().zip(&from).map(|(side, from)| end(side) - *from);
     let length = lengths.fold(Seconds::new(1e-9), Seconds::max);
@@ -119,17 +152,7 @@ pub(crate) fn is_copy(name: &str) -> bool {
     ["fetch ", "store ", "hop "].iter().any(|word| name.starts_with(word))
 }
 
-/// The kind of a task, as an index into [`KINDS`].
-fn kind(task: &TaskRow) -> usize {
-    match task.name.as_str() {
-        _ if is_prefetch(task) => 2,
-        name if name.starts_with("hop ") => 3,
-        name if name.ends_with("_proj") => 0,
-        "attention" => 1,
-        _ => 4,
-    }
-}
-
+/// A step as bars on lanes.
 struct GanttChart<'a> {
     title: String,
     timeline: &'a Timeline,
@@ -150,13 +173,14 @@ impl GanttChart<'_> {
             }
         }
         let left = lanes.iter().map(|lane| text_width(lane)).fold(40.0, f64::max) + 88.0;
-        let top = 34.0 + legend_height(&KINDS, LEGEND);
+        let names = LEGEND_ENTRIES.map(|(name, _)| name);
+        let top = 34.0 + legend_height(&names, LEGEND);
         let height = BAR * self.sides.len() as f64 + 16.0;
         let bottom = top + height * lanes.len() as f64;
         let mut drawing = Drawing::new(left + WIDTH + 24.0, bottom + 34.0, &self.title);
         drawing.text(Class::Strong, [14.0, 18.0], Anchor::Start, &self.title);
-        legend(&mut drawing, [left, 40.0], LEGEND, &KINDS, |drawing, index, [x, y]| {
-            drawing.rect(CLASSES[index], [x - 6.0, y - 6.0], [12.0, 12.0], "");
+        legend(&mut drawing, [left, 40.0], LEGEND, &names, |drawing, index, [x, y]| {
+            drawing.rect(LEGEND_ENTRIES[index].1, [x - 6.0, y - 6.0], [12.0, 12.0], "");
         });
         let axis = PlotAxis::linear(0.0, self.length.get(), [left, left + WIDTH]);
         for tick in axis.ticks(9) {
@@ -187,8 +211,8 @@ impl GanttChart<'_> {
     /// Draws the tasks of one side of one lane that are within the chart.
     fn lane(&self, drawing: &mut Drawing, axis: &PlotAxis, lane: &str, side: usize, y: f64) {
         for task in self.timeline.tasks.iter().filter(|task| task.lane == lane) {
-            let (word, of) = self.sides[side];
-            let interval = of(task);
+            let (side_name, interval) = self.sides[side];
+            let interval = interval(task);
             let (start, end) = (interval.start - self.from[side], interval.end - self.from[side]);
             let (start, end) = (start.max(Seconds::ZERO), end.min(self.length));
             if end < start {
@@ -198,8 +222,8 @@ impl GanttChart<'_> {
             let (x, width) = (axis.at(start.get()), (axis.at(end.get()) - axis.at(start.get())).max(0.4));
             let layer = task.layer.map_or(String::new(), |layer| format!("layer {layer}, "));
             let took = duration(interval.end - interval.start);
-            let hover = format!("{layer}{}: {} for {took}, {}", task.name, lane, word);
-            drawing.rect(CLASSES[kind(task)], [x, y], [width, BAR - 2.0], &hover);
+            let hover = format!("{layer}{}: {} for {took}, {}", task.name, lane, side_name);
+            drawing.rect(TaskKind::from_task(task).class(), [x, y], [width, BAR - 2.0], &hover);
             if self.ends.is_none() && width > text_width(&task.name) {
                 drawing.text(Class::Inside, [x + width / 2.0, y + 11.5], Anchor::Middle, &task.name);
             }

@@ -29,7 +29,7 @@ pub(crate) fn draw(title: &str, base: f64, bars: &[TornadoBar], tick: TickFormat
     let mut bars: Vec<_> = bars.iter().filter(|bar| bar.answers.iter().all(|it| it.is_finite())).collect();
     // Both ends may lie on one side of `base`.
     let width = |bar: &TornadoBar| {
-        let [low, high] = [f64::min, f64::max].map(|of| bar.answers.into_iter().fold(base, of));
+        let [low, high] = [f64::min, f64::max].map(|pick| bar.answers.into_iter().fold(base, pick));
         high - low
     };
     bars.sort_by(|a, b| width(b).total_cmp(&width(a)));

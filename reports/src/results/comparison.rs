@@ -272,11 +272,11 @@ fn check_tasks(predicted: &Trace, measured: &Trace) -> Result<(), JoinError> {
 fn first_difference<'a, T>(
     left: &'a [T],
     right: &'a [T],
-    alike: impl Fn(&T, &T) -> bool,
+    equal: impl Fn(&T, &T) -> bool,
 ) -> Option<(usize, Option<&'a T>, Option<&'a T>)> {
     let longest = left.len().max(right.len());
     (0..longest).map(|index| (index, left.get(index), right.get(index))).find(|(_, l, r)| match (l, r) {
-        (Some(l), Some(r)) => !alike(l, r),
+        (Some(l), Some(r)) => !equal(l, r),
         _ => true,
     })
 }
@@ -334,10 +334,10 @@ fn operators(predicted: &Trace, measured: &Trace) -> Vec<OperatorRow> {
 
 /// The last prefill step, which ends with the first token, and the middle decode step.
 fn shown_steps(trace: &Trace) -> Vec<usize> {
-    let of =
+    let indices =
         |phase| trace.steps.iter().enumerate().filter(move |(_, s)| s.step.phase == phase).map(|(i, _)| i);
-    let decodes: Vec<_> = of(Phase::Decode).collect();
-    of(Phase::Prefill).next_back().into_iter().chain(decodes.get(decodes.len() / 2).copied()).collect()
+    let decodes: Vec<_> = indices(Phase::Decode).collect();
+    indices(Phase::Prefill).next_back().into_iter().chain(decodes.get(decodes.len() / 2).copied()).collect()
 }
 
 fn timeline(predicted: &Trace, measured: &Trace, index: usize) -> Timeline {

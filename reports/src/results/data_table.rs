@@ -173,6 +173,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::test_cases::config())]
+
         #[test]
         fn what_was_written_is_read(rows in proptest::collection::vec((proptest::option::of(-1e9..1e9_f64), "[ -~]{0,6}"), 0..20)) {
             let mut writer = csv::Writer::from_writer(Vec::new());

@@ -4,6 +4,10 @@ use crate::results::comparison::JoinError;
 use hwprofiles::WriteError;
 use std::path::PathBuf;
 
+/// The files that reports are made of, for messages.
+pub const RESULTS: &str = "validations (`fulcrum validate`), plans, grids and fronts (`fulcrum plan`), traces and serving \
+    results (`fulcrum sim`, `fulcrum run`), sweeps (`fulcrum sweep`) and capacities (`fulcrum capacity --json`)";
+
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
@@ -63,7 +67,7 @@ pub enum ReportError {
         reason: String,
     },
     /// A file whose content is not a result.
-    #[error("{}: is {content}; a report is made of {}", path.display(), crate::results::result_file::RESULTS)]
+    #[error("{}: is {content}; a report is made of {}", path.display(), RESULTS)]
     NoResult {
         /// The file.
         path: PathBuf,

@@ -123,7 +123,7 @@ impl OperationErrors {
         let errors = self.leaves.entry(ErrorLeaf { gpu, kind, basis: estimate.basis }).or_default();
         errors.signed.push(error as f32);
         errors.in_band += usize::from((estimate.low..=estimate.high).contains(&measured));
-        if self.worst.as_ref().is_none_or(|worst| off(error) > off(worst.error)) {
+        if self.worst.as_ref().is_none_or(|worst| error_factor(error) > error_factor(worst.error)) {
             let (gpu, operation) = (name.to_owned(), operation.to_string());
             self.worst = Some(WorstOperation { line, gpu, operation, predicted_s, measured_s, error });
         }
@@ -248,7 +248,7 @@ fn narrow(share: f64) -> String {
 }
 
 /// The size of an error as a factor: half as long and twice as long are equal.
-fn off(error: f64) -> f64 {
+fn error_factor(error: f64) -> f64 {
     (1.0 + error).ln().abs()
 }
 
@@ -311,15 +311,17 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::test_cases::config())]
+
         #[test]
         fn the_groups_of_gpus_partition_all_rows(
             rows in prop::collection::vec((0..2_usize, 1e-6..1e-3_f64, (1e-6..1e-3_f64).prop_map(Some)), 1..40),
         ) {
             let it = summary(&rows);
-            let of = |name: &str| it.errors.iter().find(|group| group.name == name);
-            let all = of("all rows").unwrap();
+            let group = |name: &str| it.errors.iter().find(|group| group.name == name);
+            let all = group("all rows").unwrap();
             prop_assert_eq!(all.rows, rows.len());
-            let gpus: Vec<_> = ["a100-sxm", "l40s"].into_iter().filter_map(of).collect();
+            let gpus: Vec<_> = ["a100-sxm", "l40s"].into_iter().filter_map(group).collect();
             if gpus.len() == 2 {
                 prop_assert_eq!(gpus[0].rows + gpus[1].rows, all.rows);
                 let mean = (gpus[0].mean * gpus[0].rows as f64 + gpus[1].mean * gpus[1].rows as f64) / all.rows as f64;

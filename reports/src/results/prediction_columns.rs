@@ -68,6 +68,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::test_cases::config())]
+
         #[test]
         fn a_time_is_read_back_within_half_of_its_last_digit(us in 0.0..1e9_f64) {
             let back: f64 = text(us)[1..].parse().unwrap();

@@ -8,10 +8,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// The files that reports are made of, for messages.
-pub const RESULTS: &str = "validations (`fulcrum validate`), plans, grids and fronts (`fulcrum plan`), traces and serving \
-    results (`fulcrum sim`, `fulcrum run`), sweeps (`fulcrum sweep`) and capacities (`fulcrum capacity --json`)";
-
 /// The kind of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultKind {

@@ -4,7 +4,7 @@ use crate::numbers::format::counted;
 use crate::numbers::format::{percent, plain, whole_percent};
 use crate::page::block::{NumberTile, PageBlock, Plot, Table, TableCell, TableColumn};
 use crate::page::section::PageSection;
-use crate::plots::chart::{AxisScale, Chart, GuideLine, PlotPoint, PlotSeries};
+use crate::plots::chart::{AxisScale, Chart, GuideCourse, GuideLine, PlotPoint, PlotSeries};
 use crate::plots::drawing::marks::Drawing;
 use crate::plots::legend::tick_label;
 use crate::plots::tornado::{self, TornadoBar};
@@ -25,8 +25,8 @@ pub(crate) struct CapacityFile {
     #[serde(default)]
     version: String,
     model: String,
-    #[serde(default)]
-    asked: Vec<String>,
+    #[serde(default, rename = "asked")]
+    question: Vec<String>,
     #[serde(default)]
     answer: Vec<String>,
     unit: String,
@@ -38,7 +38,8 @@ pub(crate) struct CapacityFile {
 
 #[derive(Debug, Clone, Deserialize)]
 struct FigureRecord {
-    what: String,
+    #[serde(rename = "what")]
+    name: String,
     value: String,
     source: String,
 }
@@ -82,14 +83,16 @@ fn or_infinite<'de, D: Deserializer<'de>>(reader: D) -> Result<f64, D::Error> {
 
 #[derive(Debug, Clone, Deserialize)]
 struct BottleneckRecord {
-    what: String,
+    #[serde(rename = "what")]
+    resource: String,
     share: f64,
 }
 
 /// Dollars for a token with one figure lower and higher.
 #[derive(Debug, Clone, Deserialize)]
 struct SensitivityRow {
-    what: String,
+    #[serde(rename = "what")]
+    figure: String,
     lower: f64,
     higher: f64,
 }
@@ -107,11 +110,11 @@ struct LoadRecord {
 }
 
 impl BandRecord {
-    fn written(self, of: impl Fn(f64) -> String) -> String {
+    fn written(self, format: impl Fn(f64) -> String) -> String {
         let (low, high) = (self.slow.min(self.fast), self.slow.max(self.fast));
         match low < high {
-            true => format!("{} ({} to {})", of(self.value), of(low), of(high)),
-            false => of(self.value),
+            true => format!("{} ({} to {})", format(self.value), format(low), format(high)),
+            false => format(self.value),
         }
     }
 
@@ -141,10 +144,10 @@ impl CapacityFile {
     }
 
     pub(crate) fn section(&self) -> PageSection {
-        let mut blocks: Vec<_> = self.asked.iter().map(|line| PageBlock::Text(line.clone())).collect();
-        let (first, more) = self.answer.split_at(self.answer.len().min(1));
+        let mut blocks: Vec<_> = self.question.iter().map(|line| PageBlock::Text(line.clone())).collect();
+        let (first, rest) = self.answer.split_at(self.answer.len().min(1));
         blocks.extend(first.iter().map(|line| PageBlock::Note(line.clone())));
-        blocks.extend(more.iter().map(|line| PageBlock::Text(line.clone())));
+        blocks.extend(rest.iter().map(|line| PageBlock::Text(line.clone())));
         let tiles: Vec<_> = self.machines.iter().map(tile).collect();
         match tiles.is_empty() {
             true => blocks.push(PageBlock::Note("No machine was asked about.".to_owned())),
@@ -185,7 +188,7 @@ impl CapacityFile {
             let bottleneck = it
                 .bottlenecks
                 .first()
-                .map_or(String::new(), |it| format!("{} {}", it.what, percent(it.share)));
+                .map_or(String::new(), |it| format!("{} {}", it.resource, percent(it.share)));
             let cells = [
                 it.name.clone(),
                 banded(it.largest_load),
@@ -227,11 +230,11 @@ impl CapacityFile {
             ("ttft", "TTFT, 99th percentile", AxisScale::logarithmic("time", tick_label), |it| it.ttft_p99_s),
             ("tpot", "TPOT, 99th percentile", AxisScale::logarithmic("time", tick_label), |it| it.tpot_p99_s),
         ];
-        let plots = measures.into_iter().map(|(name, title, scale, of)| {
+        let plots = measures.into_iter().map(|(name, title, scale, measure)| {
             let mut chart = Chart::new(title, [load(), scale]);
             for machine in self.machines.iter().filter(|it| !it.curve.is_empty()) {
                 let points = machine.curve.iter().filter_map(|at| {
-                    let value = of(at)?;
+                    let value = measure(at)?;
                     let hover =
                         format!("{}: {} {}, {}", machine.name, plain(at.load), self.unit, plain(value));
                     Some(PlotPoint { at: [at.load, value], hover })
@@ -239,8 +242,8 @@ impl CapacityFile {
                 let (name, points) = (machine.name.clone(), points.collect());
                 chart.series.push(PlotSeries { name, points, line: true, radius: 4.0 });
                 if let Some(most) = machine.largest_load {
-                    let ends = [[most.value, f64::NEG_INFINITY], [most.value, f64::INFINITY]];
-                    chart.guides.push(GuideLine { ends, name: machine.name.clone(), counts: false });
+                    let course = GuideCourse::Vertical(most.value);
+                    chart.guides.push(GuideLine { course, name: machine.name.clone(), counts: false });
                 }
             }
             (
@@ -253,7 +256,7 @@ impl CapacityFile {
 
     fn figures(&self) -> Table {
         let row = |it: &FigureRecord| {
-            [&it.what, &it.value, &it.source].map(|it| TableCell::from(it.as_str())).to_vec()
+            [&it.name, &it.value, &it.source].map(|it| TableCell::from(it.as_str())).to_vec()
         };
         Table {
             label: "What was reckoned with".to_owned(),
@@ -278,7 +281,7 @@ fn tile(it: &CandidateRecord) -> NumberTile {
 fn tornado(it: &CandidateRecord) -> Option<Drawing> {
     let base = it.cost_per_token.filter(|_| !it.sensitivity.is_empty())?.value * TOKENS;
     let bar = |row: &SensitivityRow| TornadoBar {
-        name: row.what.clone(),
+        name: row.figure.clone(),
         values: ["lower".to_owned(), "higher".to_owned()],
         answers: [row.lower * TOKENS, row.higher * TOKENS],
     };

@@ -183,7 +183,7 @@ impl FrontFile {
             let values = [&it.simulated, &it.bounds].into_iter().flat_map(|it| self.criteria.iter().zip(it));
             let values = values.map(|(name, value)| written(name, *value));
             let proven = it.proven.map_or("–".to_owned(), percent);
-            let name = TableCell { text: it.placement.clone(), off: it.beaten };
+            let name = TableCell { text: it.placement.clone(), unusual: it.beaten };
             let cells =
                 values.chain([it.prefill_chunk.map_or("–".to_owned(), plain), proven]).map(TableCell::from);
             [name].into_iter().chain(cells).collect()

@@ -5,6 +5,7 @@ pub(crate) mod front;
 pub(crate) mod grid;
 pub(crate) mod plan;
 pub(crate) mod roofline;
+pub(crate) mod run;
 pub(crate) mod serving;
 pub(crate) mod sweep;
 pub(crate) mod trace;

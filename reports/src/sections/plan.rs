@@ -1,6 +1,7 @@
 //! The section of one plan: its predictions, the placement, and a simulated run.
 
-use super::{trace, validation};
+use super::run::run_blocks;
+use super::validation;
 use crate::numbers::format::{duration, plain};
 use crate::page::block::{NumberTile, PageBlock, Table, TableCell, TableColumn};
 use crate::page::section::PageSection;
@@ -45,7 +46,7 @@ impl PlannedRun {
         blocks.push(PageBlock::wide("placement", placement::draw(map)));
         blocks.push(PageBlock::wide("homes", placement::draw_homes(map)));
         blocks.push(PageBlock::wide("memory", memory::draw(memories)));
-        blocks.extend(trace::run_blocks(trace, Some(machine), Some(plan.formats.weights)));
+        blocks.extend(run_blocks(trace, Some(machine), Some(plan.formats.weights)));
         blocks.push(PageBlock::Heading("What the predictions rest on".to_owned()));
         blocks.push(PageBlock::Details {
             summary: format!("Rates of {}", machine.name),

@@ -2,7 +2,7 @@
 
 use crate::numbers::format::{byte_rate, duration, flop_rate, flop_tick, percent, plain};
 use crate::page::block::{PageBlock, Plot, Table, TableCell, TableColumn};
-use crate::plots::chart::{AxisScale, Chart, GuideLine, PlotPoint, PlotSeries};
+use crate::plots::chart::{AxisScale, Chart, GuideCourse, GuideLine, PlotPoint, PlotSeries};
 use crate::results::step_rates::best_gemm;
 use hwprofiles::{Bytes, Flop, Machine, Seconds};
 use planner::Trace;
@@ -69,7 +69,8 @@ impl Ceilings {
         let mut bytes: Vec<_> = memories.chain(links).collect();
         bytes.sort_by(|a, b| b.1.total_cmp(&a.1));
         // Equal rates share one line and one label.
-        let bytes = bytes.chunk_by(|a, b| a.1 == b.1).map(|alike| (names(alike), alike[0].1)).collect();
+        let bytes =
+            bytes.chunk_by(|a, b| a.1 == b.1).map(|equal| (joined_names(equal), equal[0].1)).collect();
         Self { compute: compute.collect(), bytes }
     }
 
@@ -106,8 +107,8 @@ fn achieved(trace: &Trace) -> Vec<AchievedRates> {
 }
 
 /// The label of ceilings at the same height.
-fn names(alike: &[(String, f64)]) -> String {
-    match alike {
+fn joined_names(equal: &[(String, f64)]) -> String {
+    match equal {
         [one, other] => format!("{}, {}", one.0, other.0),
         [one, _, rest @ ..] => format!("{} and {} more", one.0, 1 + rest.len()),
         rest => rest.iter().map(|(name, _)| name.as_str()).collect(),
@@ -190,16 +191,15 @@ fn chart(lane: &str, rows: &[&AchievedRates], ceilings: &Ceilings) -> Chart {
     }
     for (name, rate) in &ceilings.compute {
         let name = format!("{name} {}", flop_rate(*rate));
-        let ends = [[f64::NEG_INFINITY, *rate], [f64::INFINITY, *rate]];
-        chart.guides.push(GuideLine { ends, name, counts: true });
+        chart.guides.push(GuideLine { course: GuideCourse::Horizontal(*rate), name, counts: true });
     }
     for (name, rate) in &ceilings.bytes {
         // From far left to the highest flat line. On logarithmic axes the slope is one.
         let top = ceilings.compute.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
         let end = if top > 0.0 { top / rate } else { 1e6 };
         let name = format!("{name} {}", byte_rate(*rate));
-        let ends = [[end * 1e-9, end * 1e-9 * rate], [end, end * rate]];
-        chart.guides.push(GuideLine { ends, name, counts: false });
+        let course = GuideCourse::Between([[end * 1e-9, end * 1e-9 * rate], [end, end * rate]]);
+        chart.guides.push(GuideLine { course, name, counts: false });
     }
     chart
 }

@@ -167,9 +167,9 @@ fn configurations(it: &Validation) -> Table {
     let columns = first.into_iter().chain(load).chain(times.map(TableColumn::number)).collect();
     let time = |pair: Option<Pair>, spread: Option<f64>| {
         let [predicted, measured, error] = cells(pair).unwrap_or_else(|| ["–"; 3].map(str::to_owned));
-        let off = pair.and_then(|it| it.error()).is_some_and(|error| error.abs() > ERROR_BAND);
+        let unusual = pair.and_then(|it| it.error()).is_some_and(|error| error.abs() > ERROR_BAND);
         let spread = spread.map_or("–".to_owned(), percent);
-        [predicted.into(), measured.into(), spread.into(), TableCell { text: error, off }]
+        [predicted.into(), measured.into(), spread.into(), TableCell { text: error, unusual }]
     };
     let row = |it: &Configuration| {
         let label = &it.label;
@@ -241,9 +241,9 @@ fn times(pair: Pair) -> [String; 3] {
 pub(crate) fn memory_table(memories: &[MemoryUse]) -> Table {
     let numbers = ["capacity", "weights", "KV cache", "activations", "staging", "planned", "allocated"];
     let row = |it: &MemoryUse| {
-        let off = it.planned().max(it.allocated.unwrap_or_default()) > it.capacity;
+        let unusual = it.planned().max(it.allocated.unwrap_or_default()) > it.capacity;
         let sizes = [it.capacity, it.weights, it.kv, it.activations, it.staging, it.planned()].map(size);
-        let allocated = TableCell { text: it.allocated.map_or("–".to_owned(), size), off };
+        let allocated = TableCell { text: it.allocated.map_or("–".to_owned(), size), unusual };
         let cells = [TableCell::from(it.memory.as_str())].into_iter().chain(sizes.map(TableCell::from));
         cells.chain([allocated]).collect()
     };

@@ -36,13 +36,13 @@ fn operators_and_lanes_add_up_to_the_events_and_tpot_to_the_decode_steps() {
     let (predicted, measured) = two_traces();
     let it = Comparison::join(&predicted, &measured).unwrap();
     for (trace, side) in [(&predicted, 0), (&measured, 1)] {
-        let of = |pair: reports::Pair| [pair.predicted.get(), pair.measured.get()][side];
+        let time = |pair: reports::Pair| [pair.predicted.get(), pair.measured.get()][side];
         let events: u64 = trace.events.iter().map(|e| e.end_ns - e.start_ns).sum();
-        assert!(close(it.operators.iter().map(|row| of(row.total)).sum(), events as f64 * 1e-9));
-        assert!(close(it.lanes.iter().map(|row| of(row.busy)).sum(), events as f64 * 1e-9));
+        assert!(close(it.operators.iter().map(|row| time(row.total)).sum(), events as f64 * 1e-9));
+        assert!(close(it.lanes.iter().map(|row| time(row.busy)).sum(), events as f64 * 1e-9));
         let decodes = trace.steps.iter().filter(|s| s.step.phase == Phase::Decode).count() as f64;
-        assert!(close(of(it.phase_time(Phase::Decode)), decodes * of(it.tpot.unwrap())));
-        assert!(close(of(it.phase_time(Phase::Prefill)), of(it.ttft)));
+        assert!(close(time(it.phase_time(Phase::Decode)), decodes * time(it.tpot.unwrap())));
+        assert!(close(time(it.phase_time(Phase::Prefill)), time(it.ttft)));
     }
     assert_eq!(it.operators.iter().map(|row| row.count).sum::<u64>(), predicted.events.len() as u64);
 }
@@ -106,14 +106,14 @@ fn a_configuration_shows_the_median_repeat_and_needs_one() {
     let slowed = |factor: f64| sample::trace(&label, &placement, Recorder::Measured, |_| factor);
     let predicted = sample::trace(&label, &placement, Recorder::Simulated, |_| 1.0);
     let map = PlacementMap::from_placement(&machine, &placement);
-    let of = |measured: &[Trace]| {
+    let joined = |measured: &[Trace]| {
         Configuration::from_traces(label.clone(), &predicted, measured, Vec::<MemoryUse>::new(), map.clone())
     };
-    let it = of(&[slowed(3.0), slowed(1.25), slowed(1.0)]).unwrap();
+    let it = joined(&[slowed(3.0), slowed(1.25), slowed(1.0)]).unwrap();
     assert!((it.ttft().error().unwrap() + 0.2).abs() < 1e-4);
     assert!((it.comparison.ttft.error().unwrap() + 0.2).abs() < 1e-4);
     assert!((it.ttft_spread().unwrap() - 2.0 / 1.25).abs() < 1e-4);
-    let message = of(&[]).unwrap_err().to_string();
+    let message = joined(&[]).unwrap_err().to_string();
     assert_eq!(message, "configuration 'b1-p32-all-cpu': there is no measured trace to compare with");
     assert!(matches!(Comparison::join(&slowed(1.0), &two_traces().1), Err(JoinError::Origin { .. })));
 }

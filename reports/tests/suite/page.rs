@@ -22,17 +22,18 @@ static VALIDATION: LazyLock<Validation> = LazyLock::new(|| {
 });
 
 /// The page and every plot file, with their names.
-fn texts() -> Vec<(String, String)> {
-    let page = VALIDATION.to_html().unwrap();
+static TEXTS: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
     // To look at the pages: `FULCRUM_KEEP_PAGES=folder cargo test -p reports`.
     if let Some(folder) = std::env::var_os("FULCRUM_KEEP_PAGES") {
-        VALIDATION.write_html(std::path::Path::new(&folder).join("report.html")).unwrap();
-        VALIDATION.write_plots(&folder).unwrap();
-        reports::Report::from(VALIDATION.clone()).write_pictures(&folder).unwrap();
-        VALIDATION.write(std::path::Path::new(&folder).join("results.json")).unwrap();
+        let folder = std::path::Path::new(&folder);
+        VALIDATION.write_html(folder.join("report.html")).unwrap();
+        VALIDATION.write_plots(folder).unwrap();
+        reports::Report::from(VALIDATION.clone()).write_pictures(folder).unwrap();
+        VALIDATION.write(folder.join("results.json")).unwrap();
     }
-    VALIDATION.plots().into_iter().chain([("report.html".to_owned(), page)]).collect()
-}
+    let page = ("report.html".to_owned(), VALIDATION.to_html().unwrap());
+    VALIDATION.plots().into_iter().chain([page]).collect()
+});
 
 /// Checks that tags nest and attributes end.
 pub fn check_tags(name: &str, text: &str) {
@@ -60,14 +61,14 @@ pub fn check_tags(name: &str, text: &str) {
 
 #[test]
 fn tags_nest_and_attributes_end() {
-    for (name, text) in texts() {
-        check_tags(&name, &text);
+    for (name, text) in &*TEXTS {
+        check_tags(name, text);
     }
 }
 
 #[test]
 fn nothing_is_fetched_and_nothing_runs() {
-    for (name, text) in texts() {
+    for (name, text) in &*TEXTS {
         // The namespace of SVG is an address that nothing opens.
         let text = text.replace("http://www.w3.org/2000/svg", "").to_lowercase();
         for forbidden in
@@ -82,7 +83,7 @@ fn nothing_is_fetched_and_nothing_runs() {
 #[test]
 fn names_are_escaped_everywhere() {
     let mut seen = 0;
-    for (name, text) in texts() {
+    for (name, text) in &*TEXTS {
         assert!(!text.contains("<script"), "{name}");
         assert!(!text.contains("alert('x')"), "{name}");
         seen += text.matches("&lt;script&gt;").count();
@@ -92,7 +93,7 @@ fn names_are_escaped_everywhere() {
 
 #[test]
 fn drawings_have_no_coordinate_that_is_not_a_number() {
-    for (name, text) in texts() {
+    for (name, text) in &*TEXTS {
         assert!(!text.contains("NaN") && !text.contains("inf\"") && !text.contains("inf "), "{name}");
     }
 }

@@ -84,6 +84,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(crate::test_cases::config())]
+
         #[test]
         fn every_value_lies_between_the_ends_and_order_is_kept(values in proptest::collection::vec(1e-6..1e3_f64, 1..9)) {
             let axis = PlotAxis::logarithmic(values.iter().copied(), [0.0, 100.0]);

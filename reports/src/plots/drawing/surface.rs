@@ -260,6 +260,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(crate::test_cases::config())]
+
         #[test]
         fn dashes_cover_their_share_of_a_line(length in 1..5000_i32) {
             let pieces = dashed(&[(0, 7), (length / 3, 7), (length, 7)], &[7.0, 3.0], 1.0);

@@ -28,7 +28,7 @@ impl Bottleneck {
     ) -> Vec<Self> {
         let time = Seconds::new(day.duration_s);
         let own = machine.twins().first().map(|&gpu| machine.device(gpu).memory);
-        let alike = |memories: [MemoryId; 2]| match own {
+        let copies = |memories: [MemoryId; 2]| match own {
             Some(own) if memories.contains(&own) => engines as f64,
             _ => 1.0,
         };
@@ -46,13 +46,13 @@ impl Bottleneck {
             let bytes = account.memory_bytes.get(&memory.name).copied().unwrap_or(0.0);
             add(
                 format!("bandwidth of {}", memory.name),
-                bytes / memory.bandwidth.value.get() / time.get() / alike([id, id]),
+                bytes / memory.bandwidth.value.get() / time.get() / copies([id, id]),
             );
         }
         for link in &machine.links {
             let bytes = account.bytes.get(&link.name).copied().unwrap_or(0.0);
-            let each = bytes / alike([link.from, link.to]);
-            add(format!("link {}", link.name), each / link.bandwidth.value.get() / time.get());
+            let per_link = bytes / copies([link.from, link.to]);
+            add(format!("link {}", link.name), per_link / link.bandwidth.value.get() / time.get());
         }
         let free = day.least_free_blocks as f64 / engine.num_blocks as f64;
         add("room for KV".to_owned(), 1.0 - free);

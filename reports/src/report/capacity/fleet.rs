@@ -191,18 +191,18 @@ mod tests {
         let machine = (100.0..100_000.0, 0.0..500.0, 1.0..2000.0, 0.0..3000.0, 0.1..50.0);
         let terms = (0.1..500.0, -0.3..1.0, 1..9_u64, 0.1..1.0, 1.0..2000.0, 1.0..8.0, 0.01..0.5);
         (machine, terms).prop_map(|(machine, terms)| {
-            let (price, idle, more, power_per_load, load) = machine;
-            let (asked, growth, years, duty, tokens_per_s, lifetime, price_per_kwh) = terms;
+            let (price, idle, active, power_per_load, load) = machine;
+            let (demand, growth, years, duty, tokens_per_s, lifetime, price_per_kwh) = terms;
             Fleet {
                 machine: FleetMachine {
                     price: Dollars::new(price),
                     idle_power: Watts::new(idle),
-                    busy_power: Watts::new(idle + more),
+                    busy_power: Watts::new(idle + active),
                     power_per_load: Watts::new(power_per_load),
                     largest_load: load,
                 },
                 terms: FleetTerms {
-                    load: asked,
+                    load: demand,
                     growth,
                     years,
                     duty,
@@ -217,13 +217,15 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::test_cases::config())]
+
         #[test]
-        fn more_load_never_needs_fewer_machines_or_less_money(fleet in fleets(), more in 1.0..3.0) {
-            let terms = FleetTerms { load: fleet.terms.load * more, ..fleet.terms };
+        fn more_load_never_needs_fewer_machines_or_less_money(fleet in fleets(), factor in 1.0..3.0) {
+            let terms = FleetTerms { load: fleet.terms.load * factor, ..fleet.terms };
             let busier = Fleet { terms, ..fleet };
             prop_assert!(busier.machines(terms.load) >= fleet.machines(fleet.terms.load));
-            for (more, less) in busier.years().iter().zip(fleet.years()) {
-                prop_assert!(more.machines >= less.machines && more.energy_j >= less.energy_j);
+            for (busy, calm) in busier.years().iter().zip(fleet.years()) {
+                prop_assert!(busy.machines >= calm.machines && busy.energy_j >= calm.energy_j);
             }
             prop_assert!(busier.total() >= fleet.total());
         }

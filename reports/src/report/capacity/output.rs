@@ -20,17 +20,17 @@ const CELL: usize = 28;
 impl CapacityReport {
     /// For a terminal: pairs of machines side by side.
     pub fn to_text(&self) -> String {
-        let told = |lines: &[String]| {
+        let sentences = |lines: &[String]| {
             lines.iter().flat_map(|line| wrapped(line, WIDTH)).map(|line| line + "\n").collect::<String>()
         };
-        let mut text = format!("{}\n{}", told(&self.question), told(&self.answer));
+        let mut text = format!("{}\n{}", sentences(&self.question), sentences(&self.answer));
         let rows = self.rows();
         for (pair, machines) in self.machines.chunks(2).enumerate() {
             let names: Vec<_> = machines.iter().map(|machine| machine.name.clone()).collect();
             text.push('\n');
-            text += &line("", &names);
-            for (what, cells) in &rows {
-                text += &line(what, &cells[pair * 2..pair * 2 + machines.len()]);
+            text += &table_line("", &names);
+            for (name, cells) in &rows {
+                text += &table_line(name, &cells[pair * 2..pair * 2 + machines.len()]);
             }
         }
         for (machine, bars) in self.tornados() {
@@ -42,8 +42,8 @@ impl CapacityReport {
         }
         text += "\nreckoned with:\n";
         for figure in &self.figures {
-            let told = format!("{} {}: {}", figure.name, figure.value, figure.source);
-            for (index, part) in wrapped(&told, WIDTH - 4).iter().enumerate() {
+            let line = format!("{} {}: {}", figure.name, figure.value, figure.source);
+            for (index, part) in wrapped(&line, WIDTH - 4).iter().enumerate() {
                 text += &format!("  {}{part}\n", if index == 0 { "" } else { "  " });
             }
         }
@@ -58,9 +58,9 @@ impl CapacityReport {
         text += &self.answer.iter().map(|line| format!("- {}\n", markdown(line))).collect::<String>();
         let names: Vec<_> = self.machines.iter().map(|machine| markdown(&machine.name)).collect();
         text += &format!("\n| | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
-        for (what, cells) in self.rows() {
+        for (name, cells) in self.rows() {
             let cells: Vec<_> = cells.iter().map(|cell| markdown(cell)).collect();
-            text += &format!("| {what} | {} |\n", cells.join(" | "));
+            text += &format!("| {name} | {} |\n", cells.join(" | "));
         }
         for (machine, bars) in self.tornados() {
             text += &format!("\n## What a million output tokens cost on {}\n\n", markdown(machine));
@@ -72,8 +72,8 @@ impl CapacityReport {
         }
         text += "\n## Reckoned with\n\n| figure | value | source |\n|---|---|---|\n";
         for figure in &self.figures {
-            let [what, value, source] = [&figure.name, &figure.value, &figure.source].map(|it| markdown(it));
-            text += &format!("| {what} | {value} | {source} |\n");
+            let [name, value, source] = [&figure.name, &figure.value, &figure.source].map(|it| markdown(it));
+            text += &format!("| {name} | {value} | {source} |\n");
         }
         text
     }
@@ -100,9 +100,9 @@ impl CapacityReport {
         let environment = environment("capacity.html", include_str!("../../../templates/capacity.html"))?;
         let safe = Value::from_safe_string;
         let rows = self.rows().into_iter().map(|(what, cells)| context! { what, cells });
-        let found = self.machines.iter().filter_map(|it| Some((&it.name, it.result.as_ref()?)));
-        let tornados = found.map(
-            |(machine, found)| context! { machine, plot => safe(tornado_plot(machine, found).inline()) },
+        let results = self.machines.iter().filter_map(|it| Some((&it.name, it.result.as_ref()?)));
+        let tornados = results.map(
+            |(machine, result)| context! { machine, plot => safe(tornado_plot(machine, result).inline()) },
         );
         let figures = self.figures.iter().map(|figure| {
             context! {
@@ -136,16 +136,16 @@ impl Candidate {
 }
 
 /// A row of the terminal's table. Cells that are too long continue on the next line.
-fn line(what: &str, cells: &[String]) -> String {
+fn table_line(name: &str, cells: &[String]) -> String {
     let columns: Vec<Vec<String>> = cells.iter().map(|cell| wrapped(cell, CELL)).collect();
     let height = columns.iter().map(Vec::len).max().unwrap_or(1);
     let mut text = String::new();
     for row in 0..height {
-        let mut told = format!("{:NAME$}", if row == 0 { what } else { "" });
+        let mut line = format!("{:NAME$}", if row == 0 { name } else { "" });
         for column in &columns {
-            told += &format!(" {:CELL$}", column.get(row).map_or("", String::as_str));
+            line += &format!(" {:CELL$}", column.get(row).map_or("", String::as_str));
         }
-        text += told.trim_end();
+        text += line.trim_end();
         text.push('\n');
     }
     text
@@ -156,21 +156,21 @@ fn csv_row(unit: &str, machine: &Candidate) -> Vec<String> {
     let number = |number: Option<f64>| number.map_or(String::new(), |number| number.to_string());
     match &machine.result {
         None => row.extend(std::iter::repeat_n(String::new(), 22)),
-        Some(found) => {
-            let (load, machines, cost) = (found.largest_load, found.machines, found.cost_per_token);
+        Some(result) => {
+            let (load, machines, cost) = (result.largest_load, result.machines, result.cost_per_token);
             row.extend([load.value, load.slow, load.fast].map(|load| load.to_string()));
-            row.push(found.requests_per_s.to_string());
-            row.extend([found.beyond, found.slo_attainment[0]].map(number));
-            row.push(found.fails.clone().unwrap_or_default());
-            row.push(found.bottlenecks.first().map_or(String::new(), |most| most.resource.clone()));
-            row.push(number(found.bottlenecks.first().map(|most| most.share)));
+            row.push(result.requests_per_s.to_string());
+            row.extend([result.beyond, result.slo_attainment[0]].map(number));
+            row.push(result.fails.clone().unwrap_or_default());
+            row.push(result.bottlenecks.first().map_or(String::new(), |most| most.resource.clone()));
+            row.push(number(result.bottlenecks.first().map(|most| most.share)));
             row.extend([machines.value, machines.slow, machines.fast].map(|count| count.to_string()));
-            row.extend([found.utilization, found.price].map(|number| number.to_string()));
-            row.extend([found.gpus, found.cxl_bytes].map(|number| number.to_string()));
-            row.push(found.energy_per_token_j.to_string());
+            row.extend([result.utilization, result.price].map(|number| number.to_string()));
+            row.extend([result.gpus, result.cxl_bytes].map(|number| number.to_string()));
+            row.push(result.energy_per_token_j.to_string());
             row.extend([cost.value, cost.slow, cost.fast].map(|cost| (cost * TOKENS).to_string()));
-            row.push(found.total_cost.value.to_string());
-            row.push(match found.payback {
+            row.push(result.total_cost.value.to_string());
+            row.push(match result.payback {
                 Some(Payback::AtOnce) => "0".to_owned(),
                 Some(Payback::After(years)) => years.to_string(),
                 Some(Payback::Never) | None => String::new(),
@@ -182,13 +182,13 @@ fn csv_row(unit: &str, machine: &Candidate) -> Vec<String> {
 }
 
 /// The cost of a million tokens with each figure lower and higher, as bars around the present cost.
-fn tornado_plot(machine: &str, found: &CapacityResult) -> Drawing {
+fn tornado_plot(machine: &str, result: &CapacityResult) -> Drawing {
     let bar = |bar: &SensitivityBar| tornado::TornadoBar {
         name: bar.figure.clone(),
         values: ["lower".to_owned(), "higher".to_owned()],
         answers: [bar.lower, bar.higher].map(|cost| cost * TOKENS),
     };
-    let bars: Vec<_> = found.sensitivity.iter().map(bar).collect();
+    let bars: Vec<_> = result.sensitivity.iter().map(bar).collect();
     let title = format!("{machine}: USD for a million output tokens");
-    tornado::draw(&title, found.cost_per_token.value * TOKENS, &bars, plain)
+    tornado::draw(&title, result.cost_per_token.value * TOKENS, &bars, plain)
 }

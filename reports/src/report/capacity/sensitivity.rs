@@ -38,8 +38,8 @@ pub fn sensitivity(fleet: &Fleet, rates: [Option<FleetMachine>; 2]) -> Vec<Sensi
         lower: lower.per_token().get(),
         higher: higher.per_token().get(),
     };
-    let scaled = |name: &str, by: f64, of: &dyn Fn(&Fleet, f64) -> Fleet| {
-        bar(format!("{name} ±{:.0} %", by * 100.0), [1.0 - by, 1.0 + by].map(|factor| of(fleet, factor)))
+    let scaled = |name: &str, by: f64, scale: &dyn Fn(&Fleet, f64) -> Fleet| {
+        bar(format!("{name} ±{:.0} %", by * 100.0), [1.0 - by, 1.0 + by].map(|factor| scale(fleet, factor)))
     };
     let terms = |change: &dyn Fn(&mut FleetTerms)| {
         let mut changed = *fleet;

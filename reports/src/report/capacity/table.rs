@@ -32,52 +32,62 @@ fn bare(value: f64, digits: i32) -> String {
 impl CapacityReport {
     /// The rows of the answer.
     pub(super) fn rows(&self) -> Vec<Row> {
-        let of = |text: &dyn Fn(&CapacityResult) -> String| -> Vec<String> {
+        let by_result = |text: &dyn Fn(&CapacityResult) -> String| -> Vec<String> {
             let cell = |machine: &Candidate| machine.result.as_ref().map_or("–".to_owned(), text);
             self.machines.iter().map(cell).collect()
         };
-        let each = |text: &dyn Fn(&Candidate) -> String| self.machines.iter().map(text).collect::<Vec<_>>();
+        let by_machine =
+            |text: &dyn Fn(&Candidate) -> String| self.machines.iter().map(text).collect::<Vec<_>>();
         let unit = &self.unit;
         let mut rows: Vec<Row> = Vec::new();
-        let mut add = |what: &str, cells: Vec<String>| rows.push((what.to_owned(), cells));
+        let mut add = |name: &str, cells: Vec<String>| rows.push((name.to_owned(), cells));
         if self.machines.iter().any(|machine| machine.unmet.is_some()) {
-            add("keeps no load, because", each(&|it| it.unmet.clone().unwrap_or_else(|| "–".to_owned())));
+            add(
+                "keeps no load, because",
+                by_machine(&|it| it.unmet.clone().unwrap_or_else(|| "–".to_owned())),
+            );
         }
-        add("machines", of(&|it| banded(&it.machines, |count| bare(count, 1))));
-        add("year by year", of(&by_year));
-        add("all of it, USD", of(&|it| banded(&it.total_cost, thousands)));
+        add("machines", by_result(&|it| banded(&it.machines, |count| bare(count, 1))));
+        add("year by year", by_result(&by_year));
+        add("all of it, USD", by_result(&|it| banded(&it.total_cost, thousands)));
         add("against the first", self.against());
-        add("USD/M output tokens", of(&|it| banded(&it.cost_per_token, |cost| bare(cost * TOKENS, 3))));
-        add("energy per token", of(&|it| Joules::new(it.energy_per_token_j).to_string()));
-        add("one costs, USD", of(&|it| thousands(it.price)));
-        let mut if_any = |what: &str, cells: Vec<String>| {
+        add(
+            "USD/M output tokens",
+            by_result(&|it| banded(&it.cost_per_token, |cost| bare(cost * TOKENS, 3))),
+        );
+        add("energy per token", by_result(&|it| Joules::new(it.energy_per_token_j).to_string()));
+        add("one costs, USD", by_result(&|it| thousands(it.price)));
+        let mut add_if_any = |name: &str, cells: Vec<String>| {
             if cells.iter().any(|cell| !["0", "0 B", "–"].contains(&&**cell)) {
-                add(what, cells);
+                add(name, cells);
             }
         };
-        if_any("GPUs in all", of(&|it| it.gpus.to_string()));
-        if_any("CXL memory in all", of(&|it| Bytes::new(it.cxl_bytes).to_string()));
-        add(&format!("largest load, {unit}"), of(&|it| banded(&it.largest_load, |load| self.amount(load))));
+        add_if_any("GPUs in all", by_result(&|it| it.gpus.to_string()));
+        add_if_any("CXL memory in all", by_result(&|it| Bytes::new(it.cxl_bytes).to_string()));
+        add(
+            &format!("largest load, {unit}"),
+            by_result(&|it| banded(&it.largest_load, |load| self.amount(load))),
+        );
         if self.unit != LoadUnit::Requests.name() {
-            add("answers then, req/s", of(&|it| bare(it.requests_per_s, 3)));
+            add("answers then, req/s", by_result(&|it| bare(it.requests_per_s, 3)));
         }
-        add("keeps the limits", of(&|it| it.slo_attainment[0].map_or("–".to_owned(), percent)));
-        add(&format!("beyond it, {unit}"), of(&|it| self.beyond(it)));
-        add("fails there", of(&|it| it.fails.clone().unwrap_or_else(|| "–".to_owned())));
-        add("taken most", of(&|it| bottleneck(it, 0)));
-        add("then", of(&|it| bottleneck(it, 1)));
-        add("time at work", of(&|it| percent(it.utilization)));
-        add("runs", each(&|it| it.plan.clone()));
+        add("keeps the limits", by_result(&|it| it.slo_attainment[0].map_or("–".to_owned(), percent)));
+        add(&format!("beyond it, {unit}"), by_result(&|it| self.beyond(it)));
+        add("fails there", by_result(&|it| it.fails.clone().unwrap_or_else(|| "–".to_owned())));
+        add("taken most", by_result(&|it| bottleneck(it, 0)));
+        add("then", by_result(&|it| bottleneck(it, 1)));
+        add("time at work", by_result(&|it| percent(it.utilization)));
+        add("runs", by_machine(&|it| it.plan.clone()));
         if self.machines.iter().any(|machine| !machine.arrangements.is_empty()) {
-            let way = |way: &GpuArrangement| {
-                let load = way.largest_load.map_or("none".to_owned(), |load| self.amount(load));
-                format!("{load}: {}", way.plan)
+            let arrangement = |it: &GpuArrangement| {
+                let load = it.largest_load.map_or("none".to_owned(), |load| self.amount(load));
+                format!("{load}: {}", it.plan)
             };
-            let ways = |machine: &Candidate| match &machine.arrangements[..] {
+            let arrangements = |machine: &Candidate| match &machine.arrangements[..] {
                 [] => "–".to_owned(),
-                ways => ways.iter().map(way).collect::<Vec<_>>().join("; "),
+                tried => tried.iter().map(arrangement).collect::<Vec<_>>().join("; "),
             };
-            add(&format!("ways tried, {unit}"), each(&ways));
+            add(&format!("ways tried, {unit}"), by_machine(&arrangements));
         }
         rows
     }
@@ -88,8 +98,8 @@ impl CapacityReport {
         bare(load, digits)
     }
 
-    fn beyond(&self, found: &CapacityResult) -> String {
-        match (found.beyond, found.slo_attainment[1]) {
+    fn beyond(&self, result: &CapacityResult) -> String {
+        match (result.beyond, result.slo_attainment[1]) {
             (Some(load), Some(kept)) => format!("{} ({} keep them)", self.amount(load), percent(kept)),
             _ => "–".to_owned(),
         }
@@ -97,14 +107,14 @@ impl CapacityReport {
 
     /// When each machine pays back against the first one, and how much it saves.
     fn against(&self) -> Vec<String> {
-        let total = |machine: &Candidate| machine.result.as_ref().map(|found| found.total_cost.value);
+        let total = |machine: &Candidate| machine.result.as_ref().map(|result| result.total_cost.value);
         let first = self.machines.first().and_then(total);
         let cell = |machine: &Candidate| {
-            let found = machine.result.as_ref()?;
-            let saved = first? - found.total_cost.value;
+            let result = machine.result.as_ref()?;
+            let saved = first? - result.total_cost.value;
             let money =
                 format!("{} {} USD", if saved >= 0.0 { "saves" } else { "costs" }, thousands(saved.abs()));
-            Some(match found.payback? {
+            Some(match result.payback? {
                 Payback::AtOnce => format!("{money}, at once"),
                 Payback::After(years) => format!("{money}, after {years:.1} y"),
                 Payback::Never => format!("{money}: never"),
@@ -114,13 +124,15 @@ impl CapacityReport {
     }
 }
 
-fn bottleneck(found: &CapacityResult, place: usize) -> String {
-    let told = found.bottlenecks.get(place);
-    told.map_or("–".to_owned(), |it| format!("{}, {}", it.resource, percent(it.share)))
+fn bottleneck(result: &CapacityResult, place: usize) -> String {
+    result
+        .bottlenecks
+        .get(place)
+        .map_or("–".to_owned(), |it| format!("{}, {}", it.resource, percent(it.share)))
 }
 
-fn by_year(found: &CapacityResult) -> String {
-    found.years.iter().map(|year| year.machines.to_string()).collect::<Vec<_>>().join(", ")
+fn by_year(result: &CapacityResult) -> String {
+    result.years.iter().map(|year| year.machines.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// Whole dollars in groups of three digits.

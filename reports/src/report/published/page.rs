@@ -120,13 +120,13 @@ impl Reproduction {
         for row in &self.rows {
             let ours = row.ours.map_or_else(dash, digits);
             let error = signed_percent(row.error());
-            let what = cell(&row.description);
+            let description = cell(&row.description);
             let (table, unit) = (cell(&row.table), cell(&row.unit));
             let published = row.published.map_or_else(dash, digits);
             let standing = row.label();
             let _ = writeln!(
                 page,
-                "| {} | {table} | {what} | {published} | {ours} | {unit} | {error} | {standing} |",
+                "| {} | {table} | {description} | {published} | {ours} | {unit} | {error} | {standing} |",
                 row.id
             );
         }

@@ -28,12 +28,12 @@ impl Reproductions {
                 columns(&score)
             );
             let missed = it.missed_targets();
-            let told = match (score.rows, missed.is_empty()) {
+            let remark = match (score.rows, missed.is_empty()) {
                 (0, _) => format!("not scored: {}", it.verdict.trim()),
                 (_, true) => continue,
                 (_, false) => format!("missed: {}", missed.join("; ")),
             };
-            wrapped(&told, WIDTH - 4).iter().for_each(|line| text.extend(["    ", line, "\n"]));
+            wrapped(&remark, WIDTH - 4).iter().for_each(|line| text.extend(["    ", line, "\n"]));
         }
         let score = self.score();
         let all: usize = self.0.iter().map(|it| it.rows.len()).sum();
