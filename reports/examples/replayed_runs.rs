@@ -1,5 +1,6 @@
-//! Recorded runs of vLLM, replayed: a plot of every request's end-to-end latency, predicted against measured, and the
-//! errors. `cargo run -p reports --example replayed_runs -- replayed_runs.svg`
+//! Replays recorded runs of vLLM. Plots the predicted against the measured end-to-end latency of
+//! every request and prints the errors. `cargo run -p reports --example replayed_runs --
+//! replayed_runs.svg`
 
 use reports::{Pair, scatter, statistics};
 use scenarios::Model;
@@ -8,7 +9,7 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-/// Both are of this model.
+/// The model of both runs.
 const MODEL: &str = "llama-3.1-8b";
 
 const RUNS: [(&str, &str); 2] =
@@ -30,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Each request with its end-to-end latency.
+/// The end-to-end latency of each request, predicted and measured.
 fn replayed(folder: &str) -> Result<Vec<(String, Pair)>, Box<dyn Error>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/data/vllm_runs").join(folder);
     let text = |file: &str| fs::read_to_string(folder.join(file));

@@ -1,55 +1,41 @@
-//! What it means: predicted against measured, as tables, plots and a page.
+//! Reports: predicted results against measured ones, as tables, plots and pages.
 //!
-//! Two traces of one plan are joined into a [`Comparison`]; the comparisons of several configurations are a
-//! [`Validation`], which is a file (`results.json`), a table and a page. Results of other kinds (plans, traces, sweeps, …) are
-//! [`ResultFile`]s; a [`Report`] is a page of any of them.
+//! Two traces of one plan are joined into a [`Comparison`]. The comparisons of several
+//! configurations are a [`Validation`], which has a file form (`results.json`), tables and a page.
+//! Other kinds of results (plans, traces, sweeps, …) are read as [`ResultFile`]s. A [`Report`] is a
+//! page of any of them.
+//!
+//! Rooms, each using only those before it: numbers, results, plots, page, sections, report.
 #![forbid(unsafe_code)]
 
-mod axis;
-mod block;
-pub mod capacity;
-mod compare;
-mod configuration;
-mod data_table;
-mod error;
-mod explorer;
-mod machine_facts;
 mod numbers;
-mod operation_errors;
-mod operation_rows;
 mod page;
-mod pair;
-mod picture;
-mod placement_map;
 mod plots;
-pub mod published;
-mod race;
-mod rates;
 mod report;
-mod result_file;
-mod roofline;
+mod results;
 mod sections;
-pub mod statistics;
-mod svg;
-mod tables;
-mod training;
-mod validation;
-mod wrap;
+#[cfg(test)]
+mod test_cases;
 
-pub use compare::{Comparison, Interval, JoinError, LaneRow, OperatorRow, StepRow, TaskRow, Timeline};
-pub use configuration::{Configuration, Label, MemoryUse, RunTimes};
-pub use data_table::{DataColumn, DataTable, Values};
-pub use error::ReportError;
-pub use machine_facts::{Fact, machine_facts};
-pub use operation_errors::{ErrorGroup, OperationErrors, OperationSummary, Worst};
-pub use operation_rows::{PREDICTED_COLUMNS, append_prediction};
-pub use pair::Pair;
-pub use placement_map::{PlacedLayers, PlacedPart, PlacedSublayer, PlacementMap};
+pub use numbers::pair::Pair;
+pub use numbers::statistics;
 pub use plots::scatter::scatter;
-pub use race::Race;
-pub use rates::Rates;
-pub use report::Report;
-pub use result_file::{Kind, RESULTS, ResultFile};
+pub use report::{Report, capacity, published};
+pub use results::comparison::{
+    Comparison, Interval, JoinError, LaneRow, OperatorRow, StepRow, TaskRow, Timeline,
+};
+pub use results::configuration::{Configuration, Label, MemoryUse, RunTimes};
+pub use results::data_table::{ColumnValues, DataColumn, DataTable};
+pub use results::error::{RESULTS, ReportError};
+pub use results::machine_facts::{Fact, machine_facts};
+pub use results::operation_errors::{ErrorGroup, OperationErrors, OperationSummary, WorstOperation};
+pub use results::placement_map::{PlacedLayers, PlacedPart, PlacedSublayer, PlacementMap};
+pub use results::prediction_columns::{PREDICTED_COLUMNS, append_prediction};
+pub use results::result_file::{ResultFile, ResultKind};
+pub use results::rule_comparison::RuleComparison;
+pub use results::step_rates::StepRates;
+pub use results::training_rates::TrainingRates;
+pub use results::validation::{
+    ERROR_BAND, ErrorSummary, VALIDATION_KIND, VALIDATION_VERSION, Validation, ValidationSummary,
+};
 pub use sections::plan::PlannedRun;
-pub use training::TrainingRates;
-pub use validation::{ERROR_BAND, ErrorSummary, Summary, VALIDATION_KIND, VALIDATION_VERSION, Validation};

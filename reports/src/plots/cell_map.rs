@@ -1,28 +1,30 @@
-//! Which device does what for each batch and prompt length: batches upwards, prompts to the right.
+//! The devices that each placement of a grid uses, by batch (upwards) and prompt length (to the
+//! right).
 
-use super::{legend, legend_height, text_width};
-use crate::numbers::percent;
-use crate::svg::{Anchor, COLOURS, Svg};
+use super::legend::{legend, legend_height, text_width};
+use crate::numbers::format::percent;
+use crate::plots::drawing::class::Class;
+use crate::plots::drawing::marks::{Anchor, Drawing};
 
 const ROW: f64 = 46.0;
 const COLUMN: f64 = 104.0;
 const LEFT: f64 = 96.0;
 
-/// One batch of one prompt length.
+/// One cell of the grid.
 #[derive(Debug, Clone)]
 pub(crate) struct MapCell {
-    /// Sequences, and prompt tokens of each.
+    /// Sequences of the batch, and prompt tokens of each.
     pub load: [u64; 2],
-    /// What to write in it.
+    /// The text in the cell.
     pub label: String,
-    /// What it is, in words.
+    /// The hover text of the cell.
     pub hover: String,
-    /// For prefill, then decode: shares of devices, by index. Empty where there is no plan.
+    /// The share of each device, in prefill and in decode. Empty where there is no plan.
     pub shares: [Vec<f64>; 2],
 }
 
-/// In each cell a bar for prefill above one for decode, divided between `devices`.
-pub(crate) fn draw(title: &str, devices: &[&str], cells: &[MapCell]) -> Svg {
+/// Draws a bar for prefill above a bar for decode in each cell, divided among `devices`.
+pub(crate) fn draw(title: &str, devices: &[&str], cells: &[MapCell]) -> Drawing {
     let sorted = |side: usize| {
         let mut all: Vec<_> = cells.iter().map(|cell| cell.load[side]).collect();
         all.sort_unstable();
@@ -33,45 +35,45 @@ pub(crate) fn draw(title: &str, devices: &[&str], cells: &[MapCell]) -> Svg {
     let width = (LEFT + COLUMN * prompts.len() as f64 + 16.0).max(text_width(title) + 28.0).max(420.0);
     let top = 34.0 + legend_height(devices, width - LEFT);
     let bottom = top + ROW * batches.len() as f64;
-    let mut svg = Svg::new(width, bottom + 54.0, title);
-    svg.text("strong", [14.0, 18.0], Anchor::Start, title);
-    legend(&mut svg, [LEFT, 42.0], width - LEFT, devices, |svg, index, [x, y]| {
-        svg.rect(&format!("bar c{}", index % COLOURS), [x - 6.0, y - 6.0], [12.0, 12.0], "");
+    let mut drawing = Drawing::new(width, bottom + 54.0, title);
+    drawing.text(Class::Strong, [14.0, 18.0], Anchor::Start, title);
+    legend(&mut drawing, [LEFT, 42.0], width - LEFT, devices, |drawing, index, [x, y]| {
+        drawing.rect(Class::Bar(index), [x - 6.0, y - 6.0], [12.0, 12.0], "");
     });
     for cell in cells {
         let place = |all: &[u64], value| all.iter().position(|it| *it == value).unwrap_or(0) as f64;
         let x = LEFT + COLUMN * place(&prompts, cell.load[1]);
         let y = bottom - ROW * (place(&batches, cell.load[0]) + 1.0);
-        draw_cell(&mut svg, cell, devices, [x, y]);
+        draw_cell(&mut drawing, cell, devices, [x, y]);
     }
     for (index, batch) in batches.iter().enumerate() {
         let y = bottom - ROW * (index as f64 + 0.5);
-        svg.text("soft", [LEFT - 8.0, y + 4.5], Anchor::End, &batch.to_string());
+        drawing.text(Class::Soft, [LEFT - 8.0, y + 4.5], Anchor::End, &batch.to_string());
     }
     for (index, prompt) in prompts.iter().enumerate() {
         let x = LEFT + COLUMN * (index as f64 + 0.5);
-        svg.text("soft", [x, bottom + 19.0], Anchor::Middle, &prompt.to_string());
+        drawing.text(Class::Soft, [x, bottom + 19.0], Anchor::Middle, &prompt.to_string());
     }
     let middle = LEFT + COLUMN * prompts.len() as f64 / 2.0;
-    svg.text("", [middle, bottom + 43.0], Anchor::Middle, "prompt tokens");
-    svg.upright("", [16.0, (top + bottom) / 2.0], "batch");
-    svg
+    drawing.text(Class::Text, [middle, bottom + 43.0], Anchor::Middle, "prompt tokens");
+    drawing.upright(Class::Text, [16.0, (top + bottom) / 2.0], "batch");
+    drawing
 }
 
-fn draw_cell(svg: &mut Svg, cell: &MapCell, devices: &[&str], [x, y]: [f64; 2]) {
+fn draw_cell(drawing: &mut Drawing, cell: &MapCell, devices: &[&str], [x, y]: [f64; 2]) {
     let (left, width) = (x + 4.0, COLUMN - 8.0);
-    svg.rect("frame", [x + 1.0, y + 1.0], [COLUMN - 2.0, ROW - 2.0], "");
+    drawing.rect(Class::Frame, [x + 1.0, y + 1.0], [COLUMN - 2.0, ROW - 2.0], "");
     if cell.shares.iter().all(Vec::is_empty) {
-        svg.rect("empty", [x + 1.0, y + 1.0], [COLUMN - 2.0, ROW - 2.0], &cell.hover);
+        drawing.rect(Class::Empty, [x + 1.0, y + 1.0], [COLUMN - 2.0, ROW - 2.0], &cell.hover);
     }
     for (row, (shares, phase)) in cell.shares.iter().zip(["prefill", "decode"]).enumerate() {
         let mut start = left;
         for (index, share) in shares.iter().enumerate() {
             let hover = format!("{}; {phase}: {} on {}", cell.hover, percent(*share), devices[index]);
             let at = [start, y + 5.0 + 11.0 * row as f64];
-            svg.rect(&format!("bar c{}", index % COLOURS), at, [width * share, 9.0], &hover);
+            drawing.rect(Class::Bar(index), at, [width * share, 9.0], &hover);
             start += width * share;
         }
     }
-    svg.text("tiny", [x + COLUMN / 2.0, y + 40.0], Anchor::Middle, &cell.label);
+    drawing.text(Class::Tiny, [x + COLUMN / 2.0, y + 40.0], Anchor::Middle, &cell.label);
 }

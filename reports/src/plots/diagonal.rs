@@ -1,26 +1,27 @@
-//! The square in which what agrees lies on the diagonal.
+//! A square plot of two values that should agree: exact agreement lies on the diagonal.
 
-use crate::axis::Axis;
-use crate::svg::{Anchor, Svg};
+use crate::plots::drawing::axis::PlotAxis;
+use crate::plots::drawing::class::Class;
+use crate::plots::drawing::marks::{Anchor, Drawing};
 
-/// Where the square begins, from the left.
-pub(super) const LEFT: f64 = 78.0;
-/// Its side.
-pub(super) const SIDE: f64 = 400.0;
+/// The left edge of the square.
+pub(crate) const LEFT: f64 = 78.0;
+/// The side of the square.
+pub(crate) const SIDE: f64 = 400.0;
 
 /// The diagonal with its band, the grid and the axes.
-pub(super) struct Diagonal {
-    /// How far from the diagonal the band reaches, as a share.
+pub(crate) struct Diagonal {
+    /// The half width of the band, as a share of the value.
     pub band: f64,
-    /// What goes to the right, and what up.
+    /// The names of the horizontal and the vertical axis.
     pub names: [&'static str; 2],
-    /// A tick's text.
+    /// Writes a tick.
     pub label: fn(f64) -> String,
 }
 
 impl Diagonal {
-    /// Draws it with its upper edge at `top`.
-    pub fn draw(&self, svg: &mut Svg, x: &Axis, y: &Axis, top: f64) {
+    /// Draws the square with its upper edge at `top`.
+    pub(crate) fn draw(&self, drawing: &mut Drawing, x: &PlotAxis, y: &PlotAxis, top: f64) {
         let [low, high] = x.ends();
         let (above, below) = (1.0 + self.band, 1.0 - self.band);
         let corner = |right: f64, up: f64| [x.at(right), y.at(up)];
@@ -32,18 +33,18 @@ impl Diagonal {
             corner(high, high * below),
             corner(low / below, low),
         ];
-        svg.polygon("band", &band, &format!("within ±{:.0} %", self.band * 100.0));
+        drawing.polygon(Class::Band, &band, &format!("within ±{:.0} %", self.band * 100.0));
         for tick in x.ticks(8) {
             let label = (self.label)(tick);
-            svg.line("grid", [x.at(tick), top], [x.at(tick), top + SIDE]);
-            svg.text("soft", [x.at(tick), top + SIDE + 19.0], Anchor::Middle, &label);
-            svg.line("grid", [LEFT, y.at(tick)], [LEFT + SIDE, y.at(tick)]);
-            svg.text("soft", [LEFT - 8.0, y.at(tick) + 4.5], Anchor::End, &label);
+            drawing.line(Class::Grid, [x.at(tick), top], [x.at(tick), top + SIDE]);
+            drawing.text(Class::Soft, [x.at(tick), top + SIDE + 19.0], Anchor::Middle, &label);
+            drawing.line(Class::Grid, [LEFT, y.at(tick)], [LEFT + SIDE, y.at(tick)]);
+            drawing.text(Class::Soft, [LEFT - 8.0, y.at(tick) + 4.5], Anchor::End, &label);
         }
-        svg.line("ideal", corner(low, low), corner(high, high));
-        svg.rect("frame", [LEFT, top], [SIDE, SIDE], "");
+        drawing.line(Class::Ideal, corner(low, low), corner(high, high));
+        drawing.rect(Class::Frame, [LEFT, top], [SIDE, SIDE], "");
         let [right, up] = self.names;
-        svg.text("", [LEFT + SIDE / 2.0, top + SIDE + 43.0], Anchor::Middle, right);
-        svg.upright("", [16.0, top + SIDE / 2.0], up);
+        drawing.text(Class::Text, [LEFT + SIDE / 2.0, top + SIDE + 43.0], Anchor::Middle, right);
+        drawing.upright(Class::Text, [16.0, top + SIDE / 2.0], up);
     }
 }

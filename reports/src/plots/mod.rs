@@ -1,63 +1,13 @@
-//! The plots, one per file.
+//! Plots: one file for each kind, all described as drawings.
 
 pub(crate) mod cell_map;
 pub(crate) mod chart;
-mod diagonal;
+pub(crate) mod diagonal;
+pub(crate) mod drawing;
 pub(crate) mod errors;
+pub(crate) mod legend;
 pub(crate) mod memory;
 pub(crate) mod placement;
-pub(crate) mod published;
 pub(crate) mod scatter;
 pub(crate) mod timeline;
 pub(crate) mod tornado;
-
-use crate::svg::{Anchor, Svg};
-use hwprofiles::Seconds;
-
-/// About how wide a text of 13 pixels is, in pixels. Without a font nobody knows; this errs on the wide side.
-fn text_width(text: &str) -> f64 {
-    text.chars().count() as f64 * 8.0
-}
-
-/// Height of a row of a legend.
-const LEGEND_ROW: f64 = 20.0;
-
-/// Entries of a legend, in as many rows as `width` makes necessary, each with what `sample` draws at its left end.
-fn legend(
-    svg: &mut Svg,
-    origin: [f64; 2],
-    width: f64,
-    names: &[&str],
-    sample: impl Fn(&mut Svg, usize, [f64; 2]),
-) {
-    for (index, (name, [x, y])) in names.iter().zip(legend_places(names, width)).enumerate() {
-        let (x, y) = (origin[0] + x, origin[1] + y);
-        sample(svg, index, [x + 6.0, y]);
-        svg.text("", [x + 18.0, y + 4.5], Anchor::Start, name);
-    }
-}
-
-/// The height that a legend takes.
-fn legend_height(names: &[&str], width: f64) -> f64 {
-    legend_places(names, width).last().map_or(0.0, |[_, y]| y + LEGEND_ROW)
-}
-
-fn legend_places(names: &[&str], width: f64) -> Vec<[f64; 2]> {
-    let (mut x, mut y) = (0.0, 0.0);
-    let places = names.iter().map(|name| {
-        let own = 34.0 + text_width(name);
-        if x > 0.0 && x + own > width {
-            (x, y) = (0.0, y + LEGEND_ROW);
-        }
-        x += own;
-        [x - own, y]
-    });
-    places.collect()
-}
-
-/// A round number of seconds without needless digits: `200 ms`.
-pub(crate) fn tick_label(seconds: f64) -> String {
-    // A tick of 0.2 may be 0.2 + 3e-17; its text must not show that.
-    let rounded = format!("{seconds:.3e}").parse().unwrap_or(seconds);
-    if rounded == 0.0 { "0".to_owned() } else { Seconds::new(rounded).to_string() }
-}

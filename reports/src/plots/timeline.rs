@@ -1,46 +1,79 @@
-//! One step as a Gantt chart: for every lane, what was predicted above what was measured.
+//! One step as a Gantt chart: for every lane, the predicted tasks above the measured ones.
 
-use super::{legend, legend_height, text_width, tick_label};
-use crate::axis::Axis;
-use crate::compare::{Interval, TaskRow, Timeline};
-use crate::numbers::{duration, signed_percent};
-use crate::svg::{Anchor, Svg};
+use super::legend::{legend, legend_height, text_width, tick_label};
+use crate::numbers::format::{duration, signed_percent};
+use crate::plots::drawing::axis::PlotAxis;
+use crate::plots::drawing::class::Class;
+use crate::plots::drawing::marks::{Anchor, Drawing};
+use crate::results::comparison::{Interval, TaskRow, Timeline};
 use hwprofiles::Seconds;
 use std::collections::BTreeSet;
 
 const WIDTH: f64 = 840.0;
-/// Room for the kinds in one row.
+/// The width for all kinds in one row of the legend.
 const LEGEND: f64 = 864.0;
 const BAR: f64 = 17.0;
 
-/// Kinds of tasks, by colour.
-const KINDS: [&str; 6] = [
-    "matrix product",
-    "attention",
-    "weights or KV moved",
-    "activations moved",
-    "norms and the rest",
-    "waits",
+/// What a task does, which chooses its colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TaskKind {
+    MatrixProduct,
+    Attention,
+    WeightTransfer,
+    ActivationTransfer,
+    Other,
+}
+
+/// The entries of the legend: what a colour means, and its class.
+const LEGEND_ENTRIES: [(&str, Class); 6] = [
+    ("matrix product", TaskKind::MatrixProduct.class()),
+    ("attention", TaskKind::Attention.class()),
+    ("weights or KV moved", TaskKind::WeightTransfer.class()),
+    ("activations moved", TaskKind::ActivationTransfer.class()),
+    ("norms and the rest", TaskKind::Other.class()),
+    ("waits", Class::Wait),
 ];
-const CLASSES: [&str; 6] = ["bar c0", "bar c1", "bar c2", "bar c3", "bar c5", "wait"];
 
-/// A side of a timeline: what it is called, and where a task tells it.
-pub(crate) type Side = (&'static str, fn(&TaskRow) -> Interval);
+impl TaskKind {
+    fn from_task(task: &TaskRow) -> Self {
+        match task.name.as_str() {
+            _ if is_prefetch(task) => Self::WeightTransfer,
+            name if name.starts_with("hop ") => Self::ActivationTransfer,
+            name if name.ends_with("_proj") => Self::MatrixProduct,
+            "attention" => Self::Attention,
+            _ => Self::Other,
+        }
+    }
 
-/// The predicted side and the measured one, in the order in which they are drawn.
-pub(crate) const BOTH: &[Side] = &[("predicted", |task| task.predicted), ("measured", |task| task.measured)];
+    const fn class(self) -> Class {
+        match self {
+            Self::MatrixProduct => Class::Bar(0),
+            Self::Attention => Class::Bar(1),
+            Self::WeightTransfer => Class::Bar(2),
+            Self::ActivationTransfer => Class::Bar(3),
+            Self::Other => Class::Bar(5),
+        }
+    }
+}
 
-/// The one side of a trace that was joined with itself.
-pub(crate) const SIMULATED: &[Side] = &[("simulated", |task| task.predicted)];
-/// The same of a run on real devices.
-pub(crate) const MEASURED: &[Side] = &[("measured", |task| task.predicted)];
-/// The same of a run on devices that spend modelled time.
-pub(crate) const MODELLED: &[Side] = &[("modelled", |task| task.predicted)];
+/// One side of a timeline: its name, and the interval of a task on it.
+pub(crate) type TimelineSide = (&'static str, fn(&TaskRow) -> Interval);
 
-/// The whole step.
-pub(crate) fn draw(timeline: &Timeline, sides: &[Side]) -> Svg {
+/// The predicted and the measured side, in drawing order.
+pub(crate) const BOTH: &[TimelineSide] =
+    &[("predicted", |task| task.predicted), ("measured", |task| task.measured)];
+
+/// The only side of a simulated trace that is joined with itself.
+pub(crate) const SIMULATED: &[TimelineSide] = &[("simulated", |task| task.predicted)];
+/// The only side of a measured trace.
+pub(crate) const MEASURED: &[TimelineSide] = &[("measured", |task| task.predicted)];
+/// The only side of a trace of devices that spend modelled time.
+pub(crate) const MODELLED: &[TimelineSide] = &[("modelled", |task| task.predicted)];
+
+/// Draws the whole step.
+pub(crate) fn draw(timeline: &Timeline, sides: &[TimelineSide]) -> Drawing {
     let ends = [timeline.time.predicted, timeline.time.measured];
-    let length = timeline.tasks.iter().flat_map(|task| sides.iter().map(|(_, of)| of(task).end));
+    let length = timeline.tasks.iter().flat_map(|task| sides.iter().map(|(_, interval)| interval(task).end));
     let length = length.chain(ends).fold(Seconds::ZERO, Seconds::max);
     let name = name(timeline);
     let title = match sides {
@@ -52,18 +85,23 @@ pub(crate) fn draw(timeline: &Timeline, sides: &[Side]) -> Svg {
             signed_percent(timeline.time.error())
         ),
     };
-    Chart { title, timeline, sides, from: vec![Seconds::ZERO; sides.len()], length, ends: Some(ends) }.draw()
+    GanttChart { title, timeline, sides, from: vec![Seconds::ZERO; sides.len()], length, ends: Some(ends) }
+        .draw()
 }
 
-/// Two consecutive layers of the step, each side counted from the moment at which it starts to compute them. What
-/// other layers do meanwhile (prefetches) is there too.
-pub(crate) fn draw_layers(timeline: &Timeline, sides: &[Side]) -> Svg {
+/// Draws two consecutive layers of the step. Each side starts when it first computes one of them.
+/// Tasks of other layers in that time, such as prefetches, are shown too.
+pub(crate) fn draw_layers(timeline: &Timeline, sides: &[TimelineSide]) -> Drawing {
     let layers = busiest_layers(timeline);
     let of_layers =
         |task: &&TaskRow| task.layer.is_some_and(|layer| layers.contains(&layer)) && !is_prefetch(task);
     let tasks = || timeline.tasks.iter().filter(of_layers);
-    let start = |(_, of): &Side| tasks().map(|task| of(task).start).reduce(Seconds::min).unwrap_or_default();
-    let end = |(_, of): &Side| tasks().map(|task| of(task).end).fold(Seconds::ZERO, Seconds::max);
+    let start = |(_, interval): &TimelineSide| {
+        tasks().map(|task| interval(task).start).reduce(Seconds::min).unwrap_or_default()
+    };
+    let end = |(_, interval): &TimelineSide| {
+        tasks().map(|task| interval(task).end).fold(Seconds::ZERO, Seconds::max)
+    };
     let from: Vec<_> = sides.iter().map(start).collect();
     let lengths = sides.iter().zip(&from).map(|(side, from)| end(side) - *from);
     let length = lengths.fold(Seconds::new(1e-9), Seconds::max);
@@ -71,10 +109,11 @@ pub(crate) fn draw_layers(timeline: &Timeline, sides: &[Side]) -> Svg {
         [first, second] if first < second => format!("Layers {first} and {second} of it"),
         [only, _] => format!("Layer {only} of it"),
     };
-    Chart { title, timeline, sides, from, length, ends: None }.draw()
+    GanttChart { title, timeline, sides, from, length, ends: None }.draw()
 }
 
-/// The neighbours on the most lanes, with the most tasks; in the middle of all such.
+/// The two neighbouring layers that use the most lanes and have the most tasks. Among equals, those
+/// in the middle.
 fn busiest_layers(timeline: &Timeline) -> [u32; 2] {
     let last = timeline.tasks.iter().filter_map(|task| task.layer).max().unwrap_or(0);
     let pairs: Vec<_> = (0..last.max(1)).map(|first| [first, (first + 1).min(last)]).collect();
@@ -89,7 +128,7 @@ fn busiest_layers(timeline: &Timeline) -> [u32; 2] {
     *best[best.len() / 2]
 }
 
-/// What is shown: a name for headings.
+/// A heading for the step.
 pub(crate) fn name(timeline: &Timeline) -> String {
     let step = timeline.step;
     let sequences = if step.batch == 1 { "sequence" } else { "sequences" };
@@ -103,40 +142,30 @@ pub(crate) fn name(timeline: &Timeline) -> String {
     }
 }
 
-/// Transfers that run ahead of the layer that they are for.
+/// Whether a task is a transfer that runs ahead of its layer.
 fn is_prefetch(task: &TaskRow) -> bool {
     task.name.starts_with("fetch ") || task.name.starts_with("store ")
 }
 
-/// Whether a task of that name moves bytes between memories, rather than computes.
+/// Whether a task with this name moves bytes between memories rather than computes.
 pub(crate) fn is_copy(name: &str) -> bool {
     ["fetch ", "store ", "hop "].iter().any(|word| name.starts_with(word))
 }
 
-/// Index into [`KINDS`].
-fn kind(task: &TaskRow) -> usize {
-    match task.name.as_str() {
-        _ if is_prefetch(task) => 2,
-        name if name.starts_with("hop ") => 3,
-        name if name.ends_with("_proj") => 0,
-        "attention" => 1,
-        _ => 4,
-    }
-}
-
-struct Chart<'a> {
+/// A step as bars on lanes.
+struct GanttChart<'a> {
     title: String,
     timeline: &'a Timeline,
-    sides: &'a [Side],
-    /// Where each side's time begins.
+    sides: &'a [TimelineSide],
+    /// The start of each side's time.
     from: Vec<Seconds>,
     length: Seconds,
-    /// The ends of the step, if they are to be marked.
+    /// The ends of the step, where they are marked.
     ends: Option<[Seconds; 2]>,
 }
 
-impl Chart<'_> {
-    fn draw(&self) -> Svg {
+impl GanttChart<'_> {
+    fn draw(&self) -> Drawing {
         let mut lanes: Vec<&str> = Vec::new();
         for task in &self.timeline.tasks {
             if !lanes.contains(&task.lane.as_str()) {
@@ -144,53 +173,59 @@ impl Chart<'_> {
             }
         }
         let left = lanes.iter().map(|lane| text_width(lane)).fold(40.0, f64::max) + 88.0;
-        let top = 34.0 + legend_height(&KINDS, LEGEND);
+        let names = LEGEND_ENTRIES.map(|(name, _)| name);
+        let top = 34.0 + legend_height(&names, LEGEND);
         let height = BAR * self.sides.len() as f64 + 16.0;
         let bottom = top + height * lanes.len() as f64;
-        let mut svg = Svg::new(left + WIDTH + 24.0, bottom + 34.0, &self.title);
-        svg.text("strong", [14.0, 18.0], Anchor::Start, &self.title);
-        legend(&mut svg, [left, 40.0], LEGEND, &KINDS, |svg, index, [x, y]| {
-            svg.rect(CLASSES[index], [x - 6.0, y - 6.0], [12.0, 12.0], "");
+        let mut drawing = Drawing::new(left + WIDTH + 24.0, bottom + 34.0, &self.title);
+        drawing.text(Class::Strong, [14.0, 18.0], Anchor::Start, &self.title);
+        legend(&mut drawing, [left, 40.0], LEGEND, &names, |drawing, index, [x, y]| {
+            drawing.rect(LEGEND_ENTRIES[index].1, [x - 6.0, y - 6.0], [12.0, 12.0], "");
         });
-        let axis = Axis::linear(0.0, self.length.get(), [left, left + WIDTH]);
+        let axis = PlotAxis::linear(0.0, self.length.get(), [left, left + WIDTH]);
         for tick in axis.ticks(9) {
-            svg.line("grid", [axis.at(tick), top], [axis.at(tick), bottom]);
-            svg.text("soft", [axis.at(tick), bottom + 19.0], Anchor::Middle, &tick_label(tick));
+            drawing.line(Class::Grid, [axis.at(tick), top], [axis.at(tick), bottom]);
+            drawing.text(Class::Soft, [axis.at(tick), bottom + 19.0], Anchor::Middle, &tick_label(tick));
         }
         for (index, lane) in lanes.iter().enumerate() {
             let y = top + height * index as f64 + 8.0;
-            svg.text("", [left - 84.0, y + BAR * self.sides.len() as f64 / 2.0 + 4.5], Anchor::End, lane);
+            drawing.text(
+                Class::Text,
+                [left - 84.0, y + BAR * self.sides.len() as f64 / 2.0 + 4.5],
+                Anchor::End,
+                lane,
+            );
             for (side, (word, _)) in self.sides.iter().enumerate() {
                 let y = y + BAR * side as f64;
-                svg.text("tiny", [left - 8.0, y + 12.5], Anchor::End, word);
-                svg.rect("wait", [left, y + 1.0], [WIDTH, BAR - 2.0], "");
-                self.lane(&mut svg, &axis, lane, side, y + 1.0);
+                drawing.text(Class::Tiny, [left - 8.0, y + 12.5], Anchor::End, word);
+                drawing.rect(Class::Wait, [left, y + 1.0], [WIDTH, BAR - 2.0], "");
+                self.lane(&mut drawing, &axis, lane, side, y + 1.0);
             }
         }
-        for (end, dash) in self.ends.into_iter().flatten().zip(["ideal", "axis"]) {
-            svg.line(dash, [axis.at(end.get()), top], [axis.at(end.get()), bottom]);
+        for (end, class) in self.ends.into_iter().flatten().zip([Class::Ideal, Class::Axis]) {
+            drawing.line(class, [axis.at(end.get()), top], [axis.at(end.get()), bottom]);
         }
-        svg
+        drawing
     }
 
-    /// The tasks of one side of one lane, as far as they are within the chart.
-    fn lane(&self, svg: &mut Svg, axis: &Axis, lane: &str, side: usize, y: f64) {
+    /// Draws the tasks of one side of one lane that are within the chart.
+    fn lane(&self, drawing: &mut Drawing, axis: &PlotAxis, lane: &str, side: usize, y: f64) {
         for task in self.timeline.tasks.iter().filter(|task| task.lane == lane) {
-            let (word, of) = self.sides[side];
-            let interval = of(task);
+            let (side_name, interval) = self.sides[side];
+            let interval = interval(task);
             let (start, end) = (interval.start - self.from[side], interval.end - self.from[side]);
             let (start, end) = (start.max(Seconds::ZERO), end.min(self.length));
             if end < start {
                 continue;
             }
-            // What is too short to be seen still shows as a thread.
+            // A task that is too short to see is drawn as a thin line.
             let (x, width) = (axis.at(start.get()), (axis.at(end.get()) - axis.at(start.get())).max(0.4));
             let layer = task.layer.map_or(String::new(), |layer| format!("layer {layer}, "));
             let took = duration(interval.end - interval.start);
-            let hover = format!("{layer}{}: {} for {took}, {}", task.name, lane, word);
-            svg.rect(CLASSES[kind(task)], [x, y], [width, BAR - 2.0], &hover);
+            let hover = format!("{layer}{}: {} for {took}, {}", task.name, lane, side_name);
+            drawing.rect(TaskKind::from_task(task).class(), [x, y], [width, BAR - 2.0], &hover);
             if self.ends.is_none() && width > text_width(&task.name) {
-                svg.text("inside", [x + width / 2.0, y + 11.5], Anchor::Middle, &task.name);
+                drawing.text(Class::Inside, [x + width / 2.0, y + 11.5], Anchor::Middle, &task.name);
             }
         }
     }

@@ -1,70 +1,73 @@
-//! Which machine, how many of them, and what their tokens cost: what `fulcrum capacity --json` writes.
+//! The section of a capacity file, the output of `fulcrum capacity --json`.
 
-use super::{Section, counted};
-use crate::block::{Block, Cell, Column, Plot, Table, Tile};
-use crate::error::ReportError;
-use crate::numbers::{percent, plain, whole_percent};
-use crate::plots::chart::{Chart, Guide, Point, Scale, Series};
-use crate::plots::tick_label;
-use crate::plots::tornado::{self, Bar};
+use crate::numbers::format::counted;
+use crate::numbers::format::{percent, plain, whole_percent};
+use crate::page::block::{NumberTile, PageBlock, Plot, Table, TableCell, TableColumn};
+use crate::page::section::PageSection;
+use crate::plots::chart::{AxisScale, Chart, GuideCourse, GuideLine, PlotPoint, PlotSeries};
+use crate::plots::drawing::marks::Drawing;
+use crate::plots::legend::tick_label;
+use crate::plots::tornado::{self, TornadoBar};
+use crate::results::error::ReportError;
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
 
-/// Version of the form that is read.
+/// The version of the file's form that is read.
 const VERSION: u32 = 2;
-/// What costs are told for.
+/// Costs are given for this many tokens.
 const TOKENS: f64 = 1e6;
 
-/// As far as it is shown; what else a file holds is left alone.
+/// The part of the file that is shown. Other keys are ignored.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct CapacityFile {
     capacity: u32,
-    /// The tool's.
+    /// The version of the program that wrote it.
     #[serde(default)]
     version: String,
     model: String,
-    #[serde(default)]
-    asked: Vec<String>,
+    #[serde(default, rename = "asked")]
+    question: Vec<String>,
     #[serde(default)]
     answer: Vec<String>,
     unit: String,
     load: f64,
-    machines: Vec<Candidate>,
+    machines: Vec<CandidateRecord>,
     #[serde(default)]
-    figures: Vec<Figure>,
+    figures: Vec<FigureRecord>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct Figure {
-    what: String,
+struct FigureRecord {
+    #[serde(rename = "what")]
+    name: String,
     value: String,
     source: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct Candidate {
+struct CandidateRecord {
     name: String,
     #[serde(default)]
     plan: String,
-    /// Why it keeps the limits at no load.
+    /// Why it meets the limits at no load.
     unmet: Option<String>,
-    largest_load: Option<Banded>,
-    machines: Option<Banded>,
+    largest_load: Option<BandRecord>,
+    machines: Option<BandRecord>,
     utilization: Option<f64>,
     energy_per_token_j: Option<f64>,
-    cost_per_token: Option<Banded>,
-    total_cost: Option<Banded>,
+    cost_per_token: Option<BandRecord>,
+    total_cost: Option<BandRecord>,
     #[serde(default)]
-    bottlenecks: Vec<Bottleneck>,
+    bottlenecks: Vec<BottleneckRecord>,
     #[serde(default)]
     sensitivity: Vec<SensitivityRow>,
     #[serde(default)]
-    curve: Vec<Loaded>,
+    curve: Vec<LoadRecord>,
 }
 
-/// A number, with the machine's rates at either end of their band.
+/// A number, with the results at the slow and the fast end of the machine's band.
 #[derive(Debug, Clone, Copy, Deserialize)]
-struct Banded {
+struct BandRecord {
     value: f64,
     #[serde(deserialize_with = "or_infinite")]
     slow: f64,
@@ -72,43 +75,46 @@ struct Banded {
     fast: f64,
 }
 
-/// A machine whose rates are slow may keep the limits at no load: JSON has no word for as many machines as that takes.
+/// Reads null as infinity. A machine with slow rates may meet the limits at no load; the number of
+/// machines is then infinite, which JSON cannot write.
 fn or_infinite<'de, D: Deserializer<'de>>(reader: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(reader)?.unwrap_or(f64::INFINITY))
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct Bottleneck {
-    what: String,
+struct BottleneckRecord {
+    #[serde(rename = "what")]
+    resource: String,
     share: f64,
 }
 
 /// Dollars for a token with one figure lower and higher.
 #[derive(Debug, Clone, Deserialize)]
 struct SensitivityRow {
-    what: String,
+    #[serde(rename = "what")]
+    figure: String,
     lower: f64,
     higher: f64,
 }
 
-/// What is drawn of a load.
-type Measure = fn(&Loaded) -> Option<f64>;
+/// The value that a chart shows for a load.
+type Measure = fn(&LoadRecord) -> Option<f64>;
 
-/// What was kept at one load.
+/// The results at one load.
 #[derive(Debug, Clone, Deserialize)]
-struct Loaded {
+struct LoadRecord {
     load: f64,
     slo_attainment: f64,
     ttft_p99_s: Option<f64>,
     tpot_p99_s: Option<f64>,
 }
 
-impl Banded {
-    fn written(self, of: impl Fn(f64) -> String) -> String {
+impl BandRecord {
+    fn written(self, format: impl Fn(f64) -> String) -> String {
         let (low, high) = (self.slow.min(self.fast), self.slow.max(self.fast));
         match low < high {
-            true => format!("{} ({} to {})", of(self.value), of(low), of(high)),
-            false => of(self.value),
+            true => format!("{} ({} to {})", format(self.value), format(low), format(high)),
+            false => format(self.value),
         }
     }
 
@@ -132,37 +138,38 @@ impl CapacityFile {
         }
     }
 
-    /// Who made it.
+    /// The program that made it and the version of the form.
     pub(crate) fn made_by(&self) -> String {
         format!("fulcrum {}, form {}", self.version, self.capacity)
     }
 
-    pub(crate) fn section(&self) -> Section {
-        let mut blocks: Vec<_> = self.asked.iter().map(|line| Block::Text(line.clone())).collect();
-        let (first, more) = self.answer.split_at(self.answer.len().min(1));
-        blocks.extend(first.iter().map(|line| Block::Note(line.clone())));
-        blocks.extend(more.iter().map(|line| Block::Text(line.clone())));
+    pub(crate) fn section(&self) -> PageSection {
+        let mut blocks: Vec<_> = self.question.iter().map(|line| PageBlock::Text(line.clone())).collect();
+        let (first, rest) = self.answer.split_at(self.answer.len().min(1));
+        blocks.extend(first.iter().map(|line| PageBlock::Note(line.clone())));
+        blocks.extend(rest.iter().map(|line| PageBlock::Text(line.clone())));
         let tiles: Vec<_> = self.machines.iter().map(tile).collect();
         match tiles.is_empty() {
-            true => blocks.push(Block::Note("No machine was asked about.".to_owned())),
-            false => blocks.push(Block::Tiles(tiles)),
+            true => blocks.push(PageBlock::Note("No machine was asked about.".to_owned())),
+            false => blocks.push(PageBlock::Tiles(tiles)),
         }
-        blocks.push(Block::Table(self.table()));
+        blocks.push(PageBlock::Table(self.table()));
         let curves = self.curves();
         if !curves.is_empty() {
-            blocks.push(Block::Heading("Limits kept, by load".to_owned()));
-            blocks.push(Block::Plots(curves));
+            blocks.push(PageBlock::Heading("Limits kept, by load".to_owned()));
+            blocks.push(PageBlock::Plots(curves));
         }
-        let tornados = self.machines.iter().enumerate().filter(|(_, it)| !it.sensitivity.is_empty());
-        let tornados: Vec<_> =
-            tornados.map(|(index, it)| Plot::fitting(format!("tornado-{index}"), tornado(it))).collect();
+        let tornados = self.machines.iter().enumerate();
+        let tornados: Vec<_> = tornados
+            .filter_map(|(index, it)| Some(Plot::fitting(format!("tornado-{index}"), tornado(it)?)))
+            .collect();
         if !tornados.is_empty() {
-            blocks.push(Block::Heading("What the cost of a million output tokens hangs on".to_owned()));
-            blocks.push(Block::Plots(tornados));
+            blocks.push(PageBlock::Heading("What the cost of a million output tokens hangs on".to_owned()));
+            blocks.push(PageBlock::Plots(tornados));
         }
-        blocks.push(Block::Heading("Reckoned with".to_owned()));
-        blocks.push(Block::Table(self.figures()));
-        Section {
+        blocks.push(PageBlock::Heading("Reckoned with".to_owned()));
+        blocks.push(PageBlock::Table(self.figures()));
+        PageSection {
             title: format!("{}: which machine", self.model),
             lead: format!(
                 "{} for {} {}.",
@@ -175,13 +182,13 @@ impl CapacityFile {
     }
 
     fn table(&self) -> Table {
-        let row = |it: &Candidate| {
-            let banded = |it: Option<Banded>| it.map_or("–".to_owned(), |it| it.written(plain));
+        let row = |it: &CandidateRecord| {
+            let banded = |it: Option<BandRecord>| it.map_or("–".to_owned(), |it| it.written(plain));
             let number = |it: Option<f64>| it.map_or("–".to_owned(), plain);
             let bottleneck = it
                 .bottlenecks
                 .first()
-                .map_or(String::new(), |it| format!("{} {}", it.what, percent(it.share)));
+                .map_or(String::new(), |it| format!("{} {}", it.resource, percent(it.share)));
             let cells = [
                 it.name.clone(),
                 banded(it.largest_load),
@@ -193,7 +200,7 @@ impl CapacityFile {
                 bottleneck,
                 it.unmet.clone().unwrap_or_else(|| it.plan.clone()),
             ];
-            cells.map(Cell::from).to_vec()
+            cells.map(TableCell::from).to_vec()
         };
         let largest = format!("{} of one", self.unit);
         let numbers = [
@@ -204,39 +211,39 @@ impl CapacityFile {
             "USD in all",
             "J per token",
         ];
-        let columns = [Column::name("machine")].into_iter().chain(numbers.map(Column::number));
+        let columns = [TableColumn::name("machine")].into_iter().chain(numbers.map(TableColumn::number));
         Table {
             label: "The candidates".to_owned(),
             caption: "In brackets: with every rate of the machine at the slow and at the fast end of its 80 % band.".to_owned(),
-            columns: columns.chain([Column::text("bottleneck"), Column::wide("plan, or why not")]).collect(),
+            columns: columns.chain([TableColumn::text("bottleneck"), TableColumn::wide("plan, or why not")]).collect(),
             rows: self.machines.iter().map(row).collect(),
         }
     }
 
-    /// What was kept, and what was waited for, against the load of one machine.
+    /// Charts of attainment and latencies against the load of one machine.
     fn curves(&self) -> Vec<Plot> {
-        let load = || Scale::linear(&format!("{} of one machine", self.unit), plain);
-        let measures: [(&str, &str, Scale, Measure); 3] = [
-            ("attainment", "Requests within the limits", Scale::linear("share", whole_percent), |it| {
+        let load = || AxisScale::linear(&format!("{} of one machine", self.unit), plain);
+        let measures: [(&str, &str, AxisScale, Measure); 3] = [
+            ("attainment", "Requests within the limits", AxisScale::linear("share", whole_percent), |it| {
                 Some(it.slo_attainment)
             }),
-            ("ttft", "TTFT, 99th percentile", Scale::logarithmic("time", tick_label), |it| it.ttft_p99_s),
-            ("tpot", "TPOT, 99th percentile", Scale::logarithmic("time", tick_label), |it| it.tpot_p99_s),
+            ("ttft", "TTFT, 99th percentile", AxisScale::logarithmic("time", tick_label), |it| it.ttft_p99_s),
+            ("tpot", "TPOT, 99th percentile", AxisScale::logarithmic("time", tick_label), |it| it.tpot_p99_s),
         ];
-        let plots = measures.into_iter().map(|(name, title, scale, of)| {
+        let plots = measures.into_iter().map(|(name, title, scale, measure)| {
             let mut chart = Chart::new(title, [load(), scale]);
             for machine in self.machines.iter().filter(|it| !it.curve.is_empty()) {
                 let points = machine.curve.iter().filter_map(|at| {
-                    let value = of(at)?;
+                    let value = measure(at)?;
                     let hover =
                         format!("{}: {} {}, {}", machine.name, plain(at.load), self.unit, plain(value));
-                    Some(Point { at: [at.load, value], hover })
+                    Some(PlotPoint { at: [at.load, value], hover })
                 });
                 let (name, points) = (machine.name.clone(), points.collect());
-                chart.series.push(Series { name, points, line: true, radius: 4.0 });
+                chart.series.push(PlotSeries { name, points, line: true, radius: 4.0 });
                 if let Some(most) = machine.largest_load {
-                    let ends = [[most.value, f64::NEG_INFINITY], [most.value, f64::INFINITY]];
-                    chart.guides.push(Guide { ends, name: machine.name.clone(), counts: false });
+                    let course = GuideCourse::Vertical(most.value);
+                    chart.guides.push(GuideLine { course, name: machine.name.clone(), counts: false });
                 }
             }
             (
@@ -248,32 +255,37 @@ impl CapacityFile {
     }
 
     fn figures(&self) -> Table {
-        let row = |it: &Figure| [&it.what, &it.value, &it.source].map(|it| Cell::from(it.as_str())).to_vec();
+        let row = |it: &FigureRecord| {
+            [&it.name, &it.value, &it.source].map(|it| TableCell::from(it.as_str())).to_vec()
+        };
         Table {
             label: "What was reckoned with".to_owned(),
             caption: "Prices and rates, and who says so.".to_owned(),
-            columns: [Column::name("figure"), Column::text("value"), Column::wide("source")].to_vec(),
+            columns: [TableColumn::name("figure"), TableColumn::text("value"), TableColumn::wide("source")]
+                .to_vec(),
             rows: self.figures.iter().map(row).collect(),
         }
     }
 }
 
-fn tile(it: &Candidate) -> Tile {
-    let machines = |machines: Banded| format!("{} machines", machines.written(plain));
-    Tile {
+fn tile(it: &CandidateRecord) -> NumberTile {
+    let machines = |machines: BandRecord| format!("{} machines", machines.written(plain));
+    NumberTile {
         name: format!("{}, a million output tokens", it.name),
         value: it.cost_per_token.map_or("–".to_owned(), |cost| format!("{:.2} USD", cost.value * TOKENS)),
         lines: it.machines.map(machines).into_iter().chain(it.unmet.clone()).collect(),
     }
 }
 
-fn tornado(it: &Candidate) -> crate::svg::Svg {
-    let bar = |row: &SensitivityRow| Bar {
-        name: row.what.clone(),
+/// The effect of each figure on the cost; `None` without figures or without a cost.
+fn tornado(it: &CandidateRecord) -> Option<Drawing> {
+    let base = it.cost_per_token.filter(|_| !it.sensitivity.is_empty())?.value * TOKENS;
+    let bar = |row: &SensitivityRow| TornadoBar {
+        name: row.figure.clone(),
         values: ["lower".to_owned(), "higher".to_owned()],
         answers: [row.lower * TOKENS, row.higher * TOKENS],
     };
     let bars: Vec<_> = it.sensitivity.iter().map(bar).collect();
-    let base = it.cost_per_token.map_or(f64::NAN, |cost| cost.value * TOKENS);
-    tornado::draw(&format!("{}: USD for a million output tokens", it.name), base, &bars, plain)
+    let title = format!("{}: USD for a million output tokens", it.name);
+    Some(tornado::draw(&title, base, &bars, plain))
 }

@@ -1,17 +1,18 @@
-//! What can be traded off: a Pareto front.
+//! The section of a Pareto front.
 
-use super::{Section, counted};
-use crate::block::{Block, Cell, Column, Plot, Table};
-use crate::data_table::DataTable;
-use crate::error::ReportError;
-use crate::numbers::{duration, percent, plain};
-use crate::plots::chart::{Chart, Point, Scale, Series};
-use crate::plots::tick_label;
+use crate::numbers::format::counted;
+use crate::numbers::format::{duration, percent, plain};
+use crate::page::block::{PageBlock, Plot, Table, TableCell, TableColumn};
+use crate::page::section::PageSection;
+use crate::plots::chart::{AxisScale, Chart, PlotPoint, PlotSeries};
+use crate::plots::legend::tick_label;
+use crate::results::data_table::DataTable;
+use crate::results::error::ReportError;
 use hwprofiles::Seconds;
 use serde::Deserialize;
 use std::path::Path;
 
-/// What `fulcrum plan --front` writes, from either form.
+/// The output of `fulcrum plan --front`, from CSV or JSON.
 #[derive(Debug, Clone)]
 pub(crate) struct FrontFile {
     criteria: Vec<String>,
@@ -21,17 +22,19 @@ pub(crate) struct FrontFile {
 #[derive(Debug, Clone)]
 struct FrontRow {
     placement: String,
-    prefill_chunk: f64,
-    /// By criterion, simulated and as bounds.
-    values: [Vec<f64>; 2],
+    prefill_chunk: Option<f64>,
+    /// The simulated values, by criterion.
+    simulated: Vec<Option<f64>>,
+    /// The values without contention, by criterion.
+    bounds: Vec<Option<f64>>,
     proven: Option<f64>,
-    /// Whether another point, simulated, is nowhere worse and somewhere better.
+    /// Whether another simulated point is nowhere worse and somewhere better.
     beaten: bool,
 }
 
-/// The form of `--json`, as far as it is shown.
+/// The part of the JSON form that is shown.
 #[derive(Deserialize)]
-struct Record {
+struct FrontRecord {
     criteria: Vec<String>,
     points: Vec<PointRecord>,
 }
@@ -40,32 +43,31 @@ struct Record {
 struct PointRecord {
     placement: String,
     prefill_chunk: u64,
-    bound: TakenRecord,
-    simulated: TakenRecord,
+    bound: CriteriaRecord,
+    simulated: CriteriaRecord,
     proven: Option<f64>,
     beaten: bool,
 }
 
 #[derive(Deserialize)]
-struct TakenRecord {
+struct CriteriaRecord {
     times: planner::Times,
     energy_per_token: Option<hwprofiles::Joules>,
     cost_per_token: Option<hwprofiles::Dollars>,
 }
 
-impl TakenRecord {
-    fn value(&self, criterion: &str) -> f64 {
-        let value = match criterion {
+impl CriteriaRecord {
+    fn value(&self, criterion: &str) -> Option<f64> {
+        match criterion {
             "ttft" => Some(self.times.ttft.get()),
             "tpot" => self.times.tpot.map(Seconds::get),
             "energy" => self.energy_per_token.map(|it| it.get()),
             _ => self.cost_per_token.map(|it| it.get()),
-        };
-        value.unwrap_or(f64::NAN)
+        }
     }
 }
 
-/// The columns of criteria in CSV.
+/// The criteria and their columns in CSV.
 const COLUMNS: [(&str, &str); 4] = [
     ("ttft", "ttft_s"),
     ("tpot", "tpot_s"),
@@ -75,13 +77,14 @@ const COLUMNS: [(&str, &str); 4] = [
 
 impl FrontFile {
     pub(crate) fn from_json(text: &str, path: &Path) -> Result<Self, ReportError> {
-        let record: Record = serde_json::from_str(text)
+        let record: FrontRecord = serde_json::from_str(text)
             .map_err(|source| ReportError::Parse { path: path.to_owned(), source })?;
-        let values = |taken: &TakenRecord| record.criteria.iter().map(|it| taken.value(it)).collect();
+        let values = |taken: &CriteriaRecord| record.criteria.iter().map(|it| taken.value(it)).collect();
         let row = |point: &PointRecord| FrontRow {
             placement: point.placement.clone(),
-            prefill_chunk: point.prefill_chunk as f64,
-            values: [&point.simulated, &point.bound].map(values),
+            prefill_chunk: Some(point.prefill_chunk as f64),
+            simulated: values(&point.simulated),
+            bounds: values(&point.bound),
             proven: point.proven,
             beaten: point.beaten,
         };
@@ -89,23 +92,24 @@ impl FrontFile {
         Ok(Self { points, criteria: record.criteria })
     }
 
-    pub(crate) fn of(table: &DataTable) -> Self {
+    pub(crate) fn from_table(table: &DataTable) -> Self {
         let known = COLUMNS.into_iter().filter(|(_, column)| table.index(column).is_some());
         let known: Vec<_> = known.collect();
         let number = |name: &str, row: usize| {
             let text = table.index(name).map(|column| table.text(column, row)).unwrap_or_default();
-            text.parse().unwrap_or(f64::NAN)
+            text.parse().ok().filter(|it: &f64| it.is_finite())
         };
         let row = |row: usize| {
             let text = |name: &str| table.index(name).map(|it| table.text(it, row)).unwrap_or_default();
-            let values = ["", "bound_"].map(|prefix| {
+            let values = |prefix: &str| {
                 known.iter().map(|(_, column)| number(&format!("{prefix}{column}"), row)).collect()
-            });
+            };
             FrontRow {
                 placement: text("placement"),
                 prefill_chunk: number("prefill_chunk", row),
-                values,
-                proven: Some(number("proven", row)).filter(|it| it.is_finite()),
+                simulated: values(""),
+                bounds: values("bound_"),
+                proven: number("proven", row),
                 beaten: text("beaten") == "true",
             }
         };
@@ -113,21 +117,21 @@ impl FrontFile {
         Self { criteria, points: (0..table.rows).map(row).collect() }
     }
 
-    pub(crate) fn section(&self) -> Section {
+    pub(crate) fn section(&self) -> PageSection {
         let beaten = self.points.iter().filter(|it| it.beaten).count();
         let mut blocks = Vec::new();
         if self.points.is_empty() {
-            blocks.push(Block::Note("There is no point on this front.".to_owned()));
+            blocks.push(PageBlock::Note("There is no point on this front.".to_owned()));
         }
-        // Each criterion against the first one that is left of it.
+        // Plots each criterion against the one before it.
         let pairs = (1..self.criteria.len()).map(|up| [up - 1, up]);
         let plots = pairs.map(|[across, up]| {
             let name = format!("front-{}-{}", self.criteria[across], self.criteria[up]);
             Plot::fitting(name, self.chart([across, up]).draw())
         });
-        blocks.push(Block::Plots(plots.collect()));
-        blocks.push(Block::Table(self.table()));
-        Section {
+        blocks.push(PageBlock::Plots(plots.collect()));
+        blocks.push(PageBlock::Table(self.table()));
+        PageSection {
             title: format!("What can be traded off: {}", self.criteria.join(", ")),
             lead: format!(
                 "{}, of which none was better in every criterion as the solver compares; {beaten} of them {} beaten by another once \
@@ -142,25 +146,30 @@ impl FrontFile {
     fn chart(&self, sides: [usize; 2]) -> Chart {
         let scale = |side: usize| {
             let criterion = self.criteria[side].as_str();
-            Scale::tight(&words(criterion), if is_time(criterion) { tick_label } else { plain })
+            AxisScale::tight(&criterion_name(criterion), if is_time(criterion) { tick_label } else { plain })
         };
-        let title =
-            format!("{} against {}", words(&self.criteria[sides[1]]), words(&self.criteria[sides[0]]));
+        let title = format!(
+            "{} against {}",
+            criterion_name(&self.criteria[sides[1]]),
+            criterion_name(&self.criteria[sides[0]])
+        );
         let mut chart = Chart::new(&title, sides.map(scale));
         for (name, beaten) in [("on the front", false), ("beaten once simulated", true)] {
-            let points = self.points.iter().filter(|it| it.beaten == beaten).map(|it| {
-                let values = self.criteria.iter().zip(&it.values[0]);
+            let points = self.points.iter().filter(|it| it.beaten == beaten).filter_map(|it| {
+                let values = self.criteria.iter().zip(&it.simulated);
                 let values: Vec<_> =
                     values.map(|(name, value)| format!("{name} {}", written(name, *value))).collect();
-                let hover = format!("{}: {}, chunk {}", it.placement, values.join(", "), it.prefill_chunk);
-                Point { at: sides.map(|side| it.values[0][side]), hover }
+                let chunk = it.prefill_chunk.map_or("–".to_owned(), plain);
+                let hover = format!("{}: {}, chunk {chunk}", it.placement, values.join(", "));
+                let [Some(x), Some(y)] = sides.map(|side| it.simulated[side]) else { return None };
+                Some(PlotPoint { at: [x, y], hover })
             });
             let mut points: Vec<_> = points.collect();
             points.sort_by(|a, b| a.at[0].total_cmp(&b.at[0]));
-            // Of three criteria the points of two are no line.
+            // With three criteria, the points do not form a line in two of them.
             let line = !beaten && self.criteria.len() == 2;
             if !points.is_empty() {
-                chart.series.push(Series { name: name.to_owned(), points, line, radius: 5.5 });
+                chart.series.push(PlotSeries { name: name.to_owned(), points, line, radius: 5.5 });
             }
         }
         chart
@@ -171,11 +180,12 @@ impl FrontFile {
         let numbers =
             self.criteria.iter().cloned().chain(bounds).chain(["prefill chunk", "proven"].map(str::to_owned));
         let row = |it: &FrontRow| {
-            let values = it.values.iter().flat_map(|values| self.criteria.iter().zip(values));
+            let values = [&it.simulated, &it.bounds].into_iter().flat_map(|it| self.criteria.iter().zip(it));
             let values = values.map(|(name, value)| written(name, *value));
             let proven = it.proven.map_or("–".to_owned(), percent);
-            let name = Cell { text: it.placement.clone(), off: it.beaten };
-            let cells = values.chain([plain(it.prefill_chunk), proven]).map(Cell::from);
+            let name = TableCell { text: it.placement.clone(), unusual: it.beaten };
+            let cells =
+                values.chain([it.prefill_chunk.map_or("–".to_owned(), plain), proven]).map(TableCell::from);
             [name].into_iter().chain(cells).collect()
         };
         Table {
@@ -183,7 +193,7 @@ impl FrontFile {
             caption: "Simulated, and as bounds without contention; ‘!’ where another point, simulated, is nowhere worse and somewhere \
                       better. Proven: the share of its value that nothing within its limits goes below."
                 .to_owned(),
-            columns: [Column::name("placement, in decode")].into_iter().chain(numbers.map(|it| Column::number(&it))).collect(),
+            columns: [TableColumn::name("placement, in decode")].into_iter().chain(numbers.map(|it| TableColumn::number(&it))).collect(),
             rows: self.points.iter().map(row).collect(),
         }
     }
@@ -193,7 +203,7 @@ fn is_time(criterion: &str) -> bool {
     matches!(criterion, "ttft" | "tpot")
 }
 
-fn words(criterion: &str) -> String {
+fn criterion_name(criterion: &str) -> String {
     match criterion {
         "ttft" => "time to first token".to_owned(),
         "tpot" => "time per output token".to_owned(),
@@ -203,10 +213,10 @@ fn words(criterion: &str) -> String {
     }
 }
 
-fn written(criterion: &str, value: f64) -> String {
-    match () {
-        () if !value.is_finite() => "–".to_owned(),
-        () if is_time(criterion) => duration(Seconds::new(value)),
-        () => plain(value),
+fn written(criterion: &str, value: Option<f64>) -> String {
+    match value {
+        None => "–".to_owned(),
+        Some(value) if is_time(criterion) => duration(Seconds::new(value)),
+        Some(value) => plain(value),
     }
 }

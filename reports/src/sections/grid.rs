@@ -1,14 +1,15 @@
-//! A plan for each batch and prompt length.
+//! The section of a grid: a plan for each batch and prompt length.
 
-use super::{Section, counted};
-use crate::block::{Block, Cell, Column, Table};
-use crate::error::ReportError;
-use crate::numbers::{duration, percent};
+use crate::numbers::format::counted;
+use crate::numbers::format::{duration, percent};
+use crate::page::block::{PageBlock, Table, TableCell, TableColumn};
+use crate::page::section::PageSection;
 use crate::plots::cell_map::{self, MapCell};
+use crate::results::error::ReportError;
 use planner::{CellPlan, NamedPlacement, Parts, PlanTable, TABLE_VERSION};
 use std::path::Path;
 
-/// Reads what `fulcrum plan --grid` writes.
+/// Reads the output of `fulcrum plan --grid`.
 pub(crate) fn read(text: &str, path: &Path) -> Result<PlanTable, ReportError> {
     let table = PlanTable::from_yaml(text, &path.display().to_string())?;
     let unknown = |key, value: String, wanted: String| ReportError::Unknown {
@@ -29,7 +30,7 @@ pub(crate) fn read(text: &str, path: &Path) -> Result<PlanTable, ReportError> {
     }
 }
 
-pub(crate) fn section(table: &PlanTable) -> Section {
+pub(crate) fn section(table: &PlanTable) -> PageSection {
     let devices = devices(table);
     let cells: Vec<_> = table.cells.iter().map(|cell| map_cell(table, cell, &devices)).collect();
     let without = table.without.iter().map(|it| MapCell {
@@ -41,24 +42,24 @@ pub(crate) fn section(table: &PlanTable) -> Section {
     let cells: Vec<_> = cells.into_iter().chain(without).collect();
     let mut blocks = Vec::new();
     match cells.is_empty() {
-        true => blocks.push(Block::Note("There is no cell in this grid.".to_owned())),
+        true => blocks.push(PageBlock::Note("There is no cell in this grid.".to_owned())),
         false => {
             let names: Vec<_> = devices.iter().map(String::as_str).collect();
-            blocks.push(Block::Text(
+            blocks.push(PageBlock::Text(
                 "In each cell, the share of the layers’ sublayers that each device computes: above in prefill, below in decode. The \
                  number is the index of the placement, the time is that per output token."
                     .to_owned(),
             ));
-            blocks.push(Block::wide(
+            blocks.push(PageBlock::wide(
                 "map",
                 cell_map::draw("The best placement by batch and prompt length", &names, &cells),
             ));
         }
     }
-    blocks.push(Block::Table(rows(table)));
+    blocks.push(PageBlock::Table(rows(table)));
     let sharing = table.sharing;
     let change = |ratio: hwprofiles::Ratio| format!("{:+.1} %", (ratio.get() - 1.0) * 100.0);
-    Section {
+    PageSection {
         title: format!("{} on {}: best placements", table.model.name, table.machine.name),
         lead: format!(
             "{} of batch and prompt length, {} output tokens each, {}. Weights stay where they are for all, which changes the \
@@ -87,12 +88,12 @@ fn devices(table: &PlanTable) -> Vec<String> {
     names
 }
 
-/// The sublayers of the layers, each with how many layers have it.
+/// The sublayers of each group of layers, with the number of layers.
 fn sublayers(placement: &NamedPlacement) -> impl Iterator<Item = (u64, &Parts)> {
     placement.layers.iter().flat_map(|group| group.parts().map(move |(_, parts)| (group.count, parts)))
 }
 
-/// The share of the layers' sublayers that each device computes: in prefill, then in decode.
+/// The share of sublayers that each device computes, in prefill and in decode.
 fn shares(placement: &NamedPlacement, devices: &[String]) -> [Vec<f64>; 2] {
     let mut sums = [vec![0.0; devices.len()], vec![0.0; devices.len()]];
     let mut whole = 0.0;
@@ -148,24 +149,25 @@ fn rows(table: &PlanTable) -> Table {
             tpot(&cell.own),
             cell.switch.map_or("–".to_owned(), duration),
         ];
-        cells.map(Cell::from).to_vec()
+        cells.map(TableCell::from).to_vec()
     };
     let without = table.without.iter().map(|it| {
-        let mut cells = vec![Cell::from(it.batch.to_string()), Cell::from(it.prompt_tokens.to_string())];
-        cells.extend(["none", it.reason.as_str(), "", "–", "–", "–", "–", "–"].map(Cell::from));
+        let mut cells =
+            vec![TableCell::from(it.batch.to_string()), TableCell::from(it.prompt_tokens.to_string())];
+        cells.extend(["none", it.reason.as_str(), "", "–", "–", "–", "–", "–"].map(TableCell::from));
         cells
     });
     let columns = [
-        Column::name("batch"),
-        Column::number("prompt"),
-        Column::number("placement"),
-        Column::text("prefill"),
-        Column::text("decode"),
-        Column::number("TTFT"),
-        Column::number("TPOT"),
-        Column::number("TTFT alone"),
-        Column::number("TPOT alone"),
-        Column::number("switch"),
+        TableColumn::name("batch"),
+        TableColumn::number("prompt"),
+        TableColumn::number("placement"),
+        TableColumn::text("prefill"),
+        TableColumn::text("decode"),
+        TableColumn::number("TTFT"),
+        TableColumn::number("TPOT"),
+        TableColumn::number("TTFT alone"),
+        TableColumn::number("TPOT alone"),
+        TableColumn::number("switch"),
     ];
     Table {
         label: "Every cell of the grid".to_owned(),

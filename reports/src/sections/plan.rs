@@ -1,57 +1,59 @@
-//! One plan: what it promises, where everything is, and its run as the simulator sees it.
+//! The section of one plan: its predictions, the placement, and a simulated run.
 
-use super::{Section, trace, validation};
-use crate::block::{Block, Cell, Column, Table, Tile};
-use crate::configuration::MemoryUse;
-use crate::machine_facts::machine_facts;
-use crate::numbers::{duration, plain};
-use crate::placement_map::PlacementMap;
+use super::run::run_blocks;
+use super::validation;
+use crate::numbers::format::{duration, plain};
+use crate::page::block::{NumberTile, PageBlock, Table, TableCell, TableColumn};
+use crate::page::section::PageSection;
 use crate::plots::{memory, placement};
+use crate::results::configuration::MemoryUse;
+use crate::results::machine_facts::machine_facts;
+use crate::results::placement_map::PlacementMap;
 use hwprofiles::Machine;
 use planner::{Placement, Plan, Times, Trace, Usage};
 
-/// A plan with the machine it was made for, and its run as the simulator sees it.
+/// A plan with its machine and a simulated run.
 #[derive(Debug, Clone)]
 pub struct PlannedRun {
-    /// The document.
+    /// The plan's document.
     pub plan: Plan,
     /// The machine.
     pub machine: Machine,
-    /// The run.
+    /// The simulated run.
     pub trace: Trace,
     placement: PlacementMap,
     memory: Vec<MemoryUse>,
 }
 
 impl PlannedRun {
-    /// Of a plan and its placement by index.
-    pub fn of(plan: Plan, machine: Machine, placement: &Placement, trace: Trace) -> Self {
-        let placement = PlacementMap::of(&machine, placement);
+    /// Joins a plan, its machine, its placement by index, and a simulated run.
+    pub fn new(plan: Plan, machine: Machine, placement: &Placement, trace: Trace) -> Self {
+        let placement = PlacementMap::from_placement(&machine, placement);
         let usage: Vec<Usage> = machine
             .memories
             .iter()
             .map(|it| plan.memory.get(&it.name).copied().unwrap_or_default())
             .collect();
-        let memory = MemoryUse::of(&machine, &usage, |_| None);
+        let memory = MemoryUse::from_usage(&machine, &usage, |_| None);
         Self { plan, machine, trace, placement, memory }
     }
 
-    pub(crate) fn section(&self) -> Section {
+    pub(crate) fn section(&self) -> PageSection {
         let Self { plan, machine, trace, placement: map, memory: memories } = self;
         let load = plan.workload;
-        let mut blocks = vec![Block::Tiles(self.tiles()), Block::Table(self.rules())];
-        blocks.push(Block::Heading("Where everything is".to_owned()));
-        blocks.push(Block::wide("placement", placement::draw(map)));
-        blocks.push(Block::wide("homes", placement::draw_homes(map)));
-        blocks.push(Block::wide("memory", memory::draw(memories)));
-        blocks.extend(trace::run_blocks(trace, Some(machine), Some(plan.formats.weights)));
-        blocks.push(Block::Heading("What the predictions rest on".to_owned()));
-        blocks.push(Block::Details {
+        let mut blocks = vec![PageBlock::Tiles(self.tiles()), PageBlock::Table(self.rules())];
+        blocks.push(PageBlock::Heading("Where everything is".to_owned()));
+        blocks.push(PageBlock::wide("placement", placement::draw(map)));
+        blocks.push(PageBlock::wide("homes", placement::draw_homes(map)));
+        blocks.push(PageBlock::wide("memory", memory::draw(memories)));
+        blocks.extend(run_blocks(trace, Some(machine), Some(plan.formats.weights)));
+        blocks.push(PageBlock::Heading("What the predictions rest on".to_owned()));
+        blocks.push(PageBlock::Details {
             summary: format!("Rates of {}", machine.name),
             open: false,
             tables: vec![validation::facts(&machine.name, &machine_facts(machine))],
         });
-        Section {
+        PageSection {
             title: format!("{} on {}: plan", plan.model.name, plan.machine.name),
             lead: format!(
                 "Batch {}, {} prompt and {} output tokens, in {}; best at {}, found as ‘{}’.",
@@ -66,37 +68,37 @@ impl PlannedRun {
         }
     }
 
-    fn tiles(&self) -> Vec<Tile> {
+    fn tiles(&self) -> Vec<NumberTile> {
         let predicted = &self.plan.predicted;
         let times = predicted.simulated;
-        let mut tiles = vec![Tile::new("TTFT, time to first token", duration(times.ttft))];
-        tiles.extend(times.tpot.map(|tpot| Tile::new("TPOT, time per output token", duration(tpot))));
+        let mut tiles = vec![NumberTile::new("TTFT, time to first token", duration(times.ttft))];
+        tiles.extend(times.tpot.map(|tpot| NumberTile::new("TPOT, time per output token", duration(tpot))));
         let energy = predicted.energy_per_token;
-        tiles.extend(energy.map(|it| Tile::new("Energy per output token", it.to_string())));
+        tiles.extend(energy.map(|it| NumberTile::new("Energy per output token", it.to_string())));
         let cost = predicted.cost_per_token;
         let million = |it: hwprofiles::Dollars| format!("{} USD", plain(it.get() * 1e6));
-        tiles.extend(cost.map(|it| Tile::new("Cost of a million output tokens", million(it))));
+        tiles.extend(cost.map(|it| NumberTile::new("Cost of a million output tokens", million(it))));
         tiles
     }
 
-    /// The plan beside rules that do not look at speeds.
+    /// A table of the plan beside rules that ignore speeds.
     fn rules(&self) -> Table {
         let predicted = &self.plan.predicted;
         let row = |name: &str, times: &Times| {
             let tpot = times.tpot.map_or("–".to_owned(), duration);
-            [name.to_owned(), duration(times.ttft), tpot, String::new()].map(Cell::from).to_vec()
+            [name.to_owned(), duration(times.ttft), tpot, String::new()].map(TableCell::from).to_vec()
         };
         let own = [row("this plan", &predicted.simulated), row("its bound", &predicted.bound)];
         let rules = predicted.baselines.iter().map(|(name, times)| row(name, times));
         let without = predicted
             .without
             .iter()
-            .map(|(name, why)| [name.as_str(), "–", "–", why].map(Cell::from).to_vec());
+            .map(|(name, why)| [name.as_str(), "–", "–", why].map(TableCell::from).to_vec());
         let columns = [
-            Column::name("placement"),
-            Column::number("TTFT"),
-            Column::number("TPOT"),
-            Column::wide("why not"),
+            TableColumn::name("placement"),
+            TableColumn::number("TTFT"),
+            TableColumn::number("TPOT"),
+            TableColumn::wide("why not"),
         ];
         Table {
             label: "The plan beside rules".to_owned(),

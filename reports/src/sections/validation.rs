@@ -1,19 +1,20 @@
-//! What was predicted beside what was measured.
+//! The section of a validation: predicted beside measured.
 
-use super::{Section, counted};
-use crate::block::{Block, Cell, Column, Plot, Table, Tile};
-use crate::compare::{Comparison, LaneRow, OperatorRow};
-use crate::configuration::{Configuration, MemoryUse};
-use crate::machine_facts::Fact;
-use crate::numbers::{duration, percent, signed_percent, size};
-use crate::pair::Pair;
+use crate::numbers::format::counted;
+use crate::numbers::format::{duration, percent, signed_percent, size};
+use crate::numbers::pair::Pair;
+use crate::page::block::{NumberTile, PageBlock, Plot, Table, TableCell, TableColumn};
+use crate::page::section::PageSection;
 use crate::plots::{errors, memory, placement, scatter, timeline};
-use crate::tables::{cells, within_line};
-use crate::validation::{ERROR_BAND, ErrorSummary, Validation};
+use crate::results::comparison::{Comparison, LaneRow, OperatorRow};
+use crate::results::configuration::{Configuration, MemoryUse};
+use crate::results::machine_facts::Fact;
+use crate::results::validation::{ERROR_BAND, ErrorSummary, Validation};
+use crate::results::validation_text::{cells, within_line};
 use hwprofiles::Seconds;
 use planner::Recorder;
 
-/// What the words on the page mean.
+/// The terms of the page and their meaning.
 const WORDS: &[(&str, &str)] = &[
     (
         "TTFT, time to first token",
@@ -43,18 +44,19 @@ const WORDS: &[(&str, &str)] = &[
     ),
 ];
 
-pub(crate) fn section(it: &Validation) -> Section {
+pub(crate) fn section(it: &Validation) -> PageSection {
     let summary = it.summary();
     let tiles = [("TTFT, time to first token", summary.ttft), ("TPOT, time per output token", summary.tpot)];
     let tiles = tiles.into_iter().filter_map(|(name, errors)| Some(tile(name, &errors?)));
-    let mut blocks: Vec<Block> = it.recorded().map(|note| Block::Note(note.to_owned())).into_iter().collect();
-    blocks.push(Block::Tiles(tiles.collect()));
+    let mut blocks: Vec<PageBlock> =
+        it.recorded().map(|note| PageBlock::Note(note.to_owned())).into_iter().collect();
+    blocks.push(PageBlock::Tiles(tiles.collect()));
     blocks.extend(how_far_off(it));
-    blocks.push(Block::Heading("Every configuration".to_owned()));
-    blocks.push(Block::Table(configurations(it)));
-    blocks.extend(it.shown().map(shown).into_iter().flatten());
-    blocks.push(Block::Heading("Operators, lanes and memories".to_owned()));
-    blocks.push(Block::Text(
+    blocks.push(PageBlock::Heading("Every configuration".to_owned()));
+    blocks.push(PageBlock::Table(configurations(it)));
+    blocks.extend(it.shown_configuration().map(shown).into_iter().flatten());
+    blocks.push(PageBlock::Heading("Operators, lanes and memories".to_owned()));
+    blocks.push(PageBlock::Text(
         "The repeat whose whole run had the median duration, joined with its prediction task by task."
             .to_owned(),
     ));
@@ -62,16 +64,16 @@ pub(crate) fn section(it: &Validation) -> Section {
         let label = &configuration.label.name;
         let tables = comparison_tables(&configuration.comparison).into_iter();
         let tables = tables.chain([memory_table(&configuration.memory)]).collect();
-        let open = it.shown().is_some_and(|shown| shown.label.name == *label);
-        blocks.push(Block::Details { summary: label.clone(), open, tables });
+        let open = it.shown_configuration().is_some_and(|shown| shown.label.name == *label);
+        blocks.push(PageBlock::Details { summary: label.clone(), open, tables });
     }
-    blocks.push(Block::Heading("What the predictions rest on".to_owned()));
-    blocks.push(Block::Table(facts(&it.machine, &it.facts)));
-    blocks.push(Block::Heading("Repeat it".to_owned()));
-    blocks.push(Block::Commands(it.commands.clone()));
-    blocks.push(Block::Heading("Words".to_owned()));
-    blocks.push(Block::Words(WORDS));
-    Section {
+    blocks.push(PageBlock::Heading("What the predictions rest on".to_owned()));
+    blocks.push(PageBlock::Table(facts(&it.machine, &it.facts)));
+    blocks.push(PageBlock::Heading("Repeat it".to_owned()));
+    blocks.push(PageBlock::Commands(it.commands.clone()));
+    blocks.push(PageBlock::Heading("Words".to_owned()));
+    blocks.push(PageBlock::Words(WORDS));
+    PageSection {
         title: format!("{} on {}: predicted and measured", it.model, it.machine),
         lead: format!(
             "{} of batch size, prompt and placement. Each was predicted by simulating its plan with the machine’s rates, \
@@ -82,7 +84,7 @@ pub(crate) fn section(it: &Validation) -> Section {
     }
 }
 
-fn tile(name: &str, errors: &ErrorSummary) -> Tile {
+fn tile(name: &str, errors: &ErrorSummary) -> NumberTile {
     let mut lines = vec![
         within_line(errors),
         format!("p90 {}, worst {} ({})", percent(errors.p90), percent(errors.worst), errors.worst_name),
@@ -91,61 +93,64 @@ fn tile(name: &str, errors: &ErrorSummary) -> Tile {
         let ranks = errors.rank_correlation.map_or(String::new(), |it| format!(", rank correlation {it:.3}"));
         format!("on the whole predicted ÷ measured = {ratio:.3}{ranks}")
     }));
-    Tile { name: format!("{name}: median |error|"), value: percent(errors.median), lines }
+    NumberTile { name: format!("{name}: median |error|"), value: percent(errors.median), lines }
 }
 
-fn how_far_off(it: &Validation) -> Vec<Block> {
+fn how_far_off(it: &Validation) -> Vec<PageBlock> {
     let band = band();
     let scatters = [
-        Plot::fitting("predicted-vs-measured-ttft", scatter::draw(it, scatter::Metric::Ttft)),
-        Plot::fitting("predicted-vs-measured-tpot", scatter::draw(it, scatter::Metric::Tpot)),
+        Plot::fitting("predicted-vs-measured-ttft", scatter::draw(it, scatter::TimeMetric::Ttft)),
+        Plot::fitting("predicted-vs-measured-tpot", scatter::draw(it, scatter::TimeMetric::Tpot)),
     ];
     vec![
-        Block::Heading("How far off".to_owned()),
-        Block::Text(format!(
+        PageBlock::Heading("How far off".to_owned()),
+        PageBlock::Text(format!(
             "On the dashed line the prediction is exact; the shaded band is {band}. Above the line the prediction was too long."
         )),
-        Block::Plots(scatters.to_vec()),
-        Block::Text(
+        PageBlock::Plots(scatters.to_vec()),
+        PageBlock::Text(
             "The error of every configuration. The thin line is what the error would have been against the quartiles of the repeats."
                 .to_owned(),
         ),
-        Block::wide("errors", errors::draw(it)),
+        PageBlock::wide("errors", errors::draw(it)),
     ]
 }
 
-/// The configuration that is drawn.
-fn shown(it: &Configuration) -> Vec<Block> {
-    let mut blocks = vec![Block::Heading(format!("Two steps of {}", it.label.name))];
+/// The configuration that is shown in detail.
+fn shown(it: &Configuration) -> Vec<PageBlock> {
+    let mut blocks = vec![PageBlock::Heading(format!("Two steps of {}", it.label.name))];
     blocks.extend(joined_steps(&it.comparison));
-    blocks.push(Block::Heading(format!("Where everything is in {}", it.label.name)));
-    blocks.push(Block::wide("placement", placement::draw(&it.placement)));
-    blocks.push(Block::wide("homes", placement::draw_homes(&it.placement)));
-    blocks.push(Block::Text(
+    blocks.push(PageBlock::Heading(format!("Where everything is in {}", it.label.name)));
+    blocks.push(PageBlock::wide("placement", placement::draw(&it.placement)));
+    blocks.push(PageBlock::wide("homes", placement::draw_homes(&it.placement)));
+    blocks.push(PageBlock::Text(
         "What is in which memory. The thick line is the capacity, the triangle the most that was allocated during the run."
             .to_owned(),
     ));
-    blocks.push(Block::wide("memory", memory::draw(&it.memory)));
+    blocks.push(PageBlock::wide("memory", memory::draw(&it.memory)));
     blocks
 }
 
 /// Both sides of the steps that are drawn, and of their operators.
-pub(crate) fn joined_steps(comparison: &Comparison) -> Vec<Block> {
-    let mut blocks = vec![Block::Text(
+pub(crate) fn joined_steps(comparison: &Comparison) -> Vec<PageBlock> {
+    let mut blocks = vec![PageBlock::Text(
         "For each device and link, what was predicted (above) and what was measured (below). The step ended at the dashed line as \
          predicted, at the solid line as measured."
             .to_owned(),
     )];
     for step in &comparison.timelines {
         let phase = step.step.phase;
-        blocks.push(Block::wide(format!("step-{phase}"), timeline::draw(step, timeline::BOTH)));
-        blocks.push(Block::wide(format!("step-{phase}-layers"), timeline::draw_layers(step, timeline::BOTH)));
+        blocks.push(PageBlock::wide(format!("step-{phase}"), timeline::draw(step, timeline::BOTH)));
+        blocks.push(PageBlock::wide(
+            format!("step-{phase}-layers"),
+            timeline::draw_layers(step, timeline::BOTH),
+        ));
     }
     let operators = scatter::draw_operators(comparison);
-    blocks.push(Block::Text(
+    blocks.push(PageBlock::Text(
         "The time of every operator and transfer, summed over all steps of its phase.".to_owned(),
     ));
-    blocks.push(Block::Plots(vec![Plot::fitting("operators", operators)]));
+    blocks.push(PageBlock::Plots(vec![Plot::fitting("operators", operators)]));
     blocks
 }
 
@@ -155,21 +160,21 @@ pub(crate) fn band() -> String {
 }
 
 fn configurations(it: &Validation) -> Table {
-    let first = [Column::name("configuration"), Column::text("placement")];
-    let load = ["batch", "prompt", "output"].map(Column::number);
+    let first = [TableColumn::name("configuration"), TableColumn::text("placement")];
+    let load = ["batch", "prompt", "output"].map(TableColumn::number);
     let times =
         ["TTFT predicted", "measured", "spread", "error", "TPOT predicted", "measured", "spread", "error"];
-    let columns = first.into_iter().chain(load).chain(times.map(Column::number)).collect();
+    let columns = first.into_iter().chain(load).chain(times.map(TableColumn::number)).collect();
     let time = |pair: Option<Pair>, spread: Option<f64>| {
         let [predicted, measured, error] = cells(pair).unwrap_or_else(|| ["–"; 3].map(str::to_owned));
-        let off = pair.and_then(|it| it.error()).is_some_and(|error| error.abs() > ERROR_BAND);
+        let unusual = pair.and_then(|it| it.error()).is_some_and(|error| error.abs() > ERROR_BAND);
         let spread = spread.map_or("–".to_owned(), percent);
-        [predicted.into(), measured.into(), spread.into(), Cell { text: error, off }]
+        [predicted.into(), measured.into(), spread.into(), TableCell { text: error, unusual }]
     };
     let row = |it: &Configuration| {
         let label = &it.label;
         let load =
-            [label.batch, label.prompt_tokens, label.output_tokens].map(|it| Cell::from(it.to_string()));
+            [label.batch, label.prompt_tokens, label.output_tokens].map(|it| TableCell::from(it.to_string()));
         let names = [label.name.as_str().into(), label.placement.as_str().into()];
         let times = [time(Some(it.ttft()), it.ttft_spread()), time(it.tpot(), it.tpot_spread())];
         names.into_iter().chain(load).chain(times.into_iter().flatten()).collect()
@@ -193,11 +198,11 @@ pub(crate) fn comparison_tables(comparison: &Comparison) -> [Table; 2] {
         let [predicted, measured, error] = times(row.total);
         let count = row.count.to_string();
         [row.phase.to_string(), row.name.clone(), row.lane.clone(), count, predicted, measured, error, share]
-            .map(Cell::from)
+            .map(TableCell::from)
             .to_vec()
     };
-    let words = [Column::text("phase"), Column::name("operator"), Column::text("lane")];
-    let numbers = ["count", "predicted", "measured", "error", "share"].map(Column::number);
+    let words = [TableColumn::text("phase"), TableColumn::name("operator"), TableColumn::text("lane")];
+    let numbers = ["count", "predicted", "measured", "error", "share"].map(TableColumn::number);
     let operators = Table {
         label: "Operators".to_owned(),
         caption: "Operators and transfers. Share: of the measured time of the phase’s steps; what runs at the same time adds up to \
@@ -215,14 +220,14 @@ pub(crate) fn comparison_tables(comparison: &Comparison) -> [Table; 2] {
         let shares = [busy(row.busy.predicted, steps.predicted), busy(row.busy.measured, steps.measured)];
         let ([predicted, measured, error], [first, second]) = (times(row.busy), shares);
         [row.phase.to_string(), row.lane.clone(), predicted, first, measured, second, error]
-            .map(Cell::from)
+            .map(TableCell::from)
             .to_vec()
     };
-    let numbers = ["predicted", "share", "measured", "share", "error"].map(Column::number);
+    let numbers = ["predicted", "share", "measured", "share", "error"].map(TableColumn::number);
     let lanes = Table {
         label: "Lanes".to_owned(),
         caption: "Time at work of each device and link, and its share of the phase’s steps.".to_owned(),
-        columns: [Column::text("phase"), Column::name("lane")].into_iter().chain(numbers).collect(),
+        columns: [TableColumn::text("phase"), TableColumn::name("lane")].into_iter().chain(numbers).collect(),
         rows: comparison.lanes.iter().map(lane).collect(),
     };
     [operators, lanes]
@@ -232,21 +237,21 @@ fn times(pair: Pair) -> [String; 3] {
     [duration(pair.predicted), duration(pair.measured), signed_percent(pair.error())]
 }
 
-/// What a plan takes from each memory.
+/// The planned use of each memory.
 pub(crate) fn memory_table(memories: &[MemoryUse]) -> Table {
     let numbers = ["capacity", "weights", "KV cache", "activations", "staging", "planned", "allocated"];
     let row = |it: &MemoryUse| {
-        let off = it.planned().max(it.allocated.unwrap_or_default()) > it.capacity;
+        let unusual = it.planned().max(it.allocated.unwrap_or_default()) > it.capacity;
         let sizes = [it.capacity, it.weights, it.kv, it.activations, it.staging, it.planned()].map(size);
-        let allocated = Cell { text: it.allocated.map_or("–".to_owned(), size), off };
-        let cells = [Cell::from(it.memory.as_str())].into_iter().chain(sizes.map(Cell::from));
+        let allocated = TableCell { text: it.allocated.map_or("–".to_owned(), size), unusual };
+        let cells = [TableCell::from(it.memory.as_str())].into_iter().chain(sizes.map(TableCell::from));
         cells.chain([allocated]).collect()
     };
     Table {
         label: "Memories".to_owned(),
         caption: "Planned bytes, and the most that was allocated at once. ‘!’ where there was not enough."
             .to_owned(),
-        columns: [Column::name("memory")].into_iter().chain(numbers.map(Column::number)).collect(),
+        columns: [TableColumn::name("memory")].into_iter().chain(numbers.map(TableColumn::number)).collect(),
         rows: memories.iter().map(row).collect(),
     }
 }
@@ -255,11 +260,15 @@ pub(crate) fn memory_table(memories: &[MemoryUse]) -> Table {
 pub(crate) fn facts(machine: &str, facts: &[Fact]) -> Table {
     let row = |fact: &Fact| {
         [&fact.part, &fact.quantity, &fact.value, &fact.source.to_string()]
-            .map(|it| Cell::from(it.as_str()))
+            .map(|it| TableCell::from(it.as_str()))
             .to_vec()
     };
-    let columns =
-        [Column::text("part"), Column::name("quantity"), Column::text("value"), Column::wide("source")];
+    let columns = [
+        TableColumn::text("part"),
+        TableColumn::name("quantity"),
+        TableColumn::text("value"),
+        TableColumn::wide("source"),
+    ];
     Table {
         label: "Rates of the machine and their sources".to_owned(),
         caption: format!("Every rate of {machine} and where it came from."),
@@ -269,7 +278,7 @@ pub(crate) fn facts(machine: &str, facts: &[Fact]) -> Table {
 }
 
 impl Validation {
-    /// How many runs each measured time is the median of.
+    /// The number of runs behind each measured time.
     fn repeats(&self) -> String {
         let runs = || self.configurations.iter().map(|it| it.runs.len());
         match (runs().min().unwrap_or(0), runs().max().unwrap_or(0)) {
@@ -278,17 +287,17 @@ impl Validation {
         }
     }
 
-    /// What "measured" means on this page, where it is not what the word says.
+    /// A warning where the measured times were not measured on real devices.
     fn recorded(&self) -> Option<&'static str> {
         let recorders = || self.configurations.iter().map(|it| it.comparison.measured_by);
-        match () {
-            () if recorders().all(|it| it == Recorder::Measured) => None,
-            () if recorders().any(|it| it == Recorder::Simulated) => {
-                Some("Some of what is called measured on this page was simulated, not run.")
-            }
-            () => Some(
+        if recorders().all(|it| it == Recorder::Measured) {
+            None
+        } else if recorders().any(|it| it == Recorder::Simulated) {
+            Some("Some of what is called measured on this page was simulated, not run.")
+        } else {
+            Some(
                 "Some of what is called measured on this page ran on null devices, which spend modelled time.",
-            ),
+            )
         }
     }
 }

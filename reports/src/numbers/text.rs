@@ -1,0 +1,53 @@
+//! Texts for terminals, documents and spreadsheets.
+
+/// Breaks `text` between words into lines of at most `width` columns. Longer words are cut.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    // A line break or a tab in a name would break the table.
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    for word in words {
+        let mut rest: Vec<char> = word.chars().collect();
+        while !rest.is_empty() {
+            let line = lines.last_mut().expect("there is one");
+            let used = line.chars().count();
+            let blank = usize::from(used > 0);
+            if used + blank + rest.len() <= width || (used == 0 && rest.len() > width) {
+                let part: String = rest.drain(..rest.len().min(width - blank - used)).collect();
+                line.push_str(&" ".repeat(blank));
+                line.push_str(&part);
+            } else {
+                lines.push(String::new());
+            }
+        }
+    }
+    lines
+}
+
+/// Cuts `name` to at most `width` columns.
+pub(crate) fn shortened(name: &str, width: usize) -> String {
+    // A line break or a tab in a name would break the table.
+    let name: String = name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    match name.chars().count() {
+        length if length <= width => name,
+        _ => name.chars().take(width - 1).chain(['…']).collect(),
+    }
+}
+
+/// Escapes a name for a Markdown table.
+pub(crate) fn markdown(name: &str) -> String {
+    let special = |c: char| "\\`*_{}[]<>()#!|&".contains(c);
+    let escape =
+        |c: char| if special(c) { vec!['\\', c] } else { vec![if c.is_control() { ' ' } else { c }] };
+    name.chars().flat_map(escape).collect()
+}
+
+/// A CSV text. `header` holds the names of the columns, separated by spaces.
+pub(crate) fn csv_text(header: &str, rows: impl Iterator<Item = Vec<String>>) -> String {
+    let header = header.split_whitespace().map(str::to_owned).collect();
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for row in std::iter::once(header).chain(rows) {
+        writer.write_record(row).expect("rows are of one length, and memory takes them");
+    }
+    let bytes = writer.into_inner().expect("memory takes them");
+    String::from_utf8(bytes).expect("made of texts")
+}

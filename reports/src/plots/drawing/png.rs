@@ -1,0 +1,182 @@
+//! A drawing as a PNG, by plotters' bitmap backend: in the light colours, with an embedded font.
+
+use crate::plots::drawing::class::PAPER;
+use crate::plots::drawing::marks::Drawing;
+use crate::plots::drawing::surface::{FONT_NAME, Surface, paint};
+use plotters::backend::BitMapBackend;
+use plotters::style::{FontStyle, register_font};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A part of DejaVu Sans (`fonts/LICENSE`).
+static FONT: &[u8] = include_bytes!("../../../fonts/plots.ttf");
+
+/// Whether the font could be registered. Without it every text of plotters is an error.
+static FONT_IS_REGISTERED: LazyLock<bool> =
+    LazyLock::new(|| register_font(FONT_NAME, FontStyle::Normal, FONT).is_ok());
+
+/// Pixels of the picture for a pixel of the drawing: readers look closely at pictures in documents.
+const SCALE: u32 = 2;
+/// Samples along each side of a pixel of the picture: plotters does not smooth every shape.
+const SAMPLES: u32 = 2;
+/// Samples that a picture may have: 1.5 GB.
+const MOST_SAMPLES: u64 = 500_000_000;
+
+impl Surface for BitMapBackend<'_> {
+    const UNITS: f64 = (SCALE * SAMPLES) as f64;
+}
+
+/// A picture: three bytes for each pixel.
+pub(crate) struct Picture {
+    /// Width and height in pixels.
+    pub size: (u32, u32),
+    /// Red, green and blue of each pixel, row by row.
+    pub pixels: Vec<u8>,
+}
+
+impl Picture {
+    /// Paints a drawing.
+    ///
+    /// # Errors
+    /// Says why the drawing cannot be painted: it is too large, or empty.
+    pub(crate) fn paint(drawing: &Drawing) -> Result<Self, String> {
+        if !*FONT_IS_REGISTERED {
+            return Err("the embedded font is damaged".to_owned());
+        }
+        let [width, height] = drawing.size().map(|side| (side * f64::from(SCALE)).ceil());
+        let samples = width * height * f64::from(SAMPLES * SAMPLES);
+        if !(1.0..=MOST_SAMPLES as f64).contains(&samples) {
+            return Err(format!("{width} × {height} pixels are too many, or none"));
+        }
+        let size = (width as u32, height as u32);
+        let sampled = (size.0 * SAMPLES, size.1 * SAMPLES);
+        let mut samples = [PAPER.0, PAPER.1, PAPER.2].repeat((sampled.0 * sampled.1) as usize);
+        paint(drawing, BitMapBackend::with_buffer(&mut samples, sampled)).map_err(|it| it.to_string())?;
+        Ok(Self { size, pixels: averaged(&samples, size) })
+    }
+
+    /// Writes the picture as a PNG, whole or not at all.
+    ///
+    /// # Errors
+    /// Says why the file cannot be written.
+    pub(crate) fn write(&self, path: &std::path::Path) -> Result<(), String> {
+        use plotters_backend::DrawingBackend;
+        static DRAFTS: AtomicU64 = AtomicU64::new(0);
+        let draft = DRAFTS.fetch_add(1, Ordering::Relaxed);
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        // The encoder chooses the format by the ending.
+        let draft = path.with_file_name(format!(".{name}.{}-{draft}.png", std::process::id()));
+        let written = || -> Result<(), Box<dyn std::error::Error>> {
+            let mut backend = BitMapBackend::new(&draft, self.size);
+            backend.blit_bitmap((0, 0), self.size, &self.pixels)?;
+            backend.present()?;
+            drop(backend);
+            std::fs::rename(&draft, path)?;
+            Ok(())
+        };
+        written().map_err(|error| {
+            // A draft that was never written cannot be removed, which does not matter.
+            let _ = std::fs::remove_file(&draft);
+            error.to_string()
+        })
+    }
+}
+
+/// The mean of the samples of each pixel.
+fn averaged(samples: &[u8], (width, height): (u32, u32)) -> Vec<u8> {
+    let (side, width, height) = (SAMPLES as usize, width as usize, height as usize);
+    let mut pixels = Vec::with_capacity(width * height * 3);
+    for y in 0..height {
+        for x in 0..width {
+            for colour in 0..3 {
+                let sum: usize = (0..side * side)
+                    .map(|sample| {
+                        let (column, row) = (x * side + sample % side, y * side + sample / side);
+                        usize::from(samples[(row * width * side + column) * 3 + colour])
+                    })
+                    .sum();
+                pixels.push((sum / (side * side)) as u8);
+            }
+        }
+    }
+    pixels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plots::drawing::class::Class;
+    use crate::plots::drawing::marks::Anchor;
+
+    fn picture(texts: &[&str]) -> Picture {
+        let mut drawing = Drawing::new(200.0, 100.0, "a plot");
+        drawing.rect(Class::Bar(0), [20.0, 40.0], [60.0, 50.0], "");
+        drawing.rect(Class::Hatch, [20.0, 40.0], [60.0, 50.0], "");
+        texts.iter().for_each(|text| drawing.text(Class::Text, [10.0, 20.0], Anchor::Start, text));
+        Picture::paint(&drawing).expect("a drawing of this size")
+    }
+
+    fn pixel(picture: &Picture, [x, y]: [u32; 2]) -> [u8; 3] {
+        let start = ((y * picture.size.0 + x) * 3) as usize;
+        [0, 1, 2].map(|colour| picture.pixels[start + colour])
+    }
+
+    #[test]
+    fn a_picture_has_the_size_and_the_light_colours_of_its_drawing() {
+        let picture = picture(&[]);
+        assert_eq!(picture.size, (400, 200));
+        assert_eq!(pixel(&picture, [390, 10]), [255, 255, 255], "the paper");
+        let bar: Vec<_> = (50..150).map(|x| pixel(&picture, [x, 150])).collect();
+        assert!(bar.contains(&[0x00, 0x72, 0xb2]), "the first colour: {bar:?}");
+        assert!(bar.iter().any(|pixel| *pixel != [0x00, 0x72, 0xb2]), "and stripes over it");
+    }
+
+    #[test]
+    fn texts_are_painted() {
+        let dark = |picture: &Picture| {
+            let pixels = (0..400).flat_map(|x| (0..60).map(move |y| [x, y]));
+            pixels.filter(|&at| pixel(picture, at)[0] < 128).count()
+        };
+        let [none, one, two, other] = [&[][..], &["TTFT"], &["TTFT × 1.5 µs ≤ η"], &["TPOT"]].map(picture);
+        assert_eq!(dark(&none), 0);
+        assert!(dark(&one) > 100 && dark(&two) > dark(&one));
+        assert!(one.pixels != other.pixels);
+        // Every sign that plots use has a shape of its own, not that of a missing glyph.
+        let missing = picture(&["\u{4e00}"]);
+        for sign in ["×", "·", "–", "−", "≤", "≥", "µ", "→", "…", "²", "σ"] {
+            let painted = picture(&[sign]);
+            assert!(dark(&painted) > 0 && painted.pixels != missing.pixels, "{sign}");
+        }
+    }
+
+    #[test]
+    fn a_turned_text_stands_upright() {
+        let mut drawing = Drawing::new(40.0, 200.0, "a plot");
+        drawing.upright(Class::Text, [20.0, 100.0], "predicted");
+        let picture = Picture::paint(&drawing).expect("a drawing of this size");
+        let dark: Vec<_> = (0..80)
+            .flat_map(|x| (0..400).map(move |y| [x, y]))
+            .filter(|&at| pixel(&picture, at)[0] < 128)
+            .collect();
+        let span = |side: usize| {
+            let all = || dark.iter().map(|at| at[side]);
+            all().max().expect("painted") - all().min().expect("painted")
+        };
+        assert!(span(1) > 3 * span(0), "{} × {}", span(0), span(1));
+    }
+
+    #[test]
+    fn a_picture_is_a_file_that_begins_like_a_png_and_leaves_no_draft() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("plot.png");
+        picture(&["TTFT"]).write(&path).expect("written");
+        assert!(std::fs::read(&path).expect("a file").starts_with(b"\x89PNG\r\n\x1a\n"));
+        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1);
+    }
+
+    #[test]
+    fn a_drawing_without_pixels_is_refused() {
+        assert!(Picture::paint(&Drawing::new(0.0, 10.0, "nothing")).is_err());
+        assert!(Picture::paint(&Drawing::new(1e9, 1e9, "too large")).is_err());
+    }
+}
