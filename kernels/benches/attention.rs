@@ -9,7 +9,10 @@
 mod noise;
 
 use hwprofiles::DType;
-use kernels::{Buffer, KvCacheMut, KvShape, Path, Pool, Scores, Scratch, Span, affinity, attention};
+use kernels::{
+    AttentionOperands, Buffer, KvCacheMut, KvShape, KvSpan, Path, Pool, Scores, Scratch, StridedRows,
+    StridedRowsMut, affinity, attention,
+};
 use noise::noise;
 use std::time::Instant;
 
@@ -38,7 +41,7 @@ fn prompt(pools: &[Pool], head_dim: usize, tokens: usize) {
     let mut sides = [0, 1].map(|_| Buffer::new(shape.bytes()).expect("memory"));
     let [keys, values] = &mut sides;
     let mut cache = KvCacheMut::new(shape, keys.bytes_mut(), values.bytes_mut()).expect("the right size");
-    let spans = [Span { sequence: 0, past: 0, new: tokens }];
+    let spans = [KvSpan { sequence: 0, past: 0, new: tokens }];
     cache.append(&pools[0], &spans, &noise(tokens * kv_width, 1), &noise(tokens * kv_width, 2), kv_width);
     let (q, mut out) = (noise(tokens * width, 3), vec![0.0; tokens * width]);
     let needed = attention::scratch_bytes(1, HEADS, shape, 1);
@@ -48,8 +51,15 @@ fn prompt(pools: &[Pool], head_dim: usize, tokens: usize) {
     for _ in 0..ROUNDS {
         for (pool, times) in pools.iter().zip(&mut times) {
             let start = Instant::now();
-            let cache = cache.as_cache();
-            attention(pool, HEADS, scores, &mut out, width, &q, width, cache, &spans, &mut scratch);
+            let operands = AttentionOperands {
+                heads: HEADS,
+                scores,
+                out: StridedRowsMut::new(&mut out, width),
+                q: StridedRows::new(&q, width),
+                cache: cache.as_cache(),
+                spans: &spans,
+            };
+            attention(pool, operands, &mut scratch);
             times.push(start.elapsed().as_secs_f64());
         }
     }

@@ -4,7 +4,7 @@
 #![allow(missing_docs)]
 
 use hwprofiles::units::Bytes;
-use kernels::{Memory, PANEL, Pool, RopeTable, add, affinity, gelu_tanh, rms_norm, rope, silu_mul};
+use kernels::{MemoryArena, PANEL, Pool, RopeTable, add, affinity, gelu_tanh, rms_norm, rope, silu_mul};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ fn main() {
     pool.pin_caller().expect("our core");
     let gamma = vec![1.5; COLUMNS];
     let frequencies: Vec<f32> = (0..HEAD / 2).map(|i| 1e4f32.powf(-2.0 * i as f32 / HEAD as f32)).collect();
-    let memory = Memory::new("table", Bytes::new(1 << 30));
+    let memory = MemoryArena::new("table", Bytes::new(1 << 30));
     let table = &RopeTable::new(&memory, &frequencies, 2048).expect("memory");
     for rows in [8, 2048] {
         let len = rows * COLUMNS;

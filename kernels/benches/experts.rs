@@ -10,7 +10,9 @@ mod noise;
 
 use hwprofiles::DType;
 use hwprofiles::units::Bytes;
-use kernels::{Group, Memory, Path, Pool, Scratch, SparseWeights, Weights};
+use kernels::{
+    GemmGroup, MemoryArena, Path, Pool, Scratch, SparseWeights, StridedRows, StridedRowsMut, Weights,
+};
 use kernels::{affinity, gemm, grouped_gemm, sparse_gemm};
 use noise::noise;
 use std::time::Instant;
@@ -50,7 +52,7 @@ fn compare(name: &str, size: usize, mut before: impl FnMut(&mut [f32]), mut afte
 
 fn main() {
     let cores = affinity::available_cores();
-    let memory = Memory::new("weights", Bytes::new(4 << 30));
+    let memory = MemoryArena::new("weights", Bytes::new(4 << 30));
     for count in [1, cores.len()] {
         let pool = |path| Pool::new(&cores[..count]).expect("our cores").with_path(path);
         let pools = [pool(Path::Avx2), pool(Path::best())];
@@ -74,8 +76,8 @@ fn vectors(pools: &[Pool; 2], w: &Weights, m: usize) {
     compare(
         &format!("{} threads, {}, {m} rows: avx2, {}", avx2.members(), w.dtype(), best.path()),
         m * w.rows(),
-        |y| gemm(avx2, m, y, w.rows(), &x, K, w, &mut scratch),
-        |y| gemm(best, m, y, w.rows(), &x, K, w, &mut other),
+        |y| gemm(avx2, m, StridedRowsMut::new(y, w.rows()), StridedRows::new(&x, K), w, &mut scratch),
+        |y| gemm(best, m, StridedRowsMut::new(y, w.rows()), StridedRows::new(&x, K), w, &mut other),
     );
 }
 
@@ -87,7 +89,7 @@ fn experts(pool: &Pool, w: &Weights) {
     let mut groups = Vec::new();
     for (expert, rows) in heights.into_iter().enumerate() {
         end += rows;
-        groups.push(Group { rows: end - rows..end, w: view.row_range(expert * N, (expert + 1) * N) });
+        groups.push(GemmGroup { rows: end - rows..end, w: view.row_range(expert * N, (expert + 1) * N) });
     }
     let x = noise(m * K, 1);
     let scratch = || Scratch::unaccounted(gemm::scratch_bytes(pool.members(), m, K)).expect("memory");
@@ -96,16 +98,17 @@ fn experts(pool: &Pool, w: &Weights) {
         &format!("{} threads, {}, 16 experts: apart, together", pool.members(), view.dtype()),
         m * N,
         |y| {
-            for Group { rows, w } in &groups {
-                gemm(pool, rows.len(), &mut y[rows.start * N..], N, &x[rows.start * K..], K, *w, &mut one);
+            for GemmGroup { rows, w } in &groups {
+                let y = StridedRowsMut::new(&mut y[rows.start * N..], N);
+                gemm(pool, rows.len(), y, StridedRows::new(&x[rows.start * K..], K), *w, &mut one);
             }
         },
-        |y| grouped_gemm(pool, &groups, y, N, &x, K, &mut other),
+        |y| grouped_gemm(pool, &groups, StridedRowsMut::new(y, N), StridedRows::new(&x, K), &mut other),
     );
 }
 
 /// Dense bf16, then the same matrix without its zeros.
-fn sparse(pool: &Pool, memory: &Memory) {
+fn sparse(pool: &Pool, memory: &MemoryArena) {
     let n = MATRICES * N / 4;
     for zeros in [0, 5, 9] {
         let mut values = noise(n * K, 1);
@@ -119,8 +122,17 @@ fn sparse(pool: &Pool, memory: &Memory) {
             compare(
                 &format!("{} threads, {zeros}0 % zeros, {m} rows: dense, sparse", pool.members()),
                 m * n,
-                |y| gemm(pool, m, y, n, &x, K, dense.view(), &mut one),
-                |y| sparse_gemm(pool, m, y, n, &x, K, &sparse, &mut other),
+                |y| gemm(pool, m, StridedRowsMut::new(y, n), StridedRows::new(&x, K), dense.view(), &mut one),
+                |y| {
+                    sparse_gemm(
+                        pool,
+                        m,
+                        StridedRowsMut::new(y, n),
+                        StridedRows::new(&x, K),
+                        &sparse,
+                        &mut other,
+                    )
+                },
             );
         }
     }

@@ -10,7 +10,9 @@ mod noise;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use hwprofiles::DType;
 use hwprofiles::units::Bytes;
-use kernels::{Buffer, Memory, Pool, Scratch, Weights, WeightsView, affinity, gemm};
+use kernels::{
+    Buffer, MemoryArena, Pool, Scratch, StridedRows, StridedRowsMut, Weights, WeightsView, affinity, gemm,
+};
 use noise::noise;
 use std::time::{Duration, Instant};
 
@@ -20,7 +22,7 @@ const K: usize = 4096;
 const BEYOND_CACHES: usize = 256 << 20;
 
 fn products(criterion: &mut Criterion) {
-    let memory = Memory::new("weights", Bytes::new(1 << 30));
+    let memory = MemoryArena::new("weights", Bytes::new(1 << 30));
     let cores = affinity::available_cores();
     let values = noise(N * K, 1);
     for dtype in [DType::F32, DType::Bf16, DType::Int8, DType::Int4] {
@@ -53,7 +55,8 @@ fn product(criterion: &mut Criterion, pool: &Pool, weights: &Weights, copies: &B
             for _ in 0..calls {
                 let bytes = copies.next().expect("at least one copy");
                 let w = WeightsView::new(dtype, N, K, bytes).expect("packed bytes");
-                gemm(pool, m, &mut y, N, &x, K, w, &mut scratch);
+                let (y, x) = (StridedRowsMut::new(&mut y, N), StridedRows::new(&x, K));
+                gemm(pool, m, y, x, w, &mut scratch);
             }
             let took = start.elapsed();
             fastest = fastest.min(took.as_secs_f64() / calls as f64);

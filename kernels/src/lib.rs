@@ -1,71 +1,32 @@
-//! CPU kernels with their references; the only unsafe code.
+//! CPU and GPU kernels with their references; the only unsafe code.
 //!
-//! Four kinds of thing live here:
-//! - what kernels stand on: [`Buffer`] and [`Memory`] (bytes that are counted), [`Pool`] and [`Flag`]
-//!   (pinned threads and how they meet), [`Weights`] (matrices in the order that the kernels read);
-//! - the kernels of a transformer's forward pass: [`gemm()`], [`attention()`], and the element-wise ones;
-//! - [`stream`] and [`Link`]: the loops that measure a memory, and the rate-limited copy that plays a bus;
-//! - [`cuda`]: what is timed on a GPU, where there is one.
+//! Rooms, each using only those before it: runtime, cpu, loops, cuda.
 //!
-//! Every fast kernel has a plain reference beside it. Which of the two runs is the pool's [`Path`],
-//! chosen from the CPU's features at run time and forced by [`Pool::with_path`].
+//! - `runtime` has what kernels stand on: [`Buffer`] and [`MemoryArena`] (counted bytes), [`Pool`] and
+//!   [`Flag`] (pinned threads and how they wait for each other), [`Path`] (the instruction set);
+//! - `cpu` has the kernels of a transformer's forward pass: [`gemm()`], [`attention()`], the
+//!   element-wise ones, and [`Weights`] (matrices in the order in which the kernels read them);
+//! - `loops` has what measures a machine: [`stream`] and [`peak`], and [`RateLimitedLink`], a copy at
+//!   the rate of a bus;
+//! - [`cuda`] has the same kernels on a GPU, and the work that is timed there.
+//!
+//! Every fast kernel has a plain reference beside it. The pool's [`Path`] decides which of the two runs.
+//! It is chosen from the CPU's features at run time; [`Pool::with_path`] forces it.
 #![allow(unsafe_code)]
 
-mod activation;
-pub mod affinity;
-mod amx;
-pub mod attention;
-mod buffer;
+mod cpu;
 pub mod cuda;
-mod disjoint;
-mod embedding;
-mod error;
-pub mod expert;
-mod exponential;
-mod flag;
-mod frequency;
-mod futex;
-pub mod gemm;
-mod interrupt;
-mod kv;
-mod kv_row;
-mod link;
-mod memory;
-mod norm;
-mod path;
-pub mod peak;
-mod pool;
-mod rope;
-mod sampling;
-mod scratch;
-mod self_check;
-mod softmax;
-pub mod stream;
-mod tile;
-mod vector;
-mod weights;
-mod wide_tile;
+mod loops;
+mod runtime;
 
-pub use activation::{gelu_erf, gelu_mul, gelu_tanh, relu, silu_mul, soft_cap};
-pub use attention::{Scores, attention};
-pub use buffer::{Buffer, Pages};
-pub use embedding::gather;
-pub use error::Error;
-pub use expert::{Expert, experts};
-pub use flag::Flag;
-pub use frequency::dependent_adds;
-pub use gemm::{Group, gemm, grouped_gemm, sparse_gemm};
-pub use interrupt::interrupts;
-pub use kv::{KvCache, KvCacheMut, KvShape, Span};
-pub use link::Link;
-pub use memory::Memory;
-pub use norm::{add_rms_norm, layer_norm, rms_norm, rms_norm_heads};
-pub use path::Path;
-pub use pool::Pool;
-pub use rope::{RopeTable, rope};
-pub use sampling::{Choice, sample};
-pub use scratch::Scratch;
-pub use self_check::State;
-pub use softmax::{argmax, softmax};
-pub use vector::{add, add_bias, scale};
-pub use weights::{PANEL, SparseWeights, Weights, WeightsView};
+pub use cpu::{
+    AttentionOperands, ExpertWeights, GemmGroup, KvCache, KvCacheMut, KvShape, KvSpan, PANEL, PathCheck,
+    RopeTable, SamplingParams, Scores, SparseWeights, StridedRows, StridedRowsMut, Weights, WeightsView, add,
+    add_bias, add_rms_norm, argmax, attention, expert, experts, gather, gelu_erf, gelu_mul, gelu_tanh, gemm,
+    grouped_gemm, layer_norm, relu, rms_norm, rms_norm_heads, rope, sample, scale, silu_mul, soft_cap,
+    softmax, sparse_gemm,
+};
+pub use loops::{RateLimitedLink, dependent_adds, peak, stream};
+pub use runtime::{
+    Buffer, Flag, KernelError, MemoryArena, PageBacking, Path, Pool, Scratch, affinity, interrupt_flag,
+};

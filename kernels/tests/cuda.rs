@@ -4,9 +4,9 @@ mod stand_in;
 
 use hwprofiles::units::Bytes;
 use hwprofiles::{DType, Direction, HostMemory};
-use kernels::cuda::calls::{self, Output};
-use kernels::cuda::{Accelerator, Apart, Event, Gpu, Program, Queue, Work, compile, parity};
-use kernels::{Memory, Weights};
+use kernels::cuda::calls::{self, ProductOutput};
+use kernels::cuda::{Accelerator, Gpu, GpuEvent, GpuProgram, GpuWork, Queue, StridedCopy, compile, parity};
+use kernels::{MemoryArena, Weights};
 use std::sync::Arc;
 
 #[test]
@@ -16,7 +16,7 @@ fn there_is_a_reason_for_no_gpu_or_all_that_it_computes_is_right() {
         Err(absent) => {
             // Without a driver nobody is to blame; with one the reason is the driver's or the GPU's.
             let library = absent.reason.contains("libcuda.so.1");
-            assert_eq!(library, !absent.driver, "{absent}");
+            assert_eq!(library, !absent.has_driver, "{absent}");
             return;
         }
     };
@@ -24,10 +24,17 @@ fn there_is_a_reason_for_no_gpu_or_all_that_it_computes_is_right() {
     let mib = Bytes::new(1 << 20);
     let transfers =
         [Direction::ToDevice, Direction::ToHost, Direction::Both].into_iter().flat_map(|direction| {
-            let of = move |memory| Work::Transfer { direction, memory, bytes: mib };
+            let of = move |memory| GpuWork::Transfer { direction, memory, bytes: mib };
             [of(HostMemory::Pageable), of(HostMemory::Pinned)]
         });
-    let simple = [Work::Launch, Work::Node, Work::Replay, Work::RoundTrip, Work::Read(mib), Work::Copy(mib)];
+    let simple = [
+        GpuWork::Launch,
+        GpuWork::Node,
+        GpuWork::Replay,
+        GpuWork::RoundTrip,
+        GpuWork::Read(mib),
+        GpuWork::Copy(mib),
+    ];
     let new_enough = |dtype: &DType| match dtype {
         DType::Bf16 => gpu.facts().capability >= (8, 0),
         DType::Fp8 => gpu.facts().capability >= (8, 9),
@@ -35,7 +42,7 @@ fn there_is_a_reason_for_no_gpu_or_all_that_it_computes_is_right() {
     };
     let formats = [DType::Bf16, DType::F16, DType::Fp8, DType::Int8].into_iter().filter(new_enough);
     let formats: Vec<_> = if gpu.facts().no_products.is_none() { formats.collect() } else { Vec::new() };
-    let products = formats.into_iter().map(|dtype| Work::Product { dtype, m: 16, n: 256, k: 256 });
+    let products = formats.into_iter().map(|dtype| GpuWork::Product { dtype, m: 16, n: 256, k: 256 });
     for work in simple.into_iter().chain(transfers).chain(products) {
         if let Some(check) = gpu.check(work).expect("it can be done") {
             assert!((check.got - check.wanted).abs() <= check.tolerance, "{work}: {check:?}");
@@ -51,14 +58,14 @@ fn every_call_is_as_a_stand_in_stricter_than_the_driver_demands() {
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status.success() && text.contains("a GPU: Facts { name: \"Stand-in 1\""),
+        output.status.success() && text.contains("a GPU: GpuFacts { name: \"Stand-in 1\""),
         "{text}{errors}"
     );
 }
 
 #[test]
 fn there_is_a_reason_for_no_compiler_or_it_knows_every_program() {
-    for program in Program::all(64) {
+    for program in GpuProgram::all(64) {
         match compile(program, (9, 0)) {
             // Machine code is an ELF file.
             Ok(code) => assert!(code.starts_with(b"\x7fELF"), "{program:?}"),
@@ -74,11 +81,13 @@ fn there_is_a_reason_for_no_compiler_or_it_knows_every_program() {
 fn an_accelerator_works_or_says_what_is_missing() {
     let gpu = match Accelerator::open() {
         Ok(gpu) => Arc::new(gpu),
-        Err(absent) => return assert_eq!(absent.reason.contains("libcuda.so.1"), !absent.driver, "{absent}"),
+        Err(absent) => {
+            return assert_eq!(absent.reason.contains("libcuda.so.1"), !absent.has_driver, "{absent}");
+        }
     };
     println!("an accelerator: {}", gpu.name().expect("a name"));
-    let memory = Memory::on_gpu("hbm", Bytes::new(1 << 30), Arc::clone(&gpu));
-    let host = Memory::new("dram", Bytes::new(1 << 30));
+    let memory = MemoryArena::on_gpu("hbm", Bytes::new(1 << 30), Arc::clone(&gpu));
+    let host = MemoryArena::new("dram", Bytes::new(1 << 30));
     let (m, n, k) = (19, 100, 48);
     let weights: Vec<f32> = (0..n * k).map(|i| ((i * 37 % 101) as f32 - 50.0) / 64.0).collect();
     let packed = Weights::from_f32(&memory, DType::Bf16, n, k, &weights).expect("room");
@@ -94,11 +103,11 @@ fn an_accelerator_works_or_says_what_is_missing() {
     let scratch = memory.allocate((32 << 20) + 2 * 32 * k).expect("room");
     let (mut compute, mut copies) =
         (Queue::new(&gpu).expect("a stream"), Queue::new(&gpu).expect("a stream"));
-    let (arrived, done) = (Event::new().expect("an event"), Event::new().expect("an event"));
+    let (arrived, done) = (GpuEvent::new().expect("an event"), GpuEvent::new().expect("an event"));
     copies.run(&calls::narrow_rows((near.values(), k), (from.values(), k), [m, k])).expect("a call");
     copies.record(&arrived).expect("recorded");
     compute.follow(&arrived).expect("followed");
-    let out = Output::Wide(y.values());
+    let out = ProductOutput::Wide(y.values());
     let w = packed.buffer().values();
     compute.multiply(m, (out, n), near.values(), packed.shape(), w, scratch.values()).expect("a product");
     compute.record(&done).expect("recorded");
@@ -116,7 +125,7 @@ fn an_accelerator_works_or_says_what_is_missing() {
     }
     assert_eq!(y.read_back::<f32>(n..2 * n).expect("they are there"), to.view::<f32>()[n..2 * n]);
     // Pieces: the first 8 bytes of every 16.
-    let pieces = Apart { count: 3, bytes: 8, apart: 16 };
+    let pieces = StridedCopy { count: 3, bytes: 8, stride: 16 };
     compute.copy_pieces(near.values(), from.values(), pieces).expect("pieces");
     compute.wait().expect("all of it");
     let got = near.read_back::<f32>(0..10).expect("they are there");

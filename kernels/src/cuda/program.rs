@@ -2,7 +2,7 @@
 
 /// Kernels that are compiled together: one file of `kernels/src/cuda/device`, and what it stands on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Program {
+pub enum GpuProgram {
     /// Norms.
     Norm,
     /// Rotary embedding.
@@ -22,7 +22,7 @@ pub enum Program {
     },
     /// Attention of a prompt.
     Prefill {
-        /// As in [`Program::Decode`].
+        /// As in [`GpuProgram::Decode`].
         head_dim: usize,
     },
     /// Products with few rows, or each row by its expert's matrix.
@@ -43,7 +43,7 @@ const PRELUDE: &str = include_str!("device/prelude.cu");
 const PACKED: &str = include_str!("device/packed.cu");
 const TILE: &str = include_str!("device/tile.cu");
 
-impl Program {
+impl GpuProgram {
     /// Every program; those that are compiled for a size of heads for this one.
     pub fn all(head_dim: usize) -> [Self; 14] {
         let attention = [Self::Decode { head_dim }, Self::Prefill { head_dim }];

@@ -1,8 +1,8 @@
 //! Runs the kernels of a GPU on the host: their very text, compiled as C behind `block.c`.
 
 use bytemuck::Pod;
-use kernels::cuda::Program;
-use kernels::cuda::calls::{Call, Values};
+use kernels::cuda::GpuProgram;
+use kernels::cuda::calls::{GpuSlice, KernelCall};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ pub struct Library(*mut c_void);
 
 impl Library {
     /// Undefined behaviour (a misaligned load, a shift too far) ends the test's process with SIGILL.
-    pub fn of(text: &str, name: &str, folder: &Path) -> Self {
+    pub fn compile(text: &str, name: &str, folder: &Path) -> Self {
         let block = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host_gpu/block.c");
         let block = std::fs::read_to_string(block).expect("the block's text");
         let (source, library) = (folder.join(format!("{name}.c")), folder.join(format!("{name}.so")));
@@ -94,7 +94,7 @@ impl Library {
 /// The host as a GPU of one test.
 pub struct Host {
     folder: TempDir,
-    libraries: BTreeMap<Program, Library>,
+    libraries: BTreeMap<GpuProgram, Library>,
     last_first: bool,
 }
 
@@ -109,11 +109,12 @@ pub fn each_order(test: impl Fn(&mut Host)) {
 
 impl Host {
     /// Runs a call to its end.
-    pub fn run(&mut self, call: &Call) {
+    pub fn run(&mut self, call: &KernelCall) {
         let program = call.program();
         let folder = self.folder.path();
-        let compile =
-            || Library::of(&program.text(), &format!("{}-{}", program.name(), program.head_dim()), folder);
+        let compile = || {
+            Library::compile(&program.text(), &format!("{}-{}", program.name(), program.head_dim()), folder)
+        };
         let library = self.libraries.entry(program).or_insert_with(compile);
         let ran = library.run(call.kernel(), call.grid(), call.threads(), call.arguments(), self.last_first);
         ran.unwrap_or_else(|failure| panic!("{}: {failure}", call.kernel()));
@@ -125,14 +126,14 @@ impl Host {
 pub struct Operand<T> {
     memory: Vec<u128>,
     len: usize,
-    of: PhantomData<T>,
+    marker: PhantomData<T>,
 }
 
 /// Units of 16 bytes before and after.
 const AROUND: usize = 8;
 
 impl<T: Pod> Operand<T> {
-    pub fn of(values: &[T]) -> Self {
+    pub fn new(values: &[T]) -> Self {
         let mut operand = Self::unwritten(values.len());
         let bytes = bytemuck::cast_slice(values);
         operand.bytes()[16 * AROUND..][..bytes.len()].copy_from_slice(bytes);
@@ -142,16 +143,16 @@ impl<T: Pod> Operand<T> {
     /// All ones.
     pub fn unwritten(len: usize) -> Self {
         let memory = vec![u128::MAX; 2 * AROUND + (len * size_of::<T>()).div_ceil(16)];
-        Self { memory, len, of: PhantomData }
+        Self { memory, len, marker: PhantomData }
     }
 
     fn bytes(&mut self) -> &mut [u8] {
         bytemuck::cast_slice_mut(&mut self.memory)
     }
 
-    pub fn values(&mut self) -> Values<T> {
+    pub fn values(&mut self) -> GpuSlice<T> {
         // SAFETY: tests keep their operands until calls have run, which is at once.
-        unsafe { Values::new(self.memory[AROUND..].as_mut_ptr() as u64, self.len) }
+        unsafe { GpuSlice::new(self.memory[AROUND..].as_mut_ptr() as u64, self.len) }
     }
 
     pub fn read(&mut self) -> Vec<T> {

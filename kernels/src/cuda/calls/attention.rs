@@ -1,7 +1,9 @@
 //! The KV cache and attention.
 
-use super::{Call, Program, Values, count, extent};
-use crate::Scores;
+use super::call::{KernelCall, count, extent};
+use super::slice::GpuSlice;
+use crate::cpu::Scores;
+use crate::cuda::program::GpuProgram;
 use bytemuck::{Pod, Zeroable};
 
 const THREADS: u32 = 128;
@@ -17,13 +19,13 @@ pub const MOST_VALUES: usize = 256;
 /// A paged KV cache of bf16: keys and values `[page][kv head][position][head dim]`, and which page holds which
 /// positions of a sequence. A [`crate::KvCache`] is one of a page per sequence.
 #[derive(Debug, Clone, Copy)]
-pub struct Paged {
+pub struct PagedCache {
     /// Keys.
-    pub keys: Values<u16>,
+    pub keys: GpuSlice<u16>,
     /// Values.
-    pub values: Values<u16>,
+    pub values: GpuSlice<u16>,
     /// `[sequence][pages_per_sequence]`; entries beyond a sequence's length are not read.
-    pub table: Values<i32>,
+    pub table: GpuSlice<i32>,
     /// Pages that a sequence can have.
     pub pages_per_sequence: usize,
     /// Positions of a page.
@@ -34,7 +36,7 @@ pub struct Paged {
     pub head_dim: usize,
 }
 
-impl Paged {
+impl PagedCache {
     fn sequences(&self) -> usize {
         self.table.len().checked_div(self.pages_per_sequence).unwrap_or(0)
     }
@@ -74,13 +76,13 @@ struct AppendArguments {
 
 /// Writes rows of keys and values, `stride` apart, to where `sequences` and `positions` of the same length say.
 pub fn append(
-    cache: Paged,
-    keys: Values<u16>,
-    values: Values<u16>,
+    cache: PagedCache,
+    keys: GpuSlice<u16>,
+    values: GpuSlice<u16>,
     stride: usize,
-    sequences: Values<i32>,
-    positions: Values<i32>,
-) -> Call {
+    sequences: GpuSlice<i32>,
+    positions: GpuSlice<i32>,
+) -> KernelCall {
     let rows = sequences.len();
     let read = extent(rows, stride, cache.kv_heads * cache.head_dim);
     let arguments = AppendArguments {
@@ -98,27 +100,27 @@ pub fn append(
         pages_per_sequence: count(cache.pages_per_sequence),
         unused: 0,
     };
-    Call::new(Program::Cache, "append", [rows, 1, 1], 256, arguments)
+    KernelCall::new(GpuProgram::Cache, "append", [rows, 1, 1], 256, arguments)
 }
 
 /// What a decode step's attention reads and writes besides the cache: a row of `heads` heads per sequence.
 #[derive(Debug, Clone, Copy)]
-pub struct Decoding {
+pub struct DecodeStep {
     /// Queries and how far apart their rows are.
-    pub q: (Values<u16>, usize),
+    pub q: (GpuSlice<u16>, usize),
     /// The result, likewise.
-    pub out: (Values<u16>, usize),
+    pub out: (GpuSlice<u16>, usize),
     /// Query heads.
     pub heads: usize,
     /// Positions that each sequence's token sees, its own included; 0 where a sequence has none, which gives 0.
-    pub lengths: Values<i32>,
+    pub lengths: GpuSlice<i32>,
     /// The largest length there may be.
     pub longest: usize,
     /// Positions per block, a multiple of 64: fewer make more blocks.
     pub chunk: usize,
     /// Room for `sequences × heads × splits × (head dim + 2)` values, splits = ⌈longest / chunk⌉; of a window, no longer
     /// than that.
-    pub scratch: Values<f32>,
+    pub scratch: GpuSlice<f32>,
     /// What becomes of them, and which positions are seen.
     pub scores: Scores,
 }
@@ -128,13 +130,13 @@ const ENOUGH_BLOCKS: usize = 512;
 /// Positions that a block has at least, or its beginning and end outweigh them.
 const LEAST_CHUNK: usize = 2 * POSITIONS;
 
-/// Positions per block for [`Decoding`]: few where there are few sequences.
+/// Positions per block for [`DecodeStep`]: few where there are few sequences.
 pub fn decode_chunk(sequences: usize, kv_heads: usize, longest: usize) -> usize {
     let splits = ENOUGH_BLOCKS.div_ceil((sequences * kv_heads).max(1));
     longest.div_ceil(splits).next_multiple_of(POSITIONS).max(LEAST_CHUNK)
 }
 
-/// Bytes of scratch that [`Decoding`] with chunks of [`decode_chunk`] takes at most, for up to so many sequences and
+/// Bytes of scratch that [`DecodeStep`] with chunks of [`decode_chunk`] takes at most, for up to so many sequences and
 /// positions.
 pub fn decode_scratch(
     sequences: usize,
@@ -179,9 +181,9 @@ struct CombineArguments {
 }
 
 /// Attention of one new token per sequence: two calls, one after the other.
-pub fn decode(cache: Paged, step: Decoding) -> [Call; 2] {
+pub fn decode(cache: PagedCache, step: DecodeStep) -> [KernelCall; 2] {
     cache.check(step.heads);
-    let Decoding { heads, chunk, longest, scores, .. } = step;
+    let DecodeStep { heads, chunk, longest, scores, .. } = step;
     assert!(chunk > 0 && chunk.is_multiple_of(POSITIONS), "{chunk} positions per block");
     assert!(longest <= cache.page * cache.pages_per_sequence, "{longest} positions");
     let (sequences, head_dim) = (step.lengths.len(), cache.head_dim);
@@ -210,14 +212,14 @@ pub fn decode(cache: Paged, step: Decoding) -> [Call; 2] {
         scale: scores.scale,
         cap: scores.cap.unwrap_or(0.0),
     };
-    let program = Program::Decode { head_dim };
+    let program = GpuProgram::Decode { head_dim };
     let pieces = cache.kv_heads * (heads / cache.kv_heads).div_ceil(HEADS);
-    let decode = Call::new(program, "decode", [splits, pieces, sequences], THREADS, arguments);
+    let decode = KernelCall::new(program, "decode", [splits, pieces, sequences], THREADS, arguments);
     let (out, out_stride) = step.out;
     let out = out.holding(extent(sequences, out_stride, heads * head_dim), "out");
     let arguments =
         CombineArguments { sums, scales, out, out_stride: count(out_stride), splits: count(splits) };
-    [decode, Call::new(program, "combine", [heads, sequences, 1], THREADS, arguments)]
+    [decode, KernelCall::new(program, "combine", [heads, sequences, 1], THREADS, arguments)]
 }
 
 #[repr(C)]
@@ -244,14 +246,14 @@ struct PrefillArguments {
 /// Causal attention of new tokens whose keys are in the cache. `spans` has four numbers each: the sequence, its positions
 /// before, its new tokens (at most `most_new`), and their first row.
 pub fn prefill(
-    cache: Paged,
+    cache: PagedCache,
     heads: usize,
     scores: Scores,
-    (q, q_stride): (Values<u16>, usize),
-    (out, out_stride): (Values<u16>, usize),
-    spans: Values<i32>,
+    (q, q_stride): (GpuSlice<u16>, usize),
+    (out, out_stride): (GpuSlice<u16>, usize),
+    spans: GpuSlice<i32>,
     most_new: usize,
-) -> Call {
+) -> KernelCall {
     cache.check(heads);
     // Two values are read and written at once.
     assert!(q_stride.is_multiple_of(2) && out_stride.is_multiple_of(2), "strides {q_stride}, {out_stride}");
@@ -276,7 +278,7 @@ pub fn prefill(
     };
     let rows = most_new * (heads / cache.kv_heads);
     let grid = [rows.div_ceil(ROWS), cache.kv_heads, spans.len() / 4];
-    Call::new(Program::Prefill { head_dim: cache.head_dim }, "prefill", grid, THREADS, arguments)
+    KernelCall::new(GpuProgram::Prefill { head_dim: cache.head_dim }, "prefill", grid, THREADS, arguments)
 }
 
 /// The positions of a window, as kernels take it: more than any sequence has where there is none.

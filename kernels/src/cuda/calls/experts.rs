@@ -2,9 +2,12 @@
 //!
 //! Who chose which experts stays on the GPU: a call's grid is as large as it can be, and blocks without work end.
 
+use super::call::{KernelCall, count};
 use super::product::packed;
-use super::{Call, Program, Values, count};
-use crate::{Error, PANEL};
+use super::slice::GpuSlice;
+use crate::cpu::PANEL;
+use crate::cuda::program::GpuProgram;
+use crate::runtime::KernelError;
 use bytemuck::{Pod, Zeroable};
 use hwprofiles::DType;
 use std::ops::Range;
@@ -16,25 +19,25 @@ const MATRICES: usize = 128;
 
 /// Where so many tokens go. Each token has as many *pairs* as it has experts, one after the other.
 #[derive(Debug, Clone, Copy)]
-pub struct Routing {
+pub struct ExpertRouting {
     tokens: usize,
     experts: usize,
     per_token: usize,
-    ids: Values<i32>,
-    shares: Values<f32>,
-    order: Values<i32>,
-    tiles: Values<i32>,
+    ids: GpuSlice<i32>,
+    shares: GpuSlice<f32>,
+    order: GpuSlice<i32>,
+    tiles: GpuSlice<i32>,
 }
 
 /// The same matrix of experts that follow each other.
 #[derive(Debug, Clone)]
-pub struct Matrices {
+pub struct ExpertMatrices {
     /// Number of the first expert.
     pub first: usize,
     /// Format, rows, columns of each.
     pub shape: (DType, usize, usize),
     /// Each packed as [`crate::Weights`].
-    pub bytes: Vec<Values<u8>>,
+    pub bytes: Vec<GpuSlice<u8>>,
 }
 
 #[repr(C)]
@@ -63,11 +66,11 @@ struct GroupArguments {
 
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-struct EachArguments {
+struct PerPairArguments {
     x: u64,
     y: u64,
     ids: u64,
-    of: OfMatrices,
+    of: MatrixTable,
 }
 
 #[repr(C)]
@@ -77,13 +80,13 @@ struct GroupedArguments {
     y: u64,
     order: u64,
     tiles: u64,
-    of: OfMatrices,
+    of: MatrixTable,
 }
 
 /// The matrices of experts `first` and those that follow it, `count` of them; a row of x serves `per_row` pairs.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-struct OfMatrices {
+struct MatrixTable {
     rows: i32,
     columns: i32,
     per_row: i32,
@@ -109,21 +112,21 @@ struct SumArguments {
     unused: i32,
 }
 
-impl Routing {
+impl ExpertRouting {
     /// The most experts that there can be.
     pub const MOST: usize = 1024;
 
-    /// Bytes that [`Routing::new`] takes.
+    /// Bytes that [`ExpertRouting::new`] takes.
     pub fn bytes(tokens: usize, experts: usize, per_token: usize) -> usize {
         let tiles = tiles(tokens * per_token, experts);
         size_of::<i32>() * (2 * tokens * per_token + tiles * (TILE + 1))
     }
 
-    /// Of `tokens` tokens to `per_token` of so many experts each, in `room`; not known until [`Routing::choose`].
+    /// Of `tokens` tokens to `per_token` of so many experts each, in `room`; not known until [`ExpertRouting::choose`].
     ///
     /// # Panics
     /// Where there are no more than 1024 experts for as many as a token has, or too little room.
-    pub fn new(room: Values<u8>, tokens: usize, experts: usize, per_token: usize) -> Self {
+    pub fn new(room: GpuSlice<u8>, tokens: usize, experts: usize, per_token: usize) -> Self {
         assert!(
             (1..=experts).contains(&per_token) && experts <= Self::MOST,
             "{per_token} of {experts} experts"
@@ -148,7 +151,7 @@ impl Routing {
 
     /// Calls that find each token's experts, those of the highest of its scores (of equal ones the first), and their shares:
     /// the softmax over all scores, or over those of its experts where they are `normalised`.
-    pub fn choose(&self, scores: Values<f32>, normalised: bool) -> Vec<Call> {
+    pub fn choose(&self, scores: GpuSlice<f32>, normalised: bool) -> Vec<KernelCall> {
         let arguments = RouteArguments {
             scores: scores.holding(self.tokens * self.experts, "scores"),
             ids: self.ids.address,
@@ -159,7 +162,8 @@ impl Routing {
             normalised: normalised.into(),
         };
         // A warp for each token.
-        let route = Call::new(Program::Experts, "route", [self.tokens.div_ceil(8), 1, 1], 256, arguments);
+        let route =
+            KernelCall::new(GpuProgram::Experts, "route", [self.tokens.div_ceil(8), 1, 1], 256, arguments);
         if self.is_sparse() {
             return vec![route];
         }
@@ -172,7 +176,7 @@ impl Routing {
             most: count(self.tiles.len()),
             unused: 0,
         };
-        vec![route, Call::new(Program::Experts, "group", [1, 1, 1], 1024, arguments)]
+        vec![route, KernelCall::new(GpuProgram::Experts, "group", [1, 1, 1], 1024, arguments)]
     }
 
     /// Calls for y = x·Wᵀ for each pair with an expert among the `matrices`: W its expert's, x its token's row where x has a row
@@ -183,7 +187,12 @@ impl Routing {
     ///
     /// # Panics
     /// Where the matrices' rows are no multiple of 16 or their columns none of 8.
-    pub fn multiply(&self, y: Values<u16>, x: Values<u16>, matrices: &Matrices) -> Result<Vec<Call>, Error> {
+    pub fn multiply(
+        &self,
+        y: GpuSlice<u16>,
+        x: GpuSlice<u16>,
+        matrices: &ExpertMatrices,
+    ) -> Result<Vec<KernelCall>, KernelError> {
         let (dtype, rows, columns) = matrices.shape;
         assert!(rows.is_multiple_of(PANEL) && columns.is_multiple_of(8), "experts of {rows} × {columns}");
         let y = y.holding(self.pairs() * rows, "y");
@@ -192,7 +201,7 @@ impl Routing {
         let (x, per_row) =
             (x.aligned(16, "x"), count(if x_rows == self.tokens { self.per_token } else { 1 }));
         let calls = matrices.bytes.chunks(MATRICES).zip((matrices.first..).step_by(MATRICES));
-        let call = |(bytes, first): (&[Values<u8>], usize)| {
+        let call = |(bytes, first): (&[GpuSlice<u8>], usize)| {
             let mut w = [0; MATRICES];
             let names = match self.is_sparse() {
                 true => ["gemv_experts_bf16", "gemv_experts_int8", "gemv_experts_int4"],
@@ -203,7 +212,7 @@ impl Routing {
                 (kernel, *w) = packed(names, dtype, rows, columns, *bytes)?;
             }
             let [first, here] = [first, bytes.len()].map(count);
-            let of = OfMatrices {
+            let of = MatrixTable {
                 rows: count(rows),
                 columns: count(columns),
                 per_row,
@@ -214,12 +223,18 @@ impl Routing {
             };
             Ok(if self.is_sparse() {
                 let grid = [rows / PANEL, self.pairs(), 1];
-                let arguments = EachArguments { x, y, ids: self.ids.address, of };
-                Call::new(Program::Gemv, kernel, grid, 256, arguments)
+                let arguments = PerPairArguments { x, y, ids: self.ids.address, of };
+                KernelCall::new(GpuProgram::Gemv, kernel, grid, 256, arguments)
             } else {
                 let grid = [self.tiles.len(), rows.div_ceil(TILE), 1];
                 let (order, tiles) = (self.order.address, self.tiles.address);
-                Call::new(Program::Grouped, kernel, grid, 128, GroupedArguments { x, y, order, tiles, of })
+                KernelCall::new(
+                    GpuProgram::Grouped,
+                    kernel,
+                    grid,
+                    128,
+                    GroupedArguments { x, y, order, tiles, of },
+                )
             })
         };
         calls.map(call).collect()
@@ -227,7 +242,13 @@ impl Routing {
 
     /// out = the sum of what the experts `which` `made` of each token's pairs, by their shares; added to what is there where
     /// it `adds`.
-    pub fn sum(&self, out: Values<u16>, made: Values<u16>, which: Range<usize>, adds: bool) -> Call {
+    pub fn sum(
+        &self,
+        out: GpuSlice<u16>,
+        made: GpuSlice<u16>,
+        which: Range<usize>,
+        adds: bool,
+    ) -> KernelCall {
         let columns = out.len() / self.tokens.max(1);
         let values = self.tokens * columns;
         let arguments = SumArguments {
@@ -243,7 +264,7 @@ impl Routing {
             adds: adds.into(),
             unused: 0,
         };
-        Call::new(Program::Experts, "sum_experts", super::rows::blocks(values), 256, arguments)
+        KernelCall::new(GpuProgram::Experts, "sum_experts", super::rows::blocks(values), 256, arguments)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Activations on their way between the host's f32 and what a GPU has.
 
-use super::{Call, Program, Values, count, extent};
+use super::call::{KernelCall, count, extent};
+use super::slice::GpuSlice;
+use crate::cuda::program::GpuProgram;
 use bytemuck::{Pod, Zeroable};
 
 const THREADS: u32 = 256;
@@ -21,10 +23,10 @@ struct HopArguments {
 
 fn hop<F, T>(
     kernel: &'static str,
-    (to, to_stride): (Values<T>, usize),
-    (from, from_stride): (Values<F>, usize),
+    (to, to_stride): (GpuSlice<T>, usize),
+    (from, from_stride): (GpuSlice<F>, usize),
     [rows, columns]: [usize; 2],
-) -> Call {
+) -> KernelCall {
     let arguments = HopArguments {
         from: from.holding(extent(rows, from_stride, columns), "from"),
         to: to.holding(extent(rows, to_stride, columns), "to"),
@@ -35,20 +37,20 @@ fn hop<F, T>(
         unused: 0,
     };
     let blocks = (rows * columns).div_ceil(THREADS as usize).min(MOST_BLOCKS);
-    Call::new(Program::Hop, kernel, [blocks, 1, 1], THREADS, arguments)
+    KernelCall::new(GpuProgram::Hop, kernel, [blocks, 1, 1], THREADS, arguments)
 }
 
 /// Rows and columns of bf16 as f32; each side has its own distance between rows.
-pub fn widen_rows(to: (Values<f32>, usize), from: (Values<u16>, usize), size: [usize; 2]) -> Call {
+pub fn widen_rows(to: (GpuSlice<f32>, usize), from: (GpuSlice<u16>, usize), size: [usize; 2]) -> KernelCall {
     hop("widen_rows", to, from, size)
 }
 
 /// Rows and columns of f32 rounded to bf16.
-pub fn narrow_rows(to: (Values<u16>, usize), from: (Values<f32>, usize), size: [usize; 2]) -> Call {
+pub fn narrow_rows(to: (GpuSlice<u16>, usize), from: (GpuSlice<f32>, usize), size: [usize; 2]) -> KernelCall {
     hop("narrow_rows", to, from, size)
 }
 
 /// Rows and columns of f32 as they are.
-pub fn copy_rows(to: (Values<f32>, usize), from: (Values<f32>, usize), size: [usize; 2]) -> Call {
+pub fn copy_rows(to: (GpuSlice<f32>, usize), from: (GpuSlice<f32>, usize), size: [usize; 2]) -> KernelCall {
     hop("copy_rows", to, from, size)
 }

@@ -1,7 +1,10 @@
 //! Kernels over packed weights.
 
-use super::{Call, Program, Values, count, extent};
-use crate::{Error, PANEL};
+use super::call::{KernelCall, count, extent};
+use super::slice::GpuSlice;
+use crate::cpu::PANEL;
+use crate::cuda::program::GpuProgram;
+use crate::runtime::KernelError;
 use bytemuck::{Pod, Zeroable};
 use hwprofiles::DType;
 
@@ -13,18 +16,20 @@ pub(super) fn packed(
     dtype: DType,
     rows: usize,
     columns: usize,
-    bytes: Values<u8>,
-) -> Result<(&'static str, u64), Error> {
+    bytes: GpuSlice<u8>,
+) -> Result<(&'static str, u64), KernelError> {
     let kernel = match dtype {
         DType::Bf16 => of[0],
         DType::Int8 => of[1],
         DType::Int4 => of[2],
-        _ => return Err(Error::DType { what: "weights of a GPU", dtype, accepted: "bf16, int8, int4" }),
+        _ => {
+            return Err(KernelError::DType { what: "weights of a GPU", dtype, accepted: "bf16, int8, int4" });
+        }
     };
     let wanted = dtype.matrix_bytes(rows as u64, columns as u64).get() as usize;
     if bytes.len() != wanted {
         let got = bytes.len();
-        return Err(Error::Size { what: "a matrix", rows, columns, dtype, wanted, got });
+        return Err(KernelError::Size { what: "a matrix", rows, columns, dtype, wanted, got });
     }
     Ok((kernel, bytes.aligned(16, "weights")))
 }
@@ -45,26 +50,26 @@ struct GemvArguments {
 
 /// Where a product goes.
 #[derive(Debug, Clone, Copy)]
-pub enum Output {
+pub enum ProductOutput {
     /// Rounded to bf16, as the next kernel reads it.
-    Narrow(Values<u16>),
+    Narrow(GpuSlice<u16>),
     /// As it is: logits.
-    Wide(Values<f32>),
+    Wide(GpuSlice<f32>),
 }
 
-impl From<Values<u16>> for Output {
-    fn from(values: Values<u16>) -> Self {
+impl From<GpuSlice<u16>> for ProductOutput {
+    fn from(values: GpuSlice<u16>) -> Self {
         Self::Narrow(values)
     }
 }
 
-impl From<Values<f32>> for Output {
-    fn from(values: Values<f32>) -> Self {
+impl From<GpuSlice<f32>> for ProductOutput {
+    fn from(values: GpuSlice<f32>) -> Self {
         Self::Wide(values)
     }
 }
 
-impl Output {
+impl ProductOutput {
     /// Its address, where `wanted` values are there.
     pub(crate) fn holding(self, wanted: usize) -> u64 {
         match self {
@@ -90,14 +95,14 @@ impl Output {
 /// per row of x: from a few rows on [`unpack`] and a product by cuBLASLt are faster.
 ///
 /// # Errors
-/// [`Error::DType`], [`Error::Size`].
+/// [`KernelError::DType`], [`KernelError::Size`].
 pub fn gemv(
     m: usize,
-    (y, y_stride): (impl Into<Output>, usize),
-    (x, x_stride): (Values<u16>, usize),
+    (y, y_stride): (impl Into<ProductOutput>, usize),
+    (x, x_stride): (GpuSlice<u16>, usize),
     (dtype, rows, columns): (DType, usize, usize),
-    w: Values<u8>,
-) -> Result<Call, Error> {
+    w: GpuSlice<u8>,
+) -> Result<KernelCall, KernelError> {
     let y = y.into();
     let (kernel, w) = packed(["gemv_bf16", "gemv_int8", "gemv_int4"], dtype, rows, columns, w)?;
     let arguments = GemvArguments {
@@ -111,7 +116,7 @@ pub fn gemv(
         wide: y.is_wide().into(),
         unused: 0,
     };
-    Ok(Call::new(Program::Gemv, kernel, [rows.div_ceil(PANEL), m, 1], THREADS, arguments))
+    Ok(KernelCall::new(GpuProgram::Gemv, kernel, [rows.div_ceil(PANEL), m, 1], THREADS, arguments))
 }
 
 #[repr(C)]
@@ -128,15 +133,15 @@ struct UnpackArguments {
 /// # Errors
 /// As [`gemv`].
 pub fn unpack(
-    out: Values<u16>,
+    out: GpuSlice<u16>,
     (dtype, rows, columns): (DType, usize, usize),
-    w: Values<u8>,
-) -> Result<Call, Error> {
+    w: GpuSlice<u8>,
+) -> Result<KernelCall, KernelError> {
     let (kernel, w) = packed(["unpack_bf16", "unpack_int8", "unpack_int4"], dtype, rows, columns, w)?;
     let out = out.holding(rows * columns, "out");
     let arguments = UnpackArguments { w, out, rows: count(rows), columns: count(columns) };
     let grid = [rows.div_ceil(PANEL), columns.div_ceil(THREADS as usize), 1];
-    Ok(Call::new(Program::Unpack, kernel, grid, THREADS, arguments))
+    Ok(KernelCall::new(GpuProgram::Unpack, kernel, grid, THREADS, arguments))
 }
 
 #[repr(C)]
@@ -156,12 +161,12 @@ struct GatherArguments {
 /// # Errors
 /// As [`gemv`].
 pub fn gather(
-    out: Values<f32>,
+    out: GpuSlice<f32>,
     (dtype, rows, columns): (DType, usize, usize),
-    table: Values<u8>,
-    tokens: Values<i32>,
+    table: GpuSlice<u8>,
+    tokens: GpuSlice<i32>,
     scale: f32,
-) -> Result<Call, Error> {
+) -> Result<KernelCall, KernelError> {
     let (kernel, table) = packed(["gather_bf16", "gather_int8", "gather_int4"], dtype, rows, columns, table)?;
     let arguments = GatherArguments {
         table,
@@ -172,12 +177,12 @@ pub fn gather(
         scale,
         unused: 0,
     };
-    Ok(Call::new(Program::Embedding, kernel, [tokens.len(), 1, 1], THREADS, arguments))
+    Ok(KernelCall::new(GpuProgram::Embedding, kernel, [tokens.len(), 1, 1], THREADS, arguments))
 }
 
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-struct PlaceArguments {
+struct PositionArguments {
     x: u64,
     table: u64,
     positions: u64,
@@ -187,19 +192,19 @@ struct PlaceArguments {
 
 /// x += table row by row: row `positions[r]` + `offset` of rows of `columns` values, which must be there: nobody checks
 /// that on a GPU.
-pub fn add_places(
-    x: Values<f32>,
+pub fn add_positions(
+    x: GpuSlice<f32>,
     columns: usize,
-    table: Values<f32>,
-    positions: Values<i32>,
+    table: GpuSlice<f32>,
+    positions: GpuSlice<i32>,
     offset: usize,
-) -> Call {
-    let arguments = PlaceArguments {
+) -> KernelCall {
+    let arguments = PositionArguments {
         x: x.holding(positions.len() * columns, "x"),
         table: table.address,
         positions: positions.address,
         columns: count(columns),
         offset: count(offset),
     };
-    Call::new(Program::Embedding, "add_places", [positions.len(), 1, 1], THREADS, arguments)
+    KernelCall::new(GpuProgram::Embedding, "add_positions", [positions.len(), 1, 1], THREADS, arguments)
 }

@@ -1,6 +1,9 @@
 //! Kernels that go over rows: norms, rotary embedding, activations, sums.
 
-use super::{Call, Output, Program, Values, count, extent};
+use super::call::{KernelCall, count, extent};
+use super::product::ProductOutput;
+use super::slice::GpuSlice;
+use crate::cuda::program::GpuProgram;
 use bytemuck::{Pod, Zeroable};
 
 const THREADS: u32 = 256;
@@ -13,15 +16,15 @@ pub(super) fn blocks(values: usize) -> [usize; 3] {
 
 /// Operands of a norm of rows of `gamma.len()` values.
 #[derive(Debug, Clone, Copy)]
-pub struct Norm {
+pub struct NormOperands {
     /// What layers add to.
-    pub x: Values<f32>,
+    pub x: GpuSlice<f32>,
     /// What is added to it first, and stays in it.
-    pub delta: Option<Values<u16>>,
+    pub delta: Option<GpuSlice<u16>>,
     /// The result, bf16.
-    pub y: Values<u16>,
+    pub y: GpuSlice<u16>,
     /// Factors of the columns.
-    pub gamma: Values<f32>,
+    pub gamma: GpuSlice<f32>,
     /// ε.
     pub epsilon: f32,
 }
@@ -38,7 +41,7 @@ struct NormArguments {
     epsilon: f32,
 }
 
-fn norm(kernel: &'static str, rows: usize, norm: Norm, beta: Option<Values<f32>>) -> Call {
+fn norm(kernel: &'static str, rows: usize, norm: NormOperands, beta: Option<GpuSlice<f32>>) -> KernelCall {
     let columns = norm.gamma.len();
     let values = rows * columns;
     let arguments = NormArguments {
@@ -50,19 +53,19 @@ fn norm(kernel: &'static str, rows: usize, norm: Norm, beta: Option<Values<f32>>
         columns: count(columns),
         epsilon: norm.epsilon,
     };
-    Call::new(Program::Norm, kernel, [rows, 1, 1], THREADS, arguments)
+    KernelCall::new(GpuProgram::Norm, kernel, [rows, 1, 1], THREADS, arguments)
 }
 
 /// [`crate::rms_norm`].
 ///
 /// # Panics
 /// Where the lengths do not agree; so do all calls.
-pub fn rms_norm(rows: usize, operands: Norm) -> Call {
+pub fn rms_norm(rows: usize, operands: NormOperands) -> KernelCall {
     norm("rms_norm", rows, operands, None)
 }
 
 /// [`crate::layer_norm`].
-pub fn layer_norm(rows: usize, operands: Norm, beta: Values<f32>) -> Call {
+pub fn layer_norm(rows: usize, operands: NormOperands, beta: GpuSlice<f32>) -> KernelCall {
     norm("layer_norm", rows, operands, Some(beta))
 }
 
@@ -77,7 +80,13 @@ struct AddNormArguments {
 }
 
 /// [`crate::add_rms_norm`]: x += the norm of `rows` rows of y.
-pub fn add_rms_norm(rows: usize, x: Values<f32>, y: Values<u16>, gamma: Values<f32>, epsilon: f32) -> Call {
+pub fn add_rms_norm(
+    rows: usize,
+    x: GpuSlice<f32>,
+    y: GpuSlice<u16>,
+    gamma: GpuSlice<f32>,
+    epsilon: f32,
+) -> KernelCall {
     let columns = gamma.len();
     let arguments = AddNormArguments {
         x: x.holding(rows * columns, "x"),
@@ -86,7 +95,7 @@ pub fn add_rms_norm(rows: usize, x: Values<f32>, y: Values<u16>, gamma: Values<f
         columns: count(columns),
         epsilon,
     };
-    Call::new(Program::Norm, "add_rms_norm", [rows, 1, 1], THREADS, arguments)
+    KernelCall::new(GpuProgram::Norm, "add_rms_norm", [rows, 1, 1], THREADS, arguments)
 }
 
 #[repr(C)]
@@ -104,13 +113,13 @@ struct HeadNormArguments {
 
 /// [`crate::rms_norm_heads`] of bf16.
 pub fn rms_norm_heads(
-    x: Values<u16>,
+    x: GpuSlice<u16>,
     rows: usize,
     stride: usize,
     heads: usize,
-    gamma: Values<f32>,
+    gamma: GpuSlice<f32>,
     epsilon: f32,
-) -> Call {
+) -> KernelCall {
     let arguments = HeadNormArguments {
         x: x.holding(extent(rows, stride, heads * gamma.len()), "x"),
         gamma: gamma.address,
@@ -122,7 +131,7 @@ pub fn rms_norm_heads(
         unused: 0,
     };
     let blocks = (rows * heads).div_ceil(THREADS as usize / 32);
-    Call::new(Program::Norm, "rms_norm_heads", [blocks, 1, 1], THREADS, arguments)
+    KernelCall::new(GpuProgram::Norm, "rms_norm_heads", [blocks, 1, 1], THREADS, arguments)
 }
 
 #[repr(C)]
@@ -136,7 +145,7 @@ struct RopeArguments {
     heads: i32,
     head_dim: i32,
     half: i32,
-    neighbours: i32,
+    interleaved: i32,
     unused: i32,
 }
 
@@ -144,25 +153,25 @@ struct RopeArguments {
 #[derive(Debug, Clone, Copy)]
 pub struct Rotation {
     /// `[position][half]`.
-    pub cosines: Values<f32>,
+    pub cosines: GpuSlice<f32>,
     /// `[position][half]`.
-    pub sines: Values<f32>,
+    pub sines: GpuSlice<f32>,
     /// Half of a head's values that turn.
     pub half: usize,
-    /// Whether pairs are neighbours rather than one value of each half.
-    pub neighbours: bool,
+    /// Whether pairs are interleaved rather than one value of each half.
+    pub interleaved: bool,
 }
 
 /// [`crate::rope()`] of bf16. Every one of `positions` must be among the table's: nobody checks that on a GPU.
 pub fn rope(
-    x: Values<u16>,
+    x: GpuSlice<u16>,
     stride: usize,
     heads: usize,
     head_dim: usize,
     rotation: Rotation,
-    positions: Values<i32>,
-) -> Call {
-    let Rotation { cosines, sines, half, neighbours } = rotation;
+    positions: GpuSlice<i32>,
+) -> KernelCall {
+    let Rotation { cosines, sines, half, interleaved } = rotation;
     assert!(2 * half <= head_dim && cosines.len() == sines.len());
     let rows = positions.len();
     let arguments = RopeArguments {
@@ -174,10 +183,10 @@ pub fn rope(
         heads: count(heads),
         head_dim: count(head_dim),
         half: count(half),
-        neighbours: neighbours.into(),
+        interleaved: interleaved.into(),
         unused: 0,
     };
-    Call::new(Program::Rope, "rope", [rows, 1, 1], THREADS, arguments)
+    KernelCall::new(GpuProgram::Rope, "rope", [rows, 1, 1], THREADS, arguments)
 }
 
 #[repr(C)]
@@ -193,35 +202,35 @@ struct GatedArguments {
 
 /// [`crate::silu_mul`] of bf16.
 pub fn silu_mul(
-    out: Values<u16>,
-    gate: Values<u16>,
-    up: Values<u16>,
+    out: GpuSlice<u16>,
+    gate: GpuSlice<u16>,
+    up: GpuSlice<u16>,
     stride: usize,
     rows: usize,
     columns: usize,
-) -> Call {
+) -> KernelCall {
     gated("silu_mul", out, [gate, up], stride, [rows, columns])
 }
 
 /// [`crate::gelu_mul`] of bf16.
 pub fn gelu_mul(
-    out: Values<u16>,
-    gate: Values<u16>,
-    up: Values<u16>,
+    out: GpuSlice<u16>,
+    gate: GpuSlice<u16>,
+    up: GpuSlice<u16>,
     stride: usize,
     rows: usize,
     columns: usize,
-) -> Call {
+) -> KernelCall {
     gated("gelu_mul", out, [gate, up], stride, [rows, columns])
 }
 
 fn gated(
     kernel: &'static str,
-    out: Values<u16>,
-    [gate, up]: [Values<u16>; 2],
+    out: GpuSlice<u16>,
+    [gate, up]: [GpuSlice<u16>; 2],
     stride: usize,
     [rows, columns]: [usize; 2],
-) -> Call {
+) -> KernelCall {
     let read = extent(rows, stride, columns);
     let arguments = GatedArguments {
         gate: gate.holding(read, "gate"),
@@ -231,7 +240,7 @@ fn gated(
         columns: count(columns),
         stride: count(stride),
     };
-    Call::new(Program::Activation, kernel, blocks(rows * columns), THREADS, arguments)
+    KernelCall::new(GpuProgram::Activation, kernel, blocks(rows * columns), THREADS, arguments)
 }
 
 #[repr(C)]
@@ -246,7 +255,7 @@ struct SoftCapArguments {
 }
 
 /// [`crate::soft_cap`] of `rows` rows of `columns` values, `stride` values apart.
-pub fn soft_cap(x: Values<f32>, stride: usize, rows: usize, columns: usize, cap: f32) -> Call {
+pub fn soft_cap(x: GpuSlice<f32>, stride: usize, rows: usize, columns: usize, cap: f32) -> KernelCall {
     let arguments = SoftCapArguments {
         x: x.holding(extent(rows, stride, columns), "x"),
         count: (rows * columns) as u64,
@@ -255,12 +264,12 @@ pub fn soft_cap(x: Values<f32>, stride: usize, rows: usize, columns: usize, cap:
         cap,
         unused: 0,
     };
-    Call::new(Program::Activation, "soft_cap", blocks(rows * columns), THREADS, arguments)
+    KernelCall::new(GpuProgram::Activation, "soft_cap", blocks(rows * columns), THREADS, arguments)
 }
 
 /// Functions of one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Activation {
+pub enum ActivationFunction {
     /// [`crate::relu`].
     Relu,
     /// [`crate::gelu_tanh`].
@@ -277,14 +286,14 @@ struct MapArguments {
 }
 
 /// x = f(x).
-pub fn activation(which: Activation, x: Values<u16>) -> Call {
+pub fn activation(which: ActivationFunction, x: GpuSlice<u16>) -> KernelCall {
     let kernel = match which {
-        Activation::Relu => "relu",
-        Activation::GeluTanh => "gelu_tanh",
-        Activation::GeluErf => "gelu_erf",
+        ActivationFunction::Relu => "relu",
+        ActivationFunction::GeluTanh => "gelu_tanh",
+        ActivationFunction::GeluErf => "gelu_erf",
     };
     let arguments = MapArguments { x: x.address, count: x.len() as u64 };
-    Call::new(Program::Activation, kernel, blocks(x.len()), THREADS, arguments)
+    KernelCall::new(GpuProgram::Activation, kernel, blocks(x.len()), THREADS, arguments)
 }
 
 #[repr(C)]
@@ -296,10 +305,10 @@ struct AddArguments {
 }
 
 /// x += y.
-pub fn add(x: Values<f32>, y: Values<u16>) -> Call {
+pub fn add(x: GpuSlice<f32>, y: GpuSlice<u16>) -> KernelCall {
     let arguments =
         AddArguments { x: x.address, y: y.holding(x.len(), "what is added"), count: x.len() as u64 };
-    Call::new(Program::Residual, "add", blocks(x.len()), THREADS, arguments)
+    KernelCall::new(GpuProgram::Residual, "add", blocks(x.len()), THREADS, arguments)
 }
 
 #[repr(C)]
@@ -315,7 +324,7 @@ struct AddBiasArguments {
 }
 
 /// y += bias for every row of `bias.len()` values, `stride` values apart.
-pub fn add_bias(y: impl Into<Output>, stride: usize, rows: usize, bias: Values<f32>) -> Call {
+pub fn add_bias(y: impl Into<ProductOutput>, stride: usize, rows: usize, bias: GpuSlice<f32>) -> KernelCall {
     let (y, values) = (y.into(), rows * bias.len());
     let arguments = AddBiasArguments {
         y: y.holding(extent(rows, stride, bias.len())),
@@ -326,5 +335,5 @@ pub fn add_bias(y: impl Into<Output>, stride: usize, rows: usize, bias: Values<f
         wide: y.is_wide().into(),
         unused: 0,
     };
-    Call::new(Program::Residual, "add_bias", blocks(values), THREADS, arguments)
+    KernelCall::new(GpuProgram::Residual, "add_bias", blocks(values), THREADS, arguments)
 }

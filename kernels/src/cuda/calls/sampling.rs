@@ -1,7 +1,9 @@
 //! From logits to tokens.
 
-use super::{Call, Program, Values, count};
-use crate::Choice;
+use super::call::{KernelCall, count};
+use super::slice::GpuSlice;
+use crate::cpu::SamplingParams;
+use crate::cuda::program::GpuProgram;
 use bytemuck::{Pod, Zeroable};
 
 const THREADS: u32 = 1024;
@@ -9,7 +11,7 @@ const THREADS: u32 = 1024;
 /// The largest vocabulary: sums of so many masses of 2⁴⁰ fit 64 bits.
 const MOST: usize = 1 << 23;
 
-fn vocabulary(logits: Values<f32>, sequences: usize) -> usize {
+fn vocabulary(logits: GpuSlice<f32>, sequences: usize) -> usize {
     let vocabulary = logits.len().checked_div(sequences).unwrap_or(0);
     assert_eq!(logits.len(), sequences * vocabulary, "logits of {sequences} sequences");
     assert!(vocabulary <= MOST && (vocabulary > 0 || sequences == 0), "{vocabulary} tokens");
@@ -27,7 +29,7 @@ struct SampleArguments {
 }
 
 /// [`crate::sample`] of each of `tokens.len()` rows. The choices must make sense: nobody checks them on a GPU.
-pub fn sample(tokens: Values<i32>, logits: Values<f32>, choices: Values<Choice>) -> Call {
+pub fn sample(tokens: GpuSlice<i32>, logits: GpuSlice<f32>, choices: GpuSlice<SamplingParams>) -> KernelCall {
     let vocabulary = vocabulary(logits, tokens.len());
     let arguments = SampleArguments {
         logits: logits.address,
@@ -36,5 +38,5 @@ pub fn sample(tokens: Values<i32>, logits: Values<f32>, choices: Values<Choice>)
         vocabulary: count(vocabulary),
         unused: 0,
     };
-    Call::new(Program::Sampling, "sample", [tokens.len(), 1, 1], THREADS, arguments)
+    KernelCall::new(GpuProgram::Sampling, "sample", [tokens.len(), 1, 1], THREADS, arguments)
 }

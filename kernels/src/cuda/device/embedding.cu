@@ -32,7 +32,7 @@ typedef struct {
 } Places;
 
 // What a position begins with, where that is learned.
-KERNEL(add_places, Places, 256)
+KERNEL(add_positions, Places, 256)
 {
     u64 place = (u64)(a.positions[blockIdx.x] + a.offset) * a.columns, row = (u64)blockIdx.x * a.columns;
     for (int i = threadIdx.x; i < a.columns; i += blockDim.x) a.x[row + i] += a.table[place + i];

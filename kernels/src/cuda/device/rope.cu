@@ -6,7 +6,7 @@ typedef struct {
     const float *cosines; // [position][half]
     const float *sines;
     const int *positions; // of every row
-    int stride, heads, head_dim, half, neighbours, unused;
+    int stride, heads, head_dim, half, interleaved, unused;
 } Rope;
 
 // One block per row: its position's cosines and sines stay in the cache for all its heads.
@@ -17,7 +17,7 @@ KERNEL(rope, Rope, 256)
     for (int pair = threadIdx.x; pair < a.heads * a.half; pair += blockDim.x) {
         int i = pair % a.half;
         u16 *head = row + pair / a.half * a.head_dim;
-        u16 *one = head + (a.neighbours ? 2 * i : i), *other = one + (a.neighbours ? 1 : a.half);
+        u16 *one = head + (a.interleaved ? 2 * i : i), *other = one + (a.interleaved ? 1 : a.half);
         float x = wide(*one), y = wide(*other), c = a.cosines[at + i], s = a.sines[at + i];
         *one = narrow(x * c - y * s);
         *other = narrow(y * c + x * s);

@@ -1,20 +1,23 @@
 //! The KV cache and attention.
 
-use super::Bench;
-use crate::cuda::calls::{self, Decoding, Paged};
-use crate::{Buffer, Error, KvCacheMut, KvShape, Scores, Scratch, Span};
+use super::bench::ParityBench;
+use crate::cpu::{
+    AttentionOperands, KvCacheMut, KvShape, KvSpan, Scores, StridedRows, StridedRowsMut, attention,
+};
+use crate::cuda::calls::{self, DecodeStep, PagedCache};
+use crate::runtime::{Buffer, KernelError, Scratch};
 use hwprofiles::DType;
 
-pub(super) fn check(bench: &mut Bench) -> Result<(), Error> {
+pub(super) fn check(bench: &mut ParityBench) -> Result<(), KernelError> {
     for (heads, kv_heads, head_dim) in [(8, 8, 64), (12, 2, 80), (16, 4, 128), (8, 4, 256), (4, 2, 20)] {
         for (past, new) in [(0, 1), (63, 1), (700, 1), (0, 70), (129, 33)] {
             let capacity = past + new + 3;
             let shape = KvShape { dtype: DType::Bf16, sequences: 2, kv_heads, capacity, head_dim };
             let plain = Scores::scaled((head_dim as f32).sqrt().recip());
-            Case { shape, heads, past, new, scores: plain }.check(bench)?;
+            AttentionCase { shape, heads, past, new, scores: plain }.check(bench)?;
             for window in [7, 65] {
                 let scores = Scores { cap: Some(0.5), window: Some(window), ..plain };
-                Case { shape, heads, past, new, scores }.check(bench)?;
+                AttentionCase { shape, heads, past, new, scores }.check(bench)?;
             }
         }
     }
@@ -22,7 +25,7 @@ pub(super) fn check(bench: &mut Bench) -> Result<(), Error> {
 }
 
 /// Sequences whose last `new` tokens attend.
-struct Case {
+struct AttentionCase {
     shape: KvShape,
     heads: usize,
     past: usize,
@@ -30,7 +33,7 @@ struct Case {
     scores: Scores,
 }
 
-impl Case {
+impl AttentionCase {
     fn width(&self) -> usize {
         self.heads * self.shape.head_dim
     }
@@ -39,30 +42,42 @@ impl Case {
         self.shape.kv_heads * self.shape.head_dim
     }
 
-    fn spans(&self, past: usize, new: usize) -> Vec<Span> {
-        (0..self.shape.sequences).map(|sequence| Span { sequence, past, new }).collect()
+    fn spans(&self, past: usize, new: usize) -> Vec<KvSpan> {
+        (0..self.shape.sequences).map(|sequence| KvSpan { sequence, past, new }).collect()
     }
 
     /// What the CPU makes of it; rows of `kv` are keys, then values.
-    fn wanted(&self, bench: &Bench, kv: &[f32], q: &[f32]) -> Result<Vec<f32>, Error> {
+    fn wanted(&self, bench: &ParityBench, kv: &[f32], q: &[f32]) -> Result<Vec<f32>, KernelError> {
         let (shape, heads, width, kv_width) = (self.shape, self.heads, self.width(), self.kv_width());
         let [mut keys, mut values] = [Buffer::new(shape.bytes())?, Buffer::new(shape.bytes())?];
         let mut cache = KvCacheMut::new(shape, keys.bytes_mut(), values.bytes_mut())?;
         let (all, last) = (self.spans(0, self.past + self.new), self.spans(self.past, self.new));
         cache.append(&bench.pool, &all, kv, &kv[kv_width..], 2 * kv_width);
         let mut out = vec![0.0; q.len()];
-        let bytes = crate::attention::scratch_bytes(1, heads, shape, shape.sequences);
-        let (mut scratch, cache) = (Scratch::unaccounted(bytes)?, cache.as_cache());
-        let pool = &bench.pool;
-        crate::attention(pool, heads, self.scores, &mut out, width, q, width, cache, &last, &mut scratch);
+        let bytes = attention::scratch_bytes(1, heads, shape, shape.sequences);
+        let mut scratch = Scratch::unaccounted(bytes)?;
+        let operands = AttentionOperands {
+            heads,
+            scores: self.scores,
+            out: StridedRowsMut::new(&mut out, width),
+            q: StridedRows::new(q, width),
+            cache: cache.as_cache(),
+            spans: &last,
+        };
+        attention(&bench.pool, operands, &mut scratch);
         Ok(out)
     }
 
     /// Appends all on the GPU to a cache of a page per sequence in `room`.
-    fn cache(&self, bench: &mut Bench, kv: &[f32], [room, table]: [&Buffer; 2]) -> Result<Paged, Error> {
+    fn cache(
+        &self,
+        bench: &mut ParityBench,
+        kv: &[f32],
+        [room, table]: [&Buffer; 2],
+    ) -> Result<PagedCache, KernelError> {
         let KvShape { sequences, kv_heads, capacity, head_dim, .. } = self.shape;
         let half = self.shape.bytes() / size_of::<u16>();
-        let cache = Paged {
+        let cache = PagedCache {
             keys: room.values().first(half),
             values: room.values().from(half),
             table: table.values(),
@@ -81,7 +96,7 @@ impl Case {
         Ok(cache)
     }
 
-    fn check(&self, bench: &mut Bench) -> Result<(), Error> {
+    fn check(&self, bench: &mut ParityBench) -> Result<(), KernelError> {
         let KvShape { sequences, kv_heads, head_dim, .. } = self.shape;
         let Self { heads, past, new, scores, .. } = *self;
         let (all, width) = (past + new, self.width());
@@ -108,7 +123,7 @@ impl Case {
         let (_room, scratch) = bench.room(floats)?;
         let chunk = calls::decode_chunk(sequences, kv_heads, all);
         let lengths = lengths.values();
-        let step = Decoding { q, out, heads, lengths, longest: all, chunk, scratch, scores };
+        let step = DecodeStep { q, out, heads, lengths, longest: all, chunk, scratch, scores };
         calls::decode(cache, step).iter().try_for_each(|call| bench.run(call))?;
         bench.compare(what, &out_at, &wanted, 1e-5)
     }

@@ -1,8 +1,9 @@
 //! Mixtures of experts, from the router's scores to the sum.
 
-use super::Bench;
-use crate::cuda::calls::{self, Matrices, Routing};
-use crate::{Error, Expert, Memory, Scratch, Weights, expert};
+use super::bench::ParityBench;
+use crate::cpu::{ExpertWeights, Weights, expert};
+use crate::cuda::calls::{self, ExpertMatrices, ExpertRouting};
+use crate::runtime::{Buffer, KernelError, MemoryArena, Scratch};
 use hwprofiles::DType;
 use hwprofiles::units::Bytes;
 
@@ -11,7 +12,7 @@ const EACH: usize = 2;
 const HIDDEN: usize = 272;
 const INNER: usize = 72;
 
-pub(super) fn check(bench: &mut Bench) -> Result<(), Error> {
+pub(super) fn check(bench: &mut ParityBench) -> Result<(), KernelError> {
     for dtype in [DType::Bf16, DType::Int8, DType::Int4] {
         // Each pair by itself, and in tiles.
         for (tokens, experts) in [(1, 8), (3, 40), (150, 8)] {
@@ -21,8 +22,8 @@ pub(super) fn check(bench: &mut Bench) -> Result<(), Error> {
     Ok(())
 }
 
-fn mixture(bench: &mut Bench, dtype: DType, tokens: usize, experts: usize) -> Result<(), Error> {
-    let host = Memory::new("host", Bytes::new(1 << 30));
+fn mixture(bench: &mut ParityBench, dtype: DType, tokens: usize, experts: usize) -> Result<(), KernelError> {
+    let host = MemoryArena::new("host", Bytes::new(1 << 30));
     let mut pack = |rows: usize, columns: usize| {
         let each = (0..experts).map(|_| {
             let values: Vec<f32> = bench.noise(rows * columns);
@@ -30,35 +31,35 @@ fn mixture(bench: &mut Bench, dtype: DType, tokens: usize, experts: usize) -> Re
         });
         each.collect::<Result<Vec<_>, _>>()
     };
-    let (front, back) = (pack(2 * INNER, HIDDEN)?, pack(HIDDEN, INNER)?);
+    let (gate_up, down) = (pack(2 * INNER, HIDDEN)?, pack(HIDDEN, INNER)?);
     let (x, scores) = (bench.noise(tokens * HIDDEN), bench.noise(tokens * experts));
-    let there = |bench: &Bench, weights: &[Weights]| {
+    let there = |bench: &ParityBench, weights: &[Weights]| {
         weights.iter().map(|weights| bench.there(weights.bytes())).collect::<Result<Vec<_>, _>>()
     };
-    let (front_at, back_at) = (there(bench, &front)?, there(bench, &back)?);
-    let matrices = |weights: &[Weights], at: &[crate::Buffer]| Matrices {
+    let (gate_up_at, down_at) = (there(bench, &gate_up)?, there(bench, &down)?);
+    let matrices = |weights: &[Weights], at: &[Buffer]| ExpertMatrices {
         first: 0,
         shape: weights[0].shape(),
-        bytes: at.iter().map(crate::Buffer::values).collect(),
+        bytes: at.iter().map(Buffer::values).collect(),
     };
 
-    let (_room, room) = bench.room::<u8>(Routing::bytes(tokens, experts, EACH))?;
-    let routing = Routing::new(room, tokens, experts, EACH);
+    let (_room, room) = bench.room::<u8>(ExpertRouting::bytes(tokens, experts, EACH))?;
+    let routing = ExpertRouting::new(room, tokens, experts, EACH);
     let (x_at, scores_at) = (bench.narrow(&x)?, bench.wide(&scores)?);
     let (_up, up) = bench.room(routing.pairs() * 2 * INNER)?;
     let (_gated, gated) = bench.room(routing.pairs() * INNER)?;
     let (_made, made) = bench.room(routing.pairs() * HIDDEN)?;
     let (out_at, out) = bench.room(tokens * HIDDEN)?;
     let mut calls = routing.choose(scores_at.values(), true);
-    calls.extend(routing.multiply(up, x_at.values(), &matrices(&front, &front_at))?);
+    calls.extend(routing.multiply(up, x_at.values(), &matrices(&gate_up, &gate_up_at))?);
     calls.push(calls::silu_mul(gated, up, up.from(INNER), 2 * INNER, routing.pairs(), INNER));
-    calls.extend(routing.multiply(made, gated, &matrices(&back, &back_at))?);
+    calls.extend(routing.multiply(made, gated, &matrices(&down, &down_at))?);
     calls.push(routing.sum(out, made, 0..experts, false));
     calls.iter().try_for_each(|call| bench.run(call))?;
 
     let chosen = tokens_of(&scores, experts);
-    let each: Vec<_> = (front.iter().zip(&back).zip(&chosen))
-        .map(|((front, back), tokens)| Expert { front: front.view(), back: back.view(), tokens })
+    let each: Vec<_> = (gate_up.iter().zip(&down).zip(&chosen))
+        .map(|((gate_up, down), tokens)| ExpertWeights { gate_up: gate_up.view(), down: down.view(), tokens })
         .collect();
     let mut wanted = vec![0.0; tokens * HIDDEN];
     let mut scratch = Scratch::unaccounted(expert::scratch_bytes(1, tokens, HIDDEN, INNER))?;

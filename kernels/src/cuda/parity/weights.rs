@@ -1,13 +1,14 @@
 //! Packed weights: products of few rows and of many, unpacked, gathered.
 
-use super::Bench;
-use crate::cuda::Queue;
-use crate::cuda::calls::{self, Output};
-use crate::{Error, Memory, Weights};
+use super::bench::ParityBench;
+use crate::cpu::Weights;
+use crate::cuda::calls::{self, ProductOutput};
+use crate::cuda::model::Queue;
+use crate::runtime::{KernelError, MemoryArena};
 use hwprofiles::DType;
 use hwprofiles::units::Bytes;
 
-pub(super) fn check(bench: &mut Bench) -> Result<(), Error> {
+pub(super) fn check(bench: &mut ParityBench) -> Result<(), KernelError> {
     for dtype in [DType::Bf16, DType::Int8, DType::Int4] {
         // Whole panels and not, whole groups and not, more columns than are staged at once.
         for (n, k) in [(16, 32), (33, 65), (48, 2304), (1024, 512)] {
@@ -17,8 +18,8 @@ pub(super) fn check(bench: &mut Bench) -> Result<(), Error> {
     Ok(())
 }
 
-fn matrix(bench: &mut Bench, dtype: DType, n: usize, k: usize) -> Result<(), Error> {
-    let host = Memory::new("host", Bytes::new(1 << 30));
+fn matrix(bench: &mut ParityBench, dtype: DType, n: usize, k: usize) -> Result<(), KernelError> {
+    let host = MemoryArena::new("host", Bytes::new(1 << 30));
     let values = bench.noise(n * k);
     let weights = Weights::from_f32(&host, dtype, n, k, &values)?;
     let view = weights.view();
@@ -49,10 +50,10 @@ fn matrix(bench: &mut Bench, dtype: DType, n: usize, k: usize) -> Result<(), Err
         // Integers times their scales are rounded to bf16 before many rows are multiplied.
         let slack = if dtype == DType::Bf16 { 1e-5 } else { 1.0 / 256.0 } * (k as f32).sqrt();
         let (y_at, y) = bench.room(m * n)?;
-        bench.queue.multiply(m, (Output::Narrow(y), n), x_at.values(), shape, w.values(), scratch)?;
+        bench.queue.multiply(m, (ProductOutput::Narrow(y), n), x_at.values(), shape, w.values(), scratch)?;
         bench.compare(what(&format!("a product of {m} rows")), &y_at, &wanted, slack)?;
         let (y_at, y) = bench.room(m * n)?;
-        bench.queue.multiply(m, (Output::Wide(y), n), x_at.values(), shape, w.values(), scratch)?;
+        bench.queue.multiply(m, (ProductOutput::Wide(y), n), x_at.values(), shape, w.values(), scratch)?;
         bench.compare_wide(what(&format!("a wide product of {m} rows")), &y_at, &wanted, slack)?;
     }
     Ok(())

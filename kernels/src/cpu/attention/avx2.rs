@@ -1,0 +1,172 @@
+//! How the fast attention is divided into items of work.
+//!
+//! One new token per sequence (decode) is bound by memory: `decode` reads each key and value once for all
+//! query heads that share it. Several new tokens (prefill) are matrix products in `prefill`. Where there are
+//! fewer heads than members of the pool, decode also splits the positions, and the partial results are
+//! joined by their largest scores.
+
+use super::decode::{DecodeGroup, PartialAttention};
+use super::operands::Queries;
+use super::prefill::PromptBlock;
+use super::{decode, prefill};
+use crate::cpu::kv::{KvCache, KvShape, KvSpan};
+use crate::cpu::strided::StridedRows;
+use crate::runtime::{Disjoint, Pool};
+
+/// The least number of positions in an item of work of its own.
+const WORTH_SPLITTING: usize = 256;
+/// Query rows (tokens × heads of a group) that share one pass over the keys in prefill.
+const QUERY_ROWS: usize = 96;
+
+/// Whether the vector kernels support this head size. The sizes of real models are multiples of 16.
+pub(super) fn fits(head_dim: usize) -> bool {
+    head_dim.is_multiple_of(16)
+}
+
+/// Floats of scratch for one call.
+pub(super) fn scratch_floats(members: usize, heads: usize, shape: KvShape, spans: usize) -> usize {
+    let group = heads / shape.kv_heads;
+    let partials = (spans * shape.kv_heads + 4 * members) * group * PartialAttention::floats(shape.head_dim);
+    members * member_floats(group, shape.head_dim) + partials
+}
+
+/// Floats of one member's working memory.
+fn member_floats(group: usize, head_dim: usize) -> usize {
+    let floats = decode::floats(group).max(prefill::floats(query_tokens(group) * group, head_dim));
+    // Whole cache lines.
+    floats.next_multiple_of(16)
+}
+
+/// Tokens of one prefill item.
+fn query_tokens(group: usize) -> usize {
+    (QUERY_ROWS / group).max(1)
+}
+
+pub(super) fn attention(
+    pool: &Pool,
+    queries: Queries<'_>,
+    out: &Disjoint<'_, f32>,
+    out_stride: usize,
+    cache: KvCache<'_>,
+    spans: &[KvSpan],
+    scratch: &mut [f32],
+) {
+    let shape = cache.shape();
+    let group = queries.heads / shape.kv_heads;
+    let member_floats = member_floats(group, shape.head_dim);
+    let (members, partials) = scratch.split_at_mut(pool.members() * member_floats);
+    let call = AttentionCall {
+        queries,
+        out,
+        out_stride,
+        cache,
+        group,
+        members: Disjoint::new(members),
+        member_floats,
+    };
+    let starts = spans.iter().scan(0, |row, span| Some(std::mem::replace(row, *row + span.new)));
+    let spans: Vec<(usize, KvSpan)> = starts.zip(spans.iter().copied()).collect();
+    let (single, several): (Vec<_>, Vec<_>) =
+        spans.into_iter().filter(|(_, span)| span.new > 0).partition(|(_, span)| span.new == 1);
+    call.single(pool, &single, partials);
+    call.several(pool, &several);
+}
+
+/// The operands of one call.
+struct AttentionCall<'a> {
+    queries: Queries<'a>,
+    out: &'a Disjoint<'a, f32>,
+    out_stride: usize,
+    cache: KvCache<'a>,
+    /// Query heads per key/value head.
+    group: usize,
+    /// The working memory of all members, and the floats of one.
+    members: Disjoint<'a, f32>,
+    member_floats: usize,
+}
+
+impl AttentionCall<'_> {
+    /// The working memory of one member.
+    ///
+    /// # Safety
+    /// Only that member calls it, and drops the result before the next call.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn member(&self, member: usize) -> &mut [f32] {
+        // SAFETY: the caller's promise; members' parts do not overlap.
+        unsafe { self.members.range(member * self.member_floats, self.member_floats) }
+    }
+
+    /// Computes spans of one new token, each with its row.
+    fn single(&self, pool: &Pool, spans: &[(usize, KvSpan)], partials: &mut [f32]) {
+        let shape = self.cache.shape();
+        let heads = spans.len() * shape.kv_heads;
+        let first_seen = |span: &KvSpan| self.queries.scores.first_seen(span.past);
+        let seen = |span: &KvSpan| span.past + 1 - first_seen(span);
+        let longest = spans.iter().map(|(_, span)| seen(span)).max().unwrap_or(0);
+        let wanted = if pool.members() == 1 { 1 } else { (4 * pool.members()).div_ceil(heads.max(1)) };
+        let splits = wanted.min(longest.div_ceil(WORTH_SPLITTING)).max(1);
+        let partial_floats = self.group * PartialAttention::floats(shape.head_dim);
+        let partials = &mut partials[..heads * splits * partial_floats];
+        let shared = Disjoint::new(partials);
+        pool.each(heads * splits, |member, item| {
+            let (head, split) = (item / splits, item % splits);
+            let (row, span) = spans[head / shape.kv_heads];
+            let kv_head = head % shape.kv_heads;
+            let (first, seen) = (first_seen(&span), seen(&span));
+            let positions = first + seen * split / splits..first + seen * (split + 1) / splits;
+            // SAFETY: each partial result is one item's; each member has its own working memory; a CPU
+            // that runs this path has AVX2, FMA and F16C.
+            unsafe {
+                let partial = shared.range(item * partial_floats, partial_floats);
+                let q = self.queries.group(row, kv_head, self.group, shape.head_dim);
+                let (keys, values) =
+                    (self.cache.keys(span.sequence, kv_head), self.cache.values(span.sequence, kv_head));
+                let (scoring, scores) = (self.queries.scores, self.member(member));
+                DecodeGroup { keys, values, positions, q, scoring, out: partial, scores }.run(shape);
+            }
+        });
+        for head in 0..heads {
+            let (row, kv_head) = (spans[head / shape.kv_heads].0, head % shape.kv_heads);
+            let parts = &partials[head * splits * partial_floats..][..splits * partial_floats];
+            let at = row * self.out_stride + kv_head * self.group * shape.head_dim;
+            // SAFETY: the team has finished, and only this thread writes.
+            let out = unsafe { self.out.range(at, self.group * shape.head_dim) };
+            PartialAttention::join(parts, self.group, shape.head_dim, out);
+        }
+    }
+
+    /// Computes spans of several new tokens, each with its first row.
+    fn several(&self, pool: &Pool, spans: &[(usize, KvSpan)]) {
+        let shape = self.cache.shape();
+        let tokens = query_tokens(self.group);
+        // The last tokens see most positions and take longest. They go first, so that members finish at
+        // the same time.
+        let blocks: Vec<_> = spans
+            .iter()
+            .flat_map(|&(row, span)| (0..span.new).step_by(tokens).rev().map(move |token| (row, span, token)))
+            .collect();
+        pool.each(blocks.len() * shape.kv_heads, |member, item| {
+            let (row, span, token) = blocks[item / shape.kv_heads];
+            let kv_head = item % shape.kv_heads;
+            let tokens = tokens.min(span.new - token);
+            let at = (row + token) * self.out_stride + kv_head * self.group * shape.head_dim;
+            let q = (row + token) * self.queries.q.stride + kv_head * self.group * shape.head_dim;
+            let block = PromptBlock {
+                shape,
+                keys: self.cache.keys(span.sequence, kv_head),
+                values: self.cache.values(span.sequence, kv_head),
+                first: span.past + token,
+                tokens,
+                group: self.group,
+                q: StridedRows::new(&self.queries.q.values[q..], self.queries.q.stride),
+                scoring: self.queries.scores,
+                out: self.out,
+                out_start: at,
+                out_stride: self.out_stride,
+            };
+            // SAFETY: each (token, head) is one item's; each member has its own working memory; a CPU
+            // that runs this path has AVX2, FMA and F16C; `attention` checked the shapes.
+            unsafe { block.run(pool.path(), self.member(member)) };
+        });
+    }
+}

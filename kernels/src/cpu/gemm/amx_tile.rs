@@ -1,0 +1,194 @@
+//! The micro-kernel of tiles: two tiles of x by two of weights, in four accumulators.
+//!
+//! Two by two needs one load for each multiplication and leaves the accumulators' latency (52 cycles) covered by the other
+//! three; one accumulator alone runs at 31 % of the rate. Each tile of the next step is loaded as soon as this step has used the
+//! one before in its register, so that no multiplication waits for a load of its own step. A multiplication adds 32 columns: for each output the even and the
+//! odd ones in two sums, then those to each other and to the accumulator.
+
+use crate::cpu::amx::TileConfig;
+use std::arch::asm;
+
+/// Rows of one tile of x.
+pub(super) const TILE_ROWS: usize = 16;
+/// Bytes of one tile of weights: 16 pairs of columns of 16 outputs.
+pub(super) const TILE_BYTES: usize = 1024;
+
+/// Operands of one block of outputs, up to 32 × 32: y (+)= x·w.
+pub(super) struct AmxBlock {
+    /// Tiles of x (bf16) one below the other, and rows' distance in bytes.
+    pub(super) x: *const u16,
+    pub(super) x_bytes: usize,
+    /// Tiles of the first panel's weights one after the other, and the second panel's distance in bytes.
+    pub(super) w: *const u8,
+    pub(super) panel_bytes: usize,
+    /// Multiplications of each accumulator: 32 columns each.
+    pub(super) steps: usize,
+    pub(super) add: bool,
+    pub(super) y: *mut f32,
+    /// Rows' distance in bytes.
+    pub(super) y_bytes: usize,
+}
+
+/// The tiles' shape while blocks of `rows` ≤ 32 rows are computed: accumulators 0–3, x 4 and 5, weights 6 and 7.
+pub(super) fn config(rows: usize) -> TileConfig {
+    let (top, bottom) = (rows.min(TILE_ROWS), rows.saturating_sub(TILE_ROWS));
+    let of = |rows| (rows, 64);
+    TileConfig::new([of(top), of(top), of(bottom), of(bottom), of(top), of(bottom), of(16), of(16)])
+}
+
+/// Loads the tiles' shape.
+///
+/// # Safety
+/// The CPU has AMX-TILE, and this process may use it.
+pub(super) unsafe fn configure(config: &TileConfig) {
+    // SAFETY: the caller's promise; the configuration is valid by its constructor. Nothing else in a program uses tiles, so
+    // they stay as they are from here to `release`.
+    unsafe { asm!("ldtilecfg [{0}]", in(reg) config, options(nostack, readonly, preserves_flags)) };
+}
+
+/// Gives the tiles up: a thread that holds some makes every context switch save 8 KiB.
+///
+/// # Safety
+/// The CPU has AMX-TILE, and this process may use it.
+pub(super) unsafe fn release() {
+    // SAFETY: the caller's promise.
+    unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
+}
+
+/// Assembles one shape of block: which accumulators are set up and stored, the first step's loads, what a step does while it
+/// loads the next one's tiles, and the last step's multiplications.
+macro_rules! block {
+    ($b:expr, load: [$($load:literal)*], zero: [$($zero:literal)*], first: [$($first:literal)*],
+        step: [$($step:literal)*], last: [$($last:literal)*], store: [$($store:literal)*]) => {
+        asm!(
+            "test {add:e}, {add:e}",
+            "jz 2f",
+            $($load,)*
+            "jmp 3f",
+            "2:",
+            $($zero,)*
+            "3:",
+            "test {steps}, {steps}",
+            "jz 6f",
+            $($first,)*
+            "jmp 5f",
+            "4:",
+            $($step,)*
+            "5:",
+            "add {x0}, 64",
+            "add {x1}, 64",
+            "add {w0}, 1024",
+            "add {w1}, 1024",
+            "dec {steps}",
+            "jnz 4b",
+            $($last,)*
+            "6:",
+            $($store,)*
+            // A block of one tile of rows has no use for the second.
+            "/* {y1} */",
+            add = in(reg) u32::from($b.add),
+            steps = inout(reg) $b.steps => _,
+            x0 = inout(reg) $b.x => _,
+            x1 = inout(reg) $b.x.wrapping_byte_add(TILE_ROWS * $b.x_bytes) => _,
+            x_bytes = in(reg) $b.x_bytes,
+            w0 = inout(reg) $b.w => _,
+            w1 = inout(reg) $b.w.wrapping_add($b.panel_bytes) => _,
+            w_bytes = in(reg) 64usize,
+            y0 = in(reg) $b.y,
+            y1 = in(reg) $b.y.wrapping_byte_add(TILE_ROWS * $b.y_bytes),
+            y_bytes = in(reg) $b.y_bytes,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        )
+    };
+}
+
+impl AmxBlock {
+    /// Computes `rows` ≤ 32 rows of `panels` ≤ 2 panels.
+    ///
+    /// # Safety
+    /// The CPU has AMX-BF16, this process may use it, and the tiles are configured for as many rows; x, w and y hold what the
+    /// shape says, and nobody else touches y.
+    pub(super) unsafe fn run(&self, rows: usize, panels: usize) {
+        // SAFETY: the caller's promises.
+        unsafe {
+            match (rows > TILE_ROWS, panels > 1) {
+                (true, true) => self.two_by_two(),
+                (true, false) => self.two_by_one(),
+                (false, true) => self.one_by_two(),
+                (false, false) => self.one_by_one(),
+            }
+        }
+    }
+
+    unsafe fn two_by_two(&self) {
+        // SAFETY: (all four) the promises of `run`.
+        unsafe {
+            block!(self,
+                load: ["tileloadd tmm0, [{y0} + {y_bytes}]" "tileloadd tmm1, [{y0} + {y_bytes} + 64]"
+                    "tileloadd tmm2, [{y1} + {y_bytes}]" "tileloadd tmm3, [{y1} + {y_bytes} + 64]"],
+                zero: ["tilezero tmm0" "tilezero tmm1" "tilezero tmm2" "tilezero tmm3"],
+                first: ["tileloadd tmm6, [{w0} + {w_bytes}]" "tileloadd tmm4, [{x0} + {x_bytes}]"
+                    "tileloadd tmm7, [{w1} + {w_bytes}]" "tileloadd tmm5, [{x1} + {x_bytes}]"],
+                step: ["tdpbf16ps tmm0, tmm4, tmm6" "tdpbf16ps tmm1, tmm4, tmm7"
+                    "tileloadd tmm4, [{x0} + {x_bytes}]" "tdpbf16ps tmm2, tmm5, tmm6"
+                    "tileloadd tmm6, [{w0} + {w_bytes}]" "tdpbf16ps tmm3, tmm5, tmm7"
+                    "tileloadd tmm7, [{w1} + {w_bytes}]" "tileloadd tmm5, [{x1} + {x_bytes}]"],
+                last: ["tdpbf16ps tmm0, tmm4, tmm6" "tdpbf16ps tmm1, tmm4, tmm7" "tdpbf16ps tmm2, tmm5, tmm6"
+                    "tdpbf16ps tmm3, tmm5, tmm7"],
+                store: ["tilestored [{y0} + {y_bytes}], tmm0" "tilestored [{y0} + {y_bytes} + 64], tmm1"
+                    "tilestored [{y1} + {y_bytes}], tmm2" "tilestored [{y1} + {y_bytes} + 64], tmm3"]
+            )
+        }
+    }
+
+    unsafe fn two_by_one(&self) {
+        // SAFETY: as above.
+        unsafe {
+            block!(self,
+                load: ["tileloadd tmm0, [{y0} + {y_bytes}]" "tileloadd tmm2, [{y1} + {y_bytes}]"],
+                zero: ["tilezero tmm0" "tilezero tmm2"],
+                first: ["tileloadd tmm6, [{w0} + {w_bytes}]" "tileloadd tmm4, [{x0} + {x_bytes}]"
+                    "tileloadd tmm5, [{x1} + {x_bytes}]"],
+                step: ["tdpbf16ps tmm0, tmm4, tmm6" "tileloadd tmm4, [{x0} + {x_bytes}]"
+                    "tdpbf16ps tmm2, tmm5, tmm6" "tileloadd tmm6, [{w0} + {w_bytes}]"
+                    "tileloadd tmm5, [{x1} + {x_bytes}]"],
+                last: ["tdpbf16ps tmm0, tmm4, tmm6" "tdpbf16ps tmm2, tmm5, tmm6"],
+                store: ["tilestored [{y0} + {y_bytes}], tmm0" "tilestored [{y1} + {y_bytes}], tmm2"]
+            )
+        }
+    }
+
+    unsafe fn one_by_two(&self) {
+        // SAFETY: as above.
+        unsafe {
+            block!(self,
+                load: ["tileloadd tmm0, [{y0} + {y_bytes}]" "tileloadd tmm1, [{y0} + {y_bytes} + 64]"],
+                zero: ["tilezero tmm0" "tilezero tmm1"],
+                first: ["tileloadd tmm6, [{w0} + {w_bytes}]" "tileloadd tmm4, [{x0} + {x_bytes}]"
+                    "tileloadd tmm7, [{w1} + {w_bytes}]"],
+                step: ["tdpbf16ps tmm0, tmm4, tmm6" "tileloadd tmm6, [{w0} + {w_bytes}]"
+                    "tdpbf16ps tmm1, tmm4, tmm7" "tileloadd tmm4, [{x0} + {x_bytes}]"
+                    "tileloadd tmm7, [{w1} + {w_bytes}]"],
+                last: ["tdpbf16ps tmm0, tmm4, tmm6" "tdpbf16ps tmm1, tmm4, tmm7"],
+                store: ["tilestored [{y0} + {y_bytes}], tmm0" "tilestored [{y0} + {y_bytes} + 64], tmm1"]
+            )
+        }
+    }
+
+    unsafe fn one_by_one(&self) {
+        // SAFETY: as above.
+        unsafe {
+            block!(self,
+                load: ["tileloadd tmm0, [{y0} + {y_bytes}]"],
+                zero: ["tilezero tmm0"],
+                first: ["tileloadd tmm6, [{w0} + {w_bytes}]" "tileloadd tmm4, [{x0} + {x_bytes}]"],
+                step: ["tdpbf16ps tmm0, tmm4, tmm6" "tileloadd tmm6, [{w0} + {w_bytes}]"
+                    "tileloadd tmm4, [{x0} + {x_bytes}]"],
+                last: ["tdpbf16ps tmm0, tmm4, tmm6"],
+                store: ["tilestored [{y0} + {y_bytes}], tmm0"]
+            )
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Blocking and sharing of work around the micro-kernels.
+//!
+//! Large m: a chunk of x (up to [`CHUNK_ROWS`] rows of a block of columns) stays in the second-level cache while the
+//! panels of a range of n pass by, each block of a panel (16 KiB) staying in the first-level cache while the
+//! rows pass by. Small m: all of x stays in the second-level cache and each panel is read from memory once, at its
+//! speed. Weights are widened on the way into registers, so nothing is unpacked and no byte is written twice.
+
+use super::blocking::{BUFFER, CACHED_X, copy_x, even_tiles, needs_copy, padded_stride};
+use super::group::{GemmGroup, each_part};
+use super::int16_input::Int16Rows;
+use super::integer::{IntegerInstructions, IntegerTile};
+use crate::cpu::strided::StridedRows;
+use crate::cpu::tiles::avx2::{Avx2Tile, Bf16Panel, F32Columns, F32Panel, Fetch, TILE_ROWS, WeightColumns};
+use crate::cpu::weights::{PANEL, WeightsView};
+use crate::runtime::{Disjoint, Pool};
+use hwprofiles::DType;
+use std::ops::Range;
+
+/// Columns of a block: 16 KiB of the panel, and less where x would not fit beside it.
+fn block(dtype: DType, instructions: IntegerInstructions) -> usize {
+    match (dtype, instructions) {
+        (DType::F32, _) => 256,
+        (DType::Bf16, _) | (_, IntegerInstructions::Vnni) => 512,
+        _ => 1024,
+    }
+}
+
+/// One product's operands.
+#[derive(Clone, Copy)]
+struct Avx2Product<'a> {
+    y: &'a Disjoint<'a, f32>,
+    y_stride: usize,
+    x: StridedRows<'a>,
+    /// x as the integer kernel reads it, for integer weights.
+    rounded: Option<Int16Rows<'a>>,
+    /// What multiplies those.
+    instructions: IntegerInstructions,
+    w: WeightsView<'a>,
+}
+
+pub(super) fn gemm(
+    pool: &Pool,
+    y: &Disjoint<'_, f32>,
+    y_stride: usize,
+    x: StridedRows<'_>,
+    groups: &[GemmGroup<'_>],
+    scratch: &mut [f32],
+) {
+    let Some((m, w)) = groups.last().map(|last| (last.rows.end, last.w)) else { return };
+    let k = w.columns();
+    let (buffers, rest) = scratch.split_at_mut(pool.members() * BUFFER * PANEL);
+    let instructions = IntegerInstructions::Avx2;
+    let mut product = Avx2Product { y, y_stride, x, rounded: None, instructions, w };
+    if matches!(w.dtype(), DType::Int8 | DType::Int4) {
+        product.rounded = Some(Int16Rows::new(pool, m, k, x, rest));
+        product.instructions = IntegerInstructions::for_path(pool.path());
+    } else if needs_copy(m, x.stride) {
+        copy_x(pool, m, k, x, rest);
+        product.x = StridedRows::new(rest, padded_stride(k));
+    }
+    let buffers = Disjoint::new(buffers);
+    each_part(pool, groups, product.instructions.tile_rows(), 1, |member, w, rows, panels| {
+        // SAFETY: each member has a buffer of its own.
+        let buffer = unsafe { buffers.range(member * BUFFER * PANEL, BUFFER * PANEL) };
+        // SAFETY: the path is AVX2 only on a CPU with AVX2, FMA and F16C; each item has its own part of y.
+        unsafe { Avx2Product { w, ..product }.part(rows, panels, buffer) };
+    });
+}
+
+impl Avx2Product<'_> {
+    /// Computes the given rows and panels of y.
+    ///
+    /// # Safety
+    /// The CPU has AVX2, FMA and F16C; nobody else touches this part of y.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn part(&self, rows: Range<usize>, panels: Range<usize>, buffer: &mut [f32]) {
+        let k = self.w.columns();
+        let streamed = rows.len() <= self.instructions.tile_rows();
+        let block = if streamed { k } else { block(self.w.dtype(), self.instructions) };
+        let blocks = (0..k.div_ceil(block)).map(|i| i * block..k.min((i + 1) * block));
+        let mut one = |panel, columns| {
+            // SAFETY: as promised by the caller.
+            unsafe { self.block(&rows, panel, columns, buffer) }
+        };
+        if rows.len() * k <= CACHED_X {
+            for panel in panels {
+                blocks.clone().for_each(|columns| one(panel, columns));
+            }
+        } else {
+            for columns in blocks {
+                panels.clone().for_each(|panel| one(panel, columns.clone()));
+            }
+        }
+    }
+
+    /// Adds (or, from column 0, writes) what a range of columns contributes to one panel of y.
+    ///
+    /// # Safety
+    /// As [`Avx2Product::part`].
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn block(&self, rows: &Range<usize>, panel: usize, columns: Range<usize>, buffer: &mut [f32]) {
+        if self.w.rows() - panel * PANEL < PANEL {
+            for from in columns.clone().step_by(BUFFER) {
+                let part = from..columns.end.min(from + BUFFER);
+                self.w.unpack(panel, from, &mut buffer[..part.len() * PANEL]);
+                // SAFETY: as promised by the caller.
+                unsafe { self.last_panel(rows, panel, part, buffer) };
+            }
+            return;
+        }
+        let bytes = self.w.panel(panel);
+        // Where several tiles use a block, the first one fetches the next block, so that memory works while the others
+        // compute.
+        let fetch = match (self.w.dtype(), rows.len()) {
+            (DType::F32, ..=TILE_ROWS) | (DType::Int8, 1) => Fetch::Near,
+            _ => Fetch::Far,
+        };
+        for (tile, rows) in even_tiles(rows, self.instructions.tile_rows()).enumerate() {
+            let y = self.y.pointer(rows.start * self.y_stride + panel * PANEL);
+            // Only the first tile meets weights that are not in the first-level cache.
+            let fetch = if tile == 0 { fetch } else { Fetch::Nothing };
+            let columns = columns.clone();
+            // SAFETY: a full panel has the columns that are asked for; the rest is the caller's promise.
+            unsafe {
+                match (self.w.dtype(), self.rounded) {
+                    (dtype, Some(x)) => {
+                        let (panel, y_stride) = (bytes, self.y_stride);
+                        let tile = IntegerTile { x, rows, panel, columns, y, y_stride, fetch };
+                        tile.run(self.instructions, dtype);
+                    }
+                    (DType::Bf16, None) => {
+                        let start = bytes[32 * columns.start..].as_ptr();
+                        self.tile(rows, &columns, Bf16Panel { start, fetch }, y, self.y_stride);
+                    }
+                    (_, None) => {
+                        let start = bytes[64 * columns.start..].as_ptr();
+                        self.tile(rows, &columns, F32Panel { start, fetch }, y, self.y_stride);
+                    }
+                }
+            }
+        }
+    }
+
+    /// One tile: up to six rows of x times `w`, which starts at the first of `columns`.
+    ///
+    /// # Safety
+    /// As [`Avx2Product::part`]; `w` has these columns; `y` these rows of sixteen values, which are ours.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn tile<L: WeightColumns>(
+        &self,
+        rows: Range<usize>,
+        columns: &Range<usize>,
+        w: L,
+        y: *mut f32,
+        y_stride: usize,
+    ) {
+        let x = self.x.values[rows.start * self.x.stride + columns.start..].as_ptr();
+        let tile = Avx2Tile { x, x_stride: self.x.stride, w, y, y_stride, add: columns.start > 0 };
+        // SAFETY: x has these rows; the rest is the caller's promise.
+        unsafe { tile.run(rows.len(), columns.len()) };
+    }
+
+    /// The part of a last panel of fewer than sixteen rows, unpacked in `buffer`.
+    ///
+    /// # Safety
+    /// As [`Avx2Product::part`].
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn last_panel(&self, rows: &Range<usize>, panel: usize, columns: Range<usize>, buffer: &[f32]) {
+        let w = F32Columns { start: buffer.as_ptr(), stride: PANEL };
+        let height = self.w.rows() - panel * PANEL;
+        for rows in even_tiles(rows, TILE_ROWS) {
+            // Sixteen wide, unlike y, which must keep what lies beyond the last row of W.
+            let mut sums = [0.0; TILE_ROWS * PANEL];
+            for (row, sums) in rows.clone().zip(sums.chunks_exact_mut(PANEL)) {
+                // SAFETY: these values of y are ours by the caller's promise.
+                let y = unsafe { self.y.range(row * self.y_stride + panel * PANEL, height) };
+                sums[..height].copy_from_slice(y);
+            }
+            // SAFETY: `sums` is whole; the buffer has these columns; CPU features as promised.
+            unsafe { self.tile(rows.clone(), &columns, w, sums.as_mut_ptr(), PANEL) };
+            for (row, sums) in rows.zip(sums.chunks_exact(PANEL)) {
+                // SAFETY: as above.
+                let y = unsafe { self.y.range(row * self.y_stride + panel * PANEL, height) };
+                y.copy_from_slice(&sums[..height]);
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Blocking and sharing of work around the micro-kernel of 512-bit vectors, as in `avx2` but by two panels at a time.
+
+use super::bf16_input::Bf16Rows;
+use super::blocking::{BUFFER, copy_x, even_tiles, needs_copy, padded_stride};
+use super::expand::expand_scalar;
+use super::group::{GemmGroup, each_part};
+use crate::cpu::strided::StridedRows;
+use crate::cpu::tiles::avx512::{Avx512Tile, F32Step, PairedBf16Step, TILE_ROWS, TileStep, WidenedBf16Step};
+use crate::cpu::weights::{PANEL, WeightsView};
+use crate::runtime::{Disjoint, Pool};
+use hwprofiles::DType;
+use std::ops::Range;
+
+/// Bytes of a block of two panels, which stay in the first-level cache while rows pass by.
+const BLOCK: usize = 24 << 10;
+/// Bytes of x that stay in the second-level cache: all of it, then each panel is read once.
+const CACHED_X: usize = 256 << 10;
+
+/// How far ahead of a streamed panel memory is asked, in bytes; two panels stream at once.
+const AHEAD: usize = 8 << 10;
+
+/// A step that blocks are made of.
+trait PanelStep: TileStep {
+    /// The step in which a last panel of fewer rows, or a last column without a partner, is unpacked.
+    type Remainder: TileStep;
+
+    /// Unpacks columns of the given panel, from `from` on, into `out`: 64 bytes a step, zeros where there is nothing.
+    fn unpack(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
+        w.unpack(panel, from, out);
+    }
+}
+
+impl PanelStep for F32Step {
+    type Remainder = F32Step;
+}
+
+impl PanelStep for WidenedBf16Step {
+    type Remainder = F32Step;
+}
+
+impl PanelStep for PairedBf16Step {
+    type Remainder = PairedBf16Step;
+
+    fn unpack(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
+        expand_scalar(w, panel, from, out);
+    }
+}
+
+/// y = x·Wᵀ, x and the sums in f32.
+pub(super) fn gemm(
+    pool: &Pool,
+    y: &Disjoint<'_, f32>,
+    y_stride: usize,
+    x: StridedRows<'_>,
+    groups: &[GemmGroup<'_>],
+    scratch: &mut [f32],
+) {
+    let Some((m, w)) = groups.last().map(|last| (last.rows.end, last.w)) else { return };
+    let (buffers, rest) = scratch.split_at_mut(pool.members() * BUFFER * PANEL);
+    let mut x = x;
+    if needs_copy(m, x.stride) {
+        copy_x(pool, m, w.columns(), x, rest);
+        x = StridedRows::new(rest, padded_stride(w.columns()));
+    }
+    match w.dtype() {
+        DType::F32 => Avx512Product { y, y_stride, x, w }.run::<F32Step>(pool, groups, buffers),
+        _ => Avx512Product { y, y_stride, x, w }.run::<WidenedBf16Step>(pool, groups, buffers),
+    }
+}
+
+/// y = x·Wᵀ of bf16 weights, x rounded to bf16, the sums in f32: for each output two by two, as VDPBF16PS adds.
+pub(super) fn gemm_bf16(
+    pool: &Pool,
+    y: &Disjoint<'_, f32>,
+    y_stride: usize,
+    x: StridedRows<'_>,
+    groups: &[GemmGroup<'_>],
+    scratch: &mut [f32],
+) {
+    let Some((m, w)) = groups.last().map(|last| (last.rows.end, last.w)) else { return };
+    let (buffers, rest) = scratch.split_at_mut(pool.members() * BUFFER * PANEL);
+    let x = Bf16Rows::new(pool, m, w.columns(), x, rest);
+    let x = StridedRows::new(bytemuck::cast_slice(x.values), x.stride / 2);
+    Avx512Product { y, y_stride, x, w }.run::<PairedBf16Step>(pool, groups, buffers);
+}
+
+/// One product's operands.
+#[derive(Clone, Copy)]
+struct Avx512Product<'a> {
+    y: &'a Disjoint<'a, f32>,
+    y_stride: usize,
+    /// Rows of f32, or of pairs of bf16.
+    x: StridedRows<'a>,
+    w: WeightsView<'a>,
+}
+
+impl Avx512Product<'_> {
+    fn run<S: PanelStep>(&self, pool: &Pool, groups: &[GemmGroup<'_>], buffers: &mut [f32]) {
+        let buffers = Disjoint::new(buffers);
+        each_part(pool, groups, TILE_ROWS, 2, |member, w, rows, panels| {
+            // SAFETY: each member has a buffer of its own.
+            let buffer = unsafe { buffers.range(member * BUFFER * PANEL, BUFFER * PANEL) };
+            Avx512Product { w, ..*self }.part::<S>(rows, panels, buffer);
+        });
+    }
+
+    /// Computes the given rows and panels of y, which are ours.
+    fn part<S: PanelStep>(&self, rows: Range<usize>, panels: Range<usize>, buffer: &mut [f32]) {
+        let k = self.w.columns();
+        let steps = k / S::COLUMNS;
+        let streamed = rows.len() <= TILE_ROWS;
+        let block = if streamed { steps.max(1) } else { BLOCK / 2 / S::BYTES };
+        let blocks = (0..steps.div_ceil(block)).map(|i| i * block..steps.min((i + 1) * block));
+        let whole = panels.start..panels.end.min(self.w.rows() / PANEL);
+        let pairs = whole.clone().step_by(2).map(|panel| panel..whole.end.min(panel + 2));
+        if 4 * rows.len() * k * S::VALUES / S::COLUMNS <= CACHED_X {
+            for pair in pairs.clone() {
+                for steps in blocks.clone() {
+                    // Streamed panels go on where they are; else the same panels' next block is next.
+                    let ahead = if streamed { AHEAD } else { steps.len() * S::BYTES };
+                    self.block::<S>(&rows, pair.clone(), steps, ahead);
+                }
+            }
+        } else {
+            for steps in blocks {
+                for pair in pairs.clone() {
+                    self.block::<S>(&rows, pair.clone(), steps.clone(), pair.len() * self.panel_bytes());
+                }
+            }
+        }
+        if steps * S::COLUMNS < k {
+            let last = steps * S::COLUMNS..k;
+            whole.clone().for_each(|panel| self.unpacked::<S>(&rows, panel, last.clone(), buffer));
+        }
+        if whole.end < panels.end {
+            self.unpacked::<S>(&rows, whole.end, 0..k, buffer);
+        }
+    }
+
+    fn panel_bytes(&self) -> usize {
+        self.w.dtype().matrix_bytes(PANEL as u64, self.w.columns() as u64).get() as usize
+    }
+
+    /// Adds (or, from step 0, writes) what some steps contribute to one or two whole panels, while what lies `ahead` bytes
+    /// further on is fetched.
+    fn block<S: PanelStep>(
+        &self,
+        rows: &Range<usize>,
+        panels: Range<usize>,
+        steps: Range<usize>,
+        ahead: usize,
+    ) {
+        let w = self.w.panel(panels.start)[steps.start * S::BYTES..].as_ptr();
+        for (tile, rows) in even_tiles(rows, TILE_ROWS).enumerate() {
+            let tile = Avx512Tile {
+                x: self.x.values[rows.start * self.x.stride + steps.start * S::VALUES..].as_ptr(),
+                x_stride: self.x.stride,
+                w,
+                panel_bytes: self.panel_bytes(),
+                steps: steps.len(),
+                add: steps.start > 0,
+                y: self.y.pointer(rows.start * self.y_stride + panels.start * PANEL),
+                y_stride: self.y_stride,
+                ahead: if tile == 0 { w.wrapping_add(ahead) } else { std::ptr::null() },
+            };
+            // SAFETY: the path's CPUs have the instructions; the panels have these steps, x these rows; y's are ours.
+            unsafe { tile.run::<S>(rows.len(), panels.len()) };
+        }
+    }
+
+    /// As `block`, of columns that must be unpacked: those of a panel of fewer rows, or a last one without a partner.
+    fn unpacked<S: PanelStep>(
+        &self,
+        rows: &Range<usize>,
+        panel: usize,
+        columns: Range<usize>,
+        buffer: &mut [f32],
+    ) {
+        let height = PANEL.min(self.w.rows() - panel * PANEL);
+        let most = BUFFER * S::Remainder::COLUMNS;
+        for from in columns.clone().step_by(most) {
+            let steps = (columns.end.min(from + most) - from).div_ceil(S::Remainder::COLUMNS);
+            S::unpack(self.w, panel, from, &mut buffer[..steps * PANEL]);
+            for rows in even_tiles(rows, TILE_ROWS) {
+                // Sixteen wide, unlike y, which must keep what lies beyond the last row of W.
+                let mut sums = [0.0; TILE_ROWS * PANEL];
+                let tile = Avx512Tile {
+                    x: self.x.values[rows.start * self.x.stride + from * S::VALUES / S::COLUMNS..].as_ptr(),
+                    x_stride: self.x.stride,
+                    w: buffer.as_ptr().cast(),
+                    panel_bytes: 0,
+                    steps,
+                    add: false,
+                    y: sums.as_mut_ptr(),
+                    y_stride: PANEL,
+                    ahead: std::ptr::null(),
+                };
+                // SAFETY: the buffer has these steps; the rest as in `block`.
+                unsafe { tile.run::<S::Remainder>(rows.len(), 1) };
+                for (row, sums) in rows.zip(sums.chunks_exact(PANEL)) {
+                    // SAFETY: these values of y are ours.
+                    let y = unsafe { self.y.range(row * self.y_stride + panel * PANEL, height) };
+                    y.iter_mut().zip(sums).for_each(|(y, sum)| *y = if from > 0 { *y + sum } else { *sum });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Weights of any format as pairs of bf16 columns: what VDPBF16PS and TDPBF16PS multiply.
+//!
+//! Integer weights could go through TDPBSSD, with x in 8 bits. But their scales change every 32 columns, so each
+//! multiplication's 16 × 16 sums would leave the tile, be scaled and added in vectors: at least 24 cycles beside the 16 of the
+//! multiplication, for each block of rows again; and x in 8 bits with one scale for 32 values is coarser than bf16.
+//! Expanded, a tile of weights takes about 90 cycles of vector instructions once, however many rows follow, and the sums stay in
+//! their tiles. What it costs is that s·q is rounded to bf16: half of a 256th of a weight, where quantising to `int8` has lost up
+//! to a 254th of the group's largest.
+
+use crate::cpu::weights::GROUP_COLUMNS;
+use crate::cpu::weights::{PANEL, WeightsView};
+use crate::runtime::Path;
+use half::bf16;
+use hwprofiles::DType;
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// Columns of a panel as steps of sixteen pairs, each value rounded to bf16, `out.len() / 16` steps of them; zeros where
+/// there are no columns or rows.
+///
+/// `columns` start on an even column and, of integer weights, on a group.
+pub(super) fn expand(w: WeightsView<'_>, panel: usize, columns: &Range<usize>, out: &mut [f32]) {
+    let whole = w.rows() - panel * PANEL >= PANEL;
+    let integers = matches!(w.dtype(), DType::Int8 | DType::Int4);
+    let steps = if integers && whole && has_vector_expand() {
+        let steps = columns.len().next_multiple_of(GROUP_COLUMNS) / 2;
+        // SAFETY: the CPU has the instructions.
+        unsafe { expand_groups(w.dtype(), w.panel(panel), columns, &mut out[..steps * PANEL]) };
+        steps
+    } else {
+        let steps = columns.len().div_ceil(2);
+        expand_scalar(w, panel, columns.start, &mut out[..steps * PANEL]);
+        steps
+    };
+    out[steps * PANEL..].fill(0.0);
+}
+
+/// Whether integer weights are expanded by vectors: every CPU with AMX has them, one that emulates it may not.
+pub(super) fn has_vector_expand() -> bool {
+    Path::Avx512Bf16.is_supported()
+}
+
+/// Columns from `from` on, two by two, each row's pair in one value. The plain way.
+pub(super) fn expand_scalar(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
+    for (step, out) in out.chunks_exact_mut(PANEL).enumerate() {
+        let column = from + 2 * step;
+        let mut two = [0.0; 2 * PANEL];
+        let there = w.columns().saturating_sub(column).min(2);
+        w.unpack(panel, column, &mut two[..there * PANEL]);
+        let bits = |value| u32::from(bf16::from_f32(value).to_bits());
+        for (lane, out) in out.iter_mut().enumerate() {
+            *out = f32::from_bits(bits(two[lane]) | bits(two[PANEL + lane]) << 16);
+        }
+    }
+}
+
+/// The groups of a whole panel's `columns`, which start on a group.
+///
+/// # Safety
+/// The CPU has AVX-512 F, BW, VL and BF16.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+unsafe fn expand_groups(dtype: DType, panel: &[u8], columns: &Range<usize>, out: &mut [f32]) {
+    let bytes = dtype.matrix_bytes(PANEL as u64, GROUP_COLUMNS as u64).get() as usize;
+    let groups = panel[columns.start / GROUP_COLUMNS * bytes..].chunks_exact(bytes);
+    for (group, out) in groups.zip(out.chunks_exact_mut(GROUP_COLUMNS / 2 * PANEL)) {
+        let (scales, values) = group.split_at(2 * PANEL);
+        // SAFETY: sixteen f16 are 32 bytes.
+        let scales = unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(scales.as_ptr().cast())) };
+        // SAFETY: a group of a whole panel has 16 pairs of columns of 32 bytes, or 4 × 64 bytes of eight columns.
+        unsafe {
+            match dtype {
+                DType::Int8 => expand_int8(scales, values, out),
+                _ => expand_int4(scales, values, out),
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`expand_groups`]; the slices are of one group.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+unsafe fn expand_int8(scales: __m512, values: &[u8], out: &mut [f32]) {
+    for (values, out) in values.chunks_exact(2 * PANEL).zip(out.chunks_exact_mut(PANEL)) {
+        // SAFETY: 32 bytes are a pair of columns, sixteen values of four bytes what they become.
+        unsafe {
+            let words = _mm512_cvtepi8_epi16(_mm256_loadu_si256(values.as_ptr().cast()));
+            let first = _mm512_srai_epi32::<16>(_mm512_slli_epi32::<16>(words));
+            let second = _mm512_srai_epi32::<16>(words);
+            _mm512_storeu_ps(out.as_mut_ptr(), pairs(scales, first, second));
+        }
+    }
+}
+
+/// # Safety
+/// As [`expand_groups`]; the slices are of one group.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+unsafe fn expand_int4(scales: __m512, values: &[u8], out: &mut [f32]) {
+    let (mask, eight) = (_mm512_set1_epi32(15), _mm512_set1_epi32(8));
+    for (values, out) in values.chunks_exact(4 * PANEL).zip(out.chunks_exact_mut(4 * PANEL)) {
+        // SAFETY: 64 bytes are eight columns.
+        let words = unsafe { _mm512_loadu_si512(values.as_ptr().cast()) };
+        for (pair, out) in out.chunks_exact_mut(PANEL).enumerate() {
+            // Nibbles i and i + 4 are columns 2i and 2i + 1.
+            let nibble = |at: usize| {
+                let shifted = _mm512_srl_epi32(words, _mm_cvtsi32_si128(4 * at as i32));
+                _mm512_sub_epi32(_mm512_and_si512(shifted, mask), eight)
+            };
+            // SAFETY: sixteen values of four bytes.
+            unsafe { _mm512_storeu_ps(out.as_mut_ptr(), pairs(scales, nibble(pair), nibble(pair + 4))) };
+        }
+    }
+}
+
+/// s·q of two columns, rounded to bf16 (to nearest, ties to even; none is subnormal): the first in the lower halves.
+///
+/// # Safety
+/// As [`expand_groups`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+unsafe fn pairs(scales: __m512, first: __m512i, second: __m512i) -> __m512 {
+    const ORDER: [u16; 32] = {
+        let mut order = [0; 32];
+        let mut lane = 0;
+        while lane < PANEL {
+            (order[2 * lane], order[2 * lane + 1]) = (lane as u16, (PANEL + lane) as u16);
+            lane += 1;
+        }
+        order
+    };
+    let scaled = |q| _mm512_mul_ps(scales, _mm512_cvtepi32_ps(q));
+    // SAFETY: ORDER is 64 bytes; vectors of bf16 and of 16-bit integers are the same 64 bytes.
+    unsafe {
+        let halves: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(scaled(second), scaled(first)));
+        let order = _mm512_loadu_si512(ORDER.as_ptr().cast());
+        _mm512_castsi512_ps(_mm512_permutexvar_epi16(order, halves))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::weights::Weights;
+    use crate::runtime::MemoryArena;
+    use hwprofiles::units::Bytes;
+
+    #[test]
+    fn vectors_expand_to_the_bits_of_the_plain_way() {
+        let word = if has_vector_expand() { "real" } else { "absent: the plain way alone" };
+        println!("expansion by AVX-512 BF16: {word}");
+        let memory = MemoryArena::new("test", Bytes::new(1 << 30));
+        for dtype in [DType::Bf16, DType::Int8, DType::Int4] {
+            for (rows, columns) in [(16, 32), (16, 31), (16, 33), (20, 100), (3, 70), (33, 1)] {
+                // From 2⁻³⁰ to 2³⁰: scales that are subnormal f16, zero, and clipped.
+                let value = |i: usize| (i as f32 * 0.7).sin() * ((i / columns % 61) as f32 - 30.0).exp2();
+                let values: Vec<f32> = (0..rows * columns).map(value).collect();
+                let weights = Weights::from_f32(&memory, dtype, rows, columns, &values).expect("fits");
+                let steps = columns.next_multiple_of(GROUP_COLUMNS) / 2;
+                for panel in 0..rows.div_ceil(PANEL) {
+                    for from in (0..columns).step_by(GROUP_COLUMNS) {
+                        let (mut got, mut wanted) = (vec![f32::NAN; steps * PANEL], vec![0.0; steps * PANEL]);
+                        expand(weights.view(), panel, &(from..columns), &mut got);
+                        expand_scalar(weights.view(), panel, from, &mut wanted);
+                        let same = got.iter().zip(&wanted).all(|(a, b)| a.to_bits() == b.to_bits());
+                        assert!(same, "{dtype} {rows}×{columns}, panel {panel} from column {from}");
+                    }
+                }
+            }
+        }
+    }
+}

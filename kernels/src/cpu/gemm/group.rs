@@ -1,0 +1,104 @@
+//! Products of several matrices as items of work.
+
+use super::blocking::split;
+use crate::cpu::weights::{PANEL, WeightsView};
+use crate::runtime::Pool;
+use std::ops::Range;
+
+/// Rows of x and y, and the matrix that they are multiplied by: an expert and its tokens.
+#[derive(Debug, Clone)]
+pub struct GemmGroup<'a> {
+    /// Rows of x, and of y.
+    pub rows: Range<usize>,
+    /// The matrix.
+    pub w: WeightsView<'a>,
+}
+
+impl GemmGroup<'_> {
+    /// Time in multiply-adds: 2·m·n·k FLOP are half as many, and a byte of weights takes as long to come from memory
+    /// as two to four of them to be done.
+    fn work(&self) -> usize {
+        2 * self.w.bytes().len() + self.rows.len() * self.w.rows() * self.w.columns()
+    }
+}
+
+/// Runs `work(member, w, rows, panels)` for parts that together are all rows and panels of every group. A group is divided
+/// into as many as its share of all work asks for, so that one with most of the rows is the whole team's, as the others
+/// are. Rows are divided in multiples of `tile_rows`, panels of `tile_panels`.
+pub(super) fn each_part(
+    pool: &Pool,
+    groups: &[GemmGroup<'_>],
+    tile_rows: usize,
+    tile_panels: usize,
+    work: impl Fn(usize, WeightsView<'_>, Range<usize>, Range<usize>) + Sync,
+) {
+    // At least four items for each member, so that one that was interrupted does not make the others wait.
+    let enough = if pool.members() == 1 { 1 } else { 4 * pool.members() };
+    let all: usize = groups.iter().map(GemmGroup::work).sum();
+    let mut items = 0;
+    let mut divided = Vec::with_capacity(groups.len());
+    for group in groups {
+        let share = (enough * group.work()).div_ceil(all.max(1));
+        let (rows, panels) = split(share, group.rows.len(), group.w, tile_rows);
+        let panels = panels.next_multiple_of(tile_panels);
+        divided.push((items, rows, panels));
+        items += group.rows.len().div_ceil(rows) * group.w.rows().div_ceil(PANEL).div_ceil(panels);
+    }
+    pool.each(items, |member, item| {
+        let index = divided.partition_point(|&(first, ..)| first <= item) - 1;
+        let (GemmGroup { rows: all, w }, (first, rows, panels)) = (&groups[index], divided[index]);
+        let row_chunks = all.len().div_ceil(rows);
+        let row = all.start + (item - first) % row_chunks * rows;
+        let panel = (item - first) / row_chunks * panels;
+        let last = w.rows().div_ceil(PANEL).min(panel + panels);
+        work(member, *w, row..all.end.min(row + rows), panel..last);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::weights::Weights;
+    use crate::runtime::{MemoryArena, affinity};
+    use hwprofiles::{DType, units::Bytes};
+    use std::sync::Mutex;
+
+    #[test]
+    fn parts_cover_everything_once_and_none_is_much_more_than_a_members_quarter() {
+        let memory = MemoryArena::new("test", Bytes::new(1 << 30));
+        let weights = Weights::from_f32(&memory, DType::Bf16, 330, 64, &vec![0.5; 330 * 64]).expect("fits");
+        let cores = affinity::available_cores();
+        for members in [1, 2, 3, 8] {
+            let cores: Vec<_> = (0..members).map(|member| cores[member % cores.len()]).collect();
+            let pool = Pool::new(&cores).expect("our cores");
+            for heights in [&[7][..], &[1, 1, 600, 1], &[400, 3, 3], &[2; 20]] {
+                let mut end = 0;
+                let group = |&rows: &usize| {
+                    end += rows;
+                    GemmGroup { rows: end - rows..end, w: weights.view() }
+                };
+                let groups: Vec<_> = heights.iter().map(group).collect();
+                let parts = Mutex::new(Vec::new());
+                each_part(&pool, &groups, 6, 2, |_, _, rows, panels| {
+                    parts.lock().expect("nobody panics").push((rows, panels));
+                });
+                let parts = parts.into_inner().expect("nobody panics");
+                let mut seen = vec![0; end * 21];
+                for (rows, panels) in &parts {
+                    for row in rows.clone() {
+                        panels.clone().for_each(|panel| seen[row * 21 + panel] += 1);
+                    }
+                }
+                assert!(seen.iter().all(|&times| times == 1), "{members} members, {heights:?}");
+                let work = |(rows, panels): &(Range<usize>, Range<usize>)| rows.len() * panels.len();
+                let largest = parts.iter().map(work).max().unwrap_or(0);
+                // Rounding a part up to whole tiles can double it; fewer rows than four tiles are not divided.
+                let fair = (2 * seen.len()).div_ceil(4 * members).max(4 * 6 * 2);
+                assert!(
+                    members == 1 || largest <= fair,
+                    "{members} members, {heights:?}: {largest} > {fair}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The micro-kernel of 512-bit vectors: up to twelve rows of x times one or two panels of weights, in registers.
+//!
+//! Twelve rows of two vectors are 24 accumulators, which with two vectors of weights and one value of x leave a few of the 32
+//! registers of AVX-512. Few rows have several accumulators for each output, so that at least eight chains cover the
+//! latency (4) of two FMA units.
+
+use std::arch::asm;
+use std::arch::x86_64::*;
+
+/// Most rows of one tile.
+pub(crate) const TILE_ROWS: usize = 12;
+
+/// How a step of a panel becomes vectors of sixteen outputs' weights, and how they are multiplied.
+pub(crate) trait TileStep: Copy {
+    /// Columns of one step.
+    const COLUMNS: usize;
+    /// Values of x of one step: as many vectors of weights are made of it.
+    const VALUES: usize;
+    /// Bytes of one step of a panel.
+    const BYTES: usize;
+
+    /// The weights that value `value` of x is multiplied by.
+    ///
+    /// # Safety
+    /// The CPU has the path's instructions; a step of a panel lies at `at`.
+    unsafe fn weights(at: *const u8, value: usize) -> __m512;
+
+    /// sum + x·w, lane by lane.
+    ///
+    /// # Safety
+    /// The CPU has the path's instructions.
+    unsafe fn add(sum: __m512, x: __m512, w: __m512) -> __m512;
+}
+
+/// f32 weights: one column.
+#[derive(Clone, Copy)]
+pub(crate) struct F32Step;
+
+impl TileStep for F32Step {
+    const COLUMNS: usize = 1;
+    const VALUES: usize = 1;
+    const BYTES: usize = 64;
+
+    #[inline(always)]
+    unsafe fn weights(at: *const u8, _: usize) -> __m512 {
+        // SAFETY: the caller promises sixteen values.
+        unsafe { _mm512_loadu_ps(at.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn add(sum: __m512, x: __m512, w: __m512) -> __m512 {
+        // SAFETY: the caller promises AVX-512F.
+        unsafe { _mm512_fmadd_ps(x, w, sum) }
+    }
+}
+
+/// bf16 weights widened to f32: two columns, the first in the lower halves.
+#[derive(Clone, Copy)]
+pub(crate) struct WidenedBf16Step;
+
+impl TileStep for WidenedBf16Step {
+    const COLUMNS: usize = 2;
+    const VALUES: usize = 2;
+    const BYTES: usize = 64;
+
+    #[inline(always)]
+    unsafe fn weights(at: *const u8, value: usize) -> __m512 {
+        // SAFETY: the caller promises 64 bytes.
+        unsafe {
+            let pairs = _mm512_loadu_si512(at.cast());
+            _mm512_castsi512_ps(match value {
+                0 => _mm512_slli_epi32::<16>(pairs),
+                _ => _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff_0000_u32 as i32)),
+            })
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add(sum: __m512, x: __m512, w: __m512) -> __m512 {
+        // SAFETY: the caller promises AVX-512F.
+        unsafe { _mm512_fmadd_ps(x, w, sum) }
+    }
+}
+
+/// bf16 weights times pairs of x rounded to bf16: two columns.
+#[derive(Clone, Copy)]
+pub(crate) struct PairedBf16Step;
+
+impl TileStep for PairedBf16Step {
+    const COLUMNS: usize = 2;
+    const VALUES: usize = 1;
+    const BYTES: usize = 64;
+
+    #[inline(always)]
+    unsafe fn weights(at: *const u8, _: usize) -> __m512 {
+        // SAFETY: the caller promises 64 bytes.
+        unsafe { _mm512_loadu_ps(at.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn add(sum: __m512, x: __m512, w: __m512) -> __m512 {
+        // SAFETY: the caller's promise.
+        unsafe { add_pairs(sum, x, w) }
+    }
+}
+
+/// sum + the products of both of each lane's pairs. The intrinsic would need AVX512_BF16 on every function that this is inlined
+/// into, and those serve f32 too.
+///
+/// # Safety
+/// The CPU has AVX512_BF16.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn add_pairs(mut sum: __m512, x: __m512, w: __m512) -> __m512 {
+    // SAFETY: the caller's promise; the instruction touches nothing but `sum`.
+    unsafe {
+        asm!("vdpbf16ps {0}, {1}, {2}", inout(zmm_reg) sum, in(zmm_reg) x, in(zmm_reg) w,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    sum
+}
+
+/// One tile's operands: y (+)= x·w.
+pub(crate) struct Avx512Tile {
+    /// The first row's first step (of bf16 a pair for each value), and rows' distance in values.
+    pub(crate) x: *const f32,
+    pub(crate) x_stride: usize,
+    /// The first panel's first step, and the second panel's distance in bytes.
+    pub(crate) w: *const u8,
+    pub(crate) panel_bytes: usize,
+    pub(crate) steps: usize,
+    /// Added to where true, written to where false.
+    pub(crate) add: bool,
+    pub(crate) y: *mut f32,
+    pub(crate) y_stride: usize,
+    /// What to ask memory for meanwhile: a step's bytes lie as far from it as its weights from `w`. Null: nothing.
+    pub(crate) ahead: *const u8,
+}
+
+impl Avx512Tile {
+    /// Computes `m` rows of `panels` panels.
+    ///
+    /// # Safety
+    /// The CPU has the step's instructions; 1 ≤ m ≤ 12; 1 ≤ panels ≤ 2; x, w and y hold what the shape says, and nobody else
+    /// touches y.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    pub(crate) unsafe fn run<S: TileStep>(&self, m: usize, panels: usize) {
+        // SAFETY: the caller's promises.
+        unsafe {
+            match panels {
+                1 => self.panels::<S, 1>(m),
+                _ => self.panels::<S, 2>(m),
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn panels<S: TileStep, const P: usize>(&self, m: usize) {
+        // SAFETY: the caller's promises.
+        unsafe {
+            match m {
+                1 => self.rows::<S, P, 1, 4>(),
+                2 => self.rows::<S, P, 2, 4>(),
+                3 => self.rows::<S, P, 3, 2>(),
+                4 => self.rows::<S, P, 4, 2>(),
+                5 => self.rows::<S, P, 5, 2>(),
+                6 => self.rows::<S, P, 6, 1>(),
+                7 => self.rows::<S, P, 7, 1>(),
+                8 => self.rows::<S, P, 8, 1>(),
+                9 => self.rows::<S, P, 9, 1>(),
+                10 => self.rows::<S, P, 10, 1>(),
+                11 => self.rows::<S, P, 11, 1>(),
+                _ => self.rows::<S, P, 12, 1>(),
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn rows<S: TileStep, const P: usize, const M: usize, const CHAINS: usize>(&self) {
+        let mut sums = [[[_mm512_setzero_ps(); P]; M]; CHAINS];
+        // SAFETY: (all blocks) the caller promises that x has M rows of these steps, w P panels of them.
+        let step = |at: usize, sums: &mut [[__m512; P]; M]| unsafe {
+            for value in 0..S::VALUES {
+                let mut w = [_mm512_setzero_ps(); P];
+                for (panel, w) in w.iter_mut().enumerate() {
+                    *w = S::weights(self.w.add(panel * self.panel_bytes + at * S::BYTES), value);
+                }
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    let x = _mm512_set1_ps(*self.x.add(row * self.x_stride + at * S::VALUES + value));
+                    for (sum, &w) in sums.iter_mut().zip(&w) {
+                        *sum = S::add(*sum, x, w);
+                    }
+                }
+            }
+        };
+        let whole = self.steps - self.steps % 4;
+        let mut at = 0;
+        while at < whole {
+            if !self.ahead.is_null() {
+                for line in (0..4 * S::BYTES).step_by(64) {
+                    for panel in 0..P {
+                        let ahead = self.ahead.wrapping_add(panel * self.panel_bytes + at * S::BYTES + line);
+                        _mm_prefetch::<_MM_HINT_T1>(ahead.cast());
+                    }
+                }
+            }
+            step(at, &mut sums[0]);
+            step(at + 1, &mut sums[1 % CHAINS]);
+            step(at + 2, &mut sums[2 % CHAINS]);
+            step(at + 3, &mut sums[3 % CHAINS]);
+            at += 4;
+        }
+        while at < self.steps {
+            step(at, &mut sums[0]);
+            at += 1;
+        }
+        for row in 0..M {
+            for panel in 0..P {
+                let mut sum = sums[0][row][panel];
+                for chain in &sums[1..] {
+                    sum = _mm512_add_ps(sum, chain[row][panel]);
+                }
+                // SAFETY: y has M rows of P·16 values, which are ours.
+                unsafe {
+                    let to = self.y.add(row * self.y_stride + 16 * panel);
+                    let sum = if self.add { _mm512_add_ps(_mm512_loadu_ps(to), sum) } else { sum };
+                    _mm512_storeu_ps(to, sum);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Where each value of a packed matrix lies.
+
+use crate::runtime::KernelError;
+use hwprofiles::{DType, GROUP};
+
+/// Rows of a panel.
+pub const PANEL: usize = 16;
+/// Columns of a group, as an index.
+pub(crate) const GROUP_COLUMNS: usize = GROUP as usize;
+
+/// The index of column `column` of `columns` and lane `lane` among the values of a bf16 panel of
+/// `height` rows.
+pub(super) fn bf16_slot(lane: usize, column: usize, height: usize, columns: usize) -> usize {
+    let alone = columns % 2 == 1 && column == columns - 1;
+    column / 2 * 2 * height + if alone { lane } else { 2 * lane + column % 2 }
+}
+
+/// The index of column `offset` of a group and lane `lane` among an int8 group's values. Columns lie in
+/// pairs, because a 16-bit multiply-add takes a pair.
+pub(super) fn int8_slot(lane: usize, offset: usize, height: usize) -> usize {
+    (offset / 2 * height + lane) * 2 + offset % 2
+}
+
+/// The nibble of a word that holds column `offset` of eight. A mask leaves nibbles 0 and 4, which are a
+/// pair of 16-bit values.
+pub(super) fn int4_nibble(offset: usize) -> usize {
+    offset / 2 + 4 * (offset % 2)
+}
+
+/// Bytes of one row of `columns` columns.
+pub(super) fn row_bytes(dtype: DType, columns: usize) -> usize {
+    dtype.matrix_bytes(1, columns as u64).get() as usize
+}
+
+/// Bytes of a matrix; `None` where a `usize` cannot hold the number.
+///
+/// # Errors
+/// [`KernelError::DType`] for a format that no kernel reads.
+pub(super) fn matrix_bytes(dtype: DType, rows: usize, columns: usize) -> Result<Option<usize>, KernelError> {
+    match dtype {
+        DType::F32 | DType::Bf16 | DType::Int8 | DType::Int4 => {
+            // No format takes more than 8 bytes a column, padding to a whole group included.
+            let fits = columns.checked_next_multiple_of(GROUP_COLUMNS).and_then(|all| all.checked_mul(8));
+            Ok(fits.and_then(|_| rows.checked_mul(row_bytes(dtype, columns))))
+        }
+        DType::F16 | DType::Fp8 | DType::Int2 => {
+            Err(KernelError::DType { what: "weights", dtype, accepted: "f32, bf16, int8, int4" })
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What work computes, against its definition.
+
+use super::gpu::{Gpu, PATTERN};
+use super::kernels::VECTOR;
+use super::random::{pattern, value};
+use super::work::{GpuCheck, GpuWork};
+use crate::cuda::driver::device_memory::DeviceRange;
+use crate::cuda::driver::product::sizes;
+use crate::runtime::KernelError;
+use hwprofiles::{DType, Direction};
+
+/// Rows and columns of the product that stands for all of its format: y has an odd number of rows.
+const SHAPE: (usize, usize, usize) = (7, 192, 320);
+
+impl Gpu {
+    /// Does work of the kind of `work` once, on operands of which the host computes the same; `None` for work that
+    /// computes nothing.
+    ///
+    /// # Errors
+    /// As [`Gpu::time`].
+    pub fn check(&mut self, work: GpuWork) -> Result<Option<GpuCheck>, KernelError> {
+        match work {
+            GpuWork::Launch | GpuWork::Node | GpuWork::Replay | GpuWork::RoundTrip => Ok(None),
+            GpuWork::Read(_) => self.check_read().map(Some),
+            GpuWork::Copy(_) => self.check_copy().map(Some),
+            GpuWork::Product { dtype, .. } => self.check_product(dtype).map(Some),
+            GpuWork::Transfer { direction, memory, .. } => {
+                self.set_host(memory)?;
+                self.check_transfer(direction).map(Some)
+            }
+        }
+    }
+
+    /// An odd number of vectors, so that every thread has another number of them to read.
+    fn check_read(&mut self) -> Result<GpuCheck, KernelError> {
+        let bytes = pattern(DType::Int8, PATTERN - VECTOR);
+        let result = self.arena.result_at();
+        self.arena.memory.upload(0, &bytes, &self.stream)?;
+        self.arena.memory.upload(result, &[0; 4], &self.stream)?;
+        let memory = &self.arena.memory;
+        let (from, into) = (DeviceRange::new(memory, 0, bytes.len()), DeviceRange::new(memory, result, 4));
+        // SAFETY: the arena lives as long as `self`, and this waits for the stream.
+        unsafe { self.kernels.read(from, into, &self.stream) }?;
+        self.stream.wait()?;
+        let got = memory.download(result, 4, &self.stream)?;
+        let wanted = bytes.chunks_exact(4).fold(0, |sum, word| sum ^ word_of(word));
+        self.arena.forget();
+        Ok(GpuCheck { got: f64::from(word_of(&got)), wanted: f64::from(wanted), tolerance: 0.0 })
+    }
+
+    fn check_copy(&mut self) -> Result<GpuCheck, KernelError> {
+        let bytes = pattern(DType::Int8, 12_345);
+        self.arena.memory.upload(0, &bytes, &self.stream)?;
+        self.arena.memory.copy(PATTERN, 0, bytes.len(), &self.stream)?;
+        self.stream.wait()?;
+        let got = self.arena.memory.download(PATTERN, bytes.len(), &self.stream)?;
+        self.arena.forget();
+        Ok(differing(&got, &bytes))
+    }
+
+    /// Each value against the sum in double precision of the same operands.
+    fn check_product(&mut self, dtype: DType) -> Result<GpuCheck, KernelError> {
+        let (m, n, k) = SHAPE;
+        let placed = self.place(dtype, m as u64, n as u64, k as u64)?;
+        placed.enqueue(self, 0)?;
+        self.stream.wait()?;
+        let (operand, result) = sizes(dtype).unwrap_or((1, 1));
+        let memory = &self.arena.memory;
+        let read = |at, count: usize| -> Result<Vec<f64>, KernelError> {
+            let bytes = memory.download(at, count * operand, &self.stream)?;
+            Ok(bytes.chunks(operand).map(|bytes| value(dtype, bytes)).collect())
+        };
+        let (w, x) = (read(0, n * k)?, read(self.arena.x_at(), m * k)?);
+        let y = memory.download(self.arena.y_at(), m * n * result, &self.stream)?;
+        let y = y.chunks(result).map(|bytes| match dtype {
+            DType::Int8 => f64::from(word_of(bytes) as i32),
+            DType::Fp8 => value(DType::Bf16, bytes),
+            _ => value(dtype, bytes),
+        });
+        let checks = y.enumerate().map(|(i, got)| {
+            let terms = x[i / n * k..][..k].iter().zip(&w[i % n * k..][..k]).map(|(x, w)| x * w);
+            let (wanted, size) = terms.fold((0.0, 0.0), |(sum, size), term| (sum + term, size + term.abs()));
+            GpuCheck { got, wanted, tolerance: tolerance(dtype, wanted, size) }
+        });
+        // The first that is wrong, else any; a NaN is wrong.
+        let right = |check: &GpuCheck| (check.got - check.wanted).abs() <= check.tolerance;
+        let checks: Vec<_> = checks.collect();
+        Ok(*checks.iter().find(|check| !right(check)).unwrap_or(&checks[0]))
+    }
+
+    fn check_transfer(&mut self, direction: Direction) -> Result<GpuCheck, KernelError> {
+        let bytes = pattern(DType::Int8, 54_321);
+        let Some((from, to)) = &mut self.host else {
+            return Ok(GpuCheck { got: 0.0, wanted: 0.0, tolerance: 0.0 });
+        };
+        let memory = &self.arena.memory;
+        let len = bytes.len().min(from.len());
+        let check = if direction == Direction::ToDevice {
+            // SAFETY: this waits for the stream before the pages or the arena can change.
+            unsafe { from.send(0, DeviceRange::new(memory, 0, len), &self.stream) }?;
+            self.stream.wait()?;
+            differing(&memory.download(0, len, &self.stream)?, &from.bytes()[..len])
+        } else {
+            memory.upload(0, &bytes, &self.stream)?;
+            // SAFETY: this waits for the stream before the pages or the arena can change.
+            unsafe { to.receive(0, DeviceRange::new(memory, 0, len), &self.stream) }?;
+            self.stream.wait()?;
+            differing(&to.bytes()[..len], &bytes[..len])
+        };
+        self.arena.forget();
+        Ok(check)
+    }
+}
+
+/// Half a unit in the last place of the result, and what is lost on the way: sums in 32 bits lose little, but Hopper
+/// keeps no more than 13 bits of a sum of 8-bit floats.
+fn tolerance(dtype: DType, wanted: f64, size: f64) -> f64 {
+    match dtype {
+        DType::Int8 => 0.0,
+        DType::Fp8 => wanted.abs() / 128.0 + size / 1024.0,
+        DType::F16 => wanted.abs() / 1024.0 + size / 65_536.0,
+        _ => wanted.abs() / 128.0 + size / 65_536.0,
+    }
+}
+
+/// How many bytes differ: none may.
+fn differing(got: &[u8], wanted: &[u8]) -> GpuCheck {
+    let count = got.iter().zip(wanted).filter(|(a, b)| a != b).count() + got.len().abs_diff(wanted.len());
+    GpuCheck { got: count as f64, wanted: 0.0, tolerance: 0.0 }
+}
+
+fn word_of(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}

@@ -1,0 +1,13 @@
+//! The work that is timed on a GPU, and the check of what it computes.
+
+mod arena;
+mod check;
+mod gpu;
+mod host_pages;
+mod kernels;
+mod random;
+mod transfer;
+mod work;
+
+pub use gpu::Gpu;
+pub use work::{GpuCheck, GpuFacts, GpuWork};

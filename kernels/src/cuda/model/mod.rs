@@ -1,0 +1,8 @@
+//! A GPU that runs models: its programs, its buffers and its queues of work.
+
+mod accelerator;
+mod buffer;
+mod queue;
+
+pub use accelerator::Accelerator;
+pub use queue::{Queue, StridedCopy};

@@ -1,0 +1,144 @@
+//! The loops that show what a memory can do.
+//!
+//! Each member of the pool walks its own contiguous part of the arrays, the same one in every loop, so that
+//! memory touched first by a loop is near the core that uses it. What a loop counts is the bytes that the
+//! program asked for; an ordinary store also reads its line first, which is not counted (STREAM's convention):
+//! that is why non-temporal stores look faster.
+
+mod avx2;
+mod store;
+
+pub use store::StoreKind;
+
+use crate::runtime::Disjoint;
+use crate::runtime::{Path, Pool};
+use std::ops::Range;
+use std::sync::Mutex;
+
+/// Reads `x` and returns its sum. Bytes: 8 per value.
+pub fn read(pool: &Pool, x: &[f64]) -> f64 {
+    let sums = Mutex::new(vec![0.0; pool.members()]);
+    pool.run(|member, of| {
+        let sum = read_alone(pool, &x[part(x.len(), member, of)]);
+        if let Ok(mut sums) = sums.lock() {
+            sums[member] = sum;
+        }
+    });
+    sums.into_inner().map(|sums| sums.iter().sum()).unwrap_or(f64::NAN)
+}
+
+/// As [`read`], by the calling thread alone, which need not belong to the pool: of that it takes the path only.
+pub fn read_alone(pool: &Pool, x: &[f64]) -> f64 {
+    match pool.path() {
+        Path::Reference => x.iter().sum::<f64>(),
+        // SAFETY: every other path is one of CPUs that have AVX2.
+        _ => unsafe { avx2::read(x) },
+    }
+}
+
+/// Writes `value` everywhere. Bytes: 8 per value.
+pub fn write(pool: &Pool, to: &mut [f64], value: f64, store: StoreKind) {
+    each_part(pool, to, |_, to| match pool.path() {
+        Path::Reference => to.fill(value),
+        // SAFETY: every other path is one of CPUs that have AVX2.
+        _ => unsafe { avx2::write(to, value, store) },
+    });
+}
+
+/// to = from. Bytes: 16 per value.
+///
+/// # Panics
+/// Where the lengths differ.
+pub fn copy(pool: &Pool, to: &mut [f64], from: &[f64], store: StoreKind) {
+    assert_eq!(to.len(), from.len());
+    each_part(pool, to, |range, to| match pool.path() {
+        Path::Reference => to.copy_from_slice(&from[range]),
+        // SAFETY: every other path is one of CPUs that have AVX2.
+        _ => unsafe { avx2::copy(to, &from[range], store) },
+    });
+}
+
+/// to = a + factor·b. Bytes: 24 per value; FLOP: 2 per value.
+///
+/// # Panics
+/// Where the lengths differ.
+pub fn triad(pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, store: StoreKind) {
+    assert!(to.len() == a.len() && to.len() == b.len());
+    each_part(pool, to, |range, to| {
+        let (a, b) = (&a[range.clone()], &b[range]);
+        match pool.path() {
+            Path::Reference => {
+                to.iter_mut().zip(a.iter().zip(b)).for_each(|(to, (a, b))| *to = a + factor * b);
+            }
+            // SAFETY: every other path is one of CPUs that have AVX2.
+            _ => unsafe { avx2::triad(to, a, b, factor, store) },
+        }
+    });
+}
+
+/// to = Σ from: so many reads for one write. Bytes: 8 per value of every array.
+///
+/// # Panics
+/// Where the lengths differ.
+pub fn sum<const ARRAYS: usize>(pool: &Pool, to: &mut [f64], from: [&[f64]; ARRAYS], store: StoreKind) {
+    assert!(from.iter().all(|x| x.len() == to.len()));
+    each_part(pool, to, |range, to| {
+        let from = from.map(|x| &x[range.clone()]);
+        match pool.path() {
+            Path::Reference => {
+                (0..to.len()).for_each(|i| to[i] = from.iter().map(|x| x[i]).sum());
+            }
+            // SAFETY: every other path is one of CPUs that have AVX2.
+            _ => unsafe { avx2::sum(to, from, store) },
+        }
+    });
+}
+
+/// Makes `ring` one cycle through all its elements in random order, each naming the next, for [`chase`]. The
+/// elements are `stride` words apart (16 puts one on each cache line); the words between are left alone. Sattolo's
+/// shuffle with the generator xorshift64*.
+///
+/// # Panics
+/// Where `stride` is 0, or the ring longer than 2³² words.
+pub fn make_ring(ring: &mut [u32], stride: usize, seed: u64) {
+    assert!(u32::try_from(ring.len()).is_ok(), "positions are 32-bit");
+    let count = ring.len() / stride;
+    (0..count).for_each(|i| ring[i * stride] = (i * stride) as u32);
+    let mut state = seed | 1;
+    for i in (1..count).rev() {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        let random = state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
+        let other = ((random * i as u64) >> 32) as usize;
+        ring.swap(i * stride, other * stride);
+    }
+}
+
+/// Follows `ring` for `steps` from its start and returns where that ends: every load waits for the one before, so
+/// the time per step is the memory's latency. After as many steps as the ring has elements the end is 0 again.
+pub fn chase(ring: &[u32], steps: usize) -> u32 {
+    chase_from(ring, 0, steps)
+}
+
+/// As [`chase`], from where another one ended: a long ring can be followed in several parts.
+pub fn chase_from(ring: &[u32], start: u32, steps: usize) -> u32 {
+    (0..steps).fold(start, |at, _| ring[at as usize])
+}
+
+/// The part of `len` values that a member has: whole cache lines but for the last.
+fn part(len: usize, member: usize, of: usize) -> Range<usize> {
+    let lines = len.div_ceil(8);
+    let at = |member: usize| len.min(lines * member / of * 8);
+    at(member)..at(member + 1)
+}
+
+fn each_part(pool: &Pool, to: &mut [f64], work: impl Fn(Range<usize>, &mut [f64]) + Sync) {
+    let len = to.len();
+    let to = Disjoint::new(to);
+    pool.run(|member, of| {
+        let range = part(len, member, of);
+        // SAFETY: the members' parts do not overlap.
+        work(range.clone(), unsafe { to.range(range.start, range.len()) });
+    });
+}
