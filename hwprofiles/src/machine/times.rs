@@ -80,27 +80,6 @@ impl Device {
     }
 }
 
-impl Device {
-    /// The time of a chunk of a prompt and of decodes of other sequences in one step. Both have the
-    /// same heads. Otherwise as [`Device::attention_time`].
-    pub fn mixed_attention_time(
-        &self,
-        kv: DType,
-        prefill: &AttentionShape,
-        decode: &AttentionShape,
-    ) -> Result<Estimate, MissingRate> {
-        match (prefill.is_empty(), decode.is_empty()) {
-            (true, _) => self.attention_time(kv, decode),
-            (false, true) => self.attention_time(kv, prefill),
-            (false, false) => {
-                let estimate = self.attention.get(&kv).and_then(|rates| rates.mixed_time(prefill, decode));
-                let has = |d| self.attention.get(&d).is_some_and(|rates| rates.knows(Phase::Prefill));
-                estimate.ok_or_else(|| MissingRate::new(self, "attention", kv, has))
-            }
-        }
-    }
-}
-
 impl Operation {
     /// The time of one call on `device`.
     pub fn time_on(&self, device: &Device) -> Result<Estimate, MissingRate> {
