@@ -3,7 +3,7 @@
 //! Times are interpolated, and rates are not: between two measured points *time* is close to linear
 //! (a fixed part plus a part per row), while a rate is not. Outside the measured region the
 //! efficiency at its boundary is used, and the answer says so
-//! ([`Basis::Extrapolated`](crate::Basis::Extrapolated)).
+//! ([`Basis::Extrapolated`]).
 
 use crate::machine::device::Device;
 use crate::rates::{AttentionShape, Basis, Bound, Estimate, Operation, Phase};
