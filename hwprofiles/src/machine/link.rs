@@ -58,17 +58,6 @@ pub struct LinkDetails {
 }
 
 impl Link {
-    /// The time of a transfer of `bytes` from the link's curve of measured times; `None` without a
-    /// curve.
-    ///
-    /// Linear in bytes between measured points, the smallest point's time below them, and the
-    /// largest point's rate beyond them.
-    pub fn measured_time(&self, bytes: Bytes) -> Option<Seconds> {
-        self.details.times.as_ref()?.time_of(bytes)
-    }
-}
-
-impl Link {
     /// The time of a transfer of `bytes` alone on the link: α + bytes / β; zero for no bytes.
     pub fn time(&self, bytes: Bytes) -> Seconds {
         if bytes == Bytes::ZERO {

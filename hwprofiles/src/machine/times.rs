@@ -3,7 +3,7 @@
 //! Times are interpolated, and rates are not: between two measured points *time* is close to linear
 //! (a fixed part plus a part per row), while a rate is not. Outside the measured region the
 //! efficiency at its boundary is used, and the answer says so
-//! ([`Basis::Extrapolated`](crate::Basis::Extrapolated)).
+//! ([`Basis::Extrapolated`]).
 
 use crate::machine::device::Device;
 use crate::rates::{AttentionShape, Basis, Bound, Estimate, Operation, Phase};
@@ -77,27 +77,6 @@ impl Device {
         };
         let estimate = self.attention.get(&kv).and_then(|rates| rates.time(shape));
         estimate.ok_or_else(|| MissingRate::new(self, rate, kv, has))
-    }
-}
-
-impl Device {
-    /// The time of a chunk of a prompt and of decodes of other sequences in one step. Both have the
-    /// same heads. Otherwise as [`Device::attention_time`].
-    pub fn mixed_attention_time(
-        &self,
-        kv: DType,
-        prefill: &AttentionShape,
-        decode: &AttentionShape,
-    ) -> Result<Estimate, MissingRate> {
-        match (prefill.is_empty(), decode.is_empty()) {
-            (true, _) => self.attention_time(kv, decode),
-            (false, true) => self.attention_time(kv, prefill),
-            (false, false) => {
-                let estimate = self.attention.get(&kv).and_then(|rates| rates.mixed_time(prefill, decode));
-                let has = |d| self.attention.get(&d).is_some_and(|rates| rates.knows(Phase::Prefill));
-                estimate.ok_or_else(|| MissingRate::new(self, "attention", kv, has))
-            }
-        }
     }
 }
 

@@ -1,13 +1,12 @@
 //! Rules for a single value. They are checked while it is read, so that the message names its line.
 
-use crate::units::provenance::Sourced;
 use crate::units::quantities::{Bytes, BytesPerSec, Dollars, FlopPerSec, Hertz, Seconds, Watts, Years};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
-/// A type some of whose values are refused in files.
+/// A type whose values are checked when a file is read.
 pub(crate) trait Checked {
     /// Says what is wrong with the value and what would be right.
     fn check(&self) -> Result<(), String>;
@@ -48,12 +47,6 @@ macro_rules! positive {
 }
 
 positive!(u64 usize Bytes BytesPerSec FlopPerSec Seconds Hertz Watts Dollars Years);
-
-impl<T: Checked> Checked for Sourced<T> {
-    fn check(&self) -> Result<(), String> {
-        self.value.check()
-    }
-}
 
 impl<K: Display, V: Checked> Checked for BTreeMap<K, V> {
     fn check(&self) -> Result<(), String> {

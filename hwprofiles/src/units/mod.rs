@@ -12,6 +12,7 @@ pub use dtype::{DType, GROUP};
 pub use provenance::{Confidence, Provenance, Sourced};
 pub use quantities::{
     Bytes, BytesPerSec, Dollars, Elements, Flop, FlopPerByte, FlopPerSec, Hertz, Joules, RequestsPerSec,
-    Seconds, Tokens, UnitError, Watts, Years,
+    Seconds, Tokens, Watts, Years,
 };
 pub use ratio::Ratio;
+pub use text::UnitError;

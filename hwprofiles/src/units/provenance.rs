@@ -1,5 +1,6 @@
 //! Where a number came from. Profiles hold no number without a provenance.
 
+use crate::units::checked::Checked;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -100,5 +101,11 @@ impl<T> Sourced<T> {
     /// An estimated value.
     pub fn estimated(value: T, reason: &str) -> Self {
         Self { value, source: Provenance::Estimated { reason: reason.to_owned() } }
+    }
+}
+
+impl<T: Checked> Checked for Sourced<T> {
+    fn check(&self) -> Result<(), String> {
+        self.value.check()
     }
 }

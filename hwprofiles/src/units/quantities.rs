@@ -7,26 +7,12 @@
 //! In files a value carries its unit (`"4.8 TB/s"`); a bare number is refused, and the error lists
 //! the accepted units.
 
-use crate::units::text::{UnitTable, exact, parse_counted, parse_measured, short};
+use crate::units::text::{UnitError, UnitTable, exact, parse_counted, parse_measured, short};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, Sub};
 use std::str::FromStr;
-
-/// A text that is not a quantity of the wanted kind. The message says what would be right.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{text}' is not {kind}: {reason}; write a number and a unit, one of {units}")]
-pub struct UnitError {
-    /// What was written.
-    pub text: String,
-    /// What was wanted: "a bandwidth", "a duration", …
-    pub kind: &'static str,
-    /// What is wrong with it.
-    pub reason: &'static str,
-    /// The accepted units, comma-separated.
-    pub units: String,
-}
 
 const BYTES: UnitTable = &[
     ("B", 1.0),
@@ -332,16 +318,6 @@ impl Seconds {
     pub fn from_nanos(nanos: u64) -> Self {
         // A division, because 1e-9 is not exact as a float: 3 ns become the float nearest to 3e-9.
         Self(nanos as f64 / 1e9)
-    }
-
-    /// The value in microseconds, for tables.
-    pub fn as_micros(self) -> f64 {
-        self.0 * 1e6
-    }
-
-    /// The value in milliseconds, for tables.
-    pub fn as_millis(self) -> f64 {
-        self.0 * 1e3
     }
 
     /// Whole nanoseconds, rounded up, at least zero; a value beyond `u64` saturates.

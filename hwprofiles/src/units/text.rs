@@ -4,8 +4,21 @@
 //! `2.5e-6`, the nearest float, and written back as `2.5 us`. A multiplication by `1e-6` would lose
 //! the last bit both ways.
 
-use crate::units::quantities::UnitError;
 use std::fmt::Write;
+
+/// A text that is not a quantity of the wanted kind. The message says what would be right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is not {kind}: {reason}; write a number and a unit, one of {units}")]
+pub struct UnitError {
+    /// What was written.
+    pub text: String,
+    /// What was wanted: "a bandwidth", "a duration", …
+    pub kind: &'static str,
+    /// What is wrong with it.
+    pub reason: &'static str,
+    /// The accepted units, comma-separated.
+    pub units: String,
+}
 
 /// A unit's name and its size in base units.
 pub(crate) type UnitTable = &'static [(&'static str, f64)];

@@ -76,7 +76,7 @@ fn of_several_times_of_one_shape_the_median_stands() {
     let rows =
         ["decode,1,1,9,8,2,64,5", "prefill,1,9,0,8,2,64,9", "decode,1,1,9,8,2,64,7", "decode,1,1,9,8,2,64,6"];
     let rates = read(HEADER, &rows).unwrap();
-    let times: Vec<_> = rates.points().iter().map(|p| (p.shape.phase, p.time.as_micros())).collect();
+    let times: Vec<_> = rates.points().iter().map(|p| (p.shape.phase, p.time.get() * 1e6)).collect();
     assert_eq!(times, [(Phase::Prefill, 9.0), (Phase::Decode, 6.0)]);
 }
 

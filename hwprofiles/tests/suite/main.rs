@@ -15,6 +15,7 @@ mod rows;
 mod sockets;
 mod stripes;
 mod units;
+mod yaml;
 
 /// The number of cases on which a law is tried: `usual`, times the percentage in the variable
 /// `FULCRUM_CASES`.

@@ -27,7 +27,8 @@ fn emit(value: &Value, indent: usize, text: &mut String) {
             return;
         }
         let block = matches!(value, Value::Array(_) | Value::Object(_));
-        let room = if block { WIDTH.saturating_sub(indent + head.len() + 1) } else { usize::MAX };
+        // A scalar has one line, however long it is.
+        let room = block.then(|| WIDTH.saturating_sub(indent + head.len() + 1));
         let line = if block && holds_table(value) { None } else { inline(value, room) };
         if let Some(line) = line {
             *text += &format!("{lead}{head} {line}\n");
@@ -44,11 +45,11 @@ fn emit(value: &Value, indent: usize, text: &mut String) {
     match value {
         Value::Object(map) => map.iter().for_each(|(k, v)| member(format!("{}:", scalar(k)), v, indent + 2)),
         Value::Array(list) => list.iter().for_each(|v| member("-".to_owned(), v, indent + 2)),
-        other => *text += &format!("{lead}{}\n", inline(other, usize::MAX).unwrap_or_default()),
+        other => *text += &format!("{lead}{}\n", inline(other, None).unwrap_or_default()),
     }
 }
 
-/// The text of a table ([`crate::table`]), which is written as a block: plain lines, each ended.
+/// The text of a table ([`crate::files::table`]), which is written as a block: plain lines, each ended.
 fn table(value: &Value) -> Option<&str> {
     let text = value.as_str()?;
     let plain = |line: &str| {
@@ -69,19 +70,24 @@ fn holds_table(value: &Value) -> bool {
 
 /// The value on one line of at most `room` bytes; what is longer is given up as soon as that is
 /// seen.
-fn inline(value: &Value, room: usize) -> Option<String> {
+fn inline(value: &Value, room: Option<usize>) -> Option<String> {
+    let fits = |text: &String| room.is_none_or(|room| text.len() <= room);
     let (mut line, close) = match value {
         Value::Object(_) => (String::from("{"), '}'),
         Value::Array(_) => (String::from("["), ']'),
-        Value::String(text) => return Some(scalar(text)).filter(|text| text.len() <= room),
-        other => return Some(other.to_string()).filter(|text| text.len() <= room),
+        Value::String(text) => return Some(scalar(text)).filter(fits),
+        other => return Some(other.to_string()).filter(fits),
     };
     let mut member = |key: Option<&String>, value: &Value| {
         line += if line.len() > 1 { ", " } else { "" };
         if let Some(key) = key {
             line += &format!("{}: ", scalar(key));
         }
-        line += &inline(value, room.checked_sub(line.len() + 1)?)?;
+        let left = match room {
+            Some(room) => Some(room.checked_sub(line.len() + 1)?),
+            None => None,
+        };
+        line += &inline(value, left)?;
         Some(())
     };
     match value {
@@ -90,7 +96,7 @@ fn inline(value: &Value, room: usize) -> Option<String> {
         _ => {}
     }
     line.push(close);
-    Some(line).filter(|line| line.len() <= room)
+    Some(line).filter(fits)
 }
 
 /// A text as a scalar: bare where no YAML reader could take it for anything else, quoted elsewhere.

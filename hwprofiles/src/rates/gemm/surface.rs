@@ -25,8 +25,17 @@ pub struct GemmSurface {
     spread: f64,
     nodes: Vec<SurfaceNode>,
     mechanism: Mechanism,
-    vector: Option<Lattice<2>>,
-    matrix: Option<Lattice<3>>,
+    tables: Tables,
+}
+
+/// What the mechanism leaves unexplained, for the kernels that were measured.
+#[derive(Debug, Clone, PartialEq)]
+enum Tables {
+    /// Products with one row alone.
+    Vector(Lattice<2>),
+    /// Products with more rows alone.
+    Matrix(Lattice<3>),
+    Both(Lattice<2>, Lattice<3>),
 }
 
 /// One node of the table: ln(measured ÷ mechanism) at a shape, smoothed.
@@ -58,33 +67,28 @@ impl GemmSurface {
         let of_matrix = |n: &SurfaceNode| (place([n.m, n.n, n.k]), n.residual);
         let vectors: Vec<_> = nodes.iter().filter(|n| n.m == 1).map(of_vector).collect();
         let matrices: Vec<_> = nodes.iter().filter(|n| n.m != 1).map(of_matrix).collect();
-        let (vector, matrix) = (Lattice::from_nodes(&vectors), Lattice::from_nodes(&matrices));
-        let whole = vector.is_some() != vectors.is_empty() && matrix.is_some() != matrices.is_empty();
-        (whole && !nodes.is_empty()).then_some(Self {
-            dtype,
-            facts,
-            spread,
-            nodes,
-            mechanism,
-            vector,
-            matrix,
-        })
+        let tables = match (Lattice::from_nodes(&vectors), Lattice::from_nodes(&matrices)) {
+            (Some(vector), Some(matrix)) => Tables::Both(vector, matrix),
+            (Some(vector), None) if matrices.is_empty() => Tables::Vector(vector),
+            (None, Some(matrix)) if vectors.is_empty() => Tables::Matrix(matrix),
+            _ => return None,
+        };
+        Some(Self { dtype, facts, spread, nodes, mechanism, tables })
     }
 
     /// The time of a product, all dimensions at least 1.
     pub(crate) fn at(&self, m: u64, n: u64, k: u64) -> SurfaceReading {
         let (seconds, bound) = self.mechanism.time(m, n, k);
         let [row, column, depth] = place([m, n, k]);
-        let (residual, outside) = match (&self.vector, &self.matrix) {
-            (Some(vector), _) if m == 1 => vector.at(&[column, depth]),
-            (_, Some(matrix)) => {
+        let (residual, outside) = match &self.tables {
+            Tables::Both(vector, _) if m == 1 => vector.at(&[column, depth]),
+            Tables::Matrix(matrix) | Tables::Both(_, matrix) => {
                 matrix.at(&[if m > 1 { row.max(matrix.first(0)) } else { row }, column, depth])
             }
-            (Some(vector), None) => {
+            Tables::Vector(vector) => {
                 let (residual, outside) = vector.at(&[column, depth]);
                 (residual, outside + row)
             }
-            (None, None) => (0.0, f64::INFINITY),
         };
         SurfaceReading {
             time: seconds * residual.exp(),
