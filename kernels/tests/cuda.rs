@@ -26,8 +26,8 @@ fn there_is_a_reason_for_no_gpu_or_all_that_it_computes_is_right() {
     let mib = Bytes::new(1 << 20);
     let transfers =
         [Direction::ToDevice, Direction::ToHost, Direction::Both].into_iter().flat_map(|direction| {
-            let of = move |memory| GpuWork::Transfer { direction, memory, bytes: mib };
-            [of(HostMemory::Pageable), of(HostMemory::Pinned)]
+            let transfer = move |memory| GpuWork::Transfer { direction, memory, bytes: mib };
+            [transfer(HostMemory::Pageable), transfer(HostMemory::Pinned)]
         });
     let simple = [
         GpuWork::Launch,

@@ -37,8 +37,17 @@ pub(super) struct AmxBlock {
 /// x, 6 and 7 are weights.
 pub(super) fn config(rows: usize) -> TileConfig {
     let (top, bottom) = (rows.min(TILE_ROWS), rows.saturating_sub(TILE_ROWS));
-    let of = |rows| (rows, 64);
-    TileConfig::new([of(top), of(top), of(bottom), of(bottom), of(top), of(bottom), of(16), of(16)])
+    let shape = |rows| (rows, 64);
+    TileConfig::new([
+        shape(top),
+        shape(top),
+        shape(bottom),
+        shape(bottom),
+        shape(top),
+        shape(bottom),
+        shape(16),
+        shape(16),
+    ])
 }
 
 /// Loads the shapes of the tiles.

@@ -72,7 +72,7 @@ struct PerPairArguments {
     x: u64,
     y: u64,
     ids: u64,
-    of: MatrixTable,
+    matrices: MatrixTable,
 }
 
 #[repr(C)]
@@ -82,7 +82,7 @@ struct GroupedArguments {
     y: u64,
     order: u64,
     tiles: u64,
-    of: MatrixTable,
+    matrices: MatrixTable,
 }
 
 /// The matrices of `count` experts from `first` on. A row of x serves `per_row` pairs.
@@ -220,7 +220,7 @@ impl ExpertRouting {
                 (kernel, *w) = packed(names, dtype, rows, columns, *bytes)?;
             }
             let [first, here] = [first, bytes.len()].map(count);
-            let of = MatrixTable {
+            let table = MatrixTable {
                 rows: count(rows),
                 columns: count(columns),
                 per_row,
@@ -231,7 +231,7 @@ impl ExpertRouting {
             };
             Ok(if self.is_sparse() {
                 let grid = [rows / PANEL, self.pairs(), 1];
-                let arguments = PerPairArguments { x, y, ids: self.ids.address, of };
+                let arguments = PerPairArguments { x, y, ids: self.ids.address, matrices: table };
                 KernelCall::new(GpuProgram::Gemv, kernel, grid, 256, arguments)
             } else {
                 let grid = [self.tiles.len(), rows.div_ceil(TILE), 1];
@@ -241,7 +241,7 @@ impl ExpertRouting {
                     kernel,
                     grid,
                     128,
-                    GroupedArguments { x, y, order, tiles, of },
+                    GroupedArguments { x, y, order, tiles, matrices: table },
                 )
             })
         };

@@ -12,16 +12,16 @@ const THREADS: u32 = 256;
 
 /// The kernel for a format, and the address of a matrix whose size was checked.
 pub(super) fn packed(
-    of: [&'static str; 3],
+    kernels: [&'static str; 3],
     dtype: DType,
     rows: usize,
     columns: usize,
     bytes: GpuSlice<u8>,
 ) -> Result<(&'static str, u64), KernelError> {
     let kernel = match dtype {
-        DType::Bf16 => of[0],
-        DType::Int8 => of[1],
-        DType::Int4 => of[2],
+        DType::Bf16 => kernels[0],
+        DType::Int8 => kernels[1],
+        DType::Int4 => kernels[2],
         _ => {
             return Err(KernelError::DType { what: "weights of a GPU", dtype, accepted: "bf16, int8, int4" });
         }

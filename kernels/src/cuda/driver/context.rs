@@ -209,10 +209,8 @@ impl GpuEvent {
         })?;
         let mut milliseconds = 0.0;
         // SAFETY: the pointer is to a live float; both events are live.
-        gpu_result(
-            "the time between events",
-            unsafe { elapsed(&mut milliseconds, start.0, self.0) }.result(),
-        )?;
+        let asked = unsafe { elapsed(&mut milliseconds, start.0, self.0) };
+        gpu_result("the time between events", asked.result())?;
         Ok(Seconds::new(f64::from(milliseconds) / 1e3))
     }
 }

@@ -122,12 +122,13 @@ mod tests {
                 DeviceRange::new(memory, offset, len);
             });
         }
-        // SAFETY: (all) `wait` below ends the work before the pages and the arena are dropped.
         for offset in [(1 << 20) - 63, 1 << 20, usize::MAX] {
+            // SAFETY: `wait` below ends the work before the pages and the arena are dropped.
             refused(&mut || drop(unsafe { pages.send(offset, inside, stream) }));
+            // SAFETY: as above.
             refused(&mut || drop(unsafe { pages.receive(offset, inside, stream) }));
         }
-        // SAFETY: as above.
+        // SAFETY: `wait` below ends the work before the arena is dropped.
         let read = |from, into| drop(unsafe { gpu.kernels.read(from, into, stream) });
         let range = |offset, len| DeviceRange::new(memory, offset, len);
         refused(&mut || read(range(0, 15), range(64, 4)));

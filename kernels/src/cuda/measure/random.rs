@@ -67,7 +67,7 @@ mod tests {
             let values: Vec<_> = bytes.chunks(size).map(|bytes| value(dtype, bytes)).collect();
             let limit = if dtype == DType::Int8 { 128.0 } else { 2.0 };
             assert!(values.iter().all(|v| v.abs() <= limit), "{dtype}");
-            let count = |of: fn(&f64) -> bool| values.iter().filter(|v| of(v)).count();
+            let count = |holds: fn(&f64) -> bool| values.iter().filter(|v| holds(v)).count();
             assert!(count(|v| *v == 0.0) * 100 < values.len(), "{dtype}");
             let negative = count(|v| *v < 0.0) as f64 / values.len() as f64;
             assert!((0.45..0.55).contains(&negative), "{dtype}: {negative}");

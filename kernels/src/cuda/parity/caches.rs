@@ -88,11 +88,18 @@ impl AttentionCase {
         };
         let all = self.past + self.new;
         let rows = || (0..sequences).flat_map(|sequence| (0..all).map(move |position| (sequence, position)));
-        let of = bench.numbers(&rows().map(|(sequence, _)| sequence).collect::<Vec<_>>())?;
+        let sequences_at = bench.numbers(&rows().map(|(sequence, _)| sequence).collect::<Vec<_>>())?;
         let positions = bench.numbers(&rows().map(|(_, position)| position).collect::<Vec<_>>())?;
         let kv = bench.narrow(kv)?;
         let (values, stride) = (kv.values().from(self.kv_width()), 2 * self.kv_width());
-        bench.run(&calls::append(cache, kv.values(), values, stride, of.values(), positions.values()))?;
+        bench.run(&calls::append(
+            cache,
+            kv.values(),
+            values,
+            stride,
+            sequences_at.values(),
+            positions.values(),
+        ))?;
         Ok(cache)
     }
 
