@@ -1,8 +1,8 @@
-//! Attention of prompts by the instruction sets that this CPU has, side by side: 16 query heads over 4 of keys and values, of 64 values
-//! and of 128, the cache in bf16, by one core.
+//! Attention of prompts with each instruction set of this CPU: 16 query heads over 4 key/value
+//! heads, with heads of 64 and of 128 values, a bf16 cache, and one core.
 //!
-//! `cargo bench -p kernels --bench attention`. Rounds of all paths in turn; the median of a path's rounds in GFLOP/s,
-//! 4·heads·head size for each token and position that it sees.
+//! `cargo bench -p kernels --bench attention`. All paths take turns. Printed is the median of a
+//! path's rounds in GFLOP/s: 4·heads·head size for each token and each position that it sees.
 #![allow(missing_docs)]
 
 #[path = "../tests/noise/mod.rs"]

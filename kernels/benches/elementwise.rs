@@ -1,6 +1,8 @@
-//! The element-wise kernels, in bytes of their operands per second: operands in the second-level cache, and from memory.
+//! The element-wise kernels, in bytes of their operands per second, with operands in the
+//! second-level cache and from memory.
 //!
-//! `cargo bench -p kernels --bench elementwise`. Rounds of all kernels in turn; the median and the best of a kernel's rounds.
+//! `cargo bench -p kernels --bench elementwise`. All kernels take turns. Printed are the median and
+//! the best of a kernel's rounds.
 #![allow(missing_docs)]
 
 use hwprofiles::units::Bytes;

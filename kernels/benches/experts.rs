@@ -1,8 +1,10 @@
-//! What the newer forms of a product gain, as ratios of calls that take turns: integer weights by AVX-512 and by AVX2, one call
-//! for several experts and a call for each, sparse weights and dense ones.
+//! The gain of newer forms of a product, as ratios of calls that take turns: integer weights by
+//! AVX-512 and by AVX2, one call for several experts and a call for each, sparse weights and dense
+//! ones.
 //!
-//! `cargo bench -p kernels --bench experts`. Weights come from memory: more than the caches hold. Printed are each
-//! side's fastest call with their ratio (what is left of a busy machine), and the median and middle half of the rounds' ratios.
+//! `cargo bench -p kernels --bench experts`. Weights are larger than the caches, so they come from
+//! memory. Printed are each side's fastest call with their ratio, and the median and the middle
+//! half of the rounds' ratios. The fastest calls matter on a busy machine.
 #![allow(missing_docs)]
 
 #[path = "../tests/noise/mod.rs"]
@@ -20,10 +22,10 @@ use std::time::Instant;
 const ROUNDS: usize = 21;
 const N: usize = 2048;
 const K: usize = 2048;
-/// Matrices of N × K, together beyond the caches in every format.
+/// Matrices of N × K, which together are larger than the caches in every format.
 const MATRICES: usize = 16;
 
-/// Times `before` and `after` in turn, whose outputs must be nearly the same.
+/// Times `before` and `after` in turn; their outputs must be nearly equal.
 fn compare(name: &str, size: usize, mut before: impl FnMut(&mut [f32]), mut after: impl FnMut(&mut [f32])) {
     let (mut a, mut b) = (vec![0.0; size], vec![0.0; size]);
     let mut times = [Vec::new(), Vec::new()];
@@ -81,7 +83,7 @@ fn vectors(pools: &[Pool; 2], w: &Weights, m: usize) {
     );
 }
 
-/// A call for each expert, then one call: rows as skewed as a router's.
+/// A call for each expert, then one call for all. The rows are as unequal as those of a router.
 fn experts(pool: &Pool, w: &Weights) {
     let heights = [19, 1, 0, 3, 1, 2, 0, 1, 7, 1, 0, 4, 1, 1, 2, 5];
     let (view, m) = (w.view(), heights.iter().sum::<usize>());

@@ -1,5 +1,6 @@
-//! What memory gives: the streams over arrays of 256 MiB of f64, by one and by all threads. Bytes counted per value:
-//! read 8, write 8, copy 16, triad 24; the line that an ordinary store reads first is not counted.
+//! The bandwidth of memory: streams over arrays of 256 MiB of f64, by one thread and by all. Bytes
+//! counted per value are: read 8, write 8, copy 16, triad 24. The line that an ordinary store reads
+//! first is not counted.
 #![allow(missing_docs)]
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};

@@ -1,7 +1,9 @@
-//! What cores compute at most: register-resident loops, and products that stay in the second-level cache, in FLOP/s.
+//! The highest rates of cores in FLOP/s: loops on registers, and products that stay in the
+//! second-level cache.
 //!
-//! `cargo bench -p kernels --bench peaks`. Rounds of all loops in turn; printed are the median of a loop's rounds, their
-//! spread (the middle half's width over the median), and the best: what is left of a busy machine.
+//! `cargo bench -p kernels --bench peaks`. All loops take turns. Printed are the median of a loop's
+//! rounds, their spread (the width of the middle half over the median), and the best round, which
+//! matters on a busy machine.
 #![allow(missing_docs)]
 
 use hwprofiles::DType;
@@ -11,7 +13,7 @@ use kernels::{Path, Pool, affinity};
 use std::time::Instant;
 
 const ROUNDS: usize = 60;
-/// Of each round of one loop, in seconds: shorter than a time slice.
+/// The time of one round of a loop in seconds: shorter than a time slice.
 const LONG_ENOUGH: f64 = 0.001;
 
 struct Loop<'a> {

@@ -1,7 +1,9 @@
-//! Matrix products of 4096 × 4096 weights that come from memory: 2·m·n·k FLOP and the weights' bytes a call.
+//! Matrix products of 4096 × 4096 weights that come from memory: 2·m·n·k FLOP and the weights'
+//! bytes for each call.
 //!
-//! `cargo bench -p kernels --bench products -- bf16` runs the bf16 ones alone. Each call takes the next of enough copies
-//! that no cache holds them; each result is checked against the definition before its rate is printed.
+//! `cargo bench -p kernels --bench products -- bf16` runs only the bf16 products. Each call uses
+//! the next copy of the weights; the copies are larger than all caches. Each result is checked
+//! against the definition before its rate is printed.
 #![allow(missing_docs)]
 
 #[path = "../tests/noise/mod.rs"]

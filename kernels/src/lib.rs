@@ -2,16 +2,17 @@
 //!
 //! Rooms, each using only those before it: runtime, cpu, loops, cuda.
 //!
-//! - `runtime` has what kernels stand on: [`Buffer`] and [`MemoryArena`] (counted bytes), [`Pool`] and
-//!   [`Flag`] (pinned threads and how they wait for each other), [`Path`] (the instruction set);
+//! - `runtime` has what kernels stand on: [`Buffer`] and [`MemoryArena`] (counted bytes), [`Pool`]
+//!   and [`Flag`] (pinned threads and how they wait for each other), [`Path`] (the instruction
+//!   set);
 //! - `cpu` has the kernels of a transformer's forward pass: [`gemm()`], [`attention()`], the
 //!   element-wise ones, and [`Weights`] (matrices in the order in which the kernels read them);
-//! - `loops` has what measures a machine: [`stream`] and [`peak`], and [`RateLimitedLink`], a copy at
-//!   the rate of a bus;
+//! - `loops` has what measures a machine: [`stream`] and [`peak`], and [`RateLimitedLink`], a copy
+//!   at the rate of a bus;
 //! - [`cuda`] has the same kernels on a GPU, and the work that is timed there.
 //!
-//! Every fast kernel has a plain reference beside it. The pool's [`Path`] decides which of the two runs.
-//! It is chosen from the CPU's features at run time; [`Pool::with_path`] forces it.
+//! Every fast kernel has a plain reference beside it. The pool's [`Path`] decides which of the two
+//! runs. It is chosen from the CPU's features at run time; [`Pool::with_path`] forces it.
 #![allow(unsafe_code)]
 
 mod cpu;

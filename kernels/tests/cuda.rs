@@ -1,4 +1,5 @@
-//! What holds with and without a GPU: there is a reason, or everything that it computes is right.
+//! The GPU with and without a device: either there is a reason why it is unavailable, or its
+//! results are right.
 
 mod stand_in;
 
@@ -14,7 +15,8 @@ fn there_is_a_reason_for_no_gpu_or_all_that_it_computes_is_right() {
     let mut gpu = match Gpu::open(Bytes::new(64 << 20)) {
         Ok(gpu) => gpu,
         Err(absent) => {
-            // Without a driver nobody is to blame; with one the reason is the driver's or the GPU's.
+            // Without a driver the reason is the missing library; with one it is the driver's or
+            // the GPU's.
             let library = absent.reason.contains("libcuda.so.1");
             assert_eq!(library, !absent.has_driver, "{absent}");
             return;
@@ -24,8 +26,8 @@ fn there_is_a_reason_for_no_gpu_or_all_that_it_computes_is_right() {
     let mib = Bytes::new(1 << 20);
     let transfers =
         [Direction::ToDevice, Direction::ToHost, Direction::Both].into_iter().flat_map(|direction| {
-            let of = move |memory| GpuWork::Transfer { direction, memory, bytes: mib };
-            [of(HostMemory::Pageable), of(HostMemory::Pinned)]
+            let transfer = move |memory| GpuWork::Transfer { direction, memory, bytes: mib };
+            [transfer(HostMemory::Pageable), transfer(HostMemory::Pinned)]
         });
     let simple = [
         GpuWork::Launch,
@@ -76,7 +78,8 @@ fn there_is_a_reason_for_no_compiler_or_it_knows_every_program() {
     }
 }
 
-/// Products of a shape that is copied in several parts, kernels, copies between two streams: all of what a model needs.
+/// Everything a model needs: a product whose matrix is copied in several parts, kernels, and copies
+/// between two streams.
 #[test]
 fn an_accelerator_works_or_says_what_is_missing() {
     let gpu = match Accelerator::open() {
@@ -99,7 +102,7 @@ fn an_accelerator_works_or_says_what_is_missing() {
     let mut to = host.allocate(4 * m * n).expect("room");
     to.pin(&gpu).expect("pages to lock");
     let (near, y) = (memory.allocate(2 * m * k).expect("room"), memory.allocate(4 * m * n).expect("room"));
-    // Room for 32 rows of the copy: four parts, the last of four rows.
+    // Room for 32 rows of the copy at a time: four parts, the last with four rows.
     let scratch = memory.allocate((32 << 20) + 2 * 32 * k).expect("room");
     let (mut compute, mut copies) =
         (Queue::new(&gpu).expect("a stream"), Queue::new(&gpu).expect("a stream"));
@@ -118,7 +121,7 @@ fn an_accelerator_works_or_says_what_is_missing() {
     for (row, y) in to.view::<f32>().chunks(n).enumerate() {
         for (column, y) in y.iter().enumerate() {
             let (x, w) = (&x[row * k..][..k], &weights[column * k..][..k]);
-            // All of them are values of bf16.
+            // All values are bf16 values.
             let wanted: f64 = x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
             assert!((f64::from(*y) - wanted).abs() < 1e-3, "{y} and not {wanted} at {row}, {column}");
         }

@@ -7,11 +7,11 @@ use crate::runtime::Disjoint;
 use crate::runtime::Pool;
 use std::marker::PhantomData;
 
-/// out = silu(gate) · up, with silu(x) = x / (1 + e⁻ˣ). The relative error is below 4·10⁻⁷ for gates
-/// above −87; for smaller gates the result is at most 10⁻³⁸ of gate · up.
+/// out = silu(gate) · up, with silu(x) = x / (1 + e⁻ˣ). The relative error is below 4·10⁻⁷ for
+/// gates above −87; for smaller gates the result is at most 10⁻³⁸ of gate · up.
 ///
-/// `out` is rows of `columns` values. `gate` and `up` have rows of `columns` values that lie `stride`
-/// apart: `columns` for two arrays, 2·`columns` where one product computed both.
+/// `out` is rows of `columns` values. `gate` and `up` have rows of `columns` values that lie
+/// `stride` apart: `columns` for two arrays, 2·`columns` where one product computed both.
 ///
 /// # Panics
 /// Where the lengths do not agree.
@@ -19,8 +19,8 @@ pub fn silu_mul(pool: &Pool, out: &mut [f32], gate: &[f32], up: &[f32], stride: 
     gated::<Silu>(pool, out, gate, up, stride, columns);
 }
 
-/// out = gelu(gate) · up, with GELU by its tanh approximation (see [`gelu_tanh`]). Shapes are those of
-/// [`silu_mul`].
+/// out = gelu(gate) · up, with GELU by its tanh approximation (see [`gelu_tanh`]). Shapes are those
+/// of [`silu_mul`].
 ///
 /// # Panics
 /// Where the lengths do not agree.

@@ -20,20 +20,20 @@ pub struct ExpertWeights<'a> {
     pub tokens: &'a [(usize, f32)],
 }
 
-/// The least number of rows in a batch, also where there are fewer tokens: one token goes to several
-/// experts.
+/// The least number of rows in a batch, also where there are fewer tokens: one token goes to
+/// several experts.
 const MIN_BATCH: usize = 64;
 
-/// Adds each expert's output to its tokens: out\[t\] += w · D·(silu(G·x\[t\]) ⊙ (U·x\[t\])) for each
-/// (t, w) of each expert's tokens.
+/// Adds each expert's output to its tokens: out\[t\] += w · D·(silu(G·x\[t\]) ⊙ (U·x\[t\])) for
+/// each (t, w) of each expert's tokens.
 ///
-/// Rows of `x` and `out` are as wide as an activation. Experts are added one after the other, so that
-/// splitting a call into several changes no bit of the result. Every weight is read once for all
-/// tokens; an expert without tokens is not read.
+/// Rows of `x` and `out` are as wide as an activation. Experts are added one after the other, so
+/// that splitting a call into several changes no bit of the result. Every weight is read once for
+/// all tokens; an expert without tokens is not read.
 ///
 /// # Panics
-/// Where the shapes do not agree, where an expert's tokens do not ascend or are beyond the rows of `x`
-/// or `out`, or where the scratch (see [`scratch_bytes`]) is too short.
+/// Where the shapes do not agree, where an expert's tokens do not ascend or are beyond the rows of
+/// `x` or `out`, or where the scratch (see [`scratch_bytes`]) is too short.
 pub fn experts(
     pool: &Pool,
     out: &mut [f32],
@@ -108,8 +108,8 @@ fn groups<'a>(
     experts.iter().map(|expert| GemmGroup { rows: rows(expert), w: matrix(expert) }).collect()
 }
 
-/// Bytes of scratch that [`experts()`] needs for `m` tokens in all, activations of width `hidden` and
-/// experts of `inner` neurons, on a pool of `members`.
+/// Bytes of scratch that [`experts()`] needs for `m` tokens in all, activations of width `hidden`
+/// and experts of `inner` neurons, on a pool of `members`.
 pub fn scratch_bytes(members: usize, m: usize, hidden: usize, inner: usize) -> usize {
     let m = m.max(MIN_BATCH);
     let product = [hidden, inner].map(|k| gemm::scratch_bytes(members, m, k));

@@ -1,10 +1,11 @@
 //! e to the x, inlined so that loops that use it become vector code.
 
-/// e^x in f32 with a relative error below 2·10⁻⁷ for −87 < x < 88; 0 for smaller x, e^88 for larger x.
+/// e^x in f32 with a relative error below 2·10⁻⁷ for −87 < x < 88; 0 for smaller x, e^88 for larger
+/// x.
 ///
-/// The method is that of Cephes' `expf`: x = n·ln 2 + r with |r| ≤ ln 2 / 2, a polynomial of degree 6 in
-/// r, and n added to the exponent. It is branch-free and inlined: a call of libm's `expf` keeps a loop
-/// scalar, which is about 10 times slower.
+/// The method is that of Cephes' `expf`: x = n·ln 2 + r with |r| ≤ ln 2 / 2, a polynomial of degree
+/// 6 in r, and n added to the exponent. It is branch-free and inlined: a call of libm's `expf`
+/// keeps a loop scalar, which is about 10 times slower.
 #[inline(always)]
 pub(crate) fn exponential(x: f32) -> f32 {
     /// 1.5·2²³: adding it rounds to an integer and leaves that integer in the low bits.

@@ -18,7 +18,8 @@ pub fn rms_norm(pool: &Pool, y: &mut [f32], x: &[f32], gamma: &[f32], epsilon: f
     });
 }
 
-/// Adds the RMS norm of each row: y += x / √(mean(x²) + ε) · γ. `x` and `y` are rows of `gamma.len()` values.
+/// Adds the RMS norm of each row: y += x / √(mean(x²) + ε) · γ. `x` and `y` are rows of
+/// `gamma.len()` values.
 ///
 /// # Panics
 /// Where the lengths do not agree.
@@ -31,8 +32,8 @@ pub fn add_rms_norm(pool: &Pool, y: &mut [f32], x: &[f32], gamma: &[f32], epsilo
     });
 }
 
-/// Layer norm of each row: y = (x − mean) / √(variance + ε) · γ + β. `x` and `y` are rows of `gamma.len()`
-/// values; the variance is the population's.
+/// Layer norm of each row: y = (x − mean) / √(variance + ε) · γ + β. `x` and `y` are rows of
+/// `gamma.len()` values; the variance is the population's.
 ///
 /// # Panics
 /// Where the lengths do not agree.
@@ -48,8 +49,8 @@ pub fn layer_norm(pool: &Pool, y: &mut [f32], x: &[f32], gamma: &[f32], beta: &[
     });
 }
 
-/// RMS norm of each head of each row, in place, as Qwen 3 normalises queries and keys. Rows lie `stride`
-/// values apart, and each starts with `heads` heads of `gamma.len()` values.
+/// RMS norm of each head of each row, in place, as Qwen 3 normalises queries and keys. Rows lie
+/// `stride` values apart, and each starts with `heads` heads of `gamma.len()` values.
 ///
 /// # Panics
 /// Where `x` is too short.

@@ -23,8 +23,8 @@ pub enum PathCheck {
 }
 
 impl PathCheck {
-    /// Checks `path` in less than a millisecond: products of one row and of many, of whole panels and
-    /// of a partial one, in every weight format.
+    /// Checks `path` in less than a millisecond: products of one row and of many, of whole panels
+    /// and of a partial one, in every weight format.
     pub fn run(path: Path) -> Self {
         if !path.is_supported() {
             PathCheck::Absent
@@ -81,7 +81,8 @@ impl Pool {
 /// The error of rounding the sums, as a share of Σ|x·w|.
 const SUM_ROUNDING: f32 = 1.0 / 4096.0;
 
-/// Whether products on `path` agree with the reference; `None` where there is no memory to compare in.
+/// Whether products on `path` agree with the reference; `None` where there is no memory to compare
+/// in.
 fn agrees(path: Path) -> Option<bool> {
     let cores = affinity::available_cores();
     let memory = MemoryArena::new("self-check", Bytes::new(1 << 20));

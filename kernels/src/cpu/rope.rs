@@ -5,8 +5,8 @@ use crate::cpu::vector::{RowKernel, compute, each_range};
 use crate::runtime::Disjoint;
 use crate::runtime::{Buffer, KernelError, MemoryArena, Pool};
 
-/// The cosines and sines of every position, `[position][half]` with half = rotated dimensions / 2, and
-/// which values of a head form a pair.
+/// The cosines and sines of every position, `[position][half]` with half = rotated dimensions / 2,
+/// and which values of a head form a pair.
 #[derive(Debug)]
 pub struct RopeTable {
     half: usize,
@@ -17,8 +17,9 @@ pub struct RopeTable {
 }
 
 impl RopeTable {
-    /// The table of positions 0..`positions` for the angles position · frequency, computed in f32 as
-    /// Hugging Face transformers do. Scaled variants (llama3, linear, YaRN) scale the frequencies first.
+    /// The table of positions 0..`positions` for the angles position · frequency, computed in f32
+    /// as Hugging Face transformers do. Scaled variants (llama3, linear, YaRN) scale the
+    /// frequencies first.
     ///
     /// # Errors
     /// As [`MemoryArena::allocate`].
@@ -26,7 +27,8 @@ impl RopeTable {
         Self::scaled(memory, frequencies, 1.0, positions)
     }
 
-    /// As [`RopeTable::new`], with cosines and sines multiplied by `scale`, as in YaRN and LongRoPE.
+    /// As [`RopeTable::new`], with cosines and sines multiplied by `scale`, as in YaRN and
+    /// LongRoPE.
     ///
     /// # Errors
     /// As [`RopeTable::new`].
@@ -50,9 +52,9 @@ impl RopeTable {
         Ok(Self { half, interleaved: false, values })
     }
 
-    /// The same table with the given order of pairs. Interleaved pairs are values 2i and 2i + 1 of a head
-    /// (GPT-J's order). Otherwise a pair is values i and i + half (the order of Hugging Face's Llama),
-    /// which is the order of [`RopeTable::new`].
+    /// The same table with the given order of pairs. Interleaved pairs are values 2i and 2i + 1 of
+    /// a head (GPT-J's order). Otherwise a pair is values i and i + half (the order of Hugging
+    /// Face's Llama), which is the order of [`RopeTable::new`].
     #[must_use]
     pub fn with_interleaved(self, interleaved: bool) -> Self {
         Self { interleaved, ..self }
@@ -84,10 +86,11 @@ impl RopeTable {
     }
 }
 
-/// Rotates the first 2·half values of each head of each row, in place, in the table's order of pairs.
+/// Rotates the first 2·half values of each head of each row, in place, in the table's order of
+/// pairs.
 ///
-/// Rows lie `stride` values apart, and each starts with `heads` heads of `head_dim` values. Row r is at
-/// `positions[r]`.
+/// Rows lie `stride` values apart, and each starts with `heads` heads of `head_dim` values. Row r
+/// is at `positions[r]`.
 ///
 /// # Panics
 /// Where `x` is too short or a position beyond the table.

@@ -1,7 +1,7 @@
 //! Sampling of a token from logits.
 //!
-//! Probabilities are counted in integers, whose sums do not depend on the order of additions. So the
-//! CPU and a GPU (`cuda/device/sampling.cu`) choose the same token for the same random number.
+//! Probabilities are counted in integers, whose sums do not depend on the order of additions. So
+//! the CPU and a GPU (`cuda/device/sampling.cu`) choose the same token for the same random number.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -29,9 +29,9 @@ impl SamplingParams {
     pub const GREEDY: Self = Self { uniform: 0.0, temperature: 0.0, top_p: 1.0, top_k: 0 };
 }
 
-/// The sort key of a token: a larger key is more probable, and of equal logits the earlier token has
-/// the larger key. The upper half is the logit in a form that compares as an integer, 0 for NaN. The
-/// lower half is the token, inverted.
+/// The sort key of a token: a larger key is more probable, and of equal logits the earlier token
+/// has the larger key. The upper half is the logit in a form that compares as an integer, 0 for
+/// NaN. The lower half is the token, inverted.
 fn sort_key(logit: f32, token: usize) -> u64 {
     // Both zeros are equal.
     let bits = if logit == 0.0 { 0 } else { logit.to_bits() };

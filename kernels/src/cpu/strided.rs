@@ -1,6 +1,7 @@
 //! Matrices of f32 whose rows lie a fixed distance apart.
 
-/// Rows of f32, each `stride` values after the one before. A row uses the first values of its stride.
+/// Rows of f32, each `stride` values after the one before. A row uses the first values of its
+/// stride.
 #[derive(Debug, Clone, Copy)]
 pub struct StridedRows<'a> {
     /// The values, from the first row on.
@@ -52,8 +53,8 @@ impl<'a> StridedRowsMut<'a> {
     }
 }
 
-/// Whether `len` values are enough for `rows` rows of `columns` values that do not overlap. A product
-/// that a `usize` cannot hold is more than any slice has.
+/// Whether `len` values are enough for `rows` rows of `columns` values that do not overlap. A
+/// product that a `usize` cannot hold is more than any slice has.
 pub(crate) fn holds(len: usize, rows: usize, stride: usize, columns: usize) -> bool {
     let Some(before) = rows.checked_sub(1) else { return true };
     let end = before.checked_mul(stride).and_then(|start| start.checked_add(columns));

@@ -38,8 +38,8 @@ pub fn add_bias(pool: &Pool, y: &mut [f32], bias: &[f32]) {
     each_row_in_place(pool, y, bias.len(), |y| y.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias));
 }
 
-/// Runs `work(row of y, row of x)` for every row of `columns` values, on several members where that is
-/// faster.
+/// Runs `work(row of y, row of x)` for every row of `columns` values, on several members where that
+/// is faster.
 pub(crate) fn each_row(
     pool: &Pool,
     y: &mut [f32],
@@ -80,10 +80,11 @@ pub(crate) fn each_row_in_place_indexed(
     });
 }
 
-/// Runs `work(row)` for every row, on several members where `rows` rows of `columns` values are enough.
+/// Runs `work(row)` for every row, on several members where `rows` rows of `columns` values are
+/// enough.
 ///
-/// The element-wise kernels have one source for all paths. On all paths but the reference it is compiled
-/// for AVX2.
+/// The element-wise kernels have one source for all paths. On all paths but the reference it is
+/// compiled for AVX2.
 pub(crate) fn each_chunk(pool: &Pool, rows: usize, columns: usize, work: impl Fn(usize) + Sync) {
     each_range(pool, rows, columns, |rows| match pool.path() {
         Path::Reference => rows.for_each(&work),
@@ -114,9 +115,9 @@ unsafe fn compiled_for_avx2(work: impl FnOnce()) {
 
 /// A kernel of one row or several, with one source for all paths.
 ///
-/// [`RowKernel::compute`] must be `#[inline(always)]`, so that it is compiled into one function for each
-/// path, with that path's instructions. A closure has no such guarantee: the compiler leaves a large one
-/// (an exponential) as a function of its own in SSE2, at a sixth of the rate.
+/// [`RowKernel::compute`] must be `#[inline(always)]`, so that it is compiled into one function for
+/// each path, with that path's instructions. A closure has no such guarantee: the compiler leaves a
+/// large one (an exponential) as a function of its own in SSE2, at a sixth of the rate.
 pub(crate) trait RowKernel {
     /// Computes the rows.
     fn compute(self);

@@ -1,6 +1,6 @@
-//! The texts of our kernels.
+//! The programs of a GPU: texts of kernels that are compiled together.
 
-/// Kernels that are compiled together: one file of `kernels/src/cuda/device`, and what it stands on.
+/// A program: one file of `kernels/src/cuda/device` behind the common prelude.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GpuProgram {
     /// Norms.
@@ -9,15 +9,15 @@ pub enum GpuProgram {
     Rope,
     /// Activation functions.
     Activation,
-    /// Sums.
+    /// Sums of vectors.
     Residual,
     /// Rows of a packed matrix.
     Embedding,
-    /// What is written to a KV cache.
+    /// Writes to a KV cache.
     Cache,
     /// Attention of one token per sequence.
     Decode {
-        /// Values of one head, which the compiler must know.
+        /// The number of values of one head, a constant of the compiled text.
         head_dim: usize,
     },
     /// Attention of a prompt.
@@ -25,17 +25,17 @@ pub enum GpuProgram {
         /// As in [`GpuProgram::Decode`].
         head_dim: usize,
     },
-    /// Products with few rows, or each row by its expert's matrix.
+    /// Products of few rows, or of each row with its expert's matrix.
     Gemv,
-    /// Products of many rows by their experts' matrices.
+    /// Products of many rows with their experts' matrices.
     Grouped,
-    /// Which experts rows go to.
+    /// The routing of tokens to experts.
     Experts,
-    /// Between the host's formats and the GPU's.
+    /// Conversions between the host's formats and the GPU's.
     Hop,
-    /// From packed weights to plain ones.
+    /// From packed weights to plain rows.
     Unpack,
-    /// From logits to tokens.
+    /// Sampling of tokens from logits.
     Sampling,
 }
 
@@ -44,7 +44,7 @@ const PACKED: &str = include_str!("device/packed.cu");
 const TILE: &str = include_str!("device/tile.cu");
 
 impl GpuProgram {
-    /// Every program; those that are compiled for a size of heads for this one.
+    /// Every program, with this head size for those that depend on it.
     pub fn all(head_dim: usize) -> [Self; 14] {
         let attention = [Self::Decode { head_dim }, Self::Prefill { head_dim }];
         let [decode, prefill] = attention;
@@ -71,7 +71,7 @@ impl GpuProgram {
         self.file().0
     }
 
-    /// What it is compiled for; 0 where that does not matter.
+    /// The head size for which it is compiled; 0 for programs that do not depend on it.
     pub fn head_dim(self) -> usize {
         match self {
             Self::Decode { head_dim } | Self::Prefill { head_dim } => head_dim,
@@ -98,7 +98,7 @@ impl GpuProgram {
         }
     }
 
-    /// The whole text, as NVRTC gets it.
+    /// The whole text that NVRTC gets.
     pub fn text(self) -> String {
         let define = match self.head_dim() {
             0 => String::new(),

@@ -1,12 +1,13 @@
 //! A loop whose time shows the frequency of a core's clock.
 
-/// Runs `count` additions, each of which waits for the previous one, so they take `count` cycles. Returns
-/// `count`. Their time gives the clock's real frequency, which a virtual machine does not report.
+/// Runs `count` additions, each of which waits for the previous one, so they take `count` cycles.
+/// Returns `count`. Their time gives the clock's real frequency, which a virtual machine does not
+/// report.
 pub fn dependent_adds(count: u64) -> u64 {
     let one = std::hint::black_box(1u64);
     let mut sum = 0u64;
-    // The addend is in a register, because the latest cores fold chains of constants. Sixteen additions
-    // in a row hide the loop.
+    // The addend is in a register, because the latest cores fold chains of constants. Sixteen
+    // additions in a row hide the loop.
     for _ in 0..count / 16 {
         // SAFETY: the instructions change only `sum` and the flags.
         unsafe {

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 /// A path between two memories of this machine with a limited rate: the bus of the loopback device.
 ///
-/// A copy of b bytes takes α + b/β. It moves each chunk at full speed and then sleeps until the chunk's
-/// deadline, so the core is free meanwhile. Deadlines count from the start of the copy: the chunks after a
-/// late one (from a busy core) catch up, and the average rate is exact. Where the machine is slower than β,
-/// the copy is slower too.
+/// A copy of b bytes takes α + b/β. It moves each chunk at full speed and then sleeps until the
+/// chunk's deadline, so the core is free meanwhile. Deadlines count from the start of the copy: the
+/// chunks after a late one (from a busy core) catch up, and the average rate is exact. Where the
+/// machine is slower than β, the copy is slower too.
 ///
-/// Copies at the same time share β equally, chunk by chunk: the time of a chunk is multiplied by the number
-/// of copies under way when the chunk has been copied. Each copy has its own α.
+/// Copies at the same time share β equally, chunk by chunk: the time of a chunk is multiplied by
+/// the number of copies under way when the chunk has been copied. Each copy has its own α.
 #[derive(Debug)]
 pub struct RateLimitedLink {
     latency: Duration,
@@ -21,7 +21,8 @@ pub struct RateLimitedLink {
     active: AtomicUsize,
 }
 
-/// The time of a chunk at the link's rate: long compared with a wake-up, short compared with a layer.
+/// The time of a chunk at the link's rate: long compared with a wake-up, short compared with a
+/// layer.
 const CHUNK: Duration = Duration::from_micros(500);
 /// A sleep may end this much late. So a copy stops sleeping this long before its end and spins.
 const SPIN: Duration = Duration::from_micros(80);
@@ -53,8 +54,8 @@ impl RateLimitedLink {
         self.copy_parts(std::iter::once((to, from)))
     }
 
-    /// As [`RateLimitedLink::copy`], for several pieces (rows of an activation, heads of a KV cache) as one
-    /// transfer: α counts once. A transfer of no bytes takes no time.
+    /// As [`RateLimitedLink::copy`], for several pieces (rows of an activation, heads of a KV
+    /// cache) as one transfer: α counts once. A transfer of no bytes takes no time.
     ///
     /// # Panics
     /// Where the lengths of a piece differ.
@@ -134,7 +135,8 @@ mod tests {
             }
         });
         let least = link.time(Bytes::new(2 * bytes as u64)).get();
-        // A chunk that is half done when the other copy starts or ends counts as shared or not as a whole.
+        // A chunk that is half done when the other copy starts or ends counts as shared or not as a
+        // whole.
         assert!(start.elapsed().as_secs_f64() >= 0.95 * least);
     }
 }

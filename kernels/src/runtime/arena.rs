@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 /// A named memory of limited capacity from which [`Buffer`]s are allocated.
 ///
-/// With this account a run proves that it kept within its plan: every buffer of a device's memory is
-/// allocated here, a buffer beyond the capacity is refused, and [`MemoryArena::peak`] is the largest
-/// sum that was ever in use. Clones share one account. It counts the bytes asked for; the operating
-/// system adds up to a page per buffer.
+/// With this account a run proves that it kept within its plan: every buffer of a device's memory
+/// is allocated here, a buffer beyond the capacity is refused, and [`MemoryArena::peak`] is the
+/// largest sum that was ever in use. Clones share one account. It counts the bytes asked for; the
+/// operating system adds up to a page per buffer.
 #[derive(Debug, Clone)]
 pub struct MemoryArena {
     account: Arc<MemoryAccount>,

@@ -72,7 +72,8 @@ impl Buffer {
         let slack = if align == HUGE_PAGE { align } else { 0 };
         let mapped = len.max(1).checked_next_multiple_of(align).and_then(|len| len.checked_add(slack));
         let mapped = mapped.ok_or_else(|| fail(std::io::Error::from_raw_os_error(libc::ENOMEM)))?;
-        // SAFETY: an anonymous private mapping at an address of the system's choice disturbs nothing.
+        // SAFETY: an anonymous private mapping at an address of the system's choice disturbs
+        // nothing.
         let mapping = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -104,8 +105,8 @@ impl Buffer {
         Ok(Self { start, len, mapping, mapped, account: None, device: None, lock: None })
     }
 
-    /// As [`Buffer::new`], with all pages on one NUMA node. The node must have that much free memory:
-    /// the kernel kills a process that touches bound memory which is not there.
+    /// As [`Buffer::new`], with all pages on one NUMA node. The node must have that much free
+    /// memory: the kernel kills a process that touches bound memory which is not there.
     ///
     /// # Errors
     /// [`KernelError::Map`]; [`KernelError::Bind`] where the node does not exist or is not ours to
@@ -271,8 +272,8 @@ impl Buffer {
 
     /// The pages that the system gave, from `/proc/self/smaps`; `None` where that cannot be read.
     ///
-    /// The kernel merges neighbouring mappings of one kind. The result is then this buffer's share of
-    /// the merged mapping.
+    /// The kernel merges neighbouring mappings of one kind. The result is then this buffer's share
+    /// of the merged mapping.
     pub fn pages(&self) -> Option<PageBacking> {
         let address = self.start.as_ptr() as usize;
         let lines = BufReader::new(File::open("/proc/self/smaps").ok()?).lines().map_while(Result::ok);

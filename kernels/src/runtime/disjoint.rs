@@ -29,7 +29,8 @@ impl<'a, T> Disjoint<'a, T> {
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn range(&self, from: usize, len: usize) -> &mut [T] {
         assert!(from.checked_add(len).is_some_and(|end| end <= self.len), "{from} + {len} > {}", self.len);
-        // SAFETY: the range is inside the slice by the assertion, and exclusive by the caller's promise.
+        // SAFETY: the range is inside the slice by the assertion, and exclusive by the caller's
+        // promise.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(from), len) }
     }
 

@@ -3,7 +3,8 @@
 use hwprofiles::DType;
 use hwprofiles::units::Bytes;
 
-/// An error that the caller cannot prevent. Mistakes of the caller (a slice too short) panic instead.
+/// An error that the caller cannot prevent. Mistakes of the caller (a slice too short) panic
+/// instead.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// An allocation beyond a memory's capacity.

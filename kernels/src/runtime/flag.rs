@@ -37,7 +37,8 @@ impl Flag {
         futex::wait_while(&self.state, CLEAR, &self.sleepers);
     }
 
-    /// As [`Flag::wait`], but sleeps at once: for a thread that shares its core with a computing one.
+    /// As [`Flag::wait`], but sleeps at once: for a thread that shares its core with a computing
+    /// one.
     pub fn wait_asleep(&self) {
         if !self.is_set() {
             futex::sleep_while(&self.state, CLEAR, &self.sleepers);

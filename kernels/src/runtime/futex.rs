@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 /// How long a thread spins before it sleeps.
 ///
 /// A wake-up through the kernel costs 5–50 µs. Most waits inside a decode layer are shorter than
-/// `SPIN`, so they cost a fraction of a microsecond. In a longer wait the wake-up does not matter. Much
-/// longer spinning would starve other threads on the core, such as a link's copies.
+/// `SPIN`, so they cost a fraction of a microsecond. In a longer wait the wake-up does not matter.
+/// Much longer spinning would starve other threads on the core, such as a link's copies.
 pub(crate) const SPIN: Duration = Duration::from_micros(200);
 
 /// Spins until `ready` holds or [`SPIN`] has passed; returns whether it holds.

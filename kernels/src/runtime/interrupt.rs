@@ -8,9 +8,9 @@ extern "C" fn note(_signal: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Release);
 }
 
-/// Installs a signal handler and returns the flag that it sets. The first Ctrl-C (SIGINT) or request
-/// to end (SIGTERM) sets the flag; the second ends the process as usual. Where the system refuses the
-/// handler, the flag stays clear and the first signal ends the process.
+/// Installs a signal handler and returns the flag that it sets. The first Ctrl-C (SIGINT) or
+/// request to end (SIGTERM) sets the flag; the second ends the process as usual. Where the system
+/// refuses the handler, the flag stays clear and the first signal ends the process.
 pub fn interrupt_flag() -> &'static AtomicBool {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: a sigaction of zero bytes is valid: no flags, an empty mask, the default handler.

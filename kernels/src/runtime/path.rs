@@ -7,8 +7,8 @@ use hwprofiles::DType;
 use std::fmt;
 use std::str::FromStr;
 
-/// The implementation that the kernels of a [`crate::Pool`] run. Each path includes the one before it:
-/// where a path has no kernel of its own, it runs that of the path before it.
+/// The implementation that the kernels of a [`crate::Pool`] run. Each path includes the one before
+/// it: where a path has no kernel of its own, it runs that of the path before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Path {
     /// Plain scalar Rust: the definition of what every kernel computes.
@@ -21,8 +21,8 @@ pub enum Path {
     /// Pairs of bf16 multiplied in one instruction (AVX512_BF16: Intel since Cooper Lake, AMD since
     /// Zen 4). Products with bf16 weights round x to bf16.
     Avx512Bf16,
-    /// Tiles (AMX: Intel's servers since Sapphire Rapids). Products with bf16 weights round x to bf16;
-    /// products of many rows with integer weights round the weights too.
+    /// Tiles (AMX: Intel's servers since Sapphire Rapids). Products with bf16 weights round x to
+    /// bf16; products of many rows with integer weights round the weights too.
     Amx,
 }
 
@@ -62,9 +62,9 @@ impl Path {
         Self::ALL.into_iter().filter(|path| path.is_supported()).collect()
     }
 
-    /// The error of rounding x (and integer weights) before products with weights in `dtype`: a share
-    /// of the value (bf16), or of the largest value in its group of 32 (integer weights). The sums
-    /// are rounded to f32 besides.
+    /// The error of rounding x (and integer weights) before products with weights in `dtype`: a
+    /// share of the value (bf16), or of the largest value in its group of 32 (integer weights). The
+    /// sums are rounded to f32 besides.
     pub fn rounding(self, dtype: DType) -> f32 {
         match (self, dtype) {
             (Path::Reference, _) => 0.0,

@@ -17,16 +17,16 @@ use std::thread::JoinHandle;
 
 /// A team of threads, one per core. The caller of [`Pool::run`] is member 0.
 ///
-/// Between tasks the members spin for about 200 µs and then sleep. So a chain of kernels pays about a
-/// microsecond per kernel, and an idle team leaves its cores to others.
+/// Between tasks the members spin for about 200 µs and then sleep. So a chain of kernels pays about
+/// a microsecond per kernel, and an idle team leaves its cores to others.
 #[derive(Debug)]
 pub struct Pool {
     team: Arc<TeamState>,
     threads: Vec<JoinHandle<()>>,
     cores: Vec<usize>,
     path: Path,
-    /// For each weight format where it was measured: the number of rows of x from which on tiles are
-    /// faster than vectors.
+    /// For each weight format where it was measured: the number of rows of x from which on tiles
+    /// are faster than vectors.
     crossovers: BTreeMap<DType, usize>,
 }
 
@@ -99,8 +99,8 @@ impl Pool {
         self
     }
 
-    /// The same team with a measured crossover for weights in `dtype`: products of `rows` rows of x or
-    /// more use tiles ([`Path::Amx`]), products of fewer rows use vectors. Without it,
+    /// The same team with a measured crossover for weights in `dtype`: products of `rows` rows of x
+    /// or more use tiles ([`Path::Amx`]), products of fewer rows use vectors. Without it,
     /// [`gemm()`](crate::gemm()) estimates the crossover from cycles.
     pub fn with_crossover(mut self, dtype: DType, rows: usize) -> Self {
         self.crossovers.insert(dtype, rows);
@@ -135,8 +135,8 @@ impl Pool {
         affinity::pin_current_thread(self.cores[0])
     }
 
-    /// Runs `work(member, members)` on every member and returns when all have finished. The members see
-    /// what the caller wrote before; the caller sees what they wrote.
+    /// Runs `work(member, members)` on every member and returns when all have finished. The members
+    /// see what the caller wrote before; the caller sees what they wrote.
     ///
     /// # Panics
     /// With a member's panic, or when the pool is running a task already.
@@ -148,8 +148,8 @@ impl Pool {
         let team = &*self.team;
         assert!(!team.running.swap(true, Ordering::Acquire), "a pool runs one piece of work at a time");
         let work: &(dyn Fn(usize, usize) + Sync) = &work;
-        // SAFETY: only the lifetime changes. No member uses the pointer after `unfinished` reached 0.
-        // This function waits for that, also when the caller's own share panics.
+        // SAFETY: only the lifetime changes. No member uses the pointer after `unfinished` reached
+        // 0. This function waits for that, also when the caller's own share panics.
         let work: *const PoolTask =
             unsafe { std::mem::transmute::<&(dyn Fn(usize, usize) + Sync), *const PoolTask>(work) };
         // SAFETY: every member waits for the next epoch and reads this only after it.
@@ -177,10 +177,10 @@ impl Pool {
 
     /// Runs `work(member, item)` for every item of `0..items`.
     ///
-    /// Each member begins with an equal share of its own and goes through it in order. Calls with the
-    /// same number of items give a member the same share, so that it finds the data in its caches and
-    /// on its NUMA node. A member that has finished its share takes items that others have not begun,
-    /// so that a member whose core is busy with other work does less.
+    /// Each member begins with an equal share of its own and goes through it in order. Calls with
+    /// the same number of items give a member the same share, so that it finds the data in its
+    /// caches and on its NUMA node. A member that has finished its share takes items that others
+    /// have not begun, so that a member whose core is busy with other work does less.
     pub fn each(&self, items: usize, work: impl Fn(usize, usize) + Sync) {
         let members = self.members();
         if items <= 1 || members == 1 {
@@ -199,8 +199,8 @@ impl Pool {
     }
 }
 
-/// Consecutive items, each taken once. It has a cache line of its own, because its owner takes items
-/// all the time.
+/// Consecutive items, each taken once. It has a cache line of its own, because its owner takes
+/// items all the time.
 #[repr(align(64))]
 struct WorkShare {
     next: AtomicUsize,
@@ -228,7 +228,8 @@ impl TeamState {
             if self.stop.load(Ordering::Acquire) {
                 return;
             }
-            // SAFETY: the epoch changed, so the runner has written `work` and waits for this member.
+            // SAFETY: the epoch changed, so the runner has written `work` and waits for this
+            // member.
             let work = unsafe { (*self.work.get()).map(|work| &*work) };
             if let Some(work) = work
                 && let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(member, members)))

@@ -6,8 +6,9 @@ use super::error::KernelError;
 
 /// Working memory of kernels, allocated once.
 ///
-/// [`crate::gemm::scratch_bytes`] and [`crate::attention::scratch_bytes`] tell how much a call needs.
-/// One scratch of the largest size serves all calls in turn. Its contents mean nothing between calls.
+/// [`crate::gemm::scratch_bytes`] and [`crate::attention::scratch_bytes`] tell how much a call
+/// needs. One scratch of the largest size serves all calls in turn. Its contents mean nothing
+/// between calls.
 #[derive(Debug)]
 pub struct Scratch(Buffer);
 

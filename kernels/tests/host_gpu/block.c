@@ -1,9 +1,11 @@
-// A GPU's block of threads on the host, for programs of kernels/src/cuda/device, whose text follows this one.
+// A block of a GPU's threads on the host, for programs of kernels/src/cuda/device, whose text
+// follows this one.
 //
-// Each thread of a block has its own stack, and they take turns: a thread runs until it comes to a barrier or a shuffle
-// that others have not reached. `order` says who goes first. A block that forgets a barrier computes something else when the
-// last thread goes first, so tests run everything in both orders. Shared memory holds no numbers (NaN) when a block
-// begins. Threads that wait for what never comes, or at different barriers, are errors.
+// Each thread of a block has its own stack, and they take turns: a thread runs until it comes to a
+// barrier or a shuffle that others have not reached. `order` says who goes first. A block that
+// lacks a barrier computes something else when the last thread goes first, so tests run everything
+// in both orders. Shared memory holds NaN when a block begins. A thread that waits for what never
+// comes, or at another barrier than the others, is an error.
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -89,7 +91,7 @@ static void meet_block(int line) { meet(&block, blockDim.x, 2, line); }
 static uint32_t exchange(uint32_t mask, uint32_t value, int from, int line)
 {
     unsigned warp = now / LANES;
-    // A lane may be one shuffle ahead of those that have not read yet, never two.
+    // A lane may be one shuffle ahead of lanes that have not read yet, never two.
     uint32_t *slot = slots[warp][threads[now].exchanges++ % 2];
     if (mask != 0xffffffff) snprintf(failure, sizeof failure, "line %d: a shuffle of some lanes only", line);
     slot[now % LANES] = value;
@@ -146,7 +148,7 @@ static void run_block(int order)
     }
 }
 
-// Runs all blocks of a kernel; what went wrong, or null.
+// Runs all blocks of a kernel; returns what went wrong, or null.
 const char *run_on_host(void (*function)(const void *), const void *a, const unsigned *grid, unsigned size, int order)
 {
     failure[0] = 0;

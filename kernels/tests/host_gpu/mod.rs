@@ -1,4 +1,4 @@
-//! Runs the kernels of a GPU on the host: their very text, compiled as C behind `block.c`.
+//! Runs the kernels of a GPU on the host: their text is compiled as C behind `block.c`.
 
 use bytemuck::Pod;
 use kernels::cuda::GpuProgram;
@@ -17,7 +17,8 @@ type Run = unsafe extern "C" fn(Kernel, *const c_void, *const u32, u32, i32) -> 
 pub struct Library(*mut c_void);
 
 impl Library {
-    /// Undefined behaviour (a misaligned load, a shift too far) ends the test's process with SIGILL.
+    /// Compiles a text. Undefined behaviour (a misaligned load, a shift too far) later ends the
+    /// test's process with SIGILL.
     pub fn compile(text: &str, name: &str, folder: &Path) -> Self {
         let block = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host_gpu/block.c");
         let block = std::fs::read_to_string(block).expect("the block's text");
@@ -58,7 +59,7 @@ impl Library {
         unsafe { *self.find(&name).cast::<u32>() }
     }
 
-    /// Runs a kernel over a grid; what the block found wrong.
+    /// Runs a kernel over a grid; the error is what the block found wrong.
     pub fn run(
         &self,
         kernel: &str,
@@ -77,7 +78,8 @@ impl Library {
             arguments.len(),
             "{kernel}: bytes of arguments"
         );
-        // SAFETY: block.c defines both with these types; the arguments are of the size that the kernel takes.
+        // SAFETY: block.c defines both with these types; the arguments have the size that the
+        // kernel takes.
         let failure = unsafe {
             let run: Run = std::mem::transmute(self.find("run_on_host"));
             let function: Kernel = std::mem::transmute(self.find(kernel));
@@ -86,19 +88,19 @@ impl Library {
         if failure.is_null() {
             return Ok(());
         }
-        // SAFETY: what is not null is a text that ends with a zero.
+        // SAFETY: a pointer that is not null is a text that ends with a zero.
         Err(unsafe { CStr::from_ptr(failure) }.to_string_lossy().into_owned())
     }
 }
 
-/// The host as a GPU of one test.
+/// The host in the role of a GPU, for one test.
 pub struct Host {
     folder: TempDir,
     libraries: BTreeMap<GpuProgram, Library>,
     last_first: bool,
 }
 
-/// Runs a test with the first thread of a block going first, and with the last.
+/// Runs a test twice: the first thread of a block goes first, then the last thread does.
 pub fn each_order(test: impl Fn(&mut Host)) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut host = Host { folder, libraries: BTreeMap::new(), last_first: false };
@@ -121,15 +123,15 @@ impl Host {
     }
 }
 
-/// Values in memory that kernels reach. Around them lie bytes of ones: a NaN, or a number far outside, to whoever reads
-/// them, and checked after.
+/// Values in memory that kernels reach, between bytes of ones. A kernel that reads those gets NaN
+/// or a huge number, and `read` checks that they were not written.
 pub struct Operand<T> {
     memory: Vec<u128>,
     len: usize,
     marker: PhantomData<T>,
 }
 
-/// Units of 16 bytes before and after.
+/// Units of 16 bytes before the values, and after them.
 const AROUND: usize = 8;
 
 impl<T: Pod> Operand<T> {
@@ -140,7 +142,7 @@ impl<T: Pod> Operand<T> {
         operand
     }
 
-    /// All ones.
+    /// Values whose bits are all ones.
     pub fn unwritten(len: usize) -> Self {
         let memory = vec![u128::MAX; 2 * AROUND + (len * size_of::<T>()).div_ceil(16)];
         Self { memory, len, marker: PhantomData }
@@ -151,7 +153,7 @@ impl<T: Pod> Operand<T> {
     }
 
     pub fn values(&mut self) -> GpuSlice<T> {
-        // SAFETY: tests keep their operands until calls have run, which is at once.
+        // SAFETY: tests keep their operands until calls have run; a call runs at once.
         unsafe { GpuSlice::new(self.memory[AROUND..].as_mut_ptr() as u64, self.len) }
     }
 

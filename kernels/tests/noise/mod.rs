@@ -1,6 +1,6 @@
-//! Values for tests that look random and are the same in every run.
+//! Pseudo-random values for tests, the same in every run.
 
-/// `len` values from −1 to 1; another `seed` gives others.
+/// `len` values from −1 to 1; each `seed` gives others.
 pub fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

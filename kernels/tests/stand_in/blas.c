@@ -97,7 +97,8 @@ static uint16_t short_of(float wide)
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
-// a: W, x, y, n, m, k, types (of operands, of y), y's stride. Large products are only timed, unless somebody asks.
+// a: W, x, y, n, m, k, types (of operands, of y), y's stride. Large products are only timed, unless
+// somebody asks.
 static int multiply(const uint64_t *a)
 {
     int type = a[6] & 255, to = a[6] >> 8;

@@ -1,21 +1,29 @@
-// A stand-in for libcuda.so.1, libcublasLt.so and libnvrtc.so: as much of them as we call, on the host.
+// A stand-in for libcuda.so.1, libcublasLt.so and libnvrtc.so on the host, with the functions that
+// we call.
 //
-// It is stricter than the driver: work on memory that was not allocated, calls without a context, waits inside a
-// recording and objects that outlive their context are errors. Its clock counts what work would take, not what it
-// takes: an empty kernel 2 us (1 us in a graph), 4 bytes of a stream and 500 kFLOP per ns.
+// It is stricter than the driver: work on memory that was not allocated, calls without a context,
+// waits inside a recording and objects that outlive their context are errors. Its clock counts the
+// time that work would take on a GPU: an empty kernel 2 us (1 us in a graph), 4 bytes of a stream
+// and 500 kFLOP per ns.
 //
-// A GPU runs streams in any order that waits and events allow. So does this, by the words of STAND_IN:
-//   (none)   everything runs as it is enqueued; large products are only timed
-//   early    everything runs as it is enqueued
-//   late     a stream runs only when somebody waits for it, and only as far as that: what was not waited for has not run
-//   others   whoever waits first lets all other streams run, the youngest first; threads of a block run last one first
-//   count    says at a context's end how often kernels and graphs were launched, and how many kernels ran
-//   forget   streams do not wait for events, which must be noticed
-// New memory of the GPU holds no numbers (NaN).
+// A GPU runs streams in any order that waits and events allow. The stand-in does so too, by the
+// words of STAND_IN:
+// - (none): everything runs as it is enqueued; large products are only timed
+// - early: everything runs as it is enqueued
+// - late: a stream runs only when the host waits for it, and only up to that point; what was not
+//   waited for has not run
+// - others: the first wait lets all other streams run, the youngest first; threads of a block run
+//   last one first
+// - count: says at a context's end how often kernels and graphs were launched, and how many kernels
+//   ran
+// - forget: streams do not wait for events, which tests must notice
 //
-// A call fails at a moment that a test chooses: it writes a file with the name that STAND_IN_FAULT has, "cuLaunchKernel 3
-// 719" for the third launch from then on and its error ("kernel": the third that runs). It is gone when that has happened.
-// As on a GPU everything fails from then on, until the context is gone.
+// New memory of the GPU holds NaN.
+//
+// A call fails at a moment that a test chooses. The test writes a file with the name in
+// STAND_IN_FAULT: "cuLaunchKernel 3 719" stands for the third launch from then on and its error
+// ("kernel": the third kernel that runs). The file is removed when that has happened. As on a GPU,
+// everything fails from then on, until the context is gone.
 #include "stand_in.h"
 #include <unistd.h>
 
@@ -88,14 +96,14 @@ static int at_once(void) { return !getenv("STAND_IN") || asked("early"); }
 
 typedef struct { double at; Stream *stream; uint64_t place; } Event; // happens when so much of the stream is done
 
-// Runs a stream until so much of it is done.
+// Runs a stream until this much of it is done.
 static void advance(Stream *stream, uint64_t place)
 {
     while (stream->done < place) {
         Op *op = stream->first;
         stream->first = op->next;
         if (!stream->first) stream->last = NULL;
-        // After a failure nothing runs any more: it would have the numbers of what has not come.
+        // After a failure nothing runs any more, because it would use numbers that never came.
         int status = failed ? OK : op->run(op->a);
         if (status && !failed) failed = status;
         free(op);
@@ -103,7 +111,7 @@ static void advance(Stream *stream, uint64_t place)
     }
 }
 
-// As a wait of the host: what runs besides is for STAND_IN to say.
+// A wait of the host; STAND_IN says what else runs meanwhile.
 static int settle(Stream *stream, uint64_t place)
 {
     if (!current) return NO_CONTEXT;

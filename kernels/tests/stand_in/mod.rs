@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// A folder in which the stand-in is found by the names of CUDA's libraries.
+/// Builds the stand-in in a folder, under the names of CUDA's libraries.
 pub fn folder() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let library = folder.path().join("stand_in.so");
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels/tests");
     let block = format!("-DBLOCK=\"{}\"", tests.join("host_gpu/block.c").display());
-    // Rust links with `cc`, so it is there.
+    // Rust links with `cc`, so it is installed.
     let built = Command::new("cc")
         .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", "-o"])
         .arg(&library)
@@ -19,19 +19,21 @@ pub fn folder() -> TempDir {
         .arg(block)
         .status();
     assert!(built.expect("a C compiler, as Rust itself needs").success());
-    // Links to one file: the loader then takes all for one library, so that they share what they know.
+    // All names are links to one file, so that the loader takes them for one library with one
+    // state.
     for name in ["cuda.so", "cuda.so.1", "cublasLt.so", "cublasLt.so.12", "nvrtc.so", "nvrtc.so.12"] {
         std::os::unix::fs::symlink(&library, folder.path().join(format!("lib{name}"))).expect("a link");
     }
     folder
 }
 
-/// Runs the test `name` of this very program where the stand-in is found instead of CUDA.
+/// Runs the test `name` of this program again, with the stand-in instead of CUDA's libraries.
 pub fn run(name: &str) -> Output {
     run_in(&folder(), name, "")
 }
 
-/// The same with streams in the order that `words` ask for (see cuda.c), where a call can be made to fail.
+/// As [`run`], with streams in the order that `words` ask for (see cuda.c), and with calls that can
+/// be made to fail.
 pub fn run_in(folder: &TempDir, name: &str, words: &str) -> Output {
     let test = std::env::current_exe().expect("this program");
     let mut command = Command::new(test);

@@ -1,4 +1,5 @@
-// The compiler and what it made: kernels' texts compiled as C behind block.c, and the two kernels of a measurement.
+// The compiler and its results: kernels' texts compiled as C behind block.c, and the two kernels of
+// a measurement.
 #include "stand_in.h"
 #include <dlfcn.h>
 #include <elf.h>
@@ -39,7 +40,8 @@ int nvrtcDestroyProgram(Unit **unit)
     free(*unit);
     return OK;
 }
-// What was compiled before in this process, the last first: a session compiles everything, and a test has many.
+// What this process has compiled, the last first, because each session compiles everything and a
+// test has many sessions.
 typedef struct Known { char *text; unsigned char *code; size_t len; struct Known *before; } Known;
 static Known *known;
 
@@ -104,7 +106,7 @@ int cuModuleLoadData(Module **module, const char *image)
     char path[99];
     int file = memfd_create("kernels", 0);
     snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-    // Every library's name must be another, or the loader gives the one before.
+    // Every library needs another name, or the loader returns the previous one.
     if (file < 0 || write(file, image, len) != (ssize_t)len) return BAD_VALUE;
     (*module)->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!(*module)->library) fprintf(stderr, "%s\n", dlerror());

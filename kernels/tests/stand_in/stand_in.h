@@ -1,4 +1,4 @@
-// What the parts of the stand-in share.
+// Declarations shared by the parts of the stand-in.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -8,7 +8,7 @@
 
 enum { OK = 0, BAD_VALUE = 1, NO_CONTEXT = 201, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700, FAILED = 719, IN_RECORDING = 900 };
 
-// Work, and the queues that it waits in.
+// Work, and the streams in which it waits.
 typedef struct Op { int (*run)(const uint64_t *a); uint64_t a[8]; double ns; struct Op *next; } Op;
 typedef struct { Op *first, *last; } Graph;
 typedef struct Stream {
@@ -27,9 +27,9 @@ int enqueue(Stream *stream, int (*run)(const uint64_t *), const uint64_t *a, dou
 // An object that must be gone before the context is.
 void *object(size_t size);
 int gone(void *it);
-// Whether the environment's STAND_IN has this word; without one, everything runs as it is enqueued.
+// Whether the variable STAND_IN has this word. Without words everything runs as it is enqueued.
 int asked(const char *word);
-// What a call fails with now, if it is to.
+// The error with which a call is to fail now, if any.
 int fault(const char *call);
 // Kernels that were launched, and that ran.
 extern int launches, ran;

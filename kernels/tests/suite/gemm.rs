@@ -129,7 +129,8 @@ fn integer_products_are_the_same_bits_by_avx512_as_by_avx2() {
 #[test]
 fn a_call_for_several_experts_is_a_call_for_each_bit_for_bit() {
     let (k, stride) = (70, 60);
-    // The rows of each expert; some experts have none, and some rows between them belong to no expert.
+    // The rows of each expert; some experts have none, and some rows between them belong to no
+    // expert.
     for heights in [&[1][..], &[0, 3, 0], &[5, 1, 0, 130, 2], &[1; 9], &[40, 200, 1, 14, 13]] {
         for dtype in FORMATS {
             let experts: Vec<_> = (0..heights.len())

@@ -1,4 +1,4 @@
-//! The paced copy: the bytes arrive, and never sooner than the link allows.
+//! The rate-limited copy: every byte arrives, and never sooner than the link allows.
 
 use hwprofiles::units::{Bytes, BytesPerSec, Seconds};
 use kernels::RateLimitedLink;

@@ -1,4 +1,5 @@
-//! The kernels against their definitions: one program for all tests that need no process of their own.
+//! The kernels against their definitions: one program for all tests that need no process of their
+//! own.
 #![allow(unsafe_code)]
 
 mod attention;

@@ -1,4 +1,4 @@
-//! The bandwidth loops do what they say, on every path and at lengths around their steps.
+//! The bandwidth loops compute the right values, on every path and at lengths around their steps.
 
 use kernels::stream::{self, StoreKind};
 use kernels::{Buffer, Path, Pool, affinity};
@@ -27,7 +27,7 @@ fn write_copy_and_triad_set_every_value_and_no_other() {
     for pool in pools() {
         for store in [StoreKind::Ordinary, StoreKind::NonTemporal] {
             for len in LENGTHS {
-                // From the second value on: not aligned for a vector.
+                // The slice starts at the second value, so it is not aligned for a vector.
                 let mut buffer = Buffer::new(8 * (len + 2)).expect("memory");
                 let to = &mut buffer.view_mut::<f64>()[1..];
                 let a: Vec<f64> = (0..len).map(|i| i as f64).collect();

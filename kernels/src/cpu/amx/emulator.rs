@@ -1,14 +1,15 @@
-//! AMX for tests on processors without it: a handler of SIGILL that does what the instruction says.
+//! AMX for tests on processors without it: a handler of SIGILL that executes the instruction.
 //!
-//! What runs is the very machine code that a processor with AMX would run; each instruction costs about 10 µs, so nothing is
-//! ever timed under it. It is never installed where AMX works.
+//! The machine code that runs is the same as on a processor with AMX. Each instruction costs about
+//! 10 µs, so nothing is timed under the emulator. It is never installed where AMX works.
 
 use crate::runtime::amx_support::amx_support;
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Register};
 use std::cell::UnsafeCell;
 use std::sync::Once;
 
-/// Makes AMX instructions work in this process. Returns the word for a test's output: "real" or "emulated".
+/// Makes AMX instructions work in this process. Returns the word for a test's output: "real" or
+/// "emulated".
 pub(crate) fn provide() -> &'static str {
     static INSTALL: Once = Once::new();
     let support = amx_support();
@@ -16,9 +17,10 @@ pub(crate) fn provide() -> &'static str {
         return "real";
     }
     INSTALL.call_once(|| {
-        // The decoder's tables are made on first use, by an allocation: not in the handler.
+        // The decoder allocates its tables on first use, which must not happen in the handler.
         assert_eq!(decode(&[0xc4, 0xe2, 0x78, 0x49, 0xc0], 0).code(), Code::VEX_Tilerelease);
-        // SAFETY: a sigaction is plain data. No SA_ONSTACK: Rust's alternate stack is too small for the decoder.
+        // SAFETY: a sigaction is plain data. SA_ONSTACK is not set, because Rust's alternate stack
+        // is too small for the decoder.
         let failed = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_illegal as *const () as usize;
@@ -34,7 +36,7 @@ fn decode(bytes: &[u8], at: u64) -> Instruction {
     Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode()
 }
 
-/// One thread's tiles.
+/// The tiles of one thread.
 struct ThreadTiles {
     rows: [usize; 8],
     row_bytes: [usize; 8],
@@ -48,12 +50,14 @@ thread_local! {
 }
 
 extern "C" fn on_illegal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel hands an SA_SIGINFO handler the interrupted thread's context, which is ours to change.
+    // SAFETY: the kernel gives an SA_SIGINFO handler the interrupted thread's context, which the
+    // handler may change.
     let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let mut done = 0;
     loop {
         let at = registers[libc::REG_RIP as usize] as u64;
-        // SAFETY: code lies there, and what follows any function of ours in memory is more than 15 bytes of the program.
+        // SAFETY: code lies there, and more than 15 bytes of the program follow any of our
+        // functions.
         let bytes = unsafe { std::slice::from_raw_parts(at as *const u8, 15) };
         let instruction = decode(bytes, at);
         // SAFETY: this thread alone uses its tiles, and the handler does not interrupt itself.
@@ -65,13 +69,13 @@ extern "C" fn on_illegal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut 
         registers[libc::REG_RIP as usize] = instruction.next_ip() as i64;
     }
     if done == 0 {
-        // Not for us: the same instruction again, with nobody to catch it.
+        // The instruction is not one of AMX: it runs again without a handler.
         // SAFETY: the default action needs no handler.
         unsafe { libc::signal(libc::SIGILL, libc::SIG_DFL) };
     }
 }
 
-/// Runs one instruction; false where it is not one of AMX.
+/// Runs one instruction; returns false where it is not one of AMX.
 fn execute(tiles: &mut ThreadTiles, instruction: &Instruction, registers: &[i64; 23]) -> bool {
     let tile =
         |operand: u32| (instruction.op_register(operand) as usize).wrapping_sub(Register::TMM0 as usize);
@@ -165,12 +169,12 @@ fn dot_int8(a: &[u8], b: &[[u8; 64]; 16], column: usize, c: [u8; 4]) -> [u8; 4] 
     sum.to_le_bytes()
 }
 
-/// Denormals are zeros of their sign.
+/// Flushes a denormal to a zero of its sign.
 fn flushed(x: f32) -> f32 {
     if x.is_subnormal() { 0.0f32.copysign(x) } else { x }
 }
 
-/// Where row `row` of a tile lies: the index register is the distance of rows.
+/// The address of row `row` of a tile. The index register holds the distance of rows.
 fn row_address(instruction: &Instruction, registers: &[i64; 23], row: usize) -> u64 {
     let base =
         register(instruction.memory_base(), registers).wrapping_add(instruction.memory_displacement64());
@@ -207,11 +211,11 @@ fn configured(tiles: &ThreadTiles, tile: usize) {
     check(tiles.rows[tile] > 0, "a tile that is configured");
 }
 
-/// Ends the process where the processor would fault. A handler may not unwind; writing is allowed.
+/// Ends the process where the processor would fault. A handler may not unwind, but it may write.
 fn check(right: bool, wanted: &str) -> bool {
     if !right {
         for text in ["the AMX emulator misses: ", wanted, "\n"] {
-            // SAFETY: the text is as long as it says.
+            // SAFETY: the pointer and the length are those of the text.
             unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
         }
         std::process::abort();

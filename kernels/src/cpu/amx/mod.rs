@@ -1,7 +1,7 @@
 //! Intel's tile registers (AMX): how they are shaped, and an emulator for tests.
 //!
-//! There are eight tiles of up to 16 rows of 64 bytes. A multiplication takes 16 cycles, whatever the
-//! tiles hold: 1024 bf16 or 2048 int8 operations per cycle and core.
+//! There are eight tiles of up to 16 rows of 64 bytes. A multiplication takes 16 cycles, whatever
+//! the tiles hold: 1024 bf16 or 2048 int8 operations per cycle and core.
 
 #[cfg(test)]
 pub(crate) mod emulator;

@@ -1,9 +1,9 @@
 //! How the fast attention is divided into items of work.
 //!
-//! One new token per sequence (decode) is bound by memory: `decode` reads each key and value once for all
-//! query heads that share it. Several new tokens (prefill) are matrix products in `prefill`. Where there are
-//! fewer heads than members of the pool, decode also splits the positions, and the partial results are
-//! joined by their largest scores.
+//! One new token per sequence (decode) is bound by memory: `decode` reads each key and value once
+//! for all query heads that share it. Several new tokens (prefill) are matrix products in
+//! `prefill`. Where there are fewer heads than members of the pool, decode also splits the
+//! positions, and the partial results are joined by their largest scores.
 
 use super::decode::{DecodeGroup, PartialAttention};
 use super::operands::Queries;
@@ -114,8 +114,8 @@ impl AttentionCall<'_> {
             let kv_head = head % shape.kv_heads;
             let (first, seen) = (first_seen(&span), seen(&span));
             let positions = first + seen * split / splits..first + seen * (split + 1) / splits;
-            // SAFETY: each partial result is one item's; each member has its own working memory; a CPU
-            // that runs this path has AVX2, FMA and F16C.
+            // SAFETY: each partial result is one item's; each member has its own working memory; a
+            // CPU that runs this path has AVX2, FMA and F16C.
             unsafe {
                 let partial = shared.range(item * partial_floats, partial_floats);
                 let q = self.queries.group(row, kv_head, self.group, shape.head_dim);
@@ -139,8 +139,8 @@ impl AttentionCall<'_> {
     fn several(&self, pool: &Pool, spans: &[(usize, KvSpan)]) {
         let shape = self.cache.shape();
         let tokens = query_tokens(self.group);
-        // The last tokens see most positions and take longest. They go first, so that members finish at
-        // the same time.
+        // The last tokens see most positions and take longest. They go first, so that members
+        // finish at the same time.
         let blocks: Vec<_> = spans
             .iter()
             .flat_map(|&(row, span)| (0..span.new).step_by(tokens).rev().map(move |token| (row, span, token)))
@@ -164,8 +164,8 @@ impl AttentionCall<'_> {
                 out_start: at,
                 out_stride: self.out_stride,
             };
-            // SAFETY: each (token, head) is one item's; each member has its own working memory; a CPU
-            // that runs this path has AVX2, FMA and F16C; `attention` checked the shapes.
+            // SAFETY: each (token, head) is one item's; each member has its own working memory; a
+            // CPU that runs this path has AVX2, FMA and F16C; `attention` checked the shapes.
             unsafe { block.run(pool.path(), self.member(member)) };
         });
     }

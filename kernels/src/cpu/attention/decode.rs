@@ -9,8 +9,9 @@ use hwprofiles::DType;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// The number of positions whose scores are computed before their values are added. Their keys and values
-/// (16 KiB each in bf16 at head size 128) stay in the second-level cache for all heads of the group.
+/// The number of positions whose scores are computed before their values are added. Their keys and
+/// values (16 KiB each in bf16 at head size 128) stay in the second-level cache for all heads of
+/// the group.
 const BLOCK: usize = 64;
 
 /// Floats of working memory for a group of `group` query heads.
@@ -18,9 +19,9 @@ pub(super) fn floats(group: usize) -> usize {
     group * BLOCK
 }
 
-/// The contribution of a range of positions to one query head: Σ e^(score − largest) · value, then the
-/// largest score, then Σ e^(score − largest). It takes whole cache lines, because a vector across two lines
-/// costs twice.
+/// The contribution of a range of positions to one query head: Σ e^(score − largest) · value, then
+/// the largest score, then Σ e^(score − largest). It takes whole cache lines, because a vector
+/// across two lines costs twice.
 pub(super) struct PartialAttention;
 
 impl PartialAttention {
@@ -65,8 +66,8 @@ impl DecodeGroup<'_> {
     /// Writes the result of every head.
     ///
     /// # Safety
-    /// The CPU has AVX2, FMA and F16C; keys and values are one head of a cache of this shape; the head
-    /// size is a multiple of 16.
+    /// The CPU has AVX2, FMA and F16C; keys and values are one head of a cache of this shape; the
+    /// head size is a multiple of 16.
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) unsafe fn run(self, shape: KvShape) {
         // SAFETY: (all) the caller's promises.
@@ -108,8 +109,8 @@ impl DecodeGroup<'_> {
                     scores: &mut scores[head * BLOCK..],
                     out: &mut out[head * floats..],
                 };
-                // SAFETY: `count` rows of keys and values, and the promised head size. Eight chains cover
-                // the latency of two FMA units; a single head is bound by memory.
+                // SAFETY: `count` rows of keys and values, and the promised head size. Eight chains
+                // cover the latency of two FMA units; a single head is bound by memory.
                 head += unsafe {
                     match heads - head {
                         1 => part.heads::<E, 1, 4>(head_dim, count),
@@ -157,9 +158,9 @@ impl HeadBlock<'_> {
     }
 }
 
-/// Prefetches the bytes of the next block that correspond to `from..from + count` of this block, into the
-/// second-level cache. With a shorter distance, memory idles while weights are computed; that ran at half
-/// the rate.
+/// Prefetches the bytes of the next block that correspond to `from..from + count` of this block,
+/// into the second-level cache. With a shorter distance, memory idles while weights are computed;
+/// that ran at half the rate.
 #[inline(always)]
 fn fetch_next(block: &[u8], from: usize, count: usize) {
     for line in (from..from + count).step_by(64) {
@@ -217,8 +218,8 @@ unsafe fn score<E: CacheElement, const H: usize, const R: usize>(
     }
 }
 
-/// Turns a block's scores into weights relative to the largest score so far, and rescales the sums of
-/// earlier blocks.
+/// Turns a block's scores into weights relative to the largest score so far, and rescales the sums
+/// of earlier blocks.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn weigh(scores: &mut [f32], out: &mut [f32]) {
     let Some((values, [before, total])) = out.split_last_chunk_mut() else { return };
@@ -236,8 +237,8 @@ fn weigh(scores: &mut [f32], out: &mut [f32]) {
     *total = *total * correction + sum(scores, |weight| weight);
 }
 
-/// Adds the weighted values of H heads to their partial results. It takes R rows at a time in the order of
-/// memory, so that the running sums pass through the first-level cache once per R rows.
+/// Adds the weighted values of H heads to their partial results. It takes R rows at a time in the
+/// order of memory, so that the running sums pass through the first-level cache once per R rows.
 ///
 /// # Safety
 /// As [`DecodeGroup::run`].
@@ -266,8 +267,8 @@ unsafe fn add<E: CacheElement, const H: usize, const R: usize>(
             }
         }
         for at in (0..head_dim).step_by(8) {
-            // SAFETY: each row and each head of `out` has head_dim values, so eight from `at` on. A row
-            // beyond the last is the first row, with weight zero.
+            // SAFETY: each row and each head of `out` has head_dim values, so eight from `at` on. A
+            // row beyond the last is the first row, with weight zero.
             unsafe {
                 let mut value = [_mm256_setzero_ps(); R];
                 for i in 0..R {

@@ -15,19 +15,20 @@ use crate::cpu::kv::KvShape;
 use crate::runtime::{Disjoint, Path, Pool, Scratch};
 use operands::Queries;
 
-/// Computes causal attention: out = softmax(scale · q·Kᵀ) · V for every new token and head, with the cap
-/// and the window of [`Scores`].
+/// Computes causal attention: out = softmax(scale · q·Kᵀ) · V for every new token and head, with
+/// the cap and the window of [`Scores`].
 ///
-/// Token i of a span sees the positions 0 ..= past + i, or the last of them that are in its window. So its
-/// own key and value must be in the cache already ([`crate::KvCacheMut::append`]). Query head h reads
-/// key/value head h / (heads / kv heads). Sums are f32; the fast paths compute the softmax online.
+/// Token i of a span sees the positions 0 ..= past + i, or the last of them that are in its window.
+/// So its own key and value must be in the cache already ([`crate::KvCacheMut::append`]). Query
+/// head h reads key/value head h / (heads / kv heads). Sums are f32; the fast paths compute the
+/// softmax online.
 ///
-/// FLOP: 4·heads·head dim per (token, visible position). Bytes read in decode: the keys and values of every
-/// visible position, once per key/value head.
+/// FLOP: 4·heads·head dim per (token, visible position). Bytes read in decode: the keys and values
+/// of every visible position, once per key/value head.
 ///
 /// # Panics
-/// Where a span is outside the cache, where `q`, `out` or the scratch (see [`scratch_bytes`]) is too short,
-/// or where `heads` is not a multiple of the cache's heads.
+/// Where a span is outside the cache, where `q`, `out` or the scratch (see [`scratch_bytes`]) is
+/// too short, or where `heads` is not a multiple of the cache's heads.
 pub fn attention(pool: &Pool, operands: AttentionOperands<'_>, scratch: &mut Scratch) {
     let AttentionOperands { heads, scores, out, q, cache, spans } = operands;
     let shape = cache.shape();
@@ -53,7 +54,8 @@ pub fn attention(pool: &Pool, operands: AttentionOperands<'_>, scratch: &mut Scr
     }
 }
 
-/// Bytes of scratch that [`attention()`] needs on a pool of `members` for `spans` spans of any length.
+/// Bytes of scratch that [`attention()`] needs on a pool of `members` for `spans` spans of any
+/// length.
 pub fn scratch_bytes(members: usize, heads: usize, shape: KvShape, spans: usize) -> usize {
     size_of::<f32>() * avx2::scratch_floats(members, heads, shape, spans)
 }

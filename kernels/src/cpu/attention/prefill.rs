@@ -1,5 +1,6 @@
-//! Prefill: several new tokens of one sequence. Blocks of queries meet blocks of keys in two matrix products
-//! with an online softmax between them (FlashAttention, Dao et al. 2022, arXiv:2205.14135).
+//! Prefill: several new tokens of one sequence. Blocks of queries meet blocks of keys in two matrix
+//! products with an online softmax between them (FlashAttention, Dao et al. 2022,
+//! arXiv:2205.14135).
 
 use super::element::{Bf16, CacheElement, F32, Int2Groups, Int8Groups};
 use super::scores::Scores;
@@ -46,8 +47,8 @@ impl PromptBlock<'_> {
     /// Computes the attention of all tokens and heads. `memory` has [`floats`] floats.
     ///
     /// # Safety
-    /// The CPU has the path's instructions, AVX2 at least. `keys` and `values` include the tokens' own
-    /// positions. The head size is a multiple of 16. Nobody else touches these values of `out`.
+    /// The CPU has the path's instructions, AVX2 at least. `keys` and `values` include the tokens'
+    /// own positions. The head size is a multiple of 16. Nobody else touches these values of `out`.
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) unsafe fn run(&self, path: Path, memory: &mut [f32]) {
         let Self { shape, keys, values, first, tokens, group, q, scoring, .. } = *self;
@@ -116,8 +117,8 @@ impl QueryBlock<'_> {
     /// Adds the contribution of the keys at `positions` to one head's tokens.
     ///
     /// # Safety
-    /// The CPU has AVX2 and FMA, and AVX-512 where `wide`. The buffers hold these positions, and the key
-    /// buffer zeros beyond them up to a multiple of sixteen.
+    /// The CPU has AVX2 and FMA, and AVX-512 where `wide`. The buffers hold these positions, and
+    /// the key buffer zeros beyond them up to a multiple of sixteen.
     #[target_feature(enable = "avx2,fma")]
     unsafe fn add(&mut self, head: usize, positions: Range<usize>, key_panels: &[f32], value_panels: &[f32]) {
         let head_dim = self.head_dim;
@@ -159,12 +160,12 @@ impl QueryBlock<'_> {
     }
 }
 
-/// y (+)= x·w for `m` rows of x and panels of sixteen outputs, `[column][16]` each, with `k` columns. x and y
-/// come with the distance of their rows.
+/// y (+)= x·w for `m` rows of x and panels of sixteen outputs, `[column][16]` each, with `k`
+/// columns. x and y come with the distance of their rows.
 ///
 /// # Safety
-/// The CPU has AVX2 and FMA, and AVX-512 where `wide`. `m` is at most a tile's rows. x, the panels and y hold
-/// these rows and columns, and nobody else touches y.
+/// The CPU has AVX2 and FMA, and AVX-512 where `wide`. `m` is at most a tile's rows. x, the panels
+/// and y hold these rows and columns, and nobody else touches y.
 #[target_feature(enable = "avx2,fma")]
 unsafe fn multiply<'a>(
     wide: bool,
@@ -228,8 +229,8 @@ fn weigh(
     *total = *total * correction + sum(seen, |weight| weight);
 }
 
-/// Widens a block of keys into panels `[16 keys][head dim][16]`, with zeros beyond the last key up to a
-/// multiple of sixteen, and a block of values into panels `[16 of the head's dims][KEYS][16]`.
+/// Widens a block of keys into panels `[16 keys][head dim][16]`, with zeros beyond the last key up
+/// to a multiple of sixteen, and a block of values into panels `[16 of the head's dims][KEYS][16]`.
 ///
 /// # Safety
 /// The CPU has AVX2 and F16C; the head size is a multiple of 8; the buffers hold [`KEYS`] rows.

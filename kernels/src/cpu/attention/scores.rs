@@ -9,8 +9,8 @@ pub struct Scores {
     pub scale: f32,
     /// Where there is a cap, a score x becomes cap · tanh(x / cap).
     pub cap: Option<f32>,
-    /// The number of positions that a token sees, its own the last of them; at least 1. `None` means
-    /// all positions up to its own.
+    /// The number of positions that a token sees, its own the last of them; at least 1. `None`
+    /// means all positions up to its own.
     pub window: Option<usize>,
 }
 

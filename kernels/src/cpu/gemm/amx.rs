@@ -1,8 +1,9 @@
-//! Blocking and sharing of work around the micro-kernel of tiles.
+//! Products with AMX tiles: blocking, and division into items of work.
 //!
-//! x is rounded to bf16 once. 32 columns of a packed bf16 panel are a tile as they lie in memory (see `weights`); integer
-//! weights are expanded to such tiles, a block of a pair of panels at a time (see `expand`). The block stays in the caches while
-//! the rows of a chunk of x, which stays in the second level, pass by.
+//! x is rounded to bf16 once. 32 columns of a packed bf16 panel already lie in memory as a tile
+//! (see `weights`). Integer weights are expanded to such tiles, one block of a pair of panels at a
+//! time (see `expand`). The block stays in the caches while the rows of a chunk of x, which stays
+//! in the second level, pass by.
 
 use super::amx_tile::{AmxBlock, TILE_BYTES, TILE_ROWS, config, configure, release};
 use super::bf16_input::{Bf16Rows, DEPTH};
@@ -23,10 +24,12 @@ const ROWS: usize = 2 * TILE_ROWS;
 /// Floats of a panel's block.
 const PANEL_FLOATS: usize = BLOCK / DEPTH * TILE;
 
-/// Floats of one member's buffer: two panels' block as tiles, and sums of a panel of fewer than sixteen rows.
+/// Floats of one member's buffer: a block of two panels as tiles, and sums for a panel of fewer
+/// than sixteen rows.
 pub(super) const MEMBER_FLOATS: usize = 2 * PANEL_FLOATS + ROWS * PANEL;
 
-/// y = x·Wᵀ of bf16 or integer weights, x and the weights rounded to bf16, the sums in f32 in the order of TDPBF16PS.
+/// y = x·Wᵀ with bf16 or integer weights. x and the weights are rounded to bf16; the sums are f32
+/// in the order of TDPBF16PS.
 ///
 /// # Safety
 /// The CPU has AMX-BF16 and AVX2, and this process may use the tiles.
@@ -45,12 +48,12 @@ pub(super) unsafe fn gemm(
     each_part(pool, groups, ROWS, 2, |member, w, rows, panels| {
         // SAFETY: each member has a buffer of its own.
         let buffer = unsafe { buffers.range(member * MEMBER_FLOATS, MEMBER_FLOATS) };
-        // SAFETY: CPU features as promised by the caller; each item has its own part of y.
+        // SAFETY: the caller promises the CPU features; each item has its own part of y.
         unsafe { AmxProduct { w, ..product }.part(rows, panels, buffer) };
     });
 }
 
-/// One product's operands.
+/// The operands of one product.
 #[derive(Clone, Copy)]
 struct AmxProduct<'a> {
     y: &'a Disjoint<'a, f32>,
@@ -66,7 +69,8 @@ impl AmxProduct<'_> {
     /// The CPU has AMX-BF16, which this process may use; nobody else touches this part of y.
     unsafe fn part(&self, rows: Range<usize>, panels: Range<usize>, buffer: &mut [f32]) {
         let k = self.w.columns();
-        // Blocks of 32 rows and a last one of what is left, each kind with tiles of its own shape.
+        // Blocks of 32 rows, and a last block of the remaining rows; each kind has tiles of its own
+        // shape.
         let whole = rows.start..rows.end - rows.len() % ROWS;
         let kinds = [whole.clone(), whole.end..rows.end].into_iter().filter(|rows| !rows.is_empty());
         let (tiles, sums) = buffer.split_at_mut(2 * PANEL_FLOATS);
@@ -77,7 +81,7 @@ impl AmxProduct<'_> {
                     PanelPair::new(self.w, first..panels.end.min(first + 2), from..k.min(from + BLOCK));
                 pair.expand(self.w, tiles);
                 for rows in kinds.clone() {
-                    // SAFETY: (all) CPU features as promised by the caller.
+                    // SAFETY: (all) the caller promises the CPU features.
                     unsafe {
                         if shape != rows.len().min(ROWS) {
                             shape = rows.len().min(ROWS);
@@ -92,10 +96,11 @@ impl AmxProduct<'_> {
         unsafe { release() };
     }
 
-    /// Adds (or, from column 0, writes) what a pair of panels' columns contribute to y.
+    /// Adds the contribution of a pair of panels' columns to y; from column 0 it overwrites y.
     ///
     /// # Safety
-    /// As [`AmxProduct::part`], the tiles are configured for these rows, and `expanded` is what the pair expands to.
+    /// As [`AmxProduct::part`]. The tiles are configured for these rows, and `expanded` is the
+    /// expansion of the pair.
     unsafe fn pair(&self, rows: &Range<usize>, pair: &PanelPair, expanded: &[f32], sums: &mut [f32]) {
         if !pair.wide.is_empty() {
             if !pair.packed.is_empty() {
@@ -119,7 +124,8 @@ impl AmxProduct<'_> {
         }
     }
 
-    /// As `pair`, of whole panels whose columns are tiles at `tiles`, the second panel's `panel_bytes` further on.
+    /// As `pair`, for whole panels whose columns are tiles at `tiles`. The second panel's tiles lie
+    /// `panel_bytes` after the first's.
     ///
     /// # Safety
     /// As [`AmxProduct::pair`]; the tiles are there.
@@ -147,8 +153,8 @@ impl AmxProduct<'_> {
         }
     }
 
-    /// As `pair`, of a last panel of fewer than sixteen rows: computed aside, since y must keep what lies beyond the last row
-    /// of W.
+    /// As `pair`, for a last panel of fewer than sixteen rows. It is computed in `sums`, because y
+    /// must keep the values beyond the last row of W.
     ///
     /// # Safety
     /// As [`AmxProduct::pair`]; all of the panel's columns are tiles at `tiles`.
@@ -162,7 +168,7 @@ impl AmxProduct<'_> {
     ) {
         let (width, add) = (self.w.rows() - panel * PANEL, columns.start > 0);
         let y_row = |row: usize| {
-            // SAFETY: these values of y are ours, and held one row at a time.
+            // SAFETY: these values of y belong to this item, which holds one row at a time.
             unsafe { self.y.range(row * self.y_stride + panel * PANEL, width) }
         };
         for from in rows.clone().step_by(ROWS) {
@@ -187,13 +193,14 @@ impl AmxProduct<'_> {
     }
 }
 
-/// One or two panels' block of columns.
+/// A block of columns of one or two panels.
 struct PanelPair {
     /// Whole panels.
     wide: Range<usize>,
     /// A last panel of fewer than sixteen rows.
     narrow: Option<usize>,
-    /// Columns of whole panels that are tiles as they lie in memory, and those after them that must be expanded.
+    /// Columns of whole panels that already lie in memory as tiles, and the columns after them that
+    /// must be expanded.
     packed: Range<usize>,
     rest: Range<usize>,
 }
@@ -209,7 +216,8 @@ impl PanelPair {
         Self { wide, narrow, packed: columns.start..middle, rest: middle..columns.end }
     }
 
-    /// Writes what is not packed as tiles, zeros up to whole ones, each panel's [`PANEL_FLOATS`] from the one before.
+    /// Writes the columns that are not packed as tiles, padded with zeros to whole tiles. The tiles
+    /// of the second panel start [`PANEL_FLOATS`] after those of the first.
     fn expand(&self, w: WeightsView<'_>, tiles: &mut [f32]) {
         let all = self.packed.start..self.rest.end;
         let each =
@@ -236,8 +244,8 @@ mod tests {
         (0..len).map(|i| ((i + seed) * 2_654_435_761 % 65_521) as f32 / 32_768.0 - 1.0).collect()
     }
 
-    /// One output in the order of TDPBF16PS: 32 columns at a time, even and odd ones apart. Products of bf16 are exact in
-    /// f32, and none here is subnormal.
+    /// One output in the order of TDPBF16PS: 32 columns at a time, even and odd columns in separate
+    /// sums. Products of bf16 are exact in f32, and none here is subnormal.
     fn reference(x: &[f32], w: &[f32]) -> f32 {
         let round = |value: f32| bf16::from_f32(value).to_f32();
         let mut sum = 0.0f32;
@@ -264,11 +272,11 @@ mod tests {
         let mut scratch = vec![f32::NAN; super::super::scratch_bytes(members, m, k) / 4];
         let mut y = vec![7.0; m * y_stride];
         let shared = Disjoint::new(&mut y);
-        // Two groups of the same matrix are one product, row by row.
+        // Two groups with the same matrix are one product, row by row.
         let group = |rows: Range<usize>| GemmGroup { rows, w: weights.view() };
         let groups: Vec<_> =
             [0..m / 3, m / 3..m].into_iter().filter(|it| !it.is_empty()).map(group).collect();
-        // SAFETY: the caller looked for AVX2, and AMX works, in the processor or by the emulator.
+        // SAFETY: the caller looked for AVX2. AMX works, in the processor or by the emulator.
         unsafe { gemm(&pool, &shared, y_stride, StridedRows::new(&x, x_stride), &groups, &mut scratch) };
         for (i, row) in y.chunks(y_stride).enumerate() {
             for (j, &got) in row.iter().enumerate() {

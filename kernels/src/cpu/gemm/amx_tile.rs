@@ -1,9 +1,12 @@
-//! The micro-kernel of tiles: two tiles of x by two of weights, in four accumulators.
+//! The micro-kernel of AMX: two tiles of x by two tiles of weights, in four accumulators.
 //!
-//! Two by two needs one load for each multiplication and leaves the accumulators' latency (52 cycles) covered by the other
-//! three; one accumulator alone runs at 31 % of the rate. Each tile of the next step is loaded as soon as this step has used the
-//! one before in its register, so that no multiplication waits for a load of its own step. A multiplication adds 32 columns: for each output the even and the
-//! odd ones in two sums, then those to each other and to the accumulator.
+//! Two by two needs one load for each multiplication, and the other three accumulators cover an
+//! accumulator's latency (52 cycles). One accumulator alone runs at 31 % of the rate. A tile of the
+//! next step is loaded as soon as this step has used the tile in its register, so no multiplication
+//! waits for a load of its own step.
+//!
+//! A multiplication adds 32 columns. For each output it sums the even and the odd columns
+//! separately, adds the two sums, and adds the result to the accumulator.
 
 use crate::cpu::amx::TileConfig;
 use std::arch::asm;
@@ -15,38 +18,49 @@ pub(super) const TILE_BYTES: usize = 1024;
 
 /// Operands of one block of outputs, up to 32 × 32: y (+)= x·w.
 pub(super) struct AmxBlock {
-    /// Tiles of x (bf16) one below the other, and rows' distance in bytes.
+    /// Tiles of x (bf16), one below the other, and the distance of x's rows in bytes.
     pub(super) x: *const u16,
     pub(super) x_bytes: usize,
-    /// Tiles of the first panel's weights one after the other, and the second panel's distance in bytes.
+    /// The tiles of the first panel's weights, one after the other, and the distance of the second
+    /// panel's tiles in bytes.
     pub(super) w: *const u8,
     pub(super) panel_bytes: usize,
-    /// Multiplications of each accumulator: 32 columns each.
+    /// Multiplications for each accumulator; each takes 32 columns.
     pub(super) steps: usize,
     pub(super) add: bool,
     pub(super) y: *mut f32,
-    /// Rows' distance in bytes.
+    /// The distance of y's rows in bytes.
     pub(super) y_bytes: usize,
 }
 
-/// The tiles' shape while blocks of `rows` ≤ 32 rows are computed: accumulators 0–3, x 4 and 5, weights 6 and 7.
+/// The shapes of the tiles for blocks of `rows` ≤ 32 rows. Tiles 0–3 are accumulators, 4 and 5 are
+/// x, 6 and 7 are weights.
 pub(super) fn config(rows: usize) -> TileConfig {
     let (top, bottom) = (rows.min(TILE_ROWS), rows.saturating_sub(TILE_ROWS));
-    let of = |rows| (rows, 64);
-    TileConfig::new([of(top), of(top), of(bottom), of(bottom), of(top), of(bottom), of(16), of(16)])
+    let shape = |rows| (rows, 64);
+    TileConfig::new([
+        shape(top),
+        shape(top),
+        shape(bottom),
+        shape(bottom),
+        shape(top),
+        shape(bottom),
+        shape(16),
+        shape(16),
+    ])
 }
 
-/// Loads the tiles' shape.
+/// Loads the shapes of the tiles.
 ///
 /// # Safety
 /// The CPU has AMX-TILE, and this process may use it.
 pub(super) unsafe fn configure(config: &TileConfig) {
-    // SAFETY: the caller's promise; the configuration is valid by its constructor. Nothing else in a program uses tiles, so
-    // they stay as they are from here to `release`.
+    // SAFETY: the caller's promise; the configuration is valid by its constructor. Nothing else in
+    // the program uses tiles, so they stay configured until `release`.
     unsafe { asm!("ldtilecfg [{0}]", in(reg) config, options(nostack, readonly, preserves_flags)) };
 }
 
-/// Gives the tiles up: a thread that holds some makes every context switch save 8 KiB.
+/// Releases the tiles, because a thread that holds some makes every context switch save 8 KiB.
 ///
 /// # Safety
 /// The CPU has AMX-TILE, and this process may use it.
@@ -55,8 +69,9 @@ pub(super) unsafe fn release() {
     unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
 }
 
-/// Assembles one shape of block: which accumulators are set up and stored, the first step's loads, what a step does while it
-/// loads the next one's tiles, and the last step's multiplications.
+/// Assembles a block of one shape. The arguments are the instructions that load or clear the
+/// accumulators, load the first step's tiles, run a step while the next step's tiles are loaded,
+/// multiply the last step, and store the accumulators.
 macro_rules! block {
     ($b:expr, load: [$($load:literal)*], zero: [$($zero:literal)*], first: [$($first:literal)*],
         step: [$($step:literal)*], last: [$($last:literal)*], store: [$($store:literal)*]) => {
@@ -84,7 +99,7 @@ macro_rules! block {
             $($last,)*
             "6:",
             $($store,)*
-            // A block of one tile of rows has no use for the second.
+            // A block of one tile of rows does not use the second address.
             "/* {y1} */",
             add = in(reg) u32::from($b.add),
             steps = inout(reg) $b.steps => _,
@@ -108,8 +123,8 @@ impl AmxBlock {
     /// Computes `rows` ≤ 32 rows of `panels` ≤ 2 panels.
     ///
     /// # Safety
-    /// The CPU has AMX-BF16, this process may use it, and the tiles are configured for as many rows; x, w and y hold what the
-    /// shape says, and nobody else touches y.
+    /// The CPU has AMX-BF16, this process may use it, and the tiles are configured for this number
+    /// of rows. x, w and y hold these rows and steps, and nobody else touches y.
     pub(super) unsafe fn run(&self, rows: usize, panels: usize) {
         // SAFETY: the caller's promises.
         unsafe {

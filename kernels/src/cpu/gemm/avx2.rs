@@ -1,9 +1,10 @@
-//! Blocking and sharing of work around the micro-kernels.
+//! Products with 256-bit vectors: blocking, and division into items of work.
 //!
-//! Large m: a chunk of x (up to [`CHUNK_ROWS`] rows of a block of columns) stays in the second-level cache while the
-//! panels of a range of n pass by, each block of a panel (16 KiB) staying in the first-level cache while the
-//! rows pass by. Small m: all of x stays in the second-level cache and each panel is read from memory once, at its
-//! speed. Weights are widened on the way into registers, so nothing is unpacked and no byte is written twice.
+//! For large m, a chunk of x (up to `CHUNK_ROWS` rows of a block of columns) stays in the
+//! second-level cache while panels pass by. Each block of a panel (16 KiB) stays in the first-level
+//! cache while the rows pass by. For small m, all of x stays in the second-level cache, and each
+//! panel is read from memory once. Weights are widened on the way into registers, so they are never
+//! unpacked to memory.
 
 use super::blocking::{BUFFER, CACHED_X, copy_x, even_tiles, needs_copy, padded_stride};
 use super::group::{GemmGroup, each_part};
@@ -16,7 +17,7 @@ use crate::runtime::{Disjoint, Pool};
 use hwprofiles::DType;
 use std::ops::Range;
 
-/// Columns of a block: 16 KiB of the panel, and less where x would not fit beside it.
+/// Columns of a block: 16 KiB of the panel, or less where x would not fit beside it.
 fn block(dtype: DType, instructions: IntegerInstructions) -> usize {
     match (dtype, instructions) {
         (DType::F32, _) => 256,
@@ -25,7 +26,7 @@ fn block(dtype: DType, instructions: IntegerInstructions) -> usize {
     }
 }
 
-/// One product's operands.
+/// The operands of one product.
 #[derive(Clone, Copy)]
 struct Avx2Product<'a> {
     y: &'a Disjoint<'a, f32>,
@@ -33,7 +34,7 @@ struct Avx2Product<'a> {
     x: StridedRows<'a>,
     /// x as the integer kernel reads it, for integer weights.
     rounded: Option<Int16Rows<'a>>,
-    /// What multiplies those.
+    /// The instructions that multiply integers.
     instructions: IntegerInstructions,
     w: WeightsView<'a>,
 }
@@ -62,7 +63,8 @@ pub(super) fn gemm(
     each_part(pool, groups, product.instructions.tile_rows(), 1, |member, w, rows, panels| {
         // SAFETY: each member has a buffer of its own.
         let buffer = unsafe { buffers.range(member * BUFFER * PANEL, BUFFER * PANEL) };
-        // SAFETY: the path is AVX2 only on a CPU with AVX2, FMA and F16C; each item has its own part of y.
+        // SAFETY: a CPU that runs this path has AVX2, FMA and F16C; each item has its own part of
+        // y.
         unsafe { Avx2Product { w, ..product }.part(rows, panels, buffer) };
     });
 }
@@ -79,7 +81,7 @@ impl Avx2Product<'_> {
         let block = if streamed { k } else { block(self.w.dtype(), self.instructions) };
         let blocks = (0..k.div_ceil(block)).map(|i| i * block..k.min((i + 1) * block));
         let mut one = |panel, columns| {
-            // SAFETY: as promised by the caller.
+            // SAFETY: the caller's promises.
             unsafe { self.block(&rows, panel, columns, buffer) }
         };
         if rows.len() * k <= CACHED_X {
@@ -93,7 +95,8 @@ impl Avx2Product<'_> {
         }
     }
 
-    /// Adds (or, from column 0, writes) what a range of columns contributes to one panel of y.
+    /// Adds the contribution of a range of columns to one panel of y; from column 0 it overwrites
+    /// y.
     ///
     /// # Safety
     /// As [`Avx2Product::part`].
@@ -103,24 +106,24 @@ impl Avx2Product<'_> {
             for from in columns.clone().step_by(BUFFER) {
                 let part = from..columns.end.min(from + BUFFER);
                 self.w.unpack(panel, from, &mut buffer[..part.len() * PANEL]);
-                // SAFETY: as promised by the caller.
+                // SAFETY: the caller's promises.
                 unsafe { self.last_panel(rows, panel, part, buffer) };
             }
             return;
         }
         let bytes = self.w.panel(panel);
-        // Where several tiles use a block, the first one fetches the next block, so that memory works while the others
-        // compute.
+        // Where several tiles use a block, the first tile prefetches the next block, so that memory
+        // works while the other tiles compute.
         let fetch = match (self.w.dtype(), rows.len()) {
             (DType::F32, ..=TILE_ROWS) | (DType::Int8, 1) => Fetch::Near,
             _ => Fetch::Far,
         };
         for (tile, rows) in even_tiles(rows, self.instructions.tile_rows()).enumerate() {
             let y = self.y.pointer(rows.start * self.y_stride + panel * PANEL);
-            // Only the first tile meets weights that are not in the first-level cache.
+            // Only for the first tile the weights are not in the first-level cache yet.
             let fetch = if tile == 0 { fetch } else { Fetch::Nothing };
             let columns = columns.clone();
-            // SAFETY: a full panel has the columns that are asked for; the rest is the caller's promise.
+            // SAFETY: a full panel has these columns; the rest is the caller's promise.
             unsafe {
                 match (self.w.dtype(), self.rounded) {
                     (dtype, Some(x)) => {
@@ -141,10 +144,11 @@ impl Avx2Product<'_> {
         }
     }
 
-    /// One tile: up to six rows of x times `w`, which starts at the first of `columns`.
+    /// Computes one tile: up to six rows of x times `w`, which starts at the first of `columns`.
     ///
     /// # Safety
-    /// As [`Avx2Product::part`]; `w` has these columns; `y` these rows of sixteen values, which are ours.
+    /// As [`Avx2Product::part`]. `w` has these columns; `y` has these rows of sixteen values, which
+    /// belong to this item.
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn tile<L: WeightColumns>(
         &self,
@@ -160,7 +164,7 @@ impl Avx2Product<'_> {
         unsafe { tile.run(rows.len(), columns.len()) };
     }
 
-    /// The part of a last panel of fewer than sixteen rows, unpacked in `buffer`.
+    /// Computes columns of a last panel of fewer than sixteen rows, which are unpacked in `buffer`.
     ///
     /// # Safety
     /// As [`Avx2Product::part`].
@@ -169,14 +173,15 @@ impl Avx2Product<'_> {
         let w = F32Columns { start: buffer.as_ptr(), stride: PANEL };
         let height = self.w.rows() - panel * PANEL;
         for rows in even_tiles(rows, TILE_ROWS) {
-            // Sixteen wide, unlike y, which must keep what lies beyond the last row of W.
+            // The sums are sixteen wide, because y must keep the values beyond the last row of W.
             let mut sums = [0.0; TILE_ROWS * PANEL];
             for (row, sums) in rows.clone().zip(sums.chunks_exact_mut(PANEL)) {
-                // SAFETY: these values of y are ours by the caller's promise.
+                // SAFETY: these values of y belong to this item by the caller's promise.
                 let y = unsafe { self.y.range(row * self.y_stride + panel * PANEL, height) };
                 sums[..height].copy_from_slice(y);
             }
-            // SAFETY: `sums` is whole; the buffer has these columns; CPU features as promised.
+            // SAFETY: `sums` is whole; the buffer has these columns; the CPU has the promised
+            // features.
             unsafe { self.tile(rows.clone(), &columns, w, sums.as_mut_ptr(), PANEL) };
             for (row, sums) in rows.zip(sums.chunks_exact(PANEL)) {
                 // SAFETY: as above.

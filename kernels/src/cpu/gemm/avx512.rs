@@ -1,4 +1,5 @@
-//! Blocking and sharing of work around the micro-kernel of 512-bit vectors, as in `avx2` but by two panels at a time.
+//! Products with 512-bit vectors: blocking and division into items as in `avx2`, but two panels at
+//! a time.
 
 use super::bf16_input::Bf16Rows;
 use super::blocking::{BUFFER, copy_x, even_tiles, needs_copy, padded_stride};
@@ -11,20 +12,23 @@ use crate::runtime::{Disjoint, Pool};
 use hwprofiles::DType;
 use std::ops::Range;
 
-/// Bytes of a block of two panels, which stay in the first-level cache while rows pass by.
+/// Bytes of a block of two panels, which stays in the first-level cache while rows pass by.
 const BLOCK: usize = 24 << 10;
-/// Bytes of x that stay in the second-level cache: all of it, then each panel is read once.
+/// The number of bytes up to which all of x stays in the second-level cache. Then each panel is
+/// read once.
 const CACHED_X: usize = 256 << 10;
 
-/// How far ahead of a streamed panel memory is asked, in bytes; two panels stream at once.
+/// The distance of prefetches in a streamed panel, in bytes; two panels stream at once.
 const AHEAD: usize = 8 << 10;
 
-/// A step that blocks are made of.
+/// A step of a panel, the unit of blocks.
 trait PanelStep: TileStep {
-    /// The step in which a last panel of fewer rows, or a last column without a partner, is unpacked.
+    /// The step to which a last panel of fewer rows, or a last column without a partner, is
+    /// unpacked.
     type Remainder: TileStep;
 
-    /// Unpacks columns of the given panel, from `from` on, into `out`: 64 bytes a step, zeros where there is nothing.
+    /// Unpacks columns of the given panel, from `from` on, into `out`: 64 bytes a step, with zeros
+    /// where there are no values.
     fn unpack(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
         w.unpack(panel, from, out);
     }
@@ -46,7 +50,7 @@ impl PanelStep for PairedBf16Step {
     }
 }
 
-/// y = x·Wᵀ, x and the sums in f32.
+/// y = x·Wᵀ with x and the sums in f32.
 pub(super) fn gemm(
     pool: &Pool,
     y: &Disjoint<'_, f32>,
@@ -68,7 +72,8 @@ pub(super) fn gemm(
     }
 }
 
-/// y = x·Wᵀ of bf16 weights, x rounded to bf16, the sums in f32: for each output two by two, as VDPBF16PS adds.
+/// y = x·Wᵀ with bf16 weights, x rounded to bf16 and the sums in f32. Each output adds two products
+/// at a time, as VDPBF16PS does.
 pub(super) fn gemm_bf16(
     pool: &Pool,
     y: &Disjoint<'_, f32>,
@@ -84,7 +89,7 @@ pub(super) fn gemm_bf16(
     Avx512Product { y, y_stride, x, w }.run::<PairedBf16Step>(pool, groups, buffers);
 }
 
-/// One product's operands.
+/// The operands of one product.
 #[derive(Clone, Copy)]
 struct Avx512Product<'a> {
     y: &'a Disjoint<'a, f32>,
@@ -104,7 +109,7 @@ impl Avx512Product<'_> {
         });
     }
 
-    /// Computes the given rows and panels of y, which are ours.
+    /// Computes the given rows and panels of y, which belong to this item.
     fn part<S: PanelStep>(&self, rows: Range<usize>, panels: Range<usize>, buffer: &mut [f32]) {
         let k = self.w.columns();
         let steps = k / S::COLUMNS;
@@ -116,7 +121,8 @@ impl Avx512Product<'_> {
         if 4 * rows.len() * k * S::VALUES / S::COLUMNS <= CACHED_X {
             for pair in pairs.clone() {
                 for steps in blocks.clone() {
-                    // Streamed panels go on where they are; else the same panels' next block is next.
+                    // A streamed panel continues in memory; otherwise the same panels' next block
+                    // comes next.
                     let ahead = if streamed { AHEAD } else { steps.len() * S::BYTES };
                     self.block::<S>(&rows, pair.clone(), steps, ahead);
                 }
@@ -141,8 +147,8 @@ impl Avx512Product<'_> {
         self.w.dtype().matrix_bytes(PANEL as u64, self.w.columns() as u64).get() as usize
     }
 
-    /// Adds (or, from step 0, writes) what some steps contribute to one or two whole panels, while what lies `ahead` bytes
-    /// further on is fetched.
+    /// Adds the contribution of some steps to one or two whole panels of y; from step 0 it
+    /// overwrites y. Meanwhile it prefetches what lies `ahead` bytes further on.
     fn block<S: PanelStep>(
         &self,
         rows: &Range<usize>,
@@ -163,12 +169,14 @@ impl Avx512Product<'_> {
                 y_stride: self.y_stride,
                 ahead: if tile == 0 { w.wrapping_add(ahead) } else { std::ptr::null() },
             };
-            // SAFETY: the path's CPUs have the instructions; the panels have these steps, x these rows; y's are ours.
+            // SAFETY: a CPU that runs this path has the instructions. The panels have these steps
+            // and x these rows; these values of y belong to this item.
             unsafe { tile.run::<S>(rows.len(), panels.len()) };
         }
     }
 
-    /// As `block`, of columns that must be unpacked: those of a panel of fewer rows, or a last one without a partner.
+    /// As `block`, for columns that must be unpacked: those of a panel of fewer rows, or a last
+    /// column without a partner.
     fn unpacked<S: PanelStep>(
         &self,
         rows: &Range<usize>,
@@ -182,7 +190,8 @@ impl Avx512Product<'_> {
             let steps = (columns.end.min(from + most) - from).div_ceil(S::Remainder::COLUMNS);
             S::unpack(self.w, panel, from, &mut buffer[..steps * PANEL]);
             for rows in even_tiles(rows, TILE_ROWS) {
-                // Sixteen wide, unlike y, which must keep what lies beyond the last row of W.
+                // The sums are sixteen wide, because y must keep the values beyond the last row of
+                // W.
                 let mut sums = [0.0; TILE_ROWS * PANEL];
                 let tile = Avx512Tile {
                     x: self.x.values[rows.start * self.x.stride + from * S::VALUES / S::COLUMNS..].as_ptr(),
@@ -198,7 +207,7 @@ impl Avx512Product<'_> {
                 // SAFETY: the buffer has these steps; the rest as in `block`.
                 unsafe { tile.run::<S::Remainder>(rows.len(), 1) };
                 for (row, sums) in rows.zip(sums.chunks_exact(PANEL)) {
-                    // SAFETY: these values of y are ours.
+                    // SAFETY: these values of y belong to this item.
                     let y = unsafe { self.y.range(row * self.y_stride + panel * PANEL, height) };
                     y.iter_mut().zip(sums).for_each(|(y, sum)| *y = if from > 0 { *y + sum } else { *sum });
                 }

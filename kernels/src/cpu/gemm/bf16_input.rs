@@ -15,8 +15,8 @@ pub(super) struct Bf16Rows<'a> {
     pub(super) stride: usize,
 }
 
-/// The distance of rows in values: an odd number of cache lines, so that neighbouring rows never fall
-/// on the same lines of a cache.
+/// The distance of rows in values: an odd number of cache lines, so that neighbouring rows never
+/// fall on the same lines of a cache.
 fn stride(k: usize) -> usize {
     (k.div_ceil(DEPTH) | 1) * DEPTH
 }

@@ -7,16 +7,16 @@ use std::ops::Range;
 
 /// Rows of x that stay in the second-level cache.
 pub(super) const CHUNK_ROWS: usize = 192;
-/// The number of floats up to which all of x stays in the second-level cache. Then each panel is read
-/// once.
+/// The number of floats up to which all of x stays in the second-level cache. Then each panel is
+/// read once.
 pub(super) const CACHED_X: usize = 64 << 10;
 /// Columns of the buffer for a last panel of fewer than sixteen rows.
 pub(super) const BUFFER: usize = 256;
 /// The number of values from which on the whole team copies x.
 const SHARED_COPY: usize = 1 << 16;
 
-/// The distance of x's rows in scratch. Rows that would fall on the same lines of a first-level cache
-/// (4 KiB per way) lie 64 bytes further apart.
+/// The distance of x's rows in scratch. Rows that would fall on the same lines of a first-level
+/// cache (4 KiB per way) lie 64 bytes further apart.
 pub(super) fn padded_stride(k: usize) -> usize {
     if k.is_multiple_of(512) { k + 16 } else { k }
 }
@@ -26,7 +26,8 @@ pub(super) fn needs_copy(m: usize, stride: usize) -> bool {
     m > 1 && !stride.is_multiple_of(16) || stride.is_multiple_of(512)
 }
 
-/// Rows and panels of one item of work. The product gets `enough` items, or as many as it has parts.
+/// Rows and panels of one item of work. The product gets `enough` items, or as many as it has
+/// parts.
 pub(super) fn split(enough: usize, m: usize, w: WeightsView<'_>, tile_rows: usize) -> (usize, usize) {
     let panels = w.rows().div_ceil(PANEL);
     let row_chunks = m.div_ceil(CHUNK_ROWS);
@@ -61,8 +62,8 @@ pub(super) fn copy_x(pool: &Pool, m: usize, k: usize, x: StridedRows<'_>, copy: 
     }
 }
 
-/// Splits rows into tiles of at most `most` rows whose heights differ by at most one: 8 rows are 4 + 4
-/// and not 6 + 2, because low tiles cannot keep both FMA units busy.
+/// Splits rows into tiles of at most `most` rows whose heights differ by at most one: 8 rows are 4
+/// + 4 and not 6 + 2, because low tiles cannot keep both FMA units busy.
 pub(super) fn even_tiles(rows: &Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> + use<> {
     let (start, len) = (rows.start, rows.len());
     let count = len.div_ceil(most);

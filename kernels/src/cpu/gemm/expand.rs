@@ -1,11 +1,15 @@
-//! Weights of any format as pairs of bf16 columns: what VDPBF16PS and TDPBF16PS multiply.
+//! Expansion of weights of any format to pairs of bf16 columns, which VDPBF16PS and TDPBF16PS
+//! multiply.
 //!
-//! Integer weights could go through TDPBSSD, with x in 8 bits. But their scales change every 32 columns, so each
-//! multiplication's 16 × 16 sums would leave the tile, be scaled and added in vectors: at least 24 cycles beside the 16 of the
-//! multiplication, for each block of rows again; and x in 8 bits with one scale for 32 values is coarser than bf16.
-//! Expanded, a tile of weights takes about 90 cycles of vector instructions once, however many rows follow, and the sums stay in
-//! their tiles. What it costs is that s·q is rounded to bf16: half of a 256th of a weight, where quantising to `int8` has lost up
-//! to a 254th of the group's largest.
+//! Integer weights could instead go through TDPBSSD, with x in 8 bits. But their scales change
+//! every 32 columns. So the 16 × 16 sums of each multiplication would leave the tile and be scaled
+//! and added in vectors: at least 24 cycles beside the 16 of the multiplication, again for each
+//! block of rows. And x in 8 bits with one scale for 32 values is coarser than bf16.
+//!
+//! Expanding a tile of weights takes about 90 cycles of vector instructions once, for any number of
+//! rows, and the sums stay in their tiles. The cost is that s·q is rounded to bf16, an error of
+//! half of a 256th of the weight. Quantising to `int8` has an error of up to a 254th of the group's
+//! largest value.
 
 use crate::cpu::weights::GROUP_COLUMNS;
 use crate::cpu::weights::{PANEL, WeightsView};
@@ -15,10 +19,10 @@ use hwprofiles::DType;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Columns of a panel as steps of sixteen pairs, each value rounded to bf16, `out.len() / 16` steps of them; zeros where
-/// there are no columns or rows.
+/// Writes columns of a panel as `out.len() / 16` steps of sixteen pairs, each value rounded to
+/// bf16, with zeros where there are no columns or rows.
 ///
-/// `columns` start on an even column and, of integer weights, on a group.
+/// `columns` start on an even column and, for integer weights, on a group.
 pub(super) fn expand(w: WeightsView<'_>, panel: usize, columns: &Range<usize>, out: &mut [f32]) {
     let whole = w.rows() - panel * PANEL >= PANEL;
     let integers = matches!(w.dtype(), DType::Int8 | DType::Int4);
@@ -35,12 +39,14 @@ pub(super) fn expand(w: WeightsView<'_>, panel: usize, columns: &Range<usize>, o
     out[steps * PANEL..].fill(0.0);
 }
 
-/// Whether integer weights are expanded by vectors: every CPU with AMX has them, one that emulates it may not.
+/// Whether vectors expand integer weights. Every CPU with AMX has the instructions; one that
+/// emulates AMX may not.
 pub(super) fn has_vector_expand() -> bool {
     Path::Avx512Bf16.is_supported()
 }
 
-/// Columns from `from` on, two by two, each row's pair in one value. The plain way.
+/// Writes columns from `from` on, two by two, each row's pair as one value. This is the scalar
+/// reference.
 pub(super) fn expand_scalar(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
     for (step, out) in out.chunks_exact_mut(PANEL).enumerate() {
         let column = from + 2 * step;
@@ -54,7 +60,7 @@ pub(super) fn expand_scalar(w: WeightsView<'_>, panel: usize, from: usize, out: 
     }
 }
 
-/// The groups of a whole panel's `columns`, which start on a group.
+/// Expands the groups of a whole panel's `columns`, which start on a group.
 ///
 /// # Safety
 /// The CPU has AVX-512 F, BW, VL and BF16.
@@ -66,7 +72,8 @@ unsafe fn expand_groups(dtype: DType, panel: &[u8], columns: &Range<usize>, out:
         let (scales, values) = group.split_at(2 * PANEL);
         // SAFETY: sixteen f16 are 32 bytes.
         let scales = unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(scales.as_ptr().cast())) };
-        // SAFETY: a group of a whole panel has 16 pairs of columns of 32 bytes, or 4 × 64 bytes of eight columns.
+        // SAFETY: a group of a whole panel has 16 pairs of columns of 32 bytes, or 4 × 64 bytes of
+        // eight columns each.
         unsafe {
             match dtype {
                 DType::Int8 => expand_int8(scales, values, out),
@@ -82,7 +89,7 @@ unsafe fn expand_groups(dtype: DType, panel: &[u8], columns: &Range<usize>, out:
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 unsafe fn expand_int8(scales: __m512, values: &[u8], out: &mut [f32]) {
     for (values, out) in values.chunks_exact(2 * PANEL).zip(out.chunks_exact_mut(PANEL)) {
-        // SAFETY: 32 bytes are a pair of columns, sixteen values of four bytes what they become.
+        // SAFETY: 32 bytes are a pair of columns, which becomes sixteen values of four bytes.
         unsafe {
             let words = _mm512_cvtepi8_epi16(_mm256_loadu_si256(values.as_ptr().cast()));
             let first = _mm512_srai_epi32::<16>(_mm512_slli_epi32::<16>(words));
@@ -113,7 +120,8 @@ unsafe fn expand_int4(scales: __m512, values: &[u8], out: &mut [f32]) {
     }
 }
 
-/// s·q of two columns, rounded to bf16 (to nearest, ties to even; none is subnormal): the first in the lower halves.
+/// s·q of two columns, rounded to bf16 (to nearest, ties to even; none is subnormal). The first
+/// column is in the lower halves.
 ///
 /// # Safety
 /// As [`expand_groups`].
@@ -130,7 +138,8 @@ unsafe fn pairs(scales: __m512, first: __m512i, second: __m512i) -> __m512 {
         order
     };
     let scaled = |q| _mm512_mul_ps(scales, _mm512_cvtepi32_ps(q));
-    // SAFETY: ORDER is 64 bytes; vectors of bf16 and of 16-bit integers are the same 64 bytes.
+    // SAFETY: ORDER is 64 bytes; a vector of bf16 and one of 16-bit integers have the same 64
+    // bytes.
     unsafe {
         let halves: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(scaled(second), scaled(first)));
         let order = _mm512_loadu_si512(ORDER.as_ptr().cast());
@@ -152,7 +161,8 @@ mod tests {
         let memory = MemoryArena::new("test", Bytes::new(1 << 30));
         for dtype in [DType::Bf16, DType::Int8, DType::Int4] {
             for (rows, columns) in [(16, 32), (16, 31), (16, 33), (20, 100), (3, 70), (33, 1)] {
-                // From 2⁻³⁰ to 2³⁰: scales that are subnormal f16, zero, and clipped.
+                // From 2⁻³⁰ to 2³⁰, so that some scales are subnormal f16, some zero and some
+                // clipped.
                 let value = |i: usize| (i as f32 * 0.7).sin() * ((i / columns % 61) as f32 - 30.0).exp2();
                 let values: Vec<f32> = (0..rows * columns).map(value).collect();
                 let weights = Weights::from_f32(&memory, dtype, rows, columns, &values).expect("fits");

@@ -1,30 +1,31 @@
-//! Products of several matrices as items of work.
+//! Division of the products of several matrices into items of work.
 
 use super::blocking::split;
 use crate::cpu::weights::{PANEL, WeightsView};
 use crate::runtime::Pool;
 use std::ops::Range;
 
-/// Rows of x and y, and the matrix that they are multiplied by: an expert and its tokens.
+/// A matrix and the rows of x and y that it multiplies: an expert and its tokens.
 #[derive(Debug, Clone)]
 pub struct GemmGroup<'a> {
-    /// Rows of x, and of y.
+    /// The rows of x, and of y.
     pub rows: Range<usize>,
     /// The matrix.
     pub w: WeightsView<'a>,
 }
 
 impl GemmGroup<'_> {
-    /// Time in multiply-adds: 2·m·n·k FLOP are half as many, and a byte of weights takes as long to come from memory
-    /// as two to four of them to be done.
+    /// The time of the group in multiply-adds: half of 2·m·n·k FLOP. A byte of weights takes as
+    /// long to come from memory as two to four multiply-adds.
     fn work(&self) -> usize {
         2 * self.w.bytes().len() + self.rows.len() * self.w.rows() * self.w.columns()
     }
 }
 
-/// Runs `work(member, w, rows, panels)` for parts that together are all rows and panels of every group. A group is divided
-/// into as many as its share of all work asks for, so that one with most of the rows is the whole team's, as the others
-/// are. Rows are divided in multiples of `tile_rows`, panels of `tile_panels`.
+/// Runs `work(member, w, rows, panels)` for parts that together are all rows and panels of every
+/// group. The number of a group's parts is in proportion to its share of all work, so that the
+/// whole team shares a group with most of the rows. Rows are divided in multiples of `tile_rows`,
+/// panels in multiples of `tile_panels`.
 pub(super) fn each_part(
     pool: &Pool,
     groups: &[GemmGroup<'_>],
@@ -32,7 +33,8 @@ pub(super) fn each_part(
     tile_panels: usize,
     work: impl Fn(usize, WeightsView<'_>, Range<usize>, Range<usize>) + Sync,
 ) {
-    // At least four items for each member, so that one that was interrupted does not make the others wait.
+    // At least four items for each member, so that the others do not wait for a member that was
+    // interrupted.
     let enough = if pool.members() == 1 { 1 } else { 4 * pool.members() };
     let all: usize = groups.iter().map(GemmGroup::work).sum();
     let mut items = 0;
@@ -92,7 +94,8 @@ mod tests {
                 assert!(seen.iter().all(|&times| times == 1), "{members} members, {heights:?}");
                 let work = |(rows, panels): &(Range<usize>, Range<usize>)| rows.len() * panels.len();
                 let largest = parts.iter().map(work).max().unwrap_or(0);
-                // Rounding a part up to whole tiles can double it; fewer rows than four tiles are not divided.
+                // Rounding a part up to whole tiles can double it; up to four tiles of rows are not
+                // divided.
                 let fair = (2 * seen.len()).div_ceil(4 * members).max(4 * 6 * 2);
                 assert!(
                     members == 1 || largest <= fair,

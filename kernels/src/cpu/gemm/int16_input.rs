@@ -16,8 +16,8 @@ pub(super) const GROUP_FLOATS: usize = GROUP_COLUMNS / 2;
 /// The number of values from which on the whole team rounds x.
 const SHARED: usize = 1 << 14;
 
-/// Rows of x, rounded to 16-bit integers. A row is its groups, then the scale of each group, then for
-/// each group −8·Σx as an i32, because `int4` stores q + 8.
+/// Rows of x, rounded to 16-bit integers. A row is its groups, then the scale of each group, then
+/// for each group −8·Σx as an i32, because `int4` stores q + 8.
 #[derive(Clone, Copy)]
 pub(super) struct Int16Rows<'a> {
     rows: &'a [f32],
@@ -78,7 +78,8 @@ unsafe fn round_row(x: &[f32], groups: usize, out: &mut [f32]) {
         let largest = padded.iter().fold(0, |largest, x| largest.max(x.to_bits() & SIGNLESS));
         let finite = largest < f32::INFINITY.to_bits();
         let largest = f32::from_bits(largest);
-        // A group of zeros has scale 0. An infinity or NaN in x must become NaN, not a large number.
+        // A group of zeros has scale 0. An infinity or NaN in x must become NaN, not a large
+        // number.
         scales[group] = if finite { largest / LIMIT } else { f32::NAN };
         let inverse = if largest > 0.0 { LIMIT / largest } else { 0.0 };
         let mut sum = 0;

@@ -1,9 +1,10 @@
 //! Integer weights times rows of x, multiplied as 16-bit integers with 256-bit vectors.
 //!
-//! Widening every weight to f32 costs more instructions than the product itself: that ran at 16 GB/s per
-//! core where memory gives 30. So x is rounded to 16-bit integers, with a scale for each group of 32. The
-//! error is at most 2⁻¹⁶ of the group's largest value, less than that of bf16 activations. One
-//! multiply-add then takes sixteen pairs. Sums of a group are exact: 32·127·32767 < 2³¹.
+//! Widening every weight to f32 costs more instructions than the product itself: that ran at 16
+//! GB/s per core where memory gives 30. So x is rounded to 16-bit integers, with a scale for each
+//! group of 32. The error is at most 2⁻¹⁶ of the group's largest value, less than that of bf16
+//! activations. One multiply-add then takes sixteen pairs. Sums of a group are exact: 32·127·32767
+//! < 2³¹.
 
 use super::int16_input::{GROUP_FLOATS, Int16Rows, group_bytes};
 use super::vnni;
@@ -33,7 +34,7 @@ impl IntegerInstructions {
         }
     }
 
-    /// Most rows of one tile.
+    /// The most rows of one tile.
     pub(super) fn tile_rows(self) -> usize {
         match self {
             Self::Avx2 => TILE_ROWS,
@@ -123,7 +124,7 @@ impl Avx2IntegerTile<'_> {
     unsafe fn rows<const M: usize, const INT4: bool>(&self, panel: &[u8]) {
         let x: [_; M] = std::array::from_fn(|row| self.x.row(self.row + row));
         let mut sums = [[_mm256_setzero_ps(); 2]; M];
-        // SAFETY: y has these rows of sixteen values, which are ours.
+        // SAFETY: y has these rows of sixteen values, which belong to this tile.
         let y = |row: usize, half: usize| unsafe { self.y.add(row * self.y_stride + 8 * half) };
         if self.first > 0 {
             for (row, sums) in sums.iter_mut().enumerate() {
@@ -135,8 +136,8 @@ impl Avx2IntegerTile<'_> {
         for (group, weights) in panel.chunks_exact(bytes).enumerate() {
             (0..bytes).step_by(64).for_each(|line| self.fetch.line(weights.as_ptr(), line));
             let group = self.first + group;
-            // SAFETY: (all blocks) x has this group: 16 pairs, a scale and an offset in each row; the weights
-            // have 32 bytes of scales and then the group's values.
+            // SAFETY: (all blocks) x has this group: 16 pairs, a scale and an offset in each row;
+            // the weights have 32 bytes of scales and then the group's values.
             unsafe {
                 let mut pairs = [std::ptr::null(); M];
                 let mut products = [[_mm256_setzero_si256(); 2]; M];
@@ -170,7 +171,8 @@ impl Avx2IntegerTile<'_> {
     }
 }
 
-/// Adds the products of one pair of columns, widened to 16 bits: `low` is rows 0–7, `high` rows 8–15.
+/// Adds the products of one pair of columns, widened to 16 bits: `low` is rows 0–7, `high` rows
+/// 8–15.
 ///
 /// # Safety
 /// Each of `pairs` has a pair `at`.

@@ -26,14 +26,14 @@ use hwprofiles::DType;
 
 /// Computes y = x·Wᵀ with f32 accumulation.
 ///
-/// With integer weights the fast paths round x to 16-bit integers, with a scale for each group of 32
-/// columns: an error of at most 2⁻¹⁶ of the group's largest value. With bf16 weights the paths that
-/// multiply bf16 round x to bf16 ([`Path::rounding`]). AMX does both with integer weights: it rounds x and
-/// the weights to bf16.
+/// With integer weights the fast paths round x to 16-bit integers, with a scale for each group of
+/// 32 columns: an error of at most 2⁻¹⁶ of the group's largest value. With bf16 weights the paths
+/// that multiply bf16 round x to bf16 ([`Path::rounding`]). AMX does both with integer weights: it
+/// rounds x and the weights to bf16.
 ///
-/// `x` is m × k (k = `w.columns()`), `y` is m × n (n = `w.rows()`), both row-major; values between the
-/// rows of y are left alone. FLOP: 2·m·n·k. Bytes: the weights once, while m is small enough for the
-/// machine's caches. The result does not depend on the number of members of the pool.
+/// `x` is m × k (k = `w.columns()`), `y` is m × n (n = `w.rows()`), both row-major; values between
+/// the rows of y are left alone. FLOP: 2·m·n·k. Bytes: the weights once, while m is small enough
+/// for the machine's caches. The result does not depend on the number of members of the pool.
 ///
 /// # Panics
 /// Where x, y or the scratch (see [`scratch_bytes`]) is too short, or rows overlap.
@@ -48,9 +48,10 @@ pub fn gemm(
     grouped_with(pool, &[GemmGroup { rows: 0..m, w }], y, x, scratch.floats());
 }
 
-/// As [`gemm()`], for several matrices in one call, each with rows of its own: the products of experts
-/// with tokens that are sorted by expert. The work is divided by its size, not by matrix. The result is
-/// the same as that of a call for each group; rows of y that belong to no group are left alone.
+/// As [`gemm()`], for several matrices in one call, each with rows of its own: the products of
+/// experts with tokens that are sorted by expert. The work is divided by its size, not by matrix.
+/// The result is the same as that of a call for each group; rows of y that belong to no group are
+/// left alone.
 ///
 /// # Panics
 /// As [`gemm()`], for all rows up to the last; where the rows of a group begin before those of the
@@ -116,10 +117,10 @@ pub(crate) fn grouped_with(
 
 /// The number of rows from which on tiles are faster than vectors, where it was not measured.
 ///
-/// It follows from cycles for 32 columns of 16 outputs. Vectors need 8 cycles a row (pairs of bf16), or 10
-/// cycles a row and 16 to widen (integers). Tiles need 16 cycles for up to 16 rows, and 90 to expand
-/// integers. bf16 weights that come from memory take 200 cycles and more either way, and vectors
-/// prefetch them.
+/// It follows from cycles for 32 columns of 16 outputs. Vectors need 8 cycles a row (pairs of
+/// bf16), or 10 cycles a row and 16 to widen (integers). Tiles need 16 cycles for up to 16 rows,
+/// and 90 to expand integers. bf16 weights that come from memory take 200 cycles and more either
+/// way, and vectors prefetch them.
 fn crossover(dtype: DType) -> usize {
     match dtype {
         DType::Int8 | DType::Int4 => 9,

@@ -1,7 +1,8 @@
-//! Products with sparse weights, expanded on the fly to what the dense kernels of bf16 read.
+//! Products with sparse weights, which are expanded on the fly to the form of dense bf16 weights.
 //!
-//! Reading is what few rows wait for, so expanded weights never leave the first-level cache: a block of a panel is expanded into a
-//! member's buffer, all rows of the item are multiplied by it, and the next block overwrites it.
+//! Products of few rows wait for memory, so expanded weights never leave the first-level cache. A
+//! block of a panel is expanded into a member's buffer, all rows of the item are multiplied by it,
+//! and the next block overwrites it.
 
 use super::amx_tile::{AmxBlock, TILE_ROWS as AMX_ROWS, config, configure, release};
 use super::bf16_input::{Bf16Rows, DEPTH};
@@ -19,8 +20,8 @@ const BLOCK: usize = 2 * BUFFER;
 /// Panels of one item of work.
 const PANELS: usize = 4;
 
-/// As [`crate::gemm()`], of sparse weights in bf16: the paths that round x to bf16 do so here too. Bytes:
-/// [`SparseWeights::bytes`] once for each 192 rows.
+/// As [`crate::gemm()`], with sparse bf16 weights. The paths that round x to bf16 do so here too.
+/// Bytes: [`SparseWeights::bytes`] once for each 192 rows.
 ///
 /// # Panics
 /// As [`crate::gemm()`].
@@ -40,11 +41,11 @@ pub fn sparse_gemm(
     y.assert_holds(m, n, "y");
     let needed = scratch_bytes(pool.members(), m, k);
     assert!(scratch.bytes() >= needed, "scratch has {} bytes, {needed} needed", scratch.bytes());
-    // SAFETY: a pool's path is one that this CPU can run.
+    // SAFETY: this CPU can run the pool's path.
     unsafe { multiply(pool, pool.path(), m, y, x, w, scratch.floats()) };
 }
 
-/// As [`sparse_gemm`], by the instructions of `path`.
+/// As [`sparse_gemm`], with the instructions of `path`.
 ///
 /// # Safety
 /// The CPU has the path's instructions.
@@ -75,22 +76,22 @@ unsafe fn multiply(
         // SAFETY: each member has a buffer of its own.
         let buffer = unsafe { buffers.range(member * BUFFER * PANEL, BUFFER * PANEL) };
         for panel in first..panels.min(first + PANELS) {
-            // SAFETY: CPU features as promised by the caller; each item has its own part of y.
+            // SAFETY: the caller promises the CPU features; each item has its own part of y.
             unsafe { product.panel(&rows, panel, buffer) };
         }
     });
 }
 
-/// x as a path multiplies it.
+/// x in the form that a path multiplies.
 #[derive(Clone, Copy)]
 enum SparseInput<'a> {
-    /// Values and the distance of rows.
+    /// f32 values.
     F32(StridedRows<'a>),
     /// Rounded to bf16.
     Bf16(Bf16Rows<'a>),
 }
 
-/// One call's operands.
+/// The operands of one call.
 struct SparseProduct<'a> {
     path: Path,
     y: &'a Disjoint<'a, f32>,
@@ -108,23 +109,24 @@ impl SparseProduct<'_> {
         let k = self.w.columns();
         let width = PANEL.min(self.w.rows() - panel * PANEL);
         let mut values = self.w.values(panel);
-        // Rows that the tiles of AMX are configured for.
+        // The number of rows that the AMX tiles are configured for.
         let mut shape = 0;
         let most = match self.path {
             Path::Amx => 2 * AMX_ROWS,
             Path::Avx512 | Path::Avx512Bf16 => avx512::TILE_ROWS,
             Path::Reference | Path::Avx2 => avx2::TILE_ROWS,
         };
-        // Without columns a product is zero; one empty block says so.
+        // Without columns the product is zero, which one empty block writes.
         for from in (0..k.max(1)).step_by(BLOCK) {
             let columns = from..k.min(from + BLOCK);
-            // SAFETY: blocks follow each other from the panel's first values on.
+            // SAFETY: the blocks follow each other from the panel's first value on.
             values = unsafe { self.w.expand(self.path, panel, &columns, values, buffer) };
             for rows in even_tiles(rows, most) {
-                // Sixteen wide, unlike y, which must keep what lies beyond the last row of W.
+                // The sums are sixteen wide, because y must keep the values beyond the last row of
+                // W.
                 let mut sums = [0.0; 2 * AMX_ROWS * PANEL];
                 let y = |row: usize| {
-                    // SAFETY: these values of y are ours, and held one row at a time.
+                    // SAFETY: these values of y belong to this item, which holds one row at a time.
                     unsafe { self.y.range(row * self.y_stride + panel * PANEL, width) }
                 };
                 if from > 0 {
@@ -133,10 +135,11 @@ impl SparseProduct<'_> {
                 }
                 if self.path == Path::Amx && shape != rows.len() {
                     shape = rows.len();
-                    // SAFETY: the path's CPUs have AMX, which this process may use.
+                    // SAFETY: a CPU that runs this path has AMX, which this process may use.
                     unsafe { configure(&config(shape)) };
                 }
-                // SAFETY: the caller's promises; the buffer has these columns, padded with zeros to whole steps.
+                // SAFETY: the caller's promises; the buffer has these columns, padded with zeros to
+                // whole steps.
                 unsafe { self.tile(&rows, &columns, buffer, &mut sums) };
                 let each = rows.zip(sums.chunks_exact(PANEL));
                 each.for_each(|(row, sums)| y(row).copy_from_slice(&sums[..width]));
@@ -148,14 +151,17 @@ impl SparseProduct<'_> {
         }
     }
 
-    /// Adds to `sums`, sixteen for each row, what `columns` contribute, whose weights are `tiles`.
+    /// Adds the contribution of `columns`, whose weights are `tiles`, to `sums`, which has sixteen
+    /// values for each row.
     ///
     /// # Safety
-    /// As [`SparseProduct::panel`]; the tiles of AMX are configured for these rows; `tiles` has these columns, padded with zeros to whole steps of [`DEPTH`].
+    /// As [`SparseProduct::panel`]. The AMX tiles are configured for these rows. `tiles` has these
+    /// columns, padded with zeros to whole steps of [`DEPTH`].
     unsafe fn tile(&self, rows: &Range<usize>, columns: &Range<usize>, tiles: &[f32], sums: &mut [f32]) {
         let (w, y) = (tiles.as_ptr().cast::<u8>(), sums.as_mut_ptr());
         let m = rows.len();
-        // Of every path: x has these rows and columns, `sums` the rows of sixteen; the rest is the caller's promise.
+        // On every path, x has these rows and columns, and `sums` these rows of sixteen. The rest
+        // is the caller's promise.
         match (self.path, self.x) {
             // SAFETY: as above.
             (Path::Amx, SparseInput::Bf16(x)) => unsafe {
@@ -175,7 +181,7 @@ impl SparseProduct<'_> {
                 let (x, stride) = (&x.values[rows.start * x.stride + columns.start..], x.stride);
                 let pairs = columns.len() / 2;
                 wide::<WidenedBf16Step>(m, pairs, x, stride, w, y);
-                // The last column's partner is no value of x.
+                // x has no value for the last column's partner, so that column is added separately.
                 self.odd_column(rows, columns, tiles, sums);
             },
             // SAFETY: as above.
@@ -197,7 +203,7 @@ impl SparseProduct<'_> {
         }
     }
 
-    /// Adds what a last column without a partner contributes.
+    /// Adds the contribution of a last column without a partner.
     fn odd_column(&self, rows: &Range<usize>, columns: &Range<usize>, tiles: &[f32], sums: &mut [f32]) {
         let (SparseInput::F32(x), 1) = (self.x, columns.len() % 2) else { return };
         let weights = &tiles[columns.len() / 2 * PANEL..][..PANEL];
@@ -214,7 +220,8 @@ fn bf16_of_pair(pair: f32, which: usize) -> f32 {
 }
 
 /// # Safety
-/// The CPU has the step's instructions; x has m rows of these steps, w the steps, y m rows of sixteen values, which are ours.
+/// The CPU has the step's instructions. x has m rows of these steps, w has the steps, and y has m
+/// rows of sixteen values, which belong to the caller.
 unsafe fn wide<S: TileStep>(m: usize, steps: usize, x: &[f32], x_stride: usize, w: *const u8, y: *mut f32) {
     let (x, ahead) = (x.as_ptr(), std::ptr::null());
     let tile =
@@ -240,7 +247,7 @@ mod tests {
         bf16::from_f32(value).to_f32()
     }
 
-    /// The order of TDPBF16PS: 32 columns at a time, even and odd ones apart.
+    /// The sum in the order of TDPBF16PS: 32 columns at a time, even and odd columns separately.
     fn in_tiles(x: &[f32], w: &[f32]) -> f32 {
         let mut sum = 0.0f32;
         for (x, w) in x.chunks(DEPTH).zip(w.chunks(DEPTH)) {
@@ -251,7 +258,8 @@ mod tests {
         sum
     }
 
-    /// The definition and the tiles bit for bit, the vectors within what f32 and `Path::rounding` leave.
+    /// Expects the bits of the reference and of the tiles; for vectors it allows the rounding of
+    /// f32 and of `Path::rounding`.
     fn expect(path: Path, got: f32, x: &[f32], w: &[f32], place: &str) {
         let exactly = match path {
             Path::Reference => x.iter().zip(w).fold(0.0, |sum, (x, w)| sum + x * w),

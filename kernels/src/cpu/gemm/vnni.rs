@@ -1,8 +1,9 @@
-//! Integer weights times rows of x as `integer` multiplies them, by 512-bit vectors: VPDPWSSD multiplies a pair of 16-bit columns
-//! of all sixteen outputs of a panel and adds both products.
+//! Integer weights times rows of x as in `integer`, with 512-bit vectors. VPDPWSSD multiplies a
+//! pair of 16-bit columns for all sixteen outputs of a panel and adds both products.
 //!
-//! Sums of a group are exact and its scales are applied in the same order, so results are those of AVX2 bit for bit. VPDPBUSD
-//! would do twice as many products, with x in 8 bits: a hundred times coarser than what is measured here.
+//! Sums of a group are exact, and its scales are applied in the same order, so the results are
+//! those of AVX2 bit for bit. VPDPBUSD would compute twice as many products, but with x in 8 bits,
+//! which is a hundred times coarser.
 
 use super::int16_input::{GROUP_FLOATS, Int16Rows, group_bytes};
 use crate::cpu::tiles::avx2::Fetch;
@@ -13,7 +14,8 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Most rows of one tile: as many sums of products and of groups, which with the weights fit the 32 registers.
+/// The most rows of one tile. Its sums of products and of groups, together with the weights, fit
+/// the 32 registers.
 pub(super) const TILE_ROWS: usize = 12;
 
 /// Up to twelve rows of x and one full panel: y (+)= x·w.
@@ -21,26 +23,26 @@ pub(super) struct VnniTile<'a> {
     pub(super) x: Int16Rows<'a>,
     /// First row of x.
     pub(super) row: usize,
-    /// Groups; y is added to where they are not the first.
+    /// The groups. Where they do not start at the first one, the products are added to y.
     pub(super) groups: Range<usize>,
     pub(super) y: *mut f32,
     pub(super) y_stride: usize,
-    /// What to ask memory for meanwhile.
+    /// What to prefetch meanwhile.
     pub(super) fetch: Fetch,
 }
 
 impl VnniTile<'_> {
-    /// `panel` has the bytes of the tile's groups.
+    /// Computes the tile. `panel` has the bytes of the tile's groups.
     ///
     /// # Safety
-    /// The CPU has AVX-512 F, BW, VL and VNNI; x has `rows` ≤ 12 rows from `row` on; y has them too, and nobody else touches
-    /// them.
+    /// The CPU has AVX-512 F, BW, VL and VNNI. x has `rows` ≤ 12 rows from `row` on; y has them
+    /// too, and nobody else touches them.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
     pub(super) unsafe fn run(&self, dtype: DType, rows: usize, panel: &[u8]) {
         match dtype {
             // SAFETY: the caller's promises.
             DType::Int8 => unsafe { self.dispatch::<false>(rows, panel) },
-            // SAFETY: likewise.
+            // SAFETY: the caller's promises.
             _ => unsafe { self.dispatch::<true>(rows, panel) },
         }
     }
@@ -50,8 +52,8 @@ impl VnniTile<'_> {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
     unsafe fn dispatch<const INT4: bool>(&self, rows: usize, panel: &[u8]) {
         debug_assert!(rows <= TILE_ROWS);
-        // SAFETY: (all) the caller's promises. The second number is how many sums of products a row has: enough chains
-        // to cover the latency, and their sum is exact in any order.
+        // SAFETY: (all) the caller's promises. The second number is the number of sums of products
+        // for a row: enough chains to cover the latency. Their sum is exact in any order.
         unsafe {
             match rows {
                 0 => {}
@@ -76,7 +78,7 @@ impl VnniTile<'_> {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
     unsafe fn rows<const M: usize, const CHAINS: usize, const INT4: bool>(&self, panel: &[u8]) {
         let x: [_; M] = std::array::from_fn(|row| self.x.row(self.row + row));
-        // SAFETY: y has these rows of sixteen values, which are ours.
+        // SAFETY: y has these rows of sixteen values, which belong to this tile.
         let y: [_; M] = std::array::from_fn(|row| unsafe { self.y.add(row * self.y_stride) });
         let mut sums = [_mm512_setzero_ps(); M];
         if self.groups.start > 0 {
@@ -86,8 +88,8 @@ impl VnniTile<'_> {
         let bytes = group_bytes(if INT4 { DType::Int4 } else { DType::Int8 });
         for (weights, group) in panel.chunks_exact(bytes).zip(self.groups.clone()) {
             (0..bytes).step_by(64).for_each(|line| self.fetch.line(weights.as_ptr(), line));
-            // SAFETY: (all blocks) x has this group: 16 pairs, a scale and an offset in each row; the weights have 32 bytes
-            // of scales and then the group's values.
+            // SAFETY: (all blocks) x has this group: 16 pairs, a scale and an offset in each row;
+            // the weights have 32 bytes of scales and then the group's values.
             unsafe {
                 let mut products = [[_mm512_setzero_si512(); CHAINS]; M];
                 let mut pairs = [std::ptr::null(); M];
@@ -119,15 +121,17 @@ impl VnniTile<'_> {
 
 /// sum + the products of each lane's pair of weights and the pair at `x`.
 ///
-/// In assembly for two reasons: the compiler makes two instructions of the intrinsic (VPMADDWD and VPADDD: shorter latency, half
-/// the rate), and broadcasts x as floats, which costs Zen 4 half as much again (1.5 cycles for each of these, not 1).
+/// This is in assembly for two reasons. The compiler turns the intrinsic into two instructions
+/// (VPMADDWD and VPADDD: shorter latency, but half the rate). And it broadcasts x as floats, which
+/// takes 1.5 cycles instead of 1 on Zen 4.
 ///
 /// # Safety
 /// A pair lies at `x`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 unsafe fn add_products(mut sum: __m512i, weights: __m512i, x: *const i32) -> __m512i {
-    // SAFETY: the instruction is one of the function's features; it reads the pair and changes nothing but `sum`.
+    // SAFETY: the instruction is one of the function's features; it reads the pair and changes only
+    // `sum`.
     unsafe {
         asm!("vpdpwssd {0}, {1}, dword ptr [{2}]{{1to16}}", inout(zmm_reg) sum, in(zmm_reg) weights, in(reg) x,
             options(pure, readonly, nostack, preserves_flags));
@@ -135,7 +139,7 @@ unsafe fn add_products(mut sum: __m512i, weights: __m512i, x: *const i32) -> __m
     sum
 }
 
-/// Adds the products of pair `at` of columns, widened to 16 bits, to each row's given chain.
+/// Adds the products of pair `at` of columns, widened to 16 bits, to the given chain of each row.
 ///
 /// # Safety
 /// The CPU has AVX-512 F and VNNI; each of `pairs` has a pair `at`.
@@ -164,7 +168,8 @@ unsafe fn int8_group<const M: usize, const CHAINS: usize>(
     pairs: &[*const i32; M],
     products: &mut [[__m512i; CHAINS]; M],
 ) {
-    // By fours, so that the compiler knows each pair's chain and keeps all of them in registers.
+    // Four pairs at a time, so that the chain of each pair is a constant and all chains stay in
+    // registers.
     for first in (0..GROUP_COLUMNS / 2).step_by(4) {
         for pair in 0..4 {
             // SAFETY: inside the group.

@@ -24,8 +24,8 @@ pub struct KvShape {
     pub head_dim: usize,
 }
 
-/// New tokens of one sequence. The rows of a step's queries, keys and values follow the order of its
-/// spans.
+/// New tokens of one sequence. The rows of a step's queries, keys and values follow the order of
+/// its spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvSpan {
     /// Index of the sequence in the cache.
@@ -141,8 +141,8 @@ impl<'a> KvCache<'a> {
     /// A cache over the bytes of its keys and of its values.
     ///
     /// # Errors
-    /// [`KernelError::DType`]; [`KernelError::Size`] where either is not [`KvShape::bytes`] long or not
-    /// aligned to a value.
+    /// [`KernelError::DType`]; [`KernelError::Size`] where either is not [`KvShape::bytes`] long or
+    /// not aligned to a value.
     pub fn new(shape: KvShape, keys: &'a [u8], values: &'a [u8]) -> Result<Self, KernelError> {
         shape.check(keys.len(), keys.as_ptr() as usize)?;
         shape.check(values.len(), values.as_ptr() as usize)?;
@@ -181,8 +181,9 @@ impl<'a> KvCacheMut<'a> {
         KvCache { shape: self.shape, keys: self.keys, values: self.values }
     }
 
-    /// Writes the keys and values of a step's new tokens, rounded to the cache's format. `keys` and `values`
-    /// are rows of `[kv head][head dim]`, one per new token in the order of `spans`, `stride` values apart.
+    /// Writes the keys and values of a step's new tokens, rounded to the cache's format. `keys` and
+    /// `values` are rows of `[kv head][head dim]`, one per new token in the order of `spans`,
+    /// `stride` values apart.
     ///
     /// # Panics
     /// Where a span goes beyond the capacity or a slice is too short.
@@ -198,7 +199,8 @@ impl<'a> KvCacheMut<'a> {
                     let from = row * stride + kv_head * shape.head_dim;
                     let at =
                         shape.head_start(span.sequence, kv_head) + (span.past + offset) * shape.row_bytes();
-                    // SAFETY: each (sequence, head, position) has its own bytes; one member copies a head.
+                    // SAFETY: each (sequence, head, position) has its own bytes; one member copies
+                    // a head.
                     let (to_keys, to_values) = unsafe {
                         (to_keys.range(at, shape.row_bytes()), to_values.range(at, shape.row_bytes()))
                     };

@@ -1,12 +1,14 @@
 //! The format of a row: the keys or values of one head at one position.
 //!
-//! - `int8`: groups of 32 values, each an f16 scale and 32 signed bytes (34 bytes): value = scale · q.
-//! - `int2`: groups of 32 values, each an f16 scale, an f16 minimum and 8 bytes (12 bytes):
-//!   value = minimum + scale · q, with q from 0 to 3. Byte b holds q of the values b, b + 8, b + 16 and
-//!   b + 24, the first in its lowest bits, so that a shift gives eight values in a row.
+//! - `int8`: groups of 32 values, each an f16 scale and 32 signed bytes (34 bytes): value = scale ·
+//!   q.
+//! - `int2`: groups of 32 values, each an f16 scale, an f16 minimum and 8 bytes (12 bytes): value =
+//!   minimum + scale · q, with q from 0 to 3. Byte b holds q of the values b, b + 8, b + 16 and b +
+//!   24, the first in its lowest bits, so that a shift gives eight values in a row.
 //!
-//! Groups lie along the head, as KIVI (arXiv:2402.02750) groups values. KIVI groups keys along positions,
-//! but then a group is complete only after 32 positions. The last group of a row is padded.
+//! Groups lie along the head, as KIVI (arXiv:2402.02750) groups values. KIVI groups keys along
+//! positions, but then a group is complete only after 32 positions. The last group of a row is
+//! padded.
 
 use crate::cpu::weights::quantise;
 use half::{bf16, f16};

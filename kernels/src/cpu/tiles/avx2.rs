@@ -1,17 +1,19 @@
-//! The micro-kernel: up to six rows of x times a panel of sixteen weights, in registers.
+//! The micro-kernel of 256-bit vectors: up to six rows of x times a panel of sixteen weights, in
+//! registers.
 //!
-//! Six rows of two vectors are twelve accumulators, which with two vectors of weights and one value of x fill
-//! the 16 registers of AVX2; twelve independent chains also cover the latency (4) of two FMA units.
+//! Six rows of two vectors are twelve accumulators. With two vectors of weights and one value of x
+//! they fill the 16 registers of AVX2. Twelve independent chains also cover the latency (4) of two
+//! FMA units.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// Most rows of one tile.
+/// The most rows of one tile.
 pub(crate) const TILE_ROWS: usize = 6;
 
-/// Sixteen weights per column, widened to f32 on the way into registers.
+/// A source of sixteen weights per column, which are widened to f32 on the way into registers.
 pub(crate) trait WeightColumns: Copy {
-    /// The weights of column `k`, which is even and has a partner, column `k + 1`.
+    /// The weights of the even column `k`, which has a partner, column `k + 1`.
     ///
     /// # Safety
     /// The CPU has AVX2, and the source has these columns.
@@ -23,18 +25,18 @@ pub(crate) trait WeightColumns: Copy {
     /// The CPU has AVX2, and the source has column `k`.
     unsafe fn second(self, k: usize) -> (__m256, __m256);
 
-    /// The weights of the source's last column `k`, which is even: it has no partner.
+    /// The weights of the source's last column `k`, which is even and has no partner.
     ///
     /// # Safety
     /// The CPU has AVX2, and the source has column `k`.
     unsafe fn last(self, k: usize) -> (__m256, __m256);
 
-    /// Asks for the cache lines that will be needed when the kernel has gone on from column `k` for a while.
-    /// `k` is a multiple of 4.
+    /// Prefetches the cache lines that the kernel needs some time after column `k`, a multiple of
+    /// 4.
     fn prefetch(self, k: usize);
 }
 
-/// f32 weights, `stride` values from column to column.
+/// f32 weights whose columns lie `stride` values apart.
 #[derive(Clone, Copy)]
 pub(crate) struct F32Columns {
     pub(crate) start: *const f32,
@@ -146,8 +148,9 @@ impl WeightColumns for Bf16Panel {
 
 /// The first columns of eight pairs, as f32.
 ///
-/// In assembly, as [`upper_halves`]: twelve accumulators, two vectors of weights and one value of x leave one register. The
-/// compiler would load the words of both columns at once, keep a mask, and spill accumulators (half the rate).
+/// This is in assembly, as is [`upper_halves`], because twelve accumulators, two vectors of weights
+/// and one value of x leave one register. The compiler would load the words of both columns at
+/// once, keep a mask in a register, and spill accumulators, at half the rate.
 ///
 /// # Safety
 /// The CPU has AVX2; 32 bytes lie at `at`.
@@ -155,7 +158,7 @@ impl WeightColumns for Bf16Panel {
 #[target_feature(enable = "avx2")]
 unsafe fn lower_halves(at: *const u8) -> __m256 {
     let words;
-    // SAFETY: the caller's promise; what is read is 32 bytes.
+    // SAFETY: the caller's promise; the instructions read 32 bytes.
     unsafe {
         asm!("vmovdqu {0}, [{1}]", "vpslld {0}, {0}, 16", out(ymm_reg) words, in(reg) at,
             options(nostack, readonly, preserves_flags));
@@ -180,24 +183,26 @@ unsafe fn upper_halves(at: *const u8) -> __m256 {
     words
 }
 
-/// What to ask memory for while weights are used. Hardware prefetchers stop at each 4 KiB page; the distances are
-/// past it. Measured on Zen 4, GB/s of one core near → far: f32 m = 1 31 → 24, int8 m = 1 26 → 23, bf16 m = 1
-/// 27 → 30, bf16 m = 4 16 → 26, int4 m = 1 23 → 27.
+/// What to prefetch while weights are used. Hardware prefetchers stop at the end of each 4 KiB
+/// page, so the distances reach past it.
+///
+/// Measured on Zen 4, GB/s of one core, near → far: f32 m = 1 31 → 24, int8 m = 1 26 → 23, bf16 m =
+/// 1 27 → 30, bf16 m = 4 16 → 26, int4 m = 1 23 → 27.
 #[derive(Clone, Copy)]
 pub(crate) enum Fetch {
-    /// Nothing: they are in a cache already.
+    /// Nothing, because the weights are in a cache already.
     Nothing,
     /// 4 KiB ahead, into the first-level cache.
     Near,
-    /// 16 KiB ahead, into the second-level cache: as much as computing takes up meanwhile.
+    /// 16 KiB ahead, into the second-level cache: about as much as is used until it arrives.
     Far,
 }
 
 impl Fetch {
-    /// Asks for the cache line that lies so far ahead of `start + offset`.
+    /// Prefetches the cache line that lies this far ahead of `start + offset`.
     #[inline(always)]
     pub(crate) fn line(self, start: *const u8, offset: usize) {
-        // SAFETY: a prefetch never faults, and a wrapping address is just a number.
+        // SAFETY: a prefetch never faults, so any address is allowed.
         unsafe {
             match self {
                 Fetch::Nothing => {}
@@ -226,14 +231,14 @@ impl<L: WeightColumns> Avx2Tile<L> {
     /// Computes `m` rows from `k` columns.
     ///
     /// # Safety
-    /// The CPU has AVX2 and FMA; 1 ≤ m ≤ 6; x has m rows of k values, w has k columns, y has m rows of
-    /// sixteen values, and nobody else touches y.
+    /// The CPU has AVX2 and FMA; 1 ≤ m ≤ 6; x has m rows of k values, w has k columns, y has m rows
+    /// of sixteen values, and nobody else touches y.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
     pub(crate) unsafe fn run(self, m: usize, k: usize) {
         let Self { x, x_stride, w, y, y_stride, add } = self;
-        // SAFETY: the caller's promises are the callee's. The second number is how many columns have
-        // accumulators of their own: enough for at least eight chains.
+        // SAFETY: the caller's promises are the callee's. The second number is how many columns
+        // have accumulators of their own: enough for at least eight chains.
         unsafe {
             match m {
                 1 => rows::<1, 4, L>(k, x, x_stride, w, y, y_stride, add),
@@ -247,7 +252,7 @@ impl<L: WeightColumns> Avx2Tile<L> {
     }
 }
 
-/// sums + x·w of one column: M values of x, `x_stride` apart, times sixteen weights.
+/// sums + x·w for one column: M values of x, `x_stride` apart, times sixteen weights.
 ///
 /// # Safety
 /// The CPU has AVX2 and FMA; x has M rows.
@@ -309,7 +314,7 @@ unsafe fn rows<const M: usize, const CHAINS: usize, L: WeightColumns>(
             for chain in &sums[1..] {
                 sum = _mm256_add_ps(sum, chain[row][half]);
             }
-            // SAFETY: y has M rows of sixteen values, which are ours.
+            // SAFETY: y has M rows of sixteen values, which belong to this tile.
             unsafe {
                 let to = y.add(row * y_stride + 8 * half);
                 let sum = if add { _mm256_add_ps(_mm256_loadu_ps(to), sum) } else { sum };

@@ -1,25 +1,26 @@
-//! The micro-kernel of 512-bit vectors: up to twelve rows of x times one or two panels of weights, in registers.
+//! The micro-kernel of 512-bit vectors: up to twelve rows of x times one or two panels of weights,
+//! in registers.
 //!
-//! Twelve rows of two vectors are 24 accumulators, which with two vectors of weights and one value of x leave a few of the 32
-//! registers of AVX-512. Few rows have several accumulators for each output, so that at least eight chains cover the
-//! latency (4) of two FMA units.
+//! Twelve rows of two vectors are 24 accumulators. With two vectors of weights and one value of x
+//! they leave a few of the 32 registers of AVX-512. Tiles of few rows have several accumulators for
+//! each output, so that at least eight chains cover the latency (4) of two FMA units.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// Most rows of one tile.
+/// The most rows of one tile.
 pub(crate) const TILE_ROWS: usize = 12;
 
-/// How a step of a panel becomes vectors of sixteen outputs' weights, and how they are multiplied.
+/// How a step of a panel becomes vectors of sixteen outputs' weights, and how these are multiplied.
 pub(crate) trait TileStep: Copy {
     /// Columns of one step.
     const COLUMNS: usize;
-    /// Values of x of one step: as many vectors of weights are made of it.
+    /// Values of x for one step, which is also the number of its vectors of weights.
     const VALUES: usize;
     /// Bytes of one step of a panel.
     const BYTES: usize;
 
-    /// The weights that value `value` of x is multiplied by.
+    /// The weights for value `value` of x.
     ///
     /// # Safety
     /// The CPU has the path's instructions; a step of a panel lies at `at`.
@@ -104,15 +105,15 @@ impl TileStep for PairedBf16Step {
     }
 }
 
-/// sum + the products of both of each lane's pairs. The intrinsic would need AVX512_BF16 on every function that this is inlined
-/// into, and those serve f32 too.
+/// sum + the products of both values of each lane's pair. The intrinsic would need AVX512_BF16 on
+/// every function into which this is inlined, but those serve f32 too.
 ///
 /// # Safety
 /// The CPU has AVX512_BF16.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn add_pairs(mut sum: __m512, x: __m512, w: __m512) -> __m512 {
-    // SAFETY: the caller's promise; the instruction touches nothing but `sum`.
+    // SAFETY: the caller's promise; the instruction changes only `sum`.
     unsafe {
         asm!("vdpbf16ps {0}, {1}, {2}", inout(zmm_reg) sum, in(zmm_reg) x, in(zmm_reg) w,
             options(pure, nomem, nostack, preserves_flags));
@@ -120,20 +121,22 @@ unsafe fn add_pairs(mut sum: __m512, x: __m512, w: __m512) -> __m512 {
     sum
 }
 
-/// One tile's operands: y (+)= x·w.
+/// The operands of one tile: y (+)= x·w.
 pub(crate) struct Avx512Tile {
-    /// The first row's first step (of bf16 a pair for each value), and rows' distance in values.
+    /// The first step of the first row (for bf16 each value is a pair), and the distance of rows in
+    /// values.
     pub(crate) x: *const f32,
     pub(crate) x_stride: usize,
-    /// The first panel's first step, and the second panel's distance in bytes.
+    /// The first step of the first panel, and the distance of the second panel in bytes.
     pub(crate) w: *const u8,
     pub(crate) panel_bytes: usize,
     pub(crate) steps: usize,
-    /// Added to where true, written to where false.
+    /// Whether the products are added to y; otherwise they overwrite it.
     pub(crate) add: bool,
     pub(crate) y: *mut f32,
     pub(crate) y_stride: usize,
-    /// What to ask memory for meanwhile: a step's bytes lie as far from it as its weights from `w`. Null: nothing.
+    /// The address to prefetch from: a step's prefetch is as far from it as the step's weights are
+    /// from `w`. Null means no prefetch.
     pub(crate) ahead: *const u8,
 }
 
@@ -141,8 +144,8 @@ impl Avx512Tile {
     /// Computes `m` rows of `panels` panels.
     ///
     /// # Safety
-    /// The CPU has the step's instructions; 1 ≤ m ≤ 12; 1 ≤ panels ≤ 2; x, w and y hold what the shape says, and nobody else
-    /// touches y.
+    /// The CPU has the step's instructions; 1 ≤ m ≤ 12; 1 ≤ panels ≤ 2. x, w and y hold these rows,
+    /// panels and steps, and nobody else touches y.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     pub(crate) unsafe fn run<S: TileStep>(&self, m: usize, panels: usize) {
@@ -179,7 +182,8 @@ impl Avx512Tile {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn rows<S: TileStep, const P: usize, const M: usize, const CHAINS: usize>(&self) {
         let mut sums = [[[_mm512_setzero_ps(); P]; M]; CHAINS];
-        // SAFETY: (all blocks) the caller promises that x has M rows of these steps, w P panels of them.
+        // SAFETY: (all blocks) the caller promises that x has M rows of these steps and w has P
+        // panels of them.
         let step = |at: usize, sums: &mut [[__m512; P]; M]| unsafe {
             for value in 0..S::VALUES {
                 let mut w = [_mm512_setzero_ps(); P];
@@ -221,7 +225,7 @@ impl Avx512Tile {
                 for chain in &sums[1..] {
                     sum = _mm512_add_ps(sum, chain[row][panel]);
                 }
-                // SAFETY: y has M rows of P·16 values, which are ours.
+                // SAFETY: y has M rows of P·16 values, which belong to this tile.
                 unsafe {
                     let to = self.y.add(row * self.y_stride + 16 * panel);
                     let sum = if self.add { _mm512_add_ps(_mm512_loadu_ps(to), sum) } else { sum };

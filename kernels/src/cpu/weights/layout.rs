@@ -15,14 +15,14 @@ pub(super) fn bf16_slot(lane: usize, column: usize, height: usize, columns: usiz
     column / 2 * 2 * height + if alone { lane } else { 2 * lane + column % 2 }
 }
 
-/// The index of column `offset` of a group and lane `lane` among an int8 group's values. Columns lie in
-/// pairs, because a 16-bit multiply-add takes a pair.
+/// The index of column `offset` of a group and lane `lane` among an int8 group's values. Columns
+/// lie in pairs, because a 16-bit multiply-add takes a pair.
 pub(super) fn int8_slot(lane: usize, offset: usize, height: usize) -> usize {
     (offset / 2 * height + lane) * 2 + offset % 2
 }
 
-/// The nibble of a word that holds column `offset` of eight. A mask leaves nibbles 0 and 4, which are a
-/// pair of 16-bit values.
+/// The nibble of a word that holds column `offset` of eight. A mask leaves nibbles 0 and 4, which
+/// are a pair of 16-bit values.
 pub(super) fn int4_nibble(offset: usize) -> usize {
     offset / 2 + 4 * (offset % 2)
 }

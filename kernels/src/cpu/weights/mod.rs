@@ -1,26 +1,28 @@
 //! Weight matrices in the order in which the kernels read them.
 //!
-//! A matrix of `rows` (outputs, n) × `columns` (inputs, k) is stored in *panels* of [`PANEL`] rows, one
-//! after the other. Inside a panel the columns follow each other, each with its 16 values. So a vector of
-//! outputs is one load, and no horizontal sum is needed. A range of rows that starts and ends on a panel is
-//! a contiguous range of bytes, and the matrix takes exactly [`DType::matrix_bytes`].
+//! A matrix of `rows` (outputs, n) × `columns` (inputs, k) is stored in *panels* of [`PANEL`] rows,
+//! one after the other. Inside a panel the columns follow each other, each with its 16 values. So a
+//! vector of outputs is one load, and no horizontal sum is needed. A range of rows that starts and
+//! ends on a panel is a contiguous range of bytes, and the matrix takes exactly
+//! [`DType::matrix_bytes`].
 //!
 //! A panel is, by format:
 //! - `f32`: for each column 16 values.
-//! - `bf16`: for each pair of columns 16 words of 32 bits, one per row, with the first column in the lower
-//!   half and the second in the upper. A last column without a partner is 16 values. AVX512_BF16 and AMX
-//!   multiply this form; one shift and one mask turn a pair into two columns of f32.
-//! - `int8`: for each group of 32 columns 16 f16 scales, then for each pair of columns 16 × 2 signed bytes,
-//!   a row's two bytes side by side.
-//! - `int4`: for each group 16 f16 scales, then for each 8 columns 16 words of 32 bits, one per row. Nibbles
-//!   i and i + 4 are q + 8 of columns 2i and 2i + 1.
+//! - `bf16`: for each pair of columns 16 words of 32 bits, one per row, with the first column in
+//!   the lower half and the second in the upper. A last column without a partner is 16 values.
+//!   AVX512_BF16 and AMX multiply this form; one shift and one mask turn a pair into two columns of
+//!   f32.
+//! - `int8`: for each group of 32 columns 16 f16 scales, then for each pair of columns 16 × 2
+//!   signed bytes, a row's two bytes side by side.
+//! - `int4`: for each group 16 f16 scales, then for each 8 columns 16 words of 32 bits, one per
+//!   row. Nibbles i and i + 4 are q + 8 of columns 2i and 2i + 1.
 //!
-//! A last panel of fewer rows keeps the order with that many values instead of 16. Columns beyond the last,
-//! up to a whole group, are zeros.
+//! A last panel of fewer rows keeps the order with that many values instead of 16. Columns beyond
+//! the last, up to a whole group, are zeros.
 //!
-//! Quantisation is symmetric. With a the largest magnitude in a group of one row and L = 127 (`int8`) or 7
-//! (`int4`), the scale is s = f16(a / L) and q = clamp(round(w / s), −L, L), ties away from zero; q = 0
-//! where s = 0. The dequantised value is s·q in f32.
+//! Quantisation is symmetric. With a the largest magnitude in a group of one row and L = 127
+//! (`int8`) or 7 (`int4`), the scale is s = f16(a / L) and q = clamp(round(w / s), −L, L), ties
+//! away from zero; q = 0 where s = 0. The dequantised value is s·q in f32.
 
 mod layout;
 mod pack;
@@ -58,11 +60,12 @@ pub struct WeightsView<'a> {
 }
 
 impl Weights {
-    /// Packs a row-major matrix of f32 values. Values are quantised, or rounded to nearest, ties to even.
+    /// Packs a row-major matrix of f32 values. Values are quantised, or rounded to nearest, ties to
+    /// even.
     ///
     /// # Errors
-    /// [`KernelError::DType`]; [`KernelError::Size`] where `values` is not `rows · columns` long; those of
-    /// [`MemoryArena::allocate`].
+    /// [`KernelError::DType`]; [`KernelError::Size`] where `values` is not `rows · columns` long;
+    /// those of [`MemoryArena::allocate`].
     pub fn from_f32(
         memory: &MemoryArena,
         dtype: DType,
@@ -106,8 +109,9 @@ impl Weights {
         })
     }
 
-    /// Packs the matrix whose rows `write(row, out)` writes into `out`, which has `columns` values. Rows are
-    /// asked for once each, in order. So they may come from a file, with at most a panel of them in memory.
+    /// Packs the matrix whose rows `write(row, out)` writes into `out`, which has `columns` values.
+    /// Rows are asked for once each, in order. So they may come from a file, with at most a panel
+    /// of them in memory.
     ///
     /// # Errors
     /// [`KernelError::DType`]; [`KernelError::Size`] where a `usize` cannot hold the size; those of
@@ -247,8 +251,8 @@ impl<'a> WeightsView<'a> {
         if self.dtype != DType::Bf16 {
             return out.iter_mut().enumerate().for_each(|(column, out)| *out = self.value(row, column));
         }
-        // Embedding tables are usually bf16. A row has two values in every cache line of its panel, so
-        // its cost is that of reading the lines.
+        // Embedding tables are usually bf16. A row has two values in every cache line of its panel,
+        // so its cost is that of reading the lines.
         let height = PANEL.min(self.rows - row / PANEL * PANEL);
         let values = &self.bytes[row / PANEL * PANEL * row_bytes(self.dtype, self.columns)..];
         for (column, out) in out.iter_mut().enumerate() {
@@ -257,8 +261,9 @@ impl<'a> WeightsView<'a> {
         }
     }
 
-    /// Unpacks columns `from..from + out.len() / 16` of panel `panel` into `[column][16]`, with zeros for
-    /// lanes beyond the last row. Kernels use this scalar code for a last panel of fewer rows.
+    /// Unpacks columns `from..from + out.len() / 16` of panel `panel` into `[column][16]`, with
+    /// zeros for lanes beyond the last row. Kernels use this scalar code for a last panel of fewer
+    /// rows.
     pub(crate) fn unpack(&self, panel: usize, from: usize, out: &mut [f32]) {
         for (offset, out) in out.chunks_exact_mut(PANEL).enumerate() {
             for (lane, out) in out.iter_mut().enumerate() {

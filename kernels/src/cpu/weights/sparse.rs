@@ -1,10 +1,10 @@
 //! Sparse weights: a bitmap, and the values that are not zero.
 //!
-//! A panel of sixteen rows has a word of 32 bits for each pair of columns (bit 2·row + column of the pair),
-//! and the bf16 values of the set bits, in the order of the bits. That is the order of a dense bf16 panel
-//! without its zeros, so VPEXPANDW makes 32 weights from one load and one word. With a share s of zeros a
-//! weight takes 2·(1 − s) + 1/8 bytes, as in SparAMX (AbouElhamayed et al., 2025): less than dense bf16 from
-//! s = 1/16 on. A −0 is stored as a value.
+//! A panel of sixteen rows has a word of 32 bits for each pair of columns (bit 2·row + column of
+//! the pair), and the bf16 values of the set bits, in the order of the bits. That is the order of a
+//! dense bf16 panel without its zeros, so VPEXPANDW makes 32 weights from one load and one word.
+//! With a share s of zeros a weight takes 2·(1 − s) + 1/8 bytes, as in SparAMX (AbouElhamayed et
+//! al., 2025): less than dense bf16 from s = 1/16 on. A −0 is stored as a value.
 
 use super::layout::{GROUP_COLUMNS, PANEL};
 use crate::runtime::{Buffer, KernelError, MemoryArena, Path};
@@ -27,8 +27,8 @@ pub struct SparseWeights {
 }
 
 impl SparseWeights {
-    /// Packs a row-major matrix of f32 values, rounded to bf16 (to nearest, ties to even). Values that round
-    /// to +0 are not stored.
+    /// Packs a row-major matrix of f32 values, rounded to bf16 (to nearest, ties to even). Values
+    /// that round to +0 are not stored.
     ///
     /// # Errors
     /// Those of [`MemoryArena::allocate`].
@@ -78,8 +78,8 @@ impl SparseWeights {
         self.columns
     }
 
-    /// Bytes that a product reads: 1/8 for each weight of whole panels and whole pairs of columns, and 2 for
-    /// each value.
+    /// Bytes that a product reads: 1/8 for each weight of whole panels and whole pairs of columns,
+    /// and 2 for each value.
     pub fn bytes(&self) -> usize {
         self.buffer.len() - 2 * SLACK
     }
@@ -95,13 +95,13 @@ impl SparseWeights {
         &bytemuck::cast_slice(&self.buffer.bytes()[start..])[self.first[panel]..]
     }
 
-    /// Writes a panel's `columns` (which start on an even one) as pairs of bf16 columns, and zeros up to a
-    /// whole group of columns. `values` starts at the first value of these columns. Returns the values that
-    /// follow.
+    /// Writes a panel's `columns` (which start on an even one) as pairs of bf16 columns, and zeros
+    /// up to a whole group of columns. `values` starts at the first value of these columns. Returns
+    /// the values that follow.
     ///
     /// # Safety
-    /// `values` are the panel's values after those of all columns before. That they are there is not
-    /// checked.
+    /// `values` are the panel's values after those of all columns before. That they are there is
+    /// not checked.
     pub(crate) unsafe fn expand<'a>(
         &self,
         path: Path,
@@ -115,8 +115,8 @@ impl SparseWeights {
         let (out, padding) = out.split_at_mut(words.len() * PANEL);
         padding[..(words.len().next_multiple_of(GROUP_COLUMNS / 2) - words.len()) * PANEL].fill(0.0);
         let used = if path >= Path::Avx512 && has_vector_expand() {
-            // SAFETY: the CPU has the instructions. By the caller's promise the values are there, and
-            // SLACK more.
+            // SAFETY: the CPU has the instructions. By the caller's promise the values are there,
+            // and SLACK more.
             unsafe { expand_words(words, values.as_ptr(), out) }
         } else {
             expand_scalar(words, values, out)
@@ -130,7 +130,8 @@ pub(crate) fn has_vector_expand() -> bool {
     Path::Avx512.is_supported() && is_x86_feature_detected!("avx512vbmi2")
 }
 
-/// The reference: a value for each set bit, zero for each other bit. Returns the number of values used.
+/// The reference: a value for each set bit, zero for each other bit. Returns the number of values
+/// used.
 fn expand_scalar(words: &[u32], values: &[u16], out: &mut [f32]) -> usize {
     let all = values.len();
     let mut values = values.iter();
@@ -144,8 +145,8 @@ fn expand_scalar(words: &[u32], values: &[u16], out: &mut [f32]) -> usize {
 }
 
 /// # Safety
-/// The CPU has AVX-512 F, BW, VL and VBMI2. At `values` lie as many values as bits are set, and [`SLACK`]
-/// more.
+/// The CPU has AVX-512 F, BW, VL and VBMI2. At `values` lie as many values as bits are set, and
+/// [`SLACK`] more.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,popcnt")]
 unsafe fn expand_words(words: &[u32], values: *const u16, out: &mut [f32]) -> usize {
     let mut used = 0;

@@ -1,4 +1,4 @@
-//! The KV cache and attention.
+//! Calls for the KV cache and attention.
 
 use super::call::{KernelCall, count, extent};
 use super::slice::GpuSlice;
@@ -7,17 +7,18 @@ use crate::cuda::program::GpuProgram;
 use bytemuck::{Pod, Zeroable};
 
 const THREADS: u32 = 128;
-/// Query heads that a block of `decode` computes.
+/// Query heads that one block of `decode` computes.
 const HEADS: usize = 8;
-/// Positions of a tile of `decode`: what splits are whole numbers of.
+/// Positions of a tile of `decode`. A split is a whole number of tiles.
 const POSITIONS: usize = 64;
 /// Rows of a block of `prefill`.
 const ROWS: usize = 64;
-/// The most values of a head, of which there must be an even number: what fits the registers of a block.
+/// The most values of a head, so that it fits the registers of a block. The number must be even.
 pub const MOST_VALUES: usize = 256;
 
-/// A paged KV cache of bf16: keys and values `[page][kv head][position][head dim]`, and which page holds which
-/// positions of a sequence. A [`crate::KvCache`] is one of a page per sequence.
+/// A paged KV cache of bf16: keys and values `[page][kv head][position][head dim]`, and a table of
+/// the pages that hold a sequence's positions. A [`crate::KvCache`] in bf16 has the same layout
+/// with one page per sequence.
 #[derive(Debug, Clone, Copy)]
 pub struct PagedCache {
     /// Keys.
@@ -26,7 +27,7 @@ pub struct PagedCache {
     pub values: GpuSlice<u16>,
     /// `[sequence][pages_per_sequence]`; entries beyond a sequence's length are not read.
     pub table: GpuSlice<i32>,
-    /// Pages that a sequence can have.
+    /// The most pages of a sequence.
     pub pages_per_sequence: usize,
     /// Positions of a page.
     pub page: usize,
@@ -48,7 +49,8 @@ impl PagedCache {
             "heads of {head_dim} values"
         );
         assert!(heads > 0 && heads.is_multiple_of(kv_heads), "{heads} heads over {kv_heads} KV heads");
-        // Eight values are loaded at once where heads are whole eights, else two.
+        // Where a head is a whole number of eights, kernels load eight values at once, otherwise
+        // two.
         let at_once = if head_dim.is_multiple_of(8) { 16 } else { 4 };
         self.keys.aligned(at_once, "keys");
         self.values.aligned(at_once, "values");
@@ -74,7 +76,8 @@ struct AppendArguments {
     unused: i32,
 }
 
-/// Writes rows of keys and values, `stride` apart, to where `sequences` and `positions` of the same length say.
+/// Writes rows of keys and values, which lie `stride` apart, to the cache. `sequences` and
+/// `positions` have one entry per row.
 pub fn append(
     cache: PagedCache,
     keys: GpuSlice<u16>,
@@ -103,41 +106,44 @@ pub fn append(
     KernelCall::new(GpuProgram::Cache, "append", [rows, 1, 1], 256, arguments)
 }
 
-/// What a decode step's attention reads and writes besides the cache: a row of `heads` heads per sequence.
+/// The operands of a decode step's attention besides the cache. Each sequence has one row of
+/// `heads` heads.
 #[derive(Debug, Clone, Copy)]
 pub struct DecodeStep {
-    /// Queries and how far apart their rows are.
+    /// The queries and the distance of their rows.
     pub q: (GpuSlice<u16>, usize),
-    /// The result, likewise.
+    /// The result and the distance of its rows.
     pub out: (GpuSlice<u16>, usize),
     /// Query heads.
     pub heads: usize,
-    /// Positions that each sequence's token sees, its own included; 0 where a sequence has none, which gives 0.
+    /// The number of positions that each sequence's token sees, its own included. A sequence with 0
+    /// positions gets zeros.
     pub lengths: GpuSlice<i32>,
-    /// The largest length there may be.
+    /// The largest possible length.
     pub longest: usize,
-    /// Positions per block, a multiple of 64: fewer make more blocks.
+    /// Positions per block, a multiple of 64. A smaller chunk makes more blocks.
     pub chunk: usize,
-    /// Room for `sequences × heads × splits × (head dim + 2)` values, splits = ⌈longest / chunk⌉; of a window, no longer
-    /// than that.
+    /// Room for `sequences × heads × splits × (head dim + 2)` values with splits = ⌈longest /
+    /// chunk⌉. With a window, `longest` counts only up to the window's size.
     pub scratch: GpuSlice<f32>,
-    /// What becomes of them, and which positions are seen.
+    /// How products become scores, and which positions are seen.
     pub scores: Scores,
 }
 
-/// Blocks that fill any GPU twice over: more splits would only add what joins them.
+/// The number of blocks that fills any GPU twice. More splits would only cost more time to join.
 const ENOUGH_BLOCKS: usize = 512;
-/// Positions that a block has at least, or its beginning and end outweigh them.
+/// The least number of positions of a block. With fewer, a block's start and end take more time
+/// than its work.
 const LEAST_CHUNK: usize = 2 * POSITIONS;
 
-/// Positions per block for [`DecodeStep`]: few where there are few sequences.
+/// Positions per block for [`DecodeStep`]: fewer where there are few sequences.
 pub fn decode_chunk(sequences: usize, kv_heads: usize, longest: usize) -> usize {
     let splits = ENOUGH_BLOCKS.div_ceil((sequences * kv_heads).max(1));
     longest.div_ceil(splits).next_multiple_of(POSITIONS).max(LEAST_CHUNK)
 }
 
-/// Bytes of scratch that [`DecodeStep`] with chunks of [`decode_chunk`] takes at most, for up to so many sequences and
-/// positions.
+/// The most bytes of scratch that [`DecodeStep`] with chunks of [`decode_chunk`] takes, for at most
+/// this number of sequences and positions.
 pub fn decode_scratch(
     sequences: usize,
     [heads, kv_heads]: [usize; 2],
@@ -180,7 +186,7 @@ struct CombineArguments {
     splits: i32,
 }
 
-/// Attention of one new token per sequence: two calls, one after the other.
+/// Attention of one new token per sequence: two calls, to be run one after the other.
 pub fn decode(cache: PagedCache, step: DecodeStep) -> [KernelCall; 2] {
     cache.check(step.heads);
     let DecodeStep { heads, chunk, longest, scores, .. } = step;
@@ -243,8 +249,9 @@ struct PrefillArguments {
     unused: i32,
 }
 
-/// Causal attention of new tokens whose keys are in the cache. `spans` has four numbers each: the sequence, its positions
-/// before, its new tokens (at most `most_new`), and their first row.
+/// Causal attention of new tokens whose keys are in the cache. `spans` has four numbers for each
+/// sequence: its index, its earlier positions, its new tokens (at most `most_new`), and the row of
+/// the first one.
 pub fn prefill(
     cache: PagedCache,
     heads: usize,
@@ -255,7 +262,7 @@ pub fn prefill(
     most_new: usize,
 ) -> KernelCall {
     cache.check(heads);
-    // Two values are read and written at once.
+    // Kernels read and write two values at once.
     assert!(q_stride.is_multiple_of(2) && out_stride.is_multiple_of(2), "strides {q_stride}, {out_stride}");
     assert!(q_stride >= heads * cache.head_dim && out_stride >= heads * cache.head_dim);
     let arguments = PrefillArguments {
@@ -281,7 +288,7 @@ pub fn prefill(
     KernelCall::new(GpuProgram::Prefill { head_dim: cache.head_dim }, "prefill", grid, THREADS, arguments)
 }
 
-/// The positions of a window, as kernels take it: more than any sequence has where there is none.
+/// The size of a window in the type of kernels. No window is a size larger than any sequence.
 fn window(scores: Scores) -> i32 {
     scores.window.map_or(i32::MAX, count)
 }

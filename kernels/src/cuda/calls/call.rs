@@ -71,7 +71,8 @@ pub(super) fn count(number: usize) -> i32 {
     i32::try_from(number).unwrap_or_else(|_| panic!("{number} is more than a kernel counts"))
 }
 
-/// The number of values up to the end of the last of `rows` rows of `columns` values that lie `stride` apart.
+/// The number of values up to the end of the last of `rows` rows of `columns` values that lie
+/// `stride` apart.
 ///
 /// # Panics
 /// Where rows overlap, or a `usize` cannot hold the number.

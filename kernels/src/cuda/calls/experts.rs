@@ -1,6 +1,7 @@
-//! Mixtures of experts: which experts tokens go to, products by their matrices, and their sum.
+//! Calls for mixtures of experts: routing, products with the experts' matrices, and their sum.
 //!
-//! Who chose which experts stays on the GPU: a call's grid is as large as it can be, and blocks without work end.
+//! The routing stays on the GPU. So a call's grid is as large as it could be, and blocks without
+//! work end at once.
 
 use super::call::{KernelCall, count};
 use super::product::packed;
@@ -12,12 +13,13 @@ use bytemuck::{Pod, Zeroable};
 use hwprofiles::DType;
 use std::ops::Range;
 
-/// Rows of a tile of pairs, and of a matrix.
+/// Rows of a tile of pairs, and of a tile of a matrix.
 const TILE: usize = 64;
-/// Matrices that one call takes.
+/// The most matrices of one call.
 const MATRICES: usize = 128;
 
-/// Where so many tokens go. Each token has as many *pairs* as it has experts, one after the other.
+/// The routing of tokens to experts. A token has one *pair* for each of its experts; its pairs
+/// follow each other.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpertRouting {
     tokens: usize,
@@ -29,14 +31,14 @@ pub struct ExpertRouting {
     tiles: GpuSlice<i32>,
 }
 
-/// The same matrix of experts that follow each other.
+/// One matrix (the gate and up matrix, or the down matrix) of consecutive experts.
 #[derive(Debug, Clone)]
 pub struct ExpertMatrices {
-    /// Number of the first expert.
+    /// The index of the first expert.
     pub first: usize,
-    /// Format, rows, columns of each.
+    /// Format, rows and columns of each matrix.
     pub shape: (DType, usize, usize),
-    /// Each packed as [`crate::Weights`].
+    /// The bytes of each matrix, packed as [`crate::Weights`].
     pub bytes: Vec<GpuSlice<u8>>,
 }
 
@@ -70,7 +72,7 @@ struct PerPairArguments {
     x: u64,
     y: u64,
     ids: u64,
-    of: MatrixTable,
+    matrices: MatrixTable,
 }
 
 #[repr(C)]
@@ -80,10 +82,10 @@ struct GroupedArguments {
     y: u64,
     order: u64,
     tiles: u64,
-    of: MatrixTable,
+    matrices: MatrixTable,
 }
 
-/// The matrices of experts `first` and those that follow it, `count` of them; a row of x serves `per_row` pairs.
+/// The matrices of `count` experts from `first` on. A row of x serves `per_row` pairs.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct MatrixTable {
@@ -113,19 +115,21 @@ struct SumArguments {
 }
 
 impl ExpertRouting {
-    /// The most experts that there can be.
+    /// The largest supported number of experts.
     pub const MOST: usize = 1024;
 
-    /// Bytes that [`ExpertRouting::new`] takes.
+    /// Bytes that the routing takes.
     pub fn bytes(tokens: usize, experts: usize, per_token: usize) -> usize {
         let tiles = tiles(tokens * per_token, experts);
         size_of::<i32>() * (2 * tokens * per_token + tiles * (TILE + 1))
     }
 
-    /// Of `tokens` tokens to `per_token` of so many experts each, in `room`; not known until [`ExpertRouting::choose`].
+    /// Room for the routing of `tokens` tokens to `per_token` of `experts` experts each.
+    /// [`ExpertRouting::choose`] fills it.
     ///
     /// # Panics
-    /// Where there are no more than 1024 experts for as many as a token has, or too little room.
+    /// Where `per_token` is not between 1 and `experts`, where there are more than 1024 experts, or
+    /// where `room` is too short.
     pub fn new(room: GpuSlice<u8>, tokens: usize, experts: usize, per_token: usize) -> Self {
         assert!(
             (1..=experts).contains(&per_token) && experts <= Self::MOST,
@@ -139,18 +143,20 @@ impl ExpertRouting {
         Self { tokens, experts, per_token, ids, shares, order, tiles: rest.first(tiles) }
     }
 
-    /// Pairs of a token and one of its experts.
+    /// The number of pairs of a token and one of its experts.
     pub fn pairs(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether a matrix is read for each pair of its own: where there are so few that hardly two have the same expert.
+    /// Whether each pair reads its expert's matrix by itself, because there are so few pairs that
+    /// hardly two have the same expert.
     fn is_sparse(&self) -> bool {
         self.pairs() <= self.experts
     }
 
-    /// Calls that find each token's experts, those of the highest of its scores (of equal ones the first), and their shares:
-    /// the softmax over all scores, or over those of its experts where they are `normalised`.
+    /// Calls that find the experts of each token and their shares. A token's experts are those with
+    /// its highest scores, of equal scores the first. The shares are the softmax over all scores
+    /// or, where `normalised`, over the scores of the token's experts.
     pub fn choose(&self, scores: GpuSlice<f32>, normalised: bool) -> Vec<KernelCall> {
         let arguments = RouteArguments {
             scores: scores.holding(self.tokens * self.experts, "scores"),
@@ -161,7 +167,7 @@ impl ExpertRouting {
             per_token: count(self.per_token),
             normalised: normalised.into(),
         };
-        // A warp for each token.
+        // One warp for each token.
         let route =
             KernelCall::new(GpuProgram::Experts, "route", [self.tokens.div_ceil(8), 1, 1], 256, arguments);
         if self.is_sparse() {
@@ -179,14 +185,16 @@ impl ExpertRouting {
         vec![route, KernelCall::new(GpuProgram::Experts, "group", [1, 1, 1], 1024, arguments)]
     }
 
-    /// Calls for y = x·Wᵀ for each pair with an expert among the `matrices`: W its expert's, x its token's row where x has a row
-    /// for each token, else its own; pairs of other experts are left alone.
+    /// Calls for y = x·Wᵀ for each pair whose expert is among the `matrices`. W is the expert's
+    /// matrix. Where x has one row per token, x is the token's row, otherwise the pair's own row.
+    /// Pairs of other experts are left alone.
     ///
     /// # Errors
-    /// As [`super::gemv`].
+    /// Those of [`super::gemv`].
     ///
     /// # Panics
-    /// Where the matrices' rows are no multiple of 16 or their columns none of 8.
+    /// Where the rows of the matrices are not a multiple of 16, or their columns not a multiple of
+    /// 8.
     pub fn multiply(
         &self,
         y: GpuSlice<u16>,
@@ -212,7 +220,7 @@ impl ExpertRouting {
                 (kernel, *w) = packed(names, dtype, rows, columns, *bytes)?;
             }
             let [first, here] = [first, bytes.len()].map(count);
-            let of = MatrixTable {
+            let table = MatrixTable {
                 rows: count(rows),
                 columns: count(columns),
                 per_row,
@@ -223,7 +231,7 @@ impl ExpertRouting {
             };
             Ok(if self.is_sparse() {
                 let grid = [rows / PANEL, self.pairs(), 1];
-                let arguments = PerPairArguments { x, y, ids: self.ids.address, of };
+                let arguments = PerPairArguments { x, y, ids: self.ids.address, matrices: table };
                 KernelCall::new(GpuProgram::Gemv, kernel, grid, 256, arguments)
             } else {
                 let grid = [self.tiles.len(), rows.div_ceil(TILE), 1];
@@ -233,15 +241,15 @@ impl ExpertRouting {
                     kernel,
                     grid,
                     128,
-                    GroupedArguments { x, y, order, tiles, of },
+                    GroupedArguments { x, y, order, tiles, matrices: table },
                 )
             })
         };
         calls.map(call).collect()
     }
 
-    /// out = the sum of what the experts `which` `made` of each token's pairs, by their shares; added to what is there where
-    /// it `adds`.
+    /// out = the sum of the results `made` of each token's pairs, weighted by their shares, over
+    /// the experts `which`. Where `adds`, the sum is added to `out`.
     pub fn sum(
         &self,
         out: GpuSlice<u16>,
@@ -268,7 +276,7 @@ impl ExpertRouting {
     }
 }
 
-/// Tiles that pairs fill at most, each expert the last of its own only partly.
+/// The most tiles that the pairs fill: the last tile of each expert may be partial.
 fn tiles(pairs: usize, experts: usize) -> usize {
     pairs / TILE + pairs.min(experts)
 }

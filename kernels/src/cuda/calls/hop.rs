@@ -1,4 +1,4 @@
-//! Activations on their way between the host's f32 and what a GPU has.
+//! Calls that move activations between the host's f32 and the formats of a GPU.
 
 use super::call::{KernelCall, count, extent};
 use super::slice::GpuSlice;
@@ -6,7 +6,7 @@ use crate::cuda::program::GpuProgram;
 use bytemuck::{Pod, Zeroable};
 
 const THREADS: u32 = 256;
-/// Blocks that keep a bus busy; more would keep multiprocessors from other work.
+/// The number of blocks that keeps a bus busy. More would keep multiprocessors from other work.
 const MOST_BLOCKS: usize = 64;
 
 #[repr(C)]
@@ -40,17 +40,18 @@ fn hop<F, T>(
     KernelCall::new(GpuProgram::Hop, kernel, [blocks, 1, 1], THREADS, arguments)
 }
 
-/// Rows and columns of bf16 as f32; each side has its own distance between rows.
+/// Converts rows of bf16 to f32. Each side has its own distance between rows; `size` is rows and
+/// columns.
 pub fn widen_rows(to: (GpuSlice<f32>, usize), from: (GpuSlice<u16>, usize), size: [usize; 2]) -> KernelCall {
     hop("widen_rows", to, from, size)
 }
 
-/// Rows and columns of f32 rounded to bf16.
+/// Rounds rows of f32 to bf16.
 pub fn narrow_rows(to: (GpuSlice<u16>, usize), from: (GpuSlice<f32>, usize), size: [usize; 2]) -> KernelCall {
     hop("narrow_rows", to, from, size)
 }
 
-/// Rows and columns of f32 as they are.
+/// Copies rows of f32.
 pub fn copy_rows(to: (GpuSlice<f32>, usize), from: (GpuSlice<f32>, usize), size: [usize; 2]) -> KernelCall {
     hop("copy_rows", to, from, size)
 }

@@ -1,12 +1,12 @@
-//! Calls of our own kernels: what a forward pass asks of a GPU besides products.
+//! Calls of our own kernels: the parts of a forward pass on a GPU besides products by cuBLASLt.
 //!
-//! A [`KernelCall`] is data: which kernel, over which blocks, with which arguments. It is made from addresses and shapes, which
-//! are checked then, and knows nothing of a GPU. What runs it is another matter: [`super::Queue`] on a GPU, and in
-//! tests the host, over the same text.
+//! A [`KernelCall`] is data: a kernel, its blocks and its arguments. It is made from addresses and
+//! shapes, which are checked then. [`super::Queue`] runs it on a GPU; tests run it on the host,
+//! from the same text.
 //!
-//! Values that go from kernel to kernel are bf16, as products want them; what layers add to is f32. Weights are packed
-//! as for the CPU ([`crate::Weights`]), and a KV cache with one page per sequence lies as the CPU's does, so that bytes go
-//! from one to the other unchanged.
+//! Values between kernels are bf16, as products take them. The residual stream is f32. Weights are
+//! packed as for the CPU ([`crate::Weights`]), and a KV cache with one page per sequence has the
+//! CPU's layout, so that bytes are copied between them unchanged.
 
 mod attention;
 mod call;

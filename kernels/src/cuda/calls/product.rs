@@ -1,4 +1,4 @@
-//! Kernels over packed weights.
+//! Calls of kernels that read packed weights.
 
 use super::call::{KernelCall, count, extent};
 use super::slice::GpuSlice;
@@ -10,18 +10,18 @@ use hwprofiles::DType;
 
 const THREADS: u32 = 256;
 
-/// The kernel for a format, and the address of a matrix that is all there.
+/// The kernel for a format, and the address of a matrix whose size was checked.
 pub(super) fn packed(
-    of: [&'static str; 3],
+    kernels: [&'static str; 3],
     dtype: DType,
     rows: usize,
     columns: usize,
     bytes: GpuSlice<u8>,
 ) -> Result<(&'static str, u64), KernelError> {
     let kernel = match dtype {
-        DType::Bf16 => of[0],
-        DType::Int8 => of[1],
-        DType::Int4 => of[2],
+        DType::Bf16 => kernels[0],
+        DType::Int8 => kernels[1],
+        DType::Int4 => kernels[2],
         _ => {
             return Err(KernelError::DType { what: "weights of a GPU", dtype, accepted: "bf16, int8, int4" });
         }
@@ -48,12 +48,12 @@ struct GemvArguments {
     unused: i32,
 }
 
-/// Where a product goes.
+/// The output of a product.
 #[derive(Debug, Clone, Copy)]
 pub enum ProductOutput {
     /// Rounded to bf16, as the next kernel reads it.
     Narrow(GpuSlice<u16>),
-    /// As it is: logits.
+    /// In f32, for logits.
     Wide(GpuSlice<f32>),
 }
 
@@ -70,7 +70,7 @@ impl From<GpuSlice<f32>> for ProductOutput {
 }
 
 impl ProductOutput {
-    /// Its address, where `wanted` values are there.
+    /// The address. Panics unless there are `wanted` values.
     pub(crate) fn holding(self, wanted: usize) -> u64 {
         match self {
             Self::Narrow(values) => values.holding(wanted, "y"),
@@ -78,7 +78,7 @@ impl ProductOutput {
         }
     }
 
-    /// Those from `first` on.
+    /// The values from `first` on.
     pub(crate) fn beyond(self, first: usize) -> Self {
         match self {
             Self::Narrow(values) => Self::Narrow(values.from(first)),
@@ -91,8 +91,9 @@ impl ProductOutput {
     }
 }
 
-/// y = x·Wᵀ for `m` rows of x in bf16, with W[rows, columns] as [`crate::Weights`] packs it. The weights are read once
-/// per row of x: from a few rows on [`unpack`] and a product by cuBLASLt are faster.
+/// y = x·Wᵀ for `m` rows of x in bf16, with W[rows, columns] packed as [`crate::Weights`]. The
+/// weights are read once per row of x. For more than a few rows, [`unpack`] and a product by
+/// cuBLASLt are faster.
 ///
 /// # Errors
 /// [`KernelError::DType`], [`KernelError::Size`].
@@ -128,10 +129,10 @@ struct UnpackArguments {
     columns: i32,
 }
 
-/// out = W as plain rows of bf16, `[rows][columns]`.
+/// out = W as rows of bf16, `[rows][columns]`.
 ///
 /// # Errors
-/// As [`gemv`].
+/// Those of [`gemv`].
 pub fn unpack(
     out: GpuSlice<u16>,
     (dtype, rows, columns): (DType, usize, usize),
@@ -156,10 +157,11 @@ struct GatherArguments {
     unused: i32,
 }
 
-/// [`crate::gather`], times `scale`. Every token must be a row of the table: nobody checks that on a GPU.
+/// As [`crate::gather`], times `scale`. Every token must be a row of the table; a GPU does not
+/// check that.
 ///
 /// # Errors
-/// As [`gemv`].
+/// Those of [`gemv`].
 pub fn gather(
     out: GpuSlice<f32>,
     (dtype, rows, columns): (DType, usize, usize),
@@ -190,8 +192,8 @@ struct PositionArguments {
     offset: i32,
 }
 
-/// x += table row by row: row `positions[r]` + `offset` of rows of `columns` values, which must be there: nobody checks
-/// that on a GPU.
+/// Adds learned position embeddings: x += row `positions[r]` + `offset` of the table, for each row
+/// r of `columns` values. The table must have that row; a GPU does not check that.
 pub fn add_positions(
     x: GpuSlice<f32>,
     columns: usize,

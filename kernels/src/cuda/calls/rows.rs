@@ -1,4 +1,4 @@
-//! Kernels that go over rows: norms, rotary embedding, activations, sums.
+//! Calls of kernels that go over rows: norms, rotary embedding, activations, sums.
 
 use super::call::{KernelCall, count, extent};
 use super::product::ProductOutput;
@@ -7,23 +7,23 @@ use crate::cuda::program::GpuProgram;
 use bytemuck::{Pod, Zeroable};
 
 const THREADS: u32 = 256;
-/// Blocks of a kernel over many values: threads of more take turns.
+/// The most blocks of a kernel over many values. With more values each thread takes several.
 const MOST_BLOCKS: usize = 1 << 12;
 
 pub(super) fn blocks(values: usize) -> [usize; 3] {
     [values.div_ceil(THREADS as usize).min(MOST_BLOCKS), 1, 1]
 }
 
-/// Operands of a norm of rows of `gamma.len()` values.
+/// Operands of a norm over rows of `gamma.len()` values.
 #[derive(Debug, Clone, Copy)]
 pub struct NormOperands {
-    /// What layers add to.
+    /// The residual stream.
     pub x: GpuSlice<f32>,
-    /// What is added to it first, and stays in it.
+    /// What is added to `x` before the norm, and stays in it.
     pub delta: Option<GpuSlice<u16>>,
     /// The result, bf16.
     pub y: GpuSlice<u16>,
-    /// Factors of the columns.
+    /// The factor of each column.
     pub gamma: GpuSlice<f32>,
     /// ε.
     pub epsilon: f32,
@@ -56,15 +56,15 @@ fn norm(kernel: &'static str, rows: usize, norm: NormOperands, beta: Option<GpuS
     KernelCall::new(GpuProgram::Norm, kernel, [rows, 1, 1], THREADS, arguments)
 }
 
-/// [`crate::rms_norm`].
+/// As [`crate::rms_norm`].
 ///
 /// # Panics
-/// Where the lengths do not agree; so do all calls.
+/// Where the lengths do not agree. All calls do.
 pub fn rms_norm(rows: usize, operands: NormOperands) -> KernelCall {
     norm("rms_norm", rows, operands, None)
 }
 
-/// [`crate::layer_norm`].
+/// As [`crate::layer_norm`].
 pub fn layer_norm(rows: usize, operands: NormOperands, beta: GpuSlice<f32>) -> KernelCall {
     norm("layer_norm", rows, operands, Some(beta))
 }
@@ -79,7 +79,7 @@ struct AddNormArguments {
     epsilon: f32,
 }
 
-/// [`crate::add_rms_norm`]: x += the norm of `rows` rows of y.
+/// As [`crate::add_rms_norm`]: x += the norm of `rows` rows of y.
 pub fn add_rms_norm(
     rows: usize,
     x: GpuSlice<f32>,
@@ -111,7 +111,7 @@ struct HeadNormArguments {
     unused: i32,
 }
 
-/// [`crate::rms_norm_heads`] of bf16.
+/// As [`crate::rms_norm_heads`], in bf16.
 pub fn rms_norm_heads(
     x: GpuSlice<u16>,
     rows: usize,
@@ -149,20 +149,20 @@ struct RopeArguments {
     unused: i32,
 }
 
-/// The angles by which values turn, and which of them are pairs: a [`crate::RopeTable`] on a GPU.
+/// The angles of a rotary embedding and its order of pairs: a [`crate::RopeTable`] on a GPU.
 #[derive(Debug, Clone, Copy)]
 pub struct Rotation {
     /// `[position][half]`.
     pub cosines: GpuSlice<f32>,
     /// `[position][half]`.
     pub sines: GpuSlice<f32>,
-    /// Half of a head's values that turn.
+    /// Half of the number of values of a head that are rotated.
     pub half: usize,
-    /// Whether pairs are interleaved rather than one value of each half.
+    /// Whether a pair is two neighbouring values and not one value of each half.
     pub interleaved: bool,
 }
 
-/// [`crate::rope()`] of bf16. Every one of `positions` must be among the table's: nobody checks that on a GPU.
+/// As [`crate::rope()`], in bf16. Every position must be in the table; a GPU does not check that.
 pub fn rope(
     x: GpuSlice<u16>,
     stride: usize,
@@ -200,7 +200,7 @@ struct GatedArguments {
     stride: i32,
 }
 
-/// [`crate::silu_mul`] of bf16.
+/// As [`crate::silu_mul`], in bf16.
 pub fn silu_mul(
     out: GpuSlice<u16>,
     gate: GpuSlice<u16>,
@@ -212,7 +212,7 @@ pub fn silu_mul(
     gated("silu_mul", out, [gate, up], stride, [rows, columns])
 }
 
-/// [`crate::gelu_mul`] of bf16.
+/// As [`crate::gelu_mul`], in bf16.
 pub fn gelu_mul(
     out: GpuSlice<u16>,
     gate: GpuSlice<u16>,
@@ -254,7 +254,7 @@ struct SoftCapArguments {
     unused: i32,
 }
 
-/// [`crate::soft_cap`] of `rows` rows of `columns` values, `stride` values apart.
+/// As [`crate::soft_cap`], for `rows` rows of `columns` values that lie `stride` apart.
 pub fn soft_cap(x: GpuSlice<f32>, stride: usize, rows: usize, columns: usize, cap: f32) -> KernelCall {
     let arguments = SoftCapArguments {
         x: x.holding(extent(rows, stride, columns), "x"),
@@ -270,11 +270,11 @@ pub fn soft_cap(x: GpuSlice<f32>, stride: usize, rows: usize, columns: usize, ca
 /// Functions of one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActivationFunction {
-    /// [`crate::relu`].
+    /// As [`crate::relu`].
     Relu,
-    /// [`crate::gelu_tanh`].
+    /// As [`crate::gelu_tanh`].
     GeluTanh,
-    /// [`crate::gelu_erf`].
+    /// As [`crate::gelu_erf`].
     GeluErf,
 }
 
@@ -323,7 +323,7 @@ struct AddBiasArguments {
     unused: i32,
 }
 
-/// y += bias for every row of `bias.len()` values, `stride` values apart.
+/// y += bias for every row of `bias.len()` values. Rows lie `stride` values apart.
 pub fn add_bias(y: impl Into<ProductOutput>, stride: usize, rows: usize, bias: GpuSlice<f32>) -> KernelCall {
     let (y, values) = (y.into(), rows * bias.len());
     let arguments = AddBiasArguments {

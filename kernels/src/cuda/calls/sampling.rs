@@ -1,4 +1,4 @@
-//! From logits to tokens.
+//! The call that samples tokens from logits.
 
 use super::call::{KernelCall, count};
 use super::slice::GpuSlice;
@@ -8,7 +8,7 @@ use bytemuck::{Pod, Zeroable};
 
 const THREADS: u32 = 1024;
 
-/// The largest vocabulary: sums of so many masses of 2⁴⁰ fit 64 bits.
+/// The largest vocabulary: the sum of this many masses of 2⁴⁰ fits 64 bits.
 const MOST: usize = 1 << 23;
 
 fn vocabulary(logits: GpuSlice<f32>, sequences: usize) -> usize {
@@ -28,7 +28,8 @@ struct SampleArguments {
     unused: i32,
 }
 
-/// [`crate::sample`] of each of `tokens.len()` rows. The choices must make sense: nobody checks them on a GPU.
+/// As [`crate::sample`], for each of `tokens.len()` rows. The parameters must be valid; a GPU does
+/// not check them.
 pub fn sample(tokens: GpuSlice<i32>, logits: GpuSlice<f32>, choices: GpuSlice<SamplingParams>) -> KernelCall {
     let vocabulary = vocabulary(logits, tokens.len());
     let arguments = SampleArguments {

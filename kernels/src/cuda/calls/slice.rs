@@ -22,8 +22,8 @@ impl<T> GpuSlice<T> {
     /// `len` values at `address`.
     ///
     /// # Safety
-    /// The values are there, and stay there while a call that takes them runs. [`crate::Buffer::values`] is
-    /// the safe way to make a slice.
+    /// The values are there, and stay there while a call that takes them runs.
+    /// [`crate::Buffer::values`] is the safe way to make a slice.
     ///
     /// # Panics
     /// Where the address is not a multiple of 16, because some kernels load 16 bytes at once.

@@ -1,5 +1,6 @@
-// Activation functions. What they read was just written by a product and mostly lies in the L2; a thread per value is
-// enough to keep up with it. Exponentials are the accurate ones: these kernels wait for memory.
+// Activation functions. Their input was just written by a product and mostly lies in the L2, so one
+// thread per value keeps up with it. Exponentials are the accurate ones, because these kernels wait
+// for memory anyway.
 typedef struct {
     const u16 *gate, *up; // rows of `columns` values, `stride` values apart
     u16 *out;             // [rows][columns]
@@ -71,7 +72,7 @@ typedef struct {
     int unused;
 } SoftCap;
 
-// Logits of Gemma 2.
+// The cap of Gemma 2's logits.
 KERNEL(soft_cap, SoftCap, 256)
 {
     u64 all = (u64)gridDim.x * blockDim.x;

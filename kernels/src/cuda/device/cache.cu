@@ -1,6 +1,7 @@
-// The paged KV cache: pages of `page` positions, [page][kv head][position][head dim], keys and values each. A table
-// tells which page holds which positions of a sequence. With one page per sequence this is the order of the CPU's cache
-// (kernels/src/kv.rs), so that what the CPU filled is streamed as it is.
+// The paged KV cache: pages of `page` positions, [page][kv head][position][head dim], keys and
+// values each. A table names the page of each range of positions of a sequence. With one page per
+// sequence this is the layout of the CPU's cache (kernels/src/cpu/kv/mod.rs), so the CPU's bytes
+// are streamed unchanged.
 typedef struct {
     const u16 *keys, *values; // rows of `kv_heads` heads, `stride` values apart
     u16 *to_keys, *to_values;
@@ -10,7 +11,7 @@ typedef struct {
     int stride, kv_heads, head_dim, page, pages_per_sequence, unused;
 } Append;
 
-// One block per row: a row of keys is one piece, and each of its heads is one piece in the cache.
+// One block per row. A row of keys is contiguous, and so is each of its heads in the cache.
 KERNEL(append, Append, 256)
 {
     int position = a.positions[blockIdx.x];

@@ -1,17 +1,19 @@
-// Attention of one new token per sequence over a paged KV cache, compiled for one HEAD_DIM: even, up to 256.
+// Attention of one new token per sequence over a paged KV cache, compiled for one HEAD_DIM: even,
+// up to 256.
 //
-// The cache is read once and decides the time. Two things make that fast: all query heads of a key/value head are
-// computed by the same block, so that its keys are read for all of them at once; and a sequence's positions are split
-// over blocks, since one long sequence has fewer heads than the GPU has multiprocessors. Each split leaves its largest
-// score, its sum of weights and its weighted sum of values, relative to that score; `combine` joins them. Nothing
-// overflows, because every exponent is at most 0. Of a window only what lies in it is split.
+// The cache is read once, and reading it takes most of the time. Two things make that fast. One
+// block computes all query heads of a key/value head, so keys are read once for all of them. And a
+// sequence's positions are split over blocks, because one long sequence has fewer heads than the
+// GPU has multiprocessors. Each split leaves its largest score, its sum of weights and its weighted
+// sum of values, both relative to that score; `combine` joins them. Nothing overflows, because
+// every exponent is at most 0. With a window only its positions are split.
 #define POSITIONS 64
 #define HEADS 8
 #define THREADS 128
 #define WARPS (THREADS / WARP)
 // Two values of a row per thread; as many rows side by side as there are threads for.
 #define PAIRS (HEAD_DIM / 2)
-// Values of a query in shared memory: whole loads of eight, the last filled up with zeros.
+// Values of a query in shared memory, in whole loads of eight; the last load is padded with zeros.
 #define WIDTH ((HEAD_DIM + 7) / 8 * 8)
 #define SLICES (THREADS / PAIRS)
 
@@ -33,8 +35,8 @@ static __device__ inline u64 row_of(const Decode *a, int sequence, int kv_head, 
     return ((page * a->kv_heads + kv_head) * a->page + position % a->page) * HEAD_DIM;
 }
 
-// Eight lanes per position, each with 16 bytes of its key at a time: 128 consecutive bytes, and three shuffles per head
-// instead of a whole warp's five.
+// Eight lanes per position, each with 16 bytes of its key at a time: 128 consecutive bytes, and
+// three shuffles per head instead of a whole warp's five.
 static __device__ inline void scores(const Decode *a, float weights[HEADS][POSITIONS], float q[HEADS][WIDTH], int count,
                                      int kv_head, int tile, int n)
 {
@@ -89,7 +91,7 @@ KERNEL(decode, Decode, THREADS)
         int n = to - tile < POSITIONS ? to - tile : POSITIONS;
         scores(&a, weights, q, count, kv_head, tile, n);
         __syncthreads();
-        // A warp per head: what was summed up so far shrinks where the largest score grows.
+        // A warp per head. The sums so far shrink where the largest score grows.
         for (int h = thread / WARP; h < count; h += WARPS) {
             float known = largest[h], one = weights[h][lane], two = weights[h][lane + WARP];
             float most = fmaxf(known, warp_max(fmaxf(one, two)));
@@ -152,7 +154,8 @@ typedef struct {
     int out_stride, splits;
 } Combine;
 
-// Grid: heads, sequences. A split that saw nothing has the weight exp(-infinity); where all are such, out is 0.
+// Grid: heads, sequences. A split that saw no position has the weight exp(-infinity). Where all
+// splits are such, out is 0.
 KERNEL(combine, Combine, THREADS)
 {
     u64 at = ((u64)blockIdx.y * gridDim.x + blockIdx.x) * a.splits;

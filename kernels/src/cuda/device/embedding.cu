@@ -1,6 +1,6 @@
-// Rows of a packed matrix by index, as f32 and times `scale`: what a token begins with. The matrix is often that of the output too, so it
-// stays packed: a row of a panel is read with gaps, eight bytes for each that is used, which for the few rows of a step
-// is nothing.
+// Rows of a packed matrix by index, as f32 and times `scale`: the embeddings of tokens. The matrix
+// is often the output matrix too, so it stays packed. A row of a panel is read with gaps, eight
+// bytes for each one that is used, which is little for the few rows of a step.
 typedef struct {
     const u8 *table;
     const int *tokens; // of every row of out
@@ -31,7 +31,7 @@ typedef struct {
     int columns, offset;  // rows of the table in front of position 0
 } Places;
 
-// What a position begins with, where that is learned.
+// Learned position embeddings.
 KERNEL(add_positions, Places, 256)
 {
     u64 place = (u64)(a.positions[blockIdx.x] + a.offset) * a.columns, row = (u64)blockIdx.x * a.columns;

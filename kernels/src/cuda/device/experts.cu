@@ -1,7 +1,8 @@
-// Which experts each token goes to, and what becomes of what they make. A token's experts are `per_token` *pairs* that follow
-// each other; products of pairs are in gemv.cu and grouped.cu. How many pairs an expert has is known on the GPU alone: the host
-// launches as many blocks as there could be, and those without work end at once. So nothing waits for the host, and a graph
-// holds for any routing.
+// The routing of tokens to experts, and the sum of their results. A token's experts are `per_token`
+// *pairs* that follow each other; gemv.cu and grouped.cu have the products of pairs. Only the GPU
+// knows how many pairs an expert has. The host launches as many blocks as there could be, and
+// blocks without work end at once. So nothing waits for the host, and a graph is valid for any
+// routing.
 #define TILE 64
 #define MOST 1024
 
@@ -12,8 +13,9 @@ typedef struct {
     int tokens, count, per_token, normalised;
 } Route;
 
-// The experts of the highest scores, of equal ones the first, with their shares of a softmax over all scores or over those
-// of a token's own experts. A warp per token: each round finds the largest key below the one before.
+// Finds the experts with the highest scores, of equal scores the first, and their shares of a
+// softmax over all scores or over those of the token's own experts. A warp per token: each round
+// finds the largest key below the previous one.
 KERNEL(route, Route, 256)
 {
     int token = (blockIdx.x * blockDim.x + threadIdx.x) / WARP, lane = threadIdx.x % WARP;
@@ -53,8 +55,8 @@ typedef struct {
     int pairs, count, most, unused; // most: tiles there is room for
 } Group;
 
-// Pairs by expert, in tiles that each expert has to itself. One block. Where in its expert's tiles a pair comes depends on the
-// schedule; what is made of it does not.
+// Sorts pairs by expert into tiles that belong to one expert each. One block. The place of a pair
+// in its expert's tiles depends on the schedule; the results do not.
 KERNEL(group, Group, 1024)
 {
     __shared__ int counts[MOST], next[MOST];
@@ -84,7 +86,8 @@ typedef struct {
     int columns, per_token, first, count, adds, unused;
 } Sum;
 
-// What the experts from `first` on made of each token, by their shares; added to what is there where it `adds`.
+// Adds up the results of the experts from `first` on for each token, weighted by their shares.
+// Where `adds`, the sum is added to out.
 KERNEL(sum_experts, Sum, 256)
 {
     u64 all = (u64)gridDim.x * blockDim.x;

@@ -1,16 +1,19 @@
-// y = x * W^T for few rows of x, the weights packed in bf16, int8 or int4 and dequantised in registers.
+// y = x * W^T for few rows of x, the weights packed in bf16, int8 or int4 and dequantised in
+// registers.
 //
-// The weights are read once and decide the time, so all that matters is to read them in whole lines with many loads under
-// way. A panel makes that easy: its values lie so that 16 bytes per lane are 512 consecutive bytes, and a lane's
-// bytes belong to a few rows and a few columns:
-//   bf16: 8 pairs of columns, 4 lanes each; a lane has 4 rows of a pair
-//   int8: a group of 32 columns, 2 lanes for each pair; a lane has 8 rows of a pair
-//   int4: two groups of 32 columns, 4 lanes for each eight; a lane has 4 rows of an eight
-// A block takes one panel, its eight warps take turns, and in the end their sums are added up in a fixed order: the
-// result does not depend on the schedule. x is staged in shared memory as f32, CHUNK columns at a time and filled up with
-// zeros, so that no load of it needs a bound.
+// Reading the weights takes most of the time, so they are read once, in whole lines, with many
+// loads under way. A panel is laid out for that: 16 bytes per lane are 512 consecutive bytes, and a
+// lane's bytes belong to a few rows and a few columns:
+// - bf16: 8 pairs of columns, 4 lanes each; a lane has 4 rows of a pair
+// - int8: a group of 32 columns, 2 lanes for each pair; a lane has 8 rows of a pair
+// - int4: two groups of 32 columns, 4 lanes for each eight; a lane has 4 rows of an eight
 //
-// Eight warps with two loads each and two to eight blocks on a multiprocessor: 16 to 64 KiB under way.
+// A block takes one panel, and its eight warps take turns. At the end their sums are added in a
+// fixed order, so the result does not depend on the schedule. x is staged in shared memory as f32,
+// CHUNK columns at a time and padded with zeros, so that no load of it needs a bound.
+//
+// Eight warps with two loads each and two to eight blocks on a multiprocessor keep 16 to 64 KiB
+// under way.
 #define CHUNK 2048
 #define WARPS 8
 
@@ -31,13 +34,14 @@ static __device__ inline void put(const Gemv *a, int row, float sum)
 static __device__ inline void stage(float *x, const Gemv *a, int from)
 {
     const u16 *row = a->x + (u64)blockIdx.y * a->x_stride;
-    // Others may still read the chunk before.
+    // Other threads may still read the previous chunk.
     __syncthreads();
     for (int i = threadIdx.x; i < CHUNK; i += blockDim.x) x[i] = from + i < a->columns ? wide(row[from + i]) : 0;
     __syncthreads();
 }
 
-// Each adds what its lane has of the step that begins at column `from + column`; `x` holds the columns from `from` on.
+// Each adds its lane's part of the step that begins at column `from + column`; `x` holds the
+// columns from `from` on.
 static __device__ inline void step_bf16(float *sums, const u8 *panel, const float *x, int from, int column, int to)
 {
     int lane = threadIdx.x % WARP;
@@ -96,8 +100,8 @@ static __device__ inline void step_int4(float *sums, const u8 *panel, const floa
     }
 }
 
-// Adds up `each` rows per lane over the lanes that have the same rows (those whose number is the same modulo
-// PANEL / each), then over the warps, and writes the panel's rows.
+// Adds up `each` rows per lane over the lanes that have the same rows (those whose number is the
+// same modulo PANEL / each), then over the warps, and writes the panel's rows.
 static __device__ inline void finish(const Gemv *a, float *sums, int each)
 {
     __shared__ float of_warp[WARPS][PANEL];
@@ -114,7 +118,7 @@ static __device__ inline void finish(const Gemv *a, float *sums, int each)
     }
 }
 
-// A last panel of fewer rows has no lines of 512 bytes: a warp per row, value by value.
+// A last panel of fewer rows has no lines of 512 bytes, so a warp takes a row, value by value.
 #define LAST(format)                                                                                              \
     static __device__ inline void last_##format(const Gemv *a, const u8 *panel, int height)                      \
     {                                                                                                             \
@@ -173,7 +177,8 @@ typedef struct {
     const u8 *w[EXPERTS]; // of expert `first` and those that follow it, `count` of them
 } Experts;
 
-// Each result by its own expert's matrix; those of other experts are left alone. Grid: panels, results.
+// Each result by its own expert's matrix. Results of experts that this call does not have are left
+// alone. Grid: panels, results.
 #define EXPERT(format)                                                                                            \
     KERNEL(gemv_experts_##format, Experts, 256)                                                                   \
     {                                                                                                             \

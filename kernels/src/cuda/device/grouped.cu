@@ -1,9 +1,10 @@
-// Products of many pairs, each by its own expert's packed matrix: y = x * W^T in tiles of 64 pairs of one expert by 64 of W's
-// rows, on tensor cores where they multiply bf16. W is widened to bf16 on its way to shared memory, so a weight is read once
-// for every 64 pairs that go to its expert. Four warps have 16 pairs each.
+// Products of many pairs, each by its own expert's packed matrix: y = x * W^T in tiles of 64 pairs
+// of one expert by 64 of W's rows, on tensor cores where they multiply bf16. W is widened to bf16
+// on its way to shared memory, so a weight is read once for every 64 pairs of its expert. Four
+// warps have 16 pairs each.
 #define TILE 64
 #define THREADS 128
-// Of both operands at a time: a group of integers.
+// Columns of both operands at a time: a group of integers.
 #define COLUMNS GROUP
 // Rows in shared memory are 16 bytes longer than what they hold, as in prefill.cu.
 #define APART 8
@@ -19,7 +20,7 @@ typedef struct {
     const u8 *w[EXPERTS]; // of expert `first` and those that follow it, `count` of them
 } Grouped;
 
-// x of the tile's pairs, eight values at a time; zeros where there is none.
+// Loads x of the tile's pairs, eight values at a time; zeros where there is no pair.
 static __device__ inline void stage_x(const Grouped *a, u16 *x, const int *pairs, int from)
 {
     const uint4 zero = {0, 0, 0, 0};
@@ -32,7 +33,8 @@ static __device__ inline void stage_x(const Grouped *a, u16 *x, const int *pairs
     }
 }
 
-// Each widens word `i` of a panel's columns from `from` on into rows of `w`. Words are as gemv.cu describes them.
+// Each widens word `i` of a panel's columns from `from` on into rows of `w`. gemv.cu describes the
+// words.
 static __device__ inline void widen_bf16(u16 *w, const u8 *panel, int from, int i, int columns)
 {
     int column = i / PANEL * 2;
@@ -68,7 +70,7 @@ static __device__ inline void widen_int4(u16 *w, const u8 *panel, int from, int 
         eight[j] = narrow_pair(scale * ((float)(word >> (4 * j) & 15) - 8), scale * ((float)(word >> (4 * j + 16) & 15) - 8));
 }
 
-// Adds the product of what is in shared memory to a warp's 16 pairs by 64 rows of W.
+// Adds the product of the operands in shared memory to a warp's 16 pairs by 64 rows of W.
 static __device__ inline void multiply_tiles(float sums[TILE / 8][4], const u16 *x, const u16 *w)
 {
     int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
@@ -86,8 +88,8 @@ static __device__ inline void multiply_tiles(float sums[TILE / 8][4], const u16 
     }
 }
 
-// Grid: tiles of pairs, of which those of one expert follow each other, so that they read its weights together; tiles of W's
-// rows. `words`: of a panel's columns.
+// Grid: tiles of pairs, where those of one expert follow each other, so that they read its weights
+// together; tiles of W's rows. `words`: words of a panel's columns.
 #define GROUPED(format, words)                                                                                    \
     KERNEL(grouped_##format, Grouped, THREADS)                                                                    \
     {                                                                                                             \

@@ -1,6 +1,6 @@
-// Activations between the host's f32 and the GPU's formats. One side is the host's memory, which the kernel reaches over
-// the bus: rows need not follow each other there, and no copy is made first. A warp's accesses are 128 consecutive
-// bytes of f32, a whole packet of the bus.
+// Conversions of activations between the host's f32 and the GPU's formats. One side is the host's
+// memory, which the kernel reaches over the bus. So rows may have gaps there, and no copy is made
+// first. A warp's accesses are 128 consecutive bytes of f32, a whole packet of the bus.
 typedef struct {
     const void *from; // rows of `columns` values, `from_stride` values apart
     void *to;         // the same, `to_stride` values apart

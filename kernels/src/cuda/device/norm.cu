@@ -1,7 +1,8 @@
-// Normalisation over the last axis: x in f32 (what layers add to), y in bf16 (what products multiply).
+// Normalisation over the last axis: x in f32 (the residual stream), y in bf16 (the input of
+// products).
 //
-// One block per row. A row is read once from memory and again from the cache: at 8192 columns it is 32 KiB. What the
-// sublayer before has computed is added on the way (`delta`), which saves a pass over x.
+// One block per row. A row is read once from memory and again from the cache: at 8192 columns it is
+// 32 KiB. The previous sublayer's result is added on the way (`delta`), which saves a pass over x.
 typedef struct {
     float *x;           // [rows][columns]
     const u16 *delta;   // [rows][columns], added to x first and kept there; may be null
@@ -12,8 +13,8 @@ typedef struct {
     float epsilon;
 } Norm;
 
-// The value of column i after the addition. Each thread visits the columns that it visited before, so no barrier is
-// needed between writing x and reading it again.
+// The value of column i after the addition. Each thread visits the columns that it visited before,
+// so no barrier is needed between writing x and reading it again.
 static __device__ inline float added(const Norm *a, u64 at)
 {
     float x = a->x[at];
@@ -36,7 +37,8 @@ KERNEL(rms_norm, Norm, 256)
     for (int i = threadIdx.x; i < a.columns; i += blockDim.x) a.y[row + i] = narrow(a.x[row + i] * inverse * a.gamma[i]);
 }
 
-// The variance from the differences to the mean, not from the mean of squares: that cancels where the mean is large.
+// The variance comes from the differences to the mean. The mean of squares would cancel where the
+// mean is large.
 KERNEL(layer_norm, Norm, 256)
 {
     u64 row = (u64)blockIdx.x * a.columns;
@@ -61,7 +63,7 @@ typedef struct {
     float epsilon;
 } AddNorm;
 
-// x += rms_norm(y): the norms behind the sublayers of Gemma 2 and 3.
+// x += rms_norm(y): the norms after the sublayers of Gemma 2 and 3.
 KERNEL(add_rms_norm, AddNorm, 256)
 {
     u64 row = (u64)blockIdx.x * a.columns;
@@ -79,8 +81,8 @@ typedef struct {
     int unused;
 } HeadNorm;
 
-// RMS norm of each head, in place (queries and keys of Qwen 3). A warp per head: no barrier, and a head of 128 is four
-// values per lane.
+// RMS norm of each head, in place (queries and keys of Qwen 3). A warp per head: no barrier, and a
+// head of 128 is four values per lane.
 KERNEL(rms_norm_heads, HeadNorm, 256)
 {
     int item = (blockIdx.x * blockDim.x + threadIdx.x) / WARP, lane = threadIdx.x % WARP;

@@ -1,8 +1,9 @@
-// Weights as kernels/src/weights.rs packs them for the CPU: panels of 16 rows. The GPU reads the same bytes, so that a
-// matrix whose home is the host's memory is streamed and multiplied without being packed again.
+// Weights as kernels/src/cpu/weights/mod.rs packs them for the CPU: panels of 16 rows. The GPU
+// reads the same bytes, so that a matrix in the host's memory is streamed and multiplied without
+// being packed again.
 #define PANEL 16
 #define GROUP 32
-// Experts whose matrices one call can have: a structure of arguments is at most 4 KiB.
+// The most experts of one call: a structure of arguments is at most 4 KiB.
 #define EXPERTS 128
 
 // bytes of a row: with its f16 scales, in whole groups.
@@ -17,7 +18,7 @@ static __device__ inline int height_of(int panel, int rows)
     return left < PANEL ? left : PANEL;
 }
 
-// One value each: the definition, for what is not worth more.
+// One value: the reference, for places where speed does not matter.
 static __device__ inline float value_bf16(const u8 *panel, int height, int columns, int lane, int column)
 {
     int alone = columns % 2 == 1 && column == columns - 1;

@@ -1,18 +1,21 @@
-// Causal attention of a prompt, or of a chunk of one, over a paged KV cache; compiled for one HEAD_DIM: even, up to 256;
-// tiles are filled up with zeros. Scores and weighted sums are products of 16 x 8 x 16 tiles, on tensor cores where they multiply bf16 (from
-// compute capability 8.0 on); the softmax is online, in f32.
+// Causal attention of a prompt, or of a chunk of one, over a paged KV cache, compiled for one
+// HEAD_DIM: even, up to 256. Tiles are padded with zeros. Scores and weighted sums are products of
+// 16 x 8 x 16 tiles, on tensor cores where they multiply bf16 (from compute capability 8.0 on). The
+// softmax is online, in f32.
 //
-// A block has 64 rows, 16 per warp, and goes over the visible positions 32 at a time. A row is one query head of one
-// token: the heads that share a key/value head are neighbours, so a block's keys serve all of them, and a prompt of
-// few tokens still fills tiles. A warp's scores stay in registers: what one product leaves is, rounded to bf16,
-// just what the next takes.
+// A block has 64 rows, 16 per warp, and goes over the visible positions 32 at a time. A row is one
+// query head of one token. The heads that share a key/value head are neighbours, so a block's keys
+// serve all of them, and a prompt of few tokens still fills tiles. A warp's scores stay in
+// registers: the result of one product, rounded to bf16, is in the layout that the next product
+// takes.
 #define KEYS 32
 #define ROWS 64
 #define THREADS 128
 // Whole tiles of a head, and whether a column of them is one of its values.
 #define WIDTH ((HEAD_DIM + 15) / 16 * 16)
 #define IS_OURS(column) (HEAD_DIM == WIDTH || (column) < HEAD_DIM)
-// Rows in shared memory are 16 bytes longer than what they hold: the eight rows of a tile then lie in different banks.
+// Rows in shared memory are 16 bytes longer than what they hold: the eight rows of a tile then lie
+// in different banks.
 #define APART 8
 
 typedef struct {
@@ -27,14 +30,15 @@ typedef struct {
     int unused;
 } Prefill;
 
-// Two values of a row of q or out: row r of the span is token r / group, and the head r % group of the block's.
+// Two values of a row of q or out. Row r of the span is token r / group and head r % group of the
+// block's heads.
 static __device__ inline u64 place(int row, int group, int first, int stride)
 {
     return (u64)(first + row / group) * stride + (blockIdx.y * group + row % group) * HEAD_DIM;
 }
 
-// Keys by rows, values by columns: both are then read in pairs along the inner dimension. Positions from `end` on are
-// zeros; the mask leaves nothing of them, but 0 times what lies in memory could be no number.
+// Keys by rows, values by columns: both are then read in pairs along the inner dimension. Positions
+// from `end` on are zeros. The mask removes them, but 0 times whatever lies in memory could be NaN.
 static __device__ inline void stage(const Prefill *a, u16 keys[KEYS][WIDTH + APART], u16 values[WIDTH][KEYS + APART],
                                     int sequence, int tile, int end)
 {
@@ -80,7 +84,8 @@ KERNEL(prefill, Prefill, THREADS)
     int block = blockIdx.x * ROWS;
     if (block >= rows) return;
     int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
-    // This lane's two rows, and the last position that each sees. Rows beyond the span compute and are not written.
+    // This lane's two rows, and the last position that each sees. Rows beyond the span are computed
+    // and not written.
     int row[2], last[2];
     for (int i = 0; i < 2; i++) {
         row[i] = block + threadIdx.x / WARP * 16 + g + 8 * i;
@@ -96,7 +101,7 @@ KERNEL(prefill, Prefill, THREADS)
         }
     float sums[WIDTH / 8][4] = {{0}}, most[2] = {NONE, NONE}, total[2] = {0, 0};
     int end = past + (block + ROWS < rows ? block + ROWS - 1 : rows - 1) / group + 1;
-    // What the block's first token does not see, none does.
+    // No row sees what the block's first token does not see because of the window.
     int unseen = past + block / group + 1 - a.window;
     for (int tile = unseen > 0 ? unseen : 0; tile < end; tile += KEYS) {
         __syncthreads();
@@ -119,7 +124,8 @@ KERNEL(prefill, Prefill, THREADS)
                 now[i / 2] = fmaxf(now[i / 2], scores[j][i]);
             }
         }
-        // A row whose window begins in a later tile has no largest score yet: any number does in its place.
+        // A row whose window begins in a later tile has no largest score yet, so any number does in
+        // its place.
         float base[2];
         for (int i = 0; i < 2; i++) {
             now[i] = row_max(now[i]);

@@ -1,11 +1,11 @@
-// What every kernel begins with. The text of a program is `#define`s of what is known when it is compiled, this, and the
-// program's own file: there are no headers, so NVRTC needs no include path.
+// The common beginning of every program. The text of a program is `#define`s of constants, this,
+// and the program's own file. There are no headers, so NVRTC needs no include path.
 //
-// The same text is C: tests compile it for the host, with threads, barriers and shuffles played by
-// kernels/tests/host_gpu/block.c. So there are no templates, references or overloads.
+// The same text is C: tests compile it for the host, where kernels/tests/host_gpu/block.c provides
+// threads, barriers and shuffles. So there are no templates, references or overloads.
 //
-// A kernel takes one structure, addresses first; its twin in kernels/src/cuda/calls has the same fields in the same
-// order. bf16 and f16 are their bits. Everything is summed up in f32.
+// A kernel takes one structure, addresses first. Its counterpart in kernels/src/cuda/calls has the
+// same fields in the same order. bf16 and f16 are passed as bits. All sums are f32.
 #ifdef __CUDACC__
 #pragma nv_diag_suppress 177 // not every program calls every function
 #define KERNEL(name, Arguments, threads) extern "C" __global__ void __launch_bounds__(threads) name(const Arguments a)
@@ -51,7 +51,8 @@ static __device__ inline float high(u32 pair)
     return __uint_as_float(pair & 0xffff0000u);
 }
 
-// A finite f16: moved to where f32 has its mantissa, the exponent is 112 too small. Exact, subnormals too.
+// A finite f16: its bits are moved to where f32 has its mantissa, and the exponent is then 112 too
+// small. Exact, also for subnormals.
 static __device__ inline float wide_half(u16 bits)
 {
     float magnitude = __uint_as_float((u32)(bits & 0x7fff) << 13) * __uint_as_float(0x77800000u);
@@ -65,8 +66,8 @@ static __device__ inline float soften(float x, float cap)
 }
 
 #ifdef HEAD_DIM
-// Eight values of a head from value `i` on, zeros beyond its end. Heads of an even number of values that is no multiple of
-// eight do not begin at a multiple of 16 bytes.
+// Eight values of a head from value `i` on, with zeros beyond its end. Heads whose size is even but
+// no multiple of eight do not begin at a multiple of 16 bytes.
 static __device__ inline uint4 eight(const u16 *head, int i)
 {
 #if HEAD_DIM % 8 == 0
@@ -80,7 +81,7 @@ static __device__ inline uint4 eight(const u16 *head, int i)
 }
 #endif
 
-// The sum over a warp, in every lane: a butterfly, so all lanes add in an order that gives the same bits.
+// The sum over a warp, in every lane. It is a butterfly, so all lanes get the same bits.
 static __device__ inline float warp_sum(float value)
 {
     for (int apart = WARP / 2; apart > 0; apart /= 2) value += __shfl_xor_sync(ALL, value, apart);
@@ -93,13 +94,14 @@ static __device__ inline float warp_max(float value)
     return value;
 }
 
-// A key of number `at` among others: larger is earlier. The upper half is its value, made to be compared as an integer; the
-// lower `at`, inverted, so that of equals the first is the largest. No number at all is below all numbers.
+// A sort key of the number with index `at`: a larger key comes earlier. The upper half is the
+// number in a form that compares as an integer, the lower half is `at`, inverted, so that of equals
+// the first is the largest. NaN is below all numbers.
 static __device__ inline u64 key_of(float value, int at)
 {
     u32 bits = __float_as_uint(value);
     u32 ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    // Zeros are equal whatever their sign.
+    // Both zeros are equal.
     if (value == 0) ordered = 0x80000000u;
     if (value != value) ordered = 0;
     return (u64)ordered << 32 | (u32)~at;
@@ -120,7 +122,7 @@ static __device__ inline float block_sum(float value)
 {
     __shared__ float of_warp[WARP];
     value = warp_sum(value);
-    // Whoever is still reading the sums of the call before must be done.
+    // Other threads may still read the sums of the previous call.
     __syncthreads();
     if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = value;
     __syncthreads();

@@ -1,4 +1,4 @@
-// Sums of vectors. Norms add what is added just before them; these are for the rest.
+// Sums of vectors. Norms add what comes just before them; these kernels are for the other sums.
 typedef struct {
     float *x;     // [count]
     const u16 *y; // [count]

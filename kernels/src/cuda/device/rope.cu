@@ -1,6 +1,8 @@
-// Rotary position embedding, in place, of the first 2 * half values of every head: value i and value i + half are one
-// pair (the half-split order of Hugging Face's Llama), or values 2 i and 2 i + 1 (GPT-J's neighbours). Cosines and sines come from a table that the host computes in the
-// precision in which the models were trained; computing them here would differ in the last bits at far positions.
+// Rotary position embedding, in place, of the first 2 * half values of every head. A pair is value
+// i and value i + half (the half-split order of Hugging Face's Llama), or values 2 i and 2 i + 1
+// (the interleaved order of GPT-J). The host computes the table of cosines and sines in the
+// precision in which the models were trained; computing them here would differ in the last bits at
+// far positions.
 typedef struct {
     u16 *x;               // rows of `heads` heads of `head_dim` values, `stride` values apart
     const float *cosines; // [position][half]

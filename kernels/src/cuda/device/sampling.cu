@@ -1,11 +1,13 @@
-// From logits to tokens, a block per sequence, as kernels/src/sampling.rs chooses them, to the token.
+// Samples a token from logits, one block per sequence, with the same result as
+// kernels/src/cpu/sampling.rs.
 //
-// That sorts the vocabulary; here nothing is sorted. What is asked is only: in the order from the most probable token
-// (of equals the first) down, at which token does a sum (of tokens, or of probability) first reach so much? A digit of
-// the token's key at a time, a histogram says in which of 256 bins that is: four passes over the logits, which lie in
-// the L2, and up to four more among equals. Probabilities are counted in whole 2^-40ths of the largest: sums of integers
-// do not depend on the order of the atomic additions, so that the same seed gives the same token, and no sum of 2^18
-// of them overflows.
+// The CPU sorts the vocabulary; here nothing is sorted. The question is only at which token, in the
+// order from the most probable one down (of equals the first), a sum of tokens or of probability
+// first reaches a target. One digit of the token's key at a time, a histogram says in which of 256
+// bins that is: four passes over the logits, which lie in the L2, and up to four more among equals.
+// Probabilities are counted in whole 2^-40ths of the largest. Sums of integers do not depend on the
+// order of the atomic additions, so the same seed gives the same token, and no sum of 2^23 of them
+// overflows.
 #define THREADS 1024
 #define BINS 256
 #define ONE 1099511627776.0f // 2^40
@@ -35,7 +37,7 @@ typedef struct {
     int vocabulary, unused;
 } Sample;
 
-// A block's sequence.
+// The sequence of a block.
 typedef struct { const float *logits; int vocabulary; float largest, temperature; } Row;
 
 static __device__ inline u64 mass(const Row *a, float logit)
@@ -48,7 +50,7 @@ static __device__ inline u64 mass(const Row *a, float logit)
 static __device__ u64 mass_down_to(const Row *a, u64 last)
 {
     __shared__ u64 sum;
-    // Others may still read the sum of the call before.
+    // Other threads may still read the sum of the previous call.
     __syncthreads();
     if (threadIdx.x == 0) sum = 0;
     __syncthreads();
@@ -60,8 +62,8 @@ static __device__ u64 mass_down_to(const Row *a, u64 last)
     return sum;
 }
 
-// The key of the token at which the sum reaches `target`, which is at least 1 and at most the sum of all. `counted`: a sum
-// of tokens, else of mass.
+// The key of the token at which the sum reaches `target`, which is between 1 and the sum of all.
+// Where `counted` it is a sum of tokens, otherwise of mass.
 static __device__ u64 reach(const Row *a, u64 target, int counted)
 {
     __shared__ u64 sums[BINS], prefix, before, found;
@@ -73,7 +75,7 @@ static __device__ u64 reach(const Row *a, u64 target, int counted)
         left = a->vocabulary;
     }
     __syncthreads();
-    // The digits so far are `prefix`; `left` tokens have them.
+    // `prefix` has the digits so far; `left` tokens have them.
     for (int shift = 56; shift >= 0 && left > 1; shift -= 8) {
         for (int i = threadIdx.x; i < BINS; i += blockDim.x) sums[i] = counts[i] = 0;
         __syncthreads();

@@ -1,7 +1,12 @@
 // Products of tiles, on tensor cores where they multiply bf16.
-// c += a * b: a is 16 x 16 by rows, b 16 x 8 by columns. With g = lane / 4 and t = lane % 4, a lane holds of a the pairs
-// (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8), of b the pairs (2t, g), (2t + 8, g) down its column, and of c
-// (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). (PTX ISA, "Matrix fragments for mma.m16n8k16".)
+//
+// c += a * b: a is 16 x 16 by rows, b is 16 x 8 by columns. With g = lane / 4 and t = lane % 4, a
+// lane holds:
+// - of a the pairs (g, 2t), (g + 8, 2t), (g, 2t + 8) and (g + 8, 2t + 8)
+// - of b the pairs (2t, g) and (2t + 8, g) down its column
+// - of c (g, 2t), (g, 2t + 1), (g + 8, 2t) and (g + 8, 2t + 1)
+//
+// Source: PTX ISA, "Matrix fragments for mma.m16n8k16".
 static __device__ inline void multiply(float *c, const u32 *a, const u32 *b)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800

@@ -1,14 +1,14 @@
-// A packed matrix as plain rows of bf16: what cuBLASLt multiplies where there are many rows of x. Integers are
-// dequantised on the way; a group's scale times an integer of at most 8 bits is rounded to bf16, which products of
-// bf16 would do in any case.
+// A packed matrix as plain rows of bf16, which cuBLASLt multiplies where x has many rows. Integers
+// are dequantised on the way. The product of a group's scale and an integer is rounded to bf16, as
+// a bf16 product needs.
 typedef struct {
     const u8 *w;
     u16 *out; // [rows][columns]
     int rows, columns;
 } Unpack;
 
-// A block per panel and 256 columns of it: threads write along a row, so writes are whole lines; a panel's bytes are read
-// with gaps, but all of them by the same block, so that the cache makes up for it.
+// A block per panel and 256 of its columns. Threads write along a row, so writes are whole lines. A
+// panel's bytes are read with gaps, but all by the same block, so the cache makes up for it.
 #define UNPACK(format)                                                                                            \
     KERNEL(unpack_##format, Unpack, 256)                                                                          \
     {                                                                                                             \

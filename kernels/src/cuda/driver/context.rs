@@ -1,4 +1,4 @@
-//! The driver, its context, and what orders work: streams and events.
+//! The driver, its context, and the streams and events that order work.
 
 use super::result::gpu_result;
 use super::unavailable::GpuUnavailable;
@@ -8,13 +8,13 @@ use cudarc::driver::sys;
 use hwprofiles::units::Seconds;
 use std::ffi::CStr;
 
-/// The oldest driver that has every function we call: that of CUDA 12.0.
+/// The oldest driver that has every function we call: the driver of CUDA 12.0.
 const OLDEST: i32 = 12_000;
 
-/// Initialises the driver; the number of GPUs.
+/// Initialises the driver and returns the number of GPUs.
 pub(in crate::cuda) fn initialise() -> Result<usize, GpuUnavailable> {
     let absent = |has_driver, reason: String| GpuUnavailable { reason, has_driver };
-    // SAFETY: the libraries looked for run no initialisers that we could disturb.
+    // SAFETY: loading these libraries runs no initialisers that affect this process.
     if !unsafe { sys::is_culib_present() } {
         return Err(absent(false, "libcuda.so.1, the NVIDIA driver's library, was not found".to_owned()));
     }
@@ -40,14 +40,14 @@ pub(in crate::cuda) fn initialise() -> Result<usize, GpuUnavailable> {
     Ok(count as usize)
 }
 
-/// "CUDA_ERROR_NO_DEVICE".
+/// The name of an error: "CUDA_ERROR_NO_DEVICE".
 fn name(error: DriverError) -> String {
     error
         .error_name()
         .map_or_else(|_| format!("{:?}", error.0), |name| CStr::to_string_lossy(name).into_owned())
 }
 
-/// The first GPU's primary context: the one that cuBLASLt shares.
+/// The first GPU's primary context, which cuBLASLt shares.
 #[derive(Debug)]
 pub(in crate::cuda) struct Context {
     device: sys::CUdevice,
@@ -55,7 +55,7 @@ pub(in crate::cuda) struct Context {
 }
 
 impl Context {
-    /// Of the first GPU, made current to this thread.
+    /// The context of the first GPU, made current to this thread.
     pub fn open() -> Result<Self, KernelError> {
         let device = gpu_result("the first GPU", result::device::get(0))?;
         // SAFETY: the device is one that the driver named.
@@ -65,18 +65,18 @@ impl Context {
         Ok(context)
     }
 
-    /// Makes it current to this thread.
+    /// Makes the context current to this thread.
     pub fn bind(&self) -> Result<(), KernelError> {
         // SAFETY: the context lives as long as `self`.
         gpu_result("a context for a thread", unsafe { result::ctx::set_current(self.raw) })
     }
 
-    /// Its name.
+    /// The GPU's name.
     pub fn name(&self) -> Result<String, KernelError> {
         gpu_result("its name", result::device::get_name(self.device))
     }
 
-    /// One of its numbers.
+    /// An attribute of the GPU.
     pub fn attribute(&self, which: sys::CUdevice_attribute) -> Result<u64, KernelError> {
         // SAFETY: the device is one that the driver named.
         let value = gpu_result("an attribute", unsafe { result::device::get_attribute(self.device, which) })?;
@@ -85,11 +85,11 @@ impl Context {
 
     /// Waits for all work of all streams.
     pub fn synchronize(&self) -> Result<(), KernelError> {
-        // SAFETY: the context is current, which callers see to by `bind`.
+        // SAFETY: the context is current, because callers call `bind` first.
         gpu_result("to finish all work", unsafe { sys::cuCtxSynchronize() }.result())
     }
 
-    /// Bytes of its memory: free ones, all.
+    /// Bytes of the GPU's memory: free, and all.
     pub fn memory(&self) -> Result<(u64, u64), KernelError> {
         let (free, total) = gpu_result("the size of its memory", result::mem_get_info())?;
         Ok((free as u64, total as u64))
@@ -98,28 +98,29 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: retained once by `open`; everything made in it is dropped before it. An error at the end helps nobody.
+        // SAFETY: `open` retained it once, and everything made in it was dropped before. An error
+        // here cannot be handled.
         let _ = unsafe { result::primary_ctx::release(self.device) };
     }
 }
 
-// SAFETY: the driver's functions may be called by any thread to which the context is current; the handle itself is
-// never changed.
+// SAFETY: any thread to which the context is current may call the driver's functions; the handle
+// itself never changes.
 unsafe impl Sync for Context {}
 // SAFETY: as above; no thread owns it.
 unsafe impl Send for Context {}
 
-/// A queue of work.
+/// A stream of work.
 #[derive(Debug)]
 pub(in crate::cuda) struct GpuStream(sys::CUstream);
 
-// SAFETY: the driver's functions take a stream from any thread; the handle itself is never changed.
+// SAFETY: any thread may pass a stream to the driver's functions; the handle itself never changes.
 unsafe impl Sync for GpuStream {}
 // SAFETY: as above; no thread owns it.
 unsafe impl Send for GpuStream {}
 
 impl GpuStream {
-    /// One that waits for no other.
+    /// A stream that waits for no other stream.
     pub fn new() -> Result<Self, KernelError> {
         gpu_result("a stream", result::stream::create(result::stream::StreamKind::NonBlocking)).map(Self)
     }
@@ -129,27 +130,28 @@ impl GpuStream {
         self.0
     }
 
-    /// Waits until all of it is done.
+    /// Waits until all its work is done.
     pub fn wait(&self) -> Result<(), KernelError> {
         // SAFETY: the stream is live.
         gpu_result("to finish its work", unsafe { result::stream::synchronize(self.0) })
     }
 
-    /// Lets `event` happen when all before it is done.
+    /// Records `event`: it happens when all earlier work of the stream is done.
     pub fn record(&self, event: &GpuEvent) -> Result<(), KernelError> {
         // SAFETY: both are live and of the same context.
         gpu_result("to record an event", unsafe { result::event::record(event.0, self.0) })
     }
 
-    /// The same while it is being recorded: the graph has the event as a node.
+    /// As [`GpuStream::record`] while a graph is recorded: the event becomes a node of the graph.
     pub fn record_in_graph(&self, event: &GpuEvent) -> Result<(), KernelError> {
         let flags = sys::CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL as u32;
-        // SAFETY: both are live and of the same context; the event outlives the graph, which is for who records it.
+        // SAFETY: both are live and of the same context. The caller keeps the event longer than the
+        // graph.
         let recorded = unsafe { sys::cuEventRecordWithFlags(event.0, self.0, flags) };
         gpu_result("to record an event", recorded.result())
     }
 
-    /// Lets nothing after this start before `event` happens.
+    /// Lets no later work of the stream start before `event` happens.
     pub fn follow(&self, event: &GpuEvent) -> Result<(), KernelError> {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: both are live and of the same context.
@@ -159,26 +161,26 @@ impl GpuStream {
 
 impl Drop for GpuStream {
     fn drop(&mut self) {
-        // SAFETY: created by `new`, and not used after.
+        // SAFETY: `new` created it, and it is not used afterwards.
         let _ = unsafe { result::stream::destroy(self.0) };
     }
 }
 
-/// A moment in a queue of a GPU's work.
+/// A point in a GPU's stream of work.
 #[derive(Debug)]
 pub struct GpuEvent(sys::CUevent);
 
-// SAFETY: the driver's functions take an event from any thread; the handle itself is never changed.
+// SAFETY: any thread may pass an event to the driver's functions; the handle itself never changes.
 unsafe impl Sync for GpuEvent {}
 // SAFETY: as above; no thread owns it.
 unsafe impl Send for GpuEvent {}
 
 impl GpuEvent {
-    /// One that nothing has been recorded for: who waits for it does not wait. For the context of this thread, which it
-    /// must not outlive.
+    /// An event that was not recorded yet; waiting for it returns at once. It belongs to the
+    /// context of this thread, which must live longer.
     ///
     /// # Errors
-    /// [`KernelError::Gpu`], as of all calls.
+    /// [`KernelError::Gpu`], as for all calls.
     pub fn new() -> Result<Self, KernelError> {
         gpu_result("an event", result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT)).map(Self)
     }
@@ -186,36 +188,36 @@ impl GpuEvent {
     /// Waits until it has happened.
     ///
     /// # Errors
-    /// [`KernelError::Gpu`], also where work before it went wrong.
+    /// [`KernelError::Gpu`], also where earlier work failed.
     pub fn wait(&self) -> Result<(), KernelError> {
         // SAFETY: the event is live.
         gpu_result("to wait for an event", unsafe { result::event::synchronize(self.0) })
     }
 
-    /// From `start` to this; both must have happened. The clock ticks every half microsecond.
+    /// The time from `start` to this event; both must have happened. The clock ticks every half
+    /// microsecond.
     ///
     /// # Errors
-    /// [`KernelError::Gpu`] where one has not.
+    /// [`KernelError::Gpu`] where one has not happened.
     pub fn since(&self, start: &GpuEvent) -> Result<Seconds, KernelError> {
         type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
-        // The bindings of CUDA 13 have only `cuEventElapsedTime_v2`, which drivers before 12.8 lack; all export this one.
+        // The bindings of CUDA 13 have only `cuEventElapsedTime_v2`, which drivers before 12.8
+        // lack. All drivers have this one.
         // SAFETY: the type is that of the function in cuda.h; `initialise` found the library.
         let elapsed = gpu_result("cuEventElapsedTime", unsafe {
             sys::culib().get::<Elapsed>(b"cuEventElapsedTime\0")
         })?;
         let mut milliseconds = 0.0;
         // SAFETY: the pointer is to a live float; both events are live.
-        gpu_result(
-            "the time between events",
-            unsafe { elapsed(&mut milliseconds, start.0, self.0) }.result(),
-        )?;
+        let asked = unsafe { elapsed(&mut milliseconds, start.0, self.0) };
+        gpu_result("the time between events", asked.result())?;
         Ok(Seconds::new(f64::from(milliseconds) / 1e3))
     }
 }
 
 impl Drop for GpuEvent {
     fn drop(&mut self) {
-        // SAFETY: created by `new`, and not used after.
+        // SAFETY: `new` created it, and it is not used afterwards.
         let _ = unsafe { result::event::destroy(self.0) };
     }
 }

@@ -5,7 +5,7 @@ use super::result::gpu_result;
 use crate::runtime::KernelError;
 use cudarc::driver::{result, sys};
 
-/// Bytes of the GPU's memory.
+/// An allocation of a GPU's memory.
 #[derive(Debug)]
 pub(in crate::cuda) struct DeviceMemory {
     start: sys::CUdeviceptr,
@@ -13,14 +13,14 @@ pub(in crate::cuda) struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// `len` bytes of any value.
+    /// Allocates `len` bytes of any value.
     pub fn new(len: usize) -> Result<Self, KernelError> {
-        // SAFETY: only bytes are read from it, all of which are values.
+        // SAFETY: the memory is only read as bytes, for which every value is valid.
         let start = gpu_result(format!("{len} bytes of its memory"), unsafe { result::malloc_sync(len) })?;
         Ok(Self { start, len })
     }
 
-    /// How many.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -28,7 +28,7 @@ impl DeviceMemory {
     /// The address of `len` bytes from `offset` on.
     ///
     /// # Panics
-    /// Where they are not all inside.
+    /// Where the range is not inside.
     pub fn at(&self, offset: usize, len: usize) -> sys::CUdeviceptr {
         assert!(
             offset.checked_add(len).is_some_and(|end| end <= self.len),
@@ -38,28 +38,28 @@ impl DeviceMemory {
         self.start + offset as u64
     }
 
-    /// Writes `bytes` from `offset` on, when all in `stream` is done.
+    /// Writes `bytes` from `offset` on, after all work in `stream`, and waits for it.
     ///
-    /// Not by the driver's call without a stream: that may return before the bytes have arrived, and our streams do
-    /// not wait for it.
+    /// The driver's call without a stream may return before the bytes have arrived, and our streams
+    /// do not wait for it.
     pub fn upload(&self, offset: usize, bytes: &[u8], stream: &GpuStream) -> Result<(), KernelError> {
         let to = self.at(offset, bytes.len());
-        // SAFETY: `at` checks the range; the bytes are borrowed until the stream has been waited for.
+        // SAFETY: `at` checks the range; the bytes stay borrowed until the stream was waited for.
         let enqueued = unsafe { result::memcpy_htod_async(to, bytes, stream.raw()) };
         gpu_result("an upload", enqueued).and(stream.wait())
     }
 
-    /// Reads `len` bytes from `offset` on, when all in `stream` is done.
+    /// Reads `len` bytes from `offset` on, after all work in `stream`.
     pub fn download(&self, offset: usize, len: usize, stream: &GpuStream) -> Result<Vec<u8>, KernelError> {
         let mut bytes = vec![0u8; len];
         let from = self.at(offset, len);
-        // SAFETY: `at` checks the range; the bytes are borrowed until the stream has been waited for.
+        // SAFETY: `at` checks the range; the bytes stay borrowed until the stream was waited for.
         let enqueued = unsafe { result::memcpy_dtoh_async(&mut bytes, from, stream.raw()) };
         gpu_result("a download", enqueued).and(stream.wait())?;
         Ok(bytes)
     }
 
-    /// Fills it with `pattern`, again and again.
+    /// Fills all of it with repetitions of `pattern`.
     pub fn fill(&self, pattern: &[u8], stream: &GpuStream) -> Result<(), KernelError> {
         let mut full = pattern.len().min(self.len);
         self.upload(0, &pattern[..full], stream)?;
@@ -91,7 +91,7 @@ impl<'a> DeviceRange<'a> {
     /// `len` bytes of `memory` from `offset` on.
     ///
     /// # Panics
-    /// Where they are not all inside.
+    /// Where the range is not inside.
     pub fn new(memory: &'a DeviceMemory, offset: usize, len: usize) -> Self {
         memory.at(offset, len);
         Self { memory, offset, len }
@@ -110,7 +110,7 @@ impl<'a> DeviceRange<'a> {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // SAFETY: allocated by `new`; its GPU has waited for all work on it.
+        // SAFETY: `new` allocated it, and its GPU has waited for all work on it.
         let _ = unsafe { result::free_sync(self.start) };
     }
 }

@@ -1,4 +1,4 @@
-//! Work that was recorded once and is replayed as a whole.
+//! Graphs: work that is recorded once and replayed as a whole.
 
 use super::context::GpuStream;
 use super::result::gpu_result;
@@ -11,7 +11,7 @@ use std::ptr;
 #[derive(Debug)]
 pub(in crate::cuda) struct Graph(sys::CUgraphExec);
 
-// SAFETY: the driver's functions take a graph from any thread to which its context is current.
+// SAFETY: any thread to which its context is current may pass a graph to the driver's functions.
 unsafe impl Send for Graph {}
 
 impl Graph {
@@ -24,25 +24,26 @@ impl Graph {
         Self::end(stream, work())
     }
 
-    /// From now on what this thread enqueues into `stream` is recorded, not run; every beginning has its end.
+    /// Starts a recording: what this thread enqueues into `stream` is recorded and not run. Every
+    /// call must be followed by [`Graph::end`].
     pub fn begin(stream: &GpuStream) -> Result<(), KernelError> {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        // SAFETY: the stream is live, and not being recorded.
+        // SAFETY: the stream is live and no recording of it is under way.
         gpu_result("to record a graph", unsafe { result::stream::begin_capture(stream.raw(), mode) })
     }
 
-    /// What was recorded since [`Graph::begin`], where that `worked`.
+    /// Ends the recording and returns its graph, or the error of the recorded work.
     pub fn end(stream: &GpuStream, worked: Result<(), KernelError>) -> Result<Self, KernelError> {
-        // SAFETY: the recording was begun before.
+        // SAFETY: a recording is under way.
         let graph = gpu_result("the end of a graph", unsafe { result::stream::end_capture(stream.raw()) });
-        // What failed first is what matters.
+        // The first error is the one to report.
         if let (Err(_), Ok(graph)) = (&worked, &graph) {
-            // SAFETY: the graph is live, and nobody else has it.
+            // SAFETY: the graph is live, and only this function has it.
             let _ = unsafe { result::graph::destroy(*graph) };
         }
         let graph = worked.and(graph)?;
         let mut ready = ptr::null_mut();
-        // SAFETY: the pointer is to a live handle; the graph is live and not needed after.
+        // SAFETY: the pointer is to a live handle; the graph is live and not needed afterwards.
         let made = unsafe {
             let made = sys::cuGraphInstantiateWithFlags(&mut ready, graph, 0).result();
             let _ = result::graph::destroy(graph);
@@ -61,25 +62,26 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: made by `record`; whoever replayed it has waited for it.
+        // SAFETY: `end` made it, and the caller has waited for its replays.
         let _ = unsafe { result::graph::exec_destroy(self.0) };
     }
 }
 
-/// So many shapes of work are remembered: a graph of hundreds of nodes takes memory.
+/// The most shapes of work that are remembered, because a graph of hundreds of nodes takes memory.
 const MOST: usize = 64;
 
-/// Graphs of work that comes again, by its shape.
+/// The graphs of repeated work, by its shape.
 #[derive(Debug, Default)]
 pub(in crate::cuda) struct Graphs {
-    /// When each was asked for last; its graph from the second time on.
+    /// For each shape the time of its last request, and from the second request on its graph.
     known: BTreeMap<Vec<usize>, (u64, Option<Graph>)>,
     asked: u64,
 }
 
 impl Graphs {
-    /// Whether this is not the first time that somebody asks for `shape`, and its graph if there is one. Of too many shapes
-    /// that which nobody has asked for the longest is forgotten; its last replay must have been waited for.
+    /// Returns whether `shape` was requested before, and its graph if there is one. Where there are
+    /// too many shapes, the one with the oldest request is forgotten; its last replay must have
+    /// been waited for.
     pub fn find(&mut self, shape: &[usize]) -> (bool, Option<&Graph>) {
         self.asked += 1;
         let is_known = self.known.contains_key(shape);
@@ -93,7 +95,7 @@ impl Graphs {
         (is_known, graph.as_ref())
     }
 
-    /// Keeps the graph of a shape that was asked for.
+    /// Keeps the graph of a shape that was requested.
     pub fn keep(&mut self, shape: &[usize], graph: Graph) {
         self.known.insert(shape.to_vec(), (self.asked, Some(graph)));
     }

@@ -1,4 +1,4 @@
-//! Our kernels' texts, compiled at run time by NVRTC.
+//! Compilation of our kernels at run time by NVRTC.
 
 use super::result::gpu_result;
 use crate::cuda::program::GpuProgram;
@@ -6,8 +6,8 @@ use crate::runtime::KernelError;
 use cudarc::nvrtc::{result, sys};
 use std::ffi::{CStr, CString, c_char};
 
-/// What a GPU of this compute capability runs of `program`: machine code, not PTX, which a driver older than NVRTC
-/// would not load.
+/// Compiles `program` to machine code for a GPU of this compute capability. PTX would not do: a
+/// driver older than NVRTC does not load it.
 ///
 /// # Errors
 /// [`KernelError::Gpu`] where there is no NVRTC, or it is too old for the GPU.
@@ -20,16 +20,16 @@ pub fn compile(program: GpuProgram, (major, minor): (u32, u32)) -> Result<Vec<u8
     );
     let unit = Compilation(gpu_result(what(), result::create_program(&text, Some(&name)))?);
     let option = format!("--gpu-architecture=sm_{major}{minor}");
-    // SAFETY: the unit is live.
+    // SAFETY: the compilation is live.
     let compiled = unsafe { result::compile_program(unit.0, &[option]) };
     compiled
         .map_err(|error| KernelError::Gpu { what: what(), reason: format!("{error}: {}", unit.log()) })?;
     gpu_result(what(), unit.code())
 }
 
-/// Where there is no NVRTC, what to do about it.
+/// Looks for NVRTC; the error says what to do where it is missing.
 pub(in crate::cuda) fn find_nvrtc() -> Result<(), String> {
-    // SAFETY: the libraries looked for run no initialisers that we could disturb.
+    // SAFETY: loading these libraries runs no initialisers that affect this process.
     if unsafe { sys::is_culib_present() } {
         return Ok(());
     }
@@ -37,13 +37,13 @@ pub(in crate::cuda) fn find_nvrtc() -> Result<(), String> {
     Err(format!("libnvrtc.so.13 or .12 was not found: {advice}"))
 }
 
-/// A text and what became of it.
+/// A text and its compilation.
 struct Compilation(sys::nvrtcProgram);
 
 impl Compilation {
-    /// What the compiler says.
+    /// The compiler's messages.
     fn log(&self) -> String {
-        // SAFETY: the unit is live, and its compilation has ended.
+        // SAFETY: the compilation is live and has ended.
         let Ok(log) = (unsafe { result::get_program_log(self.0) }) else { return String::new() };
         let bytes: &[u8] = bytemuck::cast_slice::<c_char, u8>(&log);
         CStr::from_bytes_until_nul(bytes)
@@ -52,10 +52,11 @@ impl Compilation {
 
     fn code(&self) -> Result<Vec<u8>, result::NvrtcError> {
         let mut size = 0;
-        // SAFETY: the unit was compiled for a real architecture, and the pointer is to a live integer.
+        // SAFETY: the text was compiled for a real architecture, and the pointer is to a live
+        // integer.
         unsafe { sys::nvrtcGetCUBINSize(self.0, &mut size) }.result()?;
         let mut code = vec![0u8; size];
-        // SAFETY: as above; there is room for as many bytes as it has.
+        // SAFETY: as above; there is room for all bytes.
         unsafe { sys::nvrtcGetCUBIN(self.0, code.as_mut_ptr().cast()) }.result()?;
         Ok(code)
     }
@@ -63,7 +64,7 @@ impl Compilation {
 
 impl Drop for Compilation {
     fn drop(&mut self) {
-        // SAFETY: created by `compile`, and not used after.
+        // SAFETY: `compile` created it, and it is not used afterwards.
         let _ = unsafe { result::destroy_program(self.0) };
     }
 }

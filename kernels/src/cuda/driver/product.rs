@@ -13,28 +13,29 @@ use std::ffi::c_void;
 /// The alignment that cuBLASLt prefers for its operands.
 pub(in crate::cuda) const ALIGN: usize = 256;
 
-/// The most that cuBLASLt may use besides the operands: what it advises for Hopper.
+/// The most bytes that cuBLASLt may use besides the operands: its advice for Hopper.
 pub(in crate::cuda) const WORKSPACE: usize = 32 << 20;
 
-/// What it may use for m × n sums over k products: each in f32 in up to sixteen parts, of 256 products or more, but no more than
-/// [`WORKSPACE`].
+/// The bytes that cuBLASLt may use for m × n sums over k products, at most [`WORKSPACE`]: each sum
+/// in f32, in up to sixteen parts of at least 256 products.
 pub(in crate::cuda) fn workspace(m: usize, n: usize, k: usize) -> usize {
     (size_of::<f32>() * m * n * k.div_ceil(256).min(16)).min(WORKSPACE).next_multiple_of(ALIGN)
 }
 
-/// The library, ready to work.
+/// The library's handle.
 #[derive(Debug)]
 pub(in crate::cuda) struct Blas(sys::cublasLtHandle_t);
 
-// SAFETY: cuBLASLt's functions may be called with one handle by several threads.
+// SAFETY: several threads may call cuBLASLt's functions with one handle.
 unsafe impl Send for Blas {}
 // SAFETY: as above.
 unsafe impl Sync for Blas {}
 
 impl Blas {
-    /// For the current context. Where it cannot be had, the reason: then only products are missing.
+    /// Opens the library for the current context. The error is the reason for which products are
+    /// missing.
     pub fn open() -> Result<Self, String> {
-        // SAFETY: the libraries looked for run no initialisers that we could disturb.
+        // SAFETY: loading these libraries runs no initialisers that affect this process.
         if !unsafe { sys::is_culib_present() } {
             let advice = "install it and name its folder in LD_LIBRARY_PATH";
             return Err(format!("libcublasLt.so.13 or .12 was not found: {advice}"));
@@ -48,7 +49,7 @@ impl Blas {
 
 impl Drop for Blas {
     fn drop(&mut self) {
-        // SAFETY: created by `open`, and not used after.
+        // SAFETY: `open` created it, and it is not used afterwards.
         let _ = unsafe { result::destroy_handle(self.0) };
     }
 }
@@ -60,11 +61,12 @@ struct MatmulFormat {
     result: sys::cudaDataType,
     sum: sys::cublasComputeType_t,
     scale: sys::cudaDataType,
-    /// Whether sums may be kept in fewer bits, as engines have it for `fp8`.
+    /// Whether sums may be kept in fewer bits, as inference engines do for `fp8`.
     fast_sum: bool,
 }
 
-/// Bytes of an operand's element and of a result's; `None` for formats that are not multiplied as they are.
+/// Bytes of an element of an operand and of the result; `None` for formats that cuBLASLt does not
+/// multiply here.
 pub(in crate::cuda) fn sizes(dtype: DType) -> Option<(usize, usize)> {
     match dtype {
         DType::Bf16 | DType::F16 => Some((2, 2)),
@@ -99,7 +101,8 @@ fn format(dtype: DType) -> Option<MatmulFormat> {
     }
 }
 
-/// y[m, n] = x[m, k] · W[n, k]ᵀ with the algorithm that cuBLASLt thinks best, as frameworks take it.
+/// y[m, n] = x[m, k] · W[n, k]ᵀ with the algorithm that cuBLASLt's heuristic picks, as frameworks
+/// use it.
 #[derive(Debug)]
 pub(in crate::cuda) struct BlasProduct {
     description: MatmulDescription,
@@ -107,18 +110,18 @@ pub(in crate::cuda) struct BlasProduct {
     x: MatrixLayout,
     y: MatrixLayout,
     algorithm: sys::cublasLtMatmulAlgo_t,
-    /// Bytes that it may use besides.
+    /// Bytes of workspace.
     workspace: usize,
     integer: bool,
 }
 
-// SAFETY: what it describes is never changed, and belongs to no thread.
+// SAFETY: what it describes never changes and belongs to no thread.
 unsafe impl Send for BlasProduct {}
 
-/// Which product.
+/// The shape of a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::cuda) struct ProductShape {
-    /// Of both operands.
+    /// The format of both operands.
     pub dtype: DType,
     /// Rows of x.
     pub m: u64,
@@ -126,21 +129,21 @@ pub(in crate::cuda) struct ProductShape {
     pub n: u64,
     /// Columns of both.
     pub k: u64,
-    /// From one row of y to the next.
+    /// The distance of y's rows.
     pub y_stride: u64,
-    /// Whether y is f32, which products of 16-bit floats can leave.
+    /// Whether y is f32, which only products of 16-bit floats support.
     pub wide: bool,
-    /// What y's address is a multiple of, 256 at most; W and x start at multiples of 256.
+    /// The alignment of y's address, at most 256. W and x start at multiples of 256.
     pub y_align: u32,
 }
 
 impl BlasProduct {
-    /// Prepares one whose operands all start at multiples of 256 bytes, y without gaps.
+    /// Prepares a product whose operands all start at multiples of 256 bytes, with y without gaps.
     pub fn new(blas: &Blas, dtype: DType, m: u64, n: u64, k: u64) -> Result<Self, KernelError> {
         Self::prepare(blas, ProductShape { dtype, m, n, k, y_stride: n, wide: false, y_align: 256 })
     }
 
-    /// Prepares one.
+    /// Prepares a product.
     pub fn prepare(blas: &Blas, shape: ProductShape) -> Result<Self, KernelError> {
         let ProductShape { dtype, m, n, k, .. } = shape;
         let what = || format!("a product of {m} × {n} × {k} in {dtype}");
@@ -150,8 +153,9 @@ impl BlasProduct {
             format.result = sys::cudaDataType_t::CUDA_R_32F;
         }
         let describe = || -> Result<Self, CublasError> {
-            // Its matrices are stored by columns: our W[n, k] is its A[k, n] transposed, x[m, k] its B[k, m], and
-            // y[m, n] its D[n, m]. That is also the only order in which it multiplies 8-bit formats.
+            // cuBLASLt stores matrices by columns. Our W[n, k] is its A[k, n] transposed, x[m, k]
+            // is its B[k, m], and y[m, n] is its D[n, m]. That is also the only order in which it
+            // multiplies 8-bit formats.
             let description = MatmulDescription::new(format)?;
             let (w, x) =
                 (MatrixLayout::new(format.operand, k, n, k)?, MatrixLayout::new(format.operand, k, m, k)?);
@@ -171,9 +175,9 @@ impl BlasProduct {
     /// Enqueues the product, with the addresses of W, x, y and the workspace.
     ///
     /// # Safety
-    /// The addresses are of device memory that holds the operands of this shape and [`workspace`] bytes.
-    /// The memory stays allocated, and nobody else writes y or the workspace, until the stream's work is
-    /// done.
+    /// The addresses are of device memory that holds the operands of this shape and [`workspace`]
+    /// bytes. The memory stays allocated, and nobody else writes y or the workspace, until the
+    /// stream's work is done.
     pub unsafe fn enqueue(
         &self,
         blas: &Blas,
@@ -186,9 +190,9 @@ impl BlasProduct {
             true => ((&raw const one_integer).cast(), (&raw const zero_integer).cast()),
             false => ((&raw const one).cast(), (&raw const zero).cast()),
         };
-        // SAFETY: all handles are live. alpha and beta have the scale type and are read before the call
-        // returns. The ranges are there by the caller's promise. y is both C, which β = 0 leaves unread,
-        // and D.
+        // SAFETY: all handles are live. alpha and beta have the scale type and are read before the
+        // call returns. The ranges are there by the caller's promise. y is both C, which β = 0
+        // leaves unread, and D.
         let enqueued = unsafe {
             result::matmul(
                 blas.0,
@@ -217,13 +221,14 @@ impl BlasProduct {
 struct MatmulDescription(sys::cublasLtMatmulDesc_t);
 
 impl MatmulDescription {
-    /// A transposed, B not.
+    /// A is transposed, B is not.
     fn new(format: MatmulFormat) -> Result<Self, CublasError> {
         let description = Self(result::create_matmul_desc(format.sum, format.scale)?);
-        // CUBLAS_OP_T, a C enum of four bytes, and a flag of one.
+        // CUBLAS_OP_T is a C enum of four bytes; the flag is one byte.
         let (transposed, fast) = (1i32, 1i8);
         let set = |which, value: *const c_void, size| {
-            // SAFETY: the description is live; the attribute is of `size` bytes, copied before the call returns.
+            // SAFETY: the description is live; the attribute has `size` bytes, which are copied
+            // before the call returns.
             unsafe { result::set_matmul_desc_attribute(description.0, which, value, size) }
         };
         set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, (&raw const transposed).cast(), 4)?;
@@ -236,7 +241,7 @@ impl MatmulDescription {
 
 impl Drop for MatmulDescription {
     fn drop(&mut self) {
-        // SAFETY: created by `new`, and not used after.
+        // SAFETY: `new` created it, and it is not used afterwards.
         let _ = unsafe { result::destroy_matmul_desc(self.0) };
     }
 }
@@ -245,7 +250,7 @@ impl Drop for MatmulDescription {
 struct MatrixLayout(sys::cublasLtMatrixLayout_t);
 
 impl MatrixLayout {
-    /// `rows` × `columns`, stored column after column, `stride` apart.
+    /// `rows` × `columns`, stored by columns that lie `stride` apart.
     fn new(of: sys::cudaDataType, rows: u64, columns: u64, stride: u64) -> Result<Self, CublasError> {
         result::create_matrix_layout(of, rows, columns, stride as i64).map(Self)
     }
@@ -253,7 +258,7 @@ impl MatrixLayout {
 
 impl Drop for MatrixLayout {
     fn drop(&mut self) {
-        // SAFETY: created by `new`, and not used after.
+        // SAFETY: `new` created it, and it is not used afterwards.
         let _ = unsafe { result::destroy_matrix_layout(self.0) };
     }
 }
@@ -262,15 +267,16 @@ impl Drop for MatrixLayout {
 struct MatmulPreference(sys::cublasLtMatmulPreference_t);
 
 impl MatmulPreference {
-    /// At most `workspace` bytes, and a result at a multiple of `align`.
+    /// At most `workspace` bytes, and a result whose address is a multiple of `align`.
     fn new(align: u32, workspace: usize) -> Result<Self, CublasError> {
         let preference = Self(result::create_matmul_pref()?);
         let set = |which, value: *const c_void, size| {
-            // SAFETY: the preference is live; the attribute is of `size` bytes, copied before the call returns.
+            // SAFETY: the preference is live; the attribute has `size` bytes, which are copied
+            // before the call returns.
             unsafe { result::set_matmul_pref_attribute(preference.0, which, value, size) }
         };
         set(Preferred::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (&raw const workspace).cast(), 8)?;
-        // What is said of D holds for C, which is the same.
+        // C is the same matrix as D, so both have the same alignment.
         for which in [
             Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
             Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
@@ -283,7 +289,7 @@ impl MatmulPreference {
 
 impl Drop for MatmulPreference {
     fn drop(&mut self) {
-        // SAFETY: created by `new`, and not used after.
+        // SAFETY: `new` created it, and it is not used afterwards.
         let _ = unsafe { result::destroy_matmul_pref(self.0) };
     }
 }

@@ -1,23 +1,23 @@
-//! Where the operands of all work lie in the GPU's memory.
+//! The places of all operands in the GPU's memory.
 
 use crate::cuda::driver::device_memory::DeviceMemory;
 use crate::cuda::driver::product::{ALIGN, WORKSPACE};
 use crate::runtime::KernelError;
 use hwprofiles::DType;
 
-/// The GPU's memory: weights, then x, then y, then what cuBLASLt needs, then a result. Reads and copies use all of
-/// the first three.
+/// The GPU's memory: weights, then x, then y, then cuBLASLt's workspace, then a result. Reads and
+/// copies use all of the first three.
 #[derive(Debug)]
 pub(super) struct OperandArena {
     pub memory: DeviceMemory,
-    /// Of which format the values are, where they are of one.
+    /// The format of the values, where they all have the same.
     pub filled: Option<DType>,
-    /// Where the next read or copy begins.
+    /// The start of the next read or copy.
     next: usize,
 }
 
 impl OperandArena {
-    /// With `len` bytes for operands.
+    /// An arena with `len` bytes for operands.
     pub fn new(len: usize) -> Result<Self, KernelError> {
         Ok(Self { memory: DeviceMemory::new(len + WORKSPACE + ALIGN)?, filled: None, next: 0 })
     }
@@ -27,7 +27,7 @@ impl OperandArena {
         self.memory.len() - WORKSPACE - ALIGN
     }
 
-    /// Bytes for x, and for y.
+    /// Bytes for x, and as many for y.
     pub fn activations(&self) -> usize {
         self.operands() / 10 / ALIGN * ALIGN
     }
@@ -37,37 +37,38 @@ impl OperandArena {
         self.x_at()
     }
 
-    /// Where x begins.
+    /// The start of x.
     pub fn x_at(&self) -> usize {
         (self.operands() - 2 * self.activations()) / ALIGN * ALIGN
     }
 
-    /// Where y begins.
+    /// The start of y.
     pub fn y_at(&self) -> usize {
         self.x_at() + self.activations()
     }
 
-    /// Where cuBLASLt's own bytes begin.
+    /// The start of cuBLASLt's workspace.
     pub fn workspace_at(&self) -> usize {
         self.operands()
     }
 
-    /// Where what a read found lies.
+    /// The place of a read's result.
     pub fn result_at(&self) -> usize {
         self.operands() + WORKSPACE
     }
 
-    /// Its values are no longer of one format.
+    /// Notes that the values no longer have one format.
     pub fn forget(&mut self) {
         self.filled = None;
     }
 
-    /// Where its second half begins.
+    /// The start of the second half.
     pub fn half(&self) -> usize {
         self.operands() / 2 / ALIGN * ALIGN
     }
 
-    /// Where `len` bytes of the first `within` are that were not used for longest.
+    /// The start of `len` bytes among the first `within` bytes: those that were not used for the
+    /// longest time.
     pub fn take(&mut self, len: usize, within: usize) -> usize {
         let at = if self.next + len <= within { self.next } else { 0 };
         self.next = at + len;

@@ -1,4 +1,4 @@
-//! What work computes, against its definition.
+//! Checks of the timed work against its definition.
 
 use super::gpu::{Gpu, PATTERN};
 use super::kernels::VECTOR;
@@ -9,15 +9,15 @@ use crate::cuda::driver::product::sizes;
 use crate::runtime::KernelError;
 use hwprofiles::{DType, Direction};
 
-/// Rows and columns of the product that stands for all of its format: y has an odd number of rows.
+/// Rows and columns of the product that is checked for each format. y has an odd number of rows.
 const SHAPE: (usize, usize, usize) = (7, 192, 320);
 
 impl Gpu {
-    /// Does work of the kind of `work` once, on operands of which the host computes the same; `None` for work that
-    /// computes nothing.
+    /// Runs work of the kind of `work` once and compares its result with the host's; `None` for
+    /// work without a result.
     ///
     /// # Errors
-    /// As [`Gpu::time`].
+    /// Those of [`Gpu::time`].
     pub fn check(&mut self, work: GpuWork) -> Result<Option<GpuCheck>, KernelError> {
         match work {
             GpuWork::Launch | GpuWork::Node | GpuWork::Replay | GpuWork::RoundTrip => Ok(None),
@@ -31,7 +31,7 @@ impl Gpu {
         }
     }
 
-    /// An odd number of vectors, so that every thread has another number of them to read.
+    /// Checks a read of an odd number of vectors, so that threads read different numbers of them.
     fn check_read(&mut self) -> Result<GpuCheck, KernelError> {
         let bytes = pattern(DType::Int8, PATTERN - VECTOR);
         let result = self.arena.result_at();
@@ -58,7 +58,7 @@ impl Gpu {
         Ok(differing(&got, &bytes))
     }
 
-    /// Each value against the sum in double precision of the same operands.
+    /// Compares each value with the sum in double precision of the same operands.
     fn check_product(&mut self, dtype: DType) -> Result<GpuCheck, KernelError> {
         let (m, n, k) = SHAPE;
         let placed = self.place(dtype, m as u64, n as u64, k as u64)?;
@@ -82,7 +82,7 @@ impl Gpu {
             let (wanted, size) = terms.fold((0.0, 0.0), |(sum, size), term| (sum + term, size + term.abs()));
             GpuCheck { got, wanted, tolerance: tolerance(dtype, wanted, size) }
         });
-        // The first that is wrong, else any; a NaN is wrong.
+        // The first wrong value, otherwise any value. NaN is wrong.
         let right = |check: &GpuCheck| (check.got - check.wanted).abs() <= check.tolerance;
         let checks: Vec<_> = checks.collect();
         Ok(*checks.iter().find(|check| !right(check)).unwrap_or(&checks[0]))
@@ -112,8 +112,8 @@ impl Gpu {
     }
 }
 
-/// Half a unit in the last place of the result, and what is lost on the way: sums in 32 bits lose little, but Hopper
-/// keeps no more than 13 bits of a sum of 8-bit floats.
+/// The largest allowed error: half a unit in the last place of the result, and the error of the
+/// sum. Sums in 32 bits lose little, but Hopper keeps only 13 bits in sums of 8-bit floats.
 fn tolerance(dtype: DType, wanted: f64, size: f64) -> f64 {
     match dtype {
         DType::Int8 => 0.0,
@@ -123,7 +123,7 @@ fn tolerance(dtype: DType, wanted: f64, size: f64) -> f64 {
     }
 }
 
-/// How many bytes differ: none may.
+/// The number of bytes that differ, which must be 0.
 fn differing(got: &[u8], wanted: &[u8]) -> GpuCheck {
     let count = got.iter().zip(wanted).filter(|(a, b)| a != b).count() + got.len().abs_diff(wanted.len());
     GpuCheck { got: count as f64, wanted: 0.0, tolerance: 0.0 }

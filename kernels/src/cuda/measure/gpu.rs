@@ -1,4 +1,4 @@
-//! One GPU, and the time that it takes for work.
+//! A GPU under measurement, and the time of its work.
 
 use super::arena::OperandArena;
 use super::host_pages::HostPages;
@@ -16,14 +16,15 @@ use hwprofiles::DType;
 use hwprofiles::units::{Bytes, Seconds};
 use std::time::Instant;
 
-/// The most of the GPU's memory that is used: eight of it for the largest read, and it is an even number of them.
+/// The most bytes of the GPU's memory that are used: the largest read takes 8 GiB of them. It is a
+/// multiple of 4 MiB.
 const ARENA: u64 = 10 << 30;
-/// The least: less would hold neither the patterns of checks nor many operands.
+/// The fewest bytes: less would not hold the patterns of checks and enough operands.
 const LEAST: u64 = 96 << 20;
-/// Random bytes before they repeat.
+/// Random bytes before the pattern repeats.
 pub(super) const PATTERN: usize = 16 << 20;
 
-/// The first GPU of this machine, with memory of its own for the operands of all work.
+/// The first GPU of this machine, with an arena for the operands of all work.
 #[derive(Debug)]
 pub struct Gpu {
     // Dropped in this order: the context last.
@@ -31,7 +32,7 @@ pub struct Gpu {
     pub(super) blas: Result<Blas, String>,
     pub(super) kernels: MeasureKernels,
     pub(super) arena: OperandArena,
-    /// From which the GPU gets, and to which it sends.
+    /// The host's pages that are sent from, and those that are received into.
     pub(super) host: Option<(HostPages, HostPages)>,
     pub(super) stream: GpuStream,
     pub(super) second: GpuStream,
@@ -40,7 +41,8 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// The first GPU. A transfer is of at most `host` bytes of host memory, of which twice as many are used.
+    /// Opens the first GPU. A transfer has at most `host` bytes of host memory, and twice as many
+    /// are allocated.
     pub fn open(host: Bytes) -> Result<Self, GpuUnavailable> {
         let count = initialise()?;
         Self::open_first(count, host)
@@ -54,7 +56,7 @@ impl Gpu {
         let kernels = MeasureKernels::load(multiprocessors as u32)?;
         let blas = Blas::open();
         let (free, capacity) = context.memory()?;
-        // What others use in the meantime, and what the driver needs, is in the last quarter.
+        // The last quarter is for other processes and for the driver.
         let arena = ARENA.min(free / 4 * 3) / (2 << 20) * (2 << 20);
         if arena < LEAST {
             let (free, wanted) = (Bytes::new(free), Bytes::new(LEAST / 3 * 4));
@@ -84,19 +86,20 @@ impl Gpu {
         Ok(Self { recorded: None, blas, kernels, arena, host: None, stream, second, facts, context })
     }
 
-    /// What it is.
+    /// The GPU's properties.
     pub fn facts(&self) -> &GpuFacts {
         &self.facts
     }
 
-    /// The time of one call of `work`, of `calls` one after another. The first time that some work is asked for
-    /// prepares it, and may be slower.
+    /// The time of one call of `work`, averaged over `calls` calls one after another. The first
+    /// call of some work prepares it, and may be slower.
     ///
     /// # Errors
-    /// [`KernelError::Gpu`] where the GPU cannot do the work: a format that it does not know, operands too large for it.
+    /// [`KernelError::Gpu`] where the GPU cannot do the work: it does not know the format, or the
+    /// operands are too large.
     ///
     /// # Panics
-    /// On no calls.
+    /// Where `calls` is 0.
     pub fn time(&mut self, work: GpuWork, calls: usize) -> Result<Seconds, KernelError> {
         assert!(calls > 0, "no calls have no time");
         let all = match work {
@@ -120,7 +123,7 @@ impl Gpu {
         Ok(all * (1.0 / calls as f64))
     }
 
-    /// The GPU's time from the first of what `enqueue` enqueues to the last.
+    /// The GPU's time from the start to the end of the work that `enqueue` enqueues.
     fn by_events(
         &mut self,
         enqueue: impl FnOnce(&mut Self) -> Result<(), KernelError>,
@@ -133,7 +136,7 @@ impl Gpu {
         end.since(&start)
     }
 
-    /// The host's time for `calls` of what `enqueue` enqueues, each waited for.
+    /// The host's time for `calls` calls of `enqueue`, waiting for each.
     fn by_host(
         &mut self,
         calls: usize,
@@ -148,8 +151,8 @@ impl Gpu {
         Ok(Seconds::new(start.elapsed().as_secs_f64()))
     }
 
-    /// Leaves nothing of the weights in the cache, by reading what is not theirs. It also keeps the GPU busy until the
-    /// host has enqueued what is to be timed.
+    /// Evicts the weights from the cache by reading other memory. The read also keeps the GPU busy
+    /// until the host has enqueued the timed work.
     fn flush_l2(&mut self) -> Result<(), KernelError> {
         let len = (2 * self.facts.l2.get() as usize).min(self.arena.activations()) / VECTOR * VECTOR;
         self.read_range(self.arena.y_at(), len)
@@ -165,8 +168,8 @@ impl Gpu {
     fn read_range(&self, at: usize, len: usize) -> Result<(), KernelError> {
         let memory = &self.arena.memory;
         let result = DeviceRange::new(memory, self.arena.result_at(), 4);
-        // SAFETY: the arena lives as long as `self`, whose drop waits for the stream. All work that writes
-        // these ranges is in the same stream.
+        // SAFETY: the arena lives as long as `self`, whose drop waits for the stream. All work that
+        // writes these ranges is in the same stream.
         unsafe { self.kernels.read(DeviceRange::new(memory, at, len), result, &self.stream) }
     }
 
@@ -181,14 +184,15 @@ impl Gpu {
         self.recorded.iter().try_for_each(|(_, _, graph)| graph.replay(&self.stream))
     }
 
-    /// Records a graph of `calls` of `work`, unless it is the one recorded last.
+    /// Records a graph of `calls` calls of `work`, unless it is the graph that was recorded last.
     fn record(&mut self, work: GpuWork, calls: usize) -> Result<(), KernelError> {
         if self.recorded.as_ref().is_some_and(|(last, count, _)| (*last, *count) == (work, calls)) {
             return Ok(());
         }
-        // Only one at a time: a graph of hundreds of nodes takes memory.
+        // Only one graph at a time, because a graph of hundreds of nodes takes memory.
         self.recorded = None;
-        // Every kernel runs once outside: the driver may load its code only then, which a recording forbids.
+        // Every kernel first runs outside the recording, because the driver may load its code at
+        // the first run, which a recording forbids.
         let graph = if let GpuWork::Product { dtype, m, n, k } = work {
             let placed = self.place(dtype, m, n, k)?;
             placed.enqueue(self, 0).and(self.stream.wait())?;
@@ -237,18 +241,18 @@ impl Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // What an error left enqueued must be done before its memory goes.
+        // Work that an error left enqueued must finish before its memory is freed.
         let _ = self.stream.wait().and(self.second.wait());
     }
 }
 
-/// A product whose operands have their places in the arena.
+/// A product whose operands have places in the arena.
 #[derive(Debug)]
 pub(super) struct PlacedProduct {
     product: BlasProduct,
-    /// From one matrix of weights to the next.
+    /// The distance of the matrices of weights.
     stride: usize,
-    /// How many there are before they repeat: far more bytes than the cache holds.
+    /// The number of matrices before they repeat: far more bytes than the cache holds.
     count: usize,
 }
 
@@ -264,8 +268,8 @@ impl PlacedProduct {
             at(arena.y_at()),
             at(arena.workspace_at()),
         ];
-        // SAFETY: `place` checked that the operands fit. The arena lives as long as the GPU, whose drop waits
-        // for the stream. All work that writes these ranges is in the same stream.
+        // SAFETY: `place` checked that the operands fit. The arena lives as long as the GPU, whose
+        // drop waits for the stream. All work that writes these ranges is in the same stream.
         unsafe { self.product.enqueue(blas, addresses, &gpu.stream) }
     }
 }

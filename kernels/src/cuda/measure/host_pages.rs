@@ -59,8 +59,8 @@ impl HostPages {
     /// Enqueues a transfer to all of `to`, of the bytes from `offset` on.
     ///
     /// # Safety
-    /// Until the stream's work is done, these bytes are neither written nor freed, and the device memory
-    /// is not freed.
+    /// Until the stream's work is done, these bytes are neither written nor freed, and the device
+    /// memory is not freed.
     ///
     /// # Panics
     /// Where there are fewer bytes from `offset` on.
@@ -79,8 +79,8 @@ impl HostPages {
     /// Enqueues a transfer from all of `from`, to the bytes from `offset` on.
     ///
     /// # Safety
-    /// Until the stream's work is done, these bytes are neither read, written nor freed, and the device
-    /// memory is neither written nor freed.
+    /// Until the stream's work is done, these bytes are neither read, written nor freed, and the
+    /// device memory is neither written nor freed.
     ///
     /// # Panics
     /// Where there are fewer bytes from `offset` on.
@@ -101,5 +101,50 @@ impl Drop for HostPages {
     fn drop(&mut self) {
         // An error here cannot be handled; the driver unlocks the pages with its context.
         let _ = self.set_pinned(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{gpu::Gpu, stand_in};
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn ranges_outside_either_memory_are_refused() {
+        let Ok(gpu) = Gpu::open(hwprofiles::units::Bytes::new(1 << 20)) else { return };
+        let (memory, stream) = (&gpu.arena.memory, &gpu.stream);
+        let mut pages = HostPages::new(1 << 20, &[1, 2, 3]).expect("memory");
+        let inside = DeviceRange::new(memory, 0, 64);
+        let refused = |act: &mut dyn FnMut()| assert!(catch_unwind(AssertUnwindSafe(act)).is_err());
+        for (offset, len) in [(memory.len(), 1), (0, memory.len() + 1), (usize::MAX, 2)] {
+            refused(&mut || {
+                DeviceRange::new(memory, offset, len);
+            });
+        }
+        for offset in [(1 << 20) - 63, 1 << 20, usize::MAX] {
+            // SAFETY: `wait` below ends the work before the pages and the arena are dropped.
+            refused(&mut || drop(unsafe { pages.send(offset, inside, stream) }));
+            // SAFETY: as above.
+            refused(&mut || drop(unsafe { pages.receive(offset, inside, stream) }));
+        }
+        // SAFETY: `wait` below ends the work before the arena is dropped.
+        let read = |from, into| drop(unsafe { gpu.kernels.read(from, into, stream) });
+        let range = |offset, len| DeviceRange::new(memory, offset, len);
+        refused(&mut || read(range(0, 15), range(64, 4)));
+        refused(&mut || read(range(8, 16), range(64, 4)));
+        refused(&mut || read(range(0, 16), range(64, 3)));
+        refused(&mut || read(range(0, 16), range(65, 4)));
+        stream.wait().expect("all of it");
+        println!("all are refused");
+    }
+
+    #[test]
+    fn ranges_outside_either_memory_are_refused_behind_a_stand_in() {
+        let name = "cuda::measure::host_pages::tests::ranges_outside_either_memory_are_refused";
+        let output = stand_in::run(name);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains("all are refused"), "{text}{errors}");
     }
 }

@@ -1,4 +1,4 @@
-//! Our own kernels, compiled by the driver.
+//! The kernels of the measurement, compiled by the driver.
 
 use crate::cuda::driver::context::GpuStream;
 use crate::cuda::driver::device_memory::DeviceRange;
@@ -7,13 +7,13 @@ use crate::runtime::KernelError;
 use cudarc::driver::{result, sys};
 use std::ffi::{CString, c_void};
 
-/// Their text. The driver's compiler takes ASCII only, comments included.
+/// Their PTX. The driver's compiler takes only ASCII, also in comments.
 const TEXT: &str = include_str!("../kernels.ptx");
-/// Threads of a block that reads; `of_block` is summed up by warps of 32.
+/// Threads of a block that reads. `of_block` is summed by warps of 32.
 const THREADS: u32 = 256;
-/// Blocks on a multiprocessor: 2048 threads, where it holds as many.
+/// Blocks per multiprocessor: 2048 threads, where it holds that many.
 const BLOCKS: u32 = 8;
-/// Bytes that one load reads.
+/// Bytes of one load.
 pub(super) const VECTOR: usize = 16;
 
 /// The loaded kernels.
@@ -26,10 +26,11 @@ pub(super) struct MeasureKernels {
 }
 
 impl MeasureKernels {
-    /// Compiles them for the current context's GPU, which has so many multiprocessors.
+    /// Compiles the kernels for the GPU of the current context, which has `multiprocessors`
+    /// multiprocessors.
     pub fn load(multiprocessors: u32) -> Result<Self, KernelError> {
         let text = gpu_result("our kernels", CString::new(TEXT))?;
-        // SAFETY: the text ends with a zero byte, which is how the driver tells PTX's end.
+        // SAFETY: the text ends with a zero byte, which marks the end of PTX for the driver.
         let module = unsafe { result::module::load_data(text.as_ptr().cast()) };
         let module = gpu_result("our kernels", module)?;
         let find = |name: &str| {
@@ -40,7 +41,7 @@ impl MeasureKernels {
         match (find("empty"), find("read_all")) {
             (Ok(empty), Ok(read)) => Ok(Self { module, empty, read, multiprocessors }),
             (Err(error), _) | (_, Err(error)) => {
-                // SAFETY: loaded above, and nothing of it was found.
+                // SAFETY: it was loaded above, and no kernel of it is in use.
                 let _ = unsafe { result::module::unload(module) };
                 Err(error)
             }
@@ -55,11 +56,12 @@ impl MeasureKernels {
         gpu_result("an empty kernel", launched)
     }
 
-    /// Enqueues a read of all of `from`, which is whole [`VECTOR`]s. The exclusive or of its 32-bit words is
-    /// combined into the 32 bits of `into`.
+    /// Enqueues a read of all of `from`, which is whole [`VECTOR`]s. The exclusive or of its 32-bit
+    /// words is combined into the 32 bits of `into`.
     ///
     /// # Safety
-    /// Until the stream's work is done, the memory of both ranges is not freed, and nobody else writes it.
+    /// Until the stream's work is done, the memory of both ranges is not freed, and nobody else
+    /// writes it.
     ///
     /// # Panics
     /// Where `from` is not whole vectors or `into` is not four bytes.
@@ -76,8 +78,9 @@ impl MeasureKernels {
         let parameter = |value: &mut u64| std::ptr::from_mut(value).cast::<c_void>();
         let mut parameters = [parameter(&mut start), parameter(&mut count), parameter(&mut into_address)];
         let (blocks, threads) = ((self.multiprocessors * BLOCKS, 1, 1), (THREADS, 1, 1));
-        // SAFETY: the three parameters are those that the kernel declares, and are copied before the call
-        // returns. The kernel reads `count` vectors of `from` and changes the 32 bits of `into`.
+        // SAFETY: the three parameters are those that the kernel declares, and are copied before
+        // the call returns. The kernel reads `count` vectors of `from` and changes the 32 bits of
+        // `into`.
         let launched =
             unsafe { result::launch_kernel(self.read, blocks, threads, 0, stream.raw(), &mut parameters) };
         gpu_result("a read of its memory", launched)
@@ -86,7 +89,7 @@ impl MeasureKernels {
 
 impl Drop for MeasureKernels {
     fn drop(&mut self) {
-        // SAFETY: loaded by `load`; whoever launched one has waited for it.
+        // SAFETY: `load` loaded it, and callers have waited for all launches.
         let _ = unsafe { result::module::unload(self.module) };
     }
 }
@@ -97,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_text_is_ascii_for_volta_and_newer_and_has_the_kernels_that_we_look_for() {
-        // ptxas refuses any other character, even in a comment.
+        // ptxas refuses any other character, also in a comment.
         assert!(TEXT.is_ascii() && !TEXT.contains('\0'));
         assert!(TEXT.contains("\n.target sm_70\n") && TEXT.contains("\n.version 6.4\n"));
         for entry in [".visible .entry empty()", ".visible .entry read_all(.param .u64 param_from, "] {

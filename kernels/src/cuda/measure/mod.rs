@@ -11,3 +11,7 @@ mod work;
 
 pub use gpu::Gpu;
 pub use work::{GpuCheck, GpuFacts, GpuWork};
+
+#[cfg(test)]
+#[path = "../../../tests/stand_in/mod.rs"]
+mod stand_in;

@@ -1,10 +1,10 @@
-//! Random values. Zeros draw less power than data does: an H200's products of zeros are 13 % faster.
+//! Random operands. Zeros draw less power than data: an H200's products of zeros are 13 % faster.
 
 use half::{bf16, f16};
 use hwprofiles::DType;
 
-/// `len` bytes of random values of `dtype`, the same ones each time: 16-bit floats uniform in [−1, 1), E4M3 of any
-/// sign and fraction between 2⁻⁶ and 2, and any 8-bit integers.
+/// `len` bytes of random values of `dtype`, the same in each run: 16-bit floats uniform in [−1, 1),
+/// E4M3 of any sign and fraction between 2⁻⁶ and 2, and any 8-bit integers.
 pub(super) fn pattern(dtype: DType, len: usize) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15;
     let words = std::iter::repeat_with(|| split_mix(&mut state));
@@ -17,7 +17,7 @@ pub(super) fn pattern(dtype: DType, len: usize) -> Vec<u8> {
     bytes.take(len).collect()
 }
 
-/// The value of one element of `dtype` that begins `bytes`.
+/// The value of the element of `dtype` at the start of `bytes`.
 pub(super) fn value(dtype: DType, bytes: &[u8]) -> f64 {
     let short = || u16::from_le_bytes([bytes[0], bytes[1]]);
     match dtype {
@@ -50,7 +50,7 @@ fn shorts(word: u64, bits: impl Fn(f32) -> u16) -> [u8; 8] {
     bytes
 }
 
-/// A byte's sign and fraction with an exponent of −6 to 0, which is never that of NaN.
+/// A byte's sign and fraction with an exponent of −6 to 0, so that it is never NaN.
 fn e4m3(byte: u8) -> u8 {
     (byte & 0x87) | (1 + (byte >> 3 & 15) % 7) << 3
 }
@@ -67,7 +67,7 @@ mod tests {
             let values: Vec<_> = bytes.chunks(size).map(|bytes| value(dtype, bytes)).collect();
             let limit = if dtype == DType::Int8 { 128.0 } else { 2.0 };
             assert!(values.iter().all(|v| v.abs() <= limit), "{dtype}");
-            let count = |of: fn(&f64) -> bool| values.iter().filter(|v| of(v)).count();
+            let count = |holds: fn(&f64) -> bool| values.iter().filter(|v| holds(v)).count();
             assert!(count(|v| *v == 0.0) * 100 < values.len(), "{dtype}");
             let negative = count(|v| *v < 0.0) as f64 / values.len() as f64;
             assert!((0.45..0.55).contains(&negative), "{dtype}: {negative}");

@@ -1,4 +1,4 @@
-//! Transfers between the host's memory and the GPU's.
+//! The time of transfers between the host's memory and the GPU's.
 
 use super::gpu::{Gpu, PATTERN};
 use super::host_pages::HostPages;
@@ -12,7 +12,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 impl Gpu {
-    /// The time of `calls` transfers of `bytes`, in each direction asked for.
+    /// The time of `calls` transfers of `bytes` in each requested direction.
     pub(super) fn transfers(
         &mut self,
         direction: Direction,
@@ -25,11 +25,11 @@ impl Gpu {
         let (len, half) = (bytes.get() as usize, self.arena.half());
         let device = &self.arena.memory;
         let Some((from, to)) = &mut self.host else { return Ok(Seconds::ZERO) };
-        // Every transfer has other bytes of both memories, as far as there are any.
+        // Each transfer uses other bytes of both memories, as far as there are any.
         let places = (from.len() / len).max(1);
         let places = move |call: usize| call % places * len;
-        // SAFETY: (both) each caller waits for the stream, and after an error `set_host` and the drop of the
-        // GPU do, before the pages or the arena are used for anything else.
+        // SAFETY: (both) this function waits for the streams. After an error, `set_host` and the
+        // drop of the GPU wait, before the pages or the arena are used for anything else.
         let send = |i, stream: &GpuStream| unsafe {
             from.send(places(i), DeviceRange::new(device, places(i), len), stream)
         };
@@ -42,7 +42,8 @@ impl Gpu {
                 let (start, other, end) = (GpuEvent::new()?, GpuEvent::new()?, GpuEvent::new()?);
                 self.stream.record(&start)?;
                 self.second.follow(&start)?;
-                // In turns: small transfers are over before the host has enqueued all of one way.
+                // The directions take turns, because small transfers would end before the host has
+                // enqueued all of one direction.
                 for i in 0..calls {
                     if direction != Direction::ToHost {
                         send(i, &self.stream)?;
@@ -63,7 +64,7 @@ impl Gpu {
                     || (0..calls).try_for_each(|i| receive(i, &self.second)).and(self.second.wait());
                 time_both(&self.context, send, receive)
             }
-            // The driver's copies through its own buffer are the host's work: its clock counts.
+            // The host copies through the driver's own buffer, so the host's clock counts.
             (HostMemory::Pageable, _) => {
                 let start = Instant::now();
                 for i in 0..calls {
@@ -79,9 +80,9 @@ impl Gpu {
         }
     }
 
-    /// Makes the host's side of transfers ready.
+    /// Prepares the host's pages for transfers.
     pub(super) fn set_host(&mut self, memory: HostMemory) -> Result<(), KernelError> {
-        // Also what an earlier error left behind.
+        // This also waits for work that an earlier error left enqueued.
         self.stream.wait().and(self.second.wait())?;
         if self.host.is_none() {
             let (len, pattern) = (self.facts.largest_transfer.get() as usize, pattern(DType::Bf16, PATTERN));
@@ -95,7 +96,8 @@ impl Gpu {
     }
 }
 
-/// The host's time for `send` and `receive` at once, by a thread each: a pageable transfer keeps its thread busy.
+/// The host's time for `send` and `receive` at once, on a thread each, because a pageable transfer
+/// keeps its thread busy.
 fn time_both(
     context: &Context,
     send: impl FnOnce() -> Result<(), KernelError>,

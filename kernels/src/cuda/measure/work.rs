@@ -1,4 +1,4 @@
-//! What a GPU can be asked to do, and what it is.
+//! The work that can be timed on a GPU, and the GPU's properties.
 
 use hwprofiles::units::Bytes;
 use hwprofiles::{DType, Direction, HostMemory};
@@ -7,22 +7,24 @@ use std::fmt;
 /// Work that is timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GpuWork {
-    /// An empty kernel that the host launches, one after another without waiting.
+    /// Empty kernels that the host launches one after another without waiting.
     Launch,
-    /// An empty kernel as one node after another of a replayed graph.
+    /// Empty kernels as consecutive nodes of a replayed graph.
     Node,
-    /// The replay of a graph of one empty kernel, waited for.
+    /// The replay of a graph of one empty kernel, with a wait.
     Replay,
-    /// The launch of an empty kernel on an idle GPU, waited for.
+    /// The launch of an empty kernel on an idle GPU, with a wait.
     RoundTrip,
-    /// A read of so many bytes of the GPU's memory, other ones in every call.
+    /// A read of this number of bytes of the GPU's memory, other bytes in every call.
     Read(Bytes),
-    /// A copy of so many bytes within the GPU's memory, other ones in every call.
+    /// A copy of this number of bytes within the GPU's memory, other bytes in every call.
     Copy(Bytes),
-    /// y[m, n] = x[m, k] · W[n, k]ᵀ of random values, as a node of a replayed graph. Every call has other weights, so
-    /// that they come from the GPU's memory; x is the same, as after the operator that made it. The sum is float
-    /// (`int8`: 32-bit integer); y is of x's format, but bf16 for `fp8` and 32-bit integers for `int8`. The two 8-bit
-    /// formats are those of both operands, without scales; sums of `fp8` may be kept in fewer bits, as engines have it.
+    /// y[m, n] = x[m, k] · W[n, k]ᵀ of random values, as a node of a replayed graph. Every call has
+    /// other weights, so that they come from the GPU's memory; x is the same, because in a model
+    /// the previous operator has just written it. Sums are floats (for `int8` 32-bit integers). y
+    /// has x's format, except that it is bf16 for `fp8` and 32-bit integers for `int8`. In the two
+    /// 8-bit formats both operands have 8 bits and no scales; sums of `fp8` may be kept in fewer
+    /// bits, as inference engines do.
     Product {
         /// Format of x and W: `bf16`, `f16`, `fp8` (E4M3) or `int8`.
         dtype: DType,
@@ -33,50 +35,50 @@ pub enum GpuWork {
         /// Columns of both.
         k: u64,
     },
-    /// A transfer of so many bytes, each way.
+    /// A transfer of this number of bytes, in each direction.
     Transfer {
-        /// Which way.
+        /// The direction.
         direction: Direction,
-        /// From or to which kind of host memory.
+        /// The kind of host memory.
         memory: HostMemory,
-        /// How many.
+        /// The number of bytes.
         bytes: Bytes,
     },
 }
 
-/// What a GPU says about itself.
+/// The properties of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuFacts {
-    /// As it calls itself: "NVIDIA H200".
+    /// Its name: "NVIDIA H200".
     pub name: String,
-    /// Compute capability: (9, 0).
+    /// Its compute capability: (9, 0).
     pub capability: (u32, u32),
-    /// Streaming multiprocessors.
+    /// Its streaming multiprocessors.
     pub multiprocessors: u64,
-    /// All of its memory.
+    /// The size of its memory.
     pub capacity: Bytes,
-    /// Its last-level cache.
+    /// The size of its last-level cache.
     pub l2: Bytes,
-    /// Where it is on the PCI bus, as /sys names it: "0000:17:00.0".
+    /// Its place on the PCI bus, as /sys names it: "0000:17:00.0".
     pub bus: String,
     /// The most bytes of a [`GpuWork::Read`].
     pub largest_read: Bytes,
     /// The most bytes of a [`GpuWork::Transfer`].
     pub largest_transfer: Bytes,
-    /// Why there are no products; `None` where there are.
+    /// Why products are missing; `None` where they are there.
     pub no_products: Option<String>,
-    /// How many GPUs there are; this is the first.
+    /// The number of GPUs; this is the first.
     pub count: usize,
 }
 
-/// What some work computed, at the value that is furthest from right.
+/// A result of some work: the value that is furthest from the right one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GpuCheck {
-    /// What it computed.
+    /// The computed value.
     pub got: f64,
-    /// What is right.
+    /// The right value.
     pub wanted: f64,
-    /// How far apart they may be.
+    /// The allowed difference.
     pub tolerance: f64,
 }
 

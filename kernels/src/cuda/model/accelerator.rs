@@ -20,17 +20,17 @@ pub struct Accelerator {
     // Dropped in this order: the context last.
     modules: Mutex<BTreeMap<GpuProgram, Module>>,
     pub(super) blas: Blas,
-    /// For what is waited for at once: loading, and reading results.
+    /// A stream for work that is waited for at once: loading, and reading results.
     own: Mutex<GpuStream>,
     capability: (u32, u32),
     context: Context,
 }
 
 impl Accelerator {
-    /// The first GPU.
+    /// Opens the first GPU.
     ///
     /// # Errors
-    /// Which of libcuda, libnvrtc and libcublasLt is missing, or what the driver refuses.
+    /// The library that is missing (libcuda, libnvrtc or libcublasLt), or what the driver refuses.
     pub fn open() -> Result<Self, GpuUnavailable> {
         initialise()?;
         let absent = |reason: String| GpuUnavailable { reason, has_driver: true };
@@ -55,7 +55,7 @@ impl Accelerator {
         self.context.name()
     }
 
-    /// Lets this thread use it: threads that did not make what they use ask for this first.
+    /// Makes the GPU current to this thread, which must precede all other use on it.
     ///
     /// # Errors
     /// [`KernelError::Gpu`].
@@ -63,7 +63,7 @@ impl Accelerator {
         self.context.bind()
     }
 
-    /// Compiles programs, so that their first calls find them ready.
+    /// Compiles programs, so that their first calls need not.
     ///
     /// # Errors
     /// [`KernelError::Gpu`] where NVRTC is too old for the GPU.
@@ -78,12 +78,12 @@ impl Accelerator {
         Ok(())
     }
 
-    /// Compute capability.
+    /// Its compute capability.
     pub fn capability(&self) -> (u32, u32) {
         self.capability
     }
 
-    /// A kernel of a program, compiled now if it was not.
+    /// A kernel of a program, which is compiled now if it was not yet.
     pub(super) fn function(&self, program: GpuProgram, kernel: &str) -> Result<sys::CUfunction, KernelError> {
         self.prepare(&[program])?;
         self.modules.lock().unwrap_or_else(PoisonError::into_inner)[&program].function(kernel)
@@ -95,7 +95,7 @@ impl Accelerator {
         self.context.synchronize()
     }
 
-    /// Does something with its own stream, from any thread.
+    /// Runs `act` with the GPU's own stream, on any thread.
     pub(super) fn with_own_stream<T>(
         &self,
         act: impl FnOnce(&GpuStream) -> Result<T, KernelError>,
@@ -107,21 +107,22 @@ impl Accelerator {
 
 impl Drop for Accelerator {
     fn drop(&mut self) {
-        // What it has goes on whichever thread is the last to use it.
+        // Handles are freed on the thread that drops the last reference, to which the context must
+        // be current.
         let _ = self.bind();
     }
 }
 
-/// Loaded machine code.
+/// A loaded program.
 #[derive(Debug)]
 struct Module(sys::CUmodule);
 
-// SAFETY: the driver's functions take a module from any thread to which its context is current.
+// SAFETY: any thread to which its context is current may pass a module to the driver's functions.
 unsafe impl Send for Module {}
 
 impl Module {
     fn load(code: &[u8]) -> Result<Self, KernelError> {
-        // SAFETY: the code is whole, as NVRTC made it; its length stands in it.
+        // SAFETY: the code is whole, as NVRTC made it, and contains its own length.
         gpu_result("our kernels", unsafe { result::module::load_data(code.as_ptr().cast()) }).map(Self)
     }
 
@@ -134,7 +135,7 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: loaded by `load`; queues, which keep this GPU, have waited for all calls.
+        // SAFETY: `load` loaded it. Queues keep this GPU and have waited for all calls.
         let _ = unsafe { result::module::unload(self.0) };
     }
 }

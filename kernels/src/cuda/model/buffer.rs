@@ -72,8 +72,8 @@ impl MemoryArena {
 }
 
 impl Buffer {
-    /// Locks the host's pages, so that a GPU reaches them at their address and without the processor.
-    /// A buffer in a GPU's memory is left as it is.
+    /// Locks the host's pages, so that a GPU reaches them at their address and without the
+    /// processor. A buffer in a GPU's memory is left as it is.
     ///
     /// # Errors
     /// [`KernelError::Gpu`] where the pages cannot be locked.
@@ -84,7 +84,8 @@ impl Buffer {
         gpu.bind()?;
         // Our own pages are registered, because memory that the driver allocates would be
         // write-combined or on a NUMA node of its choice.
-        // SAFETY: the range is mapped, starts at a page, and stays so until the lock has been dropped.
+        // SAFETY: the range is mapped, starts at a page, and stays so until the lock has been
+        // dropped.
         let locked = unsafe { sys::cuMemHostRegister_v2(self.start().cast(), self.len(), 0) };
         gpu_result("host memory", locked.result())?;
         self.set_lock(Box::new(LockedPages { start: self.start() as usize, gpu: Arc::clone(gpu) }));
@@ -96,8 +97,9 @@ impl Buffer {
     /// # Panics
     /// Where no GPU reaches it.
     pub fn values<T>(&self) -> GpuSlice<T> {
-        // SAFETY: the buffer is there, and waits for all work of its GPU before it is freed. If a kernel
-        // gets a copy of this slice after that, the GPU's address translation stops it with an error.
+        // SAFETY: the buffer is there, and waits for all work of its GPU before it is freed. If a
+        // kernel gets a copy of this slice after that, the GPU's address translation stops it with
+        // an error.
         unsafe { GpuSlice::new(self.device_address(), self.len() / size_of::<T>()) }
     }
 }

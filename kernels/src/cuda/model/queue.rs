@@ -16,15 +16,16 @@ use std::collections::btree_map::Entry;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// A stream of one GPU. What is enqueued runs in order; of other queues' work only what is followed comes before.
+/// A stream of one GPU. Its work runs in order. Work of another queue comes first only where
+/// [`Queue::follow`] says so.
 ///
-/// Operands are [`GpuSlice`] of buffers that the GPU reaches. When the host may read or write what a queue works on is told
-/// by events, as between threads by flags: that is for who enqueues.
+/// Operands are [`GpuSlice`]s of buffers that the GPU reaches. The caller uses events to know when
+/// the host may read or write an operand, as flags do between threads.
 #[derive(Debug)]
 pub struct Queue {
     // Dropped in this order: the GPU last.
     graphs: Graphs,
-    /// Whether what is enqueued is recorded, not run.
+    /// Whether work is recorded and not run.
     records: bool,
     products: BTreeMap<ProductShape, BlasProduct>,
     functions: BTreeMap<(GpuProgram, &'static str), sys::CUfunction>,
@@ -32,25 +33,25 @@ pub struct Queue {
     gpu: Arc<Accelerator>,
 }
 
-// SAFETY: streams and functions may be used by any thread to which the context is current.
+// SAFETY: any thread to which the context is current may use streams and functions.
 unsafe impl Send for Queue {}
 
-/// How far apart the pieces of a copy are.
+/// The pieces of a copy, which lie a fixed distance apart.
 #[derive(Debug, Clone, Copy)]
 pub struct StridedCopy {
-    /// Pieces.
+    /// The number of pieces.
     pub count: usize,
-    /// Bytes of each.
+    /// Bytes of each piece.
     pub bytes: usize,
     /// Bytes from the start of one piece to the start of the next, on both sides.
     pub stride: usize,
 }
 
 impl Queue {
-    /// A new stream, on whose thread the GPU is then bound.
+    /// A new stream. Binds the GPU to this thread.
     ///
     /// # Errors
-    /// [`KernelError::Gpu`], as of all calls.
+    /// [`KernelError::Gpu`], as for all calls.
     pub fn new(gpu: &Arc<Accelerator>) -> Result<Self, KernelError> {
         gpu.bind()?;
         let (graphs, products, functions) = Default::default();
@@ -69,7 +70,7 @@ impl Queue {
         &self.gpu
     }
 
-    /// Enqueues a call; the first of a program compiles it.
+    /// Enqueues a call. The first call of a program compiles it.
     ///
     /// # Errors
     /// [`KernelError::Gpu`] where the GPU refuses.
@@ -90,23 +91,26 @@ impl Queue {
         // A kernel takes one structure; the driver copies it before the call returns.
         let mut parameters = [call.arguments().as_ptr().cast_mut().cast::<c_void>()];
         let threads = (call.threads(), 1, 1);
-        // SAFETY: the kernel is live and its one parameter is as long as the structure that `KernelCall` made for it. What it
-        // points to is there: `GpuSlice` are of buffers, which wait for all work before they go.
+        // SAFETY: the kernel is live, and its one parameter is the structure that `KernelCall` made
+        // for it. Its addresses are valid: a `GpuSlice` is of a buffer, which waits for all work
+        // before it is freed.
         let launched = unsafe {
             result::launch_kernel(function, (x, y, z), threads, 0, self.stream.raw(), &mut parameters)
         };
         gpu_result(call.kernel(), launched)
     }
 
-    /// Enqueues y = x·Wᵀ: `m` rows of x without gaps, W `shape` (format, rows, columns) as [`crate::Weights`] packs it, y's
-    /// rows `y_stride` apart. Few rows are multiplied by W as it is; many by a plain copy in bf16, made in `scratch` for as
-    /// many of W's rows as there is room for at a time.
+    /// Enqueues y = x·Wᵀ for `m` rows of x without gaps. W has the shape (format, rows, columns)
+    /// and is packed as [`crate::Weights`]; y's rows lie `y_stride` apart. Few rows are multiplied
+    /// by the packed W. For many rows W is first copied to plain bf16 in `scratch`, as many rows at
+    /// a time as fit.
     ///
     /// # Errors
-    /// [`KernelError::DType`] and [`KernelError::Size`] as [`calls::gemv`]; [`KernelError::Gpu`].
+    /// [`KernelError::DType`] and [`KernelError::Size`] as in [`calls::gemv`];
+    /// [`KernelError::Gpu`].
     ///
     /// # Panics
-    /// Where `scratch` is not as [`Queue::scratch_bytes`] tells.
+    /// Where `scratch` is shorter than [`Queue::scratch_bytes`].
     pub fn multiply(
         &mut self,
         m: usize,
@@ -145,28 +149,28 @@ impl Queue {
                 Entry::Vacant(new) => new.insert(BlasProduct::prepare(&self.gpu.blas, shape)?),
             };
             let addresses = [plain.address(), x.address(), at, workspace.address()];
-            // SAFETY: the slices hold the operands, which was checked above. They are of buffers, which wait
-            // for all work of the GPU before they are freed.
+            // SAFETY: the slices hold the operands, which was checked above. They are of buffers,
+            // which wait for all work of the GPU before they are freed.
             unsafe { product.enqueue(&self.gpu.blas, addresses, &self.stream) }?;
         }
         Ok(())
     }
 
-    /// Whether `m` rows are multiplied by a matrix as it is packed, without a copy: a product by a kernel of ours reads W once
-    /// for each row; else W is read, and its copy written and read.
+    /// Whether `m` rows are multiplied by the packed matrix without a copy. Our kernel reads W once
+    /// for each row. With a copy, W is read, and the copy is written and read.
     pub fn multiplies_packed(m: usize, (dtype, n, k): (DType, usize, usize)) -> bool {
         let packed = dtype.matrix_bytes(n as u64, k as u64).get() as usize;
         m * packed <= packed + 2 * (2 * n * k)
     }
 
-    /// Bytes of scratch with which `m` rows are multiplied by n × k values of W copied whole, or as many of its rows as 128 MiB
-    /// hold.
+    /// Bytes of scratch for `m` rows times n × k values of W. The copy holds all of W, or as many
+    /// of its rows as fit 128 MiB.
     pub fn scratch_bytes(m: usize, (n, k): (usize, usize)) -> usize {
         const MOST: usize = 128 << 20;
         workspace(m, n, k) + (2 * n.next_multiple_of(PANEL) * k).min(MOST.max(2 * PANEL * k))
     }
 
-    /// Enqueues a copy of bytes, from or to the GPU's memory or within it.
+    /// Enqueues a copy of bytes to, from or within the GPU's memory.
     ///
     /// # Errors
     /// [`KernelError::Gpu`].
@@ -178,19 +182,19 @@ impl Queue {
         if to.is_empty() {
             return Ok(());
         }
-        // SAFETY: both ranges are of buffers, which wait for all work before they go.
+        // SAFETY: both ranges are of buffers, which wait for all work before they are freed.
         let enqueued =
             unsafe { sys::cuMemcpyAsync(to.address(), from.address(), to.len(), self.stream.raw()) };
         gpu_result("a copy", enqueued.result())
     }
 
-    /// Enqueues a copy of pieces that are as far apart on both sides.
+    /// Enqueues a copy of pieces that lie equally far apart on both sides.
     ///
     /// # Errors
     /// [`KernelError::Gpu`].
     ///
     /// # Panics
-    /// Where they are not all there.
+    /// Where a piece is not inside.
     pub fn copy_pieces(
         &mut self,
         to: GpuSlice<u8>,
@@ -223,16 +227,19 @@ impl Queue {
             WidthInBytes: bytes,
             Height: count,
         };
-        // SAFETY: the description is read before the call returns; for the ranges see `copy`.
+        // SAFETY: the description is read before the call returns; the ranges are as in `copy`.
         gpu_result(
             "a copy of pieces",
             unsafe { sys::cuMemcpy2DAsync_v2(&raw const copy, self.stream.raw()) }.result(),
         )
     }
 
-    /// Enqueues what `work` enqueues here and nowhere else: the first time that `shape` comes call by call, from the second
-    /// on as one graph, recorded then and replayed since; whether it was. Of one shape `work` must make the same calls with
-    /// the same arguments: what differs between them is read from memory. The work of the time before has been waited for.
+    /// Enqueues repeated work. The first time for a `shape`, `work` enqueues its calls one by one.
+    /// The second time they are recorded as one graph, which is replayed from then on. Returns
+    /// whether a graph was replayed.
+    ///
+    /// For one shape `work` must make the same calls with the same arguments, in this queue only;
+    /// what differs is read from memory. The caller has waited for the previous run.
     ///
     /// # Errors
     /// [`KernelError::Gpu`].
@@ -242,7 +249,8 @@ impl Queue {
         work: impl FnOnce(&mut Self) -> Result<(), KernelError>,
     ) -> Result<bool, KernelError> {
         match self.graphs.find(shape) {
-            // Every kernel runs once outside: the driver may load its code only then, which a recording forbids.
+            // Every kernel first runs outside the recording, because the driver may load its code
+            // at the first run, which a recording forbids.
             (false, _) => return work(self).map(|()| false),
             (true, Some(graph)) => return graph.replay(&self.stream).map(|()| true),
             (true, None) => {}
@@ -257,7 +265,8 @@ impl Queue {
         Ok(true)
     }
 
-    /// Lets `event` happen when all that was enqueued before is done; in a graph, each time that it is replayed.
+    /// Records `event`: it happens when all earlier work is done. In a graph it happens at each
+    /// replay.
     ///
     /// # Errors
     /// [`KernelError::Gpu`].
@@ -265,7 +274,7 @@ impl Queue {
         if self.records { self.stream.record_in_graph(event) } else { self.stream.record(event) }
     }
 
-    /// Lets nothing that is enqueued after start before `event` has happened, as it was recorded last.
+    /// Lets no later work start before `event` has happened, as it was recorded last.
     ///
     /// # Errors
     /// [`KernelError::Gpu`].
@@ -273,10 +282,10 @@ impl Queue {
         self.stream.follow(event)
     }
 
-    /// Waits until all of it is done.
+    /// Waits until all its work is done.
     ///
     /// # Errors
-    /// [`KernelError::Gpu`], also where something went wrong on the way.
+    /// [`KernelError::Gpu`], also where earlier work failed.
     pub fn wait(&self) -> Result<(), KernelError> {
         self.stream.wait()
     }
@@ -284,7 +293,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // What is enqueued must be done before what it uses goes.
+        // Enqueued work must finish before its operands are freed.
         let _ = self.gpu.bind().and(self.stream.wait());
     }
 }

@@ -1,4 +1,4 @@
-//! A GPU and a CPU side by side, and what their results differ by.
+//! A GPU and a CPU side by side, and the differences of their results.
 
 use crate::cuda::calls::{GpuSlice, KernelCall};
 use crate::cuda::model::{Accelerator, Queue};
@@ -7,18 +7,18 @@ use half::bf16;
 use hwprofiles::units::Bytes;
 use std::sync::Arc;
 
-/// How far a kernel is from the CPU's.
+/// The difference between a GPU's kernel and the CPU's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parity {
     /// The kernel and its shape.
     pub what: String,
-    /// The largest difference, as a share of what rounding allows at that value: 1 is just right enough. A value that is no number
-    /// counts as infinitely far.
+    /// The largest difference, as a share of what rounding allows at that value: at most 1 is
+    /// right. NaN counts as infinitely far.
     pub share: f32,
 }
 
 impl Parity {
-    /// Whether it is as near as it must be.
+    /// Whether the difference is allowed.
     pub fn holds(&self) -> bool {
         self.share <= 1.0
     }
@@ -48,7 +48,7 @@ impl ParityBench {
         self.found
     }
 
-    /// Random values from −1 to 1 that bf16 holds.
+    /// Random values from −1 to 1 that bf16 represents exactly.
     pub(super) fn noise(&mut self, len: usize) -> Vec<f32> {
         let next = || {
             self.seed ^= self.seed << 13;
@@ -89,7 +89,7 @@ impl ParityBench {
         self.queue.run(call)
     }
 
-    /// Compares what is in bf16 on the GPU, when all is done.
+    /// Waits for the GPU and compares its bf16 values with `wanted`.
     pub(super) fn compare(
         &mut self,
         what: String,
@@ -104,7 +104,7 @@ impl ParityBench {
         Ok(())
     }
 
-    /// The same of f32.
+    /// As [`ParityBench::compare`], for f32.
     pub(super) fn compare_wide(
         &mut self,
         what: String,
@@ -121,7 +121,7 @@ impl ParityBench {
     fn note(&mut self, what: String, got: &[f32], wanted: &[f32], may: impl Fn(f32) -> f32) {
         let share = |(got, wanted): (&f32, &f32)| {
             let share = (got - wanted).abs() / may(*wanted);
-            // Nothing is right of nothing; no number is right of no number.
+            // Equal values have no difference, also where the allowed one is 0. NaN is never right.
             if got == wanted {
                 0.0
             } else if share.is_nan() {

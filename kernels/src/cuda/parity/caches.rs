@@ -24,7 +24,7 @@ pub(super) fn check(bench: &mut ParityBench) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Sequences whose last `new` tokens attend.
+/// One call of attention: the last `new` tokens of each sequence attend.
 struct AttentionCase {
     shape: KvShape,
     heads: usize,
@@ -46,7 +46,7 @@ impl AttentionCase {
         (0..self.shape.sequences).map(|sequence| KvSpan { sequence, past, new }).collect()
     }
 
-    /// What the CPU makes of it; rows of `kv` are keys, then values.
+    /// The CPU's result. Rows of `kv` are keys, then values.
     fn wanted(&self, bench: &ParityBench, kv: &[f32], q: &[f32]) -> Result<Vec<f32>, KernelError> {
         let (shape, heads, width, kv_width) = (self.shape, self.heads, self.width(), self.kv_width());
         let [mut keys, mut values] = [Buffer::new(shape.bytes())?, Buffer::new(shape.bytes())?];
@@ -68,7 +68,7 @@ impl AttentionCase {
         Ok(out)
     }
 
-    /// Appends all on the GPU to a cache of a page per sequence in `room`.
+    /// Appends all rows on the GPU to a cache in `room` with one page per sequence.
     fn cache(
         &self,
         bench: &mut ParityBench,
@@ -88,11 +88,18 @@ impl AttentionCase {
         };
         let all = self.past + self.new;
         let rows = || (0..sequences).flat_map(|sequence| (0..all).map(move |position| (sequence, position)));
-        let of = bench.numbers(&rows().map(|(sequence, _)| sequence).collect::<Vec<_>>())?;
+        let sequences_at = bench.numbers(&rows().map(|(sequence, _)| sequence).collect::<Vec<_>>())?;
         let positions = bench.numbers(&rows().map(|(_, position)| position).collect::<Vec<_>>())?;
         let kv = bench.narrow(kv)?;
         let (values, stride) = (kv.values().from(self.kv_width()), 2 * self.kv_width());
-        bench.run(&calls::append(cache, kv.values(), values, stride, of.values(), positions.values()))?;
+        bench.run(&calls::append(
+            cache,
+            kv.values(),
+            values,
+            stride,
+            sequences_at.values(),
+            positions.values(),
+        ))?;
         Ok(cache)
     }
 

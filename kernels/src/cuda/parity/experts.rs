@@ -7,14 +7,14 @@ use crate::runtime::{Buffer, KernelError, MemoryArena, Scratch};
 use hwprofiles::DType;
 use hwprofiles::units::Bytes;
 
-/// Of each token.
+/// Experts of each token.
 const EACH: usize = 2;
 const HIDDEN: usize = 272;
 const INNER: usize = 72;
 
 pub(super) fn check(bench: &mut ParityBench) -> Result<(), KernelError> {
     for dtype in [DType::Bf16, DType::Int8, DType::Int4] {
-        // Each pair by itself, and in tiles.
+        // Few pairs, which read their matrices one by one, and many, which are in tiles.
         for (tokens, experts) in [(1, 8), (3, 40), (150, 8)] {
             mixture(bench, dtype, tokens, experts)?;
         }
@@ -64,7 +64,7 @@ fn mixture(bench: &mut ParityBench, dtype: DType, tokens: usize, experts: usize)
     let mut wanted = vec![0.0; tokens * HIDDEN];
     let mut scratch = Scratch::unaccounted(expert::scratch_bytes(1, tokens, HIDDEN, INNER))?;
     expert::experts(&bench.pool, &mut wanted, &x, &each, &mut scratch);
-    // Four roundings to bf16 on the way, of values that cancel.
+    // The values are rounded to bf16 four times on the way, and they cancel.
     let largest = wanted.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
     let what = format!("{EACH} of {experts} experts in {dtype} for {tokens} tokens");
     bench.compare(what, &out_at, &wanted, largest / 64.0)

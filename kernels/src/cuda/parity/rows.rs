@@ -1,4 +1,4 @@
-//! Norms, rotation, activations, sums, hops.
+//! Norms, rotation, activations, sums, and conversions.
 
 use super::bench::ParityBench;
 use crate::cpu::{self, RopeTable};
@@ -76,7 +76,7 @@ fn maps(bench: &mut ParityBench, rows: usize, columns: usize) -> Result<(), Kern
     bench.run(&calls::soft_cap(logits_at.values(), columns, rows, columns, 1.5))?;
     cpu::soft_cap(&bench.pool, &mut wanted, 1.5);
     bench.compare_wide(what("add_bias and soft_cap"), &logits_at, &wanted, 1e-5)?;
-    // A hop's two ends may both be the GPU's.
+    // Both ends of a conversion may be in the GPU's memory.
     let (there_at, there) = bench.room::<f32>(up.len())?;
     bench.run(&calls::widen_rows((there, columns), (up_at.values(), columns), [rows, columns]))?;
     bench.compare_wide(what("widen_rows"), &there_at, &up, 0.0)?;

@@ -1,4 +1,4 @@
-//! Packed weights: products of few rows and of many, unpacked, gathered.
+//! Packed weights: products of few rows and of many, unpacking, and gathering.
 
 use super::bench::ParityBench;
 use crate::cpu::Weights;
@@ -10,7 +10,8 @@ use hwprofiles::units::Bytes;
 
 pub(super) fn check(bench: &mut ParityBench) -> Result<(), KernelError> {
     for dtype in [DType::Bf16, DType::Int8, DType::Int4] {
-        // Whole panels and not, whole groups and not, more columns than are staged at once.
+        // Whole and partial panels, whole and partial groups, and more columns than are staged at
+        // once.
         for (n, k) in [(16, 32), (33, 65), (48, 2304), (1024, 512)] {
             matrix(bench, dtype, n, k)?;
         }
@@ -35,7 +36,7 @@ fn matrix(bench: &mut ParityBench, dtype: DType, n: usize, k: usize) -> Result<(
     bench.run(&calls::gather(row, shape, w.values(), token.values(), 1.0)?)?;
     bench.compare_wide(what("gather"), &row_at, &plain[n / 2 * k..][..k], 0.0)?;
 
-    // Room for a part of the matrix at a time: of half of it, for twice the rows.
+    // Scratch for half of the matrix at a time, with a workspace for twice the rows.
     let half = (n.div_ceil(2).next_multiple_of(16), k);
     let (_scratch, scratch) = bench.room::<u8>(Queue::scratch_bytes(2 * 33, half))?;
     for m in [1, 2, 33] {
@@ -47,7 +48,7 @@ fn matrix(bench: &mut ParityBench, dtype: DType, n: usize, k: usize) -> Result<(
         let rows = x.chunks(k);
         let wanted: Vec<f32> =
             rows.flat_map(|row| plain.chunks(k).map(move |column| dot(row, column) as f32)).collect();
-        // Integers times their scales are rounded to bf16 before many rows are multiplied.
+        // Integers times their scales are rounded to bf16 before a product of many rows.
         let slack = if dtype == DType::Bf16 { 1e-5 } else { 1.0 / 256.0 } * (k as f32).sqrt();
         let (y_at, y) = bench.room(m * n)?;
         bench.queue.multiply(m, (ProductOutput::Narrow(y), n), x_at.values(), shape, w.values(), scratch)?;

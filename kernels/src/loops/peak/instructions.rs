@@ -10,7 +10,8 @@ pub(super) const VECTOR_ROUNDS: usize = 1 << 14;
 pub(super) const AVX2_CHAINS: usize = 12;
 /// Chains of vectors in 32 registers.
 pub(super) const AVX512_CHAINS: usize = 24;
-/// Multiplications into each accumulating tile in one burst, 16 cycles each. Every sum is exact in f32.
+/// Multiplications into each accumulating tile in one burst, 16 cycles each. Every sum is exact in
+/// f32.
 pub(super) const TILE_ROUNDS: usize = 1 << 9;
 /// Accumulating tiles: a multiplication takes 16 cycles, and its result is ready after 52.
 pub(super) const TILE_CHAINS: usize = 4;

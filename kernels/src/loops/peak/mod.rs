@@ -1,9 +1,10 @@
-//! The highest rate of a core: loops of one instruction on registers, and products whose operands stay in
-//! the second-level cache.
+//! The highest rate of a core: loops of one instruction on registers, and products whose operands
+//! stay in the second-level cache.
 //!
-//! These are the upper two of a CPU's three compute ceilings. The third, weights that stream from memory, is
-//! [`crate::gemm()`] over matrices larger than the caches. A loop returns its work only after its result was
-//! found to be exactly right: operands are multiples of 1/16, so every sum is exact.
+//! These are the upper two of a CPU's three compute ceilings. The third, weights that stream from
+//! memory, is [`crate::gemm()`] over matrices larger than the caches. A loop returns its work only
+//! after its result was found to be exactly right: operands are multiples of 1/16, so every sum is
+//! exact.
 
 mod instructions;
 mod product;
@@ -16,8 +17,8 @@ use hwprofiles::units::Flop;
 pub use instructions::Instructions;
 pub use product::CachedProduct;
 
-/// Runs `bursts` bursts of `instructions` on every member of the pool and returns the work of all members;
-/// `None` where the instructions are absent. A burst takes 20–150 µs.
+/// Runs `bursts` bursts of `instructions` on every member of the pool and returns the work of all
+/// members; `None` where the instructions are absent. A burst takes 20–150 µs.
 ///
 /// # Panics
 /// Where a result is wrong.

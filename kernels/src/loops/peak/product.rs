@@ -5,7 +5,8 @@ use crate::runtime::{KernelError, MemoryArena, Pool, Scratch};
 use hwprofiles::DType;
 use hwprofiles::units::{Bytes, Flop};
 
-/// A product by [`crate::gemm()`] whose weights, x and y fit together in the members' second-level caches.
+/// A product by [`crate::gemm()`] whose weights, x and y fit together in the members' second-level
+/// caches.
 #[derive(Debug)]
 pub struct CachedProduct {
     m: usize,
@@ -16,8 +17,9 @@ pub struct CachedProduct {
 }
 
 impl CachedProduct {
-    /// `m` rows of x times weights in `dtype`, for `members` members with `cache` bytes of cache each. The
-    /// weights take at most a quarter of it, and so does x; the rest is for the kernel's copy of x and for y.
+    /// `m` rows of x times weights in `dtype`, for `members` members with `cache` bytes of cache
+    /// each. The weights take at most a quarter of it, and so does x; the rest is for the kernel's
+    /// copy of x and for y.
     ///
     /// # Errors
     /// Those of [`Weights::from_f32`] and [`Scratch::unaccounted`].
@@ -58,8 +60,8 @@ impl CachedProduct {
         Flop::new(2 * (m * n * k * times) as u128)
     }
 
-    /// The largest error of the last result, as a share of Σ|x·w| of its value. Check it before reporting a
-    /// rate.
+    /// The largest error of the last result, as a share of Σ|x·w| of its value. Check it before
+    /// reporting a rate.
     pub fn error(&self) -> f64 {
         let (m, n, k) = self.shape();
         let mut row = vec![0.0; k];

@@ -1,4 +1,4 @@
-//! Tile-resident loops of AMX instructions: nothing is loaded inside.
+//! Loops of AMX instructions on tiles alone: nothing is loaded inside the loop.
 
 use super::instructions::{Instructions, TILE_CHAINS, TILE_ROUNDS, expect, sixteenths};
 use crate::cpu::amx::TileConfig;
@@ -84,7 +84,8 @@ pub(super) unsafe fn int8(bursts: usize) {
     check::<_, _, 4>(Instructions::AmxInt8, &a, &b, |chain, m, n| f64::from(c[chain].0[m][n]));
 }
 
-/// Compares every value of the four accumulators. A tile of B holds `GROUP` consecutive depths of a column side by side.
+/// Compares every value of the four accumulators. A tile of B holds `GROUP` consecutive depths of a
+/// column side by side.
 fn check<T: Copy + Into<f64>, const N: usize, const GROUP: usize>(
     instructions: Instructions,
     a: &[AmxTile<T, N>; 2],

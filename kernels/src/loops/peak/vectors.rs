@@ -1,7 +1,8 @@
-//! Register-resident loops of vector instructions.
+//! Loops of vector instructions on registers alone.
 //!
-//! Enough independent chains to cover the latency (4 to 6 cycles) of two units, as many as the registers hold beside two
-//! operands. Each burst begins again at its chain's number, so that no two chains are the same and every sum is exact.
+//! There are enough independent chains to cover the latency (4 to 6 cycles) of two units: as many
+//! as fit the registers beside two operands. In each burst a chain starts from its own number, so
+//! that no two chains are equal and every sum is exact.
 
 use super::instructions::{AVX2_CHAINS, AVX512_CHAINS, Instructions, VECTOR_ROUNDS, expect, sixteenths};
 use half::bf16;
@@ -9,7 +10,8 @@ use std::arch::x86_64::*;
 use std::array::from_fn;
 use std::hint::black_box;
 
-/// Compares each lane of each chain: its start plus VECTOR_ROUNDS times the products of its `depth` pairs of operands.
+/// Compares each lane of each chain with its start plus VECTOR_ROUNDS times the products of its
+/// `depth` pairs of operands.
 fn check(instructions: Instructions, chains: &[impl AsRef<[f64]>], a: &[f64], b: &[f64]) {
     for (chain, lanes) in chains.iter().enumerate() {
         let lanes = lanes.as_ref();

@@ -1,4 +1,4 @@
-//! The same loops with 256-bit vectors, prefetching across pages and storing around the caches.
+//! The loops with 256-bit vectors, with prefetches across pages and stores around the caches.
 
 use super::store::StoreKind;
 use crate::cpu::tiles::avx2::Fetch;
@@ -33,7 +33,7 @@ pub(super) unsafe fn read(x: &[f64]) -> f64 {
 /// The CPU has AVX2.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn write(to: &mut [f64], value: f64, store: StoreKind) {
-    // SAFETY: CPU features as promised.
+    // SAFETY: the CPU has the promised features.
     unsafe { each_four(to, store, |_| _mm256_set1_pd(value), |_| value) };
 }
 
@@ -48,7 +48,7 @@ pub(super) unsafe fn copy(to: &mut [f64], from: &[f64], store: StoreKind) {
         }
         _mm256_loadu_pd(from.as_ptr().add(at))
     };
-    // SAFETY: CPU features as promised.
+    // SAFETY: the CPU has the promised features.
     unsafe { each_four(to, store, four, |at| from[at]) };
 }
 
@@ -66,7 +66,7 @@ pub(super) unsafe fn triad(to: &mut [f64], a: &[f64], b: &[f64], factor: f64, st
         let product = _mm256_mul_pd(factors, _mm256_loadu_pd(b.as_ptr().add(at)));
         _mm256_add_pd(_mm256_loadu_pd(a.as_ptr().add(at)), product)
     };
-    // SAFETY: CPU features as promised.
+    // SAFETY: the CPU has the promised features.
     unsafe { each_four(to, store, four, |at| a[at] + factor * b[at]) };
 }
 
@@ -83,11 +83,12 @@ pub(super) unsafe fn sum<const ARRAYS: usize>(to: &mut [f64], from: [&[f64]; ARR
             _mm256_add_pd(sum, _mm256_loadu_pd(x.as_ptr().add(at)))
         })
     };
-    // SAFETY: CPU features as promised.
+    // SAFETY: the CPU has the promised features.
     unsafe { each_four(to, store, four, |at| from.iter().map(|x| x[at]).sum()) };
 }
 
-/// Fills `to` with `four(at)` (values `at..at + 4`) where it is aligned for that, with `one(at)` elsewhere.
+/// Fills `to` with `four(at)` (values `at..at + 4`) where it is aligned for that, and with
+/// `one(at)` elsewhere.
 ///
 /// # Safety
 /// The CPU has AVX2.
@@ -105,7 +106,8 @@ unsafe fn each_four(
     let pointer = to.as_mut_ptr();
     for at in (start..end).step_by(STEP) {
         for at in (at..at + STEP).step_by(4) {
-            // SAFETY: start ≤ at and at + 4 ≤ end; start is aligned to 32 bytes, and 4 values are 32 bytes.
+            // SAFETY: start ≤ at and at + 4 ≤ end; start is aligned to 32 bytes, and 4 values are
+            // 32 bytes.
             unsafe {
                 match store {
                     StoreKind::Ordinary => _mm256_store_pd(pointer.add(at), four(at)),
@@ -115,6 +117,7 @@ unsafe fn each_four(
         }
     }
     (end..to.len()).for_each(|at| to[at] = one(at));
-    // Non-temporal stores are weakly ordered: whoever is told that we are done must see them.
+    // Non-temporal stores are weakly ordered. The fence makes them visible before the end of the
+    // loop is.
     _mm_sfence();
 }

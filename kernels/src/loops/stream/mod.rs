@@ -1,9 +1,9 @@
-//! The loops that show what a memory can do.
+//! Loops that show the bandwidth and the latency of a memory.
 //!
-//! Each member of the pool walks its own contiguous part of the arrays, the same one in every loop, so that
-//! memory touched first by a loop is near the core that uses it. What a loop counts is the bytes that the
-//! program asked for; an ordinary store also reads its line first, which is not counted (STREAM's convention):
-//! that is why non-temporal stores look faster.
+//! Each member of the pool walks its own contiguous part of the arrays, the same part in every
+//! loop. So memory that a loop touched first is near the core that uses it. A loop counts the bytes
+//! that the program asked for. An ordinary store also reads its line first; that read is not
+//! counted (STREAM's convention), which is why non-temporal stores look faster.
 
 mod avx2;
 mod store;
@@ -27,11 +27,12 @@ pub fn read(pool: &Pool, x: &[f64]) -> f64 {
     sums.into_inner().map(|sums| sums.iter().sum()).unwrap_or(f64::NAN)
 }
 
-/// As [`read`], by the calling thread alone, which need not belong to the pool: of that it takes the path only.
+/// As [`read`], on the calling thread alone. The thread need not belong to the pool, which only
+/// gives the path.
 pub fn read_alone(pool: &Pool, x: &[f64]) -> f64 {
     match pool.path() {
         Path::Reference => x.iter().sum::<f64>(),
-        // SAFETY: every other path is one of CPUs that have AVX2.
+        // SAFETY: a CPU that runs any other path has AVX2.
         _ => unsafe { avx2::read(x) },
     }
 }
@@ -40,7 +41,7 @@ pub fn read_alone(pool: &Pool, x: &[f64]) -> f64 {
 pub fn write(pool: &Pool, to: &mut [f64], value: f64, store: StoreKind) {
     each_part(pool, to, |_, to| match pool.path() {
         Path::Reference => to.fill(value),
-        // SAFETY: every other path is one of CPUs that have AVX2.
+        // SAFETY: a CPU that runs any other path has AVX2.
         _ => unsafe { avx2::write(to, value, store) },
     });
 }
@@ -53,7 +54,7 @@ pub fn copy(pool: &Pool, to: &mut [f64], from: &[f64], store: StoreKind) {
     assert_eq!(to.len(), from.len());
     each_part(pool, to, |range, to| match pool.path() {
         Path::Reference => to.copy_from_slice(&from[range]),
-        // SAFETY: every other path is one of CPUs that have AVX2.
+        // SAFETY: a CPU that runs any other path has AVX2.
         _ => unsafe { avx2::copy(to, &from[range], store) },
     });
 }
@@ -70,13 +71,13 @@ pub fn triad(pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, sto
             Path::Reference => {
                 to.iter_mut().zip(a.iter().zip(b)).for_each(|(to, (a, b))| *to = a + factor * b);
             }
-            // SAFETY: every other path is one of CPUs that have AVX2.
+            // SAFETY: a CPU that runs any other path has AVX2.
             _ => unsafe { avx2::triad(to, a, b, factor, store) },
         }
     });
 }
 
-/// to = Σ from: so many reads for one write. Bytes: 8 per value of every array.
+/// to = Σ from: one write for several reads. Bytes: 8 per value of every array.
 ///
 /// # Panics
 /// Where the lengths differ.
@@ -88,18 +89,19 @@ pub fn sum<const ARRAYS: usize>(pool: &Pool, to: &mut [f64], from: [&[f64]; ARRA
             Path::Reference => {
                 (0..to.len()).for_each(|i| to[i] = from.iter().map(|x| x[i]).sum());
             }
-            // SAFETY: every other path is one of CPUs that have AVX2.
+            // SAFETY: a CPU that runs any other path has AVX2.
             _ => unsafe { avx2::sum(to, from, store) },
         }
     });
 }
 
-/// Makes `ring` one cycle through all its elements in random order, each naming the next, for [`chase`]. The
-/// elements are `stride` words apart (16 puts one on each cache line); the words between are left alone. Sattolo's
-/// shuffle with the generator xorshift64*.
+/// Makes `ring` one cycle through all its elements in random order, for [`chase`]: each element
+/// names the next. The elements are `stride` words apart (16 puts one on each cache line); the
+/// words between them are left alone. The method is Sattolo's shuffle with the generator
+/// xorshift64*.
 ///
 /// # Panics
-/// Where `stride` is 0, or the ring longer than 2³² words.
+/// Where `stride` is 0, or the ring is longer than 2³² words.
 pub fn make_ring(ring: &mut [u32], stride: usize, seed: u64) {
     assert!(u32::try_from(ring.len()).is_ok(), "positions are 32-bit");
     let count = ring.len() / stride;
@@ -115,18 +117,19 @@ pub fn make_ring(ring: &mut [u32], stride: usize, seed: u64) {
     }
 }
 
-/// Follows `ring` for `steps` from its start and returns where that ends: every load waits for the one before, so
-/// the time per step is the memory's latency. After as many steps as the ring has elements the end is 0 again.
+/// Follows `ring` for `steps` steps from its start and returns the last element. Every load waits
+/// for the previous one, so the time per step is the memory's latency. After as many steps as the
+/// ring has elements, the result is 0.
 pub fn chase(ring: &[u32], steps: usize) -> u32 {
     chase_from(ring, 0, steps)
 }
 
-/// As [`chase`], from where another one ended: a long ring can be followed in several parts.
+/// As [`chase`], from the end of an earlier call, so that a long ring can be followed in parts.
 pub fn chase_from(ring: &[u32], start: u32, steps: usize) -> u32 {
     (0..steps).fold(start, |at, _| ring[at as usize])
 }
 
-/// The part of `len` values that a member has: whole cache lines but for the last.
+/// A member's part of `len` values: whole cache lines, except for the last part.
 fn part(len: usize, member: usize, of: usize) -> Range<usize> {
     let lines = len.div_ceil(8);
     let at = |member: usize| len.min(lines * member / of * 8);

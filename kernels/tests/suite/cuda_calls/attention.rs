@@ -1,4 +1,4 @@
-//! The KV cache and attention.
+//! The kernels of the KV cache and of attention.
 
 use super::values::{assert_near, narrow, pool, short};
 use crate::host_gpu::{Host, Operand, each_order};
@@ -10,7 +10,7 @@ use kernels::{
 
 const PLAIN: Scores = Scores::scaled(0.3);
 
-/// A batch over a cache: the CPU's, and the same in pages that lie in no order.
+/// A batch over a cache, which the CPU has as it is and the GPU in pages in reverse order.
 struct Batch {
     shape: KvShape,
     heads: usize,
@@ -20,7 +20,8 @@ struct Batch {
 }
 
 impl Batch {
-    /// Appends all with the GPU's kernel and the CPU's, attends with both; in the end the cache is read for what lies around it.
+    /// Appends all rows with both kernels and attends with both. At the end the GPU's cache is
+    /// read, which checks the bytes around it.
     fn check(&self, host: &mut Host, paged: bool) {
         let Self { shape, heads, ref spans, page, scores } = *self;
         let what = format!("{shape:?} {heads} {spans:?} pages of {page}, {scores:?}");
@@ -58,7 +59,7 @@ impl Batch {
         let room = pages * page * kv_width;
         let [mut gpu_keys, mut gpu_values] = [0, 1].map(|_| Operand::<u16>::unwritten(room));
         if !paged {
-            // The CPU's bytes as they are.
+            // The GPU's kernel reads the CPU's bytes unchanged.
             assert_eq!((page, room * 2), (shape.capacity, shape.bytes()));
             gpu_keys = Operand::new(bytemuck::cast_slice(buffers[0].bytes()));
             gpu_values = Operand::new(bytemuck::cast_slice(buffers[1].bytes()));
@@ -79,7 +80,8 @@ impl Batch {
         let (mut q, mut out) = (Operand::new(&narrow(&q)), Operand::<u16>::unwritten(rows * out_stride));
         self.attend(host, cache, (q.values(), q_stride), (out.values(), out_stride));
         for (got, wanted) in out.read().chunks(out_stride).zip(wanted.chunks(out_stride)) {
-            // Weights of a prompt are rounded to bf16 before they multiply values, which are at most 1.
+            // Weights of a prompt are rounded to bf16 before they multiply values, which are at
+            // most 1.
             let slack = if spans.iter().all(|span| span.new == 1) { 1e-5 } else { 4e-3 };
             assert_near(&got[..width], &wanted[..width], slack, &what);
             assert!(got[width..].iter().all(|&bits| bits == u16::MAX), "{what}: between rows");
@@ -167,7 +169,7 @@ fn decoding_agrees_for_every_grouping_head_size_and_length() {
             }
             .check(host, true);
         }
-        // The CPU's cache as it is.
+        // The CPU's cache, unchanged.
         Batch { shape: shape(2, 2, 90, 64), heads: 4, spans: tokens(&[80, 3]), page: 90, scores: PLAIN }
             .check(host, false);
     });
@@ -190,7 +192,7 @@ fn prompts_agree_around_every_tile() {
     });
 }
 
-/// Random, so that a score at the wrong side of a window's edge shows.
+/// Values are random, so that a score on the wrong side of a window's edge changes the result.
 #[test]
 fn windows_and_caps_agree_around_every_edge() {
     each_order(|host| {

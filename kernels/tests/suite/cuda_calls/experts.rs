@@ -1,4 +1,4 @@
-//! Mixtures of experts.
+//! The kernels of mixtures of experts.
 
 use super::values::{assert_near, narrow, noise, short};
 use crate::host_gpu::{Host, Operand, each_order};
@@ -7,10 +7,10 @@ use hwprofiles::units::Bytes;
 use kernels::cuda::calls::{ExpertMatrices, ExpertRouting};
 use kernels::{MemoryArena, Weights};
 
-/// Tokens, experts, experts of a token.
+/// Tokens, experts, and experts of a token.
 type Sizes = (usize, usize, usize);
 
-/// Each token's experts with their shares, the best first: what a sort says.
+/// Each token's experts with their shares, the best first, found by sorting.
 fn routes(scores: &[f32], (_, experts, per_token): Sizes, normalised: bool) -> Vec<Vec<(usize, f32)>> {
     let route = |scores: &[f32]| {
         let mut order: Vec<usize> = (0..experts).collect();
@@ -43,7 +43,7 @@ fn check_routes(host: &mut Host, sizes: Sizes, normalised: bool, scores: &[f32])
     if routing.pairs() <= experts {
         return;
     }
-    // Every pair once, in a tile of its expert.
+    // Every pair is in one tile, which belongs to its expert.
     let (order, tiles) = rest.split_at(rest.len() / 65 * 64);
     let mut seen = vec![false; routing.pairs()];
     for (tile, pairs) in tiles.iter().zip(order.chunks(64)) {
@@ -64,7 +64,7 @@ fn tokens_go_to_the_experts_of_their_highest_scores_each_pair_into_one_tile() {
                 let scores = noise(sizes.0 * sizes.1, 5);
                 check_routes(host, sizes, normalised, &scores.iter().map(|x| 4.0 * x).collect::<Vec<_>>());
             }
-            // All equal: the first; all to one expert.
+            // With equal scores all tokens go to the first experts.
             check_routes(host, sizes, true, &vec![0.5; sizes.0 * sizes.1]);
         }
     });
@@ -83,7 +83,7 @@ fn check_products(host: &mut Host, sizes: Sizes, dtype: DType, (rows, columns): 
     let mut bytes: Vec<_> = weights.iter().map(|weights| Operand::new(weights.bytes())).collect();
     let mut room = Operand::<u8>::unwritten(ExpertRouting::bytes(tokens, experts, per_token));
     let routing = ExpertRouting::new(room.values(), tokens, experts, per_token);
-    // Nobody's best expert is the first.
+    // The first expert is no token's best.
     let mut scores = noise(tokens * experts, 6);
     scores.iter_mut().step_by(experts).filter(|_| per_token < experts).for_each(|score| *score = -2.0);
     let routes = routes(&scores, sizes, true);
@@ -91,12 +91,12 @@ fn check_products(host: &mut Host, sizes: Sizes, dtype: DType, (rows, columns): 
     routing.choose(scores.values(), true).iter().for_each(|call| host.run(call));
     let pairs: Vec<(usize, f32)> = routes.concat();
 
-    // Of each token, and of each pair.
+    // x has one row for each token, then one for each pair.
     for (x_rows, per_row) in [(tokens, per_token), (tokens * per_token, 1)] {
         let x = short(x_rows * columns, 12);
         let mut x_at = Operand::new(&narrow(&x));
         let mut y_at = Operand::<u16>::unwritten(pairs.len() * rows);
-        // In two parts, of which the first is one expert alone; the second part's last expert is left out.
+        // Two calls: the first has one expert alone, and the second leaves out the last expert.
         let parts = [(0, 1), (1, (experts - 1).max(1))];
         for &(first, end) in &parts[..if experts > 1 { 2 } else { 1 }] {
             let bytes = bytes[first..end].iter_mut().map(Operand::values).collect();
@@ -145,11 +145,12 @@ fn check_products(host: &mut Host, sizes: Sizes, dtype: DType, (rows, columns): 
 fn pairs_are_multiplied_by_their_experts_matrices_and_added_up_by_their_shares() {
     each_order(|host| {
         for dtype in [DType::Bf16, DType::Int8, DType::Int4] {
-            // Each pair by itself.
+            // Few pairs, which read their matrices one by one.
             for (sizes, shape) in [((1, 8, 2), (16, 8)), ((2, 5, 2), (48, 40)), ((1, 1, 1), (32, 64))] {
                 check_products(host, sizes, dtype, shape);
             }
-            // In tiles: not full, just full, and more; a last group of columns that is not, rows that fill no tile.
+            // Pairs in tiles: partial tiles, a full one, and more than one; a partial last group of
+            // columns, and rows that fill no tile.
             for (sizes, shape) in [((40, 5, 2), (48, 40)), ((3, 2, 2), (80, 64)), ((65, 2, 2), (64, 32))] {
                 check_products(host, sizes, dtype, shape);
             }

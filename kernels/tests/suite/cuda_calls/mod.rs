@@ -1,4 +1,5 @@
-//! Kernels of a GPU on the host, against the CPU's: their text compiled as C, in two orders of their threads.
+//! The GPU's kernels on the host, against the CPU's. Their text is compiled as C and runs with two
+//! orders of threads.
 
 mod attention;
 mod experts;
@@ -21,7 +22,7 @@ fn shapes_that_do_not_agree_panic_before_a_launch() {
     assert!(calls::unpack(x, (DType::F32, 1, 2), w).is_err(), "no kernel reads f32");
 }
 
-/// What the two orders are for, and what the host notices: a program with a mistake.
+/// Shows what the two orders are for and what the host notices, with a faulty program.
 #[test]
 fn a_forgotten_barrier_and_one_that_not_all_reach_are_noticed() {
     let prelude = kernels::cuda::GpuProgram::Norm.text();

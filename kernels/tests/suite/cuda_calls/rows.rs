@@ -1,4 +1,4 @@
-//! What goes over rows.
+//! The kernels that go over rows.
 
 use super::values::{assert_close, assert_near, narrow, noise, pool, short, widen};
 use crate::host_gpu::{Operand, each_order};

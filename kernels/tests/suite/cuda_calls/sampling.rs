@@ -1,4 +1,4 @@
-//! From logits to tokens.
+//! The kernel that samples tokens from logits.
 
 use super::values::noise;
 use crate::host_gpu::{Operand, each_order};
@@ -33,8 +33,8 @@ fn the_largest_is_the_first_of_equals_and_never_no_number() {
     });
 }
 
-/// Whether `token` is what the definition of the three gives, or its neighbour where the number falls on the border between
-/// them.
+/// Whether `token` is right by the definition of temperature, top_k and top_p. Where the random
+/// number falls on the border of two tokens, both are right.
 fn is_drawn(row: &[f32], choice: SamplingParams, token: usize) -> bool {
     let mut order: Vec<usize> = (0..row.len()).collect();
     order.sort_by(|&a, &b| row[b].total_cmp(&row[a]).then(a.cmp(&b)));
@@ -43,7 +43,7 @@ fn is_drawn(row: &[f32], choice: SamplingParams, token: usize) -> bool {
     let total: f64 = order.iter().map(|&token| weight(token)).sum();
     let (close, cut) = (1e-6 * total, choice.top_p < 1.0);
     let mut before = 0.0;
-    // The sum that top_p leaves, at the least and at the most.
+    // The least and the greatest sum that top_p may leave.
     let (mut least, mut most) = (f64::MAX, total);
     for &token in &order {
         before += weight(token);
@@ -74,13 +74,14 @@ fn tokens_are_drawn_by_their_probability_and_the_same_on_both() {
                 [(1.0, 0, 1.0), (0.3, 1, 1.0), (1.7, 40, 1.0), (0.8, 0, 0.9), (1.0, 50, 0.5), (1.0, 0, 1e-6)]
             {
                 let uniforms = [0.0, 0.25, 0.5, 0.999_999_94];
-                // Each row has its own choice: one of the four is greedy where the others draw.
+                // Each row has parameters of its own: in one vocabulary one of the four is greedy
+                // while the others draw.
                 let choices = uniforms.map(|uniform| match uniform {
                     0.5 if vocabulary == 255 => SamplingParams::GREEDY,
                     _ => SamplingParams { uniform, temperature, top_p, top_k },
                 });
                 let mut logits: Vec<f32> = noise(4 * vocabulary, 41).iter().map(|x| 6.0 * x).collect();
-                // Equals, so many that all digits of the token decide.
+                // So many equal logits that all digits of the token decide.
                 logits[3 * vocabulary..].iter_mut().for_each(|x| *x = x.round());
                 let mut tokens = Operand::<i32>::unwritten(4);
                 let (mut at, mut numbers) = (Operand::new(&logits), Operand::new(&choices));

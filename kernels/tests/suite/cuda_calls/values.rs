@@ -1,4 +1,4 @@
-//! Random values, and when results are equal.
+//! Random values, and comparisons of results.
 
 pub use crate::noise::noise;
 use half::bf16;
@@ -12,7 +12,7 @@ pub fn widen(values: &[u16]) -> Vec<f32> {
     values.iter().map(|&bits| bf16::from_bits(bits).to_f32()).collect()
 }
 
-/// Random values that bf16 holds.
+/// Random values that bf16 represents exactly.
 pub fn short(len: usize, seed: u64) -> Vec<f32> {
     widen(&narrow(&noise(len, seed)))
 }
@@ -21,7 +21,7 @@ pub fn pool() -> Pool {
     Pool::new(&affinity::available_cores()[..1]).expect("our core").with_path(Path::Reference)
 }
 
-/// Equal but for a difference of `slack`.
+/// Expects values that differ by at most `slack`.
 pub fn assert_close(got: &[f32], wanted: &[f32], slack: f32, what: &str) {
     assert_eq!(got.len(), wanted.len(), "{what}");
     for (i, (got, wanted)) in got.iter().zip(wanted).enumerate() {
@@ -29,7 +29,7 @@ pub fn assert_close(got: &[f32], wanted: &[f32], slack: f32, what: &str) {
     }
 }
 
-/// Equal but for rounding to bf16, and a difference of `slack` before that.
+/// Expects bf16 values that differ by rounding and at most `slack` before it.
 pub fn assert_near(got: &[u16], wanted: &[f32], slack: f32, what: &str) {
     assert_eq!(got.len(), wanted.len(), "{what}");
     for (i, (got, wanted)) in widen(got).iter().zip(wanted).enumerate() {

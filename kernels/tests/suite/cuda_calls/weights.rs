@@ -1,4 +1,4 @@
-//! Packed weights.
+//! The kernels that read packed weights.
 
 use super::values::{assert_near, narrow, noise, short};
 use crate::host_gpu::{Host, Operand, each_order};
