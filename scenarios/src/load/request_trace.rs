@@ -1,4 +1,4 @@
-//! RecordedRequest traces of requests, read line by line.
+//! Recorded traces of requests, read line by line.
 //!
 //! There are three forms, which differ in their first line: the Azure LLM inference traces
 //! (`TIMESTAMP,ContextTokens,GeneratedTokens`), Mooncake's JSON lines

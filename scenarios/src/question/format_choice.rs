@@ -31,7 +31,7 @@ pub struct WeightLists {
 }
 
 /// The largest number of combinations of formats in one scenario; each of them is planned.
-pub const FORMAT_LIMIT: usize = 96;
+const FORMAT_LIMIT: usize = 96;
 
 /// The combinations of formats of a scenario.
 #[derive(Debug, Clone, PartialEq, Serialize)]

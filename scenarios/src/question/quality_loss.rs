@@ -32,9 +32,6 @@ use std::fmt;
 pub struct QualityLoss(f64);
 
 impl QualityLoss {
-    /// No loss.
-    pub const NONE: Self = Self(0.0);
-
     /// The loss of `model` in `formats`.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use crate::model::transformer::Model;
 use crate::model::wiring::BlockOrder;
 
 /// Reads what these families add to the sizes.
-pub(crate) fn finish_gpt(
+pub(crate) fn read_gpt(
     config: &DocumentSection<'_>,
     family: &FamilyDefaults,
     model: &mut Model,

@@ -10,7 +10,7 @@ use crate::model::architecture::{Architecture, Norm};
 use crate::model::config::experts::{read_experts, read_latent};
 use crate::model::config::families::{FAMILIES, FamilyDefaults, REFUSED};
 use crate::model::config::gemma::read_gemma;
-use crate::model::config::gpt::finish_gpt;
+use crate::model::config::gpt::read_gpt;
 use crate::model::config::rotary::read_rotary;
 use crate::model::config::sizes::{MAX_WIDTH, dtype, plain_activation, sizes};
 use crate::model::config::windows::read_window;
@@ -83,11 +83,11 @@ fn read(name: &str, config: &DocumentSection<'_>) -> Result<Model, ScenarioError
     read_latent(config, &mut model)?;
     read_experts(config, &mut model)?;
     match family.architecture {
-        Architecture::Opt => finish_opt(config, family, &mut model)?,
+        Architecture::Opt => read_opt(config, family, &mut model)?,
         Architecture::Phi | Architecture::GptNeoX | Architecture::GptJ | Architecture::Falcon => {
-            finish_gpt(config, family, &mut model)?;
+            read_gpt(config, family, &mut model)?;
         }
-        _ => finish_llama(config, family, &mut model)?,
+        _ => read_llama(config, family, &mut model)?,
     }
     Ok(model)
 }
@@ -97,12 +97,12 @@ fn read(name: &str, config: &DocumentSection<'_>) -> Result<Model, ScenarioError
 fn refuse_quantisation(config: &DocumentSection<'_>, family: &FamilyDefaults) -> Result<(), ScenarioError> {
     const KEY: &str = "quantization_config";
     let published = match family.architecture {
-        Architecture::GptOss => "mxfp4",
-        Architecture::DeepSeekV3 => "fp8",
-        _ => "",
+        Architecture::GptOss => Some("mxfp4"),
+        Architecture::DeepSeekV3 => Some("fp8"),
+        _ => None,
     };
     let Some(quantised) = config.get(KEY) else { return Ok(()) };
-    if quantised.get("quant_method").and_then(Value::as_str) == Some(published) {
+    if published.is_some() && quantised.get("quant_method").and_then(Value::as_str) == published {
         return Ok(());
     }
     Err(config.unsupported(
@@ -113,7 +113,7 @@ fn refuse_quantisation(config: &DocumentSection<'_>, family: &FamilyDefaults) ->
 }
 
 /// Reads what Llama and the families derived from it add to the sizes.
-fn finish_llama(
+fn read_llama(
     config: &DocumentSection<'_>,
     family: &FamilyDefaults,
     model: &mut Model,
@@ -157,7 +157,7 @@ fn finish_llama(
 }
 
 /// Reads what OPT adds to the sizes.
-fn finish_opt(
+fn read_opt(
     config: &DocumentSection<'_>,
     family: &FamilyDefaults,
     model: &mut Model,

@@ -8,18 +8,18 @@ use std::path::Path;
 
 /// The supported architectures of ggml, each with transformers' model types: without experts, and
 /// with experts.
-const GGML_FAMILIES: [(&str, &str, &str); 11] = [
-    ("llama", "llama", "mixtral"),
-    ("qwen2", "qwen2", ""),
-    ("qwen3", "qwen3", ""),
-    ("qwen3moe", "", "qwen3_moe"),
-    ("gemma", "gemma", ""),
-    ("gemma2", "gemma2", ""),
-    ("gemma3", "gemma3_text", ""),
-    ("phi3", "phi3", ""),
-    ("phi2", "phi", ""),
-    ("gptneox", "gpt_neox", ""),
-    ("falcon", "falcon", ""),
+const GGML_FAMILIES: [(&str, Option<&str>, Option<&str>); 11] = [
+    ("llama", Some("llama"), Some("mixtral")),
+    ("qwen2", Some("qwen2"), None),
+    ("qwen3", Some("qwen3"), None),
+    ("qwen3moe", None, Some("qwen3_moe")),
+    ("gemma", Some("gemma"), None),
+    ("gemma2", Some("gemma2"), None),
+    ("gemma3", Some("gemma3_text"), None),
+    ("phi3", Some("phi3"), None),
+    ("phi2", Some("phi"), None),
+    ("gptneox", Some("gpt_neox"), None),
+    ("falcon", Some("falcon"), None),
 ];
 
 /// Keys of transformers with those of ggml, which follow the architecture's name.
@@ -100,8 +100,8 @@ fn config(file: &str, gguf: &Gguf) -> Result<Value, ScenarioError> {
     let header = NamedHeader { file, gguf, architecture };
     let experts = header.count("expert_count");
     let family = GGML_FAMILIES.into_iter().find(|(name, ..)| *name == architecture);
-    let model_type = family.map(|(_, dense, mixture)| if experts.is_some() { mixture } else { dense });
-    let Some(model_type) = model_type.filter(|name| !name.is_empty()) else {
+    let model_type = family.and_then(|(_, dense, mixture)| if experts.is_some() { mixture } else { dense });
+    let Some(model_type) = model_type else {
         let known = GGML_FAMILIES.map(|(name, ..)| name).join(", ");
         let reason = format!("{known} are read from GGUF files");
         return Err(header.unsupported("general.architecture", &reason));

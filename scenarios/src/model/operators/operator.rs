@@ -1,4 +1,4 @@
-//! Operators: the steps of a layer's computation.
+//! Operators: the single computations that a layer consists of.
 //!
 //! One forward pass (a *step*) is `embed`, then the operators of each layer, then `head_norm` and
 //! `head_proj`. Operators pass activations to each other through named buffers
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
 
-/// One computation that a device runs without interruption.
+/// One computation of a step; a device runs it, or its part of it, as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operator {

@@ -16,12 +16,12 @@ use std::ops::Range;
 
 /// A model that cannot be divided among this number of ranks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("tensor_parallel {ranks} does not divide the {what} of {model}: use {wanted}")]
+#[error("tensor_parallel {ranks} does not divide the {dimension} of {model}: use {wanted}")]
 pub struct IndivisibleModel {
     /// The number of ranks.
     pub ranks: u64,
     /// What the ranks do not divide: "32 heads".
-    pub what: String,
+    pub dimension: String,
     /// The model's name.
     pub model: String,
     /// Which numbers of ranks are possible.
@@ -60,8 +60,9 @@ impl Model {
     /// # Errors
     /// [`IndivisibleModel`] says what the ranks do not divide.
     pub fn check_ranks(&self, ranks: u64) -> Result<(), IndivisibleModel> {
-        let refuse =
-            |what: String, wanted| Err(IndivisibleModel { ranks, what, model: self.name.clone(), wanted });
+        let refuse = |dimension: String, wanted| {
+            Err(IndivisibleModel { ranks, dimension, model: self.name.clone(), wanted })
+        };
         if ranks == 0 || !self.heads.is_multiple_of(ranks) {
             return refuse(format!("{} heads", self.heads), "a divisor of them");
         }
