@@ -8,8 +8,7 @@
 //! two short programs tells what each further layer adds.
 
 use crate::cost::cost_model::CostModel;
-use crate::placement::LayerRun;
-use crate::placement::Placement;
+use crate::placement::{LayerRun, Placement};
 use crate::program::{Lane, LowerError, Program};
 use scenarios::{Phase, Step};
 use std::collections::BTreeSet;

@@ -1,8 +1,7 @@
 //! Scratch memory of kernels: the bytes that they need besides their operands and results.
 
 use crate::placement::ModelShare;
-use crate::program::{Action, Lane};
-use crate::program::{PhasePrograms, RunExtent};
+use crate::program::{Action, Lane, PhasePrograms, RunExtent};
 use hwprofiles::{Bytes, DType, DeviceId, DeviceKind, Elements, Machine};
 use scenarios::{Model, Operator, Phase, Sublayer};
 use std::collections::BTreeMap;

@@ -1,11 +1,8 @@
 //! Exact bytes that a placement takes from each memory, counted as the executor allocates them.
 
 use crate::memory::scratch::scratch_bytes;
-use crate::placement::ModelShare;
-use crate::placement::{Placement, Slices};
-use crate::program::PhasePrograms;
-use crate::program::RunExtent;
-use crate::program::{Action, Lane};
+use crate::placement::{ModelShare, Placement, Slices};
+use crate::program::{Action, Lane, PhasePrograms, RunExtent};
 use hwprofiles::Memory;
 use hwprofiles::{Bytes, DType, DeviceId, Elements, Machine};
 use scenarios::{Buffer, Formats, Model, Positions, Sublayer};

@@ -1,12 +1,10 @@
 //! The lowering of a placement to a program: it visits the operators in order and brings each its
 //! inputs.
 
-use crate::placement::Pipelining;
-use crate::placement::{Placement, Slice};
-
+use crate::placement::{Pipelining, Placement, Slice};
 use crate::program::micro_batch::MicroBatch;
-use crate::program::task::Program;
-use crate::program::task::{Action, Lane, LowerError, OperandSource, Task, TaskId, dependencies};
+use crate::program::task::{Action, Lane, LowerError, OperandSource, Program, Task, TaskId, dependencies};
+
 use hwprofiles::{DeviceId, LinkId, Machine, MemoryId};
 use scenarios::{Buffer, Model, Operator, Phase, Sublayer};
 use smallvec::SmallVec;
