@@ -183,11 +183,14 @@ impl CostModel<'_> {
         let body = rated.time.max(streamed);
         // Memory is the bound if it explains most of the time: a measured time includes computation
         // and memory.
-        let bound = match () {
-            () if combine_time > launch + body => CostBound::Link,
-            () if launch > body || issue > launch + body + combine_time => CostBound::Launch,
-            () if streamed.get() >= 0.5 * body.get() => CostBound::Memory,
-            () => CostBound::Compute,
+        let bound = if combine_time > launch + body {
+            CostBound::Link
+        } else if launch > body || issue > launch + body + combine_time {
+            CostBound::Launch
+        } else if streamed.get() >= 0.5 * body.get() {
+            CostBound::Memory
+        } else {
+            CostBound::Compute
         };
         Ok(TaskCost {
             alone: launch + body + combine_time,

@@ -43,7 +43,7 @@ pub(crate) fn energy_of(power: &[PowerDraw], time: Seconds, busy: &[Seconds]) ->
 }
 
 pub(crate) fn power(machine: &Machine) -> Result<Vec<PowerDraw>, PlannerError> {
-    let of = |device: &hwprofiles::Device| match &device.power {
+    let draw = |device: &hwprofiles::Device| match &device.power {
         Some(power) => {
             let idle = device.idle_power.as_ref().map_or(0.0, |idle| idle.value.get());
             let idle = Watts::new(idle.min(power.value.get()));
@@ -55,7 +55,7 @@ pub(crate) fn power(machine: &Machine) -> Result<Vec<PowerDraw>, PlannerError> {
             wanted: "what it draws when it is busy, like \"350 W\"",
         }),
     };
-    machine.devices.iter().map(of).collect()
+    machine.devices.iter().map(draw).collect()
 }
 
 /// Cost of a second of the machine, and cost of a joule.

@@ -3,8 +3,7 @@
 use crate::cost::cost_model::CostModel;
 use crate::memory::{MemoryUsage, usage};
 use crate::placement::Placement;
-use crate::program::LowerError;
-use crate::program::{PhasePrograms, RunExtent};
+use crate::program::{LowerError, PhasePrograms, RunExtent};
 
 /// Equal to [`crate::usage`] of `placement`, by memory index. Buffers and staging slots depend on
 /// which tasks a program has and not on how often, so the programs of the placement's outline

@@ -3,18 +3,9 @@
 use crate::cost::cost_model::CostModel;
 use crate::cost::serial_chain::{StagePart, SublayerStage};
 use crate::cost::standalone_tasks::{compute, fetches};
-use crate::memory::rotation_table_bytes;
-use crate::memory::{is_gpu, operator_scratch};
-use crate::placement::Home;
-use crate::placement::IdenticalGpus;
-use crate::placement::ModelShare;
-use crate::placement::Pipelining;
-use crate::placement::Slice;
-use crate::program::ALL_BUFFERS;
-use crate::program::BatchSteps;
-use crate::program::MicroBatch;
-use crate::program::RunExtent;
-use crate::program::{Action, Lane, OperandSource, Task};
+use crate::memory::{is_gpu, operator_scratch, rotation_table_bytes};
+use crate::placement::{Home, IdenticalGpus, ModelShare, Pipelining, Slice};
+use crate::program::{ALL_BUFFERS, Action, BatchSteps, Lane, MicroBatch, OperandSource, RunExtent, Task};
 use hwprofiles::{Bytes, DeviceId, LinkId, Machine, Missing};
 use scenarios::{Buffer, Phase, Step, Sublayer};
 
@@ -332,11 +323,12 @@ impl<'a> PriceList<'a> {
         let shared = ModelShare::on_device(machine, model, device);
         let size = |buffer: Buffer, rows: u64| shared.whole_buffer(buffer, formats, rows);
         let decode = |buffer: Buffer| size(buffer, extent.rows(Phase::Decode));
-        let more = |buffer: Buffer| match buffer {
+        let prefill_extra = |buffer: Buffer| match buffer {
             Buffer::Logits => Bytes::ZERO,
             _ => size(buffer, extent.rows(Phase::Prefill)).saturating_sub(decode(buffer)),
         };
-        let mut items: Vec<_> = ALL_BUFFERS.map(decode).into_iter().chain(ALL_BUFFERS.map(more)).collect();
+        let mut items: Vec<_> =
+            ALL_BUFFERS.map(decode).into_iter().chain(ALL_BUFFERS.map(prefill_extra)).collect();
         items.push(rotation_table_bytes(model, extent.context) * shared.ranks);
         // The number of slots is chosen later, when it is known what streams.
         let slots = Pipelining::default().slots as u64;

@@ -267,9 +267,9 @@ impl SerialChain {
 
 /// Computes [`SerialChain::spread`].
 fn spread(machine: &Machine, model: &Model, formats: &Formats) -> Vec<f64> {
-    let on = |device| ModelShare::on_device(machine, model, device);
-    let shared: Vec<_> = machine.device_ids().map(on).collect();
-    let of = |buffer: Buffer, shared: &ModelShare<'_>| {
+    let model_share = |device| ModelShare::on_device(machine, model, device);
+    let shared: Vec<_> = machine.device_ids().map(model_share).collect();
+    let ratio = |buffer: Buffer, shared: &ModelShare<'_>| {
         let plain = buffer.bytes(formats, 1, buffer.columns(model)).as_f64();
         if shared.ranks == 1 || plain == 0.0 {
             1.0
@@ -277,7 +277,7 @@ fn spread(machine: &Machine, model: &Model, formats: &Formats) -> Vec<f64> {
             shared.whole_buffer(buffer, formats, 1).as_f64() / plain
         }
     };
-    ALL_BUFFERS.iter().flat_map(|&buffer| shared.iter().map(move |shared| of(buffer, shared))).collect()
+    ALL_BUFFERS.iter().flat_map(|&buffer| shared.iter().map(move |shared| ratio(buffer, shared))).collect()
 }
 
 /// Removes `valid` from the ranges.

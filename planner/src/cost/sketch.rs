@@ -8,8 +8,7 @@
 //! two short programs tells what each further layer adds.
 
 use crate::cost::cost_model::CostModel;
-use crate::placement::LayerRun;
-use crate::placement::Placement;
+use crate::placement::{LayerRun, Placement};
 use crate::program::{Lane, LowerError, Program};
 use scenarios::{Phase, Step};
 use std::collections::BTreeSet;
@@ -34,10 +33,10 @@ pub trait StepProbe {
     /// adds up over layers.
     fn step(&mut self, program: &Program, step: &Step) -> Result<Vec<f64>, Self::Error>;
 
-    /// A known upper bound of the difference of each value between two steps, without measuring
-    /// them; infinite if none is known. It adds up over layers too.
-    fn difference(&mut self, _program: &Program, _steps: [&Step; 2]) -> Result<f64, Self::Error> {
-        Ok(f64::INFINITY)
+    /// An upper bound of the difference of each value between two steps that is known without
+    /// measuring them. It adds up over layers too.
+    fn difference(&mut self, _program: &Program, _steps: [&Step; 2]) -> Result<Option<f64>, Self::Error> {
+        Ok(None)
     }
 }
 
@@ -109,8 +108,10 @@ impl Sketch {
             return steps.first().map_or(Ok(Vec::new()), |only| self.step(only, probe));
         };
         let begin = self.step(first, probe)?;
-        let apart = self.difference([first, last], probe)?;
-        if begin.iter().all(|begin| apart <= CURVATURE * begin) {
+        let difference = self.difference([first, last], probe)?;
+        if let Some(apart) = difference
+            && begin.iter().all(|begin| apart <= CURVATURE * begin)
+        {
             return Ok(begin.into_iter().map(|begin| (begin + apart / 2.0) * count as f64).collect());
         }
         let end = self.step(last, probe)?;
@@ -172,14 +173,14 @@ impl Sketch {
         Ok(total)
     }
 
-    fn difference<L: StepProbe>(&self, steps: [&Step; 2], probe: &mut L) -> Result<f64, L::Error> {
-        let short = probe.difference(&self.short, steps)?;
+    fn difference<L: StepProbe>(&self, steps: [&Step; 2], probe: &mut L) -> Result<Option<f64>, L::Error> {
+        let Some(short) = probe.difference(&self.short, steps)? else { return Ok(None) };
         let mut total = short;
-        // An infinite difference stays infinite: the loop would turn it into NaN.
-        for (longer, lacking) in self.longer.iter().filter(|_| short.is_finite()) {
-            total += (probe.difference(longer, steps)? - short) * lacking;
+        for (longer, lacking) in &self.longer {
+            let Some(longer) = probe.difference(longer, steps)? else { return Ok(None) };
+            total += (longer - short) * lacking;
         }
-        Ok(total)
+        Ok(Some(total))
     }
 }
 

@@ -2,8 +2,7 @@
 
 use crate::cost::cost_model::CostModel;
 use crate::placement::Slice;
-use crate::program::MicroBatch;
-use crate::program::{Action, Lane, OperandSource, Task};
+use crate::program::{Action, Lane, MicroBatch, OperandSource, Task};
 use hwprofiles::{DeviceId, MemoryId};
 use scenarios::{Operator, Phase, Sublayer};
 use std::ops::Range;

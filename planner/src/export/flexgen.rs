@@ -13,7 +13,7 @@ use super::export_error::ExportError;
 use super::shell::quoted;
 use super::site::{Gpu, Site};
 use crate::placement::Pipelining;
-use crate::placement::{Placement, Slice, Slices, whole};
+use crate::placement::{Placement, Slice, Slices, whole_slice};
 use hwprofiles::{DType, DeviceId, MemoryId};
 use scenarios::{Architecture, Sublayer};
 
@@ -116,7 +116,7 @@ impl Options {
     fn attention(self, site: &Site<'_>, gpu: Gpu) -> Slice {
         let home = if self.kv_away { site.dram } else { gpu.memory };
         let decode = if self.kv_away && self.cpu_compute { site.host } else { gpu.device };
-        whole(site.model, Sublayer::Attention, home, gpu.device, decode)
+        whole_slice(site.model, Sublayer::Attention, home, gpu.device, decode)
     }
 
     /// The slices of one sublayer of a list of (sublayer, rows, bytes).

@@ -16,7 +16,7 @@ use super::gguf::{ModelFile, kv_type, tensors};
 use super::shell::quoted;
 use super::site::Site;
 use crate::placement::Pipelining;
-use crate::placement::{Placement, Slices, whole};
+use crate::placement::{Placement, Slices, whole_slice};
 use hwprofiles::DeviceKind;
 use scenarios::{Architecture, Phase, Sublayer};
 use std::collections::BTreeMap;
@@ -145,7 +145,7 @@ impl Options {
                 Some(gpu) if self.op_offload && rows >= OFFLOADED_ROWS => gpu.device,
                 _ => host,
             };
-            vec![whole(site.model, sublayer, dram, device(prefill_rows), device(decode_rows))]
+            vec![whole_slice(site.model, sublayer, dram, device(prefill_rows), device(decode_rows))]
         };
         let placed = |sublayer, with_gpu: bool, rows| match site.gpu {
             Some(gpu) if with_gpu => site.on(sublayer, gpu.memory, gpu.device),

@@ -27,7 +27,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(crate::cases::cases(64)))]
 
         #[test]
         fn a_shell_reads_any_word_back(word in "[^\0-][^\0]{0,30}") {

@@ -6,7 +6,7 @@ use super::export_error::ExportError;
 use crate::error::PlannerError;
 use crate::memory::overfilled;
 use crate::memory::{MemoryUsage, usage};
-use crate::placement::{LayerPlacement, Placement, Slice, Slices, whole};
+use crate::placement::{LayerPlacement, Placement, Slice, Slices, whole_slice};
 use crate::plan::Plan;
 use crate::program::PhasePrograms;
 use hwprofiles::{Bytes, DType, DeviceId, DeviceKind, Machine, MemoryId, MemoryKind};
@@ -98,7 +98,7 @@ impl<'a> Site<'a> {
 
     /// Undivided, in one memory, on one device.
     pub fn on(&self, sublayer: Sublayer, home: MemoryId, device: DeviceId) -> Slices {
-        vec![whole(self.model, sublayer, home, device, device)]
+        vec![whole_slice(self.model, sublayer, home, device, device)]
     }
 
     /// The plan's home of a sublayer of layer `index`.

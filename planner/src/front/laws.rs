@@ -27,11 +27,11 @@ fn beats(one: &[f64], other: &[f64]) -> bool {
 fn all_values(problem: &PatternProgram<'_>, criteria: &[Measure], limits: &[Measure]) -> Vec<Vec<f64>> {
     let mut all = Vec::new();
     each_solution(&problem.groups, &mut Vec::new(), &mut |kinds| {
-        let chosen = PatternSolution { kinds: kinds.clone(), value: 0.0 };
-        let used = problem.used(&chosen);
+        let solution = PatternSolution { kinds: kinds.clone(), value: 0.0 };
+        let used = problem.used(&solution);
         let fits = used.iter().zip(&problem.capacity).all(|(used, capacity)| used <= capacity);
-        if fits && limits.iter().all(|limit| chosen.measured(limit) <= limit.limit) {
-            all.push(criteria.iter().map(|criterion| chosen.measured(criterion)).collect());
+        if fits && limits.iter().all(|limit| solution.measured(limit) <= limit.limit) {
+            all.push(criteria.iter().map(|criterion| solution.measured(criterion)).collect());
         }
     });
     all
@@ -47,7 +47,7 @@ fn measures(watts: [f64; 2]) -> [Measure; 3] {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(crate::cases::cases(96)) })]
     #[test]
     fn a_front_is_the_set_of_undominated_solutions_and_keeps_its_limits(
         spec in specs(), layers in 4u64..6, batch in 1u64..5, share in 0.0..1.2f64,
@@ -58,7 +58,7 @@ proptest! {
         let (model, formats) = (model(layers, 256), formats());
         let machine = Spec { cxl: Some(1 << 40), ..spec }.machine(&model);
         let space = space(&machine, &model, &formats, batch);
-        let mut problem = space.problem(Restriction::ALL, &goal(&machine, batch), &space.capacity(), SearchBudget::EXACT);
+        let mut problem = space.problem(Restriction::NONE, &goal(&machine, batch), &space.capacity(), SearchBudget::EXACT);
         pick(&mut problem, &few, &some);
         let most = |kind: &PatternGroup| kind.patterns.iter().map(|p| p.bytes[1]).max().unwrap() * kind.layers;
         let everything: u64 = problem.groups.iter().map(most).sum();
@@ -84,7 +84,7 @@ proptest! {
             let is_point = |values: &Vec<f64>| values.iter().zip(&point.values).all(|(a, b)| same(a, b));
             prop_assert!(all.iter().any(is_point), "{point:?}");
             prop_assert!(!all.iter().any(|values| beats(values, &point.values)), "{point:?}");
-            let keeps = |limit: &Measure| point.chosen.measured(limit) <= limit.limit;
+            let keeps = |limit: &Measure| point.solution.measured(limit) <= limit.limit;
             prop_assert!(tradeoff.limits.iter().all(keeps));
         }
         for values in &all {

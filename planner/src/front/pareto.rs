@@ -16,7 +16,7 @@ use crate::planning::{infeasible, too_slow};
 use crate::program::PhaseTimes;
 use crate::program::{BatchSteps, prefill_chunks};
 use crate::search::Criterion;
-use crate::search::{Goal, work};
+use crate::search::{Goal, device_work};
 use crate::search::{Measure, SearchBudget, SolveResult};
 use crate::search::{Restriction, SearchSpace};
 use hwprofiles::{Dollars, Joules, Ratio};
@@ -109,20 +109,20 @@ pub fn front(
     let unsolved =
         || if goal.slo == Slo::default() { infeasible(problem) } else { too_slow(problem, &goal, None) };
     let solvers = spaces.iter().map(solver).collect();
-    let measures = criteria.iter().map(|&criterion| goal.of_criterion(criterion)).collect();
+    let measures = criteria.iter().map(|&criterion| goal.criterion_measure(criterion)).collect();
     let limits = goal.measures().split_off(1);
     let Some(tradeoff) = Tradeoff::new(solvers, measures, limits, TIE)? else { return Err(unsolved()?) };
     let mut found = Vec::new();
     for compromise in tradeoff.front(points.max(2))? {
         let (space, chunk) = (&spaces[compromise.solver], chunks[compromise.solver]);
-        let chosen = &compromise.chosen;
-        let [ttft, tpot] = chosen.times();
+        let solution = &compromise.solution;
+        let [ttft, tpot] = solution.times();
         let bound = PhaseTimes { ttft, tpot: (problem.workload.output_tokens > 1).then_some(tpot) };
         let mut best: Option<(f64, FrontPoint)> = None;
         // Runs of layers in one piece and dealt out evenly: the simulator decides which order
         // suffers less from contention.
-        for placement in space.placements(chosen, &goal) {
-            let work = work(&problem.cost_model, &placement, &batch_steps(chunk))?;
+        for placement in space.placements(solution, &goal) {
+            let work = device_work(&problem.cost_model, &placement, &batch_steps(chunk))?;
             let taken = |times: PhaseTimes| Taken {
                 times,
                 energy_per_token: goal.energy(&times, &work),
@@ -133,7 +133,7 @@ pub fn front(
                 prefill_chunk: chunk,
                 bound: taken(bound),
                 simulated: taken(scorer(&placement, chunk)?),
-                proven: Ratio::new((compromise.bound / chosen.value).min(1.0)),
+                proven: Ratio::new((compromise.bound / solution.value).min(1.0)),
                 beaten: false,
             };
             let above =
@@ -150,9 +150,9 @@ pub fn front(
 }
 
 fn solve(space: &SearchSpace<'_>, measures: Vec<Measure>) -> Result<SolveResult, PlannerError> {
-    let groups: Vec<_> = space.stacks.iter().map(|stack| (stack.layers, stack)).collect();
+    let groups: Vec<_> = space.classes.iter().map(|class| (class.layers, class)).collect();
     match space.priced_problem_for(&groups, measures, &space.capacity())? {
-        Some(priced_problem) => priced_problem.solve(Restriction::ALL, THOROUGH, f64::INFINITY),
+        Some(priced_problem) => priced_problem.solve(Restriction::NONE, THOROUGH, f64::INFINITY),
         None => Ok(SolveResult::NOTHING),
     }
 }

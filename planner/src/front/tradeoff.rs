@@ -32,7 +32,7 @@ pub(super) struct Tradeoff<'p> {
 pub(super) struct Compromise {
     /// By criterion.
     pub values: Vec<f64>,
-    pub chosen: PatternSolution,
+    pub solution: PatternSolution,
     /// No solution has a lower value in the measure that this one minimises.
     pub bound: f64,
     /// The index of its solver.
@@ -121,10 +121,10 @@ impl<'p> Tradeoff<'p> {
         let measures: Vec<Measure> = measures.chain(self.limits.iter().cloned()).collect();
         let mut best: Option<Compromise> = None;
         for (index, solver) in self.solvers.iter().enumerate() {
-            let SolveResult { chosen: Some(chosen), bound } = solver(measures.clone())? else { continue };
-            if best.as_ref().is_none_or(|best| chosen.value < best.chosen.value) {
-                let values = self.criteria.iter().map(|measure| chosen.measured(measure)).collect();
-                best = Some(Compromise { values, chosen, bound, solver: index });
+            let SolveResult { solution: Some(solution), bound } = solver(measures.clone())? else { continue };
+            if best.as_ref().is_none_or(|best| solution.value < best.solution.value) {
+                let values = self.criteria.iter().map(|measure| solution.measured(measure)).collect();
+                best = Some(Compromise { values, solution, bound, solver: index });
             }
         }
         Ok(best)

@@ -1,16 +1,12 @@
 //! One cell of a grid: planned alone, and with homes of weights that it shares with other cells.
 
 use crate::error::PlannerError;
-
 use crate::grid::weight_residency::{PinnedClasses, WeightHomes, WeightResidency};
 use crate::placement::Placement;
 use crate::planning::Problem;
-use crate::program::PhaseTimes;
-use crate::program::{BatchSteps, prefill_chunks};
-use crate::search::PricedProblem;
-use crate::search::{Goal, device_work};
-use crate::search::{Restriction, SearchSpace};
-use crate::search::{SearchBudget, SolveResult};
+use crate::program::{BatchSteps, PhaseTimes, prefill_chunks};
+use crate::search::{Goal, PricedProblem, Restriction, SearchBudget, SearchSpace, SolveResult, device_work};
+
 use hwprofiles::Ratio;
 use hwprofiles::Seconds;
 use scenarios::{Slo, Workload};
@@ -95,7 +91,7 @@ pub(crate) struct SharedHomesCost {
 
 impl<'a> PlannedCell<'a> {
     /// Plans `cell` alone.
-    pub fn new(problem: &Problem<'a>, cell: &GridCell) -> Result<CellOutcome<'a>, PlannerError> {
+    pub fn plan(problem: &Problem<'a>, cell: &GridCell) -> Result<CellOutcome<'a>, PlannerError> {
         let GridCell { batch, prompt_tokens, .. } = *cell;
         let workload = Workload { batch, prompt_tokens, ..problem.workload };
         let problem = Problem { workload, ..*problem };

@@ -11,15 +11,11 @@
 
 use crate::cost::CostModel;
 use crate::error::PlannerError;
-use crate::grid::cell::GridCell;
-use crate::grid::cell::GridScorer;
-use crate::grid::cell::{CellOutcome, PlannedCell, ScoredCell, SharedHomesCost};
+use crate::grid::cell::{CellOutcome, GridCell, GridScorer, PlannedCell, ScoredCell, SharedHomesCost};
 use crate::grid::weight_residency::WeightResidency;
 use crate::placement::Placement;
-use crate::plan::Identity;
-use crate::plan::{CellPlan, NamedPlacement, NoPlan, PlanTable, SharingCost, TABLE_VERSION};
-use crate::planning::Problem;
-use crate::planning::{infeasible, too_slow};
+use crate::plan::{CellPlan, Identity, NamedPlacement, NoPlan, PlanTable, SharingCost, TABLE_VERSION};
+use crate::planning::{Problem, infeasible, too_slow};
 
 use hwprofiles::Ratio;
 use rayon::prelude::*;
@@ -52,7 +48,7 @@ pub fn plan_grid(
         return Err(PlannerError::Several { what: "a table of plans", gpus, ranks });
     }
     let outcomes: Vec<_> =
-        cells.par_iter().map(|cell| PlannedCell::new(problem, cell)).collect::<Result<_, _>>()?;
+        cells.par_iter().map(|cell| PlannedCell::plan(problem, cell)).collect::<Result<_, _>>()?;
     let (mut planned, mut without) = (Vec::new(), Vec::new());
     for (cell, outcome) in cells.iter().zip(outcomes) {
         let GridCell { batch, prompt_tokens, .. } = *cell;
@@ -193,9 +189,9 @@ fn candidates(planned: &[PlannedCell<'_>]) -> Vec<WeightResidency> {
     let bytes: Vec<_> = wanted.keys().map(|residency| residency.bytes(space)).collect();
     let mut first = BTreeSet::new();
     for memory in 0..space.cost_model.machine.memories.len() {
-        let of = |&index: &usize| bytes[index][memory];
-        first.extend((0..bytes.len()).min_by_key(of));
-        first.extend((0..bytes.len()).max_by_key(of));
+        let bytes_in_memory = |&index: &usize| bytes[index][memory];
+        first.extend((0..bytes.len()).min_by_key(bytes_in_memory));
+        first.extend((0..bytes.len()).max_by_key(bytes_in_memory));
     }
     let mut order: Vec<(bool, f64, &WeightResidency)> = wanted
         .into_iter()

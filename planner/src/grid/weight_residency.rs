@@ -1,12 +1,8 @@
 //! Where weights live, without KV and devices: the part of a plan that all cells of a table share.
 
 use crate::cost::CostModel;
-use crate::placement::Home;
-use crate::placement::ModelShare;
-use crate::search::LayerClass;
-use crate::search::PatternSolution;
-use crate::search::SearchSpace;
-use crate::search::{ChainCache, Pattern, Patterns};
+use crate::placement::{Home, ModelShare};
+use crate::search::{ChainCache, LayerClass, Pattern, PatternSolution, Patterns, SearchSpace};
 use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Seconds};
 use scenarios::Sublayer;
 use std::collections::BTreeMap;

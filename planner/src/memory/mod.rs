@@ -5,8 +5,8 @@ mod usage;
 
 pub use scratch::scratch_bytes;
 pub use usage::{
-    MemoryUsage, activation_buffers, rotation_table_bytes, shares_embedding, staging_slots, usage,
-    vector_holders,
+    MemoryUsage, StagingSlot, activation_buffers, rotation_table_bytes, shares_embedding, staging_slots,
+    usage, vector_holders,
 };
 
 pub(crate) use scratch::{is_gpu, operator_scratch};

@@ -1,8 +1,7 @@
 //! Scratch memory of kernels: the bytes that they need besides their operands and results.
 
 use crate::placement::ModelShare;
-use crate::program::{Action, Lane};
-use crate::program::{PhasePrograms, RunExtent};
+use crate::program::{Action, Lane, PhasePrograms, RunExtent};
 use hwprofiles::{Bytes, DType, DeviceId, DeviceKind, Elements, Machine};
 use scenarios::{Model, Operator, Phase, Sublayer};
 use std::collections::BTreeMap;
@@ -35,7 +34,7 @@ const FEW_ROWS: u64 = 3;
 /// influence the choice of a placement. Each pass needs the integers that locate its rows (six for
 /// each sequence, three for each row) and that sample tokens (four for each sequence). The
 /// operators share one area with the size of the largest need:
-/// - A matrix product of more than [`FEW_ROWS`] rows takes a bf16 copy of as many matrix rows as 128 MiB
+/// - A matrix product of more than three rows takes a bf16 copy of as many matrix rows as 128 MiB
 ///   hold, and a cuBLASLt workspace for partial sums (up to sixteen parts in f32, at most 32 MiB).
 /// - Attention in decode takes the context of each query head over each part of a sequence; the
 ///   parts are enough to occupy the whole GPU.

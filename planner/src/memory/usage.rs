@@ -1,11 +1,8 @@
 //! Exact bytes that a placement takes from each memory, counted as the executor allocates them.
 
 use crate::memory::scratch::scratch_bytes;
-use crate::placement::ModelShare;
-use crate::placement::{Placement, Slices};
-use crate::program::PhasePrograms;
-use crate::program::RunExtent;
-use crate::program::{Action, Lane};
+use crate::placement::{ModelShare, Placement, Slices};
+use crate::program::{Action, Lane, PhasePrograms, RunExtent};
 use hwprofiles::Memory;
 use hwprofiles::{Bytes, DType, DeviceId, Elements, Machine};
 use scenarios::{Buffer, Formats, Model, Positions, Sublayer};
@@ -57,26 +54,35 @@ pub fn activation_buffers(programs: &PhasePrograms, extent: &RunExtent) -> BTree
     buffers
 }
 
-/// Bytes of one staging slot of each device that streams: [for weights, for KV].
+/// Bytes of one staging slot of a device for each kind of stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct StagingSlot {
+    /// For weights: the largest slice that is streamed.
+    pub weights: Bytes,
+    /// For the KV cache of one layer.
+    pub kv: Bytes,
+}
+
+/// Bytes of one staging slot of each device that streams.
 pub fn staging_slots(
     machine: &Machine,
     programs: &PhasePrograms,
     model: &Model,
     formats: &Formats,
     extent: &RunExtent,
-) -> BTreeMap<DeviceId, [Bytes; 2]> {
-    let mut slots: BTreeMap<DeviceId, [Bytes; 2]> = BTreeMap::new();
+) -> BTreeMap<DeviceId, StagingSlot> {
+    let mut slots: BTreeMap<DeviceId, StagingSlot> = BTreeMap::new();
     for task in programs.both().into_iter().flat_map(|program| &program.tasks) {
         match &task.action {
             Action::FetchWeights { sublayer, rows, device, .. } => {
                 let bytes =
                     ModelShare::on_device(machine, model, *device).matrix_bytes(*sublayer, formats, rows);
-                let slot = &mut slots.entry(*device).or_default()[0];
+                let slot = &mut slots.entry(*device).or_default().weights;
                 *slot = bytes.max(*slot);
             }
             Action::FetchKv { device, .. } => {
                 let shared = ModelShare::on_device(machine, model, *device);
-                slots.entry(*device).or_default()[1] = shared.kv_bytes(formats, extent.batch, extent.context);
+                slots.entry(*device).or_default().kv = shared.kv_bytes(formats, extent.batch, extent.context);
             }
             _ => {}
         }
@@ -159,8 +165,8 @@ pub fn usage(
     for (device, bytes) in scratch_bytes(machine, programs, model, extent) {
         usage[own(device)].activations += bytes;
     }
-    for (device, slots) in staging_slots(machine, programs, model, formats, extent) {
-        usage[own(device)].staging += (slots[0] + slots[1]) * placement.pipelining.slots as u64;
+    for (device, slot) in staging_slots(machine, programs, model, formats, extent) {
+        usage[own(device)].staging += (slot.weights + slot.kv) * placement.pipelining.slots as u64;
     }
     usage
 }

@@ -43,14 +43,15 @@ pub struct LayerGroup {
 
 impl LayerGroup {
     fn from_layer(machine: &Machine, model: &Model, first: u64, layer: &LayerPlacement) -> Self {
-        let of = |sublayer| NamedSlices::from_slices(machine, model, sublayer, layer.slices(sublayer));
-        let has = |sublayer| layer.kind.sublayers().contains(&sublayer).then(|| of(sublayer));
+        let named_slices =
+            |sublayer| NamedSlices::from_slices(machine, model, sublayer, layer.slices(sublayer));
+        let has = |sublayer| layer.kind.sublayers().contains(&sublayer).then(|| named_slices(sublayer));
         Self {
             first,
             count: 1,
-            qkv: of(Sublayer::Qkv),
-            attention: of(Sublayer::Attention),
-            out: of(Sublayer::Out),
+            qkv: named_slices(Sublayer::Qkv),
+            attention: named_slices(Sublayer::Attention),
+            out: named_slices(Sublayer::Out),
             ffn_up: has(Sublayer::FfnUp),
             ffn_down: has(Sublayer::FfnDown),
             router: has(Sublayer::Router),

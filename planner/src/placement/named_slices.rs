@@ -112,16 +112,16 @@ impl NamedSlices {
         let shares = self.0.iter().map(|part| part.share.unwrap_or(1.0));
         let total: f64 = shares.clone().sum();
         let one = self.0.len() == 1;
-        let wanted = match () {
-            () if !one && matches!(sublayer, Sublayer::Attention | Sublayer::Embed | Sublayer::Router) => {
-                "this sublayer cannot be divided: write one part"
-            }
-            () if self.0.is_empty() || (total - 1.0).abs() > 1e-6 => {
-                "the shares of its parts must add up to 1"
-            }
-            () if shares.clone().any(|share| share.is_nan() || share <= 0.0) => "every share must be above 0",
-            () if !one && self.0.iter().any(|part| part.share.is_none()) => "every part needs its share",
-            () => return Ok(()),
+        let wanted = if !one && matches!(sublayer, Sublayer::Attention | Sublayer::Embed | Sublayer::Router) {
+            "this sublayer cannot be divided: write one part"
+        } else if self.0.is_empty() || (total - 1.0).abs() > 1e-6 {
+            "the shares of its parts must add up to 1"
+        } else if shares.clone().any(|share| share.is_nan() || share <= 0.0) {
+            "every share must be above 0"
+        } else if !one && self.0.iter().any(|part| part.share.is_none()) {
+            "every part needs its share"
+        } else {
+            return Ok(());
         };
         let listed: Vec<_> = shares.map(|share| share.to_string()).collect();
         let value = if listed.is_empty() { "without parts".to_owned() } else { listed.join(" + ") };

@@ -1,22 +1,13 @@
 //! The plan document: a file that a person can read and compare, and that the executor follows.
 
-use crate::cost::CostModel;
-use crate::cost::footprint;
+use crate::cost::{CostModel, footprint};
 use crate::error::PlannerError;
-use crate::memory::MemoryUsage;
-use crate::memory::overfilled;
-use crate::placement::NamedSlices;
-use crate::placement::Pipelining;
-use crate::placement::Placement;
-use crate::placement::PlanError;
-use crate::placement::{LayerGroup, placement_of};
-use crate::plan::identity::Identity;
-use crate::plan::identity::PlanOrigin;
-use crate::plan::identity::check_identity;
+use crate::memory::{MemoryUsage, overfilled};
+use crate::placement::{LayerGroup, NamedSlices, Pipelining, Placement, PlanError, placement_of};
+use crate::plan::identity::{Identity, PlanOrigin, check_identity};
 use crate::plan::placed_draft::PlacedDraft;
-use crate::program::PhaseTimes;
+use crate::program::{PhaseTimes, RunExtent};
 
-use crate::program::RunExtent;
 use hwprofiles::{Dollars, FileError, Joules, Machine, Ratio, yaml};
 use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
 use serde::{Deserialize, Serialize};

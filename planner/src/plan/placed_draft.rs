@@ -1,8 +1,7 @@
 //! The draft of speculative decoding in a plan.
 
 use crate::memory::MemoryUsage;
-use crate::placement::Placement;
-use crate::placement::PlanError;
+use crate::placement::{Placement, PlanError};
 use crate::plan::identity::{Identity, check_identity};
 use crate::program::PhaseTimes;
 use hwprofiles::{Bytes, Machine, Seconds};

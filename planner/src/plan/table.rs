@@ -2,16 +2,11 @@
 //! memories.
 
 use crate::cost::CostModel;
-use crate::placement::NamedSlices;
-use crate::placement::Pipelining;
-use crate::placement::Placement;
-use crate::placement::PlanError;
-use crate::placement::{LayerGroup, named, placement_of};
+use crate::placement::{LayerGroup, NamedSlices, Pipelining, Placement, PlanError, named, placement_of};
 use crate::plan::document::{check_fit, is_default};
 use crate::plan::identity::{Identity, PlanOrigin, check_identity};
+use crate::program::{PhaseTimes, RunExtent};
 
-use crate::program::PhaseTimes;
-use crate::program::RunExtent;
 use hwprofiles::{FileError, Machine, Ratio, Seconds, yaml};
 use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
 use serde::{Deserialize, Serialize};
@@ -190,11 +185,12 @@ impl PlanTable {
         }
         check_identity("machine", &self.machine, &machine.name, &machine.fingerprint())?;
         check_identity("model", &self.model, &model.name, &model.fingerprint())?;
-        let of = |(index, named): (usize, &NamedPlacement)| {
+        let read_placement = |(index, named): (usize, &NamedPlacement)| {
             let place = |error: PlanError| error.under(["placements".to_owned(), index.to_string()]);
             named.placement(machine, model).map_err(place)
         };
-        let placements: Vec<_> = self.placements.iter().enumerate().map(of).collect::<Result<_, _>>()?;
+        let placements: Vec<_> =
+            self.placements.iter().enumerate().map(read_placement).collect::<Result<_, _>>()?;
         let cost_model = CostModel { machine, model, formats: &self.formats };
         for (index, cell) in self.cells.iter().enumerate() {
             let place = |error: PlanError| error.under(["cells".to_owned(), index.to_string()]);

@@ -1,19 +1,14 @@
 //! Speculative decoding: the draft model is placed on one device, and the model beside it.
 
-use crate::cost::CostModel;
+use crate::cost::{CostModel, footprint};
 use crate::error::PlannerError;
-
-use crate::cost::footprint;
 use crate::memory::overfilled;
 use crate::placement::Placement;
-
-use crate::plan::Identity;
-use crate::plan::PlacedDraft;
+use crate::plan::{Identity, PlacedDraft};
 use crate::planning::scorer::FormatScorer;
-use crate::program::RunExtent;
-
-use crate::program::{BatchSteps, prefill_chunk};
+use crate::program::{BatchSteps, RunExtent, prefill_chunk};
 use crate::search::device_work;
+
 use hwprofiles::{Bytes, DeviceId, Machine, Seconds};
 use scenarios::{Model, Speculation, Workload};
 

@@ -3,16 +3,14 @@
 
 use crate::cost::CostModel;
 use crate::error::PlannerError;
-
-use crate::placement::IdenticalGpus;
-use crate::placement::Variant;
+use crate::placement::{IdenticalGpus, Variant};
 use crate::plan::{Identity, Plan};
 use crate::planning::draft::{DraftModel, DraftPlan};
 use crate::planning::planner::plan_with_value;
 use crate::planning::problem::Problem;
-use crate::planning::scorer::FormatScorer;
-use crate::planning::scorer::Scorer;
+use crate::planning::scorer::{FormatScorer, Scorer};
 use crate::program::PhaseTimes;
+
 use hwprofiles::{DeviceId, Machine};
 use scenarios::{Formats, Speculation, Workload};
 
@@ -88,12 +86,12 @@ type Proposal<'a> = (DraftModel<'a>, DeviceId, Speculation);
 
 /// No draft, then each device with each number of tokens.
 fn proposals<'a>(machine: &Machine, draft: Option<DraftModel<'a>>) -> Vec<Option<Proposal<'a>>> {
-    let of = |draft: DraftModel<'a>| {
+    let placed_choices = |draft: DraftModel<'a>| {
         let on =
             move |device| draft.choices.iter().map(move |&speculation| Some((draft, device, speculation)));
         machine.device_ids().flat_map(on)
     };
-    std::iter::once(None).chain(draft.into_iter().flat_map(of)).collect()
+    std::iter::once(None).chain(draft.into_iter().flat_map(placed_choices)).collect()
 }
 
 /// The plan with the draft of `proposal`, and its objective.

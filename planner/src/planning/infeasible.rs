@@ -3,11 +3,8 @@
 use crate::cost::CostModel;
 use crate::error::PlannerError;
 use crate::planning::problem::Problem;
-use crate::program::PhaseTimes;
-use crate::program::{BatchSteps, prefill_chunk, prefill_chunks};
-use crate::search::Goal;
-use crate::search::SearchSpace;
-use crate::search::{PatternProgram, SearchBudget};
+use crate::program::{BatchSteps, PhaseTimes, prefill_chunk, prefill_chunks};
+use crate::search::{Goal, PatternProgram, SearchBudget, SearchSpace};
 use hwprofiles::{Bytes, DType, Seconds};
 use scenarios::{Formats, Slo, Workload};
 
@@ -24,11 +21,11 @@ pub(crate) fn infeasible(problem: &Problem<'_>) -> Result<PlannerError, PlannerE
     let mut least: Option<(Bytes, usize)> = None;
     for memory in 0..machine.memories.len() {
         if let Some(needed) = needed(&fitting, memory)? {
-            let more = |&(bytes, other): &(Bytes, usize)| {
+            let needs_less = |&(bytes, other): &(Bytes, usize)| {
                 let capacity = |index: usize| machine.memories[index].capacity.value;
                 needed.saturating_sub(capacity(memory)) < bytes.saturating_sub(capacity(other))
             };
-            if least.as_ref().is_none_or(more) {
+            if least.as_ref().is_none_or(needs_less) {
                 least = Some((needed, memory));
             }
         }

@@ -3,19 +3,12 @@
 
 use crate::cost::footprint;
 use crate::error::PlannerError;
-use crate::memory::MemoryUsage;
-use crate::memory::overfilled;
-use crate::placement::Pipelining;
-use crate::placement::Placement;
-use crate::placement::Slice;
-use crate::planning::problem::{ENOUGH, PLANNED};
-use crate::planning::problem::{Problem, ScoredPlacement, better, is_better};
+use crate::memory::{MemoryUsage, overfilled};
+use crate::placement::{Pipelining, Placement, Slice};
+use crate::planning::problem::{ENOUGH, PLANNED, Problem, ScoredPlacement, better, is_better};
 use crate::planning::scorer::Scorer;
-use crate::program::BatchSteps;
-use crate::program::RunExtent;
-use crate::search::Goal;
-use crate::search::SearchBudget;
-use crate::search::{Restriction, SearchSpace};
+use crate::program::{BatchSteps, RunExtent};
+use crate::search::{Goal, Restriction, SearchBudget, SearchSpace};
 use rayon::prelude::*;
 use scenarios::Phase;
 

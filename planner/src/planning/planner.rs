@@ -4,22 +4,13 @@
 use crate::error::PlannerError;
 use crate::placement::Placement;
 use crate::plan::{Identity, Plan};
-use crate::planning::problem::{ENOUGH, PLANNED};
-
 use crate::planning::infeasible::{infeasible, too_slow};
 use crate::planning::overlap::Overlap;
-use crate::planning::problem::Problem;
-use crate::planning::problem::ScoredPlacement;
-use crate::planning::problem::better;
-use crate::planning::problem::is_better;
+use crate::planning::problem::{ENOUGH, PLANNED, Problem, ScoredPlacement, better, is_better};
 use crate::planning::scorer::Scorer;
-
 use crate::program::{BatchSteps, prefill_chunks};
 use crate::rules::{NoRule, Rule};
-use crate::search::Goal;
-use crate::search::MARGINS;
-use crate::search::{PatternSolution, SearchBudget};
-use crate::search::{Restriction, SearchSpace};
+use crate::search::{Goal, MARGINS, PatternSolution, Restriction, SearchBudget, SearchSpace};
 
 use rayon::prelude::*;
 use scenarios::Slo;

@@ -1,20 +1,14 @@
 //! A planning problem, and the placements that are found for it.
 
-use crate::cost::CostModel;
-use crate::cost::Roofline;
-use crate::cost::footprint;
+use crate::cost::{CostModel, Roofline, footprint};
 use crate::error::PlannerError;
 use crate::memory::overfilled;
-use crate::placement::Placement;
-use crate::placement::named;
+use crate::placement::{Placement, named};
 use crate::plan::{Identity, PLAN_VERSION, Plan, Prediction};
 use crate::planning::draft::DraftPlan;
 use crate::planning::scorer::Scorer;
-use crate::program::BatchSteps;
-use crate::program::PhaseTimes;
-use crate::program::RunExtent;
-use crate::search::Restriction;
-use crate::search::{Goal, device_work};
+use crate::program::{BatchSteps, PhaseTimes, RunExtent};
+use crate::search::{Goal, Restriction, device_work};
 use hwprofiles::{Ratio, Seconds};
 use scenarios::{Costs, Objective, Slo, Workload};
 use std::collections::BTreeMap;

@@ -2,14 +2,12 @@
 
 use crate::cost::CostModel;
 use crate::error::PlannerError;
-use crate::placement::IdenticalGpus;
-use crate::placement::Placement;
+use crate::placement::{IdenticalGpus, Placement};
 use crate::planning::problem::{Problem, ScoredPlacement, better};
 use crate::planning::scorer::Scorer;
 use crate::program::{BatchSteps, prefill_chunks};
 use crate::rules::{NoRule, Rule};
-use crate::search::Goal;
-use crate::search::MARGINS;
+use crate::search::{Goal, MARGINS};
 use hwprofiles::MemoryId;
 
 impl Problem<'_> {

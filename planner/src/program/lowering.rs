@@ -1,12 +1,10 @@
 //! The lowering of a placement to a program: it visits the operators in order and brings each its
 //! inputs.
 
-use crate::placement::Pipelining;
-use crate::placement::{Placement, Slice};
-
+use crate::placement::{Pipelining, Placement, Slice};
 use crate::program::micro_batch::MicroBatch;
-use crate::program::task::Program;
-use crate::program::task::{Action, Lane, LowerError, OperandSource, Task, TaskId, dependencies};
+use crate::program::task::{Action, Lane, LowerError, OperandSource, Program, Task, TaskId, dependencies};
+
 use hwprofiles::{DeviceId, LinkId, Machine, MemoryId};
 use scenarios::{Buffer, Model, Operator, Phase, Sublayer};
 use smallvec::SmallVec;
@@ -57,6 +55,18 @@ struct PlacedOperator<'p> {
     devices: SmallVec<[DeviceId; 4]>,
     /// Whether a part of its matrix is streamed.
     streams: bool,
+}
+
+/// The computation of an operator, or of some rows of it, by one device.
+struct Computation<'t> {
+    layer: Option<u32>,
+    operator: Operator,
+    device: DeviceId,
+    rows: Range<u64>,
+    source: OperandSource,
+    /// The fetches that it waits for.
+    fetched: &'t [TaskId],
+    micro_batch: MicroBatch,
 }
 
 /// The state of the lowering.
@@ -182,14 +192,25 @@ impl<'a> Lowering<'a> {
             _ if operator.is_matmul() => {}
             _ => {
                 let device = slices[0].device(self.phase);
-                self.compute(layer, operator, device, 0..0, OperandSource::Resident, &[], part)?;
+                let source = OperandSource::Resident;
+                let (rows, fetched) = (0..0, &[]);
+                self.compute(Computation {
+                    layer,
+                    operator,
+                    device,
+                    rows,
+                    source,
+                    fetched,
+                    micro_batch: part,
+                })?;
                 return Ok(());
             }
         }
         for slice in slices {
             let device = slice.device(self.phase);
             let source = self.in_place(slice.home, device).unwrap_or(OperandSource::Resident);
-            self.compute(layer, operator, device, slice.rows.clone(), source, &[], part)?;
+            let (rows, fetched) = (slice.rows.clone(), &[]);
+            self.compute(Computation { layer, operator, device, rows, source, fetched, micro_batch: part })?;
         }
         Ok(())
     }
@@ -213,7 +234,15 @@ impl<'a> Lowering<'a> {
             self.invalidate(sums, part);
             let columns = 0..sums.columns(self.model);
             self.copy(sums, device, part).valid.push((columns, writer));
-            self.compute(layer, operator, lead, 0..0, OperandSource::Resident, &[], part)?;
+            self.compute(Computation {
+                layer,
+                operator,
+                device: lead,
+                rows: 0..0,
+                source: OperandSource::Resident,
+                fetched: &[],
+                micro_batch: part,
+            })?;
         }
         Ok(())
     }
@@ -228,7 +257,10 @@ impl<'a> Lowering<'a> {
             let mut last = None;
             for part in MicroBatch::all(micro_batches) {
                 let rows = slice.rows.clone();
-                last = Some(self.compute(layer, operator, device, rows, source, fetched.as_slice(), part)?);
+                let fetched = fetched.as_slice();
+                let micro_batch = part;
+                let computation = Computation { layer, operator, device, rows, source, fetched, micro_batch };
+                last = Some(self.compute(computation)?);
             }
             // The last micro-batch ends after the others, which are in the same lane.
             if let (OperandSource::Staged(slot), Some(last)) = (source, last) {
@@ -253,8 +285,12 @@ impl<'a> Lowering<'a> {
             let fetch = self.push(Lane::Link(link), Some(layer), action, after, part);
             (OperandSource::Staged(slot), vec![fetch])
         };
-        let rotate = self.compute(Some(layer), Operator::Rotate, device, 0..0, source, &fetched, part)?;
-        let attend = self.compute(Some(layer), Operator::Attention, device, 0..0, source, &[], part)?;
+        let mut compute = |operator, fetched| {
+            let (layer, rows, micro_batch) = (Some(layer), 0..0, part);
+            self.compute(Computation { layer, operator, device, rows, source, fetched, micro_batch })
+        };
+        let rotate = compute(Operator::Rotate, &fetched)?;
+        let attend = compute(Operator::Attention, &[])?;
         if let OperandSource::Staged(slot) = source {
             let link = self.link(own, slice.home, || format!("the KV cache of layer {layer}"))?;
             let action = Action::StoreKv { device, slot };
@@ -301,16 +337,8 @@ impl<'a> Lowering<'a> {
     }
 
     /// Lowers one operator on one device: brings its inputs, then writes columns of its output.
-    fn compute(
-        &mut self,
-        layer: Option<u32>,
-        operator: Operator,
-        device: DeviceId,
-        rows: Range<u64>,
-        source: OperandSource,
-        fetched: &[TaskId],
-        part: MicroBatch,
-    ) -> Result<TaskId, LowerError> {
+    fn compute(&mut self, computation: Computation<'_>) -> Result<TaskId, LowerError> {
+        let Computation { layer, operator, device, rows, source, fetched, micro_batch: part } = computation;
         for &buffer in operator.reads() {
             if buffer != Buffer::Tokens {
                 self.bring(layer, buffer, &(0..buffer.columns(self.model)), device, part)?;

@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn nothing_asked_is_nothing_done() {
-        let of = |batch, prompt, output| steps(&Workload::new(batch, prompt, output), 5);
-        assert_eq!([of(0, 5, 5), of(5, 0, 5), of(5, 5, 0)], [vec![], vec![], vec![]]);
+        let steps_of = |batch, prompt, output| steps(&Workload::new(batch, prompt, output), 5);
+        assert_eq!([steps_of(0, 5, 5), steps_of(5, 0, 5), steps_of(5, 5, 0)], [vec![], vec![], vec![]]);
     }
 }

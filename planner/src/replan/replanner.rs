@@ -364,7 +364,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(crate::cases::cases(64)))]
 
         #[test]
         fn a_slower_device_never_makes_it_faster(

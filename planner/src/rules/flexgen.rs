@@ -31,8 +31,8 @@ pub(super) fn placement(
             _ => (home(weights, index), [pair.accelerator; 2]),
         })
     };
-    let [weights, cache] =
-        shares(cost_model, batch_steps, pair, &with_counts(0, 0))?.map(|share| (share * layers as f64) as usize);
+    let [weights, cache] = shares(cost_model, batch_steps, pair, &with_counts(0, 0))?
+        .map(|share| (share * layers as f64) as usize);
     largest(cost_model, &batch_steps.extent, pair, weights.max(cache), |most| {
         with_counts(weights.min(most), cache.min(most))
     })

@@ -5,15 +5,10 @@
 //! out only the few hundred that can be in a good solution.
 
 use crate::search::dual_prices::{CheapestColumn, DualPrices, PricingOracle};
-use crate::search::integer_program::RowMeasure;
-use crate::search::integer_program::binding_rows;
-use crate::search::layer_class::LayerClass;
-use crate::search::layer_class::PhaseChoice;
-use crate::search::layer_class::{LayerResidency, PatternId};
+use crate::search::integer_program::{RowMeasure, binding_rows};
+use crate::search::layer_class::{LayerClass, LayerResidency, PatternId, PhaseChoice};
 use crate::search::measure::Measure;
-use crate::search::pattern::OneTimeItems;
-use crate::search::pattern::PatternGroup;
-use crate::search::pattern::Patterns;
+use crate::search::pattern::{OneTimeItems, PatternGroup, Patterns};
 
 use std::collections::BTreeSet;
 
@@ -196,7 +191,7 @@ impl<'s> ColumnPool<'s> {
             // The items of all columns of a group: those that all choices of one phase need, at
             // each home.
             let needed_by_all = |group: &PoolGroup<'_>| {
-                let of = |(index, choices): &(usize, [Vec<usize>; 2])| {
+                let needed_at_home = |(index, choices): &(usize, [Vec<usize>; 2])| {
                     let residency = &group.class.residency[*index];
                     let all = |phase: usize| {
                         let needs =
@@ -205,7 +200,7 @@ impl<'s> ColumnPool<'s> {
                     };
                     all(0) | all(1)
                 };
-                group.residency.iter().map(of).fold(u128::MAX, |all, needs| all & needs)
+                group.residency.iter().map(needed_at_home).fold(u128::MAX, |all, needs| all & needs)
             };
             let needed = self.groups.iter().filter(|group| !group.residency.is_empty());
             let needed = needed.map(needed_by_all).fold(0, |any, needs| any | needs);

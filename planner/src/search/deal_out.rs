@@ -1,13 +1,9 @@
 //! Deals the layers of a solution out over identical GPUs.
 
-use crate::cost::CostModel;
-use crate::cost::footprint;
+use crate::cost::{CostModel, footprint};
 use crate::memory::overfilled;
-use crate::placement::IdenticalGpus;
-use crate::placement::ModelShare;
-use crate::placement::{LayerPlacement, Placement, Slices};
-use crate::program::LowerError;
-use crate::program::RunExtent;
+use crate::placement::{IdenticalGpus, LayerPlacement, ModelShare, Placement, Slice, Slices};
+use crate::program::{LowerError, RunExtent};
 use scenarios::Sublayer;
 
 /// Shares of the GPUs' capacity that the search leaves free for what each GPU needs once, and for
@@ -119,11 +115,11 @@ impl IdenticalGpus {
         let CostModel { machine, model, formats } = cost_model;
         let Some(&memory) = self.memories.first() else { return 0 };
         let shared = ModelShare::in_memory(machine, model, memory);
-        let of = |slice: &crate::placement::Slice| match sublayer {
+        let slice_bytes = |slice: &Slice| match sublayer {
             Sublayer::Attention => shared.kv_bytes(formats, extent.batch, extent.context).get(),
             _ => shared.matrix_bytes(sublayer, formats, &slice.rows).get(),
         };
-        slices.iter().filter(|slice| slice.home == memory).map(of).sum()
+        slices.iter().filter(|slice| slice.home == memory).map(slice_bytes).sum()
     }
 
     fn give(&self, layer: &mut LayerPlacement, twin: usize) {

@@ -1,13 +1,9 @@
 //! The objective as numbers, for the solver's sums and for simulated times.
 
-use crate::cost::CostModel;
-use crate::cost::{PowerDraw, energy_of, power, price};
+use crate::cost::{CostModel, PowerDraw, energy_of, power, price};
 use crate::error::PlannerError;
 use crate::placement::{LayerPlacement, Placement};
-use crate::program::BatchSteps;
-use crate::program::PhasePrograms;
-use crate::program::PhaseTimes;
-use crate::program::{Lane, Program};
+use crate::program::{BatchSteps, Lane, PhasePrograms, PhaseTimes, Program};
 use crate::search::criterion::Criterion;
 use crate::search::measure::Measure;
 use hwprofiles::{Dollars, Joules, Machine, Missing, Seconds};
@@ -193,7 +189,7 @@ pub(crate) fn device_work(
     let outline = placement.outline();
     let programs = PhasePrograms::lower(cost_model.machine, cost_model.model, &outline)?;
     // Number of layers of the placement that each layer of the outline represents.
-    let counts = stands_for(placement, &outline);
+    let counts = represented_layers(placement, &outline);
     let phase = |phase: Phase| -> Result<Vec<Seconds>, Missing> {
         let mut work = vec![Seconds::ZERO; cost_model.machine.devices.len()];
         for steps in batch_steps.kinds(phase) {
@@ -208,14 +204,14 @@ pub(crate) fn device_work(
 
 /// Number of layers of `placement` that each layer of its outline represents. The first of several
 /// equal pairs of neighbours represents all pairs that the others do not.
-fn stands_for(placement: &Placement, outline: &Placement) -> Vec<u64> {
+fn represented_layers(placement: &Placement, outline: &Placement) -> Vec<u64> {
     let count =
         |placement, pair: &LayerAfter<'_>| layers_after(placement).filter(|other| other == pair).count();
-    let of = |(at, pair)| match layers_after(outline).take(at).any(|other| other == pair) {
+    let represented = |(at, pair)| match layers_after(outline).take(at).any(|other| other == pair) {
         true => 1,
         false => (1 + count(placement, &pair) - count(outline, &pair)) as u64,
     };
-    layers_after(outline).enumerate().map(of).collect()
+    layers_after(outline).enumerate().map(represented).collect()
 }
 
 /// Each layer with the one before it.

@@ -185,12 +185,12 @@ impl LocalSolution {
     }
 
     fn measured(&self, program: &IntegerProgram, measure: usize) -> f64 {
-        let of = |phase: usize| {
+        let longest_row = |phase: usize| {
             let rows = self.times.iter().zip(&program.phases).filter(|(_, of)| **of == phase);
             rows.fold(0.0, |most: f64, (&time, _)| most.max(time))
         };
         let weight = program.measures[measure].weight;
-        weight[0] * of(0) + weight[1] * of(1) + self.adds[measure]
+        weight[0] * longest_row(0) + weight[1] * longest_row(1) + self.adds[measure]
     }
 
     /// Its value. `None` if it does not fit or exceeds a limit.

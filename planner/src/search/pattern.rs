@@ -9,14 +9,9 @@
 //! homes the phases are searched separately and dominated choices are dropped. The column pool
 //! writes patterns out only if the solver may use them.
 
-use crate::cost::SerialChain;
-use crate::cost::{DeviceNeeds, PriceList, SublayerCost};
-use crate::placement::ModelShare;
-use crate::placement::{Home, mixes_stripes};
-use crate::placement::{LayerPlacement, Slices};
-use crate::search::layer_class::LayerClass;
-use crate::search::layer_class::PhaseChoice;
-use crate::search::layer_class::{LayerResidency, PatternId};
+use crate::cost::{DeviceNeeds, PriceList, SerialChain, SublayerCost};
+use crate::placement::{Home, LayerPlacement, ModelShare, Slices, mixes_stripes};
+use crate::search::layer_class::{LayerClass, LayerResidency, PatternId, PhaseChoice};
 use hwprofiles::{Bytes, DeviceId, DeviceKind};
 use scenarios::{LayerKind, Phase, Sublayer};
 use std::collections::BTreeMap;
@@ -145,13 +140,13 @@ impl<'a> Patterns<'a> {
                 let both = attention.iter().flat_map(|a| every.iter().map(move |&experts| (a, experts)));
                 both.map(|(&(linear, kv), experts)| {
                     let undivided = self.undivided(linear);
-                    let of = |word: &Sublayer| match word {
+                    let home_of = |sublayer: &Sublayer| match sublayer {
                         Sublayer::Attention => kv,
                         Sublayer::Experts => experts,
                         Sublayer::Router | Sublayer::SharedExpert => undivided,
                         _ => linear,
                     };
-                    kind.sublayers().iter().map(of).collect::<Vec<_>>()
+                    kind.sublayers().iter().map(home_of).collect::<Vec<_>>()
                 })
                 .filter(|homes| !self.mixes(homes, 1))
                 .collect()
@@ -421,8 +416,8 @@ impl<'a> Patterns<'a> {
     /// Bytes of the norms and biases of one layer in `memory`.
     pub fn all_vector_bytes(&self, class: &LayerClass, memory: usize) -> u64 {
         let list = &self.prices[0];
-        let of = |&index: &usize| self.within[memory].vector_bytes(list.sublayers[index]).get();
-        class.sublayers.iter().map(of).sum::<u64>()
+        let bytes = |&index: &usize| self.within[memory].vector_bytes(list.sublayers[index]).get();
+        class.sublayers.iter().map(bytes).sum::<u64>()
     }
 }
 

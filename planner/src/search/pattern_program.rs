@@ -23,15 +23,13 @@
 use crate::error::PlannerError;
 use crate::search::branch_and_bound::search;
 use crate::search::dual_prices::DualPrices;
-use crate::search::integer_program::binding_rows;
 use crate::search::integer_program::{
-    ColumnGroup, Incumbent, IntegerProgram, IntegerSolution, PatternColumn, RowMeasure, undominated,
+    ColumnGroup, Incumbent, IntegerProgram, IntegerSolution, PatternColumn, RowMeasure, binding_rows,
+    undominated,
 };
 use crate::search::local_search::improve;
 use crate::search::measure::Measure;
-use crate::search::pattern::OneTimeItems;
-use crate::search::pattern::Pattern;
-use crate::search::pattern::PatternGroup;
+use crate::search::pattern::{OneTimeItems, Pattern, PatternGroup};
 use hwprofiles::Seconds;
 use std::collections::BTreeMap;
 use std::sync::Arc;

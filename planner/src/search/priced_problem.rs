@@ -1,14 +1,11 @@
 //! The problem of a search space at its best dual prices, solved under restrictions.
 
 use crate::error::PlannerError;
-use crate::search::column_pool::ColumnPool;
-use crate::search::column_pool::Restriction;
+use crate::search::column_pool::{ColumnPool, Restriction};
 use crate::search::dual_prices::DualPrices;
 use crate::search::layer_class::LayerClass;
 use crate::search::measure::Measure;
-use crate::search::pattern::OneTimeItems;
-use crate::search::pattern::PatternGroup;
-use crate::search::pattern::Patterns;
+use crate::search::pattern::{OneTimeItems, PatternGroup, Patterns};
 use crate::search::pattern_program::{PatternProgram, SearchBudget, SolveResult};
 use hwprofiles::Bytes;
 

@@ -1,23 +1,15 @@
 //! The search space of one problem. It is priced once and solved for several goals and
 //! restrictions.
 
-use crate::cost::CostModel;
-use crate::cost::PriceList;
+use crate::cost::{CostModel, PriceList};
 use crate::error::PlannerError;
-use crate::placement::Home;
-use crate::placement::IdenticalGpus;
-use crate::placement::Pipelining;
-use crate::placement::Placement;
-use crate::program::BatchSteps;
-use crate::program::RunExtent;
+use crate::placement::{Home, IdenticalGpus, Pipelining, Placement};
+use crate::program::{BatchSteps, RunExtent};
 use crate::search::column_pool::Restriction;
 use crate::search::goal::Goal;
-use crate::search::layer_class::LayerClass;
-use crate::search::layer_class::PatternId;
+use crate::search::layer_class::{LayerClass, PatternId};
 use crate::search::measure::Measure;
-use crate::search::pattern::OneTimeItems;
-use crate::search::pattern::PatternGroup;
-use crate::search::pattern::{Pattern, Patterns};
+use crate::search::pattern::{OneTimeItems, Pattern, PatternGroup, Patterns};
 use crate::search::pattern_program::{PatternProgram, PatternSolution, SearchBudget, SolveResult};
 use crate::search::priced_problem::PricedProblem;
 use hwprofiles::{Bytes, DeviceId};

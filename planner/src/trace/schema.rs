@@ -1,8 +1,7 @@
 //! The record of a run. Simulator and executor share this schema.
 
 use crate::cost::TaskCost;
-use crate::program::PhaseTimes;
-use crate::program::{Program, TaskId};
+use crate::program::{PhaseTimes, Program, TaskId};
 use hwprofiles::{Bytes, Flop, Machine, Seconds};
 use scenarios::{Phase, Step};
 use serde::{Deserialize, Serialize};

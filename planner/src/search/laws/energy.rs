@@ -1,10 +1,7 @@
 //! Laws of energy: a device's idle power counts as long as the machine is on.
 
 use crate::fixture::{Spec, formats, model};
-use crate::program::BatchSteps;
-use crate::program::Lane;
-use crate::program::PhasePrograms;
-use crate::program::PhaseTimes;
+use crate::program::{BatchSteps, Lane, PhasePrograms, PhaseTimes};
 use crate::search::column_pool::Restriction;
 use crate::search::goal::{Goal, TIE, device_work};
 use crate::search::laws::{brute_force, goal, pick, space, specs};

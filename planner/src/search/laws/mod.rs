@@ -206,11 +206,11 @@ pub(crate) fn brute_force(problem: &PatternProgram<'_>) -> Option<f64> {
         let times = [longest(0), longest(1)];
         let measured = |measure: &Measure| {
             let work = |phase: usize| {
-                let of = |(p, n): &(Arc<Pattern>, u64)| {
+                let added = |(p, n): &(Arc<Pattern>, u64)| {
                     let busy = measure.busy[phase].iter().zip(&p.work[phase]);
                     busy.map(|(weight, time)| weight * time).sum::<f64>() * *n as f64
                 };
-                kinds.iter().flatten().map(of).sum::<f64>()
+                kinds.iter().flatten().map(added).sum::<f64>()
             };
             measure.weight[0] * times[0] + measure.weight[1] * times[1] + work(0) + work(1)
         };

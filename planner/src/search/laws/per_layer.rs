@@ -6,8 +6,7 @@ use crate::fixture::{Spec, formats};
 use crate::search::column_pool::Restriction;
 use crate::search::dual_prices::DualPrices;
 use crate::search::measure::Measure;
-use crate::search::pattern::Pattern;
-use crate::search::pattern::PatternGroup;
+use crate::search::pattern::{Pattern, PatternGroup};
 use crate::search::pattern_program::{PatternProgram, PatternSolution, SearchBudget, SolveResult};
 use good_lp::{
     Constraint, Expression, ProblemVariables, ResolutionError, Solution, SolutionStatus, SolverModel,
@@ -108,7 +107,7 @@ fn restrict(problem: &mut PatternProgram<'_>, instance: &Instance) {
 }
 
 /// The textbook program.
-struct Words {
+struct TextbookProgram {
     variables: ProblemVariables,
     objective: Expression,
     constraints: Vec<Constraint>,
@@ -118,8 +117,8 @@ struct Words {
     unit: f64,
 }
 
-impl Words {
-    fn of(problem: &PatternProgram<'_>) -> Self {
+impl TextbookProgram {
+    fn new(problem: &PatternProgram<'_>) -> Self {
         let mut variables = ProblemVariables::new();
         let layers: Vec<Vec<Vec<Variable>>> = problem
             .groups
@@ -314,7 +313,7 @@ fn counting_layers_by_pattern_finds_what_a_binary_for_each_layer_and_choice_find
         let SolveResult { solution: found, bound } = problem.solve().unwrap();
         let time = began.elapsed().as_secs_f64();
         let began = Instant::now();
-        let Ok(best) = Words::of(problem).solve(problem) else {
+        let Ok(best) = TextbookProgram::new(problem).solve(problem) else {
             open += 1;
             return;
         };

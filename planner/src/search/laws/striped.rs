@@ -3,13 +3,9 @@
 use super::{brute_force, goal, pick, space, specs, workload};
 use crate::cost::CostModel;
 use crate::fixture::{Spec, formats, model};
-use crate::memory::MemoryUsage;
-use crate::memory::usage;
+use crate::memory::{MemoryUsage, usage};
 use crate::placement::{Placement, Slices};
-use crate::program::MicroBatch;
-use crate::program::PhasePrograms;
-use crate::program::{Action, Lane, Task};
-use crate::program::{BatchSteps, prefill_chunk};
+use crate::program::{Action, BatchSteps, Lane, MicroBatch, PhasePrograms, Task, prefill_chunk};
 use crate::search::column_pool::Restriction;
 use crate::search::pattern::PatternGroup;
 use crate::search::pattern_program::{SearchBudget, SolveResult};
