@@ -2,9 +2,9 @@
 
 use hwprofiles::Missing;
 
-/// Sums over pairs of numbers n ≥ 1 and p ≥ 0. They suffice to add up any f(n, p) = a + b·n + c·n²
-/// + d·p + e·n·p over these pairs. They use Newton's basis: its coefficients are differences of
-/// values of f, so they are whole if the values are.
+/// Sums over pairs of numbers n ≥ 1 and p ≥ 0. They suffice to add up any function of the form
+/// `f(n, p) = a + b·n + c·n² + d·p + e·n·p` over these pairs. They use Newton's basis: its
+/// coefficients are differences of values of f, so they are whole if the values are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PolynomialSums {
     /// Σ 1.
