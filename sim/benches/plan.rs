@@ -1,10 +1,11 @@
-//! How long a plan takes, its simulations included: `cargo bench -p sim --bench plan`.
+//! The time of planning, including simulations: `cargo bench -p sim --bench plan`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use planner::Question;
 use scenarios::{Document, Setting};
 
-/// Of 126 layers over four memories, and of 61 layers with 256 experts each; then batches and prompt tokens.
+/// Models of 126 layers over four memories, and of 61 layers with 256 experts each; with batches
+/// and prompt tokens.
 const CASES: [(&str, &str, [u64; 2]); 4] = [
     ("llama-405b", include_str!("../../scenarios/examples/llama-405b-four-memories.yaml"), [1, 512]),
     ("llama-405b", include_str!("../../scenarios/examples/llama-405b-four-memories.yaml"), [1, 4096]),

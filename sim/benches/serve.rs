@@ -1,5 +1,5 @@
-//! Requests per second of the serving simulator: the hour of a conversation service that was recorded, and as many
-//! requests as come to 10⁴, 10⁵ and 10⁶, for Llama-3.1-8B on an H100.
+//! Requests per second of the serving simulator, for Llama-3.1-8B on an H100: a recorded hour of a
+//! conversation service, and 10⁴, 10⁵ and 10⁶ Poisson requests.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use hwprofiles::{DType, Library};
@@ -37,7 +37,7 @@ fn day(source: &mut impl RequestSource) -> u64 {
     day.tally.summary(0, 0).requests.completed
 }
 
-/// What `fulcrum sim` listens with.
+/// The observer of `fulcrum sim`.
 struct Day<'a> {
     tally: SummaryCollector,
     meter: ResourceMeter<'a>,

@@ -1,4 +1,4 @@
-//! How fast the event core and a step are: `cargo bench -p sim`.
+//! The speed of the event core and of a step: `cargo bench -p sim`.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
@@ -12,7 +12,8 @@ const FORMATS: Formats =
 const PENDING: u64 = 1000;
 const EVENTS: u64 = 100_000;
 
-/// Each event handed out schedules another, so that the queue keeps its length (the "hold" model).
+/// Each event that is handed out schedules another one, so the queue keeps its length (the "hold"
+/// model).
 fn event_queue(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("events");
     group.throughput(Throughput::Elements(EVENTS));
@@ -33,7 +34,8 @@ fn event_queue(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A decode step of 32 layers, the first half on the CPU, the second streamed through the loopback device.
+/// A decode step of 32 layers. The CPU computes the first half, and the second half is streamed
+/// through the loopback device.
 fn step(criterion: &mut Criterion) {
     let yaml = include_str!("../../hwprofiles/data/example-loopback.yaml");
     let machine = Machine::from_yaml(yaml, "example-loopback.yaml").expect("the shipped machine is valid");

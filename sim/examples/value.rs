@@ -1,5 +1,6 @@
-//! What a plan is worth: for a grid of models, machines, batches and contexts, the simulated latency of the plan
-//! beside that of every rule. Where bf16 weights do not fit, int8 and then int4 are tried.
+//! The value of a plan. For a grid of models, machines, batches and contexts, prints the simulated
+//! latency of the plan beside that of every rule. If bf16 weights do not fit, it tries int8 and
+//! then int4.
 //!
 //! `cargo run --release -p sim --example value [machine] [model]`
 
@@ -40,7 +41,8 @@ fn known(word: &str) -> bool {
     MACHINES.contains(&word) || MODELS.contains(&word)
 }
 
-/// Whether `word` restricts the other of machines and models.
+/// Whether `word` restricts the other kind of names: models if `name` is a machine, and the
+/// reverse.
 fn other(word: &str, name: &str) -> bool {
     MACHINES.contains(&word) != MACHINES.contains(&name)
 }

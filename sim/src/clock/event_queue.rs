@@ -1,8 +1,9 @@
 //! The event core: what happens next.
 //!
-//! Events are totally ordered by (time, priority, sequence). The queue holds plain values and hands out one at a time;
-//! its owner matches on the value and schedules more. So no event ever runs inside another, and nothing is boxed: a
-//! heap of values is about a third faster than one of closures.
+//! Events are totally ordered by (time, priority, sequence). The queue holds plain values and hands
+//! out one at a time; its owner matches on the value and schedules more. So no event ever runs
+//! inside another, and nothing is boxed: a heap of values is about a third faster than one of
+//! closures.
 
 use crate::clock::SimTime;
 use std::cmp::{Ordering, Reverse};
@@ -10,9 +11,9 @@ use std::collections::BinaryHeap;
 
 /// Events still to come.
 ///
-/// Of two events at one time the smaller priority comes first. Of two events with one priority the one that was
-/// scheduled first comes first. So an event scheduled for the present moment comes after all events that are already
-/// due with its priority.
+/// Of two events at one time the smaller priority comes first. Of two events with one priority the
+/// one that was scheduled first comes first. So an event scheduled for the present moment comes
+/// after all events that are already due with its priority.
 #[derive(Debug, Clone)]
 pub struct EventQueue<E> {
     heap: BinaryHeap<Reverse<Entry<E>>>,

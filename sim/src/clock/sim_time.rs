@@ -7,10 +7,11 @@ use std::ops::{Add, AddAssign, Sub};
 
 /// A point, or a span, of simulated time in whole picoseconds. The range is 213 days.
 ///
-/// Integers make simulated time exact: the order of two events never depends on a rounding error, and the same inputs
-/// give the same bytes on every machine. Picoseconds are fine enough for serving, where one more token of context adds
-/// a few nanoseconds to a step. Model time ([`Seconds`]) enters through [`SimTime::rounding_up`] alone, so rounding
-/// can make a simulation slower but never faster than its roofline.
+/// Integers make simulated time exact: the order of two events never depends on a rounding error,
+/// and the same inputs give the same bytes on every machine. Picoseconds are fine enough for
+/// serving, where one more token of context adds a few nanoseconds to a step. Model time
+/// ([`Seconds`]) enters through [`SimTime::rounding_up`] alone, so rounding can make a simulation
+/// slower but never faster than its roofline.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SimTime(u64);
@@ -52,10 +53,12 @@ impl SimTime {
         self.0 / PICOS_PER_NANO
     }
 
-    /// The least whole number of ticks that is not below `time`, or [`SimTime::MAX`] if that does not fit.
+    /// The least whole number of ticks that is not below `time`, or [`SimTime::MAX`] if that does
+    /// not fit.
     ///
     /// # Panics
-    /// If `time` is negative or not a number: profiles are checked when read, so that is our own mistake.
+    /// If `time` is negative or not a number: profiles are checked when read, so that is our own
+    /// mistake.
     pub fn rounding_up(time: Seconds, tick: Tick) -> Self {
         assert!(time.get() >= 0.0, "{} s is not a duration", time.get());
         match tick {

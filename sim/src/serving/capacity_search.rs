@@ -24,9 +24,10 @@ pub enum CapacityBracket {
 
 /// The largest value from `least` to `most` that meets the condition `holds`.
 ///
-/// The search begins at `start` and doubles or halves the value until the border lies between two values. Then it
-/// divides that range at the geometric mean until the two are as close as `precision` asks. If the condition changes
-/// more than once over the range, the search finds one of the borders.
+/// The search begins at `start` and doubles or halves the value until the border lies between two
+/// values. Then it divides that range at the geometric mean until the two are as close as
+/// `precision` asks. If the condition changes more than once over the range, the search finds one
+/// of the borders.
 ///
 /// # Errors
 /// Those of `holds`.

@@ -1,13 +1,14 @@
 //! Serving: requests that come and go, batched continuously, step after step.
 //!
-//! A [`Replica`] is one engine with one KV cache. It takes [`Request`]s and tells when each was answered
-//! ([`ServedRequest`]). Its [`StepPrices`] say how long a step takes. Its [`ServingEngine`] says how many sequences run
-//! at once, how large the KV cache is and which request comes first.
+//! A [`Replica`] is one engine with one KV cache. It takes [`Request`]s and tells when each was
+//! answered ([`ServedRequest`]). Its [`StepPrices`] say how long a step takes. Its
+//! [`ServingEngine`] says how many sequences run at once, how large the KV cache is and which
+//! request comes first.
 //!
-//! Between two changes of its batch, every step computes one more token of the same sequences, and the time of a step
-//! is a straight line in the tokens that it attends to. Such steps form an arithmetic series, which is simulated at
-//! once. Times are whole picoseconds and lines have whole coefficients, so the sum of the series is exactly the sum of
-//! its steps.
+//! Between two changes of its batch, every step computes one more token of the same sequences, and
+//! the time of a step is a straight line in the tokens that it attends to. Such steps form an
+//! arithmetic series, which is simulated at once. Times are whole picoseconds and lines have whole
+//! coefficients, so the sum of the series is exactly the sum of its steps.
 //!
 //! Rooms, each using only those before it: prices, kv, engine, schedule, fleet, metrics, rebalance.
 

@@ -61,7 +61,8 @@ impl<'a> BatchRun<'a> {
         })
     }
 
-    /// Simulates step after step. The next one starts when the last task has ended and its token is sampled.
+    /// Simulates step after step. The next one starts when the last task has ended and its token is
+    /// sampled.
     fn simulate(
         &self,
         mut visit: impl FnMut(u32, StepSpan, &Program, &StepOutcome<'_>),
@@ -95,8 +96,8 @@ impl<'a> BatchRun<'a> {
     }
 }
 
-/// Time to choose the next token of each sequence: the device that has the head's logits reads them once, at its rate
-/// for elementwise work. Zero for a program without a head.
+/// Time to choose the next token of each sequence: the device that has the head's logits reads them
+/// once, at its rate for elementwise work. Zero for a program without a head.
 pub fn sampling_time(pricing: &Pricing<'_>, program: &Program, step: &Step) -> Seconds {
     let Some(device) = sampling_device(program) else { return Seconds::ZERO };
     let logits = Buffer::Logits.bytes(pricing.formats, step.sampled(), Buffer::Logits.columns(pricing.model));

@@ -1,4 +1,5 @@
-//! The steps of a run with speculative decoding: the model's steps, and its draft's steps between them.
+//! The steps of a run with speculative decoding: the model's steps, and its draft's steps between
+//! them.
 
 use crate::step::random_draws::RandomDraws;
 use planner::{Pricing, Programs, steps};
@@ -37,11 +38,12 @@ struct CheckStep {
     tokens: f64,
 }
 
-/// The steps of a run of `model`'s steps. A draft reads the prompts before the model does. Before each step in which the
-/// model checks proposed tokens, the draft proposes them, one token of each sequence after the other.
+/// The steps of a run of `model`'s steps. A draft reads the prompts before the model does. Before
+/// each step in which the model checks proposed tokens, the draft proposes them, one token of each
+/// sequence after the other.
 ///
-/// Approximate: if all proposed tokens of a sequence were accepted, the draft's next step would have two tokens of that
-/// sequence.
+/// Approximate: if all proposed tokens of a sequence were accepted, the draft's next step would
+/// have two tokens of that sequence.
 pub(crate) fn run_steps(
     model: &[Step],
     draft: Option<&Drafting<'_>>,
@@ -95,8 +97,9 @@ fn mean_checks(workload: &Workload, decodes: &[Step]) -> Vec<CheckStep> {
     decodes.iter().map(check).collect()
 }
 
-/// The steps with drawn acceptance. Each sequence gets the tokens before the first rejected one, and one more, until it
-/// has all its output tokens. A finished sequence leaves the batch. The others attend to the mean of their contexts.
+/// The steps with drawn acceptance. Each sequence gets the tokens before the first rejected one,
+/// and one more, until it has all its output tokens. A finished sequence leaves the batch. The
+/// others attend to the mean of their contexts.
 fn drawn_checks(workload: &Workload, random: &mut impl Rng) -> Vec<CheckStep> {
     let acceptance = workload.speculation.map_or(0.0, |speculation| speculation.acceptance.get());
     let mut left = vec![workload.output_tokens.saturating_sub(1); workload.batch as usize];

@@ -18,8 +18,9 @@ impl Look for Simulator<'_> {
     }
 }
 
-/// The times of `workload` with `placement`, with prefill in chunks of `chunk` tokens per sequence. They agree with
-/// [`crate::BatchRun::times`] to a fraction of a per cent and take a fraction of the time (see [`Sketch`]).
+/// The times of `workload` with `placement`, with prefill in chunks of `chunk` tokens per sequence.
+/// They agree with [`crate::BatchRun::times`] to a fraction of a per cent and take a fraction of
+/// the time (see [`Sketch`]).
 ///
 /// # Errors
 /// A rate that was not measured; bytes that must move without a link.

@@ -15,10 +15,11 @@ pub struct ExpertLoads(Vec<u64>);
 impl ExpertLoads {
     /// Draws the experts of `tokens` tokens.
     ///
-    /// This is systematic sampling (Madow 1949). The experts lie side by side in a random order, each as long as its
-    /// chance. A token drops a comb with teeth 1 apart on them and goes to the experts that the teeth hit. It hits none
-    /// twice, since no chance is above 1, and it hits each with exactly its chance. So the mean over many draws is
-    /// [`Experts::traffic`]. Drawing without replacement by weights would favour the rare experts.
+    /// This is systematic sampling (Madow 1949). The experts lie side by side in a random order,
+    /// each as long as its chance. A token drops a comb with teeth 1 apart on them and goes to the
+    /// experts that the teeth hit. It hits none twice, since no chance is above 1, and it hits each
+    /// with exactly its chance. So the mean over many draws is [`Experts::traffic`]. Drawing
+    /// without replacement by weights would favour the rare experts.
     pub fn draw(experts: &Experts, tokens: u64, random: &mut impl Rng) -> Self {
         let mut order: Vec<u64> = (0..experts.count).collect();
         order.shuffle(random);
@@ -34,7 +35,8 @@ impl ExpertLoads {
             let mut from = 0;
             for tooth in 0..experts.per_token {
                 let at = ends.partition_point(|&end| end <= first + tooth as f64);
-                // Because sums are rounded, a tooth may miss the last expert or hit the previous one again.
+                // Because sums are rounded, a tooth may miss the last expert or hit the previous
+                // one again.
                 let left = (experts.per_token - tooth) as usize;
                 let hit = at.clamp(from, order.len() - left);
                 loads[order[hit] as usize] += 1;
@@ -63,7 +65,8 @@ pub(crate) fn is_routed(task: &Task) -> bool {
     matches!(task.action, Action::Compute { operator: Operator::Experts, .. })
 }
 
-/// The experts of one step's tokens, by layer and micro-batch. All parts of a divided layer see the same.
+/// The experts of one step's tokens, by layer and micro-batch. All parts of a divided layer see the
+/// same.
 pub(crate) struct StepExpertLoads(BTreeMap<(Option<u32>, u64), ExpertLoads>);
 
 impl StepExpertLoads {

@@ -1,13 +1,13 @@
 //! Shared bandwidth: max-min fairness by progressive filling.
 //!
-//! A memory controller serves every requester. No task gets more than an equal share while another task that wants
-//! more gets less. Fairness is in *bytes per second*, not in slowdown: a task that wants a tenth of a memory is not
-//! slowed at all by a copy that wants the whole memory.
+//! A memory controller serves every requester. No task gets more than an equal share while another
+//! task that wants more gets less. Fairness is in *bytes per second*, not in slowdown: a task that
+//! wants a tenth of a memory is not slowed at all by a copy that wants the whole memory.
 //!
-//! All flows rise together until one reaches the rate that it wants, or until a pool is full. Those flows stop and the
-//! others go on (Bertsekas and Gallager, Data Networks, §6.5.2). A flow that passes several pools, such as a transfer
-//! from one memory over a link to another, has one rate: the fullest pool limits it, and other flows may use what it
-//! leaves of the other pools.
+//! All flows rise together until one reaches the rate that it wants, or until a pool is full. Those
+//! flows stop and the others go on (Bertsekas and Gallager, Data Networks, §6.5.2). A flow that
+//! passes several pools, such as a transfer from one memory over a link to another, has one rate:
+//! the fullest pool limits it, and other flows may use what it leaves of the other pools.
 
 use hwprofiles::BytesPerSec;
 
@@ -25,7 +25,8 @@ pub struct MemoryDraw {
 pub struct Flow {
     /// Its rate when it is alone.
     pub rate: BytesPerSec,
-    /// The pools that it passes: the link, and the memories at both ends, one of which may be two striped ones.
+    /// The pools that it passes: the link, and the memories at both ends, one of which may be two
+    /// striped ones.
     pub draws: [Option<MemoryDraw>; 4],
 }
 
@@ -39,7 +40,8 @@ impl Flow {
 #[derive(Debug, Clone)]
 pub struct FairShare {
     capacity: Vec<f64>,
-    /// Per pool: the bandwidth that no flow has yet, its loss per unit of level, and the level at which it is full.
+    /// Per pool: the bandwidth that no flow has yet, its loss per unit of level, and the level at
+    /// which it is full.
     left: Vec<f64>,
     slope: Vec<f64>,
     full_at: Vec<f64>,
@@ -65,7 +67,8 @@ impl FairShare {
 
     /// Writes the speed of each flow, in (0, 1], relative to running alone.
     ///
-    /// A rate above a pool's capacity is measurement noise and counts as the capacity: alone, a flow has speed 1.
+    /// A rate above a pool's capacity is measurement noise and counts as the capacity: alone, a
+    /// flow has speed 1.
     pub fn share(&mut self, flows: &[&Flow], speeds: &mut Vec<f64>) {
         speeds.clear();
         if let [_] = flows {
@@ -85,7 +88,8 @@ impl FairShare {
         }
     }
 
-    /// Raises the level until a flow has its peak rate or a pool is full, and settles the flows concerned.
+    /// Raises the level until a flow has its peak rate or a pool is full, and settles the flows
+    /// concerned.
     fn fill(&mut self, flows: &[&Flow], speeds: &mut [f64]) {
         self.slope.fill(0.0);
         let mut level = f64::INFINITY;

@@ -4,8 +4,8 @@ use planner::{Event, StepSpan, Trace};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The text of a Chrome trace-event file with the traces side by side. Each trace is a process, with one track for its
-/// steps and one per lane. Times are microseconds with nanosecond digits.
+/// The text of a Chrome trace-event file with the traces side by side. Each trace is a process,
+/// with one track for its steps and one per lane. Times are microseconds with nanosecond digits.
 ///
 /// Format: "Trace Event Format", complete (`X`) and metadata (`M`) events.
 pub fn perfetto(traces: &[&Trace]) -> String {

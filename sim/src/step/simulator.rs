@@ -1,18 +1,20 @@
 //! One step: a program's tasks on their lanes, sharing bandwidth.
 //!
-//! A lane runs its tasks in order. A task starts when its lane is free and every task in its `after` has ended. If a
-//! device's lane had to wait for another lane, the device's wake-up time ([`hwprofiles::Device::sync`]) is added. A
-//! link's lane has no wake-up time: the start of a transfer is the link's latency, which is part of its price.
+//! A lane runs its tasks in order. A task starts when its lane is free and every task in its
+//! `after` has ended. If a device's lane had to wait for another lane, the device's wake-up time
+//! ([`hwprofiles::Device::sync`]) is added. A link's lane has no wake-up time: the start of a
+//! transfer is the link's latency, which is part of its price.
 //!
-//! If a host issues a device's kernels one by one ([`hwprofiles::Device::issue`]), it issues them from the beginning of
-//! the step on and waits for nothing. No task starts before it was issued. So a step takes at least as long as all
-//! launches, and at least as long as all kernels.
+//! If a host issues a device's kernels one by one ([`hwprofiles::Device::issue`]), it issues them
+//! from the beginning of the step on and waits for nothing. No task starts before it was issued. So
+//! a step takes at least as long as all launches, and at least as long as all kernels.
 //!
-//! A started task first spends its overhead, which moves no bytes. Then its body runs at the speed that [`FairShare`]
-//! gives it. Speeds change whenever a body begins or ends, and only then.
+//! A started task first spends its overhead, which moves no bytes. Then its body runs at the speed
+//! that [`FairShare`] gives it. Speeds change whenever a body begins or ends, and only then.
 //!
-//! The simulator looks at every lane to find the next change and does not use a [`crate::EventQueue`]. Nearly every
-//! change moves the ends of all other running tasks, so a queue would hold mostly stale entries.
+//! The simulator looks at every lane to find the next change and does not use a
+//! [`crate::EventQueue`]. Nearly every change moves the ends of all other running tasks, so a queue
+//! would hold mostly stale entries.
 //!
 //! All times inside a step are whole nanoseconds, because that is what a trace records.
 
@@ -27,7 +29,8 @@ use smallvec::SmallVec;
 /// The number of bodies that usually run at a time, at most.
 const FEW: usize = 8;
 
-/// When a task ran, since the step began. It includes the task's overhead but not the wake-up time before it.
+/// When a task ran, since the step began. It includes the task's overhead but not the wake-up time
+/// before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TaskSpan {
     /// When its overhead began.
@@ -60,7 +63,8 @@ impl<'a> StepOutcome<'a> {
     }
 }
 
-/// A time within a step as model time: the float nearest to its whole nanoseconds, as traces give it.
+/// A time within a step as model time: the float nearest to its whole nanoseconds, as traces give
+/// it.
 pub(crate) fn step_seconds(time: SimTime) -> Seconds {
     Seconds::from_nanos(time.nanos())
 }
@@ -76,7 +80,8 @@ struct TaskKind {
 }
 
 impl TaskKind {
-    /// Rounds the overhead and the whole up, not the body: alone, a task takes its price rounded up.
+    /// Rounds the overhead and the whole up, not the body: alone, a task takes its price rounded
+    /// up.
     fn new(machine: &Machine, price: Price) -> Self {
         let overhead = SimTime::rounding_up(price.overhead, Tick::Nanosecond);
         let body = SimTime::rounding_up(price.alone, Tick::Nanosecond).saturating_sub(overhead);
@@ -103,7 +108,8 @@ pub struct Simulator<'a> {
     body_lanes: Vec<usize>,
     body_kinds: SmallVec<[u32; FEW]>,
     speeds: Vec<f64>,
-    /// The speeds of bodies of these kinds: layers are alike, so the same kinds run together again and again.
+    /// The speeds of bodies of these kinds: layers are alike, so the same kinds run together again
+    /// and again.
     known_speeds: FxHashMap<SmallVec<[u32; FEW]>, SmallVec<[f64; FEW]>>,
 }
 
@@ -192,8 +198,8 @@ impl<'a> Simulator<'a> {
         self.step_priced_by(program, |_| false, |task| pricing.price(task, step))
     }
 
-    /// Simulates one step of `program` with the prices that `price` gives. A task costs the same in every layer, unless
-    /// it is `uneven`.
+    /// Simulates one step of `program` with the prices that `price` gives. A task costs the same in
+    /// every layer, unless it is `uneven`.
     pub fn step_priced_by(
         &mut self,
         program: &Program,
@@ -207,8 +213,8 @@ impl<'a> Simulator<'a> {
         Ok(self.play(program))
     }
 
-    /// The sum over the tasks of `program` of the difference between their times in two steps. Without contention, the
-    /// durations of the steps differ by no more than this.
+    /// The sum over the tasks of `program` of the difference between their times in two steps.
+    /// Without contention, the durations of the steps differ by no more than this.
     pub fn time_difference(&mut self, program: &Program, steps: [&Step; 2]) -> Result<Seconds, Missing> {
         let pricing = self.pricing;
         let mut differences = Vec::new();
@@ -219,8 +225,9 @@ impl<'a> Simulator<'a> {
         Ok(Seconds::new(self.kind_of_task.iter().map(|&kind| differences[kind as usize]).sum()))
     }
 
-    /// The first task of each kind. Notes the kind of each task. Layers are alike: a task that does the same on the same
-    /// lane costs the same. Exceptions are the head, which sees fewer rows, and `uneven` tasks.
+    /// The first task of each kind. Notes the kind of each task. Layers are alike: a task that does
+    /// the same on the same lane costs the same. Exceptions are the head, which sees fewer rows,
+    /// and `uneven` tasks.
     fn classify<'p>(&mut self, program: &'p Program, uneven: impl Fn(&Task) -> bool) -> Vec<&'p Task> {
         let (mut first, mut known) = (Vec::new(), FxHashMap::default());
         self.kind_of_task.clear();
@@ -352,7 +359,8 @@ impl<'a> Simulator<'a> {
     }
 }
 
-/// Lanes are numbered devices first, then links. A link without a wire of its own has an empty lane.
+/// Lanes are numbered devices first, then links. A link without a wire of its own has an empty
+/// lane.
 fn lane_index(machine: &Machine, task: &Task) -> usize {
     match task.lane.queue(machine) {
         Lane::Device(device) => device.0,
@@ -360,11 +368,11 @@ fn lane_index(machine: &Machine, task: &Task) -> usize {
     }
 }
 
-/// The bandwidth that a task wants while its body runs. Pools are numbered memories first, then links. A transfer draws
-/// on its link's wire.
+/// The bandwidth that a task wants while its body runs. Pools are numbered memories first, then
+/// links. A transfer draws on its link's wire.
 ///
-/// A transfer's rate counts the bytes over its link. So a transfer within one memory, which reads and writes that
-/// memory, gets two shares of it.
+/// A transfer's rate counts the bytes over its link. So a transfer within one memory, which reads
+/// and writes that memory, gets two shares of it.
 fn flow(machine: &Machine, price: &Price, body: SimTime) -> Flow {
     let moved = price.moved();
     if moved == Bytes::ZERO || body == SimTime::ZERO {

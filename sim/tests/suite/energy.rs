@@ -7,7 +7,7 @@ use scenarios::{Costs, Formats, Model, Objective, Slo, WeightFormats, Workload};
 const FORMATS: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
 
-/// OPT-30B for 512 + 64 tokens: what `answer` makes of the question.
+/// Applies `answer` to the planning problem of OPT-30B with 512 + 64 tokens.
 fn answered<T>(
     machine: &Machine,
     batch: u64,
@@ -34,7 +34,8 @@ fn joules(plan: &Plan) -> f64 {
     plan.predicted.energy_per_token.unwrap().get()
 }
 
-/// With waiting for nothing, the least energy would be that of a GPU that waits for the link most of the time.
+/// If waiting drew no power, the plan of least energy would let a GPU wait for the link most of the
+/// time.
 #[test]
 fn the_least_energy_does_not_wait_for_a_link_where_waiting_draws_power() {
     let machine = Library::default().machine("spr-a100").unwrap();

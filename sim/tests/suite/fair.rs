@@ -3,7 +3,7 @@
 use crate::cases::cases;
 use hwprofiles::BytesPerSec;
 use proptest::prelude::*;
-use sim::{MemoryDraw, Flow, FairShare};
+use sim::{FairShare, Flow, MemoryDraw};
 
 fn flow(rate: f64, draws: &[(usize, f64)]) -> Flow {
     let mut list = [None; 4];
@@ -24,7 +24,7 @@ fn draws(flow: &Flow) -> impl Iterator<Item = MemoryDraw> + '_ {
     flow.draws.iter().flatten().copied()
 }
 
-/// A flow's rate alone: what it wants, but no more than any of its pools has.
+/// A flow's rate alone: the rate that it wants, limited by each of its pools.
 fn peak(capacity: &[f64], flow: &Flow) -> f64 {
     draws(flow).fold(flow.rate.get(), |rate, draw| rate.min(capacity[draw.pool] / draw.per_byte))
 }
@@ -56,8 +56,8 @@ fn flows(most: usize) -> impl Strategy<Value = Vec<Flow>> {
     prop::collection::vec(one, 1..=most)
 }
 
-/// Max-min by its definition: the largest level that all can have, found by bisection; whoever cannot be raised
-/// beyond it alone is settled; again for the rest.
+/// Max-min sharing by its definition. Bisection finds the largest level that all flows can have.
+/// Flows that cannot be raised beyond it alone are settled. The rest is repeated.
 fn by_bisection(capacity: &[f64], flows: &[Flow]) -> Vec<f64> {
     let feasible =
         |rates: &[f64]| (0..POOLS).all(|pool| used(pool, flows, rates) <= capacity[pool] * (1.0 + 1e-12));
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_is_slowed_has_a_full_pool_in_which_nobody_gets_more(capacity in capacities(), flows in flows(8)) {
+    fn a_slowed_flow_has_a_full_pool_in_which_no_flow_gets_more(capacity in capacities(), flows in flows(8)) {
         let (speeds, rates) = (speeds(&capacity, &flows), rates(&capacity, &flows));
         for (index, flow) in flows.iter().enumerate().filter(|&(index, _)| speeds[index] < 1.0) {
             let bottleneck = |draw: MemoryDraw| {
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn a_newcomer_in_the_only_pool_speeds_nobody_up(
+    fn a_new_flow_in_the_only_pool_speeds_no_flow_up(
         capacity in 1.0..100.0f64, wants in prop::collection::vec(0.5..200.0f64, 2..8),
     ) {
         let flows: Vec<_> = wants.iter().map(|&want| flow(want, &[(0, 1.0)])).collect();
@@ -143,7 +143,8 @@ proptest! {
 
     #[test]
     fn a_newcomer_never_raises_the_least_among_several_pools(capacity in capacities(), flows in flows(8)) {
-        // Slowing a flow in one pool may help others in another, but never whoever had least.
+        // A flow that is slowed in one pool may help others in another pool, but never the slowest
+        // flow.
         let least = |rates: &[f64]| rates.iter().copied().fold(f64::INFINITY, f64::min);
         prop_assume!(flows.len() > 1);
         let with = rates(&capacity, &flows);
@@ -152,12 +153,12 @@ proptest! {
     }
 
     #[test]
-    fn alone_a_flow_runs_at_full_speed_even_if_it_wants_more_than_there_is(
+    fn a_flow_alone_runs_at_full_speed_even_above_the_capacity(
         capacity in capacities(), flows in flows(1), excess in 1.0..10.0f64,
     ) {
         let greedy = Flow { rate: flows[0].rate * excess * 100.0, ..flows[0] };
         prop_assert_eq!(speeds(&capacity, &[greedy]), [1.0]);
-        // Also beside one that touches nothing of it.
+        // The same holds beside a flow that does not touch this pool.
         prop_assert_eq!(speeds(&capacity, &[greedy, flow(1.0, &[])]), [1.0, 1.0]);
     }
 
@@ -183,7 +184,7 @@ fn a_copy_within_one_memory_counts_as_its_reader_and_its_writer() {
 }
 
 #[test]
-fn what_a_flow_leaves_in_one_pool_because_of_another_goes_to_others() {
+fn bandwidth_that_a_flow_leaves_in_one_pool_because_of_another_goes_to_others() {
     let flows = [flow(50.0, &[(0, 1.0), (1, 1.0)]), flow(50.0, &[(1, 1.0)])];
     let [through, local] = rates(&[10.0, 50.0], &flows)[..] else { panic!("two flows have two rates") };
     assert_eq!((through, local), (10.0, 40.0));

@@ -1,5 +1,6 @@
-//! From which batch on a GPU, and no longer the host that issues its kernels, sets the pace: SKIP's transition, on PCIe
-//! machines and on a GH200. `cargo test -p sim --test launch_bound -- --nocapture` prints the rows of BENCHMARKS.md.
+//! The batch from which the GPU, and no longer the host that issues its kernels, limits the speed:
+//! SKIP's transition, on PCIe machines and on a GH200. `cargo test -p sim --test suite launch_bound
+//! -- --nocapture` prints the rows of BENCHMARKS.md.
 
 use hwprofiles::{DType, Library, Machine, Seconds, Sourced};
 use planner::{Placement, Pricing, Program};
@@ -9,7 +10,7 @@ use sim::Simulator;
 const BF16: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
 
-/// A shipped machine whose host issues a kernel in so many microseconds.
+/// A shipped machine whose host takes `issue` microseconds to issue a kernel.
 fn machine(name: &str, issue: f64) -> Machine {
     let mut machine = Library::default().machine(name).unwrap();
     let gpu = machine.device_named("gpu").unwrap();
@@ -36,21 +37,23 @@ fn transition(machine: &Machine, model: &Model) -> u64 {
     let batches = (0..10).map(|power| 1 << power);
     let bound = |batch: &u64| {
         let [step, launches, kernels] = prefill(machine, model, *batch);
-        // The step takes the longer of both, and what is not yet, or no longer, overlapped.
+        // The step takes the longer of both, plus the parts at both ends that do not overlap.
         assert!(step >= launches.max(kernels) && step <= 1.05 * launches.max(kernels));
         kernels > launches
     };
     batches.clone().find(bound).unwrap_or(1 << 10)
 }
 
-/// What PyTorch takes to issue an operator on a host with a Xeon or EPYC: within the 12 to 45 µs that eager frameworks
-/// take, and so that the transition of an encoder on an H100 is at batch 8, as published.
+/// The time that PyTorch takes to issue an operator on a host with a Xeon or EPYC. It lies within
+/// the 12 to 45 µs of eager frameworks and puts the transition of an encoder on an H100 at batch 8,
+/// as published.
 const EAGER: f64 = 27.0;
-/// By how much longer Grace takes, for the published transition at batch 32.
+/// The factor by which Grace is slower, for the published transition at batch 32.
 const GRACE: f64 = 2.0;
 
-/// SKIP (arXiv 2504.11750) has encoders turn from CPU-bound to GPU-bound at batch 8 on an A100 SXM and an H100 PCIe, and
-/// at 32 on a GH200; of which length is not said. OPT-125M has the shape of BERT-base.
+/// According to SKIP (arXiv 2504.11750), encoders turn from CPU-bound to GPU-bound at batch 8 on an
+/// A100 SXM and an H100 PCIe, and at batch 32 on a GH200. The sequence length is not given.
+/// OPT-125M has the shape of BERT-base.
 #[test]
 fn a_gh200_is_bound_by_its_host_up_to_four_times_the_batch_of_a_pcie_machine() {
     let encoder = Model::preset("opt-125m").unwrap();
@@ -62,16 +65,16 @@ fn a_gh200_is_bound_by_its_host_up_to_four_times_the_batch_of_a_pcie_machine() {
         transition
     };
     assert_eq!([at("a100-sxm", EAGER), at("h100-pcie", EAGER)], [8, 8]);
-    // Its faster GPU alone makes it 16; the rest is its CPU.
+    // Its faster GPU alone would give 16. The rest is its CPU.
     assert_eq!([at("gh200", EAGER), at("gh200", EAGER * GRACE)], [16, 32]);
-    // What engines do instead: with replayed graphs nothing is bound by launches.
+    // Engines replay graphs instead, and then launches limit nothing.
     let library = Library::default().machine("gh200").unwrap();
     let [step, launches, kernels] = prefill(&library, &encoder, 1);
     assert!(launches == 0.0 && (step / kernels - 1.0).abs() < 1e-3, "{step} {kernels}");
 }
 
-/// Published for Llama-3.2-1B: 1.9 to 2.7 times faster prefill than the A100 and the H100 at large batches, and slower
-/// than theirs at small ones.
+/// Published for Llama-3.2-1B: prefill is 1.9 to 2.7 times faster than on the A100 and the H100 at
+/// large batches, and slower at small ones.
 #[test]
 fn a_gh200_is_slower_than_an_h100_at_batch_1_and_faster_at_large_ones() {
     let llama = Model::preset("llama-3.2-1b").unwrap();

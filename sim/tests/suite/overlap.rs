@@ -1,4 +1,5 @@
-//! What the planner gains by overlapping more. The test prints its rows: `cargo test -p sim --test overlap -- --nocapture`.
+//! The gain from more overlap in the planner. The test prints its rows: `cargo test -p sim --test
+//! suite overlap -- --nocapture`.
 
 use hwprofiles::{DType, Library};
 use planner::{PLANNED, Placement, Plan, Pricing, Question, Times, plan};
@@ -7,8 +8,8 @@ use scenarios::{Costs, Formats, Model, Objective, Slo, WeightFormats, Workload};
 const BF16: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
 
-/// The plan for 64 output tokens where only some placements are admitted, the seconds that it takes, and those that its
-/// placement takes with two staging slots.
+/// The plan for 64 output tokens among the admitted placements, its seconds, and the seconds of its
+/// placement with two staging slots.
 fn planned(
     machine: &str,
     model: &str,

@@ -1,5 +1,5 @@
-//! Our own planner, asked the questions of published systems on their machines, chooses what they chose. Each test
-//! prints its rows: `cargo test -p sim --test published -- --nocapture`.
+//! With the machines and models of published systems, our planner makes the same choices as these
+//! systems. Each test prints its rows: `cargo test -p sim --test suite published -- --nocapture`.
 
 use hwprofiles::{Bytes, BytesPerSec, DType, DeviceId, Library, Machine, MemoryId, Seconds};
 use planner::{
@@ -12,7 +12,7 @@ const F16: Formats =
 const BF16: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
 
-/// One question.
+/// A planning problem.
 struct Case {
     machine: Machine,
     model: Model,
@@ -46,7 +46,7 @@ impl Case {
         plan(&self.question(), &|placement, chunk| self.score(placement, chunk)).unwrap()
     }
 
-    /// The same without micro-batches.
+    /// The same placement without micro-batches.
     fn plan_in_one_piece(&self) -> Plan {
         let score = |placement: &Placement, chunk| {
             let times = self.score(placement, chunk)?;
@@ -56,12 +56,12 @@ impl Case {
         plan(&self.question(), &score).unwrap()
     }
 
-    /// What a rule's plan would be; none where it does not fit.
+    /// The plan of a rule, or `None` if it does not fit.
     fn follow(&self, rule: Rule) -> Option<Plan> {
         follow(&self.question(), rule, &|placement, chunk| self.score(placement, chunk)).ok()
     }
 
-    /// A placement with the best of these prefill chunks; none where none fits.
+    /// A placement with the best of these prefill chunks, or `None` if none fits.
     fn best(&self, placements: impl Iterator<Item = Placement>, chunks: &[u64]) -> Option<Plan> {
         let score = |placement: &_, chunk| self.score(placement, chunk);
         let placements: Vec<_> = placements.collect();
@@ -71,8 +71,8 @@ impl Case {
         fit.max_by(|a, b| rate(a).total_cmp(&rate(b)))
     }
 
-    /// The first `pinned` layers in the GPU's memory, the others streamed from DRAM, all computed by the GPU; KV with
-    /// the GPU.
+    /// The first `pinned` layers are in the GPU's memory and the others are streamed from DRAM. The
+    /// GPU computes all layers and holds the KV.
     fn pinned(&self, pinned: usize) -> Placement {
         let (gpu, hbm, dram) = (self.device("gpu"), self.memory("hbm"), self.memory("dram"));
         self.placement(|layer, sublayer| {
@@ -81,7 +81,8 @@ impl Case {
         })
     }
 
-    /// Embed and head on the GPU, the rest where `place` says: a home, devices for prefill and decode.
+    /// Embedding and head are on the GPU. `place` gives the rest: a home, and devices for prefill
+    /// and decode.
     fn placement(&self, place: impl Fn(usize, Sublayer) -> (MemoryId, [DeviceId; 2])) -> Placement {
         let on_gpu = Placement::uniform(&self.model, self.device("gpu"), self.memory("hbm"));
         let layer = |(index, layer): (usize, &LayerPlacement)| {
@@ -101,7 +102,8 @@ impl Case {
         MemoryId(self.machine.memories.iter().position(|memory| memory.name == name).unwrap())
     }
 
-    /// The same where the CPU is no use and hardly anything can leave the GPU's memory, KV for one: as in ZeRO-Inference.
+    /// The same on a machine whose CPU is of no use, where almost nothing but KV can leave the
+    /// GPU's memory, as in ZeRO-Inference.
     fn with_gpu_alone(mut self) -> Self {
         let (cpu, hbm) = (self.device("cpu"), self.memory("hbm"));
         self.machine.devices[cpu.0].launch.value = Seconds::new(3600.0);
@@ -122,7 +124,8 @@ fn tpot(plan: &Plan) -> f64 {
     plan.predicted.simulated.tpot.unwrap().get()
 }
 
-/// The share of `sublayers` over all layers of which `has` is so: of a home, and devices for prefill and decode.
+/// The share of `sublayers` over all layers that satisfy `has`, given a home, and devices for
+/// prefill and decode.
 fn share(plan: &Plan, sublayers: &[Sublayer], has: impl Fn(&str, [&str; 2]) -> bool) -> f64 {
     let (mut all, mut some) = (0.0, 0.0);
     for group in &plan.layers {
@@ -136,11 +139,12 @@ fn share(plan: &Plan, sublayers: &[Sublayer], has: impl Fn(&str, [&str; 2]) -> b
 }
 
 const ATTENTION: [Sublayer; 1] = [Sublayer::Attention];
-/// What has weights in a dense layer.
+/// The sublayers with weights in a dense layer.
 const DENSE: [Sublayer; 4] = [Sublayer::Qkv, Sublayer::Out, Sublayer::FfnUp, Sublayer::FfnDown];
 
-/// MoE-Lightning's policies for Mixtral-8x7B on MTBench (77 prompt tokens on average): output tokens, µ, micro-batches,
-/// tokens per second as published. Attention on the CPU (A_g = 0), FFN on the GPU (F_g = 1) in all of them.
+/// MoE-Lightning's policies for Mixtral-8x7B on MTBench (77 prompt tokens on average): output
+/// tokens, µ, micro-batches, published tokens per second. All have attention on the CPU (A_g = 0)
+/// and the FFN on the GPU (F_g = 1).
 const MOE_LIGHTNING: [(&str, u64, [u64; 2], &str); 8] = [
     ("t4-moe-lightning", 32, [164, 19], "-"),
     ("t4-moe-lightning", 64, [164, 19], "-"),
@@ -152,8 +156,8 @@ const MOE_LIGHTNING: [(&str, u64, [u64; 2], &str); 8] = [
     ("l4-moe-lightning", 256, [132, 12], "168-182"),
 ];
 
-/// Decode's attention is the CPU's and what has weights the GPU's, in every layer: our planner follows MoE-Lightning's
-/// policy, or finds one that is better and hardly different.
+/// In every layer the CPU computes decode's attention and the GPU computes the sublayers with
+/// weights. Our planner follows MoE-Lightning's policy, or finds a better one that hardly differs.
 #[test]
 fn mixtral_on_a_t4_and_an_l4_has_attention_on_the_cpu_and_experts_on_the_gpu() {
     println!("machine           output  batch  attention on cpu  experts on gpu  tok/s  published  chosen");
@@ -176,9 +180,10 @@ fn mixtral_on_a_t4_and_an_l4_has_attention_on_the_cpu_and_experts_on_the_gpu() {
     }
 }
 
-/// What fits on a Grace-Hopper stays there: no published system offloads then, and our planner abstains.
+/// A model that fits on a Grace-Hopper stays there. No published system offloads then, and our
+/// planner does not either.
 #[test]
-fn what_fits_on_a_grace_hopper_is_all_on_its_gpu() {
+fn a_model_that_fits_on_a_grace_hopper_is_all_on_its_gpu() {
     println!("model         batch  tpot      all-gpu");
     for (model, prompt) in [("llama-3.1-8b", 512), ("opt-30b", 128)] {
         for batch in [1, 4, 16, 64] {
@@ -195,12 +200,14 @@ fn what_fits_on_a_grace_hopper_is_all_on_its_gpu() {
     }
 }
 
-/// One V100 of a DGX-2 and models that it cannot hold, 4 + 10 tokens in f16, as in DeepSpeed's blog of 2022-09-10.
+/// One V100 of a DGX-2 and models that it cannot hold, 4 + 10 tokens in f16, as in DeepSpeed's blog
+/// of 2022-09-10.
 fn zero(model: &str, batch: u64) -> Case {
     Case::new("dgx2-v100", model, F16, [batch, 4, 10])
 }
 
-/// The largest batch that fits with so many layers pinned, and its tokens per second; none where not even one does.
+/// The largest batch that fits with `pinned` pinned layers, and its tokens per second. `None` if
+/// not even a batch of 1 fits.
 fn largest(model: &str, pinned: usize) -> Option<(u64, f64)> {
     let plan_of = |batch: u64| {
         let case = zero(model, batch);
@@ -231,14 +238,16 @@ fn zero_inferences_throughputs_of_opt_30b_on_a_v100_are_predicted_within_a_tenth
     }
 }
 
-/// "Offload all, largest batch": weights in the GPU's memory take room of more sequences than they save time.
+/// "Offload all, largest batch": weights in the GPU's memory cost more room for sequences than they
+/// save time.
 #[test]
 fn on_a_v100_streaming_all_with_the_largest_batch_beats_pinning_layers_with_the_batch_that_then_fits() {
     println!("model     layers pinned  largest batch  tok/s");
     for model in ["opt-30b", "opt-66b", "opt-175b"] {
         let (most, all_streamed) = largest(model, 0).unwrap();
         println!("{model:<9} {:>13} {most:>14} {all_streamed:>6.0}", 0);
-        // All streamed, more sequences are more tokens per second, up to the last that fits.
+        // With all layers streamed, more sequences give more tokens per second, up to the last one
+        // that fits.
         let batches = [1, 4, 16, 64, 256, most].into_iter().filter(|&batch| batch <= most);
         let rates: Vec<_> =
             batches.map(|batch| rate(&zero(model, batch).follow(Rule::AllStreamed).unwrap())).collect();
@@ -252,8 +261,9 @@ fn on_a_v100_streaming_all_with_the_largest_batch_beats_pinning_layers_with_the_
     }
 }
 
-/// With its CPU and KV in DRAM a DGX-2 has something better, and our planner finds it. Without, it streams more and
-/// pins less as the batch grows, and the largest batch, for which it streams everything, is the best.
+/// With its CPU and KV in DRAM, a DGX-2 has a better option, and our planner finds it. Without
+/// them, it streams more and pins less as the batch grows. The largest batch, with everything
+/// streamed, is the best.
 #[test]
 fn restricted_to_the_gpu_our_planner_pins_less_and_gains_as_the_batch_grows() {
     println!("model     batch  layers streamed  tok/s  all streamed  not restricted");
@@ -279,19 +289,20 @@ fn restricted_to_the_gpu_our_planner_pins_less_and_gains_as_the_batch_grows() {
     }
 }
 
-/// LIA's runs of OPT-30B with CXL: batch, output tokens; 32 prompt tokens.
+/// LIA's runs of OPT-30B with CXL: batch and output tokens. The prompt has 32 tokens.
 const LIA_CXL: [[u64; 2]; 4] = [[1580, 32], [1350, 64], [1150, 128], [1050, 256]];
 
-/// LIA's policy, for steps in one piece: decode's attention alone is the CPU's. (In micro-batches the CPU also keeps a few
-/// matrices, for up to a quarter more tokens per second.) Weights in CXL memory then leave DRAM to the KV of more
-/// sequences at no cost: where DRAM holds little more than the KV, what it has no room for goes there.
+/// LIA's policy, for steps without micro-batches: the CPU computes decode's attention and nothing
+/// else. (With micro-batches the CPU also keeps a few matrices, for up to a quarter more tokens per
+/// second.) With weights in CXL memory, DRAM holds the KV of more sequences at no cost. If DRAM
+/// holds little more than the KV, other data goes to CXL memory.
 #[test]
 fn with_cxl_decodes_attention_alone_is_the_cpus_and_less_dram_costs_nothing() {
     println!("batch output      dram  attention on cpu  matrices on gpu  in cxl: matrices   kv  tok/s");
     for [batch, output] in LIA_CXL {
         let mut case = Case::new("spr-a100-cxl", "opt-30b", BF16, [batch, 32, output]);
-        // LIA has no stripes, with which attention is faster the more DRAM there is for the KV, and its CPU computes from
-        // DRAM alone.
+        // LIA has no stripes, with which attention is faster the more DRAM holds the KV, and its
+        // CPU computes from DRAM alone.
         let both = case.memory("dram+cxl");
         assert_eq!(both.0 + 1, case.machine.memories.len());
         case.machine.links.retain(|link| ![link.from, link.to].contains(&both));
@@ -312,7 +323,8 @@ fn with_cxl_decodes_attention_alone_is_the_cpus_and_less_dram_costs_nothing() {
                 dram.to_string(),
                 rate(&ours)
             );
-            // One matrix may be the CPU's; where DRAM is short, two layers' may spare some KV the way to CXL memory: 784 for 779 tokens/s.
+            // One matrix may be the CPU's. If DRAM is short, two layers' matrices may keep some KV
+            // out of CXL memory: 784 instead of 779 tokens/s.
             let all = if rates.is_empty() { 0.99 } else { 0.95 };
             assert!(attention == 1.0 && on_gpu >= all, "{batch} {dram}: {attention} {on_gpu}");
             rates.push(rate(&ours));

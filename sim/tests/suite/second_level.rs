@@ -1,13 +1,14 @@
-//! The second level of the prefix cache on a real machine: when the first token comes, and what a recorded hour finds.
+//! The second level of the prefix cache on a real machine: the time to the first token, and the
+//! hits in a recorded hour.
 
 use hwprofiles::{Bytes, BytesPerSec, DType, Library, Machine};
 use planner::{Placement, Pricing, Programs};
 use scenarios::{EngineChoice, EngineName, Formats, Model, RequestTrace, SwapChoice, WeightFormats};
-use sim::Tick;
 use sim::SimTime;
+use sim::Tick;
 use sim::serving::{
-    ServingEngine, SloLimits, PlanPrices, Replica, Request, ServedRequest, Summary, KvOffload, KvOffloadError, SummaryCollector, EngineObserver,
-    kv_blocks, serve,
+    EngineObserver, KvOffload, KvOffloadError, PlanPrices, Replica, Request, ServedRequest, ServingEngine,
+    SloLimits, Summary, SummaryCollector, kv_blocks, serve,
 };
 
 const BF16: Formats =
@@ -25,7 +26,8 @@ fn machine() -> Machine {
     Library::default().machine("spr-h100-cxl").unwrap()
 }
 
-/// Of Llama-3.1-8B on the machine's GPU, and vLLM's engine with all the blocks that it has there.
+/// Calls `of` with Llama-3.1-8B on the machine's GPU, and vLLM's engine with all the blocks that
+/// fit there.
 fn placed<T>(machine: &Machine, of: impl FnOnce(Pricing<'_>, &Placement, ServingEngine) -> T) -> T {
     let model = Model::preset("llama-3.1-8b").unwrap();
     let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
@@ -37,7 +39,11 @@ fn placed<T>(machine: &Machine, of: impl FnOnce(Pricing<'_>, &Placement, Serving
     of(pricing, &placement, engine)
 }
 
-fn level(machine: &Machine, choice: &SwapChoice, swap: Option<&SwapChoice>) -> Result<KvOffload, KvOffloadError> {
+fn level(
+    machine: &Machine,
+    choice: &SwapChoice,
+    swap: Option<&SwapChoice>,
+) -> Result<KvOffload, KvOffloadError> {
     placed(machine, |pricing, placement, engine| engine.prefix_level(choice, swap, pricing, placement))
 }
 
@@ -50,12 +56,12 @@ fn a_second_level_that_cannot_be_is_refused() {
     };
     let unknown = refused(&machine, "tape", space, None);
     assert!(unknown.contains("engine.prefix_cache.to") && unknown.contains("cxl"), "{unknown}");
-    // A name is 64 MB.
+    // A name takes 64 MB.
     for bytes in [1 << 25, 1 << 60] {
         let size = refused(&machine, "cxl", Bytes::new(bytes), None);
         assert!(size.contains("engine.prefix_cache.space") && size.contains("one name"), "{size}");
     }
-    // What the swap space has is gone: of 256 GB, three quarters and a half.
+    // The swap space is taken already: of 256 GB, three quarters and a half.
     let swap = choice("cxl", space * 3);
     assert!(level(&machine, &choice("cxl", space * 2), None).is_ok());
     assert!(level(&machine, &choice("cxl", space * 2), Some(&choice("dram", space))).is_ok());
@@ -67,7 +73,7 @@ fn a_second_level_that_cannot_be_is_refused() {
     assert!(dead.contains("no link from memory 'hbm' to memory 'cxl'"), "{dead}");
 }
 
-/// What becomes of requests on an engine with that second level, and with so many blocks where they are given.
+/// Serves requests on an engine with that second level, and with `num_blocks` blocks if given.
 fn day(
     machine: &Machine,
     second_level: Option<KvOffload>,
@@ -95,9 +101,14 @@ impl EngineObserver for All {
     }
 }
 
-/// A document of so many tokens and a question of 256, twice, with another document between them where the KV cache is to
-/// have overwritten the first: the second answer.
-fn asked_again(machine: &Machine, second_level: Option<KvOffload>, document: u64, overwritten: bool) -> ServedRequest {
+/// A document of `document` tokens and a question of 256 tokens are sent twice. If `overwritten`,
+/// another document between them overwrites the first in the KV cache. Returns the second answer.
+fn repeated_document(
+    machine: &Machine,
+    second_level: Option<KvOffload>,
+    document: u64,
+    overwritten: bool,
+) -> ServedRequest {
     let prompt_tokens = document + 256;
     let request = |id: u64, prefix: Vec<u64>| Request {
         id,
@@ -124,7 +135,7 @@ fn a_known_document_comes_sooner_from_cxl_than_from_computing_it_again() {
         let space = Bytes::new(1 << 37);
         let ttft = |to: Option<&str>, overwritten| {
             let second = to.map(|to| level(&machine, &choice(to, space), None).unwrap());
-            let served = asked_again(&machine, second, document, overwritten);
+            let served = repeated_document(&machine, second, document, overwritten);
             assert_eq!(served.fetched_tokens, if to.is_some() { document } else { 0 });
             assert_eq!(served.cached_tokens, if overwritten { 0 } else { document });
             served.ttft().to_seconds()
@@ -146,12 +157,13 @@ fn over_a_slow_link_it_is_computed_again() {
     let second = level(&machine, &choice("cxl", Bytes::new(1 << 36)), None).unwrap();
     let mut back = second.back;
     back.per_block = SimTime::from_picos(back.per_block.picos() * 100);
-    let slow = asked_again(&machine, Some(KvOffload { back, ..second }), 8192, true);
+    let slow = repeated_document(&machine, Some(KvOffload { back, ..second }), 8192, true);
     assert_eq!(slow.fetched_tokens, 0);
-    assert_eq!(slow.ttft(), asked_again(&machine, None, 8192, true).ttft());
+    assert_eq!(slow.ttft(), repeated_document(&machine, None, 8192, true).ttft());
 }
 
-/// The requests of a conversation service, coming in four times the time, which is what one GPU can serve.
+/// The requests of a conversation service, spread over four times the recorded time, which one GPU
+/// can serve.
 fn recorded() -> Vec<Request> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/data/traces/mooncake_conversation.jsonl");
     let text = std::fs::read_to_string(path).unwrap();
@@ -176,7 +188,7 @@ fn a_larger_second_level_finds_more_of_a_recorded_conversation() {
         day(&machine, space, None, &requests, &mut tally);
         tally.summary(0, 0)
     };
-    // 128 GiB, and what more expanders of that speed would hold: 1.4 TB is room for everything.
+    // 128 GiB, and the size of more expanders of that speed: 1.4 TB has room for everything.
     let spaces = [1, 2, 4, 8, 16].map(|times| Some(KvOffload { blocks: largest.blocks * times, ..largest }));
     let mut before = 0.0;
     for space in std::iter::once(None).chain(spaces) {

@@ -1,9 +1,13 @@
-//! What scheduling by the limits is worth: the share of requests that keep them, by load, against first come, first served.
+//! The value of scheduling by limits: the share of requests that keep them, by load, against first
+//! come, first served.
 
 use hwprofiles::{DType, Library, Machine, Seconds, yaml};
 use planner::{Placement, Pricing, Programs};
 use scenarios::{Arrivals, EngineChoice, EngineName, Formats, Length, Model, Scheduler, WeightFormats};
-use sim::serving::{ServingEngine, GeneratedRequests, SloLimits, PlanPrices, Replica, Summary, SummaryCollector, kv_blocks, serve};
+use sim::serving::{
+    GeneratedRequests, PlanPrices, Replica, ServingEngine, SloLimits, Summary, SummaryCollector, kv_blocks,
+    serve,
+};
 
 const BF16: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
@@ -21,7 +25,7 @@ fn machine(gpus: u64) -> Machine {
     all.with_tensor_parallel(gpus).unwrap()
 }
 
-/// A model on so many GPUs, and what its requests are like.
+/// A model on some GPUs, and the lengths of its requests.
 struct Service {
     model: &'static str,
     gpus: u64,
@@ -52,7 +56,7 @@ impl Service {
     }
 }
 
-/// Attainment under either scheduler, first come first served before.
+/// Attainment with both schedulers, first come, first served first.
 fn attained(service: &Service, arrivals: Arrivals) -> [f64; 2] {
     [false, true].map(|slo| service.day(EngineName::Vllm, arrivals, slo).slo_attainment)
 }

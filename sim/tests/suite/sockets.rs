@@ -7,7 +7,7 @@ use scenarios::{Costs, Formats, Model, Objective, Slo, WeightFormats, Workload};
 const BF16: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 };
 
-/// So many sockets with 256 GB each.
+/// A machine of `count` sockets with 256 GB each.
 fn machine(sockets: &str, count: u64, more: &str) -> Machine {
     let capacity = 256 * count;
     let text = format!(
@@ -39,7 +39,7 @@ fn two_sockets_are_no_faster_than_one_device_with_the_rates_of_both_and_no_slowe
         let (one, ideal) = (of("1", 1), of("2", 2));
         let two = of("{count: 2, link: upi2}", 2);
         println!("{batch} × {prompt_tokens}: one {one:.3} s, two {two:.3} s, ideal {ideal:.3} s");
-        // What is simulated may be that much beside the best.
+        // Simulation may rank a plan first that is within this share of the best.
         assert!(ideal * 0.999 <= two && two <= one * 1.01, "{one} {two} {ideal}");
     }
 }

@@ -1,12 +1,14 @@
-//! The swap space of a real machine: what a block takes, and what swapping is worth where blocks are short.
+//! The swap space of a real machine: the time of a block, and the value of swapping when blocks are
+//! short.
 
 use hwprofiles::{Bytes, BytesPerSec, DType, Library, Machine};
 use planner::{Placement, Pricing, Programs};
 use scenarios::{EngineChoice, EngineName, Formats, Length, Model, SwapChoice, WeightFormats};
-use sim::Tick;
 use sim::SimTime;
+use sim::Tick;
 use sim::serving::{
-    ServingEngine, GeneratedRequests, SloLimits, PlanPrices, Replica, Summary, KvOffload, KvOffloadError, SummaryCollector, serve,
+    GeneratedRequests, KvOffload, KvOffloadError, PlanPrices, Replica, ServingEngine, SloLimits, Summary,
+    SummaryCollector, serve,
 };
 
 const BF16: Formats =
@@ -18,7 +20,7 @@ fn choice(to: &str, space: Bytes, only_if_faster: bool) -> SwapChoice {
     SwapChoice { to: to.to_owned(), space, only_if_faster }
 }
 
-/// Of Llama-3.1-8B on the machine's GPU.
+/// Calls `of` with Llama-3.1-8B on the machine's GPU.
 fn placed<T>(machine: &Machine, of: impl FnOnce(Pricing<'_>, &Placement) -> T) -> T {
     let model = Model::preset("llama-3.1-8b").unwrap();
     let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
@@ -64,7 +66,7 @@ fn a_swap_space_that_cannot_be_is_refused() {
     assert!(dead.contains("no link from memory 'hbm' to memory 'dram'"), "{dead}");
 }
 
-/// A closed loop of 64 users on so many blocks.
+/// A closed loop of 64 users on an engine with `num_blocks` blocks.
 fn day(machine: &Machine, num_blocks: u64, prefix_caching: bool, swap: Option<SwapChoice>) -> Summary {
     placed(machine, |pricing, placement| {
         let programs = Programs::lower(machine, pricing.model, placement).unwrap();
@@ -74,7 +76,8 @@ fn day(machine: &Machine, num_blocks: u64, prefix_caching: bool, swap: Option<Sw
             ..EngineChoice::default()
         };
         let engine = ServingEngine::from_choice(&engine, num_blocks, pricing.model.max_positions);
-        let swap = swap.map(|swap| KvOffload::new_swap_space(&swap, pricing, placement, BLOCK, 8192).unwrap());
+        let swap =
+            swap.map(|swap| KvOffload::new_swap_space(&swap, pricing, placement, BLOCK, 8192).unwrap());
         let mut replica = Replica::new(ServingEngine { swap, ..engine }, PlanPrices::new(pricing, &programs));
         let mut tally = SummaryCollector::new(SloLimits::default());
         let length = |mean| Length::LogNormal { mean, cv: 1.0 };
@@ -112,7 +115,7 @@ fn swapping_pays_where_the_link_is_faster_than_computing_again() {
 }
 
 #[test]
-fn over_a_slow_link_only_what_is_faster_is_swapped() {
+fn over_a_slow_link_blocks_are_swapped_only_if_that_is_faster() {
     let mut machine = Library::default().machine("h100-sxm").unwrap();
     for link in &mut machine.links {
         link.bandwidth.value = link.bandwidth.value / 100.0;

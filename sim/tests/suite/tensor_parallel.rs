@@ -11,7 +11,7 @@ use scenarios::{Costs, Formats, Model, Objective, Operator, Slo, Step, Sublayer,
 const BF16: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
 
-/// So many of a GPU, linked by NVLink 3.
+/// A machine of `count` GPUs of one kind, linked by NVLink 3.
 fn gpus(part: &str, count: u64) -> Machine {
     let parts = format!(
         "parts:\n  cpu: xeon-8168\n  dram: {{capacity: {{value: 1 TB, source: {{estimated: {{reason: \"made up\"}}}}}}}}\n  \
@@ -24,7 +24,7 @@ fn pricing<'a>(machine: &'a Machine, model: &'a Model) -> Pricing<'a> {
     Pricing { machine, model, formats: &BF16 }
 }
 
-/// What a whole operator takes on the first GPU.
+/// The time of a whole operator on the first GPU.
 fn time(pricing: Pricing<'_>, operator: Operator, step: &Step) -> f64 {
     let rows = operator.sublayer().matrix(pricing.model).map_or(0, |(rows, _)| rows);
     let device = pricing.machine.twins()[0];
@@ -39,7 +39,7 @@ fn time(pricing: Pricing<'_>, operator: Operator, step: &Step) -> f64 {
     pricing.price(&task, step).unwrap().alone.get()
 }
 
-/// The machine whose sums over GPUs are slower by `factor`; free for 0.
+/// The machine with sums over GPUs slower by `factor`. With 0 they are free.
 fn with_sums(machine: &Machine, factor: f64) -> Machine {
     let mut machine = machine.clone();
     for ranks in machine.devices.iter_mut().filter_map(|device| device.ranks.as_mut()) {
@@ -63,7 +63,7 @@ proptest! {
     fn with_free_sums_more_ranks_are_never_slower_and_slower_sums_never_make_a_layer_faster(
         batch in 1u64..65, past in 1u64..4096, new in 1u64..512, prefill in any::<bool>(), factor in 1.0..20.0f64,
     ) {
-        // A GPU of which only the datasheet is known: no noise of measured products.
+        // Only the datasheet of this GPU is known, so measured products add no noise.
         let (machine, model) = (gpus("a6000", 4), Model::preset("llama-3.1-8b").unwrap());
         let step = if prefill { Step::prefill(batch, new) } else { Step::decode(batch, past) };
         let mut last = f64::INFINITY;
@@ -113,7 +113,7 @@ fn one_rank_is_the_machine_as_it_is_and_all_are_one_gpu_of_all_their_memory() {
     let link = |m: &Machine, name: &str| m.links.iter().find(|l| l.name == name).unwrap().bandwidth.value;
     assert_eq!(link(&four, "dram->gpu"), link(&machine, "dram->gpu0") * 4.0);
     assert_eq!(link(&two, "gpu0->gpu1"), link(&machine, "gpu0->gpu1") * 2.0);
-    // A group is written down like any machine, and grouped no further than it is.
+    // A group is written like any machine, and cannot be grouped again.
     assert_eq!(Machine::from_yaml(&two.to_yaml(), "two"), Ok(two.clone()));
     assert_eq!(two.tensor_parallel_degrees(), [2, 4]);
     let again = two.with_tensor_parallel(4).unwrap();
@@ -128,7 +128,8 @@ fn a_projection_takes_the_time_of_its_share_and_the_sum_by_hand() {
     let group = machine.with_tensor_parallel(2).unwrap();
     let step = Step::decode(8, 1000);
     let device = group.device(group.twins()[0]);
-    // Half of the inputs of 4096 × 4096; then 8 rows of 4096 numbers in bf16, each way over half of them.
+    // Half of the inputs of 4096 × 4096; then 8 rows of 4096 numbers in bf16, each way over half of
+    // them.
     let share = device.gemm_time(DType::Bf16, 8, 4096, 2048).unwrap().time;
     let bytes = 4096.0 * 2048.0 * 2.0 + 8.0 * (2048.0 + 4096.0) * 2.0;
     let streamed = bytes / group.memory(device.memory).bandwidth.value.get() * 2.0;
@@ -137,7 +138,7 @@ fn a_projection_takes_the_time_of_its_share_and_the_sum_by_hand() {
     let expected = device.launch.value.get() + share.get().max(streamed) + sum.get();
     let found = time(pricing(&group, &model), Operator::OutProj, &step);
     assert!((found - expected).abs() < 1e-12, "{found} is not {expected}");
-    // Norms are with every rank, and what is divided by outputs needs no sum.
+    // Every rank has the norms, and operators that are divided by outputs need no sum.
     let alone = |operator| time(pricing(&machine, &model), operator, &step);
     assert_eq!(time(pricing(&group, &model), Operator::AttnNorm, &step), alone(Operator::AttnNorm));
     let up = device.gemm_time(DType::Bf16, 8, 14336, 4096).unwrap().time.get();
@@ -148,18 +149,19 @@ fn a_projection_takes_the_time_of_its_share_and_the_sum_by_hand() {
 }
 
 #[test]
-fn the_measured_sums_are_what_was_measured() {
+fn sums_over_gpus_take_their_measured_time() {
     let group = gpus("a100-sxm", 4).with_tensor_parallel(4).unwrap();
     let sums = &group.device(group.twins()[0]).ranks.as_ref().unwrap().all_reduce;
     for (bytes, time) in [(1u64 << 16, 22.93e-6), (1 << 22, 84.75e-6), (1 << 25, 279.7e-6)] {
         assert!((sums.time(Bytes::new(bytes), 4) - Seconds::new(time)).get().abs() < 1e-12);
     }
-    // A GPT-3 layer's prefill of 8 × 2048 tokens, which is none of the points: 2.891 ms (LLMCompass, ISCA 2024).
+    // The prefill of a GPT-3 layer with 8 × 2048 tokens, which is not among the measured points:
+    // 2.891 ms (LLMCompass, ISCA 2024).
     let time = sums.time(Bytes::new(8 * 2048 * 12288 * 2), 4).get();
     assert!((time / 2.891e-3 - 1.0).abs() < 0.10, "{time}");
 }
 
-/// Bytes of each kind in the memory of a machine's GPUs, with everything on the first of them.
+/// Bytes of each kind in the memory of a machine's GPUs, with everything on the first GPU.
 fn used(machine: &Machine, model: &Model, load: &Workload) -> planner::Usage {
     let gpu = machine.twins()[0];
     let memory = machine.device(gpu).memory;
@@ -178,10 +180,11 @@ fn bytes_are_those_of_a_share_on_each_rank_with_kv_heads_replicated_where_they_a
     let (one, eight, sixteen) = (on(1), on(8), on(16));
     assert_eq!(eight.kv, one.kv, "8 KV heads on 8 ranks");
     assert_eq!(sixteen.kv, one.kv * 2, "each of 8 KV heads on two of 16 ranks");
-    // Norms (2 each layer and the last) and the table of positions are f32 on every rank, matrices are divided.
+    // Norms (2 per layer and the last one) and the position table are f32 on every rank. Matrices
+    // are divided.
     let vectors = (2 * 32 + 1) * 4096 * 4 + 128 * 128 * 4;
     assert_eq!(eight.weights.get(), one.weights.get() + 7 * vectors);
-    // With 16 ranks, K and V of 8 heads of 128 rows are there once more, in 32 layers of bf16.
+    // With 16 ranks, K and V of 8 heads of 128 rows are stored twice, in 32 layers of bf16.
     let again = 32 * 2 * 8 * 128 * 4096 * 2;
     assert_eq!(sixteen.weights.get(), one.weights.get() + 15 * vectors + again);
 }
@@ -200,7 +203,7 @@ fn planned(machine: &Machine, model: &Model, load: Workload) -> Result<planner::
 }
 
 #[test]
-fn what_one_gpu_cannot_hold_two_do_as_one_or_with_layers_over_them() {
+fn two_gpus_hold_a_model_that_one_cannot_as_one_device_or_by_layers() {
     let model = Model::preset("llama-3.1-70b").unwrap();
     let load = Workload { batch: 1, prompt_tokens: 128, output_tokens: 16, speculation: None };
     let two = gpus("a100-sxm", 2);
@@ -214,7 +217,7 @@ fn what_one_gpu_cannot_hold_two_do_as_one_or_with_layers_over_them() {
     let ranks = planned(&group, &model, load).unwrap();
     let tpot = |plan: &planner::Plan| plan.predicted.simulated.tpot.unwrap().get();
     assert!(tpot(&ranks) < 0.7 * tpot(&layers), "{} against {}", tpot(&ranks), tpot(&layers));
-    // Layers go through the GPUs in order, so that the residual hops from one to the next once a step.
+    // Layers go through the GPUs in order, so the residual hops from one to the next once per step.
     let placement = layers.placement(&two, &model).unwrap();
     let program = Programs::lower(&two, &model, &placement).unwrap().decode;
     let between = |task: &&Task| match task.action {

@@ -5,7 +5,7 @@ use sim::serving::{LayerTimes, RecordedRun, ServedRequest};
 use std::fs;
 use std::path::Path;
 
-/// What was recorded, and what came of it now.
+/// The recorded times, and the simulated ones.
 fn replayed(name: &str) -> [Vec<ServedRequest>; 2] {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/vllm_runs").join(name);
     let text = |file: &str| fs::read_to_string(folder.join(file)).unwrap();

@@ -1,11 +1,12 @@
-//! Links that go over one wire.
+//! Links that share one wire.
 
 use hwprofiles::{Bytes, BytesPerSec, DType, DeviceId, Flop, Library, LinkId, Machine, Seconds};
 use planner::{Action, Bound, Lane, MicroBatch, Price, Pricing, Program, Source, Task};
 use scenarios::{Formats, Model, Operator, Phase, WeightFormats};
 use sim::Simulator;
 
-/// Two transfers of a second each: one over the way of `lanes[i]`, with the whole rate of the GPU's wire.
+/// Two transfers of a second each. Transfer `i` goes over `links[i]` on lane `lanes[i]`, at the
+/// full rate of the GPU's wire.
 fn duration(machine: &Machine, lanes: [Lane; 2], links: [LinkId; 2]) -> Seconds {
     let model = Model::preset("fulcrum-tiny").unwrap();
     let formats =
@@ -42,12 +43,12 @@ fn two_equal_transfers_from_different_memories_over_one_wire_take_twice_as_long(
     let [dram, cxl, hbm] = ["dram", "cxl", "hbm"].map(|name| shared.memory_named(name).unwrap());
     let [near, far] = [dram, cxl].map(|memory| shared.link_between(memory, hbm).unwrap());
     let gpu = Lane::Device(shared.devices.iter().position(|d| d.memory == hbm).map(DeviceId).unwrap());
-    // Two fetches queue; an activation that hops meanwhile shares.
+    // Two fetches queue. An activation that hops meanwhile shares the wire.
     for lanes in [[Lane::Link(near), Lane::Link(far)], [gpu, Lane::Link(far)]] {
         let took = duration(&shared, lanes, [near, far]).get();
         assert!((took - 2.0).abs() < 1e-6, "{lanes:?}: {took}");
     }
-    // With a wire each nothing waits.
+    // With a wire for each, nothing waits.
     let took = duration(&apart, [Lane::Link(near), Lane::Link(far)], [near, far]).get();
     assert!((took - 1.0).abs() < 1e-6, "{took}");
     // The way back has a wire of its own.

@@ -49,7 +49,8 @@ pub trait EngineObserver {
     /// `out` KV blocks went to the swap space, and `back` blocks came from there.
     fn swapped(&mut self, _out: u64, _back: u64) {}
 
-    /// `blocks` KV blocks were written to the second level of the prefix cache, over `evicted` others.
+    /// `blocks` KV blocks were written to the second level of the prefix cache, over `evicted`
+    /// others.
     fn stored(&mut self, _blocks: u64, _evicted: u64) {}
 
     /// `blocks` KV blocks were fetched from the second level.

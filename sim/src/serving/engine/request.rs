@@ -16,8 +16,9 @@ pub struct Request {
     pub prompt_tokens: u64,
     /// Tokens of the answer.
     pub output_tokens: u64,
-    /// The names of the prompt's prefixes: one name for each [`super::ServingEngine::prefix_tokens`] tokens. Prompts that
-    /// begin with the same names begin with the same tokens.
+    /// The names of the prompt's prefixes: one name for each
+    /// [`super::ServingEngine::prefix_tokens`] tokens. Prompts that begin with the same names begin
+    /// with the same tokens.
     pub prefix: Vec<u64>,
 }
 
@@ -57,7 +58,8 @@ impl ServedRequest {
         self.last_token - self.arrival
     }
 
-    /// Time per output token after the first: (last − first) / (output − 1). `None` for an answer of one token.
+    /// Time per output token after the first: (last − first) / (output − 1). `None` for an answer
+    /// of one token.
     pub fn tpot(&self) -> Option<SimTime> {
         let gaps = self.output_tokens.checked_sub(1).filter(|&gaps| gaps > 0)?;
         Some(SimTime::from_picos((self.last_token - self.first_token).picos() / gaps))

@@ -18,8 +18,9 @@ pub enum AdmissionPolicy {
     Fcfs,
     /// The shortest prompt first.
     ShortestFirst,
-    /// The request with the least time left to keep these limits first. A step is no longer than the limits of its
-    /// sequences allow. Prompts enter beside decodes, whatever [`ServingEngine::prefill_first`] says.
+    /// The request with the least time left to keep these limits first. A step is no longer than
+    /// the limits of its sequences allow. Prompts enter beside decodes, whatever
+    /// [`ServingEngine::prefill_first`] says.
     Slo {
         /// The limit on the time to the first token.
         ttft: SimTime,
@@ -58,9 +59,9 @@ impl Reserve {
     /// The most tokens of an answer that are reserved.
     pub(crate) const MOST: u64 = 4096;
 
-    /// Tokens that are reserved for `left` tokens of running answers, `steps` decode steps after the engine began or last
-    /// preempted a sequence. At first seven tenths of them are reserved. After six hundred steps it is a seventh of that
-    /// (SGLang's `new_token_ratio`).
+    /// Tokens that are reserved for `left` tokens of running answers, `steps` decode steps after
+    /// the engine began or last preempted a sequence. At first seven tenths of them are reserved.
+    /// After six hundred steps it is a seventh of that (SGLang's `new_token_ratio`).
     pub(crate) fn expected(left: u64, steps: u64) -> u64 {
         const FIRST: f64 = 0.7;
         const LEAST: f64 = 0.14 * FIRST;
@@ -99,14 +100,15 @@ pub struct ServingEngine {
     pub num_blocks: u64,
     /// Tokens of a block.
     pub block_size: u64,
-    /// Whether a prompt may enter in chunks. Otherwise it enters as a whole, and alone if it is longer than a step.
+    /// Whether a prompt may enter in chunks. Otherwise it enters as a whole, and alone if it is
+    /// longer than a step.
     pub chunked_prefill: bool,
     /// Whether free blocks can be found again until they are overwritten.
     pub prefix_caching: bool,
     /// Tokens for each name of [`Request::prefix`]: a multiple of `block_size`.
     pub prefix_tokens: u64,
-    /// Whether prompts enter in steps of their own before any sequence decodes, as in SGLang. Otherwise they enter beside
-    /// decodes.
+    /// Whether prompts enter in steps of their own before any sequence decodes, as in SGLang.
+    /// Otherwise they enter beside decodes.
     pub prefill_first: bool,
     /// The tokens that must have room before a request is admitted.
     pub reserve: Reserve,
@@ -114,20 +116,21 @@ pub struct ServingEngine {
     pub policy: AdmissionPolicy,
     /// The swap space for the KV cache of preempted sequences. Without one it is computed again.
     pub swap: Option<KvOffload>,
-    /// The second level of the prefix cache, which keeps named prefixes after the KV cache has overwritten them. It has no
-    /// effect without `prefix_caching`.
+    /// The second level of the prefix cache, which keeps named prefixes after the KV cache has
+    /// overwritten them. It has no effect without `prefix_caching`.
     pub second_level: Option<KvOffload>,
     /// The host's time between steps.
     pub host: HostTimes,
 }
 
 impl ServingEngine {
-    /// The engine of a scenario with `num_blocks` blocks, for a model of `max_model_len` positions. The engine's own
-    /// defaults fill in what the scenario does not set. [`KvOffload::new_swap_space`] and
-    /// [`ServingEngine::prefix_level`] make `swap` and `second_level`.
+    /// The engine of a scenario with `num_blocks` blocks, for a model of `max_model_len` positions.
+    /// The engine's own defaults fill in what the scenario does not set.
+    /// [`KvOffload::new_swap_space`] and [`ServingEngine::prefix_level`] make `swap` and
+    /// `second_level`.
     ///
-    /// The default host times are the difference between the engines' published runs and the time of the GPU
-    /// (`scripts/gpu_serving.py`).
+    /// The default host times are the difference between the engines' published runs and the time
+    /// of the GPU (`scripts/gpu_serving.py`).
     pub fn from_choice(choice: &EngineChoice, num_blocks: u64, max_model_len: u64) -> Self {
         let defaults = EngineDefaults::new(choice.name);
         let block_size = choice.block_size.unwrap_or(defaults.block_size);
@@ -159,8 +162,8 @@ impl ServingEngine {
         }
     }
 
-    /// The second level of the prefix cache that a scenario asks for, for this engine on `placement`, beside the swap space
-    /// `swap`.
+    /// The second level of the prefix cache that a scenario asks for, for this engine on
+    /// `placement`, beside the swap space `swap`.
     ///
     /// # Errors
     /// As [`KvOffload::new_swap_space`]. At least one name must fit.

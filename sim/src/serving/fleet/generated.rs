@@ -45,8 +45,8 @@ impl GeneratedRequests {
         }
     }
 
-    /// A closed loop: `requests` requests of `concurrency` users. Each user sends the next request when the last one is
-    /// answered.
+    /// A closed loop: `requests` requests of `concurrency` users. Each user sends the next request
+    /// when the last one is answered.
     pub fn closed(concurrency: u64, requests: u64, prompt: Length, output: Length, seed: u64) -> Self {
         Self {
             arrivals: None,
@@ -62,8 +62,8 @@ impl GeneratedRequests {
         }
     }
 
-    /// The same users with thinking times: each user thinks before each request but the first. They begin one after the
-    /// other within `ramp`.
+    /// The same users with thinking times: each user thinks before each request but the first. They
+    /// begin one after the other within `ramp`.
     pub fn thinking(mut self, think: ThinkTime, ramp: Seconds) -> Self {
         let users = self.pending.len();
         let begin =

@@ -12,8 +12,9 @@ use hwprofiles::{FileError, Missing, Seconds, yaml};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The time that vLLM's host takes for each sequence of a step while the GPU waits. It is fitted to the two recorded runs
-/// of version 0.19, with 35 sequences at a time on one machine and 120 on the other.
+/// The time that vLLM's host takes for each sequence of a step while the GPU waits. It is fitted to
+/// the two recorded runs of version 0.19, with 35 sequences at a time on one machine and 120 on the
+/// other.
 const HOST: HostTimes = HostTimes { per_step: SimTime::ZERO, per_sequence: SimTime::from_picos(7_500_000) };
 
 /// vLLM's default block size, in tokens.
@@ -62,7 +63,8 @@ struct RequestRow {
 }
 
 impl RecordedRun {
-    /// The run in the texts of `engine.yaml` and `requests.csv`. Without a number of blocks, there are enough for all.
+    /// The run in the texts of `engine.yaml` and `requests.csv`. Without a number of blocks, there
+    /// are enough for all.
     ///
     /// # Errors
     /// Names the wrong key or row.
@@ -117,8 +119,8 @@ impl RecordedRun {
         })
     }
 
-    /// Serves its requests again, with these step prices. Returns each request as recorded and as simulated, without those
-    /// that the engine rejects.
+    /// Serves its requests again, with these step prices. Returns each request as recorded and as
+    /// simulated, without those that the engine rejects.
     ///
     /// # Errors
     /// A rate that was not measured.

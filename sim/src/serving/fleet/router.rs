@@ -9,21 +9,23 @@ use scenarios::Routing;
 
 /// Sends requests to replicas.
 ///
-/// It uses only what a router in front of engines can know: the number of unanswered requests of each replica and, for
-/// [`Routing::CacheAware`], the tokens of the prompt that each replica still has. Real routers know these from a tree of
-/// the prompts that they sent to each replica.
+/// It uses only what a router in front of engines can know: the number of unanswered requests of
+/// each replica and, for [`Routing::CacheAware`], the tokens of the prompt that each replica still
+/// has. Real routers know these from a tree of the prompts that they sent to each replica.
 #[derive(Debug, Clone)]
 pub struct Router {
     routing: Routing,
     next: usize,
     random: Pcg64,
-    /// For each replica, the prompt tokens that it had to compute of the requests sent for its cache.
+    /// For each replica, the prompt tokens that it had to compute of the requests sent for its
+    /// cache.
     computed: Vec<u64>,
 }
 
-/// If one replica has [`UNBALANCED_BY`] more unanswered requests than another, and [`UNBALANCED_TIMES`] times as many, the
-/// router ignores caches. These are the thresholds of SGLang's router. As there, a prompt that no replica knows goes to
-/// the replica that computed the fewest tokens.
+/// If one replica has [`UNBALANCED_BY`] more unanswered requests than another, and
+/// [`UNBALANCED_TIMES`] times as many, the router ignores caches. These are the thresholds of
+/// SGLang's router. As there, a prompt that no replica knows goes to the replica that computed the
+/// fewest tokens.
 const UNBALANCED_BY: usize = 64;
 const UNBALANCED_TIMES: f64 = 1.5;
 
@@ -33,7 +35,8 @@ impl Router {
         Self { routing, next: 0, random: Pcg64::seed_from_u64(seed), computed: Vec::new() }
     }
 
-    /// The index of the replica that gets `request`, given the unanswered requests of each. Of equals it is the first.
+    /// The index of the replica that gets `request`, given the unanswered requests of each. Of
+    /// equals it is the first.
     pub(crate) fn choose<P: StepPrices>(
         &mut self,
         request: &Request,

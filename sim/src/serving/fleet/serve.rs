@@ -1,8 +1,9 @@
 //! Several replicas behind a router, in one time.
 //!
-//! The router's knowledge at a time, and the requests of a closed loop at that time, depend on all earlier answers and on
-//! no later ones. So a replica may run ahead of the others while nothing depends on its answers. If requests depend on
-//! answers, the replica that is furthest behind always works first, step after step.
+//! The router's knowledge at a time, and the requests of a closed loop at that time, depend on all
+//! earlier answers and on no later ones. So a replica may run ahead of the others while nothing
+//! depends on its answers. If requests depend on answers, the replica that is furthest behind
+//! always works first, step after step.
 
 use crate::clock::{EventQueue, SimTime};
 use crate::serving::engine::observer::{EngineObserver, RequestOutcome};
@@ -33,13 +34,15 @@ pub trait FleetController<P> {
 
 impl<P> FleetController<P> for () {}
 
-/// Replicas at work. Each has its observer, which hears the outcomes of the requests that went there.
+/// Replicas at work. Each has its observer, which hears the outcomes of the requests that went
+/// there.
 struct Fleet<'a, P, W> {
     replicas: &'a mut [Replica<P>],
     observers: &'a mut [W],
     /// For each replica, the requests whose outcome was not reported yet.
     unanswered: Vec<usize>,
-    /// Answers that were not reported yet. Answers at one time are ordered by replica, then in the order of the replica.
+    /// Answers that were not reported yet. Answers at one time are ordered by replica, then in the
+    /// order of the replica.
     answers: EventQueue<Answer>,
 }
 
@@ -48,7 +51,8 @@ struct Answer {
     served: ServedRequest,
 }
 
-/// Serves all of `source` on `replica`, and reports the outcome of each request to `observer`, in the order of the ends.
+/// Serves all of `source` on `replica`, and reports the outcome of each request to `observer`, in
+/// the order of the ends.
 ///
 /// # Errors
 /// A rate that was not measured.
@@ -103,7 +107,8 @@ pub fn serve_fleet<P: StepPrices, W: EngineObserver>(
 }
 
 impl<P: StepPrices, W: EngineObserver> Fleet<'_, P, W> {
-    /// Does all work until `until`. With `together` no replica runs ahead of another replica's answer.
+    /// Does all work until `until`. With `together` no replica runs ahead of another replica's
+    /// answer.
     fn advance(&mut self, until: SimTime, together: bool) -> Result<(), Missing> {
         loop {
             let until =

@@ -48,7 +48,8 @@ impl FactorWindow {
 }
 
 impl<S: RequestSource> ShiftedSource<S> {
-    /// The requests of `source` under `shifts`. Requests that depend on answers do not arrive faster.
+    /// The requests of `source` under `shifts`. Requests that depend on answers do not arrive
+    /// faster.
     pub fn new(source: S, shifts: &[Shift]) -> Self {
         let (mut rates, mut lengths) = (Vec::new(), Vec::new());
         for shift in shifts {
@@ -67,7 +68,8 @@ impl<S: RequestSource> ShiftedSource<S> {
         self.source
     }
 
-    /// When a request arrives whose original arrival is `arrival`. At n times the rate, a gap passes in 1/n of it.
+    /// When a request arrives whose original arrival is `arrival`. At n times the rate, a gap
+    /// passes in 1/n of it.
     fn arrival(&mut self, arrival: SimTime) -> SimTime {
         if self.rates.is_empty() || self.source.depends_on_answers() {
             return arrival;

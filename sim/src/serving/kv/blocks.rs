@@ -1,9 +1,10 @@
 //! The paged KV cache: how many blocks are free, and what they still contain.
 //!
-//! Blocks have no identity here. Only the order matters in which free blocks are overwritten, the longest free first. A
-//! sequence that is resumed, or another with the same prefix, finds the contents that are not overwritten yet. A
-//! sequence's blocks become free together, its last block first. They form a run, which is overwritten from its end.
-//! Freeing, taking and finding are O(1) for any number of blocks.
+//! Blocks have no identity here. Only the order matters in which free blocks are overwritten, the
+//! longest free first. A sequence that is resumed, or another with the same prefix, finds the
+//! contents that are not overwritten yet. A sequence's blocks become free together, its last block
+//! first. They form a run, which is overwritten from its end. Freeing, taking and finding are O(1)
+//! for any number of blocks.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -124,8 +125,9 @@ impl Blocks {
         }
     }
 
-    /// A sequence has computed a prefix into `blocks` of its blocks and holds them under this name from now on. Returns
-    /// `false` if another sequence was first. Then the blocks stay the sequence's own.
+    /// A sequence has computed a prefix into `blocks` of its blocks and holds them under this name
+    /// from now on. Returns `false` if another sequence was first. Then the blocks stay the
+    /// sequence's own.
     pub fn publish(&mut self, name: u64, blocks: u64) -> bool {
         let new = !self.shared.contains_key(&name);
         if new {

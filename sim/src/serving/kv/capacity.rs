@@ -29,9 +29,10 @@ pub enum KvCapacityError {
     Planner(#[from] PlannerError),
 }
 
-/// Whole blocks of `block_size` tokens that fit beside the weights of `placement` and the activations of a step of
-/// `tokens` tokens, in every memory that holds some layer's KV cache. The engine uses the share `utilization` of each
-/// memory. A placement without a KV cache has room for [`u64::MAX`] blocks.
+/// Whole blocks of `block_size` tokens that fit beside the weights of `placement` and the
+/// activations of a step of `tokens` tokens, in every memory that holds some layer's KV cache. The
+/// engine uses the share `utilization` of each memory. A placement without a KV cache has room for
+/// [`u64::MAX`] blocks.
 ///
 /// # Errors
 /// A memory without room for one block; bytes that must move without a link.
@@ -57,8 +58,8 @@ pub fn kv_blocks(
     Ok(least)
 }
 
-/// The use of each memory by `placement` with one block of KV cache. The block includes the KV of all layers, and of all
-/// ranks that share or repeat their heads.
+/// The use of each memory by `placement` with one block of KV cache. The block includes the KV of
+/// all layers, and of all ranks that share or repeat their heads.
 pub(crate) fn usage_with_one_block(
     pricing: Pricing<'_>,
     placement: &Placement,

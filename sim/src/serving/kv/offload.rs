@@ -1,5 +1,5 @@
-//! Room for KV blocks in a memory beyond the devices' own: the swap space for the KV cache of preempted sequences, and the
-//! second level of the prefix cache.
+//! Room for KV blocks in a memory beyond the devices' own: the swap space for the KV cache of
+//! preempted sequences, and the second level of the prefix cache.
 
 use crate::clock::{SimTime, Tick};
 use crate::serving::kv::capacity::usage_with_one_block;
@@ -33,8 +33,8 @@ pub struct KvOffload {
     pub out: KvTransfer,
     /// From there to the KV cache.
     pub back: KvTransfer,
-    /// Whether blocks move only if computing them again takes longer. For swapping, moving means both ways. For a
-    /// prefix, it means the way back. Otherwise all blocks move that fit.
+    /// Whether blocks move only if computing them again takes longer. For swapping, moving means
+    /// both ways. For a prefix, it means the way back. Otherwise all blocks move that fit.
     pub only_if_faster: bool,
 }
 
@@ -87,7 +87,8 @@ pub(crate) struct OffloadPurpose {
 }
 
 impl KvOffload {
-    /// The swap space that a scenario asks for, for an engine with blocks of `block_size` tokens on `placement`.
+    /// The swap space that a scenario asks for, for an engine with blocks of `block_size` tokens on
+    /// `placement`.
     ///
     /// # Errors
     /// A memory that does not exist, has too little room, or has no link with bandwidth.
@@ -108,7 +109,8 @@ impl KvOffload {
         Self::new(choice, pricing.machine, &used, &purpose)
     }
 
-    /// Room in a memory of `machine`. `used` is the use of each memory by weights, activations and one block.
+    /// Room in a memory of `machine`. `used` is the use of each memory by weights, activations and
+    /// one block.
     pub(crate) fn new(
         choice: &SwapChoice,
         machine: &Machine,

@@ -1,11 +1,14 @@
-//! The second level of the prefix cache: named prefixes in another memory, for when the KV cache has overwritten them.
+//! The second level of the prefix cache: named prefixes in another memory, for when the KV cache
+//! has overwritten them.
 //!
-//! A name is written there as soon as it was computed. Writing runs beside the steps, one name after another over the way
-//! out, and a name can be found when its write is done. vLLM's offloading connector and Mooncake do the same, because a
-//! block that is about to be overwritten cannot be copied without waiting. (LMCache writes as early but waits for it.)
+//! A name is written there as soon as it was computed. Writing runs beside the steps, one name
+//! after another over the way out, and a name can be found when its write is done. vLLM's
+//! offloading connector and Mooncake do the same, because a block that is about to be overwritten
+//! cannot be copied without waiting. (LMCache writes as early but waits for it.)
 //!
-//! The name that was used longest ago makes room. Among the names of one prompt that is the last name, since nothing is
-//! found behind a gap. A fetched name stays here: both levels may hold the same name.
+//! The name that was used longest ago makes room. Among the names of one prompt that is the last
+//! name, since nothing is found behind a gap. A fetched name stays here: both levels may hold the
+//! same name.
 
 use crate::clock::SimTime;
 use crate::serving::kv::offload::KvOffload;
@@ -59,8 +62,8 @@ impl SecondLevelCache {
         }
     }
 
-    /// Writes `name`, which was computed at `now`, unless it is stored. Returns the blocks written, and the blocks
-    /// overwritten for them.
+    /// Writes `name`, which was computed at `now`, unless it is stored. Returns the blocks written,
+    /// and the blocks overwritten for them.
     pub fn store(&mut self, name: u64, now: SimTime) -> (u64, u64) {
         if self.touch_one(name) {
             return (0, 0);

@@ -7,8 +7,8 @@ use scenarios::Costs;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A day's use of one machine, or of several equal machines together, with the terms of `metrics.md`. A value is absent if
-/// a number that it depends on is not known.
+/// A day's use of one machine, or of several equal machines together, with the terms of
+/// `metrics.md`. A value is absent if a number that it depends on is not known.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Account {
     /// FLOP of all steps.
@@ -46,8 +46,9 @@ pub struct EngineCount {
 }
 
 impl Account {
-    /// The account of `engines` that ran `programs` for `duration` and used `used` together. Engines side by side have a
-    /// group of the machine's GPUs each, and shares are shares of such a group.
+    /// The account of `engines` that ran `programs` for `duration` and used `used` together.
+    /// Engines side by side have a group of the machine's GPUs each, and shares are shares of such
+    /// a group.
     pub fn new(
         pricing: &Pricing<'_>,
         programs: &Programs,
@@ -73,7 +74,8 @@ impl Account {
                 .collect(),
             ..Self::default()
         };
-        // A memory within another has no bandwidth of its own. A memory that is striped over two has theirs.
+        // A memory within another has no bandwidth of its own. A memory that is striped over two
+        // has theirs.
         account.memory_bytes.retain(|name, _| {
             let id = machine.memory_named(name).expect("the name is one of the machine's");
             machine.bandwidth_of(id) == id && machine.memory(id).stripes.is_empty()
@@ -129,8 +131,8 @@ fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// The sum over the computing devices of each one's fastest measured matrix product in any of the weights' formats. `None`
-/// if a device has no measured rate.
+/// The sum over the computing devices of each one's fastest measured matrix product in any of the
+/// weights' formats. `None` if a device has no measured rate.
 fn peak_rate(pricing: &Pricing<'_>, programs: &Programs) -> Option<FlopPerSec> {
     let tasks = programs.prefill.tasks.iter().chain(&programs.decode.tasks);
     let device = |task: &Task| match task.lane {

@@ -1,8 +1,9 @@
 //! The machine's resources that steps use: FLOP, bytes through memories and links, time of devices.
 //!
-//! Nothing is priced while the engine works. A task's work in a step depends on the number of tokens that enter, or on the
-//! number of sampled sequences. The work of attention is a polynomial of the tokens of each chunk and of the decodes. So
-//! it suffices to count steps by these numbers and to sum a few products. The tasks are priced when the day is over.
+//! Nothing is priced while the engine works. A task's work in a step depends on the number of
+//! tokens that enter, or on the number of sampled sequences. The work of attention is a polynomial
+//! of the tokens of each chunk and of the decodes. So it suffices to count steps by these numbers
+//! and to sum a few products. The tasks are priced when the day is over.
 
 use crate::clock::SimTime;
 use crate::serving::engine::observer::{EngineObserver, ObservedSteps};
@@ -119,8 +120,8 @@ impl<'a> PhaseMeter<'a> {
         Ok(())
     }
 
-    /// Adds the time of attention. Between the first and the last of several steps it is taken for a straight line, like the
-    /// prices of decode steps.
+    /// Adds the time of attention. Between the first and the last of several steps it is taken for
+    /// a straight line, like the prices of decode steps.
     fn add_attention(&mut self, pricing: &Pricing<'_>, batch: &Batch<'_>, steps: u64) -> Result<(), Missing> {
         let last = Batch { decode_tokens: batch.decode_tokens + (steps - 1) * batch.decodes, ..*batch };
         let attention = |task: &Task| BatchDependence::from_task(task) == BatchDependence::Attention;
@@ -201,8 +202,8 @@ fn numbers(counts: &[u64]) -> impl Iterator<Item = (u64, u64)> + '_ {
     (0..).zip(counts.iter().copied()).skip(1).filter(|&(_, count)| count > 0)
 }
 
-/// Adds a task for each number that occurred. Its work rises linearly with the number, with two exceptions: more tokens
-/// touch more experts, and micro-batches divide the number.
+/// Adds a task for each number that occurred. Its work rises linearly with the number, with two
+/// exceptions: more tokens touch more experts, and micro-batches divide the number.
 fn by_number(
     task: &Task,
     counts: &[u64],
@@ -262,7 +263,8 @@ impl<'a> ResourceMeter<'a> {
         for phase in [&self.prefill, &self.decode] {
             phase.total(&self.pricing, &mut sums)?;
         }
-        // A sum of work is not negative. Only the bytes of striped memories, rounded task by task, may be one off.
+        // A sum of work is not negative. Only the bytes of striped memories, rounded task by task,
+        // may be one off.
         let whole = |sum: i128| sum.max(0) as u128;
         Ok(ResourceUse {
             flop: whole(sums.flop),

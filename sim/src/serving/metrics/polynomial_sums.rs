@@ -2,8 +2,9 @@
 
 use hwprofiles::Missing;
 
-/// Sums over pairs of numbers n ≥ 1 and p ≥ 0. They suffice to add up any f(n, p) = a + b·n + c·n² + d·p + e·n·p over these
-/// pairs. They use Newton's basis: its coefficients are differences of values of f, so they are whole if the values are.
+/// Sums over pairs of numbers n ≥ 1 and p ≥ 0. They suffice to add up any function of the form
+/// `f(n, p) = a + b·n + c·n² + d·p + e·n·p` over these pairs. They use Newton's basis: its
+/// coefficients are differences of values of f, so they are whole if the values are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PolynomialSums {
     /// Σ 1.
@@ -19,7 +20,8 @@ pub(crate) struct PolynomialSums {
 }
 
 impl PolynomialSums {
-    /// Adds `times` pairs with the same `n`. The first has `p`, and each further one has `rise` more.
+    /// Adds `times` pairs with the same `n`. The first has `p`, and each further one has `rise`
+    /// more.
     pub fn add(&mut self, n: u64, p: u64, rise: u64, times: u64) {
         let [n, p, rise, times] = [n - 1, p, rise, times].map(u128::from);
         let sum = times * p + rise * (times * times.saturating_sub(1) / 2);
@@ -30,14 +32,15 @@ impl PolynomialSums {
         self.np += n * sum;
     }
 
-    /// Calls `f` with a few pairs and the weight of each. The weighted sum of the values at these pairs is the sum over all
-    /// pairs.
+    /// Calls `f` with a few pairs and the weight of each. The weighted sum of the values at these
+    /// pairs is the sum over all pairs.
     ///
     /// # Errors
     /// Those of `f`.
     pub fn total(&self, mut f: impl FnMut(u64, u64, i128) -> Result<(), Missing>) -> Result<(), Missing> {
         let [count, n, nn, p, np] = [self.count, self.n, self.nn, self.p, self.np].map(|sum| sum as i128);
-        // f(1, 0), its first and second difference along n, its difference along p, and the difference of that along n.
+        // f(1, 0), its first and second difference along n, its difference along p, and the
+        // difference of that along n.
         for (at, weight) in [
             ((1, 0), count - n + nn - p + np),
             ((2, 0), n - 2 * nn - np),

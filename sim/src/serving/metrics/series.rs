@@ -6,7 +6,8 @@ use crate::serving::engine::observer::{EngineObserver, ObservedSteps};
 /// The most buckets. With more, all buckets become twice as long instead.
 const MOST: usize = 1 << 16;
 
-/// The work of engines in one bucket of time. A step over several buckets counts in each by its share of time.
+/// The work of engines in one bucket of time. A step over several buckets counts in each by its
+/// share of time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SeriesBucket {
     /// Steps.

@@ -31,7 +31,8 @@ impl SloLimits {
     }
 }
 
-/// Statistics of times in seconds. The mean is exact. Percentiles come from a histogram with bins 0.1 % wide.
+/// Statistics of times in seconds. The mean is exact. Percentiles come from a histogram with bins
+/// 0.1 % wide.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencyStats {
     /// Arithmetic mean.
@@ -107,9 +108,11 @@ pub struct Summary {
     pub evicted_blocks: u64,
     /// KV blocks that were fetched from there. A block that is fetched twice counts twice.
     pub fetched_blocks: u64,
-    /// Tokens that were fetched from there ÷ prompt tokens. Tokens that a preempted sequence fetches again count again.
+    /// Tokens that were fetched from there ÷ prompt tokens. Tokens that a preempted sequence
+    /// fetches again count again.
     pub fetched_share: f64,
-    /// Tokens that were found in the KV cache ÷ prompt tokens. Tokens that a preempted sequence finds again count again.
+    /// Tokens that were found in the KV cache ÷ prompt tokens. Tokens that a preempted sequence
+    /// finds again count again.
     pub cached_share: f64,
     /// The fewest free KV blocks at the end of a step; 0 without a step.
     pub least_free_blocks: u64,

@@ -58,10 +58,12 @@ impl ServingTimeline {
         inside && room
     }
 
-    /// The text of a Chrome trace-event file. Each of `engines` is a process. It has a track of its steps, counters of its
-    /// sequences and free KV blocks, and its requests as they wait, enter and decode. Times are microseconds.
+    /// The text of a Chrome trace-event file. Each of `engines` is a process. It has a track of its
+    /// steps, counters of its sequences and free KV blocks, and its requests as they wait, enter
+    /// and decode. Times are microseconds.
     ///
-    /// Format: "Trace Event Format", complete (`X`), counter (`C`), nestable async (`b`, `e`) and metadata (`M`) events.
+    /// Format: "Trace Event Format", complete (`X`), counter (`C`), nestable async (`b`, `e`) and
+    /// metadata (`M`) events.
     ///
     /// # Errors
     /// [`TimelineTooLong`] if an engine did more within the window than there is room for.

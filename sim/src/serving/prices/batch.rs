@@ -13,8 +13,8 @@ pub struct PromptChunk {
     pub past: u64,
 }
 
-/// A step's batch: chunks of prompts, and sequences that decode one token each. Decodes are given as sums, because the
-/// time of attention depends on the sum of all contexts.
+/// A step's batch: chunks of prompts, and sequences that decode one token each. Decodes are given
+/// as sums, because the time of attention depends on the sum of all contexts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Batch<'a> {
     /// The chunks of prompts.
@@ -23,7 +23,8 @@ pub struct Batch<'a> {
     pub decodes: u64,
     /// Tokens that all of these attend to, including the new ones.
     pub decode_tokens: u64,
-    /// Sequences whose next token is sampled: the decodes, and the prompts whose last chunk is in this batch.
+    /// Sequences that get a token: the decodes, and the prompts that end with a chunk of
+    /// this batch.
     pub sampled: u64,
 }
 
@@ -39,11 +40,12 @@ pub trait StepPrices {
     /// The time of a step of `batch`.
     fn step(&mut self, batch: &Batch<'_>) -> Result<SimTime, Missing>;
 
-    /// The times of steps in which `decodes` sequences decode and no prompt enters, over `tokens` tokens and more: a
-    /// line that holds at `tokens`.
+    /// The times of steps in which `decodes` sequences decode and no prompt enters, over `tokens`
+    /// tokens and more: a line that holds at `tokens`.
     fn decode(&mut self, decodes: u64, tokens: u64) -> Result<StepLine, Missing>;
 
-    /// The number of the plan and machine state that these prices belong to, for prices that cover several.
+    /// The number of the plan and machine state that these prices belong to, for prices that cover
+    /// several.
     fn price_set(&self) -> usize {
         0
     }

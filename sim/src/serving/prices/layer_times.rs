@@ -1,5 +1,6 @@
-//! Steps priced by a GPU's measured layer times, in the format that LLMServingSim publishes: microseconds of each dense
-//! layer by tokens, of attention by the tokens that it attends to, and of per-sequence work by sampled sequences.
+//! Steps priced by a GPU's measured layer times, in the format that LLMServingSim publishes:
+//! microseconds of each dense layer by tokens, of attention by the tokens that it attends to, and
+//! of per-sequence work by sampled sequences.
 
 use crate::clock::{SimTime, Tick};
 use crate::serving::prices::batch::{Batch, StepPrices};
@@ -8,7 +9,8 @@ use hwprofiles::{Missing, Seconds};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Dense layers that occur in every transformer layer, with their count in it. All others occur once.
+/// Dense layers that occur in every transformer layer, with their count in it. All others occur
+/// once.
 const PER_TRANSFORMER_LAYER: [(&str, f64); 8] = [
     ("layernorm", 2.0),
     ("qkv_proj", 1.0),
@@ -46,7 +48,8 @@ pub struct CsvTableError {
 
 impl LayerTimes {
     /// The tables of a model of `layers` layers: `dense` (`layer,tokens,time_us`), `sampled`
-    /// (`layer,sequences,time_us`), `attention` (`prefill_chunk,kv_prefill,n_decode,kv_decode,time_us` of one layer).
+    /// (`layer,sequences,time_us`), `attention`
+    /// (`prefill_chunk,kv_prefill,n_decode,kv_decode,time_us` of one layer).
     ///
     /// # Errors
     /// Names the table, and the line where a value is missing or is not a time.
@@ -104,9 +107,10 @@ impl StepPrices for LayerTimes {
     }
 }
 
-/// One chunk, and the tokens before it, that stands for all chunks of a batch. It has as many new tokens and as many
-/// attended pairs of tokens as all of them. Several short prompts have fewer pairs than one prompt with all their tokens.
-/// They are replaced by one shorter prompt with the same number of pairs.
+/// One chunk, and the tokens before it, that stands for all chunks of a batch. It has as many new
+/// tokens and as many attended pairs of tokens as all of them. Several short prompts have fewer
+/// pairs than one prompt with all their tokens. They are replaced by one shorter prompt with the
+/// same number of pairs.
 fn equivalent_chunk(batch: &Batch<'_>) -> [f64; 2] {
     let new: f64 = batch.chunks.iter().map(|chunk| chunk.new as f64).sum();
     let pairs = |new: f64, past: f64| new * past + new * new / 2.0;
@@ -128,7 +132,8 @@ struct Interpolation {
 }
 
 impl Interpolation {
-    /// The sum over a table's layers, each multiplied by its count in `times`, at the points of all layers.
+    /// The sum over a table's layers, each multiplied by its count in `times`, at the points of all
+    /// layers.
     fn sum(
         table: &'static str,
         text: &str,
@@ -167,8 +172,8 @@ impl Interpolation {
     }
 }
 
-/// Microseconds of attention in one layer, by tokens of the chunks, tokens before them, decoding sequences, and tokens of
-/// each decoding sequence.
+/// Microseconds of attention in one layer, by tokens of the chunks, tokens before them, decoding
+/// sequences, and tokens of each decoding sequence.
 #[derive(Debug, Clone)]
 struct Attention {
     times: Surface,
@@ -201,8 +206,9 @@ impl Attention {
     }
 }
 
-/// A function of four numbers, known on a grid in which each value of a number has its own values of the next number.
-/// It is a straight line between the nearest values of each number and beyond the last. It is constant below the first.
+/// A function of four numbers, known on a grid in which each value of a number has its own values
+/// of the next number. It is a straight line between the nearest values of each number and beyond
+/// the last. It is constant below the first.
 #[derive(Debug, Clone)]
 enum Surface {
     /// The value at a grid point.
@@ -212,7 +218,8 @@ enum Surface {
 }
 
 impl Surface {
-    /// The surface of points that agree in the numbers before `axis`. Of several points at one place the first counts.
+    /// The surface of points that agree in the numbers before `axis`. Of several points at one
+    /// place the first counts.
     fn new(mut points: Vec<([f64; 4], f64)>, axis: usize) -> Self {
         if axis == 4 {
             return Self::Known(points[0].1);

@@ -14,15 +14,16 @@ use std::collections::HashMap;
 /// Steps are priced at this many token counts per octave, with straight lines between them.
 const POINTS_PER_OCTAVE: f64 = 16.0;
 
-/// The number of simulated batches that are remembered. Then all are forgotten, so that memory does not grow with the
-/// number of requests.
+/// The number of simulated batches that are remembered. Then all are forgotten, so that memory does
+/// not grow with the number of requests.
 const REMEMBERED: usize = 1 << 16;
 
 /// A plan's step prices.
 ///
-/// If everything runs on one device and no host issues its kernels one by one, a step's time is a sum of four parts.
-/// They depend on its tokens (priced at lengths 4 % apart, straight in between), its chunks, its decodes, and its
-/// sampled sequences. Otherwise the program is simulated for each different batch.
+/// If everything runs on one device and no host issues its kernels one by one, a step's time is a
+/// sum of four parts. They depend on its tokens (priced at lengths 4 % apart, straight in between),
+/// its chunks, its decodes, and its sampled sequences. Otherwise the program is simulated for each
+/// different batch.
 #[derive(Debug)]
 pub struct PlanPrices<'a> {
     pricing: Pricing<'a>,
@@ -261,24 +262,33 @@ struct TaskKindKey<'p> {
     outside_layers: bool,
 }
 
-/// The program's different tasks with the count of each, in the order of their first appearance.
+impl<'p> TaskKindKey<'p> {
+    fn new(task: &'p Task) -> Self {
+        let outside_layers = task.layer.is_none();
+        Self { action: &task.action, lane: task.lane, micro_batch: task.micro_batch, outside_layers }
+    }
+}
+
+/// The program's different tasks with the count of each.
+///
+/// They are in the order of their debug texts. Sums of floats depend on the order, and this one
+/// stays the same when the lowering emits its tasks in another order.
 pub(crate) fn task_kinds(program: &Program) -> Vec<(Task, f64)> {
     let mut index_of: FxHashMap<TaskKindKey<'_>, usize> = FxHashMap::default();
-    let mut kinds: Vec<(Task, f64)> = Vec::new();
+    let mut kinds: Vec<(TaskKindKey<'_>, &Task, f64)> = Vec::new();
     for task in &program.tasks {
-        let key = TaskKindKey {
-            action: &task.action,
-            lane: task.lane,
-            micro_batch: task.micro_batch,
-            outside_layers: task.layer.is_none(),
-        };
+        let key = TaskKindKey::new(task);
         let index = *index_of.entry(key).or_insert_with(|| {
-            kinds.push((task.clone(), 0.0));
+            kinds.push((key, task, 0.0));
             kinds.len() - 1
         });
-        kinds[index].1 += 1.0;
+        kinds[index].2 += 1.0;
     }
-    kinds
+    kinds.sort_by_cached_key(|(key, ..)| {
+        let TaskKindKey { action, lane, micro_batch, outside_layers } = key;
+        format!("{action:?} {lane:?} {micro_batch:?} {outside_layers}")
+    });
+    kinds.into_iter().map(|(_, task, count)| (task.clone(), count)).collect()
 }
 
 /// The device that computes everything, if there is only one and nothing is transferred.
@@ -337,8 +347,9 @@ pub(crate) fn task_price(pricing: &Pricing<'_>, task: &Task, batch: &Batch<'_>) 
     }
 }
 
-/// The price of attention of each chunk and of the decodes, one after the other, launched once. The decodes count as
-/// sequences of the mean context, because the time of their attention depends on the sum of their tokens.
+/// The price of attention of each chunk and of the decodes, one after the other, launched once. The
+/// decodes count as sequences of the mean context, because the time of their attention depends on
+/// the sum of their tokens.
 fn attention_price(pricing: &Pricing<'_>, task: &Task, batch: &Batch<'_>) -> Result<Price, Missing> {
     let mut steps = Vec::with_capacity(batch.chunks.len() + 1);
     for chunk in batch.chunks {

@@ -1,9 +1,10 @@
-//! The times of decode steps as a straight line in the tokens that they attend to, and sums along that line.
+//! The times of decode steps as a straight line in the tokens that they attend to, and sums along
+//! that line.
 
 use crate::clock::SimTime;
 
-/// The time of a decode step of a given number of sequences. While they attend to `from..until` tokens all together, it
-/// is `base + per_token · (tokens − from)`.
+/// The time of a decode step of a given number of sequences. While they attend to `from..until`
+/// tokens all together, it is `base + per_token · (tokens − from)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepLine {
     /// The first number of tokens that it holds for.
@@ -12,7 +13,8 @@ pub struct StepLine {
     pub until: u64,
     /// Picoseconds at `from`.
     pub base: u64,
-    /// Picoseconds that each further token adds. If this is negative, the line stays above zero until `until`.
+    /// Picoseconds that each further token adds. If this is negative, the line stays above zero
+    /// until `until`.
     pub per_token: i64,
 }
 
@@ -29,8 +31,9 @@ impl StepLine {
         self.series(tokens, 0, 1)
     }
 
-    /// The time of `steps` steps, the first over `tokens`, each over `growth` tokens more than the one before:
-    /// Σ_{i < steps} base + per_token · (tokens − from + i · growth). Stops at [`SimTime::MAX`].
+    /// The time of `steps` steps, the first over `tokens`, each over `growth` tokens more than the
+    /// one before: Σ_{i < steps} base + per_token · (tokens − from + i · growth). Stops at
+    /// [`SimTime::MAX`].
     pub fn series(&self, tokens: u64, growth: u64, steps: u64) -> SimTime {
         let (slope, steps) = (i128::from(self.per_token), i128::from(steps));
         let first = i128::from(self.base) + slope * (i128::from(tokens) - i128::from(self.from));
@@ -38,7 +41,8 @@ impl StepLine {
         u64::try_from(sum.max(0)).map_or(SimTime::MAX, SimTime::from_picos)
     }
 
-    /// How many of at most `most` such steps begin less than `within` after the first. The first always counts.
+    /// How many of at most `most` such steps begin less than `within` after the first. The first
+    /// always counts.
     pub fn steps_begun(&self, tokens: u64, growth: u64, most: u64, within: SimTime) -> u64 {
         if most <= 1 || self.series(tokens, growth, most - 1) < within {
             return most;

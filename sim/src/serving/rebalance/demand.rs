@@ -3,8 +3,9 @@
 use crate::clock::SimTime;
 use crate::serving::engine::request::RequestTotals;
 
-/// Observations lose half their weight in this many seconds, or in this many requests if these take longer, but at the
-/// latest in `HALF_LIFE_LIMIT` seconds. Otherwise a few requests more or less would count as another load.
+/// Observations lose half their weight in this many seconds, or in this many requests if these take
+/// longer, but at the latest in `HALF_LIFE_LIMIT` seconds. Otherwise a few requests more or less
+/// would count as another load.
 const HALF_LIFE_SECONDS: f64 = 10.0;
 const HALF_LIFE_REQUESTS: f64 = 8.0;
 const HALF_LIFE_LIMIT: f64 = 320.0;
@@ -14,7 +15,8 @@ const HALF_LIFE_LIMIT: f64 = 320.0;
 pub struct Demand {
     at: SimTime,
     totals: RequestTotals,
-    /// Sums weighted by age: seconds and requests, prompts and their tokens, answers and their tokens.
+    /// Sums weighted by age: seconds and requests, prompts and their tokens, answers and their
+    /// tokens.
     seconds: f64,
     requests: f64,
     prompts: f64,
@@ -67,7 +69,8 @@ impl Demand {
         self.requests > 1.0
     }
 
-    /// Requests per second for each engine. Waiting requests count too, because they must be served as well.
+    /// Requests per second for each engine. Waiting requests count too, because they must be served
+    /// as well.
     pub fn rate(&self) -> f64 {
         (self.requests + self.waiting) / self.seconds / self.engines
     }

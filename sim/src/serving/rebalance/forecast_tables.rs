@@ -14,12 +14,12 @@ const SLOWDOWNS: [f64; 2] = [2.0, 4.0];
 /// The factor from one batch, context or prompt of a table to the next.
 const WIDENING: u64 = 4;
 
-/// How long a gain is expected to last. A move must not take longer than its share of this time, and the next move comes
-/// not before this time is over.
+/// How long a gain is expected to last. A move must not take longer than its share of this time,
+/// and the next move comes not before this time is over.
 pub(crate) const LASTING: Seconds = Seconds::new(60.0);
 
-/// Step times of one plan: by batch and context for decode, and by length for whole prompts. There is one table without
-/// slow devices, and tables with one slow device each.
+/// Step times of one plan: by batch and context for decode, and by length for whole prompts. There
+/// is one table without slow devices, and tables with one slow device each.
 #[derive(Debug, Clone)]
 pub struct ForecastTables {
     batches: Vec<u64>,
@@ -56,7 +56,8 @@ pub struct PlanForecast {
 const FULL: f64 = 0.95;
 
 impl PlanForecast {
-    /// The score, of which the least is best: the largest used share of a limit, or without limits the seconds of a request.
+    /// The score, of which the least is best: the largest used share of a limit, or without limits
+    /// the seconds of a request.
     pub fn score(&self, limits: &SloLimits) -> f64 {
         let used =
             |time: Seconds, limit: Option<Seconds>| limit.map_or(0.0, |limit| time.get() / limit.get());
@@ -112,13 +113,15 @@ impl ForecastTables {
         Ok(Self { batches, contexts, prompts, as_planned, slower, engine: engine.clone() })
     }
 
-    /// The expected performance with `blocks` blocks, while each device is slower by its `slowdown`.
+    /// The expected performance with `blocks` blocks, while each device is slower by its
+    /// `slowdown`.
     ///
-    /// A decode step of b sequences takes t(b), and p(b) longer if a prompt enters beside them. Prompts take the share
-    /// rate · p(b) of the time. So a token takes T = t(b) ÷ (1 − rate · p(b)). The batch b is the number of requests that
-    /// come during one answer: b = rate · output · T, limited by the room for sequences. With a full batch, a request takes
-    /// s = p(b) + output · t(b) ÷ b of the engine's time, so the load is rate · s. A prompt waits for earlier ones as in an
-    /// M/D/1 queue.
+    /// A decode step of b sequences takes t(b), and p(b) longer if a prompt enters beside them.
+    /// Prompts take the share rate · p(b) of the time. So a token takes T = t(b) ÷ (1 − rate ·
+    /// p(b)). The batch b is the number of requests that come during one answer: b = rate · output
+    /// · T, limited by the room for sequences. With a full batch, a request takes s = p(b) + output
+    /// · t(b) ÷ b of the engine's time, so the load is rate · s. A prompt waits for earlier ones as
+    /// in an M/D/1 queue.
     pub fn forecast(&self, demand: &Demand, blocks: u64, slowdown: &[Ratio]) -> PlanForecast {
         let (rate, prompt, output) = (demand.rate(), demand.prompt(), demand.output());
         let room = blocks as f64 * self.engine.block_size as f64 / (prompt + output);
@@ -197,8 +200,8 @@ fn whole_prompt(prices: &mut PlanPrices<'_>, engine: &ServingEngine, prompt: u64
     Ok(seconds)
 }
 
-/// The indices of the nodes around `value`, and its share of the way to the second one. Beyond the last node these are the
-/// last two nodes, and the share is above 1.
+/// The indices of the nodes around `value`, and its share of the way to the second one. Beyond the
+/// last node these are the last two nodes, and the share is above 1.
 fn between(nodes: &[u64], value: f64) -> (usize, usize, f64) {
     let last = nodes.len() - 1;
     let high = nodes.partition_point(|&node| (node as f64) < value).clamp(1.min(last), last);

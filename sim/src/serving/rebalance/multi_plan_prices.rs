@@ -55,8 +55,8 @@ struct BatchSums {
 }
 
 impl<'a> MultiPlanPrices<'a> {
-    /// The prices of each of `programs` with each of `states`, which differ in the speeds of devices. Begins with plan
-    /// `plan` in the first state.
+    /// The prices of each of `programs` with each of `states`, which differ in the speeds of
+    /// devices. Begins with plan `plan` in the first state.
     pub fn new(programs: &'a [Programs], states: &[Pricing<'a>], plan: usize) -> Self {
         let in_all_states = |programs| states.iter().map(move |&pricing| PlanPrices::new(pricing, programs));
         let prices = programs.iter().flat_map(in_all_states).collect();

@@ -91,8 +91,9 @@ pub struct Rebalancer<'a> {
 }
 
 impl<'a> Rebalancer<'a> {
-    /// A rebalancer of engines that follow plan `plan` of `alternatives`, on a machine that enters one of its `states` at
-    /// each of these times. `expected` is the demand until requests come. Without a clock the engines keep that plan.
+    /// A rebalancer of engines that follow plan `plan` of `alternatives`, on a machine that enters
+    /// one of its `states` at each of these times. `expected` is the demand until requests come.
+    /// Without a clock the engines keep that plan.
     pub fn new(
         pricing: Pricing<'a>,
         alternatives: &'a [PlanAlternative],
@@ -122,8 +123,8 @@ impl<'a> Rebalancer<'a> {
         &self.record
     }
 
-    /// The number of a plan that is clearly better than the present one and worth the move, with what moves and the time of
-    /// the move.
+    /// The number of a plan that is clearly better than the present one and worth the move, with
+    /// what moves and the time of the move.
     fn decide(&self, tokens: u64) -> Option<(usize, Moves, Seconds)> {
         let score = |alternative: &PlanAlternative| {
             alternative

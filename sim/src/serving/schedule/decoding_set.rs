@@ -1,7 +1,8 @@
 //! The sequences that decode, as sums.
 //!
-//! Every decode step adds one token to each of them. So no sequence is visited one by one: one count of steps gives all
-//! their lengths. For their blocks it is enough to know how many sequences fill a block after how many steps.
+//! Every decode step adds one token to each of them. So no sequence is visited one by one: one
+//! count of steps gives all their lengths. For their blocks it is enough to know how many sequences
+//! fill a block after how many steps.
 
 use crate::serving::schedule::sequence::Sequence;
 use std::cmp::Reverse;
@@ -16,7 +17,8 @@ pub(crate) struct DecodingSet {
     pub count: u64,
     /// The sum of their known tokens, which the next step attends to.
     pub tokens: u64,
-    /// By class, the number of sequences in it. The class is the known tokens minus `steps`, modulo the block size.
+    /// By class, the number of sequences in it. The class is the known tokens minus `steps`, modulo
+    /// the block size.
     class_counts: Vec<u64>,
     /// For each sequence the step after which it has its last token, its place, and its life.
     ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
@@ -61,7 +63,8 @@ impl DecodingSet {
         (self.steps as i64 - joined) as u64
     }
 
-    /// Blocks that the next step needs: one for each sequence whose known tokens but the last fill their blocks.
+    /// Blocks that the next step needs: one for each sequence whose known tokens but the last fill
+    /// their blocks.
     pub fn growth(&self) -> u64 {
         self.class_counts[self.growing_class(0)]
     }
@@ -73,7 +76,8 @@ impl DecodingSet {
         steps / size * self.count + rest.sum::<u64>()
     }
 
-    /// The number of further steps after the next one, at most `most`, that `free` blocks suffice for.
+    /// The number of further steps after the next one, at most `most`, that `free` blocks suffice
+    /// for.
     pub fn steps_within(&self, free: u64, most: u64) -> u64 {
         let size = self.class_counts.len() as u64;
         if (most / size + 1).saturating_mul(self.count) <= free {
@@ -97,7 +101,8 @@ impl DecodingSet {
         self.tokens += self.count * steps;
     }
 
-    /// The steps from now until the first sequence ends. `lives` says whether a life is still the one at its place.
+    /// The steps from now until the first sequence ends. `lives` says whether a life is still the
+    /// one at its place.
     pub fn first_end(&mut self, lives: impl Fn(u32, u32) -> bool) -> Option<u64> {
         while let Some(Reverse((end, place, life))) = self.ends.peek().copied() {
             if lives(place, life) {
@@ -127,8 +132,8 @@ impl DecodingSet {
         (known as i64 - self.steps as i64).rem_euclid(self.class_counts.len() as i64) as usize
     }
 
-    /// The class of the sequences that need a block `later` steps after the next one. Their known tokens are then 1 more
-    /// than full blocks.
+    /// The class of the sequences that need a block `later` steps after the next one. Their known
+    /// tokens are then 1 more than full blocks.
     fn growing_class(&self, later: u64) -> usize {
         (1 - (self.steps + later) as i64).rem_euclid(self.class_counts.len() as i64) as usize
     }

@@ -1,11 +1,13 @@
-//! The tokens of a sequence that the KV cache still has: prefixes that others computed, and its own freed blocks.
+//! The tokens of a sequence that the KV cache still has: prefixes that others computed, and its own
+//! freed blocks.
 
 use crate::serving::engine::request::Request;
 use crate::serving::engine::settings::ServingEngine;
 use crate::serving::kv::blocks::Blocks;
 use crate::serving::schedule::sequence::Sequence;
 
-/// Blocks that are found for `sequence`, from its first token on, and how many of them are free now.
+/// Blocks that are found for `sequence`, from its first token on, and how many of them are free
+/// now.
 pub(crate) fn find(engine: &ServingEngine, blocks: &Blocks, sequence: &Sequence) -> (u64, u64) {
     if !engine.prefix_caching {
         return (0, 0);
@@ -49,7 +51,8 @@ pub(crate) fn hold(engine: &ServingEngine, blocks: &mut Blocks, sequence: &mut S
     sequence.shared = names;
 }
 
-/// Publishes the names of the prefixes that `sequence` has computed, so that other sequences find them.
+/// Publishes the names of the prefixes that `sequence` has computed, so that other sequences find
+/// them.
 pub(crate) fn publish(engine: &ServingEngine, blocks: &mut Blocks, sequence: &mut Sequence) {
     if !engine.prefix_caching {
         return;
@@ -72,7 +75,8 @@ pub(crate) fn release(engine: &ServingEngine, blocks: &mut Blocks, sequence: &mu
     let own = sequence.held - sequence.shared_blocks;
     let filled = (sequence.computed / engine.block_size).saturating_sub(sequence.shared_blocks);
     let run = blocks.release(own);
-    // If another sequence published a prefix first, the own blocks include a copy of it, so they are not found again.
+    // If another sequence published a prefix first, the own blocks include a copy of it, so they
+    // are not found again.
     sequence.freed = (sequence.named == sequence.shared.len()).then_some((run, filled.min(own)));
     for name in sequence.shared.drain(..).rev() {
         blocks.leave(name);
@@ -86,7 +90,8 @@ pub(crate) fn prompt_names<'r>(engine: &ServingEngine, request: &'r Request) -> 
     &request.prefix[..request.prefix.len().min(whole as usize)]
 }
 
-/// The names of a prompt that are found from its beginning on, and whether these are all names, with all their blocks.
+/// The names of a prompt that are found from its beginning on, and whether these are all names,
+/// with all their blocks.
 fn found_names<'r>(engine: &ServingEngine, blocks: &Blocks, request: &'r Request) -> (&'r [u64], bool) {
     let each = engine.blocks_per_name();
     let names = prompt_names(engine, request);

@@ -10,7 +10,8 @@ pub(crate) struct Sequence {
     pub request: Request,
     /// Tokens of the answer so far. While it decodes, see [`Sequence::joined`].
     pub generated: u64,
-    /// While it decodes: the replica's count of decode steps when the answer had no token yet. This may be negative.
+    /// While it decodes: the replica's count of decode steps when the answer had no token yet. This
+    /// may be negative.
     pub joined: Option<i64>,
     /// Tokens in the KV cache. While it decodes, these are all known tokens but the last.
     pub computed: u64,
@@ -21,11 +22,13 @@ pub(crate) struct Sequence {
     pub shared_blocks: u64,
     /// Names of its prompt that it has found or computed.
     pub named: usize,
-    /// While it waits: the run of its own freed blocks, and how many of these hold all their tokens.
+    /// While it waits: the run of its own freed blocks, and how many of these hold all their
+    /// tokens.
     pub freed: Option<(RunId, u64)>,
     /// While it waits: the number of its first tokens whose KV cache is in the swap space.
     pub swapped: u64,
-    /// With the SLO policy: when its prompt must begin to enter at the latest for a first token in time.
+    /// With the SLO policy: when its prompt must begin to enter at the latest for a first token in
+    /// time.
     pub latest: SimTime,
     pub scheduled: Option<SimTime>,
     pub first_token: Option<SimTime>,

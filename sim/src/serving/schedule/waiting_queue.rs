@@ -11,7 +11,8 @@ use std::collections::{BinaryHeap, VecDeque};
 pub(crate) enum WaitingQueue {
     /// In the order of arrival. Preempted sequences come first.
     Fcfs(VecDeque<u32>),
-    /// By tokens of the prompt, then as above. `arrived` counts up for arrivals, `preempted` counts down.
+    /// By tokens of the prompt, then as above. `arrived` counts up for arrivals, `preempted` counts
+    /// down.
     Shortest { heap: BinaryHeap<Reverse<(u64, i64, u32)>>, arrived: i64, preempted: i64 },
     /// By the time that each sequence has left.
     Slack(SlackQueue),
@@ -24,7 +25,8 @@ pub(crate) struct SlackQueue {
     ttft: SimTime,
     /// New arrivals, whose latest begin is not known yet.
     fresh: Vec<u32>,
-    /// Preempted sequences that had their first token in time. The last one comes before all others.
+    /// Preempted sequences that had their first token in time. The last one comes before all
+    /// others.
     preempted: Vec<u32>,
     /// The others by their latest begin. Equals are in the order of arrival.
     others: VecDeque<(SimTime, u32)>,
@@ -119,7 +121,8 @@ impl WaitingQueue {
 }
 
 impl SlackQueue {
-    /// Sorts the new arrivals in. `latest_begin` is called for each of them, in the order of arrival.
+    /// Sorts the new arrivals in. `latest_begin` is called for each of them, in the order of
+    /// arrival.
     ///
     /// # Errors
     /// Those of `latest_begin`.
@@ -141,8 +144,8 @@ impl SlackQueue {
         self.others.insert(index, (latest, place));
     }
 
-    /// The sequence with the least time left among those that can still be in time. If there is none, the one that has
-    /// been late for the longest time.
+    /// The sequence with the least time left among those that can still be in time. If there is
+    /// none, the one that has been late for the longest time.
     fn first_index(&self, end: SimTime) -> usize {
         let late = self.others.partition_point(|other| other.0 < end);
         if late == self.others.len() { 0 } else { late }

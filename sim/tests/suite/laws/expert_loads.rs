@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use scenarios::{Experts, Formats, Operator, Phase, Sublayer, WeightFormats, Work, Workload};
-use sim::{RandomDraws, ExpertLoads, BatchRun};
+use sim::{BatchRun, ExpertLoads, RandomDraws};
 
 const FORMATS: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
@@ -28,13 +28,13 @@ proptest! {
         let experts = Experts::new(count, per_token, 64).with_skew(skew);
         let drawn = ExpertLoads::draw(&experts, tokens, &mut Pcg64::seed_from_u64(seed));
         prop_assert_eq!(drawn.loads().iter().sum::<u64>(), tokens * per_token);
-        // As many as there are tokens, or one of them went there twice.
+        // No expert has more tokens than there are, or a token went there twice.
         prop_assert!(drawn.loads().iter().all(|&load| load <= tokens));
         let all = drawn.traffic(&(0..count));
         let distinct = drawn.loads().iter().filter(|&&load| load > 0).count();
         prop_assert_eq!((all.pairs, all.touched), ((tokens * per_token) as f64, distinct as f64));
         prop_assert!(tokens == 0 || all.touched >= per_token as f64);
-        // Parts add up to all.
+        // Parts add up to the whole.
         let (hot, cold) = (drawn.traffic(&(0..count / 3)), drawn.traffic(&(count / 3..count)));
         prop_assert_eq!((hot.pairs + cold.pairs, hot.touched + cold.touched), (all.pairs, all.touched));
         let again = ExpertLoads::draw(&experts, tokens, &mut Pcg64::seed_from_u64(seed));
@@ -42,7 +42,8 @@ proptest! {
     }
 }
 
-/// Within five standard errors of the mean over 4,000 draws, and one draw: what is rarer may not have happened.
+/// The mean lies within five standard errors over 4,000 draws, plus one draw: rarer events may not
+/// have happened.
 #[test]
 fn the_mean_over_many_draws_is_the_mean_that_is_counted() {
     for (count, per_token, skew, tokens) in
@@ -71,7 +72,7 @@ fn the_mean_over_many_draws_is_the_mean_that_is_counted() {
     }
 }
 
-/// Experts divided between CPU and GPU: what is drawn for a layer is the same for both.
+/// Experts divided between CPU and GPU: both see the same draw of a layer.
 fn divided(model: &scenarios::Model) -> Placement {
     let (cpu, gpu) = ((MemoryId(0), DeviceId(0)), (MemoryId(1), DeviceId(1)));
     let mut placement = Placement::uniform(model, gpu.1, gpu.0);
@@ -114,7 +115,7 @@ fn a_run_of_drawn_tokens_does_the_work_of_its_draws_and_the_same_seed_gives_the_
             }
         }
     }
-    // Layers choose apart: one part of them is not always as large.
+    // Layers choose independently: the size of one part varies between them.
     let program: &Program = programs.of(Phase::Decode);
     let on_gpu = |event: &&planner::Event| event.name == "experts" && event.lane == "gpu" && event.step == 5;
     let parts: Vec<_> = drawn.events.iter().filter(on_gpu).map(|event| event.flop).collect();

@@ -2,46 +2,46 @@
 
 use crate::cases::cases;
 use crate::laws::queueing;
-use crate::laws::serving::{Prices, Told, by_id, engines, requests};
+use crate::laws::serving::{Observations, Prices, by_id, engines, requests};
 use hwprofiles::Seconds;
 use proptest::prelude::*;
 use scenarios::{Length, Routing, ThinkTime};
 use sim::SimTime;
 use sim::serving::{
-    RequestOutcome, ServingEngine, GeneratedRequests, Replica, Request, Router, ServedRequest, RequestSource, StepPrices, EngineObserver, serve,
-    serve_fleet,
+    EngineObserver, GeneratedRequests, Replica, Request, RequestOutcome, RequestSource, Router,
+    ServedRequest, ServingEngine, StepPrices, serve, serve_fleet,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// What became of the requests on so many replicas, by replica.
+/// Serves the requests on `replicas` replicas. Returns the observations of each replica.
 fn served(
     engine: &ServingEngine,
     replicas: usize,
     routing: Routing,
     prices: &(impl StepPrices + Clone),
     source: &mut impl RequestSource,
-) -> Vec<Told> {
-    let mut told: Vec<Told> = (0..replicas).map(|_| Told::default()).collect();
-    let mut fleet: Vec<_> = told.iter().map(|_| Replica::new(engine.clone(), prices.clone())).collect();
-    serve_fleet(source, &mut fleet, &mut Router::new(routing, 3), &mut (), &mut told).unwrap();
+) -> Vec<Observations> {
+    let mut observed: Vec<Observations> = (0..replicas).map(|_| Observations::default()).collect();
+    let mut fleet: Vec<_> = observed.iter().map(|_| Replica::new(engine.clone(), prices.clone())).collect();
+    serve_fleet(source, &mut fleet, &mut Router::new(routing, 3), &mut (), &mut observed).unwrap();
     assert!(fleet.iter().all(|replica| !replica.has_work() && replica.free_blocks() == engine.num_blocks));
-    told
+    observed
 }
 
-fn all(told: Vec<Told>) -> Vec<ServedRequest> {
-    by_id(told.into_iter().flat_map(|told| told.served).collect())
+fn all(observed: Vec<Observations>) -> Vec<ServedRequest> {
+    by_id(observed.into_iter().flat_map(|observed| observed.served).collect())
 }
 
 fn routings() -> impl Strategy<Value = Routing> {
     prop::sample::select(Routing::ALL.to_vec())
 }
 
-/// The most requests that nobody had answered at a time.
+/// The most unanswered requests at a time.
 fn most_at_once(served: &[ServedRequest]) -> i64 {
     let mut changes: Vec<_> =
         served.iter().flat_map(|one| [(one.arrival, 1), (one.last_token, -1)]).collect();
-    // Who is answered makes place for who comes at that time.
+    // At one time, answers come before arrivals.
     changes.sort_unstable();
     let inside = changes.iter().scan(0, |inside, (_, change)| {
         *inside += change;
@@ -54,26 +54,26 @@ proptest! {
     #![proptest_config(cases(200))]
 
     #[test]
-    fn in_turns_replicas_have_nothing_to_do_with_each_other(
+    fn with_round_robin_replicas_are_independent(
         engine in engines(), requests in requests(true), replicas in 1usize..4,
     ) {
         let prices = Prices { stretch: 50 };
-        let told = served(&engine, replicas, Routing::RoundRobin, &prices, &mut requests.iter().cloned());
-        for (share, told) in told.into_iter().enumerate() {
-            let (mut alone, mut replica) = (Told::default(), Replica::new(engine.clone(), prices.clone()));
+        let observed = served(&engine, replicas, Routing::RoundRobin, &prices, &mut requests.iter().cloned());
+        for (share, observed) in observed.into_iter().enumerate() {
+            let (mut alone, mut replica) = (Observations::default(), Replica::new(engine.clone(), prices.clone()));
             let mut own = requests.iter().skip(share).step_by(replicas).cloned();
             serve(&mut own, &mut replica, &mut alone).unwrap();
-            prop_assert_eq!(told.served, alone.served);
+            prop_assert_eq!(observed.served, alone.served);
         }
     }
 
     #[test]
-    fn every_request_goes_to_one_replica_whatever_the_router(
+    fn every_request_goes_to_one_replica_with_any_router(
         engine in engines(), requests in requests(true), replicas in 1usize..4, routing in routings(),
     ) {
-        let told = served(&engine, replicas, routing, &Prices { stretch: 50 }, &mut requests.iter().cloned());
-        prop_assert_eq!(told.iter().map(|told| told.ends).sum::<usize>(), requests.len());
-        let served = all(told);
+        let observed = served(&engine, replicas, routing, &Prices { stretch: 50 }, &mut requests.iter().cloned());
+        prop_assert_eq!(observed.iter().map(|observed| observed.ends).sum::<usize>(), requests.len());
+        let served = all(observed);
         prop_assert!(served.windows(2).all(|pair| pair[0].id < pair[1].id));
         prop_assert!(served.iter().all(|one| one.arrival <= one.scheduled && one.scheduled < one.first_token));
     }
@@ -89,7 +89,7 @@ proptest! {
             served(&engine, replicas, routing, &Prices { stretch }, &mut users)
         };
         let (whole, single) = (run(1 << 40), run(1));
-        prop_assert_eq!(whole.iter().map(|told| told.ends).sum::<usize>(), 30);
+        prop_assert_eq!(whole.iter().map(|observed| observed.ends).sum::<usize>(), 30);
         let (whole, single) = (all(whole), all(single));
         prop_assert_eq!(&whole, &single);
         prop_assert!(most_at_once(&whole) <= users as i64);
@@ -100,7 +100,7 @@ proptest! {
     fn users_are_throughput_times_response_and_thinking(
         engine in engines(), users in 1u64..9, seed in 0u64..1000, think in thoughts(),
     ) {
-        // Little's law of a closed loop: while nobody has ended, each user waits for an answer or thinks.
+        // Little's law of a closed loop: until the end, each user waits for an answer or thinks.
         let (length, rounds) = (|from, to| Length::Uniform { from, to }, 600);
         let engine = ServingEngine { num_blocks: 80, chunked_prefill: true, ..engine };
         let mut source = GeneratedRequests::closed(users, users * rounds, length(1, 30), length(1, 29), seed)
@@ -129,7 +129,8 @@ fn thoughts() -> impl Strategy<Value = ThinkTime> {
     ]
 }
 
-/// The mean time in a system of four replicas that serve one request at a time, ρ = 0.75, exponential lengths.
+/// The mean time in a system of four replicas that serve one request at a time, ρ = 0.75,
+/// exponential lengths.
 fn mean_time_behind(routing: Routing) -> f64 {
     let (service, load, requests) = (1e6, 0.75, 200_000);
     let mut sums: Vec<_> = (0..4).map(|_| queueing::Sums::default()).collect();
@@ -142,12 +143,13 @@ fn mean_time_behind(routing: Routing) -> f64 {
 }
 
 #[test]
-fn who_knows_more_waits_less() {
+fn routers_with_more_knowledge_give_shorter_waits() {
     let times = [Routing::LeastRequests, Routing::TwoChoices, Routing::RoundRobin].map(mean_time_behind);
-    // M/M/4 with one queue: 1 + C(4, 3) / (4 · 0.25), C = 0.509434; four M/M/1: 1 / 0.25.
+    // M/M/4 with one queue: 1 + C(4, 3) / (4 · 0.25), C = 0.509434. Four M/M/1: 1 / 0.25.
     let (one_queue, at_random) = (1.509, 4.0);
     assert!(one_queue < times[0] && times.is_sorted() && times[2] < at_random, "{times:?}");
-    // Mitzenmacher 2001, table 1, has 1.94 for two choices among infinitely many at 0.7, 2.34 at 0.8.
+    // Mitzenmacher 2001, table 1, has 1.94 for two choices among infinitely many servers at 0.7,
+    // and 2.34 at 0.8.
     assert!((1.9..2.4).contains(&times[1]), "{times:?}");
 }
 
@@ -162,21 +164,21 @@ fn prompts_that_begin_alike_are_computed_once_where_the_router_knows_the_caches(
         max_num_batched_tokens: 64,
         ..queueing::engine(8)
     };
-    // Eight conversations of long beginnings, of which one cache holds two.
+    // Eight conversations with long beginnings. One cache holds two of them.
     let conversation = |id: u64| {
         let prefix = (0..15).map(|index| id * 2_654_435_761 / 128 % 8 * 100 + index).collect();
         Request { id, arrival: SimTime::from_picos(id * 9000), prompt_tokens: 62, output_tokens: 3, prefix }
     };
     let cached = |routing: Routing| -> u64 {
         let mut requests = (0..800).map(conversation);
-        let told = served(&engine, 4, routing, &Prices { stretch: 50 }, &mut requests);
-        all(told).iter().map(|one| one.cached_tokens).sum()
+        let observed = served(&engine, 4, routing, &Prices { stretch: 50 }, &mut requests);
+        all(observed).iter().map(|one| one.cached_tokens).sum()
     };
     let (aware, in_turns) = (cached(Routing::CacheAware), cached(Routing::RoundRobin));
     assert!(aware > 700 * 60 && in_turns < aware / 2, "{aware} and {in_turns}");
 }
 
-/// What several replicas tell, in one list.
+/// The answers of several replicas in one list.
 #[derive(Clone, Default)]
 struct Order(Rc<RefCell<Vec<SimTime>>>);
 
@@ -189,12 +191,13 @@ impl EngineObserver for Order {
 }
 
 #[test]
-fn a_fleet_tells_answers_in_the_order_of_their_times() {
+fn a_fleet_reports_answers_in_the_order_of_their_times() {
     let order = Order::default();
     let mut observers = vec![order.clone(); 3];
     let new = |_: &Order| Replica::new(queueing::engine(3), Prices { stretch: 50 });
     let mut fleet: Vec<_> = observers.iter().map(new).collect();
-    let mut users = GeneratedRequests::closed(7, 200, Length::Fixed(5), Length::Uniform { from: 1, to: 40 }, 1);
+    let mut users =
+        GeneratedRequests::closed(7, 200, Length::Fixed(5), Length::Uniform { from: 1, to: 40 }, 1);
     let mut router = Router::new(Routing::LeastRequests, 1);
     serve_fleet(&mut users, &mut fleet, &mut router, &mut (), &mut observers).unwrap();
     assert_eq!(order.0.borrow().len(), 200);

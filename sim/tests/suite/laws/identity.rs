@@ -1,6 +1,6 @@
 //! Prints hashes of many outputs.
+use crate::laws::serving::{Observations, Prices, by_id, engines, requests, served};
 use crate::machine::{machine, placed};
-use crate::laws::serving::{Prices, Told, by_id, engines, requests, served};
 use hwprofiles::{DType, Library, Ratio, Seconds};
 use planner::{Placement, Pricing, Programs, steps};
 use proptest::strategy::{Strategy, ValueTree};
@@ -56,22 +56,41 @@ fn hashes() {
         let chunks = [PromptChunk { new: 17, past: 5 }];
         let batch = Batch { chunks: &chunks, decodes: 3, decode_tokens: 40, sampled: 4 };
         all += &format!("{}\n", prices.step(&batch).unwrap().picos());
-        all += &format!("{:?}\n", prices.device_times(&batch).unwrap().iter().map(|s| s.get()).collect::<Vec<_>>());
+        all += &format!(
+            "{:?}\n",
+            prices.device_times(&batch).unwrap().iter().map(|s| s.get()).collect::<Vec<_>>()
+        );
         let mut replica = Replica::new(engine.clone(), prices);
         let (l, p) = (Length::Uniform { from: 5, to: 60 }, Length::Uniform { from: 1, to: 30 });
         let mut source = GeneratedRequests::open(Arrivals::Poisson { rate: 2000.0 }, 40, l, p, index);
-        let mut day = Day { tally: SummaryCollector::new(SloLimits::default()), meter: ResourceMeter::new(pricing, &programs), picture: ServingTimeline::new(SimTime::from_picos(0)..SimTime::from_picos(1 << 60)) };
+        let mut day = Day {
+            tally: SummaryCollector::new(SloLimits::default()),
+            meter: ResourceMeter::new(pricing, &programs),
+            picture: ServingTimeline::new(SimTime::from_picos(0)..SimTime::from_picos(1 << 60)),
+        };
         serve(&mut source, &mut replica, &mut day).unwrap();
         let mut summary = day.tally.summary(0, 0);
         let resource_use = day.meter.resource_use().unwrap();
-        summary.account = Some(Account::new(&pricing, &programs, &Costs::default(), &resource_use, Seconds::new(summary.duration_s), sim::serving::EngineCount { machines: 1, per_machine: 1 }));
+        summary.account = Some(Account::new(
+            &pricing,
+            &programs,
+            &Costs::default(),
+            &resource_use,
+            Seconds::new(summary.duration_s),
+            sim::serving::EngineCount { machines: 1, per_machine: 1 },
+        ));
         all += &j(&summary);
         all += &ServingTimeline::perfetto(&[day.picture], "x").unwrap();
         if index % 8 == 0 {
             let forecasts = ForecastTables::new(pricing, &programs, &engine, 1024).unwrap();
             for rate in [1, 10, 1000] {
                 let mut demand = Demand::expected(60.0, 30.0);
-                let seen = RequestTotals { requests: rate, prompt_tokens: rate * 60, answers: rate, output_tokens: rate * 30 };
+                let seen = RequestTotals {
+                    requests: rate,
+                    prompt_tokens: rate * 60,
+                    answers: rate,
+                    output_tokens: rate * 30,
+                };
                 demand.observe(SimTime::rounding_up(Seconds::new(1.0), Tick::Picosecond), seen, 0, 1);
                 let f = forecasts.forecast(&demand, 300, &[Ratio::ONE, Ratio::new(3.0).unwrap()]);
                 all += &format!("{:?} {:?} {:?}\n", f.load, f.ttft.get(), f.tpot.get());
@@ -85,14 +104,15 @@ fn hashes() {
         let requests = requests(true).new_tree(&mut runner).unwrap().current();
         all += &j(&engine);
         all += &j(&served(&engine, Prices { stretch: 50 }, &requests));
-        let mut told: Vec<Told> = (0..3).map(|_| Told::default()).collect();
-        let mut fleet: Vec<_> = told.iter().map(|_| Replica::new(engine.clone(), Prices { stretch: 50 })).collect();
+        let mut observed: Vec<Observations> = (0..3).map(|_| Observations::default()).collect();
+        let mut fleet: Vec<_> =
+            observed.iter().map(|_| Replica::new(engine.clone(), Prices { stretch: 50 })).collect();
         let routing = Routing::ALL[index % Routing::ALL.len()];
         let length = |from, to| Length::Uniform { from, to };
         let mut users = GeneratedRequests::closed(5, 60, length(1, 39), length(1, 29), index as u64)
             .thinking(ThinkTime::LogNormal { mean: Seconds::new(1e-7), cv: 0.4 }, Seconds::new(1e-7));
-        serve_fleet(&mut users, &mut fleet, &mut Router::new(routing, 3), &mut (), &mut told).unwrap();
-        all += &j(&told.into_iter().map(|t| by_id(t.served)).collect::<Vec<_>>());
+        serve_fleet(&mut users, &mut fleet, &mut Router::new(routing, 3), &mut (), &mut observed).unwrap();
+        all += &j(&observed.into_iter().map(|t| by_id(t.served)).collect::<Vec<_>>());
     }
     println!("IDENT serving {:x}", h(&all));
     all.clear();
@@ -102,21 +122,45 @@ fn hashes() {
     let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
     let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
     let programs = Programs::lower(&machine, &model, &placement).unwrap();
-    for name in [EngineName::Vllm, EngineName::Sglang, EngineName::TrtLlm, EngineName::LlamaCpp, EngineName::Fulcrum] {
-        for scheduler in [Scheduler::Fcfs, Scheduler::ShortestFirst, Scheduler::Slo { ttft: Seconds::new(0.5), tpot: Seconds::new(0.02) }] {
+    for name in
+        [EngineName::Vllm, EngineName::Sglang, EngineName::TrtLlm, EngineName::LlamaCpp, EngineName::Fulcrum]
+    {
+        for scheduler in [
+            Scheduler::Fcfs,
+            Scheduler::ShortestFirst,
+            Scheduler::Slo { ttft: Seconds::new(0.5), tpot: Seconds::new(0.02) },
+        ] {
             let choice = EngineChoice { name, scheduler, ..EngineChoice::default() };
             let engine = ServingEngine::from_choice(&choice, 4000, model.max_positions);
             let mut replica = Replica::new(engine, PlanPrices::new(pricing, &programs));
             let limits = SloLimits { ttft: Some(Seconds::new(0.5)), tpot: Some(Seconds::new(0.02)) };
-            let mut day = Day { tally: SummaryCollector::new(limits), meter: ResourceMeter::new(pricing, &programs), picture: ServingTimeline::new(SimTime::from_picos(0)..SimTime::from_picos(1 << 60)) };
+            let mut day = Day {
+                tally: SummaryCollector::new(limits),
+                meter: ResourceMeter::new(pricing, &programs),
+                picture: ServingTimeline::new(SimTime::from_picos(0)..SimTime::from_picos(1 << 60)),
+            };
             let p = Length::LogNormal { mean: 1155.0, cv: 1.0 };
             let o = Length::LogNormal { mean: 211.0, cv: 0.8 };
-            let shift = Shift { from: Seconds::new(10.0), until: Some(Seconds::new(20.0)), change: Change::Busier(Ratio::new(3.0).unwrap()) };
-            let mut source = ShiftedSource::new(GeneratedRequests::open(Arrivals::Gamma { rate: 15.5, cv: 2.0 }, 500, p, o, 1), &[shift]);
+            let shift = Shift {
+                from: Seconds::new(10.0),
+                until: Some(Seconds::new(20.0)),
+                change: Change::Busier(Ratio::new(3.0).unwrap()),
+            };
+            let mut source = ShiftedSource::new(
+                GeneratedRequests::open(Arrivals::Gamma { rate: 15.5, cv: 2.0 }, 500, p, o, 1),
+                &[shift],
+            );
             serve(&mut source, &mut replica, &mut day).unwrap();
             let mut summary = day.tally.summary(0, 0);
             let resource_use = day.meter.resource_use().unwrap();
-            summary.account = Some(Account::new(&pricing, &programs, &Costs::default(), &resource_use, Seconds::new(summary.duration_s), sim::serving::EngineCount { machines: 1, per_machine: 1 }));
+            summary.account = Some(Account::new(
+                &pricing,
+                &programs,
+                &Costs::default(),
+                &resource_use,
+                Seconds::new(summary.duration_s),
+                sim::serving::EngineCount { machines: 1, per_machine: 1 },
+            ));
             all += &j(&summary);
             all += &ServingTimeline::perfetto(&[day.picture], "x").unwrap();
         }

@@ -1,8 +1,8 @@
 //! Steps in which the host issues kernels one by one.
 
 use crate::cases::cases;
-use crate::machine::{machine, tiny_model};
 use crate::laws::random_programs::{Work, gpu, micros, quiet, simulate, works};
+use crate::machine::{machine, tiny_model};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId, Seconds, Sourced};
 use planner::{Lane, Placement, Price, Pricing, Program, Question, Roofline, plan};
 use proptest::prelude::*;
@@ -14,14 +14,14 @@ const FORMATS: Formats =
 const GPU: DeviceId = DeviceId(1);
 const HBM: MemoryId = MemoryId(1);
 
-/// The machine whose GPU's kernels take the host so long to issue.
+/// The machine with a GPU whose kernels take the host `micros_each` microseconds.
 fn issuing(micros_each: f64) -> Machine {
     let mut machine = machine();
     machine.devices[GPU.0].issue = Some(Sourced::estimated(micros(micros_each), "made up for tests"));
     machine
 }
 
-/// Nanoseconds of a step of a model that is all on the GPU, and its kernels.
+/// Nanoseconds of a step of a model that is all on the GPU, and of its kernels.
 fn step(machine: &Machine, layers: u64, step: &Step) -> (u64, Vec<Price>) {
     let model = tiny_model(layers);
     let pricing = Pricing { machine, model: &model, formats: &FORMATS };
@@ -44,7 +44,8 @@ fn nanos(seconds: Seconds) -> u64 {
 proptest! {
     #![proptest_config(cases(100))]
 
-    /// The k-th kernel begins when k were issued, and those from it on follow each other at best.
+    /// The k-th kernel begins when k kernels were issued. From it on, kernels follow each other at
+    /// best.
     #[test]
     fn a_step_on_one_device_takes_its_slowest_mix_of_launches_and_then_kernels(
         alones in prop::collection::vec((0.0..50.0f64, 0.0..50.0f64), 1..30),
@@ -67,7 +68,7 @@ proptest! {
         work in works(), issues in prop::collection::vec(0.0..60.0f64, 40), more in 1.0..3.0f64,
     ) {
         let mut machine = machine();
-        // Whether a device had to wait may hang on when it was issued, so wake-ups are left out.
+        // Whether a device had to wait may depend on the issue time, so wake-ups are left out.
         machine.devices.iter_mut().for_each(|device| device.sync.value = Seconds::ZERO);
         let quiet = work.prices.iter().map(|&price| Price { loads: [None; 3], carried: None, ..price });
         let by = |factor: f64| {
@@ -85,7 +86,7 @@ proptest! {
     }
 
     #[test]
-    fn kernels_that_are_issued_in_no_time_take_what_they_take_where_nobody_issues_them(
+    fn kernels_issued_in_no_time_take_the_same_time_as_without_issuing(
         batch in 1u64..9, new in 1u64..64, layers in 1u64..5,
     ) {
         for steps in [Step::prefill(batch, new), Step::decode(batch, new)] {
@@ -102,18 +103,18 @@ fn where_the_host_is_far_slower_a_step_takes_all_launches_and_the_last_kernel_an
     let launches: u64 = kernels.iter().map(|price| nanos(price.issue)).sum();
     assert!(launches > 40_000_000, "{launches}");
     assert_eq!(slow, launches + nanos(kernels[kernels.len() - 1].alone));
-    // Then only the first kernel is waited for.
+    // Then the step waits for the first kernel alone.
     let (fast, kernels) = step(&issuing(0.001), 4, &decode);
     assert_eq!(fast, step(&machine(), 4, &decode).0 + nanos(kernels[0].issue));
 }
 
-/// The planner's bound holds where launches bind, and it leaves a GPU whose host is slow.
+/// The planner's bound holds if launches bind, and the planner leaves a GPU with a slow host.
 #[test]
-fn a_plan_knows_what_issuing_costs() {
+fn a_plan_includes_the_cost_of_issuing() {
     let (model, workload) = (tiny_model(4), Workload::new(4, 64, 16));
     let planned = |machine: Machine| {
         let mut machine = machine;
-        // So slow to start elsewhere that so small a model is on the GPU.
+        // Other devices start so slowly that such a small model is on the GPU.
         [0, 2].into_iter().for_each(|other: usize| machine.devices[other].launch.value = micros(100.0));
         let machine = &machine;
         let pricing = Pricing { machine, model: &model, formats: &FORMATS };

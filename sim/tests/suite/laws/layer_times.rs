@@ -1,10 +1,10 @@
-//! Tables of layer times, whatever stands in them.
+//! Tables of layer times with any content.
 
 use crate::cases::cases;
 use proptest::prelude::*;
 use sim::serving::{Batch, LayerTimes, PromptChunk, StepPrices};
 
-/// Rows of whole numbers below `most`, a time at the end.
+/// Rows of whole numbers below `most`, with a time at the end.
 fn rows(columns: usize, most: u64) -> impl Strategy<Value = Vec<(Vec<u64>, f64)>> {
     prop::collection::vec((prop::collection::vec(0..most, columns), 0.0..1e4f64), 1..30)
 }

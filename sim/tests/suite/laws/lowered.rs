@@ -6,7 +6,7 @@ use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{Action, LayerPlacement, Placement, Pricing, Program, Source};
 use proptest::prelude::*;
 use scenarios::{Formats, Model, Phase, Step, Sublayer, WeightFormats};
-use sim::{Tick, Simulator, TaskSpan};
+use sim::{Simulator, TaskSpan, Tick};
 
 const FORMATS: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
@@ -15,14 +15,21 @@ const GPU: DeviceId = DeviceId(1);
 const HBM: MemoryId = MemoryId(1);
 
 /// The spans and the prices, in nanoseconds.
-fn simulate(machine: &Machine, model: &Model, program: &Program, step: &Step) -> (Vec<TaskSpan>, Vec<u64>, u64) {
+fn simulate(
+    machine: &Machine,
+    model: &Model,
+    program: &Program,
+    step: &Step,
+) -> (Vec<TaskSpan>, Vec<u64>, u64) {
     let mut simulator = Simulator::new(Pricing { machine, model, formats: &FORMATS });
     let outcome = simulator.step(program, step).unwrap();
-    let alone = outcome.prices().map(|price| sim::SimTime::rounding_up(price.alone, Tick::Nanosecond).nanos());
+    let alone =
+        outcome.prices().map(|price| sim::SimTime::rounding_up(price.alone, Tick::Nanosecond).nanos());
     (outcome.spans.to_vec(), alone.collect(), outcome.duration.nanos())
 }
 
-/// All computed by the GPU; layers' matrices streamed from DRAM, so slowly that streaming is what takes time.
+/// The GPU computes everything. The layers' matrices are streamed from DRAM so slowly that
+/// streaming takes most of the time.
 fn streamed(model: &Model) -> Placement {
     let mut placement = Placement::uniform(model, GPU, HBM);
     for LayerPlacement { kind, sublayers } in &mut placement.layers {
@@ -35,7 +42,8 @@ fn streamed(model: &Model) -> Placement {
     placement
 }
 
-/// Each fetch into a staging slot, of weights or of a micro-batch's KV, with the tasks that use what it brought.
+/// Each fetch of weights or of a micro-batch's KV into a staging slot, with the tasks that use its
+/// data.
 fn fetches(program: &Program) -> Vec<(DeviceId, Option<u64>, usize, Vec<usize>)> {
     let mut fetches: Vec<(DeviceId, Option<u64>, usize, Vec<usize>)> = Vec::new();
     for (index, task) in program.tasks.iter().enumerate() {
@@ -126,10 +134,10 @@ fn streamed_weights_come_while_others_are_computed_with() {
     let (fetching, computing) = (busy(true), busy(false));
     assert!(fetching > 0 && computing > 0);
     assert!(duration >= fetching.max(computing));
-    // Nearly all of the shorter one is hidden behind the longer.
+    // Nearly all of the shorter one is hidden behind the longer one.
     let hidden = (fetching + computing) as f64 - duration as f64;
     assert!(hidden > 0.6 * fetching.min(computing) as f64, "{fetching} and {computing} take {duration}");
-    // Some fetch runs wholly inside a computation of another layer.
+    // Some fetch lies fully inside a computation of another layer.
     let overlaps = |a: &TaskSpan, b: &TaskSpan| a.start < b.end && b.start < a.end;
     let tasks = || program.tasks.iter().zip(&spans);
     assert!(tasks().filter(|(task, _)| matches!(task.action, Action::FetchWeights { .. })).all(

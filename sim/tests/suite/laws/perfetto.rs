@@ -1,4 +1,4 @@
-//! The Chrome trace-event form.
+//! Traces in the Chrome trace-event format.
 
 use crate::cases::cases;
 use crate::machine::{machine, placed};
@@ -32,7 +32,7 @@ proptest! {
             };
             let drawn = of("X");
             prop_assert_eq!(drawn.len(), trace.steps.len() + trace.events.len());
-            // Track 0 is the steps'; the others are named after their lanes.
+            // Track 0 has the steps. The others are named after their lanes.
             let names: Vec<_> = of("M").iter().filter(|m| m["name"] == "thread_name").map(|m| m["args"]["name"].as_str().unwrap()).collect();
             let lanes: BTreeSet<_> = trace.events.iter().map(|event| event.lane.as_str()).collect();
             prop_assert_eq!(names[0], "steps");

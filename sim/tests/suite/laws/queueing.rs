@@ -1,14 +1,15 @@
-//! What queueing theory says, within sampling error.
+//! Results of queueing theory, within sampling error.
 
 use rand::{RngExt, SeedableRng};
 use rand_distr::Exp1;
 use rand_pcg::Pcg64;
 use sim::SimTime;
 use sim::serving::{
-    Batch, RequestOutcome, ServingEngine, HostTimes, StepLine, AdmissionPolicy, Replica, Request, Reserve, StepPrices, ObservedSteps, EngineObserver, serve,
+    AdmissionPolicy, Batch, EngineObserver, HostTimes, ObservedSteps, Replica, Request, RequestOutcome,
+    Reserve, ServingEngine, StepLine, StepPrices, serve,
 };
 
-/// A step takes so long, and so much longer for each token that enters.
+/// A step takes `step`, plus `token` for each token that enters.
 #[derive(Debug, Clone, Copy)]
 pub struct Prices {
     pub step: u64,
@@ -44,12 +45,12 @@ pub fn engine(max_num_seqs: u64) -> ServingEngine {
     }
 }
 
-/// Sums of what happened.
+/// Sums over the observed requests and steps.
 #[derive(Default)]
 pub struct Sums {
     pub time: f64,
     count: f64,
-    /// Sequences in the engine, waiting or running, over time.
+    /// The integral over time of the sequences in the engine, waiting or running.
     inside: f64,
     last: u64,
 }
@@ -71,7 +72,7 @@ impl EngineObserver for Sums {
 
 const REQUESTS: u64 = 300_000;
 
-/// So many Poisson arrivals, `gap` apart in the mean, each as long as `lengths` says.
+/// `requests` Poisson arrivals with a mean gap of `gap`, and lengths from `lengths`.
 pub fn poisson(
     requests: u64,
     gap: f64,
@@ -108,7 +109,7 @@ fn one_server_of_constant_steps_waits_as_m_d_1() {
 
 #[test]
 fn one_server_of_exponential_steps_waits_as_m_m_1() {
-    // ρ = 0.6: W = S / (1 − ρ). Prompts of a thousand tokens in the mean, a microsecond each.
+    // ρ = 0.6: W = S / (1 − ρ). Prompts have a mean of a thousand tokens, a microsecond each.
     let load = 0.6;
     let prices = Prices { step: 0, token: 1000 };
     let sums = mean_time(1, prices, 1e6 / load, |x| ((1000.0 * x).round().max(1.0) as u64, 1));
@@ -117,7 +118,7 @@ fn one_server_of_exponential_steps_waits_as_m_m_1() {
 
 #[test]
 fn a_batch_of_four_that_do_not_slow_each_other_waits_as_m_m_4() {
-    // Answers of 500 steps in the mean; Erlang's C for four servers at ρ = 0.75 is 0.509434.
+    // Answers have a mean of 500 steps. Erlang's C for four servers at ρ = 0.75 is 0.509434.
     let (service, servers, load) = (500.0 * 1e3, 4.0, 0.75);
     let prices = Prices { step: 1000, token: 0 };
     let sums = mean_time(4, prices, service / (servers * load), |x| (1, (500.0 * x).ceil().max(1.0) as u64));
@@ -139,21 +140,32 @@ fn twice_the_rates_and_half_the_latencies_halve_every_time() {
         let lengths = |id: u64| (1 + id * 7919 % 90, 1 + id * 104_729 % 70);
         let mut requests = (0..500u64).map(|id| {
             let (prompt_tokens, output_tokens) = lengths(id);
-            Request { id, arrival: SimTime::from_picos(id * 3000 * scale), prompt_tokens, output_tokens, prefix: vec![] }
+            Request {
+                id,
+                arrival: SimTime::from_picos(id * 3000 * scale),
+                prompt_tokens,
+                output_tokens,
+                prefix: vec![],
+            }
         });
         #[derive(Default)]
         struct Times(Vec<[u64; 3]>);
         impl EngineObserver for Times {
             fn end(&mut self, end: &RequestOutcome) {
                 if let RequestOutcome::Served(served) = end {
-                    self.0.push([served.scheduled.picos(), served.first_token.picos(), served.last_token.picos()]);
+                    self.0.push([
+                        served.scheduled.picos(),
+                        served.first_token.picos(),
+                        served.last_token.picos(),
+                    ]);
                 }
             }
         }
         let prices = Prices { step: 100 * scale, token: 7 * scale };
         let mut engine =
             ServingEngine { num_blocks: 40, max_num_batched_tokens: 64, chunked_prefill: true, ..engine(8) };
-        engine.host = HostTimes { per_step: SimTime::from_picos(13 * scale), per_sequence: SimTime::from_picos(scale) };
+        engine.host =
+            HostTimes { per_step: SimTime::from_picos(13 * scale), per_sequence: SimTime::from_picos(scale) };
         let (mut times, mut replica) = (Times::default(), Replica::new(engine, prices));
         serve(&mut requests, &mut replica, &mut times).unwrap();
         times.0

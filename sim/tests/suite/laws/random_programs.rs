@@ -1,4 +1,4 @@
-//! Steps of made-up programs: any tasks on any lanes, at any price.
+//! Steps of random programs: any tasks on any lanes, at any price.
 
 use crate::cases::cases;
 use crate::machine::{machine, tiny_model};
@@ -6,13 +6,13 @@ use hwprofiles::{Basis, Bytes, BytesPerSec, DType, Flop, LinkId, Machine, Memory
 use planner::{Action, Bound, Lane, Load, MicroBatch, Price, Pricing, Program, Source, Task, TaskId};
 use proptest::prelude::*;
 use scenarios::{Formats, Operator, Phase, WeightFormats};
-use sim::{Tick, SimTime, Simulator, TaskSpan};
+use sim::{SimTime, Simulator, TaskSpan, Tick};
 use std::collections::BTreeMap;
 
 const FORMATS: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
 
-/// What the simulator makes of it on `machine`, and how long the step took.
+/// The spans of a simulated step on `machine`, and its duration.
 pub(crate) fn simulate(machine: &Machine, work: &Work) -> (Vec<TaskSpan>, SimTime) {
     let model = tiny_model(1);
     let mut simulator = Simulator::new(Pricing { machine, model: &model, formats: &FORMATS });
@@ -74,7 +74,7 @@ pub(crate) fn quiet(alone: f64) -> Price {
     }
 }
 
-/// The body of `price` moves so many bytes through the memory.
+/// The price with a body that moves `bytes` bytes through the memory.
 fn loading(price: Price, memory: usize, bytes: u64) -> Price {
     let load = Load { memory: MemoryId(memory), bytes: Bytes::new(bytes) };
     Price { loads: [Some(load), None, None], ..price }
@@ -91,7 +91,7 @@ fn prices(machine: &Machine) -> impl Strategy<Value = Price> + use<> {
     (overhead, body, pools, 0.05..0.99f64).prop_map(move |(overhead, body, (first, second, link), share)| {
         let within = |rate: BytesPerSec| Bytes::new((rate.get() * micros(body).get() * share) as u64);
         let least = |one: Bytes, pool: BytesPerSec| one.min(within(pool));
-        // A flow has one rate: what fits the narrowest of its pools.
+        // A flow has one rate: the one that fits the narrowest of its pools.
         let second = second.filter(|_| first.is_some() && second != first);
         let chosen = first.into_iter().chain(second).map(|memory| memories[memory]);
         let chosen = chosen.chain(links.get(link).copied());
@@ -133,10 +133,12 @@ pub(crate) fn works() -> impl Strategy<Value = Work> {
     })
 }
 
-/// The sum of what each lane's device waits for others.
+/// The wake-up time of a lane's device.
 fn sync(machine: &Machine, lane: Lane) -> u64 {
     match lane {
-        Lane::Device(device) => SimTime::rounding_up(machine.device(device).sync.value, Tick::Nanosecond).nanos(),
+        Lane::Device(device) => {
+            SimTime::rounding_up(machine.device(device).sync.value, Tick::Nanosecond).nanos()
+        }
         Lane::Link(_) => 0,
     }
 }
@@ -193,7 +195,8 @@ proptest! {
         let serial: u64 = (0..work.prices.len())
             .map(|index| work.alone(index) + sync(&machine, work.program.tasks[index].lane))
             .sum();
-        // Rounding up costs less than a nanosecond per running task at each begin and end of a body.
+        // Rounding up costs less than a nanosecond per running task at each begin and end of a
+        // body.
         let changes = 2 * work.prices.len() as u64;
         prop_assert!(duration.nanos() <= serial + changes, "{} and {serial}", duration.nanos());
     }
@@ -202,7 +205,7 @@ proptest! {
     fn the_same_work_twice_gives_the_same_spans(first in works(), second in works()) {
         let (machine, model) = (machine(), tiny_model(1));
         let fresh = simulate(&machine, &second);
-        // Also in a simulator that has just run something else.
+        // The same holds in a simulator that has run another program before.
         let mut used = Simulator::new(Pricing { machine: &machine, model: &model, formats: &FORMATS });
         used.step_priced(&first.program, &first.prices);
         let again = used.step_priced(&second.program, &second.prices);
@@ -210,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn without_shared_pools_each_task_takes_what_it_takes_alone(mut work in works()) {
+    fn without_shared_pools_each_task_takes_its_time_alone(mut work in works()) {
         for price in &mut work.prices {
             (price.loads, price.carried) = ([None; 3], None);
         }
@@ -223,7 +226,7 @@ proptest! {
     #[test]
     fn everything_twice_as_fast_takes_half_as_long(mut work in works()) {
         let mut machine = machine();
-        // Whether a device had to wait may hang on a nanosecond, so wake-ups are left out.
+        // Whether a device had to wait may depend on a nanosecond, so wake-ups are left out.
         machine.devices.iter_mut().for_each(|device| device.sync.value = Seconds::ZERO);
         let (_, slow) = simulate(&machine, &work);
         machine.memories.iter_mut().for_each(|memory| memory.bandwidth.value = memory.bandwidth.value * 2.0);
@@ -263,7 +266,8 @@ fn a_later_transfer_slows_an_earlier_one_only_from_then_on() {
     let mut work = Work::new();
     work.add(cpu(), &[], quiet(50.0)).add(cpu(), &[], transfer).add(Lane::Link(LinkId(0)), &[], transfer);
     let ends: Vec<_> = simulate(&machine, &work).0.iter().map(|span| span.end.nanos()).collect();
-    // The link lane's is alone from 8 to 58 µs, then both run at half speed until it ends, then the other is alone.
+    // The link lane's transfer is alone from 8 to 58 µs. Then both run at half speed until it ends,
+    // and the other is alone.
     assert_eq!(ends, [50_000, 208_000, 158_000]);
 }
 
@@ -296,17 +300,17 @@ fn a_wake_up_is_paid_by_a_device_that_had_to_wait_and_by_no_other() {
     work.add(cpu(), &[], quiet(10.0)) // 0
         .add(gpu(), &[0], quiet(1.0)) // waits for the CPU: 7 µs of wake-up
         .add(loopback(), &[], quiet(30.0)) // 2
-        .add(loopback(), &[0], quiet(1.0)) // comes when the CPU is long done
+        .add(loopback(), &[0], quiet(1.0)) // starts long after the CPU is done
         .add(Lane::Link(LinkId(0)), &[0], quiet(1.0)); // a link's lane has no wake-up
     let starts: Vec<_> = simulate(&machine, &work).0.iter().map(|span| span.start.nanos()).collect();
     assert_eq!(starts, [0, 17_000, 0, 30_000, 10_000]);
 }
 
 #[test]
-fn a_hop_delays_only_who_waits_for_it() {
+fn a_hop_delays_only_tasks_that_wait_for_it() {
     let machine = machine();
     let mut work = Work::new();
-    work.add(cpu(), &[], quiet(100.0)) // 0: what the hop brings
+    work.add(cpu(), &[], quiet(100.0)) // 0: the work that the hop waits for
         .add(gpu(), &[0], transfer(&machine)) // 1: the hop
         .add(gpu(), &[], quiet(5.0)) // 2: needs it
         .add(loopback(), &[], quiet(40.0)) // 3 and 4 do not

@@ -1,17 +1,18 @@
-//! What changes during a day, and engines that go over to another plan.
+//! Shifts during a day, and engines that change their plan.
 
 use crate::cases::cases;
+use crate::laws::serving::{Observations, Prices, by_id, engines, requests};
 use crate::machine::{machine, placements, tiny_model};
-use crate::laws::serving::{Prices, Told, by_id, engines, requests};
 use hwprofiles::{Bytes, DType, DeviceId, MemoryId, Ratio, Seconds};
 use planner::{Extent, Placement, Pricing, Programs, moved, usage};
 use proptest::prelude::*;
 use scenarios::{Change, EngineChoice, Formats, Routing, Shift, WeightFormats};
-use sim::Tick;
 use sim::SimTime;
+use sim::Tick;
 use sim::serving::{
-    PlanAlternative, Batch, Demand, ServingEngine, ForecastTables, SloLimits, PlanPrices, Rebalancer, Replica, Request,
-    Router, RequestTotals, ShiftedSource, RequestSource, MultiPlanPrices, StepPrices, FleetController, serve_fleet,
+    Batch, Demand, FleetController, ForecastTables, MultiPlanPrices, PlanAlternative, PlanPrices, Rebalancer,
+    Replica, Request, RequestSource, RequestTotals, Router, ServingEngine, ShiftedSource, SloLimits,
+    StepPrices, serve_fleet,
 };
 
 const FORMATS: Formats =
@@ -33,7 +34,7 @@ proptest! {
     #![proptest_config(cases(256))]
 
     #[test]
-    fn at_n_times_the_load_what_comes_within_a_while_is_what_would_in_n_times_as_long(
+    fn at_n_times_the_rate_the_requests_of_n_times_as_long_arrive(
         requests in requests(true), from in 0u64..20_000, lasts in 1u64..20_000, factor in 1u32..6,
     ) {
         let window = Shift {
@@ -69,7 +70,7 @@ proptest! {
     }
 }
 
-/// At some times, engines stand still and have other caches.
+/// Pauses and resizes of engines at given times.
 struct Changes(Vec<(u64, u64, u64)>);
 
 impl<P: StepPrices> FleetController<P> for Changes {
@@ -91,25 +92,25 @@ proptest! {
     #![proptest_config(cases(300))]
 
     #[test]
-    fn whatever_happens_to_caches_every_request_is_answered_once(
+    fn every_request_is_answered_once_through_pauses_and_resizes(
         engine in engines(), requests in requests(true), mut changes in prop::collection::vec((0u64..40_000, 0u64..3000, 1u64..70), 0..6),
     ) {
         changes.sort_by_key(|change| std::cmp::Reverse(change.0));
         let last = changes.first().map(|(.., blocks)| *blocks);
         let mut replicas = [Replica::new(engine.clone(), Prices { stretch: 50 })];
-        let mut told = [Told::default()];
+        let mut observed = [Observations::default()];
         let mut router = Router::new(Routing::RoundRobin, 0);
         let mut controller = Changes(changes);
-        serve_fleet(&mut requests.iter().cloned(), &mut replicas, &mut router, &mut controller, &mut told).unwrap();
-        let [told] = told;
-        prop_assert_eq!(told.ends, requests.len());
-        prop_assert_eq!(told.gaps(), told.served.iter().map(|one| one.output_tokens - 1).sum::<u64>());
-        let served = by_id(told.served);
+        serve_fleet(&mut requests.iter().cloned(), &mut replicas, &mut router, &mut controller, &mut observed).unwrap();
+        let [observed] = observed;
+        prop_assert_eq!(observed.ends, requests.len());
+        prop_assert_eq!(observed.gaps(), observed.served.iter().map(|one| one.output_tokens - 1).sum::<u64>());
+        let served = by_id(observed.served);
         prop_assert!(served.windows(2).all(|pair| pair[0].id < pair[1].id));
         let [replica] = replicas;
         let seen = replica.totals();
         prop_assert_eq!((seen.requests, seen.answers), (served.len() as u64, served.len() as u64));
-        // Changes that came after the last answer were not made.
+        // Changes after the last answer were not made.
         if controller.0.is_empty() {
             prop_assert!(replica.free_blocks() >= last.unwrap_or(engine.num_blocks));
         }
@@ -117,7 +118,7 @@ proptest! {
     }
 
     #[test]
-    fn what_moves_is_what_memories_hold_more_or_less(
+    fn moved_bytes_are_the_differences_of_the_memories_contents(
         (before, after) in (placements(&tiny_model(4), &machine()), placements(&tiny_model(4), &machine())),
         tokens in 1u64..100,
     ) {
@@ -144,7 +145,7 @@ proptest! {
     }
 }
 
-/// The same homes, all computed by one device: small vectors are then where they always are.
+/// The same homes with one computing device: small vectors are then always in the same memory.
 fn without_vectors(placement: &Placement) -> Placement {
     let mut placement = placement.clone();
     let layers = placement.layers.iter_mut().flat_map(|layer| &mut layer.sublayers);
@@ -160,25 +161,34 @@ fn engine(blocks: u64) -> ServingEngine {
 
 fn demand(rate: u64, prompt: u64, output: u64) -> Demand {
     let mut demand = Demand::expected(prompt as f64, output as f64);
-    let seen =
-        RequestTotals { requests: rate, prompt_tokens: rate * prompt, answers: rate, output_tokens: rate * output };
+    let seen = RequestTotals {
+        requests: rate,
+        prompt_tokens: rate * prompt,
+        answers: rate,
+        output_tokens: rate * output,
+    };
     demand.observe(SimTime::rounding_up(Seconds::new(1.0), Tick::Picosecond), seen, 0, 1);
     demand
 }
 
 #[test]
-fn a_forecast_is_what_steps_take_and_a_slow_device_makes_it_no_faster() {
+fn a_forecast_matches_the_step_times_and_a_slow_device_makes_it_no_faster() {
     let (machine, model) = (machine(), tiny_model(4));
     let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
     let placement = Placement::uniform(&model, DeviceId(1), machine.device(DeviceId(1)).memory);
     let programs = Programs::lower(&machine, &model, &placement).unwrap();
     let forecasts = ForecastTables::new(pricing, &programs, &engine(1000), 1024).unwrap();
-    // Hardly anybody comes: a request is alone.
+    // Requests are so rare that each one is alone.
     let of = |slowdown: &[Ratio]| {
         let few = demand(1, 64, 128);
         let mut rare = few;
         (0..400).for_each(|second| {
-            rare.observe(SimTime::rounding_up(Seconds::new(second as f64 + 2.0), Tick::Picosecond), seen_of(&few), 0, 1)
+            rare.observe(
+                SimTime::rounding_up(Seconds::new(second as f64 + 2.0), Tick::Picosecond),
+                seen_of(&few),
+                0,
+                1,
+            )
         });
         forecasts.forecast(&rare, 1000, slowdown)
     };
@@ -207,7 +217,7 @@ fn engines_leave_a_device_that_has_become_slow_and_stay_where_nothing_is_gained(
     let pricings = [&machine, &slow].map(|machine| Pricing { machine, model: &model, formats: &FORMATS });
     let on =
         |device: usize| Placement::uniform(&model, DeviceId(device), machine.device(DeviceId(device)).memory);
-    // So small a model is faster on the host.
+    // Such a small model is faster on the host.
     let placements = [on(0), on(1)];
     let programs = [0, 1].map(|plan| Programs::lower(&machine, &model, &placements[plan]).unwrap());
     let alternatives: Vec<_> = placements
@@ -232,17 +242,17 @@ fn engines_leave_a_device_that_has_become_slow_and_stay_where_nothing_is_gained(
             rebalances.then_some(&clock),
         );
         let mut replicas = [Replica::new(engine(1000), MultiPlanPrices::new(&programs, &pricings, 0))];
-        let mut told = [Told::default()];
+        let mut observed = [Observations::default()];
         let request = |id: u64| {
             let arrival = SimTime::rounding_up(Seconds::new(id as f64), Tick::Picosecond);
             Request { id, arrival, prompt_tokens: 64, output_tokens: 16, prefix: vec![] }
         };
         let mut router = Router::new(Routing::RoundRobin, 0);
-        serve_fleet(&mut (0..200).map(request), &mut replicas, &mut router, &mut rebalancer, &mut told)
+        serve_fleet(&mut (0..200).map(request), &mut replicas, &mut router, &mut rebalancer, &mut observed)
             .unwrap();
-        let [told] = told;
-        let time: u64 = told.served.iter().map(|one| one.e2el().picos()).sum();
-        (time, told.served.len(), rebalancer.record().moves.clone())
+        let [observed] = observed;
+        let time: u64 = observed.served.iter().map(|one| one.e2el().picos()).sum();
+        (time, observed.served.len(), rebalancer.record().moves.clone())
     };
     let (quiet, served, moves) = day(&[], true);
     assert_eq!((served, &moves[..]), (200, &[][..]));

@@ -1,17 +1,20 @@
-//! A literal engine: every block a thing of its own, every sequence asked in every step.
+//! A reference engine: every block is an object of its own, and every sequence is visited in every
+//! step.
 
 mod second_level;
 mod slo;
 mod swap;
 
-use second_level::Second;
+use second_level::NameList;
 use sim::SimTime;
-use sim::serving::{Batch, ServingEngine, PromptChunk, AdmissionPolicy, Request, Reserve, ServedRequest, StepPrices};
+use sim::serving::{
+    AdmissionPolicy, Batch, PromptChunk, Request, Reserve, ServedRequest, ServingEngine, StepPrices,
+};
 use std::collections::{BTreeMap, VecDeque};
 
-/// A sequence of the literal engine.
+/// A sequence of the reference engine.
 #[derive(Debug, Clone, Default)]
-struct Naive {
+struct ReferenceSequence {
     request: Request,
     generated: u64,
     computed: u64,
@@ -23,26 +26,27 @@ struct Naive {
     first: Option<u64>,
     cached: u64,
     fetched: u64,
-    /// Its first tokens, which are in the swap space; how many came back from there, or were fetched, for this step.
+    /// The number of its first tokens in the swap space, and of those that came back or were
+    /// fetched for this step.
     swapped: u64,
     came_back: u64,
     preemptions: u32,
 }
 
-impl Naive {
+impl ReferenceSequence {
     fn known(&self) -> u64 {
         self.request.prompt_tokens + self.generated
     }
 }
 
-/// What stands in a block: the n-th name of all, or the n-th block of one request.
+/// The content of a block: the n-th name of all, or the n-th block of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Content {
     Name(u64),
     Own(u64, u64),
 }
 
-struct Literal<'a> {
+struct ReferenceCache<'a> {
     engine: &'a ServingEngine,
     free: VecDeque<usize>,
     content: Vec<Option<Content>>,
@@ -50,7 +54,7 @@ struct Literal<'a> {
     found: BTreeMap<Content, usize>,
 }
 
-impl Literal<'_> {
+impl ReferenceCache<'_> {
     fn take(&mut self) -> usize {
         let block = self.free.pop_front().unwrap();
         if let Some(content) = self.content[block].take() {
@@ -60,7 +64,7 @@ impl Literal<'_> {
         block
     }
 
-    fn content(&self, sequence: &Naive, index: u64) -> Content {
+    fn content(&self, sequence: &ReferenceSequence, index: u64) -> Content {
         let named = sequence.request.prompt_tokens / self.engine.block_size;
         match sequence.request.prefix.get(index as usize) {
             Some(&name) if index < named => Content::Name(name),
@@ -68,7 +72,7 @@ impl Literal<'_> {
         }
     }
 
-    fn hits(&self, sequence: &Naive) -> Vec<usize> {
+    fn hits(&self, sequence: &ReferenceSequence) -> Vec<usize> {
         if !self.engine.prefix_caching {
             return vec![];
         }
@@ -92,8 +96,8 @@ impl Literal<'_> {
         self.holders[block] += 1;
     }
 
-    /// After `new` more tokens were computed: the names that it has now of those.
-    fn name_full(&mut self, sequence: &mut Naive, new: u64) -> Vec<u64> {
+    /// The names that are complete after `new` more tokens were computed.
+    fn name_full(&mut self, sequence: &mut ReferenceSequence, new: u64) -> Vec<u64> {
         let mut names = vec![];
         if !self.engine.prefix_caching {
             return names;
@@ -117,7 +121,7 @@ impl Literal<'_> {
         names
     }
 
-    fn release(&mut self, sequence: &mut Naive) {
+    fn release(&mut self, sequence: &mut ReferenceSequence) {
         let named = |content: &Option<Content>| matches!(content, Some(Content::Name(_)));
         let own: Vec<_> = sequence.blocks.iter().copied().filter(|&b| !named(&self.content[b])).collect();
         let names: Vec<_> = sequence.blocks.iter().copied().filter(|&b| named(&self.content[b])).collect();
@@ -141,28 +145,32 @@ impl Literal<'_> {
 }
 
 /// The engine at work.
-struct Work<'a, P> {
-    cache: Literal<'a>,
+struct ReferenceEngine<'a, P> {
+    cache: ReferenceCache<'a>,
     prices: P,
     now: u64,
-    /// Blocks in the swap space, and what the step takes longer for those that move.
+    /// Blocks in the swap space, and the delay of the step by moving blocks.
     swapped: u64,
     moving: u64,
-    second: Second,
-    waiting: VecDeque<Naive>,
-    running: Vec<Naive>,
+    second: NameList,
+    waiting: VecDeque<ReferenceSequence>,
+    running: Vec<ReferenceSequence>,
     served: Vec<ServedRequest>,
-    /// Steps in which who decodes did, and how many there were when something began anew.
+    /// The number of decode steps, and that number when the engine began to work or last preempted.
     steps: u64,
     settled: u64,
 }
 
-/// What becomes of `requests`, step by step.
-pub fn literal(engine: &ServingEngine, requests: &[Request], prices: impl StepPrices) -> Vec<ServedRequest> {
+/// Serves `requests` step by step.
+pub fn serve_by_reference(
+    engine: &ServingEngine,
+    requests: &[Request],
+    prices: impl StepPrices,
+) -> Vec<ServedRequest> {
     let shares = matches!(engine.policy, AdmissionPolicy::Slo { .. });
     let engine = &ServingEngine { prefill_first: engine.prefill_first && !shares, ..engine.clone() };
     let blocks = engine.num_blocks as usize;
-    let cache = Literal {
+    let cache = ReferenceCache {
         engine,
         free: (0..blocks).collect(),
         content: vec![None; blocks],
@@ -170,13 +178,13 @@ pub fn literal(engine: &ServingEngine, requests: &[Request], prices: impl StepPr
         found: BTreeMap::new(),
     };
     let (waiting, running, served) = Default::default();
-    let mut work = Work {
+    let mut work = ReferenceEngine {
         cache,
         prices,
         now: 0,
         swapped: 0,
         moving: 0,
-        second: Second::default(),
+        second: NameList::default(),
         waiting,
         running,
         served,
@@ -192,7 +200,10 @@ pub fn literal(engine: &ServingEngine, requests: &[Request], prices: impl StepPr
         }
         while next < requests.len() && requests[next].arrival.picos() <= work.now {
             if engine.refusal(&requests[next]).is_none() {
-                work.waiting.push_back(Naive { request: requests[next].clone(), ..Naive::default() });
+                work.waiting.push_back(ReferenceSequence {
+                    request: requests[next].clone(),
+                    ..ReferenceSequence::default()
+                });
             }
             next += 1;
         }
@@ -202,7 +213,7 @@ pub fn literal(engine: &ServingEngine, requests: &[Request], prices: impl StepPr
     }
 }
 
-impl<P: StepPrices> Work<'_, P> {
+impl<P: StepPrices> ReferenceEngine<'_, P> {
     fn step(&mut self) {
         let mut entering = vec![];
         let alone = self.cache.engine.prefill_first;
@@ -221,8 +232,10 @@ impl<P: StepPrices> Work<'_, P> {
             let all = self.running.iter().zip(&entering).zip(&fresh);
             all.filter(move |(_, fresh)| **fresh == fresh_ones).map(|((s, &new), _)| (s, new))
         };
-        let chunks: Vec<_> =
-            with(true).filter(|(_, new)| *new > 0).map(|(s, new)| PromptChunk { new, past: s.computed }).collect();
+        let chunks: Vec<_> = with(true)
+            .filter(|(_, new)| *new > 0)
+            .map(|(s, new)| PromptChunk { new, past: s.computed })
+            .collect();
         let decodes = || with(false).filter(|(_, new)| *new > 0);
         let decode_tokens = decodes().map(|(s, _)| s.computed + 1).sum();
         let sampled = self.running.iter().zip(&entering).filter(|(s, new)| s.computed + **new == s.known());
@@ -230,12 +243,14 @@ impl<P: StepPrices> Work<'_, P> {
         let batch = Batch { chunks: &chunks, decodes: decodes().count() as u64, decode_tokens, sampled };
         let there = entering.iter().filter(|&&new| new > 0).count();
         let host = self.cache.engine.host.time(there as u64);
-        self.now += self.prices.step(&batch).unwrap().picos() + host.picos() + std::mem::take(&mut self.moving);
+        self.now +=
+            self.prices.step(&batch).unwrap().picos() + host.picos() + std::mem::take(&mut self.moving);
         self.end(entering);
     }
 
-    /// Blocks for those `of` all that run, and how much of each enters; whether somebody was sent back.
-    fn grow(&mut self, entering: &mut Vec<u64>, of: impl Fn(&Naive) -> bool) -> bool {
+    /// Takes blocks for the running sequences that `of` selects, and notes how much of each enters.
+    /// Returns whether a sequence was preempted.
+    fn grow(&mut self, entering: &mut Vec<u64>, of: impl Fn(&ReferenceSequence) -> bool) -> bool {
         let (mut sent_back, mut index) = (false, 0);
         let mut budget = self.cache.engine.max_num_batched_tokens;
         while index < self.running.len() {
@@ -261,7 +276,7 @@ impl<P: StepPrices> Work<'_, P> {
                 self.swap_out(&mut last, computed);
                 last.preemptions += 1;
                 self.settled = self.steps;
-                self.wait_again(last);
+                self.requeue(last);
                 sent_back = true;
             }
             if index == self.running.len() {
@@ -278,20 +293,20 @@ impl<P: StepPrices> Work<'_, P> {
         sent_back
     }
 
-    /// Whose turn it is of those that wait.
-    fn turn(&mut self, entering: &[u64]) -> Option<usize> {
+    /// The index of the waiting sequence that comes first.
+    fn next_waiting(&mut self, entering: &[u64]) -> Option<usize> {
         match self.cache.engine.policy {
             AdmissionPolicy::Fcfs => (!self.waiting.is_empty()).then_some(0),
             AdmissionPolicy::ShortestFirst => {
                 (0..self.waiting.len()).min_by_key(|&index| self.waiting[index].request.prompt_tokens)
             }
-            AdmissionPolicy::Slo { ttft, tpot } => self.nearest(entering, ttft, tpot),
+            AdmissionPolicy::Slo { ttft, tpot } => self.next_by_slack(entering, ttft, tpot),
         }
     }
 
-    /// What answers that run are expected to need, and the rest of the prompt that enters.
+    /// The tokens that running answers are expected to need, and the rest of the entering prompt.
     fn expected(&self) -> u64 {
-        let left = |s: &Naive| (s.request.output_tokens - s.generated).min(4096);
+        let left = |s: &ReferenceSequence| (s.request.output_tokens - s.generated).min(4096);
         let likely: u64 = self.running.iter().filter(|s| s.decodes).map(left).sum();
         let fresh = self.running.iter().filter(|s| !s.decodes);
         let whole: u64 = fresh
@@ -301,17 +316,17 @@ impl<P: StepPrices> Work<'_, P> {
         whole + (likely as f64 * share).ceil() as u64
     }
 
-    /// Admits the first that waits; whether there was room.
+    /// Admits the first waiting sequence. Returns whether there was room.
     fn admit(&mut self, entering: &mut Vec<u64>) -> bool {
         let engine = self.cache.engine;
         let (size, used) = (engine.block_size, entering.iter().sum::<u64>());
         let budget = engine.max_num_batched_tokens.saturating_sub(used);
-        let all_in = |(s, new): (&Naive, &u64)| s.decodes || s.computed + new == s.known();
+        let all_in = |(s, new): (&ReferenceSequence, &u64)| s.decodes || s.computed + new == s.known();
         let all_in = self.running.iter().zip(&*entering).all(all_in);
         if budget == 0 || self.running.len() as u64 >= engine.max_num_seqs || !all_in {
             return false;
         }
-        let Some(turn) = self.turn(entering) else { return false };
+        let Some(turn) = self.next_waiting(entering) else { return false };
         let first = &self.waiting[turn];
         let known = first.known();
         let hits = self.cache.hits(first);
@@ -359,7 +374,7 @@ impl<P: StepPrices> Work<'_, P> {
         true
     }
 
-    /// What the step computed is there, and the tokens that it gave.
+    /// Adds the computed tokens to their sequences, with the tokens that were sampled.
     fn end(&mut self, entering: Vec<u64>) {
         let mut index = 0;
         for new in entering {

@@ -1,4 +1,4 @@
-//! What steps take of a machine, against every task of every step priced by itself.
+//! The resource use of steps, against every task of every step priced by itself.
 
 use crate::cases::cases;
 use crate::machine::{machine, placed};
@@ -7,12 +7,12 @@ use planner::{Action, Lane, Placement, Pricing, Program, Programs, Task};
 use proptest::prelude::*;
 use scenarios::{Costs, Formats, Operator, Phase, Step, Sublayer, WeightFormats};
 use sim::SimTime;
-use sim::serving::{Account, Batch, ResourceUse, ResourceMeter, PromptChunk, ObservedSteps, EngineObserver};
+use sim::serving::{Account, Batch, EngineObserver, ObservedSteps, PromptChunk, ResourceMeter, ResourceUse};
 
 const FORMATS: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
 
-/// Steps of one batch, to which every further one adds a token of each sequence that decodes.
+/// Steps of one batch. Each further step has one more token for each decoding sequence.
 #[derive(Debug, Clone)]
 struct Series {
     chunks: Vec<PromptChunk>,
@@ -23,7 +23,7 @@ struct Series {
 }
 
 impl Series {
-    fn told(&self, begin: u64, count: u64, after: u64, to: &mut impl EngineObserver) {
+    fn observed(&self, begin: u64, count: u64, after: u64, to: &mut impl EngineObserver) {
         let decode_tokens = self.decode_tokens + after * self.decodes;
         let batch =
             Batch { chunks: &self.chunks, decodes: self.decodes, decode_tokens, sampled: self.sampled };
@@ -40,7 +40,7 @@ impl Series {
         });
     }
 
-    /// What the price of a task in one of the steps is made of.
+    /// The steps that make up the price of a task in one of the steps.
     fn parts(&self, task: &Task, after: u64) -> Vec<Step> {
         let row =
             |batch: u64, past_tokens: u64| Step { phase: Phase::Decode, batch, new_tokens: 1, past_tokens };
@@ -84,7 +84,8 @@ fn series() -> impl Strategy<Value = Series> {
     prop_oneof![entering, decoding]
 }
 
-/// Everything priced, step by step and task by task. Times are those of the devices' tasks, sampling left out.
+/// Prices everything step by step and task by task. Times are those of the devices' tasks without
+/// sampling.
 fn literal(pricing: &Pricing<'_>, programs: &Programs, all: &[Series]) -> ResourceUse {
     let machine = pricing.machine;
     let mut resource_use = ResourceUse {
@@ -105,7 +106,7 @@ fn literal(pricing: &Pricing<'_>, programs: &Programs, all: &[Series]) -> Resour
                     resource_use.links[link.0] += u128::from(bytes.get());
                 }
                 if let Lane::Device(device) = task.lane {
-                    // Attention to several is started once.
+                    // Attention to several chunks is launched once.
                     let again = if index == 0 { Seconds::ZERO } else { price.overhead };
                     resource_use.busy[device.0] += price.alone - again;
                 }
@@ -123,7 +124,7 @@ fn one_by_one(meter: &mut ResourceMeter<'_>, all: &[Series]) {
     let mut begin = 0;
     for series in all {
         for after in 0..series.count {
-            series.told(begin, 1, after, meter);
+            series.observed(begin, 1, after, meter);
             begin += 1000;
         }
     }
@@ -143,7 +144,7 @@ proptest! {
         let (mut summed, mut single) = (ResourceMeter::new(pricing, &programs), ResourceMeter::new(pricing, &programs));
         let mut begin = 0;
         for series in &all {
-            series.told(begin, series.count, 0, &mut summed);
+            series.observed(begin, series.count, 0, &mut summed);
             begin += 1000 * series.count;
         }
         one_by_one(&mut single, &all);
@@ -153,7 +154,8 @@ proptest! {
             prop_assert_eq!(&resource_use.memories, &literal.memories);
             prop_assert_eq!(&resource_use.links, &literal.links);
         }
-        // Where a device is not alone it works as long as its tasks take, and one of them samples besides.
+        // A device that is not alone is busy as long as its tasks take, and one of them also
+        // samples.
         let several = programs.decode.tasks.iter().any(|task| task.lane != programs.decode.tasks[0].lane)
             && programs.prefill.tasks.iter().any(|task| task.lane != programs.prefill.tasks[0].lane);
         if several {
@@ -166,7 +168,7 @@ proptest! {
     }
 }
 
-/// A GPU by itself: one decode step of two sequences, and the steps before it.
+/// A GPU by itself: three decode steps of two sequences.
 fn day(machine: &Machine, costs: &Costs) -> (ResourceUse, Account) {
     let model = crate::machine::tiny_model(2);
     let gpu = machine.device_named("gpu").unwrap();
@@ -174,18 +176,29 @@ fn day(machine: &Machine, costs: &Costs) -> (ResourceUse, Account) {
     let programs = Programs::lower(machine, &model, &placement).unwrap();
     let pricing = Pricing { machine, model: &model, formats: &FORMATS };
     let mut meter = ResourceMeter::new(pricing, &programs);
-    Series { chunks: vec![], decodes: 2, decode_tokens: 20, sampled: 2, count: 3 }.told(0, 3, 0, &mut meter);
+    Series { chunks: vec![], decodes: 2, decode_tokens: 20, sampled: 2, count: 3 }
+        .observed(0, 3, 0, &mut meter);
     let resource_use = meter.resource_use().unwrap();
     let duration = Seconds::new(2.0 * resource_use.busy[gpu.0].get());
-    let account = Account::new(&pricing, &programs, costs, &resource_use, duration, sim::serving::EngineCount { machines: 1, per_machine: 1 });
+    let account = Account::new(
+        &pricing,
+        &programs,
+        costs,
+        &resource_use,
+        duration,
+        sim::serving::EngineCount { machines: 1, per_machine: 1 },
+    );
     (resource_use, account)
 }
 
 #[test]
-fn a_device_by_itself_is_busy_but_for_the_hosts_time_and_what_nobody_priced_is_absent() {
+fn a_single_device_is_busy_outside_the_hosts_time_and_unknown_numbers_are_absent() {
     let mut machine = machine();
     let (resource_use, account) = day(&machine, &Costs::default());
-    assert_eq!(resource_use.busy.iter().map(|busy| busy.get()).sum::<f64>(), SimTime::from_picos(2970).to_seconds().get());
+    assert_eq!(
+        resource_use.busy.iter().map(|busy| busy.get()).sum::<f64>(),
+        SimTime::from_picos(2970).to_seconds().get()
+    );
     assert_eq!(account.utilization["gpu"], 0.5);
     assert_eq!(account.utilization["cpu"], 0.0);
     assert!(account.bytes.values().all(|&bytes| bytes == 0.0), "{account:?}");

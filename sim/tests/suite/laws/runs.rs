@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use scenarios::{Formats, Phase, Step, WeightFormats, Workload};
-use sim::{Tick, BatchRun, SimTime, Simulator, sampling_time};
+use sim::{BatchRun, SimTime, Simulator, Tick, sampling_time};
 
 const FORMATS: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
@@ -45,7 +45,7 @@ proptest! {
         }
         let tasks = |span: &planner::StepSpan| programs.of(span.step.phase).tasks.len();
         prop_assert_eq!(trace.events.len(), trace.steps.iter().map(tasks).sum::<usize>());
-        // What is written reads back, so it also obeys the order that the reader checks.
+        // The written trace reads back, so it also keeps the order that the reader checks.
         let text = trace.to_json();
         prop_assert_eq!(planner::Trace::from_json("t.json".as_ref(), &text).unwrap(), trace);
     }
@@ -69,7 +69,9 @@ fn a_token_is_sampled_after_the_last_prefill_step_and_after_each_decode_step() {
         })
         .collect();
     let program = programs.of(Phase::Decode);
-    let sampling = SimTime::rounding_up(sampling_time(&pricing, program, &Step::decode(3, 40)), Tick::Nanosecond).nanos();
+    let sampling =
+        SimTime::rounding_up(sampling_time(&pricing, program, &Step::decode(3, 40)), Tick::Nanosecond)
+            .nanos();
     // 3 sequences · 160 tokens · 2 bytes at 10 GB/s.
     assert_eq!(sampling, 96);
     assert_eq!(sampled, [0, 0, sampling, sampling, sampling]);
@@ -89,7 +91,7 @@ fn a_longer_context_makes_later_tokens_slower() {
 }
 
 #[test]
-fn a_format_that_nobody_measured_is_an_error_that_says_so() {
+fn a_format_without_measurements_is_a_clear_error() {
     let (machine, model) = (machine(), tiny_model(2));
     let placement = Placement::uniform(&model, DeviceId(0), MemoryId(0));
     let programs = Programs::lower(&machine, &model, &placement).unwrap();
@@ -100,7 +102,7 @@ fn a_format_that_nobody_measured_is_an_error_that_says_so() {
     assert!(missing.to_string().contains("device 'cpu' has no gemm rate for int4"), "{missing}");
 }
 
-/// By what share the estimate of a run differs from the whole simulation.
+/// The relative difference between the estimate of a run and its full simulation.
 fn estimate_error(parts: &[(Placement, usize)], [batch, prompt, output, chunk]: [u64; 4]) -> f64 {
     let layers: Vec<_> = parts.iter().flat_map(|(one, count)| vec![one.layers[0].clone(); *count]).collect();
     let (machine, model) = (machine(), tiny_model(layers.len() as u64));
@@ -117,12 +119,13 @@ fn estimate_error(parts: &[(Placement, usize)], [batch, prompt, output, chunk]: 
     off((sketch.ttft, whole.ttft)).max(sketch.tpot.zip(whole.tpot).map_or(0.0, off))
 }
 
-/// Placements whose link is as busy as their devices settle late, or never: they are few, and not off by much.
+/// A placement whose link is as busy as its devices settles late, or never. Such placements are
+/// few, and their estimates are not far off.
 #[test]
-fn an_estimate_is_the_whole_simulation_to_a_fraction_of_a_per_cent() {
+fn an_estimate_agrees_with_the_simulation_to_a_fraction_of_a_per_cent() {
     let parts = prop::collection::vec((placements(&tiny_model(1), &machine()), 1usize..40), 1..4);
     let cases = (parts, 1u64..5, 1u64..200, 1u64..20, 1u64..64);
-    // The same cases every time: what is said of many is no law of each.
+    // The cases are the same every time, because a law about many cases need not hold for each.
     let mut runner = TestRunner::deterministic();
     let mut errors: Vec<f64> = (0..400)
         .map(|_| {

@@ -1,18 +1,18 @@
 //! Laws of the second level of the prefix cache, on engines whose KV cache overwrites prefixes.
 
 use crate::cases::cases;
-use crate::laws::reference_engine::literal;
-use crate::laws::serving::{Prices, Told, by_id, engines, requests, served};
+use crate::laws::reference_engine::serve_by_reference;
+use crate::laws::serving::{Observations, Prices, by_id, engines, requests, served};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use sim::SimTime;
 use sim::serving::{
-    Batch, RequestOutcome, ServingEngine, HostTimes, PromptChunk, AdmissionPolicy, Replica, Request, Reserve, StepPrices, KvOffload, KvTransfer,
-    EngineObserver, serve,
+    AdmissionPolicy, Batch, EngineObserver, HostTimes, KvOffload, KvTransfer, PromptChunk, Replica, Request,
+    RequestOutcome, Reserve, ServingEngine, StepPrices, serve,
 };
 use std::collections::BTreeSet;
 
-/// Blocks that were written, overwritten and fetched; the most that were ever there.
+/// Blocks that were written, overwritten and fetched, and the most that were stored at a time.
 #[derive(Default)]
 struct Moved {
     stored: u64,
@@ -41,16 +41,21 @@ impl EngineObserver for Moved {
 }
 
 const FREE: KvTransfer = KvTransfer { start: SimTime::from_picos(0), per_block: SimTime::from_picos(0) };
-const SLOW: KvTransfer = KvTransfer { start: SimTime::from_picos(0), per_block: SimTime::from_picos(1 << 40) };
+const SLOW: KvTransfer =
+    KvTransfer { start: SimTime::from_picos(0), per_block: SimTime::from_picos(1 << 40) };
 
 fn level(blocks: u64, back: KvTransfer, only_if_faster: bool) -> Option<KvOffload> {
     Some(KvOffload { blocks, out: FREE, back, only_if_faster })
 }
 
-/// Engines with few blocks and a second level with few more, over a fast link.
+/// Engines with few blocks and a small second level over a fast link.
 fn narrow() -> impl Strategy<Value = ServingEngine> {
-    let transfer =
-        || (0u64..100, 0u64..100).prop_map(|(a, b)| KvTransfer { start: SimTime::from_picos(a), per_block: SimTime::from_picos(b) });
+    let transfer = || {
+        (0u64..100, 0u64..100).prop_map(|(a, b)| KvTransfer {
+            start: SimTime::from_picos(a),
+            per_block: SimTime::from_picos(b),
+        })
+    };
     let level = (1u64..16, transfer(), transfer(), any::<bool>())
         .prop_map(|(blocks, out, back, only_if_faster)| KvOffload { blocks, out, back, only_if_faster });
     (engines(), 8u64..24, level).prop_map(|(engine, num_blocks, level)| ServingEngine {
@@ -61,25 +66,26 @@ fn narrow() -> impl Strategy<Value = ServingEngine> {
     })
 }
 
-/// The same with names of several blocks.
+/// The same engines with names of several blocks.
 fn with_names() -> impl Strategy<Value = ServingEngine> {
     let each = 1u64..4;
-    (narrow(), each).prop_map(|(engine, each)| ServingEngine { prefix_tokens: each * engine.block_size, ..engine })
+    (narrow(), each)
+        .prop_map(|(engine, each)| ServingEngine { prefix_tokens: each * engine.block_size, ..engine })
 }
 
 proptest! {
     #![proptest_config(cases(600))]
 
     #[test]
-    fn what_is_fetched_is_what_an_engine_fetches_that_looks_through_a_list(
+    fn fetched_blocks_agree_with_the_reference_engine(
         engine in narrow(), requests in requests(true),
     ) {
         let ours = by_id(served(&engine, Prices { stretch: 50 }, &requests));
-        prop_assert_eq!(ours, by_id(literal(&engine, &requests, Prices { stretch: 50 })));
+        prop_assert_eq!(ours, by_id(serve_by_reference(&engine, &requests, Prices { stretch: 50 })));
     }
 
     #[test]
-    fn what_goes_in_is_overwritten_or_there_and_never_more_than_has_room(
+    fn stored_blocks_are_overwritten_or_present_and_never_exceed_the_space(
         engine in with_names(), requests in requests(true),
     ) {
         let mut moved = Moved::default();
@@ -101,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn a_second_level_of_no_use_is_as_none(engine in with_names(), requests in requests(true)) {
+    fn a_useless_second_level_changes_nothing(engine in with_names(), requests in requests(true)) {
         let day = |second_level| {
             served(&ServingEngine { second_level, ..engine.clone() }, Prices { stretch: 50 }, &requests)
         };
@@ -110,7 +116,7 @@ proptest! {
         prop_assert_eq!(&day(level(1 << 20, SLOW, true)), &none);
         let unfound = KvOffload { blocks: 1 << 20, out: SLOW, back: FREE, only_if_faster: false };
         prop_assert_eq!(&day(Some(unfound)), &none);
-        // Where everything is faster, what is faster is everything.
+        // If every transfer is faster, all of them count as faster.
         prop_assert_eq!(day(level(1 << 20, FREE, true)), day(level(1 << 20, FREE, false)));
     }
 
@@ -120,11 +126,11 @@ proptest! {
     ) {
         let second_level = level(1 << 20, FREE, only_if_faster);
         let engine = ServingEngine { max_num_seqs: 1, swap: None, second_level, ..engine };
-        let mut told = Told::default();
+        let mut observed = Observations::default();
         let mut replica = Replica::new(engine.clone(), Prices { stretch: 50 });
-        serve(&mut requests.iter().cloned(), &mut replica, &mut told).unwrap();
+        serve(&mut requests.iter().cloned(), &mut replica, &mut observed).unwrap();
         let mut computed = BTreeSet::<u64>::new();
-        for one in &told.served {
+        for one in &observed.served {
             let prefix = &requests[one.id as usize].prefix;
             let names = &prefix[..prefix.len().min((one.prompt_tokens / engine.prefix_tokens) as usize)];
             let known = names.iter().take_while(|name| computed.contains(*name)).count() as u64;
@@ -135,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn the_first_token_is_there_when_all_is_computed_or_what_is_known_fetched_and_the_rest_computed(
+    fn the_first_token_comes_after_the_faster_of_computing_all_and_fetching_the_known_part(
         names in 1u64..12, rest in 1u64..30, start in 0u64..20_000, per_block in 0u64..9000,
     ) {
         let hit = names * 4;
@@ -152,27 +158,28 @@ proptest! {
             ..crate::laws::queueing::engine(1)
         };
         let engine = ServingEngine { prefix_caching: true, ..engine };
-        // The second overwrites all of the first, which the third asks again.
+        // The second request overwrites all of the first, whose prompt the third request repeats.
         let request = |id: u64, prefix: Vec<u64>| Request {
             id, arrival: SimTime::from_picos(id << 40), prompt_tokens: prompt, output_tokens: 1, prefix,
         };
         let known: Vec<u64> = (0..names).collect();
         let requests = [request(0, known.clone()), request(1, vec![]), request(2, known)];
-        let told = served(&engine, Prices { stretch: 50 }, &requests);
+        let observed = served(&engine, Prices { stretch: 50 }, &requests);
         let step = |past: u64| {
             let chunks = [PromptChunk { new: prompt - past, past }];
             let batch = Batch { chunks: &chunks, decodes: 0, decode_tokens: 0, sampled: 1 };
             Prices { stretch: 50 }.step(&batch).unwrap()
         };
-        prop_assert_eq!(told[2].ttft(), step(0).min(back.time(names) + step(hit)));
-        prop_assert_eq!(told[2].cached_tokens, 0);
+        prop_assert_eq!(observed[2].ttft(), step(0).min(back.time(names) + step(hit)));
+        prop_assert_eq!(observed[2].cached_tokens, 0);
     }
 }
 
-/// The third request is sent back. As the others grow, half of its first name is overwritten, and without it the name behind,
-/// which the second level has, is no longer reached: with so much less in front, there is room for it.
+/// The third request is preempted. As the others grow, half of its first name is overwritten. Then
+/// the next name, which the second level has, is no longer reached. With fewer tokens found, there
+/// is room for the request.
 #[test]
-fn less_that_is_found_may_let_a_request_enter() {
+fn finding_fewer_tokens_may_let_a_request_enter() {
     let second_level = level(4, FREE, false);
     let engine = ServingEngine {
         max_num_seqs: 5,

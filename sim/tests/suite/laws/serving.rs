@@ -1,15 +1,16 @@
-//! A replica against a literal engine: every block a thing of its own, every sequence asked in every step.
+//! A replica against a reference engine that has an object for every block and visits every
+//! sequence in every step.
 
 use crate::cases::cases;
-use crate::laws::reference_engine::literal;
+use crate::laws::reference_engine::serve_by_reference;
 use proptest::prelude::*;
 use sim::SimTime;
 use sim::serving::{
-    Batch, RequestOutcome, ServingEngine, HostTimes, StepLine, AdmissionPolicy, Replica, Request, Reserve, Series, ServedRequest, StepPrices,
-    SeriesBucket, KvOffload, KvTransfer, EngineObserver, serve,
+    AdmissionPolicy, Batch, EngineObserver, HostTimes, KvOffload, KvTransfer, Replica, Request,
+    RequestOutcome, Reserve, Series, SeriesBucket, ServedRequest, ServingEngine, StepLine, StepPrices, serve,
 };
 
-/// A straight line in everything, in stretches of `stretch` tokens.
+/// Prices that are linear in everything, with lines over `stretch` tokens.
 #[derive(Debug, Clone)]
 pub struct Prices {
     pub stretch: u64,
@@ -18,7 +19,9 @@ pub struct Prices {
 impl StepPrices for Prices {
     fn step(&mut self, batch: &Batch<'_>) -> Result<SimTime, hwprofiles::Missing> {
         let pairs: u64 = batch.chunks.iter().map(|p| p.new * (p.past + p.new)).sum();
-        Ok(SimTime::from_picos(1000 + 70 * batch.tokens() + 3 * pairs + 5 * batch.decode_tokens + 11 * batch.sampled))
+        Ok(SimTime::from_picos(
+            1000 + 70 * batch.tokens() + 3 * pairs + 5 * batch.decode_tokens + 11 * batch.sampled,
+        ))
     }
 
     fn decode(&mut self, decodes: u64, tokens: u64) -> Result<StepLine, hwprofiles::Missing> {
@@ -28,22 +31,28 @@ impl StepPrices for Prices {
 }
 
 pub fn served(engine: &ServingEngine, prices: Prices, requests: &[Request]) -> Vec<ServedRequest> {
-    let mut told = Told::default();
+    let mut observed = Observations::default();
     let mut replica = Replica::new(engine.clone(), prices);
-    serve(&mut requests.iter().cloned(), &mut replica, &mut told).unwrap();
+    serve(&mut requests.iter().cloned(), &mut replica, &mut observed).unwrap();
     assert_eq!(replica.free_blocks(), engine.num_blocks, "all blocks come back");
     assert_eq!(replica.swapped_blocks(), 0, "and nobody's are left in the swap space");
-    told.served
+    observed.served
 }
 
 pub fn engines() -> impl Strategy<Value = ServingEngine> {
     let sizes = (1u64..6, 0u64..12, 8u64..60, 1u64..5);
-    let slo = (1000u64..40_000, 800u64..5000)
-        .prop_map(|(ttft, tpot)| AdmissionPolicy::Slo { ttft: SimTime::from_picos(ttft), tpot: SimTime::from_picos(tpot) });
+    let slo = (1000u64..40_000, 800u64..5000).prop_map(|(ttft, tpot)| AdmissionPolicy::Slo {
+        ttft: SimTime::from_picos(ttft),
+        tpot: SimTime::from_picos(tpot),
+    });
     let policy = prop_oneof![Just(AdmissionPolicy::Fcfs), Just(AdmissionPolicy::ShortestFirst), slo];
     let reserve = prop_oneof![Just(Reserve::Chunk), Just(Reserve::Prompt), Just(Reserve::Answer)];
-    let transfer =
-        || (0u64..500, 0u64..400).prop_map(|(a, b)| KvTransfer { start: SimTime::from_picos(a), per_block: SimTime::from_picos(b) });
+    let transfer = || {
+        (0u64..500, 0u64..400).prop_map(|(a, b)| KvTransfer {
+            start: SimTime::from_picos(a),
+            per_block: SimTime::from_picos(b),
+        })
+    };
     let swap = (1u64..80, transfer(), transfer(), any::<bool>())
         .prop_map(|(blocks, out, back, only_if_faster)| KvOffload { blocks, out, back, only_if_faster });
     let second_level = prop::option::of(swap.clone());
@@ -68,7 +77,10 @@ pub fn engines() -> impl Strategy<Value = ServingEngine> {
                 policy,
                 swap,
                 second_level,
-                host: HostTimes { per_step: SimTime::from_picos(host * 10), per_sequence: SimTime::from_picos(host) },
+                host: HostTimes {
+                    per_step: SimTime::from_picos(host * 10),
+                    per_sequence: SimTime::from_picos(host),
+                },
             }
         },
     )
@@ -110,41 +122,41 @@ proptest! {
     }
 
     #[test]
-    fn a_replica_does_what_an_engine_does_that_asks_every_block_and_sequence(
+    fn a_replica_agrees_with_the_reference_engine(
         engine in engines(), requests in requests(false),
     ) {
         let ours = by_id(served(&engine, Prices { stretch: 50 }, &requests));
-        prop_assert_eq!(ours, by_id(literal(&engine, &requests, Prices { stretch: 50 })));
+        prop_assert_eq!(ours, by_id(serve_by_reference(&engine, &requests, Prices { stretch: 50 })));
     }
 
     #[test]
-    fn prefixes_are_found_as_an_engine_finds_them_that_asks_every_block(
+    fn prefixes_are_found_as_in_the_reference_engine(
         engine in engines(), requests in requests(true),
     ) {
         let ours = by_id(served(&engine, Prices { stretch: 50 }, &requests));
-        prop_assert_eq!(ours, by_id(literal(&engine, &requests, Prices { stretch: 50 })));
+        prop_assert_eq!(ours, by_id(serve_by_reference(&engine, &requests, Prices { stretch: 50 })));
     }
 }
 
-/// Adds up what it is told.
+/// Adds up what it observes.
 #[derive(Default)]
-pub struct Told {
+pub struct Observations {
     gaps: u64,
-    /// All of them together.
+    /// The sum of all gaps.
     waited: u64,
     time: u64,
     pub served: Vec<ServedRequest>,
     pub ends: usize,
 }
 
-impl Told {
-    /// How many gaps it was told.
+impl Observations {
+    /// The number of gaps.
     pub fn gaps(&self) -> u64 {
         self.gaps
     }
 }
 
-impl EngineObserver for Told {
+impl EngineObserver for Observations {
     fn gaps(&mut self, gap: SimTime, times: u64) {
         self.gaps += times;
         self.waited += gap.picos() * times;
@@ -168,17 +180,17 @@ proptest! {
 
     #[test]
     fn requests_are_conserved_and_every_token_but_the_first_has_a_gap(engine in engines(), requests in requests(true)) {
-        let mut told = Told::default();
+        let mut observed = Observations::default();
         let mut replica = Replica::new(engine, Prices { stretch: 50 });
-        serve(&mut requests.iter().cloned(), &mut replica, &mut told).unwrap();
-        for one in &told.served {
+        serve(&mut requests.iter().cloned(), &mut replica, &mut observed).unwrap();
+        for one in &observed.served {
             let times = [one.arrival, one.scheduled, one.first_token, one.last_token];
             prop_assert!(times.is_sorted() && one.scheduled < one.first_token, "{:?}", one);
         }
-        prop_assert_eq!(told.ends, requests.len());
-        prop_assert_eq!(told.gaps, told.served.iter().map(|one| one.output_tokens - 1).sum::<u64>());
-        // Steps are so short here that no two gaps are told as one.
-        prop_assert_eq!(told.waited, told.served.iter().map(|one| (one.last_token - one.first_token).picos()).sum::<u64>());
+        prop_assert_eq!(observed.ends, requests.len());
+        prop_assert_eq!(observed.gaps, observed.served.iter().map(|one| one.output_tokens - 1).sum::<u64>());
+        // Steps are so short here that no two gaps are reported as one.
+        prop_assert_eq!(observed.waited, observed.served.iter().map(|one| (one.last_token - one.first_token).picos()).sum::<u64>());
         prop_assert_eq!((replica.running(), replica.waiting()), (0, 0));
     }
 }
@@ -201,7 +213,7 @@ proptest! {
             let whole = [sum(|s| s.steps), sum(|s| s.prompt_tokens), sum(|s| s.output_tokens)];
             (whole, series.buckets().iter().filter_map(|s| s.least_free_blocks).min())
         };
-        // The finest that there can be are so many that they are joined.
+        // With the finest buckets there are so many that they are joined.
         let (fine, whole) = (of(every), of(1 << 60));
         prop_assert!(whole.buckets().len() <= 1);
         let ((fine_sums, least), (sums, of_all)) = (sums(&fine), sums(&whole));

@@ -6,7 +6,7 @@ use hwprofiles::{DType, DeviceId, MemoryId, Ratio, Seconds};
 use planner::{Placement, Pricing, Programs, Trace, steps};
 use proptest::prelude::*;
 use scenarios::{Formats, Model, Phase, Speculation, WeightFormats, Workload};
-use sim::{Drafting, RandomDraws, BatchRun, estimate};
+use sim::{BatchRun, Drafting, RandomDraws, estimate};
 
 const FORMATS: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
@@ -33,7 +33,8 @@ fn trace(workload: &Workload, draws: RandomDraws) -> Trace {
     let trace = run.trace("plan").unwrap();
     let times = run.times().unwrap();
     assert_eq!(times.ttft, Seconds::from_nanos(trace.ttft_ns()));
-    // In the mean it is what the planner adds up: the model's steps, and before each the draft's.
+    // The mean run takes what the planner adds up: the model's steps, and the draft's steps before
+    // each.
     if !draws.acceptance {
         let of = |pricing, placement: Placement, workload: &Workload, chunk| {
             estimate(pricing, &placement, workload, chunk).unwrap()
@@ -60,7 +61,7 @@ proptest! {
     #![proptest_config(cases(32))]
 
     #[test]
-    fn every_sequence_gets_its_tokens_and_each_check_follows_what_was_proposed(
+    fn every_sequence_gets_its_tokens_and_each_check_follows_its_proposals(
         batch in 1u64..6, prompt in 1u64..60, output in 1u64..40, tokens in 1u64..6, acceptance in 0.0..=1.0f64,
         seed in any::<u64>(),
     ) {
@@ -76,7 +77,8 @@ proptest! {
                 prop_assert_eq!(span.step.past_tokens, check.step.past_tokens + index as u64);
                 prop_assert_eq!((span.step.batch, span.step.new_tokens), (check.step.batch, 1));
             }
-            // From one token of each sequence to all that was proposed and one; who has all has left.
+            // From one token for each sequence to all proposed tokens and one more. Finished
+            // sequences have left.
             let yielded = check.tokens.unwrap();
             let ends = (check.step.batch * (tokens + 1)) as f64;
             prop_assert!(yielded >= check.step.batch as f64 && yielded <= ends && check.step.batch <= batch);
@@ -96,8 +98,8 @@ proptest! {
     }
 }
 
-/// Of 4 × 400 tokens, four seeds: what is drawn is (1 − α^(γ+1)) ÷ (1 − α) tokens a step but for chance and for what the last
-/// steps propose beyond the end.
+/// Four seeds of 4 × 400 tokens. The drawn tokens per step are (1 − α^(γ+1)) ÷ (1 − α), apart from
+/// chance and from proposals of the last steps beyond the end.
 #[test]
 fn drawn_acceptance_agrees_with_the_formula_in_the_mean() {
     for (tokens, acceptance) in [(1, 0.5), (3, 0.8), (5, 0.6)] {

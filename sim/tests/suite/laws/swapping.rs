@@ -5,9 +5,11 @@ use crate::laws::serving::{Prices, engines, requests, served};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use sim::SimTime;
-use sim::serving::{ServingEngine, Replica, Request, ServedRequest, KvOffload, KvTransfer, EngineObserver, serve};
+use sim::serving::{
+    EngineObserver, KvOffload, KvTransfer, Replica, Request, ServedRequest, ServingEngine, serve,
+};
 
-/// Blocks out and back.
+/// Blocks that moved out and back.
 #[derive(Default)]
 struct Moved([u64; 2]);
 
@@ -18,7 +20,8 @@ impl EngineObserver for Moved {
 }
 
 const FREE: KvTransfer = KvTransfer { start: SimTime::from_picos(0), per_block: SimTime::from_picos(0) };
-const SLOW: KvTransfer = KvTransfer { start: SimTime::from_picos(0), per_block: SimTime::from_picos(1 << 40) };
+const SLOW: KvTransfer =
+    KvTransfer { start: SimTime::from_picos(0), per_block: SimTime::from_picos(1 << 40) };
 
 fn swap(blocks: u64, transfer: KvTransfer, only_if_faster: bool) -> Option<KvOffload> {
     Some(KvOffload { blocks, out: transfer, back: transfer, only_if_faster })
@@ -39,7 +42,7 @@ proptest! {
     #![proptest_config(cases(600))]
 
     #[test]
-    fn what_goes_out_comes_back_but_for_what_is_found(engine in engines(), requests in requests(true)) {
+    fn swapped_blocks_come_back_except_for_found_ones(engine in engines(), requests in requests(true)) {
         let [out, back] = moved(&engine, &requests);
         prop_assert!(back <= out);
         let without = ServingEngine { prefix_caching: false, ..engine };
@@ -48,19 +51,25 @@ proptest! {
     }
 
     #[test]
-    fn a_swap_space_of_no_use_is_as_none(engine in engines(), requests in requests(true)) {
+    fn a_useless_swap_space_changes_nothing(engine in engines(), requests in requests(true)) {
         let none = day(&ServingEngine { swap: None, ..engine.clone() }, &requests);
         prop_assert_eq!(&day(&ServingEngine { swap: swap(0, FREE, false), ..engine.clone() }, &requests), &none);
         prop_assert_eq!(&day(&ServingEngine { swap: swap(1 << 20, SLOW, true), ..engine.clone() }, &requests), &none);
-        // Where everything is faster, what is faster is everything.
+        // If every transfer is faster, all of them count as faster.
         let all = day(&ServingEngine { swap: swap(1 << 20, FREE, false), ..engine.clone() }, &requests);
         prop_assert_eq!(&day(&ServingEngine { swap: swap(1 << 20, FREE, true), ..engine }, &requests), &all);
     }
 }
 
-/// Requests that come at once to an engine in which nothing is found again.
+/// Requests that arrive at once at an engine without prefix caching.
 fn crowd(count: u64, prompt_tokens: u64, output_tokens: u64) -> Vec<Request> {
-    let request = |id| Request { id, arrival: SimTime::from_picos(0), prompt_tokens, output_tokens, prefix: Vec::new() };
+    let request = |id| Request {
+        id,
+        arrival: SimTime::from_picos(0),
+        prompt_tokens,
+        output_tokens,
+        prefix: Vec::new(),
+    };
     (0..count).map(request).collect()
 }
 
@@ -71,8 +80,11 @@ fn moving_for_nothing_is_never_slower_than_computing_again() {
     for prompt in (2..30).step_by(3) {
         for output in (2..30).step_by(3) {
             let engine = engines().new_tree(&mut runner).unwrap().current();
-            let engine =
-                ServingEngine { num_blocks: 64u64.div_ceil(engine.block_size), prefix_caching: false, ..engine };
+            let engine = ServingEngine {
+                num_blocks: 64u64.div_ceil(engine.block_size),
+                prefix_caching: false,
+                ..engine
+            };
             let requests = crowd(12, prompt, output);
             let last = |swap| {
                 let served = day(&ServingEngine { swap, ..engine.clone() }, &requests);

@@ -1,11 +1,11 @@
-//! Pictures of a stretch of a serving day.
+//! Timelines of a part of a serving day.
 
 use crate::cases::cases;
 use crate::laws::serving::{Prices, engines, requests};
 use proptest::prelude::*;
 use serde_json::Value;
 use sim::SimTime;
-use sim::serving::{ServingTimeline, Replica, serve};
+use sim::serving::{Replica, ServingTimeline, serve};
 use std::collections::BTreeMap;
 
 proptest! {
@@ -41,7 +41,7 @@ proptest! {
                     shown += usize::from(stack.is_empty());
                     stack.push(name);
                 }
-                // What began last ends first.
+                // The slice that began last ends first.
                 "e" => {
                     let last = open.get_mut(&event["id"].as_u64().unwrap()).and_then(Vec::pop);
                     prop_assert_eq!(last.as_deref(), event["name"].as_str());
@@ -57,7 +57,7 @@ proptest! {
 
 #[test]
 fn a_crowded_window_is_refused() {
-    use sim::serving::{Batch, ObservedSteps, EngineObserver};
+    use sim::serving::{Batch, EngineObserver, ObservedSteps};
     let mut picture = ServingTimeline::new(SimTime::from_picos(0)..SimTime::MAX);
     let batch = Batch { chunks: &[], decodes: 1, decode_tokens: 5, sampled: 1 };
     for at in 0..100_001 {

@@ -1,5 +1,5 @@
-//! Laws of a training step whose state is in the host's memory. `cargo test -p sim --test laws training -- --nocapture` prints the
-//! rows of BENCHMARKS.md.
+//! Laws of a training step whose state is in the host's memory. `cargo test -p sim --test suite
+//! training -- --nocapture` prints the rows of BENCHMARKS.md.
 
 use crate::cases::cases;
 use crate::machine;
@@ -32,7 +32,7 @@ fn seconds(trace: &Trace) -> f64 {
     Seconds::from_nanos(trace.steps[0].end_ns).get()
 }
 
-/// FLOP of the layers' forward pass, and of the head's for every token.
+/// FLOP of the layers' forward pass, and of the head's forward pass for every token.
 fn forward(model: &Model, training: Training) -> [u128; 2] {
     let step = Step::prefill(training.sequences, training.tokens);
     let every = Step { phase: Phase::Decode, ..step };
@@ -71,7 +71,8 @@ proptest! {
         }
         let (machine, training) = (h100(), Training { sequences, tokens });
         let (step, trace) = trained(&machine, &model, training).unwrap();
-        // Forward, again, and twice that backward; the head is not computed again.
+        // The forward pass, its recomputation, and twice that for the backward pass. The head is
+        // not recomputed.
         let [layers_flop, head] = forward(&model, training);
         let flop: Flop = trace.events.iter().map(|event| event.flop).sum();
         prop_assert_eq!(flop.get(), 4 * layers_flop + 3 * head);
@@ -110,8 +111,9 @@ proptest! {
     }
 }
 
-/// Two slots on each side: a layer's weights come when the last but one is through, its gradients begin when those of the
-/// last but one have left, and leave when those are updated.
+/// With two slots on each side, a layer's weights come when the layer before the last one is done.
+/// Its gradients begin when those of the layer before the last one have left, and leave when those
+/// are updated.
 #[test]
 fn two_layers_are_on_the_accelerator_and_no_more() {
     let (machine, model) = (h100(), machine::tiny_model(9));
@@ -120,7 +122,8 @@ fn two_layers_are_on_the_accelerator_and_no_more() {
         let mut spans: Vec<(u64, u64)> = vec![];
         let mut before = None;
         for event in trace.events.iter().filter(|event| event.layer.is_some()) {
-            // A visit is what has one layer and one name, without another layer's between.
+            // A visit is a row of tasks of one layer and one name, without another layer between
+            // them.
             if event.name.starts_with(name) {
                 match spans.last_mut().filter(|_| before == event.layer) {
                     Some(span) => span.1 = event.end_ns,
@@ -155,7 +158,7 @@ fn few_tokens_wait_for_the_link_and_many_for_the_accelerator() {
     let streamed = (weights * 2 + head) / link.bandwidth.value;
     let few = step(1);
     assert!(few >= streamed.get());
-    // Where the accelerator binds, twice the tokens take nearly twice as long, and MFU rises.
+    // If the accelerator binds, twice the tokens take nearly twice as long, and MFU rises.
     let (eight, sixteen) = (step(8), step(16));
     println!(
         "qwen2.5-7b on an H100: {few:.2} s for 1, {eight:.2} s for 8, {sixteen:.2} s for 16 sequences of 2048; fetches {streamed}"
@@ -170,7 +173,7 @@ fn few_tokens_wait_for_the_link_and_many_for_the_accelerator() {
 }
 
 #[test]
-fn what_cannot_be_trained_is_named() {
+fn a_model_that_cannot_be_trained_is_named() {
     let training = Training { sequences: 8, tokens: 2048 };
     let said = |machine: &Machine, model: &str| {
         trained(machine, &Model::preset(model).unwrap(), training).unwrap_err().to_string()

@@ -1,4 +1,5 @@
-//! A machine with three devices and four memories, a tiny model, and any placement of one on the other.
+//! A machine with three devices and four memories, a tiny model, and any placement of one on the
+//! other.
 
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{LayerPlacement, Pipelining, Placement, Slice, Slices};
@@ -16,7 +17,7 @@ pub fn machine() -> Machine {
     MACHINE.clone()
 }
 
-/// A Llama-shaped model whose every matrix has a few panels of rows.
+/// A Llama-shaped model. Each of its matrices has a few panels of rows.
 pub fn tiny_model(layers: u64) -> Model {
     Model {
         name: "tiny".to_owned(),
@@ -45,7 +46,8 @@ pub fn tiny_model(layers: u64) -> Model {
     }
 }
 
-/// The same with latent attention, and behind a dense layer experts, one of them shared, that are not chosen alike.
+/// The same model with latent attention. After a dense layer, its layers have experts, one of them
+/// shared, with unequal chances.
 pub fn tiny_experts(layers: u64) -> Model {
     let latent = Latent { q_rank: Some(32), kv_rank: 32, rope_dim: 8, nope_dim: 16, v_dim: 16 };
     let mut experts = Experts::new(6, 2, 32).with_skew(0.5);
@@ -61,7 +63,7 @@ pub fn tiny_experts(layers: u64) -> Model {
     }
 }
 
-/// The same with layers whose halves read one residual, through two norms or one.
+/// The same model with layers whose two halves read one residual, through two norms or one.
 pub fn tiny_parallel(layers: u64, block: Block) -> Model {
     Model {
         name: format!("tiny-{block:?}"),
@@ -95,7 +97,7 @@ pub fn placements(model: &Model, machine: &Machine) -> impl Strategy<Value = Pla
     };
     let layers: Vec<_> = (0..model.layers).map(layer).collect();
     let vocab = model.vocab;
-    // The table of embeddings is looked up where it lies.
+    // The embedding table is looked up in its home.
     let embed = (0..devices).prop_map(move |device| {
         let (home, device) = (own[device], DeviceId(device));
         vec![Slice { rows: 0..vocab, home, prefill: device, decode: device }]

@@ -109,8 +109,8 @@ impl<P: StepPrices> Replica<P> {
         self.places.push(place);
     }
 
-    /// Tokens that running sequences are expected to need beyond their blocks: the rest of the entering prompt, and the
-    /// rest of their answers.
+    /// Tokens that running sequences are expected to need beyond their blocks: the rest of the
+    /// entering prompt, and the rest of their answers.
     fn expected_tokens(&self) -> u64 {
         let (mut whole, mut likely) = (0, 0);
         for sequence in self.running.iter().map(|&place| &self.sequences[place as usize]) {

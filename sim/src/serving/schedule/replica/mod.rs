@@ -1,9 +1,10 @@
 //! One engine: its queue, its running sequences, its KV cache, its clock.
 //!
-//! A step is composed as in vLLM. First come all running sequences in the order of admission: each decode with one token,
-//! and the prompt that has not fully entered with as many tokens as fit. If blocks run out, the last admitted sequence is
-//! sent back to the queue and its blocks are freed (see `preemption.rs`). Otherwise waiting sequences are admitted while
-//! tokens, blocks and places are left. With `prefill_first` a step is composed as in SGLang: as long as prompts can enter,
+//! A step is composed as in vLLM. First come all running sequences in the order of admission: each
+//! decode with one token, and the prompt that has not fully entered with as many tokens as fit. If
+//! blocks run out, the last admitted sequence is sent back to the queue and its blocks are freed
+//! (see `preemption.rs`). Otherwise waiting sequences are admitted while tokens, blocks and places
+//! are left. With `prefill_first` a step is composed as in SGLang: as long as prompts can enter,
 //! they do so in steps of their own, and no sequence decodes.
 
 mod admission;
@@ -52,7 +53,8 @@ pub struct Replica<P> {
     /// The last of them, if its prompt has not fully entered.
     entering: Option<u32>,
     decoding: DecodingSet,
-    /// When the last step of all decodes ended. A decode that joined later counts from its own last token.
+    /// When the last step of all decodes ended. A decode that joined later counts from its own last
+    /// token.
     decoded: SimTime,
     /// Whether a step went by without the decodes.
     stalled: bool,
@@ -65,7 +67,8 @@ pub struct Replica<P> {
     swap_free: u64,
     /// The second level of the prefix cache.
     second: Option<SecondLevelCache>,
-    /// The delay of the next step by blocks that move between the KV cache and the swap space or the second level.
+    /// The delay of the next step by blocks that move between the KV cache and the swap space or
+    /// the second level.
     moving: SimTime,
     totals: RequestTotals,
     /// How long this step may become.
@@ -181,7 +184,8 @@ impl<P: StepPrices> Replica<P> {
         Ok(())
     }
 
-    /// Makes steps until requests are answered, or the next step would begin at `until` or later, or no work is left.
+    /// Makes steps until requests are answered, or the next step would begin at `until` or later,
+    /// or no work is left.
     ///
     /// # Errors
     /// A rate that was not measured.
@@ -200,7 +204,8 @@ impl<P: StepPrices> Replica<P> {
         }
     }
 
-    /// Makes the next step, or the series of steps that begin before `until` and continue the same batch.
+    /// Makes the next step, or the series of steps that begin before `until` and continue the same
+    /// batch.
     fn step(&mut self, until: SimTime, observer: &mut impl EngineObserver) -> Result<(), Missing> {
         self.chunks.clear();
         self.places.clear();
@@ -258,7 +263,8 @@ impl<P: StepPrices> Replica<P> {
         Ok(())
     }
 
-    /// Steps in which no prompt enters, until a sequence ends, blocks run short, or the prices change their line.
+    /// Steps in which no prompt enters, until a sequence ends, blocks run short, or the prices
+    /// change their line.
     fn decode(
         &mut self,
         until: SimTime,
@@ -270,8 +276,9 @@ impl<P: StepPrices> Replica<P> {
         let line = self.prices.decode(count, tokens)?.plus(host).plus(std::mem::take(&mut self.moving));
         let sequences = &self.sequences;
         let end = self.decoding.first_end(|place, life| sequences[place as usize].life == life);
-        // After a preemption, the next step may admit again. It may also do so when the reserve shrinks, when the passing
-        // of time makes other sequences late, or when the next sequence may find other blocks.
+        // After a preemption, the next step may admit again. It may also do so when the reserve
+        // shrinks, when the passing of time makes other sequences late, or when the next sequence
+        // may find other blocks.
         let once = preempted
             || self.stalled
             || self.engine.reserve == Reserve::Answer && self.waiting.len() > 0
@@ -307,7 +314,8 @@ impl<P: StepPrices> Replica<P> {
         Ok(())
     }
 
-    /// Reports the gaps of a decode step after steps without decodes. A sequence that joined since has waited less.
+    /// Reports the gaps of a decode step after steps without decodes. A sequence that joined since
+    /// has waited less.
     fn notify_stalled(&self, observer: &mut impl EngineObserver) {
         let all = self.running.iter().map(|&place| &self.sequences[place as usize]);
         for sequence in all.filter(|sequence| sequence.joined.is_some()) {

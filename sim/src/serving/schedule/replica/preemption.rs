@@ -1,9 +1,10 @@
 //! Blocks for running sequences, and preemption if there are too few.
 //!
-//! The last admitted sequence is sent back to the queue and its blocks are freed. When it is admitted again, tokens that
-//! are not found are computed again. With a swap space, the blocks are copied there before, as in vLLM's version 0, and
-//! come back beside the found blocks. Copies in both directions delay the step that follows them. A sequence that has
-//! all but its last token then enters with one token.
+//! The last admitted sequence is sent back to the queue and its blocks are freed. When it is
+//! admitted again, tokens that are not found are computed again. With a swap space, the blocks are
+//! copied there before, as in vLLM's version 0, and come back beside the found blocks. Copies in
+//! both directions delay the step that follows them. A sequence that has all but its last token
+//! then enters with one token.
 
 use super::Replica;
 use crate::serving::engine::observer::EngineObserver;
@@ -23,7 +24,8 @@ impl<P: StepPrices> Replica<P> {
         Ok(preempted)
     }
 
-    /// Continues the prompt that has not fully entered. Returns whether its sequence was preempted for want of blocks.
+    /// Continues the prompt that has not fully entered. Returns whether its sequence was preempted
+    /// for want of blocks.
     pub(super) fn continue_prompt(&mut self, observer: &mut impl EngineObserver) -> Result<bool, Missing> {
         let Some(place) = self.entering else { return Ok(false) };
         let sequence = &self.sequences[place as usize];
@@ -70,7 +72,8 @@ impl<P: StepPrices> Replica<P> {
         self.swap_out(place, tokens, observer)
     }
 
-    /// Moves the KV cache of `tokens` tokens of a preempted sequence to the swap space, if there is room and it pays.
+    /// Moves the KV cache of `tokens` tokens of a preempted sequence to the swap space, if there is
+    /// room and it pays.
     fn swap_out(
         &mut self,
         place: u32,
@@ -95,7 +98,8 @@ impl<P: StepPrices> Replica<P> {
         Ok(())
     }
 
-    /// Fetches a sequence's blocks from the swap space, except for the first `found` blocks, which the KV cache has.
+    /// Fetches a sequence's blocks from the swap space, except for the first `found` blocks, which
+    /// the KV cache has.
     pub(super) fn swap_back(&mut self, place: u32, found: u64, observer: &mut impl EngineObserver) {
         let tokens = std::mem::take(&mut self.sequences[place as usize].swapped);
         let Some(swap) = self.engine.swap.filter(|_| tokens > 0) else { return };

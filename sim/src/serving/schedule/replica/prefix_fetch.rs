@@ -1,9 +1,10 @@
 //! Transfers between the KV cache and the second level of the prefix cache.
 //!
-//! The KV cache may have a prompt's prefix up to some name, and the second level the names that follow. These names are
-//! fetched before the step in which the prompt enters. They delay that step, and the prompt enters with the rest of its
-//! tokens. (LMCache loads before the forward pass too.) They are fetched if that is faster: latency + bytes ÷ bandwidth
-//! and a step with the rest of the prompt against a step with all of it, each taken alone (NeurIPS 2024 workshop, on KV
+//! The KV cache may have a prompt's prefix up to some name, and the second level the names that
+//! follow. These names are fetched before the step in which the prompt enters. They delay that
+//! step, and the prompt enters with the rest of its tokens. (LMCache loads before the forward pass
+//! too.) They are fetched if that is faster: latency + bytes ÷ bandwidth and a step with the rest
+//! of the prompt against a step with all of it, each taken alone (NeurIPS 2024 workshop, on KV
 //! caches in CXL memory). Nothing is fetched for a sequence that comes back from the swap space.
 
 use super::Replica;
@@ -14,8 +15,9 @@ use crate::serving::schedule::prefix::{find, prompt_names, publish};
 use hwprofiles::Missing;
 
 impl<P: StepPrices> Replica<P> {
-    /// The number of first tokens of the sequence in `place` that need not be computed. The KV cache has `computed` of
-    /// them in `cached` blocks. The result is larger than that if fetching pays.
+    /// The number of first tokens of the sequence in `place` that need not be computed. The KV
+    /// cache has `computed` of them in `cached` blocks. The result is larger than that if fetching
+    /// pays.
     pub(super) fn tokens_with_fetch(
         &mut self,
         place: u32,
@@ -57,7 +59,8 @@ impl<P: StepPrices> Replica<P> {
         }
     }
 
-    /// Publishes the prefixes that the sequence in `place` has computed, and writes them to the second level.
+    /// Publishes the prefixes that the sequence in `place` has computed, and writes them to the
+    /// second level.
     pub(super) fn publish(&mut self, place: u32, observer: &mut impl EngineObserver) {
         let sequence = &mut self.sequences[place as usize];
         let (before, now) = (sequence.named, self.now);
@@ -79,9 +82,9 @@ impl<P: StepPrices> Replica<P> {
         self.second.as_ref().map_or(0, |second| second.blocks())
     }
 
-    /// Whether the next sequence may find something else later, without a step that computes it. It may find more when a
-    /// write is done. It may find less if the found blocks are free: then it no longer fetches the names behind them, and
-    /// with a shorter beginning it may have room.
+    /// Whether the next sequence may find something else later, without a step that computes it. It
+    /// may find more when a write is done. It may find less if the found blocks are free: then it
+    /// no longer fetches the names behind them, and with a shorter beginning it may have room.
     pub(super) fn may_find_otherwise(&self, now: SimTime) -> bool {
         let (Some(second), Some(place)) = (&self.second, self.waiting.first(self.budget.end)) else {
             return false;

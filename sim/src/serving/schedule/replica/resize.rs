@@ -28,8 +28,9 @@ impl<P: StepPrices> Replica<P> {
         self.now = self.now.max(at) + time;
     }
 
-    /// Gives its KV cache `num_blocks` blocks from its next step on. If sequences hold more, the last admitted ones are
-    /// preempted until the rest fits. The cache stays large enough for every request that waits or runs.
+    /// Gives its KV cache `num_blocks` blocks from its next step on. If sequences hold more, the
+    /// last admitted ones are preempted until the rest fits. The cache stays large enough for every
+    /// request that waits or runs.
     pub fn resize(&mut self, num_blocks: u64) {
         let present =
             self.sequences.iter().enumerate().filter(|(place, _)| !self.vacant.contains(&(*place as u32)));

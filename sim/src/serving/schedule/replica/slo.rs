@@ -1,26 +1,31 @@
 //! Scheduling by the time that is left (`scheduler: slo`).
 //!
-//! SOLA (MLSys 2025) divides each step between prompts and decodes by the nearer limit: the limit on the time to the first
-//! token of waiting requests, or the limit on the time per output token of decodes. The details here are our own. The
-//! step prices say how long a step takes. Prompts always share steps with decodes.
+//! SOLA (MLSys 2025) divides each step between prompts and decodes by the nearer limit: the limit
+//! on the time to the first token of waiting requests, or the limit on the time per output token of
+//! decodes. The details here are our own. The step prices say how long a step takes. Prompts always
+//! share steps with decodes.
 //!
-//! - A waiting request must begin at arrival + ttft − the time of its prompt alone, at the latest. Among the requests that
-//!   can still do so after the tokens already in the step, the one with the earliest such time comes first. Late requests
-//!   follow, the oldest first, so that they make no others late. Preempted sequences that had their first token in time
-//!   come before all of them.
-//! - Token g + 1 of a decode is due at f + g · tpot, where f is the time of its first token. With A tokens in the mean
-//!   answer so far, a decode can make up for at most A · (tpot − a step of decodes alone). This is the *stake*. A decode
-//!   counts if f was in time and it is not late by more than the stake.
-//! - Prompts enter a step until the next token of a counting decode is due, or a first token that was promised in this
-//!   step. If a chunk would make the step longer, a part of it enters. The part lies on a straight line between the step
-//!   without the chunk and the step with it. Step times bend upwards, so the step is rather too short. A step without
-//!   prompts takes as long as it takes.
-//! - A chunk enters nevertheless if its prompt would be lost without it and less is lost with it. A prompt would be lost
-//!   if it can be in time only so: at the pace that decodes leave of each tpot, it would be late. The same holds for a
-//!   prompt behind it, which waits until this one has fully entered. The loss of a decode that becomes late is its delay
-//!   as a share of the stake. A whole stake counts as much as a prompt.
+//! - A waiting request must begin at arrival + ttft − the time of its prompt alone, at the latest.
+//!   Among the requests that can still do so after the tokens already in the step, the one with the
+//!   earliest such time comes first. Late requests follow, the oldest first, so that they make no
+//!   others late. Preempted sequences that had their first token in time come before all of them.
+//! - Token g + 1 of a decode is due at f + g · tpot, where f is the time of its first token. With A
+//!   tokens in the mean answer so far, a decode can make up for at most A · (tpot − a step of
+//!   decodes alone). This is the *stake*. A decode counts if f was in time and it is not late by
+//!   more than the stake.
+//! - Prompts enter a step until the next token of a counting decode is due, or a first token that
+//!   was promised in this step. If a chunk would make the step longer, a part of it enters. The
+//!   part lies on a straight line between the step without the chunk and the step with it. Step
+//!   times bend upwards, so the step is rather too short. A step without prompts takes as long as
+//!   it takes.
+//! - A chunk enters nevertheless if its prompt would be lost without it and less is lost with it. A
+//!   prompt would be lost if it can be in time only so: at the pace that decodes leave of each
+//!   tpot, it would be late. The same holds for a prompt behind it, which waits until this one has
+//!   fully entered. The loss of a decode that becomes late is its delay as a share of the stake. A
+//!   whole stake counts as much as a prompt.
 //!
-//! Which sequences are late changes with time, so steps are made one by one while a sequence could enter.
+//! Which sequences are late changes with time, so steps are made one by one while a sequence could
+//! enter.
 
 use super::Replica;
 use crate::clock::SimTime;

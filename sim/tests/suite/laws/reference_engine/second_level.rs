@@ -1,21 +1,22 @@
-//! The literal engine's second level of the prefix cache: a list of names.
+//! The reference engine's second level of the prefix cache: a list of names.
 
-use super::{Naive, Work};
-use sim::serving::{Batch, ServingEngine, PromptChunk, StepPrices, KvOffload};
+use super::{ReferenceEngine, ReferenceSequence};
+use sim::serving::{Batch, KvOffload, PromptChunk, ServingEngine, StepPrices};
 
-/// Names with when they are written, the one used longest ago first; and when the last one is.
+/// Names with the end of their writes, the one used longest ago first; and the end of the last
+/// write.
 #[derive(Default)]
-pub struct Second {
+pub struct NameList {
     names: Vec<(u64, u64)>,
     written: u64,
 }
 
-/// The space, where there is one that is of use.
+/// The space, if there is one that has an effect.
 fn space(engine: &ServingEngine) -> Option<KvOffload> {
     engine.second_level.filter(|space| engine.prefix_caching && space.blocks > 0)
 }
 
-impl Second {
+impl NameList {
     fn touch(&mut self, names: &[u64]) {
         for name in names.iter().rev() {
             if let Some(index) = self.names.iter().position(|(there, _)| there == name) {
@@ -25,8 +26,8 @@ impl Second {
         }
     }
 
-    /// `sequence` has come to have `named`.
-    pub fn store(&mut self, engine: &ServingEngine, sequence: &Naive, named: Vec<u64>, now: u64) {
+    /// `sequence` has computed the names `named`.
+    pub fn store(&mut self, engine: &ServingEngine, sequence: &ReferenceSequence, named: Vec<u64>, now: u64) {
         let Some(space) = space(engine) else { return };
         for &name in &named {
             if self.names.iter().any(|(there, _)| *there == name) {
@@ -46,9 +47,10 @@ impl Second {
     }
 }
 
-impl<P: StepPrices> Work<'_, P> {
-    /// How many first tokens `sequence` has, `computed` of them in `hits` blocks, if what pays is fetched.
-    pub fn reach(&mut self, sequence: &Naive, hits: usize, computed: u64) -> u64 {
+impl<P: StepPrices> ReferenceEngine<'_, P> {
+    /// The number of first tokens of `sequence` that need not be computed. `hits` blocks hold
+    /// `computed` of them. Fetches that pay are included.
+    pub fn reach(&mut self, sequence: &ReferenceSequence, hits: usize, computed: u64) -> u64 {
         let engine = self.cache.engine;
         let Some(space) = space(engine).filter(|_| sequence.swapped == 0) else { return computed };
         let (size, known) = (engine.block_size, sequence.known());
@@ -75,8 +77,8 @@ impl<P: StepPrices> Work<'_, P> {
         if space.only_if_faster && with >= rest(computed) { computed } else { reach }
     }
 
-    /// `sequence` is admitted, and so many of its tokens are fetched.
-    pub fn fetch(&mut self, sequence: &mut Naive, tokens: u64) {
+    /// Fetches `tokens` tokens of the admitted `sequence`.
+    pub fn fetch(&mut self, sequence: &mut ReferenceSequence, tokens: u64) {
         let engine = self.cache.engine;
         let Some(space) = space(engine) else { return };
         let all = (sequence.request.prompt_tokens / engine.block_size) as usize;

@@ -1,26 +1,27 @@
-//! The literal engine's sense of time: who comes first by what is left of its limits, and how much may enter a step.
+//! The reference engine's SLO policy: the order by the time that is left, and the tokens that may
+//! enter a step.
 
-use super::{Naive, Work};
+use super::{ReferenceEngine, ReferenceSequence};
 use sim::SimTime;
-use sim::serving::{Batch, PromptChunk, AdmissionPolicy, StepPrices};
+use sim::serving::{AdmissionPolicy, Batch, PromptChunk, StepPrices};
 
-impl Naive {
+impl ReferenceSequence {
     fn in_time(&self, ttft: SimTime) -> bool {
         self.first.is_some_and(|first| first <= self.request.arrival.picos() + ttft.picos())
     }
 }
 
-/// A step that is being made up.
-struct Clock {
+/// A step that is being composed.
+struct ComposedStep {
     end: u64,
-    /// When those who decode and were in time must have their next token.
+    /// When the next tokens are due, for decodes whose first token was in time.
     dues: Vec<u64>,
     promised: u64,
     spare: u64,
     stake: u64,
 }
 
-impl<P: StepPrices> Work<'_, P> {
+impl<P: StepPrices> ReferenceEngine<'_, P> {
     fn limits(&self) -> Option<(SimTime, SimTime)> {
         match self.cache.engine.policy {
             AdmissionPolicy::Slo { ttft, tpot } => Some((ttft, tpot)),
@@ -29,7 +30,8 @@ impl<P: StepPrices> Work<'_, P> {
     }
 
     fn price(&mut self, chunks: &[PromptChunk]) -> u64 {
-        let decodes: Vec<u64> = self.running.iter().filter(|s| s.decodes).map(Naive::known).collect();
+        let decodes: Vec<u64> =
+            self.running.iter().filter(|s| s.decodes).map(ReferenceSequence::known).collect();
         let count = decodes.len() as u64;
         let sampled = count + chunks.len() as u64;
         let batch = Batch { chunks, decodes: count, decode_tokens: decodes.iter().sum(), sampled };
@@ -39,8 +41,8 @@ impl<P: StepPrices> Work<'_, P> {
         }
     }
 
-    /// The clock of a step into which those who do not decode enter with `entering`.
-    fn clock(&mut self, entering: &[u64], ttft: SimTime, tpot: SimTime) -> Clock {
+    /// The state of a step into which the prompts enter with `entering`.
+    fn composed(&mut self, entering: &[u64], ttft: SimTime, tpot: SimTime) -> ComposedStep {
         let decode = self.price(&[]);
         let spare = tpot.picos().saturating_sub(decode);
         let answers: u64 = self.served.iter().map(|served| served.output_tokens).sum();
@@ -48,7 +50,7 @@ impl<P: StepPrices> Work<'_, P> {
         let decoding = self.running.iter().filter(|s| s.decodes && s.in_time(ttft));
         let dues = decoding.map(|s| s.first.unwrap() + s.generated * tpot.picos()).collect();
         let (end, promised, stake) = (self.now + decode, u64::MAX, spare * mean);
-        let mut clock = Clock { end, dues, promised, spare, stake };
+        let mut composed = ComposedStep { end, dues, promised, spare, stake };
         let mut chunks = vec![];
         for (index, &new) in entering.iter().enumerate() {
             let s = self.running[index].clone();
@@ -56,20 +58,27 @@ impl<P: StepPrices> Work<'_, P> {
                 continue;
             }
             chunks.push(PromptChunk { new, past: s.computed });
-            clock.end = clock.end.max(self.now + self.price(&chunks));
+            composed.end = composed.end.max(self.now + self.price(&chunks));
             let limit = s.request.arrival.picos() + ttft.picos();
-            if s.computed + new == s.known() && s.first.is_none() && clock.end <= limit {
-                clock.promised = clock.promised.min(limit);
+            if s.computed + new == s.known() && s.first.is_none() && composed.end <= limit {
+                composed.promised = composed.promised.min(limit);
             }
         }
-        clock
+        composed
     }
 
-    /// Of `new` tokens of `sequence` after `past`, those that may enter beside `entering`; `goes_on` where some of it is
-    /// there already.
-    pub fn fit(&mut self, entering: &[u64], sequence: &Naive, goes_on: bool, new: u64, past: u64) -> u64 {
+    /// The part of `new` tokens of `sequence` after `past` that may enter beside `entering`.
+    /// `goes_on` says that the prompt has entered partly.
+    pub fn fit(
+        &mut self,
+        entering: &[u64],
+        sequence: &ReferenceSequence,
+        goes_on: bool,
+        new: u64,
+        past: u64,
+    ) -> u64 {
         let Some((ttft, tpot)) = self.limits() else { return new };
-        let Clock { end: before, dues, promised, spare, stake } = self.clock(entering, ttft, tpot);
+        let ComposedStep { end: before, dues, promised, spare, stake } = self.composed(entering, ttft, tpot);
         let empty = self.now + self.price(&[]);
         let counting = dues.iter().filter(|&&due| empty.saturating_sub(due) <= stake);
         let due = counting.copied().min().unwrap_or(u64::MAX).min(promised);
@@ -86,7 +95,7 @@ impl<P: StepPrices> Work<'_, P> {
             let other = self.waiting[index].clone();
             saves |= goes_on && !other.in_time(ttft) && self.latest(&other, ttft) >= before;
         }
-        // At the pace of what decodes leave of each tpot.
+        // At the pace that decodes leave of each tpot.
         let slowly = u128::from(end - before) * u128::from(tpot.picos());
         let must = slowly > u128::from(limit.saturating_sub(before)) * u128::from(spare);
         let late = |end: u64| dues.iter().map(|due| end.saturating_sub(*due).min(stake)).sum::<u64>();
@@ -98,20 +107,20 @@ impl<P: StepPrices> Work<'_, P> {
         }
     }
 
-    /// When `sequence` must begin to enter.
-    fn latest(&mut self, sequence: &Naive, ttft: SimTime) -> u64 {
+    /// The latest begin of `sequence`.
+    fn latest(&mut self, sequence: &ReferenceSequence, ttft: SimTime) -> u64 {
         let prompt = [PromptChunk { new: sequence.request.prompt_tokens, past: 0 }];
         let alone = Batch { chunks: &prompt, decodes: 0, decode_tokens: 0, sampled: 1 };
         let time = self.prices.step(&alone).unwrap().picos() + self.cache.engine.host.time(1).picos();
         (sequence.request.arrival.picos() + ttft.picos()).saturating_sub(time)
     }
 
-    /// Who comes first of those that wait.
-    pub fn nearest(&mut self, entering: &[u64], ttft: SimTime, tpot: SimTime) -> Option<usize> {
+    /// The index of the waiting sequence that comes first.
+    pub fn next_by_slack(&mut self, entering: &[u64], ttft: SimTime, tpot: SimTime) -> Option<usize> {
         if let Some(back) = self.waiting.iter().position(|s| s.in_time(ttft)) {
             return Some(back);
         }
-        let Clock { end, .. } = self.clock(entering, ttft, tpot);
+        let ComposedStep { end, .. } = self.composed(entering, ttft, tpot);
         let mut order = vec![];
         for index in 0..self.waiting.len() {
             let sequence = self.waiting[index].clone();
@@ -121,8 +130,8 @@ impl<P: StepPrices> Work<'_, P> {
         order.into_iter().min().map(|(_, _, index)| index)
     }
 
-    /// Sends one back to where its kind waits.
-    pub fn wait_again(&mut self, sequence: Naive) {
+    /// Sends a sequence back to its place in the queue.
+    pub fn requeue(&mut self, sequence: ReferenceSequence) {
         match self.limits() {
             Some((ttft, _)) if !sequence.in_time(ttft) => self.waiting.push_back(sequence),
             _ => self.waiting.push_front(sequence),

@@ -1,11 +1,12 @@
-//! The literal engine's swap space.
+//! The reference engine's swap space.
 
-use super::{Naive, Work};
+use super::{ReferenceEngine, ReferenceSequence};
 use sim::serving::{Batch, PromptChunk, StepPrices};
 
-impl<P: StepPrices> Work<'_, P> {
-    /// `sequence`, of which `tokens` were computed, goes to the swap space where that is wanted and there is room.
-    pub fn swap_out(&mut self, sequence: &mut Naive, tokens: u64) {
+impl<P: StepPrices> ReferenceEngine<'_, P> {
+    /// Moves `tokens` computed tokens of `sequence` to the swap space, if that pays and there is
+    /// room.
+    pub fn swap_out(&mut self, sequence: &mut ReferenceSequence, tokens: u64) {
         let Some(swap) = self.cache.engine.swap else { return };
         let blocks = tokens.div_ceil(self.cache.engine.block_size);
         let chunks = [PromptChunk { new: tokens, past: 0 }];
@@ -20,8 +21,8 @@ impl<P: StepPrices> Work<'_, P> {
         }
     }
 
-    /// All of `sequence` that is there comes back, but for the blocks that were found.
-    pub fn swap_back(&mut self, sequence: &mut Naive, found: usize) {
+    /// Brings back all swapped tokens of `sequence`, except for the blocks that were found.
+    pub fn swap_back(&mut self, sequence: &mut ReferenceSequence, found: usize) {
         let tokens = std::mem::take(&mut sequence.swapped);
         if tokens > 0 {
             let blocks = tokens.div_ceil(self.cache.engine.block_size);
