@@ -131,7 +131,7 @@ impl<'a> HostBench<'a> {
             warnings.push(Warning {
                 subject: "operands".to_owned(),
                 message: format!(
-                    "{} of memory are too little for operands of twice the last-level cache ({}): kernel should come \
+                    "{} of memory are too little for operands of twice the last-level cache ({}): what should come \
                      from memory comes in part from the cache",
                     capacity,
                     Bytes::new(cache as u64)

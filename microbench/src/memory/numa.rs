@@ -227,10 +227,10 @@ impl NumaExperiment {
         // A node's team may have a size that was not measured.
         let nearest = host.teams.iter().min_by_key(|team| team.threads.abs_diff(members))?;
         let bytes = Bytes::new((route.slices.slice() * size_of::<f64>()) as u64);
-        let mut rate = |kernel: &str, series: &SampleSeries| {
+        let mut rate = |measure: &str, series: &SampleSeries| {
             let summary = series.summary()?;
             let time = Seconds::new(without_launch(summary.median, nearest.launch.value.get()));
-            let label = format!("{kernel} of node {to} from node {from}");
+            let label = format!("{measure} of node {to} from node {from}");
             Some(record.sourced(&label, bytes / time, summary))
         };
         let (read, write) = (rate("reads", &route.read)?, rate("writes", &route.write)?);
