@@ -43,7 +43,7 @@ fn ten_thousand_tokens_take_no_more_memory_than_five_hundred() {
     let mut session = Session::new(setup, &checkpoint).expect("it fits");
     let sampling = Sampling::Random { temperature: 1.0, top_k: Some(50), top_p: None, seed: 4 };
     let (mut count, mut least, mut most) = (0, u64::MAX, 0);
-    let mut look = || {
+    let mut sample_memory = || {
         count += 1;
         if count >= BEGIN && count % 100 == 0 {
             let now = resident();
@@ -51,8 +51,14 @@ fn ten_thousand_tokens_take_no_more_memory_than_five_hundred() {
         }
     };
     let prompt = vec![1; 8];
-    let generation =
-        session.generate_until(std::slice::from_ref(&prompt), TOKENS, sampling, false, |_| false, |_| look());
+    let generation = session.generate_until(
+        std::slice::from_ref(&prompt),
+        TOKENS,
+        sampling,
+        false,
+        |_| false,
+        |_| sample_memory(),
+    );
     let generation = generation.expect("valid");
     assert_eq!(generation.tokens[0].len() as u64, TOKENS);
     assert_eq!(generation.trace.steps.len() as u64, TOKENS);
@@ -68,7 +74,7 @@ fn ten_thousand_tokens_take_no_more_memory_than_five_hundred() {
     let mut service = session.service(batching, std::iter::once(request)).expect("valid");
     let mut answer = vec![];
     let served = session.serve(&mut service, &|| false, |event| match event {
-        GenerationEvent::Token { .. } => look(),
+        GenerationEvent::Token { .. } => sample_memory(),
         GenerationEvent::Finished(answered) => answer = answered.tokens,
         GenerationEvent::Refused { reason, .. } => panic!("{reason}"),
         GenerationEvent::PassDone(_) => {}

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 pub enum MeasureError {
     /// A kernel computed something other than its definition.
     #[error(
-        "{what} computed {got}, but {wanted} is right: nothing is reported; this is a defect of Fulcrum or of the machine"
+        "{kernel} computed {got}, but {wanted} is right: nothing is reported; this is a defect of Fulcrum or of the machine"
     )]
     Wrong {
         /// Which kernel, on which operands.
-        what: String,
+        kernel: String,
         /// What it computed.
         got: f64,
         /// The right value.

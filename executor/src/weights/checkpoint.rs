@@ -91,11 +91,6 @@ impl Checkpoint {
         &self.model
     }
 
-    /// The folder, or the GGUF file.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// The tokens that end a text: `eos_token_id` of `generation_config.json`, or else of
     /// `config.json`; for a GGUF file `tokenizer.ggml.eos_token_id`. Empty where no file names any.
     ///

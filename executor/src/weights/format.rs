@@ -139,7 +139,7 @@ mod tests {
     fn blocks_are_the_values_that_their_own_library_makes_of_them() {
         let golden: Value =
             serde_json::from_str(include_str!("../../tests/golden/gguf_blocks.json")).expect("JSON");
-        let mut seen = 0;
+        let mut count = 0;
         for case in golden.as_array().expect("a list") {
             let number = case["format"].as_u64().expect("a number") as u32;
             let format = TensorFormat::from_ggml(number).expect("a format that we read");
@@ -165,9 +165,9 @@ mod tests {
                     "{format:?}: {got}, not {wanted}"
                 );
             }
-            seen += 1;
+            count += 1;
         }
-        assert_eq!(seen, 7, "every format has a case");
+        assert_eq!(count, 7, "every format has a case");
     }
 
     #[test]

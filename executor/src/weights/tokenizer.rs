@@ -41,15 +41,8 @@ impl Tokenizer {
     /// # Errors
     /// The tokenizer has no token for some of the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, ExecutorError> {
-        self.encoded(text, true)
-    }
-
-    /// As [`Tokenizer::encode`], without special tokens.
-    ///
-    /// # Errors
-    /// As [`Tokenizer::encode`].
-    pub fn encode_plain(&self, text: &str) -> Result<Vec<u32>, ExecutorError> {
-        self.encoded(text, false)
+        let encoding = self.inner.encode(text, true).map_err(|error| self.failed(error))?;
+        Ok(encoding.get_ids().to_vec())
     }
 
     /// The text of `tokens`, without special tokens.
@@ -58,11 +51,6 @@ impl Tokenizer {
     /// The decoder refuses them.
     pub fn decode(&self, tokens: &[u32]) -> Result<String, ExecutorError> {
         self.inner.decode(tokens, true).map_err(|error| self.failed(error))
-    }
-
-    fn encoded(&self, text: &str, special: bool) -> Result<Vec<u32>, ExecutorError> {
-        let encoding = self.inner.encode(text, special).map_err(|error| self.failed(error))?;
-        Ok(encoding.get_ids().to_vec())
     }
 
     fn failed(&self, error: tokenizers::Error) -> ExecutorError {

@@ -21,8 +21,8 @@ fn a_file_gives_the_folders_logits_bit_for_bit() {
                 let placement = rig::split(checkpoint.model());
                 let mut session = rig::session(checkpoint, placement, formats, extent);
                 let prompts = [vec![5, 17, 300, 2, 9, 11, 40, 8], vec![7; 8]];
-                let made = session.generate(&prompts, 6, Sampling::Greedy, |_| {}).expect("it runs");
-                (made.tokens, session.logits().expect("they are read"))
+                let generation = session.generate(&prompts, 6, Sampling::Greedy, |_| {}).expect("it runs");
+                (generation.tokens, session.logits().expect("they are read"))
             });
             assert!(folder == file, "{name} in {weights}");
         }

@@ -114,12 +114,15 @@ fn tokens_are_told_as_they_are_sampled_and_a_seed_repeats_them() {
     let prompts = prompts(checkpoint.model(), 2, 5);
     let mut run = |seed| {
         let sampling = Sampling::Random { temperature: 1.5, top_k: Some(50), top_p: Some(0.9), seed };
-        let mut told = vec![vec![]; 2];
+        let mut received = vec![vec![]; 2];
         let generation = session.generate(&prompts, 9, sampling, |tokens| {
-            told.iter_mut().zip(tokens).for_each(|(told, &token): (&mut Vec<u32>, _)| told.push(token));
+            received
+                .iter_mut()
+                .zip(tokens)
+                .for_each(|(received, &token): (&mut Vec<u32>, _)| received.push(token));
         });
         let tokens = generation.expect("valid").tokens;
-        assert_eq!(told, tokens);
+        assert_eq!(received, tokens);
         assert!(tokens.iter().all(|tokens| tokens.len() == 9));
         tokens
     };
@@ -144,16 +147,17 @@ fn a_streamed_run_fetches_the_next_weights_while_it_computes() {
     let mut session = Session::new(setup, &checkpoint).expect("it fits");
     let (_, trace) = generate(&mut session, 2, 20, 4);
     check_order(&session, &trace);
-    let of = |fetch: bool| trace.events.iter().filter(move |event| event.name.starts_with("fetch ") == fetch);
-    let overlapping = of(true)
-        .filter(|fetch| of(false).any(|task| task.start_ns < fetch.end_ns && fetch.start_ns < task.end_ns))
+    let tasks =
+        |fetch: bool| trace.events.iter().filter(move |event| event.name.starts_with("fetch ") == fetch);
+    let overlapping = tasks(true)
+        .filter(|fetch| tasks(false).any(|task| task.start_ns < fetch.end_ns && fetch.start_ns < task.end_ns))
         .count();
     // Without prefetching no fetch would overlap. On an idle machine nearly all of them do. Beside
     // other tests on the same cores, the computing lane may be so late that both slots are full
     // before it starts.
     assert!(overlapping > 0, "no fetch overlaps with computing");
     // No fetch is faster than its link.
-    for fetch in of(true) {
+    for fetch in tasks(true) {
         let least = fetch.bytes / hwprofiles::BytesPerSec::new(2e7);
         assert!(Seconds::from_nanos(fetch.end_ns - fetch.start_ns).get() >= least.get() * 0.999, "{fetch:?}");
     }

@@ -39,15 +39,15 @@ fn every_golden_folder_opens() {
     let folders = fs::read_dir(golden_files::source(""))
         .expect("the folder exists")
         .map(|entry| entry.expect("an entry"));
-    let mut seen = 0;
+    let mut count = 0;
     for folder in folders.filter(|entry| entry.path().is_dir()) {
         let name = folder.file_name().into_string().expect("a plain name");
         let checkpoint =
             Checkpoint::open(&golden_files::folder(&name)).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(checkpoint.model().name, name);
-        seen += 1;
+        count += 1;
     }
-    assert_eq!(seen, 21);
+    assert_eq!(count, 21);
 }
 
 #[test]
@@ -158,10 +158,10 @@ fn models_with_latent_attention_or_sinks_are_neither_made_nor_opened() {
     for (name, feature) in [("gpt-oss-20b", "attention sinks"), ("deepseek-v3", "latent attention")] {
         let model = Model::preset(name).expect("a preset");
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let made = folder.path().join("made");
-        let error = make_random(&model, &made, 1).expect_err("it cannot run").to_string();
+        let new = folder.path().join("made");
+        let error = make_random(&model, &new, 1).expect_err("it cannot run").to_string();
         assert!(error.contains(name) && error.contains(feature) && error.contains("simulated"), "{error}");
-        assert!(!made.exists());
+        assert!(!new.exists());
         fs::write(folder.path().join("config.json"), model.to_config_json()).expect("written");
         assert!(message(folder.path()).contains(feature));
     }

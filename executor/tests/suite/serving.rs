@@ -46,11 +46,11 @@ fn serve(
 ) -> (BTreeMap<u64, GenerationResult>, Vec<PassReport>) {
     let (mut answers, mut passes) = (BTreeMap::new(), vec![]);
     let mut service = session.service(batching, requests.iter().cloned()).expect("valid");
-    let mut told = BTreeMap::<u64, Vec<u32>>::new();
+    let mut received = BTreeMap::<u64, Vec<u32>>::new();
     while answers.len() < requests.len() {
         let pause = AtomicBool::new(false);
         let served = session.serve(&mut service, &|| pause.load(Ordering::Acquire), |event| match event {
-            GenerationEvent::Token { id, token } => told.entry(id).or_default().push(token),
+            GenerationEvent::Token { id, token } => received.entry(id).or_default().push(token),
             GenerationEvent::Finished(answer) => drop(answers.insert(answer.id, answer)),
             GenerationEvent::Refused { id, reason } => panic!("{id}: {reason}"),
             GenerationEvent::PassDone(made) => {
@@ -60,7 +60,10 @@ fn serve(
         });
         served.expect("it runs");
     }
-    assert!(answers.iter().all(|(id, answer)| told[id] == answer.tokens), "tokens are told as they come");
+    assert!(
+        answers.iter().all(|(id, answer)| received[id] == answer.tokens),
+        "tokens are received as they come"
+    );
     (answers, passes)
 }
 
@@ -132,13 +135,13 @@ fn a_seed_gives_the_same_answer_whatever_else_is_in_the_batch() {
         sampling: Sampling::Random { temperature: 1.2, top_k: Some(40), top_p: None, seed },
         ..request(id, prompt, 12)
     };
-    let asked = GenerationRequest { id: 9, ..random(1, 14, 7) };
+    let wanted = GenerationRequest { id: 9, ..random(1, 14, 7) };
     let others: Vec<_> = (0..6).map(|id| random(id, 3 + 4 * id as usize, id)).collect();
-    let (few, _) = serve(&mut session, batching(extent), std::slice::from_ref(&asked), false);
+    let (few, _) = serve(&mut session, batching(extent), std::slice::from_ref(&wanted), false);
     let (many, _) =
-        serve(&mut session, batching(extent), &[&others[..], std::slice::from_ref(&asked)].concat(), false);
+        serve(&mut session, batching(extent), &[&others[..], std::slice::from_ref(&wanted)].concat(), false);
     assert_eq!(few[&9].tokens, many[&9].tokens);
-    let again = GenerationRequest { sampling: random(1, 14, 8).sampling, ..asked };
+    let again = GenerationRequest { sampling: random(1, 14, 8).sampling, ..wanted };
     let (other, _) = serve(&mut session, batching(extent), &[again], false);
     assert_ne!(other[&9].tokens, few[&9].tokens, "another seed draws otherwise");
 }
@@ -147,25 +150,25 @@ fn a_seed_gives_the_same_answer_whatever_else_is_in_the_batch() {
 fn an_answer_ends_with_its_stop_token_and_an_interrupted_one_with_what_there_is() {
     let checkpoint = rig::checkpoint("llama_gqa");
     let mut session = rig::session(&checkpoint, rig::split(checkpoint.model()), rig::F32, EXTENT);
-    let asked = request(0, 9, 12);
-    let whole = alone(&mut session, &asked);
+    let wanted = request(0, 9, 12);
+    let whole = alone(&mut session, &wanted);
     let at = (1..12).find(|&at| !whole[..at].contains(&whole[at])).expect("some token is new");
-    let stopped = GenerationRequest { stop: vec![whole[at]], ..asked.clone() };
+    let stopped = GenerationRequest { stop: vec![whole[at]], ..wanted.clone() };
     let (answers, _) = serve(&mut session, batching(EXTENT), &[stopped], false);
     assert_eq!(answers[&0].finish, FinishReason::Stop);
     assert_eq!(answers[&0].tokens, whole[..=at]);
 
     // `pause` is called between passes, and returns true the sixth time, within a run of twelve.
-    let asked_for = AtomicU64::new(0);
-    let mut service = session.service(batching(EXTENT), [asked.clone()].into_iter()).expect("valid");
-    let served = session.serve(&mut service, &|| asked_for.fetch_add(1, Ordering::AcqRel) >= 5, |_| {});
+    let calls = AtomicU64::new(0);
+    let mut service = session.service(batching(EXTENT), [wanted.clone()].into_iter()).expect("valid");
+    let served = session.serve(&mut service, &|| calls.fetch_add(1, Ordering::AcqRel) >= 5, |_| {});
     served.expect("it runs");
     let rest = service.interrupt();
     let [answer] = &rest[..] else { panic!("one request was running: {rest:?}") };
     assert_eq!(answer.finish, FinishReason::Interrupted);
     assert!((1..12).contains(&answer.tokens.len()) && whole.starts_with(&answer.tokens), "{answer:?}");
     // Its slot is free again.
-    let (answers, _) = serve(&mut session, batching(EXTENT), &[asked], false);
+    let (answers, _) = serve(&mut session, batching(EXTENT), &[wanted], false);
     assert_eq!(answers[&0].tokens, whole);
 }
 

@@ -163,8 +163,8 @@ impl Experiment for AttentionExperiment {
             let cache = cache(shape, bytes)?;
             let operands = AttentionOperands { heads, scale, q, cache, spans: &spans };
             rig.subject.attention(pool, out, operands, scratch);
-            let what = || format!("attention over {dtype}, {}, by {}", call.0, threads(team.threads));
-            verify(what, *call, shape, q, bytes, out)?;
+            let kernel = || format!("attention over {dtype}, {}, by {}", call.0, threads(team.threads));
+            verify(kernel, *call, shape, q, bytes, out)?;
         }
         let mut failed = Ok(());
         series.visit(rig, || {
@@ -201,7 +201,7 @@ fn cache(shape: KvShape, bytes: &[u8]) -> Result<KvCache<'_>, MeasureError> {
 /// Compares the last row of every sequence, for one head, with softmax(scale · q·Kᵀ) · V in double
 /// precision.
 fn verify(
-    what: impl Fn() -> String,
+    kernel: impl Fn() -> String,
     call: Call,
     shape: KvShape,
     q: &[f32],
@@ -234,7 +234,7 @@ fn verify(
             wanted[1] += weight / total * f64::from(value[dim - 1]);
         }
         for (i, wanted) in [0, dim - 1].into_iter().zip(wanted) {
-            expect(&what, f64::from(out[at + i]), wanted, 1e-4)?;
+            expect(&kernel, f64::from(out[at + i]), wanted, 1e-4)?;
         }
     }
     Ok(())

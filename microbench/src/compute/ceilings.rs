@@ -165,8 +165,8 @@ impl Experiment for CeilingsExperiment {
             Kind::Cached(product) => {
                 if series.is_empty() {
                     product.run(pool, 1);
-                    let what = || format!("the cached product in {dtype} by {}", pool.path());
-                    expect(what, product.error(), 0.0, tolerance(pool, dtype))?;
+                    let kernel = || format!("the cached product in {dtype} by {}", pool.path());
+                    expect(kernel, product.error(), 0.0, tolerance(pool, dtype))?;
                 }
                 series.visit(rig, || {
                     std::hint::black_box(product.run(pool, 1));
@@ -288,8 +288,8 @@ fn verify(pool: &Pool, x: &[f32], w: WeightsView<'_>, y: &[f32]) -> Result<(), M
         let (row, column) = (sample * 7 % (y.len() / n), n - 1 - sample * 61 % n);
         let terms = (0..k).map(|i| f64::from(x[row * k + i]) * f64::from(w.value(column, i)));
         let (sum, size) = terms.fold((0.0, 0.0), |(sum, size), term| (sum + term, size + term.abs()));
-        let what = || format!("the streamed product in {} by {}", w.dtype(), pool.path());
-        expect(what, f64::from(y[row * n + column]), sum, size * tolerance(pool, w.dtype()))?;
+        let kernel = || format!("the streamed product in {} by {}", w.dtype(), pool.path());
+        expect(kernel, f64::from(y[row * n + column]), sum, size * tolerance(pool, w.dtype()))?;
     }
     Ok(())
 }

@@ -102,8 +102,8 @@ impl Layer {
         let (normed, inner) = (self.normed.view::<f32>(), self.inner.view::<f32>());
         let (projected, gates) = (self.projected.view::<f32>(), self.up.view::<f32>());
         let check = |name: &str, got: f32, wanted: f64| {
-            let what = || format!("{name} over {} rows by {}", self.rows, threads(team));
-            expect(what, f64::from(got), wanted, 1e-4 * (1.0 + wanted.abs()))
+            let kernel = || format!("{name} over {} rows by {}", self.rows, threads(team));
+            expect(kernel, f64::from(got), wanted, 1e-4 * (1.0 + wanted.abs()))
         };
         for row in 0..self.rows {
             let at = row * HIDDEN + row * 3 % HIDDEN;

@@ -35,8 +35,8 @@ impl Experiment for FrequencyExperiment {
 
     fn visit(&mut self, point: usize, rig: &Rig<'_>) -> Result<(), MeasureError> {
         let (_, series) = &mut self.teams[point];
-        let what = || "the chain of additions".to_owned();
-        expect(what, rig.subject.dependent_adds(ADDITIONS) as f64, ADDITIONS as f64, 0.0)?;
+        let kernel = || "the chain of additions".to_owned();
+        expect(kernel, rig.subject.dependent_adds(ADDITIONS) as f64, ADDITIONS as f64, 0.0)?;
         series.visit(rig, || {
             rig.teams[point].run(|_, _| {
                 std::hint::black_box(rig.subject.dependent_adds(ADDITIONS));

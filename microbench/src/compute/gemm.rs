@@ -84,14 +84,14 @@ impl Point {
             let wanted: f64 = (0..self.k).map(term).sum();
             let size: f64 = (0..self.k).map(|i| term(i).abs()).sum();
             let Point { m, n, k, team, .. } = self;
-            let what = || {
+            let kernel = || {
                 format!(
                     "the product of {m} × {k} and {n} × {k} in {} by {}",
                     w.dtype(),
                     threads(team.threads)
                 )
             };
-            expect(what, f64::from(y[row * self.n + column]), wanted, size * tolerance)?;
+            expect(kernel, f64::from(y[row * self.n + column]), wanted, size * tolerance)?;
         }
         Ok(())
     }

@@ -28,16 +28,16 @@ pub(super) struct GpuExtent {
 
 impl GpuExtent {
     pub fn new(depth: Depth) -> Self {
-        let of = |budget, passes, finest, largest_transfer: u64| Self {
+        let extent = |budget, passes, finest, largest_transfer: u64| Self {
             budget: Duration::from_secs(budget),
             passes,
             finest,
             largest_transfer: Bytes::new(largest_transfer),
         };
         match depth {
-            Depth::Tiny => of(30, 1, 0, 1 << 22),
-            Depth::Quick => of(20, 1, 1, 1 << 28),
-            Depth::Full => of(9 * 60, 3, 2, 1 << 30),
+            Depth::Tiny => extent(30, 1, 0, 1 << 22),
+            Depth::Quick => extent(20, 1, 1, 1 << 28),
+            Depth::Full => extent(9 * 60, 3, 2, 1 << 30),
         }
     }
 
@@ -184,12 +184,12 @@ mod tests {
 
     #[test]
     fn a_gpu_is_asked_for_the_formats_that_it_knows() {
-        let of = |capability| {
+        let names = |capability| {
             formats(&Facts { capability, ..facts() }).map(DType::name).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(of((9, 0)), "bf16 fp8 f16 int8");
-        assert_eq!(of((8, 6)), "bf16 f16 int8");
-        assert_eq!(of((7, 5)), "f16 int8");
+        assert_eq!(names((9, 0)), "bf16 fp8 f16 int8");
+        assert_eq!(names((8, 6)), "bf16 f16 int8");
+        assert_eq!(names((7, 5)), "f16 int8");
         assert_eq!(formats(&Facts { no_products: Some("none".into()), ..facts() }).count(), 0);
     }
 }

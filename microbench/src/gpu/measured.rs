@@ -23,8 +23,8 @@ pub(super) fn measured_gpu(
     let (read, copy) = (find(TableKind::Reads)?, find(TableKind::Copies)?);
     let read = curve(read, record, 1, None)?;
     let copy = curve(copy, record, 2, Some("bytes read and bytes written both count"))?;
-    let said = |bytes| Sourced::measured(bytes, &options.date, &options.command, 0.0);
-    let capacity = said(facts.capacity);
+    let stated = |bytes| Sourced::measured(bytes, &options.date, &options.command, 0.0);
+    let capacity = stated(facts.capacity);
     let bandwidth = Sourced { value: read.at_largest()?, source: read.source.clone() };
     let transfers: Vec<_> = tables.iter().filter_map(|table| transfer(table, record)).collect();
     let link = link(&name, tables, &transfers, record)?;
@@ -33,7 +33,7 @@ pub(super) fn measured_gpu(
     let part = GpuPart {
         compute_capability: Some(format!("{major}.{minor}")),
         multiprocessors: Some(Sourced::measured(facts.multiprocessors, &options.date, &options.command, 0.0)),
-        l2: (facts.l2 > Bytes::ZERO).then(|| said(facts.l2)),
+        l2: (facts.l2 > Bytes::ZERO).then(|| stated(facts.l2)),
         issue: Some(launches.host.clone()),
         gemm: tables.iter().filter_map(|table| products(table, record)).collect(),
         ..GpuPart::new(&name, capacity, bandwidth, launch, sync)
@@ -59,16 +59,16 @@ fn starts(
     record: &mut MeasurementRecord<'_>,
 ) -> Option<(Launches, Sourced<Seconds>, Sourced<Seconds>)> {
     record.begin(table.name().to_owned());
-    let mut of = |work, label: &str| {
+    let mut start_cost = |work, label: &str| {
         let (_, summary) = table.summaries().find(|(it, _)| *it == work)?;
         Some(record.sourced(label, seconds(summary), summary))
     };
     let launches = Launches {
-        host: of(Work::Launch, "those by the host")?,
-        node: of(Work::Node, "nodes of a graph")?,
-        replay: of(Work::Replay, "replays")?,
+        host: start_cost(Work::Launch, "those by the host")?,
+        node: start_cost(Work::Node, "nodes of a graph")?,
+        replay: start_cost(Work::Replay, "replays")?,
     };
-    let sync = of(Work::RoundTrip, "round trips")?;
+    let sync = start_cost(Work::RoundTrip, "round trips")?;
     let launch = Sourced { value: Seconds::ZERO, source: launches.node.source.clone() };
     Some((launches, launch, sync))
 }
@@ -119,7 +119,7 @@ fn link(
     let to_device = at_largest(Direction::ToDevice, HostMemory::Pinned)?;
     let to_host = at_largest(Direction::ToHost, HostMemory::Pinned)?;
     let mut alpha: Option<(f64, SampleSummary)> = None;
-    let mut way = |direction, beta: BytesPerSec| {
+    let mut times_in = |direction, beta: BytesPerSec| {
         let table =
             tables.iter().find(|table| table.kind == TableKind::Transfers(direction, HostMemory::Pinned))?;
         let (work, summary) = table.summaries().min_by_key(|(work, _)| size(*work))?;
@@ -135,8 +135,8 @@ fn link(
                 .curve,
         )
     };
-    let to_device_times = way(Direction::ToDevice, to_device.value);
-    let to_host_times = way(Direction::ToHost, to_host.value);
+    let to_device_times = times_in(Direction::ToDevice, to_device.value);
+    let to_host_times = times_in(Direction::ToHost, to_host.value);
     let (alpha, summary) = alpha?;
     record.begin("pinned transfers".to_owned());
     let latency = record.sourced("the smallest", Seconds::new(alpha.max(0.0)), summary);

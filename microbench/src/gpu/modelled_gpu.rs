@@ -63,7 +63,7 @@ struct ModelledGpu {
     asked: Option<(Work, usize)>,
     calls: usize,
     /// Every so many calls, one is disturbed.
-    disturbed: usize,
+    disturbed: Option<usize>,
     /// Work that is refused.
     refuses: fn(&Work) -> bool,
     /// Work that is computed wrong.
@@ -78,7 +78,7 @@ impl ModelledGpu {
             elapsed: 0.0,
             asked: None,
             calls: 0,
-            disturbed: usize::MAX,
+            disturbed: None,
             refuses: never,
             spoils: never,
         }
@@ -110,7 +110,8 @@ impl GpuUnderTest for ModelledGpu {
         // The first call of a kind is slow.
         self.calls += 1;
         let slow = if self.asked.replace((work, calls)) != Some((work, calls)) { 4.0 } else { 1.0 };
-        let disturbed = if self.calls.is_multiple_of(self.disturbed) { 3.0 } else { 1.0 };
+        let disturbed =
+            if self.disturbed.is_some_and(|every| self.calls.is_multiple_of(every)) { 3.0 } else { 1.0 };
         let one = one * slow * disturbed;
         self.elapsed += one * calls as f64;
         Ok(Seconds::new(one))
@@ -155,7 +156,7 @@ fn near(what: &str, got: f64, wanted: f64) {
 
 #[test]
 fn what_is_measured_of_a_modelled_gpu_are_the_numbers_of_the_model_also_where_one_time_of_ten_is_disturbed() {
-    let (found, _) = found(ModelledGpu { disturbed: 10, ..ModelledGpu::new() }, &full());
+    let (found, _) = found(ModelledGpu { disturbed: Some(10), ..ModelledGpu::new() }, &full());
     let MeasuredGpu { part, link, launches, read, copy, transfers } = gpu(&found);
     assert_eq!((part.gpu.as_str(), link.link.as_str()), ("nvidia-h200", "nvidia-h200-link"));
     assert_eq!(part.capacity.value, facts().capacity);
@@ -163,8 +164,8 @@ fn what_is_measured_of_a_modelled_gpu_are_the_numbers_of_the_model_also_where_on
     assert_eq!(part.launch.value, Seconds::ZERO);
     near("issue", part.issue.as_ref().expect("it was measured").value.get(), HOST);
     near("sync", part.sync.value.get(), ROUND_TRIP);
-    let of = [(&launches.host, HOST), (&launches.node, NODE), (&launches.replay, REPLAY)];
-    of.iter().for_each(|(got, wanted)| near("start", got.value.get(), *wanted));
+    let starts = [(&launches.host, HOST), (&launches.node, NODE), (&launches.replay, REPLAY)];
+    starts.iter().for_each(|(got, wanted)| near("start", got.value.get(), *wanted));
     let all = |curve: &Curve<BytesPerSec>, rate: f64| {
         assert!(curve.points.len() > 2);
         curve.points.iter().for_each(|point| near("rate", point.value.get(), rate));
@@ -294,11 +295,11 @@ fn products_that_are_computed_wrong_are_not_reported() {
     let fp8 = |work: &Work| matches!(work, Work::Product { dtype: DType::Fp8, .. });
     let (found, _) = found(ModelledGpu { spoils: fp8, ..ModelledGpu::new() }, &full());
     assert!(!gpu(&found).part.gemm.contains_key(&DType::Fp8) && gpu(&found).part.gemm.len() == 3);
-    let told = found
+    let warned = found
         .warnings
         .iter()
         .any(|it| it.subject.contains("fp8") && it.message.contains("computed NaN, but 2"));
-    assert!(told, "{:?}", found.warnings);
+    assert!(warned, "{:?}", found.warnings);
 }
 
 #[test]
@@ -332,11 +333,11 @@ fn a_gpu_without_cublas_or_beside_others_says_so() {
     };
     let (found, _) = found(device, &full());
     assert!(gpu(&found).part.gemm.is_empty());
-    let told = |text: &str| found.warnings.iter().any(|warning| warning.message.contains(text));
+    let warned = |text: &str| found.warnings.iter().any(|warning| warning.message.contains(text));
     assert!(
-        told("no matrix products: libcublasLt was lost")
-            && told("first of 2")
-            && told("CUDA_VISIBLE_DEVICES"),
+        warned("no matrix products: libcublasLt was lost")
+            && warned("first of 2")
+            && warned("CUDA_VISIBLE_DEVICES"),
         "{:?}",
         found.warnings
     );

@@ -44,8 +44,8 @@ impl Experiment for LaunchExperiment {
         let count = AtomicUsize::new(0);
         if series.is_empty() {
             fork_join(&rig.teams[point], &count);
-            let what = || format!("a fork-join of {}", threads(*members));
-            expect(what, count.load(Ordering::Relaxed) as f64, *members as f64, 0.0)?;
+            let kernel = || format!("a fork-join of {}", threads(*members));
+            expect(kernel, count.load(Ordering::Relaxed) as f64, *members as f64, 0.0)?;
         }
         series.visit(rig, || fork_join(&rig.teams[point], &count));
         Ok(())

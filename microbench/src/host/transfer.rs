@@ -53,8 +53,8 @@ impl Experiment for TransferExperiment {
                 let from = arena.next(len);
                 rig.subject.transfer(&link, to, from);
                 for at in (0..len).step_by((len / 64) | 1).chain([len - 1]) {
-                    let what = || format!("a transfer of {len} bytes");
-                    expect(what, f64::from(to[at]), f64::from(from[at]), 0.0)?;
+                    let kernel = || format!("a transfer of {len} bytes");
+                    expect(kernel, f64::from(to[at]), f64::from(from[at]), 0.0)?;
                 }
             }
             series.visit(rig, || {

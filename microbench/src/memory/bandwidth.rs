@@ -169,11 +169,11 @@ impl Arrays<'_> {
     /// Refuses a wrong sum, or wrong values among a sample of those written.
     fn verify(&self, sum: f64, team: usize) -> Result<(), MeasureError> {
         let len = self.to.len();
-        let what =
+        let kernel =
             || format!("the {:?} stream of {len} values by {}", self.stream, threads(team)).to_lowercase();
         if self.stream == Stream::Read {
             let wanted: f64 = self.from[..len].iter().sum();
-            return expect(what, sum, wanted, 1e-9 * wanted);
+            return expect(kernel, sum, wanted, 1e-9 * wanted);
         }
         for at in (0..len).step_by((len / 64) | 1).chain([len - 1]) {
             let wanted = match self.stream {
@@ -181,7 +181,7 @@ impl Arrays<'_> {
                 Stream::Copy => self.from[at],
                 _ => self.from[at] + FACTOR * self.from[len + at],
             };
-            expect(what, self.to[at], wanted, 1e-12)?;
+            expect(kernel, self.to[at], wanted, 1e-12)?;
         }
         Ok(())
     }

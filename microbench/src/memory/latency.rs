@@ -38,8 +38,8 @@ impl Chase {
     /// [`MeasureError::Wrong`] where the first step does not lead where the ring says.
     pub fn visit(&mut self, rig: &Rig<'_>, ring: &[u32]) -> Result<(), MeasureError> {
         if self.series.is_empty() {
-            let what = || format!("the chase through {} elements", ring.len() / STRIDE);
-            expect(what, f64::from(rig.subject.chase(ring, 0, 1)), f64::from(ring[0]), 0.0)?;
+            let kernel = || format!("the chase through {} elements", ring.len() / STRIDE);
+            expect(kernel, f64::from(rig.subject.chase(ring, 0, 1)), f64::from(ring[0]), 0.0)?;
         }
         let Self { at, series } = self;
         series.visit(rig, || *at = black_box(rig.subject.chase(ring, *at, STEPS)));
@@ -90,8 +90,8 @@ impl Experiment for LatencyExperiment {
         let ring = ring.view();
         if chase.is_empty() {
             let elements = ring.len() / STRIDE;
-            let what = || format!("the chase through {elements} elements");
-            expect(what, f64::from(rig.subject.chase(ring, 0, elements)), 0.0, 0.0)?;
+            let kernel = || format!("the chase through {elements} elements");
+            expect(kernel, f64::from(rig.subject.chase(ring, 0, elements)), 0.0, 0.0)?;
         }
         if size_of_val(ring) <= self.cache {
             // A call follows only a part of the ring, so all of it is fetched into the cache

@@ -72,8 +72,8 @@ impl Experiment for MixesExperiment {
             pass(rig, *stores, to, &arrays, 0..len);
             for at in (0..len).step_by((len / 64) | 1).chain([len - 1]) {
                 let wanted = arrays.iter().map(|array| array[at]).sum();
-                let what = || format!("the mix of {reads} reads and a write of {len} values");
-                expect(what, to[at], wanted, 1e-12)?;
+                let kernel = || format!("the mix of {reads} reads and a write of {len} values");
+                expect(kernel, to[at], wanted, 1e-12)?;
             }
         }
         series.visit(rig, || pass(rig, *stores, to, &arrays, slices.next()));

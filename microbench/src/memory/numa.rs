@@ -157,9 +157,9 @@ impl Experiment for NumaExperiment {
                     if read.is_empty() {
                         let (sum, len) =
                             (rig.subject.read(pool, field.values()), field.values().len() as f64);
-                        let what =
+                        let kernel =
                             || format!("the read of node {} by {}", memory.node, threads(pool.members()));
-                        expect(what, sum, len, 1e-6 * len)?;
+                        expect(kernel, sum, len, 1e-6 * len)?;
                     }
                     read.visit(rig, || {
                         black_box(rig.subject.read(pool, &field.values()[slices.next()]));
@@ -168,10 +168,10 @@ impl Experiment for NumaExperiment {
                 1 => {
                     if write.is_empty() {
                         rig.subject.write(pool, to, FACTOR, Store::NonTemporal);
-                        let what =
+                        let kernel =
                             || format!("the write of node {} by {}", memory.node, threads(pool.members()));
                         for at in (0..to.len()).step_by((to.len() / 64) | 1).chain([to.len() - 1]) {
-                            expect(what, to[at], FACTOR, 0.0)?;
+                            expect(kernel, to[at], FACTOR, 0.0)?;
                         }
                     }
                     write.visit(rig, || {
@@ -227,10 +227,10 @@ impl NumaExperiment {
         // A node's team may have a size that was not measured.
         let nearest = host.teams.iter().min_by_key(|team| team.threads.abs_diff(members))?;
         let bytes = Bytes::new((route.slices.slice() * size_of::<f64>()) as u64);
-        let mut rate = |what: &str, series: &SampleSeries| {
+        let mut rate = |measure: &str, series: &SampleSeries| {
             let summary = series.summary()?;
             let time = Seconds::new(without_launch(summary.median, nearest.launch.value.get()));
-            let label = format!("{what} of node {to} from node {from}");
+            let label = format!("{measure} of node {to} from node {from}");
             Some(record.sourced(&label, bytes / time, summary))
         };
         let (read, write) = (rate("reads", &route.read)?, rate("writes", &route.write)?);
@@ -326,9 +326,9 @@ mod tests {
         }
         let (distance, unknown) = (&numa.paths[2].distance, &numa.path(1, 600).expect("there").distance);
         assert_eq!((distance, unknown), (&Presence::Present(30), &Presence::Present(30)));
-        let told = |words: &str| warnings.iter().any(|warning| warning.contains(words));
+        let warned = |words: &str| warnings.iter().any(|warning| warning.contains(words));
         assert!(
-            told("node 1: not measured") && told("should be") && told("node 600: not measured"),
+            warned("node 1: not measured") && warned("should be") && warned("node 600: not measured"),
             "{warnings:?}"
         );
     }

@@ -79,7 +79,7 @@ impl Experiment for PagesExperiment {
             let (read, load) = (mode.read.summary()?, mode.chase.summary()?);
             let bytes = Bytes::new((mode.slices.slice() * size_of::<f64>()) as u64);
             let rate = bytes / Seconds::new(without_launch(read.median, team.launch.value.get()));
-            let label = |what: &str, by| format!("{what} in {:?} pages by {}", mode.asked, threads(by));
+            let label = |measure: &str, by| format!("{measure} in {:?} pages by {}", mode.asked, threads(by));
             Some(PageMode {
                 asked: mode.asked,
                 size: mode.size,

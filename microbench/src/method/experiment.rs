@@ -27,7 +27,7 @@ pub(crate) trait Experiment {
 
 /// Fails where a kernel computed `got`, which differs from `wanted` by more than `tolerance`.
 pub(crate) fn expect(
-    what: impl Fn() -> String,
+    kernel: impl Fn() -> String,
     got: f64,
     wanted: f64,
     tolerance: f64,
@@ -36,6 +36,6 @@ pub(crate) fn expect(
     if (got - wanted).abs() <= tolerance {
         Ok(())
     } else {
-        Err(MeasureError::Wrong { what: what(), got, wanted })
+        Err(MeasureError::Wrong { kernel: kernel(), got, wanted })
     }
 }

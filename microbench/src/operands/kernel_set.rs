@@ -238,7 +238,7 @@ mod tests {
         let transfer = (kernels::affinity::available_cores().len() > 1).then_some("transfer");
         for name in kernels.into_iter().chain(transfer) {
             match measure(name) {
-                Err(MeasureError::Wrong { what, .. }) => assert!(what.contains(name), "{name}: {what}"),
+                Err(MeasureError::Wrong { kernel, .. }) => assert!(kernel.contains(name), "{name}: {kernel}"),
                 other => panic!("{name}: {other:?}"),
             }
         }

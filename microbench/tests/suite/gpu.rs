@@ -9,13 +9,14 @@ use microbench::{Depth, Options, Progress, measure};
 #[test]
 fn a_gpu_is_measured_or_absent_with_the_reason_told_and_never_an_error() {
     let options = Options { depth: Depth::Tiny, date: "2026-11-21".into(), command: "fulcrum bench".into() };
-    let mut told = Vec::new();
-    let measured =
-        measure(&options, &mut |progress: Progress<'_>| told.push(progress.subject.to_owned()), &mut |_| {
-            Ok(())
-        })
-        .expect("a machine without a GPU can be measured as well");
-    let reasons: Vec<_> = told.iter().filter(|what| what.starts_with("no GPU: ")).collect();
+    let mut subjects = Vec::new();
+    let measured = measure(
+        &options,
+        &mut |progress: Progress<'_>| subjects.push(progress.subject.to_owned()),
+        &mut |_| Ok(()),
+    )
+    .expect("a machine without a GPU can be measured as well");
+    let reasons: Vec<_> = subjects.iter().filter(|what| what.starts_with("no GPU: ")).collect();
     let warned = measured.warnings.iter().any(|warning| warning.subject == "GPU");
     match &measured.host.gpu {
         Presence::Present(gpu) => {

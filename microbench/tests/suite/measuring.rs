@@ -13,28 +13,28 @@ fn options() -> Options {
 }
 
 /// A measurement with all its progress (done, total, subject) and all saved hosts.
-type Told = (MeasuredHost, Vec<(usize, usize, String)>, Vec<Host>);
+type Observed = (MeasuredHost, Vec<(usize, usize, String)>, Vec<Host>);
 
 /// One tiny measurement for all tests that only look at it: several at once would compete for the
 /// cores.
-fn measured() -> Told {
-    static ONCE: OnceLock<Told> = OnceLock::new();
+fn measured() -> Observed {
+    static ONCE: OnceLock<Observed> = OnceLock::new();
     ONCE.get_or_init(measure_now).clone()
 }
 
 /// Measurements take turns for the same reason.
 static TURN: Mutex<()> = Mutex::new(());
 
-fn measure_now() -> Told {
+fn measure_now() -> Observed {
     let _turn = TURN.lock();
-    let (mut told, mut saved) = (Vec::new(), Vec::new());
-    let mut progress = |p: Progress<'_>| told.push((p.done, p.total, p.subject.to_owned()));
+    let (mut steps, mut saved) = (Vec::new(), Vec::new());
+    let mut progress = |p: Progress<'_>| steps.push((p.done, p.total, p.subject.to_owned()));
     let mut save = |host: &Host| {
         saved.push(host.clone());
         Ok(())
     };
     let measured = measure(&options(), &mut progress, &mut save).expect("this machine can be measured");
-    (measured, told, saved)
+    (measured, steps, saved)
 }
 
 fn split(host: &Host) -> Option<Machine> {
@@ -212,11 +212,11 @@ fn whatever_was_saved_is_a_valid_host_file_and_the_last_one_is_the_result() {
 
 #[test]
 fn progress_goes_on_without_a_step_back_and_reaches_the_end_last() {
-    let (_, told, _) = measured();
-    assert!(told.is_sorted_by_key(|(done, ..)| *done));
-    let (last, before) = told.split_last().expect("something is told");
+    let (_, steps, _) = measured();
+    assert!(steps.is_sorted_by_key(|(done, ..)| *done));
+    let (last, before) = steps.split_last().expect("there is progress");
     assert_eq!(last.0, last.1);
-    assert!(before.iter().all(|(done, of, what)| done < of && !what.is_empty()), "{told:?}");
+    assert!(before.iter().all(|(done, of, what)| done < of && !what.is_empty()), "{steps:?}");
 }
 
 #[test]

@@ -63,7 +63,7 @@ pub fn generate(session: &mut Session, prompts: &[Vec<u32>], tokens: u64) -> (Ve
 
 /// The largest difference as a share of the largest logit.
 pub fn difference(ours: &[Vec<f32>], theirs: &[Vec<f32>]) -> f32 {
-    let of = |(ours, theirs): (&Vec<f32>, &Vec<f32>)| {
+    let relative = |(ours, theirs): (&Vec<f32>, &Vec<f32>)| {
         let largest = theirs.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
         let worst = ours
             .iter()
@@ -71,7 +71,7 @@ pub fn difference(ours: &[Vec<f32>], theirs: &[Vec<f32>]) -> f32 {
             .fold(0.0_f32, |worst, (a, b)| if a.is_nan() { f32::INFINITY } else { worst.max((a - b).abs()) });
         worst / largest
     };
-    ours.iter().zip(theirs).map(of).fold(0.0, f32::max)
+    ours.iter().zip(theirs).map(relative).fold(0.0, f32::max)
 }
 
 /// Whether there is a GPU, or the stand-in for one.
@@ -98,12 +98,12 @@ pub fn digest(logits: &[Vec<f32>]) -> u64 {
 /// The largest differences of one model on one placement: from transformers in f32, and from the
 /// CPU in the same formats.
 #[derive(Default)]
-struct Found {
+struct Differences {
     far: f32,
     near: f32,
 }
 
-impl Found {
+impl Differences {
     fn and(&mut self, other: Self) {
         (self.far, self.near) = (self.far.max(other.far), self.near.max(other.near));
     }
@@ -143,8 +143,8 @@ impl<'a> Case<'a> {
     }
 
     /// The golden sequences, token by token and at once.
-    fn check(&mut self, golden: &Golden, tensors: &[u8]) -> Found {
-        let mut found = Found::default();
+    fn check(&mut self, golden: &Golden, tensors: &[u8]) -> Differences {
+        let mut found = Differences::default();
         for (what, sequences) in golden.sequences.iter().filter(|(what, _)| *what != "prompt") {
             let prompts = &sequences.tokens;
             let steps = STEPS.min(sequences.greedy[0].len());
@@ -166,10 +166,10 @@ impl<'a> Case<'a> {
             let (_, logits) = generate(&mut self.ours, &known, 1);
             let (_, near) = generate(&mut self.near, &known, 1);
             println!("bits of {}, {what}: {:016x}", self.name, digest(&logits));
-            found.and(Found { far: difference(&logits, &far), near: difference(&logits, &near) });
+            found.and(Differences { far: difference(&logits, &far), near: difference(&logits, &near) });
         }
         let rounding = rig::rounding(&self.name) as f32;
-        Found { far: found.far / rounding, near: found.near / rounding }
+        Differences { far: found.far / rounding, near: found.near / rounding }
     }
 
     /// Greedy tokens are the same, except where two tokens were nearly equal in f32.
@@ -188,7 +188,7 @@ fn what_a_gpu_computes_agrees_with_the_golden_models() {
     if !there_is_one() {
         return;
     }
-    let mut found = Found::default();
+    let mut found = Differences::default();
     for name in rig::GOLDEN {
         let checkpoint = rig::checkpoint(name);
         let (golden, tensors) = golden(name);
@@ -196,11 +196,11 @@ fn what_a_gpu_computes_agrees_with_the_golden_models() {
         // Chunks that do not divide the prompts; and chunks of few rows, with many hops.
         for (placement, chunk) in [(rig::on(model, rig::LOOPBACK), 96), (rig::split(model), 7)] {
             let mut case = Case::new(name, &checkpoint, &placement, DType::Bf16, chunk);
-            let these = case.check(&golden, &tensors);
+            let differences = case.check(&golden, &tensors);
             // Rounding sends a token to another expert where two experts' scores are nearly equal.
             // Then its tokens agree, but its logits may differ.
             if !rig::EXPERTS.contains(&name) {
-                found.and(these);
+                found.and(differences);
             }
         }
     }
@@ -248,10 +248,10 @@ fn every_placement_with_a_gpu_gives_what_the_cpu_does() {
     println!("largest difference: {worst} beside the CPU");
     assert!(worst > 0.0 && worst < 0.05, "{worst}");
     // The place that weights come from makes no difference.
-    let of = |kind, weights| bits.iter().find(|it| (it.0, it.1) == (kind, weights)).expect("a case").2;
-    assert_eq!(of("all on loopback", DType::Bf16), of("streamed", DType::Bf16));
-    assert_eq!(of("all on the GPU", DType::Int8), of("streamed", DType::Int8));
-    assert_eq!(of("all on the GPU", DType::Int4), of("streamed", DType::Int4));
+    let bits_of = |kind, weights| bits.iter().find(|it| (it.0, it.1) == (kind, weights)).expect("a case").2;
+    assert_eq!(bits_of("all on loopback", DType::Bf16), bits_of("streamed", DType::Bf16));
+    assert_eq!(bits_of("all on the GPU", DType::Int8), bits_of("streamed", DType::Int8));
+    assert_eq!(bits_of("all on the GPU", DType::Int4), bits_of("streamed", DType::Int4));
     println!("they agree");
 }
 

@@ -15,7 +15,7 @@ const APART: f32 = 8.0;
 
 /// A placement with layers' experts on one device and the rest of the model on another, each from
 /// its own memory.
-fn apart(model: &Model, experts: DeviceId, rest: DeviceId) -> Placement {
+fn experts_on(model: &Model, experts: DeviceId, rest: DeviceId) -> Placement {
     let on = |sublayer, device| {
         let home = if device == rig::CPU { rig::DRAM } else { rig::LOOPBACK_MEMORY };
         vec![whole(model, sublayer, home, device, device)]
@@ -54,8 +54,8 @@ fn decided(name: &str, folder: &Path) -> Checkpoint {
 /// The cases for each model: a placement, and the format of its weights.
 fn cases(model: &Model) -> Vec<(String, Placement, DType)> {
     let mut cases = vec![
-        ("experts on the CPU", apart(model, rig::CPU, rig::LOOPBACK), DType::Bf16),
-        ("only experts on the GPU", apart(model, rig::LOOPBACK, rig::CPU), DType::Int8),
+        ("experts on the CPU", experts_on(model, rig::CPU, rig::LOOPBACK), DType::Bf16),
+        ("only experts on the GPU", experts_on(model, rig::LOOPBACK, rig::CPU), DType::Int8),
         ("layers in turn", rig::mixed(model), DType::Bf16),
         ("split", rig::split(model), DType::Bf16),
         ("split, two micro-batches", rig::divided(rig::split(model), 2), DType::Int4),

@@ -36,7 +36,7 @@ fn session(placement: fn(&Model) -> Placement) -> Result<Session, ExecutorError>
 }
 
 /// The error says which device failed at which call, and what to do.
-fn is_whole(error: &ExecutorError, call: &str) {
+fn check_message(error: &ExecutorError, call: &str) {
     let text = error.to_string();
     assert!(matches!(error, ExecutorError::Gpu { .. }), "{text}");
     assert!(text.starts_with("device 'loopback': the GPU refused ") && text.contains(call), "{text}");
@@ -95,16 +95,19 @@ fn a_gpu_that_fails_ends_what_runs_with_its_error() {
         ("kernel", 60, ILLEGAL_ADDRESS),
     ] {
         // The lanes race for the call that reports the error.
-        let what = if error == LAUNCH_FAILED { "LAUNCH_FAILED" } else { "ILLEGAL_ADDRESS" };
+        let name = if error == LAUNCH_FAILED { "LAUNCH_FAILED" } else { "ILLEGAL_ADDRESS" };
         for placement in [rig::split, rig::streamed] {
             let mut session = session(placement).expect("it fits");
             fail(call, which, error);
             let failed = session.generate(&prompts, 8, Sampling::Greedy, |_| {});
-            is_whole(&failed.expect_err("it fails"), what);
+            check_message(&failed.expect_err("it fails"), name);
             assert!(!file().exists(), "{call} has failed");
             assert_eq!(session.logits().expect("there are none"), Vec::<Vec<f32>>::new());
             // A context that failed keeps failing, and says so.
-            is_whole(&session.generate(&prompts, 8, Sampling::Greedy, |_| {}).expect_err("it fails"), "");
+            check_message(
+                &session.generate(&prompts, 8, Sampling::Greedy, |_| {}).expect_err("it fails"),
+                "",
+            );
         }
         let mut session = session(rig::split).expect("another context works");
         let (answers, served) = serve(&mut session, |pass| {
@@ -112,7 +115,7 @@ fn a_gpu_that_fails_ends_what_runs_with_its_error() {
                 fail(call, which, error)
             }
         });
-        is_whole(&served.expect_err("it fails"), what);
+        check_message(&served.expect_err("it fails"), name);
         assert_eq!(answers[0], GenerationResult { tokens: whole[0].tokens.clone(), ..answers[0].clone() });
         assert_eq!(answers[0].finish, FinishReason::Length, "it was done before");
         assert_eq!(answers.len(), 3, "who ran is answered");
@@ -122,16 +125,16 @@ fn a_gpu_that_fails_ends_what_runs_with_its_error() {
         }
     }
     let all = |model: &Model| rig::on(model, rig::LOOPBACK);
-    for (call, which, what) in
+    for (call, which, name) in
         [("cuGraphLaunch", 3, "a graph"), ("cuGraphInstantiateWithFlags", 1, "a graph")]
     {
         let mut session = session(all).expect("it fits");
         fail(call, which, LAUNCH_FAILED);
-        is_whole(&session.generate(&prompts, 8, Sampling::Greedy, |_| {}).expect_err("it fails"), what);
+        check_message(&session.generate(&prompts, 8, Sampling::Greedy, |_| {}).expect_err("it fails"), name);
     }
     fail("cuMemAlloc_v2", 12, OUT_OF_MEMORY);
     let error = session(rig::split).err().expect("no memory");
-    is_whole(&error, "OUT_OF_MEMORY");
+    check_message(&error, "OUT_OF_MEMORY");
     assert!(error.to_string().contains("plan for a GPU with less"), "{error}");
     println!("they fail as they should");
 }

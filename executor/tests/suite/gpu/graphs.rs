@@ -27,8 +27,8 @@ fn random() -> Sampling {
 
 /// Tokens and the last logits of a run without times of tasks.
 fn generate(session: &mut Session, tokens: u64) -> (Vec<Vec<u32>>, Vec<Vec<f32>>) {
-    let made = session.generate_until(&prompts(), tokens, random(), false, |_| false, |_| ());
-    (made.expect("it runs").tokens, session.logits().expect("they are read"))
+    let generation = session.generate_until(&prompts(), tokens, random(), false, |_| false, |_| ());
+    (generation.expect("it runs").tokens, session.logits().expect("they are read"))
 }
 
 #[test]
@@ -75,22 +75,22 @@ fn replayed_passes_give_what_launched_ones_do() {
         let found = generate(&mut session, tokens);
         (found, session.gpu_passes().expect("it has one"))
     };
-    let of = |launched, replayed| GpuPassCounts { device: "loopback".to_owned(), launched, replayed };
+    let counts = |launched, replayed| GpuPassCounts { device: "loopback".to_owned(), launched, replayed };
     // A prompt of 17 tokens takes three passes, and the first pass of a shape is launched.
     let (few, passes) = run(all(), 12);
-    assert_eq!(passes, of(4, 10));
+    assert_eq!(passes, counts(4, 10));
     let (many, passes) = run(all(), 24);
-    assert_eq!(passes, of(4, 22));
+    assert_eq!(passes, counts(4, 22));
     assert!(few.0.iter().zip(&many.0).all(|(few, many)| many.starts_with(few)));
     // What is fetched during the pass is enqueued, and the same kernels compute.
     let (launched, passes) = run(streamed(), 24);
-    assert_eq!(passes, of(26, 0));
+    assert_eq!(passes, counts(26, 0));
     assert!(many == launched, "tokens and logits, to the bit");
     // With times of every task the graph has events.
     let mut session = session(&checkpoint, all());
     let timed = session.generate(&prompts(), 24, random(), |_| ()).expect("it runs");
     assert_eq!((timed.tokens, session.logits().expect("they are read")), many);
-    assert_eq!(session.gpu_passes(), Some(of(4, 22)));
+    assert_eq!(session.gpu_passes(), Some(counts(4, 22)));
     assert!(timed.trace.events.windows(2).all(|two| two[0].start_ns <= two[1].start_ns));
     println!("they agree");
 }
