@@ -1,12 +1,12 @@
 "use strict";
-// A table to look around in: choose what lies along each axis, what has which colour, and which rows are shown.
-// Its columns lie beside it as JSON, packed as reports/src/explorer.rs says. Names are set as text, never as markup.
+// A table to explore: readers choose the column of each axis, the column of the colour, and the rows shown.
+// The columns are JSON in the page, packed by reports/src/page/explorer.rs. Names are set as text, never as markup.
 (() => {
   const MARGIN = { left: 76, right: 14, top: 12, bottom: 44 };
   const HEIGHT = 420;
-  const REACH = 14; // pixels from the pointer at which a point is still meant
+  const REACH = 14; // distance in pixels within which the pointer selects a point
   const MOST_CHOICES = 200;
-  // From dark blue over green to yellow: ordered in lightness, so that it can be read without seeing hues.
+  // From dark blue over green to yellow. Lightness grows, so that it can be read without seeing hues.
   const RAMP = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
 
   function make(parent, name, properties = {}, text = "") {
@@ -24,7 +24,7 @@
     return bytes;
   }
 
-  // A column: what stands in each row, and a number for an axis. Bytes are unpacked when first asked for.
+  // A column: the text of each row, and its number for an axis. Bytes are unpacked on first use.
   class Column {
     constructor(packed, rows) {
       Object.assign(this, { name: packed.name, packed, rows, kind: packed.kind, names: packed.names });
@@ -71,7 +71,7 @@
     return size >= 1e-3 && size < 1e7 ? String(Number(value.toPrecision(5))) : value.toExponential(3);
   }
 
-  // Round numbers between two ends: of each decade where they are far apart on a logarithmic axis.
+  // Round numbers between two ends; on a long logarithmic axis, the same digits of each decade.
   function ticks([from, to], logarithmic, most) {
     if (logarithmic && to / from >= 10) {
       for (const digits of [[1, 2, 5], [1, 3], [1]]) {
@@ -148,7 +148,7 @@
       return select;
     }
 
-    // Whether the values of a column are so far apart that equal ratios should be equal distances.
+    // Whether the values of a column span such a range that its axis should be logarithmic.
     isWide(name) {
       const column = this.columns.get(name);
       const [least, most] = column.numbers.reduce(([a, b], it) => [it < a ? it : a, it > b ? it : b], [Infinity, 0]);
@@ -181,7 +181,7 @@
         matchMedia(query).addEventListener("change", () => this.draw());
     }
 
-    // Which rows are shown, and where they lie between the ends of the axes.
+    // Chooses the rows to show and the ends of the axes.
     choose() {
       const tests = [];
       for (const [name, select] of this.filters) {
@@ -204,7 +204,7 @@
       let count = 0;
       for (let row = 0; row < this.rows; row++) {
         const [x, y] = [xs[row], ys[row]];
-        // Also false where there is none.
+        // False for a missing value, too.
         if (x >= least[0] && y >= least[1] && x < Infinity && y < Infinity && tests.every((test) => test(row))) all[count++] = row;
       }
       const shown = all.subarray(0, count);
@@ -263,7 +263,7 @@
       pen.restore();
     }
 
-    // Rows in groups of one colour, since to change the pen's is what takes time.
+    // Draws rows in groups of one colour, because changing the colour is slow.
     drawPoints(pen, colour) {
       const palette = [0, 1, 2, 3, 4, 5].map((index) => colour(`--c${index}`));
       const column = this.columns.get(this.colour.value);
@@ -309,7 +309,7 @@
       return found;
     }
 
-    // Along the horizontal axis, for those who have no pointer.
+    // Moves along the horizontal axis, for readers without a pointer.
     walk(step) {
       if (this.shown.length === 0) return;
       const xs = this.axes[0].numbers;
@@ -337,7 +337,7 @@
       this.tip.style.top = `${y > HEIGHT / 2 ? y - this.tip.offsetHeight - 10 : y + 12}px`;
     }
 
-    // The whole row, as a table that stays.
+    // Shows the whole row as a table.
     show(row) {
       this.detail.replaceChildren();
       if (row < 0) return;

@@ -82,7 +82,7 @@ impl Explorer {
         match &self.left_out[..] {
             [] => vec![],
             names => vec![format!(
-                "Not on this page, since every row has another text in it or the page would be too large: {}.",
+                "These columns are left out, because they hold free text or would make the page too large: {}.",
                 names.join(", ")
             )],
         }

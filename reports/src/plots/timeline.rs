@@ -106,8 +106,8 @@ pub(crate) fn draw_layers(timeline: &Timeline, sides: &[TimelineSide]) -> Drawin
     let lengths = sides.iter().zip(&from).map(|(side, from)| end(side) - *from);
     let length = lengths.fold(Seconds::new(1e-9), Seconds::max);
     let title = match layers {
-        [first, second] if first < second => format!("Layers {first} and {second} of it"),
-        [only, _] => format!("Layer {only} of it"),
+        [first, second] if first < second => format!("Layers {first} and {second} of this step"),
+        [only, _] => format!("Layer {only} of this step"),
     };
     GanttChart { title, timeline, sides, from, length, ends: None }.draw()
 }

@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 pub enum JoinError {
     /// The traces are of different machines, models or plans.
     #[error(
-        "the traces differ in their {key}: predicted for '{predicted}', measured with '{measured}'; compare two traces of one plan"
+        "the traces differ in their {key}: predicted for '{predicted}', measured with '{measured}'; \
+         compare two traces of one plan"
     )]
     Origin {
         /// `machine`, `model` or `plan`.
@@ -26,7 +27,8 @@ pub enum JoinError {
     },
     /// The traces have different steps.
     #[error(
-        "the traces differ in step {index}: predicted {predicted}, measured {measured}; compare two traces of one batch size, prompt and output"
+        "the traces differ in step {index}: predicted {predicted}, measured {measured}; compare two \
+         traces of one batch size, prompt and output"
     )]
     Step {
         /// Index of the first step that differs.
@@ -38,7 +40,8 @@ pub enum JoinError {
     },
     /// The traces have different tasks.
     #[error(
-        "the traces differ in event {index}: predicted {predicted}, measured {measured}; compare two traces of one plan"
+        "the traces differ in event {index}: predicted {predicted}, measured {measured}; compare two \
+         traces of one plan"
     )]
     Task {
         /// Index of the first event that differs.

@@ -150,13 +150,13 @@ impl CapacityFile {
         blocks.extend(rest.iter().map(|line| PageBlock::Text(line.clone())));
         let tiles: Vec<_> = self.machines.iter().map(tile).collect();
         match tiles.is_empty() {
-            true => blocks.push(PageBlock::Note("No machine was asked about.".to_owned())),
+            true => blocks.push(PageBlock::Note("No machine was compared.".to_owned())),
             false => blocks.push(PageBlock::Tiles(tiles)),
         }
         blocks.push(PageBlock::Table(self.table()));
         let curves = self.curves();
         if !curves.is_empty() {
-            blocks.push(PageBlock::Heading("Limits kept, by load".to_owned()));
+            blocks.push(PageBlock::Heading("Attainment and latency by load".to_owned()));
             blocks.push(PageBlock::Plots(curves));
         }
         let tornados = self.machines.iter().enumerate();
@@ -164,10 +164,10 @@ impl CapacityFile {
             .filter_map(|(index, it)| Some(Plot::fitting(format!("tornado-{index}"), tornado(it)?)))
             .collect();
         if !tornados.is_empty() {
-            blocks.push(PageBlock::Heading("What the cost of a million output tokens hangs on".to_owned()));
+            blocks.push(PageBlock::Heading("Sensitivity of the cost of a million output tokens".to_owned()));
             blocks.push(PageBlock::Plots(tornados));
         }
-        blocks.push(PageBlock::Heading("Reckoned with".to_owned()));
+        blocks.push(PageBlock::Heading("Prices and rates".to_owned()));
         blocks.push(PageBlock::Table(self.figures()));
         PageSection {
             title: format!("{}: which machine", self.model),
@@ -208,14 +208,18 @@ impl CapacityFile {
             "machines",
             "utilisation",
             "USD per million tokens",
-            "USD in all",
+            "total USD",
             "J per token",
         ];
         let columns = [TableColumn::name("machine")].into_iter().chain(numbers.map(TableColumn::number));
         Table {
             label: "The candidates".to_owned(),
-            caption: "In brackets: with every rate of the machine at the slow and at the fast end of its 80 % band.".to_owned(),
-            columns: columns.chain([TableColumn::text("bottleneck"), TableColumn::wide("plan, or why not")]).collect(),
+            caption: "In brackets: the results with every rate of the machine at the slow and the fast \
+                      end of its 80 % band."
+                .to_owned(),
+            columns: columns
+                .chain([TableColumn::text("bottleneck"), TableColumn::wide("plan, or why not")])
+                .collect(),
             rows: self.machines.iter().map(row).collect(),
         }
     }
@@ -259,8 +263,8 @@ impl CapacityFile {
             [&it.name, &it.value, &it.source].map(|it| TableCell::from(it.as_str())).to_vec()
         };
         Table {
-            label: "What was reckoned with".to_owned(),
-            caption: "Prices and rates, and who says so.".to_owned(),
+            label: "Prices and rates in use".to_owned(),
+            caption: "Prices and rates with their sources.".to_owned(),
             columns: [TableColumn::name("figure"), TableColumn::text("value"), TableColumn::wide("source")]
                 .to_vec(),
             rows: self.figures.iter().map(row).collect(),

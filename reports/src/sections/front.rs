@@ -134,8 +134,8 @@ impl FrontFile {
         PageSection {
             title: format!("What can be traded off: {}", self.criteria.join(", ")),
             lead: format!(
-                "{}, of which none was better in every criterion as the solver compares; {beaten} of them {} beaten by another once \
-                 simulated with contention.",
+                "{}. By the solver’s estimates none is worse than another in every criterion. Simulated \
+                 with contention, {beaten} {} beaten by another.",
                 counted(self.points.len(), "placement"),
                 if beaten == 1 { "is" } else { "are" }
             ),
@@ -190,10 +190,14 @@ impl FrontFile {
         };
         Table {
             label: "The points of the front".to_owned(),
-            caption: "Simulated, and as bounds without contention; ‘!’ where another point, simulated, is nowhere worse and somewhere \
-                      better. Proven: the share of its value that nothing within its limits goes below."
+            caption: "Simulated values, and bounds without contention. ‘!’ marks points that another \
+                      simulated point beats. Proven: no placement within the limits is below this share \
+                      of the value."
                 .to_owned(),
-            columns: [TableColumn::name("placement, in decode")].into_iter().chain(numbers.map(|it| TableColumn::number(&it))).collect(),
+            columns: [TableColumn::name("placement, in decode")]
+                .into_iter()
+                .chain(numbers.map(|it| TableColumn::number(&it)))
+                .collect(),
             rows: self.points.iter().map(row).collect(),
         }
     }

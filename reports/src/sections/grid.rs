@@ -46,8 +46,9 @@ pub(crate) fn section(table: &PlanTable) -> PageSection {
         false => {
             let names: Vec<_> = devices.iter().map(String::as_str).collect();
             blocks.push(PageBlock::Text(
-                "In each cell, the share of the layers’ sublayers that each device computes: above in prefill, below in decode. The \
-                 number is the index of the placement, the time is that per output token."
+                "Each cell shows the share of the sublayers that each device computes: in prefill \
+                 above, in decode below. The number is the index of the placement; the time is per \
+                 output token."
                     .to_owned(),
             ));
             blocks.push(PageBlock::wide(
@@ -62,8 +63,9 @@ pub(crate) fn section(table: &PlanTable) -> PageSection {
     PageSection {
         title: format!("{} on {}: best placements", table.model.name, table.machine.name),
         lead: format!(
-            "{} of batch and prompt length, {} output tokens each, {}. Weights stay where they are for all, which changes the \
-             objective ({}) by {} on average and {} at worst.",
+            "{} of batch and prompt length with {} output tokens each, and {}. All placements share one \
+             set of resident weights, which changes the objective ({}) by {} on average and {} at \
+             worst.",
             counted(table.cells.len(), "cell"),
             table.output_tokens,
             counted(table.placements.len(), "placement"),
@@ -171,8 +173,9 @@ fn rows(table: &PlanTable) -> Table {
     ];
     Table {
         label: "Every cell of the grid".to_owned(),
-        caption: "Simulated with contention; alone: with the placement that would be best for this cell if it shared nothing. Switch: \
-                  how long the weights take there and back, where that is faster than sharing."
+        caption: "Simulated with contention. “Alone”: with the best placement for this cell if weights \
+                  were not shared. “Switch”: the time to move the weights there and back, where that is \
+                  faster than sharing."
             .to_owned(),
         columns: columns.to_vec(),
         rows: table.cells.iter().map(row).chain(without).collect(),

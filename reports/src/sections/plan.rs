@@ -42,12 +42,12 @@ impl PlannedRun {
         let Self { plan, machine, trace, placement: map, memory: memories } = self;
         let load = plan.workload;
         let mut blocks = vec![PageBlock::Tiles(self.tiles()), PageBlock::Table(self.rules())];
-        blocks.push(PageBlock::Heading("Where everything is".to_owned()));
+        blocks.push(PageBlock::Heading("Placement".to_owned()));
         blocks.push(PageBlock::wide("placement", placement::draw(map)));
         blocks.push(PageBlock::wide("homes", placement::draw_homes(map)));
         blocks.push(PageBlock::wide("memory", memory::draw(memories)));
         blocks.extend(run_blocks(trace, Some(machine), Some(plan.formats.weights)));
-        blocks.push(PageBlock::Heading("What the predictions rest on".to_owned()));
+        blocks.push(PageBlock::Heading("Machine rates behind the predictions".to_owned()));
         blocks.push(PageBlock::Details {
             summary: format!("Rates of {}", machine.name),
             open: false,
@@ -56,7 +56,7 @@ impl PlannedRun {
         PageSection {
             title: format!("{} on {}: plan", plan.model.name, plan.machine.name),
             lead: format!(
-                "Batch {}, {} prompt and {} output tokens, in {}; best at {}, found as ‘{}’.",
+                "Batch {}, {} prompt and {} output tokens, in {}; best for {}, chosen as ‘{}’.",
                 load.batch,
                 load.prompt_tokens,
                 load.output_tokens,
@@ -101,8 +101,9 @@ impl PlannedRun {
             TableColumn::wide("why not"),
         ];
         Table {
-            label: "The plan beside rules".to_owned(),
-            caption: "Simulated with contention, beside rules that do not look at speeds. The bound is the plan’s own roofline."
+            label: "The plan and simple rules".to_owned(),
+            caption: "Simulated with contention, beside rules that ignore speeds. The bound is the \
+                      plan’s own roofline."
                 .to_owned(),
             columns: columns.to_vec(),
             rows: own.into_iter().chain(rules).chain(without).collect(),

@@ -141,12 +141,13 @@ pub(crate) fn blocks(
     });
     let words = match machine {
         Some(_) => {
-            "Each operator by its FLOP per byte moved, and what it achieved while it ran. Nothing can be above the \
-             slope of the memory that it reads, or the flat line of the fastest matrix products."
+            "Each operator by its FLOP per byte and its achieved rate. The limits are the sloped line \
+             of the memory that it reads and the flat line of the fastest matrix products."
         }
         None => {
-            "Each operator by its FLOP per byte moved, and what it achieved while it ran. The machine of this trace is \
-             not one that this program knows, so no ceilings are drawn: name its plan beside it."
+            "Each operator by its FLOP per byte and its achieved rate. The limits are missing because \
+             this program does not know the machine of this trace: add the file of its plan to the \
+             report."
         }
     };
     let plots = charts.collect();
@@ -229,9 +230,10 @@ fn table(rows: &[AchievedRates], roof: impl Fn(&AchievedRates) -> Option<f64>) -
         ];
         cells.map(TableCell::from).to_vec()
     });
-    let caption = "Operators and transfers of all steps. What computes nothing is held against the fastest memory alone.";
+    let caption =
+        "Operators and transfers of all steps. Transfers are compared with the fastest memory only.";
     Table {
-        label: "What each operator achieved".to_owned(),
+        label: "Achieved rates of operators".to_owned(),
         caption: caption.to_owned(),
         columns: columns.to_vec(),
         rows: rows.collect(),

@@ -24,8 +24,8 @@ pub(crate) fn run_blocks(
     let mut blocks = vec![
         PageBlock::Heading("Step by step".to_owned()),
         PageBlock::Text(
-            "The last prefill step and the decode step in the middle, and two layers of each: what each device and link does, \
-             and where it waits for another."
+            "The last prefill step and the middle decode step, with two layers of each: the tasks of \
+             each device and link, and its waiting time."
                 .to_owned(),
         ),
     ];
@@ -65,7 +65,7 @@ fn lanes(own: &Comparison) -> Table {
     };
     let numbers = ["computes", "copies", "waits"].map(TableColumn::number);
     Table {
-        label: "What each device and link did".to_owned(),
+        label: "Work of each device and link".to_owned(),
         caption: "Time of each device and link in all steps of a phase, and its share of them.".to_owned(),
         columns: [TableColumn::text("phase"), TableColumn::name("lane")].into_iter().chain(numbers).collect(),
         rows: own.lanes.iter().map(|it| row(it.phase, &it.lane, it.busy.predicted)).collect(),

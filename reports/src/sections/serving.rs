@@ -94,7 +94,8 @@ impl ServingSummary {
         list(&self.0, String::new(), &mut rows);
         Table {
             label: "All numbers".to_owned(),
-            caption: "All that the file says; names that end in _s are seconds, in _j joules.".to_owned(),
+            caption: "All values of the file. Names that end in _s are in seconds, names in _j in joules."
+                .to_owned(),
             columns: vec![TableColumn::name("quantity"), TableColumn::number("value")],
             rows: rows.into_iter().map(|row| row.map(TableCell::from).to_vec()).collect(),
         }
@@ -155,9 +156,9 @@ pub(crate) fn requests(table: &DataTable) -> PageSection {
 pub(crate) fn series(table: &DataTable) -> PageSection {
     let start = table.numbers("start_s").unwrap_or(&[]);
     let shown: [(&str, &str, TickFormat); 6] = [
-        ("utilization", "Share of the time in which it computes", whole_percent),
-        ("mean_running", "Requests that run", plain),
-        ("mean_waiting", "Requests that wait", plain),
+        ("utilization", "Share of time spent computing", whole_percent),
+        ("mean_running", "Running requests", plain),
+        ("mean_waiting", "Waiting requests", plain),
         ("prompt_tokens_per_s", "Prompt tokens per second", plain),
         ("output_tokens_per_s", "Output tokens per second", plain),
         ("least_free_blocks", "Fewest free blocks of KV cache", plain),
@@ -181,12 +182,12 @@ pub(crate) fn series(table: &DataTable) -> PageSection {
     });
     let mut blocks = vec![PageBlock::Plots(plots.collect())];
     if table.rows == 0 {
-        blocks.insert(0, PageBlock::Note("There is no stretch of time in this table.".to_owned()));
+        blocks.insert(0, PageBlock::Note("There is no time interval in this table.".to_owned()));
     }
-    blocks.extend(explorer("Stretches of time", table, &[], ["start_s", "utilization", "mean_running"]));
+    blocks.extend(explorer("Time intervals", table, &[], ["start_s", "utilization", "mean_running"]));
     PageSection {
         title: "Over time".to_owned(),
-        lead: format!("{}.", counted(table.rows, "stretch").replace("stretchs", "stretches")),
+        lead: format!("{}.", counted(table.rows, "time interval")),
         blocks,
     }
 }
@@ -196,7 +197,7 @@ fn explorer(label: &str, table: &DataTable, keys: &[&str], [x, y, colour]: [&str
         return vec![];
     }
     let explorer = Explorer::new(label, table, keys, [Some(x), Some(y), Some(colour)]);
-    vec![PageBlock::Heading("Look around".to_owned()), PageBlock::Explorer(Box::new(explorer))]
+    vec![PageBlock::Heading("Explore".to_owned()), PageBlock::Explorer(Box::new(explorer))]
 }
 
 fn sorted(values: &[Option<f64>]) -> Vec<f64> {

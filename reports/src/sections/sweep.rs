@@ -43,10 +43,10 @@ pub(crate) fn section(table: &DataTable) -> PageSection {
         blocks.push(PageBlock::Plots(curves));
     }
     if table.rows > 0 {
-        blocks.push(PageBlock::Heading("Look around".to_owned()));
+        blocks.push(PageBlock::Heading("Explore".to_owned()));
         blocks.push(PageBlock::Explorer(Box::new(explorer(table, &keys))));
     }
-    blocks.push(PageBlock::Heading("What was set, and what came of it".to_owned()));
+    blocks.push(PageBlock::Heading("Keys and results".to_owned()));
     blocks.push(PageBlock::Table(ranges(table)));
     blocks.extend(messages(table).map(PageBlock::Table));
     PageSection {
@@ -179,7 +179,7 @@ fn ranges(table: &DataTable) -> Table {
     let numbers = ["least, or first", "most, or last", "rows"].map(TableColumn::number);
     Table {
         label: "Columns of the sweep".to_owned(),
-        caption: "The columns that hold something. Names that end in _s are seconds.".to_owned(),
+        caption: "All columns that are not empty. Names that end in _s are in seconds.".to_owned(),
         columns: [TableColumn::name("column")].into_iter().chain(numbers).collect(),
         rows: table.columns.iter().filter_map(row).collect(),
     }
@@ -207,8 +207,8 @@ fn messages(table: &DataTable) -> Option<Table> {
         vec![TableCell::from(count.to_string()), TableCell::from(word.as_str())]
     };
     (!known.is_empty()).then(|| Table {
-        label: "Why points have no numbers".to_owned(),
-        caption: format!("Messages of points without numbers; at most {MOST_MESSAGES}."),
+        label: "Messages of points without numbers".to_owned(),
+        caption: format!("The {MOST_MESSAGES} most frequent messages."),
         columns: vec![TableColumn::number("points"), TableColumn::wide("message")],
         rows: known.iter().take(MOST_MESSAGES).map(row).collect(),
     })

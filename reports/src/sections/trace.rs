@@ -67,7 +67,7 @@ fn tiles(trace: &Trace) -> Vec<NumberTile> {
 }
 
 fn beside_prediction(joined: &Comparison) -> Vec<PageBlock> {
-    let mut blocks = vec![PageBlock::Heading("Beside its prediction".to_owned())];
+    let mut blocks = vec![PageBlock::Heading("Compared with its prediction".to_owned())];
     // The drawings of the run itself have the same names, so these get a prefix.
     blocks.extend(validation::joined_steps(joined).into_iter().map(|block| match block {
         PageBlock::Plots(mut plots) => {

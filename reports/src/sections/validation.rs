@@ -23,24 +23,25 @@ const WORDS: &[(&str, &str)] = &[
     ("TPOT, time per output token", "(End of the run − first token) ÷ decode steps."),
     (
         "Error",
-        "Predicted ÷ measured − 1: +10 % says that the prediction was 10 % too long. |error| is its magnitude.",
+        "Predicted ÷ measured − 1: +10 % means that the prediction is 10 % too long. |error| is its magnitude.",
     ),
     (
         "Median, p90, worst",
-        "Over the configurations: the middle |error|, the 90th percentile by nearest rank, and the largest.",
+        "Over all configurations: the median |error|, its 90th percentile by nearest rank, and the \
+         largest |error|.",
     ),
     (
-        "Predicted ÷ measured on the whole",
-        "The geometric mean of the ratio: above 1 where predictions are too long more than too short.",
+        "Overall predicted ÷ measured",
+        "The geometric mean of the ratio: above 1 where predictions are too long overall.",
     ),
     (
         "Rank correlation",
-        "Spearman’s: 1 where the prediction puts the configurations in the order in which the measurement puts them.",
+        "Spearman’s rank correlation: 1 where predictions and measurements have the same order.",
     ),
-    ("Lane", "A device or a link; it does one task at a time."),
+    ("Lane", "A device or a link. It runs one task at a time."),
     (
         "Streamed",
-        "The weights or the KV cache lie in another memory than the device’s own and cross a link each time they are used.",
+        "Weights or KV cache that are not in the device’s own memory and cross a link each time they are used.",
     ),
 ];
 
@@ -57,8 +58,7 @@ pub(crate) fn section(it: &Validation) -> PageSection {
     blocks.extend(it.shown_configuration().map(shown).into_iter().flatten());
     blocks.push(PageBlock::Heading("Operators, lanes and memories".to_owned()));
     blocks.push(PageBlock::Text(
-        "The repeat whose whole run had the median duration, joined with its prediction task by task."
-            .to_owned(),
+        "The repeat with the median total duration, joined with its prediction task by task.".to_owned(),
     ));
     for configuration in &it.configurations {
         let label = &configuration.label.name;
@@ -67,17 +67,17 @@ pub(crate) fn section(it: &Validation) -> PageSection {
         let open = it.shown_configuration().is_some_and(|shown| shown.label.name == *label);
         blocks.push(PageBlock::Details { summary: label.clone(), open, tables });
     }
-    blocks.push(PageBlock::Heading("What the predictions rest on".to_owned()));
+    blocks.push(PageBlock::Heading("Machine rates behind the predictions".to_owned()));
     blocks.push(PageBlock::Table(facts(&it.machine, &it.facts)));
-    blocks.push(PageBlock::Heading("Repeat it".to_owned()));
+    blocks.push(PageBlock::Heading("Commands to reproduce this".to_owned()));
     blocks.push(PageBlock::Commands(it.commands.clone()));
-    blocks.push(PageBlock::Heading("Words".to_owned()));
+    blocks.push(PageBlock::Heading("Terms".to_owned()));
     blocks.push(PageBlock::Words(WORDS));
     PageSection {
         title: format!("{} on {}: predicted and measured", it.model, it.machine),
         lead: format!(
-            "{} of batch size, prompt and placement. Each was predicted by simulating its plan with the machine’s rates, \
-             then run; both went through the same tasks.",
+            "{} of batch size, prompt and placement. The plan of each was simulated with the machine’s \
+             rates and then run; both executed the same tasks.",
             counted(it.configurations.len(), "configuration")
         ),
         blocks,
@@ -91,7 +91,7 @@ fn tile(name: &str, errors: &ErrorSummary) -> NumberTile {
     ];
     lines.extend(errors.ratio.map(|ratio| {
         let ranks = errors.rank_correlation.map_or(String::new(), |it| format!(", rank correlation {it:.3}"));
-        format!("on the whole predicted ÷ measured = {ratio:.3}{ranks}")
+        format!("overall predicted ÷ measured = {ratio:.3}{ranks}")
     }));
     NumberTile { name: format!("{name}: median |error|"), value: percent(errors.median), lines }
 }
@@ -103,13 +103,15 @@ fn how_far_off(it: &Validation) -> Vec<PageBlock> {
         Plot::fitting("predicted-vs-measured-tpot", scatter::draw(it, scatter::TimeMetric::Tpot)),
     ];
     vec![
-        PageBlock::Heading("How far off".to_owned()),
+        PageBlock::Heading("Prediction errors".to_owned()),
         PageBlock::Text(format!(
-            "On the dashed line the prediction is exact; the shaded band is {band}. Above the line the prediction was too long."
+            "On the dashed line predictions are exact; the shaded band is {band}. Above the line \
+             predictions are too long."
         )),
         PageBlock::Plots(scatters.to_vec()),
         PageBlock::Text(
-            "The error of every configuration. The thin line is what the error would have been against the quartiles of the repeats."
+            "The error of every configuration. The thin line spans the errors against the first and \
+             third quartile of the repeats."
                 .to_owned(),
         ),
         PageBlock::wide("errors", errors::draw(it)),
@@ -120,11 +122,12 @@ fn how_far_off(it: &Validation) -> Vec<PageBlock> {
 fn shown(it: &Configuration) -> Vec<PageBlock> {
     let mut blocks = vec![PageBlock::Heading(format!("Two steps of {}", it.label.name))];
     blocks.extend(joined_steps(&it.comparison));
-    blocks.push(PageBlock::Heading(format!("Where everything is in {}", it.label.name)));
+    blocks.push(PageBlock::Heading(format!("Placement of {}", it.label.name)));
     blocks.push(PageBlock::wide("placement", placement::draw(&it.placement)));
     blocks.push(PageBlock::wide("homes", placement::draw_homes(&it.placement)));
     blocks.push(PageBlock::Text(
-        "What is in which memory. The thick line is the capacity, the triangle the most that was allocated during the run."
+        "The use of each memory. The thick line is the capacity; the triangle is the largest allocation \
+         during the run."
             .to_owned(),
     ));
     blocks.push(PageBlock::wide("memory", memory::draw(&it.memory)));
@@ -134,8 +137,8 @@ fn shown(it: &Configuration) -> Vec<PageBlock> {
 /// Both sides of the steps that are drawn, and of their operators.
 pub(crate) fn joined_steps(comparison: &Comparison) -> Vec<PageBlock> {
     let mut blocks = vec![PageBlock::Text(
-        "For each device and link, what was predicted (above) and what was measured (below). The step ended at the dashed line as \
-         predicted, at the solid line as measured."
+        "Predicted tasks (above) and measured tasks (below) of each device and link. The dashed line is \
+         the predicted end of the step, the solid line the measured end."
             .to_owned(),
     )];
     for step in &comparison.timelines {
@@ -182,7 +185,8 @@ fn configurations(it: &Validation) -> Table {
     Table {
         label: "Predicted and measured times of every configuration".to_owned(),
         caption: format!(
-            "Measured: the median of {}. Spread: (third quartile − first quartile) ÷ median. Errors beyond {} are marked ‘!’.",
+            "Measured: the median of {}. Spread: (third quartile − first quartile) ÷ median. Errors \
+             beyond {} are marked ‘!’.",
             it.repeats(),
             band()
         ),
@@ -205,8 +209,8 @@ pub(crate) fn comparison_tables(comparison: &Comparison) -> [Table; 2] {
     let numbers = ["count", "predicted", "measured", "error", "share"].map(TableColumn::number);
     let operators = Table {
         label: "Operators".to_owned(),
-        caption: "Operators and transfers. Share: of the measured time of the phase’s steps; what runs at the same time adds up to \
-                  more than 100 %."
+        caption: "Operators and transfers. Share: of the measured time of the phase’s steps. Lanes run \
+                  at the same time, so shares may exceed 100 % in total."
             .to_owned(),
         columns: words.into_iter().chain(numbers).collect(),
         rows: comparison.operators.iter().map(operator).collect(),
@@ -226,7 +230,7 @@ pub(crate) fn comparison_tables(comparison: &Comparison) -> [Table; 2] {
     let numbers = ["predicted", "share", "measured", "share", "error"].map(TableColumn::number);
     let lanes = Table {
         label: "Lanes".to_owned(),
-        caption: "Time at work of each device and link, and its share of the phase’s steps.".to_owned(),
+        caption: "Busy time of each device and link, and its share of the phase’s steps.".to_owned(),
         columns: [TableColumn::text("phase"), TableColumn::name("lane")].into_iter().chain(numbers).collect(),
         rows: comparison.lanes.iter().map(lane).collect(),
     };
@@ -249,8 +253,7 @@ pub(crate) fn memory_table(memories: &[MemoryUse]) -> Table {
     };
     Table {
         label: "Memories".to_owned(),
-        caption: "Planned bytes, and the most that was allocated at once. ‘!’ where there was not enough."
-            .to_owned(),
+        caption: "Planned bytes and the largest allocation. ‘!’ marks a memory that is too small.".to_owned(),
         columns: [TableColumn::name("memory")].into_iter().chain(numbers.map(TableColumn::number)).collect(),
         rows: memories.iter().map(row).collect(),
     }
@@ -271,7 +274,7 @@ pub(crate) fn facts(machine: &str, facts: &[Fact]) -> Table {
     ];
     Table {
         label: "Rates of the machine and their sources".to_owned(),
-        caption: format!("Every rate of {machine} and where it came from."),
+        caption: format!("Every rate of {machine} and its source."),
         columns: columns.to_vec(),
         rows: facts.iter().map(row).collect(),
     }
@@ -293,10 +296,11 @@ impl Validation {
         if recorders().all(|it| it == Recorder::Measured) {
             None
         } else if recorders().any(|it| it == Recorder::Simulated) {
-            Some("Some of what is called measured on this page was simulated, not run.")
+            Some("Some of the times called “measured” on this page were simulated.")
         } else {
             Some(
-                "Some of what is called measured on this page ran on null devices, which spend modelled time.",
+                "Some of the times called “measured” on this page ran on null devices, which spend \
+                 modelled time.",
             )
         }
     }

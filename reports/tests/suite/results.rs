@@ -289,8 +289,8 @@ fn a_measured_trace_stands_beside_its_prediction() {
     let trace = |name: &'static str, it: &planner::Trace| (name, ResultKind::Trace, it.to_json());
     let page = |files: &[(&str, ResultKind, String)]| report(files).to_html().unwrap();
     let alone = page(&[trace("m.json", &measured)]);
-    assert!(!alone.contains("Beside its prediction"));
+    assert!(!alone.contains("Compared with its prediction"));
     let both = page(&[trace("m.json", &measured), trace("p.json", &predicted)]);
-    assert_eq!(both.matches(">Beside its prediction</h3>").count(), 1);
+    assert_eq!(both.matches(">Compared with its prediction</h3>").count(), 1);
     assert!(both.contains("-33.3 %"), "tasks of 1.5 times the predicted time are off by a third");
 }

@@ -84,19 +84,18 @@ impl Picture {
 
 /// The mean of the samples of each pixel.
 fn averaged(samples: &[u8], (width, height): (u32, u32)) -> Vec<u8> {
-    let (side, width, height) = (SAMPLES as usize, width as usize, height as usize);
-    let mut pixels = Vec::with_capacity(width * height * 3);
-    for y in 0..height {
-        for x in 0..width {
-            for colour in 0..3 {
-                let sum: usize = (0..side * side)
-                    .map(|sample| {
-                        let (column, row) = (x * side + sample % side, y * side + sample / side);
-                        usize::from(samples[(row * width * side + column) * 3 + colour])
-                    })
-                    .sum();
-                pixels.push((sum / (side * side)) as u8);
+    let (side, row) = (SAMPLES as usize, (width * SAMPLES) as usize * 3);
+    let mut pixels = vec![0; (width * height) as usize * 3];
+    for (pixels, rows) in pixels.chunks_exact_mut(width as usize * 3).zip(samples.chunks_exact(row * side)) {
+        for (pixel, column) in pixels.chunks_exact_mut(3).zip(0..) {
+            let mut sums = [0_u32; 3];
+            for sample in 0..side * side {
+                let at = sample / side * row + (column * side + sample % side) * 3;
+                for (sum, value) in sums.iter_mut().zip(&rows[at..at + 3]) {
+                    *sum += u32::from(*value);
+                }
             }
+            pixel.copy_from_slice(&sums.map(|sum| (sum / (SAMPLES * SAMPLES)) as u8));
         }
     }
     pixels

@@ -73,10 +73,10 @@ pub(crate) trait Surface: DrawingBackend {
             Anchor::End => -glyphs.length,
         };
         let (sin, cos) = label.turn.to_radians().sin_cos();
-        let reach = (glyphs.length + glyphs.height as f64).ceil() as i32;
+        let [columns, rows] = glyphs.bounds(start, [sin, cos]);
         let (width, height) = self.get_size();
-        for y in (at.1 - reach).max(0)..(at.1 + reach).min(height as i32) {
-            for x in (at.0 - reach).max(0)..(at.0 + reach).min(width as i32) {
+        for y in (at.1 + rows[0]).max(0)..(at.1 + rows[1]).min(height as i32) {
+            for x in (at.0 + columns[0]).max(0)..(at.0 + columns[1]).min(width as i32) {
                 // Turned back into the text's own coordinates, so that no pixel is missed.
                 let (dx, dy) = (f64::from(x - at.0), f64::from(y - at.1));
                 let coverage = glyphs.at(dx * cos + dy * sin - start, dy * cos - dx * sin);
@@ -239,6 +239,20 @@ impl Glyphs {
         // plotters draws a text with its baseline half of a line below the given point.
         let origin = [f64::from(margin), f64::from(margin) + line / 2.0];
         Ok(Self { length: f64::from(length), width, height, origin, coverage })
+    }
+
+    /// The columns and the rows, relative to its point, within which a turned text lies.
+    fn bounds(&self, start: f64, [sin, cos]: [f64; 2]) -> [[i32; 2]; 2] {
+        let height = self.height as f64 - self.origin[1];
+        let corners = [start, start + self.length].map(|x| [[x, -self.origin[1]], [x, height]]);
+        let turned = corners.as_flattened().iter().map(|[x, y]| [x * cos - y * sin, x * sin + y * cos]);
+        let turned: Vec<_> = turned.collect();
+        [0, 1].map(|side| {
+            let all = || turned.iter().map(|corner| corner[side]);
+            let (least, most) =
+                (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max));
+            [least.floor() as i32 - 1, most.ceil() as i32 + 1]
+        })
     }
 
     /// The coverage at a point right of the start of the text and below its baseline.

@@ -21,7 +21,8 @@ impl CapacityReport {
             let which = if results.len() > 1 { "least cost over" } else { "over" };
             let [slow, fast] = [least.total_cost.slow, least.total_cost.fast].map(thousands);
             answer.push(format!(
-                "{which} {years} years: {name}, {machines}, {} USD in all ({fast} – {slow}), {} for a million output tokens",
+                "{which} {years} years: {name}, {machines}, {} USD in all ({fast} – {slow}), {} for a \
+                 million output tokens",
                 thousands(least.total_cost.value),
                 per_million(least.cost_per_token.value),
             ));
