@@ -18,11 +18,14 @@ pub fn library() -> Library {
     Library { this, folder: PathBuf::new() }
 }
 
-/// A preset, a folder with a config.json, or a config.json.
+/// A preset, a folder with a config.json, a config.json, or a GGUF file.
 pub fn model(name: &str) -> Outcome<Model> {
     let path = Path::new(name);
     match () {
         () if path.is_dir() => Model::from_folder(path),
+        () if path.is_file() && path.extension().is_some_and(|kind| kind == "gguf") => {
+            Model::from_gguf_file(path)
+        }
         () if path.is_file() => Model::from_config_file(name, path),
         () => Model::preset(name),
     }
