@@ -46,7 +46,7 @@ impl<'a> Lines<'a> {
             Event::Token { token, .. } => on_token(token),
             Event::Answered(answer) => answers.push(answer),
             Event::Made(made) => passes.push(Pass::of(&made)),
-            Event::Refused { reason, .. } => eprintln!("note: {reason}"),
+            Event::Refused { reason, .. } => crate::terminal::errln!("note: {reason}"),
         });
         answers.extend(service.interrupt());
         answers.sort_by_key(|answer| answer.id);

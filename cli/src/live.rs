@@ -60,7 +60,7 @@ impl Live<'_> {
                 self.say_passes();
                 return Ok(());
             };
-            eprintln!("note: {found}");
+            crate::terminal::errln!("note: {found}");
             self.session.follow(found.placement.clone(), self.checkpoint).or_failed()?;
             placement = found.placement;
         }
@@ -71,7 +71,7 @@ impl Live<'_> {
     /// Says how a GPU got its passes, where there is one.
     pub fn say_passes(&self) {
         if let Some(OnGpu { device, launched, replayed }) = self.session.on_gpu() {
-            eprintln!("note: '{device}': {replayed} passes replayed as graphs, {launched} in launches");
+            crate::terminal::errln!("note: '{device}': {replayed} passes replayed as graphs, {launched} in launches");
         }
     }
 }
@@ -95,10 +95,10 @@ fn say(machine: &Machine, device: DeviceId, drift: &Drift, at: Duration) {
     let (name, at) = (&machine.device(device).name, Seconds::new(at.as_secs_f64()));
     let times = drift.slowdown()[device.0];
     if times == Ratio::ONE {
-        return eprintln!("note: at {at}: '{name}' is as fast as planned again");
+        return crate::terminal::errln!("note: at {at}: '{name}' is as fast as planned again");
     }
     let times = times.get();
-    eprintln!(
+    crate::terminal::errln!(
         "note: at {at}: '{name}' takes {times:.1} times as long as planned: does another process use its cores?"
     );
 }

@@ -43,6 +43,7 @@ use commands::{
     quickstart, report, reproduce as reproduce_command, run, sim, sweep as sweep_command, validate,
 };
 use mimalloc::MiMalloc;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// A planner makes many short vectors: a sweep takes a seventh less time than with the system's allocator.
@@ -92,8 +93,19 @@ fn main() -> ExitCode {
             tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn".into()),
         )
         .with_writer(std::io::stderr)
+        // What cannot be logged is dropped: an unwritable stderr must not end the program.
+        .log_internal_errors(false)
         .init();
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(message) => {
+            let written = message.print();
+            if !message.use_stderr() {
+                terminal::check(written.and_then(|()| std::io::stdout().flush()));
+            }
+            return ExitCode::from(message.exit_code() as u8);
+        }
+    };
     let json = arguments.json;
     // Before the first team there is nobody to be too late for.
     let _ = arguments.kernels.is_none_or(kernels::Path::choose);
@@ -119,7 +131,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("error: {:#}", failure.error());
+            terminal::errln!("error: {:#}", failure.error());
             failure.status()
         }
     }

@@ -189,7 +189,7 @@ impl Question {
         match planner::follow(&self.question(), rule, &self.scorer()) {
             Ok(plan) => self.planned(plan, 0).map(Some),
             Err(reason) => {
-                eprintln!("note: {} is left out: {reason}", rule.name());
+                crate::terminal::errln!("note: {} is left out: {reason}", rule.name());
                 Ok(None)
             }
         }

@@ -89,7 +89,7 @@ impl Day {
         let mut all = Vec::new();
         live.serve(&mut service, |event| match event {
             Event::Answered(answer) => all.push(served(&answer)),
-            Event::Refused { reason, .. } => eprintln!("note: {reason}"),
+            Event::Refused { reason, .. } => crate::terminal::errln!("note: {reason}"),
             Event::Token { .. } | Event::Made(_) => {}
         })?;
         service.into_client().feed.wrong.map_or(Ok(all), Err).or_input()

@@ -1,8 +1,8 @@
 //! The text of an answer, printed as it comes.
 
 use crate::speech::Speech;
+use crate::terminal::{out, outln};
 use executor::Tokenizer;
-use std::io::Write;
 
 /// An answer that is printed as it comes, or nothing.
 pub struct Spoken<'t> {
@@ -47,7 +47,7 @@ impl<'t> Spoken<'t> {
     fn print(&mut self, until: usize) {
         let Some((speech, _)) = &self.speech else { return };
         if let (true, Some(new)) = (self.aloud, speech.certain().get(self.shown..until)) {
-            let _ = write!(std::io::stdout(), "{new}").and_then(|()| std::io::stdout().flush());
+            out!("{new}");
         }
         self.shown = self.shown.max(until);
     }
@@ -58,7 +58,7 @@ impl<'t> Spoken<'t> {
         let text = speech.whole();
         if self.aloud {
             let rest = text.get(self.shown..).unwrap_or_default();
-            let _ = writeln!(std::io::stdout(), "{rest}");
+            outln!("{rest}");
         }
         let finish = match (self.ended, interrupted) {
             (true, _) => "stop",

@@ -2,10 +2,11 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt;
-use std::io::Write;
+use std::io::{self, Write};
+use std::process;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Writes a result to stdout. Whoever closes the pipe (`| head`) has read enough: that ends the program quietly.
+/// Writes a result to stdout and flushes it. See [`check`] for what happens when that fails.
 pub fn result(text: fmt::Arguments<'_>) {
     print(text.to_string().as_bytes());
 }
@@ -13,9 +14,25 @@ pub fn result(text: fmt::Arguments<'_>) {
 /// The same for text that is not known to be UTF-8.
 pub fn print(text: &[u8]) {
     let mut stdout = std::io::stdout().lock();
-    if stdout.write_all(text).and_then(|()| stdout.flush()).is_err() {
-        std::process::exit(0);
+    check(stdout.write_all(text).and_then(|()| stdout.flush()));
+}
+
+/// Ends the program if stdout could not be written: with success if the reader closed the pipe (`| head`), because
+/// it has read enough, and with exit status 1 and a message otherwise.
+pub fn check(written: io::Result<()>) {
+    match written {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => process::exit(0),
+        Err(error) => {
+            diagnostic(format_args!("error: stdout cannot be written: {error}\n"));
+            process::exit(1);
+        }
     }
+}
+
+/// Writes to stderr. Nobody can be told that stderr cannot be written, so an error is ignored.
+pub fn diagnostic(text: fmt::Arguments<'_>) {
+    let _ = io::stderr().lock().write_all(text.to_string().as_bytes());
 }
 
 /// `print!` by [`result`].
@@ -28,7 +45,17 @@ macro_rules! outln {
     ($($text:tt)*) => { $crate::terminal::result(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-pub(crate) use {out, outln};
+/// `eprint!` by [`diagnostic`].
+macro_rules! err {
+    ($($text:tt)*) => { $crate::terminal::diagnostic(format_args!($($text)*)) };
+}
+
+/// `eprintln!` by [`diagnostic`].
+macro_rules! errln {
+    ($($text:tt)*) => { $crate::terminal::diagnostic(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+pub(crate) use {err, errln, out, outln};
 
 /// A progress bar on stderr; silent where stderr is no terminal.
 pub fn progress(what: &'static str) -> ProgressBar {

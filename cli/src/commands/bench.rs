@@ -103,7 +103,7 @@ pub fn measure(out: &Path, quick: bool) -> Outcome<Host> {
     let measured = measured.or_failed()?;
     std::fs::rename(&partial, out).or_failed()?;
     for warning in &measured.warnings {
-        eprintln!("warning: {warning}");
+        crate::terminal::errln!("warning: {warning}");
     }
     Ok(measured.host)
 }

@@ -1,6 +1,7 @@
 //! `fulcrum completions SHELL`
 
 use crate::exit::Outcome;
+use crate::terminal;
 use clap::CommandFactory;
 
 /// Print a completion script for a shell.
@@ -12,11 +13,8 @@ pub struct Arguments {
 
 /// Prints the script to stdout.
 pub fn run(arguments: Arguments) -> Outcome {
-    clap_complete::generate(
-        arguments.shell,
-        &mut crate::Arguments::command(),
-        "fulcrum",
-        &mut std::io::stdout(),
-    );
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut crate::Arguments::command(), "fulcrum", &mut script);
+    terminal::print(&script);
     Ok(())
 }

@@ -49,7 +49,7 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
         write_atomically(out, &document).or_failed()?;
     }
     if json || arguments.out.is_none() {
-        eprint!("{}", planned.formats_table());
+        crate::terminal::err!("{}", planned.formats_table());
     }
     match (json, &arguments.out) {
         (true, _) => outln!("{}", serde_json::to_string_pretty(&planned.plan).or_failed()?),

@@ -63,7 +63,7 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
     match &arguments.out {
         _ if json => outln!("{}", serde_json::to_string_pretty(&json!(summary)).or_failed()?),
         Some(path) => out!("{}written to {}\n", summary.to_text(), path.display()),
-        None => eprint!("{}", summary.to_text()),
+        None => crate::terminal::err!("{}", summary.to_text()),
     }
     Ok(())
 }

@@ -284,7 +284,7 @@ impl<'j> Job<'j> {
             Some(path) => hwprofiles::write_atomically(path, text).or_failed()?,
             None => out!("{text}"),
         }
-        eprintln!("{}", answered.summary());
+        crate::terminal::errln!("{}", answered.summary());
         outcome?;
         self.whole(answered.whole(), "answers")
     }
