@@ -71,7 +71,9 @@ impl Live<'_> {
     /// Says how a GPU got its passes, where there is one.
     pub fn say_passes(&self) {
         if let Some(OnGpu { device, launched, replayed }) = self.session.on_gpu() {
-            crate::terminal::errln!("note: '{device}': {replayed} passes replayed as graphs, {launched} in launches");
+            crate::terminal::errln!(
+                "note: '{device}': {replayed} passes replayed as graphs, {launched} in launches"
+            );
         }
     }
 }

@@ -5,8 +5,7 @@ use crate::inputs;
 use hwprofiles::Machine;
 use planner::Identity;
 use scenarios::MachineSpec;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A machine with its GPUs grouped in each way that may be chosen.
 #[derive(Debug)]
@@ -23,16 +22,19 @@ pub struct Grouped {
 
 /// Those that were looked up: a sweep asks for the same ones again and again, and reading one takes longer than a plan.
 #[derive(Debug, Default)]
-pub struct Machines(Mutex<BTreeMap<String, Arc<Grouped>>>);
+pub struct Machines(Mutex<Vec<Known>>);
+
+/// What was asked for, and what was found: specifications have no order, and a sweep names few.
+type Known = (MachineSpec, Vec<u64>, Arc<Grouped>);
 
 impl Machines {
     /// The machine that `spec` means, with its GPUs in groups of each of `degrees`; in each that divides them where that is empty.
     pub fn get(&self, spec: &MachineSpec, degrees: &[u64]) -> Outcome<Arc<Grouped>> {
-        let key = format!("{spec:?} {degrees:?}");
-        let known = |machines: &Mutex<BTreeMap<String, Arc<Grouped>>>| {
-            machines.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&key).cloned()
+        let asked = degrees.to_vec();
+        let find = |all: &[Known]| {
+            all.iter().find(|(s, d, _)| s == spec && *d == asked).map(|(.., grouped)| grouped.clone())
         };
-        if let Some(known) = known(&self.0) {
+        if let Some(known) = find(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(known);
         }
         let gpus = degrees.iter().copied().max().unwrap_or(1);
@@ -49,7 +51,11 @@ impl Machines {
             _ => machine.fingerprint(),
         };
         let grouped = Arc::new(Grouped { machines, identities, degrees, fingerprint });
-        let mut all = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        Ok(all.entry(key).or_insert(grouped).clone())
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = find(&all) {
+            return Ok(known);
+        }
+        all.push((spec.clone(), asked, grouped.clone()));
+        Ok(grouped)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Those that were read: a sweep asks for the same ones again and again.
 #[derive(Debug, Default)]
-pub struct Models(Mutex<BTreeMap<String, Model>>);
+pub struct Models(Mutex<BTreeMap<(PathBuf, String), Model>>);
 
 impl Models {
     /// The model that `reference` means.
@@ -15,7 +15,7 @@ impl Models {
     /// # Errors
     /// It is none, or its `config.json` is wrong.
     pub fn get(&self, reference: &Reference) -> Result<Model, ScenarioError> {
-        let key = format!("{reference:?}");
+        let key = (reference.folder.clone(), reference.text.clone());
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         match known {
             Some(model) => Ok(model),
@@ -29,10 +29,10 @@ impl Models {
 
     /// Lets scenarios that lie in no folder call `model` by `name`.
     pub fn put(&self, name: &str, model: Model) {
-        self.know(format!("{:?}", Reference { text: name.to_owned(), folder: PathBuf::new() }), model);
+        self.know((PathBuf::new(), name.to_owned()), model);
     }
 
-    fn know(&self, key: String, model: Model) {
+    fn know(&self, key: (PathBuf, String), model: Model) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, model);
     }
 }

@@ -10,11 +10,13 @@ mod counts;
 mod find;
 mod going;
 mod halving;
+mod identity;
 mod journal;
 mod more;
 mod points;
 mod rank;
 mod row;
+mod stamp;
 
 pub use counts::Counts;
 pub use find::Find;
@@ -22,6 +24,7 @@ pub use halving::Halving;
 pub use more::More;
 pub use points::{Budget, Shard};
 pub use rank::Rank;
+pub use stamp::ShardStamp;
 
 use crate::exit::{Failure, Outcome, Sort};
 use crate::machines::Machines;
@@ -36,9 +39,8 @@ use going::Going;
 use journal::Journal;
 use points::Points;
 use row::{Answer, Columns, Status};
-use scenarios::{Grid, Requests, Scenario};
+use scenarios::{Axis, Document, Grid, Model, Requests, Scenario};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use sim::Largest;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -47,6 +49,8 @@ use std::sync::{Mutex, PoisonError};
 /// Where rows come from and go to.
 pub struct Sweep {
     grid: Grid,
+    /// What the grid was made of, for its identity.
+    axes: Vec<Axis>,
     columns: Columns,
     machines: Machines,
     models: Models,
@@ -72,12 +76,19 @@ pub struct Run<'p> {
 }
 
 impl Sweep {
-    /// The sweep of `grid`, which takes from the cache in a folder what is there already, and has one key more as `more` says.
+    /// The sweep of the scenarios that `axes` span over `document`, at most `limit`, which takes from the cache in a folder what is there already, and has one key more as `more` says.
     ///
     /// # Errors
     /// The first scenario is wrong in a key: then all are. A cache that cannot be used.
-    pub fn new(grid: Grid, cache: Option<&Path>, more: More) -> Outcome<Self> {
+    pub fn new(
+        document: Document,
+        axes: Vec<Axis>,
+        limit: u64,
+        cache: Option<&Path>,
+        more: More,
+    ) -> Outcome<Self> {
         use scenarios::ScenarioError as Error;
+        let grid = Grid::new(document, axes.clone(), limit).or_input()?;
         // With another value a point may be right, with another key none is.
         if let Err(error @ (Error::UnknownKey { .. } | Error::Setting { .. })) = more.point(&grid) {
             return Err(error).or_input();
@@ -91,24 +102,31 @@ impl Sweep {
         let columns = Columns::of(keys);
         let cache = cache.map(Cache::open).transpose()?;
         let (machines, models) = (Machines::default(), Models::default());
-        Ok(Self { grid, columns, machines, models, traces: Mutex::default(), cache, more })
+        Ok(Self { grid, axes, columns, machines, models, traces: Mutex::default(), cache, more })
     }
 
-    /// What it is: another scenario, other lists, another version, or other contents of a file that they name make it another.
-    fn fingerprint(&self, run: &Run<'_>) -> String {
+    /// The identity of a shard, or of the whole sweep: another scenario, other lists, another version, or other contents of a
+    /// file that they name make it another.
+    fn fingerprint(&self, run: &Run<'_>, shard: Option<Shard>) -> String {
         let mut contents = Contents::default();
         for (value, folder) in self.grid.values() {
             contents.add(value, &[folder, Path::new("")]);
         }
-        let Run { shard, budget, .. } = run;
+        let (root, folder) = self.grid.values().next().expect("a grid has a document");
+        let axis = |axis: &Axis| json!({ "keys": axis.keys, "rows": axis.rows, "own": axis.of_document });
         // What points are ranked by says which are run where the better ones go on.
         let rank = run.rank.as_ref().filter(|_| self.more.rungs() > 1);
-        fingerprint(&format!(
-            "{} {shard:?} {budget:?} {rank:?} {:?} {:?} {contents:?}",
-            env!("CARGO_PKG_VERSION"),
-            self.grid,
-            self.more
-        ))
+        identity::short_digest(&json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "document": root,
+            "folder": folder,
+            "axes": self.axes.iter().map(axis).collect::<Vec<_>>(),
+            "key": self.more.identity(),
+            "shard": shard.map(|shard| [shard.index, shard.of]),
+            "budget": run.budget.map(|budget| [budget.points, budget.seed]),
+            "rank": rank.map(|rank| json!({ "column": rank.column, "most": rank.most })),
+            "files": contents.identity(),
+        }))
     }
 
     /// Runs the points on all threads and writes their table; those that an earlier run has finished are not run again.
@@ -119,8 +137,12 @@ impl Sweep {
         let mut best = run.rank.as_ref().map(|rank| rank.of(&self.columns)).transpose()?;
         let points = Points::of(self.grid.count(), run.shard, run.budget);
         let rungs = self.more.rungs() as u64;
-        let (journal, done) =
-            Journal::open(run.out, &self.fingerprint(&run), points.count() * rungs, run.resume)?;
+        let (journal, done) = Journal::open(
+            run.out,
+            &self.fingerprint(&run, Some(run.shard)),
+            points.count() * rungs,
+            run.resume,
+        )?;
         let all = match &self.more {
             More::Halving(halving) => halving.runs(points.count()),
             _ => points.count(),
@@ -133,7 +155,12 @@ impl Sweep {
                 None
             }
         };
-        going.end(run.out, best, ladder).or_failed()
+        let Shard { index: shard, of } = run.shard;
+        let stamp = (of > 1).then(|| {
+            let (sweep, rows) = (self.fingerprint(&run, None), going.rows());
+            ShardStamp { sweep, shard, of, rows }
+        });
+        going.end(run.out, stamp, best, ladder).or_failed()
     }
 
     /// The row of point `index` on a rung.
@@ -152,7 +179,7 @@ impl Sweep {
         };
         let settings = self.grid.settings(index).map(|(_, value)| value);
         let settings = settings.chain(more.iter().map(Option::as_ref));
-        let short = &reached.inputs[..reached.inputs.len().min(SHORT)];
+        let short = &reached.inputs[..reached.inputs.len().min(identity::SHORT)];
         Ok((reached.answer.status, self.columns.row(index, settings, &reached.answer, short)))
     }
 
@@ -160,7 +187,7 @@ impl Sweep {
     fn at(&self, index: u64, more: Option<(&str, &Value)>) -> anyhow::Result<Reached> {
         let question = self.grid.point_with(index, more).or_input().and_then(|point| {
             let question = Question::known(&point.scenario, &self.machines, &self.models)?;
-            Ok((self.inputs(&point.scenario, &question)?, question))
+            Ok((self.inputs(index, more, &point.scenario, &question)?, question))
         });
         Ok(match question {
             Err(failure) => Reached { answer: Answer::failed(&failure), inputs: String::new() },
@@ -218,29 +245,31 @@ impl Sweep {
     }
 
     /// A fingerprint of all that a point's numbers depend on: machine, model and trace by their content, and what is asked.
-    fn inputs(&self, scenario: &Scenario, question: &Question) -> Outcome<String> {
+    fn inputs(
+        &self,
+        index: u64,
+        more: Option<(&str, &Value)>,
+        scenario: &Scenario,
+        question: &Question,
+    ) -> Outcome<String> {
         let machine = self.machines.get(&scenario.machine, &scenario.tensor_parallel)?;
-        let Question {
-            model,
-            formats,
-            speculative,
-            workload,
-            serving,
-            training,
-            engine,
-            objective,
-            slo,
-            costs,
-            ..
-        } = question;
-        let (machine, model) = (&machine.fingerprint, model.fingerprint());
-        let trace = match serving.as_ref().map(|serving| &serving.requests) {
-            Some(Requests::Trace { path, .. }) => self.trace(path),
-            _ => String::new(),
+        let trace = match question.serving.as_ref().map(|serving| &serving.requests) {
+            Some(Requests::Trace { path, .. }) => Some(self.trace(path)),
+            _ => None,
         };
-        let asked = (formats, speculative, workload, serving, training, engine, objective, slo, costs);
-        let degrees = &scenario.tensor_parallel;
-        Ok(digest(&format!("{} {machine} {degrees:?} {model} {trace} {asked:?}", env!("CARGO_PKG_VERSION"))))
+        let (root, _) = self.grid.values().next().expect("a grid has a document");
+        let settings = self.grid.settings(index).filter_map(|(key, value)| Some((key, value?)));
+        let model = |model: &Model| json!({ "name": model.name, "numbers": model.fingerprint(), "dtype": model.dtype });
+        Ok(identity::digest(&json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "document": identity::document(root, settings.chain(more)),
+            "machine": machine.fingerprint,
+            "model": model(&question.model),
+            "draft": question.speculative.as_ref().map(|(draft, _)| model(draft)),
+            "formats": question.formats.allowed,
+            "lossy": question.formats.lossy,
+            "trace": trace,
+        })))
     }
 
     fn trace(&self, path: &Path) -> String {
@@ -254,18 +283,6 @@ impl Sweep {
 struct Reached {
     answer: Answer,
     inputs: String,
-}
-
-/// So many digits of a fingerprint are shown.
-const SHORT: usize = 16;
-
-/// The first 32 hexadecimal digits of the text's SHA-256.
-fn digest(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn fingerprint(text: &str) -> String {
-    digest(text)[..SHORT].to_owned()
 }
 
 /// What was chosen, and what it gives, in the words of a served day.

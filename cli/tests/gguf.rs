@@ -48,7 +48,8 @@ fn gguf() -> Vec<u8> {
     const F32: u32 = 6;
     const STRING: u32 = 8;
     let number = |key: &str, value: u64| {
-        [text(&format!("llama.{key}")), U32.to_le_bytes().to_vec(), (value as u32).to_le_bytes().to_vec()].concat()
+        [text(&format!("llama.{key}")), U32.to_le_bytes().to_vec(), (value as u32).to_le_bytes().to_vec()]
+            .concat()
     };
     let real = |key: &str, value: f32| {
         [text(&format!("llama.{key}")), F32.to_le_bytes().to_vec(), value.to_le_bytes().to_vec()].concat()

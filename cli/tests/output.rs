@@ -41,7 +41,10 @@ fn a_full_stdout_is_a_failure_and_a_closed_pipe_is_none() {
 fn a_full_stderr_changes_no_exit_status() {
     let place = Place::with(&[("s.yaml", SCENARIO)]);
     assert_eq!(redirected(&place, "plan absent.yaml", "2> /dev/full").status.code(), Some(2));
-    assert_eq!(redirected(&place, "plan s.yaml --set workload.batch=1", "2> /dev/full").status.code(), Some(0));
+    assert_eq!(
+        redirected(&place, "plan s.yaml --set workload.batch=1", "2> /dev/full").status.code(),
+        Some(0)
+    );
     assert_eq!(redirected(&place, "no-such-command", "2> /dev/full").status.code(), Some(2));
     let logged = "RUST_LOG=info";
     let command = format!("{logged} '{}' plan s.yaml 2> /dev/full", env!("CARGO_BIN_EXE_fulcrum"));

@@ -60,11 +60,44 @@ fn shards_join_to_the_table_of_the_whole_whatever_their_order() {
     place.done("merge part2.csv part0.csv part3.csv part1.csv -o merged.csv");
     assert_eq!(read(&place, "merged.csv"), read(&place, "all.csv"));
     let gap = "merge part2.csv part0.csv part3.csv -o gap.csv";
-    place.refused(gap, 2, &["point 1 is in none", "all shards"]);
+    place.refused(gap, 2, &["shard 1/4 is missing", "all shards"]);
     let twice = "merge part0.csv part1.csv part2.csv part0.csv part3.csv -o twice.csv";
-    place.refused(twice, 2, &["point 0 of part0.csv is in another", "each once"]);
+    place.refused(twice, 2, &["part0.csv and part0.csv are both shard 0/4", "once"]);
     place.refused("merge s.yaml -o x.csv", 2, &["s.yaml:1", "point"]);
     assert!(!place.path("gap.csv").exists());
+}
+
+#[test]
+fn tables_that_are_no_whole_shards_of_one_sweep_are_refused_by_name() {
+    let place = placed();
+    let axes = "--set workload.batch=1,2,3,4,5";
+    for shard in 0..2 {
+        place.done(&format!("sweep s.yaml {axes} --shard {shard}/2 -o part{shard}.csv"));
+    }
+    let merge = "merge part0.csv part1.csv -o all.csv";
+    let whole = read(&place, "part1.csv");
+    // The last shard is missing: its points are the last ones of no other table.
+    place.refused("merge part0.csv -o all.csv", 2, &["shard 1/2 is missing"]);
+    // Another sweep with the same columns.
+    place.done("sweep s.yaml --set workload.batch=1,2,3,4,6 --shard 1/2 -o part1.csv");
+    place.refused(merge, 2, &["part1.csv is of another sweep than part0.csv"]);
+    place.done(&format!("sweep s.yaml {axes} --shard 1/3 -o part1.csv"));
+    place.refused(merge, 2, &["part1.csv is one of 3 shards and part0.csv one of 2"]);
+    // A table that is cut within a line, and between two.
+    place.done(&format!("sweep s.yaml {axes} --shard 1/2 -o part1.csv"));
+    assert_eq!(read(&place, "part1.csv"), whole);
+    for (bytes, words) in
+        [(whole.len() - 3, "no end"), (whole.trim_end().rfind('\n').expect("rows") + 1, "1 rows of 2")]
+    {
+        fs::write(place.path("part1.csv"), &whole[..bytes]).expect("written");
+        place.refused(merge, 2, &["part1.csv", words, "cut short"]);
+    }
+    fs::write(place.path("part1.csv"), &whole).expect("written");
+    fs::remove_file(place.path("part1.csv.shard")).expect("it is there");
+    place.refused(merge, 2, &["part1.csv.shard", "--shard"]);
+    fs::write(place.path("part1.csv.shard"), "{}").expect("written");
+    place.refused(merge, 2, &["part1.csv.shard", "sweep"]);
+    assert!(!place.path("all.csv").exists());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::sweep::{Budget, Find, Halving, More, Rank, Run, Shard, Sweep};
 use crate::table_file::is_parquet;
 use crate::terminal::outln;
 use anyhow::anyhow;
-use scenarios::{Axis, Document, GRID_LIMIT, Grid, Setting};
+use scenarios::{Axis, Document, GRID_LIMIT, Setting};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
@@ -84,8 +84,7 @@ pub fn run(arguments: Arguments, json: bool) -> Outcome {
     let document = Document::from_file(&arguments.scenario).or_input()?;
     let axes = arguments.axes(&document)?;
     let limit = if budget.is_some() { u64::MAX } else { arguments.limit };
-    let grid = Grid::new(document, axes, limit).or_input()?;
-    let sweep = Sweep::new(grid, cache.as_deref(), more)?;
+    let sweep = Sweep::new(document, axes, limit, cache.as_deref(), more)?;
     let run = Run { shard: *shard, budget, resume: *resume, out, rank: arguments.rank() };
     let counts = sweep.run(run)?;
     match json {

@@ -35,6 +35,11 @@ impl Contents {
         }
     }
 
+    /// The files and their fingerprints, as a sweep's identity has them.
+    pub fn identity(&self) -> Value {
+        self.0.iter().map(|(path, digest)| (path.display().to_string(), digest.as_str())).collect()
+    }
+
     fn file(&mut self, path: &Path) {
         if self.0.contains_key(path) {
             return;

@@ -3,6 +3,7 @@
 use anyhow::{anyhow, bail};
 use serde_json::{Number, Value};
 use sim::Fineness;
+use std::fmt;
 use std::str::FromStr;
 
 /// A key and the values that it may have: `workload.batch=1..1024`, `workload.arrivals.poisson=0.1..100 req/s`.
@@ -37,6 +38,14 @@ impl FromStr for Find {
         let whole = unit.is_empty() && [from.trim(), to].iter().all(|text| text.parse::<u64>().is_ok());
         let fineness = if whole { Fineness::Whole } else { Fineness::Share(0.02) };
         Ok(Self { key: key.trim().to_owned(), range, fineness, unit: unit.to_owned() })
+    }
+}
+
+impl fmt::Display for Find {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, range: [from, to], fineness, unit } = self;
+        let whole = if matches!(fineness, Fineness::Whole) { "whole " } else { "" };
+        write!(f, "{key}={whole}{from}..{to} {unit}")
     }
 }
 

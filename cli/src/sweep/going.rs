@@ -6,6 +6,7 @@ use super::halving::{Halving, Ladder};
 use super::journal::Journal;
 use super::points::Points;
 use super::rank::Best;
+use super::stamp::ShardStamp;
 use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
 use std::path::Path;
@@ -69,10 +70,16 @@ impl<'s> Going<'s> {
         })
     }
 
+    /// How many rows the table will have.
+    pub fn rows(&self) -> u64 {
+        self.points.count()
+    }
+
     /// Writes each point's row, of the last rung that it reached, and shows it to `best` where there is but one.
     pub fn end(
         self,
         out: &Path,
+        stamp: Option<ShardStamp>,
         mut best: Option<Best<'_>>,
         ladder: Option<Ladder>,
     ) -> anyhow::Result<Counts> {
@@ -83,12 +90,12 @@ impl<'s> Going<'s> {
         match &ladder {
             None => {
                 let mut see = |row: &str| best.iter_mut().for_each(|best| best.see(row));
-                journal.publish(columns, out, &mut (0..points), &mut see)?;
+                journal.publish(columns, out, stamp, &mut (0..points), &mut see)?;
             }
             Some(ladder) => {
                 let reached = ladder.reached(points);
                 let mut rows = reached.iter().enumerate().map(|(position, rung)| rung * points + position);
-                journal.publish(columns, out, &mut rows, &mut |_| {})?;
+                journal.publish(columns, out, stamp, &mut rows, &mut |_| {})?;
             }
         }
         Ok(Counts { best: best.and_then(Best::row), ladder, ..self.counts })

@@ -12,7 +12,7 @@ pub struct Halving {
     /// Its values, from that with which all points are run to that which is meant.
     pub steps: Setting,
     /// The best of so many go on: more than 1.
-    eta: f64,
+    pub(super) eta: f64,
 }
 
 /// What the rungs came to.

@@ -4,6 +4,7 @@
 //! is one that was not finished.
 
 use super::row::{self, Columns};
+use super::stamp::ShardStamp;
 use crate::exit::{Failure, Outcome, Sort};
 use crate::table_file::{GROUP, Kind, ParquetTable, Values, is_parquet};
 use anyhow::{Context, anyhow};
@@ -117,11 +118,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes the rows at `positions` under the names of `columns` to `out`, shows each to `see`, and removes the journal.
+    /// Writes the rows at `positions` under the names of `columns` to `out`, shows each to `see`, writes the stamp of a shard, and
+    /// removes the journal.
     pub fn publish(
         mut self,
         columns: &Columns,
         out: &Path,
+        stamp: Option<ShardStamp>,
         positions: &mut dyn Iterator<Item = usize>,
         see: &mut dyn FnMut(&str),
     ) -> anyhow::Result<()> {
@@ -129,6 +132,11 @@ impl Journal {
             let (out, journal) = (out.display(), self.path.display());
             format!("{out} cannot be written: its rows are safe in {journal}, --resume writes them")
         })?;
+        match stamp {
+            Some(stamp) => stamp.write(out)?,
+            // A stamp that an earlier sweep left here would be of another table.
+            None => drop(std::fs::remove_file(ShardStamp::path(out))),
+        }
         std::fs::remove_file(&self.path)?;
         Ok(())
     }

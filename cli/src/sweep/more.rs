@@ -3,7 +3,7 @@
 use super::find::Find;
 use super::halving::Halving;
 use scenarios::{Grid, Point, ScenarioError};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The key, and what is done with it.
 #[derive(Debug, Clone)]
@@ -47,6 +47,17 @@ impl More {
             _ => (BEYOND, value.is_number()),
         };
         vec![(key.to_owned(), value.is_number()), (second.0.to_owned(), second.1)]
+    }
+
+    /// The key and its values, as a sweep's identity has them.
+    pub fn identity(&self) -> Value {
+        match self {
+            Self::Nothing => Value::Null,
+            Self::Search(find, share) => json!({ "find": find.to_string(), "share": share }),
+            Self::Halving(Halving { steps, eta }) => {
+                json!({ "halve": steps.key, "values": steps.values, "eta": eta })
+            }
+        }
     }
 
     /// How often a point may be run.
