@@ -42,7 +42,9 @@ use row::{Answer, Columns, Status};
 use scenarios::{Axis, Document, Grid, Model, Requests, Scenario};
 use serde_json::{Value, json};
 use sim::Largest;
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -58,6 +60,8 @@ pub struct Sweep {
     traces: Mutex<BTreeMap<PathBuf, String>>,
     cache: Option<Cache>,
     more: More,
+    #[cfg(test)]
+    panics_at: Option<u64>,
 }
 
 /// How a sweep is run.
@@ -102,7 +106,18 @@ impl Sweep {
         let columns = Columns::of(keys);
         let cache = cache.map(Cache::open).transpose()?;
         let (machines, models) = (Machines::default(), Models::default());
-        Ok(Self { grid, axes, columns, machines, models, traces: Mutex::default(), cache, more })
+        Ok(Self {
+            grid,
+            axes,
+            columns,
+            machines,
+            models,
+            traces: Mutex::default(),
+            cache,
+            more,
+            #[cfg(test)]
+            panics_at: None,
+        })
     }
 
     /// The identity of a shard, or of the whole sweep: another scenario, other lists, another version, or other contents of a
@@ -163,9 +178,27 @@ impl Sweep {
         going.end(run.out, stamp, best, ladder).or_failed()
     }
 
-    /// The row of point `index` on a rung.
+    /// The row of point `index` on a rung. A point that panics has failed like any other: its row says why, and the sweep
+    /// goes on.
     fn point(&self, index: u64, rung: usize) -> anyhow::Result<(Status, String)> {
-        let (reached, more) = match &self.more {
+        // What is shared behind this call is counters, caches and files, each consistent after any unwinding.
+        let ran = panic::catch_unwind(AssertUnwindSafe(|| self.reached(index, rung)));
+        let (reached, more) = ran.unwrap_or_else(|payload| {
+            let failure = Failure::Failed(anyhow!("it panicked: {}", panic_message(&*payload)));
+            let reached = Reached { answer: Answer::failed(&failure), inputs: String::new() };
+            Ok((reached, vec![None; self.more.columns().len()]))
+        })?;
+        let settings = self.grid.settings(index).map(|(_, value)| value);
+        let settings = settings.chain(more.iter().map(Option::as_ref));
+        let short = &reached.inputs[..reached.inputs.len().min(identity::SHORT)];
+        Ok((reached.answer.status, self.columns.row(index, settings, &reached.answer, short)))
+    }
+
+    /// What becomes of point `index` on a rung, and its cells of the key more.
+    fn reached(&self, index: u64, rung: usize) -> anyhow::Result<(Reached, Vec<Option<Value>>)> {
+        #[cfg(test)]
+        assert!(self.panics_at != Some(index), "point {index} is made to panic");
+        Ok(match &self.more {
             More::Nothing => (self.at(index, None)?, vec![]),
             More::Search(find, share) => {
                 let (reached, ends) = self.largest(index, find, *share)?;
@@ -176,11 +209,7 @@ impl Sweep {
                 let reached = self.at(index, Some((&steps.key, value)))?;
                 (reached, vec![Some(value.clone()), Some(Value::from(rung + 1))])
             }
-        };
-        let settings = self.grid.settings(index).map(|(_, value)| value);
-        let settings = settings.chain(more.iter().map(Option::as_ref));
-        let short = &reached.inputs[..reached.inputs.len().min(identity::SHORT)];
-        Ok((reached.answer.status, self.columns.row(index, settings, &reached.answer, short)))
+        })
     }
 
     /// What becomes of point `index`, with one key more.
@@ -279,6 +308,12 @@ impl Sweep {
     }
 }
 
+/// What a panic said.
+fn panic_message(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no reason was given")
+}
+
 /// What became of a point, and from which inputs.
 struct Reached {
     answer: Answer,
@@ -314,4 +349,41 @@ pub fn measures(question: &Question) -> Outcome<(String, Value)> {
         "cost": predicted.cost_per_token.map(|cost| cost.get() * tokens),
     });
     Ok((format!("{}, {}; {}", predicted.chosen, plan.formats, who_decodes(&plan)), measures))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_that_panics_is_a_failed_row_and_the_sweep_goes_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let text =
+            "machine: h100-sxm\nmodel: opt-125m\nworkload: {batch: 1, prompt_tokens: 8, output_tokens: 2}\n";
+        let document = Document::from_yaml("s.yaml", text).expect("a document");
+        let axes = vec![Axis::from("workload.batch=1,2,3".parse::<scenarios::Setting>().expect("a setting"))];
+        let sweep = |panics_at| {
+            let sweep = Sweep::new(document.clone(), axes.clone(), 10, None, More::Nothing).expect("a sweep");
+            Sweep { panics_at, ..sweep }
+        };
+        let out = folder.path().join("out.csv");
+        let shard = Shard { index: 0, of: 1 };
+        let run = |resume| Run { shard, budget: None, resume, out: &out, rank: None };
+        let counts = sweep(Some(1)).run(run(false)).expect("the other points run");
+        assert_eq!((&counts.json()["ok"], &counts.json()["failed"]), (&json!(2), &json!(1)));
+        let table = std::fs::read_to_string(&out).expect("a table");
+        let row = table.lines().nth(2).expect("the point's row");
+        assert!(row.starts_with("1,2,failed,it panicked: point 1 is made to panic,"), "{row}");
+        // A row in a journal is a row, whatever is in it: the point does not run again.
+        let journal = folder.path().join("out.csv.journal");
+        let going = sweep(Some(1));
+        let (mut kept, _) =
+            Journal::open(&out, &going.fingerprint(&run(true), Some(shard)), 3, false).expect("a journal");
+        kept.add(1, row).expect("added");
+        drop(kept);
+        assert!(journal.is_file());
+        let counts = sweep(Some(1)).run(run(true)).expect("the rest runs");
+        assert_eq!((counts.before, &counts.json()["failed"]), (1, &json!(0)));
+        assert_eq!(std::fs::read_to_string(&out).expect("a table"), table);
+    }
 }
